@@ -1,0 +1,18 @@
+# Compile options of our own targets; never of a user's.
+add_library(tessera_options INTERFACE)
+target_compile_options(tessera_options INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
+  # Bits are part of the interface: the compiler fuses no multiply with an add on its own.
+  -ffp-contract=off)
+if(TESSERA_WERROR)
+  target_compile_options(tessera_options INTERFACE -Werror)
+endif()
+if(TESSERA_ARCH)
+  target_compile_options(tessera_options INTERFACE -march=${TESSERA_ARCH})
+endif()
+if(TESSERA_SANITIZE)
+  target_compile_options(tessera_options INTERFACE
+    -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(tessera_options INTERFACE -fsanitize=${TESSERA_SANITIZE})
+endif()
+string(APPEND CMAKE_CXX_FLAGS_RELEASE " -O3")

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace tessera {
+
+/// Element types of tensors. `fp64` is used for sums and references only.
+enum class DType : std::uint8_t { fp32, bf16, fp16, fp64 };
+
+/// Bytes of one element.
+[[nodiscard]] constexpr std::size_t size_of(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::fp64:
+      return 8;
+    case DType::fp32:
+      return 4;
+    case DType::bf16:
+    case DType::fp16:
+      return 2;
+  }
+  return 0;
+}
+
+/// "fp32", "bf16", "fp16", "fp64".
+[[nodiscard]] std::string_view to_string(DType dtype) noexcept;
+
+/// The inverse of to_string. ConfigError that lists the known names if `name` is not one.
+[[nodiscard]] DType parse_dtype(std::string_view name);
+
+}  // namespace tessera

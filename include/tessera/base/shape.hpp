@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace tessera {
+
+/// The extents of a tensor, outermost first. Rank 0 is a scalar of one element.
+class Shape {
+ public:
+  Shape() = default;
+  /// ContractError if an extent is negative or the number of elements overflows 63 bits.
+  Shape(std::initializer_list<std::int64_t> dims);
+  explicit Shape(std::vector<std::int64_t> dims);
+
+  [[nodiscard]] const std::vector<std::int64_t>& dims() const noexcept { return dims_; }
+  [[nodiscard]] int rank() const noexcept { return static_cast<int>(dims_.size()); }
+  [[nodiscard]] std::int64_t elems() const noexcept { return elems_; }
+  /// "[3, 4]".
+  [[nodiscard]] std::string to_string() const;
+
+  friend bool operator==(const Shape&, const Shape&) = default;
+
+ private:
+  std::vector<std::int64_t> dims_;
+  std::int64_t elems_ = 1;
+};
+
+}  // namespace tessera

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/base/dtype.hpp"
+
+namespace tessera {
+
+/// Elements in device memory, not owned. Valid while the owner lives.
+struct View {
+  void* data = nullptr;
+  std::int64_t elems = 0;
+  DType dtype = DType::fp32;
+
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return static_cast<std::size_t>(elems) * size_of(dtype);
+  }
+  /// Elements [first, first + count).
+  [[nodiscard]] View slice(std::int64_t first, std::int64_t count) const noexcept {
+    return {static_cast<std::byte*>(data) + static_cast<std::size_t>(first) * size_of(dtype), count,
+            dtype};
+  }
+};
+
+/// As View, for reading.
+struct ConstView {
+  const void* data = nullptr;
+  std::int64_t elems = 0;
+  DType dtype = DType::fp32;
+
+  ConstView() = default;
+  ConstView(const void* data_, std::int64_t elems_, DType dtype_) noexcept
+      : data{data_}, elems{elems_}, dtype{dtype_} {}
+  ConstView(View view) noexcept : data{view.data}, elems{view.elems}, dtype{view.dtype} {}
+
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return static_cast<std::size_t>(elems) * size_of(dtype);
+  }
+  [[nodiscard]] ConstView slice(std::int64_t first, std::int64_t count) const noexcept {
+    return {static_cast<const std::byte*>(data) + static_cast<std::size_t>(first) * size_of(dtype),
+            count, dtype};
+  }
+};
+
+}  // namespace tessera

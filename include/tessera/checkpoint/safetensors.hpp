@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/shape.hpp"
+
+namespace tessera {
+
+/// Reads a safetensors file (8-byte little-endian header length, JSON header, raw tensors) piece
+/// by piece; memory use does not depend on the file's size.
+///
+/// Errors:  FormatError with path, offset and what was expected: missing or short file, header
+///          that is not valid, tensors that overlap or leave the file.
+/// Threads: one at a time; each rank opens its own.
+class SafetensorsReader {
+ public:
+  explicit SafetensorsReader(std::filesystem::path path);
+
+  struct Entry {
+    std::string dtype;  ///< as written: "F32", "BF16", "F16"
+    Shape shape;
+    std::uint64_t first_byte = 0;  ///< in the file
+    std::uint64_t bytes = 0;
+  };
+  [[nodiscard]] const std::map<std::string, Entry>& entries() const noexcept { return entries_; }
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+
+  /// Elements [first, first + out.size()) of `name`, converted to fp32.
+  void read(const std::string& name, std::int64_t first, std::span<float> out);
+
+ private:
+  std::filesystem::path path_;
+  std::ifstream file_;
+  std::map<std::string, Entry> entries_;
+};
+
+/// Writes a safetensors file of fp32 tensors, one after the other in the order declared.
+///
+/// Memory:  one header; tensors are written through.
+/// Errors:  FormatError (with path) if the disk refuses. The file appears under its name only in
+///          `finish`, complete (written beside it, synced, renamed); before that `path` is
+///          untouched.
+class SafetensorsWriter {
+ public:
+  struct Declared {
+    std::string name;
+    Shape shape;
+  };
+  SafetensorsWriter(std::filesystem::path path, std::vector<Declared> tensors);
+  ~SafetensorsWriter();
+  SafetensorsWriter(const SafetensorsWriter&) = delete;
+  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
+
+  /// The next tensor, in the declared order; ContractError if name or size is another.
+  void write(std::string_view name, std::span<const float> values);
+  void finish();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path partial_;
+  std::vector<Declared> tensors_;
+  std::size_t next_ = 0;
+  int descriptor_ = -1;
+};
+
+}  // namespace tessera

@@ -1,0 +1,115 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tessera/comm/communicator.hpp"
+#include "tessera/device/device.hpp"
+#include "tessera/memory/buffer.hpp"
+#include "tessera/memory/slot_ring.hpp"
+#include "tessera/memory/tracker.hpp"
+#include "tessera/trace/recorder.hpp"
+
+namespace tessera {
+
+namespace kernels {
+struct Table;
+}
+
+/// Delays of random length before and after each collective, to show races. Test instrument.
+struct DelayInjection {
+  std::uint64_t seed = 1;
+  std::chrono::microseconds longest{300};
+};
+
+/// How a job's ranks are set up.
+struct WorldOptions {
+  /// A collective that has not finished after this long ends the job with CommError.
+  std::chrono::milliseconds deadline{300'000};
+  /// Keep records of allocations, collectives and phases (World::recorder).
+  bool trace = false;
+  /// Overwrite slots when they are released. Test instrument; changes no result.
+  SlotPoison poison = SlotPoison::off;
+  std::optional<DelayInjection> delays = {};
+};
+
+/// A communicator with the stream that drives it.
+struct Channel {
+  Communicator& communicator;
+  Stream stream;
+};
+
+/// One rank's view of the job: everything that rank owns hangs on it, and nothing is global, so
+/// that many ranks can live in one process as threads.
+///
+/// Threads: the rank's own thread, except where said.
+class World {
+ public:
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int size() const noexcept;
+  [[nodiscard]] const WorldOptions& options() const noexcept;
+  [[nodiscard]] Device& device() noexcept;
+  /// Where the caller's kernels and the optimizer run.
+  [[nodiscard]] Stream compute_stream() const noexcept;
+  /// Parameters come over one channel and gradients leave over another: a gather never queues
+  /// behind a reduction.
+  [[nodiscard]] Channel gather_channel() noexcept;
+  [[nodiscard]] Channel reduce_channel() noexcept;
+  /// The device's kernels, for code that uses the library's own.
+  [[nodiscard]] const kernels::Table& kernels() const noexcept;
+
+  [[nodiscard]] MemoryTracker& memory() noexcept;
+  /// Null unless WorldOptions::trace.
+  [[nodiscard]] trace::Recorder* recorder() noexcept;
+
+  /// Memory of the caller's own (activations, data) that reports then include.
+  [[nodiscard]] Buffer allocate(Category category, std::size_t bytes, std::string name);
+
+  /// Runs `work`, which computes on the device: on the CPU with plain loops, on CUDA by launching
+  /// kernels on `compute_stream()`. Skipped on a device that only counts (`meta`).
+  template <class Work>
+  void compute(Work&& work) {
+    if (computes()) { std::forward<Work>(work)(); }
+  }
+
+  /// *Collective.* The sum over the ranks, added in rank order. Blocks.
+  [[nodiscard]] double sum(double value);
+  /// *Collective.* Blocks until every rank is here.
+  void barrier();
+  /// *Collective.* Every rank's text, by rank. Blocks.
+  [[nodiscard]] std::vector<std::string> exchange(std::string text);
+
+  /// Tells every rank that this one cannot go on; their pending and later calls throw CommError
+  /// with `reason`. Any thread.
+  void abort(std::string_view reason) noexcept;
+
+ private:
+  friend class WorldFactory;
+  struct State;
+  explicit World(std::unique_ptr<State> state);
+  [[nodiscard]] bool computes() const noexcept;
+
+  std::unique_ptr<State> state_;
+};
+
+/// Runs `body` as `ranks` ranks, threads of this process, and returns when all have finished.
+///
+/// Errors:  if a rank throws, the others are told and leave with CommError; the first cause (not
+///          the echoes) is thrown here, its text preceded by "rank r: ". ConfigError if ranks < 1.
+void run_ranks(int ranks, const std::function<void(World&)>& body,
+               const WorldOptions& options = {});
+
+/// Runs `body` as this process's rank of the job that a launcher started; alone, as the only rank.
+/// ConfigError if the environment names a job (mpirun, srun, torchrun) that this build cannot join.
+void run(const std::function<void(World&)>& body, const WorldOptions& options = {});
+
+}  // namespace tessera

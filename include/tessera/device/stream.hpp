@@ -1,0 +1,56 @@
+#pragma once
+
+#include <chrono>
+
+namespace tessera {
+
+class StreamState;
+class EventState;
+
+/// A mark in a stream that other streams can wait for. A handle: trivially copyable, not owning;
+/// the OwnedEvent it came from outlives its use.
+class Event {
+ public:
+  Event() = default;
+  explicit Event(EventState* state) noexcept : state_{state} {}
+
+  [[nodiscard]] EventState* state() const noexcept { return state_; }
+  [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }
+
+ private:
+  EventState* state_ = nullptr;
+};
+
+/// An in-order queue of work on a device. A handle: trivially copyable, not owning.
+///
+/// Time:    `record` and `wait_for` enqueue; `wait` blocks the calling thread. A stream of kind
+///          *caller* (the compute stream of a CPU rank) has no thread of its own: what is
+///          enqueued runs before the call returns, and `wait_for` blocks until the event is there.
+/// Errors:  work that throws ends its stream: later work on it is skipped, and the error is thrown
+///          by `wait`, by `rethrow`, and by every caller stream that waits for one of its events.
+/// Threads: one thread at a time enqueues.
+class Stream {
+ public:
+  Stream() = default;
+  explicit Stream(StreamState* state) noexcept : state_{state} {}
+
+  /// The event now stands for all work enqueued so far. Recording again moves the mark.
+  void record(Event event) const;
+  /// Work enqueued after this starts when what the event stands for *now* has finished. An event
+  /// never recorded is passed at once.
+  void wait_for(Event event) const;
+  /// Blocks until all enqueued work has finished; throws the stream's error if it has one.
+  void wait() const;
+  /// Throws the stream's error if it has one; does not block.
+  void rethrow() const;
+
+  /// cudaStream_t on a CUDA device, null on a CPU.
+  [[nodiscard]] void* native() const noexcept;
+  [[nodiscard]] StreamState* state() const noexcept { return state_; }
+  [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }
+
+ private:
+  StreamState* state_ = nullptr;
+};
+
+}  // namespace tessera

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tessera/base/shape.hpp"
+
+namespace tessera {
+
+/// A parameter of a sharded model, as initialisers, exports and optimizer rules see it.
+struct ParameterInfo {
+  std::string unit;
+  std::string name;  ///< within the unit
+  Shape shape;
+  bool trainable = true;
+  std::uint32_t id = 0;  ///< order of registration, from 0; aliases have none
+
+  /// "unit.name".
+  [[nodiscard]] std::string full_name() const { return unit + "." + name; }
+};
+
+/// Writes elements [first, first + out.size()) of `parameter`. Each rank asks only for what it
+/// holds, so the values depend on the element alone, never on the cut.
+using Initializer =
+    std::function<void(const ParameterInfo& parameter, std::int64_t first, std::span<float> out)>;
+
+namespace init {
+
+/// Element `i` of parameter `id` drawn from N(0, stddev^2): Philox4x32-10 (Salmon et al., SC11)
+/// keyed by `seed`, counter (i / 4, id), lane i % 4, turned normal by Box-Muller.
+void fill_normal(std::uint64_t seed, std::uint32_t id, std::int64_t first, float stddev,
+                 std::span<float> out);
+
+/// Every parameter N(0, stddev^2).
+[[nodiscard]] Initializer normal(std::uint64_t seed, float stddev);
+/// Every element `value`.
+[[nodiscard]] Initializer constant(float value);
+
+}  // namespace init
+
+}  // namespace tessera

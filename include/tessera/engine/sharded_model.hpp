@@ -1,0 +1,226 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/comm/world.hpp"
+#include "tessera/engine/init.hpp"
+#include "tessera/engine/strategy.hpp"
+#include "tessera/optim/optimizer.hpp"
+#include "tessera/shard/layout.hpp"
+
+namespace tessera {
+
+struct ModelOptions {
+  Strategy strategy = Strategy::ddp;
+  DType compute = DType::fp32;
+  DType gradient = DType::fp32;
+  DType reduce = DType::fp32;
+  /// Units gathered ahead of the one in use (zero3). `prefetch + 1` slots are held.
+  int prefetch = 1;
+  /// Micro-batches (forward and backward of the whole model) in a step.
+  int accumulate = 1;
+  AccumulateMode accumulate_mode = AccumulateMode::automatic;
+  /// `ddp` all-reduces finished units together, once this many bytes have come up.
+  std::size_t bucket_bytes = std::size_t{25} << 20;
+  std::size_t first_bucket_bytes = std::size_t{1} << 20;
+};
+
+enum class UnitKind : std::uint8_t {
+  block,  ///< gathered into a ring slot around each use
+  root,   ///< used outside the blocks: a slot of its own, kept from its first use to its last
+};
+
+enum class GradientInit : std::uint8_t {
+  zeroed,    ///< views start at zero or hold earlier micro-batches: kernels add
+  unzeroed,  ///< views hold anything: the trainer overwrites every element, in the only backward
+             ///< scope of the unit; refused where micro-batches accumulate in the view
+};
+
+struct UnitOptions {
+  UnitKind kind = UnitKind::block;
+  GradientInit gradients = GradientInit::zeroed;
+};
+
+/// A registered unit. Value type; belongs to the model that made it.
+struct Unit {
+  std::size_t index = 0;
+};
+
+/// A parameter or gradient, readable from the opening of its scope to the end. Not owned.
+/// Converts to the pointer a kernel takes; ContractError if the element type is another.
+class ConstTensor {
+ public:
+  ConstTensor(ConstView view, const Shape& shape) noexcept : view_{view}, shape_{&shape} {}
+  [[nodiscard]] const void* data() const noexcept { return view_.data; }
+  [[nodiscard]] DType dtype() const noexcept { return view_.dtype; }
+  [[nodiscard]] const Shape& shape() const noexcept { return *shape_; }
+  operator const float*() const;
+
+ private:
+  ConstView view_;
+  const Shape* shape_;
+};
+
+/// As ConstTensor, for writing.
+class Tensor {
+ public:
+  Tensor(View view, const Shape& shape) noexcept : view_{view}, shape_{&shape} {}
+  [[nodiscard]] void* data() const noexcept { return view_.data; }
+  [[nodiscard]] DType dtype() const noexcept { return view_.dtype; }
+  [[nodiscard]] const Shape& shape() const noexcept { return *shape_; }
+  operator float*() const;
+
+ private:
+  View view_;
+  const Shape* shape_;
+};
+
+class ShardedModel;
+
+/// While it lives, a unit's parameters are whole on this rank. Ends at the brace: what follows is
+/// enqueued there and never throws; a failure is kept and thrown by the next call on the model.
+class ForwardScope {
+ public:
+  ForwardScope(const ForwardScope&) = delete;
+  ForwardScope& operator=(const ForwardScope&) = delete;
+  ~ForwardScope();
+
+  /// ContractError that lists the unit's parameters if it has none called `name`.
+  [[nodiscard]] ConstTensor operator[](std::string_view name) const;
+  /// The stream on which the parameters are ready and on which kernels must run.
+  [[nodiscard]] Stream stream() const noexcept;
+
+ private:
+  friend class ShardedModel;
+  ForwardScope(ShardedModel& model, Unit unit) noexcept : model_{&model}, unit_{unit} {}
+  ShardedModel* model_;
+  Unit unit_;
+};
+
+/// While it lives, a unit's parameters and its full gradients are whole on this rank; at its end
+/// the gradients go on their way to where the strategy keeps them.
+class BackwardScope {
+ public:
+  BackwardScope(const BackwardScope&) = delete;
+  BackwardScope& operator=(const BackwardScope&) = delete;
+  ~BackwardScope();
+
+  [[nodiscard]] ConstTensor operator[](std::string_view name) const;
+  /// Gradient of this rank's loss; kernels add into it (see GradientInit). ContractError if the
+  /// parameter is frozen (ask `has_grad`).
+  [[nodiscard]] Tensor grad(std::string_view name) const;
+  [[nodiscard]] bool has_grad(std::string_view name) const;
+  [[nodiscard]] Stream stream() const noexcept;
+
+ private:
+  friend class ShardedModel;
+  BackwardScope(ShardedModel& model, Unit unit) noexcept : model_{&model}, unit_{unit} {}
+  ShardedModel* model_;
+  Unit unit_;
+};
+
+/// What one optimizer step did. The same on every rank, for every strategy, to the bit.
+struct StepReport {
+  std::int64_t step = 0;   ///< from 1
+  double loss = 0.0;       ///< mean over ranks of the losses given to `step`
+  double grad_norm = 0.0;  ///< L2 norm of the averaged gradient, before clipping
+  float clip_coefficient = 1.0F;
+  float lr = 0.0F;
+  bool skipped = false;  ///< the gradient was not finite: nothing was updated
+};
+
+/// Persistent bytes of this rank: what the strategy table counts, slots not included.
+struct ModelStateBytes {
+  std::size_t parameters = 0;
+  std::size_t gradients = 0;
+  std::size_t optimizer = 0;
+  friend bool operator==(const ModelStateBytes&, const ModelStateBytes&) = default;
+};
+
+enum class StateTensor : std::uint8_t {
+  parameters,
+  gradients,  ///< averaged over ranks and micro-batches, not clipped; complete before `step`
+};
+
+/// A model whose parameters, gradients and optimizer state are held over the ranks of a world as
+/// its strategy says. The trainer brings the computation; the model hands out pointers.
+///
+///   declared --materialize--> ready --optimize_with--> trainable
+///   trainable: (forward scopes, backward scopes) x accumulate, then step(), again and again
+///
+/// Order:   every call is made by all ranks, in the same order with the same units. The order of
+///          scopes is recorded in the first micro-batch, which gathers without prefetch unless
+///          `declare_order` was called; ranks whose order differs get an error that names the
+///          first differing entry.
+/// Time:    scopes and `step` enqueue; on a CPU the compute stream is the calling thread, so a
+///          scope's opening waits for its gather and `step` returns when the update is done.
+/// Memory:  state, slots and optimizer are each allocated once, in `materialize` and
+///          `optimize_with`; a step allocates nothing.
+/// Errors:  ContractError for calls out of order; CommError and DeviceError end the model.
+/// Threads: the rank's own thread.
+class ShardedModel {
+ public:
+  /// ConfigError if a combination of options is not supported (it says what is).
+  explicit ShardedModel(World& world, ModelOptions options = {});
+  ~ShardedModel();
+  ShardedModel(const ShardedModel&) = delete;
+  ShardedModel& operator=(const ShardedModel&) = delete;
+
+  /// Declares a unit, before `materialize`. `name` is unique in the model.
+  Unit add_unit(std::string name, std::vector<ParameterSpec> parameters, UnitOptions options = {});
+
+  /// Declares that every forward pass opens exactly these scopes in this order and every backward
+  /// pass the reverse, so that the first step prefetches too. Optional, before `materialize`.
+  void declare_order(std::vector<Unit> forward);
+
+  /// *Collective.* Lays out, allocates and initialises; each rank asks `initial` only for what it
+  /// keeps.
+  void materialize(const Initializer& initial);
+
+  /// *Collective.* Allocates and zeroes the optimizer's state for what this rank updates.
+  void optimize_with(const Optimizer& optimizer, const OptimizerOptions& options = {});
+
+  /// Opens a unit for its forward pass. ContractError if all slots are in open scopes.
+  [[nodiscard]] ForwardScope forward(Unit unit);
+  /// Opens a unit for its backward pass. As many times in a micro-batch as `forward`.
+  [[nodiscard]] BackwardScope backward(Unit unit);
+
+  /// Every step from the next on uses this rate.
+  void set_learning_rate(float lr);
+
+  /// *Collective.* Averages what has been accumulated, clips, and updates. `loss`, if given, is
+  /// the address (device memory) of this rank's mean loss over its micro-batches, for the report.
+  /// ContractError unless exactly `accumulate` micro-batches have been run.
+  void step(const double* loss = nullptr);
+  /// The last step's outcome; waits for it.
+  [[nodiscard]] StepReport report() const;
+
+  /// *Collective.* Calls `sink` on every rank, in order of registration, with each whole
+  /// parameter or gradient in host memory (valid during the call). Gathers one unit at a time.
+  void export_state(StateTensor what,
+                    const std::function<void(const ParameterInfo&, std::span<const float>)>& sink);
+
+  [[nodiscard]] World& world() noexcept;
+  [[nodiscard]] const ModelOptions& options() const noexcept;
+  /// Distinct parameters of the whole model, without padding.
+  [[nodiscard]] std::int64_t parameter_elems() const;
+  [[nodiscard]] ModelStateBytes state_bytes() const;
+  [[nodiscard]] const UnitLayout& layout(Unit unit) const;
+  [[nodiscard]] const std::string& unit_name(Unit unit) const;
+  [[nodiscard]] std::size_t unit_count() const noexcept;
+
+ private:
+  friend class ForwardScope;
+  friend class BackwardScope;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+/// What each rank keeps (N ranks):
+///
+///            parameters     gradients      optimizer state
+///   dp       rank 0         rank 0         rank 0          others borrow during the step
+///   ddp      full           full           full
+///   zero1    full           full           1/N
+///   zero2    full           1/N + slots    1/N
+///   zero3    1/N + slots    1/N + slots    1/N             (also called fsdp)
+enum class Strategy : std::uint8_t { dp, ddp, zero1, zero2, zero3 };
+
+[[nodiscard]] std::string_view to_string(Strategy strategy) noexcept;
+/// ConfigError that lists the known names. "fsdp" is zero3.
+[[nodiscard]] Strategy parse_strategy(std::string_view name);
+/// In the order of the table above.
+[[nodiscard]] const std::vector<Strategy>& all_strategies();
+
+/// When gradients of several micro-batches are reduced.
+enum class AccumulateMode : std::uint8_t {
+  automatic,  ///< every for zero2 and zero3, deferred for the others
+  every,      ///< each micro-batch: no full gradients are kept, more traffic
+  deferred,   ///< once, with the last micro-batch: full local gradients are kept
+};
+
+[[nodiscard]] std::string_view to_string(AccumulateMode mode) noexcept;
+[[nodiscard]] AccumulateMode parse_accumulate_mode(std::string_view name);
+
+/// Who holds a part of the training state between steps.
+enum class Holding : std::uint8_t { rank0, replicated, sharded };
+
+struct StrategyTraits {
+  Holding parameters;
+  Holding gradients;
+  Holding optimizer;
+};
+[[nodiscard]] StrategyTraits traits_of(Strategy strategy) noexcept;
+/// What `automatic` means for `strategy`.
+[[nodiscard]] AccumulateMode resolve(AccumulateMode mode, Strategy strategy) noexcept;
+
+}  // namespace tessera

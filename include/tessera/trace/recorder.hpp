@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace tessera::trace {
+
+/// What a record tells of. `issue_*` are made by the rank's own thread in program order and so
+/// are the same in every run; `run_*` are spans on the clock, made where the work ran.
+enum class Kind : std::uint8_t {
+  issue,       // the engine asked for something: "gather", "reshard", "reduce", "update", ...
+  compute,     // span: a scope of the caller was open ("forward", "backward") or the optimizer ran
+  collective,  // span: a collective moved data; `bytes` is what this rank sends by the formula
+  allocate,    // an arena or buffer was taken; `bytes`, `what` is the category
+  release,     // ... and given back
+};
+
+/// One plain record. `what` names the action, `unit` the unit (or buffer) it concerns.
+struct Record {
+  Kind kind = Kind::issue;
+  std::string what;
+  std::string unit;
+  std::size_t bytes = 0;
+  std::int64_t step = 0;      // optimizer steps finished before this record
+  std::uint64_t thread = 0;   // the same number for the same thread
+  std::int64_t begin_ns = 0;  // steady clock; begin == end for instants
+  std::int64_t end_ns = 0;
+};
+
+/// Nanoseconds on the clock of the records.
+[[nodiscard]] std::int64_t now_ns() noexcept;
+/// The number that records made by the calling thread carry.
+[[nodiscard]] std::uint64_t this_thread() noexcept;
+
+/// Collects the records of one rank. Threads: any thread may add.
+class Recorder {
+ public:
+  /// Adds `record` with the calling thread's number. Zero times are filled with now.
+  void add(Record record);
+  [[nodiscard]] std::vector<Record> records() const;
+  void clear();
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<Record> records_;
+};
+
+}  // namespace tessera::trace

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tessera/device/stream.hpp"
+
+namespace tessera::kernels {
+
+struct AttentionShape {
+  std::int64_t batch;
+  std::int64_t seq;
+  std::int64_t heads;
+  std::int64_t head_size;  ///< hidden = heads * head_size
+};
+
+/// Causal softmax attention with scale 1/sqrt(head_size). The T x T matrix of all heads is never
+/// held: one tile of query rows of one head at a time, in the workspace.
+struct AttentionForward {
+  const float* qkv;    ///< [batch, seq, 3 * hidden]: q, k, v side by side, heads within each
+  float* y;            ///< [batch, seq, hidden]
+  float* log_sum_exp;  ///< [batch, heads, seq], kept for backward
+  float* workspace;    ///< attention_workspace_elems(shape)
+  AttentionShape shape;
+};
+using AttentionForwardKernel = void(const AttentionForward& args, Stream stream);
+
+struct AttentionBackward {
+  const float* qkv;
+  const float* y;
+  const float* log_sum_exp;
+  const float* dy;  ///< [batch, seq, hidden]
+  float* dqkv;      ///< [batch, seq, 3 * hidden], overwritten
+  float* workspace;
+  AttentionShape shape;
+};
+using AttentionBackwardKernel = void(const AttentionBackward& args, Stream stream);
+
+/// fp32 elements that both directions need: a few rows of tiles of one head, never seq^2 * heads.
+using AttentionWorkspace = std::int64_t(const AttentionShape& shape);
+
+namespace reference {
+AttentionForwardKernel attention_forward;
+AttentionBackwardKernel attention_backward;
+}  // namespace reference
+namespace cpu {
+AttentionForwardKernel attention_forward;
+AttentionBackwardKernel attention_backward;
+AttentionWorkspace attention_workspace_elems;
+}  // namespace cpu
+
+}  // namespace tessera::kernels

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/device/stream.hpp"
+
+namespace tessera::kernels {
+
+/// Softmax cross entropy that turns logits into their gradient in place: a second copy of the
+/// logits is never held.
+///
+///   *loss += loss_scale * sum over rows of (log sum exp(logits[r]) - logits[r, target[r]]) (fp64)
+///   logits[r, c] <- gradient_scale * (softmax(logits[r])[c] - [c == target[r]])
+///
+/// The loss is added row by row in order. `gradient_scale` 0 leaves the logits as they are.
+struct CrossEntropy {
+  float* logits;                ///< [rows, classes]
+  const std::int32_t* targets;  ///< [rows], each in [0, classes)
+  double* loss;
+  std::int64_t rows;
+  std::int64_t classes;
+  float gradient_scale;
+  double loss_scale;
+};
+using CrossEntropyKernel = void(const CrossEntropy& args, Stream stream);
+
+namespace reference {
+CrossEntropyKernel cross_entropy;
+}
+namespace cpu {
+CrossEntropyKernel cross_entropy;
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/device/stream.hpp"
+
+namespace tessera::kernels {
+
+/// *sum += x[0]^2 + x[1]^2 + ... in fp64, in a fixed order:
+///
+///   lane l of 16 adds the squares of elements l, l+16, l+32 ... in order, within blocks of 4096;
+///   a block's lanes are added in order of l; the blocks' sums are added in order, onto *sum.
+///
+/// Finite iff every element is: squares of fp32 do not overflow fp64.
+using SquaredNormKernel = void(const float* x, std::int64_t elems, double* sum, Stream stream);
+
+namespace reference {
+SquaredNormKernel squared_norm;
+}
+namespace cpu {
+SquaredNormKernel squared_norm;
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "kernels/accumulate/accumulate.hpp"
+#include "kernels/adamw/adamw.hpp"
+#include "kernels/add/add.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/bias/bias.hpp"
+#include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/embedding/embedding.hpp"
+#include "kernels/gelu/gelu.hpp"
+#include "kernels/layer_norm/layer_norm.hpp"
+#include "kernels/matmul/matmul.hpp"
+#include "kernels/sgd/sgd.hpp"
+#include "kernels/squared_norm/squared_norm.hpp"
+#include "kernels/step_scalars/step_scalars.hpp"
+
+namespace tessera::kernels {
+
+/// One backend's kernels. Code above calls through it and so names no backend.
+struct Table {
+  AccumulateKernel* accumulate;
+  ScaleKernel* scale;
+  AdamWKernel* adamw;
+  SGDKernel* sgd;
+  SquaredNormKernel* squared_norm;
+  FinishStepKernel* finish_step;
+  MatMulKernel* matmul;
+  AddBiasKernel* add_bias;
+  BiasGradientKernel* bias_gradient;
+  LayerNormForwardKernel* layer_norm_forward;
+  LayerNormBackwardKernel* layer_norm_backward;
+  GeluForwardKernel* gelu_forward;
+  GeluBackwardKernel* gelu_backward;
+  AddKernel* add;
+  AttentionForwardKernel* attention_forward;
+  AttentionBackwardKernel* attention_backward;
+  AttentionWorkspace* attention_workspace_elems;
+  EmbeddingForwardKernel* embedding_forward;
+  EmbeddingBackwardKernel* embedding_backward;
+  CrossEntropyKernel* cross_entropy;
+};
+
+[[nodiscard]] const Table& cpu_table() noexcept;
+
+}  // namespace tessera::kernels
