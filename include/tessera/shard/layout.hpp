@@ -113,6 +113,7 @@ struct LayoutOptions {
 /// strategy at a given number of ranks. Pure arithmetic.
 class UnitLayout {
  public:
+  /// Segments come in the order in which their (dtypes, trainable) combination first appears.
   /// Aliases (`tied_to`) take no place. ContractError on an empty or repeated parameter name or
   /// ranks < 1.
   static UnitLayout make(std::vector<ParameterSpec> specs, const LayoutOptions& options, int ranks);
@@ -138,6 +139,7 @@ class UnitLayout {
  private:
   std::vector<ParameterSpec> specs_;
   std::vector<SegmentLayout> segments_;
+  LayoutOptions options_;
   int ranks_ = 1;
 };
 

@@ -1,0 +1,199 @@
+#include "tessera/shard/layout.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include "tessera/base/error.hpp"
+#include "tessera/base/math.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr std::int64_t kMaxElems = std::numeric_limits<std::int64_t>::max();
+
+// The places of parameters of one (dtypes, trainable) combination, while they are collected.
+struct SegmentDraft {
+  SegmentDTypes dtypes;
+  bool trainable;
+  std::vector<Placement> placements;
+  std::int64_t end = 0;  // of the last parameter that has elements
+
+  void add(std::size_t parameter, std::int64_t elems) {
+    expects(end <= kMaxElems - kAlignElems && elems <= kMaxElems - round_up(end, kAlignElems),
+            "UnitLayout: the unit has more elements than 63 bits can count");
+    const std::int64_t first = round_up(end, kAlignElems);
+    placements.push_back({parameter, first, elems});
+    // A parameter without elements must not turn the gap before it into a counted one.
+    if (elems > 0) { end = first + elems; }
+  }
+};
+
+SegmentDTypes dtypes_of(const ParameterSpec& spec, const LayoutOptions& options) {
+  return {.parameter = spec.dtype.value_or(options.compute),
+          .gradient = options.gradient,
+          .reduce = options.reduce,
+          .master = DType::fp32};
+}
+
+SegmentDraft& draft_for(std::vector<SegmentDraft>& drafts, const SegmentDTypes& dtypes,
+                        bool trainable) {
+  const auto found = std::find_if(drafts.begin(), drafts.end(), [&](const SegmentDraft& draft) {
+    return draft.dtypes == dtypes && draft.trainable == trainable;
+  });
+  if (found != drafts.end()) { return *found; }
+  return drafts.emplace_back(SegmentDraft{dtypes, trainable, {}});
+}
+
+void check_names(const std::vector<ParameterSpec>& specs) {
+  std::vector<std::string_view> names;
+  names.reserve(specs.size());
+  for (const ParameterSpec& spec : specs) { names.emplace_back(spec.name); }
+  std::sort(names.begin(), names.end());
+  expects(names.empty() || !names.front().empty(), "UnitLayout: a parameter has an empty name");
+  const auto twice = std::adjacent_find(names.begin(), names.end());
+  if (twice != names.end()) {
+    throw ContractError(fmt::format("UnitLayout: two parameters are called '{}'", *twice));
+  }
+}
+
+std::int64_t checked_shard_elems(std::int64_t elems, int ranks) {
+  expects(ranks >= 1, "SegmentLayout: ranks must be at least 1");
+  expects(elems >= 0, "SegmentLayout: elems must not be negative");
+  // Rounding up adds less than (align + 1) elements a rank.
+  expects(elems <= kMaxElems - (kAlignElems + 1) * ranks,
+          "SegmentLayout: the padded segment has more elements than 63 bits can count");
+  return round_up(ceil_div<std::int64_t>(elems, ranks), kAlignElems);
+}
+
+std::string describe(const ParameterSpec& spec, const LayoutOptions& options) {
+  if (spec.tied_to) {
+    return fmt::format("parameter {} {} tied to {}.{}\n", spec.name, spec.shape.to_string(),
+                       spec.tied_to->unit, spec.tied_to->parameter);
+  }
+  return fmt::format("parameter {} {} {} {}\n", spec.name, spec.shape.to_string(),
+                     to_string(spec.dtype.value_or(options.compute)),
+                     spec.trainable ? "trainable" : "frozen");
+}
+
+std::string describe(const SegmentLayout& segment) {
+  const SegmentDTypes& dtypes = segment.dtypes();
+  return fmt::format("segment {} gradient {} reduce {} master {} {} elems {} shard {}\n",
+                     to_string(dtypes.parameter), to_string(dtypes.gradient),
+                     to_string(dtypes.reduce), to_string(dtypes.master),
+                     segment.trainable() ? "trainable" : "frozen", segment.elems(),
+                     segment.shard_elems());
+}
+
+}  // namespace
+
+SegmentLayout::SegmentLayout(SegmentDTypes dtypes, bool trainable,
+                             std::vector<Placement> placements, std::int64_t elems, int ranks)
+    : dtypes_{dtypes},
+      trainable_{trainable},
+      placements_{std::move(placements)},
+      elems_{elems},
+      ranks_{ranks},
+      shard_elems_{checked_shard_elems(elems, ranks)} {
+  std::int64_t end = 0;
+  for (const Placement& placement : placements_) {
+    expects(placement.first >= end && placement.first % kAlignElems == 0 && placement.elems >= 0 &&
+                placement.elems <= elems_ - std::min(placement.first, elems_),
+            "SegmentLayout: placements must be aligned, in order and inside the segment");
+    end = placement.first + placement.elems;
+  }
+}
+
+Range SegmentLayout::shard(int rank) const noexcept {
+  return {rank * shard_elems_, shard_elems_};
+}
+
+std::vector<Piece> SegmentLayout::pieces(int rank) const {
+  expects(rank >= 0 && rank < ranks_, "SegmentLayout: no such rank");
+  const Range mine = shard(rank);
+  std::vector<Piece> pieces;
+  for (const Placement& placement : placements_) {
+    const std::int64_t begin = std::max(placement.first, mine.first);
+    const std::int64_t end = std::min(placement.first + placement.elems, mine.first + mine.elems);
+    if (begin >= end) { continue; }
+    pieces.push_back(
+        {placement.parameter, begin - placement.first, begin - mine.first, end - begin});
+  }
+  return pieces;
+}
+
+std::vector<Range> SegmentLayout::padding() const {
+  std::vector<Range> gaps;
+  std::int64_t end = 0;
+  const auto gap_until = [&](std::int64_t next) {
+    if (next > end) { gaps.push_back({end, next - end}); }
+  };
+  for (const Placement& placement : placements_) {
+    if (placement.elems == 0) { continue; }
+    gap_until(placement.first);
+    end = placement.first + placement.elems;
+  }
+  gap_until(padded_elems());
+  return gaps;
+}
+
+UnitLayout UnitLayout::make(std::vector<ParameterSpec> specs, const LayoutOptions& options,
+                            int ranks) {
+  expects(ranks >= 1, "UnitLayout: ranks must be at least 1");
+  check_names(specs);
+
+  std::vector<SegmentDraft> drafts;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    const ParameterSpec& spec = specs[i];
+    if (spec.tied_to) { continue; }
+    draft_for(drafts, dtypes_of(spec, options), spec.trainable).add(i, spec.shape.elems());
+  }
+
+  UnitLayout layout;
+  layout.specs_ = std::move(specs);
+  layout.options_ = options;
+  layout.ranks_ = ranks;
+  layout.segments_.reserve(drafts.size());
+  for (SegmentDraft& draft : drafts) {
+    layout.segments_.emplace_back(draft.dtypes, draft.trainable, std::move(draft.placements),
+                                  draft.end, ranks);
+  }
+  return layout;
+}
+
+std::optional<UnitLayout::Location> UnitLayout::locate(std::size_t index) const {
+  expects(index < specs_.size(), "UnitLayout: no parameter has this index");
+  for (std::size_t s = 0; s < segments_.size(); ++s) {
+    for (const Placement& placement : segments_[s].placements()) {
+      if (placement.parameter == index) { return Location{s, placement.first}; }
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<std::size_t> UnitLayout::find(std::string_view name) const noexcept {
+  const auto found = std::find_if(specs_.begin(), specs_.end(),
+                                  [&](const ParameterSpec& spec) { return spec.name == name; });
+  if (found == specs_.end()) { return std::nullopt; }
+  return static_cast<std::size_t>(std::distance(specs_.begin(), found));
+}
+
+std::int64_t UnitLayout::parameter_elems() const noexcept {
+  std::int64_t sum = 0;
+  for (const SegmentLayout& segment : segments_) {
+    for (const Placement& placement : segment.placements()) { sum += placement.elems; }
+  }
+  return sum;
+}
+
+std::string UnitLayout::describe() const {
+  std::string text;
+  for (const ParameterSpec& spec : specs_) { text += tessera::describe(spec, options_); }
+  for (const SegmentLayout& segment : segments_) { text += tessera::describe(segment); }
+  return text;
+}
+
+}  // namespace tessera
