@@ -6,7 +6,7 @@ namespace tessera {
 
 enum class ScheduleShape : std::uint8_t { constant, cosine };
 
-/// The learning rate by step: a linear warm-up, then constant or half a cosine down to `min_lr`.
+/// The learning rate by step: a linear warm-up, then `lr` or half a cosine from it to `min_lr`.
 struct Schedule {
   ScheduleShape shape = ScheduleShape::cosine;
   float lr = 3e-4F;      ///< the highest
