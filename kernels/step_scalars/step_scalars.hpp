@@ -6,17 +6,15 @@
 
 namespace tessera::kernels {
 
-/// What all ranks agree on in a step, in device memory. `sums` is added over the ranks first, then
-/// `finish_step` fills in the rest and the optimizer kernels read it: no host sync.
+/// What all ranks agree on in a step, in device memory, read by the optimizer kernels: no host
+/// sync.
 struct StepScalars {
-  double sums[2] = {0.0, 0.0};   ///< squared norm of the summed gradients; sum of the ranks' losses
-  double grad_norm = 0.0;        ///< of the averaged gradients
+  double grad_norm = 0.0;        ///< L2 norm of the averaged gradients
   double loss = 0.0;             ///< mean over ranks
   float clip = 1.0F;             ///< min(1, clip_norm / (grad_norm + 1e-6)), or 1
   float gradient_factor = 1.0F;  ///< what a summed gradient is multiplied by: average and clip
-  std::int32_t apply = 1;        ///< 0: the norm is not finite, nothing is updated
-  std::int32_t reserved = 0;
-  std::int64_t updates = 0;  ///< t of Adam: updates applied, this one included
+  std::int64_t apply = 1;        ///< 0: the norm is not finite, nothing is updated
+  std::int64_t updates = 0;      ///< t of Adam: updates applied, this one included
 };
 
 struct FinishStep {
@@ -25,8 +23,16 @@ struct FinishStep {
   int ranks = 1;
 };
 
-/// scalars: [in] sums, updates; [out] the rest. `updates` grows by one if the norm is finite.
-using FinishStepKernel = void(StepScalars* scalars, const FinishStep& options, Stream stream);
+/// `sums` holds `ranks` squared norms, of the summed gradients in each rank's shard, then the sum
+/// of the ranks' losses. In fp64:
+///
+///   grad_norm = sqrt(sums[0] + sums[1] + ... in this order) * average
+///   loss      = sums[ranks] / ranks
+///   clip      = clip_norm > 0 ? min(1, clip_norm / (grad_norm + 1e-6)) : 1
+///   gradient_factor = average * clip (rounded to fp32 once)
+///   apply     = grad_norm is finite; `updates` grows by one if so
+using FinishStepKernel = void(StepScalars* scalars, const double* sums, const FinishStep& options,
+                              Stream stream);
 
 namespace cpu {
 FinishStepKernel finish_step;
