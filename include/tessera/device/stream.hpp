@@ -27,7 +27,9 @@ class Event {
 ///          *caller* (the compute stream of a CPU rank) has no thread of its own: what is
 ///          enqueued runs before the call returns, and `wait_for` blocks until the event is there.
 /// Errors:  work that throws ends its stream: later work on it is skipped, and the error is thrown
-///          by `wait`, by `rethrow`, and by every caller stream that waits for one of its events.
+///          by `wait` and `rethrow`. A stream that waits for an event recorded after that work ends
+///          with the same error; events recorded before it pass. A stream of kind *caller* throws
+///          the error that ends it at once, and again for whatever is enqueued later.
 /// Threads: one thread at a time enqueues.
 class Stream {
  public:

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 
 #include "tessera/device/device.hpp"
 #include "tessera/memory/category.hpp"
@@ -26,6 +27,8 @@ class Buffer {
   [[nodiscard]] float* floats() const noexcept { return static_cast<float*>(data_); }
   /// As counted: a multiple of 128.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// What errors and records call it.
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
  private:
   void release() noexcept;

@@ -38,7 +38,8 @@ struct Record {
 /// Collects the records of one rank. Threads: any thread may add.
 class Recorder {
  public:
-  /// Adds `record` with the calling thread's number. Zero times are filled with now.
+  /// Adds `record` with the calling thread's number. Both times zero: an instant, now. Only
+  /// `end_ns` zero: a span that ends now.
   void add(Record record);
   [[nodiscard]] std::vector<Record> records() const;
   void clear();

@@ -1,0 +1,92 @@
+#include <fmt/format.h>
+#include <sys/sysinfo.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "device/cpu/cpu_event.hpp"
+#include "device/cpu/cpu_stream.hpp"
+#include "device/cpu/host_task.hpp"
+#include "device/cpu/processor.hpp"
+#include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/base/math.hpp"
+#include "tessera/device/device.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kAlignment = 128;
+
+// RAM and swap: what the system could hand out with nothing else running.
+std::size_t machine_bytes() {
+  struct sysinfo info {};
+  if (sysinfo(&info) != 0) { return std::numeric_limits<std::size_t>::max() / 2; }
+  return (info.totalram + info.totalswap) * info.mem_unit;
+}
+
+class CpuDevice final : public Device {
+ public:
+  CpuDevice() : machine_bytes_{machine_bytes()} {}
+
+  [[nodiscard]] DeviceKind kind() const noexcept override { return DeviceKind::cpu; }
+  [[nodiscard]] std::string name() const override { return "cpu"; }
+  [[nodiscard]] bool computes() const noexcept override { return true; }
+
+  [[nodiscard]] void* allocate(std::size_t bytes) override;
+  void free(void* data, std::size_t /*bytes*/) noexcept override { std::free(data); }
+
+  [[nodiscard]] OwnedStream make_compute_stream() override { return OwnedStream{new CallerStream}; }
+  [[nodiscard]] OwnedStream make_side_stream(std::string_view name) override {
+    return OwnedStream{new WorkerStream{name}};
+  }
+  [[nodiscard]] OwnedEvent make_event() override { return OwnedEvent{new CpuEvent}; }
+
+  void copy(void* to, const void* from, std::size_t bytes, Stream stream) override;
+  void copy_in(void* to, const void* from_host, std::size_t bytes, Stream stream) override {
+    copy(to, from_host, bytes, stream);
+  }
+  void copy_out(void* to_host, const void* from, std::size_t bytes, Stream stream) override {
+    copy(to_host, from, bytes, stream);
+  }
+  void fill(void* data, unsigned char value, std::size_t bytes, Stream stream) override;
+
+ private:
+  std::size_t machine_bytes_;
+};
+
+void* CpuDevice::allocate(std::size_t bytes) {
+  if (bytes == 0) { return nullptr; }
+  // The system may promise more than it has and kill the process when the promise is used. More
+  // than the whole machine is refused here; this also keeps the rounding below from overflowing.
+  void* const data = bytes <= machine_bytes_
+                         ? std::aligned_alloc(kAlignment, round_up(bytes, kAlignment))
+                         : nullptr;
+  if (data == nullptr) {
+    throw OutOfMemory(fmt::format("cannot allocate {} ({} bytes) on cpu, where the machine has {}",
+                                  format_bytes(bytes), bytes, format_bytes(machine_bytes_)));
+  }
+  return data;
+}
+
+void CpuDevice::copy(void* to, const void* from, std::size_t bytes, Stream stream) {
+  enqueue(stream, [=] {
+    if (bytes > 0) { std::memcpy(to, from, bytes); }
+  });
+}
+
+void CpuDevice::fill(void* data, unsigned char value, std::size_t bytes, Stream stream) {
+  enqueue(stream, [=] {
+    if (bytes > 0) { std::memset(data, value, bytes); }
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device() {
+  require_processor(processor_features());
+  return std::make_unique<CpuDevice>();
+}
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+#include "device/cpu/cpu_stream.hpp"
+
+#include "device/cpu/cpu_event.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+CpuEvent& cpu_event(EventState& event) {
+  auto* const cpu = dynamic_cast<CpuEvent*>(&event);
+  expects(cpu != nullptr, "a CPU stream takes events of a CPU device only");
+  return *cpu;
+}
+
+}  // namespace
+
+void enqueue(Stream stream, HostTask task) {
+  auto* const cpu = dynamic_cast<CpuStream*>(stream.state());
+  expects(cpu != nullptr, "host tasks run on a stream of a CPU device only");
+  expects(static_cast<bool>(task), "an empty host task cannot be enqueued");
+  cpu->enqueue(std::move(task));
+}
+
+void CpuStream::record(EventState& event) {
+  cpu_event(event).set({timeline_, issued()});
+}
+
+void CpuStream::wait_for(EventState& event) {
+  Mark mark = cpu_event(event).mark();
+  const bool own_or_never = mark.timeline == nullptr || mark.timeline == timeline_;
+  if (own_or_never || mark.timeline->passed(mark.ticket)) { return; }
+  wait_for_mark(std::move(mark));
+}
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+#include "device/cpu/timeline.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace tessera {
+
+void Timeline::reach_next(std::exception_ptr error) noexcept {
+  const std::lock_guard lock{mutex_};
+  ++reached_;
+  if (error && failed_ == kNever) {
+    failed_ = reached_;
+    error_ = std::move(error);
+  }
+  // Nobody is woken for a ticket that nobody waits for; those who want a later one say so again.
+  if (reached_ >= wanted_) {
+    wanted_ = kNever;
+    reached_changed_.notify_all();
+  }
+}
+
+void Timeline::wait(std::uint64_t ticket) {
+  std::unique_lock lock{mutex_};
+  while (reached_ < ticket) {
+    wanted_ = std::min(wanted_, ticket);
+    reached_changed_.wait(lock);
+  }
+  if (failed_ <= ticket) { std::rethrow_exception(error_); }
+}
+
+bool Timeline::passed(std::uint64_t ticket) const {
+  const std::lock_guard lock{mutex_};
+  return reached_ >= ticket && failed_ > ticket;
+}
+
+void Timeline::rethrow() const {
+  const std::lock_guard lock{mutex_};
+  if (error_) { std::rethrow_exception(error_); }
+}
+
+}  // namespace tessera

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <mutex>
+
+namespace tessera {
+
+/// How far a stream has come. Tasks of a stream are numbered from 1 (tickets); the stream reaches
+/// them in order. Shared by the stream and the events recorded on it, which may outlive it.
+///
+/// Errors:  the first task that fails leaves its error here; it holds for that ticket and all
+///          later ones, never for earlier ones, so that who sees it does not depend on timing.
+/// Threads: any.
+class Timeline {
+ public:
+  /// The next ticket is done. `error` is null unless its task threw.
+  void reach_next(std::exception_ptr error) noexcept;
+
+  /// Blocks until `ticket` is reached; throws the error if it or an earlier one failed.
+  void wait(std::uint64_t ticket);
+  /// Whether `wait(ticket)` would return at once.
+  [[nodiscard]] bool passed(std::uint64_t ticket) const;
+  /// Throws the error, if there is one by now.
+  void rethrow() const;
+
+ private:
+  static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+
+  mutable std::mutex mutex_;
+  std::condition_variable reached_changed_;
+  std::uint64_t reached_ = 0;
+  std::uint64_t wanted_ = kNever;  // the first ticket that someone blocks for
+  std::uint64_t failed_ = kNever;  // the first ticket that failed
+  std::exception_ptr error_;
+};
+
+/// A point on a timeline: what an event stands for. Without a timeline: never recorded.
+struct Mark {
+  std::shared_ptr<Timeline> timeline;
+  std::uint64_t ticket = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,81 @@
+#include <fmt/format.h>
+#include <pthread.h>
+
+#include <exception>
+#include <system_error>
+
+#include "device/cpu/cpu_stream.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kThreadNameBytes = 15;
+
+std::exception_ptr run(HostTask& task) noexcept {
+  try {
+    task();
+    return nullptr;
+  } catch (...) { return std::current_exception(); }
+}
+
+}  // namespace
+
+WorkerStream::WorkerStream(std::string_view name) {
+  try {
+    thread_ = std::thread([this] { work(); });
+  } catch (const std::system_error& error) {
+    throw DeviceError(
+        fmt::format("cannot start the thread of stream \"{}\": {}; lower the number "
+                    "of ranks or raise the limit of processes (ulimit -u)",
+                    name, error.what()));
+  }
+  const std::string shown{name.substr(0, kThreadNameBytes)};
+  pthread_setname_np(thread_.native_handle(), shown.c_str());
+}
+
+WorkerStream::~WorkerStream() {
+  {
+    const std::lock_guard lock{mutex_};
+    closing_ = true;
+  }
+  queue_changed_.notify_one();
+  thread_.join();
+}
+
+void WorkerStream::enqueue(HostTask task) {
+  {
+    const std::lock_guard lock{mutex_};
+    queue_.push(std::move(task));
+    ++issued_;
+  }
+  queue_changed_.notify_one();
+}
+
+std::uint64_t WorkerStream::issued() const {
+  const std::lock_guard lock{mutex_};
+  return issued_;
+}
+
+void WorkerStream::wait_for_mark(Mark mark) {
+  enqueue([mark = std::move(mark)] { mark.timeline->wait(mark.ticket); });
+}
+
+HostTask WorkerStream::next() {
+  std::unique_lock lock{mutex_};
+  queue_changed_.wait(lock, [this] { return closing_ || !queue_.empty(); });
+  return queue_.empty() ? HostTask{} : queue_.pop();
+}
+
+void WorkerStream::work() noexcept {
+  bool failed = false;
+  while (HostTask task = next()) {
+    // After an error tasks are skipped but their tickets reached: nobody waits in vain.
+    std::exception_ptr error = failed ? nullptr : run(task);
+    failed = failed || error != nullptr;
+    task.reset();
+    timeline().reach_next(std::move(error));
+  }
+}
+
+}  // namespace tessera

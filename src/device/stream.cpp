@@ -1,0 +1,41 @@
+#include "tessera/device/stream.hpp"
+
+#include "device/stream_state.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+StreamState& checked(StreamState* stream) {
+  expects(stream != nullptr, "this Stream stands for nothing: take one from a device");
+  return *stream;
+}
+
+EventState& checked(EventState* event) {
+  expects(event != nullptr, "this Event stands for nothing: take one from a device");
+  return *event;
+}
+
+}  // namespace
+
+void Stream::record(Event event) const {
+  checked(state_).record(checked(event.state()));
+}
+
+void Stream::wait_for(Event event) const {
+  checked(state_).wait_for(checked(event.state()));
+}
+
+void Stream::wait() const {
+  checked(state_).wait();
+}
+
+void Stream::rethrow() const {
+  checked(state_).rethrow();
+}
+
+void* Stream::native() const noexcept {
+  return state_ == nullptr ? nullptr : state_->native();
+}
+
+}  // namespace tessera

@@ -1,0 +1,115 @@
+#include "tessera/memory/buffer.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <utility>
+
+#include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/base/math.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kAlignment = 128;
+
+// "1.50 GiB: parameters 1.00 GiB, gradients 512 MiB".
+std::string text_of(const CategoryBytes& held) {
+  std::string text = format_bytes(held.total());
+  const char* separator = ": ";
+  for (std::size_t i = 0; i < kCategories; ++i) {
+    const auto category = static_cast<Category>(i);
+    if (held[category] == 0) { continue; }
+    text += fmt::format("{}{} {}", std::exchange(separator, ", "), to_string(category),
+                        format_bytes(held[category]));
+  }
+  return text;
+}
+
+void* allocate(Device& device, const MemoryTracker& tracker, Category category, std::size_t bytes,
+               const std::string& name) {
+  try {
+    return device.allocate(bytes);
+  } catch (const OutOfMemory& refusal) {
+    throw OutOfMemory(fmt::format("no memory for {} ({}, {}): {}; this rank holds {}", name,
+                                  to_string(category), format_bytes(bytes), refusal.what(),
+                                  text_of(tracker.report().live)));
+  }
+}
+
+// A size that no machine has stays one, so that the device refuses it.
+std::size_t counted(std::size_t bytes) {
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / kAlignment * kAlignment;
+  return bytes > most ? most : round_up(bytes, kAlignment);
+}
+
+}  // namespace
+
+Buffer::Buffer(Device& device, MemoryTracker& tracker, Category category, std::size_t bytes,
+               std::string name)
+    : device_{&device}, tracker_{&tracker}, category_{category}, name_{std::move(name)} {
+  const std::size_t size = counted(bytes);
+  if (size == 0) { return; }
+  void* const data = allocate(device, tracker, category, size, name_);
+  try {
+    tracker.add(category, size, name_);
+  } catch (...) {
+    device.free(data, size);
+    throw;
+  }
+  data_ = data;
+  bytes_ = size;
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : device_{other.device_},
+      tracker_{other.tracker_},
+      category_{other.category_},
+      bytes_{std::exchange(other.bytes_, 0)},
+      data_{std::exchange(other.data_, nullptr)},
+      name_{std::move(other.name_)} {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+  if (this != &other) {
+    release();
+    device_ = other.device_;
+    tracker_ = other.tracker_;
+    category_ = other.category_;
+    bytes_ = std::exchange(other.bytes_, 0);
+    data_ = std::exchange(other.data_, nullptr);
+    name_ = std::move(other.name_);
+  }
+  return *this;
+}
+
+Buffer::~Buffer() {
+  release();
+}
+
+void Buffer::release() noexcept {
+  // Asked of the size: a device that only counts has no address to give.
+  if (bytes_ == 0) { return; }
+  device_->free(data_, bytes_);
+  tracker_->remove(category_, bytes_, name_);
+  data_ = nullptr;
+  bytes_ = 0;
+}
+
+std::size_t Arena::need(std::size_t bytes) noexcept {
+  return counted(bytes);
+}
+
+void* Arena::take(std::size_t bytes) {
+  const std::size_t left = taken_ < buffer_.bytes() ? buffer_.bytes() - taken_ : 0;
+  if (need(bytes) > left) {
+    throw ContractError(fmt::format("arena {} of {} has {} left; {} asked for", buffer_.name(),
+                                    format_bytes(buffer_.bytes()), format_bytes(left),
+                                    format_bytes(bytes)));
+  }
+  void* const piece = static_cast<std::byte*>(buffer_.data()) + taken_;
+  taken_ += need(bytes);
+  return piece;
+}
+
+}  // namespace tessera

@@ -1,0 +1,255 @@
+#include <gtest/gtest.h>
+#include <pthread.h>
+
+#include <array>
+#include <latch>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/cpu/host_task.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/device/device.hpp"
+
+namespace tessera {
+namespace {
+
+class CpuStreams : public testing::Test {
+ protected:
+  std::unique_ptr<Device> device = make_cpu_device();
+  OwnedStream caller = device->make_compute_stream();
+  OwnedStream worker = device->make_side_stream("worker");
+  OwnedStream other = device->make_side_stream("other");
+  OwnedEvent event = device->make_event();
+};
+
+TEST_F(CpuStreams, ACallerStreamRunsTasksOnTheSubmitterBeforeReturning) {
+  std::thread::id ran_on;
+  enqueue(caller.get(), [&] { ran_on = std::this_thread::get_id(); });
+  EXPECT_EQ(ran_on, std::this_thread::get_id());
+}
+
+TEST_F(CpuStreams, AWorkerRunsTasksOnOneThreadThatIsNotTheSubmitter) {
+  std::thread::id first;
+  std::thread::id second;
+  enqueue(worker.get(), [&] { first = std::this_thread::get_id(); });
+  enqueue(worker.get(), [&] { second = std::this_thread::get_id(); });
+  worker.get().wait();
+  EXPECT_NE(first, std::thread::id{});
+  EXPECT_NE(first, std::this_thread::get_id());
+  EXPECT_EQ(first, second);
+}
+
+TEST_F(CpuStreams, AWorkerThreadCarriesTheFirstFifteenBytesOfItsName) {
+  const OwnedStream named = device->make_side_stream("rank 3: gather stream");
+  std::array<char, 16> name{};
+  enqueue(named.get(), [&] { pthread_getname_np(pthread_self(), name.data(), name.size()); });
+  named.get().wait();
+  EXPECT_STREQ(name.data(), "rank 3: gather ");
+}
+
+// More tasks than the ring first holds, pushed while the first one is held up: it must grow with
+// the tasks in place.
+TEST_F(CpuStreams, AWorkerKeepsTheOrderOfManyWaitingTasks) {
+  std::latch open{1};
+  std::vector<int> order;
+  enqueue(worker.get(), [&] { open.wait(); });
+  for (int i = 0; i < 1000; ++i) {
+    enqueue(worker.get(), [&order, i] { order.push_back(i); });
+  }
+  open.count_down();
+  worker.get().wait();
+  ASSERT_EQ(order.size(), 1000U);
+  for (int i = 0; i < 1000; ++i) { EXPECT_EQ(order[static_cast<std::size_t>(i)], i); }
+}
+
+TEST_F(CpuStreams, EnqueueingDoesNotWaitForTheWork) {
+  std::latch open{1};
+  enqueue(worker.get(), [&] { open.wait(); });
+  worker.get().record(event.get());
+  other.get().wait_for(event.get());
+  open.count_down();  // reached only if none of the calls above blocked
+  other.get().wait();
+}
+
+// The value is written without any lock: only the event orders the two threads.
+TEST_F(CpuStreams, AnEventOrdersTwoWorkers) {
+  std::latch open{1};
+  int value = 0;
+  int seen = -1;
+  enqueue(worker.get(), [&] { open.wait(); });
+  enqueue(worker.get(), [&] { value = 7; });
+  worker.get().record(event.get());
+  other.get().wait_for(event.get());
+  enqueue(other.get(), [&] { seen = value; });
+  open.count_down();
+  other.get().wait();
+  EXPECT_EQ(seen, 7);
+}
+
+TEST_F(CpuStreams, ACallerBlocksUntilTheEventIsThere) {
+  std::latch open{1};
+  int value = 0;
+  enqueue(worker.get(), [&] { open.wait(); });
+  enqueue(worker.get(), [&] { value = 7; });
+  worker.get().record(event.get());
+  std::thread opener{[&] { open.count_down(); }};
+  caller.get().wait_for(event.get());
+  EXPECT_EQ(value, 7);
+  opener.join();
+}
+
+TEST_F(CpuStreams, AWorkerSeesWhatTheCallerDidBeforeItRecorded) {
+  int value = 0;
+  int seen = -1;
+  enqueue(caller.get(), [&] { value = 3; });
+  caller.get().record(event.get());
+  worker.get().wait_for(event.get());
+  enqueue(worker.get(), [&] { seen = value; });
+  worker.get().wait();
+  EXPECT_EQ(seen, 3);
+}
+
+TEST_F(CpuStreams, ANeverRecordedEventIsPassedAtOnce) {
+  bool ran = false;
+  worker.get().wait_for(event.get());
+  enqueue(worker.get(), [&] { ran = true; });
+  worker.get().wait();
+  caller.get().wait_for(event.get());
+  EXPECT_TRUE(ran);
+}
+
+TEST_F(CpuStreams, WaitingForItsOwnEventIsPassed) {
+  std::latch open{1};
+  enqueue(worker.get(), [&] { open.wait(); });
+  worker.get().record(event.get());
+  worker.get().wait_for(event.get());
+  open.count_down();
+  worker.get().wait();
+  caller.get().record(event.get());
+  caller.get().wait_for(event.get());
+}
+
+// The mark is taken when wait_for is called, not when the waiting stream gets there.
+TEST_F(CpuStreams, RecordingAgainDoesNotMoveAnEarlierWait) {
+  std::latch open{1};
+  bool passed = false;
+  enqueue(worker.get(), [] {});
+  worker.get().record(event.get());
+  other.get().wait_for(event.get());
+  enqueue(other.get(), [&] { passed = true; });
+  enqueue(worker.get(), [&] { open.wait(); });
+  worker.get().record(event.get());  // now behind the closed latch
+  other.get().wait();                // would hang if the wait had moved along
+  EXPECT_TRUE(passed);
+  open.count_down();
+  worker.get().wait();
+}
+
+TEST_F(CpuStreams, AWaitAfterRecordingAgainIsForTheNewMark) {
+  std::latch open{1};
+  int value = 0;
+  int seen = -1;
+  worker.get().record(event.get());
+  enqueue(worker.get(), [&] { open.wait(); });
+  enqueue(worker.get(), [&] { value = 2; });
+  worker.get().record(event.get());
+  other.get().wait_for(event.get());
+  enqueue(other.get(), [&] { seen = value; });
+  open.count_down();
+  other.get().wait();
+  EXPECT_EQ(seen, 2);
+}
+
+TEST_F(CpuStreams, AnEventMayMoveToAnotherStream) {
+  std::latch open{1};
+  enqueue(worker.get(), [&] { open.wait(); });
+  worker.get().record(event.get());
+  other.get().record(event.get());
+  caller.get().wait_for(event.get());  // would hang on the worker's mark
+  open.count_down();
+  worker.get().wait();
+}
+
+TEST_F(CpuStreams, AnEventOutlivesItsStream) {
+  int value = 0;
+  {
+    const OwnedStream brief = device->make_side_stream("brief");
+    enqueue(brief.get(), [&] { value = 1; });
+    brief.get().record(event.get());
+  }
+  caller.get().wait_for(event.get());
+  EXPECT_EQ(value, 1);
+}
+
+TEST_F(CpuStreams, DestroyingAStreamFinishesItsWork) {
+  std::latch open{1};
+  int count = 0;
+  OwnedStream brief = device->make_side_stream("brief");
+  enqueue(brief.get(), [&] { open.wait(); });
+  for (int i = 0; i < 100; ++i) {
+    enqueue(brief.get(), [&] { ++count; });
+  }
+  std::thread opener{[&] { open.count_down(); }};
+  brief = OwnedStream{};
+  EXPECT_EQ(count, 100);
+  opener.join();
+}
+
+// Marks that cross in both directions for many rounds: each side adds to what the other left.
+TEST_F(CpuStreams, TwoWorkersHandAValueBackAndForth) {
+  const OwnedEvent back = device->make_event();
+  long value = 0;
+  constexpr int rounds = 2000;
+  for (int i = 0; i < rounds; ++i) {
+    enqueue(worker.get(), [&] { value = 2 * value % 1'000'003; });
+    worker.get().record(event.get());
+    other.get().wait_for(event.get());
+    enqueue(other.get(), [&] { value += 1; });
+    other.get().record(back.get());
+    worker.get().wait_for(back.get());
+  }
+  worker.get().wait();
+  long expected = 0;
+  for (int i = 0; i < rounds; ++i) { expected = 2 * expected % 1'000'003 + 1; }
+  EXPECT_EQ(value, expected);
+}
+
+TEST_F(CpuStreams, ManyThreadsMayWaitForDifferentMarksOfOneStream) {
+  constexpr int marks = 8;
+  std::vector<OwnedEvent> events;
+  std::array<int, marks> values{};
+  std::latch open{1};
+  enqueue(worker.get(), [&] { open.wait(); });
+  for (int i = 0; i < marks; ++i) {
+    enqueue(worker.get(), [&values, i] { values.at(static_cast<std::size_t>(i)) = i + 1; });
+    events.push_back(device->make_event());
+    worker.get().record(events.back().get());
+  }
+  std::array<int, marks> seen{};
+  std::vector<std::thread> threads;
+  for (std::size_t i = 0; i < marks; ++i) {
+    threads.emplace_back([&, i] {
+      const OwnedStream mine = device->make_compute_stream();
+      mine.get().wait_for(events[i].get());
+      seen.at(i) = values.at(i);
+    });
+  }
+  open.count_down();
+  for (std::thread& thread : threads) { thread.join(); }
+  for (int i = 0; i < marks; ++i) { EXPECT_EQ(seen.at(static_cast<std::size_t>(i)), i + 1); }
+}
+
+TEST_F(CpuStreams, AHandleThatStandsForNothingIsRefused) {
+  EXPECT_THROW(enqueue(Stream{}, [] {}), ContractError);
+  EXPECT_THROW(enqueue(worker.get(), HostTask{}), ContractError);
+  EXPECT_THROW(Stream{}.record(event.get()), ContractError);
+  EXPECT_THROW(Stream{}.wait(), ContractError);
+  EXPECT_THROW(worker.get().wait_for(Event{}), ContractError);
+  EXPECT_EQ(Stream{}.native(), nullptr);
+  EXPECT_EQ(worker.get().native(), nullptr);
+}
+
+}  // namespace
+}  // namespace tessera
