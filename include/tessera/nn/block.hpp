@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/nn/causal_self_attention.hpp"
+#include "tessera/nn/layer_norm.hpp"
+#include "tessera/nn/mlp.hpp"
+#include "tessera/nn/tensors.hpp"
+
+namespace tessera::nn {
+
+/// A GPT-2 block: m = x + attn(ln_1(x)), y = m + mlp(ln_2(m)).
+class Block {
+ public:
+  /// Memory per row: 15 hidden + heads + 4 values, and the input, which is another's output.
+  struct Saved {
+    LayerNorm::Saved ln_1;
+    CausalSelfAttention::Saved attn;
+    LayerNorm::Saved ln_2;
+    MLP::Saved mlp;
+    float* normed_1;  ///< ln_1's output: what attn.x points to
+    float* middle;    ///< m: what ln_2.x points to
+    float* normed_2;  ///< ln_2's output: what mlp.x points to
+  };
+
+  Block(World& world, std::int64_t hidden, std::int64_t heads);
+
+  /// ln_1.*, attn.*, ln_2.*, mlp.*: in this order.
+  [[nodiscard]] std::vector<ParameterSpec> parameters() const;
+  [[nodiscard]] std::int64_t workspace_elems(BatchShape shape) const {
+    return attn_.workspace_elems(shape);
+  }
+
+  /// From saved.ln_1.x to y, both [rows, hidden], no overlap.
+  void forward(const ForwardScope& scope, const Saved& saved, float* y, BatchShape shape) const;
+  /// `stream` [rows, hidden], the gradient of the residual stream, is that of y before and that
+  /// of x after. scratch: 5 rows hidden.
+  void backward(const BackwardScope& scope, const Saved& saved, float* stream, float* scratch,
+                BatchShape shape) const;
+
+ private:
+  void add(const ForwardScope& scope, const float* residual, float* y, std::int64_t rows) const;
+
+  World* world_;
+  LayerNorm ln_1_;
+  CausalSelfAttention attn_;
+  LayerNorm ln_2_;
+  MLP mlp_;
+  std::int64_t hidden_;
+};
+
+}  // namespace tessera::nn

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/comm/world.hpp"
+
+namespace tessera::nn {
+
+/// The mean over all tokens of -log softmax(logits)[target], averaged over the micro-batches of a
+/// step. Turns the logits into the gradient of the micro-batch's mean in place.
+class CrossEntropy {
+ public:
+  CrossEntropy(World& world, std::int64_t classes, int micro_batches = 1) noexcept
+      : world_{&world}, classes_{classes}, micro_batches_{micro_batches} {}
+
+  /// logits [rows, classes], targets [rows] in [0, classes). Adds mean / micro_batches to *loss
+  /// (device memory): zero it at the beginning of a step.
+  void forward(float* logits, const std::int32_t* targets, double* loss, std::int64_t rows) const;
+
+ private:
+  World* world_;
+  std::int64_t classes_;
+  int micro_batches_;
+};
+
+}  // namespace tessera::nn

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/engine/sharded_model.hpp"
+#include "tessera/nn/tensors.hpp"
+
+namespace tessera::nn {
+
+/// Token and position embeddings, and the head tied to the former: one table, "wte.weight", turns
+/// tokens into vectors and vectors into logits.
+class Embedding {
+ public:
+  struct Sizes {
+    std::int64_t vocab;
+    std::int64_t positions;
+    std::int64_t hidden;
+  };
+
+  /// Parameters "wte.weight" [vocab, hidden] and "wpe.weight" [positions, hidden].
+  Embedding(World& world, Sizes sizes) : world_{&world}, sizes_{sizes} {}
+
+  [[nodiscard]] std::vector<ParameterSpec> parameters() const;
+
+  /// y[b, t, :] = wte[tokens[b, t], :] + wpe[t, :]. Tokens lie in [0, vocab); seq <= positions.
+  void forward(const ForwardScope& scope, const std::int32_t* tokens, float* y,
+               BatchShape shape) const;
+  /// Adds dy [rows, hidden] into the tables' gradients.
+  void backward(const BackwardScope& scope, const std::int32_t* tokens, const float* dy,
+                BatchShape shape) const;
+
+  /// logits [rows, vocab] = x wte^T.
+  void head(const ForwardScope& scope, const float* x, float* logits, std::int64_t rows) const;
+  /// Adds the gradient of wte and writes dx [rows, hidden].
+  void head_backward(const BackwardScope& scope, const float* x, const float* dlogits, float* dx,
+                     std::int64_t rows) const;
+
+ private:
+  World* world_;
+  Sizes sizes_;
+};
+
+}  // namespace tessera::nn

@@ -1,0 +1,98 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "tessera/engine/sharded_model.hpp"
+#include "tessera/nn/gpt_config.hpp"
+#include "tessera/nn/tensors.hpp"
+
+namespace tessera::nn {
+
+enum class GatherLogits : std::uint8_t {
+  off,
+  on_rank0,  ///< as DataParallel does: rank 0 collects every rank's logits in each forward
+};
+
+struct GPTOptions {
+  GatherLogits gather_logits = GatherLogits::off;
+};
+
+/// Device memory that a GPT takes for a micro-batch, on one rank, beside the model state.
+struct GPTBytes {
+  std::size_t activations =
+      0;                      ///< kept from forward to backward: 16 hidden a row and layer, logits
+  std::size_t workspace = 0;  ///< gradients of activations (6 hidden a row) and attention's tiles
+  std::size_t gather = 0;     ///< all ranks' logits, on the rank that collects them
+
+  friend bool operator==(const GPTBytes&, const GPTBytes&) = default;
+};
+
+/// GPT-2: learned positions, pre-LayerNorm, GELU (tanh), head tied to the token embedding.
+///
+/// Units: "root" (wte, wpe, ln_f) and one block "h.i" a layer. A forward opens root, h.0 ...
+/// h.L-1, root; a backward the reverse.
+///
+///   described --declare--> bound --forward--> forward done --backward--> bound ...
+///
+/// Order:   every rank makes the same calls.
+/// Memory:  a description holds none. `reserve`, or else the first forward, allocates for its
+///          batch what `bytes_needed` says; nothing is allocated after that.
+/// Errors:  ContractError for calls out of order. ConfigError, before anything is enqueued, for a
+///          token outside the vocabulary.
+class GPT {
+ public:
+  /// ConfigError as GPTConfig::validate.
+  explicit GPT(const GPTConfig& config, GPTOptions options = {});
+  GPT(GPT&& other) noexcept;
+  GPT& operator=(GPT&& other) noexcept;
+  ~GPT();
+
+  [[nodiscard]] const GPTConfig& config() const noexcept;
+
+  /// Registers the units in `model`, which outlives this object. Once, before `materialize`.
+  void declare(ShardedModel& model);
+  /// GPT-2's: N(0, 0.02^2), the residual projections by a further 1/sqrt(2 layers), biases 0,
+  /// norms 1.
+  [[nodiscard]] Initializer initializer(std::uint64_t seed) const;
+
+  /// Allocates for micro-batches of `batch` sequences. ContractError if a batch of another size is
+  /// reserved already: ranks average over micro-batches of equal size.
+  void reserve(std::int64_t batch);
+
+  /// One micro-batch of this rank: the loss, and the logits turned into their gradient. `inputs`
+  /// and `targets` hold batch * config().seq tokens each, in host memory, kept by the caller until
+  /// `step` has returned.
+  void forward(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
+  /// Adds the gradients of the micro-batch that went forward.
+  void backward();
+  void forward_backward(std::span<const std::int32_t> inputs,
+                        std::span<const std::int32_t> targets) {
+    forward(inputs, targets);
+    backward();
+  }
+
+  /// Device memory: this rank's mean loss over the micro-batches of the step so far. For
+  /// ShardedModel::step.
+  [[nodiscard]] const double* loss() const noexcept;
+  /// With GatherLogits::on_rank0, on rank 0: the last forward's logits, [ranks * rows, vocab] in
+  /// rank order, on the compute stream; empty otherwise.
+  [[nodiscard]] ConstView gathered_logits() const noexcept;
+
+  /// What `reserve(batch)` allocates on rank `world.rank()`.
+  [[nodiscard]] static GPTBytes bytes_needed(const GPTConfig& config, const GPTOptions& options,
+                                             std::int64_t batch, World& world);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// The name of a GPT's parameter in Hugging Face's GPT-2 files, without prefix: "wte.weight",
+/// "h.0.attn.c_attn.weight", "ln_f.bias".
+[[nodiscard]] std::string gpt2_weight_name(const ParameterInfo& parameter);
+
+}  // namespace tessera::nn

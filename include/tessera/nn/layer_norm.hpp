@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/engine/sharded_model.hpp"
+
+namespace tessera::nn {
+
+/// y = (x - mean) / sqrt(variance + 1e-5) * weight + bias, row by row.
+class LayerNorm {
+ public:
+  /// What backward needs of forward: its input and, per row, two statistics.
+  struct Saved {
+    const float* x;      ///< [rows, size]
+    float* mean;         ///< [rows], written by forward
+    float* inverse_std;  ///< [rows], written by forward
+  };
+
+  /// Parameters "prefix.weight" and "prefix.bias".
+  LayerNorm(World& world, std::string_view prefix, std::int64_t size);
+
+  [[nodiscard]] std::vector<ParameterSpec> parameters() const;
+
+  /// y [rows, size].
+  void forward(const ForwardScope& scope, const Saved& saved, float* y, std::int64_t rows) const;
+  /// *Adds* the gradient of the input to dx: in a residual block it is there already.
+  void backward(const BackwardScope& scope, const Saved& saved, const float* dy, float* dx,
+                std::int64_t rows) const;
+
+ private:
+  World* world_;
+  std::string weight_;
+  std::string bias_;
+  std::int64_t size_;
+};
+
+}  // namespace tessera::nn

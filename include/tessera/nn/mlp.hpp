@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "tessera/nn/linear.hpp"
+#include "tessera/nn/tensors.hpp"
+
+namespace tessera::nn {
+
+/// c_proj(gelu(c_fc(x))), four times as wide inside, with the tanh form of GELU.
+class MLP {
+ public:
+  struct Saved {
+    const float* x;    ///< [rows, hidden]
+    float* wide;       ///< [rows, 4 hidden], before GELU
+    float* activated;  ///< [rows, 4 hidden], after it
+  };
+
+  /// Parameters "prefix.c_fc.*" and "prefix.c_proj.*".
+  MLP(World& world, std::string_view prefix, std::int64_t hidden);
+
+  [[nodiscard]] std::vector<ParameterSpec> parameters() const;
+
+  /// y [rows, hidden].
+  void forward(const ForwardScope& scope, const Saved& saved, float* y, std::int64_t rows) const;
+  /// dy, dx [rows, hidden]; scratch 4 rows hidden.
+  void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
+                std::int64_t rows) const;
+
+ private:
+  World* world_;
+  Linear c_fc_;
+  Linear c_proj_;
+  std::int64_t hidden_;
+};
+
+}  // namespace tessera::nn

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::nn {
+
+/// A micro-batch: `batch` sequences of `seq` tokens, laid out [batch, seq, ...] row-major.
+struct BatchShape {
+  std::int64_t batch = 0;
+  std::int64_t seq = 0;
+
+  [[nodiscard]] std::int64_t rows() const noexcept { return batch * seq; }
+  friend bool operator==(const BatchShape&, const BatchShape&) = default;
+};
+
+/// What passes through a layer's backward: the gradient of its output comes in, the gradient of
+/// its input is written. `scratch` is overwritten; nothing overlaps.
+struct GradientFlow {
+  const float* dy;
+  float* dx;
+  float* scratch;
+};
+
+}  // namespace tessera::nn

@@ -1,0 +1,23 @@
+#include "tessera/nn/cross_entropy.hpp"
+
+#include "kernels/table.hpp"
+
+namespace tessera::nn {
+
+void CrossEntropy::forward(float* logits, const std::int32_t* targets, double* loss,
+                           std::int64_t rows) const {
+  const auto count = static_cast<double>(rows);
+  // The engine divides gradients by the number of micro-batches; the loss it takes as it is.
+  world_->compute([&] {
+    world_->kernels().cross_entropy({.logits = logits,
+                                     .targets = targets,
+                                     .loss = loss,
+                                     .rows = rows,
+                                     .classes = classes_,
+                                     .gradient_scale = static_cast<float>(1.0 / count),
+                                     .loss_scale = 1.0 / (count * micro_batches_)},
+                                    world_->compute_stream());
+  });
+}
+
+}  // namespace tessera::nn

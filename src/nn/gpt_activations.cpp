@@ -1,0 +1,55 @@
+#include "nn/gpt_activations.hpp"
+
+namespace tessera::nn {
+namespace {
+
+LayerNorm::Saved cut_norm(const float* x, std::int64_t rows, Cutter& kept) {
+  return {.x = x, .mean = kept.take<float>(rows), .inverse_std = kept.take<float>(rows)};
+}
+
+Block::Saved cut_block(const GPTConfig& config, BatchShape shape, const float* x, float* workspace,
+                       Cutter& kept) {
+  const std::int64_t values = shape.rows() * config.hidden;
+  Block::Saved saved{};
+  saved.normed_1 = kept.take<float>(values);
+  saved.middle = kept.take<float>(values);
+  saved.normed_2 = kept.take<float>(values);
+  saved.ln_1 = cut_norm(x, shape.rows(), kept);
+  saved.attn = {.x = saved.normed_1,
+                .qkv = kept.take<float>(3 * values),
+                .mixed = kept.take<float>(values),
+                .log_sum_exp = kept.take<float>(shape.rows() * config.heads),
+                .workspace = workspace};
+  saved.ln_2 = cut_norm(saved.middle, shape.rows(), kept);
+  saved.mlp = {.x = saved.normed_2,
+               .wide = kept.take<float>(4 * values),
+               .activated = kept.take<float>(4 * values)};
+  return saved;
+}
+
+}  // namespace
+
+GPTActivations cut_activations(const GPTConfig& config, BatchShape shape,
+                               std::int64_t workspace_elems, Cutter& kept, Cutter& passing) {
+  const std::int64_t rows = shape.rows();
+  const std::int64_t values = rows * config.hidden;
+  GPTActivations all;
+  all.loss = passing.take<double>(1);
+  all.stream = passing.take<float>(values);
+  all.scratch = passing.take<float>(5 * values);
+  float* workspace = passing.take<float>(workspace_elems);
+
+  all.inputs = kept.take<std::int32_t>(rows);
+  all.targets = kept.take<std::int32_t>(rows);
+  all.residual.push_back(kept.take<float>(values));
+  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
+    all.blocks.push_back(cut_block(config, shape, all.residual.back(), workspace, kept));
+    all.residual.push_back(kept.take<float>(values));
+  }
+  all.ln_f = cut_norm(all.residual.back(), rows, kept);
+  all.normed = kept.take<float>(values);
+  all.logits = kept.take<float>(rows * config.vocab);
+  return all;
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "tessera/memory/buffer.hpp"
+#include "tessera/nn/block.hpp"
+#include "tessera/nn/gpt_config.hpp"
+
+namespace tessera::nn {
+
+/// Takes pieces from an arena, or, without one, counts what they would need: so that one walk
+/// over the pieces both plans and cuts.
+class Cutter {
+ public:
+  Cutter() = default;
+  explicit Cutter(Arena& arena) noexcept : arena_{&arena} {}
+
+  template <class T>
+  [[nodiscard]] T* take(std::int64_t elems) {
+    const std::size_t bytes = static_cast<std::size_t>(elems) * sizeof(T);
+    bytes_ += Arena::need(bytes);
+    return arena_ == nullptr ? nullptr : static_cast<T*>(arena_->take(bytes));
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  Arena* arena_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// A GPT's memory for one micro-batch.
+struct GPTActivations {
+  // Kept from forward to backward.
+  std::int32_t* inputs = nullptr;
+  std::int32_t* targets = nullptr;
+  std::vector<Block::Saved> blocks;  ///< blocks[l].ln_1.x is the residual stream before layer l
+  std::vector<float*> residual;      ///< layers + 1 times [rows, hidden]
+  LayerNorm::Saved ln_f{};
+  float* normed = nullptr;  ///< [rows, hidden], ln_f's output
+  float* logits = nullptr;  ///< [rows, vocab], then their gradient
+
+  // Used again and again.
+  double* loss = nullptr;
+  float* stream = nullptr;   ///< [rows, hidden], gradient of the residual stream
+  float* scratch = nullptr;  ///< 5 rows hidden
+};
+
+/// `kept` gives what lives from forward to backward, `passing` what does not.
+[[nodiscard]] GPTActivations cut_activations(const GPTConfig& config, BatchShape shape,
+                                             std::int64_t workspace_elems, Cutter& kept,
+                                             Cutter& passing);
+
+}  // namespace tessera::nn

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <initializer_list>
+#include <string_view>
+#include <vector>
+
+#include "tessera/engine/sharded_model.hpp"
+
+namespace tessera::nn {
+
+/// Where to add the gradient of `name`; null if it is frozen.
+inline float* gradient_or_null(const BackwardScope& scope, std::string_view name) {
+  return scope.has_grad(name) ? static_cast<float*>(scope.grad(name)) : nullptr;
+}
+
+/// The specs of several layers, in order.
+inline std::vector<ParameterSpec> joined(std::initializer_list<std::vector<ParameterSpec>> lists) {
+  std::vector<ParameterSpec> all;
+  for (const auto& list : lists) { all.insert(all.end(), list.begin(), list.end()); }
+  return all;
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,50 @@
+#include "tessera/nn/layer_norm.hpp"
+
+#include "kernels/table.hpp"
+#include "nn/layer.hpp"
+
+namespace tessera::nn {
+
+LayerNorm::LayerNorm(World& world, std::string_view prefix, std::int64_t size)
+    : world_{&world},
+      weight_{std::string{prefix} + ".weight"},
+      bias_{std::string{prefix} + ".bias"},
+      size_{size} {}
+
+std::vector<ParameterSpec> LayerNorm::parameters() const {
+  return {{.name = weight_, .shape = {size_}}, {.name = bias_, .shape = {size_}}};
+}
+
+void LayerNorm::forward(const ForwardScope& scope, const Saved& saved, float* y,
+                        std::int64_t rows) const {
+  world_->compute([&] {
+    world_->kernels().layer_norm_forward({.x = saved.x,
+                                          .weight = scope[weight_],
+                                          .bias = scope[bias_],
+                                          .y = y,
+                                          .mean = saved.mean,
+                                          .inverse_std = saved.inverse_std,
+                                          .rows = rows,
+                                          .columns = size_},
+                                         scope.stream());
+  });
+}
+
+void LayerNorm::backward(const BackwardScope& scope, const Saved& saved, const float* dy, float* dx,
+                         std::int64_t rows) const {
+  world_->compute([&] {
+    world_->kernels().layer_norm_backward({.x = saved.x,
+                                           .weight = scope[weight_],
+                                           .mean = saved.mean,
+                                           .inverse_std = saved.inverse_std,
+                                           .dy = dy,
+                                           .dx = dx,
+                                           .dweight = gradient_or_null(scope, weight_),
+                                           .dbias = gradient_or_null(scope, bias_),
+                                           .rows = rows,
+                                           .columns = size_},
+                                          scope.stream());
+  });
+}
+
+}  // namespace tessera::nn

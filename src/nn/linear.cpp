@@ -1,0 +1,62 @@
+#include "tessera/nn/linear.hpp"
+
+#include "kernels/table.hpp"
+#include "nn/layer.hpp"
+
+namespace tessera::nn {
+
+using kernels::MatMul;
+using kernels::Transpose;
+using kernels::Write;
+
+Linear::Linear(World& world, std::string_view prefix, std::int64_t in, std::int64_t out)
+    : world_{&world},
+      weight_{std::string{prefix} + ".weight"},
+      bias_{std::string{prefix} + ".bias"},
+      in_{in},
+      out_{out} {}
+
+std::vector<ParameterSpec> Linear::parameters() const {
+  return {{.name = weight_, .shape = {in_, out_}}, {.name = bias_, .shape = {out_}}};
+}
+
+void Linear::forward(const ForwardScope& scope, const float* x, float* y, std::int64_t rows) const {
+  world_->compute([&] {
+    const kernels::Table& k = world_->kernels();
+    k.matmul({.a = x, .b = scope[weight_], .c = y, .m = rows, .n = out_, .k = in_}, scope.stream());
+    k.add_bias(y, scope[bias_], rows, out_, scope.stream());
+  });
+}
+
+void Linear::backward(const BackwardScope& scope, const float* x, const float* dy, float* dx,
+                      std::int64_t rows) const {
+  world_->compute([&] {
+    const kernels::Table& k = world_->kernels();
+    if (float* dweight = gradient_or_null(scope, weight_)) {
+      k.matmul({.a = x,
+                .b = dy,
+                .c = dweight,
+                .m = in_,
+                .n = out_,
+                .k = rows,
+                .transpose_a = Transpose::yes,
+                .write = Write::add},
+               scope.stream());
+    }
+    if (float* dbias = gradient_or_null(scope, bias_)) {
+      k.bias_gradient(dy, dbias, rows, out_, scope.stream());
+    }
+    if (dx != nullptr) {
+      k.matmul({.a = dy,
+                .b = scope[weight_],
+                .c = dx,
+                .m = rows,
+                .n = in_,
+                .k = out_,
+                .transpose_b = Transpose::yes},
+               scope.stream());
+    }
+  });
+}
+
+}  // namespace tessera::nn
