@@ -3,7 +3,10 @@ add_library(tessera_options INTERFACE)
 target_compile_options(tessera_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
   # Bits are part of the interface: the compiler fuses no multiply with an add on its own.
-  -ffp-contract=off)
+  -ffp-contract=off
+  # Nothing reads errno or floating-point traps: square roots and selections become vector code.
+  # Neither option changes a value.
+  -fno-math-errno -fno-trapping-math)
 if(TESSERA_WERROR)
   target_compile_options(tessera_options INTERFACE -Werror)
 endif()

@@ -6,6 +6,9 @@
 
 namespace tessera::kernels {
 
+inline constexpr std::int64_t kSquaredNormLanes = 16;
+inline constexpr std::int64_t kSquaredNormBlock = 4096;
+
 /// *sum += x[0]^2 + x[1]^2 + ... in fp64, in a fixed order:
 ///
 ///   lane l of 16 adds the squares of elements l, l+16, l+32 ... in order, within blocks of 4096;

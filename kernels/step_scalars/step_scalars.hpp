@@ -30,7 +30,7 @@ struct FinishStep {
 ///   loss      = sums[ranks] / ranks
 ///   clip      = clip_norm > 0 ? min(1, clip_norm / (grad_norm + 1e-6)) : 1
 ///   gradient_factor = average * clip (rounded to fp32 once)
-///   apply     = grad_norm is finite; `updates` grows by one if so
+///   apply     = grad_norm is finite; `updates` grows by one if so, else clip is 1
 using FinishStepKernel = void(StepScalars* scalars, const double* sums, const FinishStep& options,
                               Stream stream);
 

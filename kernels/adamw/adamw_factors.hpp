@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cmath>
+
+#include "kernels/adamw/adamw.hpp"
+
+namespace tessera::kernels {
+
+/// What one step multiplies by, the same for every element.
+struct AdamWFactors {
+  float gradient;  ///< average and clip
+  float lr_t;      ///< lr / (1 - b1^t)
+  float v_scale;   ///< 1 / sqrt(1 - b2^t)
+};
+
+inline AdamWFactors adamw_factors(const AdamW& hyper, const StepScalars& scalars) noexcept {
+  const auto t = static_cast<double>(scalars.updates);
+  const double m_left = 1.0 - std::pow(static_cast<double>(hyper.beta1), t);
+  const double v_left = 1.0 - std::pow(static_cast<double>(hyper.beta2), t);
+  return {scalars.gradient_factor, static_cast<float>(static_cast<double>(hyper.lr) / m_left),
+          static_cast<float>(1.0 / std::sqrt(v_left))};
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,127 @@
+#include <cmath>
+#include <vector>
+
+#include "kernels/attention/attention.hpp"
+
+namespace tessera::kernels::reference {
+namespace {
+
+// One head of one sequence in fp64: q(t, d), k(t, d), v(t, d).
+struct Head {
+  const float* qkv;
+  AttentionShape shape;
+  std::int64_t batch;
+  std::int64_t head;
+
+  [[nodiscard]] std::int64_t hidden() const { return shape.heads * shape.head_size; }
+  /// Where element d of row t lies; part 0 is q, 1 is k, 2 is v.
+  [[nodiscard]] std::int64_t at(std::int64_t part, std::int64_t t, std::int64_t d) const {
+    return ((batch * shape.seq + t) * 3 + part) * hidden() + head * shape.head_size + d;
+  }
+  [[nodiscard]] double q(std::int64_t t, std::int64_t d) const { return qkv[at(0, t, d)]; }
+  [[nodiscard]] double k(std::int64_t t, std::int64_t d) const { return qkv[at(1, t, d)]; }
+  [[nodiscard]] double v(std::int64_t t, std::int64_t d) const { return qkv[at(2, t, d)]; }
+  [[nodiscard]] std::int64_t y_at(std::int64_t t, std::int64_t d) const {
+    return (batch * shape.seq + t) * hidden() + head * shape.head_size + d;
+  }
+  [[nodiscard]] double scale() const {
+    return 1.0 / std::sqrt(static_cast<double>(shape.head_size));
+  }
+  [[nodiscard]] double score(std::int64_t t, std::int64_t s) const {
+    double sum = 0.0;
+    for (std::int64_t d = 0; d < shape.head_size; ++d) { sum += q(t, d) * k(s, d); }
+    return sum * scale();
+  }
+  /// The probabilities with which row t looks at rows 0 .. t.
+  [[nodiscard]] std::vector<double> probabilities(std::int64_t t, double* log_sum_exp) const {
+    std::vector<double> p;
+    double max = score(t, 0);
+    for (std::int64_t s = 0; s <= t; ++s) {
+      p.push_back(score(t, s));
+      max = std::max(max, p.back());
+    }
+    double sum = 0.0;
+    for (double& x : p) {
+      x = std::exp(x - max);
+      sum += x;
+    }
+    for (double& x : p) { x /= sum; }
+    *log_sum_exp = std::log(sum) + max;
+    return p;
+  }
+};
+
+void forward(const AttentionForward& args, const Head& head) {
+  for (std::int64_t t = 0; t < args.shape.seq; ++t) {
+    double log_sum_exp = 0.0;
+    const std::vector<double> p = head.probabilities(t, &log_sum_exp);
+    for (std::int64_t d = 0; d < args.shape.head_size; ++d) {
+      double sum = 0.0;
+      for (std::int64_t s = 0; s <= t; ++s) {
+        sum += p[static_cast<std::size_t>(s)] * head.v(s, d);
+      }
+      args.y[head.y_at(t, d)] = static_cast<float>(sum);
+    }
+    args.log_sum_exp[(head.batch * args.shape.heads + head.head) * args.shape.seq + t] =
+        static_cast<float>(log_sum_exp);
+  }
+}
+
+// Recomputes everything from qkv and dy; y and log_sum_exp are not needed.
+void backward(const AttentionBackward& args, const Head& head) {
+  const std::int64_t size = args.shape.head_size;
+  std::vector<double> sums(static_cast<std::size_t>(3 * args.shape.seq * size), 0.0);
+  const auto sum = [&](std::int64_t part, std::int64_t t, std::int64_t d) -> double& {
+    return sums[static_cast<std::size_t>((part * args.shape.seq + t) * size + d)];
+  };
+  for (std::int64_t t = 0; t < args.shape.seq; ++t) {
+    double log_sum_exp = 0.0;
+    const std::vector<double> p = head.probabilities(t, &log_sum_exp);
+    std::vector<double> dp(p.size(), 0.0);
+    double mean = 0.0;  // of dp under p
+    for (std::int64_t s = 0; s <= t; ++s) {
+      const auto i = static_cast<std::size_t>(s);
+      for (std::int64_t d = 0; d < size; ++d) {
+        const double dy = args.dy[head.y_at(t, d)];
+        dp[i] += dy * head.v(s, d);
+        sum(2, s, d) += p[i] * dy;
+      }
+      mean += p[i] * dp[i];
+    }
+    for (std::int64_t s = 0; s <= t; ++s) {
+      const auto i = static_cast<std::size_t>(s);
+      const double dscore = p[i] * (dp[i] - mean) * head.scale();
+      for (std::int64_t d = 0; d < size; ++d) {
+        sum(0, t, d) += dscore * head.k(s, d);
+        sum(1, s, d) += dscore * head.q(t, d);
+      }
+    }
+  }
+  for (std::int64_t part = 0; part < 3; ++part) {
+    for (std::int64_t t = 0; t < args.shape.seq; ++t) {
+      for (std::int64_t d = 0; d < size; ++d) {
+        args.dqkv[head.at(part, t, d)] = static_cast<float>(sum(part, t, d));
+      }
+    }
+  }
+}
+
+template <class Args, class Body>
+void for_each_head(const Args& args, Body body) {
+  for (std::int64_t b = 0; b < args.shape.batch; ++b) {
+    for (std::int64_t h = 0; h < args.shape.heads; ++h) {
+      body(args, Head{args.qkv, args.shape, b, h});
+    }
+  }
+}
+
+}  // namespace
+
+void attention_forward(const AttentionForward& args, Stream) {
+  for_each_head(args, forward);
+}
+void attention_backward(const AttentionBackward& args, Stream) {
+  for_each_head(args, backward);
+}
+
+}  // namespace tessera::kernels::reference

@@ -1,0 +1,54 @@
+#include "device/cpu/host_task.hpp"
+#include "kernels/gelu/gelu.hpp"
+#include "kernels/support/exp.hpp"
+
+// With u = sqrt(2/pi) (x + 0.044715 x^3): 0.5 (1 + tanh u) = 1 / (1 + exp(-2u)), the logistic
+// function, which keeps its relative precision where 1 + tanh u cancels.
+
+namespace tessera::kernels::cpu {
+namespace {
+
+constexpr float kTwoScale = 1.5957691216F;  // 2 sqrt(2/pi)
+constexpr float kCubic = 0.044715F;
+// Beyond this the logistic function is 0 or 1 in fp32, and x^3 is still far from overflow.
+constexpr float kLimit = 12.0F;
+
+[[gnu::always_inline]] inline Vec clamp(Vec x) {
+  x = x > kLimit ? splat(kLimit) : x;
+  return x < -kLimit ? splat(-kLimit) : x;
+}
+
+/// exp(-2u), for a clamped x.
+[[gnu::always_inline]] inline Vec exp_minus_2u(Vec x) {
+  return exp(x * -kTwoScale * (1.0F + kCubic * x * x));
+}
+
+[[gnu::always_inline]] inline Vec gelu(Vec x) {
+  return x / (1.0F + exp_minus_2u(clamp(x)));
+}
+
+[[gnu::always_inline]] inline Vec slope(Vec x) {
+  x = clamp(x);
+  const Vec logistic = 1.0F / (1.0F + exp_minus_2u(x));
+  const Vec inner = kTwoScale * (1.0F + 3.0F * kCubic * x * x);
+  return logistic + x * inner * logistic * (1.0F - logistic);
+}
+
+}  // namespace
+
+void gelu_forward(const float* x, float* y, std::int64_t elems, Stream stream) {
+  enqueue(stream, [=] {
+    for_lanes(elems,
+              [=](std::int64_t i, auto lanes) { lanes.write(y + i, gelu(lanes.read(x + i))); });
+  });
+}
+
+void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t elems, Stream stream) {
+  enqueue(stream, [=] {
+    for_lanes(elems, [=](std::int64_t i, auto lanes) {
+      lanes.write(dx + i, lanes.read(dy + i) * slope(lanes.read(x + i)));
+    });
+  });
+}
+
+}  // namespace tessera::kernels::cpu

@@ -1,0 +1,19 @@
+#include "kernels/matmul/matmul.hpp"
+
+namespace tessera::kernels::reference {
+
+void matmul(const MatMul& p, Stream) {
+  for (std::int64_t i = 0; i < p.m; ++i) {
+    for (std::int64_t j = 0; j < p.n; ++j) {
+      double sum = p.write == Write::add ? static_cast<double>(p.c[i * p.n + j]) : 0.0;
+      for (std::int64_t l = 0; l < p.k; ++l) {
+        const float a = p.transpose_a == Transpose::yes ? p.a[l * p.m + i] : p.a[i * p.k + l];
+        const float b = p.transpose_b == Transpose::yes ? p.b[j * p.k + l] : p.b[l * p.n + j];
+        sum += static_cast<double>(a) * static_cast<double>(b);
+      }
+      p.c[i * p.n + j] = static_cast<float>(sum);
+    }
+  }
+}
+
+}  // namespace tessera::kernels::reference

@@ -1,0 +1,53 @@
+#include <algorithm>
+
+#include "device/cpu/host_task.hpp"
+#include "kernels/squared_norm/squared_norm.hpp"
+#include "kernels/support/vec.hpp"
+
+namespace tessera::kernels::cpu {
+namespace {
+
+// The sixteen lanes are four registers of four doubles.
+struct Lanes {
+  DoubleVec quarter[4] = {};
+
+  [[gnu::always_inline]] void add_squares(const float* x) noexcept {
+    for (int q = 0; q < 4; ++q) {
+      HalfVec values;
+      std::memcpy(&values, x + 4 * q, sizeof(values));
+      const DoubleVec wide = __builtin_convertvector(values, DoubleVec);
+      quarter[q] += wide * wide;
+    }
+  }
+  [[nodiscard]] double sum() const noexcept {
+    double sum = 0.0;
+    for (const DoubleVec& four : quarter) {
+      for (int l = 0; l < 4; ++l) { sum += four[l]; }
+    }
+    return sum;
+  }
+};
+
+double block_sum(const float* x, std::int64_t elems) {
+  Lanes lanes;
+  std::int64_t i = 0;
+  for (; i + kSquaredNormLanes <= elems; i += kSquaredNormLanes) { lanes.add_squares(x + i); }
+  if (i < elems) {
+    float rest[kSquaredNormLanes] = {};  // a lane that has no element adds 0, which changes no bit
+    std::copy(x + i, x + elems, rest);
+    lanes.add_squares(rest);
+  }
+  return lanes.sum();
+}
+
+}  // namespace
+
+void squared_norm(const float* x, std::int64_t elems, double* sum, Stream stream) {
+  enqueue(stream, [=] {
+    for (std::int64_t block = 0; block < elems; block += kSquaredNormBlock) {
+      *sum += block_sum(x + block, std::min(kSquaredNormBlock, elems - block));
+    }
+  });
+}
+
+}  // namespace tessera::kernels::cpu

@@ -1,0 +1,31 @@
+#include "kernels/table.hpp"
+
+namespace tessera::kernels {
+
+const Table& cpu_table() noexcept {
+  static constexpr Table table{
+      .accumulate = cpu::accumulate,
+      .scale = cpu::scale,
+      .adamw = cpu::adamw,
+      .sgd = cpu::sgd,
+      .squared_norm = cpu::squared_norm,
+      .finish_step = cpu::finish_step,
+      .matmul = cpu::matmul,
+      .add_bias = cpu::add_bias,
+      .bias_gradient = cpu::bias_gradient,
+      .layer_norm_forward = cpu::layer_norm_forward,
+      .layer_norm_backward = cpu::layer_norm_backward,
+      .gelu_forward = cpu::gelu_forward,
+      .gelu_backward = cpu::gelu_backward,
+      .add = cpu::add,
+      .attention_forward = cpu::attention_forward,
+      .attention_backward = cpu::attention_backward,
+      .attention_workspace_elems = cpu::attention_workspace_elems,
+      .embedding_forward = cpu::embedding_forward,
+      .embedding_backward = cpu::embedding_backward,
+      .cross_entropy = cpu::cross_entropy,
+  };
+  return table;
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,79 @@
+#include "kernels/squared_norm/squared_norm.hpp"
+
+#include "kernels/support.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+double reference_norm(const float* x, std::int64_t elems, double start = 0.0) {
+  reference::squared_norm(x, elems, &start, Stream{});
+  return start;
+}
+
+TEST(SquaredNormReference, AddsSquaresOntoTheSum) {
+  const Floats x{3.0F, -4.0F};
+  EXPECT_EQ(reference_norm(x.data(), 2, 100.0), 125.0);
+  EXPECT_EQ(reference_norm(x.data(), 0, 7.0), 7.0);
+}
+
+// Lane l of a block takes elements l, l + 16, ...: fifteen lanes hold 3, which onto 2^54 rounds to
+// 4 (fp64 values are 4 apart there). Added one by one, every 1 would be lost.
+TEST(SquaredNormReference, AddsInTheDocumentedOrder) {
+  Floats x(48, 1.0F);
+  x[0] = std::ldexp(1.0F, 27);
+  EXPECT_EQ(reference_norm(x.data(), 48), std::ldexp(1.0, 54) + 15 * 4);
+}
+
+using SquaredNormTest = KernelTest;
+
+TEST_F(SquaredNormTest, MatchesReferenceToTheBit) {
+  for (const std::int64_t elems :
+       {0, 1, 15, 16, 17, 31, 32, 33, 255, 257, 4095, 4096, 4097, 8192, 100'003}) {
+    SCOPED_TRACE(elems);
+    const Floats x = random_floats(elems, 5);
+    double actual = 0.125;
+    cpu_.squared_norm(x.data(), elems, &actual, stream());
+    EXPECT_EQ(actual, reference_norm(x.data(), elems, 0.125));
+  }
+}
+
+TEST_F(SquaredNormTest, StartDoesNotChangeTheBits) {
+  const Floats x = random_floats(9001, 6);
+  const double expected = reference_norm(x.data(), 9001);
+  for (std::size_t offset = 0; offset < 17; ++offset) {
+    Placed placed{x, offset};
+    double actual = 0.0;
+    cpu_.squared_norm(placed.data(), 9001, &actual, stream());
+    EXPECT_EQ(actual, expected) << "offset " << offset;
+  }
+}
+
+TEST_F(SquaredNormTest, IsCloseToTheExactSum) {
+  const Floats x = random_floats(100'003, 7);
+  long double exact = 0.0L;
+  for (const float value : x) {
+    exact += static_cast<long double>(value) * static_cast<long double>(value);
+  }
+  double actual = 0.0;
+  cpu_.squared_norm(x.data(), std::ssize(x), &actual, stream());
+  EXPECT_NEAR(actual, static_cast<double>(exact), 1e-12 * static_cast<double>(exact));
+}
+
+TEST_F(SquaredNormTest, IsFiniteExactlyIfEveryElementIs) {
+  for (const std::size_t at : {0U, 17U, 4999U}) {
+    Floats x = random_floats(5000, 8);
+    x[at] = std::numeric_limits<float>::max();
+    double sum = 0.0;
+    cpu_.squared_norm(x.data(), 5000, &sum, stream());
+    EXPECT_TRUE(std::isfinite(sum));
+    for (const float bad : {kNan, kInfinity, -kInfinity}) {
+      x[at] = bad;
+      sum = 0.0;
+      cpu_.squared_norm(x.data(), 5000, &sum, stream());
+      EXPECT_FALSE(std::isfinite(sum));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels

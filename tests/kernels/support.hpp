@@ -1,0 +1,110 @@
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
+#include <memory>
+#include <random>
+#include <span>
+#include <vector>
+
+#include "kernels/table.hpp"
+#include "tessera/device/device.hpp"
+
+namespace tessera::kernels {
+
+/// Around the widths of registers, blocks and grids.
+inline constexpr std::int64_t kSizes[] = {0, 1, 31, 32, 33, 255, 257, 100'003};
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+using Floats = std::vector<float>;
+
+/// The CPU's kernels and a stream that runs them at once.
+class KernelTest : public testing::Test {
+ protected:
+  [[nodiscard]] Stream stream() const { return stream_.get(); }
+
+  std::unique_ptr<Device> device_ = make_cpu_device();
+  OwnedStream stream_ = device_->make_compute_stream();
+  const Table& cpu_ = cpu_table();
+};
+
+/// Normally distributed, the same for the same seed.
+inline Floats random_floats(std::int64_t elems, unsigned seed, float stddev = 1.0F) {
+  std::mt19937 generator{seed};
+  std::normal_distribution<float> normal{0.0F, stddev};
+  Floats values(static_cast<std::size_t>(elems));
+  for (float& value : values) { value = normal(generator); }
+  return values;
+}
+
+inline Floats filled(std::int64_t elems, float value) {
+  return Floats(static_cast<std::size_t>(elems), value);
+}
+
+/// Equality that tells -0 from 0 and knows equal NaNs.
+inline std::vector<std::uint32_t> bits_of(std::span<const float> values) {
+  std::vector<std::uint32_t> bits;
+  bits.reserve(values.size());
+  for (const float value : values) { bits.push_back(std::bit_cast<std::uint32_t>(value)); }
+  return bits;
+}
+inline bool same_bits(std::span<const float> a, std::span<const float> b) {
+  return bits_of(a) == bits_of(b);
+}
+
+/// A copy of some floats that starts `offset` floats after a multiple of 64 bytes, with a guard on
+/// either side.
+class Placed {
+ public:
+  Placed(std::span<const float> values, std::size_t offset)
+      : elems_{values.size()}, store_(values.size() + offset + 64, kGuard) {
+    const auto address = reinterpret_cast<std::uintptr_t>(store_.data());
+    first_ = (64 - address % 64) % 64 / sizeof(float) + 16 + offset;
+    std::copy(values.begin(), values.end(), data());
+  }
+  [[nodiscard]] float* data() { return store_.data() + first_; }
+  [[nodiscard]] std::span<const float> values() { return {data(), elems_}; }
+  /// True if nothing was written beside the values.
+  [[nodiscard]] bool guarded() const {
+    const auto first = store_.begin() + static_cast<std::ptrdiff_t>(first_);
+    const auto is_guard = [](float value) { return value == kGuard; };
+    return std::all_of(store_.begin(), first, is_guard) &&
+           std::all_of(first + static_cast<std::ptrdiff_t>(elems_), store_.end(), is_guard);
+  }
+
+ private:
+  static constexpr float kGuard = -12345.0F;
+  std::size_t elems_;
+  std::vector<float> store_;
+  std::size_t first_ = 0;
+};
+
+/// Points that cut [0, elems) into random pieces: first 0, last `elems`.
+inline std::vector<std::int64_t> random_cuts(std::int64_t elems, int pieces, unsigned seed) {
+  std::mt19937 generator{seed};
+  std::uniform_int_distribution<std::int64_t> uniform{0, elems};
+  std::vector<std::int64_t> cuts{0, elems};
+  for (int i = 1; i < pieces; ++i) { cuts.push_back(uniform(generator)); }
+  std::sort(cuts.begin(), cuts.end());
+  return cuts;
+}
+
+/// The largest |a - b|; infinity if one is NaN.
+inline double largest_difference(std::span<const float> a, std::span<const float> b) {
+  double largest = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i]));
+    if (!(difference <= largest)) { largest = std::isnan(difference) ? HUGE_VAL : difference; }
+  }
+  return a.size() == b.size() ? largest : HUGE_VAL;
+}
+
+}  // namespace tessera::kernels
