@@ -1,0 +1,81 @@
+#include "tessera/optim/optimizer.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+std::string refusal(const Optimizer& optimizer) {
+  try {
+    validate(optimizer);
+  } catch (const ContractError& error) { return error.what(); }
+  return "accepted";
+}
+
+TEST(Optimizer, StateIsTwoValuesForAdamW) {
+  EXPECT_EQ(state_count(AdamW{}), 2);
+}
+
+TEST(Optimizer, StateOfSgdIsItsMomentum) {
+  EXPECT_EQ(state_count(SGD{.momentum = 0.9F}), 1);
+  EXPECT_EQ(state_count(SGD{.momentum = 0.0F}), 0);
+}
+
+TEST(Optimizer, AcceptsDefaultsAndTheEdgesOfTheRanges) {
+  EXPECT_EQ(refusal(AdamW{}), "accepted");
+  EXPECT_EQ(refusal(SGD{}), "accepted");
+  EXPECT_EQ(refusal(AdamW{.lr = 0.0F, .beta1 = 0.0F, .beta2 = 0.0F, .weight_decay = 0.0F}),
+            "accepted");
+  EXPECT_EQ(refusal(SGD{.lr = 0.0F, .momentum = 0.0F, .weight_decay = 0.0F}), "accepted");
+}
+
+TEST(Optimizer, RefusesEachValueOutsideItsRangeByName) {
+  struct Case {
+    Optimizer optimizer;
+    const char* name;
+  };
+  std::vector<Case> cases;
+  for (const float bad : {kNaN, kInf, -kInf, -1.0F}) {
+    cases.push_back({AdamW{.lr = bad}, "lr"});
+    cases.push_back({AdamW{.beta1 = bad}, "beta1"});
+    cases.push_back({AdamW{.beta2 = bad}, "beta2"});
+    cases.push_back({AdamW{.eps = bad}, "eps"});
+    cases.push_back({AdamW{.weight_decay = bad}, "weight_decay"});
+    cases.push_back({SGD{.lr = bad}, "lr"});
+    cases.push_back({SGD{.momentum = bad}, "momentum"});
+    cases.push_back({SGD{.weight_decay = bad}, "weight_decay"});
+  }
+  cases.push_back({AdamW{.beta1 = 1.0F}, "beta1"});
+  cases.push_back({AdamW{.beta2 = 1.0F}, "beta2"});
+  cases.push_back({AdamW{.eps = 0.0F}, "eps"});
+  cases.push_back({SGD{.momentum = 1.0F}, "momentum"});
+  for (const Case& c : cases) {
+    EXPECT_THAT(refusal(c.optimizer), testing::StartsWith("optimizer: " + std::string{c.name}));
+  }
+}
+
+TEST(Optimizer, TheRefusalShowsTheValue) {
+  EXPECT_EQ(refusal(SGD{.momentum = 1.5F}),
+            "optimizer: momentum must be a finite number in [0, 1), but is 1.5");
+}
+
+TEST(Optimizer, MatricesDecayAndVectorsDoNot) {
+  EXPECT_TRUE(decays_by_rank("h.0.weight", Shape{3, 4}));
+  EXPECT_TRUE(decays_by_rank("conv.weight", Shape{8, 3, 3, 3}));
+  EXPECT_FALSE(decays_by_rank("h.0.bias", Shape{4}));
+  EXPECT_FALSE(decays_by_rank("scale", Shape{}));
+  EXPECT_TRUE(OptimizerOptions{}.decays("h.0.weight", Shape{3, 4}));
+}
+
+}  // namespace
+}  // namespace tessera
