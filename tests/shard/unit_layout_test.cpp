@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -165,7 +166,7 @@ RandomUnit random_unit(std::mt19937& random) {
   RandomUnit unit;
   const int count = draw(0, 8);
   for (int i = 0; i < count; ++i) {
-    ParameterSpec spec{"p" + std::to_string(i), {draw(0, 20), draw(1, 20)}, draw(0, 3) != 0};
+    ParameterSpec spec{fmt::format("p{}", i), {draw(0, 20), draw(1, 20)}, draw(0, 3) != 0};
     if (draw(0, 2) == 0) { spec.dtype = kDTypes[draw(0, 2)]; }
     if (draw(0, 5) == 0) { spec.tied_to = TiedTo{"root", "owner"}; }
     if (!spec.tied_to) { unit.elems += spec.shape.elems(); }

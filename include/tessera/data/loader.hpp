@@ -2,6 +2,7 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -22,11 +23,14 @@ struct TokenBatch {
 /// Reads one rank's micro-batches ahead, epoch after epoch, on a thread of its own. Window w is
 /// tokens w*seq ... w*seq + seq; a source has floor((size - 1) / seq) windows.
 ///
-/// Errors:  what reading threw is thrown by `next`.
+/// Memory:  at most three micro-batches are ready ahead, one more is being read.
+/// Errors:  what reading threw is thrown by `next`, after the micro-batches read before it, and
+///          again by every later call.
 /// Threads: one thread calls `next`.
 class TokenLoader {
  public:
   /// `options.windows` is filled in. Starts at step `first_step` (counted over epochs).
+  /// ConfigError if the data is too little for one step (it says how many tokens are needed).
   TokenLoader(std::shared_ptr<const TokenSource> source, std::int64_t seq, SamplerOptions options,
               std::int64_t first_step = 0);
   ~TokenLoader();
@@ -37,7 +41,10 @@ class TokenLoader {
   [[nodiscard]] TokenBatch next();
 
  private:
-  void read_ahead();
+  void read_ahead() noexcept;
+  void read_steps();
+  [[nodiscard]] TokenBatch read_batch(const std::vector<std::int64_t>& windows) const;
+  [[nodiscard]] bool deliver(TokenBatch batch);
 
   std::shared_ptr<const TokenSource> source_;
   std::int64_t seq_;
@@ -46,7 +53,7 @@ class TokenLoader {
   std::int64_t step_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<TokenBatch> ready_;
+  std::deque<TokenBatch> ready_;
   std::exception_ptr failure_;
   bool stop_ = false;
   std::thread reader_;

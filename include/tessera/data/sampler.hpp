@@ -22,6 +22,10 @@ struct SamplerOptions {
   std::uint64_t seed = 1;
 };
 
+/// Windows that one step of all ranks takes: ranks * batch * accumulate. ConfigError if one of them
+/// is not positive or the product cannot be counted.
+[[nodiscard]] std::int64_t global_batch(const SamplerOptions& options);
+
 /// Deals the windows of a data set to ranks. With G = ranks * batch * accumulate, step k (from 0)
 /// of an epoch takes entries k*G ... k*G+G-1 of the epoch's order: micro-batch a of rank r takes
 /// the `batch` entries from k*G + (a * ranks + r) * batch. The order is 0, 1, 2 ... or, shuffled, a
@@ -41,8 +45,6 @@ class DistributedSampler {
   [[nodiscard]] std::vector<std::int64_t> windows(std::int64_t step, int micro) const;
 
  private:
-  [[nodiscard]] std::int64_t entry(std::int64_t index) const;
-
   SamplerOptions options_;
   std::int64_t steps_ = 0;
   std::int64_t epoch_ = 0;
