@@ -1,0 +1,58 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include "device/cpu/host_task.hpp"
+#include "tessera/device/device.hpp"
+
+namespace {
+
+std::atomic<long> allocations{0};
+
+}  // namespace
+
+// Counts every allocation of this program, whichever thread makes it.
+void* operator new(std::size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* const data = std::malloc(bytes)) { return data; }
+  throw std::bad_alloc();
+}
+void operator delete(void* data) noexcept {
+  std::free(data);
+}
+void operator delete(void* data, std::size_t) noexcept {
+  std::free(data);
+}
+
+namespace tessera {
+namespace {
+
+TEST(SteadyState, StreamsDoNotAllocateOnceTheyHaveHeldTheirMost) {
+  const auto device = make_cpu_device();
+  const OwnedStream compute = device->make_compute_stream();
+  const OwnedStream side = device->make_side_stream("side");
+  const OwnedEvent there = device->make_event();
+  const OwnedEvent back = device->make_event();
+  long sum = 0;
+  const auto step = [&] {
+    for (int i = 0; i < 10; ++i) {
+      enqueue(compute.get(), [&sum] { ++sum; });
+      compute.get().record(there.get());
+      side.get().wait_for(there.get());
+      enqueue(side.get(), [&sum] { ++sum; });
+      side.get().record(back.get());
+      compute.get().wait_for(back.get());
+    }
+  };
+  step();
+  const long before = allocations.load();
+  for (int i = 0; i < 100; ++i) { step(); }
+  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_EQ(sum, 2 * 10 * 101);
+}
+
+}  // namespace
+}  // namespace tessera
