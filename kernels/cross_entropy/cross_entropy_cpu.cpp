@@ -29,7 +29,8 @@ double row_loss(float* logits, std::int64_t classes, std::int32_t target, float 
     scale_row(logits, classes, static_cast<float>(static_cast<double>(gradient_scale) / sum));
     logits[target] -= gradient_scale;
   }
-  return std::log(sum) + static_cast<double>(max) - target_logit;
+  // Large logits cancel before the logarithm is added.
+  return std::log(sum) + (static_cast<double>(max) - target_logit);
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ void cross_entropy(const CrossEntropy& args, Stream) {
     for (std::int64_t c = 0; c < args.classes; ++c) {
       sum += std::exp(static_cast<double>(logits[c]) - max);
     }
-    loss += std::log(sum) + max - static_cast<double>(logits[args.targets[r]]);
+    loss += std::log(sum) + (max - static_cast<double>(logits[args.targets[r]]));
     if (args.gradient_scale == 0.0F) { continue; }
     for (std::int64_t c = 0; c < args.classes; ++c) {
       const double hit = c == args.targets[r] ? 1.0 : 0.0;

@@ -10,12 +10,14 @@ namespace {
 
 constexpr float kTwoScale = 1.5957691216F;  // 2 sqrt(2/pi)
 constexpr float kCubic = 0.044715F;
-// Beyond this the logistic function is 0 or 1 in fp32, and x^3 is still far from overflow.
-constexpr float kLimit = 12.0F;
+// Beyond it the logistic function of 2u is 0 or 1 in fp32, and x^3 is still far from overflow.
+constexpr float kForwardLimit = 12.0F;
+// Beyond it the slope is below 1e-35 or 1 in fp32, and exp(-2u) still finite.
+constexpr float kSlopeLimit = 10.0F;
 
-[[gnu::always_inline]] inline Vec clamp(Vec x) {
-  x = x > kLimit ? splat(kLimit) : x;
-  return x < -kLimit ? splat(-kLimit) : x;
+[[gnu::always_inline]] inline Vec clamp(Vec x, float limit) {
+  x = x > limit ? splat(limit) : x;
+  return x < -limit ? splat(-limit) : x;
 }
 
 /// exp(-2u), for a clamped x.
@@ -24,14 +26,16 @@ constexpr float kLimit = 12.0F;
 }
 
 [[gnu::always_inline]] inline Vec gelu(Vec x) {
-  return x / (1.0F + exp_minus_2u(clamp(x)));
+  return x / (1.0F + exp_minus_2u(clamp(x, kForwardLimit)));
 }
 
 [[gnu::always_inline]] inline Vec slope(Vec x) {
-  x = clamp(x);
-  const Vec logistic = 1.0F / (1.0F + exp_minus_2u(x));
+  x = clamp(x, kSlopeLimit);
+  const Vec e = exp_minus_2u(x);
+  const Vec logistic = 1.0F / (1.0F + e);
+  const Vec rest = e * logistic;  // 1 - logistic without the cancellation
   const Vec inner = kTwoScale * (1.0F + 3.0F * kCubic * x * x);
-  return logistic + x * inner * logistic * (1.0F - logistic);
+  return logistic + x * inner * rest * logistic;
 }
 
 }  // namespace
