@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "data/temporary_folder.hpp"
+#include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <vector>
 
-#include "data/temporary_folder.hpp"
+#include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {

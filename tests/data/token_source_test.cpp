@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "data/temporary_folder.hpp"
+#include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {

@@ -18,14 +18,15 @@ namespace tessera {
 /// by piece; memory use does not depend on the file's size.
 ///
 /// Errors:  FormatError with path, offset and what was expected: missing or short file, header
-///          that is not valid, tensors that overlap or leave the file.
+///          that is not valid, tensors that overlap, leave gaps or leave the file, or whose size
+///          is not that of their shape.
 /// Threads: one at a time; each rank opens its own.
 class SafetensorsReader {
  public:
   explicit SafetensorsReader(std::filesystem::path path);
 
   struct Entry {
-    std::string dtype;  ///< as written: "F32", "BF16", "F16"
+    std::string dtype;  ///< as written: "F32", "BF16", "F16"; others can be listed, not read
     Shape shape;
     std::uint64_t first_byte = 0;  ///< in the file
     std::uint64_t bytes = 0;
@@ -33,7 +34,8 @@ class SafetensorsReader {
   [[nodiscard]] const std::map<std::string, Entry>& entries() const noexcept { return entries_; }
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
-  /// Elements [first, first + out.size()) of `name`, converted to fp32.
+  /// Elements [first, first + out.size()) of `name`, converted to fp32. FormatError if there is no
+  /// such tensor or its dtype is another; ContractError if the elements are not all in it.
   void read(const std::string& name, std::int64_t first, std::span<float> out);
 
  private:
@@ -45,15 +47,16 @@ class SafetensorsReader {
 /// Writes a safetensors file of fp32 tensors, one after the other in the order declared.
 ///
 /// Memory:  one header; tensors are written through.
-/// Errors:  FormatError (with path) if the disk refuses. The file appears under its name only in
-///          `finish`, complete (written beside it, synced, renamed); before that `path` is
-///          untouched.
+/// Errors:  FormatError (with path) if the disk refuses; the writer is then of no further use. The
+///          file appears under its name only in `finish`, complete (written to `path`.partial,
+///          synced, renamed); before that `path` is untouched. Without `finish` nothing is left.
 class SafetensorsWriter {
  public:
   struct Declared {
     std::string name;
     Shape shape;
   };
+  /// ContractError if a name is empty, repeated, `__metadata__` or not UTF-8.
   SafetensorsWriter(std::filesystem::path path, std::vector<Declared> tensors);
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;
@@ -61,14 +64,19 @@ class SafetensorsWriter {
 
   /// The next tensor, in the declared order; ContractError if name or size is another.
   void write(std::string_view name, std::span<const float> values);
+  /// After the last tensor.
   void finish();
 
  private:
+  void write_or_discard(std::span<const std::byte> bytes);
+  void discard() noexcept;
+
   std::filesystem::path path_;
   std::filesystem::path partial_;
   std::vector<Declared> tensors_;
   std::size_t next_ = 0;
   int descriptor_ = -1;
+  bool finished_ = false;  // nothing is left to be removed
 };
 
 }  // namespace tessera
