@@ -1,0 +1,88 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "kernels/table.hpp"
+#include "nn/gpt_state.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::nn {
+namespace {
+
+constexpr std::int64_t kMostRows = std::int64_t{1} << 30;
+
+void check_batch(const GPTConfig& config, std::int64_t batch) {
+  const std::int64_t most = kMostRows / config.seq;
+  if (batch >= 1 && batch <= most) { return; }
+  throw ConfigError(
+      fmt::format("a micro-batch of {} sequences: give a number from 1 to {}", batch, most));
+}
+
+bool collects(const GPTOptions& options, const World& world) {
+  return options.gather_logits == GatherLogits::on_rank0 && world.rank() == 0;
+}
+
+}  // namespace
+
+GPT::State::~State() {
+  if (!logits_gathered.get()) { return; }
+  // An error may have brought us here while the logits were on their way.
+  try {
+    world().gather_channel().stream.wait();
+  } catch (...) {  // ended by that error, which is known already
+  }
+}
+
+void GPT::reserve(std::int64_t batch) {
+  State& s = *state_;
+  expects(s.model != nullptr, "GPT::reserve: not declared in a model yet");
+  check_batch(s.config, batch);
+  if (s.shape.batch == batch) { return; }
+  expects(s.shape.batch == 0, "GPT: every micro-batch must have as many sequences as the first");
+  const GPTBytes bytes = bytes_needed(s.config, s.options, batch, s.world());
+
+  World& world = s.world();
+  Arena kept{world.allocate(Category::activations, bytes.activations, "gpt activations")};
+  Arena passing{world.allocate(Category::workspace, bytes.workspace, "gpt workspace")};
+  if (bytes.gather > 0) {
+    s.gathered = world.allocate(Category::gather, bytes.gather, "gathered logits");
+  }
+  if (s.options.gather_logits == GatherLogits::on_rank0) {
+    s.logits_ready = world.device().make_event();
+    s.logits_gathered = world.device().make_event();
+  }
+  const BatchShape shape{batch, s.config.seq};
+  Cutter cut_kept{kept};
+  Cutter cut_passing{passing};
+  s.at = cut_activations(s.config, shape, s.layers->block.workspace_elems(shape), cut_kept,
+                         cut_passing);
+  s.kept = std::move(kept);
+  s.passing = std::move(passing);
+  s.shape = shape;
+}
+
+GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, std::int64_t batch,
+                           World& world) {
+  config.validate();
+  check_batch(config, batch);
+  const BatchShape shape{batch, config.seq};
+  const std::int64_t tiles = world.kernels().attention_workspace_elems(
+      {shape.batch, shape.seq, config.heads, config.head_size()});
+  Cutter kept;
+  Cutter passing;
+  static_cast<void>(cut_activations(config, shape, tiles, kept, passing));
+  GPTBytes bytes{.activations = kept.bytes(), .workspace = passing.bytes()};
+  if (collects(options, world)) {
+    bytes.gather = Arena::need(static_cast<std::size_t>(world.size() * shape.rows()) *
+                               static_cast<std::size_t>(config.vocab) * sizeof(float));
+  }
+  return bytes;
+}
+
+ConstView GPT::gathered_logits() const noexcept {
+  const State& s = *state_;
+  if (s.gathered.data() == nullptr) { return {}; }
+  return {s.gathered.data(), s.world().size() * s.shape.rows() * s.config.vocab, DType::fp32};
+}
+
+}  // namespace tessera::nn

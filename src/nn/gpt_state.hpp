@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "nn/gpt_activations.hpp"
+#include "tessera/nn/cross_entropy.hpp"
+#include "tessera/nn/embedding.hpp"
+#include "tessera/nn/gpt.hpp"
+
+namespace tessera::nn {
+
+/// The unit of what is used outside the blocks.
+inline constexpr std::string_view kRoot = "root";
+
+struct GPTLayers {
+  GPTLayers(World& world, const GPTConfig& config, int micro_batches)
+      : embedding{world, {config.vocab, config.seq, config.hidden}},
+        block{world, config.hidden, config.heads},
+        ln_f{world, "ln_f", config.hidden},
+        loss{world, config.vocab, micro_batches} {}
+
+  Embedding embedding;
+  Block block;  // one for all: its parameters are those of the scope
+  LayerNorm ln_f;
+  CrossEntropy loss;
+};
+
+struct GPT::State {
+  GPTConfig config;
+  GPTOptions options;
+
+  // From `declare` on.
+  ShardedModel* model = nullptr;
+  Unit root;
+  std::vector<Unit> blocks;
+  std::optional<GPTLayers> layers;
+
+  // From `reserve` on.
+  BatchShape shape;
+  Arena kept;
+  Arena passing;
+  GPTActivations at;
+  Buffer gathered;
+  OwnedEvent logits_ready;
+  OwnedEvent logits_gathered;
+
+  int micro_batch = 0;  // of the step
+  bool forward_done = false;
+
+  State(const GPTConfig& config_, GPTOptions options_) : config{config_}, options{options_} {}
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  [[nodiscard]] World& world() const { return model->world(); }
+  void check_call(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
+  void load(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
+  void gather_logits();
+};
+
+}  // namespace tessera::nn
