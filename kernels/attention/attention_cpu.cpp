@@ -66,7 +66,7 @@ void fill_matrix(Strided<float> matrix, std::int64_t rows, std::int64_t columns)
 void product(Strided<const float> a, Strided<const float> b, Transpose transpose_b,
              Strided<float> c, std::int64_t m, std::int64_t n, std::int64_t k) {
   fill_matrix(c, m, n);
-  add_product(a, Transpose::no, b, transpose_b, c, m, n, k);
+  add_product({a, Transpose::no, b, transpose_b, c, m, n, k});
 }
 
 /// scores[r, s] = q[first + r] . k[s], unscaled, for all keys of the tile.
@@ -130,10 +130,22 @@ void backward_tile(const AttentionBackward& args, const Tile& tile) {
   }
   product({dp, tile.stride}, k, Transpose::no, {args.dqkv + tile.q(), tile.qkv_stride()}, tile.rows,
           tile.size, tile.keys);
-  add_product({dp, tile.stride}, Transpose::yes, q, Transpose::no,
-              {args.dqkv + tile.k(), tile.qkv_stride()}, tile.keys, tile.size, tile.rows);
-  add_product({p, tile.stride}, Transpose::yes, dy, Transpose::no,
-              {args.dqkv + tile.v(), tile.qkv_stride()}, tile.keys, tile.size, tile.rows);
+  add_product({{dp, tile.stride},
+               Transpose::yes,
+               q,
+               Transpose::no,
+               {args.dqkv + tile.k(), tile.qkv_stride()},
+               tile.keys,
+               tile.size,
+               tile.rows});
+  add_product({{p, tile.stride},
+               Transpose::yes,
+               dy,
+               Transpose::no,
+               {args.dqkv + tile.v(), tile.qkv_stride()},
+               tile.keys,
+               tile.size,
+               tile.rows});
 }
 
 }  // namespace

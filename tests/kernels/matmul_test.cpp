@@ -1,6 +1,7 @@
 #include "kernels/matmul/matmul.hpp"
 
 #include "kernels/support.hpp"
+#include "kernels/support/product.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -113,6 +114,36 @@ TEST_F(MatMulTest, AnEmptySumOverwritesWithZero) {
   Floats c(6, kNan);
   cpu_.matmul({nullptr, nullptr, c.data(), 2, 3, 0}, stream());
   EXPECT_EQ(c, Floats(6, 0.0F));
+}
+
+// One of them runs under matmul; the other is what another processor would take.
+TEST(ProductVariants, EachMatchesReferenceWithStrides) {
+  constexpr std::int64_t m = 37, n = 45, k = 129, gap = 5;
+  const Floats a = random_floats(m * k, 9), b = random_floats(k * n, 10);
+  Floats expected = random_floats(m * n, 11);
+  Floats wide(static_cast<std::size_t>(m * (n + gap)), 7.0F);
+  for (std::int64_t i = 0; i < m; ++i) {
+    std::copy_n(expected.data() + i * n, n, wide.data() + i * (n + gap));
+  }
+  reference::matmul({.a = a.data(),
+                     .b = b.data(),
+                     .c = expected.data(),
+                     .m = m,
+                     .n = n,
+                     .k = k,
+                     .write = Write::add},
+                    Stream{});
+  for (const ProductVariant& variant : product_variants()) {
+    SCOPED_TRACE(variant.name);
+    Floats c = wide;
+    variant.run(
+        {{a.data(), k}, Transpose::no, {b.data(), n}, Transpose::no, {c.data(), n + gap}, m, n, k});
+    for (std::int64_t i = 0; i < m; ++i) {
+      const std::span<const float> row{c.data() + i * (n + gap), static_cast<std::size_t>(n + gap)};
+      EXPECT_LE(largest_difference(row.first(n), {expected.data() + i * n, n}), 1e-4);
+      EXPECT_THAT(row.subspan(n), testing::Each(7.0F));
+    }
+  }
 }
 
 }  // namespace

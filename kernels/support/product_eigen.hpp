@@ -1,0 +1,41 @@
+#pragma once
+
+// Included by one translation unit for each set of instructions: Eigen's products compile slowly,
+// and every such unit renames the namespace Eigen, since the linker would merge equal templates of
+// different instructions.
+
+#define EIGEN_DONT_PARALLELIZE
+#include <Eigen/Core>
+
+#include "kernels/support/product.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+using RowMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+using ColMajor = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
+using Stride = Eigen::OuterStride<>;
+template <class Matrix>
+using ConstMap = Eigen::Map<const Matrix, Eigen::Unaligned, Stride>;
+using ResultMap = Eigen::Map<RowMajor, Eigen::Unaligned, Stride>;
+
+// A transposed A is the same memory read as a column-major matrix.
+template <class A, class B>
+void add_with_eigen(const Product& p) {
+  ResultMap(p.c.data, p.m, p.n, Stride(p.c.stride)).noalias() +=
+      ConstMap<A>(p.a.data, p.m, p.k, Stride(p.a.stride)) *
+      ConstMap<B>(p.b.data, p.k, p.n, Stride(p.b.stride));
+}
+
+void add_product_with_eigen(const Product& p) {
+  if (p.m == 0 || p.n == 0 || p.k == 0) { return; }
+  const bool a = p.transpose_a == Transpose::yes;
+  const bool b = p.transpose_b == Transpose::yes;
+  if (!a && !b) { add_with_eigen<RowMajor, RowMajor>(p); }
+  if (!a && b) { add_with_eigen<RowMajor, ColMajor>(p); }
+  if (a && !b) { add_with_eigen<ColMajor, RowMajor>(p); }
+  if (a && b) { add_with_eigen<ColMajor, ColMajor>(p); }
+}
+
+}  // namespace
+}  // namespace tessera::kernels
