@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -52,12 +53,13 @@ using CommOp = std::variant<AllGather, ReduceScatter, AllReduce, Broadcast, Redu
 /// Bytes that rank `rank` of `ranks` sends for `op` by the bandwidth-optimal algorithm, with
 /// n bytes in the whole tensor: all_gather and reduce_scatter n(N-1)/N, all_reduce 2n(N-1)/N,
 /// broadcast n(N-1) on the root (all of it passes through the root), reduce n off the root,
-/// gather n/N off the root; otherwise 0. This is what DESIGN's traffic table counts.
+/// gather n/N off the root; otherwise 0. Rounded down. The strategies' traffic table counts this.
 [[nodiscard]] std::size_t sent_bytes(const CommOp& op, int rank, int ranks) noexcept;
 
 /// Collectives to be issued as one unit. Plain data: build it, look at it, submit it.
 ///
 /// Every rank of the group builds the same list: same operations, dtypes, sizes, roots, label.
+/// The operations are not ordered among each other: what one writes, no other reads or writes.
 /// Additions are made in rank order in fp32 (fp64 for fp64), whatever the dtype on the wire
 /// (NCCL: in its own order, the same from run to run).
 class Batch {
@@ -85,7 +87,8 @@ class Batch {
   Batch& reduce(View data, ReduceOp op, int root);
 
   /// The root's `full` ends as the concatenation of all `part`s in rank order;
-  /// on the root `full.elems == part.elems * size`.
+  /// on the root `full.elems == part.elems * size`. There `part` may be the root's own part of
+  /// `full`; no other overlap.
   Batch& gather(ConstView part, View full, int root);
 
   [[nodiscard]] const std::string& label() const noexcept { return label_; }
@@ -97,7 +100,7 @@ class Batch {
 };
 
 /// The batch without addresses, for comparison across ranks: label, then operation, elements,
-/// dtype and root of each entry.
+/// dtype, reduction and root of each entry: "loss: all_reduce of 1 fp64 (sum)".
 [[nodiscard]] std::string signature(const Batch& batch, int ranks);
 
 }  // namespace tessera
