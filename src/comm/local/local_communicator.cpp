@@ -1,0 +1,108 @@
+#include "comm/local/local_communicator.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "comm/local/mover.hpp"
+#include "device/cpu/host_task.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+/// One rank's part in one batch: what the stream runs. It owns what the peers look at, so it needs
+/// nothing of the communicator's.
+class BatchTask {
+ public:
+  BatchTask(std::shared_ptr<LocalGroup> group, const Visit& visit, Batch batch,
+            const Instruments& instruments)
+      : group_{std::move(group)},
+        visit_{visit},
+        batch_{std::move(batch)},
+        mover_{visit.rank, group_->ranks()},
+        instruments_{instruments} {}
+
+  void operator()() {
+    try {
+      delay(Moment::before);
+      run();
+      delay(Moment::after);
+    } catch (const CommError&) {
+      throw;
+    } catch (const std::exception& error) {  // of this rank alone: the peers must not wait for it
+      group_->abort(fmt::format("rank {}: {}", visit_.rank, error.what()));
+      throw;
+    }
+  }
+
+ private:
+  void run() {
+    visit_.batch = &batch_;  // only here has the task come to rest in memory
+    const std::shared_ptr<Meeting> meeting = group_->join(visit_);
+    const std::int64_t begin_ns = trace::now_ns();
+    mover_.first(batch_, meeting->visits());
+    if (Mover::has_second(batch_)) {
+      group_->sync(*meeting);
+      mover_.second(batch_, meeting->visits());
+    }
+    group_->sync(*meeting);
+    record_collectives(instruments_, batch_, visit_.rank, group_->ranks(), begin_ns);
+  }
+
+  void delay(Moment moment) const {
+    inject_delay(instruments_, visit_.channel, visit_.rank, visit_.sequence, moment);
+  }
+
+  std::shared_ptr<LocalGroup> group_;
+  Visit visit_;
+  Batch batch_;
+  Mover mover_;
+  Instruments instruments_;
+};
+
+}  // namespace
+
+LocalCommunicator::LocalCommunicator(std::shared_ptr<LocalGroup> group, int channel, int rank,
+                                     Instruments instruments)
+    : Communicator{rank, group->ranks()},
+      group_{std::move(group)},
+      channel_{channel},
+      instruments_{instruments} {}
+
+void LocalCommunicator::do_submit(Batch batch, Stream stream) {
+  expects(static_cast<bool>(stream), "submit: no stream");
+  group_->check_alive();
+  const Visit visit{
+      .channel = channel_, .purpose = Purpose::batch, .sequence = next_batch_, .rank = rank()};
+  BatchTask task{group_, visit, std::move(batch), instruments_};
+  ++next_batch_;  // the order of submitting is the order of matching
+  enqueue(stream, std::move(task));
+}
+
+std::vector<std::string> LocalCommunicator::do_exchange(std::string message) {
+  const Visit visit{.channel = channel_,
+                    .purpose = Purpose::exchange,
+                    .sequence = next_exchange_++,
+                    .rank = rank(),
+                    .text = &message};
+  const std::shared_ptr<Meeting> meeting = group_->join(visit);
+  std::vector<std::string> texts;
+  std::exception_ptr error;
+  try {
+    for (const Visit& v : meeting->visits()) { texts.push_back(*v.text); }
+  } catch (...) { error = std::current_exception(); }  // peers may still be reading `message`
+  group_->sync(*meeting);
+  if (error) { std::rethrow_exception(error); }
+  return texts;
+}
+
+void LocalCommunicator::do_abort(std::string_view reason) noexcept {
+  group_->abort(reason);
+}
+
+void LocalCommunicator::do_withdraw() noexcept {
+  group_->withdraw(channel_, rank(), next_batch_);
+}
+
+}  // namespace tessera

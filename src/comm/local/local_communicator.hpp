@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "comm/instruments.hpp"
+#include "comm/local/local_group.hpp"
+#include "tessera/comm/communicator.hpp"
+
+namespace tessera {
+
+/// Ranks are threads of one process and read each other's buffers. One channel of a group: batches
+/// of different channels, and texts, are matched apart; a failure of one ends all.
+class LocalCommunicator final : public Communicator {
+ public:
+  LocalCommunicator(std::shared_ptr<LocalGroup> group, int channel, int rank,
+                    Instruments instruments);
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "local"; }
+
+ private:
+  void do_submit(Batch batch, Stream stream) override;
+  std::vector<std::string> do_exchange(std::string message) override;
+  void do_abort(std::string_view reason) noexcept override;
+  void do_withdraw() noexcept override;
+
+  std::shared_ptr<LocalGroup> group_;
+  int channel_;
+  Instruments instruments_;
+  std::uint64_t next_batch_ = 0;
+  std::uint64_t next_exchange_ = 0;
+};
+
+}  // namespace tessera

@@ -1,0 +1,123 @@
+#include "comm/local/mover.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/local/reduce_in_order.hpp"
+#include "tessera/base/math.hpp"
+
+namespace tessera {
+namespace {
+
+// Pieces of a reduction start on cache lines (if the buffer does), so that no two ranks write one.
+constexpr std::int64_t kPieceElems = 64;
+
+/// The same entry of every rank's batch.
+class Peers {
+ public:
+  Peers(const std::vector<Visit>& visits, std::size_t entry) noexcept
+      : visits_{&visits}, entry_{entry} {}
+
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(visits_->size()); }
+  /// As the type that this rank's own entry has: meetings open only if the entries agree.
+  template <class Op>
+  [[nodiscard]] const Op& as(int rank) const noexcept {
+    return *std::get_if<Op>(&(*visits_)[static_cast<std::size_t>(rank)].batch->ops()[entry_]);
+  }
+
+ private:
+  const std::vector<Visit>* visits_;
+  std::size_t entry_;
+};
+
+void copy(void* to, ConstView from) noexcept {
+  if (from.elems > 0 && to != from.data) { std::memcpy(to, from.data, from.bytes()); }
+}
+
+/// What rank `rank` reduces of `data`, for all.
+View piece(View data, int rank, int ranks) noexcept {
+  const std::int64_t each = round_up(ceil_div<std::int64_t>(data.elems, ranks), kPieceElems);
+  const std::int64_t begin = std::min(rank * each, data.elems);
+  return data.slice(begin, std::min(each, data.elems - begin));
+}
+
+/// The first half of one entry, as `rank` of `peers` does it.
+struct First {
+  Peers peers;
+  int rank;
+  std::vector<const void*>& sources;
+
+  void operator()(const AllGather& own) const noexcept {
+    const std::int64_t n = own.shard.elems;
+    // Each rank starts at its right neighbour: not all read the same memory at once.
+    for (int k = 1; k <= peers.size(); ++k) {
+      const int from = (rank + k) % peers.size();
+      copy(own.full.slice(from * n, n).data, peers.as<AllGather>(from).shard);
+    }
+  }
+
+  void operator()(const ReduceScatter& own) const noexcept {
+    const std::int64_t n = own.shard.elems;
+    for (int r = 0; r < peers.size(); ++r) {
+      sources[static_cast<std::size_t>(r)] =
+          peers.as<ReduceScatter>(r).full.slice(rank * n, n).data;
+    }
+    reduce_in_order(own.shard.data, sources, n, own.shard.dtype, own.op);
+  }
+
+  // Into this rank's own piece, which no other reads in this half.
+  void operator()(const AllReduce& own) const noexcept { reduce_piece(own, own.data); }
+
+  void operator()(const Broadcast& own) const noexcept {
+    if (rank != own.root) { copy(own.data.data, peers.as<Broadcast>(own.root).data); }
+  }
+
+  // All ranks reduce a piece each, straight into the root's buffer.
+  void operator()(const Reduce& own) const noexcept {
+    reduce_piece(own, peers.as<Reduce>(own.root).data);
+  }
+
+  void operator()(const Gather& own) const noexcept {
+    const Gather& root = peers.as<Gather>(own.root);
+    copy(root.full.slice(rank * own.part.elems, own.part.elems).data, own.part);
+  }
+
+  template <class Op>
+  void reduce_piece(const Op& own, View to) const noexcept {
+    for (int r = 0; r < peers.size(); ++r) {
+      sources[static_cast<std::size_t>(r)] = piece(peers.as<Op>(r).data, rank, peers.size()).data;
+    }
+    const View target = piece(to, rank, peers.size());
+    reduce_in_order(target.data, sources, target.elems, target.dtype, own.op);
+  }
+};
+
+}  // namespace
+
+Mover::Mover(int rank, int ranks) : rank_{rank}, sources_(static_cast<std::size_t>(ranks)) {}
+
+void Mover::first(const Batch& batch, const std::vector<Visit>& visits) noexcept {
+  for (std::size_t entry = 0; entry < batch.ops().size(); ++entry) {
+    std::visit(First{Peers{visits, entry}, rank_, sources_}, batch.ops()[entry]);
+  }
+}
+
+void Mover::second(const Batch& batch, const std::vector<Visit>& visits) noexcept {
+  for (std::size_t entry = 0; entry < batch.ops().size(); ++entry) {
+    const auto* own = std::get_if<AllReduce>(&batch.ops()[entry]);
+    if (own == nullptr) { continue; }
+    const Peers peers{visits, entry};
+    for (int k = 1; k < peers.size(); ++k) {
+      const int from = (rank_ + k) % peers.size();
+      copy(piece(own->data, from, peers.size()).data,
+           piece(peers.as<AllReduce>(from).data, from, peers.size()));
+    }
+  }
+}
+
+bool Mover::has_second(const Batch& batch) noexcept {
+  return std::any_of(batch.ops().begin(), batch.ops().end(),
+                     [](const CommOp& op) { return std::holds_alternative<AllReduce>(op); });
+}
+
+}  // namespace tessera

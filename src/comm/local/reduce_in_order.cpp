@@ -1,0 +1,139 @@
+#include "comm/local/reduce_in_order.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tessera/base/half.hpp"
+
+namespace tessera {
+namespace {
+
+// How an element is held in sums, and how it is stored.
+struct Float {
+  using Stored = float;
+  using Sum = float;
+  static Sum load(Stored x) noexcept { return x; }
+  static Stored store(Sum x) noexcept { return x; }
+};
+struct Double {
+  using Stored = double;
+  using Sum = double;
+  static Sum load(Stored x) noexcept { return x; }
+  static Stored store(Sum x) noexcept { return x; }
+};
+template <class Half>
+struct Narrow {
+  using Stored = Half;
+  using Sum = float;
+  static Sum load(Stored x) noexcept { return x.to_float(); }
+  static Stored store(Sum x) noexcept { return Half::from_float(x); }
+};
+
+struct Add {
+  template <class T>
+  static T apply(T a, T b) noexcept {
+    return a + b;
+  }
+};
+struct Max {
+  // Written so that a NaN on either side stays, and as one comparison and a blend.
+  template <class T>
+  static T apply(T a, T b) noexcept {
+    return (b > a || b != b) ? b : a;
+  }
+};
+
+// Small enough to stay in the first-level cache beside what streams through it.
+constexpr std::int64_t kBlock = 2048;
+
+// `ivdep`: an element is read before it is written and `to` is exactly a source or apart, so the
+// compiler need not fear (nor test at run time) that they overlap.
+template <class Elem, class Op>
+void combine(typename Elem::Sum* __restrict__ sums, const typename Elem::Stored* x,
+             std::int64_t elems) noexcept {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < elems; ++i) { sums[i] = Op::apply(sums[i], Elem::load(x[i])); }
+}
+
+template <class Elem, class Op>
+void combine_first(typename Elem::Sum* __restrict__ sums, const typename Elem::Stored* x,
+                   const typename Elem::Stored* y, std::int64_t elems) noexcept {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < elems; ++i) {
+    sums[i] = Op::apply(Elem::load(x[i]), Elem::load(y[i]));
+  }
+}
+
+template <class Elem, class Op>
+void combine_last(typename Elem::Stored* to, const typename Elem::Sum* sums,
+                  const typename Elem::Stored* x, std::int64_t elems) noexcept {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < elems; ++i) {
+    to[i] = Elem::store(Op::apply(sums[i], Elem::load(x[i])));
+  }
+}
+
+template <class Elem, class Op>
+void combine_two(typename Elem::Stored* to, const typename Elem::Stored* x,
+                 const typename Elem::Stored* y, std::int64_t elems) noexcept {
+#pragma GCC ivdep
+  for (std::int64_t i = 0; i < elems; ++i) {
+    to[i] = Elem::store(Op::apply(Elem::load(x[i]), Elem::load(y[i])));
+  }
+}
+
+template <class Elem, class Op>
+void reduce(void* to, std::span<const void* const> from, std::int64_t elems) noexcept {
+  using Stored = typename Elem::Stored;
+  const auto source = [&](std::size_t k) { return static_cast<const Stored*>(from[k]); };
+  auto* out = static_cast<Stored*>(to);
+  if (from.size() == 2) {
+    combine_two<Elem, Op>(out, source(0), source(1), elems);
+    return;
+  }
+
+  // The sum of a block is held apart until its last source has been read: `to` may be any of them.
+  alignas(64) typename Elem::Sum sums[kBlock];
+  for (std::int64_t at = 0; at < elems; at += kBlock) {
+    const std::int64_t count = std::min(kBlock, elems - at);
+    combine_first<Elem, Op>(sums, source(0) + at, source(1) + at, count);
+    for (std::size_t k = 2; k + 1 < from.size(); ++k) {
+      combine<Elem, Op>(sums, source(k) + at, count);
+    }
+    combine_last<Elem, Op>(out + at, sums, source(from.size() - 1) + at, count);
+  }
+}
+
+template <class Elem>
+void reduce(void* to, std::span<const void* const> from, std::int64_t elems, ReduceOp op) noexcept {
+  if (op == ReduceOp::sum) {
+    reduce<Elem, Add>(to, from, elems);
+  } else {
+    reduce<Elem, Max>(to, from, elems);
+  }
+}
+
+}  // namespace
+
+void reduce_in_order(void* to, std::span<const void* const> from, std::int64_t elems, DType dtype,
+                     ReduceOp op) noexcept {
+  if (elems == 0) { return; }
+  if (from.size() == 1) {
+    if (to != from[0]) {
+      std::memcpy(to, from[0], static_cast<std::size_t>(elems) * size_of(dtype));
+    }
+    return;
+  }
+  switch (dtype) {
+    case DType::fp32:
+      return reduce<Float>(to, from, elems, op);
+    case DType::fp64:
+      return reduce<Double>(to, from, elems, op);
+    case DType::bf16:
+      return reduce<Narrow<bfloat16>>(to, from, elems, op);
+    case DType::fp16:
+      return reduce<Narrow<float16>>(to, from, elems, op);
+  }
+}
+
+}  // namespace tessera
