@@ -7,6 +7,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "tessera/comm/communicator.hpp"
 #include "tessera/device/device.hpp"
@@ -92,6 +95,15 @@ class World {
   /// with `reason`. Any thread.
   void abort(std::string_view reason) noexcept;
 
+  /// Waits until nothing that this rank has submitted on its channels can touch memory any more,
+  /// on this rank or on a peer: the owner of communicated buffers calls it in its destructor,
+  /// before it frees them. Errors of the streams stay there.
+  ///
+  /// While an exception unwinds the rank's thread, batches that have not begun are withdrawn first
+  /// (the channels are then dead, as the rank is): a rank that fails waits for no peer. Otherwise
+  /// they are waited for, by the deadline at the latest. Safe to call again.
+  void quiesce() noexcept;
+
  private:
   friend class WorldFactory;
   struct State;
@@ -104,11 +116,17 @@ class World {
 /// Runs `body` as `ranks` ranks, threads of this process, and returns when all have finished.
 ///
 /// Errors:  if a rank throws, the others are told and leave with CommError; the first cause (not
-///          the echoes) is thrown here, its text preceded by "rank r: ". ConfigError if ranks < 1.
+///          the echoes) is thrown here, its text preceded by "rank r: ": the same type where it is
+///          one of the library's, OutOfMemory for std::bad_alloc, else Error. Of several causes the
+///          lowest rank's. An aborted job is an error even if no body throws. ConfigError unless
+///          1 <= ranks <= 1024 and the options make sense.
+/// Memory:  a rank that throws ends its buffers' lives while peers may be reading them: owners of
+///          communicated buffers call World::quiesce first (ShardedModel does).
 void run_ranks(int ranks, const std::function<void(World&)>& body,
                const WorldOptions& options = {});
 
-/// Runs `body` as this process's rank of the job that a launcher started; alone, as the only rank.
+/// Runs `body` as this process's rank of the job that a launcher started; alone, as the only rank,
+/// on the calling thread. What `body` throws comes out as it is.
 /// ConfigError if the environment names a job (mpirun, srun, torchrun) that this build cannot join.
 void run(const std::function<void(World&)>& body, const WorldOptions& options = {});
 

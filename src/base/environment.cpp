@@ -1,0 +1,12 @@
+#include "base/environment.hpp"
+
+#include <cstdlib>
+
+namespace tessera {
+
+std::optional<std::string> environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string>{value};
+}
+
+}  // namespace tessera

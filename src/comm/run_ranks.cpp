@@ -1,0 +1,78 @@
+#include <fmt/format.h>
+
+#include <system_error>
+#include <thread>
+
+#include "comm/local/local_group.hpp"
+#include "comm/rank_errors.hpp"
+#include "comm/world_state.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/comm/world.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr int kMaxRanks = 1024;
+
+/// Ranks that run as threads, and what became of them.
+class LocalJob {
+ public:
+  LocalJob(int ranks, const std::function<void(World&)>& body, const WorldOptions& options)
+      : body_{body}, options_{options}, group_{WorldFactory::make_local_group(ranks, options)} {}
+
+  void run() {
+    std::vector<std::thread> threads;
+    threads.reserve(static_cast<std::size_t>(group_->ranks()));
+    for (int rank = 0; rank < group_->ranks(); ++rank) {
+      try {
+        threads.emplace_back([this, rank] { run_rank(rank); });
+      } catch (const std::system_error& error) {  // no more threads on this machine
+        fail(rank, std::make_exception_ptr(
+                       Error{fmt::format("cannot start a thread for it: {}", error.what())}));
+        break;
+      }
+    }
+    for (std::thread& thread : threads) { thread.join(); }
+    errors_.rethrow_cause();
+  }
+
+ private:
+  void run_rank(int rank) noexcept {
+    try {
+      World world = WorldFactory::make_local(group_, rank, options_);
+      try {
+        body_(world);
+        group_->check_alive();  // a body may have swallowed it
+        WorldFactory::finish(world);
+      } catch (...) {  // tell the peers before the world's end waits for them
+        fail(rank, std::current_exception());
+      }
+    } catch (...) {  // there is no world
+      fail(rank, std::current_exception());
+    }
+  }
+
+  void fail(int rank, const std::exception_ptr& error) noexcept {
+    errors_.add(rank, error);
+    try {
+      group_->abort(fmt::format("rank {}: {}", rank, text_of(error)));
+    } catch (...) { group_->abort("out of memory"); }
+  }
+
+  const std::function<void(World&)>& body_;
+  const WorldOptions& options_;
+  std::shared_ptr<LocalGroup> group_;
+  RankErrors errors_;
+};
+
+}  // namespace
+
+void run_ranks(int ranks, const std::function<void(World&)>& body, const WorldOptions& options) {
+  if (ranks < 1 || ranks > kMaxRanks) {
+    throw ConfigError{fmt::format("ranks must be from 1 to {}, but is {}", kMaxRanks, ranks)};
+  }
+  check(options);
+  LocalJob{ranks, body, options}.run();
+}
+
+}  // namespace tessera

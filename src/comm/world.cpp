@@ -1,0 +1,150 @@
+#include "tessera/comm/world.hpp"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+
+#include "comm/local/local_communicator.hpp"
+#include "comm/world_state.hpp"
+#include "kernels/table.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr int kGather = 0;
+constexpr int kReduce = 1;
+
+/// Its error stays in the stream; here only its end matters.
+void drain(Stream stream) noexcept {
+  try {
+    stream.wait();
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+  }
+}
+
+}  // namespace
+
+World::State::State(int rank_, int size_, const WorldOptions& options_)
+    : rank{rank_},
+      size{size_},
+      options{options_},
+      recorder{options.trace ? std::make_unique<trace::Recorder>() : nullptr},
+      memory{recorder.get()},
+      device{make_cpu_device()} {}
+
+World::World(std::unique_ptr<State> state) : state_{std::move(state)} {}
+World::~World() {
+  quiesce();
+}
+
+int World::rank() const noexcept {
+  return state_->rank;
+}
+int World::size() const noexcept {
+  return state_->size;
+}
+const WorldOptions& World::options() const noexcept {
+  return state_->options;
+}
+Device& World::device() noexcept {
+  return *state_->device;
+}
+Stream World::compute_stream() const noexcept {
+  return state_->compute_stream.get();
+}
+Channel World::gather_channel() noexcept {
+  return {*state_->gather, state_->gather_stream.get()};
+}
+Channel World::reduce_channel() noexcept {
+  return {*state_->reduce, state_->reduce_stream.get()};
+}
+const kernels::Table& World::kernels() const noexcept {
+  return kernels::cpu_table();
+}
+MemoryTracker& World::memory() noexcept {
+  return state_->memory;
+}
+trace::Recorder* World::recorder() noexcept {
+  return state_->recorder.get();
+}
+bool World::computes() const noexcept {
+  return state_->device->computes();
+}
+
+Buffer World::allocate(Category category, std::size_t bytes, std::string name) {
+  return {*state_->device, state_->memory, category, bytes, std::move(name)};
+}
+
+double World::sum(double value) {
+  std::string bits(sizeof value, '\0');
+  std::memcpy(bits.data(), &value, sizeof value);
+  const std::vector<std::string> all = exchange(std::move(bits));
+  double total = 0.0;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    double term = 0.0;
+    expects(all[rank].size() == sizeof term, "sum: another rank made another call");
+    std::memcpy(&term, all[rank].data(), sizeof term);
+    total = rank == 0 ? term : total + term;
+  }
+  return total;
+}
+
+void World::barrier() {
+  (void)exchange({});
+}
+
+std::vector<std::string> World::exchange(std::string text) {
+  return state_->gather->exchange(std::move(text));
+}
+
+void World::abort(std::string_view reason) noexcept {
+  state_->gather->abort(reason);
+  state_->reduce->abort(reason);
+}
+
+void World::quiesce() noexcept {
+  if (std::uncaught_exceptions() > state_->uncaught) {
+    state_->gather->withdraw();
+    state_->reduce->withdraw();
+  }
+  drain(state_->gather_stream.get());
+  drain(state_->reduce_stream.get());
+}
+
+std::shared_ptr<LocalGroup> WorldFactory::make_local_group(int ranks, const WorldOptions& options) {
+  return std::make_shared<LocalGroup>(ranks, std::vector<std::string>{"gather", "reduce"},
+                                      options.deadline);
+}
+
+World WorldFactory::make_local(std::shared_ptr<LocalGroup> group, int rank,
+                               const WorldOptions& options) {
+  auto state = std::make_unique<World::State>(rank, group->ranks(), options);
+  const Instruments instruments{state->recorder.get(), options.delays};
+  state->gather = std::make_unique<LocalCommunicator>(group, kGather, rank, instruments);
+  state->reduce = std::make_unique<LocalCommunicator>(group, kReduce, rank, instruments);
+  state->compute_stream = state->device->make_compute_stream();
+  state->gather_stream = state->device->make_side_stream(fmt::format("gather r{}", rank));
+  state->reduce_stream = state->device->make_side_stream(fmt::format("reduce r{}", rank));
+  return World{std::move(state)};
+}
+
+void WorldFactory::finish(World& world) {
+  world.compute_stream().wait();
+  world.gather_channel().stream.wait();
+  world.reduce_channel().stream.wait();
+}
+
+void check(const WorldOptions& options) {
+  if (options.deadline.count() <= 0) {
+    throw ConfigError{fmt::format("the deadline of collectives must be above 0 ms, but is {} ms",
+                                  options.deadline.count())};
+  }
+  if (options.delays && options.delays->longest.count() < 0) {
+    throw ConfigError{fmt::format("the longest injected delay must not be negative, but is {} us",
+                                  options.delays->longest.count())};
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include "tessera/comm/world.hpp"
+
+namespace tessera {
+
+class LocalGroup;
+
+/// In order of construction: streams come last, so that they are drained before what they use goes.
+struct World::State {
+  State(int rank_, int size_, const WorldOptions& options_);
+
+  int rank;
+  int size;
+  WorldOptions options;
+  // How many exceptions were in flight when the rank started: more mean that it is unwinding.
+  int uncaught = std::uncaught_exceptions();
+  std::unique_ptr<trace::Recorder> recorder;
+  MemoryTracker memory;
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Communicator> gather;
+  std::unique_ptr<Communicator> reduce;
+  OwnedStream compute_stream;
+  OwnedStream gather_stream;
+  OwnedStream reduce_stream;
+};
+
+/// Makes worlds and ends them in order. One function for each kind of communicator.
+class WorldFactory {
+ public:
+  WorldFactory() = delete;
+  /// The channels of a local group, in the order of their numbers.
+  [[nodiscard]] static std::shared_ptr<LocalGroup> make_local_group(int ranks,
+                                                                    const WorldOptions& options);
+  [[nodiscard]] static World make_local(std::shared_ptr<LocalGroup> group, int rank,
+                                        const WorldOptions& options);
+  /// Waits for what the rank has submitted and throws the streams' errors: the end of a body that
+  /// returned.
+  static void finish(World& world);
+};
+
+/// ConfigError if an option makes no sense.
+void check(const WorldOptions& options);
+
+}  // namespace tessera
