@@ -1,0 +1,285 @@
+// One suite for every communicator: what each operation must do, at several numbers of ranks.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "support/rank_job.hpp"
+#include "support/rank_values.hpp"
+
+namespace tessera {
+namespace {
+
+using test::complete;
+using test::concatenate;
+using test::HostTensor;
+using test::in_rank_order;
+using test::kDTypes;
+using test::OnRanks;
+using test::rank_tensor;
+using test::rank_tensors;
+using test::slice;
+using test::Values;
+
+// Elements a rank: nothing, odd, around a vector, around the blocks and pieces that sums use.
+const std::vector<std::int64_t> kSizes{0, 1, 3, 64, 65, 777, 2049};
+
+class Conformance : public OnRanks {};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Conformance,
+                         testing::Combine(testing::ValuesIn(test::comm_kinds()),
+                                          testing::Values(1, 2, 3, 4, 5, 8)),
+                         test::rank_job_name);
+
+/// Calls `check(world, dtype, elems)` for every dtype and size on all ranks.
+template <class Check>
+auto for_all_shapes(Check check) {
+  return [check](World& world) {
+    for (const DType dtype : kDTypes) {
+      for (const std::int64_t elems : kSizes) {
+        SCOPED_TRACE(std::string{to_string(dtype)} + " x " + std::to_string(elems));
+        check(world, dtype, elems);
+      }
+    }
+  };
+}
+
+struct Reduction {
+  Values values;
+  ReduceOp op;
+};
+const std::vector<Reduction> kReductions{{Values::integers, ReduceOp::sum},
+                                         {Values::random, ReduceOp::sum},
+                                         {Values::random, ReduceOp::max}};
+
+TEST_P(Conformance, AllGatherConcatenatesInRankOrder) {
+  run(for_all_shapes([](World& world, DType dtype, std::int64_t n) {
+    const auto parts = rank_tensors(dtype, n, world.size(), Values::random);
+    HostTensor shard = parts[static_cast<std::size_t>(world.rank())];
+    HostTensor full{dtype, n * world.size(), -1.0};
+    complete(world.gather_channel(), Batch{"t"}.all_gather(shard.view(), full.view()));
+    EXPECT_EQ(full, concatenate(parts));
+    EXPECT_EQ(shard, parts[static_cast<std::size_t>(world.rank())]);
+  }));
+}
+
+TEST_P(Conformance, AllGatherInPlace) {
+  run(for_all_shapes([](World& world, DType dtype, std::int64_t n) {
+    const auto parts = rank_tensors(dtype, n, world.size(), Values::random);
+    HostTensor full{dtype, n * world.size(), -1.0};
+    for (std::int64_t i = 0; i < n; ++i) {
+      full.set(world.rank() * n + i, parts[static_cast<std::size_t>(world.rank())].at(i));
+    }
+    const View own = full.view().slice(world.rank() * n, n);
+    complete(world.gather_channel(), Batch{"t"}.all_gather(own, full.view()));
+    EXPECT_EQ(full, concatenate(parts));
+  }));
+}
+
+TEST_P(Conformance, ReduceScatterAddsInRankOrder) {
+  run(for_all_shapes([](World& world, DType dtype, std::int64_t n) {
+    for (const auto& [values, op] : kReductions) {
+      const auto fulls = rank_tensors(dtype, n * world.size(), world.size(), values);
+      HostTensor full = fulls[static_cast<std::size_t>(world.rank())];
+      HostTensor shard{dtype, n, -1.0};
+      complete(world.reduce_channel(), Batch{"t"}.reduce_scatter(full.view(), shard.view(), op));
+      EXPECT_EQ(shard, slice(in_rank_order(fulls, op), world.rank() * n, n));
+      EXPECT_EQ(full, fulls[static_cast<std::size_t>(world.rank())]);
+    }
+  }));
+}
+
+TEST_P(Conformance, ReduceScatterInPlace) {
+  run(for_all_shapes([](World& world, DType dtype, std::int64_t n) {
+    for (const auto& [values, op] : kReductions) {
+      const auto fulls = rank_tensors(dtype, n * world.size(), world.size(), values);
+      HostTensor full = fulls[static_cast<std::size_t>(world.rank())];
+      const View own = full.view().slice(world.rank() * n, n);
+      complete(world.reduce_channel(), Batch{"t"}.reduce_scatter(full.view(), own, op));
+      EXPECT_EQ(slice(full, world.rank() * n, n),
+                slice(in_rank_order(fulls, op), world.rank() * n, n));
+    }
+  }));
+}
+
+TEST_P(Conformance, AllReduceGivesEveryRankTheSameBitsAtAnySize) {
+  run(for_all_shapes([](World& world, DType dtype, std::int64_t n) {
+    for (const auto& [values, op] : kReductions) {
+      const auto inputs = rank_tensors(dtype, n, world.size(), values);
+      HostTensor data = inputs[static_cast<std::size_t>(world.rank())];
+      complete(world.reduce_channel(), Batch{"t"}.all_reduce(data.view(), op));
+      EXPECT_EQ(data, in_rank_order(inputs, op));
+    }
+  }));
+}
+
+TEST_P(Conformance, ReduceLeavesTheResultOnTheRootAlone) {
+  run(for_all_shapes([](World& world, DType dtype, std::int64_t n) {
+    for (int root = 0; root < world.size(); ++root) {
+      for (const auto& [values, op] : kReductions) {
+        const auto inputs = rank_tensors(dtype, n, world.size(), values);
+        const HostTensor& mine = inputs[static_cast<std::size_t>(world.rank())];
+        HostTensor data = mine;
+        complete(world.reduce_channel(), Batch{"t"}.reduce(data.view(), op, root));
+        EXPECT_EQ(data, world.rank() == root ? in_rank_order(inputs, op) : mine);
+      }
+    }
+  }));
+}
+
+TEST_P(Conformance, BroadcastCopiesTheRoots) {
+  run(for_all_shapes([](World& world, DType dtype, std::int64_t n) {
+    for (int root = 0; root < world.size(); ++root) {
+      HostTensor data = rank_tensor(dtype, n, world.rank(), Values::random);
+      complete(world.gather_channel(), Batch{"t"}.broadcast(data.view(), root));
+      EXPECT_EQ(data, rank_tensor(dtype, n, root, Values::random));
+    }
+  }));
+}
+
+TEST_P(Conformance, GatherConcatenatesOnTheRootAlone) {
+  run(for_all_shapes([](World& world, DType dtype, std::int64_t n) {
+    for (int root = 0; root < world.size(); ++root) {
+      const auto parts = rank_tensors(dtype, n, world.size(), Values::random);
+      HostTensor part = parts[static_cast<std::size_t>(world.rank())];
+      HostTensor full{dtype, n * world.size(), -1.0};
+      const HostTensor untouched = full;
+      complete(world.gather_channel(), Batch{"t"}.gather(part.view(), full.view(), root));
+      EXPECT_EQ(full, world.rank() == root ? concatenate(parts) : untouched);
+    }
+  }));
+}
+
+TEST_P(Conformance, GatherInPlaceOnTheRoot) {
+  run([](World& world) {
+    const auto parts = rank_tensors(DType::fp32, 33, world.size(), Values::random);
+    const int root = world.size() - 1;
+    HostTensor part = parts[static_cast<std::size_t>(world.rank())];
+    HostTensor full{DType::fp32, 33 * world.size()};
+    ConstView from = part.view();
+    if (world.rank() == root) {
+      from = full.view().slice(root * 33, 33);
+      std::memcpy(full.view().slice(root * 33, 33).data, part.view().data, part.view().bytes());
+    }
+    complete(world.gather_channel(), Batch{"t"}.gather(from, full.view(), root));
+    if (world.rank() == root) { EXPECT_EQ(full, concatenate(parts)); }
+  });
+}
+
+// One set of bits, whichever way a strategy moves its gradients.
+TEST_P(Conformance, AllReductionsAgreeToTheBit) {
+  run([](World& world) {
+    const std::int64_t n = 1000;
+    const HostTensor mine =
+        rank_tensor(DType::fp32, n * world.size(), world.rank(), Values::random);
+    HostTensor everywhere = mine;
+    HostTensor on_root = mine;
+    HostTensor full = mine;
+    HostTensor shard{DType::fp32, n};
+    HostTensor gathered{DType::fp32, n * world.size()};
+    complete(world.reduce_channel(), Batch{"a"}.all_reduce(everywhere.view()));
+    complete(world.reduce_channel(), Batch{"b"}.reduce(on_root.view(), ReduceOp::sum, 0));
+    complete(world.reduce_channel(), Batch{"c"}.reduce_scatter(full.view(), shard.view()));
+    complete(world.gather_channel(), Batch{"d"}.all_gather(shard.view(), gathered.view()));
+    EXPECT_EQ(gathered, everywhere);
+    if (world.rank() == 0) { EXPECT_EQ(on_root, everywhere); }
+  });
+}
+
+TEST_P(Conformance, ABatchMovesAllItsOperations) {
+  run([](World& world) {
+    const auto me = static_cast<std::size_t>(world.rank());
+    const int root = world.size() - 1;
+    const auto parts = rank_tensors(DType::fp32, 100, world.size(), Values::random, 1);
+    const auto data = rank_tensors(DType::fp32, 301, world.size(), Values::random, 2);
+    const auto loss = rank_tensors(DType::fp64, 1, world.size(), Values::random, 3);
+    HostTensor part = parts[me];
+    HostTensor full{DType::fp32, 100 * world.size()};
+    HostTensor summed = data[me];
+    HostTensor copied = data[me];
+    HostTensor losses = loss[me];
+    complete(world.gather_channel(), Batch{"mixed"}
+                                         .all_reduce(summed.view())
+                                         .all_gather(part.view(), full.view())
+                                         .broadcast(copied.view(), root)
+                                         .all_reduce(losses.view()));
+    EXPECT_EQ(full, concatenate(parts));
+    EXPECT_EQ(summed, in_rank_order(data, ReduceOp::sum));
+    EXPECT_EQ(copied, data[static_cast<std::size_t>(root)]);
+    EXPECT_EQ(losses, in_rank_order(loss, ReduceOp::sum));
+  });
+}
+
+TEST_P(Conformance, AnEmptyBatchIsAMeetingAndNoMore) {
+  run([](World& world) { complete(world.gather_channel(), Batch{"nothing"}); });
+}
+
+TEST_P(Conformance, QueuedBatchesRunInOrder) {
+  run([](World& world) {
+    HostTensor data{DType::fp64, 5, 1.0};
+    const Channel channel = world.reduce_channel();
+    for (int i = 0; i < 10; ++i) {
+      channel.communicator.submit(Batch{"step " + std::to_string(i)}.all_reduce(data.view()),
+                                  channel.stream);
+    }
+    channel.stream.wait();
+    double expected = 1.0;
+    for (int i = 0; i < 10; ++i) { expected *= world.size(); }
+    EXPECT_EQ(data.at(4), expected);
+  });
+}
+
+TEST_P(Conformance, TheCallersOwnStreamRunsABatchAtOnce) {
+  run([](World& world) {
+    HostTensor data{DType::fp32, 3, 2.0};
+    world.gather_channel().communicator.submit(Batch{"t"}.all_reduce(data.view()),
+                                               world.compute_stream());
+    EXPECT_EQ(data.at(2), 2.0 * world.size());
+  });
+}
+
+TEST_P(Conformance, DelaysChangeNoResult) {
+  WorldOptions options;
+  options.delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{200}};
+  run(
+      [](World& world) {
+        const std::int64_t n = 129;
+        for (std::uint32_t salt = 0; salt < 10; ++salt) {
+          const auto fulls =
+              rank_tensors(DType::fp32, n * world.size(), world.size(), Values::random, salt);
+          HostTensor full = fulls[static_cast<std::size_t>(world.rank())];
+          HostTensor gathered{DType::fp32, n * world.size()};
+          const View own = full.view().slice(world.rank() * n, n);
+          complete(world.reduce_channel(), Batch{"r"}.reduce_scatter(full.view(), own));
+          complete(world.gather_channel(), Batch{"g"}.all_gather(own, gathered.view()));
+          EXPECT_EQ(gathered, in_rank_order(fulls, ReduceOp::sum));
+        }
+      },
+      options);
+}
+
+TEST_P(Conformance, ControlPathTakesTextsOfAnyLengthInRankOrder) {
+  run([](World& world) {
+    const auto text = [](int rank) {
+      return std::string(static_cast<std::size_t>(rank) * 1000, 'x') + std::to_string(rank);
+    };
+    std::vector<std::string> expected;
+    for (int r = 0; r < world.size(); ++r) { expected.push_back(text(r)); }
+    EXPECT_EQ(world.exchange(text(world.rank())), expected);
+    EXPECT_EQ(world.gather_channel().communicator.exchange(text(world.rank())), expected);
+    EXPECT_EQ(world.reduce_channel().communicator.exchange(text(world.rank())), expected);
+    world.barrier();
+  });
+}
+
+TEST_P(Conformance, SumAddsInRankOrder) {
+  run([](World& world) {
+    double expected = 0.1;
+    for (int r = 1; r < world.size(); ++r) { expected += 0.1 + r * 1e-17 + r; }
+    const int r = world.rank();
+    EXPECT_EQ(world.sum(r == 0 ? 0.1 : 0.1 + r * 1e-17 + r), expected);
+  });
+}
+
+}  // namespace
+}  // namespace tessera

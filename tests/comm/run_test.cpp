@@ -1,0 +1,187 @@
+// Starting ranks, and how their ends are reported.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <map>
+#include <new>
+#include <set>
+#include <stdexcept>
+#include <thread>
+
+#include "comm/launcher.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/comm/world.hpp"
+
+namespace tessera {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+template <class E>
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const E& error) { return error.what(); }
+  return "nothing";
+}
+
+TEST(RunRanks, EveryRankRunsOnAThreadOfItsOwn) {
+  std::mutex mutex;
+  std::set<int> ranks;
+  std::set<std::thread::id> threads{std::this_thread::get_id()};
+  run_ranks(5, [&](World& world) {
+    EXPECT_EQ(world.size(), 5);
+    const std::lock_guard lock{mutex};
+    ranks.insert(world.rank());
+    threads.insert(std::this_thread::get_id());
+  });
+  EXPECT_THAT(ranks, testing::ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_EQ(threads.size(), 6U);
+}
+
+TEST(RunRanks, RefusesANumberOfRanksThatCannotBe) {
+  for (const int ranks : {-1, 0, 1025}) {
+    EXPECT_EQ(error_of<ConfigError>([&] { run_ranks(ranks, [](World&) { FAIL(); }); }),
+              "ranks must be from 1 to 1024, but is " + std::to_string(ranks));
+  }
+}
+
+TEST(RunRanks, RefusesOptionsThatMakeNoSense) {
+  WorldOptions late;
+  late.deadline = std::chrono::milliseconds{0};
+  EXPECT_THROW(run_ranks(
+                   1, [](World&) { FAIL(); }, late),
+               ConfigError);
+  EXPECT_THROW(run([](World&) { FAIL(); }, late), ConfigError);
+  WorldOptions delays;
+  delays.delays = DelayInjection{.seed = 1, .longest = std::chrono::microseconds{-1}};
+  EXPECT_THROW(run_ranks(
+                   1, [](World&) { FAIL(); }, delays),
+               ConfigError);
+}
+
+TEST(RunRanks, TheCauseKeepsItsTypeAndIsPrecededByItsRank) {
+  const auto thrown_by_rank_1 = [](auto error) {
+    return [error] {
+      run_ranks(3, [error](World& world) {
+        if (world.rank() == 1) { throw error; }
+        world.barrier();
+      });
+    };
+  };
+  EXPECT_EQ(error_of<ContractError>(thrown_by_rank_1(ContractError{"a"})), "rank 1: a");
+  EXPECT_EQ(error_of<ConfigError>(thrown_by_rank_1(ConfigError{"b"})), "rank 1: b");
+  EXPECT_EQ(error_of<OutOfMemory>(thrown_by_rank_1(OutOfMemory{"c"})), "rank 1: c");
+  EXPECT_EQ(error_of<DeviceError>(thrown_by_rank_1(DeviceError{"d"})), "rank 1: d");
+  EXPECT_EQ(error_of<CommError>(thrown_by_rank_1(CommError{"e"})), "rank 1: e");
+  EXPECT_EQ(error_of<FormatError>(thrown_by_rank_1(FormatError{"f"})), "rank 1: f");
+  EXPECT_EQ(error_of<OutOfMemory>(thrown_by_rank_1(std::bad_alloc{})), "rank 1: out of memory");
+  EXPECT_EQ(error_of<Error>(thrown_by_rank_1(std::logic_error{"g"})), "rank 1: g");
+  EXPECT_EQ(error_of<Error>(thrown_by_rank_1(7)),
+            "rank 1: an exception that is not a std::exception");
+}
+
+TEST(RunRanks, OfSeveralCausesTheLowestRanksIsReported) {
+  EXPECT_EQ(error_of<FormatError>([] {
+              run_ranks(4, [](World& world) {
+                throw FormatError{"mine is " + std::to_string(world.rank())};
+              });
+            }),
+            "rank 0: mine is 0");
+}
+
+TEST(RunRanks, AJobAfterAFailedOneIsNotTouchedByIt) {
+  EXPECT_THROW(run_ranks(2, [](World&) { throw FormatError{"x"}; }), FormatError);
+  std::atomic<int> sum = 0;
+  run_ranks(2, [&](World& world) { sum += static_cast<int>(world.sum(1.0)); });
+  EXPECT_EQ(sum, 4);
+}
+
+TEST(RunRanks, AWorldHasItsDeviceMemoryAndKernels) {
+  run_ranks(2, [](World& world) {
+    EXPECT_EQ(world.device().kind(), DeviceKind::cpu);
+    EXPECT_EQ(world.memory().report().live.total(), 0U);
+    {
+      const Buffer buffer = world.allocate(Category::activations, 1000, "x");
+      EXPECT_EQ(world.memory().report().live[Category::activations], 1024U);
+    }
+    EXPECT_EQ(world.memory().report().live.total(), 0U);
+    bool computed = false;
+    world.compute([&] { computed = true; });
+    EXPECT_TRUE(computed);
+    EXPECT_EQ(world.gather_channel().communicator.name(), "local");
+    EXPECT_NE(&world.gather_channel().communicator, &world.reduce_channel().communicator);
+    (void)world.kernels();
+  });
+}
+
+TEST(Run, AloneOnTheCallingThreadAndErrorsComeOutAsTheyAre) {
+  const auto caller = std::this_thread::get_id();
+  run([&](World& world) {
+    EXPECT_EQ(world.size(), 1);
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+    EXPECT_EQ(world.sum(2.5), 2.5);
+  });
+  EXPECT_EQ(error_of<std::logic_error>([] { run([](World&) { throw std::logic_error{"own"}; }); }),
+            "own");
+}
+
+// A variable of the environment, for one scope.
+class ScopedVariable {
+ public:
+  ScopedVariable(const char* name, const char* value) : name_{name} { ::setenv(name, value, 1); }
+  ScopedVariable(const ScopedVariable&) = delete;
+  ScopedVariable& operator=(const ScopedVariable&) = delete;
+  ~ScopedVariable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(Run, RefusesToBeOneOfSeveralProcessesAndSaysWhatToDo) {
+  {
+    const ScopedVariable size{"OMPI_COMM_WORLD_SIZE", "4"};
+    EXPECT_THAT(error_of<ConfigError>([] { run([](World&) { FAIL(); }); }),
+                AllOf(HasSubstr("mpirun"), HasSubstr("one of 4 processes (OMPI_COMM_WORLD_SIZE)"),
+                      HasSubstr("--ranks 4")));
+  }
+  const ScopedVariable size{"OMPI_COMM_WORLD_SIZE", "1"};
+  run([](World& world) { EXPECT_EQ(world.size(), 1); });
+}
+
+using Variables = std::map<std::string, std::string>;
+
+std::string found(const Variables& variables) {
+  const auto job = find_launched_job([&](const char* name) -> std::optional<std::string> {
+    const auto variable = variables.find(name);
+    if (variable == variables.end()) { return std::nullopt; }
+    return variable->second;
+  });
+  return job ? job->variable + "=" + std::to_string(job->size) : "none";
+}
+
+TEST(Launcher, KnowsTheVariablesOfEachLauncher) {
+  EXPECT_EQ(found({}), "none");
+  EXPECT_EQ(found({{"OMPI_COMM_WORLD_SIZE", "2"}}), "OMPI_COMM_WORLD_SIZE=2");
+  EXPECT_EQ(found({{"PMI_SIZE", "3"}}), "PMI_SIZE=3");
+  EXPECT_EQ(found({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}), "SLURM_NTASKS=4");
+  EXPECT_EQ(found({{"WORLD_SIZE", "5"}, {"RANK", "4"}}), "WORLD_SIZE=5");
+  // An allocation's shell, or a variable of somebody else's: no process of a job.
+  EXPECT_EQ(found({{"SLURM_NTASKS", "4"}}), "none");
+  EXPECT_EQ(found({{"WORLD_SIZE", "5"}}), "none");
+  // mpirun inside a batch job: the inner launcher counts.
+  EXPECT_EQ(found({{"OMPI_COMM_WORLD_SIZE", "1"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}),
+            "OMPI_COMM_WORLD_SIZE=1");
+}
+
+TEST(Launcher, RefusesASizeThatIsNoNumber) {
+  for (const char* bad : {"", "x", "4x", "0", "-1", "99999999999999"}) {
+    EXPECT_THROW((void)found({{"PMI_SIZE", bad}}), ConfigError) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/error.hpp"
+#include "tessera/comm/communicator.hpp"
+
+namespace tessera::test {
+
+/// A communicator that keeps what it is given and moves nothing: for tests of who submits what.
+/// Its peers agree with it in everything.
+class RecordingCommunicator final : public Communicator {
+ public:
+  struct Submission {
+    Batch batch;
+    Stream stream;
+  };
+
+  explicit RecordingCommunicator(int size, int rank = 0) noexcept : Communicator{rank, size} {}
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "recording"; }
+
+  [[nodiscard]] const std::vector<Submission>& log() const noexcept { return log_; }
+  /// One line a batch, in order.
+  [[nodiscard]] std::vector<std::string> signatures() const {
+    std::vector<std::string> lines;
+    for (const Submission& s : log_) { lines.push_back(signature(s.batch, size())); }
+    return lines;
+  }
+  /// What this rank would have sent so far.
+  [[nodiscard]] std::size_t bytes_sent() const noexcept {
+    std::size_t bytes = 0;
+    for (const Submission& s : log_) {
+      for (const CommOp& op : s.batch.ops()) { bytes += sent_bytes(op, rank(), size()); }
+    }
+    return bytes;
+  }
+
+ private:
+  void do_submit(Batch batch, Stream stream) override {
+    check_alive();
+    log_.push_back({std::move(batch), stream});
+  }
+  std::vector<std::string> do_exchange(std::string message) override {
+    check_alive();
+    return std::vector<std::string>(static_cast<std::size_t>(size()), message);
+  }
+  void do_abort(std::string_view reason) noexcept override {
+    if (reason_.empty()) { reason_ = reason; }
+  }
+  void do_withdraw() noexcept override {}
+
+  void check_alive() const {
+    if (!reason_.empty()) { throw CommError{reason_}; }
+  }
+
+  std::vector<Submission> log_;
+  std::string reason_;
+};
+
+}  // namespace tessera::test
