@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "kernels/step_scalars/step_scalars.hpp"
+#include "tessera/base/update_rule.hpp"
 #include "tessera/device/stream.hpp"
-#include "tessera/optim/optimizer.hpp"
 
 namespace tessera::kernels {
 
