@@ -1,0 +1,12 @@
+// A rank has one World: everything that it owns hangs on it.
+// expected: use of deleted function 'tessera::World::World\(const tessera::World&\)'
+#include "tessera/comm/world.hpp"
+
+void body(tessera::World& world) {
+#ifdef MENDED
+  tessera::World& mine = world;
+#else
+  tessera::World mine = world;
+#endif
+  mine.barrier();
+}

@@ -1,0 +1,27 @@
+# Compiles each header of FOLDER alone, twice included. Needs FOLDER, CXX, and INCLUDES, the folders
+# to search, separated by commas; ARCH, the processor to compile for, may be given.
+cmake_minimum_required(VERSION 3.22)
+
+string(REPLACE "," ";" INCLUDES "${INCLUDES}")
+set(flags -std=c++20 -fsyntax-only -Wall -Wextra -Werror -DFMT_HEADER_ONLY)
+if(ARCH)
+  list(APPEND flags -march=${ARCH})
+endif()
+foreach(include ${INCLUDES})
+  list(APPEND flags -I ${include})
+endforeach()
+
+file(GLOB_RECURSE headers ${FOLDER}/*.hpp)
+if(NOT headers)
+  message(FATAL_ERROR "no headers in ${FOLDER}")
+endif()
+foreach(header ${headers})
+  execute_process(
+    COMMAND ${CXX} ${flags} -include ${header} -include ${header} -x c++ /dev/null
+    RESULT_VARIABLE status ERROR_VARIABLE errors)
+  if(NOT status EQUAL 0)
+    message(SEND_ERROR "${header} does not compile alone:\n${errors}")
+  endif()
+endforeach()
+list(LENGTH headers count)
+message(STATUS "${count} headers compile alone")

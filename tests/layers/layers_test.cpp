@@ -1,0 +1,136 @@
+// The layers of the design hold: what includes what, and what stands in one place only.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <regex>
+#include <set>
+
+#include "layers/source_tree.hpp"
+
+namespace tessera::test {
+namespace {
+
+const std::filesystem::path kRoot = TESSERA_SOURCE_DIR;
+const std::vector<std::string> kFolders = {"include", "src", "kernels", "tools", "examples"};
+
+// Lowest first: each layer uses the ones before it and itself.
+const std::vector<std::string> kLayers = {
+    "base",   "trace",   "device",     "kernels", "memory", "shard", "comm",     "optim",
+    "engine", "profile", "checkpoint", "data",    "nn",     "torch", "examples", "tools"};
+
+std::optional<std::size_t> height(const std::string& layer) {
+  const auto found = std::find(kLayers.begin(), kLayers.end(), layer);
+  if (found == kLayers.end()) { return {}; }
+  return static_cast<std::size_t>(found - kLayers.begin());
+}
+
+/// "comm" for "include/tessera/comm/world.hpp", "src/comm/..." and "comm/...".
+std::string layer_of(std::string path) {
+  for (const std::string prefix : {"include/", "src/", "tessera/"}) {
+    if (path.rfind(prefix, 0) == 0) { path.erase(0, prefix.size()); }
+  }
+  return path.substr(0, path.find('/'));
+}
+
+/// What `line` includes in quotes; empty if nothing.
+std::string quoted_include(const SourceLine& line) {
+  static const std::regex include{R"re(^\s*#\s*include\s+"([^"]+)")re"};
+  std::smatch match;
+  return std::regex_search(line.text, match, include) ? match[1].str() : "";
+}
+
+/// What is wrong with an include of `line`; empty if nothing is.
+std::string fault_of(const SourceLine& line) {
+  const std::string target = quoted_include(line);
+  if (target.find('/') == std::string::npos) { return ""; }  // of its own folder
+  const auto from = height(layer_of(line.file));
+  const auto to = height(layer_of(target));
+  if (!from) { return "is in no layer of the table"; }
+  if (!to) { return "includes what is in no layer of the table"; }
+  return *to > *from ? "includes a layer above its own" : "";
+}
+
+std::vector<SourceLine> all_lines() {
+  std::vector<SourceLine> lines;
+  for (const std::string& folder : kFolders) {
+    const auto more = lines_under(kRoot, folder);
+    lines.insert(lines.end(), more.begin(), more.end());
+  }
+  return lines;
+}
+
+/// Files with a line in which `pattern` is found.
+std::set<std::string> files_with(const std::string& pattern) {
+  const std::regex regex{pattern};
+  std::set<std::string> files;
+  for (const SourceLine& line : all_lines()) {
+    if (std::regex_search(line.text, regex)) { files.insert(line.file); }
+  }
+  return files;
+}
+
+TEST(Layers, EachIncludesOnlyItselfAndTheLayersBelow) {
+  std::size_t includes = 0;
+  for (const SourceLine& line : all_lines()) {
+    includes += quoted_include(line).empty() ? 0 : 1;
+    const std::string fault = fault_of(line);
+    if (!fault.empty()) { ADD_FAILURE() << line.where() << "\n  " << fault; }
+  }
+  EXPECT_GT(includes, 100U) << "the test has not found the sources";
+}
+
+TEST(Layers, TheTestSeesAnEdgeUpward) {
+  const auto fault = [](const std::string& file, const std::string& target) {
+    return fault_of({file, 1, "#include \"" + target + "\""});
+  };
+  EXPECT_NE(fault("src/shard/layout.cpp", "tessera/engine/strategy.hpp"), "");
+  EXPECT_NE(fault("kernels/add/add_cpu.cpp", "memory/x.hpp"), "");
+  EXPECT_NE(fault("include/tessera/nn/gpt.hpp", "strange/x.hpp"), "");
+  EXPECT_EQ(fault("include/tessera/memory/buffer.hpp", "kernels/table.hpp"), "");
+  EXPECT_EQ(fault("src/engine/a.cpp", "engine/b.hpp"), "");
+}
+
+TEST(Layers, PublicHeadersExamplesAndToolsNeedPublicHeadersOnly) {
+  for (const SourceLine& line : all_lines()) {
+    const std::string target = quoted_include(line);
+    const bool checked = line.file.rfind("src/", 0) != 0 && line.file.rfind("kernels/", 0) != 0;
+    if (!checked || target.find('/') == std::string::npos) { continue; }
+    EXPECT_EQ(target.rfind("tessera/", 0), 0U) << line.where();
+  }
+}
+
+TEST(Layers, PublicHeadersNeedTheStandardLibraryOnly) {
+  const std::regex include{R"(^\s*#\s*include\s+<([^>]+)>)"};
+  for (const SourceLine& line : lines_under(kRoot, "include")) {
+    std::smatch match;
+    if (!std::regex_search(line.text, match, include)) { continue; }
+    EXPECT_EQ(match[1].str().find_first_of("/."), std::string::npos) << line.where();
+  }
+}
+
+TEST(Layers, TheEnvironmentIsReadInOnePlace) {
+  EXPECT_LE(files_with(R"(\bgetenv\s*\()").size(), 1U);
+}
+
+TEST(Layers, CudaNcclAndMpiStandInFilesNamedAfterThem) {
+  const std::string pattern = R"(cudaMalloc|<<<|include.*[<"](cuda|nccl|mpi)[a-z_]*\.h)";
+  const std::regex named{R"((cuda|nccl|mpi)[a-z_]*\.(cu|cuh|cpp|hpp)$)"};
+  for (const std::string& file : files_with(pattern)) {
+    EXPECT_TRUE(std::regex_search(file, named)) << file;
+  }
+}
+
+TEST(Layers, NothingFromTheEngineUpAsksForABackend) {
+  const std::regex conditional{R"(^\s*#\s*(if|ifdef|ifndef|elif)\b.*(CUDA|NCCL|MPI))"};
+  const std::regex kind{R"(DeviceKind::)"};
+  for (const SourceLine& line : all_lines()) {
+    const auto from = height(layer_of(line.file));
+    if (!from || *from < *height("engine")) { continue; }
+    EXPECT_FALSE(std::regex_search(line.text, conditional)) << line.where();
+    EXPECT_FALSE(std::regex_search(line.text, kind)) << line.where();
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
