@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Installs what Tessera is built and tested with, and what is named as arguments besides, from the
+# packages of Debian or Ubuntu. Does nothing, and needs no rights, if all is there.
+#
+#   scripts/install_deps.sh [PACKAGE...]
+set -euo pipefail
+
+packages=(
+  g++ cmake ninja-build
+  libeigen3-dev libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev
+  libgtest-dev libgmock-dev
+  "$@"
+)
+
+installed() {
+  [[ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]
+}
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "error: this is not a Debian or Ubuntu system (no apt-get);" >&2
+  echo "install by hand what corresponds to: ${packages[*]}" >&2
+  exit 1
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  installed "$package" || missing+=("$package")
+done
+if ((${#missing[@]} == 0)); then
+  exit 0
+fi
+
+as_root=()
+if ((EUID != 0)); then
+  if ! command -v sudo >/dev/null; then
+    echo "error: packages are missing, and installing them needs root or sudo; as root, run" >&2
+    echo "apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+
+echo "installing: ${missing[*]}"
+"${as_root[@]}" apt-get update -qq
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+  apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null

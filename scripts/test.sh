@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Every test: the release build, then the thread and the address + undefined-behaviour sanitizers.
+#
+#   scripts/test.sh           all of it
+#   scripts/test.sh --quick   the release build only
+#
+# CTEST_PARALLEL_LEVEL sets how many tests run at a time (default: the number of processors).
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+presets=(release tsan asan)
+case "${1:-}" in
+  "") ;;
+  --quick) presets=(release) ;;
+  -h | --help)
+    sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    exit 0
+    ;;
+  *)
+    echo "error: '$1' is unknown; use --quick or nothing" >&2
+    exit 2
+    ;;
+esac
+
+scripts/install_deps.sh
+
+failed=()
+summary=()
+for preset in "${presets[@]}"; do
+  echo "== $preset"
+  cmake --preset "$preset" >/dev/null
+  cmake --build --preset "$preset"
+  log=build/$preset/ctest.log
+  # Tests of the files themselves (what includes what, what must not compile) say the same in every
+  # build: once is enough.
+  selection=()
+  if [[ $preset != release ]]; then selection=(--label-exclude once); fi
+  ctest --preset "$preset" --parallel "${CTEST_PARALLEL_LEVEL:-$(nproc)}" --no-tests=error \
+    "${selection[@]}" 2>&1 | tee "$log" || failed+=("$preset")
+  summary+=("$(printf '%-8s %s' "$preset" "$(grep -E '% tests passed' "$log" || echo 'did not finish')")")
+done
+
+echo
+printf '%s\n' "${summary[@]}"
+if ((${#failed[@]} > 0)); then
+  echo "failed: ${failed[*]}"
+  exit 1
+fi
+echo "all tests passed"
