@@ -99,9 +99,10 @@ class ForwardScope {
 
  private:
   friend class ShardedModel;
-  ForwardScope(ShardedModel& model, Unit unit) noexcept : model_{&model}, unit_{unit} {}
+  ForwardScope(ShardedModel& model, Unit unit) noexcept;
   ShardedModel* model_;
   Unit unit_;
+  int exceptions_;
 };
 
 /// While it lives, a unit's parameters and its full gradients are whole on this rank; at its end
@@ -121,9 +122,10 @@ class BackwardScope {
 
  private:
   friend class ShardedModel;
-  BackwardScope(ShardedModel& model, Unit unit) noexcept : model_{&model}, unit_{unit} {}
+  BackwardScope(ShardedModel& model, Unit unit) noexcept;
   ShardedModel* model_;
   Unit unit_;
+  int exceptions_;
 };
 
 /// What one optimizer step did. The same on every rank, for every strategy, to the bit.
@@ -216,10 +218,11 @@ class ShardedModel {
   [[nodiscard]] const std::string& unit_name(Unit unit) const;
   [[nodiscard]] std::size_t unit_count() const noexcept;
 
+  struct State;
+
  private:
   friend class ForwardScope;
   friend class BackwardScope;
-  struct State;
   std::unique_ptr<State> state_;
 };
 

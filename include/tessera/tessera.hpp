@@ -1,0 +1,13 @@
+#pragma once
+
+// Everything a trainer at the pointer level needs. Layers with forward and backward are in
+// tessera/nn, datasets in tessera/data, files of weights in tessera/checkpoint.
+
+#include "tessera/base/error.hpp"
+#include "tessera/comm/world.hpp"
+#include "tessera/engine/init.hpp"
+#include "tessera/engine/sharded_model.hpp"
+#include "tessera/engine/strategy.hpp"
+#include "tessera/memory/tracker.hpp"
+#include "tessera/optim/optimizer.hpp"
+#include "tessera/optim/schedule.hpp"

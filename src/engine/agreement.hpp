@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "tessera/comm/world.hpp"
+
+namespace tessera::engine {
+
+/// *Collective.* ContractError on every rank unless all ranks bring the same `text`; it names the
+/// first line that differs and the ranks. `what` says what is compared ("the order of units").
+/// Sends a hash; the texts only if the hashes differ.
+void require_agreement(World& world, std::string_view what, const std::string& text);
+
+}  // namespace tessera::engine

@@ -1,0 +1,262 @@
+#include "engine/gradient_store.hpp"
+
+#include <utility>
+
+#include "engine/slot_plan.hpp"
+#include "kernels/table.hpp"
+
+namespace tessera::engine {
+namespace {
+
+// One slot is filled by backward while the other is being reduced.
+constexpr int kReduceSlots = 2;
+
+bool reduces_in_slots(const ModelOptions& options) {
+  const bool every = resolve(options.accumulate_mode, options.strategy) == AccumulateMode::every;
+  if (options.accumulate > 1) { return every; }
+  return traits_of(options.strategy).gradients == Holding::sharded;
+}
+
+/// The part of a segment that this rank's optimizer updates.
+Range updated_range(const SegmentLayout& segment, Holding optimizer, int rank) {
+  switch (optimizer) {
+    case Holding::sharded:
+      return segment.shard(rank);
+    case Holding::rank0:
+      return {0, rank == 0 ? segment.padded_elems() : 0};
+    case Holding::replicated:
+      break;
+  }
+  return {0, segment.padded_elems()};
+}
+
+}  // namespace
+
+GradientStore::GradientStore(World& world, const Units& units, Journal& journal,
+                             const ModelOptions& options)
+    : world_{world},
+      units_{units},
+      journal_{journal},
+      traits_{traits_of(options.strategy)},
+      in_slots_{reduces_in_slots(options)},
+      bucket_bytes_{options.bucket_bytes},
+      next_bucket_bytes_{options.first_bucket_bytes},
+      first_bucket_bytes_{options.first_bucket_bytes},
+      base_(units.size(), nullptr),
+      slot_(units.size(), nullptr),
+      open_(units.size(), false),
+      started_(units.size(), false),
+      reduced_(units.size(), false),
+      compute_mark_{world.device().make_event()},
+      reduce_mark_{world.device().make_event()} {
+  const bool keeps_shards = in_slots_ && traits_.gradients == Holding::sharded;
+  const bool borrows = traits_.gradients == Holding::rank0 && world.rank() != 0;
+  const auto kept_bytes = [&](const UnitState& unit) {
+    if (keeps_shards) { return unit.gradient_shard_bytes(); }
+    return borrows && in_slots_ ? std::size_t{0} : unit.gradient_bytes();
+  };
+  std::size_t bytes = 0;
+  for (const UnitState& unit : units) { bytes += Arena::need(kept_bytes(unit)); }
+  arena_ = borrows ? Arena{world.allocate(Category::reduce, bytes, "gradients for rank 0")}
+                   : Arena{world.allocate(Category::gradients, bytes, "gradients")};
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    if (kept_bytes(units[u]) > 0) { base_[u] = arena_.take(kept_bytes(units[u])); }
+  }
+
+  if (!in_slots_) { return; }
+  const SlotPlan plan = SlotPlan::make(units, kReduceSlots, &UnitState::gradient_bytes);
+  slot_arena_ = Arena{world.allocate(Category::reduce, plan.bytes(), "gradient slots")};
+  rings_ = plan.cut(world, slot_arena_);
+  ring_ = plan.ring_of_unit;
+}
+
+void* GradientStore::base_of(std::size_t unit) const {
+  return slot_[unit] != nullptr ? slot_[unit]->data() : base_[unit];
+}
+
+View GradientStore::whole(std::size_t unit, std::size_t segment) const {
+  return units_[unit].gradient_view(segment, base_of(unit));
+}
+
+Range GradientStore::resident_range(std::size_t unit, std::size_t segment) const {
+  const SegmentLayout& layout = units_[unit].layout.segments()[segment];
+  if (!layout.trainable()) { return {}; }
+  return updated_range(layout, traits_.optimizer, world_.rank());
+}
+
+View GradientStore::resident(std::size_t unit, std::size_t segment) const {
+  const Range range = resident_range(unit, segment);
+  if (range.elems == 0) { return units_[unit].gradient_view(segment, nullptr); }
+  if (in_slots_ && traits_.gradients == Holding::sharded) {
+    return units_[unit].gradient_shard_view(segment, base_[unit]);
+  }
+  return units_[unit].gradient_view(segment, base_[unit]).slice(range.first, range.elems);
+}
+
+void GradientStore::open(std::size_t unit) {
+  const UnitState& state = units_[unit];
+  open_[unit] = true;
+  if (!state.trainable()) { return; }
+  if (in_slots_) {
+    slot_[unit] =
+        &rings_[ring_[unit]].acquire(state.name, state.gradient_bytes(), world_.compute_stream());
+    zero(unit);
+  } else if (!started_[unit]) {
+    zero(unit);
+    started_[unit] = true;
+  }
+}
+
+void GradientStore::zero(std::size_t unit) {
+  const UnitState& state = units_[unit];
+  for (std::size_t s = 0; s < state.layout.segments().size(); ++s) {
+    const View all = whole(unit, s);
+    if (all.elems == 0) { continue; }
+    if (state.options.gradients == GradientInit::zeroed) {
+      world_.device().fill(all.data, 0, all.bytes(), world_.compute_stream());
+      continue;
+    }
+    // The trainer overwrites its own elements; what lies between must not reach the norm.
+    for (const Range gap : state.layout.segments()[s].padding()) {
+      const View hole = all.slice(gap.first, gap.elems);
+      world_.device().fill(hole.data, 0, hole.bytes(), world_.compute_stream());
+    }
+  }
+}
+
+void GradientStore::complete(std::size_t unit, bool last_micro_batch) {
+  open_[unit] = false;
+  if (!units_[unit].trainable()) {
+    reduced_[unit] = true;
+    return;
+  }
+  if (!in_slots_ && !last_micro_batch) { return; }
+  reduced_[unit] = last_micro_batch;
+  reduce(unit);
+}
+
+void GradientStore::reduce(std::size_t unit) {
+  journal_.issue("reduce", units_[unit].name);
+  bucket_.push_back(unit);
+  bucket_filled_ += units_[unit].gradient_bytes();
+  const bool in_buckets = !in_slots_ && traits_.optimizer == Holding::replicated;
+  if (in_buckets && bucket_filled_ < next_bucket_bytes_) { return; }
+  flush();
+}
+
+void GradientStore::flush() {
+  if (bucket_.empty()) { return; }
+  std::string label = "reduce";
+  for (const std::size_t unit : bucket_) { label += " " + units_[unit].name; }
+  Batch batch{std::move(label)};
+  for (const std::size_t unit : bucket_) {
+    for (std::size_t s = 0; s < units_[unit].layout.segments().size(); ++s) {
+      append_reduction(batch, unit, s);
+    }
+  }
+  order_reduce_after_compute();
+  const Channel channel = world_.reduce_channel();
+  if (!batch.ops().empty()) { channel.communicator.submit(std::move(batch), channel.stream); }
+  for (const std::size_t unit : bucket_) {
+    if (slot_[unit] != nullptr) { accumulate_and_release(unit); }
+  }
+  bucket_.clear();
+  bucket_filled_ = 0;
+  next_bucket_bytes_ = bucket_bytes_;
+}
+
+void GradientStore::append_reduction(Batch& batch, std::size_t unit, std::size_t segment) const {
+  const View all = whole(unit, segment);
+  if (all.elems == 0) { return; }
+  switch (traits_.optimizer) {
+    case Holding::rank0:
+      batch.reduce(all, ReduceOp::sum, 0);
+      return;
+    case Holding::replicated:
+      batch.all_reduce(all);
+      return;
+    case Holding::sharded:
+      break;
+  }
+  const Range own = units_[unit].layout.segments()[segment].shard(world_.rank());
+  batch.reduce_scatter(all, all.slice(own.first, own.elems));
+}
+
+void GradientStore::accumulate_and_release(std::size_t unit) {
+  const Stream stream = world_.reduce_channel().stream;
+  for (std::size_t s = 0; s < units_[unit].layout.segments().size(); ++s) {
+    const View to = resident(unit, s);
+    if (to.elems == 0) { continue; }
+    const View from = whole(unit, s).slice(resident_range(unit, s).first, to.elems);
+    if (started_[unit]) {
+      world_.kernels().accumulate(static_cast<float*>(to.data),
+                                  static_cast<const float*>(from.data), to.elems, stream);
+    } else {
+      world_.device().copy(to.data, from.data, to.bytes(), stream);
+    }
+  }
+  started_[unit] = true;
+  rings_[ring_[unit]].release(*slot_[unit], stream);
+  slot_[unit] = nullptr;
+}
+
+void GradientStore::order_reduce_after_compute() {
+  world_.compute_stream().record(compute_mark_.get());
+  world_.reduce_channel().stream.wait_for(compute_mark_.get());
+}
+
+void GradientStore::settle() {
+  flush();
+  world_.reduce_channel().stream.record(reduce_mark_.get());
+  world_.compute_stream().wait_for(reduce_mark_.get());
+}
+
+void GradientStore::begin_step() {
+  started_.assign(units_.size(), false);
+  reduced_.assign(units_.size(), false);
+  next_bucket_bytes_ = first_bucket_bytes_;
+}
+
+void GradientStore::begin_export(std::size_t unit) {
+  const UnitState& state = units_[unit];
+  if (!state.trainable() || traits_.optimizer == Holding::replicated) { return; }
+  const bool needs_slot =
+      in_slots_ && (traits_.gradients == Holding::sharded ||
+                    (traits_.gradients == Holding::rank0 && base_[unit] == nullptr));
+  order_reduce_after_compute();
+  const Channel channel = world_.reduce_channel();
+  if (needs_slot) {
+    slot_[unit] = &rings_[ring_[unit]].acquire(state.name, state.gradient_bytes(), channel.stream);
+  }
+  Batch batch{"export " + state.name};
+  for (std::size_t s = 0; s < state.layout.segments().size(); ++s) {
+    const View all = whole(unit, s);
+    if (all.elems == 0) { continue; }
+    if (traits_.optimizer == Holding::rank0) {
+      batch.broadcast(all, 0);
+    } else {
+      const Range own = resident_range(unit, s);
+      const ConstView shard = needs_slot ? resident(unit, s) : all.slice(own.first, own.elems);
+      batch.all_gather(shard, all);
+    }
+  }
+  if (!batch.ops().empty()) { channel.communicator.submit(std::move(batch), channel.stream); }
+  settle();
+}
+
+View GradientStore::exported(std::size_t unit, std::size_t segment) const {
+  return whole(unit, segment);
+}
+
+void GradientStore::end_export(std::size_t unit) {
+  if (slot_[unit] == nullptr) { return; }
+  rings_[ring_[unit]].release(*slot_[unit], world_.compute_stream());
+  slot_[unit] = nullptr;
+}
+
+std::size_t GradientStore::persistent_bytes() const noexcept {
+  const bool borrows = traits_.gradients == Holding::rank0 && world_.rank() != 0;
+  return borrows ? 0 : arena_.bytes();
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,184 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "engine/agreement.hpp"
+#include "engine/model_state.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+using engine::UnitState;
+
+constexpr std::int64_t kInitChunkElems = std::int64_t{1} << 18;  // 1 MiB of staging
+
+void check_dtype(DType dtype, const char* what) {
+  if (dtype != DType::fp32) {
+    throw ConfigError{fmt::format("{} dtype {} is not supported on this device yet: use fp32", what,
+                                  to_string(dtype))};
+  }
+}
+
+void validate(const ModelOptions& options) {
+  check_dtype(options.compute, "compute");
+  check_dtype(options.gradient, "gradient");
+  check_dtype(options.reduce, "reduce");
+  if (options.prefetch < 0 || options.prefetch > 1024) {
+    throw ConfigError{
+        fmt::format("prefetch is {}: choose a number of units from 0 to 1024", options.prefetch)};
+  }
+  if (options.accumulate < 1) {
+    throw ConfigError{
+        fmt::format("accumulate is {}: a step has at least 1 micro-batch", options.accumulate)};
+  }
+  if (options.bucket_bytes == 0 || options.first_bucket_bytes == 0) {
+    throw ConfigError{"bucket_bytes and first_bucket_bytes must be at least 1"};
+  }
+}
+
+}  // namespace
+
+ShardedModel::State::State(World& world_, const ModelOptions& options_)
+    : world{world_}, options{options_}, journal{world_.recorder()} {
+  validate(options);
+}
+
+Unit ShardedModel::State::add_unit(std::string name, std::vector<ParameterSpec> specs,
+                                   UnitOptions unit_options) {
+  expects(parameters == nullptr, "add_unit: units are declared before materialize");
+  expects(!name.empty(), "add_unit: a unit needs a name");
+  for (const UnitState& other : units) {
+    if (other.name == name) {
+      throw ContractError{fmt::format("add_unit: there is a unit called '{}' already", name)};
+    }
+  }
+  for (const ParameterSpec& spec : specs) {
+    check_dtype(spec.dtype.value_or(DType::fp32), "parameter");
+  }
+  UnitLayout layout = UnitLayout::make(
+      std::move(specs), {options.compute, options.gradient, options.reduce}, world.size());
+  UnitState unit{std::move(name), std::move(layout), unit_options};
+  resolve_aliases(unit);
+  units.push_back(std::move(unit));
+  return {units.size() - 1};
+}
+
+void ShardedModel::State::resolve_aliases(UnitState& unit) {
+  const auto specs = unit.layout.specs();
+  for (std::size_t p = 0; p < specs.size(); ++p) {
+    const ParameterSpec& spec = specs[p];
+    if (!spec.tied_to) {
+      unit.infos[p] = {unit.name, spec.name, spec.shape, spec.trainable, next_parameter_id++};
+      continue;
+    }
+    const TiedTo& tie = *spec.tied_to;
+    const auto owner = std::ranges::find(units, tie.unit, &UnitState::name);
+    const auto index = owner == units.end() ? std::nullopt : owner->layout.find(tie.parameter);
+    if (!index || owner->alias_of[*index]) {
+      throw ContractError{fmt::format(
+          "add_unit: '{}.{}' is tied to '{}.{}', which no earlier unit owns; register the owner "
+          "first",
+          unit.name, spec.name, tie.unit, tie.parameter)};
+    }
+    if (owner->layout.specs()[*index].shape != spec.shape) {
+      throw ContractError{fmt::format("add_unit: '{}.{}' has shape {} but its owner '{}.{}' has {}",
+                                      unit.name, spec.name, spec.shape.to_string(), tie.unit,
+                                      tie.parameter,
+                                      owner->layout.specs()[*index].shape.to_string())};
+    }
+    const auto owner_unit = static_cast<std::size_t>(owner - units.begin());
+    unit.alias_of[p] = engine::ParameterRef{owner_unit, *index};
+    unit.infos[p] = owner->infos[*index];
+    owner->options.kind = UnitKind::root;  // stays over the union of its uses
+    if (std::ranges::find(unit.owners, owner_unit) == unit.owners.end()) {
+      unit.owners.push_back(owner_unit);
+    }
+  }
+}
+
+void ShardedModel::State::declare_order(const std::vector<Unit>& forward) {
+  expects(parameters == nullptr, "declare_order: the order is declared before materialize");
+  std::vector<std::size_t> order;
+  for (const Unit unit : forward) {
+    expects(unit.index < units.size(), "declare_order: a unit is not of this model");
+    order.push_back(unit.index);
+  }
+  schedule.declare(order);
+}
+
+std::string ShardedModel::State::describe() const {
+  std::string text = fmt::format("strategy {} prefetch {} accumulate {} {} buckets {} {}\n",
+                                 to_string(options.strategy), options.prefetch, options.accumulate,
+                                 to_string(resolve(options.accumulate_mode, options.strategy)),
+                                 options.first_bucket_bytes, options.bucket_bytes);
+  for (const UnitState& unit : units) {
+    text +=
+        fmt::format("unit {} kind {} gradients {}\n", unit.name,
+                    static_cast<int>(unit.options.kind), static_cast<int>(unit.options.gradients));
+    text += unit.layout.describe();
+  }
+  return text;
+}
+
+void ShardedModel::State::materialize(const Initializer& initial) {
+  rethrow_failure();
+  expects(parameters == nullptr, "materialize: the model has been materialized already");
+  expects(!units.empty(), "materialize: the model has no units; call add_unit first");
+  expects(initial != nullptr, "materialize: the initializer is empty");
+  for (const UnitState& unit : units) {
+    if (unit.options.gradients == GradientInit::unzeroed && options.accumulate > 1 &&
+        resolve(options.accumulate_mode, options.strategy) == AccumulateMode::deferred) {
+      throw ConfigError{fmt::format(
+          "unit '{}' asks for unzeroed gradients, but {} micro-batches accumulate in them: use "
+          "zeroed gradients, or accumulate_mode every",
+          unit.name, options.accumulate)};
+    }
+  }
+  engine::require_agreement(world, "the model", describe());
+  opened_ns.assign(units.size(), 0);
+  parameters = engine::make_parameter_store(world, units, journal, options);
+  gradients = std::make_unique<engine::GradientStore>(world, units, journal, options);
+  for (std::size_t u = 0; u < units.size(); ++u) { initialise(u, initial); }
+  parameters->updated();
+}
+
+void ShardedModel::State::initialise(std::size_t unit, const Initializer& initial) {
+  const UnitState& state = units[unit];
+  const Stream compute = world.compute_stream();
+  std::vector<float> staging;
+  for (std::size_t s = 0; s < state.layout.segments().size(); ++s) {
+    const View to = parameters->resident(unit, s);
+    if (to.elems == 0) { continue; }
+    const Range kept = parameters->resident_range(unit, s);
+    world.device().fill(to.data, 0, to.bytes(), compute);
+    for (const Placement& placement : state.layout.segments()[s].placements()) {
+      const std::int64_t begin = std::max(placement.first, kept.first);
+      const std::int64_t end = std::min(placement.first + placement.elems, kept.first + kept.elems);
+      for (std::int64_t at = begin; at < end; at += kInitChunkElems) {
+        const std::int64_t count = std::min(kInitChunkElems, end - at);
+        staging.resize(static_cast<std::size_t>(count));
+        initial(state.infos[placement.parameter], at - placement.first, staging);
+        const View part = to.slice(at - kept.first, count);
+        world.device().copy_in(part.data, staging.data(), part.bytes(), compute);
+        compute.wait();  // before the staging is written again
+      }
+    }
+  }
+}
+
+void ShardedModel::State::optimize_with(const Optimizer& optimizer_,
+                                        const OptimizerOptions& optimizer_options) {
+  rethrow_failure();
+  expects(parameters != nullptr, "optimize_with: call materialize first");
+  expects(optimizer == nullptr, "optimize_with: the model has an optimizer already");
+  expects(std::isfinite(optimizer_options.clip_norm) && optimizer_options.clip_norm >= 0.0F,
+          "optimize_with: clip_norm must be a finite number >= 0 (0: not clipped)");
+  expects(optimizer_options.decays != nullptr, "optimize_with: the decay rule is empty");
+  tessera::validate(optimizer_);
+  optimizer = std::make_unique<engine::OptimizerStep>(world, units, *parameters, *gradients,
+                                                      options, optimizer_, optimizer_options);
+}
+
+}  // namespace tessera

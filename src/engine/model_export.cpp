@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <vector>
+
+#include "engine/model_state.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+/// Calls `sink` with the unit's own parameters as `view_of(segment)` holds them, times `factor`.
+template <class ViewOf>
+void deliver(World& world, const engine::UnitState& unit, float factor, const ViewOf& view_of,
+             const ShardedModel::State::Sink& sink) {
+  std::vector<float> host;
+  for (std::size_t p = 0; p < unit.layout.specs().size(); ++p) {
+    const auto location = unit.layout.locate(p);
+    if (!location) { continue; }  // an alias: delivered with its owner
+    const View segment = view_of(location->segment);
+    if (segment.data == nullptr && unit.infos[p].shape.elems() > 0) { continue; }  // frozen
+    const View part = segment.slice(location->first, unit.infos[p].shape.elems());
+    host.resize(static_cast<std::size_t>(part.elems));
+    world.device().copy_out(host.data(), part.data, part.bytes(), world.compute_stream());
+    world.compute_stream().wait();
+    if (factor != 1.0F) {
+      std::ranges::for_each(host, [factor](float& x) { x *= factor; });
+    }
+    sink(unit.infos[p], host);
+  }
+}
+
+}  // namespace
+
+void ShardedModel::State::export_parameters(const Sink& sink) {
+  expects(stage == Stage::idle && micro_batch == 0,
+          "export_state: parameters are exported between steps");
+  parameters->begin_micro_batch();  // dp: a copy for everyone
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    use_parameters(u);
+    parameters->await(u);
+    deliver(
+        world, units[u], 1.0F, [&](std::size_t s) { return parameters->whole(u, s); }, sink);
+    parameters->release(u, world.compute_stream());
+  }
+}
+
+void ShardedModel::State::export_gradients(const Sink& sink) {
+  finish_micro_batch();
+  expects(micro_batch == options.accumulate,
+          "export_state: gradients are exported after the last micro-batch, before step");
+  gradients->settle();
+  const float average =
+      static_cast<float>(1.0 / (static_cast<double>(world.size()) * options.accumulate));
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    gradients->begin_export(u);
+    deliver(
+        world, units[u], average, [&](std::size_t s) { return gradients->exported(u, s); }, sink);
+    gradients->end_export(u);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,202 @@
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/agreement.hpp"
+#include "engine/model_state.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+
+using engine::Phase;
+using engine::UnitState;
+
+void ShardedModel::State::rethrow_failure() {
+  if (failure) { std::rethrow_exception(failure); }
+}
+
+UnitState& ShardedModel::State::unit_at(Unit unit) {
+  expects(unit.index < units.size(), "the unit is not of this model");
+  return units[unit.index];
+}
+
+std::vector<std::size_t> ShardedModel::State::with_owners(std::size_t unit) const {
+  std::vector<std::size_t> all = units[unit].owners;
+  all.push_back(unit);
+  return all;
+}
+
+// ------------------------------------------------------------------------------------- scopes
+
+void ShardedModel::State::open(Phase phase, Unit unit) {
+  rethrow_failure();
+  expects(parameters != nullptr, "a unit is opened before materialize");
+  UnitState& state = unit_at(unit);
+  if (phase == Phase::forward) {
+    if (stage == Stage::backward) { finish_micro_batch(); }
+    if (stage == Stage::idle) { begin_micro_batch(); }
+  } else if (state.backward_uses >= state.forward_uses) {
+    throw ContractError{fmt::format(
+        "backward of unit '{}' is opened {} times in a micro-batch, its forward {} times",
+        state.name, state.backward_uses + 1, state.forward_uses)};
+  }
+  if (state.open_scopes > 0) {
+    throw ContractError{
+        fmt::format("unit '{}' is open already: close its scope first", state.name)};
+  }
+  make_room(unit.index);
+  if (phase == Phase::backward) { stage = Stage::backward; }
+
+  schedule.note({phase, unit.index});
+  for (const std::size_t u : with_owners(unit.index)) { use_parameters(u); }
+  prefetch();
+  for (const std::size_t u : with_owners(unit.index)) {
+    parameters->await(u);
+    ++units[u].open_scopes;
+    ++(phase == Phase::forward ? units[u].forward_uses : units[u].backward_uses);
+    if (phase == Phase::backward && !gradients->is_open(u)) { gradients->open(u); }
+  }
+  ++open_scopes;
+  journal.issue(to_string(phase), state.name);
+  opened_ns[unit.index] = journal.now();
+}
+
+void ShardedModel::State::use_parameters(std::size_t unit) {
+  if (!parameters->held(unit)) { parameters->fetch(unit); }
+}
+
+// A unit gathered ahead that was not the next one used (the order changed) gives its slot back.
+void ShardedModel::State::make_room(std::size_t unit) {
+  if (parameters->held(unit) || parameters->can_fetch(unit)) { return; }
+  std::string holders;
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    if (units[u].options.kind == UnitKind::root || !parameters->held(u)) { continue; }
+    if (units[u].open_scopes == 0) {
+      parameters->await(u);
+      parameters->release(u, world.compute_stream());
+    } else {
+      holders += fmt::format(" '{}'", units[u].name);
+    }
+  }
+  if (!parameters->can_fetch(unit)) {
+    throw ContractError{fmt::format(
+        "unit '{}' cannot be gathered: every slot holds a unit in an open scope ({}); close a "
+        "scope, or raise prefetch (now {})",
+        units[unit].name, holders.substr(holders.empty() ? 0 : 1), options.prefetch)};
+  }
+}
+
+void ShardedModel::State::prefetch() {
+  int ahead = 0;
+  for (const engine::Use& use : schedule.upcoming()) {
+    if (ahead >= options.prefetch) { return; }
+    for (const std::size_t u : with_owners(use.unit)) {
+      const bool is_block = units[u].options.kind == UnitKind::block;
+      if (is_block && units[u].open_scopes > 0) { return; }  // released first, then gathered again
+      if (!parameters->held(u)) {
+        if (!parameters->can_fetch(u)) { return; }
+        parameters->fetch(u);
+      }
+      ahead += is_block ? 1 : 0;
+    }
+  }
+}
+
+void ShardedModel::State::close(Phase phase, Unit unit) {
+  journal.computed(to_string(phase), units[unit.index].name, opened_ns[unit.index]);
+  --open_scopes;
+  for (const std::size_t u : with_owners(unit.index)) {
+    --units[u].open_scopes;
+    leave_parameters(u, phase);
+    if (phase == Phase::backward && units[u].backward_uses == units[u].forward_uses) {
+      gradients->complete(u, micro_batch + 1 == options.accumulate);
+    }
+  }
+  if (phase == Phase::forward) { stage = Stage::forward; }
+}
+
+void ShardedModel::State::leave_parameters(std::size_t unit, Phase phase) {
+  const UnitState& state = units[unit];
+  const bool last_use = phase == Phase::backward && state.backward_uses == state.forward_uses;
+  if (state.options.kind == UnitKind::root && !last_use) { return; }
+  if (state.open_scopes == 0) { parameters->release(unit, world.compute_stream()); }
+}
+
+void ShardedModel::State::close_noexcept(Phase phase, Unit unit, bool unwinding) noexcept {
+  if (failure) { return; }
+  try {
+    if (unwinding) {
+      throw ContractError{
+          fmt::format("the {} scope of unit '{}' was left by an exception; the model cannot go on",
+                      to_string(phase), units[unit.index].name)};
+    }
+    close(phase, unit);
+  } catch (...) { failure = std::current_exception(); }
+}
+
+// ------------------------------------------------------------------------------- micro-batches
+
+void ShardedModel::State::begin_micro_batch() {
+  if (micro_batch >= options.accumulate) {
+    throw ContractError{fmt::format(
+        "a forward pass begins after {} micro-batches of this step: call step(), or set accumulate",
+        micro_batch)};
+  }
+  schedule.begin_micro_batch();
+  for (UnitState& unit : units) { unit.forward_uses = unit.backward_uses = 0; }
+  if (micro_batch == 0) { gradients->begin_step(); }
+  parameters->begin_micro_batch();
+  stage = Stage::forward;
+}
+
+void ShardedModel::State::finish_micro_batch() {
+  if (stage == Stage::idle) { return; }
+  expects(open_scopes == 0, "a micro-batch ends while a scope is open");
+  const bool last = micro_batch + 1 == options.accumulate;
+  for (std::size_t i = units.size(); i > 0; --i) {
+    const std::size_t u = i - 1;
+    if (parameters->held(u)) {
+      parameters->await(u);
+      parameters->release(u, world.compute_stream());
+    }
+    // Not used, or not all the way back: what is missing is zero, on every rank alike.
+    const bool pending = gradients->is_open(u) || (last && !gradients->reduced(u));
+    if (!pending) { continue; }
+    if (!gradients->is_open(u)) { gradients->open(u); }
+    gradients->complete(u, last);
+  }
+  if (last) { gradients->flush(); }
+  schedule.end_micro_batch();
+  stage = Stage::idle;
+  ++micro_batch;
+}
+
+void ShardedModel::State::check_order_across_ranks() {
+  if (!schedule.take_changed()) { return; }
+  engine::require_agreement(
+      world, "the order of units",
+      schedule.describe([this](std::size_t unit) { return units[unit].name; }));
+}
+
+void ShardedModel::State::step(const double* loss) {
+  rethrow_failure();
+  expects(optimizer != nullptr, "step: call optimize_with first");
+  expects(open_scopes == 0, "step: a scope is still open");
+  finish_micro_batch();
+  if (micro_batch != options.accumulate) {
+    throw ContractError{
+        fmt::format("step: {} of {} micro-batches have been run", micro_batch, options.accumulate)};
+  }
+  check_order_across_ranks();
+  gradients->settle();
+  parameters->settle();
+  const std::int64_t began = journal.now();
+  journal.issue("update", "");
+  optimizer->run(loss);
+  parameters->updated();
+  journal.computed("update", "", began);
+  journal.next_step();
+  micro_batch = 0;
+}
+
+}  // namespace tessera

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/gradient_store.hpp"
+#include "engine/journal.hpp"
+#include "engine/optimizer_step.hpp"
+#include "engine/parameter_store.hpp"
+#include "engine/schedule.hpp"
+#include "engine/unit_state.hpp"
+#include "tessera/engine/sharded_model.hpp"
+
+namespace tessera {
+
+/// The engine behind ShardedModel: declaration, passes, step, export, each in a source of its own.
+///
+/// A micro-batch goes   idle -> forward -> backward -> idle   and ends when the next forward
+/// scope, `step` or an export comes.
+struct ShardedModel::State {
+  State(World& world_, const ModelOptions& options_);
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  // Declaration (model_declare.cpp).
+  Unit add_unit(std::string name, std::vector<ParameterSpec> specs, UnitOptions unit_options);
+  void resolve_aliases(engine::UnitState& unit);
+  void declare_order(const std::vector<Unit>& forward);
+  void materialize(const Initializer& initial);
+  void initialise(std::size_t unit, const Initializer& initial);
+  void optimize_with(const Optimizer& optimizer_, const OptimizerOptions& optimizer_options);
+  [[nodiscard]] std::string describe() const;
+
+  // Passes (model_passes.cpp).
+  void open(engine::Phase phase, Unit unit);
+  void close(engine::Phase phase, Unit unit);
+  void close_noexcept(engine::Phase phase, Unit unit, bool unwinding) noexcept;
+  void begin_micro_batch();
+  void finish_micro_batch();
+  void use_parameters(std::size_t unit);
+  void leave_parameters(std::size_t unit, engine::Phase phase);
+  void make_room(std::size_t unit);
+  void prefetch();
+  void step(const double* loss);
+  void check_order_across_ranks();
+  void rethrow_failure();
+
+  // Access.
+  [[nodiscard]] engine::UnitState& unit_at(Unit unit);
+  [[nodiscard]] engine::ParameterRef find(Unit unit, std::string_view name) const;
+  [[nodiscard]] ConstTensor parameter(Unit unit, std::string_view name) const;
+  [[nodiscard]] Tensor gradient(Unit unit, std::string_view name) const;
+  [[nodiscard]] bool has_gradient(Unit unit, std::string_view name) const;
+  /// `unit` and the owners of its aliases.
+  [[nodiscard]] std::vector<std::size_t> with_owners(std::size_t unit) const;
+
+  // Export (model_export.cpp).
+  using Sink = std::function<void(const ParameterInfo&, std::span<const float>)>;
+  void export_parameters(const Sink& sink);
+  void export_gradients(const Sink& sink);
+
+  enum class Stage : std::uint8_t { idle, forward, backward };
+
+  World& world;
+  ModelOptions options;
+  engine::Journal journal;
+  engine::Units units;
+  engine::Schedule schedule;
+  std::unique_ptr<engine::ParameterStore> parameters;
+  std::unique_ptr<engine::GradientStore> gradients;
+  std::unique_ptr<engine::OptimizerStep> optimizer;
+
+  Stage stage = Stage::idle;
+  int micro_batch = 0;  // of the step, from 0
+  int open_scopes = 0;
+  std::uint32_t next_parameter_id = 0;
+  std::vector<std::int64_t> opened_ns;  // by unit: when its open scope began, for the journal
+  std::exception_ptr failure;           // from a scope's end; thrown by the next call
+};
+
+}  // namespace tessera

@@ -1,0 +1,187 @@
+#include "engine/optimizer_step.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "kernels/table.hpp"
+
+namespace tessera::engine {
+namespace {
+
+kernels::FinishStep finish_options(const World& world, const ModelOptions& options,
+                                   const OptimizerOptions& optimizer) {
+  const double parts = static_cast<double>(world.size()) * options.accumulate;
+  return {static_cast<float>(1.0 / parts), optimizer.clip_norm, world.size()};
+}
+
+}  // namespace
+
+OptimizerStep::OptimizerStep(World& world, const Units& units, const ParameterStore& parameters,
+                             const GradientStore& gradients, const ModelOptions& options,
+                             const Optimizer& optimizer, const OptimizerOptions& optimizer_options)
+    : world_{world},
+      units_{units},
+      parameters_{parameters},
+      gradients_{gradients},
+      traits_{traits_of(options.strategy)},
+      finish_{finish_options(world, options, optimizer_options)},
+      optimizer_{optimizer},
+      scalars_{world.allocate(Category::workspace, sizeof(kernels::StepScalars), "step scalars")},
+      sums_{world.allocate(Category::workspace,
+                           sizeof(double) * (static_cast<std::size_t>(world.size()) + 1),
+                           "step sums")},
+      mark_{world.device().make_event()} {
+  const kernels::StepScalars fresh;
+  const Stream compute = world.compute_stream();
+  world.device().copy_in(scalars_.data(), &fresh, sizeof fresh, compute);
+  compute.wait();
+  plan_norms();
+  plan_runs(optimizer_options);
+}
+
+// Sharded gradients: this rank's shard. Whole gradients on every rank: also only this rank's
+// shard, so that each is computed once in the job. Rank 0 alone: all shards, one after the other.
+void OptimizerStep::plan_norms() {
+  const bool all_shards = traits_.optimizer == Holding::rank0;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    for (std::size_t s = 0; s < units_[u].layout.segments().size(); ++s) {
+      const View gradient = gradients_.resident(u, s);
+      if (gradient.elems == 0) { continue; }
+      const Range kept = gradients_.resident_range(u, s);
+      for (int rank = 0; rank < world_.size(); ++rank) {
+        if (rank != world_.rank() && !all_shards) { continue; }
+        const Range shard = units_[u].layout.segments()[s].shard(rank);
+        const View part = gradient.slice(shard.first - kept.first, shard.elems);
+        norms_.push_back({static_cast<const float*>(part.data), part.elems, rank});
+      }
+    }
+  }
+}
+
+void OptimizerStep::plan_runs(const OptimizerOptions& options) {
+  std::size_t elems = 0;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    for (std::size_t s = 0; s < units_[u].layout.segments().size(); ++s) {
+      elems += static_cast<std::size_t>(gradients_.resident_range(u, s).elems);
+    }
+  }
+  const auto count = static_cast<std::size_t>(state_count(optimizer_));
+  state_ =
+      Arena{world_.allocate(Category::optimizer, count * elems * sizeof(float), "optimizer state")};
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    for (std::size_t s = 0; s < units_[u].layout.segments().size(); ++s) {
+      plan_segment(u, s, options);
+    }
+  }
+  if (state_.bytes() > 0) {
+    world_.device().fill(state_.data(), 0, state_.bytes(), world_.compute_stream());
+  }
+}
+
+void OptimizerStep::plan_segment(std::size_t unit, std::size_t segment,
+                                 const OptimizerOptions& options) {
+  const Range range = gradients_.resident_range(unit, segment);
+  if (range.elems == 0) { return; }
+  const std::int64_t weight_first = parameters_.resident_range(unit, segment).first;
+  const View weights =
+      parameters_.resident(unit, segment).slice(range.first - weight_first, range.elems);
+  const View gradients = gradients_.resident(unit, segment);
+  const int states = state_count(optimizer_);
+  const std::size_t state_bytes = static_cast<std::size_t>(range.elems) * sizeof(float);
+  auto* first_state = states > 0 ? static_cast<float*>(state_.take(state_bytes)) : nullptr;
+  auto* second_state = states > 1 ? static_cast<float*>(state_.take(state_bytes)) : nullptr;
+
+  // Cut where decay changes; a gap goes with the parameter before it (it holds zeros and keeps
+  // them).
+  const UnitState& state = units_[unit];
+  const auto placements = state.layout.segments()[segment].placements();
+  const std::int64_t end = range.first + range.elems;
+  std::int64_t at = range.first;
+  for (std::size_t p = 0; p < placements.size() && at < end; ++p) {
+    const std::int64_t next = p + 1 < placements.size() ? placements[p + 1].first : end;
+    if (next <= at) { continue; }
+    const ParameterInfo& info = state.infos[placements[p].parameter];
+    const bool decays = options.decays(info.full_name(), info.shape);
+    const std::int64_t from = at - range.first;
+    const std::int64_t elems = std::min(next, end) - at;
+    at += elems;
+    const bool extends = from > 0 && runs_.back().decays == decays;
+    if (extends) {
+      runs_.back().elems += elems;
+      continue;
+    }
+    runs_.push_back({static_cast<float*>(weights.data) + from,
+                     static_cast<const float*>(gradients.data) + from,
+                     first_state == nullptr ? nullptr : first_state + from,
+                     second_state == nullptr ? nullptr : second_state + from, elems, decays});
+  }
+}
+
+void OptimizerStep::run(const double* loss) {
+  reduce_scalars(loss);
+  world_.kernels().finish_step(static_cast<kernels::StepScalars*>(scalars_.data()),
+                               static_cast<const double*>(sums_.data()), finish_,
+                               world_.compute_stream());
+  update();
+}
+
+void OptimizerStep::reduce_scalars(const double* loss) {
+  const Stream compute = world_.compute_stream();
+  auto* sums = static_cast<double*>(sums_.data());
+  const auto count = static_cast<std::size_t>(world_.size()) + 1;
+  world_.device().fill(sums, 0, count * sizeof(double), compute);
+  for (const NormTerm& term : norms_) {
+    world_.kernels().squared_norm(term.gradient, term.elems, &sums[term.rank], compute);
+  }
+  if (loss != nullptr) { world_.device().copy(&sums[count - 1], loss, sizeof(double), compute); }
+
+  // Every entry but the loss has one rank that is not zero, so that the sum is exact.
+  const Channel channel = world_.reduce_channel();
+  compute.record(mark_.get());
+  channel.stream.wait_for(mark_.get());
+  Batch batch{"step"};
+  batch.all_reduce({sums, static_cast<std::int64_t>(count), DType::fp64});
+  channel.communicator.submit(std::move(batch), channel.stream);
+  channel.stream.record(mark_.get());
+  compute.wait_for(mark_.get());
+}
+
+void OptimizerStep::update() {
+  const auto* scalars = static_cast<const kernels::StepScalars*>(scalars_.data());
+  const Stream compute = world_.compute_stream();
+  const auto apply = [&](const Run& run, AdamW hyper) {
+    hyper.weight_decay = run.decays ? hyper.weight_decay : 0.0F;
+    world_.kernels().adamw({run.weight, run.first_state, run.second_state, run.gradient, run.elems},
+                           hyper, scalars, compute);
+  };
+  const auto apply_sgd = [&](const Run& run, SGD hyper) {
+    hyper.weight_decay = run.decays ? hyper.weight_decay : 0.0F;
+    world_.kernels().sgd({run.weight, run.first_state, run.gradient, run.elems}, hyper, scalars,
+                         compute);
+  };
+  for (const Run& run : runs_) {
+    if (const auto* adamw = std::get_if<AdamW>(&optimizer_)) { apply(run, *adamw); }
+    if (const auto* sgd = std::get_if<SGD>(&optimizer_)) { apply_sgd(run, *sgd); }
+  }
+}
+
+void OptimizerStep::set_learning_rate(float lr) {
+  Optimizer changed = optimizer_;
+  std::visit([lr](auto& hyper) { hyper.lr = lr; }, changed);
+  validate(changed);
+  optimizer_ = changed;
+}
+
+float OptimizerStep::learning_rate() const {
+  return std::visit([](const auto& hyper) { return hyper.lr; }, optimizer_);
+}
+
+kernels::StepScalars OptimizerStep::read_scalars() const {
+  kernels::StepScalars scalars;
+  const Stream compute = world_.compute_stream();
+  world_.device().copy_out(&scalars, scalars_.data(), sizeof scalars, compute);
+  compute.wait();
+  return scalars;
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/gradient_store.hpp"
+#include "engine/journal.hpp"
+#include "engine/parameter_store.hpp"
+#include "kernels/step_scalars/step_scalars.hpp"
+#include "tessera/comm/world.hpp"
+#include "tessera/optim/optimizer.hpp"
+
+namespace tessera::engine {
+
+/// The optimizer's state for what this rank updates, and one step over it: squared norm by shard,
+/// one all-reduce of the norms and the loss, then a fused pass over parameters and state that reads
+/// the clip coefficient and the finite gate from device memory.
+class OptimizerStep {
+ public:
+  OptimizerStep(World& world, const Units& units, const ParameterStore& parameters,
+                const GradientStore& gradients, const ModelOptions& options,
+                const Optimizer& optimizer, const OptimizerOptions& optimizer_options);
+
+  /// *Collective.* Gradients and parameters have settled on the compute stream. `loss`: device
+  /// memory or null.
+  void run(const double* loss);
+
+  void set_learning_rate(float lr);
+  [[nodiscard]] float learning_rate() const;
+  /// Waits for the last `run`.
+  [[nodiscard]] kernels::StepScalars read_scalars() const;
+  [[nodiscard]] std::size_t persistent_bytes() const noexcept { return state_.bytes(); }
+
+ private:
+  /// Elements that are updated alike: neighbours in one segment, parameters that decay or do not.
+  struct Run {
+    float* weight = nullptr;
+    const float* gradient = nullptr;
+    float* first_state = nullptr;
+    float* second_state = nullptr;
+    std::int64_t elems = 0;
+    bool decays = true;
+  };
+  /// One rank's shard of one segment, as far as this rank computes its squared norm.
+  struct NormTerm {
+    const float* gradient = nullptr;
+    std::int64_t elems = 0;
+    int rank = 0;
+  };
+
+  void plan_norms();
+  void plan_runs(const OptimizerOptions& options);
+  void plan_segment(std::size_t unit, std::size_t segment, const OptimizerOptions& options);
+  void reduce_scalars(const double* loss);
+  void update();
+
+  World& world_;
+  const Units& units_;
+  const ParameterStore& parameters_;
+  const GradientStore& gradients_;
+  StrategyTraits traits_;
+  kernels::FinishStep finish_;
+  Optimizer optimizer_;
+  Arena state_;
+  std::vector<Run> runs_;
+  std::vector<NormTerm> norms_;
+  Buffer scalars_;  // StepScalars
+  Buffer sums_;     // one squared norm a rank, then the loss
+  OwnedEvent mark_;
+};
+
+}  // namespace tessera::engine

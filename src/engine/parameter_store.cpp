@@ -1,0 +1,49 @@
+#include "engine/parameter_store.hpp"
+
+#include <utility>
+
+#include "engine/rank0_parameters.hpp"
+#include "engine/replicated_parameters.hpp"
+#include "engine/sharded_parameters.hpp"
+
+namespace tessera::engine {
+
+ParameterStore::ParameterStore(World& world, const Units& units, Journal& journal)
+    : world_{world},
+      units_{units},
+      journal_{journal},
+      compute_mark_{world.device().make_event()},
+      gather_mark_{world.device().make_event()} {}
+
+void ParameterStore::order_gather_after_compute() {
+  world_.compute_stream().record(compute_mark_.get());
+  world_.gather_channel().stream.wait_for(compute_mark_.get());
+}
+
+void ParameterStore::settle() {
+  world_.gather_channel().stream.record(gather_mark_.get());
+  world_.compute_stream().wait_for(gather_mark_.get());
+}
+
+void ParameterStore::submit(const char* verb, std::size_t unit, Batch batch) {
+  journal_.issue(verb, units_[unit].name);
+  const Channel channel = world_.gather_channel();
+  channel.communicator.submit(std::move(batch), channel.stream);
+}
+
+std::unique_ptr<ParameterStore> make_parameter_store(World& world, const Units& units,
+                                                     Journal& journal,
+                                                     const ModelOptions& options) {
+  const StrategyTraits traits = traits_of(options.strategy);
+  switch (traits.parameters) {
+    case Holding::rank0:
+      return std::make_unique<Rank0Parameters>(world, units, journal);
+    case Holding::sharded:
+      return std::make_unique<ShardedParameters>(world, units, journal, options.prefetch);
+    case Holding::replicated:
+      break;
+  }
+  return std::make_unique<ReplicatedParameters>(world, units, journal, traits.optimizer);
+}
+
+}  // namespace tessera::engine

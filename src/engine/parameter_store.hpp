@@ -1,0 +1,75 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "engine/journal.hpp"
+#include "engine/unit_state.hpp"
+#include "tessera/comm/world.hpp"
+#include "tessera/engine/strategy.hpp"
+
+namespace tessera::engine {
+
+using Units = std::vector<UnitState>;
+
+/// Where a model's parameters live on this rank, between steps and while they are used.
+///
+///   absent --fetch--> held --await--> readable on the compute stream --release--> absent
+///
+/// A store that keeps whole parameters is always `held`.
+///
+/// Order:   fetch, begin_micro_batch and updated may be collective: all ranks make the same calls.
+/// Time:    everything enqueues; `await` makes the compute stream wait.
+/// Memory:  all of it taken in the constructor.
+class ParameterStore {
+ public:
+  virtual ~ParameterStore() = default;
+  ParameterStore(const ParameterStore&) = delete;
+  ParameterStore& operator=(const ParameterStore&) = delete;
+
+  /// What this rank keeps of a segment between steps (empty if nothing), ...
+  [[nodiscard]] virtual View resident(std::size_t unit, std::size_t segment) const = 0;
+  /// ... and which of the segment's elements that is.
+  [[nodiscard]] virtual Range resident_range(std::size_t unit, std::size_t segment) const = 0;
+  /// The whole segment, while the unit is held.
+  [[nodiscard]] virtual View whole(std::size_t unit, std::size_t segment) const = 0;
+
+  [[nodiscard]] virtual bool held(std::size_t unit) const = 0;
+  /// Whether `fetch` would find a place.
+  [[nodiscard]] virtual bool can_fetch(std::size_t unit) const = 0;
+  virtual void fetch(std::size_t unit) = 0;
+  virtual void await(std::size_t unit) = 0;
+  /// `reader` used the unit last.
+  virtual void release(std::size_t unit, Stream reader) = 0;
+
+  virtual void begin_micro_batch() {}
+  /// The compute stream passes when no transfer of parameters is under way.
+  void settle();
+  /// The optimizer, on the compute stream, has changed what this rank updates.
+  virtual void updated() = 0;
+
+  [[nodiscard]] virtual std::size_t persistent_bytes() const noexcept = 0;
+
+ protected:
+  ParameterStore(World& world, const Units& units, Journal& journal);
+
+  /// The gather stream goes on when the compute stream has come here.
+  void order_gather_after_compute();
+  void submit(const char* verb, std::size_t unit, Batch batch);
+
+  World& world_;
+  const Units& units_;
+  Journal& journal_;
+
+ private:
+  OwnedEvent compute_mark_;
+  OwnedEvent gather_mark_;
+};
+
+/// `holding` is what the strategy keeps; `optimizer` says who updates it.
+[[nodiscard]] std::unique_ptr<ParameterStore> make_parameter_store(World& world, const Units& units,
+                                                                   Journal& journal,
+                                                                   const ModelOptions& options);
+
+}  // namespace tessera::engine

@@ -1,0 +1,51 @@
+#include "engine/replicated_parameters.hpp"
+
+namespace tessera::engine {
+
+ReplicatedParameters::ReplicatedParameters(World& world, const Units& units, Journal& journal,
+                                           Holding optimizer)
+    : ParameterStore{world, units, journal}, optimizer_{optimizer} {
+  std::size_t bytes = 0;
+  for (const UnitState& unit : units) { bytes += Arena::need(unit.parameter_bytes()); }
+  arena_ = Arena{world.allocate(Category::parameters, bytes, "parameters")};
+  for (const UnitState& unit : units) {
+    base_.push_back(arena_.take(unit.parameter_bytes()));
+    ready_.push_back(world.device().make_event());
+  }
+}
+
+View ReplicatedParameters::resident(std::size_t unit, std::size_t segment) const {
+  return whole(unit, segment);
+}
+
+Range ReplicatedParameters::resident_range(std::size_t unit, std::size_t segment) const {
+  return {0, units_[unit].layout.segments()[segment].padded_elems()};
+}
+
+View ReplicatedParameters::whole(std::size_t unit, std::size_t segment) const {
+  return units_[unit].parameter_view(segment, base_[unit]);
+}
+
+void ReplicatedParameters::await(std::size_t unit) {
+  world_.compute_stream().wait_for(ready_[unit].get());
+}
+
+void ReplicatedParameters::updated() {
+  if (optimizer_ == Holding::replicated) { return; }
+  order_gather_after_compute();
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    Batch batch{"gather " + units_[u].name};
+    const auto segments = units_[u].layout.segments();
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      if (!segments[s].trainable() || segments[s].padded_elems() == 0) { continue; }
+      const View all = whole(u, s);
+      const Range own = segments[s].shard(world_.rank());
+      batch.all_gather(all.slice(own.first, own.elems), all);
+    }
+    if (batch.ops().empty()) { continue; }
+    submit("gather", u, std::move(batch));
+    world_.gather_channel().stream.record(ready_[u].get());
+  }
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <vector>
+
+#include "engine/parameter_store.hpp"
+
+namespace tessera::engine {
+
+/// Every rank keeps every parameter whole (ddp, zero1, zero2). Where the optimizer's work is
+/// sharded, each rank updates its shard in place and the shards are gathered after the step, unit
+/// by unit, while the next forward pass is under way.
+class ReplicatedParameters final : public ParameterStore {
+ public:
+  ReplicatedParameters(World& world, const Units& units, Journal& journal, Holding optimizer);
+
+  View resident(std::size_t unit, std::size_t segment) const override;
+  Range resident_range(std::size_t unit, std::size_t segment) const override;
+  View whole(std::size_t unit, std::size_t segment) const override;
+  bool held(std::size_t) const override { return true; }
+  bool can_fetch(std::size_t) const override { return false; }
+  void fetch(std::size_t) override {}
+  void await(std::size_t unit) override;
+  void release(std::size_t, Stream) override {}
+  void updated() override;
+  std::size_t persistent_bytes() const noexcept override { return arena_.bytes(); }
+
+ private:
+  Holding optimizer_;
+  Arena arena_;
+  std::vector<void*> base_;        // by unit
+  std::vector<OwnedEvent> ready_;  // by unit: its shards have been gathered
+};
+
+}  // namespace tessera::engine

@@ -1,0 +1,56 @@
+#include "engine/schedule.hpp"
+
+#include <utility>
+
+namespace tessera::engine {
+
+void Schedule::declare(std::span<const std::size_t> forward) {
+  known_.clear();
+  for (const std::size_t unit : forward) { known_.push_back({Phase::forward, unit}); }
+  for (std::size_t i = forward.size(); i > 0; --i) {
+    known_.push_back({Phase::backward, forward[i - 1]});
+  }
+  changed_ = true;  // a declaration is compared across ranks too
+}
+
+void Schedule::begin_micro_batch() {
+  current_.clear();
+  on_track_ = !known_.empty();
+}
+
+void Schedule::note(Use use) {
+  const std::size_t at = current_.size();
+  on_track_ = on_track_ && at < known_.size() && known_[at] == use;
+  current_.push_back(use);
+}
+
+void Schedule::end_micro_batch() {
+  if (current_ != known_) {
+    std::swap(known_, current_);
+    changed_ = true;
+  }
+  current_.clear();
+  on_track_ = false;
+}
+
+std::span<const Use> Schedule::upcoming() const noexcept {
+  if (!on_track_) { return {}; }
+  return std::span{known_}.subspan(current_.size());
+}
+
+bool Schedule::take_changed() noexcept {
+  return std::exchange(changed_, false);
+}
+
+std::string Schedule::describe(const std::function<std::string(std::size_t)>& name) const {
+  std::string text;
+  for (const Use& use : known_) {
+    text += to_string(use.phase);
+    text += ' ';
+    text += name(use.unit);
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tessera::engine {
+
+enum class Phase : std::uint8_t { forward, backward };
+
+[[nodiscard]] constexpr const char* to_string(Phase phase) noexcept {
+  return phase == Phase::forward ? "forward" : "backward";
+}
+
+/// One opening of a unit.
+struct Use {
+  Phase phase = Phase::forward;
+  std::size_t unit = 0;
+  friend bool operator==(const Use&, const Use&) = default;
+};
+
+/// The order in which a micro-batch opens units: declared, or as the last one did it. Pure data.
+///
+/// `upcoming` is a prediction. A micro-batch that leaves the known order gets none from there on,
+/// and becomes the known order when it ends.
+class Schedule {
+ public:
+  /// The known order is `forward`, then its reverse backward.
+  void declare(std::span<const std::size_t> forward);
+
+  void begin_micro_batch();
+  void note(Use use);
+  void end_micro_batch();
+
+  /// The uses expected after the last noted one; empty if not known.
+  [[nodiscard]] std::span<const Use> upcoming() const noexcept;
+  /// The last complete micro-batch opened units in an order not known before; cleared by reading.
+  [[nodiscard]] bool take_changed() noexcept;
+  /// The known order, one "phase name" a line.
+  [[nodiscard]] std::string describe(
+      const std::function<std::string(std::size_t unit)>& name) const;
+
+ private:
+  std::vector<Use> known_;
+  std::vector<Use> current_;
+  bool on_track_ = false;
+  bool changed_ = false;
+};
+
+}  // namespace tessera::engine

@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+
+#include <exception>
+
+#include "engine/model_state.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+void require_fp32(DType dtype) {
+  if (dtype != DType::fp32) {
+    throw ContractError{fmt::format("a tensor of {} is taken as float", to_string(dtype))};
+  }
+}
+
+}  // namespace
+
+ConstTensor::operator const float*() const {
+  require_fp32(view_.dtype);
+  return static_cast<const float*>(view_.data);
+}
+
+Tensor::operator float*() const {
+  require_fp32(view_.dtype);
+  return static_cast<float*>(view_.data);
+}
+
+ForwardScope::ForwardScope(ShardedModel& model, Unit unit) noexcept
+    : model_{&model}, unit_{unit}, exceptions_{std::uncaught_exceptions()} {}
+
+ForwardScope::~ForwardScope() {
+  model_->state_->close_noexcept(engine::Phase::forward, unit_,
+                                 std::uncaught_exceptions() > exceptions_);
+}
+
+ConstTensor ForwardScope::operator[](std::string_view name) const {
+  return model_->state_->parameter(unit_, name);
+}
+
+Stream ForwardScope::stream() const noexcept {
+  return model_->world().compute_stream();
+}
+
+BackwardScope::BackwardScope(ShardedModel& model, Unit unit) noexcept
+    : model_{&model}, unit_{unit}, exceptions_{std::uncaught_exceptions()} {}
+
+BackwardScope::~BackwardScope() {
+  model_->state_->close_noexcept(engine::Phase::backward, unit_,
+                                 std::uncaught_exceptions() > exceptions_);
+}
+
+ConstTensor BackwardScope::operator[](std::string_view name) const {
+  return model_->state_->parameter(unit_, name);
+}
+
+Tensor BackwardScope::grad(std::string_view name) const {
+  return model_->state_->gradient(unit_, name);
+}
+
+bool BackwardScope::has_grad(std::string_view name) const {
+  return model_->state_->has_gradient(unit_, name);
+}
+
+Stream BackwardScope::stream() const noexcept {
+  return model_->world().compute_stream();
+}
+
+// ------------------------------------------------------------------------------------- access
+
+engine::ParameterRef ShardedModel::State::find(Unit unit, std::string_view name) const {
+  const engine::UnitState& state = units[unit.index];
+  const auto index = state.layout.find(name);
+  if (!index) {
+    std::string known;
+    for (const ParameterSpec& spec : state.layout.specs()) { known += " " + spec.name; }
+    throw ContractError{
+        fmt::format("unit '{}' has no parameter '{}'; it has:{}", state.name, name, known)};
+  }
+  return state.alias_of[*index].value_or(engine::ParameterRef{unit.index, *index});
+}
+
+ConstTensor ShardedModel::State::parameter(Unit unit, std::string_view name) const {
+  const auto [owner, index] = find(unit, name);
+  const UnitLayout::Location location = *units[owner].layout.locate(index);
+  const Shape& shape = units[owner].infos[index].shape;
+  return {parameters->whole(owner, location.segment).slice(location.first, shape.elems()), shape};
+}
+
+bool ShardedModel::State::has_gradient(Unit unit, std::string_view name) const {
+  const auto [owner, index] = find(unit, name);
+  return units[owner].infos[index].trainable;
+}
+
+Tensor ShardedModel::State::gradient(Unit unit, std::string_view name) const {
+  const auto [owner, index] = find(unit, name);
+  const ParameterInfo& info = units[owner].infos[index];
+  if (!info.trainable) {
+    throw ContractError{
+        fmt::format("'{}' is frozen and has no gradient; ask has_grad first", info.full_name())};
+  }
+  const UnitLayout::Location location = *units[owner].layout.locate(index);
+  return {gradients->whole(owner, location.segment).slice(location.first, info.shape.elems()),
+          info.shape};
+}
+
+}  // namespace tessera

@@ -1,0 +1,110 @@
+#include "tessera/engine/sharded_model.hpp"
+
+#include <utility>
+
+#include "engine/model_state.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+
+// Peers may be reading this rank's buffers until its collectives have ended.
+ShardedModel::State::~State() { world.quiesce(); }
+
+ShardedModel::ShardedModel(World& world, ModelOptions options)
+    : state_{std::make_unique<State>(world, options)} {}
+
+ShardedModel::~ShardedModel() = default;
+
+Unit ShardedModel::add_unit(std::string name, std::vector<ParameterSpec> parameters,
+                            UnitOptions options) {
+  return state_->add_unit(std::move(name), std::move(parameters), options);
+}
+
+void ShardedModel::declare_order(std::vector<Unit> forward) {
+  state_->declare_order(forward);
+}
+
+void ShardedModel::materialize(const Initializer& initial) {
+  state_->materialize(initial);
+}
+
+void ShardedModel::optimize_with(const Optimizer& optimizer, const OptimizerOptions& options) {
+  state_->optimize_with(optimizer, options);
+}
+
+ForwardScope ShardedModel::forward(Unit unit) {
+  state_->open(engine::Phase::forward, unit);
+  return {*this, unit};
+}
+
+BackwardScope ShardedModel::backward(Unit unit) {
+  state_->open(engine::Phase::backward, unit);
+  return {*this, unit};
+}
+
+void ShardedModel::set_learning_rate(float lr) {
+  expects(state_->optimizer != nullptr, "set_learning_rate: call optimize_with first");
+  state_->optimizer->set_learning_rate(lr);
+}
+
+void ShardedModel::step(const double* loss) {
+  state_->step(loss);
+}
+
+StepReport ShardedModel::report() const {
+  expects(state_->optimizer != nullptr && state_->journal.step() > 0,
+          "report: no step has been made");
+  const kernels::StepScalars scalars = state_->optimizer->read_scalars();
+  return {.step = state_->journal.step(),
+          .loss = scalars.loss,
+          .grad_norm = scalars.grad_norm,
+          .clip_coefficient = scalars.clip,
+          .lr = state_->optimizer->learning_rate(),
+          .skipped = scalars.apply == 0};
+}
+
+void ShardedModel::export_state(StateTensor what, const State::Sink& sink) {
+  state_->rethrow_failure();
+  expects(state_->parameters != nullptr, "export_state: call materialize first");
+  expects(sink != nullptr, "export_state: the sink is empty");
+  if (what == StateTensor::parameters) { return state_->export_parameters(sink); }
+  state_->export_gradients(sink);
+}
+
+World& ShardedModel::world() noexcept {
+  return state_->world;
+}
+
+const ModelOptions& ShardedModel::options() const noexcept {
+  return state_->options;
+}
+
+std::int64_t ShardedModel::parameter_elems() const {
+  std::int64_t elems = 0;
+  for (const engine::UnitState& unit : state_->units) { elems += unit.layout.parameter_elems(); }
+  return elems;
+}
+
+ModelStateBytes ShardedModel::state_bytes() const {
+  ModelStateBytes bytes;
+  if (state_->parameters != nullptr) {
+    bytes.parameters = state_->parameters->persistent_bytes();
+    bytes.gradients = state_->gradients->persistent_bytes();
+  }
+  if (state_->optimizer != nullptr) { bytes.optimizer = state_->optimizer->persistent_bytes(); }
+  return bytes;
+}
+
+const UnitLayout& ShardedModel::layout(Unit unit) const {
+  return state_->unit_at(unit).layout;
+}
+
+const std::string& ShardedModel::unit_name(Unit unit) const {
+  return state_->unit_at(unit).name;
+}
+
+std::size_t ShardedModel::unit_count() const noexcept {
+  return state_->units.size();
+}
+
+}  // namespace tessera

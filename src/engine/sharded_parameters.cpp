@@ -1,0 +1,59 @@
+#include "engine/sharded_parameters.hpp"
+
+#include "engine/slot_plan.hpp"
+
+namespace tessera::engine {
+
+ShardedParameters::ShardedParameters(World& world, const Units& units, Journal& journal,
+                                     int prefetch)
+    : ParameterStore{world, units, journal}, slot_(units.size(), nullptr) {
+  std::size_t bytes = 0;
+  for (const UnitState& unit : units) { bytes += Arena::need(unit.parameter_shard_bytes()); }
+  shards_ = Arena{world.allocate(Category::parameters, bytes, "parameter shards")};
+  for (const UnitState& unit : units) {
+    shard_base_.push_back(shards_.take(unit.parameter_shard_bytes()));
+  }
+
+  const SlotPlan plan = SlotPlan::make(units, prefetch + 1, &UnitState::parameter_bytes);
+  slots_ = Arena{world.allocate(Category::gather, plan.bytes(), "gather slots")};
+  rings_ = plan.cut(world, slots_);
+  ring_ = plan.ring_of_unit;
+}
+
+View ShardedParameters::resident(std::size_t unit, std::size_t segment) const {
+  return units_[unit].parameter_shard_view(segment, shard_base_[unit]);
+}
+
+Range ShardedParameters::resident_range(std::size_t unit, std::size_t segment) const {
+  return units_[unit].layout.segments()[segment].shard(world_.rank());
+}
+
+View ShardedParameters::whole(std::size_t unit, std::size_t segment) const {
+  return units_[unit].parameter_view(segment, slot_[unit]->data());
+}
+
+void ShardedParameters::fetch(std::size_t unit) {
+  const UnitState& state = units_[unit];
+  const Channel channel = world_.gather_channel();
+  slot_[unit] = &rings_[ring_[unit]].acquire(state.name, state.parameter_bytes(), channel.stream);
+
+  Batch batch{"gather " + state.name};
+  for (std::size_t s = 0; s < state.layout.segments().size(); ++s) {
+    if (state.layout.segments()[s].padded_elems() == 0) { continue; }
+    batch.all_gather(resident(unit, s), whole(unit, s));
+  }
+  if (!batch.ops().empty()) { submit("gather", unit, std::move(batch)); }
+  channel.stream.record(slot_[unit]->produced());
+}
+
+void ShardedParameters::await(std::size_t unit) {
+  world_.compute_stream().wait_for(slot_[unit]->produced());
+}
+
+void ShardedParameters::release(std::size_t unit, Stream reader) {
+  journal_.issue("reshard", units_[unit].name);
+  rings_[ring_[unit]].release(*slot_[unit], reader);
+  slot_[unit] = nullptr;
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,43 @@
+#include "engine/slot_plan.hpp"
+
+#include <algorithm>
+
+namespace tessera::engine {
+
+SlotPlan SlotPlan::make(const std::vector<UnitState>& units, int block_slots,
+                        std::size_t (UnitState::*bytes_of)() const noexcept) {
+  SlotPlan plan;
+  plan.rings.push_back({});
+  int blocks = 0;
+  for (const UnitState& unit : units) {
+    const std::size_t bytes = (unit.*bytes_of)();
+    if (unit.options.kind == UnitKind::root) {
+      plan.ring_of_unit.push_back(plan.rings.size());
+      plan.rings.push_back({1, bytes});
+    } else {
+      plan.ring_of_unit.push_back(0);
+      plan.rings[0].slot_bytes = std::max(plan.rings[0].slot_bytes, bytes);
+      ++blocks;
+    }
+  }
+  plan.rings[0].slots = std::min(blocks, block_slots);
+  return plan;
+}
+
+std::size_t SlotPlan::bytes() const noexcept {
+  std::size_t sum = 0;
+  for (const Ring& ring : rings) {
+    sum += static_cast<std::size_t>(ring.slots) * Arena::need(ring.slot_bytes);
+  }
+  return sum;
+}
+
+std::vector<SlotRing> SlotPlan::cut(World& world, Arena& arena) const {
+  std::vector<SlotRing> cut;
+  for (const Ring& ring : rings) {
+    cut.emplace_back(world.device(), arena, ring.slots, ring.slot_bytes, world.options().poison);
+  }
+  return cut;
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,82 @@
+#include "engine/unit_state.hpp"
+
+#include <utility>
+
+namespace tessera::engine {
+namespace {
+
+enum class Extent : std::uint8_t { whole, shard };
+enum class Companion : std::uint8_t { parameter, gradient };
+
+std::int64_t elems_of(const SegmentLayout& segment, Extent extent) noexcept {
+  return extent == Extent::whole ? segment.padded_elems() : segment.shard_elems();
+}
+
+DType dtype_of(const SegmentLayout& segment, Companion companion) noexcept {
+  return companion == Companion::parameter ? segment.dtypes().parameter : segment.dtypes().gradient;
+}
+
+std::size_t bytes_of(const SegmentLayout& segment, Companion companion, Extent extent) noexcept {
+  if (companion == Companion::gradient && !segment.trainable()) { return 0; }
+  return static_cast<std::size_t>(elems_of(segment, extent)) *
+         size_of(dtype_of(segment, companion));
+}
+
+std::size_t total_bytes(const UnitLayout& layout, Companion companion, Extent extent) noexcept {
+  std::size_t bytes = 0;
+  for (const SegmentLayout& segment : layout.segments()) {
+    bytes += bytes_of(segment, companion, extent);
+  }
+  return bytes;
+}
+
+View view_at(const UnitLayout& layout, std::size_t s, void* base, Companion companion,
+             Extent extent) noexcept {
+  const SegmentLayout& segment = layout.segments()[s];
+  if (base == nullptr || bytes_of(segment, companion, extent) == 0) {
+    return {nullptr, 0, dtype_of(segment, companion)};
+  }
+  std::size_t offset = 0;
+  for (std::size_t before = 0; before < s; ++before) {
+    offset += bytes_of(layout.segments()[before], companion, extent);
+  }
+  return {static_cast<std::byte*>(base) + offset, elems_of(segment, extent),
+          dtype_of(segment, companion)};
+}
+
+}  // namespace
+
+UnitState::UnitState(std::string name_, UnitLayout layout_, UnitOptions options_)
+    : name{std::move(name_)},
+      layout{std::move(layout_)},
+      options{options_},
+      infos(layout.specs().size()),
+      alias_of(layout.specs().size()) {}
+
+std::size_t UnitState::parameter_bytes() const noexcept {
+  return total_bytes(layout, Companion::parameter, Extent::whole);
+}
+std::size_t UnitState::parameter_shard_bytes() const noexcept {
+  return total_bytes(layout, Companion::parameter, Extent::shard);
+}
+std::size_t UnitState::gradient_bytes() const noexcept {
+  return total_bytes(layout, Companion::gradient, Extent::whole);
+}
+std::size_t UnitState::gradient_shard_bytes() const noexcept {
+  return total_bytes(layout, Companion::gradient, Extent::shard);
+}
+
+View UnitState::parameter_view(std::size_t s, void* base) const noexcept {
+  return view_at(layout, s, base, Companion::parameter, Extent::whole);
+}
+View UnitState::parameter_shard_view(std::size_t s, void* base) const noexcept {
+  return view_at(layout, s, base, Companion::parameter, Extent::shard);
+}
+View UnitState::gradient_view(std::size_t s, void* base) const noexcept {
+  return view_at(layout, s, base, Companion::gradient, Extent::whole);
+}
+View UnitState::gradient_shard_view(std::size_t s, void* base) const noexcept {
+  return view_at(layout, s, base, Companion::gradient, Extent::shard);
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/view.hpp"
+#include "tessera/engine/init.hpp"
+#include "tessera/engine/sharded_model.hpp"
+#include "tessera/shard/layout.hpp"
+
+namespace tessera::engine {
+
+/// A parameter by unit and position in the unit's list.
+struct ParameterRef {
+  std::size_t unit = 0;
+  std::size_t parameter = 0;
+};
+
+/// One registered unit: what it declares, and how its segments lie end to end in one buffer.
+/// Segments need no padding between them: every segment's size is a multiple of 128 bytes.
+struct UnitState {
+  UnitState(std::string name_, UnitLayout layout_, UnitOptions options_);
+
+  std::string name;
+  UnitLayout layout;
+  UnitOptions options;
+  std::vector<ParameterInfo> infos;                   ///< by parameter
+  std::vector<std::optional<ParameterRef>> alias_of;  ///< by parameter
+  std::vector<std::size_t> owners;                    ///< units that own this one's aliases
+
+  /// Whole and per-rank bytes of all segments, as parameters and (trainable ones) as gradients.
+  [[nodiscard]] std::size_t parameter_bytes() const noexcept;
+  [[nodiscard]] std::size_t parameter_shard_bytes() const noexcept;
+  [[nodiscard]] std::size_t gradient_bytes() const noexcept;
+  [[nodiscard]] std::size_t gradient_shard_bytes() const noexcept;
+  [[nodiscard]] bool trainable() const noexcept { return gradient_bytes() > 0; }
+
+  /// Segment `s` in a buffer that holds the unit's whole parameters (or one rank's shards of them)
+  /// from `base` on.
+  [[nodiscard]] View parameter_view(std::size_t s, void* base) const noexcept;
+  [[nodiscard]] View parameter_shard_view(std::size_t s, void* base) const noexcept;
+  /// The same for gradients; empty for a frozen segment.
+  [[nodiscard]] View gradient_view(std::size_t s, void* base) const noexcept;
+  [[nodiscard]] View gradient_shard_view(std::size_t s, void* base) const noexcept;
+
+  // State of the current micro-batch.
+  int open_scopes = 0;
+  int forward_uses = 0;
+  int backward_uses = 0;
+};
+
+}  // namespace tessera::engine
