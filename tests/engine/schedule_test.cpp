@@ -1,0 +1,80 @@
+#include "engine/schedule.hpp"
+
+#include <gtest/gtest.h>
+
+namespace tessera::engine {
+namespace {
+
+constexpr Use f(std::size_t unit) {
+  return {Phase::forward, unit};
+}
+constexpr Use b(std::size_t unit) {
+  return {Phase::backward, unit};
+}
+
+std::vector<Use> upcoming(const Schedule& schedule) {
+  const auto uses = schedule.upcoming();
+  return {uses.begin(), uses.end()};
+}
+
+void run(Schedule& schedule, const std::vector<Use>& uses) {
+  schedule.begin_micro_batch();
+  for (const Use use : uses) { schedule.note(use); }
+  schedule.end_micro_batch();
+}
+
+TEST(Schedule, KnowsNothingInTheFirstMicroBatch) {
+  Schedule schedule;
+  schedule.begin_micro_batch();
+  schedule.note(f(0));
+  EXPECT_TRUE(schedule.upcoming().empty());
+}
+
+TEST(Schedule, ExpectsWhatTheLastMicroBatchDid) {
+  Schedule schedule;
+  run(schedule, {f(0), f(1), b(1), b(0)});
+  schedule.begin_micro_batch();
+  schedule.note(f(0));
+  EXPECT_EQ(upcoming(schedule), (std::vector<Use>{f(1), b(1), b(0)}));
+}
+
+TEST(Schedule, ADeclaredOrderIsForwardAndItsReverse) {
+  Schedule schedule;
+  schedule.declare(std::vector<std::size_t>{2, 0});
+  schedule.begin_micro_batch();
+  EXPECT_EQ(upcoming(schedule), (std::vector<Use>{f(2), f(0), b(0), b(2)}));
+}
+
+TEST(Schedule, LeavingTheKnownOrderEndsThePredictionAndIsLearnt) {
+  Schedule schedule;
+  run(schedule, {f(0), f(1), b(1), b(0)});
+  EXPECT_TRUE(schedule.take_changed());
+  schedule.begin_micro_batch();
+  schedule.note(f(1));
+  EXPECT_TRUE(schedule.upcoming().empty());
+  schedule.note(b(1));
+  schedule.end_micro_batch();
+  EXPECT_TRUE(schedule.take_changed());
+  schedule.begin_micro_batch();
+  schedule.note(f(1));
+  EXPECT_EQ(upcoming(schedule), (std::vector<Use>{b(1)}));
+}
+
+TEST(Schedule, AnUnchangedOrderIsNotReportedAgain) {
+  Schedule schedule;
+  run(schedule, {f(0), b(0)});
+  EXPECT_TRUE(schedule.take_changed());
+  run(schedule, {f(0), b(0)});
+  EXPECT_FALSE(schedule.take_changed());
+}
+
+TEST(Schedule, MoreUsesThanKnownAreNoPrediction) {
+  Schedule schedule;
+  run(schedule, {f(0), b(0)});
+  schedule.begin_micro_batch();
+  for (const Use use : {f(0), b(0), b(0)}) { schedule.note(use); }
+  EXPECT_TRUE(schedule.upcoming().empty());
+}
+
+}  // namespace
+}  // namespace tessera::engine

@@ -1,0 +1,254 @@
+#include "support/toy_model.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <mutex>
+
+namespace tessera::testing {
+namespace {
+
+std::size_t at(std::int64_t row, std::int64_t column, std::int64_t columns) {
+  return static_cast<std::size_t>(row * columns + column);
+}
+
+int token_of(std::int64_t global_row, std::int64_t vocab) {
+  return static_cast<int>((global_row * global_row * 7 + global_row * 3 + 1) % vocab);
+}
+
+}  // namespace
+
+ToyModel::ToyModel(World& world, const ModelOptions& options, const ToyConfig& config)
+    : config_{config}, model_{world, options} {
+  const std::int64_t v = config.vocab;
+  const std::int64_t h = config.hidden;
+  root_ = model_.add_unit("root", {{"table", {v, h}}}, {.kind = UnitKind::root});
+  for (int i = 0; i < config.blocks; ++i) {
+    blocks_.push_back(
+        model_.add_unit("block." + std::to_string(i),
+                        {{"weight", {h, h}}, {"scale", {h}, /*trainable=*/false}, {"bias", {h}}}));
+  }
+  head_ = root_;
+  if (config.tied_head) {
+    head_ = model_.add_unit(
+        "head",
+        {{.name = "table", .shape = {v, h}, .tied_to = TiedTo{"root", "table"}}, {"bias", {v}}});
+  }
+  if (config.declared_order) {
+    std::vector<Unit> order{root_};
+    order.insert(order.end(), blocks_.begin(), blocks_.end());
+    order.push_back(head_);
+    model_.declare_order(order);
+  }
+  model_.materialize(init::normal(config.seed, 0.3F));
+}
+
+double ToyModel::forward_backward(std::int64_t global_row, int rows) {
+  std::vector<int> tokens;
+  std::vector<int> targets;
+  for (int r = 0; r < rows; ++r) {
+    tokens.push_back(token_of(global_row + r, config_.vocab));
+    targets.push_back((tokens.back() * 5 + 2) % static_cast<int>(config_.vocab));
+  }
+  const std::size_t layers = blocks_.size();
+  std::vector<Matrix> x(layers + 1);
+  double loss = 0.0;
+  Matrix dlogits;
+  World& world = model_.world();
+  world.compute([&] { embed(tokens, x[0]); });
+  for (std::size_t i = 0; i < layers; ++i) { block_forward(i, x[i], x[i + 1]); }
+  loss = head(targets, x[layers], dlogits);
+
+  std::vector<Matrix> dx(layers + 1);
+  head_backward(x[layers], dlogits, dx[layers]);
+  for (std::size_t i = layers; i > 0; --i) {
+    block_backward(i - 1, x[i - 1], x[i], dx[i], dx[i - 1]);
+  }
+  embed_backward(tokens, dx[0]);
+  return loss;
+}
+
+void ToyModel::embed(const std::vector<int>& tokens, Matrix& x) {
+  const auto p = model_.forward(root_);
+  const float* table = p["table"];
+  for (const int token : tokens) {
+    const float* row = table + token * config_.hidden;
+    x.insert(x.end(), row, row + config_.hidden);
+  }
+}
+
+void ToyModel::block_forward(std::size_t i, const Matrix& x, Matrix& y) {
+  const auto p = model_.forward(blocks_[i]);
+  const float* w = p["weight"];
+  const float* b = p["bias"];
+  const float* s = p["scale"];
+  const std::int64_t h = config_.hidden;
+  y.resize(x.size());
+  for (std::int64_t r = 0; r < std::ssize(x) / h; ++r) {
+    for (std::int64_t c = 0; c < h; ++c) {
+      float sum = b[c];
+      for (std::int64_t k = 0; k < h; ++k) { sum += x[at(r, k, h)] * w[at(k, c, h)]; }
+      y[at(r, c, h)] = std::tanh(sum) * (1.0F + s[c]);
+    }
+  }
+}
+
+double ToyModel::head(const std::vector<int>& targets, const Matrix& x, Matrix& dlogits) {
+  const auto p = model_.forward(head_);
+  const float* table = p["table"];
+  const float* bias = config_.tied_head ? static_cast<const float*>(p["bias"]) : nullptr;
+  const std::int64_t h = config_.hidden;
+  const std::int64_t v = config_.vocab;
+  const auto rows = std::ssize(targets);
+  dlogits.resize(static_cast<std::size_t>(rows * v));
+  double loss = 0.0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    float* z = &dlogits[at(r, 0, v)];
+    float highest = -INFINITY;
+    for (std::int64_t c = 0; c < v; ++c) {
+      z[c] = bias == nullptr ? 0.0F : bias[c];
+      for (std::int64_t k = 0; k < h; ++k) { z[c] += x[at(r, k, h)] * table[at(c, k, h)]; }
+      highest = std::max(highest, z[c]);
+    }
+    float sum = 0.0F;
+    for (std::int64_t c = 0; c < v; ++c) { sum += std::exp(z[c] - highest); }
+    const auto target = static_cast<std::int64_t>(targets[static_cast<std::size_t>(r)]);
+    loss += static_cast<double>(highest) + std::log(static_cast<double>(sum)) -
+            static_cast<double>(z[target]);
+    for (std::int64_t c = 0; c < v; ++c) {
+      z[c] =
+          (std::exp(z[c] - highest) / sum - (c == target ? 1.0F : 0.0F)) / static_cast<float>(rows);
+    }
+  }
+  return loss / static_cast<double>(rows);
+}
+
+void ToyModel::head_backward(const Matrix& x, const Matrix& dlogits, Matrix& dx) {
+  const auto g = model_.backward(head_);
+  const float* table = g["table"];
+  float* dtable = g.grad("table");
+  float* dbias = config_.tied_head ? static_cast<float*>(g.grad("bias")) : nullptr;
+  const std::int64_t h = config_.hidden;
+  const std::int64_t v = config_.vocab;
+  dx.assign(x.size(), 0.0F);
+  for (std::int64_t r = 0; r < std::ssize(x) / h; ++r) {
+    for (std::int64_t c = 0; c < v; ++c) {
+      const float dz = dlogits[at(r, c, v)];
+      if (dbias != nullptr) { dbias[c] += dz; }
+      for (std::int64_t k = 0; k < h; ++k) {
+        dx[at(r, k, h)] += dz * table[at(c, k, h)];
+        dtable[at(c, k, h)] += dz * x[at(r, k, h)];
+      }
+    }
+  }
+}
+
+void ToyModel::block_backward(std::size_t i, const Matrix& x, const Matrix& y, const Matrix& dy,
+                              Matrix& dx) {
+  const auto g = model_.backward(blocks_[i]);
+  const float* w = g["weight"];
+  const float* s = g["scale"];
+  float* dw = g.grad("weight");
+  float* db = g.grad("bias");
+  const std::int64_t h = config_.hidden;
+  dx.assign(x.size(), 0.0F);
+  for (std::int64_t r = 0; r < std::ssize(x) / h; ++r) {
+    for (std::int64_t c = 0; c < h; ++c) {
+      const float scale = 1.0F + s[c];
+      const float t = y[at(r, c, h)] / scale;
+      const float da = dy[at(r, c, h)] * scale * (1.0F - t * t);
+      db[c] += da;
+      for (std::int64_t k = 0; k < h; ++k) {
+        dw[at(k, c, h)] += x[at(r, k, h)] * da;
+        dx[at(r, k, h)] += w[at(k, c, h)] * da;
+      }
+    }
+  }
+}
+
+void ToyModel::embed_backward(const std::vector<int>& tokens, const Matrix& dx) {
+  const auto g = model_.backward(root_);
+  float* dtable = g.grad("table");
+  const std::int64_t h = config_.hidden;
+  for (std::size_t r = 0; r < tokens.size(); ++r) {
+    for (std::int64_t k = 0; k < h; ++k) {
+      dtable[at(tokens[r], k, h)] += dx[at(static_cast<std::int64_t>(r), k, h)];
+    }
+  }
+}
+
+std::map<std::string, std::vector<float>> exported(ShardedModel& model, StateTensor what) {
+  std::map<std::string, std::vector<float>> tensors;
+  model.export_state(what, [&](const ParameterInfo& info, std::span<const float> values) {
+    tensors[info.full_name()].assign(values.begin(), values.end());
+  });
+  return tensors;
+}
+
+ToyOutcome run_toy(const ToyRun& run) {
+  ToyOutcome outcome;
+  const auto body = [&](World& world) {
+    ToyModel toy{world, run.options, run.toy};
+    toy.model().optimize_with(run.optimizer, {.clip_norm = run.clip_norm});
+    const int accumulate = run.options.accumulate;
+    const std::int64_t rows_per_step =
+        static_cast<std::int64_t>(run.toy.batch) * world.size() * accumulate;
+    for (int step = 0; step < run.steps; ++step) {
+      double loss = 0.0;
+      for (int micro = 0; micro < accumulate; ++micro) {
+        const std::int64_t part = static_cast<std::int64_t>(micro) * world.size() + world.rank();
+        loss += toy.forward_backward(step * rows_per_step + part * run.toy.batch, run.toy.batch) /
+                accumulate;
+      }
+      if (step == 0) {
+        auto gradients = exported(toy.model(), StateTensor::gradients);
+        if (world.rank() == 0) { outcome.first_gradients = std::move(gradients); }
+      }
+      toy.model().step(&loss);
+      const StepReport report = toy.model().report();
+      if (world.rank() == 0) {
+        outcome.losses.push_back(report.loss);
+        outcome.norms.push_back(report.grad_norm);
+        outcome.clipped = outcome.clipped || report.clip_coefficient < 1.0F;
+      }
+    }
+    auto parameters = exported(toy.model(), StateTensor::parameters);
+    if (world.rank() == 0) { outcome.parameters = std::move(parameters); }
+  };
+  run_ranks(run.ranks, body, run.world);
+  return outcome;
+}
+
+namespace {
+
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+}
+
+std::string differing(const char* what, const std::map<std::string, std::vector<float>>& a,
+                      const std::map<std::string, std::vector<float>>& b) {
+  if (a.size() != b.size()) { return std::string{what} + " count "; }
+  std::string names;
+  for (const auto& [name, values] : a) {
+    const auto other = b.find(name);
+    if (other == b.end() || !same_bits(values, other->second)) {
+      names += std::string{what} + " " + name + " ";
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string difference(const ToyOutcome& a, const ToyOutcome& b) {
+  std::string names;
+  if (!same_bits(a.losses, b.losses)) { names += "losses "; }
+  if (!same_bits(a.norms, b.norms)) { names += "norms "; }
+  names += differing("gradient", a.first_gradients, b.first_gradients);
+  names += differing("parameter", a.parameters, b.parameters);
+  return names;
+}
+
+}  // namespace tessera::testing

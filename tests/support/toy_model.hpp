@@ -1,0 +1,88 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tessera/tessera.hpp"
+
+namespace tessera::testing {
+
+/// A small language model written at the pointer level, with everything a layout can meet: odd
+/// sizes, a root unit used at both ends, a table tied across units, and a frozen parameter.
+///
+///   x = table[token];  x = tanh(x W_i + b_i) * s_i (s frozen), i < blocks;  loss = CE(x table^T)
+///
+/// `tied_head` puts the head in a unit of its own whose table is an alias of the root's;
+/// otherwise the root is opened twice.
+struct ToyConfig {
+  std::int64_t vocab = 13;
+  std::int64_t hidden = 7;
+  int blocks = 3;
+  int batch = 3;  ///< tokens a rank and micro-batch
+  bool tied_head = true;
+  bool declared_order = false;
+  std::uint64_t seed = 5;
+};
+
+class ToyModel {
+ public:
+  ToyModel(World& world, const ModelOptions& options, const ToyConfig& config);
+
+  /// One micro-batch; returns this rank's mean loss. `global_row` numbers its first token in the
+  /// whole job's data, so that any cut into ranks and micro-batches sees the same tokens.
+  double forward_backward(std::int64_t global_row, int rows);
+
+  [[nodiscard]] ShardedModel& model() noexcept { return model_; }
+  [[nodiscard]] Unit root() const noexcept { return root_; }
+  [[nodiscard]] const std::vector<Unit>& blocks() const noexcept { return blocks_; }
+
+ private:
+  using Matrix = std::vector<float>;  // [rows, hidden] or [rows, vocab]
+  void embed(const std::vector<int>& tokens, Matrix& x);
+  void block_forward(std::size_t i, const Matrix& x, Matrix& y);
+  double head(const std::vector<int>& targets, const Matrix& x, Matrix& probabilities);
+  void head_backward(const Matrix& x, const Matrix& dlogits, Matrix& dx);
+  void block_backward(std::size_t i, const Matrix& x, const Matrix& y, const Matrix& dy,
+                      Matrix& dx);
+  void embed_backward(const std::vector<int>& tokens, const Matrix& dx);
+
+  ToyConfig config_;
+  ShardedModel model_;
+  Unit root_;
+  Unit head_;
+  std::vector<Unit> blocks_;
+};
+
+/// A training run of the toy on `ranks` in-process ranks and what came of it.
+struct ToyRun {
+  ToyConfig toy = {};
+  ModelOptions options = {};
+  WorldOptions world = {};
+  Optimizer optimizer = AdamW{.lr = 0.02F};
+  float clip_norm = 0.5F;
+  int ranks = 1;
+  int steps = 12;
+};
+
+struct ToyOutcome {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::map<std::string, std::vector<float>> parameters;       ///< after the last step
+  std::map<std::string, std::vector<float>> first_gradients;  ///< of step 1, averaged
+  bool clipped = false;                                       ///< in at least one step
+};
+
+[[nodiscard]] ToyOutcome run_toy(const ToyRun& run);
+
+/// The names of what differs between two outcomes to the bit; empty if nothing does.
+[[nodiscard]] std::string difference(const ToyOutcome& a, const ToyOutcome& b);
+
+/// Every parameter, or the averaged gradients, of a model by full name.
+[[nodiscard]] std::map<std::string, std::vector<float>> exported(ShardedModel& model,
+                                                                 StateTensor what);
+
+}  // namespace tessera::testing
