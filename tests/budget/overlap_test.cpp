@@ -1,0 +1,167 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <latch>
+#include <thread>
+
+#include "support/toy_model.hpp"
+
+// Communication runs while the caller computes: inside a scope, the caller waits until the
+// collective that should run beside it has finished. If it only ran later, the wait would end by
+// its deadline and the test fail.
+namespace tessera::testing {
+namespace {
+
+/// Whether a collective called `label` has finished (again, `times` in all) while we wait.
+bool finishes(World& world, const std::string& label, std::ptrdiff_t times) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+  while (std::chrono::steady_clock::now() < deadline) {
+    const auto records = world.recorder()->records();
+    const auto finished = std::ranges::count_if(records, [&](const trace::Record& record) {
+      return record.kind == trace::Kind::collective && record.unit == label;
+    });
+    if (finished >= times) { return true; }
+    std::this_thread::yield();
+  }
+  return false;
+}
+
+class Stack {
+ public:
+  Stack(World& world, ModelOptions options) : model_{world, options} {
+    for (int i = 0; i < 4; ++i) {
+      units_.push_back(model_.add_unit("block." + std::to_string(i), {{"weight", {50, 50}}}));
+    }
+    model_.materialize(init::normal(1, 0.1F));
+    model_.optimize_with(AdamW{});
+  }
+  ShardedModel& model() { return model_; }
+
+  template <class During>
+  void forward(const During& during) {
+    for (int i = 0; i < 4; ++i) {
+      const auto p = model_.forward(units_[static_cast<std::size_t>(i)]);
+      during(i);
+    }
+  }
+  template <class During>
+  void backward(const During& during) {
+    for (int i = 3; i >= 0; --i) {
+      const auto g = model_.backward(units_[static_cast<std::size_t>(i)]);
+      during(i);
+    }
+  }
+
+ private:
+  ShardedModel model_;
+  std::vector<Unit> units_;
+};
+
+constexpr auto kNothing = [](int) {};
+
+std::string name(const char* verb, int i) {
+  return std::string{verb} + " block." + std::to_string(i);
+}
+
+TEST(Overlap, TheNextUnitIsGatheredWhileThisOneComputes) {
+  run_ranks(3,
+            [](World& world) {
+              Stack stack{world, {.strategy = Strategy::zero3}};
+              stack.forward(kNothing);  // learns the order
+              stack.backward(kNothing);
+              stack.model().step();
+              world.recorder()->clear();
+              stack.forward([&](int i) {
+                if (i < 3) { EXPECT_TRUE(finishes(world, name("gather", i + 1), 1)) << i; }
+              });
+              stack.backward([&](int i) {
+                if (i > 0) { EXPECT_TRUE(finishes(world, name("gather", i - 1), 2)) << i; }
+              });
+              stack.model().step();
+            },
+            {.trace = true});
+}
+
+TEST(Overlap, GradientsAreReducedWhileTheUnitBeforeComputes) {
+  for (const Strategy strategy : all_strategies()) {
+    run_ranks(
+        3,
+        [&](World& world) {
+          Stack stack{world, {.strategy = strategy, .bucket_bytes = 1, .first_bucket_bytes = 1}};
+          stack.forward(kNothing);
+          stack.backward([&](int i) {
+            if (i < 3) {
+              EXPECT_TRUE(finishes(world, name("reduce", i + 1), 1)) << to_string(strategy) << i;
+            }
+          });
+          stack.model().step();
+        },
+        {.trace = true});
+  }
+}
+
+TEST(Overlap, ParametersOfZeroOneAndTwoComeDuringTheNextForward) {
+  for (const Strategy strategy : {Strategy::zero1, Strategy::zero2}) {
+    run_ranks(3,
+              [&](World& world) {
+                Stack stack{world, {.strategy = strategy}};
+                stack.forward(kNothing);
+                stack.backward(kNothing);
+                world.recorder()->clear();
+                stack.model().step();
+                stack.forward([&](int i) {
+                  if (i < 3) { EXPECT_TRUE(finishes(world, name("gather", i + 1), 1)) << i; }
+                });
+              },
+              {.trace = true});
+  }
+}
+
+// Rank 1 opens a unit, and so joins the gather of the next, only when rank 0 is already inside:
+// rank 0's gather cannot have ended before its computation began.
+TEST(Overlap, TheTraceShowsTheGatherInsideTheSpanOfTheUnitBefore) {
+  std::array<std::latch, 4> inside{std::latch{1}, std::latch{1}, std::latch{1}, std::latch{1}};
+  run_ranks(
+      2,
+      [&](World& world) {
+        Stack stack{world, {.strategy = Strategy::zero3}};
+        stack.forward(kNothing);
+        stack.backward(kNothing);
+        stack.model().step();
+        world.recorder()->clear();
+        stack.forward([&](int i) {
+          if (world.rank() == 1) {
+            // Opens unit i + 1 next; unit 1's gather was joined when unit 0 was opened.
+            if (i < 2) { inside[static_cast<std::size_t>(i + 1)].wait(); }
+            return;
+          }
+          inside[static_cast<std::size_t>(i)].count_down();
+          if (i < 3) { EXPECT_TRUE(finishes(world, name("gather", i + 1), 1)); }
+        });
+        stack.backward(kNothing);
+        stack.model().step();
+        if (world.rank() == 1) { return; }
+
+        const auto records = world.recorder()->records();
+        const auto span = [&](trace::Kind kind, const std::string& what, const std::string& unit) {
+          return std::ranges::find_if(records, [&](const trace::Record& r) {
+            return r.kind == kind && (what.empty() || r.what == what) && r.unit == unit;
+          });
+        };
+        for (int i = 1; i < 3; ++i) {
+          const auto compute = span(trace::Kind::compute, "forward", "block." + std::to_string(i));
+          const auto gather = span(trace::Kind::collective, "", name("gather", i + 1));
+          ASSERT_NE(compute, records.end());
+          ASSERT_NE(gather, records.end());
+          EXPECT_GT(gather->end_ns, compute->begin_ns);
+          EXPECT_LT(gather->end_ns, compute->end_ns);
+          EXPECT_NE(gather->thread, compute->thread);
+        }
+      },
+      {.trace = true});
+}
+
+}  // namespace
+}  // namespace tessera::testing

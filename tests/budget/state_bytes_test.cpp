@@ -1,0 +1,147 @@
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "support/toy_model.hpp"
+
+// What each strategy keeps, asserted against the formula of the layout (DESIGN section 5).
+namespace tessera::testing {
+namespace {
+
+std::int64_t padded_sum(const ShardedModel& model, bool frozen_too) {
+  std::int64_t elems = 0;
+  for (std::size_t u = 0; u < model.unit_count(); ++u) {
+    for (const SegmentLayout& segment : model.layout({u}).segments()) {
+      if (segment.trainable() || frozen_too) { elems += segment.padded_elems(); }
+    }
+  }
+  return elems;
+}
+
+struct Expected {
+  Strategy strategy;
+  std::int64_t parameters_over, gradients_over, optimizer_over;  // 1: whole, N: a shard
+};
+
+class StateBytes : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, StateBytes, ::testing::Values(1, 2, 3, 4, 8),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(StateBytes, EqualTheTableOnEveryRank) {
+  const std::int64_t n = GetParam();
+  for (const Expected& row :
+       {Expected{Strategy::ddp, 1, 1, 1}, Expected{Strategy::zero1, 1, 1, n},
+        Expected{Strategy::zero2, 1, n, n}, Expected{Strategy::zero3, n, n, n}}) {
+    run_ranks(GetParam(), [&](World& world) {
+      ToyModel toy{world, {.strategy = row.strategy}, {}};
+      toy.model().optimize_with(AdamW{});
+      const std::int64_t all = padded_sum(toy.model(), true);
+      const std::int64_t trainable = padded_sum(toy.model(), false);
+      EXPECT_LT(trainable, all);
+      const ModelStateBytes expected{static_cast<std::size_t>(4 * all / row.parameters_over),
+                                     static_cast<std::size_t>(4 * trainable / row.gradients_over),
+                                     static_cast<std::size_t>(8 * trainable / row.optimizer_over)};
+      EXPECT_EQ(toy.model().state_bytes(), expected) << to_string(row.strategy);
+      const CategoryBytes live = world.memory().report().live;
+      EXPECT_EQ(live[Category::parameters], expected.parameters);
+      EXPECT_EQ(live[Category::gradients], expected.gradients);
+      EXPECT_EQ(live[Category::optimizer], expected.optimizer);
+    });
+  }
+}
+
+TEST_P(StateBytes, DataParallelKeepsEverythingOnRankZeroAndLendsReplicas) {
+  run_ranks(GetParam(), [&](World& world) {
+    ToyModel toy{world, {.strategy = Strategy::dp}, {}};
+    toy.model().optimize_with(AdamW{});
+    const auto all = static_cast<std::size_t>(4 * padded_sum(toy.model(), true));
+    const auto trainable = static_cast<std::size_t>(4 * padded_sum(toy.model(), false));
+    const bool owner = world.rank() == 0;
+    const ModelStateBytes nothing{};
+    EXPECT_EQ(toy.model().state_bytes(),
+              owner ? (ModelStateBytes{all, trainable, 2 * trainable}) : nothing);
+    const CategoryBytes live = world.memory().report().live;
+    EXPECT_EQ(live[Category::gather], owner ? 0U : all);
+    EXPECT_EQ(live[Category::reduce], owner ? 0U : trainable);
+    EXPECT_EQ(live[Category::optimizer], owner ? 2 * trainable : 0U);
+  });
+}
+
+TEST_P(StateBytes, DeferredAccumulationKeepsWholeGradientsAndEveryDoesNot) {
+  for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
+    run_ranks(GetParam(), [&](World& world) {
+      ToyModel toy{
+          world, {.strategy = Strategy::zero3, .accumulate = 2, .accumulate_mode = mode}, {}};
+      const auto whole = static_cast<std::size_t>(4 * padded_sum(toy.model(), false));
+      const std::size_t shard = whole / static_cast<std::size_t>(world.size());
+      EXPECT_EQ(toy.model().state_bytes().gradients,
+                mode == AccumulateMode::deferred ? whole : shard);
+    });
+  }
+}
+
+// A ring of prefetch + 1 slots for the largest block, and one slot for each root unit.
+TEST_P(StateBytes, SlotsAreTheRingAndTheRoots) {
+  for (const int prefetch : {0, 1, 2, 7}) {
+    run_ranks(GetParam(), [&](World& world) {
+      ToyModel toy{world, {.strategy = Strategy::zero3, .prefetch = prefetch}, {}};
+      std::size_t largest = 0;
+      std::size_t largest_gradient = 0;
+      const auto unit_bytes = [&](Unit unit, bool frozen_too) {
+        std::size_t bytes = 0;
+        for (const SegmentLayout& s : toy.model().layout(unit).segments()) {
+          if (s.trainable() || frozen_too) {
+            bytes += 4 * static_cast<std::size_t>(s.padded_elems());
+          }
+        }
+        return bytes;
+      };
+      for (std::size_t u = 1; u < toy.model().unit_count(); ++u) {
+        largest = std::max(largest, unit_bytes({u}, true));
+        largest_gradient = std::max(largest_gradient, unit_bytes({u}, false));
+      }
+      const std::size_t blocks = toy.model().unit_count() - 1;
+      const std::size_t ring = std::min(blocks, static_cast<std::size_t>(prefetch) + 1);
+      const CategoryBytes live = world.memory().report().live;
+      EXPECT_EQ(live[Category::gather], ring * largest + unit_bytes(toy.root(), true));
+      EXPECT_EQ(live[Category::reduce], 2 * largest_gradient + unit_bytes(toy.root(), false));
+    });
+  }
+}
+
+TEST_P(StateBytes, NothingIsAllocatedAfterTheFirstStepAndThePeakStays) {
+  for (const Strategy strategy : all_strategies()) {
+    run_ranks(GetParam(), [&](World& world) {
+      ToyModel toy{world, {.strategy = strategy}, {}};
+      toy.model().optimize_with(AdamW{});
+      MemoryReport second;
+      for (int step = 0; step < 8; ++step) {
+        world.memory().reset_peak();
+        const double loss = toy.forward_backward(step * 3, 3);
+        toy.model().step(&loss);
+        if (step == 1) { second = world.memory().report(); }
+      }
+      const MemoryReport last = world.memory().report();
+      EXPECT_EQ(second.allocations, last.allocations) << to_string(strategy);
+      EXPECT_EQ(second.peak_bytes, last.peak_bytes);
+      EXPECT_EQ(second.at_peak, last.at_peak);
+    });
+  }
+}
+
+TEST(StateBytesOfFrozenModels, FrozenParametersCostNeitherGradientNorOptimizer) {
+  for (const Strategy strategy : all_strategies()) {
+    run_ranks(2, [&](World& world) {
+      ShardedModel model{world, {.strategy = strategy}};
+      (void)model.add_unit("base", {{"weight", {100, 100}, /*trainable=*/false}});
+      (void)model.add_unit("adapter", {{"a", {100, 4}}});
+      model.materialize(init::normal(1, 0.1F));
+      model.optimize_with(AdamW{});
+      EXPECT_LE(model.state_bytes().gradients, 4U * 512U);
+      EXPECT_LE(model.state_bytes().optimizer, 8U * 512U);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,307 @@
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "support/toy_model.hpp"
+
+// Bytes and calls of every collective of a step, against DESIGN section 5; the events of a step,
+// against a literal list; overlap and threads, from the trace.
+namespace tessera::testing {
+namespace {
+
+struct Count {
+  int calls = 0;
+  std::size_t bytes = 0;
+  friend bool operator==(const Count&, const Count&) = default;
+};
+using Traffic = std::map<std::string, Count>;
+
+void PrintTo(const Count& count, std::ostream* out) {
+  *out << count.calls << " calls, " << count.bytes << " bytes";
+}
+
+struct Traced {
+  std::vector<std::vector<trace::Record>> records;  // by rank, of the last step
+  std::size_t root_bytes = 0;                       // whole parameters, padded
+  std::size_t blocks_bytes = 0;
+  std::size_t root_gradients = 0;
+  std::size_t blocks_gradients = 0;
+  int units = 0;
+  int blocks = 0;
+  int segments_of_blocks = 0;
+  std::vector<std::uint64_t> submitters;  // by rank
+};
+
+Traced trace_last_step(const ToyRun& run) {
+  Traced traced;
+  traced.records.resize(static_cast<std::size_t>(run.ranks));
+  traced.submitters.resize(static_cast<std::size_t>(run.ranks));
+  WorldOptions options = run.world;
+  options.trace = true;
+  std::mutex mutex;
+  run_ranks(
+      run.ranks,
+      [&](World& world) {
+        ToyModel toy{world, run.options, run.toy};
+        toy.model().optimize_with(run.optimizer, {.clip_norm = run.clip_norm});
+        for (int step = 0; step < run.steps; ++step) {
+          world.barrier();
+          world.recorder()->clear();
+          for (int micro = 0; micro < run.options.accumulate; ++micro) {
+            (void)toy.forward_backward(step, run.toy.batch);
+          }
+          toy.model().step();
+          world.gather_channel().stream.wait();
+          world.reduce_channel().stream.wait();
+        }
+        const std::scoped_lock lock{mutex};
+        const auto rank = static_cast<std::size_t>(world.rank());
+        traced.records[rank] = world.recorder()->records();
+        traced.submitters[rank] = trace::this_thread();
+        if (rank != 0) { return; }
+        for (std::size_t u = 0; u < toy.model().unit_count(); ++u) {
+          const bool root = u == toy.root().index;
+          ++traced.units;
+          traced.blocks += root ? 0 : 1;
+          for (const SegmentLayout& s : toy.model().layout({u}).segments()) {
+            const auto bytes = 4 * static_cast<std::size_t>(s.padded_elems());
+            (root ? traced.root_bytes : traced.blocks_bytes) += bytes;
+            traced.segments_of_blocks += root ? 0 : 1;
+            if (s.trainable()) {
+              (root ? traced.root_gradients : traced.blocks_gradients) += bytes;
+            }
+          }
+        }
+      },
+      options);
+  return traced;
+}
+
+/// The collectives of one rank without the step's scalars.
+Traffic traffic_of(const std::vector<trace::Record>& records) {
+  Traffic traffic;
+  for (const trace::Record& record : records) {
+    if (record.kind != trace::Kind::collective || record.unit == "step") { continue; }
+    ++traffic[record.what].calls;
+    traffic[record.what].bytes += record.bytes;
+  }
+  return traffic;
+}
+
+ToyRun run_of(int ranks, Strategy strategy) {
+  ToyRun run;
+  run.ranks = ranks;
+  run.steps = 3;
+  run.options.strategy = strategy;
+  return run;
+}
+
+class TrafficOf : public ::testing::TestWithParam<int> {
+ protected:
+  /// What one rank sends of `bytes` in an all-gather or a reduce-scatter.
+  [[nodiscard]] static std::size_t part(std::size_t bytes) {
+    const auto n = static_cast<std::size_t>(GetParam());
+    return bytes * (n - 1) / n;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, TrafficOf, ::testing::Values(1, 2, 3, 4, 8),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(TrafficOf, DdpAllReducesEveryGradientOnceInBuckets) {
+  const Traced t = trace_last_step(run_of(GetParam(), Strategy::ddp));
+  const std::size_t gradients = t.root_gradients + t.blocks_gradients;
+  for (const auto& records : t.records) {
+    // The toy fits one bucket: one operation a unit with gradients, all in one batch.
+    EXPECT_EQ(traffic_of(records), (Traffic{{"all_reduce", {t.units, 2 * part(gradients)}}}));
+    std::set<std::string> batches;
+    for (const trace::Record& record : records) {
+      if (record.kind == trace::Kind::collective && record.unit != "step") {
+        batches.insert(record.unit);
+      }
+    }
+    EXPECT_EQ(batches.size(), 1U);
+  }
+}
+
+TEST_P(TrafficOf, DdpSendsABucketWhenItIsFull) {
+  ToyRun run = run_of(GetParam(), Strategy::ddp);
+  run.options.first_bucket_bytes = 1;
+  run.options.bucket_bytes = 1;
+  const Traced t = trace_last_step(run);
+  std::vector<std::string> batches;
+  for (const trace::Record& record : t.records.front()) {
+    if (record.kind == trace::Kind::collective) { batches.push_back(record.unit); }
+  }
+  EXPECT_EQ(batches, (std::vector<std::string>{"reduce head", "reduce block.2", "reduce block.1",
+                                               "reduce block.0", "reduce root", "step"}));
+}
+
+TEST_P(TrafficOf, ZeroOneAndTwoReduceScatterGradientsAndGatherParametersOnce) {
+  for (const Strategy strategy : {Strategy::zero1, Strategy::zero2}) {
+    const Traced t = trace_last_step(run_of(GetParam(), strategy));
+    const std::size_t gradients = t.root_gradients + t.blocks_gradients;
+    for (const auto& records : t.records) {
+      EXPECT_EQ(traffic_of(records), (Traffic{{"all_gather", {t.units, part(gradients)}},
+                                              {"reduce_scatter", {t.units, part(gradients)}}}))
+          << to_string(strategy);
+    }
+  }
+}
+
+// 2 psi for the blocks; the root stays gathered between forward and backward.
+TEST_P(TrafficOf, ZeroThreeGathersBlocksTwiceAndTheRootOnce) {
+  for (const int prefetch : {0, 1, 3}) {
+    ToyRun run = run_of(GetParam(), Strategy::zero3);
+    run.options.prefetch = prefetch;
+    const Traced t = trace_last_step(run);
+    const std::size_t gradients = t.root_gradients + t.blocks_gradients;
+    for (const auto& records : t.records) {
+      EXPECT_EQ(
+          traffic_of(records),
+          (Traffic{{"all_gather",
+                    {2 * t.segments_of_blocks + 1, 2 * part(t.blocks_bytes) + part(t.root_bytes)}},
+                   {"reduce_scatter", {t.units, part(gradients)}}}));
+    }
+  }
+}
+
+TEST_P(TrafficOf, DataParallelGoesThroughRankZero) {
+  const Traced t = trace_last_step(run_of(GetParam(), Strategy::dp));
+  const auto peers = static_cast<std::size_t>(GetParam()) - 1;
+  const std::size_t parameters = t.root_bytes + t.blocks_bytes;
+  const std::size_t gradients = t.root_gradients + t.blocks_gradients;
+  for (std::size_t rank = 0; rank < t.records.size(); ++rank) {
+    EXPECT_EQ(
+        traffic_of(t.records[rank]),
+        (Traffic{{"broadcast", {t.segments_of_blocks + 1, rank == 0 ? peers * parameters : 0}},
+                 {"reduce", {t.units, rank == 0 ? 0 : gradients}}}));
+  }
+}
+
+TEST_P(TrafficOf, AccumulationReducesEachMicroBatchOrOnce) {
+  for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
+    for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2}) {
+      ToyRun run = run_of(GetParam(), strategy);
+      run.options.accumulate = 3;
+      run.options.accumulate_mode = mode;
+      const Traced t = trace_last_step(run);
+      const std::size_t gradients = t.root_gradients + t.blocks_gradients;
+      const int times = mode == AccumulateMode::every ? 3 : 1;
+      const bool ddp = strategy == Strategy::ddp;
+      const Count expected{times * t.units,
+                           static_cast<std::size_t>(times) * (ddp ? 2 : 1) * part(gradients)};
+      EXPECT_EQ(traffic_of(t.records.front()).at(ddp ? "all_reduce" : "reduce_scatter"), expected)
+          << to_string(strategy) << " " << to_string(mode);
+    }
+  }
+}
+
+TEST_P(TrafficOf, TheStepsScalarsAreOneSmallAllReduce) {
+  for (const Strategy strategy : all_strategies()) {
+    const Traced t = trace_last_step(run_of(GetParam(), strategy));
+    const auto n = static_cast<std::size_t>(GetParam());
+    std::vector<std::size_t> bytes;
+    for (const trace::Record& record : t.records.front()) {
+      if (record.kind == trace::Kind::collective && record.unit == "step") {
+        bytes.push_back(record.bytes);
+      }
+    }
+    EXPECT_EQ(bytes, (std::vector<std::size_t>{2 * (n - 1) * (n + 1) * 8 / n}));
+  }
+}
+
+TEST_P(TrafficOf, NoCollectiveRunsOnTheSubmittingThread) {
+  for (const Strategy strategy : all_strategies()) {
+    const Traced t = trace_last_step(run_of(GetParam(), strategy));
+    for (std::size_t rank = 0; rank < t.records.size(); ++rank) {
+      int collectives = 0;
+      for (const trace::Record& record : t.records[rank]) {
+        if (record.kind != trace::Kind::collective) { continue; }
+        ++collectives;
+        EXPECT_NE(record.thread, t.submitters[rank]) << record.what << " " << record.unit;
+      }
+      EXPECT_GT(collectives, 0);
+    }
+  }
+}
+
+std::vector<std::string> issued(const std::vector<trace::Record>& records) {
+  std::vector<std::string> events;
+  for (const trace::Record& record : records) {
+    if (record.kind == trace::Kind::issue) {
+      events.push_back(record.unit.empty() ? record.what : record.what + " " + record.unit);
+    }
+  }
+  return events;
+}
+
+using Events = std::vector<std::string>;
+
+TEST(EventsOfAStep, ZeroThreeGathersOneAheadAndReducesAsEachBackwardEnds) {
+  ToyRun run = run_of(2, Strategy::zero3);
+  run.toy.blocks = 2;
+  run.toy.tied_head = false;
+  EXPECT_EQ(issued(trace_last_step(run).records.front()),
+            (Events{"gather root",     "gather block.0",   "forward root",     //
+                    "gather block.1",  "forward block.0",  "reshard block.0",  //
+                    "forward block.1", "reshard block.1",                      //
+                    "gather block.1",  "forward root",                         //
+                    "backward root",                                           //
+                    "gather block.0",  "backward block.1", "reshard block.1",
+                    "reduce block.1",  "backward block.0", "reshard block.0",
+                    "reduce block.0",                                      //
+                    "backward root",   "reshard root",     "reduce root",  //
+                    "update"}));
+}
+
+TEST(EventsOfAStep, TheFirstStepGathersWithoutPrefetchUnlessTheOrderWasDeclared) {
+  ToyRun run = run_of(2, Strategy::zero3);
+  run.toy.blocks = 2;
+  run.toy.tied_head = false;
+  run.steps = 1;
+  const Events undeclared = issued(trace_last_step(run).records.front());
+  EXPECT_EQ((Events{undeclared.begin(), undeclared.begin() + 5}),
+            (Events{"gather root", "forward root", "gather block.0", "forward block.0",
+                    "reshard block.0"}));
+  run.toy.declared_order = true;
+  const Events declared = issued(trace_last_step(run).records.front());
+  EXPECT_EQ((Events{declared.begin(), declared.begin() + 3}),
+            (Events{"gather root", "gather block.0", "forward root"}));
+}
+
+TEST(EventsOfAStep, ZeroTwoGathersParametersAfterTheUpdate) {
+  ToyRun run = run_of(2, Strategy::zero2);
+  run.toy.blocks = 1;
+  run.toy.tied_head = false;
+  EXPECT_EQ(issued(trace_last_step(run).records.front()),
+            (Events{"forward root", "forward block.0", "forward root",      //
+                    "backward root", "backward block.0", "reduce block.0",  //
+                    "backward root", "reduce root",                         //
+                    "update", "gather root", "gather block.0"}));
+}
+
+TEST(EventsOfAStep, DdpReducesDuringBackwardAndGathersNothing) {
+  ToyRun run = run_of(2, Strategy::ddp);
+  run.toy.blocks = 1;
+  run.toy.tied_head = false;
+  EXPECT_EQ(issued(trace_last_step(run).records.front()),
+            (Events{"forward root", "forward block.0", "forward root",      //
+                    "backward root", "backward block.0", "reduce block.0",  //
+                    "backward root", "reduce root", "update"}));
+}
+
+TEST(EventsOfAStep, DataParallelCopiesTheModelOutFirst) {
+  ToyRun run = run_of(2, Strategy::dp);
+  run.toy.blocks = 1;
+  run.toy.tied_head = false;
+  EXPECT_EQ(issued(trace_last_step(run).records.front()),
+            (Events{"broadcast root", "broadcast block.0",                  //
+                    "forward root", "forward block.0", "forward root",      //
+                    "backward root", "backward block.0", "reduce block.0",  //
+                    "backward root", "reduce root", "update"}));
+}
+
+}  // namespace
+}  // namespace tessera::testing
