@@ -1,0 +1,147 @@
+// A hand-written trainer under Tessera: own loops, own memory, raw pointers, no layers from the
+// library. It learns y = sin(x0) * x1 with a small MLP, on any number of ranks and any strategy.
+//
+//   hand_written_mlp [strategy = zero3] [ranks = 4] [steps = 300]
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "tessera/tessera.hpp"
+
+namespace {
+
+using Matrix = std::vector<float>;  // row-major
+
+constexpr std::int64_t kInputs = 2;
+constexpr std::int64_t kHidden = 61;  // no number of ranks divides it
+constexpr std::int64_t kBatch = 16;   // samples a rank
+
+struct Layer {
+  std::int64_t in;
+  std::int64_t out;
+  bool tanh;
+  tessera::Unit unit;
+};
+
+// y = x w + b, then tanh on the hidden layers.
+void forward(const Layer& layer, const Matrix& x, const float* w, const float* b, Matrix& y) {
+  y.resize(static_cast<std::size_t>(kBatch * layer.out));
+  for (std::int64_t r = 0; r < kBatch; ++r) {
+    for (std::int64_t c = 0; c < layer.out; ++c) {
+      float sum = b[c];
+      for (std::int64_t k = 0; k < layer.in; ++k) {
+        sum += x[static_cast<std::size_t>(r * layer.in + k)] * w[k * layer.out + c];
+      }
+      y[static_cast<std::size_t>(r * layer.out + c)] = layer.tanh ? std::tanh(sum) : sum;
+    }
+  }
+}
+
+// Adds into dw and db, which hold zeros or earlier micro-batches; overwrites dx.
+void backward(const Layer& layer, const Matrix& x, const Matrix& y, const Matrix& dy,
+              const float* w, float* dw, float* db, Matrix& dx) {
+  dx.assign(static_cast<std::size_t>(kBatch * layer.in), 0.0F);
+  for (std::int64_t r = 0; r < kBatch; ++r) {
+    for (std::int64_t c = 0; c < layer.out; ++c) {
+      const auto at = static_cast<std::size_t>(r * layer.out + c);
+      const float dz = layer.tanh ? dy[at] * (1.0F - y[at] * y[at]) : dy[at];
+      db[c] += dz;
+      for (std::int64_t k = 0; k < layer.in; ++k) {
+        dw[k * layer.out + c] += x[static_cast<std::size_t>(r * layer.in + k)] * dz;
+        dx[static_cast<std::size_t>(r * layer.in + k)] += w[k * layer.out + c] * dz;
+      }
+    }
+  }
+}
+
+void sample(std::int64_t first, Matrix& x, Matrix& target) {
+  x.clear();
+  target.clear();
+  for (std::int64_t i = first; i < first + kBatch; ++i) {
+    const auto a = static_cast<float>(std::fmod(static_cast<double>(i) * 0.754877666, 1.0) * 4 - 2);
+    const auto b = static_cast<float>(std::fmod(static_cast<double>(i) * 0.569840291, 1.0) * 4 - 2);
+    x.insert(x.end(), {a, b});
+    target.push_back(std::sin(a) * b);
+  }
+}
+
+// One rank's program. Returns by `first` and `last` the losses of the first and the last steps.
+void train(tessera::World& world, tessera::Strategy strategy, int steps, double& first,
+           double& last) {
+  tessera::ShardedModel model{world, {.strategy = strategy}};
+  std::vector<Layer> layers{{kInputs, kHidden, true, {}},
+                            {kHidden, kHidden, true, {}},
+                            {kHidden, kHidden, true, {}},
+                            {kHidden, 1, false, {}}};
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    layers[i].unit =
+        model.add_unit("layer." + std::to_string(i),
+                       {{"weight", {layers[i].in, layers[i].out}}, {"bias", {layers[i].out}}});
+  }
+  model.materialize(tessera::init::normal(/*seed=*/1, /*stddev=*/0.2F));
+  model.optimize_with(tessera::AdamW{.lr = 0.01F, .weight_decay = 0.0F}, {.clip_norm = 1.0F});
+
+  std::vector<Matrix> x(layers.size() + 1);
+  Matrix target;
+  Matrix dy;
+  Matrix dx;
+  for (int step = 0; step < steps; ++step) {
+    sample((static_cast<std::int64_t>(step) * world.size() + world.rank()) * kBatch, x[0], target);
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      auto p = model.forward(layers[i].unit);  // gathered here, released at the brace
+      world.compute([&] { forward(layers[i], x[i], p["weight"], p["bias"], x[i + 1]); });
+    }
+    double loss = 0.0;
+    dy.resize(kBatch);
+    for (std::size_t r = 0; r < kBatch; ++r) {
+      const float error = x.back()[r] - target[r];
+      loss += static_cast<double>(error) * error / kBatch;
+      dy[r] = 2.0F * error / kBatch;
+    }
+    for (std::size_t i = layers.size(); i > 0; --i) {
+      const Layer& layer = layers[i - 1];
+      auto g = model.backward(layer.unit);  // gathered here, reduced at the brace
+      world.compute([&] {
+        backward(layer, x[i - 1], x[i], dy, g["weight"], g.grad("weight"), g.grad("bias"), dx);
+      });
+      dy.swap(dx);
+    }
+    model.step(&loss);
+    const tessera::StepReport report = model.report();
+    if (world.rank() == 0 && (step < 10)) { first += report.loss / 10; }
+    if (world.rank() == 0 && (step >= steps - 10)) { last += report.loss / 10; }
+  }
+
+  const tessera::ModelStateBytes state = model.state_bytes();
+  const std::vector<std::string> lines = world.exchange(
+      "rank " + std::to_string(world.rank()) + ": parameters " + std::to_string(state.parameters) +
+      " B, gradients " + std::to_string(state.gradients) + " B, optimizer " +
+      std::to_string(state.optimizer) + " B, peak " +
+      std::to_string(world.memory().report().peak_bytes) + " B");
+  if (world.rank() != 0) { return; }
+  for (const std::string& line : lines) { std::printf("%s\n", line.c_str()); }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const auto strategy = tessera::parse_strategy(argc > 1 ? argv[1] : "zero3");
+    const int ranks = argc > 2 ? std::atoi(argv[2]) : 4;
+    const int steps = argc > 3 ? std::atoi(argv[3]) : 300;
+    double first = 0.0;
+    double last = 0.0;
+    tessera::run_ranks(ranks,
+                       [&](tessera::World& world) { train(world, strategy, steps, first, last); });
+    std::printf("mean squared error: %.4f at first, %.4f at last\n", first, last);
+    return last < 0.5 * first ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "hand_written_mlp: %s\n", error.what());
+    return 1;
+  }
+}
