@@ -14,16 +14,17 @@ std::atomic<long> allocations{0};
 
 }  // namespace
 
-// Counts every allocation of this program, whichever thread makes it.
-void* operator new(std::size_t bytes) {
+// Counts every allocation of this program, whichever thread makes it. Not inlined: g++ 12 would see
+// only half of a pair and warn of a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   if (void* const data = std::malloc(bytes)) { return data; }
   throw std::bad_alloc();
 }
-void operator delete(void* data) noexcept {
+[[gnu::noinline]] void operator delete(void* data) noexcept {
   std::free(data);
 }
-void operator delete(void* data, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* data, std::size_t) noexcept {
   std::free(data);
 }
 
