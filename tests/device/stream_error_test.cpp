@@ -96,6 +96,21 @@ TEST_F(FailingStreams, MarksRecordedBeforeTheErrorPass) {
   EXPECT_NO_THROW(other.get().wait());
 }
 
+// As above, for a wait that was enqueued before the mark was reached and runs after the error.
+TEST_F(FailingStreams, MarksRecordedBeforeTheErrorPassForWhoComesLate) {
+  std::latch open{1};
+  std::latch failed{1};
+  enqueue(worker.get(), [&] { open.wait(); });
+  worker.get().record(event.get());
+  fail(worker);
+  enqueue(other.get(), [&] { failed.wait(); });
+  other.get().wait_for(event.get());
+  open.count_down();
+  EXPECT_THAT([&] { worker.get().wait(); }, throws_kaput());
+  failed.count_down();
+  EXPECT_NO_THROW(other.get().wait());
+}
+
 TEST_F(FailingStreams, AnErrorRunsThroughAChainOfStreams) {
   const OwnedStream third = device->make_side_stream("third");
   bool ran = false;

@@ -27,8 +27,7 @@ void CpuStream::record(EventState& event) {
 
 void CpuStream::wait_for(EventState& event) {
   Mark mark = cpu_event(event).mark();
-  const bool own_or_never = mark.timeline == nullptr || mark.timeline == timeline_;
-  if (own_or_never || mark.timeline->passed(mark.ticket)) { return; }
+  if (mark.timeline == nullptr || mark.timeline->passed(mark.ticket)) { return; }
   wait_for_mark(std::move(mark));
 }
 

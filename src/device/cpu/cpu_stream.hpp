@@ -31,7 +31,7 @@ class CpuStream : public StreamState {
 
   /// The ticket of the last task enqueued.
   [[nodiscard]] virtual std::uint64_t issued() const = 0;
-  /// `mark` is not this stream's own and may not have been passed yet.
+  /// `mark` was recorded and may not have been passed yet.
   virtual void wait_for_mark(Mark mark) = 0;
 
   [[nodiscard]] Timeline& timeline() noexcept { return *timeline_; }

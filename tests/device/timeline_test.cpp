@@ -1,0 +1,76 @@
+#include "device/cpu/timeline.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <exception>
+#include <latch>
+#include <memory>
+#include <stdexcept>
+
+#include "device/cpu/cpu_event.hpp"
+#include "device/cpu/host_task.hpp"
+#include "tessera/device/device.hpp"
+
+namespace tessera {
+namespace {
+
+using testing::ThrowsMessage;
+
+std::exception_ptr error(const char* text) {
+  return std::make_exception_ptr(std::runtime_error(text));
+}
+
+TEST(Timeline, HasPassedWhatItReached) {
+  Timeline timeline;
+  EXPECT_TRUE(timeline.passed(0));
+  EXPECT_FALSE(timeline.passed(1));
+  timeline.reach_next(nullptr);
+  EXPECT_TRUE(timeline.passed(1));
+  EXPECT_FALSE(timeline.passed(2));
+  EXPECT_NO_THROW(timeline.wait(1));
+  EXPECT_NO_THROW(timeline.rethrow());
+}
+
+TEST(Timeline, AnErrorHoldsFromItsTicketOnAndTheFirstOneStays) {
+  Timeline timeline;
+  timeline.reach_next(nullptr);
+  timeline.reach_next(error("first"));
+  timeline.reach_next(error("second"));
+  EXPECT_TRUE(timeline.passed(1));
+  EXPECT_NO_THROW(timeline.wait(1));
+  for (const std::uint64_t ticket : {2U, 3U}) {
+    EXPECT_FALSE(timeline.passed(ticket));
+    EXPECT_THAT([&] { timeline.wait(ticket); }, ThrowsMessage<std::runtime_error>("first"));
+  }
+  EXPECT_THAT([&] { timeline.rethrow(); }, ThrowsMessage<std::runtime_error>("first"));
+}
+
+// Whoever waits for a mark may reuse what the work before it held.
+TEST(Timeline, IsReachedAfterTheCapturesOfATaskAreDestroyed) {
+  struct Probe {
+    const CpuEvent* event;
+    bool* reached;
+    ~Probe() {
+      const Mark mark = event->mark();
+      *reached = mark.timeline->passed(mark.ticket);
+    }
+  };
+  const auto device = make_cpu_device();
+  const OwnedEvent event = device->make_event();
+  const OwnedStream worker = device->make_side_stream("worker");
+  std::latch recorded{1};
+  bool reached = true;
+  auto* const state = dynamic_cast<const CpuEvent*>(event.get().state());
+  ASSERT_NE(state, nullptr);
+  enqueue(worker.get(), [&recorded, probe = std::unique_ptr<Probe>{new Probe{state, &reached}}] {
+    recorded.wait();
+  });
+  worker.get().record(event.get());
+  recorded.count_down();
+  worker.get().wait();
+  EXPECT_FALSE(reached);
+}
+
+}  // namespace
+}  // namespace tessera
