@@ -1,0 +1,140 @@
+// The whole GPT against the float64 reference, and against its own loss.
+#include "nn/nn_support.hpp"
+#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/shard.hpp"
+
+namespace tessera::nn {
+namespace {
+
+using test::Tensors;
+
+// Relative to a tensor's norm: a gradient passes through some 8 sums a layer, each wrong by about
+// sqrt(products) 6e-8, in directions of their own.
+constexpr double kTolerance = 5e-6;
+
+struct Problem {
+  GPTConfig config;
+  std::int64_t batch;
+  Tensors weights;
+  std::vector<std::int32_t> inputs;
+  std::vector<std::int32_t> targets;
+
+  Problem(const GPTConfig& config_, std::int64_t batch_)
+      : config{config_},
+        batch{batch_},
+        weights{test::random_like(reference::gpt_zeros(config), 5, 0.15)},
+        inputs{test::random_tokens(batch * config.seq, config.vocab, 1)},
+        targets{test::random_tokens(batch * config.seq, config.vocab, 2)} {}
+
+  // The sequences of rank `rank` of `ranks`.
+  [[nodiscard]] std::span<const std::int32_t> part(const std::vector<std::int32_t>& tokens,
+                                                   int rank, int ranks) const {
+    const std::size_t count = tokens.size() / static_cast<std::size_t>(ranks);
+    return std::span{tokens}.subspan(static_cast<std::size_t>(rank) * count, count);
+  }
+};
+
+struct Outcome {
+  Tensors gradients;
+  double loss = 0.0;
+  double norm = 0.0;
+};
+
+// One step of the library, the batch dealt out to the ranks; what rank 0 saw.
+Outcome run(const Problem& problem, Strategy strategy, int ranks) {
+  Outcome outcome;
+  run_ranks(ranks, [&](World& world) {
+    auto gpt = shard(GPT(problem.config), world, {.strategy = strategy});
+    gpt.materialize(test::initial_from(problem.weights, gpt2_weight_name));
+    gpt.optimize_with(SGD{.lr = 0.0F});
+    gpt.forward_backward(problem.part(problem.inputs, world.rank(), ranks),
+                         problem.part(problem.targets, world.rank(), ranks));
+    const Tensors gradients = test::state_of(gpt.model(), StateTensor::gradients, gpt2_weight_name);
+    gpt.step();
+    if (world.rank() == 0) { outcome = {gradients, gpt.report().loss, gpt.report().grad_norm}; }
+  });
+  return outcome;
+}
+
+double norm_of(const Tensors& tensors) {
+  double sum = 0.0;
+  for (const auto& [name, tensor] : tensors) { sum += tensor.squaredNorm(); }
+  return std::sqrt(sum);
+}
+
+void expect_matches_reference(const Problem& problem, const Outcome& outcome) {
+  const Tensors expected =
+      reference::gpt_gradients(problem.config, problem.weights, problem.inputs, problem.targets);
+  test::expect_close(outcome.gradients, expected, kTolerance);
+  EXPECT_NEAR(outcome.loss,
+              reference::gpt_loss(problem.config, problem.weights, problem.inputs, problem.targets),
+              1e-6);
+  EXPECT_NEAR(outcome.norm / norm_of(expected), 1.0, kTolerance);
+}
+
+TEST(GPTGradients, MatchTheReferenceAtOddSizes) {
+  for (const GPTConfig& config :
+       {GPTConfig{.layers = 2, .hidden = 36, .heads = 3, .vocab = 101, .seq = 17},
+        GPTConfig{.layers = 1, .hidden = 8, .heads = 1, .vocab = 2, .seq = 2},
+        GPTConfig{.layers = 3, .hidden = 35, .heads = 5, .vocab = 257, .seq = 33},
+        GPTConfig{.layers = 1, .hidden = 64, .heads = 64, .vocab = 31, .seq = 65}}) {
+    SCOPED_TRACE(config.hidden);
+    const Problem problem(config, 3);
+    expect_matches_reference(problem, run(problem, Strategy::ddp, 1));
+  }
+}
+
+TEST(GPTGradients, MatchTheReferenceUnderEveryStrategy) {
+  const Problem problem({.layers = 2, .hidden = 36, .heads = 3, .vocab = 101, .seq = 17}, 6);
+  for (const Strategy strategy : all_strategies()) {
+    for (const int ranks : {2, 3}) {
+      SCOPED_TRACE(testing::Message() << to_string(strategy) << ", " << ranks << " ranks");
+      expect_matches_reference(problem, run(problem, strategy, ranks));
+    }
+  }
+}
+
+// Along the gradient of one tensor the loss rises by its squared norm per unit.
+TEST(GPTGradients, AreTheSlopeOfTheLoss) {
+  Problem problem({.layers = 2, .hidden = 36, .heads = 3, .vocab = 101, .seq = 17}, 2);
+  const Tensors gradients = run(problem, Strategy::ddp, 1).gradients;
+  for (const auto& [name, gradient] : gradients) {
+    const test::Matrix before = problem.weights.at(name);
+    // The loss, near 5, is good to 1e-6 or so; it moves by 2e-2 here.
+    const double step = 1e-2 / gradient.squaredNorm();
+    problem.weights.at(name) = before + step * gradient;
+    const double up = run(problem, Strategy::ddp, 1).loss;
+    problem.weights.at(name) = before - step * gradient;
+    const double down = run(problem, Strategy::ddp, 1).loss;
+    problem.weights.at(name) = before;
+    EXPECT_NEAR((up - down) / 2e-2, 1.0, 2e-2) << name;
+  }
+}
+
+// Two micro-batches of three sequences are one of six.
+TEST(GPTGradients, AccumulateToThoseOfTheWholeBatch) {
+  const Problem problem({.layers = 2, .hidden = 36, .heads = 3, .vocab = 101, .seq = 17}, 6);
+  for (const Strategy strategy : all_strategies()) {
+    SCOPED_TRACE(to_string(strategy));
+    Outcome outcome;
+    run_ranks(1, [&](World& world) {
+      auto gpt = shard(GPT(problem.config), world, {.strategy = strategy, .accumulate = 2});
+      gpt.materialize(test::initial_from(problem.weights, gpt2_weight_name));
+      gpt.optimize_with(SGD{.lr = 0.0F});
+      for (int step = 0; step < 2; ++step) {  // the second step starts from zero again
+        for (int micro = 0; micro < 2; ++micro) {
+          gpt.forward_backward(problem.part(problem.inputs, micro, 2),
+                               problem.part(problem.targets, micro, 2));
+        }
+        outcome.gradients = test::state_of(gpt.model(), StateTensor::gradients, gpt2_weight_name);
+        gpt.step();
+        outcome.loss = gpt.report().loss;
+        outcome.norm = gpt.report().grad_norm;
+        expect_matches_reference(problem, outcome);
+      }
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tessera::nn

@@ -1,0 +1,96 @@
+// A GPT's memory is a formula of its sizes, taken once.
+#include "nn/nn_support.hpp"
+#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/shard.hpp"
+
+namespace tessera::nn {
+namespace {
+
+constexpr GPTConfig kConfig{.layers = 2, .hidden = 36, .heads = 3, .vocab = 101, .seq = 17};
+
+TEST(GPTMemory, ReserveTakesWhatTheFormulaSays) {
+  for (const GatherLogits gather : {GatherLogits::off, GatherLogits::on_rank0}) {
+    run_ranks(2, [&](World& world) {
+      auto gpt = shard(GPT(kConfig, {.gather_logits = gather}), world);
+      const CategoryBytes before = world.memory().report().live;
+      gpt.module().reserve(3);
+      const CategoryBytes after = world.memory().report().live;
+      const GPTBytes expected = GPT::bytes_needed(kConfig, {.gather_logits = gather}, 3, world);
+      const auto taken = [&](Category category) { return after[category] - before[category]; };
+      EXPECT_EQ(taken(Category::activations), expected.activations);
+      EXPECT_EQ(taken(Category::workspace), expected.workspace);
+      EXPECT_EQ(taken(Category::gather), expected.gather);
+      EXPECT_EQ(after.total() - before.total(),
+                expected.activations + expected.workspace + expected.gather);
+      const bool collects = gather == GatherLogits::on_rank0 && world.rank() == 0;
+      EXPECT_EQ(expected.gather > 0, collects);
+    });
+  }
+}
+
+// Worked by hand: 16 values of the hidden size a row and layer are kept, 3 outside the layers.
+TEST(GPTMemory, ActivationsAreSixteenHiddenARowAndLayer) {
+  const GPTConfig config{.layers = 3, .hidden = 64, .heads = 4, .vocab = 256, .seq = 32};
+  const std::size_t rows = 2 * 32;
+  const std::size_t values = 3 * (16 * 64 + 4 + 4) /* layers */ + 64 + 64 + 2 /* ln_f */ +
+                             256 /* logits */ + 2 /* tokens */;
+  run_ranks(1, [&](World& world) {
+    EXPECT_EQ(GPT::bytes_needed(config, {}, 2, world).activations, rows * values * 4);
+  });
+}
+
+TEST(GPTMemory, TheMatrixOfAllHeadsIsNotHeld) {
+  const GPTConfig config{.layers = 1, .hidden = 64, .heads = 8, .vocab = 16, .seq = 1024};
+  run_ranks(1, [&](World& world) {
+    const std::size_t matrix_of_all_heads = 8UL * 1024 * 1024 * sizeof(float);
+    const std::size_t gradients = 6UL * 1024 * 64 * sizeof(float);
+    const GPTBytes bytes = GPT::bytes_needed(config, {}, 1, world);
+    EXPECT_LT(bytes.workspace - gradients, matrix_of_all_heads / 8);
+    // Neither does memory for it grow with the number of sequences.
+    const GPTBytes four = GPT::bytes_needed(config, {}, 4, world);
+    EXPECT_EQ(four.workspace - 4 * gradients, bytes.workspace - gradients);
+  });
+}
+
+TEST(GPTMemory, NothingIsAllocatedAfterTheFirstStepAndThePeakStays) {
+  for (const Strategy strategy : all_strategies()) {
+    for (const int accumulate : {1, 3}) {
+      run_ranks(3, [&](World& world) {
+        auto gpt = shard(GPT(kConfig, {.gather_logits = GatherLogits::on_rank0}), world,
+                         {.strategy = strategy, .accumulate = accumulate});
+        gpt.materialize(1);
+        gpt.optimize_with(AdamW{}, {.clip_norm = 1.0F});
+        const std::vector<std::int32_t> tokens = test::random_tokens(2 * 17, 101, 1);
+        const auto step = [&] {
+          for (int micro = 0; micro < accumulate; ++micro) { gpt.forward_backward(tokens, tokens); }
+          gpt.step();
+        };
+        step();
+        const MemoryReport first = world.memory().report();
+        for (int more = 0; more < 4; ++more) { step(); }
+        const MemoryReport last = world.memory().report();
+        EXPECT_EQ(last.allocations, first.allocations) << to_string(strategy);
+        EXPECT_EQ(last.peak_bytes, first.peak_bytes) << to_string(strategy);
+        EXPECT_EQ(last.live, first.live) << to_string(strategy);
+      });
+    }
+  }
+}
+
+TEST(GPTMemory, AllIsGivenBack) {
+  run_ranks(2, [](World& world) {
+    const CategoryBytes before = world.memory().report().live;
+    {
+      auto gpt = shard(GPT(kConfig), world, {.strategy = Strategy::zero2});
+      gpt.materialize(1);
+      gpt.optimize_with(AdamW{});
+      const std::vector<std::int32_t> tokens = test::random_tokens(2 * 17, 101, 1);
+      gpt.forward_backward(tokens, tokens);
+      gpt.step();
+    }
+    EXPECT_EQ(world.memory().report().live, before);
+  });
+}
+
+}  // namespace
+}  // namespace tessera::nn
