@@ -111,6 +111,7 @@ void World::quiesce() noexcept {
   }
   drain(state_->gather_stream.get());
   drain(state_->reduce_stream.get());
+  drain(state_->compute_stream.get());
 }
 
 std::shared_ptr<LocalGroup> WorldFactory::make_local_group(int ranks, const WorldOptions& options) {
@@ -124,7 +125,9 @@ World WorldFactory::make_local(std::shared_ptr<LocalGroup> group, int rank,
   const Instruments instruments{state->recorder.get(), options.delays};
   state->gather = std::make_unique<LocalCommunicator>(group, kGather, rank, instruments);
   state->reduce = std::make_unique<LocalCommunicator>(group, kReduce, rank, instruments);
-  state->compute_stream = state->device->make_compute_stream();
+  state->compute_stream = options.compute_stream == ComputeStream::caller
+                              ? state->device->make_compute_stream()
+                              : state->device->make_side_stream(fmt::format("compute r{}", rank));
   state->gather_stream = state->device->make_side_stream(fmt::format("gather r{}", rank));
   state->reduce_stream = state->device->make_side_stream(fmt::format("reduce r{}", rank));
   return World{std::move(state)};

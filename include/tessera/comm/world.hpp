@@ -30,6 +30,13 @@ struct DelayInjection {
   std::chrono::microseconds longest{300};
 };
 
+/// Where a CPU rank's compute stream runs what is enqueued on it.
+enum class ComputeStream : std::uint8_t {
+  caller,  ///< at once, on the thread that enqueues: plain loops of the caller's are in order
+  worker,  ///< later, on a thread of its own, as on a GPU: for trainers whose every computation is
+           ///< enqueued. Test instrument: shows events that the caller's thread would hide
+};
+
 /// How a job's ranks are set up.
 struct WorldOptions {
   /// A collective that has not finished after this long ends the job with CommError.
@@ -39,6 +46,7 @@ struct WorldOptions {
   /// Overwrite slots when they are released. Test instrument; changes no result.
   SlotPoison poison = SlotPoison::off;
   std::optional<DelayInjection> delays = {};
+  ComputeStream compute_stream = ComputeStream::caller;
 };
 
 /// A communicator with the stream that drives it.

@@ -65,7 +65,7 @@ class GPT {
 
   /// One micro-batch of this rank: the loss, and the logits turned into their gradient. `inputs`
   /// and `targets` hold batch * config().seq tokens each, in host memory, kept by the caller until
-  /// `step` has returned.
+  /// the compute stream has passed (on a CPU: when this returns; `ShardedModel::report` waits).
   void forward(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
   /// Adds the gradients of the micro-batch that went forward.
   void backward();
