@@ -77,19 +77,25 @@ void scores_of(const Tile& tile, const float* qkv, float* scores) {
 
 void forward_tile(const AttentionForward& args, const Tile& tile) {
   float* scores = args.workspace;
+  float inverse_sum[kTile];
   scores_of(tile, args.qkv, scores);
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     float* row = scores + r * tile.stride;
     const std::int64_t visible = tile.visible(r);
     const float max = row_max(row, visible) * tile.scale;
     const double sum = exp_row(row, row, visible, tile.scale, max);
-    scale_row(row, visible, static_cast<float>(1.0 / sum));
     std::fill(row + visible, row + tile.keys, 0.0F);
+    inverse_sum[r] = static_cast<float>(1.0 / sum);
     args.log_sum_exp[tile.lse + tile.first + r] =
         static_cast<float>(std::log(sum) + static_cast<double>(max));
   }
+  // The few columns of y are divided by the sum, not the many of the probabilities.
+  float* y = args.y + tile.out();
   product({scores, tile.stride}, {args.qkv + tile.v(), tile.qkv_stride()}, Transpose::no,
-          {args.y + tile.out(), tile.hidden}, tile.rows, tile.size, tile.keys);
+          {y, tile.hidden}, tile.rows, tile.size, tile.keys);
+  for (std::int64_t r = 0; r < tile.rows; ++r) {
+    scale_row(y + r * tile.hidden, tile.size, inverse_sum[r]);
+  }
 }
 
 /// Sum of y * dy over a row: the mean of the probabilities' gradients under the probabilities.
@@ -100,10 +106,14 @@ float row_dot(const float* a, const float* b, std::int64_t elems) {
   return static_cast<float>(sum_of(sum));
 }
 
-/// dp <- p * (dp - mean) * scale, the gradient of the unscaled scores.
-void score_gradient(const float* p, float* dp, std::int64_t elems, float mean, float scale) {
+/// Scores become probabilities p, and dp becomes p * (dp - mean) * scale, the gradient of the
+/// unscaled scores.
+void probabilities_and_gradient(float* p, float* dp, std::int64_t elems, float log_sum_exp,
+                                float mean, float scale) {
   for_lanes(elems, [&](std::int64_t i, auto lanes) {
-    lanes.write(dp + i, lanes.read(p + i) * (lanes.read(dp + i) - mean) * scale);
+    const Vec probability = exp(fma(lanes.read(p + i), splat(scale), splat(-log_sum_exp)));
+    lanes.write(p + i, probability);
+    lanes.write(dp + i, probability * ((lanes.read(dp + i) - mean) * scale));
   });
 }
 
@@ -121,10 +131,10 @@ void backward_tile(const AttentionBackward& args, const Tile& tile) {
     const std::int64_t visible = tile.visible(r);
     float* row = p + r * tile.stride;
     float* drow = dp + r * tile.stride;
-    exp_row(row, row, visible, tile.scale, args.log_sum_exp[tile.lse + tile.first + r]);
     const float mean =
         row_dot(args.y + tile.out() + r * tile.hidden, dy.data + r * dy.stride, tile.size);
-    score_gradient(row, drow, visible, mean, tile.scale);
+    probabilities_and_gradient(row, drow, visible, args.log_sum_exp[tile.lse + tile.first + r],
+                               mean, tile.scale);
     std::fill(row + visible, row + tile.keys, 0.0F);
     std::fill(drow + visible, drow + tile.keys, 0.0F);
   }

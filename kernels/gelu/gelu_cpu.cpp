@@ -16,26 +16,27 @@ constexpr float kForwardLimit = 12.0F;
 constexpr float kSlopeLimit = 10.0F;
 
 [[gnu::always_inline]] inline Vec clamp(Vec x, float limit) {
-  x = x > limit ? splat(limit) : x;
-  return x < -limit ? splat(-limit) : x;
+  return min(splat(limit), max(splat(-limit), x));  // a NaN, as second operand, stays
 }
 
-/// exp(-2u), for a clamped x.
-[[gnu::always_inline]] inline Vec exp_minus_2u(Vec x) {
-  return exp(x * -kTwoScale * (1.0F + kCubic * x * x));
+/// exp(-2u), for a clamped x; `square` is x * x.
+[[gnu::always_inline]] inline Vec exp_minus_2u(Vec x, Vec square) {
+  return exp(x * fma(square, splat(-kTwoScale * kCubic), splat(-kTwoScale)));
 }
 
 [[gnu::always_inline]] inline Vec gelu(Vec x) {
-  return x / (1.0F + exp_minus_2u(clamp(x, kForwardLimit)));
+  const Vec clamped = clamp(x, kForwardLimit);
+  return x / (1.0F + exp_minus_2u(clamped, clamped * clamped));
 }
 
 [[gnu::always_inline]] inline Vec slope(Vec x) {
   x = clamp(x, kSlopeLimit);
-  const Vec e = exp_minus_2u(x);
+  const Vec square = x * x;
+  const Vec e = exp_minus_2u(x, square);
   const Vec logistic = 1.0F / (1.0F + e);
   const Vec rest = e * logistic;  // 1 - logistic without the cancellation
-  const Vec inner = kTwoScale * (1.0F + 3.0F * kCubic * x * x);
-  return logistic + x * inner * rest * logistic;
+  const Vec inner = fma(square, splat(3.0F * kTwoScale * kCubic), splat(kTwoScale));
+  return fma(x * inner, rest * logistic, logistic);
 }
 
 }  // namespace

@@ -13,25 +13,22 @@ inline constexpr double kExpUlps = 1.0;
 /// Error:  below kExpUlps where the result is normal; results below 2^-126 lose bits as they must.
 /// Limits: 0 below -104, infinity above 88.73, NaN stays NaN.
 [[gnu::always_inline]] inline Vec exp(Vec x) noexcept {
-  constexpr float low = -104.0F;
-  constexpr float high = 89.0F;
-  x = x < low ? splat(low) : x;
-  x = x > high ? splat(high) : x;
+  x = min(splat(89.0F), max(splat(-104.0F), x));  // a NaN, as second operand, stays
 
   // Adding 1.5 * 2^23 leaves round(x / ln 2) in the low bits.
-  constexpr float magic = 12582912.0F;
-  const Vec shifted = x * 1.44269504F + magic;
+  const Vec magic = splat(12582912.0F);
+  const Vec shifted = fma(x, splat(1.44269504F), magic);
   const Vec n = shifted - magic;
   // ln 2 in two parts: n times the first (9 bits) is exact.
-  const Vec r = (x - n * 0.693359375F) - n * -2.12194440e-4F;
+  const Vec r = fma(n, splat(2.12194440e-4F), fma(n, splat(-0.693359375F), x));
 
   // (e^r - 1 - r) / r^2 by the polynomial whose error in e^r is least: 0.05 units of 2^-24.
   Vec p = splat(1.381457885e-3F);
-  p = p * r + 8.368725351e-3F;
-  p = p * r + 4.166838890e-2F;
-  p = p * r + 1.666652056e-1F;
-  p = p * r + 4.999999344e-1F;
-  p = ((p * r) * r + r) + 1.0F;
+  p = fma(p, r, splat(8.368725351e-3F));
+  p = fma(p, r, splat(4.166838890e-2F));
+  p = fma(p, r, splat(1.666652056e-1F));
+  p = fma(p, r, splat(4.999999344e-1F));
+  p = fma(p * r, r, r) + 1.0F;
 
   using Bits = std::uint32_t __attribute__((vector_size(32)));
   const IntVec exponent = (IntVec)shifted - 0x4B400000;  // the bits of `magic`

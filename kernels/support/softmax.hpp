@@ -25,7 +25,7 @@ inline double exp_row(const float* x, float* y, std::int64_t elems, float scale,
   for (std::int64_t first = 0; first < elems; first += block) {
     Vec sum{};
     for_lanes(std::min(block, elems - first), [&](std::int64_t i, auto lanes) {
-      const Vec e = exp(lanes.read(x + first + i) * scale - shift);
+      const Vec e = exp(fma(lanes.read(x + first + i), splat(scale), splat(-shift)));
       lanes.write(y + first + i, e);
       sum += lanes.mask(e, 0.0F);
     });

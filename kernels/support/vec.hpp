@@ -1,7 +1,15 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+
+#if defined(__AVX2__) && defined(__FMA__)
+#include <immintrin.h>
+#define TESSERA_KERNELS_AVX2 1
+#else
+#define TESSERA_KERNELS_AVX2 0
+#endif
 
 // Eight floats in a register, in the compiler's vector extension: arithmetic is lane by lane and
 // correctly rounded, so a value's bits do not depend on the lane it falls into, and reductions
@@ -70,9 +78,34 @@ template <class Body>
   if (i < elems) { body(i, SomeLanes{elems - i}); }
 }
 
+// One instruction each where there is one; the fallback gives the same bits.
+
 /// The larger of each pair; b where they do not compare (a NaN).
 [[gnu::always_inline]] inline Vec max(Vec a, Vec b) noexcept {
+#if TESSERA_KERNELS_AVX2
+  return _mm256_max_ps(a, b);
+#else
   return a > b ? a : b;
+#endif
+}
+
+/// The smaller of each pair; b where they do not compare (a NaN).
+[[gnu::always_inline]] inline Vec min(Vec a, Vec b) noexcept {
+#if TESSERA_KERNELS_AVX2
+  return _mm256_min_ps(a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
+/// a * b + c, rounded once.
+[[gnu::always_inline]] inline Vec fma(Vec a, Vec b, Vec c) noexcept {
+#if TESSERA_KERNELS_AVX2
+  return _mm256_fmadd_ps(a, b, c);
+#else
+  for (std::int64_t l = 0; l < kLanes; ++l) { c[l] = std::fma(a[l], b[l], c[l]); }
+  return c;
+#endif
 }
 
 /// The lanes added in fp64, in order.
