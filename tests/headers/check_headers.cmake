@@ -1,5 +1,6 @@
-# Compiles each header of FOLDER alone, twice included. Needs FOLDER, CXX, and INCLUDES, the folders
-# to search, separated by commas; ARCH, the processor to compile for, may be given.
+# Compiles each header of FOLDER, or the one header that it is, alone and twice included. Needs
+# FOLDER, CXX, and INCLUDES, the folders to search, separated by commas; ARCH, the processor to
+# compile for, may be given.
 cmake_minimum_required(VERSION 3.22)
 
 string(REPLACE "," ";" INCLUDES "${INCLUDES}")
@@ -11,7 +12,11 @@ foreach(include ${INCLUDES})
   list(APPEND flags -I ${include})
 endforeach()
 
-file(GLOB_RECURSE headers ${FOLDER}/*.hpp)
+if(IS_DIRECTORY ${FOLDER})
+  file(GLOB_RECURSE headers ${FOLDER}/*.hpp)
+else()
+  set(headers ${FOLDER})
+endif()
 if(NOT headers)
   message(FATAL_ERROR "no headers in ${FOLDER}")
 endif()

@@ -14,10 +14,12 @@ namespace {
 const std::filesystem::path kRoot = TESSERA_SOURCE_DIR;
 const std::vector<std::string> kFolders = {"include", "src", "kernels", "tools", "examples"};
 
-// Lowest first: each layer uses the ones before it and itself.
-const std::vector<std::string> kLayers = {
-    "base",   "trace",   "device",     "kernels", "memory", "shard", "comm",     "optim",
-    "engine", "profile", "checkpoint", "data",    "nn",     "torch", "examples", "tools"};
+// Lowest first: each layer uses the ones before it and itself. tessera.hpp is the header that
+// includes the others.
+const std::vector<std::string> kLayers = {"base",       "trace", "device", "kernels", "memory",
+                                          "shard",      "comm",  "optim",  "engine",  "profile",
+                                          "checkpoint", "data",  "nn",     "torch",   "tessera.hpp",
+                                          "examples",   "tools"};
 
 std::optional<std::size_t> height(const std::string& layer) {
   const auto found = std::find(kLayers.begin(), kLayers.end(), layer);
