@@ -6,17 +6,18 @@
 #   scripts/demo.sh [--data PATH] [OPTION...]
 #
 #   --data PATH   train on this file or folder of text instead of the texts of Debian's `fortunes`
-#   OPTION...     handed on to both `tessera compare` and `tessera train`, for instance
-#                 --hidden 256 --heads 8, or --ranks 2; see `tessera train --help`
+#   OPTION...     handed on to both `tessera compare` and `tessera train`, in place of the
+#                 demonstration's own values, for instance --hidden 256 --heads 8, --ranks 2 or
+#                 --batch 8; see `tessera train --help`
 #
 # Results: build/demo/compare.json, build/demo/compare.txt, build/demo/train.jsonl
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$root/build/demo
-
 data=
 options=()
+
 while (($# > 0)); do
   case $1 in
     -h | --help)
@@ -25,6 +26,7 @@ while (($# > 0)); do
       ;;
     --data)
       (($# >= 2)) || { echo "error: --data needs a path" >&2; exit 2; }
+      [[ -e $2 ]] || { echo "error: --data: there is no $2" >&2; exit 2; }
       data=$(realpath -- "$2")
       shift 2
       ;;
@@ -35,18 +37,35 @@ while (($# > 0)); do
   esac
 done
 
+# Whether the user gave option $1.
+given() {
+  local option
+  for option in "${options[@]}"; do
+    if [[ $option == "$1" ]]; then return 0; fi
+  done
+  return 1
+}
+
+# The demonstration's own options, NAME VALUE ..., without those that the user gave.
+defaults() {
+  chosen=()
+  while (($# > 0)); do
+    given "$1" || chosen+=("$1" "$2")
+    shift 2
+  done
+}
+
 # The texts of the fortunes package, without their indexes (.dat) and links (.u8).
 collect_fortunes() {
-  local from=/usr/share/games/fortunes to=$out/text file
-  rm -rf "$to"
-  mkdir -p "$to"
-  for file in "$from"/*; do
+  local file
+  rm -rf "$out/text"
+  mkdir -p "$out/text"
+  for file in /usr/share/games/fortunes/*; do
     case $file in
       *.dat | *.u8) ;;
-      *) if [[ -f $file ]]; then cp -L -- "$file" "$to/"; fi ;;
+      *) if [[ -f $file ]]; then cp -L -- "$file" "$out/text/"; fi ;;
     esac
   done
-  data=$to
 }
 
 if [[ -z $data ]]; then
@@ -56,30 +75,26 @@ else
 fi
 
 mkdir -p "$out"
-(
-  cd "$root"
-  cmake --preset release >"$out/configure.log" || { cat "$out/configure.log"; exit 1; }
-  cmake --build --preset release --target tessera_command
-)
-tessera=$(find "$root/build/release" -type f -name tessera -perm -u+x | head -n 1)
+cd "$root"
+cmake --preset release >"$out/configure.log" || { cat "$out/configure.log"; exit 1; }
+cmake --build --preset release --target tessera_command
+tessera=$root/build/release/tools/tessera
 if [[ -z $data ]]; then
   collect_fortunes
+  data=$out/text
 fi
 
-common=(--data "$data" --ranks 4)
-for option in ${options[@]+"${options[@]}"}; do
-  if [[ $option == --ranks ]]; then common=(--data "$data"); fi
-done
+model=(--layers 6 --hidden 256 --heads 8)
+if given --model; then model=(); fi
 
-echo
-echo "== the same model under every strategy, four ranks in this process"
-"$tessera" compare "${common[@]}" --strategies dp,ddp,zero1,zero2,zero3 --steps 20 \
-  --json "$out/compare.json" ${options[@]+"${options[@]}"} | tee "$out/compare.txt"
+printf '\n== the same model under every strategy\n'
+defaults --ranks 4 --batch 2 --steps 20 "${model[@]}"
+"$tessera" compare --data "$data" --strategies dp,ddp,zero1,zero2,zero3 \
+  --json "$out/compare.json" "${chosen[@]}" "${options[@]}" | tee "$out/compare.txt"
 
-echo
-echo "== training under zero3"
-"$tessera" train "${common[@]}" --strategy zero3 --steps 400 --lr 1e-3 --warmup 20 \
-  --log "$out/train.jsonl" ${options[@]+"${options[@]}"}
+printf '\n== training on, sharded\n'
+defaults --ranks 4 --batch 2 --steps 400 --strategy zero3 --lr 1e-3 --warmup 20 "${model[@]}"
+"$tessera" train --data "$data" --log "$out/train.jsonl" "${chosen[@]}" "${options[@]}"
 
-echo
-echo "The comparison is in $out/compare.json, the log of the training in $out/train.jsonl."
+printf '\nThe comparison is in %s,\nthe log of the training in %s.\n' \
+  "$out/compare.json" "$out/train.jsonl"
