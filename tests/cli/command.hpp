@@ -1,0 +1,108 @@
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+extern char** environ;
+
+namespace tessera::test {
+
+/// How a run of the tessera command ended.
+struct Outcome {
+  int status = -1;  ///< exit status; -1 if it was killed
+  std::string out;
+  std::string err;
+};
+
+inline std::string read_file(const std::filesystem::path& path) {
+  std::ifstream file{path, std::ios::binary};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+inline void write_file(const std::filesystem::path& path, const std::string& bytes) {
+  std::ofstream{path, std::ios::binary} << bytes;
+}
+
+/// Tests that run the real command in a folder of their own.
+class CommandTest : public testing::Test {
+ protected:
+  CommandTest() {
+    std::string name = (std::filesystem::temp_directory_path() / "tessera-cli-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+    write_file(folder_ / "text.txt", text(20'000));
+  }
+  ~CommandTest() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] const std::filesystem::path& folder() const { return folder_; }
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
+
+  /// Something to learn: words in an order that depends on nothing outside.
+  static std::string text(std::size_t bytes) {
+    const std::vector<std::string> words = {"the ",    "tile ", "of ",  "a ",
+                                            "mosaic ", "is ",   "set\n"};
+    std::string all;
+    for (std::uint32_t state = 7; all.size() < bytes; state = state * 1'664'525U + 1'013'904'223U) {
+      all += words[(state >> 16) % words.size()];
+    }
+    all.resize(bytes);
+    return all;
+  }
+
+  [[nodiscard]] Outcome tessera(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), TESSERA_COMMAND);
+    std::vector<char*> raw;
+    for (std::string& argument : arguments) { raw.push_back(argument.data()); }
+    raw.push_back(nullptr);
+
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    constexpr int flags = O_WRONLY | O_CREAT | O_TRUNC;
+    posix_spawn_file_actions_addopen(&actions, 1, path("out").c_str(), flags, 0600);
+    posix_spawn_file_actions_addopen(&actions, 2, path("err").c_str(), flags, 0600);
+    pid_t process = 0;
+    const int failed = posix_spawn(&process, raw[0], &actions, nullptr, raw.data(), environ);
+    posix_spawn_file_actions_destroy(&actions);
+    EXPECT_EQ(failed, 0) << "cannot start " << raw[0];
+    int status = 0;
+    EXPECT_EQ(waitpid(process, &status, 0), process);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(path("out")),
+            read_file(path("err"))};
+  }
+
+  /// The arguments of a run that takes a moment: three ranks, sizes that three does not divide.
+  [[nodiscard]] std::vector<std::string> small(const std::string& command,
+                                               const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> all = {
+        command,   "--data", path("text.txt"), "--layers", "2",       "--hidden", "20",
+        "--heads", "2",      "--seq",          "16",       "--ranks", "3",        "--batch",
+        "2"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+
+  /// The objects of a log, one a line.
+  [[nodiscard]] std::vector<nlohmann::json> log(const std::string& name) const {
+    std::vector<nlohmann::json> lines;
+    std::ifstream file{folder_ / name};
+    for (std::string line; std::getline(file, line);) {
+      lines.push_back(nlohmann::json::parse(line));
+    }
+    return lines;
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+}  // namespace tessera::test

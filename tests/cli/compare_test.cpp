@@ -1,0 +1,133 @@
+// tessera compare and doctor, run as a user runs them.
+#include <algorithm>
+
+#include "cli/command.hpp"
+
+namespace tessera::test {
+namespace {
+
+using Compare = CommandTest;
+
+nlohmann::json compared(const Outcome& outcome, const std::string& file) {
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  return nlohmann::json::parse(read_file(file));
+}
+
+void expect_rank(const nlohmann::json& rank, std::size_t number) {
+  EXPECT_EQ(rank.at("rank"), number);
+  EXPECT_TRUE(rank.at("planned_peak_bytes").is_null());
+  std::size_t sum = 0;
+  for (const auto& [category, bytes] : rank.at("at_peak").items()) {
+    sum += bytes.get<std::size_t>();
+  }
+  EXPECT_EQ(rank.at("peak_bytes"), sum);
+  for (const char* category :
+       {"parameters", "gradients", "optimizer", "gather", "reduce", "activations", "workspace"}) {
+    EXPECT_TRUE(rank.at("at_peak").contains(category)) << category;
+  }
+  for (const char* part : {"parameters", "gradients", "optimizer"}) {
+    EXPECT_TRUE(rank.at("model_state_bytes").at(part).is_number_unsigned()) << part;
+  }
+}
+
+TEST_F(Compare, JsonHasTheContractsFieldsAndEqualLosses) {
+  const Outcome outcome = tessera(small("compare", {"--steps", "5", "--json", path("out.json")}));
+  const nlohmann::json json = compared(outcome, path("out.json"));
+  // (256 + 16) 20 + 2 (12 20^2 + 13 20) + 2 20
+  EXPECT_EQ(json.at("model").at("parameters"), 15'600);
+  EXPECT_EQ(json.at("model").at("name"), "custom");
+  EXPECT_EQ(json.at("ranks"), 3);
+  EXPECT_EQ(json.at("device"), "cpu");
+  EXPECT_EQ(json.at("comm"), "local");
+  std::vector<std::string> names;
+  for (const auto& strategy : json.at("strategies")) {
+    names.push_back(strategy.at("name"));
+    EXPECT_GT(strategy.at("seconds_per_step").get<double>(), 0);
+    EXPECT_GT(strategy.at("tokens_per_second").get<double>(), 0);
+    EXPECT_EQ(strategy.at("losses").size(), 5U);
+    EXPECT_EQ(strategy.at("losses"), json.at("strategies")[0].at("losses"));
+    ASSERT_EQ(strategy.at("ranks").size(), 3U);
+    for (std::size_t r = 0; r < 3; ++r) { expect_rank(strategy.at("ranks")[r], r); }
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"dp", "ddp", "zero1", "zero2", "zero3"}));
+}
+
+TEST_F(Compare, EachStrategyKeepsWhatItSays) {
+  const Outcome outcome = tessera(small("compare", {"--steps", "3", "--json", path("out.json")}));
+  const nlohmann::json json = compared(outcome, path("out.json"));
+  const auto state = [&](int strategy, int rank, const char* part) {
+    return json.at("strategies")[strategy]
+        .at("ranks")[rank]
+        .at("model_state_bytes")
+        .at(part)
+        .get<std::size_t>();
+  };
+  const std::size_t full = state(1, 0, "parameters");
+  EXPECT_GE(full, 15'600 * sizeof(float));
+  EXPECT_EQ(state(0, 0, "parameters"), full);  // dp: all on rank 0, nothing elsewhere
+  EXPECT_EQ(state(0, 1, "parameters"), 0U);
+  EXPECT_EQ(state(0, 2, "optimizer"), 0U);
+  EXPECT_EQ(state(1, 2, "optimizer"), 2 * full);  // ddp: all of everything
+  EXPECT_EQ(state(2, 1, "gradients"), full);      // zero1: a third of the optimizer
+  EXPECT_EQ(state(2, 1, "optimizer"), 2 * full / 3);
+  EXPECT_EQ(state(3, 1, "gradients"), full / 3);  // zero2: and of the gradients
+  EXPECT_EQ(state(3, 1, "parameters"), full);
+  EXPECT_EQ(state(4, 1, "parameters"), full / 3);  // zero3: of everything
+}
+
+TEST_F(Compare, TableFitsHundredColumnsAndNamesEveryRank) {
+  const Outcome outcome = tessera(small("compare", {"--steps", "3", "--strategies", "ddp,zero3"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  std::size_t begin = 0;
+  while (begin < outcome.out.size()) {
+    const std::size_t end = outcome.out.find('\n', begin);
+    EXPECT_LE(end - begin, 100U) << outcome.out.substr(begin, end - begin);
+    begin = end + 1;
+  }
+  for (const char* part : {"ddp", "zero3", "/ddp", "rank 2", "1.00", "bit-identical"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << " is not in\n" << outcome.out;
+  }
+  for (const char c : outcome.out) { ASSERT_TRUE(c == '\n' || c >= ' ') << static_cast<int>(c); }
+}
+
+TEST_F(Compare, OneRankAndOneStrategyIsFine) {
+  auto arguments = small("compare", {"--steps", "1", "--strategies", "zero2", "--json", path("o")});
+  *(std::find(arguments.begin(), arguments.end(), "--ranks") + 1) = "1";
+  const nlohmann::json json = compared(tessera(arguments), path("o"));
+  EXPECT_EQ(json.at("strategies").size(), 1U);
+  EXPECT_EQ(json.at("strategies")[0].at("ranks").size(), 1U);
+}
+
+TEST_F(Compare, LossesAreThoseOfTrain) {
+  const Outcome outcome = tessera(
+      small("compare", {"--steps", "4", "--strategies", "zero1", "--json", path("out.json")}));
+  const nlohmann::json json = compared(outcome, path("out.json"));
+  ASSERT_EQ(tessera(small("train", {"--steps", "4", "--log", path("run.jsonl")})).status, 0);
+  std::vector<double> losses;
+  for (const auto& line : log("run.jsonl")) { losses.push_back(line.at("loss")); }
+  EXPECT_EQ(json.at("strategies")[0].at("losses").get<std::vector<double>>(), losses);
+}
+
+TEST_F(Compare, DoctorShowsMachineBuildAndWhatIsMissing) {
+  const Outcome outcome = tessera({"doctor"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  for (const char* part : {"processor", "cores", "memory", "compiler", "Eigen", "communicators",
+                           "local", "CUDA driver", "NCCL", "MPI"}) {
+    EXPECT_NE(outcome.out.find(part), std::string::npos) << part << " is not in\n" << outcome.out;
+  }
+}
+
+TEST_F(Compare, HelpAndVersionArePrinted) {
+  EXPECT_EQ(tessera({"--version"}).out, "tessera " TESSERA_VERSION "\n");
+  for (const char* command : {"train", "compare"}) {
+    const Outcome help = tessera({command, "--help"});
+    EXPECT_EQ(help.status, 0);
+    EXPECT_NE(help.out.find("--weight-decay X"), std::string::npos);
+    EXPECT_NE(help.out.find("(default 0.1)"), std::string::npos);
+  }
+  EXPECT_EQ(tessera({"--help"}).status, 0);
+  EXPECT_EQ(tessera({"doctor", "--help"}).status, 0);
+}
+
+}  // namespace
+}  // namespace tessera::test

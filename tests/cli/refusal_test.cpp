@@ -1,0 +1,179 @@
+// What the command refuses: status 2, one or two lines on standard error that say what to do.
+#include <algorithm>
+
+#include "cli/command.hpp"
+
+namespace tessera::test {
+namespace {
+
+class Refusal : public CommandTest {
+ protected:
+  /// Runs and expects a refusal whose text has all of `parts`.
+  void refused(const std::vector<std::string>& arguments, const std::vector<std::string>& parts) {
+    SCOPED_TRACE(testing::PrintToString(arguments));
+    const Outcome outcome = tessera(arguments);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_EQ(outcome.out, "") << "something was started before the refusal";
+    const auto lines = std::count(outcome.err.begin(), outcome.err.end(), '\n');
+    EXPECT_TRUE(lines == 1 || lines == 2) << outcome.err;
+    for (const std::string& part : parts) {
+      EXPECT_NE(outcome.err.find(part), std::string::npos) << part << " is not in: " << outcome.err;
+    }
+  }
+  void train_refused(const std::vector<std::string>& more, const std::vector<std::string>& parts) {
+    refused(small("train", more), parts);
+  }
+};
+
+TEST_F(Refusal, NoCommandAndUnknownCommands) {
+  refused({}, {"no command", "--help"});
+  refused({"trian"}, {"'trian' is not a command", "did you mean train?"});
+  refused({"--frobnicate"}, {"not a command"});
+}
+
+TEST_F(Refusal, CommandsOfLaterBuilds) {
+  for (const char* command : {"plan", "scale", "checkpoint", "bench", "sample"}) {
+    refused({command, "--ranks", "4"}, {command, "not available in this build"});
+  }
+}
+
+TEST_F(Refusal, UnknownOptions) {
+  train_refused({"--bathc", "4"}, {"'--bathc'", "did you mean --batch?"});
+  train_refused({"--frobnicate"}, {"'--frobnicate'", "tessera train --help"});
+  train_refused({"stray"}, {"'stray'"});
+  train_refused({"--strategies", "ddp"}, {"'--strategies'", "did you mean --strategy?"});
+  refused(small("compare", {"--log", path("x")}), {"'--log'"});
+  refused({"doctor", "--ranks", "2"}, {"'--ranks'"});
+}
+
+TEST_F(Refusal, OptionsOfLaterBuilds) {
+  const std::vector<std::vector<std::string>> later = {
+      {"--report", "r.html"}, {"--budget", "1GiB"}, {"--trace", "t.json"},
+      {"--shard-group", "2"}, {"--resume"},         {"--checkpoint-every", "5"},
+      {"--for", "cuda"},      {"--measure"},        {"--params", "7e9"}};
+  for (const auto& option : later) {
+    train_refused(option, {option[0], "not available in this build"});
+    refused(small("compare", option), {option[0], "not available in this build"});
+  }
+}
+
+TEST_F(Refusal, ValuesOfLaterBuilds) {
+  const std::vector<std::vector<std::string>> later = {
+      {"--precision", "bf16"},    {"--precision", "fp16"},  {"--gradient-dtype", "bf16"},
+      {"--reduce-dtype", "bf16"}, {"--recompute", "block"}, {"--offload", "optimizer"},
+      {"--device", "cuda"},       {"--device", "meta"},     {"--comm", "mpi"},
+      {"--comm", "nccl"},         {"--dropout", "0.1"},     {"--threads", "2"},
+      {"--strategy", "hybrid"}};
+  for (const auto& option : later) {
+    train_refused(option, {option[0], option[1], "not available in this build"});
+  }
+}
+
+TEST_F(Refusal, UnknownValues) {
+  train_refused({"--strategy", "zero4"}, {"--strategy", "zero4", "zero3"});
+  train_refused({"--precision", "fp8"}, {"--precision", "'fp8'"});
+  train_refused({"--lr-schedule", "linear"}, {"--lr-schedule", "cosine"});
+  train_refused({"--accumulate-mode", "never"}, {"--accumulate-mode", "deferred"});
+  refused(small("compare", {"--strategies", "ddp,zero9"}), {"--strategies", "zero9"});
+  refused(small("compare", {"--strategies", "zero3,fsdp"}), {"zero3", "twice"});
+  refused(small("compare", {"--strategies", "ddp,,zero1"}), {"--strategies", "empty"});
+}
+
+TEST_F(Refusal, NumbersThatAreNone) {
+  for (const char* text : {"nan", "inf", "-1", "x", "", "1e999", "0.1x"}) {
+    train_refused({"--lr", text}, {"--lr", std::string{"'"} + text + "'"});
+  }
+  train_refused({"--steps", "2.5"}, {"--steps", "whole number"});
+  train_refused({"--steps", "-1"}, {"--steps", "whole number"});
+  train_refused({"--steps", "99999999999999999999"}, {"--steps", "whole number"});
+  train_refused({"--warmup", "-3"}, {"--warmup"});
+  train_refused({"--seed", "one"}, {"--seed"});
+}
+
+TEST_F(Refusal, NumbersOutOfRange) {
+  train_refused({"--beta1", "1"}, {"--beta1", "below 1"});
+  train_refused({"--beta2", "0.9999999999"}, {"--beta2", "below 1"});
+  train_refused({"--eps", "0"}, {"--eps", "above 0"});
+  train_refused({"--clip", "nan"}, {"--clip"});
+  train_refused({"--weight-decay", "-0.1"}, {"--weight-decay"});
+  train_refused({"--accumulate", "0"}, {"--accumulate", "from 1 to"});
+  train_refused({"--prefetch", "-1"}, {"--prefetch"});
+  train_refused({"--min-lr", "1", "--lr", "0.1"}, {"--min-lr", "above --lr"});
+  refused(small("compare", {"--steps", "0"}), {"--steps"});
+  refused({"train", "--data", path("text.txt"), "--batch", "0"}, {"--batch"});
+}
+
+TEST_F(Refusal, RanksThatCannotBe) {
+  for (const char* ranks : {"0", "-2", "1000000", "four"}) {
+    refused({"train", "--data", path("text.txt"), "--ranks", ranks},
+            {"--ranks", ranks, "from 1 to"});
+  }
+}
+
+TEST_F(Refusal, OptionsWithoutValueOrGivenTwice) {
+  train_refused({"--steps"}, {"--steps"});
+  train_refused({"--steps", "3", "--steps", "4"}, {"--steps"});
+}
+
+TEST_F(Refusal, OptionsThatContradictEachOther) {
+  train_refused({"--model", "gpt2"}, {"--model", "--layers"});
+  refused(small("train", {"--tokens", path("text.txt")}), {"--data", "--tokens"});
+  refused({"train", "--steps", "1"}, {"--data", "--tokens"});
+  refused({"train", "--model", "gpt3", "--data", path("text.txt")}, {"gpt3", "gpt2-xl"});
+}
+
+TEST_F(Refusal, SizesThatDoNotGoTogether) {
+  refused({"train", "--data", path("text.txt"), "--hidden", "20", "--heads", "3"},
+          {"heads", "hidden"});
+  refused({"train", "--data", path("text.txt"), "--layers", "0"}, {"--layers"});
+  refused({"train", "--data", path("text.txt"), "--vocab", "-5"}, {"--vocab"});
+}
+
+TEST_F(Refusal, DataThatCannotBeUsed) {
+  write_file(folder() / "empty.txt", "");
+  write_file(folder() / "short.txt", "too short");
+  std::filesystem::create_directory(folder() / "bare");
+  const auto with = [](const std::string& data, std::vector<std::string> more = {}) {
+    more.insert(more.begin(), {"train", "--data", data});
+    return more;
+  };
+  refused(with(path("missing.txt")), {"missing.txt"});
+  refused(with(path("empty.txt")), {"empty.txt"});
+  refused(with(path("bare")), {"bare"});
+  refused(with(path("short.txt")), {"short.txt", "9 tokens", "513"});
+  refused(with(path("text.txt"), {"--seq", "19999", "--ranks", "4"}), {"20000 tokens", "4 ranks"});
+  refused(with(path("text.txt"), {"--vocab", "100"}), {"100"});
+  refused({"train", "--data", ""}, {"--data"});
+}
+
+TEST_F(Refusal, TokensOutsideTheVocabularyNamePlaceAndValue) {
+  std::string bytes;
+  for (int i = 0; i < 2'000; ++i) { bytes += {static_cast<char>(i % 50), '\0'}; }
+  bytes[2 * 1'500] = static_cast<char>(77);
+  write_file(folder() / "tokens.bin", bytes);
+  refused({"train", "--tokens", path("tokens.bin"), "--vocab", "50", "--seq", "16"},
+          {"77", "1500"});
+  write_file(folder() / "odd.bin", "abc");
+  refused({"train", "--tokens", path("odd.bin"), "--seq", "16"}, {"odd.bin"});
+}
+
+TEST_F(Refusal, FilesThatCannotBeWritten) {
+  train_refused({"--log", path("no/such/folder/run.jsonl")}, {"--log", "cannot write"});
+  train_refused({"--checkpoint", path("text.txt")}, {"--checkpoint"});
+  refused(small("compare", {"--json", folder().string()}), {"--json", "cannot write"});
+}
+
+TEST_F(Refusal, WeightsThatDoNotFit) {
+  train_refused({"--init", path("missing.safetensors")}, {"missing.safetensors"});
+  train_refused({"--init", path("text.txt")}, {"text.txt"});
+}
+
+TEST_F(Refusal, MoreMemoryThanTheMachineHasIsStatusThree) {
+  const Outcome outcome = tessera({"train", "--data", path("text.txt"), "--model", "gpt2-xl",
+                                   "--ranks", "256", "--steps", "1", "--init", path("none")});
+  EXPECT_EQ(outcome.status, 3);
+  EXPECT_NE(outcome.err.find("fewer ranks"), std::string::npos) << outcome.err;
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,214 @@
+// tessera train, run as a user runs it.
+#include <algorithm>
+#include <cmath>
+
+#include "cli/command.hpp"
+
+namespace tessera::test {
+namespace {
+
+class Train : public CommandTest {
+ protected:
+  /// Trains with a log, expects success, and gives the log's objects.
+  std::vector<nlohmann::json> logged(std::vector<std::string> arguments,
+                                     const std::string& name = "run.jsonl") {
+    arguments.insert(arguments.end(), {"--log", path(name)});
+    const Outcome outcome = tessera(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_EQ(outcome.err, "");
+    return log(name);
+  }
+  static std::vector<double> losses(const std::vector<nlohmann::json>& log) {
+    std::vector<double> all;
+    for (const auto& line : log) { all.push_back(line.at("loss").get<double>()); }
+    return all;
+  }
+};
+
+TEST_F(Train, LogsOneObjectAStepAndTheLossFalls) {
+  const auto lines = logged(small("train", {"--steps", "30", "--lr", "0.01", "--warmup", "3"}));
+  ASSERT_EQ(lines.size(), 30U);
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto& line = lines[i];
+    EXPECT_EQ(line.at("step"), i + 1);
+    EXPECT_TRUE(line.at("loss").is_number_float());
+    EXPECT_GT(line.at("grad_norm").get<double>(), 0);
+    EXPECT_EQ(line.at("loss_scale"), 1);
+    EXPECT_EQ(line.at("skipped"), false);
+    EXPECT_GT(line.at("seconds").get<double>(), 0);
+    EXPECT_GT(line.at("tokens_per_second").get<double>(), 0);
+    EXPECT_EQ(line.at("peak_bytes").size(), 3U);
+  }
+  EXPECT_NEAR(losses(lines).front(), std::log(256.0), 0.2);
+  EXPECT_LT(losses(lines).back(), 4.5);
+}
+
+TEST_F(Train, TheRateWarmsUpThenFallsToATenth) {
+  const auto lines = logged(small("train", {"--steps", "10", "--lr", "0.008", "--warmup", "3"}));
+  ASSERT_EQ(lines.size(), 10U);
+  EXPECT_NEAR(lines[0].at("lr").get<double>(), 0.002, 1e-9);
+  EXPECT_NEAR(lines[3].at("lr").get<double>(), 0.008, 1e-9);
+  EXPECT_LT(lines[9].at("lr").get<double>(), 0.002);
+  EXPECT_GT(lines[9].at("lr").get<double>(), 0.0008 - 1e-9);
+}
+
+TEST_F(Train, AConstantRateStays) {
+  const auto lines = logged(small("train", {"--steps", "4", "--lr-schedule", "constant"}));
+  for (const auto& line : lines) { EXPECT_EQ(line.at("lr").get<double>(), 3e-4); }
+}
+
+TEST_F(Train, EveryStrategyLogsTheSameLosses) {
+  const auto base = losses(logged(small("train", {"--steps", "6", "--strategy", "ddp"})));
+  ASSERT_EQ(base.size(), 6U);
+  for (const std::string strategy : {"dp", "zero1", "zero2", "zero3", "fsdp"}) {
+    EXPECT_EQ(losses(logged(small("train", {"--steps", "6", "--strategy", strategy}))), base)
+        << strategy;
+  }
+}
+
+TEST_F(Train, PlainLinesHaveNoControlCharacters) {
+  const Outcome outcome = tessera(small("train", {"--steps", "20"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  for (const char c : outcome.out) { ASSERT_TRUE(c == '\n' || c >= ' ') << static_cast<int>(c); }
+  EXPECT_NE(outcome.out.find("step 20/20"), std::string::npos) << outcome.out;
+}
+
+TEST_F(Train, WithoutShuffleTheSameSamplesComeInTheOrderOfTheData) {
+  // Two samples to a step, 20,000 bytes: the first step sees the beginning alone. A file that
+  // shares it gives the same first loss, whatever follows.
+  write_file(folder() / "other.txt", text(20'000).substr(0, 97) + std::string(5'000, 'z'));
+  const std::vector<std::string> sizes = {
+      "--steps", "1",     "--no-shuffle", "--layers", "1", "--hidden", "16", "--heads",
+      "2",       "--seq", "16",           "--ranks",  "3", "--batch",  "2"};
+  auto first = sizes, second = sizes;
+  first.insert(first.begin(), {"train", "--data", path("text.txt")});
+  second.insert(second.begin(), {"train", "--data", path("other.txt")});
+  EXPECT_EQ(losses(logged(first)), losses(logged(second)));
+
+  std::vector<std::string> shuffled = first;
+  shuffled.erase(std::find(shuffled.begin(), shuffled.end(), "--no-shuffle"));
+  EXPECT_NE(losses(logged(shuffled)), losses(logged(first)));
+}
+
+TEST_F(Train, GoesOnWithTheNextEpoch) {
+  // 97 bytes: six windows of 16, one step an epoch.
+  write_file(folder() / "tiny.txt", text(97));
+  const auto lines =
+      logged({"train", "--data", path("tiny.txt"), "--layers", "1", "--hidden", "16", "--heads",
+              "2", "--seq", "16", "--ranks", "3", "--batch", "2", "--steps", "40", "--lr", "0.02"});
+  ASSERT_EQ(lines.size(), 40U);
+  EXPECT_LT(losses(lines).back(), losses(lines).front() - 1);
+}
+
+TEST_F(Train, AFolderIsItsFilesOneAfterTheOther) {
+  const std::string all = text(20'000);
+  std::filesystem::create_directory(folder() / "texts");
+  write_file(folder() / "texts" / "a", all.substr(0, 7'000));
+  write_file(folder() / "texts" / "b", all.substr(7'000));
+  auto from_folder = small("train", {"--steps", "3"});
+  from_folder[2] = path("texts");
+  EXPECT_EQ(losses(logged(from_folder)), losses(logged(small("train", {"--steps", "3"}))));
+}
+
+TEST_F(Train, TokensOfBytesAreTheBytes) {
+  std::string tokens;
+  for (const char c : text(20'000)) { tokens += {c, '\0'}; }
+  write_file(folder() / "tokens.bin", tokens);
+  auto from_tokens = small("train", {"--steps", "3"});
+  from_tokens[1] = "--tokens";
+  from_tokens[2] = path("tokens.bin");
+  EXPECT_EQ(losses(logged(from_tokens)), losses(logged(small("train", {"--steps", "3"}))));
+}
+
+TEST_F(Train, AnotherSeedGivesAnotherRun) {
+  const auto one = losses(logged(small("train", {"--steps", "2", "--seed", "1"})));
+  const auto two = losses(logged(small("train", {"--steps", "2", "--seed", "2"})));
+  EXPECT_NE(one, two);
+}
+
+TEST_F(Train, AccumulatingIsNearlyALargerBatch) {
+  const auto wide = losses(logged(small("train", {"--steps", "5", "--no-shuffle"})));
+  auto arguments = small("train", {"--steps", "5", "--no-shuffle", "--accumulate", "2"});
+  *(std::find(arguments.begin(), arguments.end(), "--batch") + 1) = "1";
+  const auto deep = losses(logged(arguments));
+  ASSERT_EQ(wide.size(), deep.size());
+  for (std::size_t i = 0; i < wide.size(); ++i) { EXPECT_NEAR(wide[i], deep[i], 1e-5) << i; }
+}
+
+TEST_F(Train, InitialWeightsGoOutAndComeBackToTheBit) {
+  const Outcome saved = tessera(small("train", {"--steps", "0", "--checkpoint", path("initial")}));
+  ASSERT_EQ(saved.status, 0) << saved.err;
+  ASSERT_TRUE(std::filesystem::exists(folder() / "initial" / "model.safetensors"));
+
+  const auto fresh = losses(logged(small("train", {"--steps", "3"})));
+  const std::string file = path("initial/model.safetensors");
+  // Another seed: the weights must come from the file. The order of the samples does not.
+  const auto loaded = losses(
+      logged(small("train", {"--steps", "3", "--init", file, "--no-shuffle", "--seed", "5"})));
+  const auto plain = losses(logged(small("train", {"--steps", "3", "--no-shuffle"})));
+  EXPECT_EQ(loaded, plain);
+  EXPECT_NE(fresh, plain);
+}
+
+TEST_F(Train, ZeroStepsNeedNoData) {
+  const Outcome outcome = tessera({"train", "--steps", "0", "--layers", "1", "--hidden", "8",
+                                   "--heads", "1", "--checkpoint", path("initial")});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(std::filesystem::exists(folder() / "initial" / "model.safetensors"));
+}
+
+TEST_F(Train, FinalWeightsAreTheSameFileUnderEveryStrategy) {
+  std::vector<std::string> files;
+  for (const std::string strategy : {"dp", "ddp", "zero1", "zero2", "zero3"}) {
+    const Outcome outcome = tessera(
+        small("train", {"--steps", "4", "--strategy", strategy, "--checkpoint", path(strategy)}));
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    files.push_back(read_file(folder() / strategy / "model.safetensors"));
+    EXPECT_GT(files.back().size(), 1'000U);
+    EXPECT_TRUE(files.back() == files.front()) << strategy;
+  }
+}
+
+TEST_F(Train, WeightsHaveGpt2NamesAndNoTiedHead) {
+  const Outcome outcome = tessera(small("train", {"--steps", "0", "--checkpoint", path("w")}));
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const std::string bytes = read_file(folder() / "w" / "model.safetensors");
+  std::uint64_t length = 0;
+  for (int i = 7; i >= 0; --i) { length = length << 8 | static_cast<unsigned char>(bytes[i]); }
+  const auto header = nlohmann::json::parse(bytes.substr(8, length));
+  EXPECT_EQ(header.at("wte.weight").at("shape"), nlohmann::json({256, 20}));
+  EXPECT_EQ(header.at("h.1.attn.c_attn.weight").at("shape"), nlohmann::json({20, 60}));
+  EXPECT_EQ(header.at("h.0.mlp.c_fc.weight").at("shape"), nlohmann::json({20, 80}));
+  EXPECT_TRUE(header.contains("ln_f.bias"));
+  EXPECT_FALSE(header.contains("lm_head.weight"));
+}
+
+TEST_F(Train, WeightsOfAnotherModelAreRefused) {
+  ASSERT_EQ(tessera(small("train", {"--steps", "0", "--checkpoint", path("w")})).status, 0);
+  auto deeper = small("train", {"--steps", "1", "--init", path("w/model.safetensors")});
+  *(std::find(deeper.begin(), deeper.end(), "--layers") + 1) = "1";
+  const Outcome layers = tessera(deeper);
+  EXPECT_EQ(layers.status, 2);
+  EXPECT_NE(layers.err.find("2 layers"), std::string::npos) << layers.err;
+
+  auto wider = small("train", {"--steps", "1", "--init", path("w/model.safetensors")});
+  *(std::find(wider.begin(), wider.end(), "--hidden") + 1) = "24";
+  const Outcome hidden = tessera(wider);
+  EXPECT_EQ(hidden.status, 2);
+  EXPECT_NE(hidden.err.find("model.safetensors"), std::string::npos) << hidden.err;
+}
+
+TEST_F(Train, AFullDiskEndsTheRunWithStatusOne) {
+  const Outcome outcome = tessera(small("train", {"--steps", "5", "--log", "/dev/full"}));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.err.find("/dev/full"), std::string::npos) << outcome.err;
+}
+
+TEST_F(Train, PeakMemoryIsThatOfTheFirstSteps) {
+  const auto lines = logged(small("train", {"--steps", "8", "--strategy", "zero3"}));
+  ASSERT_EQ(lines.size(), 8U);
+  EXPECT_EQ(lines[1].at("peak_bytes"), lines[7].at("peak_bytes"));
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,126 @@
+#include "command_line.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+
+#include "option_table.hpp"
+#include "option_values.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::tools {
+namespace {
+
+const std::vector<std::string> kCommands = {"train", "compare", "doctor"};
+const std::vector<std::string> kLaterCommands = {"plan", "scale", "checkpoint", "bench", "sample"};
+
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string usage() {
+  return "Trains neural networks with their training state sharded over ranks.\n\n"
+         "usage: tessera COMMAND [options]\n\n"
+         "  train     train a GPT on N ranks\n"
+         "  compare   train it under several strategies and compare time and memory\n"
+         "  doctor    show what this machine and this build have, and what is missing\n\n"
+         "tessera COMMAND --help lists a command's options.\n";
+}
+
+std::string checked_command(const std::string& name) {
+  if (contains(kLaterCommands, name)) {
+    throw ConfigError(fmt::format("tessera {} is not available in this build; it has {}", name,
+                                  fmt::join(kCommands, ", ")));
+  }
+  if (!contains(kCommands, name)) {
+    const std::string meant = nearest(name, kCommands);
+    throw ConfigError(
+        fmt::format("'{}' is not a command of tessera; {}", name,
+                    meant.empty() ? "see tessera --help" : fmt::format("did you mean {}?", meant)));
+  }
+  return name;
+}
+
+[[noreturn]] void refuse_unknown(const std::string& command, const std::string& argument) {
+  std::vector<std::string> known;
+  for (const OptionRow& row : option_table()) {
+    if (applies_to(row, command)) { known.emplace_back(row.name); }
+  }
+  const std::string meant = nearest(argument, known);
+  throw ConfigError(fmt::format("tessera {} does not know '{}'; {}", command, argument,
+                                meant.empty() ? fmt::format("see tessera {} --help", command)
+                                              : fmt::format("did you mean {}?", meant)));
+}
+
+void apply(const OptionRow& row, const std::string& text, Settings& settings) {
+  if (!row.apply) { throw ConfigError(fmt::format("{} is not available in this build", row.name)); }
+  try {
+    row.apply(settings, text);
+  } catch (const Error& error) { throw ConfigError(fmt::format("{}: {}", row.name, error.what())); }
+}
+
+/// CLI11 splits the arguments; what they mean stands in the table.
+class Parser {
+ public:
+  explicit Parser(std::string command) : command_{std::move(command)}, app_{"", command_} {
+    app_.set_help_flag();
+    app_.allow_extras();
+    help_ = app_.add_flag("-h,--help");
+    for (const OptionRow& row : option_table()) {
+      if (!applies_to(row, command_)) { continue; }
+      const std::string name{row.name};
+      given_[&row] = row.value.empty() ? app_.add_flag(name) : app_.add_option(name, texts_[name]);
+    }
+  }
+
+  Request parse(std::span<const char* const> arguments) {
+    // CLI11 takes the last argument first.
+    std::vector<std::string> reversed{arguments.rbegin(), arguments.rend()};
+    try {
+      app_.parse(reversed);
+    } catch (const CLI::ParseError& error) {
+      throw ConfigError(
+          fmt::format("tessera {}: {}; see tessera {} --help", command_, error.what(), command_));
+    }
+    if (help_->count() > 0) { return {"", {}, help_text(command_)}; }
+    if (const auto unknown = app_.remaining(); !unknown.empty()) {
+      refuse_unknown(command_, unknown.front());
+    }
+    return {command_, settings(), ""};
+  }
+
+ private:
+  [[nodiscard]] Settings settings() const {
+    Settings settings;
+    for (const OptionRow& row : option_table()) {
+      const auto option = given_.find(&row);
+      if (option == given_.end()) { continue; }
+      if (option->second->count() > 0) {
+        apply(row, row.value.empty() ? "" : texts_.at(std::string{row.name}), settings);
+      } else if (!row.preset.empty()) {
+        apply(row, std::string{row.preset}, settings);
+      }
+    }
+    return settings;
+  }
+
+  std::string command_;
+  CLI::App app_;
+  CLI::Option* help_ = nullptr;
+  std::map<const OptionRow*, CLI::Option*> given_;
+  std::map<std::string, std::string> texts_;
+};
+
+}  // namespace
+
+Request parse_command_line(std::span<const char* const> arguments) {
+  if (arguments.empty()) { throw ConfigError("no command given; see tessera --help"); }
+  const std::string first = arguments.front();
+  if (first == "--help" || first == "-h" || first == "help") { return {"", {}, usage()}; }
+  if (first == "--version") { return {"", {}, "tessera " TESSERA_VERSION "\n"}; }
+  return Parser{checked_command(first)}.parse(arguments.subspan(1));
+}
+
+}  // namespace tessera::tools

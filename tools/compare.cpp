@@ -1,0 +1,35 @@
+#include "compare.hpp"
+
+#include <fmt/format.h>
+
+#include "comparison.hpp"
+#include "output_file.hpp"
+#include "progress.hpp"
+
+namespace tessera::tools {
+namespace {
+
+RunResult run(const Job& job, Strategy strategy) {
+  const Progress::Output output = Progress::output_of(stdout);
+  Progress progress{stdout, output, fmt::format("{:<6}", to_string(strategy)), job.settings.steps};
+  RunResult result = run_training(job, strategy, [&](const StepRecord& record) {
+    const bool last = record.report.step == job.settings.steps;
+    if (output == Progress::Output::terminal || last) { progress.show(record); }
+  });
+  return result;
+}
+
+}  // namespace
+
+void compare(const Settings& settings) {
+  const Job job = prepare(settings, settings.strategies);
+  std::vector<RunResult> results;
+  for (const Strategy strategy : settings.strategies) { results.push_back(run(job, strategy)); }
+  fmt::print("\n{}", comparison_text(job, results));
+  if (!settings.json.empty()) {
+    OutputFile{settings.json}.write(comparison_json(job, results).dump(2) + "\n");
+    fmt::print("comparison in {}\n", settings.json);
+  }
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,198 @@
+#include "comparison.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+#include "table.hpp"
+#include "tessera/base/bytes.hpp"
+
+namespace tessera::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Ranks beyond these are in the JSON; they resemble rank 1.
+constexpr std::size_t kRanksSideBySide = 8;
+
+Json json_of(const RankMemory& rank) {
+  Json at_peak;
+  for (std::size_t c = 0; c < kCategories; ++c) {
+    const auto category = static_cast<Category>(c);
+    at_peak[std::string{to_string(category)}] = rank.at_peak[category];
+  }
+  return {{"rank", rank.rank},
+          {"planned_peak_bytes", nullptr},
+          {"peak_bytes", rank.peak_bytes},
+          {"at_peak", at_peak},
+          {"model_state_bytes",
+           {{"parameters", rank.state.parameters},
+            {"gradients", rank.state.gradients},
+            {"optimizer", rank.state.optimizer}}}};
+}
+
+double tokens_per_second(const Job& job, const RunResult& result) {
+  return static_cast<double>(job.settings.tokens_per_step()) / result.seconds_per_step();
+}
+
+Json json_of(const Job& job, const RunResult& result) {
+  Json losses = Json::array();
+  for (const StepRecord& step : result.steps) { losses.push_back(step.report.loss); }
+  Json ranks = Json::array();
+  for (const RankMemory& rank : result.ranks) { ranks.push_back(json_of(rank)); }
+  return {{"name", to_string(result.strategy)},
+          {"seconds_per_step", result.seconds_per_step()},
+          {"tokens_per_second", tokens_per_second(job, result)},
+          {"losses", losses},
+          {"ranks", ranks}};
+}
+
+const RunResult* find(const std::vector<RunResult>& results, Strategy strategy) {
+  const auto found = std::find_if(results.begin(), results.end(),
+                                  [&](const RunResult& r) { return r.strategy == strategy; });
+  return found == results.end() ? nullptr : &*found;
+}
+
+/// `rank`'s peak as a multiple of the same rank's under ddp.
+std::string against_ddp(const RankMemory& rank, const RunResult* ddp) {
+  if (ddp == nullptr) { return "-"; }
+  const auto base = static_cast<double>(ddp->ranks[static_cast<std::size_t>(rank.rank)].peak_bytes);
+  return fmt::format("{:.2f}", static_cast<double>(rank.peak_bytes) / base);
+}
+
+std::vector<std::string> memory_cells(const RankMemory& rank, const RunResult* ddp) {
+  const std::size_t slots = rank.at_peak[Category::gather] + rank.at_peak[Category::reduce];
+  const std::size_t state = rank.state.parameters + rank.state.gradients + rank.state.optimizer;
+  return {format_bytes(rank.state.parameters),
+          format_bytes(rank.state.gradients),
+          format_bytes(rank.state.optimizer),
+          format_bytes(slots),
+          format_bytes(rank.peak_bytes - std::min(rank.peak_bytes, state + slots)),
+          format_bytes(rank.peak_bytes),
+          against_ddp(rank, ddp)};
+}
+
+void add_row(Table& table, std::vector<std::string> first, const RankMemory& rank,
+             const RunResult* ddp) {
+  const std::vector<std::string> rest = memory_cells(rank, ddp);
+  first.insert(first.end(), rest.begin(), rest.end());
+  table.add(std::move(first));
+}
+
+bool all_alike(const std::vector<RankMemory>& ranks) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](const RankMemory& rank) {
+    return rank.peak_bytes == ranks[0].peak_bytes && rank.state == ranks[0].state;
+  });
+}
+
+/// The rank other than 0 with the highest peak.
+const RankMemory& fullest_other(const RunResult& result) {
+  return *std::max_element(
+      result.ranks.begin() + 1, result.ranks.end(),
+      [](const RankMemory& a, const RankMemory& b) { return a.peak_bytes < b.peak_bytes; });
+}
+
+std::string cost_table(const Job& job, const std::vector<RunResult>& results) {
+  const RunResult* ddp = find(results, Strategy::ddp);
+  Table table{{"strategy", "rank", "s/step", "tokens/s", "params", "grads", "optim", "slots",
+               "other", "peak", "/ddp"}};
+  for (const RunResult& result : results) {
+    const bool alike = all_alike(result.ranks);
+    add_row(table,
+            {std::string{to_string(result.strategy)}, alike ? "all" : "0",
+             fmt::format("{:.3f}", result.seconds_per_step()),
+             fmt::format("{:.0f}", tokens_per_second(job, result))},
+            result.ranks[0], ddp);
+    if (!alike) { add_row(table, {"", "rest", "", ""}, fullest_other(result), ddp); }
+  }
+  return table.text() +
+         "(model state, slots for gathered parameters and full gradients, activations and other "
+         "memory)\n";
+}
+
+std::string rank_table(const std::vector<RunResult>& results) {
+  const std::size_t ranks = std::min(results.front().ranks.size(), kRanksSideBySide);
+  std::vector<std::string> head = {"peak bytes"};
+  for (std::size_t r = 0; r < ranks; ++r) { head.push_back(fmt::format("rank {}", r)); }
+  Table table{head};
+  for (const RunResult& result : results) {
+    std::vector<std::string> row = {std::string{to_string(result.strategy)}};
+    for (std::size_t r = 0; r < ranks; ++r) {
+      row.push_back(format_bytes(result.ranks[r].peak_bytes));
+    }
+    table.add(std::move(row));
+  }
+  return table.text();
+}
+
+std::string describe(const Job& job) {
+  const Settings& settings = job.settings;
+  const nn::GPTConfig& config = job.model.config;
+  return fmt::format(
+      "{}: {} parameters ({} layers, hidden {}, {} heads, vocab {}, seq {})\n"
+      "{} ranks, {} samples a rank and micro-batch, {} micro-batches a step, {} steps, seed {}, "
+      "fp32\n",
+      job.model.name, config.parameter_elems(), config.layers, config.hidden, config.heads,
+      config.vocab, config.seq, settings.ranks, settings.batch, settings.accumulate, settings.steps,
+      settings.seed);
+}
+
+/// The first step whose losses are not the same bits; empty if there is none.
+std::optional<std::size_t> first_difference(const RunResult& a, const RunResult& b) {
+  for (std::size_t i = 0; i < a.steps.size(); ++i) {
+    const double x = a.steps[i].report.loss;
+    const double y = b.steps[i].report.loss;
+    if (std::memcmp(&x, &y, sizeof x) != 0) { return i; }
+  }
+  return {};
+}
+
+}  // namespace
+
+Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
+  const nn::GPTConfig& config = job.model.config;
+  Json strategies = Json::array();
+  for (const RunResult& result : results) { strategies.push_back(json_of(job, result)); }
+  return {{"model",
+           {{"name", job.model.name},
+            {"parameters", results.front().parameters},
+            {"layers", config.layers},
+            {"hidden", config.hidden},
+            {"heads", config.heads},
+            {"vocab", config.vocab},
+            {"seq", config.seq}}},
+          {"ranks", job.settings.ranks},
+          {"device", "cpu"},
+          {"comm", "local"},
+          {"batch", job.settings.batch},
+          {"accumulate", job.settings.accumulate},
+          {"steps", job.settings.steps},
+          {"seed", job.settings.seed},
+          {"strategies", strategies}};
+}
+
+std::string comparison_text(const Job& job, const std::vector<RunResult>& results) {
+  std::string text = describe(job) + "\n" + cost_table(job, results) + "\n";
+  if (job.settings.ranks > 1) { text += rank_table(results) + "\n"; }
+  return text + compare_losses(results) + "\n";
+}
+
+std::string compare_losses(const std::vector<RunResult>& results) {
+  const RunResult& base = results.front();
+  if (results.size() == 1) { return "losses: only one strategy, nothing to compare"; }
+  for (const RunResult& result : results) {
+    if (const auto step = first_difference(base, result)) {
+      return fmt::format("losses: {} and {} differ from step {} on ({:.17g} and {:.17g})",
+                         to_string(base.strategy), to_string(result.strategy), *step + 1,
+                         base.steps[*step].report.loss, result.steps[*step].report.loss);
+    }
+  }
+  return fmt::format(
+      "losses: bit-identical under all {} strategies in all {} steps ({:.4f} -> {:.4f})",
+      results.size(), base.steps.size(), base.steps.front().report.loss,
+      base.steps.back().report.loss);
+}
+
+}  // namespace tessera::tools

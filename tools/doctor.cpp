@@ -1,0 +1,92 @@
+#include "doctor.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/Version.hpp>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "machine.hpp"
+#include "processor.hpp"
+#include "tessera/base/bytes.hpp"
+
+namespace tessera::tools {
+namespace {
+
+void line(std::string_view what, std::string_view value) {
+  fmt::print("  {:<18} {}\n", what, value);
+}
+
+/// Something that this build does not use, but a machine may have.
+struct Part {
+  std::string name;
+  std::string found;  ///< what was found, empty if nothing
+  std::string how;    ///< to get it
+};
+
+std::string found_library(const std::string& library) {
+  return has_library(library) ? library : "";
+}
+
+std::vector<Part> parts() {
+  return {
+      {"CUDA driver",
+       first_line_of(
+           "nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader"),
+       "Debian package nvidia-driver (non-free), on a machine with an NVIDIA GPU"},
+      {"CUDA toolkit", first_line_of("{ command -v nvcc || ls /usr/local/cuda/bin/nvcc; }"),
+       "Debian package nvidia-cuda-toolkit (non-free), or NVIDIA's own packages"},
+      {"NCCL", found_library("libnccl.so.2"),
+       "Debian package libnccl-dev (contrib), or NVIDIA's own"},
+      {"MPI", first_line_of("mpirun --version"), "Debian package libopenmpi-dev or libmpich-dev"},
+  };
+}
+
+void machine() {
+  fmt::print("machine\n");
+  line("processor", processor_name());
+  line("instructions",
+       fmt::format("compiled for {}, the processor has {}", compiled_level(), processor_level()));
+  line("cores", std::to_string(usable_cores()));
+  line("memory", format_bytes(usable_memory()));
+}
+
+void build() {
+  fmt::print("\nbuild\n");
+  line("tessera", TESSERA_VERSION);
+  line("compiler", TESSERA_COMPILER);
+  line("libraries",
+       fmt::format("Eigen {}, fmt {}.{}.{}, nlohmann-json {}.{}.{}, CLI11 {}",
+                   TESSERA_EIGEN_VERSION, FMT_VERSION / 10000, FMT_VERSION / 100 % 100,
+                   FMT_VERSION % 100, NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
+                   NLOHMANN_JSON_VERSION_PATCH, CLI11_VERSION));
+  line("devices", "cpu");
+  line("communicators", "local (ranks are threads of one process)");
+  line("strategies", "dp, ddp, zero1, zero2, zero3 (fsdp)");
+  line("precision", "fp32");
+}
+
+void beyond() {
+  fmt::print("\non this machine, not used by this build\n");
+  bool missing = false;
+  for (const Part& part : parts()) {
+    line(part.name, part.found.empty() ? "not found" : part.found);
+    missing = missing || part.found.empty();
+  }
+  if (!missing) { return; }
+  fmt::print("\nmissing (nothing that this build needs)\n");
+  for (const Part& part : parts()) {
+    if (part.found.empty()) { line(part.name, part.how); }
+  }
+}
+
+}  // namespace
+
+void doctor() {
+  machine();
+  build();
+  beyond();
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,8 @@
+#pragma once
+
+namespace tessera::tools {
+
+/// `tessera doctor`: prints what this machine and this build have, and what is missing.
+void doctor();
+
+}  // namespace tessera::tools

@@ -1,0 +1,40 @@
+#include "exit_status.hpp"
+
+#include <fmt/format.h>
+
+#include <new>
+
+#include "tessera/base/error.hpp"
+
+namespace tessera::tools {
+namespace {
+
+ExitStatus told(const char* what, ExitStatus status) {
+  fmt::print(stderr, "error: {}\n", what);
+  return status;
+}
+
+}  // namespace
+
+ExitStatus guarded(const std::function<void()>& body) {
+  try {
+    body();
+    return ExitStatus::done;
+  } catch (const ConfigError& error) {
+    return told(error.what(), ExitStatus::usage);
+  } catch (const FormatError& error) {
+    return told(error.what(), ExitStatus::usage);
+  } catch (const ContractError& error) {
+    // The command checks what it can; what is left is a rule of the library that the request broke.
+    return told(error.what(), ExitStatus::usage);
+  } catch (const OutOfMemory& error) {
+    return told(error.what(), ExitStatus::memory);
+  } catch (const std::bad_alloc&) {
+    return told("out of memory; use fewer ranks, a smaller batch or a smaller model",
+                ExitStatus::memory);
+  } catch (const CommError& error) {
+    return told(error.what(), ExitStatus::comm);
+  } catch (const std::exception& error) { return told(error.what(), ExitStatus::other); }
+}
+
+}  // namespace tessera::tools

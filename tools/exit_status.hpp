@@ -1,0 +1,19 @@
+#pragma once
+
+#include <functional>
+
+namespace tessera::tools {
+
+/// How the command ends. Scripts rely on these numbers.
+enum class ExitStatus : int {
+  done = 0,
+  other = 1,
+  usage = 2,   ///< bad usage, configuration or data
+  memory = 3,  ///< out of budget or memory
+  comm = 4,    ///< communication failure
+};
+
+/// Runs `body`. What it throws is told on standard error, in a line or two, and becomes the status.
+[[nodiscard]] ExitStatus guarded(const std::function<void()>& body);
+
+}  // namespace tessera::tools

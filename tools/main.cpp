@@ -1,0 +1,28 @@
+// The tessera command: reads the arguments, does what they say, ends with a status for scripts.
+#include <fmt/format.h>
+
+#include "command_line.hpp"
+#include "compare.hpp"
+#include "doctor.hpp"
+#include "exit_status.hpp"
+#include "processor.hpp"
+#include "train.hpp"
+
+namespace {
+
+void run(std::span<const char* const> arguments) {
+  using namespace tessera::tools;
+  require_processor();
+  const Request request = parse_command_line(arguments);
+  if (request.command == "train") { return train(request.settings); }
+  if (request.command == "compare") { return compare(request.settings); }
+  if (request.command == "doctor") { return doctor(); }
+  fmt::print("{}", request.text);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  const std::span<const char* const> all{arguments, static_cast<std::size_t>(count)};
+  return static_cast<int>(tessera::tools::guarded([&] { run(all.subspan(1)); }));
+}

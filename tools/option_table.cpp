@@ -1,0 +1,273 @@
+#include "option_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "option_values.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::tools {
+namespace {
+
+constexpr std::string_view kBoth = "train compare";
+
+// Ranks are threads here, each with two communication threads and a loader.
+constexpr std::int64_t kMostRanks = 256;
+
+/// Stores a whole number in [least, most] in a member.
+template <auto Member>
+Apply whole(std::int64_t least, std::int64_t most) {
+  return [=](Settings& settings, const std::string& text) {
+    using T = std::remove_reference_t<decltype(settings.*Member)>;
+    settings.*Member = static_cast<T>(parse_whole(text, least, most));
+  };
+}
+
+template <auto Member>
+Apply size(std::int64_t most) {
+  return [=](Settings& settings, const std::string& text) {
+    settings.*Member = parse_whole(text, 1, most);
+  };
+}
+
+template <auto Member>
+Apply number(NumberRange range) {
+  return [=](Settings& settings, const std::string& text) {
+    settings.*Member = parse_number(text, range);
+  };
+}
+
+template <auto Member>
+Apply path() {
+  return [](Settings& settings, const std::string& text) {
+    if (text.empty()) { throw ConfigError("is empty; give a path"); }
+    settings.*Member = text;
+  };
+}
+
+/// An option of which this build has one value, named at its default, and others come later.
+Apply only(std::string_view value, std::vector<std::string_view> later) {
+  return [=](Settings&, const std::string& text) { require_value(text, value, later); };
+}
+
+Strategy strategy_called(const std::string& name) {
+  if (name == "hybrid") {
+    throw ConfigError("hybrid is not available in this build; use dp, ddp, zero1, zero2 or zero3");
+  }
+  return parse_strategy(name);
+}
+
+void set_strategies(Settings& settings, const std::string& text) {
+  settings.strategies.clear();
+  for (const std::string& name : parse_list(text)) {
+    const Strategy strategy = strategy_called(name);
+    const auto& have = settings.strategies;
+    if (std::find(have.begin(), have.end(), strategy) != have.end()) {
+      throw ConfigError(fmt::format("{} is named twice", to_string(strategy)));
+    }
+    settings.strategies.push_back(strategy);
+  }
+}
+
+void set_schedule(Settings& settings, const std::string& text) {
+  if (text != "cosine" && text != "constant") {
+    throw ConfigError(fmt::format("'{}' is unknown; use cosine or constant", text));
+  }
+  settings.lr_schedule = text == "cosine" ? ScheduleShape::cosine : ScheduleShape::constant;
+}
+
+void set_comm(Settings&, const std::string& text) {
+  if (text != "auto") { require_value(text, "local", {"mpi", "nccl", "simulated"}); }
+}
+
+void set_dropout(Settings&, const std::string& text) {
+  if (parse_number(text, {.least = 0, .below = 1}) > 0) {
+    throw ConfigError(fmt::format("{} is not available in this build; use 0", text));
+  }
+}
+
+std::vector<OptionRow> model_rows() {
+  const Apply set_model = [](Settings& s, const std::string& text) { s.model = text; };
+  return {
+      {"--model", "model", "NAME", "",
+       "gpt-nano, gpt2, gpt2-medium, gpt2-large or gpt2-xl (default gpt-nano); or give sizes:",
+       kBoth, set_model},
+      {"--layers", "model", "L", "", "transformer blocks (default 4)", kBoth,
+       size<&Settings::layers>(100'000)},
+      {"--hidden", "model", "H", "", "width (default 128)", kBoth,
+       size<&Settings::hidden>(1'000'000)},
+      {"--heads", "model", "A", "", "attention heads, a divisor of the width (default 4)", kBoth,
+       size<&Settings::heads>(1'000'000)},
+      {"--vocab", "model", "V", "", "number of different tokens (default 256)", kBoth,
+       size<&Settings::vocab>(std::numeric_limits<std::int32_t>::max())},
+      {"--seq", "model", "T", "", "tokens in a sample (default 128)", kBoth,
+       size<&Settings::seq>(100'000'000)},
+      {"--init", "model", "FILE", "", "start from these weights (safetensors, GPT-2's names)",
+       kBoth, path<&Settings::init>()},
+  };
+}
+
+std::vector<OptionRow> data_rows() {
+  return {
+      {"--data", "data", "PATH", "", "a file, or a folder of text files in name order, as bytes",
+       kBoth, path<&Settings::data>()},
+      {"--tokens", "data", "FILE", "", "a file of uint16 tokens, raw or with llm.c's header", kBoth,
+       path<&Settings::tokens>()},
+      {"--no-shuffle", "data", "", "", "take the samples in the order of the data", kBoth,
+       [](Settings& s, const std::string&) { s.shuffle = false; }},
+  };
+}
+
+std::vector<OptionRow> parallel_rows() {
+  return {
+      {"--ranks", "parallel", "N", "1", "ranks, threads of this process", kBoth,
+       whole<&Settings::ranks>(1, kMostRanks)},
+      {"--strategy", "parallel", "S", "ddp",
+       "dp, ddp, zero1, zero2 or zero3 (fsdp is another name of zero3)", "train",
+       [](Settings& s, const std::string& text) { s.strategy = strategy_called(text); }},
+      {"--strategies", "parallel", "S,S", "dp,ddp,zero1,zero2,zero3", "what to compare", "compare",
+       set_strategies},
+      {"--prefetch", "parallel", "P", "1", "units gathered ahead of the one in use", kBoth,
+       whole<&Settings::prefetch>(0, 1'000)},
+      {"--device", "parallel", "D", "cpu", "cpu", kBoth, only("cpu", {"cuda", "meta"})},
+      {"--comm", "parallel", "C", "auto", "auto or local", kBoth, set_comm},
+      {"--threads", "parallel", "N", "1", "threads a rank computes with: 1", kBoth,
+       [](Settings&, const std::string& text) {
+         if (parse_whole(text, 1) != 1) {
+           throw ConfigError(fmt::format("{} is not available in this build; use 1", text));
+         }
+       }},
+      {"--shard-group", "parallel", "S", "", "", kBoth, {}},
+  };
+}
+
+std::vector<OptionRow> training_rows() {
+  constexpr std::int64_t most = 1'000'000;
+  constexpr std::int64_t most_steps = 1'000'000'000'000;
+  return {
+      {"--steps", "training", "K", "100", "optimizer steps; 0 only writes the checkpoint", "train",
+       whole<&Settings::steps>(0, most_steps)},
+      {"--steps", "training", "K", "20", "optimizer steps of each strategy", "compare",
+       whole<&Settings::steps>(1, most_steps)},
+      {"--batch", "training", "B", "4", "samples of a rank in a micro-batch", kBoth,
+       whole<&Settings::batch>(1, most)},
+      {"--accumulate", "training", "A", "1", "micro-batches in a step", kBoth,
+       whole<&Settings::accumulate>(1, most)},
+      {"--accumulate-mode", "training", "M", "automatic",
+       "when gradients are reduced: every micro-batch, deferred to the last, or automatic (every "
+       "for zero2 and zero3)",
+       kBoth,
+       [](Settings& s, const std::string& text) {
+         s.accumulate_mode = parse_accumulate_mode(text);
+       }},
+      {"--lr", "training", "X", "3e-4", "highest learning rate", kBoth, number<&Settings::lr>({})},
+      {"--min-lr", "training", "X", "", "where the cosine ends (default a tenth of --lr)", kBoth,
+       number<&Settings::min_lr>({})},
+      {"--warmup", "training", "K", "0", "steps of linear warm-up", kBoth,
+       whole<&Settings::warmup>(0, most_steps)},
+      {"--lr-schedule", "training", "S", "cosine", "cosine or constant", kBoth, set_schedule},
+      {"--beta1", "training", "X", "0.9", "AdamW's first moment", kBoth,
+       number<&Settings::beta1>({.below = 1})},
+      {"--beta2", "training", "X", "0.95", "AdamW's second moment", kBoth,
+       number<&Settings::beta2>({.below = 1})},
+      {"--eps", "training", "X", "1e-8", "AdamW's epsilon", kBoth,
+       number<&Settings::eps>({.least_allowed = false})},
+      {"--weight-decay", "training", "X", "0.1", "of tensors of two or more dimensions", kBoth,
+       number<&Settings::weight_decay>({})},
+      {"--clip", "training", "X", "1", "largest global gradient norm; 0 turns clipping off", kBoth,
+       number<&Settings::clip>({})},
+      {"--seed", "training", "N", "1", "of the initial weights and the order of the samples", kBoth,
+       whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
+      {"--precision", "training", "P", "fp32", "fp32", kBoth, only("fp32", {"bf16", "fp16"})},
+      {"--gradient-dtype", "training", "P", "fp32", "fp32", kBoth, only("fp32", {"bf16", "fp16"})},
+      {"--reduce-dtype", "training", "P", "fp32", "fp32", kBoth, only("fp32", {"bf16"})},
+      {"--recompute", "training", "R", "none", "none", kBoth, only("none", {"block"})},
+      {"--offload", "training", "O", "none", "none", kBoth, only("none", {"optimizer"})},
+      {"--dropout", "training", "X", "0", "0", kBoth, set_dropout},
+  };
+}
+
+std::vector<OptionRow> output_rows() {
+  return {
+      {"--checkpoint", "output", "DIR", "", "write the final weights to DIR/model.safetensors",
+       "train", path<&Settings::checkpoint>()},
+      {"--log", "output", "FILE", "", "write one JSON object a step", "train",
+       path<&Settings::log>()},
+      {"--json", "output", "FILE", "", "write the comparison as JSON", "compare",
+       path<&Settings::json>()},
+      {"--checkpoint-every", "output", "K", "", "", kBoth, {}},
+      {"--resume", "output", "", "", "", kBoth, {}},
+      {"--report", "output", "FILE", "", "", kBoth, {}},
+      {"--trace", "output", "FILE", "", "", kBoth, {}},
+      {"--budget", "output", "SIZE", "", "", kBoth, {}},
+      {"--for", "output", "D", "", "", kBoth, {}},
+      {"--measure", "output", "", "", "", kBoth, {}},
+      {"--params", "output", "N", "", "", kBoth, {}},
+  };
+}
+
+/// `text` in lines of at most `width`, those after the first indented.
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
+  std::string out;
+  while (text.size() > width) {
+    const std::size_t blank = text.rfind(' ', width);
+    out += fmt::format("{}\n{:{}}", text.substr(0, blank), "", indent);
+    text.remove_prefix(blank + 1);
+  }
+  return out.append(text);
+}
+
+std::string help_line(const OptionRow& row) {
+  std::string help{row.help};
+  if (!row.preset.empty() && row.preset != row.help) {
+    help += fmt::format(" (default {})", row.preset);
+  }
+  return fmt::format("  {:<21} {}\n", fmt::format("{} {}", row.name, row.value),
+                     wrapped(help, 72, 24));
+}
+
+std::string purpose(std::string_view command) {
+  return command == "train" ? "Trains a GPT on N ranks and shows the loss, speed and memory."
+                            : "Trains the same GPT under several strategies and shows what each "
+                              "costs in time and memory.";
+}
+
+}  // namespace
+
+const std::vector<OptionRow>& option_table() {
+  static const std::vector<OptionRow> table = [] {
+    std::vector<OptionRow> all;
+    for (const auto& rows :
+         {model_rows(), data_rows(), parallel_rows(), training_rows(), output_rows()}) {
+      all.insert(all.end(), rows.begin(), rows.end());
+    }
+    return all;
+  }();
+  return table;
+}
+
+bool applies_to(const OptionRow& row, std::string_view command) {
+  return row.commands.find(command) != std::string_view::npos;
+}
+
+std::string help_text(std::string_view command) {
+  std::string text =
+      fmt::format("{}\n\nusage: tessera {} --data PATH [options]\n", purpose(command), command);
+  std::string later;
+  std::string_view group;
+  for (const OptionRow& row : option_table()) {
+    if (!applies_to(row, command)) { continue; }
+    if (row.help.empty()) {
+      later += fmt::format("{}{}", later.empty() ? "" : ", ", row.name);
+      continue;
+    }
+    if (row.group != group) { text += fmt::format("\n{}:\n", row.group); }
+    group = row.group;
+    text += help_line(row);
+  }
+  return text + fmt::format("\nknown, but not in this build: {}\n", wrapped(later, 66, 2));
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::tools {
+
+/// A whole number in [least, most]. ConfigError that says what is allowed otherwise.
+[[nodiscard]] std::int64_t parse_whole(
+    std::string_view text, std::int64_t least,
+    std::int64_t most = std::numeric_limits<std::int64_t>::max());
+
+/// Which ends of a range of numbers belong to it.
+struct NumberRange {
+  double least = 0;
+  bool least_allowed = true;
+  double below = std::numeric_limits<double>::infinity();  ///< itself never allowed
+};
+
+/// A finite number in `range`, rounded to fp32. ConfigError otherwise, also if rounding to fp32
+/// leaves the range.
+[[nodiscard]] float parse_number(std::string_view text, const NumberRange& range);
+
+/// `text` cut at commas. ConfigError if an entry is empty.
+[[nodiscard]] std::vector<std::string> parse_list(std::string_view text);
+
+/// ConfigError unless `text` is `only`; values in `later` exist, but not in this build.
+void require_value(std::string_view text, std::string_view only,
+                   const std::vector<std::string_view>& later);
+
+/// The entry of `known` that `text` was probably meant to be; empty if none is near.
+[[nodiscard]] std::string nearest(std::string_view text, const std::vector<std::string>& known);
+
+}  // namespace tessera::tools

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <string_view>
+
+namespace tessera::tools {
+
+/// ConfigError, naming `option`, unless a file at `path` could be written. Changes nothing.
+void require_writable(std::string_view option, const std::filesystem::path& path);
+
+/// A text file that is written from the beginning. Errors: Error with path and cause, from the
+/// write that failed.
+class OutputFile {
+ public:
+  explicit OutputFile(std::filesystem::path path);
+  /// `text` has reached the operating system on return.
+  void write(std::string_view text);
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const noexcept { std::fclose(file); }
+  };
+  [[noreturn]] void fail() const;
+
+  std::filesystem::path path_;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+}  // namespace tessera::tools

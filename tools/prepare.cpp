@@ -1,0 +1,119 @@
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "machine.hpp"
+#include "output_file.hpp"
+#include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/checkpoint/safetensors.hpp"
+#include "trainer.hpp"
+
+namespace tessera::tools {
+namespace {
+
+std::shared_ptr<const TokenSource> open_source(const Settings& settings) {
+  if (!settings.data.empty() && !settings.tokens.empty()) {
+    throw ConfigError("--data and --tokens cannot be combined; give one of them");
+  }
+  if (!settings.data.empty()) { return open_bytes(settings.data); }
+  if (!settings.tokens.empty()) { return open_tokens(settings.tokens); }
+  if (settings.steps > 0) {
+    throw ConfigError("no data to train on; give --data PATH (text) or --tokens FILE (uint16)");
+  }
+  return nullptr;
+}
+
+void check_data(const Job& job) {
+  check_tokens(*job.source, job.model.config.vocab);
+  const Settings& settings = job.settings;
+  // In doubles: the product may be far beyond 64 bits.
+  const double windows = static_cast<double>(settings.ranks) * static_cast<double>(settings.batch) *
+                         static_cast<double>(settings.accumulate);
+  const double needed = windows * static_cast<double>(job.model.config.seq) + 1;
+  if (static_cast<double>(job.source->size()) < needed) {
+    throw ConfigError(fmt::format(
+        "{}: {} tokens are too few; a step takes {} ranks x {} samples x {} micro-batches x {} "
+        "tokens, and one more: {:.0f}",
+        settings.data.empty() ? settings.tokens : settings.data, job.source->size(), settings.ranks,
+        settings.batch, settings.accumulate, job.model.config.seq, needed));
+  }
+}
+
+// Missing tensors and other shapes are found when the ranks read their parts; what they would not
+// see is a file of a deeper model.
+void check_init(const Job& job) {
+  const SafetensorsReader reader{job.settings.init};
+  const auto has = [&](std::int64_t layer) {
+    return reader.entries().count(fmt::format("h.{}.ln_1.weight", layer)) > 0;
+  };
+  std::int64_t layers = 0;
+  while (has(layers)) { ++layers; }
+  if (layers != job.model.config.layers) {
+    throw FormatError(
+        fmt::format("--init: {} holds {} layers and the model has {}; give the sizes "
+                    "that the file was written with",
+                    job.settings.init, layers, job.model.config.layers));
+  }
+}
+
+// In doubles: the request may be far beyond 64 bits.
+double least_bytes(const Job& job, Strategy strategy) {
+  const nn::GPTConfig& config = job.model.config;
+  const double ranks = job.settings.ranks;
+  const auto copies = [&](Holding holding) { return holding == Holding::replicated ? ranks : 1.0; };
+  const StrategyTraits traits = traits_of(strategy);
+  const double values =
+      copies(traits.parameters) + copies(traits.gradients) + 2 * copies(traits.optimizer);
+  const double rows = static_cast<double>(job.settings.batch) * static_cast<double>(config.seq);
+  const double row =
+      16.0 * static_cast<double>(config.hidden) * static_cast<double>(config.layers) +
+      static_cast<double>(config.vocab);
+  return sizeof(float) *
+         (values * static_cast<double>(config.parameter_elems()) + ranks * rows * row);
+}
+
+// Linux promises memory that it does not have, and kills the process when it is touched.
+void check_memory(const Job& job, const std::vector<Strategy>& strategies) {
+  const std::size_t have = usable_memory();
+  for (const Strategy strategy : strategies) {
+    const double need = least_bytes(job, strategy);
+    if (need <= static_cast<double>(have)) { continue; }
+    throw OutOfMemory(
+        fmt::format("{} ranks of {} under {} need at least {:.3g} GiB and this machine has {}; use "
+                    "fewer ranks, "
+                    "a smaller --batch, a smaller model, or a strategy that shards more",
+                    job.settings.ranks, job.model.name, to_string(strategy), need / (1 << 30),
+                    format_bytes(have)));
+  }
+}
+
+void check_outputs(const Settings& settings) {
+  namespace fs = std::filesystem;
+  if (!settings.checkpoint.empty()) {
+    std::error_code failed;
+    fs::create_directories(settings.checkpoint, failed);
+    if (failed) {
+      throw ConfigError(fmt::format("--checkpoint: cannot make the folder {}: {}",
+                                    settings.checkpoint, failed.message()));
+    }
+    require_writable("--checkpoint", fs::path{settings.checkpoint} / "model.safetensors");
+  }
+  if (!settings.log.empty()) { require_writable("--log", settings.log); }
+  if (!settings.json.empty()) { require_writable("--json", settings.json); }
+}
+
+}  // namespace
+
+Job prepare(const Settings& settings, const std::vector<Strategy>& strategies) {
+  Job job{settings, settings.named_model(), settings.schedule(), nullptr};
+  job.model.config.validate();
+  check_memory(job, strategies);
+  job.source = open_source(settings);
+  if (job.source) { check_data(job); }
+  if (!settings.init.empty()) { check_init(job); }
+  check_outputs(settings);
+  return job;
+}
+
+}  // namespace tessera::tools

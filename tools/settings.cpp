@@ -1,0 +1,44 @@
+#include "settings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/error.hpp"
+
+namespace tessera::tools {
+
+NamedModel Settings::named_model() const {
+  const bool sizes = layers || hidden || heads || vocab || seq;
+  if (model && sizes) {
+    throw ConfigError(
+        "--model cannot be combined with --layers, --hidden, --heads, --vocab or --seq; "
+        "give the name or the sizes");
+  }
+  if (!sizes) {
+    const std::string name = model.value_or("gpt-nano");
+    return {name, nn::GPTConfig::preset(name)};
+  }
+  nn::GPTConfig config;
+  config.layers = layers.value_or(config.layers);
+  config.hidden = hidden.value_or(config.hidden);
+  config.heads = heads.value_or(config.heads);
+  config.vocab = vocab.value_or(config.vocab);
+  config.seq = seq.value_or(config.seq);
+  config.validate();
+  return {"custom", config};
+}
+
+Schedule Settings::schedule() const {
+  const float end = min_lr.value_or(lr * 0.1F);
+  if (end > lr) {
+    throw ConfigError(fmt::format("--min-lr {} is above --lr {}; make it smaller", end, lr));
+  }
+  return {lr_schedule, lr, end, warmup, std::max<std::int64_t>(steps, 1)};
+}
+
+std::int64_t Settings::tokens_per_step() const {
+  return ranks * batch * accumulate * named_model().config.seq;
+}
+
+}  // namespace tessera::tools

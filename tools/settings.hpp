@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/engine/strategy.hpp"
+#include "tessera/nn/gpt_config.hpp"
+#include "tessera/optim/schedule.hpp"
+
+namespace tessera::tools {
+
+/// A GPT and what it is called in tables and files.
+struct NamedModel {
+  std::string name;  ///< a preset's, or "custom"
+  nn::GPTConfig config;
+};
+
+/// What the user asked for, one member an option. The defaults stand in the table of options
+/// (option_table.hpp), not here.
+struct Settings {
+  // model
+  std::optional<std::string> model;
+  std::optional<std::int64_t> layers, hidden, heads, vocab, seq;
+  std::string init;
+  // data
+  std::string data;
+  std::string tokens;
+  // parallel
+  int ranks = 0;
+  Strategy strategy{};
+  std::vector<Strategy> strategies;
+  int prefetch = 0;
+  // training
+  std::int64_t steps = 0;
+  std::int64_t batch = 0;
+  int accumulate = 0;
+  AccumulateMode accumulate_mode{};
+  float lr = 0;
+  std::optional<float> min_lr;
+  std::int64_t warmup = 0;
+  ScheduleShape lr_schedule{};
+  float beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0, clip = 0;
+  std::uint64_t seed = 0;
+  bool shuffle = true;
+  // output
+  std::string checkpoint;
+  std::string log;
+  std::string json;
+
+  /// The model asked for: `--model`, or gpt-nano with the sizes that were given.
+  /// ConfigError if both were, if the name is unknown, or if the sizes do not go together.
+  [[nodiscard]] NamedModel named_model() const;
+  /// ConfigError if it would end above where it starts.
+  [[nodiscard]] Schedule schedule() const;
+  [[nodiscard]] std::int64_t tokens_per_step() const;
+};
+
+}  // namespace tessera::tools

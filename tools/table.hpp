@@ -1,0 +1,22 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tessera::tools {
+
+/// Text in columns: the first aligned left, the others right, two blanks between.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> head) { rows_.push_back(std::move(head)); }
+
+  /// As many cells as the head has.
+  void add(std::vector<std::string> row);
+  /// One line a row, the head underlined.
+  [[nodiscard]] std::string text() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace tessera::tools

@@ -1,0 +1,84 @@
+#include "train.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "output_file.hpp"
+#include "progress.hpp"
+#include "tessera/base/bytes.hpp"
+#include "trainer.hpp"
+
+namespace tessera::tools {
+namespace {
+
+// An fp32 number with the digits that it needs, not those of its fp64 neighbour.
+double shortest(float value) {
+  const std::string text = fmt::format("{}", value);
+  double read = 0;
+  std::from_chars(text.data(), text.data() + text.size(), read);
+  return read;
+}
+
+std::string log_line(const StepRecord& record) {
+  const nlohmann::ordered_json line = {
+      {"step", record.report.step},
+      {"loss", record.report.loss},
+      {"grad_norm", record.report.grad_norm},
+      {"lr", shortest(record.report.lr)},
+      {"loss_scale", 1},
+      {"skipped", record.report.skipped},
+      {"seconds", record.seconds},
+      {"tokens_per_second", record.tokens_per_second},
+      {"peak_bytes", record.peak_bytes},
+  };
+  return line.dump() + "\n";
+}
+
+std::string title(const Job& job) {
+  const Settings& settings = job.settings;
+  return fmt::format(
+      "{}: {} parameters, {} on {} ranks, {} x {} tokens a rank{}, {} steps\n", job.model.name,
+      job.model.config.parameter_elems(), to_string(settings.strategy), settings.ranks,
+      settings.batch, job.model.config.seq,
+      settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "", settings.steps);
+}
+
+void print_result(const Job& job, const RunResult& result) {
+  if (!result.steps.empty()) {
+    const double seconds = result.seconds_per_step();
+    fmt::print("loss {:.4f} -> {:.4f}  {:.3g} s/step  {:.0f} tokens/s\n",
+               result.steps.front().report.loss, result.steps.back().report.loss, seconds,
+               static_cast<double>(job.settings.tokens_per_step()) / seconds);
+  }
+  std::size_t most = 0;
+  for (const RankMemory& rank : result.ranks) { most = std::max(most, rank.peak_bytes); }
+  fmt::print("peak memory {} on rank 0, {} at most\n", format_bytes(result.ranks[0].peak_bytes),
+             format_bytes(most));
+  if (!job.settings.checkpoint.empty()) {
+    fmt::print("weights in {}/model.safetensors\n", job.settings.checkpoint);
+  }
+}
+
+}  // namespace
+
+void train(const Settings& settings) {
+  const Job job = prepare(settings, {settings.strategy});
+  std::optional<OutputFile> log;
+  if (!settings.log.empty()) { log.emplace(settings.log); }
+  fmt::print("{}", title(job));
+  RunResult result;
+  {
+    Progress progress{stdout, Progress::output_of(stdout), "", settings.steps};
+    result = run_training(job, settings.strategy, [&](const StepRecord& record) {
+      if (log) { log->write(log_line(record)); }
+      progress.show(record);
+    });
+  }
+  print_result(job, result);
+}
+
+}  // namespace tessera::tools

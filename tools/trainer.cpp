@@ -1,0 +1,183 @@
+#include "trainer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/error.hpp"
+#include "tessera/checkpoint/weights.hpp"
+#include "tessera/comm/world.hpp"
+#include "tessera/data/loader.hpp"
+#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/shard.hpp"
+
+namespace tessera::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// So many steps without a finite gradient do not mend themselves.
+constexpr int kMostSkips = 10;
+
+ModelOptions model_options(const Settings& settings, Strategy strategy) {
+  ModelOptions options;
+  options.strategy = strategy;
+  options.prefetch = settings.prefetch;
+  options.accumulate = settings.accumulate;
+  options.accumulate_mode = settings.accumulate_mode;
+  return options;
+}
+
+AdamW optimizer_of(const Settings& settings) {
+  return {.lr = settings.lr,
+          .beta1 = settings.beta1,
+          .beta2 = settings.beta2,
+          .eps = settings.eps,
+          .weight_decay = settings.weight_decay};
+}
+
+SamplerOptions sampler_options(const Settings& settings, const World& world) {
+  SamplerOptions options;
+  options.batch = settings.batch;
+  options.ranks = world.size();
+  options.rank = world.rank();
+  options.accumulate = settings.accumulate;
+  options.shuffle = settings.shuffle ? Shuffle::on : Shuffle::off;
+  options.seed = settings.seed;
+  return options;
+}
+
+std::vector<std::size_t> every_rank(World& world, std::size_t bytes) {
+  std::vector<std::size_t> all;
+  for (const std::string& text : world.exchange(std::to_string(bytes))) {
+    all.push_back(std::stoull(text));
+  }
+  return all;
+}
+
+std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& state) {
+  const MemoryReport report = world.memory().report();
+  nlohmann::json mine = {report.peak_bytes, state.parameters, state.gradients, state.optimizer};
+  for (std::size_t c = 0; c < kCategories; ++c) {
+    mine.push_back(report.at_peak[static_cast<Category>(c)]);
+  }
+  std::vector<RankMemory> all;
+  for (const std::string& text : world.exchange(mine.dump())) {
+    const auto values = nlohmann::json::parse(text).get<std::vector<std::size_t>>();
+    RankMemory memory{
+        static_cast<int>(all.size()), values[0], {}, {values[1], values[2], values[3]}};
+    for (std::size_t c = 0; c < kCategories; ++c) {
+      memory.at_peak[static_cast<Category>(c)] = values[4 + c];
+    }
+    all.push_back(memory);
+  }
+  return all;
+}
+
+/// One rank's part of a run.
+class RankTrainer {
+ public:
+  RankTrainer(World& world, const Job& job, Strategy strategy)
+      : world_{world},
+        job_{job},
+        gpt_{shard(nn::GPT(job.model.config), world, model_options(job.settings, strategy))} {
+    const std::string& init = job.settings.init;
+    gpt_.materialize(init.empty() ? gpt_.module().initializer(job.settings.seed)
+                                  : weights_from(init, nn::gpt2_weight_name));
+  }
+
+  void train(const std::function<void(const StepRecord&)>& on_step) {
+    const Settings& settings = job_.settings;
+    gpt_.optimize_with(optimizer_of(settings), {.clip_norm = settings.clip});
+    gpt_.module().reserve(settings.batch);
+    TokenLoader loader{job_.source, job_.model.config.seq, sampler_options(settings, world_)};
+    for (std::int64_t step = 0; step < settings.steps; ++step) {
+      const StepRecord record = run_step(loader, step);
+      stop_if_stuck(record.report);
+      if (world_.rank() == 0) { on_step(record); }
+    }
+  }
+
+  void save() {
+    const std::filesystem::path folder = job_.settings.checkpoint;
+    if (!folder.empty()) {
+      save_weights(gpt_.model(), folder / "model.safetensors", nn::gpt2_weight_name);
+    }
+  }
+
+  [[nodiscard]] ShardedModel& model() noexcept { return gpt_.model(); }
+
+ private:
+  StepRecord run_step(TokenLoader& loader, std::int64_t step) {
+    const auto begin = Clock::now();
+    std::vector<TokenBatch> batches;  // kept until the step has read them
+    for (int micro = 0; micro < job_.settings.accumulate; ++micro) {
+      const TokenBatch& batch = batches.emplace_back(loader.next());
+      gpt_.forward_backward(batch.inputs, batch.targets);
+    }
+    gpt_.set_learning_rate(job_.schedule.at(step));
+    gpt_.step();
+    StepRecord record;
+    record.report = gpt_.report();
+    record.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    record.tokens_per_second =
+        static_cast<double>(job_.settings.tokens_per_step()) / record.seconds;
+    record.peak_bytes = every_rank(world_, world_.memory().report().peak_bytes);
+    return record;
+  }
+
+  // The report is the same on every rank, so all stop or none.
+  void stop_if_stuck(const StepReport& report) {
+    skipped_ = report.skipped ? skipped_ + 1 : 0;
+    if (skipped_ == kMostSkips) {
+      throw Error(
+          fmt::format("the gradient was not finite in {} steps in a row, up to step {}; "
+                      "lower --lr, or check the data",
+                      kMostSkips, report.step));
+    }
+  }
+
+  World& world_;
+  const Job& job_;
+  Sharded<nn::GPT> gpt_;
+  int skipped_ = 0;
+};
+
+}  // namespace
+
+double RunResult::seconds_per_step() const {
+  std::vector<double> seconds;
+  for (std::size_t i = steps.size() > 2 ? 2 : 0; i < steps.size(); ++i) {
+    seconds.push_back(steps[i].seconds);
+  }
+  if (seconds.empty()) { return 0; }
+  std::sort(seconds.begin(), seconds.end());
+  const std::size_t half = seconds.size() / 2;
+  return seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;
+}
+
+RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step) {
+  RunResult result;
+  result.strategy = strategy;
+  run_ranks(job.settings.ranks, [&](World& world) {
+    RankTrainer trainer{world, job, strategy};
+    if (job.settings.steps > 0) {
+      trainer.train([&](const StepRecord& record) {
+        result.steps.push_back(record);
+        on_step(record);
+      });
+    }
+    trainer.save();
+    std::vector<RankMemory> memory = exchange_memory(world, trainer.model().state_bytes());
+    if (world.rank() == 0) {
+      result.parameters = trainer.model().parameter_elems();
+      result.ranks = std::move(memory);
+    }
+  });
+  return result;
+}
+
+}  // namespace tessera::tools

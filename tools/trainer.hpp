@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "settings.hpp"
+#include "tessera/data/token_source.hpp"
+#include "tessera/engine/sharded_model.hpp"
+#include "tessera/memory/tracker.hpp"
+
+namespace tessera::tools {
+
+/// A training run that has been checked: what can be known before the first step is in order.
+struct Job {
+  Settings settings;
+  NamedModel model;
+  Schedule schedule;
+  std::shared_ptr<const TokenSource> source;  ///< null if no step needs data
+};
+
+/// Opens the data and checks everything that can be checked without training: sizes that go
+/// together, every token in the vocabulary, enough data for a step, the weights file, outputs that
+/// can be written. `strategies` are what will run, for the check of memory.
+/// ConfigError or FormatError that says what to change; OutOfMemory if it cannot fit.
+[[nodiscard]] Job prepare(const Settings& settings, const std::vector<Strategy>& strategies);
+
+/// One optimizer step as rank 0 sees it.
+struct StepRecord {
+  StepReport report;
+  double seconds = 0;
+  double tokens_per_second = 0;
+  std::vector<std::size_t> peak_bytes;  ///< of each rank, so far
+};
+
+struct RankMemory {
+  int rank = 0;
+  std::size_t peak_bytes = 0;
+  CategoryBytes at_peak;
+  ModelStateBytes state;
+};
+
+/// What a run under one strategy cost and gave.
+struct RunResult {
+  Strategy strategy{};
+  std::int64_t parameters = 0;
+  std::vector<StepRecord> steps;
+  std::vector<RankMemory> ranks;
+
+  /// The median without the first two steps (of all, if there are no more than two).
+  [[nodiscard]] double seconds_per_step() const;
+};
+
+/// Called on rank 0's thread after each step.
+using OnStep = std::function<void(const StepRecord&)>;
+
+/// Trains `job` under `strategy` on in-process ranks and writes the checkpoint if one is wanted.
+/// Error if the gradient stays not finite.
+[[nodiscard]] RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step);
+
+}  // namespace tessera::tools
