@@ -42,6 +42,17 @@ TEST(RunRanks, EveryRankRunsOnAThreadOfItsOwn) {
   EXPECT_EQ(threads.size(), 6U);
 }
 
+TEST(RunRanks, ManyMoreRanksThanProcessorsMeet) {
+  run_ranks(64, [](World& world) {
+    EXPECT_EQ(world.sum(1.0), 64.0);
+    float value = 1.0F;
+    const Channel channel = world.reduce_channel();
+    channel.communicator.submit(Batch{"t"}.all_reduce({&value, 1, DType::fp32}), channel.stream);
+    channel.stream.wait();
+    EXPECT_EQ(value, 64.0F);
+  });
+}
+
 TEST(RunRanks, RefusesANumberOfRanksThatCannotBe) {
   for (const int ranks : {-1, 0, 1025}) {
     EXPECT_EQ(error_of<ConfigError>([&] { run_ranks(ranks, [](World&) { FAIL(); }); }),

@@ -64,9 +64,7 @@ std::shared_ptr<Meeting> LocalGroup::join(const Visit& visit) {
   check_alive_locked();
   if (withdrawn(visit)) { throw Aborted{called(visit) + " was withdrawn"}; }
 
-  auto& place = gathering_[key_of(visit)];
-  if (!place) { place = std::make_shared<Meeting>(ranks_); }
-  const std::shared_ptr<Meeting> meeting = place;
+  const std::shared_ptr<Meeting> meeting = find_or_make_locked(key_of(visit));
   const Presence presence{*meeting, visit};
   if (meeting->present_ == ranks_) {
     open_locked(*meeting, visit);
@@ -81,6 +79,12 @@ std::shared_ptr<Meeting> LocalGroup::join(const Visit& visit) {
   if (!in_time) { fail_locked(late(*meeting, visit), /*echo=*/false); }
   check_alive_locked();
   throw Aborted{called(visit) + " was withdrawn"};
+}
+
+std::shared_ptr<Meeting> LocalGroup::find_or_make_locked(const Key& key) {
+  const auto found = gathering_.find(key);
+  if (found != gathering_.end()) { return found->second; }
+  return gathering_.emplace(key, std::make_shared<Meeting>(ranks_)).first->second;
 }
 
 void LocalGroup::open_locked(Meeting& meeting, const Visit& visit) {

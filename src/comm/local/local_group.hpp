@@ -88,6 +88,7 @@ class LocalGroup {
   [[nodiscard]] Key key_of(const Visit& visit) const noexcept;
   [[nodiscard]] bool withdrawn(const Visit& visit) const noexcept;
   void check_alive_locked() const;
+  [[nodiscard]] std::shared_ptr<Meeting> find_or_make_locked(const Key& key);
   void open_locked(Meeting& meeting, const Visit& visit);
   void fail_locked(std::string text, bool echo) noexcept;
   [[nodiscard]] std::string called(const Visit& visit) const;
