@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <new>
+#include <utility>
 
 #include "comm/aborted.hpp"
 
@@ -26,33 +28,36 @@ void rethrow_as(const std::exception_ptr& error, const std::string& text) {
   }
 }
 
-}  // namespace
-
-void RankErrors::add(int rank, const std::exception_ptr& error) noexcept {
-  const bool echo = is_echo(error);
-  const std::scoped_lock lock{mutex_};
-  const bool better = !error_ || (echo_ && !echo) || (echo_ == echo && rank < rank_);
-  if (!better) { return; }
-  error_ = error;
-  rank_ = rank;
-  echo_ = echo;
-}
-
-void RankErrors::rethrow_cause() const {
-  const std::scoped_lock lock{mutex_};
-  if (!error_) { return; }
-  const std::string text = fmt::format("rank {}: {}", rank_, text_of(error_));
-  rethrow_as<ContractError>(error_, text);
-  rethrow_as<ConfigError>(error_, text);
-  rethrow_as<OutOfMemory>(error_, text);
-  rethrow_as<DeviceError>(error_, text);
-  rethrow_as<CommError>(error_, text);
-  rethrow_as<FormatError>(error_, text);
+[[noreturn]] void rethrow_with_rank(const std::exception_ptr& error, std::ptrdiff_t rank) {
+  const std::string text = fmt::format("rank {}: {}", rank, text_of(error));
+  rethrow_as<ContractError>(error, text);
+  rethrow_as<ConfigError>(error, text);
+  rethrow_as<OutOfMemory>(error, text);
+  rethrow_as<DeviceError>(error, text);
+  rethrow_as<CommError>(error, text);
+  rethrow_as<FormatError>(error, text);
   try {
-    std::rethrow_exception(error_);
+    std::rethrow_exception(error);
   } catch (const std::bad_alloc&) { throw OutOfMemory{text}; } catch (...) {
     throw Error{text};
   }
+}
+
+}  // namespace
+
+void RankErrors::add(int rank, std::exception_ptr error) noexcept {
+  errors_[static_cast<std::size_t>(rank)] = std::move(error);
+}
+
+void RankErrors::rethrow_cause() const {
+  auto found = std::find_if(errors_.begin(), errors_.end(),
+                            [](const auto& error) { return error && !is_echo(error); });
+  if (found == errors_.end()) {
+    found = std::find_if(errors_.begin(), errors_.end(),
+                         [](const auto& error) { return error != nullptr; });
+  }
+  if (found == errors_.end()) { return; }
+  rethrow_with_rank(*found, found - errors_.begin());
 }
 
 std::string text_of(const std::exception_ptr& error) {

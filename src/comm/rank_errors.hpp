@@ -1,25 +1,28 @@
 #pragma once
 
+#include <cstddef>
 #include <exception>
-#include <mutex>
 #include <string>
+#include <vector>
 
 namespace tessera {
 
-/// Collects how the ranks of a job failed and finds the one to report. Threads: any.
+/// Keeps how the ranks of a job failed and finds the one to report.
+///
+/// Threads: each rank adds its own; the rest when all ranks have ended. All errors are kept until
+///          then, so that none is destroyed on a thread while another looks at it.
 class RankErrors {
  public:
+  explicit RankErrors(int ranks) : errors_(static_cast<std::size_t>(ranks)) {}
+
   /// Rank `rank` has thrown `error`.
-  void add(int rank, const std::exception_ptr& error) noexcept;
+  void add(int rank, std::exception_ptr error) noexcept;
   /// Throws the cause, its text preceded by "rank r: ": the lowest rank's that is not an echo of
   /// another rank's failure. Returns if no rank has thrown.
   void rethrow_cause() const;
 
  private:
-  mutable std::mutex mutex_;
-  std::exception_ptr error_;
-  int rank_ = 0;
-  bool echo_ = true;
+  std::vector<std::exception_ptr> errors_;  // by rank
 };
 
 /// What `error` says; never throws.

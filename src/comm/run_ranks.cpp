@@ -18,7 +18,10 @@ constexpr int kMaxRanks = 1024;
 class LocalJob {
  public:
   LocalJob(int ranks, const std::function<void(World&)>& body, const WorldOptions& options)
-      : body_{body}, options_{options}, group_{WorldFactory::make_local_group(ranks, options)} {}
+      : body_{body},
+        options_{options},
+        group_{WorldFactory::make_local_group(ranks, options)},
+        errors_{ranks} {}
 
   void run() {
     std::vector<std::thread> threads;
