@@ -44,10 +44,10 @@ void work(World& world, const Moment& moment) {
   const Channel gather = world.gather_channel();
   const Channel reduce = world.reduce_channel();
   for (int step = 0; step < kSteps; ++step) {
-    HostTensor shard{DType::fp32, kPartElems, 1.0};
+    HostTensor shard{DType::fp32, kPartElems};
     HostTensor full{DType::fp32, kPartElems * kRanks};
-    HostTensor gradient{DType::fp32, kPartElems * kRanks, 1.0};
-    HostTensor norm{DType::fp64, 1, 1.0};
+    HostTensor gradient{DType::fp32, kPartElems * kRanks};
+    HostTensor norm{DType::fp64, 1};
     const QuiesceAtExit guard{world};
 
     moment.reached(world, step, 0);
@@ -94,7 +94,7 @@ TEST(RankFailure, SeveralRanksMayFailAtOnce) {
   for (int round = 0; round < 20; ++round) {
     EXPECT_THROW(run_ranks(kRanks,
                            [&](World& world) {
-                             HostTensor data{DType::fp32, kPartElems, 1.0};
+                             HostTensor data{DType::fp32, kPartElems};
                              const QuiesceAtExit guard{world};
                              const Channel reduce = world.reduce_channel();
                              reduce.communicator.submit(Batch{"r"}.all_reduce(data.view()),
