@@ -22,7 +22,8 @@ struct MatMul {
   Write write = Write::overwrite;
 };
 
-/// Sums in an order that depends on m, n, k alone. C overlaps neither A nor B. Zero sizes legal.
+/// Sums in an order that depends on m, n, k and the processor alone, not on addresses. C overlaps
+/// neither A nor B. Zero sizes legal.
 using MatMulKernel = void(const MatMul& product, Stream stream);
 
 namespace reference {
