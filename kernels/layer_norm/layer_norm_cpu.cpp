@@ -73,7 +73,8 @@ void backward_parameters(const LayerNormBackward& args, std::int64_t first, std:
   };
   if (args.dweight != nullptr) {
     add_column_sums(
-        args.dweight, rows, args.columns, [&](std::int64_t r, std::int64_t c, auto lanes) {
+        args.dweight, rows, args.columns,
+        [&](std::int64_t r, std::int64_t c, auto lanes) __attribute__((always_inline)) {
           const Vec centred = lanes.read(args.x + at(r, c)) - args.mean[first + r];
           return lanes.read(args.dy + at(r, c)) * (centred * args.inverse_std[first + r]);
         });
@@ -81,7 +82,8 @@ void backward_parameters(const LayerNormBackward& args, std::int64_t first, std:
   if (args.dbias != nullptr) {
     add_column_sums(
         args.dbias, rows, args.columns,
-        [&](std::int64_t r, std::int64_t c, auto lanes) { return lanes.read(args.dy + at(r, c)); });
+        [&](std::int64_t r, std::int64_t c, auto lanes)
+            __attribute__((always_inline)) { return lanes.read(args.dy + at(r, c)); });
   }
 }
 

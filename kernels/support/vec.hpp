@@ -15,6 +15,11 @@
 // correctly rounded, so a value's bits do not depend on the lane it falls into, and reductions
 // written with it have an order that no alignment and no optimisation level changes.
 
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__AVX__)
+// Every function below is inlined: none passes a Vec across an interface.
+#pragma GCC diagnostic ignored "-Wpsabi"
+#endif
+
 namespace tessera::kernels {
 
 inline constexpr std::int64_t kLanes = 8;
