@@ -93,7 +93,7 @@ defaults --ranks 4 --batch 2 --steps 20 "${model[@]}"
   --json "$out/compare.json" "${chosen[@]}" "${options[@]}" | tee "$out/compare.txt"
 
 printf '\n== training on, sharded\n'
-defaults --ranks 4 --batch 2 --steps 400 --strategy zero3 --lr 1e-3 --warmup 20 "${model[@]}"
+defaults --ranks 4 --batch 2 --steps 600 --strategy zero3 --lr 1e-3 --warmup 20 "${model[@]}"
 "$tessera" train --data "$data" --log "$out/train.jsonl" "${chosen[@]}" "${options[@]}"
 
 printf '\nThe comparison is in %s,\nthe log of the training in %s.\n' \

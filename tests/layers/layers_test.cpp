@@ -134,5 +134,37 @@ TEST(Layers, NothingFromTheEngineUpAsksForABackend) {
   }
 }
 
+/// The lines, without blanks around, of a file.
+std::set<std::string> trimmed_lines(const std::filesystem::path& path) {
+  std::set<std::string> lines;
+  std::ifstream file{path};
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t first = line.find_first_not_of(' ');
+    if (first != std::string::npos) { lines.insert(line.substr(first)); }
+  }
+  return lines;
+}
+
+TEST(Layers, SnippetsOfTheReadmeArePiecesOfCompiledPrograms) {
+  std::set<std::string> compiled;
+  for (const char* program : {"tests/install/stranger/main.cpp", "examples/wrapped_gpt.cpp"}) {
+    compiled.merge(trimmed_lines(kRoot / program));
+  }
+  std::ifstream readme{kRoot / "README.md"};
+  bool inside = false;
+  int checked = 0;
+  for (std::string line; std::getline(readme, line);) {
+    if (line.rfind("```", 0) == 0) {
+      inside = !inside && line == "```cpp";
+      continue;
+    }
+    const std::size_t first = line.find_first_not_of(' ');
+    if (!inside || first == std::string::npos) { continue; }
+    EXPECT_EQ(compiled.count(line.substr(first)), 1U) << line;
+    ++checked;
+  }
+  EXPECT_GT(checked, 20);
+}
+
 }  // namespace
 }  // namespace tessera::test

@@ -21,11 +21,11 @@ void train(tessera::World& world, std::atomic<int>& near) {
   float weight = 0;
   for (int step = 0; step < 50; ++step) {
     {
-      const auto p = model.forward(line);
+      const auto p = model.forward(line);  // gathered here, released at the brace
       world.compute([&] { weight = static_cast<const float*>(p["weight"])[0]; });
     }
     {
-      const auto g = model.backward(line);
+      const auto g = model.backward(line);  // gathered here, reduced at the brace
       world.compute([&] {
         float* gradient = g.grad("weight");
         gradient[0] += 2 * (weight - kTrueWeight) * x * x;
