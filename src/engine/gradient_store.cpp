@@ -93,26 +93,40 @@ View GradientStore::resident(std::size_t unit, std::size_t segment) const {
   return units_[unit].gradient_view(segment, base_[unit]).slice(range.first, range.elems);
 }
 
-void GradientStore::open(std::size_t unit) {
+bool GradientStore::can_open(std::size_t unit) const {
+  if (open_[unit] || !in_slots_ || !units_[unit].trainable()) { return true; }
+  return rings_[ring_[unit]].free() > 0;
+}
+
+std::string GradientStore::slot_owners(std::size_t unit) const {
+  std::string names;
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    if (slot_[u] == nullptr || ring_[u] != ring_[unit]) { continue; }
+    names += (names.empty() ? "'" : ", '") + units_[u].name + "'";
+  }
+  return names;
+}
+
+void GradientStore::open(std::size_t unit, GradientInit content) {
   const UnitState& state = units_[unit];
   open_[unit] = true;
   if (!state.trainable()) { return; }
   if (in_slots_) {
     slot_[unit] =
         &rings_[ring_[unit]].acquire(state.name, state.gradient_bytes(), world_.compute_stream());
-    zero(unit);
+    zero(unit, content);
   } else if (!started_[unit]) {
-    zero(unit);
+    zero(unit, content);
     started_[unit] = true;
   }
 }
 
-void GradientStore::zero(std::size_t unit) {
+void GradientStore::zero(std::size_t unit, GradientInit content) {
   const UnitState& state = units_[unit];
   for (std::size_t s = 0; s < state.layout.segments().size(); ++s) {
     const View all = whole(unit, s);
     if (all.elems == 0) { continue; }
-    if (state.options.gradients == GradientInit::zeroed) {
+    if (content == GradientInit::zeroed) {
       world_.device().fill(all.data, 0, all.bytes(), world_.compute_stream());
       continue;
     }

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/journal.hpp"
@@ -32,7 +33,13 @@ class GradientStore {
   GradientStore(World& world, const Units& units, Journal& journal, const ModelOptions& options);
 
   /// Makes room for `unit`'s gradients on the compute stream, once a micro-batch.
-  void open(std::size_t unit);
+  void open(std::size_t unit) { open(unit, units_[unit].options.gradients); }
+  /// The same for a unit whose gradients nobody writes.
+  void open_as_zero(std::size_t unit) { open(unit, GradientInit::zeroed); }
+  /// Whether `open` would find a place, or has done so already.
+  [[nodiscard]] bool can_open(std::size_t unit) const;
+  /// The units that hold the slots which `unit` could use: "'a', 'b'".
+  [[nodiscard]] std::string slot_owners(std::size_t unit) const;
   [[nodiscard]] bool is_open(std::size_t unit) const { return open_[unit]; }
   /// The whole segment that backward adds into, while open.
   [[nodiscard]] View whole(std::size_t unit, std::size_t segment) const;
@@ -58,7 +65,8 @@ class GradientStore {
   [[nodiscard]] std::size_t persistent_bytes() const noexcept;
 
  private:
-  void zero(std::size_t unit);
+  void open(std::size_t unit, GradientInit content);
+  void zero(std::size_t unit, GradientInit content);
   void reduce(std::size_t unit);
   void append_reduction(Batch& batch, std::size_t unit, std::size_t segment) const;
   void accumulate_and_release(std::size_t unit);

@@ -12,6 +12,8 @@ namespace {
 
 using engine::UnitState;
 
+// A million times today's largest models; what is computed from sizes in bytes cannot overflow.
+constexpr std::int64_t kMostElems = std::int64_t{1} << 50;
 constexpr std::int64_t kInitChunkElems = std::int64_t{1} << 18;  // 1 MiB of staging
 
 void check_dtype(DType dtype, const char* what) {
@@ -19,6 +21,15 @@ void check_dtype(DType dtype, const char* what) {
     throw ConfigError{fmt::format("{} dtype {} is not supported on this device yet: use fp32", what,
                                   to_string(dtype))};
   }
+}
+
+/// More than `kMostElems` if so, whatever the sum.
+std::int64_t padded_elems(const UnitLayout& layout) {
+  std::int64_t sum = 0;
+  for (const SegmentLayout& segment : layout.segments()) {
+    sum = std::min(sum, kMostElems) + std::min(segment.padded_elems(), kMostElems + 1);
+  }
+  return sum;
 }
 
 void validate(const ModelOptions& options) {
@@ -59,6 +70,12 @@ Unit ShardedModel::State::add_unit(std::string name, std::vector<ParameterSpec> 
   }
   UnitLayout layout = UnitLayout::make(
       std::move(specs), {options.compute, options.gradient, options.reduce}, world.size());
+  std::int64_t left = kMostElems;
+  for (const UnitState& other : units) { left -= padded_elems(other.layout); }
+  if (padded_elems(layout) > left) {
+    throw ConfigError{fmt::format(
+        "unit '{}' brings the model to more than 2^50 elements: check its shapes", name)};
+  }
   UnitState unit{std::move(name), std::move(layout), unit_options};
   resolve_aliases(unit);
   units.push_back(std::move(unit));
@@ -122,6 +139,29 @@ std::string ShardedModel::State::describe() const {
   return text;
 }
 
+std::string ShardedModel::State::describe(const Optimizer& rule,
+                                          const OptimizerOptions& rule_options) const {
+  std::string text;
+  if (const auto* adamw = std::get_if<AdamW>(&rule)) {
+    text = fmt::format("AdamW lr {} beta1 {} beta2 {} eps {} weight_decay {}\n", adamw->lr,
+                       adamw->beta1, adamw->beta2, adamw->eps, adamw->weight_decay);
+  }
+  if (const auto* sgd = std::get_if<SGD>(&rule)) {
+    text = fmt::format("SGD lr {} momentum {} weight_decay {}\n", sgd->lr, sgd->momentum,
+                       sgd->weight_decay);
+  }
+  text += fmt::format("clip_norm {}\n", rule_options.clip_norm);
+  for (const UnitState& unit : units) {
+    for (std::size_t p = 0; p < unit.infos.size(); ++p) {
+      const ParameterInfo& info = unit.infos[p];
+      if (unit.alias_of[p] || !info.trainable) { continue; }
+      const bool decays = rule_options.decays(info.full_name(), info.shape);
+      text += fmt::format("{} {}\n", info.full_name(), decays ? "decays" : "does not decay");
+    }
+  }
+  return text;
+}
+
 void ShardedModel::State::materialize(const Initializer& initial) {
   rethrow_failure();
   expects(parameters == nullptr, "materialize: the model has been materialized already");
@@ -138,10 +178,25 @@ void ShardedModel::State::materialize(const Initializer& initial) {
   }
   engine::require_agreement(world, "the model", describe());
   opened_ns.assign(units.size(), 0);
-  parameters = engine::make_parameter_store(world, units, journal, options);
-  gradients = std::make_unique<engine::GradientStore>(world, units, journal, options);
-  for (std::size_t u = 0; u < units.size(); ++u) { initialise(u, initial); }
+  try {
+    parameters = engine::make_parameter_store(world, units, journal, options);
+    gradients = std::make_unique<engine::GradientStore>(world, units, journal, options);
+    for (std::size_t u = 0; u < units.size(); ++u) { initialise(u, initial); }
+  } catch (...) {
+    forget_stores();
+    throw;
+  }
   parameters->updated();
+}
+
+// Out of memory, or an initializer that threw: the model is declared only, as before.
+void ShardedModel::State::forget_stores() noexcept {
+  try {
+    world.compute_stream().wait();
+  } catch (...) {  // the stream has ended: it touches nothing any more
+  }
+  gradients.reset();
+  parameters.reset();
 }
 
 void ShardedModel::State::initialise(std::size_t unit, const Initializer& initial) {
@@ -177,6 +232,7 @@ void ShardedModel::State::optimize_with(const Optimizer& optimizer_,
           "optimize_with: clip_norm must be a finite number >= 0 (0: not clipped)");
   expects(optimizer_options.decays != nullptr, "optimize_with: the decay rule is empty");
   tessera::validate(optimizer_);
+  engine::require_agreement(world, "the optimizer", describe(optimizer_, optimizer_options));
   optimizer = std::make_unique<engine::OptimizerStep>(world, units, *parameters, *gradients,
                                                       options, optimizer_, optimizer_options);
 }

@@ -28,6 +28,18 @@ void deliver(World& world, const engine::UnitState& unit, float factor, const Vi
   }
 }
 
+/// `work`, then `end`, which gives back what `work` looked at, also when a sink throws.
+template <class Work, class End>
+void delivering(const Work& work, const End& end) {
+  try {
+    work();
+  } catch (...) {
+    end();
+    throw;
+  }
+  end();
+}
+
 }  // namespace
 
 void ShardedModel::State::export_parameters(const Sink& sink) {
@@ -37,9 +49,9 @@ void ShardedModel::State::export_parameters(const Sink& sink) {
   for (std::size_t u = 0; u < units.size(); ++u) {
     use_parameters(u);
     parameters->await(u);
-    deliver(
-        world, units[u], 1.0F, [&](std::size_t s) { return parameters->whole(u, s); }, sink);
-    parameters->release(u, world.compute_stream());
+    const auto view_of = [&](std::size_t s) { return parameters->whole(u, s); };
+    delivering([&] { deliver(world, units[u], 1.0F, view_of, sink); },
+               [&] { parameters->release(u, world.compute_stream()); });
   }
 }
 
@@ -52,9 +64,9 @@ void ShardedModel::State::export_gradients(const Sink& sink) {
       static_cast<float>(1.0 / (static_cast<double>(world.size()) * options.accumulate));
   for (std::size_t u = 0; u < units.size(); ++u) {
     gradients->begin_export(u);
-    deliver(
-        world, units[u], average, [&](std::size_t s) { return gradients->exported(u, s); }, sink);
-    gradients->end_export(u);
+    const auto view_of = [&](std::size_t s) { return gradients->exported(u, s); };
+    delivering([&] { deliver(world, units[u], average, view_of, sink); },
+               [&] { gradients->end_export(u); });
   }
 }
 

@@ -44,6 +44,7 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
     throw ContractError{
         fmt::format("unit '{}' is open already: close its scope first", state.name)};
   }
+  if (phase == Phase::backward) { check_gradients_can_open(unit.index); }
   make_room(unit.index);
   if (phase == Phase::backward) { stage = Stage::backward; }
 
@@ -59,6 +60,26 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
   ++open_scopes;
   journal.issue(to_string(phase), state.name);
   opened_ns[unit.index] = journal.now();
+}
+
+void ShardedModel::State::check_gradients_can_open(std::size_t unit) const {
+  for (const std::size_t u : with_owners(unit)) {
+    const UnitState& state = units[u];
+    if (!gradients->can_open(u)) {
+      throw ContractError{fmt::format(
+          "unit '{}' has no place for its gradients: the slots are taken by units whose backward "
+          "scopes have not all been closed ({}); close them first, or make units that are used "
+          "several times root units",
+          state.name, gradients->slot_owners(u))};
+    }
+    const bool overwrites = state.options.gradients == GradientInit::unzeroed && state.trainable();
+    if (overwrites && state.backward_uses > 0) {
+      throw ContractError{fmt::format(
+          "unit '{}' has unzeroed gradients and a second backward scope, which would overwrite the "
+          "first's: use zeroed gradients",
+          state.name)};
+    }
+  }
 }
 
 void ShardedModel::State::use_parameters(std::size_t unit) {
@@ -108,11 +129,12 @@ void ShardedModel::State::close(Phase phase, Unit unit) {
   for (const std::size_t u : with_owners(unit.index)) {
     --units[u].open_scopes;
     leave_parameters(u, phase);
-    if (phase == Phase::backward && units[u].backward_uses == units[u].forward_uses) {
+    // An owner may still be in another scope, its own or another alias's.
+    const bool done = units[u].backward_uses == units[u].forward_uses && units[u].open_scopes == 0;
+    if (phase == Phase::backward && done) {
       gradients->complete(u, micro_batch + 1 == options.accumulate);
     }
   }
-  if (phase == Phase::forward) { stage = Stage::forward; }
 }
 
 void ShardedModel::State::leave_parameters(std::size_t unit, Phase phase) {
@@ -143,7 +165,6 @@ void ShardedModel::State::begin_micro_batch() {
         micro_batch)};
   }
   schedule.begin_micro_batch();
-  for (UnitState& unit : units) { unit.forward_uses = unit.backward_uses = 0; }
   if (micro_batch == 0) { gradients->begin_step(); }
   parameters->begin_micro_batch();
   stage = Stage::forward;
@@ -162,17 +183,17 @@ void ShardedModel::State::finish_micro_batch() {
     // Not used, or not all the way back: what is missing is zero, on every rank alike.
     const bool pending = gradients->is_open(u) || (last && !gradients->reduced(u));
     if (!pending) { continue; }
-    if (!gradients->is_open(u)) { gradients->open(u); }
+    if (!gradients->is_open(u)) { gradients->open_as_zero(u); }
     gradients->complete(u, last);
   }
   if (last) { gradients->flush(); }
+  for (UnitState& unit : units) { unit.forward_uses = unit.backward_uses = 0; }
   schedule.end_micro_batch();
   stage = Stage::idle;
   ++micro_batch;
 }
 
 void ShardedModel::State::check_order_across_ranks() {
-  if (!schedule.take_changed()) { return; }
   engine::require_agreement(
       world, "the order of units",
       schedule.describe([this](std::size_t unit) { return units[unit].name; }));
@@ -187,12 +208,16 @@ void ShardedModel::State::step(const double* loss) {
     throw ContractError{
         fmt::format("step: {} of {} micro-batches have been run", micro_batch, options.accumulate)};
   }
-  check_order_across_ranks();
   gradients->settle();
   parameters->settle();
   const std::int64_t began = journal.now();
   journal.issue("update", "");
-  optimizer->run(loss);
+  // The label tells ranks apart that changed their order from those that did not: the latter would
+  // not come to the comparison.
+  const bool new_order = schedule.take_changed();
+  optimizer->reduce_scalars(loss, new_order ? "step in a new order of units" : "step");
+  if (new_order) { check_order_across_ranks(); }
+  optimizer->update();
   parameters->updated();
   journal.computed("update", "", began);
   journal.next_step();

@@ -35,8 +35,11 @@ struct ShardedModel::State {
   void declare_order(const std::vector<Unit>& forward);
   void materialize(const Initializer& initial);
   void initialise(std::size_t unit, const Initializer& initial);
+  void forget_stores() noexcept;
   void optimize_with(const Optimizer& optimizer_, const OptimizerOptions& optimizer_options);
   [[nodiscard]] std::string describe() const;
+  [[nodiscard]] std::string describe(const Optimizer& rule,
+                                     const OptimizerOptions& rule_options) const;
 
   // Passes (model_passes.cpp).
   void open(engine::Phase phase, Unit unit);
@@ -44,6 +47,7 @@ struct ShardedModel::State {
   void close_noexcept(engine::Phase phase, Unit unit, bool unwinding) noexcept;
   void begin_micro_batch();
   void finish_micro_batch();
+  void check_gradients_can_open(std::size_t unit) const;
   void use_parameters(std::size_t unit);
   void leave_parameters(std::size_t unit, engine::Phase phase);
   void make_room(std::size_t unit);

@@ -117,15 +117,7 @@ void OptimizerStep::plan_segment(std::size_t unit, std::size_t segment,
   }
 }
 
-void OptimizerStep::run(const double* loss) {
-  reduce_scalars(loss);
-  world_.kernels().finish_step(static_cast<kernels::StepScalars*>(scalars_.data()),
-                               static_cast<const double*>(sums_.data()), finish_,
-                               world_.compute_stream());
-  update();
-}
-
-void OptimizerStep::reduce_scalars(const double* loss) {
+void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
   const Stream compute = world_.compute_stream();
   auto* sums = static_cast<double*>(sums_.data());
   const auto count = static_cast<std::size_t>(world_.size()) + 1;
@@ -139,7 +131,7 @@ void OptimizerStep::reduce_scalars(const double* loss) {
   const Channel channel = world_.reduce_channel();
   compute.record(mark_.get());
   channel.stream.wait_for(mark_.get());
-  Batch batch{"step"};
+  Batch batch{label};
   batch.all_reduce({sums, static_cast<std::int64_t>(count), DType::fp64});
   channel.communicator.submit(std::move(batch), channel.stream);
   channel.stream.record(mark_.get());
@@ -147,8 +139,10 @@ void OptimizerStep::reduce_scalars(const double* loss) {
 }
 
 void OptimizerStep::update() {
-  const auto* scalars = static_cast<const kernels::StepScalars*>(scalars_.data());
+  auto* scalars = static_cast<kernels::StepScalars*>(scalars_.data());
   const Stream compute = world_.compute_stream();
+  world_.kernels().finish_step(scalars, static_cast<const double*>(sums_.data()), finish_, compute);
+  last_learning_rate_ = learning_rate();
   const auto apply = [&](const Run& run, AdamW hyper) {
     hyper.weight_decay = run.decays ? hyper.weight_decay : 0.0F;
     world_.kernels().adamw({run.weight, run.first_state, run.second_state, run.gradient, run.elems},

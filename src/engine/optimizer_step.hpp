@@ -23,11 +23,15 @@ class OptimizerStep {
 
   /// *Collective.* Gradients and parameters have settled on the compute stream. `loss`: device
   /// memory or null.
-  void run(const double* loss);
+  void reduce_scalars(const double* loss, const char* label);
+  /// Updates what this rank holds, by the scalars that `reduce_scalars` has brought together.
+  void update();
 
   void set_learning_rate(float lr);
   [[nodiscard]] float learning_rate() const;
-  /// Waits for the last `run`.
+  /// That of the last `update`.
+  [[nodiscard]] float last_learning_rate() const noexcept { return last_learning_rate_; }
+  /// Waits for the last `update`.
   [[nodiscard]] kernels::StepScalars read_scalars() const;
   [[nodiscard]] std::size_t persistent_bytes() const noexcept { return state_.bytes(); }
 
@@ -51,8 +55,6 @@ class OptimizerStep {
   void plan_norms();
   void plan_runs(const OptimizerOptions& options);
   void plan_segment(std::size_t unit, std::size_t segment, const OptimizerOptions& options);
-  void reduce_scalars(const double* loss);
-  void update();
 
   World& world_;
   const Units& units_;
@@ -61,6 +63,7 @@ class OptimizerStep {
   StrategyTraits traits_;
   kernels::FinishStep finish_;
   Optimizer optimizer_;
+  float last_learning_rate_ = 0.0F;
   Arena state_;
   std::vector<Run> runs_;
   std::vector<NormTerm> norms_;

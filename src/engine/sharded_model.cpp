@@ -8,7 +8,9 @@
 namespace tessera {
 
 // Peers may be reading this rank's buffers until its collectives have ended.
-ShardedModel::State::~State() { world.quiesce(); }
+ShardedModel::State::~State() {
+  world.quiesce();
+}
 
 ShardedModel::ShardedModel(World& world, ModelOptions options)
     : state_{std::make_unique<State>(world, options)} {}
@@ -59,7 +61,7 @@ StepReport ShardedModel::report() const {
           .loss = scalars.loss,
           .grad_norm = scalars.grad_norm,
           .clip_coefficient = scalars.clip,
-          .lr = state_->optimizer->learning_rate(),
+          .lr = state_->optimizer->last_learning_rate(),
           .skipped = scalars.apply == 0};
 }
 
