@@ -71,7 +71,8 @@ class Parser {
     for (const OptionRow& row : option_table()) {
       if (!applies_to(row, command_)) { continue; }
       const std::string name{row.name};
-      given_[&row] = row.value.empty() ? app_.add_flag(name) : app_.add_option(name, texts_[name]);
+      given_[&row] = row.value.empty() ? app_.add_flag(name)->disable_flag_override()
+                                       : app_.add_option(name, texts_[name]);
     }
   }
 

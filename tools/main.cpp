@@ -1,11 +1,14 @@
 // The tessera command: reads the arguments, does what they say, ends with a status for scripts.
 #include <fmt/format.h>
 
+#include <cstdio>
+
 #include "command_line.hpp"
 #include "compare.hpp"
 #include "doctor.hpp"
 #include "exit_status.hpp"
 #include "processor.hpp"
+#include "tessera/base/error.hpp"
 #include "train.hpp"
 
 namespace {
@@ -24,5 +27,9 @@ void run(std::span<const char* const> arguments) {
 
 int main(int count, char** arguments) {
   const std::span<const char* const> all{arguments, static_cast<std::size_t>(count)};
-  return static_cast<int>(tessera::tools::guarded([&] { run(all.subspan(1)); }));
+  return static_cast<int>(tessera::tools::guarded([&] {
+    run(all.subspan(1));
+    // What was printed may still wait for a disk that is full.
+    if (std::fflush(stdout) != 0) { throw tessera::Error("cannot write to standard output"); }
+  }));
 }

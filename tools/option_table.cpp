@@ -229,9 +229,14 @@ std::string help_line(const OptionRow& row) {
 }
 
 std::string purpose(std::string_view command) {
-  return command == "train" ? "Trains a GPT on N ranks and shows the loss, speed and memory."
-                            : "Trains the same GPT under several strategies and shows what each "
-                              "costs in time and memory.";
+  if (command == "train") {
+    return "Trains a GPT on N ranks and shows the loss, speed and memory.";
+  }
+  if (command == "compare") {
+    return "Trains the same GPT under several strategies and shows what each costs in time and "
+           "memory.";
+  }
+  return "Shows what this machine and this build have, and what is missing.";
 }
 
 }  // namespace
@@ -253,8 +258,7 @@ bool applies_to(const OptionRow& row, std::string_view command) {
 }
 
 std::string help_text(std::string_view command) {
-  std::string text =
-      fmt::format("{}\n\nusage: tessera {} --data PATH [options]\n", purpose(command), command);
+  std::string options;
   std::string later;
   std::string_view group;
   for (const OptionRow& row : option_table()) {
@@ -263,11 +267,16 @@ std::string help_text(std::string_view command) {
       later += fmt::format("{}{}", later.empty() ? "" : ", ", row.name);
       continue;
     }
-    if (row.group != group) { text += fmt::format("\n{}:\n", row.group); }
+    if (row.group != group) { options += fmt::format("\n{}:\n", row.group); }
     group = row.group;
-    text += help_line(row);
+    options += help_line(row);
   }
-  return text + fmt::format("\nknown, but not in this build: {}\n", wrapped(later, 66, 2));
+  if (options.empty()) {
+    return fmt::format("{}\n\nusage: tessera {}\n", purpose(command), command);
+  }
+  return fmt::format(
+      "{}\n\nusage: tessera {} --data PATH [options]\n{}\nknown, but not in this build: {}\n",
+      purpose(command), command, options, wrapped(later, 66, 2));
 }
 
 }  // namespace tessera::tools

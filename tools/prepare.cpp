@@ -88,6 +88,18 @@ void check_memory(const Job& job, const std::vector<Strategy>& strategies) {
   }
 }
 
+/// As require_writable, and never what the run reads.
+void check_output(const Settings& settings, std::string_view option, const std::string& path) {
+  require_writable(option, path);
+  for (const std::string& input : {settings.data, settings.tokens, settings.init}) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(input, path, ignored)) {
+      throw ConfigError(
+          fmt::format("{}: {} is read by this run; write to another file", option, path));
+    }
+  }
+}
+
 void check_outputs(const Settings& settings) {
   namespace fs = std::filesystem;
   if (!settings.checkpoint.empty()) {
@@ -99,8 +111,8 @@ void check_outputs(const Settings& settings) {
     }
     require_writable("--checkpoint", fs::path{settings.checkpoint} / "model.safetensors");
   }
-  if (!settings.log.empty()) { require_writable("--log", settings.log); }
-  if (!settings.json.empty()) { require_writable("--json", settings.json); }
+  if (!settings.log.empty()) { check_output(settings, "--log", settings.log); }
+  if (!settings.json.empty()) { check_output(settings, "--json", settings.json); }
 }
 
 }  // namespace

@@ -113,6 +113,7 @@ TEST_F(Refusal, RanksThatCannotBe) {
 TEST_F(Refusal, OptionsWithoutValueOrGivenTwice) {
   train_refused({"--steps"}, {"--steps"});
   train_refused({"--steps", "3", "--steps", "4"}, {"--steps"});
+  train_refused({"--no-shuffle=false"}, {"no-shuffle"});
 }
 
 TEST_F(Refusal, OptionsThatContradictEachOther) {
@@ -163,6 +164,11 @@ TEST_F(Refusal, FilesThatCannotBeWritten) {
   refused(small("compare", {"--json", folder().string()}), {"--json", "cannot write"});
 }
 
+TEST_F(Refusal, OverwritingWhatTheRunReads) {
+  train_refused({"--log", path("text.txt")}, {"--log", "read by this run"});
+  EXPECT_EQ(read_file(path("text.txt")), text(20'000));
+}
+
 TEST_F(Refusal, WeightsThatDoNotFit) {
   train_refused({"--init", path("missing.safetensors")}, {"missing.safetensors"});
   train_refused({"--init", path("text.txt")}, {"text.txt"});
@@ -173,6 +179,11 @@ TEST_F(Refusal, MoreMemoryThanTheMachineHasIsStatusThree) {
                                    "--ranks", "256", "--steps", "1", "--init", path("none")});
   EXPECT_EQ(outcome.status, 3);
   EXPECT_NE(outcome.err.find("fewer ranks"), std::string::npos) << outcome.err;
+  // A product far beyond 64 bits.
+  EXPECT_EQ(tessera({"train", "--data", path("text.txt"), "--batch", "1000000", "--accumulate",
+                     "1000000", "--seq", "100000000", "--hidden", "1000000", "--heads", "1"})
+                .status,
+            3);
 }
 
 }  // namespace
