@@ -41,6 +41,8 @@ if ((EUID != 0)); then
 fi
 
 echo "installing: ${missing[*]}"
-"${as_root[@]}" apt-get update -qq
+# Another apt may be at work, as on a machine that has just started.
+apt_options=(-qq -o DPkg::Lock::Timeout=300)
+"${as_root[@]}" apt-get "${apt_options[@]}" update
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-  apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  apt-get "${apt_options[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null
