@@ -12,7 +12,8 @@
 namespace tessera::tools {
 namespace {
 
-constexpr std::size_t kBarWidth = 24;
+constexpr std::size_t kShortestBar = 4;
+constexpr std::size_t kLongestBar = 24;
 
 std::size_t terminal_width(std::FILE* file) {
   winsize size{};
@@ -20,11 +21,11 @@ std::size_t terminal_width(std::FILE* file) {
   return known ? size.ws_col : 80;
 }
 
-std::string bar(std::int64_t done, std::int64_t all) {
+std::string bar(std::int64_t done, std::int64_t all, std::size_t width) {
   const double share =
       static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(all, 1));
-  const auto filled = static_cast<std::size_t>(share * static_cast<double>(kBarWidth));
-  return fmt::format("[{:=<{}}{:{}}]", "", filled, "", kBarWidth - filled);
+  const auto filled = static_cast<std::size_t>(share * static_cast<double>(width));
+  return fmt::format("[{:=<{}}{:{}}]", "", filled, "", width - filled);
 }
 
 }  // namespace
@@ -65,9 +66,12 @@ bool Progress::due(std::int64_t step) const {
 }
 
 void Progress::draw_bar(const StepRecord& record) {
-  std::string line = fmt::format("{}{} {}/{}  {}", title_, bar(record.report.step, steps_),
-                                 record.report.step, steps_, numbers(record));
-  line.resize(std::min(line.size(), terminal_width(file_) - 1));
+  const std::string rest = fmt::format(" {}/{}  {}", record.report.step, steps_, numbers(record));
+  const std::size_t room = terminal_width(file_) - 1;
+  const std::size_t taken = title_.size() + rest.size() + 2;
+  const std::size_t width = std::clamp(room - std::min(room, taken), kShortestBar, kLongestBar);
+  std::string line = title_ + bar(record.report.step, steps_, width) + rest;
+  line.resize(std::min(line.size(), room));
   fmt::print(file_, "\r\033[K{}", line);
   open_ = true;
 }
