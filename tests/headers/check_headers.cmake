@@ -4,12 +4,18 @@
 cmake_minimum_required(VERSION 3.22)
 
 string(REPLACE "," ";" INCLUDES "${INCLUDES}")
-set(flags -std=c++20 -fsyntax-only -Wall -Wextra -Werror -DFMT_HEADER_ONLY)
+string(REPLACE "," ";" SYSTEM_INCLUDES "${SYSTEM_INCLUDES}")
+# A header that one source includes for its functions leaves them unused here.
+set(flags -std=c++20 -fsyntax-only -Wall -Wextra -Werror -Wno-unused-function -DFMT_HEADER_ONLY)
 if(ARCH)
   list(APPEND flags -march=${ARCH})
 endif()
 foreach(include ${INCLUDES})
   list(APPEND flags -I ${include})
+endforeach()
+
+foreach(include ${SYSTEM_INCLUDES})
+  list(APPEND flags -isystem ${include})
 endforeach()
 
 if(IS_DIRECTORY ${FOLDER})
