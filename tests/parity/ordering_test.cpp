@@ -1,0 +1,94 @@
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "device/cpu/host_task.hpp"
+#include "support/toy_model.hpp"
+
+// Waits that injected delays of the communication cannot show, as they give the computation time.
+namespace tessera::testing {
+namespace {
+
+/// Holds the compute stream back until a collective called `label` has finished, which it must not
+/// have to: or for a moment, long enough for one that does not wait.
+void hold_compute(World& world, const char* label) {
+  trace::Recorder* const recorder = world.recorder();
+  recorder->clear();
+  enqueue(world.compute_stream(), [recorder, label] {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{20};
+    while (std::chrono::steady_clock::now() < until) {
+      for (const trace::Record& record : recorder->records()) {
+        if (record.kind == trace::Kind::collective && record.unit.starts_with(label)) { return; }
+      }
+      std::this_thread::yield();
+    }
+  });
+}
+
+TEST(Ordering, TheStepsScalarsAreReducedWhenTheyHaveBeenComputed) {
+  for (const Strategy strategy : all_strategies()) {
+    run_ranks(3,
+              [&](World& world) {
+                ShardedModel model{world, {.strategy = strategy}};
+                const Unit a = model.add_unit("a", {{"w", {200}}});
+                model.materialize(init::constant(1.0F));
+                model.optimize_with(SGD{.lr = 0.0F});
+                for (int step = 1; step <= 3; ++step) {
+                  (void)model.forward(a);
+                  {
+                    const auto g = model.backward(a);
+                    float* const gradient = g.grad("w");
+                    enqueue(g.stream(), [=] { gradient[0] = static_cast<float>(step); });
+                  }
+                  hold_compute(world, "step");
+                  model.step();
+                  EXPECT_NEAR(model.report().grad_norm, step, 1e-6) << to_string(strategy);
+                }
+              },
+              {.trace = true, .compute_stream = ComputeStream::worker});
+  }
+}
+
+// Momentum moves a unit in steps that do not use it, while its gather of the step before may still
+// be under way (a race that thread sanitizer sees).
+TEST(Ordering, AUnitThatMostStepsLeaveOutAgreesUnderEveryStrategy) {
+  const auto run = [](Strategy strategy, std::optional<DelayInjection> delays) {
+    std::map<std::string, std::vector<float>> parameters;
+    run_ranks(
+        3,
+        [&](World& world) {
+          ShardedModel model{world, {.strategy = strategy}};
+          const std::vector<Unit> units{model.add_unit("a", {{"w", {64}}}),
+                                        model.add_unit("b", {{"w", {100'000}}})};
+          model.materialize(init::normal(1, 1.0F));
+          model.optimize_with(SGD{.lr = 0.1F, .momentum = 0.9F, .weight_decay = 0.1F});
+          for (int step = 0; step < 12; ++step) {
+            const Unit used = units[step % 4 == 0 ? 1 : 0];
+            (void)model.forward(used);
+            {
+              const auto g = model.backward(used);
+              float* const gradient = g.grad("w");
+              const float* const weight = g["w"];
+              enqueue(g.stream(), [=] { gradient[0] += 1.0F + weight[0]; });
+            }
+            model.step();
+          }
+          auto all = exported(model, StateTensor::parameters);
+          if (world.rank() == 1) { parameters = std::move(all); }
+        },
+        {.poison = SlotPoison::nan, .delays = delays, .compute_stream = ComputeStream::worker});
+    return parameters;
+  };
+  const auto expected = run(Strategy::ddp, {});
+  for (const Strategy strategy : all_strategies()) {
+    for (const std::uint64_t seed : {1U, 2U, 3U, 4U}) {
+      EXPECT_EQ(run(strategy, DelayInjection{.seed = seed}), expected) << to_string(strategy);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing
