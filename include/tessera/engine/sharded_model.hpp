@@ -40,7 +40,8 @@ enum class UnitKind : std::uint8_t {
 enum class GradientInit : std::uint8_t {
   zeroed,    ///< views start at zero or hold earlier micro-batches: kernels add
   unzeroed,  ///< views hold anything: the trainer overwrites every element, in the only backward
-             ///< scope of the unit; refused where micro-batches accumulate in the view
+             ///< scope of the unit; refused where micro-batches accumulate in the view, or a
+             ///< second scope is opened
 };
 
 struct UnitOptions {
@@ -175,7 +176,8 @@ class ShardedModel {
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
 
-  /// Declares a unit, before `materialize`. `name` is unique in the model.
+  /// Declares a unit, before `materialize`. `name` is unique in the model. ConfigError if the model
+  /// then has more than 2^50 elements.
   Unit add_unit(std::string name, std::vector<ParameterSpec> parameters, UnitOptions options = {});
 
   /// Declares that every forward pass opens exactly these scopes in this order and every backward
@@ -187,14 +189,17 @@ class ShardedModel {
   void materialize(const Initializer& initial);
 
   /// *Collective.* Allocates and zeroes the optimizer's state for what this rank updates.
+  /// ContractError that names the first difference if a rank brings other values.
   void optimize_with(const Optimizer& optimizer, const OptimizerOptions& options = {});
 
   /// Opens a unit for its forward pass. ContractError if all slots are in open scopes.
   [[nodiscard]] ForwardScope forward(Unit unit);
-  /// Opens a unit for its backward pass. As many times in a micro-batch as `forward`.
+  /// Opens a unit for its backward pass. As many times in a micro-batch as `forward`. ContractError
+  /// if its gradients go to a slot and both are taken: by blocks that are open, or whose backward
+  /// has been opened less often than their forward.
   [[nodiscard]] BackwardScope backward(Unit unit);
 
-  /// Every step from the next on uses this rate.
+  /// Every step from the next on uses this rate. All ranks give the same: it is not compared.
   void set_learning_rate(float lr);
 
   /// *Collective.* Averages what has been accumulated, clips, and updates. `loss`, if given, is

@@ -1,0 +1,108 @@
+// A rank is lost at each point of a training program, while its peers' gathers and reductions are
+// on their way. The cause is reported, soon, and (under address sanitizer) nobody reads what went.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "tessera/tessera.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr int kPoints = 13;
+
+/// Throws on rank 1 at one point of the program.
+class Loss {
+ public:
+  Loss(const World& world, int point) noexcept : point_{world.rank() == 1 ? point : -1} {}
+  void at(int point) const {
+    if (point == point_) { throw FormatError{"lost at " + std::to_string(point)}; }
+  }
+
+ private:
+  int point_;
+};
+
+void run_passes(ShardedModel& model, const std::vector<Unit>& units, const Loss& loss, int step) {
+  for (const Unit unit : units) {
+    const auto p = model.forward(unit);
+    if (step == 1 && unit.index == 2) { loss.at(4); }
+  }
+  if (step == 1) { loss.at(5); }
+  for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
+    const auto g = model.backward(*unit);
+    if (step == 0 && unit->index == 3) { loss.at(6); }
+    if (step == 1 && unit->index == 1) { loss.at(7); }
+  }
+  if (step == 1) { loss.at(8); }
+}
+
+void train(World& world, const ModelOptions& options, int point) {
+  const Loss loss{world, point};
+  ShardedModel model{world, options};
+  std::vector<Unit> units{model.add_unit("root", {{"w", {513}}}, {.kind = UnitKind::root})};
+  for (int i = 0; i < 3; ++i) {
+    units.push_back(model.add_unit("block." + std::to_string(i),
+                                   {{"w", {300 + i}}, {"frozen", {5}, /*trainable=*/false}}));
+  }
+  loss.at(0);
+  model.materialize([&](const ParameterInfo&, std::int64_t, std::span<float> out) {
+    std::ranges::fill(out, 1.0F);
+  });
+  loss.at(1);
+  model.optimize_with(AdamW{}, {.decays = [&](std::string_view, const Shape&) {
+                        loss.at(2);
+                        return true;
+                      }});
+  loss.at(3);
+  const auto sink_that_throws_at = [&](int at) {
+    return [&loss, at](const ParameterInfo& info, std::span<const float>) {
+      if (info.unit == "block.1") { loss.at(at); }
+    };
+  };
+  for (int step = 0; step < 3; ++step) {
+    for (int micro = 0; micro < options.accumulate; ++micro) {
+      run_passes(model, units, loss, step);
+    }
+    model.export_state(StateTensor::gradients, sink_that_throws_at(9));
+    model.step();
+    if (step == 1) { loss.at(10); }
+    model.export_state(StateTensor::parameters, sink_that_throws_at(11));
+  }
+  loss.at(12);
+}
+
+void expect_the_loss_is_reported(const ModelOptions& options, ComputeStream stream, int point) {
+  const WorldOptions world{
+      .poison = SlotPoison::nan, .delays = DelayInjection{.seed = 5}, .compute_stream = stream};
+  const auto began = std::chrono::steady_clock::now();
+  try {
+    run_ranks(
+        3, [&](World& rank) { train(rank, options, point); }, world);
+    ADD_FAILURE() << "the loss was not noticed";
+  } catch (const FormatError& error) {
+    EXPECT_EQ(error.what(), "rank 1: lost at " + std::to_string(point));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds{10});
+}
+
+class ModelFailure : public testing::TestWithParam<Strategy> {};
+INSTANTIATE_TEST_SUITE_P(Strategies, ModelFailure, testing::ValuesIn(all_strategies()),
+                         [](const auto& test) { return std::string{to_string(test.param)}; });
+
+TEST_P(ModelFailure, LosingARankAtAnyPointEndsTheJobWithItsCause) {
+  for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
+    const ModelOptions options{.strategy = GetParam(), .accumulate = 2, .accumulate_mode = mode};
+    for (const ComputeStream stream : {ComputeStream::caller, ComputeStream::worker}) {
+      for (int point = 0; point < kPoints; ++point) {
+        SCOPED_TRACE("point " + std::to_string(point) + ", " + std::string{to_string(mode)});
+        expect_the_loss_is_reported(options, stream, point);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera
