@@ -24,6 +24,9 @@ case "${1:-}" in
 esac
 
 scripts/install_deps.sh
+if command -v ccache >/dev/null; then
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+fi
 
 failed=()
 summary=()

@@ -1,9 +1,10 @@
 # Compiles each header of FOLDER, or the one header that it is, alone and twice included. Needs
-# FOLDER, CXX, and INCLUDES, the folders to search, separated by commas; ARCH, the processor to
-# compile for, may be given.
+# FOLDER, CXX, and INCLUDES, the folders to search, separated by commas. SYSTEM_INCLUDES, of others'
+# headers, and ARCH, the processor to compile for, may be given.
 cmake_minimum_required(VERSION 3.22)
 
 string(REPLACE "," ";" INCLUDES "${INCLUDES}")
+string(REPLACE "," ";" SYSTEM_INCLUDES "${SYSTEM_INCLUDES}")
 string(REPLACE "," ";" SYSTEM_INCLUDES "${SYSTEM_INCLUDES}")
 # A header that one source includes for its functions leaves them unused here.
 set(flags -std=c++20 -fsyntax-only -Wall -Wextra -Werror -Wno-unused-function -DFMT_HEADER_ONLY)
@@ -12,6 +13,9 @@ if(ARCH)
 endif()
 foreach(include ${INCLUDES})
   list(APPEND flags -I ${include})
+endforeach()
+foreach(include ${SYSTEM_INCLUDES})
+  list(APPEND flags -isystem ${include})
 endforeach()
 
 foreach(include ${SYSTEM_INCLUDES})
