@@ -5,7 +5,6 @@ cmake_minimum_required(VERSION 3.22)
 
 string(REPLACE "," ";" INCLUDES "${INCLUDES}")
 string(REPLACE "," ";" SYSTEM_INCLUDES "${SYSTEM_INCLUDES}")
-string(REPLACE "," ";" SYSTEM_INCLUDES "${SYSTEM_INCLUDES}")
 # A header that one source includes for its functions leaves them unused here.
 set(flags -std=c++20 -fsyntax-only -Wall -Wextra -Werror -Wno-unused-function -DFMT_HEADER_ONLY)
 if(ARCH)
@@ -14,10 +13,6 @@ endif()
 foreach(include ${INCLUDES})
   list(APPEND flags -I ${include})
 endforeach()
-foreach(include ${SYSTEM_INCLUDES})
-  list(APPEND flags -isystem ${include})
-endforeach()
-
 foreach(include ${SYSTEM_INCLUDES})
   list(APPEND flags -isystem ${include})
 endforeach()
