@@ -47,6 +47,7 @@ class LocalJob {
         body_(world);
         group_->check_alive();  // a body may have swallowed it
         WorldFactory::finish(world);
+        group_->leave(rank);
       } catch (...) {  // tell the peers before the world's end waits for them
         fail(rank, std::current_exception());
       }

@@ -105,6 +105,13 @@ void ShardedModel::State::resolve_aliases(UnitState& unit) {
                                       tie.parameter,
                                       owner->layout.specs()[*index].shape.to_string())};
     }
+    const ParameterSpec& owned = owner->layout.specs()[*index];
+    if ((!spec.trainable && owned.trainable) || (spec.dtype && spec.dtype != owned.dtype)) {
+      throw ContractError{fmt::format(
+          "add_unit: '{}.{}' is tied to '{}.{}', which decides about training and dtype: leave "
+          "them to the owner",
+          unit.name, spec.name, tie.unit, tie.parameter)};
+    }
     const auto owner_unit = static_cast<std::size_t>(owner - units.begin());
     unit.alias_of[p] = engine::ParameterRef{owner_unit, *index};
     unit.infos[p] = owner->infos[*index];

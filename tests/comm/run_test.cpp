@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <new>
@@ -102,6 +103,26 @@ TEST(RunRanks, OfSeveralCausesTheLowestRanksIsReported) {
               });
             }),
             "rank 0: mine is 0");
+}
+
+// The deadline is minutes away: the error comes because rank 1 has ended, not because of it.
+TEST(RunRanks, ARankThatEndsWithoutACollectiveItsPeersMakeIsNamedAtOnce) {
+  for (const bool never : {false, true}) {
+    std::string text;
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      run_ranks(3, [&](World& world) {
+        if (world.rank() == 1) {
+          if (!never) { world.barrier(); }
+          return;
+        }
+        world.barrier();
+        if (!never) { world.barrier(); }
+      });
+    } catch (const CommError& error) { text = error.what(); }
+    EXPECT_NE(text.find("rank 1, which has ended"), std::string::npos) << text;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{60});
+  }
 }
 
 TEST(RunRanks, AJobAfterAFailedOneIsNotTouchedByIt) {

@@ -73,6 +73,22 @@ TEST(Declaration, ATieNeedsAnEarlierOwnerOfTheSameShape) {
   EXPECT_EQ(tie("a", {2, 3}), "");
 }
 
+TEST(Declaration, AnAliasCannotFreezeWhatItsOwnerTrains) {
+  const auto tie = [](bool owner_trains, bool alias_trains) {
+    return refusal<ContractError>(1, [&](World& world) {
+      ShardedModel model{world};
+      (void)model.add_unit("a", {{"w", {2}, owner_trains}});
+      (void)model.add_unit(
+          "b",
+          {{.name = "w", .shape = {2}, .trainable = alias_trains, .tied_to = TiedTo{"a", "w"}}});
+    });
+  };
+  EXPECT_THAT(tie(true, false), HasSubstr("'a.w', which decides"));
+  EXPECT_EQ(tie(true, true), "");
+  EXPECT_EQ(tie(false, true), "");
+  EXPECT_EQ(tie(false, false), "");
+}
+
 TEST(Declaration, UnsupportedOptionsAreRefusedBeforeAnythingIsAllocated) {
   const auto with = [](ModelOptions options) {
     return refusal<ConfigError>(2, [&](World& world) { ShardedModel model{world, options}; });

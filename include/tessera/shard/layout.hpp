@@ -31,7 +31,8 @@ struct ParameterSpec {
   Shape shape;
   bool trainable = true;               ///< false: frozen, neither gradient nor optimizer state
   std::optional<DType> dtype = {};     ///< compute dtype of this parameter, if not the model's
-  std::optional<TiedTo> tied_to = {};  ///< an alias; `shape` must equal the owner's
+  std::optional<TiedTo> tied_to = {};  ///< an alias; the owner decides all but the shape,
+                                       ///< which must be equal
 };
 
 /// The dtypes of one segment and its companions.

@@ -70,6 +70,10 @@ std::shared_ptr<Meeting> LocalGroup::join(const Visit& visit) {
     open_locked(*meeting, visit);
     return meeting;
   }
+  if (left_) {
+    fail_without_locked(*left_, visit);
+    check_alive_locked();
+  }
 
   const auto over = [&] { return meeting->open_ || failure_ || withdrawn(visit); };
   const bool in_time =
@@ -129,6 +133,30 @@ void LocalGroup::withdraw(int channel, int rank, std::uint64_t end) noexcept {
   auto& withdrawn = withdrawn_[static_cast<std::size_t>(channel * ranks_ + rank)];
   withdrawn = std::max(withdrawn, end);
   for (const auto& [key, meeting] : gathering_) { meeting->changed_.notify_all(); }
+}
+
+void LocalGroup::leave(int rank) noexcept {
+  const std::scoped_lock lock{mutex_};
+  if (!left_) { left_ = rank; }
+  for (const auto& [key, meeting] : gathering_) {
+    for (const Visit& visit : meeting->visits_) {
+      if (visit.batch == nullptr && visit.text == nullptr) { continue; }
+      fail_without_locked(rank, visit);
+      return;
+    }
+  }
+}
+
+void LocalGroup::fail_without_locked(int left, const Visit& waiting) noexcept {
+  try {
+    fail_locked(
+        fmt::format("{}: rank {} waits for rank {}, which has ended its program; every rank "
+                    "makes the same collective calls in the same order",
+                    called(waiting), waiting.rank, left),
+        /*echo=*/false);
+  } catch (...) {  // no memory for the text: fail without it
+    fail_locked({}, /*echo=*/false);
+  }
 }
 
 void LocalGroup::check_alive() const {

@@ -73,6 +73,9 @@ class LocalGroup {
   void abort(std::string_view reason) noexcept;
   /// `rank` does not come to the meetings before `end` on `channel` that are not open yet.
   void withdraw(int channel, int rank, std::uint64_t end) noexcept;
+  /// `rank` has ended its program well and all its calls: nobody waits for it any more. A call that
+  /// needs it, made already or later, fails the group at once.
+  void leave(int rank) noexcept;
   /// Throws the group's failure if it has one.
   void check_alive() const;
 
@@ -93,6 +96,7 @@ class LocalGroup {
   void fail_locked(std::string text, bool echo) noexcept;
   [[nodiscard]] std::string called(const Visit& visit) const;
   [[nodiscard]] std::string late(const Meeting& meeting, const Visit& visit) const;
+  void fail_without_locked(int left, const Visit& waiting) noexcept;
 
   const int ranks_;
   const std::vector<std::string> channels_;
@@ -101,6 +105,7 @@ class LocalGroup {
   mutable std::mutex mutex_;
   std::map<Key, std::shared_ptr<Meeting>> gathering_;
   std::vector<std::uint64_t> withdrawn_;  // [channel * ranks + rank]: the end of what it took back
+  std::optional<int> left_;               // the first rank that has ended
   std::optional<Failure> failure_;
 };
 
