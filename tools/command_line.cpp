@@ -13,8 +13,8 @@
 namespace tessera::tools {
 namespace {
 
-const std::vector<std::string> kCommands = {"train", "compare", "doctor"};
-const std::vector<std::string> kLaterCommands = {"plan", "scale", "checkpoint", "bench", "sample"};
+const std::vector<std::string> kCommands = {"train", "compare", "bench", "doctor"};
+const std::vector<std::string> kLaterCommands = {"plan", "scale", "checkpoint", "sample"};
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -25,6 +25,7 @@ std::string usage() {
          "usage: tessera COMMAND [options]\n\n"
          "  train     train a GPT on N ranks\n"
          "  compare   train it under several strategies and compare time and memory\n"
+         "  bench     measure this build beside the machine's limits\n"
          "  doctor    show what this machine and this build have, and what is missing\n\n"
          "tessera COMMAND --help lists a command's options.\n";
 }

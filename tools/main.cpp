@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <string_view>
 
+#include "bench.hpp"
 #include "command_line.hpp"
 #include "compare.hpp"
 #include "doctor.hpp"
@@ -16,6 +18,9 @@ namespace {
 void run(std::span<const char* const> arguments) {
   using namespace tessera::tools;
   require_processor();
+  if (!arguments.empty() && std::string_view{arguments.front()} == "bench") {
+    return run_bench(arguments.subspan(1));
+  }
   const Request request = parse_command_line(arguments);
   if (request.command == "train") { return train(request.settings); }
   if (request.command == "compare") { return compare(request.settings); }

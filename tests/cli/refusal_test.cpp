@@ -32,7 +32,7 @@ TEST_F(Refusal, NoCommandAndUnknownCommands) {
 }
 
 TEST_F(Refusal, CommandsOfLaterBuilds) {
-  for (const char* command : {"plan", "scale", "checkpoint", "bench", "sample"}) {
+  for (const char* command : {"plan", "scale", "checkpoint", "sample"}) {
     refused({command, "--ranks", "4"}, {command, "not available in this build"});
   }
 }

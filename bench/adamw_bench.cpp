@@ -1,0 +1,18 @@
+#include "bench/google.hpp"
+#include "bench/support/operations.hpp"
+
+namespace tessera::bench {
+namespace {
+
+// From the second-level cache to main memory.
+void adamw_update(benchmark::State& state) {
+  run(state, adamw(state.range(0)));
+}
+BENCHMARK(adamw_update)
+    ->Arg(100'000)
+    ->Arg(5'000'000)
+    ->Arg(50'000'000)
+    ->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace tessera::bench

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <benchmark/benchmark.h>
+
+#include "bench/support/collectives.hpp"
+#include "bench/support/comparison.hpp"
+
+namespace tessera::bench {
+
+/// Times `contest.ours` as Google Benchmark wants, then ours and the limits in turn, and shows
+/// bytes, FLOPs, rate, limit and the ratio as counters.
+void run(benchmark::State& state, const Contest& contest);
+
+/// The collective over `local` with state.range(0) ranks and state.range(1) bytes.
+void run(benchmark::State& state, Collective collective);
+
+}  // namespace tessera::bench

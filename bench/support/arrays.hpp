@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "tessera/device/device.hpp"
+
+namespace tessera::bench {
+
+/// Floats at a boundary of 128 bytes, written once, so that their pages are there.
+using Floats = std::shared_ptr<float>;
+[[nodiscard]] Floats floats(std::int64_t elems, float value);
+/// Values in [-1, 1) that no algorithm finds a shortcut through; the same for the same `seed`.
+[[nodiscard]] Floats noise(std::int64_t elems, std::uint32_t seed);
+
+/// The stream of a CPU rank: what is enqueued runs on the calling thread at once.
+class CallerStream {
+ public:
+  CallerStream() : device_{make_cpu_device()}, stream_{device_->make_compute_stream()} {}
+  [[nodiscard]] Stream get() const noexcept { return stream_.get(); }
+
+ private:
+  std::unique_ptr<Device> device_;
+  OwnedStream stream_;
+};
+
+}  // namespace tessera::bench

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "bench/support/comparison.hpp"
+
+namespace tessera::bench {
+
+enum class Collective { all_gather, reduce_scatter, all_reduce };
+[[nodiscard]] std::string_view to_string(Collective collective) noexcept;
+[[nodiscard]] const std::vector<Collective>& all_collectives();
+
+struct CollectiveOptions {
+  std::int64_t bytes = std::int64_t{64} << 20;  ///< of the whole tensor on each rank, fp32
+  int ranks = 2;
+  int rounds = 20;
+};
+
+/// Bytes that one rank reads and writes when peers' buffers are read in place, with n bytes in the
+/// whole tensor on N ranks:
+///
+///   all_gather      2 n                  reads every shard, writes the whole
+///   reduce_scatter  n + n/N              reads its part of every rank's tensor, writes a shard
+///   all_reduce      n + n/N + 2 n(N-1)/N reduces its part, then copies the others' parts
+[[nodiscard]] double moved_bytes(Collective collective, double bytes, int ranks);
+
+/// Runs the collective out of place (all_reduce: in place) over `local` ranks, in turn with copies
+/// of as many bytes by as many threads at once. One comparison a collective; a time is from the
+/// moment all ranks have met to the moment the last has its data.
+[[nodiscard]] std::vector<Comparison> measure_collectives(
+    const std::vector<Collective>& collectives, const CollectiveOptions& options);
+
+}  // namespace tessera::bench

@@ -1,0 +1,115 @@
+#include "bench/support/gpt_runner.hpp"
+
+#include "bench/support/arrays.hpp"
+#include "kernels/table.hpp"
+
+namespace tessera::bench {
+namespace {
+
+using kernels::MatMul;
+using kernels::Transpose;
+using kernels::Write;
+
+std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocab,
+                                        std::uint32_t seed) {
+  std::vector<std::int32_t> tokens;
+  for (std::uint32_t state = seed; std::ssize(tokens) < count;) {
+    state = state * 1'664'525U + 1'013'904'223U;
+    tokens.push_back(static_cast<std::int32_t>((state >> 8) % static_cast<std::uint32_t>(vocab)));
+  }
+  return tokens;
+}
+
+ModelOptions model_options(const StepOptions& options, Strategy strategy) {
+  ModelOptions model;
+  model.strategy = strategy;
+  model.prefetch = options.prefetch;
+  return model;
+}
+
+}  // namespace
+
+GptRunner::GptRunner(World& world, const StepOptions& options, Strategy strategy)
+    : world_{world}, gpt_{shard(nn::GPT(options.model), world, model_options(options, strategy))} {
+  const std::int64_t tokens = options.batch * options.model.seq;
+  const auto seed = static_cast<std::uint32_t>(world.rank() + 1);
+  inputs_ = random_tokens(tokens, options.model.vocab, seed);
+  targets_ = random_tokens(tokens, options.model.vocab, seed + 1000);
+  gpt_.materialize(1);
+  gpt_.optimize_with(AdamW{});
+  gpt_.module().reserve(options.batch);
+}
+
+void GptRunner::step() {
+  gpt_.forward_backward(inputs_, targets_);
+  gpt_.step();
+}
+
+double GptRunner::timed_step() {
+  world_.barrier();
+  const double begin = now();
+  step();
+  world_.barrier();
+  return seconds_since(begin);
+}
+
+struct ModelProducts::State {
+  World& world;
+  std::vector<Floats> owned;
+  std::vector<MatMul> products;
+
+  float* array(std::int64_t elems) {
+    return owned.emplace_back(noise(elems, static_cast<std::uint32_t>(owned.size() + 1))).get();
+  }
+
+  // A layer from `in` to `out` values a row: y = x w, dw += x' dy, dx = dy w'.
+  void add_layer(std::int64_t rows, std::int64_t in, std::int64_t out) {
+    const float* x = array(rows * in);
+    float* w = array(in * out);
+    float* y = array(rows * out);
+    float* dw = array(in * out);
+    float* dx = array(rows * in);
+    products.push_back({.a = x, .b = w, .c = y, .m = rows, .n = out, .k = in});
+    products.push_back({.a = x,
+                        .b = y,
+                        .c = dw,
+                        .m = in,
+                        .n = out,
+                        .k = rows,
+                        .transpose_a = Transpose::yes,
+                        .write = Write::add});
+    products.push_back(
+        {.a = y, .b = w, .c = dx, .m = rows, .n = in, .k = out, .transpose_b = Transpose::yes});
+  }
+};
+
+ModelProducts::ModelProducts(World& world, const StepOptions& options)
+    : state_{std::make_unique<State>(State{world, {}, {}})} {
+  const std::int64_t rows = options.batch * options.model.seq;
+  const std::int64_t hidden = options.model.hidden;
+  for (std::int64_t layer = 0; layer < options.model.layers; ++layer) {
+    state_->add_layer(rows, hidden, 3 * hidden);
+    state_->add_layer(rows, hidden, hidden);
+    state_->add_layer(rows, hidden, 4 * hidden);
+    state_->add_layer(rows, 4 * hidden, hidden);
+  }
+  state_->add_layer(rows, hidden, options.model.vocab);
+}
+
+ModelProducts::~ModelProducts() = default;
+
+double ModelProducts::flops() const {
+  double flops = 0;
+  for (const MatMul& p : state_->products) {
+    flops += 2.0 * static_cast<double>(p.m * p.n) * static_cast<double>(p.k);
+  }
+  return flops;
+}
+
+void ModelProducts::run() {
+  for (const MatMul& product : state_->products) {
+    state_->world.kernels().matmul(product, state_->world.compute_stream());
+  }
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <vector>
+
+#include "bench/support/step.hpp"
+#include "tessera/comm/world.hpp"
+#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/shard.hpp"
+
+namespace tessera::bench {
+
+/// One rank's GPT under one strategy, with random tokens of its own.
+class GptRunner {
+ public:
+  GptRunner(World& world, const StepOptions& options, Strategy strategy);
+
+  void step();
+  /// A step from the moment all ranks have met to the moment the last has finished.
+  [[nodiscard]] double timed_step();
+
+ private:
+  World& world_;
+  Sharded<nn::GPT> gpt_;
+  std::vector<std::int32_t> inputs_, targets_;
+};
+
+/// The model's matrix products of one step, attention's left out: those with weights, forward and
+/// twice backward.
+class ModelProducts {
+ public:
+  ModelProducts(World& world, const StepOptions& options);
+  ~ModelProducts();
+
+  [[nodiscard]] double flops() const;
+  void run();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tessera::bench

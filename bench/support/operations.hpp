@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+#include "bench/support/comparison.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/matmul/matmul.hpp"
+
+namespace tessera::bench {
+
+// Each operation of the library beside what limits it: memory traffic (a triad over arrays that
+// move as many bytes) or arithmetic (multiplies and adds in registers).
+
+/// 28 bytes and 16 FLOPs a parameter; limits: triad, the traffic alone, the plain loop compiled
+/// for each set of instructions.
+[[nodiscard]] Contest adamw(std::int64_t parameters);
+/// 4 bytes and 2 FLOPs an element.
+[[nodiscard]] Contest squared_norm(std::int64_t elems);
+
+enum class Direction { forward, backward };
+[[nodiscard]] Contest layer_norm(Direction direction, std::int64_t rows, std::int64_t columns);
+[[nodiscard]] Contest gelu(Direction direction, std::int64_t elems);
+[[nodiscard]] Contest cross_entropy(std::int64_t rows, std::int64_t classes);
+
+/// FLOPs as if nothing were masked: 4 T^2 hidden a sample forward, twice that backward. A kernel
+/// that skips what the mask hides does half of them and may pass the limit.
+[[nodiscard]] Contest attention(Direction direction, const kernels::AttentionShape& shape);
+/// 2 m n k FLOPs.
+[[nodiscard]] Contest matmul(std::int64_t m, std::int64_t n, std::int64_t k,
+                             kernels::Transpose transpose_a, kernels::Transpose transpose_b,
+                             kernels::Write write);
+
+/// The fastest of the loops of multiplies and adds in registers.
+[[nodiscard]] Case peak_case();
+/// A triad that moves `bytes`.
+[[nodiscard]] Case triad_case(double bytes);
+
+}  // namespace tessera::bench

@@ -1,0 +1,85 @@
+#include "bench/support/report.hpp"
+
+#include <algorithm>
+
+namespace tessera::bench {
+namespace {
+
+Json json_of(const Timed& timed, Work work) {
+  return {{"name", timed.name},
+          {"bytes", timed.bytes},
+          {"flops", timed.flops},
+          {"seconds", json_of(timed.series)},
+          {work == Work::bytes ? "bytes_per_second" : "flops_per_second", timed.rate(work)}};
+}
+
+}  // namespace
+
+Json json_of(const Series& series) {
+  return {{"min", series.least()}, {"median", series.median()}, {"all", series.seconds}};
+}
+
+Json json_of(const Comparison& comparison) {
+  Json limits = Json::array();
+  for (const Timed& limit : comparison.limits) {
+    Json entry = json_of(limit, comparison.work);
+    entry["ratio"] = comparison.ratio(limit);
+    entry["ratio_of_best"] = comparison.best_ratio(limit);
+    limits.push_back(std::move(entry));
+  }
+  Json json = json_of(comparison.ours, comparison.work);
+  json["limits"] = std::move(limits);
+  return json;
+}
+
+Json json_of(const StrategySteps& steps) {
+  return {{"name", to_string(steps.strategy)},
+          {"seconds", json_of(steps.series)},
+          {"shares",
+           {{"forward", steps.shares.forward},
+            {"backward", steps.shares.backward},
+            {"update", steps.shares.update},
+            {"waiting", steps.shares.waiting},
+            {"moving", steps.shares.moving}}}};
+}
+
+Json json_of(const StepResult& result) {
+  Json strategies = Json::array();
+  for (const StrategySteps& steps : result.strategies) {
+    Json entry = json_of(steps);
+    entry["flops_per_second"] = result.flops / steps.series.median();
+    entry["ratio"] = result.limit_ratio(steps);
+    strategies.push_back(std::move(entry));
+  }
+  return {{"flops", result.flops},
+          {"products",
+           {{"flops", result.product_flops},
+            {"seconds", json_of(result.products)},
+            {"flops_per_second", result.product_rate()}}},
+          {"strategies", std::move(strategies)}};
+}
+
+Json json_of(const std::vector<ScalingPoint>& points) {
+  Json all = Json::array();
+  for (std::size_t p = 0; p < points.size(); ++p) {
+    Json strategies = Json::array();
+    for (std::size_t s = 0; s < points[p].strategies.size(); ++s) {
+      const StrategySteps& steps = points[p].strategies[s];
+      strategies.push_back({{"name", to_string(steps.strategy)},
+                            {"seconds", json_of(steps.series)},
+                            {"against_two", against_two(points, p, s)}});
+    }
+    all.push_back({{"ranks", points[p].ranks}, {"strategies", std::move(strategies)}});
+  }
+  return all;
+}
+
+double against_two(const std::vector<ScalingPoint>& points, std::size_t point,
+                   std::size_t strategy) {
+  const auto two = std::find_if(points.begin(), points.end(),
+                                [](const ScalingPoint& p) { return p.ranks == 2; });
+  const ScalingPoint& base = two == points.end() ? points.front() : *two;
+  return median_ratio(points[point].strategies[strategy].series, base.strategies[strategy].series);
+}
+
+}  // namespace tessera::bench

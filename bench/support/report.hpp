@@ -1,0 +1,26 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "bench/support/comparison.hpp"
+#include "bench/support/step.hpp"
+
+namespace tessera::bench {
+
+using Json = nlohmann::ordered_json;
+
+/// {"min": ..., "median": ..., "all": [...]}.
+[[nodiscard]] Json json_of(const Series& series);
+[[nodiscard]] Json json_of(const Comparison& comparison);
+[[nodiscard]] Json json_of(const StrategySteps& steps);
+[[nodiscard]] Json json_of(const StepResult& result);
+[[nodiscard]] Json json_of(const std::vector<ScalingPoint>& points);
+
+/// A step time on more ranks as a multiple of that on two, the total work being the same (on the
+/// fewest, if two are not among them).
+[[nodiscard]] double against_two(const std::vector<ScalingPoint>& points, std::size_t point,
+                                 std::size_t strategy);
+
+}  // namespace tessera::bench

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bench/support/timing.hpp"
+#include "tessera/engine/strategy.hpp"
+#include "tessera/nn/gpt_config.hpp"
+
+namespace tessera::bench {
+
+struct StepOptions {
+  nn::GPTConfig model{.layers = 4, .hidden = 256, .heads = 4, .vocab = 1024, .seq = 128};
+  std::int64_t batch = 8;  ///< sequences of a rank
+  int ranks = 2;
+  int prefetch = 1;
+  int rounds = 10;
+  std::vector<Strategy> strategies = all_strategies();
+};
+
+/// FLOPs of one rank's step by formula, nothing masked, backward counted as twice the forward:
+///
+///   3 * batch * seq * (24 layers hidden^2 + 4 layers seq hidden + 2 hidden vocab)
+[[nodiscard]] double step_flops(const nn::GPTConfig& model, std::int64_t batch);
+
+/// Where rank 0's time goes, in parts of the step.
+struct Shares {
+  double forward = 0;   ///< computing, in forward scopes
+  double backward = 0;  ///< computing, in backward scopes
+  double update = 0;    ///< norm, agreement and optimizer
+  double waiting = 0;   ///< the rest: for gathers, reductions and the other ranks
+  double moving = 0;    ///< rank 0's communication streams at work, beside the computation
+};
+
+struct StrategySteps {
+  Strategy strategy{};
+  Series series;
+  Shares shares;
+};
+
+struct StepResult {
+  double flops = 0;          ///< of one rank's step
+  double product_flops = 0;  ///< of the matrix products that were timed as the limit
+  Series products;           ///< those products, on all ranks at once
+  std::vector<StrategySteps> strategies;
+
+  /// FLOPs a second and rank.
+  [[nodiscard]] double product_rate() const { return product_flops / products.median(); }
+  /// The strategy's FLOPs a second as a part of the products' in the same rounds.
+  [[nodiscard]] double limit_ratio(const StrategySteps& steps) const;
+};
+
+/// AdamW steps of a GPT on random tokens: the strategies and the products of the limit in turn in
+/// each round, the first two rounds left out. The shares come from further, traced steps.
+[[nodiscard]] StepResult measure_step(const StepOptions& options);
+
+/// The same total work on every number of ranks.
+struct ScalingOptions {
+  StepOptions step;  ///< its `batch` is the sum over the ranks, its `ranks` is not used
+  std::vector<int> ranks{1, 2, 4, 8};
+};
+struct ScalingPoint {
+  int ranks = 0;
+  std::vector<StrategySteps> strategies;
+};
+/// The numbers of ranks in turn in each round.
+[[nodiscard]] std::vector<ScalingPoint> measure_scaling(const ScalingOptions& options);
+
+}  // namespace tessera::bench

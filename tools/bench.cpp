@@ -1,0 +1,149 @@
+#include "bench.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bench/support/collectives.hpp"
+#include "bench/support/operations.hpp"
+#include "bench/support/report.hpp"
+#include "bench_options.hpp"
+#include "machine.hpp"
+#include "output_file.hpp"
+#include "table.hpp"
+
+namespace tessera::tools {
+namespace {
+
+using bench::Json;
+
+std::string milliseconds(double seconds) {
+  return fmt::format("{:.3f}", seconds * 1e3);
+}
+
+std::string giga(double value) {
+  return fmt::format("{:.2f}", value * 1e-9);
+}
+
+void add_row(Table& table, const bench::Comparison& comparison, const bench::Timed& timed) {
+  const bool own = &timed == &comparison.ours;
+  table.add({timed.name, giga(timed.bytes), giga(timed.flops), milliseconds(timed.series.least()),
+             milliseconds(timed.series.median()), giga(timed.bytes / timed.series.median()),
+             own ? "" : fmt::format("{:.3f}", comparison.ratio(timed)),
+             own ? "" : fmt::format("{:.3f}", comparison.best_ratio(timed))});
+}
+
+void print(const std::vector<bench::Comparison>& comparisons) {
+  Table table{{"", "GB", "GFLOP", "ms least", "ms median", "GB/s", "ours/this", "of least"}};
+  for (const bench::Comparison& comparison : comparisons) {
+    add_row(table, comparison, comparison.ours);
+    for (const bench::Timed& limit : comparison.limits) { add_row(table, comparison, limit); }
+  }
+  fmt::print("{}(ours/this: our rate as a part of this line's, median over the rounds)\n",
+             table.text());
+}
+
+Json machine() {
+  return {{"processor", processor_name()}, {"cores", usable_cores()}};
+}
+
+Json adamw(const BenchSettings& settings) {
+  const bench::Comparison result =
+      bench::measure(bench::adamw(settings.parameters), settings.repeat);
+  fmt::print("AdamW, fp32, {} parameters, one thread: 28 bytes and 16 FLOPs a parameter\n",
+             settings.parameters);
+  print({result});
+  const double nanoseconds =
+      result.ours.series.median() * 1e9 / static_cast<double>(settings.parameters);
+  fmt::print("{:.3f} ns a parameter\n", nanoseconds);
+  Json json = bench::json_of(result);
+  json["parameters"] = settings.parameters;
+  json["nanoseconds_per_parameter"] = nanoseconds;
+  return json;
+}
+
+Json collectives(const BenchSettings& settings) {
+  const auto results = bench::measure_collectives(
+      bench::all_collectives(), {settings.bytes, settings.step.ranks, settings.repeat});
+  fmt::print("Collectives over local, {} ranks, {} bytes each; bytes of all ranks\n",
+             settings.step.ranks, settings.bytes);
+  print(results);
+  Json all = Json::array();
+  for (const bench::Comparison& result : results) { all.push_back(bench::json_of(result)); }
+  return {{"bytes", settings.bytes}, {"ranks", settings.step.ranks}, {"collectives", all}};
+}
+
+void print(const bench::StepResult& result) {
+  Table table{{"strategy", "ms least", "ms median", "GFLOP/s", "of products", "forward", "backward",
+               "update", "waiting", "moving"}};
+  const auto part = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
+  for (const bench::StrategySteps& steps : result.strategies) {
+    table.add({std::string{to_string(steps.strategy)}, milliseconds(steps.series.least()),
+               milliseconds(steps.series.median()), giga(result.flops / steps.series.median()),
+               fmt::format("{:.3f}", result.limit_ratio(steps)), part(steps.shares.forward),
+               part(steps.shares.backward), part(steps.shares.update), part(steps.shares.waiting),
+               part(steps.shares.moving)});
+  }
+  fmt::print("{}", table.text());
+  fmt::print("limit: the model's products with weights, {} GFLOP in {} ms: {} GFLOP/s a rank\n",
+             giga(result.product_flops), milliseconds(result.products.median()),
+             giga(result.product_rate()));
+}
+
+void print(const std::vector<bench::ScalingPoint>& points) {
+  Table table{{"strategy", "ranks", "ms least", "ms median", "of 2 ranks"}};
+  for (std::size_t s = 0; s < points.front().strategies.size(); ++s) {
+    for (std::size_t p = 0; p < points.size(); ++p) {
+      const bench::StrategySteps& steps = points[p].strategies[s];
+      table.add({p == 0 ? std::string{to_string(steps.strategy)} : "",
+                 fmt::format("{}", points[p].ranks), milliseconds(steps.series.least()),
+                 milliseconds(steps.series.median()),
+                 fmt::format("{:.3f}", bench::against_two(points, p, s))});
+    }
+  }
+  fmt::print("\nThe same work on more ranks\n{}", table.text());
+}
+
+Json scaling(const BenchSettings& settings) {
+  bench::ScalingOptions options{settings.step};
+  options.step.batch = 2 * settings.step.batch;
+  options.step.rounds = std::max(1, settings.repeat / 4);  // three steps are timed in each
+  const std::vector<bench::ScalingPoint> points = bench::measure_scaling(options);
+  print(points);
+  return bench::json_of(points);
+}
+
+Json step(const BenchSettings& settings) {
+  const nn::GPTConfig& model = settings.step.model;
+  const bench::StepResult result = bench::measure_step(settings.step);
+  fmt::print(
+      "GPT of {} layers, hidden {}, {} heads, seq {}, vocab {}, fp32, AdamW; {} ranks of one "
+      "thread, batch {} each: {} GFLOP a step and rank\n",
+      model.layers, model.hidden, model.heads, model.seq, model.vocab, settings.step.ranks,
+      settings.step.batch, giga(result.flops));
+  print(result);
+  Json json = bench::json_of(result);
+  json["ranks"] = settings.step.ranks;
+  json["batch"] = settings.step.batch;
+  if (settings.scaling) { json["scaling"] = scaling(settings); }
+  return json;
+}
+
+}  // namespace
+
+void run_bench(std::span<const char* const> arguments) {
+  const BenchSettings settings = parse_bench(arguments);
+  if (settings.what.empty()) {
+    fmt::print("{}", settings.text);
+    return;
+  }
+  Json json = {{"bench", settings.what}, {"machine", machine()}, {"repeat", settings.repeat}};
+  json.update(settings.what == "adamw"         ? adamw(settings)
+              : settings.what == "collectives" ? collectives(settings)
+                                               : step(settings));
+  if (settings.json.empty()) { return; }
+  OutputFile{settings.json}.write(json.dump(2) + "\n");
+  fmt::print("results in {}\n", settings.json);
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "bench/support/step.hpp"
+
+namespace tessera::tools {
+
+/// What `tessera bench` was asked for.
+struct BenchSettings {
+  std::string what;  ///< "adamw", "collectives" or "step"; empty: print `text`
+  std::string text;
+  std::int64_t parameters = 0;
+  std::int64_t bytes = 0;
+  int repeat = 0;
+  bool scaling = false;
+  bench::StepOptions step;
+  std::string json;
+};
+
+/// What follows "bench" on the command line. ConfigError that says what to change.
+[[nodiscard]] BenchSettings parse_bench(std::span<const char* const> arguments);
+
+}  // namespace tessera::tools
