@@ -41,6 +41,7 @@ if [[ $blas != *openblas* ]]; then
   exit 2
 fi
 
+python=/usr/bin/python3 # the one that the distribution's PyTorch belongs to
 mkdir -p "$out"
 mpicxx -std=c++20 -O3 -o "$out/mpi_collectives" bench/peers/mpi_collectives.cpp
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
@@ -63,14 +64,14 @@ ours() {
 for ((round = 1; round <= rounds; ++round)); do
   echo "round $round of $rounds (load $(cut -d' ' -f1 /proc/loadavg))" >&2
   run "tessera step" ours step --ranks 2 --repeat 5
-  run "pytorch single" python3 bench/peers/pytorch_gpt.py single --steps 5
-  run "pytorch ddp" python3 bench/peers/pytorch_gpt.py ddp --steps 5
-  run "pytorch zero1" python3 bench/peers/pytorch_gpt.py zero1 --steps 5
+  run "pytorch single" "$python" bench/peers/pytorch_gpt.py single --steps 5
+  run "pytorch ddp" "$python" bench/peers/pytorch_gpt.py ddp --steps 5
+  run "pytorch zero1" "$python" bench/peers/pytorch_gpt.py zero1 --steps 5
   run "tessera collectives" ours collectives --ranks 2 --repeat 10
   run "open mpi collectives" mpirun -n 2 --bind-to none --oversubscribe "$out/mpi_collectives"
-  run "gloo collectives" python3 bench/peers/gloo_collectives.py
+  run "gloo collectives" "$python" bench/peers/gloo_collectives.py
   run "tessera adamw" ours adamw --repeat 5
 done
 
-python3 bench/peers/summarize.py "$log" --json "$out/peers.json" --markdown "$out/peers.md"
+"$python" bench/peers/summarize.py "$log" --json "$out/peers.json" --markdown "$out/peers.md"
 cat "$out/peers.md"

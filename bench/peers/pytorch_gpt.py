@@ -35,8 +35,7 @@ class Block(nn.Module):
         self.ln_2 = nn.LayerNorm(HIDDEN)
         self.c_fc = nn.Linear(HIDDEN, 4 * HIDDEN)
         self.mlp_proj = nn.Linear(4 * HIDDEN, HIDDEN)
-        hidden_future = torch.ones(SEQ, SEQ, dtype=torch.bool).triu(1)
-        self.register_buffer("hidden_future", hidden_future, persistent=False)
+        self.mask = torch.full((SEQ, SEQ), float("-inf")).triu(1)
 
     def attend(self, x):
         batch, seq, _ = x.shape
@@ -45,7 +44,7 @@ class Block(nn.Module):
             for part in self.c_attn(x).split(HIDDEN, dim=2)
         )
         scores = q @ k.transpose(2, 3) / math.sqrt(HIDDEN // HEADS)
-        weights = scores.masked_fill(self.hidden_future, float("-inf")).softmax(dim=3)
+        weights = (scores + self.mask).softmax(dim=3)
         joined = (weights @ v).transpose(1, 2).reshape(batch, seq, HIDDEN)
         return self.attn_proj(joined)
 
