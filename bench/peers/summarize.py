@@ -108,6 +108,7 @@ def main():
         summary = {
             name: {"median": statistics.median(values), "rounds": values}
             for name, values in times.items()
+            if values
         }
         json.dump(summary, out, indent=2)
 

@@ -1,0 +1,85 @@
+// tessera bench: what it measures, what stands in its JSON, what it refuses.
+#include "cli/command.hpp"
+
+namespace tessera::test {
+namespace {
+
+class BenchCommand : public CommandTest {
+ protected:
+  nlohmann::json results(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), "bench");
+    arguments.insert(arguments.end(), {"--repeat", "2", "--json", path("out.json")});
+    const Outcome outcome = tessera(arguments);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return nlohmann::json::parse(read_file(path("out.json")));
+  }
+  void refused(const std::vector<std::string>& arguments, const std::string& part) {
+    SCOPED_TRACE(testing::PrintToString(arguments));
+    const Outcome outcome = tessera(arguments);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  }
+};
+
+TEST_F(BenchCommand, AdamWCountsBytesAndFlopsByFormula) {
+  const nlohmann::json json = results({"adamw", "--parameters", "1000"});
+  EXPECT_EQ(json["bytes"], 28'000.0);
+  EXPECT_EQ(json["flops"], 16'000.0);
+  EXPECT_EQ(json["seconds"]["all"].size(), 2U);
+  EXPECT_GE(json["limits"].size(), 3U);
+  for (const auto& limit : json["limits"]) {
+    const double rate = limit["bytes"].get<double>() / limit["seconds"]["median"].get<double>();
+    EXPECT_DOUBLE_EQ(limit["bytes_per_second"].get<double>(), rate);
+    EXPECT_GT(limit["ratio"], 0.0);
+  }
+}
+
+TEST_F(BenchCommand, CollectivesCountWhatAllRanksReadAndWrite) {
+  const nlohmann::json json = results({"collectives", "--bytes", "48000", "--ranks", "3"});
+  ASSERT_EQ(json["collectives"].size(), 3U);
+  EXPECT_EQ(json["collectives"][0]["name"], "all_gather");
+  EXPECT_EQ(json["collectives"][0]["bytes"], 3 * 2 * 48'000.0);
+  EXPECT_EQ(json["collectives"][1]["bytes"], 3 * (48'000.0 + 16'000));
+  EXPECT_EQ(json["collectives"][2]["bytes"], 3 * (48'000.0 + 16'000 + 2 * 32'000));
+}
+
+TEST_F(BenchCommand, AStepHasSharesThatAddUpAndScales) {
+  const nlohmann::json json =
+      results({"step", "--layers", "1", "--hidden", "16", "--heads", "2", "--vocab", "32", "--seq",
+               "8", "--batch", "4", "--strategies", "ddp,zero3", "--scaling"});
+  // 3 * 4 * 8 * (24 * 16^2 + 4 * 8 * 16 + 2 * 16 * 32), and without attention's 4 * 8 * 16
+  EXPECT_EQ(json["flops"], 737'280.0);
+  EXPECT_EQ(json["products"]["flops"], 688'128.0);
+  ASSERT_EQ(json["strategies"].size(), 2U);
+  for (const auto& strategy : json["strategies"]) {
+    const auto& shares = strategy["shares"];
+    EXPECT_GT(shares["forward"], 0.0);
+    EXPECT_GT(shares["backward"], 0.0);
+    EXPECT_GT(shares["update"], 0.0);
+    EXPECT_GT(shares["waiting"], 0.0);
+  }
+  ASSERT_EQ(json["scaling"].size(), 4U);
+  EXPECT_EQ(json["scaling"][1]["ranks"], 2);
+  EXPECT_EQ(json["scaling"][1]["strategies"][0]["against_two"], 1.0);
+}
+
+TEST_F(BenchCommand, RefusesWhatItDoesNotKnow) {
+  refused({"bench"}, "adamw, collectives and step");
+  refused({"bench", "adamv"}, "did you mean adamw?");
+  refused({"bench", "adamw", "--ranks", "2"}, "'--ranks'");
+  refused({"bench", "step", "--repaet", "2"}, "did you mean --repeat?");
+  refused({"bench", "adamw", "--parameters", "many"}, "--parameters: 'many'");
+  refused({"bench", "collectives", "--bytes", "4", "--ranks", "2"}, "--bytes");
+  refused({"bench", "step", "--heads", "3"}, "heads");
+  refused({"bench", "step", "--scaling", "--batch", "6"}, "multiple of 4");
+  refused({"bench", "step", "--strategies", "zero9"}, "--strategies");
+  refused({"bench", "adamw", "--json", "/nowhere/out.json"}, "--json");
+}
+
+TEST_F(BenchCommand, HelpNamesTheOptions) {
+  EXPECT_NE(tessera({"bench", "--help"}).out.find("collectives"), std::string::npos);
+  EXPECT_NE(tessera({"bench", "step", "--help"}).out.find("--scaling"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::test
