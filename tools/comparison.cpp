@@ -130,13 +130,16 @@ std::string rank_table(const std::vector<RunResult>& results) {
 std::string describe(const Job& job) {
   const Settings& settings = job.settings;
   const nn::GPTConfig& config = job.model.config;
+  const std::string threads =
+      settings.threads > 1 ? fmt::format(" of {} threads", settings.threads) : "";
   return fmt::format(
       "{}: {} parameters ({} layers, hidden {}, {} heads, vocab {}, seq {})\n"
-      "{} ranks, {} samples a rank and micro-batch, {} micro-batches a step, {} steps, seed {}, "
+      "{} ranks{}, {} samples a rank and micro-batch, {} micro-batches a step, {} "
+      "steps, seed {}, "
       "fp32\n",
       job.model.name, config.parameter_elems(), config.layers, config.hidden, config.heads,
-      config.vocab, config.seq, settings.ranks, settings.batch, settings.accumulate, settings.steps,
-      settings.seed);
+      config.vocab, config.seq, settings.ranks, threads, settings.batch, settings.accumulate,
+      settings.steps, settings.seed);
 }
 
 /// The first step whose losses are not the same bits; empty if there is none.
@@ -164,6 +167,7 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
             {"vocab", config.vocab},
             {"seq", config.seq}}},
           {"ranks", job.settings.ranks},
+          {"threads", job.settings.threads},
           {"device", "cpu"},
           {"comm", "local"},
           {"batch", job.settings.batch},

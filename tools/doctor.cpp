@@ -65,6 +65,8 @@ void build() {
   line("communicators", "local (ranks are threads of one process)");
   line("strategies", "dp, ddp, zero1, zero2, zero3 (fsdp)");
   line("precision", "fp32");
+  line("threads", fmt::format("1 a rank unless --threads says more; {} cores for ranks x threads",
+                              usable_cores()));
 }
 
 void beyond() {

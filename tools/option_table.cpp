@@ -15,6 +15,7 @@ constexpr std::string_view kBoth = "train compare";
 
 // Ranks are threads here, each with two communication threads and a loader.
 constexpr std::int64_t kMostRanks = 256;
+constexpr std::int64_t kMostThreads = 256;
 
 /// Stores a whole number in [least, most] in a member.
 template <auto Member>
@@ -133,12 +134,9 @@ std::vector<OptionRow> parallel_rows() {
        whole<&Settings::prefetch>(0, 1'000)},
       {"--device", "parallel", "D", "cpu", "cpu", kBoth, only("cpu", {"cuda", "meta"})},
       {"--comm", "parallel", "C", "auto", "auto or local", kBoth, set_comm},
-      {"--threads", "parallel", "N", "1", "threads a rank computes with: 1", kBoth,
-       [](Settings&, const std::string& text) {
-         if (parse_whole(text, 1) != 1) {
-           throw ConfigError(fmt::format("{} is not available in this build; use 1", text));
-         }
-       }},
+      {"--threads", "parallel", "N", "1",
+       "threads a rank computes with; ranks times threads should not exceed the cores", kBoth,
+       whole<&Settings::threads>(1, kMostThreads)},
       {"--shard-group", "parallel", "S", "", "", kBoth, {}},
   };
 }

@@ -29,6 +29,7 @@ struct Settings {
   std::string tokens;
   // parallel
   int ranks = 0;
+  int threads = 0;
   Strategy strategy{};
   std::vector<Strategy> strategies;
   int prefetch = 0;

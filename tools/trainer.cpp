@@ -162,7 +162,7 @@ double RunResult::seconds_per_step() const {
 RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step) {
   RunResult result;
   result.strategy = strategy;
-  run_ranks(job.settings.ranks, [&](World& world) {
+  const auto rank_body = [&](World& world) {
     RankTrainer trainer{world, job, strategy};
     if (job.settings.steps > 0) {
       trainer.train([&](const StepRecord& record) {
@@ -176,7 +176,8 @@ RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step)
       result.parameters = trainer.model().parameter_elems();
       result.ranks = std::move(memory);
     }
-  });
+  };
+  run_ranks(job.settings.ranks, rank_body, {.threads = job.settings.threads});
   return result;
 }
 

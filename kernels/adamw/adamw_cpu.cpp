@@ -1,8 +1,10 @@
 #include <cmath>
 
 #include "device/cpu/host_task.hpp"
+#include "device/cpu/parallel.hpp"
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/adamw/adamw_factors.hpp"
+#include "kernels/support/grain.hpp"
 
 namespace tessera::kernels::cpu {
 namespace {
@@ -33,8 +35,12 @@ void update(float* __restrict weight, float* __restrict m_state, float* __restri
 void adamw(const AdamWRun& run, const AdamW& hyper, const StepScalars* scalars, Stream stream) {
   enqueue(stream, [=] {
     if (scalars->apply == 0) { return; }
-    update(run.weight, run.m, run.v, run.gradient, run.elems, hyper,
-           adamw_factors(hyper, *scalars));
+    const AdamWFactors factors = adamw_factors(hyper, *scalars);
+    parallel_for(stream, run.elems, kElementGrain, [&](const Chunk& chunk) {
+      const std::int64_t at = chunk.first;
+      update(run.weight + at, run.m + at, run.v + at, run.gradient + at, chunk.size(), hyper,
+             factors);
+    });
   });
 }
 

@@ -15,12 +15,13 @@ struct AttentionShape {
 };
 
 /// Causal softmax attention with scale 1/sqrt(head_size). The T x T matrix of all heads is never
-/// held: one tile of query rows of one head at a time, in the workspace.
+/// held: each thread works on one tile of query rows of one head at a time, in its own part of the
+/// workspace.
 struct AttentionForward {
   const float* qkv;    ///< [batch, seq, 3 * hidden]: q, k, v side by side, heads within each
   float* y;            ///< [batch, seq, hidden]
   float* log_sum_exp;  ///< [batch, heads, seq], kept for backward
-  float* workspace;    ///< attention_workspace_elems(shape)
+  float* workspace;    ///< attention_workspace_elems(shape, threads of the stream)
   AttentionShape shape;
 };
 using AttentionForwardKernel = void(const AttentionForward& args, Stream stream);
@@ -36,8 +37,9 @@ struct AttentionBackward {
 };
 using AttentionBackwardKernel = void(const AttentionBackward& args, Stream stream);
 
-/// fp32 elements that both directions need: a few rows of tiles of one head, never seq^2 * heads.
-using AttentionWorkspace = std::int64_t(const AttentionShape& shape);
+/// fp32 elements that both directions need on a stream of so many threads: for each of them that
+/// finds a head to work on a few rows of tiles of one head, never seq^2 * heads.
+using AttentionWorkspace = std::int64_t(const AttentionShape& shape, int threads);
 
 namespace reference {
 AttentionForwardKernel attention_forward;

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "device/cpu/host_task.hpp"
+#include "device/cpu/parallel.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/support/product.hpp"
 #include "kernels/support/softmax.hpp"
@@ -39,21 +40,44 @@ std::int64_t tile_stride(const AttentionShape& shape) {
   return round_up(shape.seq, kLanes);
 }
 
-/// body(tile) for every tile of every head, in order.
+/// What one thread works in.
+std::int64_t thread_workspace_elems(const AttentionShape& shape) {
+  return 2 * std::min(kTile, shape.seq) * tile_stride(shape);
+}
+
+/// Heads of all sequences.
+std::int64_t heads_of(const AttentionShape& shape) {
+  return shape.batch * shape.heads;
+}
+
+/// Heads that are worth a thread.
+std::int64_t head_grain(const AttentionShape& shape) {
+  constexpr std::int64_t least_work = 128 * 1024;  // multiply-adds
+  return ceil_div(least_work, std::max<std::int64_t>(1, shape.seq * shape.seq * shape.head_size));
+}
+
+/// body(tile) for every tile of head `head` of all sequences, in order.
 template <class Body>
-void for_each_tile(const AttentionShape& shape, Body body) {
+void for_each_tile(const AttentionShape& shape, std::int64_t head, Body body) {
   const std::int64_t hidden = shape.heads * shape.head_size;
   const float scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_size)));
-  for (std::int64_t b = 0; b < shape.batch; ++b) {
-    for (std::int64_t h = 0; h < shape.heads; ++h) {
-      for (std::int64_t first = 0; first < shape.seq; first += kTile) {
-        const std::int64_t rows = std::min(kTile, shape.seq - first);
-        body(Tile{b * shape.seq * 3 * hidden + h * shape.head_size,
-                  b * shape.seq * hidden + h * shape.head_size, (b * shape.heads + h) * shape.seq,
-                  hidden, shape.head_size, first, rows, first + rows, tile_stride(shape), scale});
-      }
-    }
+  const std::int64_t row = head / shape.heads * shape.seq;
+  const std::int64_t column = head % shape.heads * shape.head_size;
+  for (std::int64_t first = 0; first < shape.seq; first += kTile) {
+    const std::int64_t rows = std::min(kTile, shape.seq - first);
+    body(Tile{row * 3 * hidden + column, row * hidden + column, head * shape.seq, hidden,
+              shape.head_size, first, rows, first + rows, tile_stride(shape), scale});
   }
+}
+
+/// body(head, workspace) for every head, shared out over the stream's threads: heads have nothing
+/// in common.
+template <class Body>
+void for_each_head(const AttentionShape& shape, float* workspace, Stream stream, Body body) {
+  parallel_for(stream, heads_of(shape), head_grain(shape), [&](const Chunk& chunk) {
+    float* const own = workspace + chunk.worker * thread_workspace_elems(shape);
+    for (std::int64_t head = chunk.first; head < chunk.last; ++head) { body(head, own); }
+  });
 }
 
 void fill_matrix(Strided<float> matrix, std::int64_t rows, std::int64_t columns) {
@@ -75,8 +99,7 @@ void scores_of(const Tile& tile, const float* qkv, float* scores) {
           {scores, tile.stride}, tile.rows, tile.keys, tile.size);
 }
 
-void forward_tile(const AttentionForward& args, const Tile& tile) {
-  float* scores = args.workspace;
+void forward_tile(const AttentionForward& args, const Tile& tile, float* scores) {
   float inverse_sum[kTile];
   scores_of(tile, args.qkv, scores);
   for (std::int64_t r = 0; r < tile.rows; ++r) {
@@ -117,9 +140,19 @@ void probabilities_and_gradient(float* p, float* dp, std::int64_t elems, float l
   });
 }
 
-void backward_tile(const AttentionBackward& args, const Tile& tile) {
-  float* p = args.workspace;
-  float* dp = args.workspace + std::min(kTile, args.shape.seq) * tile.stride;
+/// They gather gradients from several tiles.
+void zero_key_and_value_gradients(const AttentionBackward& args, std::int64_t head) {
+  const AttentionShape& shape = args.shape;
+  const std::int64_t hidden = shape.heads * shape.head_size;
+  float* const keys = args.dqkv + head / shape.heads * shape.seq * 3 * hidden + hidden +
+                      head % shape.heads * shape.head_size;
+  fill_matrix({keys, 3 * hidden}, shape.seq, shape.head_size);
+  fill_matrix({keys + hidden, 3 * hidden}, shape.seq, shape.head_size);
+}
+
+void backward_tile(const AttentionBackward& args, const Tile& tile, float* workspace) {
+  float* p = workspace;
+  float* dp = workspace + std::min(kTile, args.shape.seq) * tile.stride;
   const Strided<const float> dy{args.dy + tile.out(), tile.hidden};
   const Strided<const float> q{args.qkv + tile.q(), tile.qkv_stride()};
   const Strided<const float> k{args.qkv + tile.k(), tile.qkv_stride()};
@@ -160,21 +193,27 @@ void backward_tile(const AttentionBackward& args, const Tile& tile) {
 
 }  // namespace
 
-std::int64_t attention_workspace_elems(const AttentionShape& shape) {
-  return 2 * std::min(kTile, shape.seq) * tile_stride(shape);
+std::int64_t attention_workspace_elems(const AttentionShape& shape, int threads) {
+  const std::int64_t used = std::min<std::int64_t>(threads, heads_of(shape));
+  return std::max<std::int64_t>(used, 1) * thread_workspace_elems(shape);
 }
 
 void attention_forward(const AttentionForward& args, Stream stream) {
-  enqueue(stream,
-          [=] { for_each_tile(args.shape, [&](const Tile& tile) { forward_tile(args, tile); }); });
+  enqueue(stream, [=] {
+    for_each_head(args.shape, args.workspace, stream, [&](std::int64_t head, float* workspace) {
+      for_each_tile(args.shape, head,
+                    [&](const Tile& tile) { forward_tile(args, tile, workspace); });
+    });
+  });
 }
 
 void attention_backward(const AttentionBackward& args, Stream stream) {
   enqueue(stream, [=] {
-    // Keys and values gather gradients from several tiles.
-    const std::int64_t hidden = args.shape.heads * args.shape.head_size;
-    fill_matrix({args.dqkv + hidden, 3 * hidden}, args.shape.batch * args.shape.seq, 2 * hidden);
-    for_each_tile(args.shape, [&](const Tile& tile) { backward_tile(args, tile); });
+    for_each_head(args.shape, args.workspace, stream, [&](std::int64_t head, float* workspace) {
+      zero_key_and_value_gradients(args, head);
+      for_each_tile(args.shape, head,
+                    [&](const Tile& tile) { backward_tile(args, tile, workspace); });
+    });
   });
 }
 

@@ -1,7 +1,10 @@
+#include <algorithm>
 #include <cmath>
 
 #include "device/cpu/host_task.hpp"
+#include "device/cpu/parallel.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/support/grain.hpp"
 #include "kernels/support/softmax.hpp"
 
 namespace tessera::kernels::cpu {
@@ -33,14 +36,30 @@ double row_loss(float* logits, std::int64_t classes, std::int32_t target, float 
   return std::log(sum) + (static_cast<double>(max) - target_logit);
 }
 
+// Rows whose losses threads compute before one thread adds them, in order.
+constexpr std::int64_t kSpan = 512;
+
+/// The losses of rows [first, first + rows), added to `loss`.
+void add_losses(const CrossEntropy& args, std::int64_t first, std::int64_t rows, double& loss,
+                Stream stream) {
+  double losses[kSpan];
+  parallel_for(stream, rows, row_grain(args.classes), [&](const Chunk& chunk) {
+    for (std::int64_t i = chunk.first; i < chunk.last; ++i) {
+      const std::int64_t r = first + i;
+      losses[i] = row_loss(args.logits + r * args.classes, args.classes, args.targets[r],
+                           args.gradient_scale);
+    }
+  });
+  for (std::int64_t i = 0; i < rows; ++i) { loss += losses[i]; }
+}
+
 }  // namespace
 
 void cross_entropy(const CrossEntropy& args, Stream stream) {
   enqueue(stream, [=] {
     double loss = 0.0;
-    for (std::int64_t r = 0; r < args.rows; ++r) {
-      loss += row_loss(args.logits + r * args.classes, args.classes, args.targets[r],
-                       args.gradient_scale);
+    for (std::int64_t first = 0; first < args.rows; first += kSpan) {
+      add_losses(args, first, std::min(kSpan, args.rows - first), loss, stream);
     }
     *args.loss += args.loss_scale * loss;
   });

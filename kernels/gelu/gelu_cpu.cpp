@@ -1,6 +1,8 @@
 #include "device/cpu/host_task.hpp"
+#include "device/cpu/parallel.hpp"
 #include "kernels/gelu/gelu.hpp"
 #include "kernels/support/exp.hpp"
+#include "kernels/support/grain.hpp"
 
 // With u = sqrt(2/pi) (x + 0.044715 x^3): 0.5 (1 + tanh u) = 1 / (1 + exp(-2u)), the logistic
 // function, which keeps its relative precision where 1 + tanh u cancels.
@@ -39,19 +41,31 @@ constexpr float kSlopeLimit = 10.0F;
   return fma(x * inner, rest * logistic, logistic);
 }
 
+void forward(const float* x, float* y, std::int64_t elems) {
+  for_lanes(elems,
+            [=](std::int64_t i, auto lanes) { lanes.write(y + i, gelu(lanes.read(x + i))); });
+}
+
+void backward(const float* x, const float* dy, float* dx, std::int64_t elems) {
+  for_lanes(elems, [=](std::int64_t i, auto lanes) {
+    lanes.write(dx + i, lanes.read(dy + i) * slope(lanes.read(x + i)));
+  });
+}
+
 }  // namespace
 
 void gelu_forward(const float* x, float* y, std::int64_t elems, Stream stream) {
   enqueue(stream, [=] {
-    for_lanes(elems,
-              [=](std::int64_t i, auto lanes) { lanes.write(y + i, gelu(lanes.read(x + i))); });
+    parallel_for(stream, elems, kElementGrain, [=](const Chunk& chunk) {
+      forward(x + chunk.first, y + chunk.first, chunk.size());
+    });
   });
 }
 
 void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t elems, Stream stream) {
   enqueue(stream, [=] {
-    for_lanes(elems, [=](std::int64_t i, auto lanes) {
-      lanes.write(dx + i, lanes.read(dy + i) * slope(lanes.read(x + i)));
+    parallel_for(stream, elems, kElementGrain, [=](const Chunk& chunk) {
+      backward(x + chunk.first, dy + chunk.first, dx + chunk.first, chunk.size());
     });
   });
 }

@@ -2,8 +2,10 @@
 #include <cmath>
 
 #include "device/cpu/host_task.hpp"
+#include "device/cpu/parallel.hpp"
 #include "kernels/layer_norm/layer_norm.hpp"
 #include "kernels/support/column_sum.hpp"
+#include "kernels/support/grain.hpp"
 #include "kernels/support/vec.hpp"
 
 namespace tessera::kernels::cpu {
@@ -25,8 +27,8 @@ double variance_of(const float* x, float mean, std::int64_t columns) {
   return sum_of(sum) / static_cast<double>(columns);
 }
 
-void forward(const LayerNormForward& args) {
-  for (std::int64_t r = 0; r < args.rows; ++r) {
+void forward(const LayerNormForward& args, const Chunk& rows) {
+  for (std::int64_t r = rows.first; r < rows.last; ++r) {
     const float* x = args.x + r * args.columns;
     float* y = args.y + r * args.columns;
     const float mean = mean_of(x, args.columns);
@@ -67,13 +69,15 @@ void backward_row(const LayerNormBackward& args, std::int64_t r) {
   });
 }
 
-void backward_parameters(const LayerNormBackward& args, std::int64_t first, std::int64_t rows) {
-  const auto at = [&args, first](std::int64_t r, std::int64_t c) {
-    return (first + r) * args.columns + c;
+/// Adds `rows` rows from `first` into the gradients of some columns.
+void backward_parameters(const LayerNormBackward& args, std::int64_t first, std::int64_t rows,
+                         const Chunk& columns) {
+  const auto at = [&args, first, left = columns.first](std::int64_t r, std::int64_t c) {
+    return (first + r) * args.columns + left + c;
   };
   if (args.dweight != nullptr) {
     add_column_sums(
-        args.dweight, rows, args.columns,
+        args.dweight + columns.first, rows, columns.size(),
         [&](std::int64_t r, std::int64_t c, auto lanes) __attribute__((always_inline)) {
           const Vec centred = lanes.read(args.x + at(r, c)) - args.mean[first + r];
           return lanes.read(args.dy + at(r, c)) * (centred * args.inverse_std[first + r]);
@@ -81,28 +85,57 @@ void backward_parameters(const LayerNormBackward& args, std::int64_t first, std:
   }
   if (args.dbias != nullptr) {
     add_column_sums(
-        args.dbias, rows, args.columns,
+        args.dbias + columns.first, rows, columns.size(),
         [&](std::int64_t r, std::int64_t c, auto lanes)
             __attribute__((always_inline)) { return lanes.read(args.dy + at(r, c)); });
   }
 }
 
-void backward(const LayerNormBackward& args) {
+/// body(first, rows) for blocks of rows, in order.
+template <class Body>
+void for_row_blocks(const LayerNormBackward& args, Body body) {
   for (std::int64_t first = 0; first < args.rows; first += kRowBlock) {
-    const std::int64_t rows = std::min(kRowBlock, args.rows - first);
-    for (std::int64_t r = first; r < first + rows; ++r) { backward_row(args, r); }
-    backward_parameters(args, first, rows);
+    body(first, std::min(kRowBlock, args.rows - first));
   }
+}
+
+// A block of rows is still in the cache when its column sums are formed.
+void backward_on_one_thread(const LayerNormBackward& args) {
+  for_row_blocks(args, [&](std::int64_t first, std::int64_t rows) {
+    for (std::int64_t r = first; r < first + rows; ++r) { backward_row(args, r); }
+    backward_parameters(args, first, rows, {0, args.columns, 0});
+  });
+}
+
+// Rows first, then columns, so that each sum has the same order as on one thread.
+void backward_on_threads(const LayerNormBackward& args, Stream stream) {
+  parallel_for(stream, args.rows, row_grain(args.columns), [&](const Chunk& rows) {
+    for (std::int64_t r = rows.first; r < rows.last; ++r) { backward_row(args, r); }
+  });
+  parallel_for(stream, args.columns, column_grain(args.rows), [&](const Chunk& columns) {
+    for_row_blocks(args, [&](std::int64_t first, std::int64_t rows) {
+      backward_parameters(args, first, rows, columns);
+    });
+  });
 }
 
 }  // namespace
 
 void layer_norm_forward(const LayerNormForward& args, Stream stream) {
-  enqueue(stream, [=] { forward(args); });
+  enqueue(stream, [=] {
+    parallel_for(stream, args.rows, row_grain(args.columns),
+                 [&](const Chunk& rows) { forward(args, rows); });
+  });
 }
 
 void layer_norm_backward(const LayerNormBackward& args, Stream stream) {
-  enqueue(stream, [=] { backward(args); });
+  enqueue(stream, [=] {
+    if (threads_of(stream) == 1) {
+      backward_on_one_thread(args);
+    } else {
+      backward_on_threads(args, stream);
+    }
+  });
 }
 
 }  // namespace tessera::kernels::cpu

@@ -1,5 +1,7 @@
 #include "device/cpu/host_task.hpp"
+#include "device/cpu/parallel.hpp"
 #include "kernels/sgd/sgd.hpp"
+#include "kernels/support/grain.hpp"
 
 namespace tessera::kernels::cpu {
 namespace {
@@ -29,12 +31,16 @@ void update_with_momentum(float* __restrict weight, float* __restrict momentum,
 void sgd(const SGDRun& run, const SGD& hyper, const StepScalars* scalars, Stream stream) {
   enqueue(stream, [=] {
     if (scalars->apply == 0) { return; }
-    if (run.momentum == nullptr) {
-      update(run.weight, run.gradient, run.elems, hyper, scalars->gradient_factor);
-    } else {
-      update_with_momentum(run.weight, run.momentum, run.gradient, run.elems, hyper,
-                           scalars->gradient_factor);
-    }
+    const float factor = scalars->gradient_factor;
+    parallel_for(stream, run.elems, kElementGrain, [&](const Chunk& chunk) {
+      const std::int64_t at = chunk.first;
+      if (run.momentum == nullptr) {
+        update(run.weight + at, run.gradient + at, chunk.size(), hyper, factor);
+      } else {
+        update_with_momentum(run.weight + at, run.momentum + at, run.gradient + at, chunk.size(),
+                             hyper, factor);
+      }
+    });
   });
 }
 

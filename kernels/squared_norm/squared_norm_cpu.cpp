@@ -1,8 +1,10 @@
 #include <algorithm>
 
 #include "device/cpu/host_task.hpp"
+#include "device/cpu/parallel.hpp"
 #include "kernels/squared_norm/squared_norm.hpp"
 #include "kernels/support/vec.hpp"
+#include "tessera/base/math.hpp"
 
 namespace tessera::kernels::cpu {
 namespace {
@@ -40,12 +42,29 @@ double block_sum(const float* x, std::int64_t elems) {
   return lanes.sum();
 }
 
+// Blocks that threads sum before one thread adds the sums, in order.
+constexpr std::int64_t kSpan = 512;
+constexpr std::int64_t kBlockGrain = 2;
+
+void add_span(const float* x, std::int64_t elems, double* sum, Stream stream) {
+  double sums[kSpan];
+  const std::int64_t blocks = ceil_div(elems, kSquaredNormBlock);
+  parallel_for(stream, blocks, kBlockGrain, [&](const Chunk& chunk) {
+    for (std::int64_t b = chunk.first; b < chunk.last; ++b) {
+      const std::int64_t at = b * kSquaredNormBlock;
+      sums[b] = block_sum(x + at, std::min(kSquaredNormBlock, elems - at));
+    }
+  });
+  for (std::int64_t b = 0; b < blocks; ++b) { *sum += sums[b]; }
+}
+
 }  // namespace
 
 void squared_norm(const float* x, std::int64_t elems, double* sum, Stream stream) {
   enqueue(stream, [=] {
-    for (std::int64_t block = 0; block < elems; block += kSquaredNormBlock) {
-      *sum += block_sum(x + block, std::min(kSquaredNormBlock, elems - block));
+    constexpr std::int64_t span = kSpan * kSquaredNormBlock;
+    for (std::int64_t at = 0; at < elems; at += span) {
+      add_span(x + at, std::min(span, elems - at), sum, stream);
     }
   });
 }

@@ -7,6 +7,7 @@
 
 #include "comm/local/local_communicator.hpp"
 #include "comm/world_state.hpp"
+#include "device/cpu/parallel.hpp"
 #include "kernels/table.hpp"
 #include "tessera/base/error.hpp"
 
@@ -15,6 +16,13 @@ namespace {
 
 constexpr int kGather = 0;
 constexpr int kReduce = 1;
+
+OwnedStream make_compute_stream(Device& device, int rank, ComputeStream kind) {
+  if (kind == ComputeStream::caller) { return device.make_compute_stream(); }
+  OwnedStream stream = device.make_side_stream(fmt::format("compute r{}", rank));
+  lend_threads(device, stream.get());
+  return stream;
+}
 
 /// Its error stays in the stream; here only its end matters.
 void drain(Stream stream) noexcept {
@@ -32,7 +40,8 @@ World::State::State(int rank_, int size_, const WorldOptions& options_)
       options{options_},
       recorder{options.trace ? std::make_unique<trace::Recorder>() : nullptr},
       memory{recorder.get()},
-      device{make_cpu_device()} {}
+      device{make_cpu_device(
+          {.threads = options.threads, .pool_name = fmt::format("pool r{}", rank)})} {}
 
 World::World(std::unique_ptr<State> state) : state_{std::move(state)} {}
 World::~World() {
@@ -125,9 +134,7 @@ World WorldFactory::make_local(std::shared_ptr<LocalGroup> group, int rank,
   const Instruments instruments{state->recorder.get(), options.delays};
   state->gather = std::make_unique<LocalCommunicator>(group, kGather, rank, instruments);
   state->reduce = std::make_unique<LocalCommunicator>(group, kReduce, rank, instruments);
-  state->compute_stream = options.compute_stream == ComputeStream::caller
-                              ? state->device->make_compute_stream()
-                              : state->device->make_side_stream(fmt::format("compute r{}", rank));
+  state->compute_stream = make_compute_stream(*state->device, rank, options.compute_stream);
   state->gather_stream = state->device->make_side_stream(fmt::format("gather r{}", rank));
   state->reduce_stream = state->device->make_side_stream(fmt::format("reduce r{}", rank));
   return World{std::move(state)};
@@ -147,6 +154,11 @@ void check(const WorldOptions& options) {
   if (options.delays && options.delays->longest.count() < 0) {
     throw ConfigError{fmt::format("the longest injected delay must not be negative, but is {} us",
                                   options.delays->longest.count())};
+  }
+  constexpr int most_threads = CpuDeviceOptions::kMostThreads;
+  if (options.threads < 1 || options.threads > most_threads) {
+    throw ConfigError{fmt::format("a rank's threads must be from 1 to {}, but are {}", most_threads,
+                                  options.threads)};
   }
 }
 

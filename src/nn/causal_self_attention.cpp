@@ -31,7 +31,8 @@ std::vector<ParameterSpec> CausalSelfAttention::parameters() const {
 }
 
 std::int64_t CausalSelfAttention::workspace_elems(BatchShape shape) const {
-  return world_->kernels().attention_workspace_elems(kernel_shape(shape, hidden_, heads_));
+  return world_->kernels().attention_workspace_elems(kernel_shape(shape, hidden_, heads_),
+                                                     world_->options().threads);
 }
 
 void CausalSelfAttention::forward(const ForwardScope& scope, const Saved& saved, float* y,

@@ -67,7 +67,7 @@ GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, s
   check_batch(config, batch);
   const BatchShape shape{batch, config.seq};
   const std::int64_t tiles = world.kernels().attention_workspace_elems(
-      {shape.batch, shape.seq, config.heads, config.head_size()});
+      {shape.batch, shape.seq, config.heads, config.head_size()}, world.options().threads);
   Cutter kept;
   Cutter passing;
   static_cast<void>(cut_activations(config, shape, tiles, kept, passing));

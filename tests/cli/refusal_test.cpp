@@ -62,8 +62,7 @@ TEST_F(Refusal, ValuesOfLaterBuilds) {
       {"--precision", "bf16"},    {"--precision", "fp16"},  {"--gradient-dtype", "bf16"},
       {"--reduce-dtype", "bf16"}, {"--recompute", "block"}, {"--offload", "optimizer"},
       {"--device", "cuda"},       {"--device", "meta"},     {"--comm", "mpi"},
-      {"--comm", "nccl"},         {"--dropout", "0.1"},     {"--threads", "2"},
-      {"--strategy", "hybrid"}};
+      {"--comm", "nccl"},         {"--dropout", "0.1"},     {"--strategy", "hybrid"}};
   for (const auto& option : later) {
     train_refused(option, {option[0], option[1], "not available in this build"});
   }
@@ -107,6 +106,13 @@ TEST_F(Refusal, RanksThatCannotBe) {
   for (const char* ranks : {"0", "-2", "1000000", "four"}) {
     refused({"train", "--data", path("text.txt"), "--ranks", ranks},
             {"--ranks", ranks, "from 1 to"});
+  }
+}
+
+TEST_F(Refusal, ThreadsThatCannotBe) {
+  for (const char* threads : {"0", "-2", "257", "99999999999999999999", "two", "1.5", ""}) {
+    train_refused({"--threads", threads}, {"--threads", threads, "from 1 to 256"});
+    refused(small("compare", {"--threads", threads}), {"--threads", "from 1 to 256"});
   }
 }
 

@@ -169,6 +169,21 @@ TEST_F(Train, FinalWeightsAreTheSameFileUnderEveryStrategy) {
   }
 }
 
+TEST_F(Train, MoreThreadsGiveTheSameLossesAndWeightsToTheBit) {
+  std::vector<std::vector<double>> all;
+  std::vector<std::string> files;
+  for (const std::string threads : {"1", "2"}) {
+    all.push_back(losses(logged({"train", "--data", path("text.txt"), "--hidden", "96", "--heads",
+                                 "3", "--layers", "2", "--seq", "64", "--ranks", "2", "--steps",
+                                 "4", "--threads", threads, "--checkpoint", path(threads)})));
+    files.push_back(read_file(folder() / threads / "model.safetensors"));
+  }
+  ASSERT_EQ(all[0].size(), 4U);
+  EXPECT_EQ(all[0], all[1]);
+  EXPECT_GT(files[0].size(), 1'000U);
+  EXPECT_TRUE(files[0] == files[1]);
+}
+
 TEST_F(Train, WeightsHaveGpt2NamesAndNoTiedHead) {
   const Outcome outcome = tessera(small("train", {"--steps", "0", "--checkpoint", path("w")}));
   ASSERT_EQ(outcome.status, 0) << outcome.err;

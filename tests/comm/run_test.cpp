@@ -73,6 +73,14 @@ TEST(RunRanks, RefusesOptionsThatMakeNoSense) {
   EXPECT_THROW(run_ranks(
                    1, [](World&) { FAIL(); }, delays),
                ConfigError);
+  for (const int threads : {-1, 0, 257}) {
+    const WorldOptions options{.threads = threads};
+    EXPECT_EQ(error_of<ConfigError>([&] {
+                run_ranks(
+                    2, [](World&) { FAIL(); }, options);
+              }),
+              "a rank's threads must be from 1 to 256, but are " + std::to_string(threads));
+  }
 }
 
 TEST(RunRanks, TheCauseKeepsItsTypeAndIsPrecededByItsRank) {

@@ -6,6 +6,7 @@
 #include <new>
 
 #include "device/cpu/host_task.hpp"
+#include "device/cpu/parallel.hpp"
 #include "tessera/device/device.hpp"
 
 namespace {
@@ -53,6 +54,20 @@ TEST(SteadyState, StreamsDoNotAllocateOnceTheyHaveHeldTheirMost) {
   for (int i = 0; i < 100; ++i) { step(); }
   EXPECT_EQ(allocations.load() - before, 0);
   EXPECT_EQ(sum, 2 * 10 * 101);
+}
+
+TEST(SteadyState, ParallelLoopsDoNotAllocate) {
+  const auto device = make_cpu_device({.threads = 3});
+  const OwnedStream compute = device->make_compute_stream();
+  std::atomic<long> sum{0};
+  const long before = allocations.load();
+  for (int i = 0; i < 100; ++i) {
+    enqueue(compute.get(), [&sum, stream = compute.get()] {
+      parallel_for(stream, 64, 1, [&](const Chunk& chunk) { sum += chunk.size(); });
+    });
+  }
+  EXPECT_EQ(allocations.load() - before, 0);
+  EXPECT_EQ(sum, 6400);
 }
 
 }  // namespace

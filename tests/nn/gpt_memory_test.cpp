@@ -8,24 +8,54 @@ namespace {
 
 constexpr GPTConfig kConfig{.layers = 2, .hidden = 36, .heads = 3, .vocab = 101, .seq = 17};
 
+void expect_what_the_formula_says(GatherLogits gather, const WorldOptions& options) {
+  run_ranks(
+      2,
+      [&](World& world) {
+        auto gpt = shard(GPT(kConfig, {.gather_logits = gather}), world);
+        const CategoryBytes before = world.memory().report().live;
+        gpt.module().reserve(3);
+        const CategoryBytes after = world.memory().report().live;
+        const GPTBytes expected = GPT::bytes_needed(kConfig, {.gather_logits = gather}, 3, world);
+        const auto taken = [&](Category category) { return after[category] - before[category]; };
+        EXPECT_EQ(taken(Category::activations), expected.activations);
+        EXPECT_EQ(taken(Category::workspace), expected.workspace);
+        EXPECT_EQ(taken(Category::gather), expected.gather);
+        EXPECT_EQ(after.total() - before.total(),
+                  expected.activations + expected.workspace + expected.gather);
+        const bool collects = gather == GatherLogits::on_rank0 && world.rank() == 0;
+        EXPECT_EQ(expected.gather > 0, collects);
+      },
+      options);
+}
+
 TEST(GPTMemory, ReserveTakesWhatTheFormulaSays) {
   for (const GatherLogits gather : {GatherLogits::off, GatherLogits::on_rank0}) {
-    run_ranks(2, [&](World& world) {
-      auto gpt = shard(GPT(kConfig, {.gather_logits = gather}), world);
-      const CategoryBytes before = world.memory().report().live;
-      gpt.module().reserve(3);
-      const CategoryBytes after = world.memory().report().live;
-      const GPTBytes expected = GPT::bytes_needed(kConfig, {.gather_logits = gather}, 3, world);
-      const auto taken = [&](Category category) { return after[category] - before[category]; };
-      EXPECT_EQ(taken(Category::activations), expected.activations);
-      EXPECT_EQ(taken(Category::workspace), expected.workspace);
-      EXPECT_EQ(taken(Category::gather), expected.gather);
-      EXPECT_EQ(after.total() - before.total(),
-                expected.activations + expected.workspace + expected.gather);
-      const bool collects = gather == GatherLogits::on_rank0 && world.rank() == 0;
-      EXPECT_EQ(expected.gather > 0, collects);
-    });
+    for (const int threads : {1, 3, 40}) {
+      SCOPED_TRACE(threads);
+      expect_what_the_formula_says(gather, {.threads = threads});
+    }
   }
+}
+
+std::size_t workspace_with(int threads, const GPTConfig& config) {
+  std::size_t bytes = 0;
+  const WorldOptions options{.threads = threads};
+  const auto ask = [&](World& world) {
+    bytes = GPT::bytes_needed(config, {}, /*batch=*/2, world).workspace;
+  };
+  run_ranks(1, ask, options);
+  return bytes;
+}
+
+// Two tiles of 64 query rows, as long as the sequence, for each thread that finds a head.
+TEST(GPTMemory, EveryThreadHasItsOwnTilesOfAttention) {
+  const GPTConfig config{.layers = 1, .hidden = 64, .heads = 2, .vocab = 16, .seq = 128};
+  const std::size_t tiles = 2UL * 64 * 128 * sizeof(float);
+  const std::size_t one = workspace_with(1, config);
+  EXPECT_EQ(workspace_with(2, config), one + tiles);
+  EXPECT_EQ(workspace_with(3, config), one + 2 * tiles);
+  EXPECT_EQ(workspace_with(9, config), one + 3 * tiles);  // two sequences of two heads
 }
 
 // Worked by hand: 16 values of the hidden size a row and layer are kept, 3 outside the layers.
@@ -55,7 +85,7 @@ TEST(GPTMemory, TheMatrixOfAllHeadsIsNotHeld) {
 TEST(GPTMemory, NothingIsAllocatedAfterTheFirstStepAndThePeakStays) {
   for (const Strategy strategy : all_strategies()) {
     for (const int accumulate : {1, 3}) {
-      run_ranks(3, [&](World& world) {
+      const auto body = [&](World& world) {
         auto gpt = shard(GPT(kConfig, {.gather_logits = GatherLogits::on_rank0}), world,
                          {.strategy = strategy, .accumulate = accumulate});
         gpt.materialize(1);
@@ -72,7 +102,8 @@ TEST(GPTMemory, NothingIsAllocatedAfterTheFirstStepAndThePeakStays) {
         EXPECT_EQ(last.allocations, first.allocations) << to_string(strategy);
         EXPECT_EQ(last.peak_bytes, first.peak_bytes) << to_string(strategy);
         EXPECT_EQ(last.live, first.live) << to_string(strategy);
-      });
+      };
+      run_ranks(3, body, {.threads = accumulate == 1 ? 2 : 1});
     }
   }
 }

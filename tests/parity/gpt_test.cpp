@@ -15,7 +15,11 @@ namespace {
 constexpr nn::GPTConfig kConfig{.layers = 3, .hidden = 21, .heads = 3, .vocab = 37, .seq = 11};
 constexpr std::int64_t kBatch = 2;
 
+// Large enough for most kernels' work to be shared out.
+constexpr nn::GPTConfig kWide{.layers = 2, .hidden = 132, .heads = 4, .vocab = 301, .seq = 70};
+
 struct GPTRun {
+  nn::GPTConfig config = kConfig;
   ModelOptions options = {};
   WorldOptions world = {};
   int ranks = 1;
@@ -25,11 +29,11 @@ struct GPTRun {
 using Tokens = std::vector<std::int32_t>;
 
 // Something to learn: tokens that follow from the ones before.
-Tokens tokens_of(int step, int micro, int rank, int shift) {
+Tokens tokens_of(const nn::GPTConfig& config, int step, int micro, int rank, int shift) {
   Tokens tokens;
-  for (std::int64_t i = 0; i < kBatch * kConfig.seq; ++i) {
+  for (std::int64_t i = 0; i < kBatch * config.seq; ++i) {
     const std::int64_t at = i + shift + 17 * rank + 5 * step + 3 * micro;
-    tokens.push_back(static_cast<std::int32_t>((at * 7 + at / 3) % kConfig.vocab));
+    tokens.push_back(static_cast<std::int32_t>((at * 7 + at / 3) % config.vocab));
   }
   return tokens;
 }
@@ -39,14 +43,14 @@ ToyOutcome train(const GPTRun& run) {
   run_ranks(
       run.ranks,
       [&](World& world) {
-        auto gpt = shard(nn::GPT{kConfig}, world, run.options);
+        auto gpt = shard(nn::GPT{run.config}, world, run.options);
         gpt.materialize(/*seed=*/3);
         gpt.optimize_with(AdamW{.lr = 0.01F}, {.clip_norm = 1.0F});
         for (int step = 0; step < run.steps; ++step) {
           std::vector<Tokens> alive;  // until the stream has passed
           for (int micro = 0; micro < run.options.accumulate; ++micro) {
-            alive.push_back(tokens_of(step, micro, world.rank(), 0));
-            alive.push_back(tokens_of(step, micro, world.rank(), 1));
+            alive.push_back(tokens_of(run.config, step, micro, world.rank(), 0));
+            alive.push_back(tokens_of(run.config, step, micro, world.rank(), 1));
             gpt.forward_backward(alive[alive.size() - 2], alive.back());
           }
           if (step == 0) {
@@ -81,6 +85,25 @@ TEST_P(GPTParity, FiftyStepsWithClippingAreBitIdenticalUnderEveryStrategy) {
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
     EXPECT_EQ(difference(expected, train(run)), "") << to_string(strategy);
+  }
+}
+
+class GPTThreads : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, GPTThreads, ::testing::Values(1, 2),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(GPTThreads, ThreeThreadsARankGiveTheBitsOfOneUnderEveryStrategy) {
+  GPTRun run{.config = kWide, .ranks = GetParam(), .steps = 3};
+  const ToyOutcome expected = train(run);
+  ASSERT_EQ(expected.losses.size(), 3U);
+  for (const Strategy strategy : all_strategies()) {
+    run.options.strategy = strategy;
+    for (const ComputeStream stream : {ComputeStream::caller, ComputeStream::worker}) {
+      run.world = {.compute_stream = stream, .threads = 3};
+      EXPECT_EQ(difference(expected, train(run)), "") << to_string(strategy);
+    }
+    run.world = {};
+    EXPECT_EQ(difference(expected, train(run)), "") << to_string(strategy) << ", one thread";
   }
 }
 

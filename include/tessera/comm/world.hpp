@@ -47,6 +47,10 @@ struct WorldOptions {
   SlotPoison poison = SlotPoison::off;
   std::optional<DelayInjection> delays = {};
   ComputeStream compute_stream = ComputeStream::caller;
+  /// That a rank computes with, its own among them; from 1 to 256. They speed up the library's
+  /// kernels (plain loops in World::compute stay on one), change no bit of any result, and sleep
+  /// between kernels.
+  int threads = 1;
 };
 
 /// A communicator with the stream that drives it.

@@ -82,7 +82,18 @@ class Device {
   Device() = default;
 };
 
-/// The host's processor. Every rank has its own.
-[[nodiscard]] std::unique_ptr<Device> make_cpu_device();
+struct CpuDeviceOptions {
+  static constexpr int kMostThreads = 256;
+
+  /// That kernels on the compute stream use, the stream's own among them; from 1 to kMostThreads.
+  /// Results do not depend on it.
+  int threads = 1;
+  /// What debuggers call the others.
+  std::string pool_name = "pool";
+};
+
+/// The host's processor. Every rank has its own. ConfigError if the processor lacks what this build
+/// uses, or if the threads are out of range; DeviceError if the system has no thread left.
+[[nodiscard]] std::unique_ptr<Device> make_cpu_device(const CpuDeviceOptions& options = {});
 
 }  // namespace tessera

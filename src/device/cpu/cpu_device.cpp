@@ -8,6 +8,7 @@
 #include "device/cpu/cpu_event.hpp"
 #include "device/cpu/cpu_stream.hpp"
 #include "device/cpu/host_task.hpp"
+#include "device/cpu/parallel.hpp"
 #include "device/cpu/processor.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
@@ -18,6 +19,8 @@ namespace tessera {
 namespace {
 
 constexpr std::size_t kAlignment = 128;
+// Bytes that are worth a thread to copy or fill.
+constexpr std::int64_t kByteGrain = 256 * 1024;
 
 // RAM and swap: what the system could hand out with nothing else running.
 std::size_t machine_bytes() {
@@ -28,7 +31,10 @@ std::size_t machine_bytes() {
 
 class CpuDevice final : public Device {
  public:
-  CpuDevice() : machine_bytes_{machine_bytes()} {}
+  explicit CpuDevice(const CpuDeviceOptions& options)
+      : machine_bytes_{machine_bytes()},
+        pool_{options.threads > 1 ? std::make_unique<WorkerPool>(options.threads, options.pool_name)
+                                  : nullptr} {}
 
   [[nodiscard]] DeviceKind kind() const noexcept override { return DeviceKind::cpu; }
   [[nodiscard]] std::string name() const override { return "cpu"; }
@@ -37,7 +43,7 @@ class CpuDevice final : public Device {
   [[nodiscard]] void* allocate(std::size_t bytes) override;
   void free(void* data, std::size_t /*bytes*/) noexcept override { std::free(data); }
 
-  [[nodiscard]] OwnedStream make_compute_stream() override { return OwnedStream{new CallerStream}; }
+  [[nodiscard]] OwnedStream make_compute_stream() override;
   [[nodiscard]] OwnedStream make_side_stream(std::string_view name) override {
     return OwnedStream{new WorkerStream{name}};
   }
@@ -52,9 +58,19 @@ class CpuDevice final : public Device {
   }
   void fill(void* data, unsigned char value, std::size_t bytes, Stream stream) override;
 
+  /// Null with one thread.
+  [[nodiscard]] WorkerPool* pool() noexcept { return pool_.get(); }
+
  private:
   std::size_t machine_bytes_;
+  std::unique_ptr<WorkerPool> pool_;
 };
+
+OwnedStream CpuDevice::make_compute_stream() {
+  auto* const stream = new CallerStream;
+  stream->use(pool());
+  return OwnedStream{stream};
+}
 
 void* CpuDevice::allocate(std::size_t bytes) {
   if (bytes == 0) { return nullptr; }
@@ -72,21 +88,40 @@ void* CpuDevice::allocate(std::size_t bytes) {
 
 void CpuDevice::copy(void* to, const void* from, std::size_t bytes, Stream stream) {
   enqueue(stream, [=] {
-    if (bytes > 0) { std::memcpy(to, from, bytes); }
+    parallel_for(stream, static_cast<std::int64_t>(bytes), kByteGrain, [&](const Chunk& chunk) {
+      std::memcpy(static_cast<std::byte*>(to) + chunk.first,
+                  static_cast<const std::byte*>(from) + chunk.first,
+                  static_cast<std::size_t>(chunk.size()));
+    });
   });
 }
 
 void CpuDevice::fill(void* data, unsigned char value, std::size_t bytes, Stream stream) {
   enqueue(stream, [=] {
-    if (bytes > 0) { std::memset(data, value, bytes); }
+    parallel_for(stream, static_cast<std::int64_t>(bytes), kByteGrain, [&](const Chunk& chunk) {
+      std::memset(static_cast<std::byte*>(data) + chunk.first, value,
+                  static_cast<std::size_t>(chunk.size()));
+    });
   });
 }
 
 }  // namespace
 
-std::unique_ptr<Device> make_cpu_device() {
+std::unique_ptr<Device> make_cpu_device(const CpuDeviceOptions& options) {
+  constexpr int most = CpuDeviceOptions::kMostThreads;
+  if (options.threads < 1 || options.threads > most) {
+    throw ConfigError(
+        fmt::format("a device's threads must be from 1 to {}, but are {}", most, options.threads));
+  }
   require_processor(processor_features());
-  return std::make_unique<CpuDevice>();
+  return std::make_unique<CpuDevice>(options);
+}
+
+void lend_threads(Device& device, Stream stream) {
+  auto* const cpu = dynamic_cast<CpuDevice*>(&device);
+  auto* const state = dynamic_cast<CpuStream*>(stream.state());
+  expects(cpu != nullptr && state != nullptr, "only a CPU device lends threads to its streams");
+  state->use(cpu->pool());
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include "device/cpu/cpu_stream.hpp"
 
 #include "device/cpu/cpu_event.hpp"
+#include "device/cpu/parallel.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -19,6 +20,17 @@ void enqueue(Stream stream, HostTask task) {
   expects(cpu != nullptr, "host tasks run on a stream of a CPU device only");
   expects(static_cast<bool>(task), "an empty host task cannot be enqueued");
   cpu->enqueue(std::move(task));
+}
+
+WorkerPool* pool_of(Stream stream) {
+  const auto* const cpu = dynamic_cast<CpuStream*>(stream.state());
+  expects(cpu != nullptr, "only a stream of a CPU device has threads");
+  return cpu->pool();
+}
+
+int threads_of(Stream stream) {
+  const WorkerPool* const pool = pool_of(stream);
+  return pool == nullptr ? 1 : pool->threads();
 }
 
 void CpuStream::record(EventState& event) {

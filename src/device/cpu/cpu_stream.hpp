@@ -11,6 +11,7 @@
 #include "device/cpu/host_task.hpp"
 #include "device/cpu/task_queue.hpp"
 #include "device/cpu/timeline.hpp"
+#include "device/cpu/worker_pool.hpp"
 #include "device/stream_state.hpp"
 
 namespace tessera {
@@ -26,6 +27,10 @@ class CpuStream : public StreamState {
   void rethrow() final { timeline_->rethrow(); }
   [[nodiscard]] void* native() noexcept final { return nullptr; }
 
+  /// Whose threads its tasks' loops may use: not owned, null for none but the stream's own.
+  [[nodiscard]] WorkerPool* pool() const noexcept { return pool_; }
+  void use(WorkerPool* pool) noexcept { pool_ = pool; }
+
  protected:
   CpuStream() : timeline_{std::make_shared<Timeline>()} {}
 
@@ -38,6 +43,7 @@ class CpuStream : public StreamState {
 
  private:
   std::shared_ptr<Timeline> timeline_;
+  WorkerPool* pool_ = nullptr;
 };
 
 /// Runs tasks at once on the thread that enqueues them. Only a failure takes a ticket: whatever
