@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "comm/local/reduce_in_order.hpp"
+#include "comm/reduce_in_order.hpp"
 #include "tessera/base/math.hpp"
 
 namespace tessera {

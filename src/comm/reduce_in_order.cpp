@@ -1,4 +1,4 @@
-#include "comm/local/reduce_in_order.hpp"
+#include "comm/reduce_in_order.hpp"
 
 #include <algorithm>
 #include <cstring>
