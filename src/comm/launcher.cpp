@@ -11,49 +11,68 @@
 namespace tessera {
 namespace {
 
+/// Both variables are set in a process of the job.
 struct Launcher {
+  LauncherKind kind;
   const char* name;
   const char* size;
-  const char* rank;  ///< also set in a process of the job; null if `size` alone tells
+  const char* rank;
 };
 
+// The inner launcher first: mpirun in a batch job counts, not the batch job.
 constexpr std::array<Launcher, 4> kLaunchers{{
-    {"mpirun (Open MPI)", "OMPI_COMM_WORLD_SIZE", nullptr},
-    {"mpirun (MPICH, PMI)", "PMI_SIZE", nullptr},
-    {"srun (Slurm)", "SLURM_NTASKS", "SLURM_PROCID"},
-    {"torchrun", "WORLD_SIZE", "RANK"},
+    {LauncherKind::mpirun, "mpirun (Open MPI)", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+    {LauncherKind::mpirun, "mpirun (MPICH, PMI)", "PMI_SIZE", "PMI_RANK"},
+    {LauncherKind::srun, "srun (Slurm)", "SLURM_NTASKS", "SLURM_PROCID"},
+    {LauncherKind::torchrun, "torchrun", "WORLD_SIZE", "RANK"},
 }};
 
-int parse_size(const char* variable, const std::string& text) {
-  int size = 0;
+int parse(const char* variable, const std::string& text, int least, const char* what) {
+  int number = 0;
   const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, size);
-  if (error != std::errc{} || stop != end || size < 1) {
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || stop != end || number < least) {
     throw ConfigError{fmt::format(
-        "the environment variable {} is \"{}\", which is not a number of processes; unset it",
-        variable, text)};
+        "the environment variable {} is \"{}\", which is not {}; unset it", variable, text, what)};
   }
-  return size;
+  return number;
 }
 
 }  // namespace
 
-std::optional<LaunchedJob> find_launched_job(const ReadVariable& read) {
+std::optional<FoundJob> find_job(const ReadVariable& read) {
   for (const Launcher& launcher : kLaunchers) {
-    const std::optional<std::string> size = read(launcher.size);
-    if (!size || (launcher.rank != nullptr && !read(launcher.rank))) { continue; }
-    return LaunchedJob{launcher.name, launcher.size, parse_size(launcher.size, *size)};
+    const std::optional<std::string> size_text = read(launcher.size);
+    const std::optional<std::string> rank_text = read(launcher.rank);
+    if (!size_text || !rank_text) { continue; }
+    const int size = parse(launcher.size, *size_text, 1, "a number of processes");
+    const int rank = parse(launcher.rank, *rank_text, 0, "a process's number");
+    if (rank >= size) {
+      throw ConfigError{fmt::format("the environment says that this is process {} ({}) of {} ({})",
+                                    rank, launcher.rank, size, launcher.size)};
+    }
+    return FoundJob{launcher.kind, {launcher.name, launcher.size, rank, size}};
   }
   return std::nullopt;
 }
 
-void refuse_launched_job() {
-  const std::optional<LaunchedJob> job = find_launched_job(environment);
-  if (!job || job->size == 1) { return; }
-  throw ConfigError{fmt::format(
-      "{} started this as one of {} processes ({}), but this build cannot join a job of several "
-      "processes; start one process and let it run its ranks as threads (run_ranks, --ranks {})",
-      job->launcher, job->size, job->variable, job->size)};
+std::optional<LaunchedJob> joined_job(const std::optional<FoundJob>& found) {
+  if (!found) { return std::nullopt; }
+  const LaunchedJob& job = found->job;
+  if (found->kind == LauncherKind::torchrun && job.size > 1) {
+    throw ConfigError{fmt::format(
+        "{} started this as one of {} processes ({}), but processes on the CPU are joined by MPI: "
+        "start them with mpirun -n {}, or start one process whose ranks are threads (run_ranks, "
+        "--ranks {})",
+        job.launcher, job.size, job.variable, job.size, job.size)};
+  }
+  // A shell within a Slurm allocation looks like a job of one, where MPI need not start.
+  if (found->kind != LauncherKind::mpirun && job.size == 1) { return std::nullopt; }
+  return job;
+}
+
+std::optional<LaunchedJob> launched_job() {
+  return joined_job(find_job(environment));
 }
 
 }  // namespace tessera

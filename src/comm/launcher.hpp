@@ -1,24 +1,27 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 
+#include "tessera/comm/launch.hpp"
+
 namespace tessera {
 
-/// A job of several processes that this one is part of, as its launcher's variables tell.
-struct LaunchedJob {
-  std::string launcher;  ///< "mpirun (Open MPI)", "srun", ...
-  std::string variable;  ///< what says how many processes there are
-  int size;
+enum class LauncherKind : std::uint8_t { mpirun, srun, torchrun };
+
+struct FoundJob {
+  LauncherKind kind;
+  LaunchedJob job;
 };
 
 using ReadVariable = std::function<std::optional<std::string>(const char* name)>;
 
-/// Empty if no launcher's variables are set. ConfigError if a size is not a number.
-[[nodiscard]] std::optional<LaunchedJob> find_launched_job(const ReadVariable& read);
+/// Empty if no launcher's variables are set. ConfigError if they are not numbers that go together.
+[[nodiscard]] std::optional<FoundJob> find_job(const ReadVariable& read);
 
-/// ConfigError, saying what to do, if this process is one of several of a job.
-void refuse_launched_job();
+/// What run() joins of what was found: see launched_job().
+[[nodiscard]] std::optional<LaunchedJob> joined_job(const std::optional<FoundJob>& found);
 
 }  // namespace tessera

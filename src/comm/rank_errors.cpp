@@ -11,14 +11,6 @@
 namespace tessera {
 namespace {
 
-bool is_echo(const std::exception_ptr& error) noexcept {
-  try {
-    std::rethrow_exception(error);
-  } catch (const Aborted&) { return true; } catch (...) {
-    return false;
-  }
-}
-
 /// Throws `error` again as T if it is one.
 template <class T>
 void rethrow_as(const std::exception_ptr& error, const std::string& text) {
@@ -28,7 +20,17 @@ void rethrow_as(const std::exception_ptr& error, const std::string& text) {
   }
 }
 
-[[noreturn]] void rethrow_with_rank(const std::exception_ptr& error, std::ptrdiff_t rank) {
+}  // namespace
+
+bool is_echo(const std::exception_ptr& error) noexcept {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Aborted&) { return true; } catch (...) {
+    return false;
+  }
+}
+
+void rethrow_with_rank(const std::exception_ptr& error, int rank) {
   const std::string text = fmt::format("rank {}: {}", rank, text_of(error));
   rethrow_as<ContractError>(error, text);
   rethrow_as<ConfigError>(error, text);
@@ -43,8 +45,6 @@ void rethrow_as(const std::exception_ptr& error, const std::string& text) {
   }
 }
 
-}  // namespace
-
 void RankErrors::add(int rank, std::exception_ptr error) noexcept {
   errors_[static_cast<std::size_t>(rank)] = std::move(error);
 }
@@ -57,7 +57,7 @@ void RankErrors::rethrow_cause() const {
                          [](const auto& error) { return error != nullptr; });
   }
   if (found == errors_.end()) { return; }
-  rethrow_with_rank(*found, found - errors_.begin());
+  rethrow_with_rank(*found, static_cast<int>(found - errors_.begin()));
 }
 
 std::string text_of(const std::exception_ptr& error) {

@@ -25,6 +25,13 @@ class RankErrors {
   std::vector<std::exception_ptr> errors_;  // by rank
 };
 
+/// Whether `error` only repeats another rank's failure.
+[[nodiscard]] bool is_echo(const std::exception_ptr& error) noexcept;
+
+/// Throws `error` again, its text preceded by "rank r: ": as the same type where it is one of the
+/// library's, OutOfMemory for std::bad_alloc, else Error.
+[[noreturn]] void rethrow_with_rank(const std::exception_ptr& error, int rank);
+
 /// What `error` says; never throws.
 [[nodiscard]] std::string text_of(const std::exception_ptr& error);
 

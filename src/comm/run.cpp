@@ -1,16 +1,25 @@
-#include "comm/launcher.hpp"
 #include "comm/local/local_group.hpp"
+#include "comm/mpi/mpi_job.hpp"
 #include "comm/world_state.hpp"
+#include "tessera/comm/launch.hpp"
 #include "tessera/comm/world.hpp"
 
 namespace tessera {
+namespace {
 
-void run(const std::function<void(World&)>& body, const WorldOptions& options) {
-  check(options);
-  refuse_launched_job();
+void run_alone(const std::function<void(World&)>& body, const WorldOptions& options) {
   World world = WorldFactory::make_local(WorldFactory::make_local_group(1, options), 0, options);
   body(world);
   WorldFactory::finish(world);
+}
+
+}  // namespace
+
+void run(const std::function<void(World&)>& body, const WorldOptions& options) {
+  check(options);
+  const std::optional<LaunchedJob> job = launched_job();
+  if (!job || (job->size == 1 && mpi_version().empty())) { return run_alone(body, options); }
+  run_in_mpi_job(*job, body, options);
 }
 
 }  // namespace tessera

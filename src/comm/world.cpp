@@ -134,10 +134,15 @@ World WorldFactory::make_local(std::shared_ptr<LocalGroup> group, int rank,
   const Instruments instruments{state->recorder.get(), options.delays};
   state->gather = std::make_unique<LocalCommunicator>(group, kGather, rank, instruments);
   state->reduce = std::make_unique<LocalCommunicator>(group, kReduce, rank, instruments);
-  state->compute_stream = make_compute_stream(*state->device, rank, options.compute_stream);
-  state->gather_stream = state->device->make_side_stream(fmt::format("gather r{}", rank));
-  state->reduce_stream = state->device->make_side_stream(fmt::format("reduce r{}", rank));
+  make_streams(*state);
   return World{std::move(state)};
+}
+
+void WorldFactory::make_streams(World::State& state) {
+  state.compute_stream =
+      make_compute_stream(*state.device, state.rank, state.options.compute_stream);
+  state.gather_stream = state.device->make_side_stream(fmt::format("gather r{}", state.rank));
+  state.reduce_stream = state.device->make_side_stream(fmt::format("reduce r{}", state.rank));
 }
 
 void WorldFactory::finish(World& world) {

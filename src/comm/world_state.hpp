@@ -9,6 +9,7 @@
 namespace tessera {
 
 class LocalGroup;
+class MpiGroup;
 
 /// In order of construction: streams come last, so that they are drained before what they use goes.
 struct World::State {
@@ -38,9 +39,14 @@ class WorldFactory {
                                                                     const WorldOptions& options);
   [[nodiscard]] static World make_local(std::shared_ptr<LocalGroup> group, int rank,
                                         const WorldOptions& options);
+  [[nodiscard]] static World make_mpi(const std::shared_ptr<MpiGroup>& group,
+                                      const WorldOptions& options);
   /// Waits for what the rank has submitted and throws the streams' errors: the end of a body that
   /// returned.
   static void finish(World& world);
+
+ private:
+  static void make_streams(World::State& state);
 };
 
 /// ConfigError if an option makes no sense.

@@ -35,7 +35,7 @@ class CommErrors : public OnRanks {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CommErrors,
                          testing::Combine(testing::ValuesIn(test::comm_kinds()),
-                                          testing::Values(2, 3, 4, 8)),
+                                          testing::ValuesIn(test::rank_counts({2, 3, 4, 8}))),
                          test::rank_job_name);
 
 TEST_P(CommErrors, ABadSizeIsRefusedOnEveryRankBeforeAnythingMoves) {

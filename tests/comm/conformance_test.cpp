@@ -28,7 +28,7 @@ class Conformance : public OnRanks {};
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Conformance,
                          testing::Combine(testing::ValuesIn(test::comm_kinds()),
-                                          testing::Values(1, 2, 3, 4, 5, 8)),
+                                          testing::ValuesIn(test::rank_counts({1, 2, 3, 4, 5, 8}))),
                          test::rank_job_name);
 
 /// Calls `check(world, dtype, elems)` for every dtype and size on all ranks.
@@ -163,6 +163,51 @@ TEST_P(Conformance, GatherInPlaceOnTheRoot) {
     }
     complete(world.gather_channel(), Batch{"t"}.gather(from, full.view(), root));
     if (world.rank() == root) { EXPECT_EQ(full, concatenate(parts)); }
+  });
+}
+
+// Longer than anything that a backend sends or adds at a time, and a multiple of nothing.
+TEST_P(Conformance, LongTensorsArriveWhole) {
+  run([](World& world) {
+    const int ranks = world.size();
+    const int root = ranks - 1;
+    const std::int64_t n = 2'200'003 / ranks;
+    const std::int64_t total = n * ranks;
+    const auto value = [](std::int64_t i, int rank) {
+      return static_cast<float>((i * 7 + rank) % 1021);
+    };
+    std::vector<float> mine(static_cast<std::size_t>(total));
+    std::vector<float> expected(mine.size());
+    for (std::int64_t i = 0; i < total; ++i) {
+      mine[static_cast<std::size_t>(i)] = value(i, world.rank());
+      for (int r = 0; r < ranks; ++r) { expected[static_cast<std::size_t>(i)] += value(i, r); }
+    }
+    const auto view = [](std::vector<float>& v) {
+      return View{v.data(), std::ssize(v), DType::fp32};
+    };
+
+    std::vector<float> everywhere = mine;
+    std::vector<float> on_root = mine;
+    std::vector<float> full = mine;
+    std::vector<float> shard(static_cast<std::size_t>(n));
+    std::vector<float> gathered(mine.size());
+    std::vector<float> collected(mine.size());
+    std::vector<float> copied = mine;
+    complete(world.reduce_channel(), Batch{"long"}
+                                         .all_reduce(view(everywhere))
+                                         .reduce(view(on_root), ReduceOp::sum, root)
+                                         .reduce_scatter(view(full), view(shard)));
+    complete(world.gather_channel(), Batch{"long"}
+                                         .all_gather(view(shard), view(gathered))
+                                         .gather(view(shard), view(collected), root)
+                                         .broadcast(view(copied), root));
+    EXPECT_TRUE(everywhere == expected);
+    EXPECT_TRUE(on_root == (world.rank() == root ? expected : mine));
+    EXPECT_TRUE(full == mine);
+    EXPECT_TRUE(gathered == expected);
+    if (world.rank() == root) { EXPECT_TRUE(collected == expected); }
+    EXPECT_EQ(copied[static_cast<std::size_t>(total) - 1], value(total - 1, root));
+    EXPECT_EQ(copied[0], value(0, root));
   });
 }
 

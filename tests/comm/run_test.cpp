@@ -181,45 +181,76 @@ class ScopedVariable {
   const char* name_;
 };
 
-TEST(Run, RefusesToBeOneOfSeveralProcessesAndSaysWhatToDo) {
+TEST(Run, RefusesToBeOneOfSeveralProcessesOfTorchrunAndSaysWhatToDo) {
+  const ScopedVariable rank{"RANK", "0"};
   {
-    const ScopedVariable size{"OMPI_COMM_WORLD_SIZE", "4"};
+    const ScopedVariable size{"WORLD_SIZE", "4"};
     EXPECT_THAT(error_of<ConfigError>([] { run([](World&) { FAIL(); }); }),
-                AllOf(HasSubstr("mpirun"), HasSubstr("one of 4 processes (OMPI_COMM_WORLD_SIZE)"),
-                      HasSubstr("--ranks 4")));
+                AllOf(HasSubstr("torchrun"), HasSubstr("one of 4 processes (WORLD_SIZE)"),
+                      HasSubstr("mpirun -n 4"), HasSubstr("--ranks 4")));
   }
-  const ScopedVariable size{"OMPI_COMM_WORLD_SIZE", "1"};
-  run([](World& world) { EXPECT_EQ(world.size(), 1); });
+  const ScopedVariable size{"WORLD_SIZE", "1"};
+  run([](World& world) {
+    EXPECT_EQ(world.size(), 1);
+    EXPECT_EQ(world.gather_channel().communicator.name(), "local") << "MPI is not started";
+  });
 }
 
 using Variables = std::map<std::string, std::string>;
 
-std::string found(const Variables& variables) {
-  const auto job = find_launched_job([&](const char* name) -> std::optional<std::string> {
+std::optional<FoundJob> found(const Variables& variables) {
+  return find_job([&](const char* name) -> std::optional<std::string> {
     const auto variable = variables.find(name);
     if (variable == variables.end()) { return std::nullopt; }
     return variable->second;
   });
-  return job ? job->variable + "=" + std::to_string(job->size) : "none";
+}
+
+std::string text_of(const std::optional<LaunchedJob>& job) {
+  return job ? job->variable + ": " + std::to_string(job->rank) + " of " + std::to_string(job->size)
+             : "none";
+}
+
+std::string found_text(const Variables& variables) {
+  const auto job = found(variables);
+  return job ? text_of(job->job) : "none";
 }
 
 TEST(Launcher, KnowsTheVariablesOfEachLauncher) {
-  EXPECT_EQ(found({}), "none");
-  EXPECT_EQ(found({{"OMPI_COMM_WORLD_SIZE", "2"}}), "OMPI_COMM_WORLD_SIZE=2");
-  EXPECT_EQ(found({{"PMI_SIZE", "3"}}), "PMI_SIZE=3");
-  EXPECT_EQ(found({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}), "SLURM_NTASKS=4");
-  EXPECT_EQ(found({{"WORLD_SIZE", "5"}, {"RANK", "4"}}), "WORLD_SIZE=5");
+  EXPECT_EQ(found_text({}), "none");
+  EXPECT_EQ(found_text({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}}),
+            "OMPI_COMM_WORLD_SIZE: 1 of 2");
+  EXPECT_EQ(found_text({{"PMI_SIZE", "3"}, {"PMI_RANK", "0"}}), "PMI_SIZE: 0 of 3");
+  EXPECT_EQ(found_text({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "3"}}), "SLURM_NTASKS: 3 of 4");
+  EXPECT_EQ(found_text({{"WORLD_SIZE", "5"}, {"RANK", "4"}}), "WORLD_SIZE: 4 of 5");
   // An allocation's shell, or a variable of somebody else's: no process of a job.
-  EXPECT_EQ(found({{"SLURM_NTASKS", "4"}}), "none");
-  EXPECT_EQ(found({{"WORLD_SIZE", "5"}}), "none");
+  EXPECT_EQ(found_text({{"SLURM_NTASKS", "4"}}), "none");
+  EXPECT_EQ(found_text({{"WORLD_SIZE", "5"}}), "none");
   // mpirun inside a batch job: the inner launcher counts.
-  EXPECT_EQ(found({{"OMPI_COMM_WORLD_SIZE", "1"}, {"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}),
-            "OMPI_COMM_WORLD_SIZE=1");
+  EXPECT_EQ(found_text({{"OMPI_COMM_WORLD_SIZE", "1"},
+                        {"OMPI_COMM_WORLD_RANK", "0"},
+                        {"SLURM_NTASKS", "4"},
+                        {"SLURM_PROCID", "0"}}),
+            "OMPI_COMM_WORLD_SIZE: 0 of 1");
 }
 
-TEST(Launcher, RefusesASizeThatIsNoNumber) {
+TEST(Launcher, RunJoinsMpirunAlwaysAndSrunWhereItStartsSeveral) {
+  const auto joined = [](const Variables& variables) {
+    return text_of(joined_job(found(variables)));
+  };
+  EXPECT_EQ(joined({{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}}),
+            "OMPI_COMM_WORLD_SIZE: 0 of 1");
+  EXPECT_EQ(joined({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}}), "SLURM_NTASKS: 1 of 2");
+  EXPECT_EQ(joined({{"SLURM_NTASKS", "1"}, {"SLURM_PROCID", "0"}}), "none");
+  EXPECT_EQ(joined({{"WORLD_SIZE", "1"}, {"RANK", "0"}}), "none");
+}
+
+TEST(Launcher, RefusesNumbersThatMakeNoSense) {
   for (const char* bad : {"", "x", "4x", "0", "-1", "99999999999999"}) {
-    EXPECT_THROW((void)found({{"PMI_SIZE", bad}}), ConfigError) << bad;
+    EXPECT_THROW((void)found({{"PMI_SIZE", bad}, {"PMI_RANK", "0"}}), ConfigError) << bad;
+  }
+  for (const char* bad : {"", "x", "-1", "4"}) {
+    EXPECT_THROW((void)found({{"PMI_SIZE", "4"}, {"PMI_RANK", bad}}), ConfigError) << bad;
   }
 }
 

@@ -22,7 +22,7 @@ class CommStreams : public OnRanks {};
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CommStreams,
                          testing::Combine(testing::ValuesIn(test::comm_kinds()),
-                                          testing::Values(1, 2, 3, 4, 5, 8)),
+                                          testing::ValuesIn(test::rank_counts({1, 2, 3, 4, 5, 8}))),
                          test::rank_job_name);
 
 /// Holds a stream back until it is opened.

@@ -1,6 +1,7 @@
 # Compiles each header of FOLDER, or the one header that it is, alone and twice included. Needs
 # FOLDER, CXX, and INCLUDES, the folders to search, separated by commas. SYSTEM_INCLUDES, of others'
-# headers, and ARCH, the processor to compile for, may be given.
+# headers, ARCH, the processor to compile for, and SKIP, an expression for headers to leave out, may
+# be given.
 cmake_minimum_required(VERSION 3.22)
 
 string(REPLACE "," ";" INCLUDES "${INCLUDES}")
@@ -21,6 +22,9 @@ if(IS_DIRECTORY ${FOLDER})
   file(GLOB_RECURSE headers ${FOLDER}/*.hpp)
 else()
   set(headers ${FOLDER})
+endif()
+if(SKIP)
+  list(FILTER headers EXCLUDE REGEX "${SKIP}")
 endif()
 if(NOT headers)
   message(FATAL_ERROR "no headers in ${FOLDER}")

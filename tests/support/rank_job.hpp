@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "tessera/comm/launch.hpp"
 #include "tessera/comm/world.hpp"
 
 namespace tessera::test {
@@ -17,9 +18,20 @@ struct CommKind {
   std::function<void(int, const std::function<void(World&)>&, const WorldOptions&)> run;
 };
 
+/// Threads of this process; or, where mpirun has started this process, that job's communicator.
 inline const std::vector<CommKind>& comm_kinds() {
-  static const std::vector<CommKind> kinds{{"local", run_ranks}};
+  static const std::vector<CommKind> kinds = [] {
+    if (!launched_job()) { return std::vector<CommKind>{{"local", run_ranks}}; }
+    return std::vector<CommKind>{
+        {"mpi", [](int, const auto& body, const WorldOptions& options) { run(body, options); }}};
+  }();
   return kinds;
+}
+
+/// Numbers of ranks to try: `wanted`, or what the job that this process belongs to has.
+inline std::vector<int> rank_counts(std::vector<int> wanted) {
+  const auto job = launched_job();
+  return job ? std::vector<int>{job->size} : wanted;
 }
 
 using RankJob = std::tuple<CommKind, int>;

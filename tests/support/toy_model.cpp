@@ -186,6 +186,10 @@ std::map<std::string, std::vector<float>> exported(ShardedModel& model, StateTen
 }
 
 ToyOutcome run_toy(const ToyRun& run) {
+  return run_toy(run, run_ranks);
+}
+
+ToyOutcome run_toy(const ToyRun& run, const StartRanks& start) {
   ToyOutcome outcome;
   const auto body = [&](World& world) {
     ToyModel toy{world, run.options, run.toy};
@@ -215,7 +219,7 @@ ToyOutcome run_toy(const ToyRun& run) {
     auto parameters = exported(toy.model(), StateTensor::parameters);
     if (world.rank() == 0) { outcome.parameters = std::move(parameters); }
   };
-  run_ranks(run.ranks, body, run.world);
+  start(run.ranks, body, run.world);
   return outcome;
 }
 

@@ -137,9 +137,18 @@ class World {
 void run_ranks(int ranks, const std::function<void(World&)>& body,
                const WorldOptions& options = {});
 
-/// Runs `body` as this process's rank of the job that a launcher started; alone, as the only rank,
-/// on the calling thread. What `body` throws comes out as it is.
-/// ConfigError if the environment names a job (mpirun, srun, torchrun) that this build cannot join.
+/// Runs `body` as this process's rank of the job that mpirun or srun has started (launched_job),
+/// and returns when all ranks have finished; without a job alone, as the only rank. On the calling
+/// thread.
+///
+/// Errors:  alone, what `body` throws comes out as it is. In a job the others are told and leave,
+///          and it comes out as from run_ranks, on the rank that failed at once, on the others as
+///          CommError some seconds later if their processes still run then. The caller reports it
+///          and leaves: whatever status the process exits with becomes the job's, and ends it. No
+///          further run is possible then. A process that leaves with status 0 waits for the others,
+///          until the deadline. ConfigError if the environment names a job that this build cannot
+///          join (no MPI, torchrun).
+/// Threads: a job's runs all on one thread; MPI starts at the first and ends with the process.
 void run(const std::function<void(World&)>& body, const WorldOptions& options = {});
 
 }  // namespace tessera

@@ -6,20 +6,10 @@
 
 #include "comm/aborted.hpp"
 #include "comm/batch_text.hpp"
+#include "comm/failure_texts.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
-namespace {
-
-// Keeps `now + deadline` within the clock's range.
-constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::hours{24 * 365};
-
-/// "rank 1", "ranks 1, 2, 5".
-std::string list_ranks(const std::vector<int>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
-}
-
-}  // namespace
 
 LocalGroup::LocalGroup(int ranks, std::vector<std::string> channels,
                        std::chrono::milliseconds deadline)
@@ -96,8 +86,8 @@ void LocalGroup::open_locked(Meeting& meeting, const Visit& visit) {
     std::vector<const Batch*> batches;
     for (const Visit& v : meeting.visits_) { batches.push_back(v.batch); }
     if (const auto difference = first_difference(batches)) {
-      fail_locked(fmt::format("ranks disagree on collective {} of channel {}: {}", visit.sequence,
-                              channels_[static_cast<std::size_t>(visit.channel)], *difference),
+      fail_locked(disagreement_text(channels_[static_cast<std::size_t>(visit.channel)],
+                                    visit.sequence, *difference),
                   /*echo=*/false);
       check_alive_locked();
     }
@@ -178,8 +168,7 @@ void LocalGroup::fail_locked(std::string text, bool echo) noexcept {
 
 std::string LocalGroup::called(const Visit& visit) const {
   const std::string what = visit.purpose == Purpose::batch ? describe(*visit.batch) : "exchange";
-  return fmt::format("{} (channel {}, sequence {})", what,
-                     channels_[static_cast<std::size_t>(visit.channel)], visit.sequence);
+  return call_text(what, channels_[static_cast<std::size_t>(visit.channel)], visit.sequence);
 }
 
 std::string LocalGroup::late(const Meeting& meeting, const Visit& visit) const {
@@ -188,10 +177,7 @@ std::string LocalGroup::late(const Meeting& meeting, const Visit& visit) const {
     const Visit& v = meeting.visits_[static_cast<std::size_t>(rank)];
     if (v.batch == nullptr && v.text == nullptr) { missing.push_back(rank); }
   }
-  return fmt::format(
-      "{}: rank {} waited {} ms for {}, which did not call it; every rank makes the same "
-      "collective calls in the same order",
-      called(visit), visit.rank, deadline_.count(), list_ranks(missing));
+  return missing_text(called(visit), visit.rank, deadline_, missing);
 }
 
 }  // namespace tessera

@@ -3,14 +3,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "comm/pieces.hpp"
 #include "comm/reduce_in_order.hpp"
-#include "tessera/base/math.hpp"
 
 namespace tessera {
 namespace {
-
-// Pieces of a reduction start on cache lines (if the buffer does), so that no two ranks write one.
-constexpr std::int64_t kPieceElems = 64;
 
 /// The same entry of every rank's batch.
 class Peers {
@@ -32,13 +29,6 @@ class Peers {
 
 void copy(void* to, ConstView from) noexcept {
   if (from.elems > 0 && to != from.data) { std::memcpy(to, from.data, from.bytes()); }
-}
-
-/// What rank `rank` reduces of `data`, for all.
-View piece(View data, int rank, int ranks) noexcept {
-  const std::int64_t each = round_up(ceil_div<std::int64_t>(data.elems, ranks), kPieceElems);
-  const std::int64_t begin = std::min(rank * each, data.elems);
-  return data.slice(begin, std::min(each, data.elems - begin));
 }
 
 /// The first half of one entry, as `rank` of `peers` does it.

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace tessera {
+
+/// A job of processes that a launcher has started, of which this process is one rank: what run()
+/// joins.
+struct LaunchedJob {
+  std::string launcher;  ///< "mpirun (Open MPI)", "srun (Slurm)", ...
+  std::string variable;  ///< the environment variable that says how many processes there are
+  int rank = 0;
+  int size = 1;
+};
+
+/// The job that run() would join, as the launcher's environment variables tell. Starts nothing.
+/// Empty where run() is alone: without a launcher, or in a job of one process that is not mpirun's.
+/// ConfigError if the variables make no sense, or if the launcher is torchrun: processes on the CPU
+/// are joined by MPI.
+[[nodiscard]] std::optional<LaunchedJob> launched_job();
+
+/// The MPI library that this build uses: "Open MPI v4.1.4, ..."; empty if it has none.
+[[nodiscard]] std::string mpi_version();
+
+}  // namespace tessera

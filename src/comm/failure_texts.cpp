@@ -1,0 +1,41 @@
+#include "comm/failure_texts.hpp"
+
+#include <fmt/format.h>
+
+namespace tessera {
+namespace {
+
+/// "rank 1", "ranks 1, 2, 5".
+std::string list_ranks(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+}  // namespace
+
+std::string call_text(std::string_view what, std::string_view channel, std::uint64_t sequence) {
+  return fmt::format("{} (channel {}, sequence {})", what, channel, sequence);
+}
+
+std::string missing_text(std::string_view call, int rank, std::chrono::milliseconds waited,
+                         const std::vector<int>& missing) {
+  return fmt::format(
+      "{}: rank {} waited {} ms for {}, which did not call it; every rank makes the same "
+      "collective calls in the same order",
+      call, rank, waited.count(), list_ranks(missing));
+}
+
+std::string stopped_text(std::string_view call, int rank, std::chrono::milliseconds waited,
+                         const std::vector<int>& stopped) {
+  return fmt::format(
+      "{}: rank {} waited {} ms for {}, which called it and then moved no data; look whether the "
+      "process, its machine or the network has stopped",
+      call, rank, waited.count(), list_ranks(stopped));
+}
+
+std::string disagreement_text(std::string_view channel, std::uint64_t sequence,
+                              std::string_view difference) {
+  return fmt::format("ranks disagree on collective {} of channel {}: {}", sequence, channel,
+                     difference);
+}
+
+}  // namespace tessera

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+// What every backend says of the same failure, in the same words.
+
+/// `all_gather of batch "x" (channel gather, sequence 3)`; `what` is "exchange" or what describe()
+/// says of a batch.
+[[nodiscard]] std::string call_text(std::string_view what, std::string_view channel,
+                                    std::uint64_t sequence);
+
+/// `rank` has waited in `call` so long for ranks that did not come.
+[[nodiscard]] std::string missing_text(std::string_view call, int rank,
+                                       std::chrono::milliseconds waited,
+                                       const std::vector<int>& missing);
+
+/// `rank` has waited in `call` so long for ranks that came and then stopped.
+[[nodiscard]] std::string stopped_text(std::string_view call, int rank,
+                                       std::chrono::milliseconds waited,
+                                       const std::vector<int>& stopped);
+
+/// The ranks issued different batches; `difference` as first_difference() has it.
+[[nodiscard]] std::string disagreement_text(std::string_view channel, std::uint64_t sequence,
+                                            std::string_view difference);
+
+/// What a deadline is taken for if it is longer: keeps `now + deadline` within the clock's range.
+inline constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::hours{24 * 365};
+
+}  // namespace tessera

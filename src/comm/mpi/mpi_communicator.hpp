@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "comm/instruments.hpp"
+#include "comm/mpi/mpi_group.hpp"
+#include "comm/mpi/mpi_tags.hpp"
+#include "tessera/comm/communicator.hpp"
+#include "tessera/device/device.hpp"
+#include "tessera/memory/tracker.hpp"
+
+namespace tessera {
+
+struct MpiChannel;
+
+/// Ranks are processes. A batch begins when every rank has said that it is there and that its
+/// batch is the same; MPI is polled by the stream that runs it.
+///
+/// Memory: mpi_scratch_bytes(), of Category::communicator, from construction to destruction; as
+///         much again for each batch beyond one that runs at the same time on other streams.
+class MpiCommunicator final : public Communicator {
+ public:
+  /// `kind` is gather or reduce. `device` and `memory` outlive it.
+  MpiCommunicator(std::shared_ptr<MpiGroup> group, MpiTexts kind, Device& device,
+                  MemoryTracker& memory, Instruments instruments);
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "mpi"; }
+
+ private:
+  void do_submit(Batch batch, Stream stream) override;
+  std::vector<std::string> do_exchange(std::string message) override;
+  void do_abort(std::string_view reason) noexcept override;
+  void do_withdraw() noexcept override;
+
+  std::shared_ptr<MpiChannel> channel_;
+  std::uint64_t next_batch_ = 0;
+  std::uint64_t next_exchange_ = 0;
+};
+
+/// Waits for every rank to come to the end of a run, twice as long as for anything else.
+void meet_at_end(MpiGroup& group);
+
+}  // namespace tessera

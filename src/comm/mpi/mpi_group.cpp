@@ -1,0 +1,196 @@
+#include "comm/mpi/mpi_group.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "comm/aborted.hpp"
+#include "comm/failure_texts.hpp"
+#include "comm/mpi/mpi_tags.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kCommStatus = 4;
+// A reason leaves at once, whether or not its receiver is in MPI: libraries hold back messages
+// above a limit, which is 4 KiB at least where it is known.
+constexpr std::size_t kReasonBytes = 3000;
+
+/// Between two looks at what has arrived.
+class Pause {
+ public:
+  void reset() noexcept { looks_ = 0; }
+  void operator()() noexcept {
+    if (looks_ < kYields) {
+      ++looks_;
+      std::this_thread::yield();
+      return;
+    }
+    const int doublings = std::min((looks_++ - kYields) / kSameSleeps, kDoublings);
+    std::this_thread::sleep_for(kSleep * (1 << doublings));
+  }
+
+ private:
+  static constexpr int kYields = 50;
+  static constexpr int kSameSleeps = 20;
+  static constexpr int kDoublings = 4;
+  static constexpr std::chrono::microseconds kSleep{20};
+  int looks_ = 0;
+};
+
+}  // namespace
+
+MpiGroup::MpiGroup(MpiProcess& process, std::chrono::milliseconds deadline)
+    : process_{process},
+      deadline_{std::min(deadline, kLongestDeadline)},
+      telling_{process, static_cast<std::size_t>(process.size())} {}
+
+void MpiGroup::wait(MpiRequests& requests, const MpiWait& why) {
+  const std::chrono::milliseconds patience = why.patience() * deadline_;
+  Pause pause;
+  Clock::time_point moved = Clock::now();
+  while (!requests.done()) {
+    check_failure();
+    bool any = false;
+    {
+      const MpiCalls calls{process_};
+      any = requests.test();
+      if (!requests.done()) { hear(); }
+    }
+    if (requests.done()) { return; }
+    check_failure();
+    why.check();
+    if (any) {
+      moved = Clock::now();
+      pause.reset();
+      continue;
+    }
+    if (Clock::now() - moved > patience) {
+      fail_and_throw(why.late(patience, requests.peers()), Finding::of_this_rank);
+    }
+    pause();
+  }
+}
+
+std::vector<std::string> MpiGroup::exchange(MPI_Comm comm, int tag, const std::string& message,
+                                            const MpiWait& why) {
+  const auto ranks = static_cast<std::size_t>(size());
+  const auto me = static_cast<std::size_t>(rank());
+  std::vector<std::uint64_t> bytes(ranks, message.size());
+  const std::uint64_t own_bytes = message.size();
+  std::vector<std::string> texts(ranks);
+  MpiRequests requests{process_, 2 * ranks};
+  const auto with_each_peer = [&](const auto& post) {
+    const MpiCalls calls{process_};
+    for (std::size_t peer = 0; peer < ranks; ++peer) {
+      if (peer != me) { post(peer, static_cast<int>(peer)); }
+    }
+  };
+
+  with_each_peer([&](std::size_t i, int peer) {
+    requests.receive(comm, &bytes[i], sizeof bytes[i], peer, tag);
+    requests.send(comm, &own_bytes, sizeof own_bytes, peer, tag);
+  });
+  wait(requests, why);
+
+  for (std::size_t i = 0; i < ranks; ++i) { texts[i].resize(bytes[i]); }
+  with_each_peer([&](std::size_t i, int peer) {
+    requests.receive(comm, texts[i].data(), texts[i].size(), peer, tag);
+    requests.send(comm, message.data(), message.size(), peer, tag);
+  });
+  wait(requests, why);
+  texts[me] = message;
+  return texts;
+}
+
+void MpiGroup::abort(std::string_view reason, int status) noexcept {
+  if (set_failure(reason, status, Source::caller)) { tell(); }
+}
+
+void MpiGroup::fail_and_throw(const std::string& text, Finding finding) {
+  const bool for_another = finding == Finding::of_every_rank && rank() != 0;
+  const auto source = for_another ? Source::another_rank : Source::this_rank;
+  if (set_failure(text, kCommStatus, source) && !for_another) { tell(); }
+  check_failure();
+  throw CommError{text};
+}
+
+void MpiGroup::check_alive() {
+  if (!failed_ && size() > 1) {
+    const MpiCalls calls{process_};
+    hear();
+  }
+  check_failure();
+}
+
+void MpiGroup::check_failure() const {
+  if (!failed_) { return; }
+  const std::scoped_lock lock{failure_lock_};
+  if (failure_->source == Source::this_rank) { throw CommError{failure_->text}; }
+  throw Aborted{failure_->text};
+}
+
+bool MpiGroup::another_reports() const noexcept {
+  const std::scoped_lock lock{failure_lock_};
+  return failure_ && failure_->source == Source::another_rank;
+}
+
+int MpiGroup::told_status() const noexcept {
+  const std::scoped_lock lock{failure_lock_};
+  return failure_ && failure_->source == Source::another_rank ? failure_->status : 0;
+}
+
+/// True if it is the first.
+bool MpiGroup::set_failure(std::string_view text, int status, Source source) noexcept {
+  const std::scoped_lock lock{failure_lock_};
+  if (failure_) { return false; }
+  failure_.emplace();
+  failure_->status = status;
+  failure_->source = source;
+  try {
+    failure_->text = text.substr(0, kReasonBytes);
+  } catch (const std::bad_alloc&) {  // fail without the text
+  }
+  failed_ = true;
+  return true;
+}
+
+/// The message: the status, then the reason. `failure_` does not change any more.
+void MpiGroup::tell() noexcept {
+  try {
+    const std::int32_t status = failure_->status;
+    reason_.assign(reinterpret_cast<const char*>(&status), sizeof status);
+    reason_ += failure_->text;
+    const MpiCalls calls{process_};
+    for (int peer = 0; peer < size(); ++peer) {
+      if (peer == rank()) { continue; }
+      telling_.send(process_.control(), reason_.data(), reason_.size(), peer, kFailureTag);
+    }
+    (void)telling_.test();
+  } catch (const std::exception&) {  // the end of the process tells them
+  }
+}
+
+/// Within MpiCalls.
+void MpiGroup::hear() {
+  int waiting = 0;
+  MPI_Status from{};
+  mpi_check(MPI_Iprobe(MPI_ANY_SOURCE, kFailureTag, process_.control(), &waiting, &from),
+            "MPI_Iprobe");
+  if (waiting == 0) { return; }
+  int bytes = 0;
+  mpi_check(MPI_Get_count(&from, MPI_BYTE, &bytes), "MPI_Get_count");
+  std::string message(static_cast<std::size_t>(bytes), '\0');
+  mpi_check(MPI_Recv(message.data(), bytes, MPI_BYTE, from.MPI_SOURCE, kFailureTag,
+                     process_.control(), MPI_STATUS_IGNORE),
+            "MPI_Recv");
+  std::int32_t status = kCommStatus;
+  if (message.size() >= sizeof status) { std::memcpy(&status, message.data(), sizeof status); }
+  message.erase(0, sizeof status);
+  (void)set_failure(message, status, Source::another_rank);
+}
+
+}  // namespace tessera

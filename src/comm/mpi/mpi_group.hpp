@@ -1,0 +1,92 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/mpi/mpi_process.hpp"
+#include "comm/mpi/mpi_requests.hpp"
+
+namespace tessera {
+
+/// Why a rank waits.
+class MpiWait {
+ public:
+  virtual ~MpiWait() = default;
+  /// Throws if nobody wants it any more.
+  virtual void check() const {}
+  /// How many deadlines to wait.
+  [[nodiscard]] virtual int patience() const noexcept { return 1; }
+  /// What to say when the deadline has passed and `peers` are still owed.
+  [[nodiscard]] virtual std::string late(std::chrono::milliseconds waited,
+                                         const std::vector<int>& peers) const = 0;
+};
+
+/// Who has found out that the job cannot go on: where every rank has, rank 0 reports it.
+enum class Finding : std::uint8_t { of_this_rank, of_every_rank };
+
+/// One rank's ties to the others in one run: how it waits for them, tells them of its failure and
+/// hears of theirs. Shared by the rank's channels.
+///
+/// Threads: any.
+class MpiGroup {
+ public:
+  MpiGroup(MpiProcess& process, std::chrono::milliseconds deadline);
+
+  [[nodiscard]] int rank() const noexcept { return process_.rank(); }
+  [[nodiscard]] int size() const noexcept { return process_.size(); }
+  [[nodiscard]] MpiProcess& process() noexcept { return process_; }
+
+  /// Blocks until `requests` are done, yielding at first and then sleeping: ranks may share cores.
+  /// CommError, told to all ranks, if nothing moves until the deadline; Aborted if another rank has
+  /// failed; what `why` throws.
+  void wait(MpiRequests& requests, const MpiWait& why);
+
+  /// Every rank's `message`, by rank, over `comm` with `tag`.
+  [[nodiscard]] std::vector<std::string> exchange(MPI_Comm comm, int tag,
+                                                  const std::string& message, const MpiWait& why);
+
+  /// Tells the others. The first failure stays. `status` is what the job is to end with.
+  void abort(std::string_view reason, int status) noexcept;
+  /// The job cannot go on: tells the others (unless they have found out too), and throws the
+  /// group's failure.
+  [[noreturn]] void fail_and_throw(const std::string& text, Finding finding);
+  /// Throws the group's failure if it has one, or if word of one is waiting.
+  void check_alive();
+  /// Whether the group's failure is another rank's to report.
+  [[nodiscard]] bool another_reports() const noexcept;
+  /// The exit status that came with another rank's failure; 0 if none did.
+  [[nodiscard]] int told_status() const noexcept;
+
+ private:
+  enum class Source : std::uint8_t {
+    this_rank,     ///< found it out
+    caller,        ///< called abort
+    another_rank,  ///< told, or finds it out as well and reports it
+  };
+  struct Failure {
+    std::string text;
+    int status;
+    Source source;
+  };
+
+  void hear();
+  void check_failure() const;
+  [[nodiscard]] bool set_failure(std::string_view text, int status, Source source) noexcept;
+  void tell() noexcept;
+
+  MpiProcess& process_;
+  const std::chrono::milliseconds deadline_;
+  mutable std::mutex failure_lock_;
+  std::optional<Failure> failure_;
+  std::atomic<bool> failed_ = false;
+  std::string reason_;  // under way to the others until `telling_` is done
+  MpiRequests telling_;
+};
+
+}  // namespace tessera

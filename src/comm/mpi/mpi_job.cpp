@@ -1,0 +1,130 @@
+#include "comm/mpi/mpi_job.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <new>
+#include <thread>
+
+#include "comm/mpi/mpi_communicator.hpp"
+#include "comm/mpi/mpi_process.hpp"
+#include "comm/rank_errors.hpp"
+#include "comm/world_state.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+// The rank that failed has the word: its end takes the others along, usually within milliseconds.
+constexpr std::chrono::seconds kCourtesy{3};
+
+template <class... Kinds>
+bool is_one_of(const std::exception_ptr& error) {
+  const auto is = [&]<class Kind>(Kind*) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Kind&) { return true; } catch (...) {
+      return false;
+    }
+  };
+  return (is(static_cast<Kinds*>(nullptr)) || ...);
+}
+
+/// The exit status that `error` deserves.
+int status_of(const std::exception_ptr& error) {
+  if (is_one_of<ConfigError, ContractError, FormatError>(error)) { return 2; }
+  if (is_one_of<OutOfMemory, std::bad_alloc>(error)) { return 3; }
+  if (is_one_of<CommError>(error)) { return 4; }
+  return 1;
+}
+
+MpiProcess& start(const LaunchedJob& job) {
+  MpiProcess& process = MpiProcess::start();
+  if (process.size() != job.size) {
+    throw ConfigError{fmt::format(
+        "{} started this as one of {} processes ({}), but {} sees {}; start it with the mpirun of "
+        "the MPI library that this build uses",
+        job.launcher, job.size, job.variable, mpi_library_version(), process.size())};
+  }
+  process.check_usable();
+  return process;
+}
+
+/// This process's rank: what run() does between the start and the end of a job.
+class MpiRank {
+ public:
+  MpiRank(MpiProcess& process, const WorldOptions& options)
+      : process_{process},
+        options_{options},
+        group_{std::make_shared<MpiGroup>(process, options.deadline)} {
+    process.leave_within(options.deadline);
+  }
+
+  void run(const std::function<void(World&)>& body) {
+    try {
+      World world = WorldFactory::make_mpi(group_, options_);
+      try {
+        body(world);
+        group_->check_alive();  // a body may have swallowed it
+        WorldFactory::finish(world);
+        meet_at_end(*group_);
+      } catch (...) {  // tell the peers before the world's end waits for them
+        fail(std::current_exception());
+        throw;
+      }
+    } catch (...) {
+      const std::exception_ptr error = std::current_exception();
+      fail(error);  // unless it has
+      end(error);
+    }
+  }
+
+ private:
+  void fail(const std::exception_ptr& error) noexcept {
+    const int status = status_of(error);
+    try {
+      group_->abort(fmt::format("rank {}: {}", process_.rank(), text_of(error)), status);
+    } catch (...) { group_->abort("out of memory", status); }
+  }
+
+  [[noreturn]] void end(const std::exception_ptr& error) {
+    const bool another_reports = group_->another_reports();
+    process_.fail(text_of(error), group_->told_status());
+    group_.reset();  // what it tells the others has gone
+    if (another_reports) { std::this_thread::sleep_for(kCourtesy); }
+    if (another_reports && is_echo(error)) {
+      std::rethrow_exception(error);  // its text begins with the rank that failed
+    }
+    rethrow_with_rank(error, process_.rank());
+  }
+
+  MpiProcess& process_;
+  const WorldOptions& options_;
+  std::shared_ptr<MpiGroup> group_;
+};
+
+}  // namespace
+
+std::string mpi_version() {
+  return mpi_library_version();
+}
+
+void run_in_mpi_job(const LaunchedJob& job, const std::function<void(World&)>& body,
+                    const WorldOptions& options) {
+  MpiRank{start(job), options}.run(body);
+}
+
+World WorldFactory::make_mpi(const std::shared_ptr<MpiGroup>& group, const WorldOptions& options) {
+  auto state = std::make_unique<World::State>(group->rank(), group->size(), options);
+  const Instruments instruments{state->recorder.get(), options.delays};
+  const auto make = [&](MpiTexts kind) {
+    return std::make_unique<MpiCommunicator>(group, kind, *state->device, state->memory,
+                                             instruments);
+  };
+  state->gather = make(MpiTexts::gather);
+  state->reduce = make(MpiTexts::reduce);
+  make_streams(*state);
+  return World{std::move(state)};
+}
+
+}  // namespace tessera

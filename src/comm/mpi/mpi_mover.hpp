@@ -1,0 +1,55 @@
+#pragma once
+
+#include "comm/mpi/mpi_group.hpp"
+#include "comm/mpi/mpi_workspace.hpp"
+#include "tessera/comm/batch.hpp"
+
+namespace tessera {
+
+/// Moves the data of one batch, whose calls have been found to agree, between processes. Data goes
+/// straight from the sender's buffer to the receiver's; what is added goes through scratch in
+/// blocks, and while one block is added the next is under way.
+///
+/// A message is never longer than a few MiB, and between two ranks all are in the order of the
+/// batch's entries, so that one tag serves them.
+class MpiMover {
+ public:
+  MpiMover(MpiGroup& group, MpiWorkspace& workspace, MPI_Comm comm, int tag, const MpiWait& why);
+
+  void run(const Batch& batch);
+
+ private:
+  using Workspace = MpiWorkspace;
+
+  void move(const AllGather& op);
+  void move(const ReduceScatter& op);
+  void move(const AllReduce& op);
+  void move(const Broadcast& op);
+  void move(const Reduce& op);
+  void move(const Gather& op);
+
+  void send_to(int peer, ConstView data);
+  void receive_from(int peer, View data);
+  void add_from(int peer, ConstView like);
+  /// Moves what has been listed by the three above.
+  void transfer();
+  /// As `transfer`; and `target` becomes the reduction of `own` with what `add_from` has listed.
+  void transfer_and_add(View target, ConstView own, ReduceOp op);
+  template <class AfterStep>
+  void steps(std::size_t step_bytes, const AfterStep& after_step);
+  void post(std::size_t step, std::size_t step_bytes);
+  [[nodiscard]] std::byte* scratch(std::size_t step, std::size_t in) const noexcept;
+  template <class Do>
+  void for_each_peer(const Do& act) const;
+
+  MpiGroup& group_;
+  MpiWorkspace& work_;
+  MPI_Comm comm_;
+  int tag_;
+  const MpiWait& why_;
+  const int rank_;
+  const int ranks_;
+  const std::size_t block_bytes_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,94 @@
+#pragma once
+
+// MPI's C interface alone: the C++ one has left the standard.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <string>
+
+namespace tessera {
+
+/// This process's part in an MPI job. MPI can be started once and ended once in a process, and is
+/// the one thing here that belongs to the process and not to a rank's World.
+///
+/// Threads: any, by the lock that `Calls` holds: the library is asked for MPI_THREAD_SERIALIZED.
+class MpiProcess {
+ public:
+  /// Starts MPI at the first call, and has the process's exit end it: MPI_Finalize when all ranks
+  /// leave with status 0, MPI_Abort with the status otherwise, so that nobody waits for this rank.
+  /// ConfigError if the library cannot be used by several threads.
+  static MpiProcess& start();
+
+  MpiProcess(const MpiProcess&) = delete;
+  MpiProcess& operator=(const MpiProcess&) = delete;
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+  /// Tags are 0 ... tags() - 1.
+  [[nodiscard]] int tags() const noexcept { return tags_; }
+  /// A communicator of all ranks for each kind of message, so that they cannot meet.
+  [[nodiscard]] MPI_Comm gather() const noexcept { return gather_; }
+  [[nodiscard]] MPI_Comm reduce() const noexcept { return reduce_; }
+  [[nodiscard]] MPI_Comm control() const noexcept { return control_; }
+
+  /// A run has ended with an error: messages may be under way that no later run could tell from its
+  /// own. The process is to leave; if it does so with an error, `status` (0: its own) becomes the
+  /// job's.
+  void fail(const std::string& text, int status) noexcept;
+  /// CommError if a run has failed.
+  void check_usable() const;
+
+  /// No thread calls MPI from here on, except to end the job: requests are outstanding that point
+  /// to memory which is about to go, and MPI moves data only while it is called.
+  void abandon() noexcept { abandoned_ = true; }
+  [[nodiscard]] bool abandoned() const noexcept { return abandoned_; }
+
+  /// How long a process that leaves waits for the others.
+  void leave_within(std::chrono::milliseconds deadline) noexcept { deadline_ = deadline; }
+
+ private:
+  friend class MpiCalls;
+  MpiProcess();
+  ~MpiProcess() = default;
+  static void leave(int status, void* process) noexcept;
+  [[nodiscard]] bool all_leave() noexcept;
+  void abort_job(int status) noexcept;
+
+  std::mutex calls_;
+  std::atomic<bool> abandoned_ = false;
+  bool started_here_ = false;
+  int rank_ = 0;
+  int size_ = 1;
+  int tags_ = 1;
+  MPI_Comm gather_ = MPI_COMM_NULL;
+  MPI_Comm reduce_ = MPI_COMM_NULL;
+  MPI_Comm control_ = MPI_COMM_NULL;
+
+  mutable std::mutex failure_lock_;
+  bool failed_ = false;
+  std::string failure_;
+  std::atomic<int> failure_status_ = 0;
+  std::atomic<std::chrono::milliseconds> deadline_{std::chrono::milliseconds{300'000}};
+};
+
+/// While it lives, this thread is the one that may call MPI. Held for single calls, never while
+/// waiting. Throws Aborted once the process has been abandoned.
+class MpiCalls {
+ public:
+  explicit MpiCalls(MpiProcess& process);
+
+ private:
+  std::scoped_lock<std::mutex> lock_;
+};
+
+/// CommError with MPI's words unless `code` is MPI_SUCCESS. `call` is a literal.
+void mpi_check(int code, const char* call);
+
+/// "Open MPI v4.1.4, ...": the first line of what the library says of itself.
+[[nodiscard]] std::string mpi_library_version();
+
+}  // namespace tessera

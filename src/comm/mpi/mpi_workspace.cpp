@@ -1,0 +1,66 @@
+#include "comm/mpi/mpi_workspace.hpp"
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kLargestBlock = std::size_t{1} << 20U;
+constexpr std::size_t kLargestScratch = std::size_t{8} << 20U;
+
+std::size_t peers_of(int ranks) noexcept {
+  return static_cast<std::size_t>(ranks - 1);
+}
+
+}  // namespace
+
+std::size_t reduce_block_bytes(int ranks) noexcept {
+  if (ranks < 2) { return kLargestBlock; }
+  const std::size_t fair = kLargestScratch / (2 * peers_of(ranks)) / kPage * kPage;
+  return std::clamp(fair, kPage, kLargestBlock);
+}
+
+std::size_t mpi_scratch_bytes(int ranks) noexcept {
+  return 2 * peers_of(ranks) * reduce_block_bytes(ranks);
+}
+
+MpiWorkspace::MpiWorkspace(MpiProcess& process, Device& device, MemoryTracker& memory)
+    : scratch{device, memory, Category::communicator, mpi_scratch_bytes(process.size()),
+              "mpi scratch"},
+      requests{MpiRequests{process, 2 * static_cast<std::size_t>(process.size())},
+               MpiRequests{process, 2 * static_cast<std::size_t>(process.size())}} {
+  const auto ranks = static_cast<std::size_t>(process.size());
+  hashes.resize(ranks);
+  sources.resize(ranks);
+  outs.reserve(ranks);
+  ins.reserve(ranks);
+}
+
+void MpiWorkspace::take_back() noexcept {
+  for (MpiRequests& each : requests) { each.take_back(); }
+}
+
+MpiWorkspaces::MpiWorkspaces(MpiProcess& process, Device& device, MemoryTracker& memory)
+    : process_{process}, device_{device}, memory_{memory} {
+  free_.push_back(std::make_unique<MpiWorkspace>(process, device, memory));
+}
+
+std::unique_ptr<MpiWorkspace> MpiWorkspaces::take() {
+  const std::scoped_lock lock{lock_};
+  if (free_.empty()) {
+    free_.reserve(free_.capacity() + 1);  // so that giving back cannot fail
+    return std::make_unique<MpiWorkspace>(process_, device_, memory_);
+  }
+  std::unique_ptr<MpiWorkspace> workspace = std::move(free_.back());
+  free_.pop_back();
+  return workspace;
+}
+
+void MpiWorkspaces::give_back(std::unique_ptr<MpiWorkspace> workspace) noexcept {
+  workspace->take_back();
+  const std::scoped_lock lock{lock_};
+  free_.push_back(std::move(workspace));
+}
+
+}  // namespace tessera

@@ -1,0 +1,80 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/mpi/mpi_requests.hpp"
+#include "tessera/memory/buffer.hpp"
+
+namespace tessera {
+
+/// Bytes that one rank sends another at a time where the receiver adds: the same on all ranks.
+[[nodiscard]] std::size_t reduce_block_bytes(int ranks) noexcept;
+/// Bytes of a workspace's scratch memory: two blocks of every peer, 8 MiB at most up to 1,024
+/// ranks. None for one rank.
+[[nodiscard]] std::size_t mpi_scratch_bytes(int ranks) noexcept;
+
+/// What one batch needs while it runs, made beforehand.
+struct MpiWorkspace {
+  struct Out {
+    int peer;
+    const std::byte* data;
+    std::size_t bytes;
+  };
+  struct In {
+    int peer;
+    std::byte* data;  ///< null: into scratch
+    std::size_t bytes;
+  };
+
+  MpiWorkspace(MpiProcess& process, Device& device, MemoryTracker& memory);
+  /// Nothing points to a batch's memory any more, or MPI is not called any more.
+  void take_back() noexcept;
+
+  Buffer scratch;
+  std::string code;                   // of this rank's batch
+  std::uint64_t hash = 0;             // of the code
+  std::vector<std::uint64_t> hashes;  // by rank
+  std::vector<Out> outs;
+  std::vector<In> ins;
+  std::vector<const void*> sources;  // by rank
+  // Two steps are under way at a time.
+  std::array<MpiRequests, 2> requests;
+};
+
+/// A channel's workspaces: one, unless batches on different streams run at the same time.
+class MpiWorkspaces {
+ public:
+  MpiWorkspaces(MpiProcess& process, Device& device, MemoryTracker& memory);
+
+  /// A workspace for as long as it lives.
+  class Lease {
+   public:
+    explicit Lease(MpiWorkspaces& owner) : owner_{owner}, workspace_{owner.take()} {}
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    ~Lease() { owner_.give_back(std::move(workspace_)); }
+    [[nodiscard]] MpiWorkspace& operator*() const noexcept { return *workspace_; }
+
+   private:
+    MpiWorkspaces& owner_;
+    std::unique_ptr<MpiWorkspace> workspace_;
+  };
+
+ private:
+  [[nodiscard]] std::unique_ptr<MpiWorkspace> take();
+  void give_back(std::unique_ptr<MpiWorkspace> workspace) noexcept;
+
+  MpiProcess& process_;
+  Device& device_;
+  MemoryTracker& memory_;
+  std::mutex lock_;
+  std::vector<std::unique_ptr<MpiWorkspace>> free_;
+};
+
+}  // namespace tessera

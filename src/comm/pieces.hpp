@@ -1,0 +1,20 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tessera/base/math.hpp"
+#include "tessera/base/view.hpp"
+
+namespace tessera {
+
+/// The part of `data` that rank `rank` reduces for all. Parts start on cache lines if `data` does,
+/// so that no two ranks write one; the last ones may be empty.
+[[nodiscard]] inline View piece(View data, int rank, int ranks) noexcept {
+  constexpr std::int64_t kPieceElems = 64;
+  const std::int64_t each = round_up(ceil_div<std::int64_t>(data.elems, ranks), kPieceElems);
+  const std::int64_t begin = std::min(rank * each, data.elems);
+  return data.slice(begin, std::min(each, data.elems - begin));
+}
+
+}  // namespace tessera

@@ -1,0 +1,164 @@
+// One rank of a job that goes wrong in the way that the first argument names; tests start it with
+// mpirun and look at how the job ends. Reports errors as a user's program does.
+//
+//   failing_rank WAY DEADLINE_MS
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tessera/base/error.hpp"
+#include "tessera/comm/launch.hpp"
+#include "tessera/comm/world.hpp"
+
+namespace {
+
+using namespace tessera;
+
+constexpr int kCulprit = 1;
+
+/// Both channels busy, buffers made and destroyed in each step; `at_step` may throw.
+void work(World& world, int steps, const std::function<void(int)>& at_step) {
+  constexpr std::int64_t kPart = 20'000;
+  for (int step = 0; step < steps; ++step) {
+    std::vector<float> full(static_cast<std::size_t>(kPart * world.size()), 1.0F);
+    std::vector<float> gradient(full.size(), 1.0F);
+    struct Guard {
+      World& world;
+      ~Guard() { world.quiesce(); }
+    } const guard{world};
+    const View whole{full.data(), std::ssize(full), DType::fp32};
+    const View gradients{gradient.data(), std::ssize(gradient), DType::fp32};
+    const Channel gather = world.gather_channel();
+    const Channel reduce = world.reduce_channel();
+    gather.communicator.submit(
+        Batch{"gather"}.all_gather(whole.slice(world.rank() * kPart, kPart), whole), gather.stream);
+    reduce.communicator.submit(Batch{"reduce"}.all_reduce(gradients), reduce.stream);
+    at_step(step);
+    gather.stream.wait();
+    reduce.stream.wait();
+    if (step % 5 == 0) { world.barrier(); }
+  }
+}
+
+template <class E>
+std::function<void(World&)> throwing(E error) {
+  return [error](World& world) {
+    work(world, 20, [&](int step) {
+      if (world.rank() == kCulprit && step == 7) { throw error; }
+    });
+  };
+}
+
+void submit_other_batches(World& world) {
+  std::vector<float> data(12, 1.0F);
+  const Channel reduce = world.reduce_channel();
+  const bool odd = world.rank() == kCulprit;
+  const View view{data.data(), odd ? 3 : 4, DType::fp32};
+  try {
+    reduce.communicator.submit(Batch{"x"}.all_reduce(view), reduce.stream);
+    reduce.stream.wait();
+  } catch (const CommError& error) {  // every rank has the text, and nothing has moved
+    std::printf("heard: %s, first element %g\n", error.what(), static_cast<double>(data[0]));
+    std::fflush(stdout);
+    world.barrier();
+  }
+}
+
+void miss_a_call(World& world) {
+  std::vector<float> data(4, 1.0F);
+  const Channel gather = world.gather_channel();
+  world.barrier();
+  if (world.rank() == kCulprit) { return; }
+  gather.communicator.submit(Batch{"h.3"}.all_reduce({data.data(), 4, DType::fp32}), gather.stream);
+  gather.stream.wait();
+}
+
+/// Works until somebody kills or stops a rank whose process number is printed here.
+void work_on(World& world) {
+  work(world, 1 << 30, [&](int step) {
+    if (step == 3) {
+      std::printf("rank %d pid %ld\n", world.rank(), static_cast<long>(::getpid()));
+      std::fflush(stdout);
+    }
+  });
+}
+
+/// The rank fails with batches submitted that no other rank will ever come to.
+void throw_alone_in_front(World& world) {
+  std::vector<float> data(4, 1.0F);
+  const View view{data.data(), 4, DType::fp32};
+  const Channel gather = world.gather_channel();
+  if (world.rank() == kCulprit) {
+    struct Guard {
+      World& world;
+      ~Guard() { world.quiesce(); }
+    } const guard{world};
+    gather.communicator.submit(Batch{"a"}.all_reduce(view), gather.stream);
+    gather.communicator.submit(Batch{"b"}.all_reduce(view), gather.stream);
+    throw ContractError{"cannot go on"};
+  }
+  world.barrier();
+}
+
+void abort_and_swallow(World& world) {
+  if (world.rank() == kCulprit) { world.abort("stop now"); }
+  try {
+    world.barrier();
+  } catch (const CommError&) {  // swallowed; the job is lost all the same
+  }
+}
+
+/// All is well until the run is over; then one process ends badly.
+void succeed(World& world) {
+  work(world, 3, [](int) {});
+}
+
+const std::map<std::string, std::function<void(World&)>>& ways() {
+  static const std::map<std::string, std::function<void(World&)>> ways{
+      {"config", throwing(ConfigError{"bad configuration"})},
+      {"memory", throwing(std::bad_alloc{})},
+      {"other", throwing(std::logic_error{"a bug"})},
+      {"comm", throwing(CommError{"no network"})},
+      {"differ", submit_other_batches},
+      {"miss", miss_a_call},
+      {"work", work_on},
+      {"front", throw_alone_in_front},
+      {"swallow", abort_and_swallow},
+      {"late-exit", succeed},
+      {"succeed", succeed},
+  };
+  return ways;
+}
+
+int report(const std::exception& error, int status) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return status;
+}
+
+int run_way(const std::string& way, const WorldOptions& options) {
+  try {
+    run(ways().at(way), options);
+    return way == "late-exit" && launched_job()->rank == kCulprit ? 7 : 0;
+  } catch (const CommError& error) { return report(error, 4); } catch (const ConfigError& error) {
+    return report(error, 2);
+  } catch (const ContractError& error) {
+    return report(error, 2);
+  } catch (const OutOfMemory& error) {
+    return report(error, 3);
+  } catch (const std::exception& error) { return report(error, 1); }
+}
+
+}  // namespace
+
+int main(int, char** arguments) {
+  WorldOptions options;
+  options.deadline = std::chrono::milliseconds{std::atoi(arguments[2])};
+  return run_way(arguments[1], options);
+}

@@ -1,0 +1,151 @@
+// A job of processes that loses a rank ends within seconds, says which and why, and has the status
+// that scripts rely on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <ostream>
+#include <regex>
+
+#include "mpi/mpi_job.hpp"
+
+namespace tessera::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRanks = 3;
+constexpr std::chrono::seconds kSeconds{10};
+
+struct End {
+  int status = 0;
+  std::string output;
+};
+
+End end_of(const std::string& way, int deadline_ms = 60'000, int ranks = kRanks) {
+  const auto begin = Clock::now();
+  MpiJob job{ranks, {TESSERA_FAILING_RANK, way, std::to_string(deadline_ms)}};
+  const int status = job.wait();
+  EXPECT_LT(Clock::now() - begin, kSeconds) << way;
+  return {status, job.output()};
+}
+
+int count(const std::string& text, const std::string& in) {
+  int found = 0;
+  for (auto at = in.find(text); at != std::string::npos; at = in.find(text, at + 1)) { ++found; }
+  return found;
+}
+
+TEST(MpiFault, AJobInOrderEndsWithZeroAndSaysNothing) {
+  const End end = end_of("succeed");
+  EXPECT_EQ(end.status, 0);
+  EXPECT_EQ(end.output, "");
+}
+
+struct Thrown {
+  const char* way;
+  const char* text;
+  int status;
+  friend std::ostream& operator<<(std::ostream& out, const Thrown& thrown) {
+    return out << thrown.way;
+  }
+};
+
+class MpiThrow : public ::testing::TestWithParam<Thrown> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, MpiThrow,
+                         ::testing::Values(Thrown{"config", "error: rank 1: bad configuration\n",
+                                                  2},
+                                           Thrown{"memory", "error: rank 1: out of memory\n", 3},
+                                           Thrown{"comm", "error: rank 1: no network\n", 4},
+                                           Thrown{"other", "error: rank 1: a bug\n", 1},
+                                           Thrown{"front", "error: rank 1: cannot go on\n", 2}),
+                         [](const auto& tested) { return std::string{tested.param.way}; });
+
+TEST_P(MpiThrow, EndsTheJobWithItsReasonAndItsStatus) {
+  const auto& [way, text, status] = GetParam();
+  const End end = end_of(way);
+  EXPECT_EQ(end.status, status);
+  EXPECT_THAT(end.output, HasSubstr(text));
+  EXPECT_EQ(count("error: ", end.output), 1) << end.output;
+}
+
+TEST(MpiFault, DifferentBatchesAreNamedOnEveryRankAndMoveNothing) {
+  const End end = end_of("differ");
+  EXPECT_EQ(end.status, 4);
+  const std::string difference =
+      "ranks disagree on collective 0 of channel reduce: entry 0 of batch \"x\": rank 1 issued "
+      "all_reduce of 3 fp32 (sum) where rank 0 issued all_reduce of 4 fp32 (sum)";
+  EXPECT_EQ(count("heard: " + difference + ", first element 1\n", end.output), kRanks)
+      << end.output;
+  EXPECT_EQ(count("error: rank 0: " + difference + "\n", end.output), 1) << end.output;
+}
+
+TEST(MpiFault, AMissingCallEndsTheJobByTheDeadline) {
+  const End end = end_of("miss", 500);
+  EXPECT_EQ(end.status, 4);
+  EXPECT_THAT(end.output,
+              AllOf(HasSubstr("all_reduce of batch \"h.3\""), HasSubstr("waited 500 ms"),
+                    HasSubstr("rank 1, which did not call it")));
+}
+
+TEST(MpiFault, AnAbortThatBodiesSwallowIsAFailureAllTheSame) {
+  const End end = end_of("swallow");
+  EXPECT_EQ(end.status, 4);
+  EXPECT_EQ(count("error: rank 1: stop now\n", end.output), 1) << end.output;
+}
+
+TEST(MpiFault, AProcessThatEndsBadlyAfterItsRunEndsTheJobWithItsStatus) {
+  EXPECT_EQ(end_of("late-exit").status, 7);
+}
+
+/// A job at work, and the process of one of its ranks.
+class WorkingJob {
+ public:
+  explicit WorkingJob(int deadline_ms)
+      : job_{kRanks, {TESSERA_FAILING_RANK, "work", std::to_string(deadline_ms)}} {
+    EXPECT_TRUE(job_.wait_for(" pid ", kRanks)) << job_.output();
+  }
+  /// Sends `signal` to rank 1 and waits for the job's end.
+  int signal_and_wait(int signal) {
+    std::smatch match;
+    EXPECT_TRUE(job_.wait_for("\n", kRanks));
+    if (!std::regex_search(job_.output(), match, std::regex{"rank 1 pid ([0-9]+)"})) { return -2; }
+    const auto begin = Clock::now();
+    EXPECT_EQ(::kill(std::stoi(match[1]), signal), 0);
+    const int status = job_.wait();
+    seconds_ = std::chrono::duration<double>(Clock::now() - begin).count();
+    record(seconds_);
+    return status;
+  }
+  [[nodiscard]] double seconds() const noexcept { return seconds_; }
+  [[nodiscard]] const std::string& output() const noexcept { return job_.output(); }
+
+ private:
+  static void record(double seconds) {
+    ::testing::Test::RecordProperty("seconds", std::to_string(seconds));
+  }
+  MpiJob job_;
+  double seconds_ = 0;
+};
+
+TEST(MpiFault, AKilledRankEndsTheJobWithinSeconds) {
+  WorkingJob job{60'000};
+  EXPECT_NE(job.signal_and_wait(SIGKILL), 0);
+  EXPECT_LT(job.seconds(), 5.0);
+  // The launcher sees it first and says so.
+  EXPECT_THAT(job.output(), ::testing::ContainsRegex("rank 1.*(signal 9|Killed)|KILLED|signal 9"));
+}
+
+TEST(MpiFault, AStoppedRankEndsTheJobByTheDeadline) {
+  WorkingJob job{1'000};
+  EXPECT_EQ(job.signal_and_wait(SIGSTOP), 4);
+  EXPECT_GE(job.seconds(), 0.9);
+  EXPECT_LT(job.seconds(), 8.0);
+  EXPECT_THAT(job.output(), AllOf(HasSubstr("waited 1000 ms for rank"), HasSubstr(" 1")));
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,88 @@
+#include "mpi/mpi_job.hpp"
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <stdexcept>
+
+namespace tessera::testing {
+namespace {
+
+constexpr std::chrono::seconds kLongest{60};
+
+std::vector<char*> pointers(std::vector<std::string>& words) {
+  std::vector<char*> all;
+  for (std::string& word : words) { all.push_back(word.data()); }
+  all.push_back(nullptr);
+  return all;
+}
+
+}  // namespace
+
+MpiJob::MpiJob(int ranks, const std::vector<std::string>& command)
+    : end_{std::chrono::steady_clock::now() + kLongest} {
+  std::vector<std::string> words{TESSERA_MPIRUN, "-n", std::to_string(ranks)};
+  words.insert(words.end(), command.begin(), command.end());
+  std::vector<char*> arguments = pointers(words);
+  std::array<int, 2> ends{};
+  if (::pipe(ends.data()) != 0) { throw std::runtime_error{"pipe"}; }
+  mpirun_ = ::fork();
+  if (mpirun_ == 0) {
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::dup2(ends[1], STDERR_FILENO);
+    ::close(ends[0]);
+    ::setenv("MPIEXEC", TESSERA_MPIEXEC, 1);
+    ::setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI keeps what it starts with
+    ::execv(arguments[0], arguments.data());
+    ::_exit(127);
+  }
+  ::close(ends[1]);
+  pipe_ = ends[0];
+}
+
+MpiJob::~MpiJob() {
+  if (mpirun_ > 0) { (void)wait(); }
+  ::close(pipe_);
+}
+
+bool MpiJob::read_some() {
+  const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+      end_ - std::chrono::steady_clock::now());
+  pollfd watched{pipe_, POLLIN, 0};
+  if (left.count() <= 0 || ::poll(&watched, 1, static_cast<int>(left.count())) <= 0) {
+    return false;
+  }
+  std::array<char, 4096> buffer{};
+  const ssize_t count = ::read(pipe_, buffer.data(), buffer.size());
+  if (count <= 0) { return false; }
+  output_.append(buffer.data(), static_cast<std::size_t>(count));
+  return true;
+}
+
+bool MpiJob::wait_for(const std::string& text, int times) {
+  for (;;) {
+    int found = 0;
+    for (auto at = output_.find(text); at != std::string::npos; at = output_.find(text, at + 1)) {
+      ++found;
+    }
+    if (found >= times) { return true; }
+    if (!read_some()) { return false; }
+  }
+}
+
+int MpiJob::wait() {
+  while (read_some()) {}
+  const bool hangs = std::chrono::steady_clock::now() >= end_;
+  if (hangs) { ::kill(mpirun_, SIGTERM); }  // mpirun ends its processes
+  int status = 0;
+  ::waitpid(mpirun_, &status, 0);
+  mpirun_ = -1;
+  if (hangs) { return -1; }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace tessera::testing

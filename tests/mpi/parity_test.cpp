@@ -1,0 +1,76 @@
+// Ranks that are processes give the bits of ranks that are threads. Run under mpirun.
+#include <gtest/gtest.h>
+
+#include "support/toy_model.hpp"
+#include "tessera/comm/launch.hpp"
+
+namespace tessera::testing {
+namespace {
+
+const StartRanks kAsProcesses = [](int, const std::function<void(World&)>& body,
+                                   const WorldOptions& options) { run(body, options); };
+
+/// Trains as this job's processes, then, on rank 0, as threads, and compares.
+void expect_same_bits(ToyRun toy) {
+  const auto job = launched_job();
+  ASSERT_TRUE(job) << "start this program with mpirun";
+  toy.ranks = job->size;
+  const ToyOutcome processes = run_toy(toy, kAsProcesses);
+  if (job->rank != 0) { return; }
+  ASSERT_EQ(std::ssize(processes.losses), toy.steps);
+  EXPECT_EQ(difference(run_toy(toy), processes), "");
+}
+
+class MpiParity : public ::testing::TestWithParam<Strategy> {};
+INSTANTIATE_TEST_SUITE_P(Strategies, MpiParity, ::testing::ValuesIn(all_strategies()),
+                         [](const auto& tested) { return std::string{to_string(tested.param)}; });
+
+TEST_P(MpiParity, ProcessesGiveTheBitsOfThreads) {
+  ToyRun toy;
+  toy.options.strategy = GetParam();
+  expect_same_bits(toy);
+}
+
+TEST_P(MpiParity, AlsoWithDelaysPoisonedSlotsAndAccumulation) {
+  ToyRun toy;
+  toy.options.strategy = GetParam();
+  toy.options.accumulate = 2;
+  toy.options.prefetch = 2;
+  toy.steps = 5;
+  toy.world.poison = SlotPoison::nan;
+  toy.world.delays = DelayInjection{.seed = 11, .longest = std::chrono::microseconds{200}};
+  expect_same_bits(toy);
+}
+
+TEST(MpiWorld, NamesItsCommunicatorAndCountsItsScratchMemory) {
+  std::size_t before = 0;
+  run([&](World& world) {
+    EXPECT_EQ(world.size(), launched_job()->size);
+    EXPECT_EQ(world.rank(), launched_job()->rank);
+    EXPECT_EQ(world.gather_channel().communicator.name(), "mpi");
+    before = world.memory().report().live[Category::communicator];
+    EXPECT_EQ(world.memory().report().live.total(), before);
+    EXPECT_EQ(before == 0, world.size() == 1);
+    EXPECT_LE(before, 2U * (8U << 20U));
+
+    std::vector<float> data(3'000'000, 1.0F);
+    const Channel channel = world.reduce_channel();
+    channel.communicator.submit(
+        Batch{"big"}.all_reduce(View{data.data(), std::ssize(data), DType::fp32}), channel.stream);
+    channel.stream.wait();
+    const MemoryReport report = world.memory().report();
+    EXPECT_EQ(report.live.total(), before) << "no more than at the start";
+    EXPECT_EQ(report.peak_bytes, before);
+  });
+}
+
+TEST(MpiWorld, RunsFollowOneAnother) {
+  for (int i = 0; i < 3; ++i) {
+    double sum = 0.0;
+    run([&](World& world) { sum = world.sum(1.0); });
+    EXPECT_EQ(sum, launched_job()->size);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing
