@@ -8,6 +8,7 @@ set -euo pipefail
 packages=(
   g++ cmake ninja-build
   libeigen3-dev libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev
+  libopenmpi-dev openmpi-bin
   libgtest-dev libgmock-dev libbenchmark-dev
   "$@"
 )

@@ -14,7 +14,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-using ::testing::Not;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRanks = 3;
@@ -99,6 +98,15 @@ TEST(MpiFault, AnAbortThatBodiesSwallowIsAFailureAllTheSame) {
 
 TEST(MpiFault, AProcessThatEndsBadlyAfterItsRunEndsTheJobWithItsStatus) {
   EXPECT_EQ(end_of("late-exit").status, 7);
+}
+
+// As the mpirun of one MPI library starts a program that was built with another.
+TEST(MpiFault, AnotherLibrarysLauncherIsRefused) {
+  MpiJob job{1, {"env", "OMPI_COMM_WORLD_SIZE=3", TESSERA_FAILING_RANK, "succeed", "60000"}};
+  EXPECT_EQ(job.wait(), 2);
+  EXPECT_THAT(job.output(),
+              AllOf(HasSubstr("one of 3 processes (OMPI_COMM_WORLD_SIZE)"),
+                    HasSubstr("sees 1; start it with the mpirun of the MPI library")));
 }
 
 /// A job at work, and the process of one of its ranks.

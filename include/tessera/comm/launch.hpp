@@ -20,7 +20,7 @@ struct LaunchedJob {
 /// are joined by MPI.
 [[nodiscard]] std::optional<LaunchedJob> launched_job();
 
-/// The MPI library that this build uses: "Open MPI v4.1.4, ..."; empty if it has none.
+/// The MPI library that this build uses: "Open MPI v4.1.4"; empty if it has none.
 [[nodiscard]] std::string mpi_version();
 
 }  // namespace tessera

@@ -150,8 +150,8 @@ std::string mpi_library_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
   MPI_Get_library_version(text, &length);
-  const std::string_view all{text, static_cast<std::size_t>(length)};
-  return std::string{all.substr(0, all.find_first_of("\n\t"))};
+  const std::string_view all{text};  // `length` counts the final 0 in some libraries
+  return std::string{all.substr(0, all.find_first_of(",\n"))};
 }
 
 }  // namespace tessera

@@ -88,7 +88,7 @@ class MpiCalls {
 /// CommError with MPI's words unless `code` is MPI_SUCCESS. `call` is a literal.
 void mpi_check(int code, const char* call);
 
-/// "Open MPI v4.1.4, ...": the first line of what the library says of itself.
+/// "Open MPI v4.1.4": the beginning of what the library says of itself.
 [[nodiscard]] std::string mpi_library_version();
 
 }  // namespace tessera
