@@ -7,6 +7,7 @@
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
+#include "tessera/comm/launch.hpp"
 #include "trainer.hpp"
 
 namespace tessera::tools {
@@ -88,6 +89,16 @@ void check_memory(const Job& job, const std::vector<Strategy>& strategies) {
   }
 }
 
+// Each process would train alone and write the others' files.
+void refuse_launcher() {
+  const auto job = launched_job();
+  if (!job || job->size == 1) { return; }
+  throw ConfigError(
+      fmt::format("{} says that this is one of {} processes, but the command runs its ranks as "
+                  "threads of one; start it without {} and with --ranks {}, or unset {}",
+                  job->variable, job->size, job->launcher, job->size, job->variable));
+}
+
 /// As require_writable, and never what the run reads.
 void check_output(const Settings& settings, std::string_view option, const std::string& path) {
   require_writable(option, path);
@@ -118,6 +129,7 @@ void check_outputs(const Settings& settings) {
 }  // namespace
 
 Job prepare(const Settings& settings, const std::vector<Strategy>& strategies) {
+  refuse_launcher();
   Job job{settings, settings.named_model(), settings.schedule(), nullptr};
   job.model.config.validate();
   check_memory(job, strategies);

@@ -109,6 +109,18 @@ TEST_F(Refusal, RanksThatCannotBe) {
   }
 }
 
+// Else every process would train alone, and all would write the same files.
+TEST_F(Refusal, BeingOneOfSeveralProcesses) {
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+  const Outcome train = tessera({"train", "--data", path("text.txt"), "--steps", "1"});
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  unsetenv("OMPI_COMM_WORLD_RANK");
+  EXPECT_EQ(train.status, 2);
+  EXPECT_NE(train.err.find("--ranks 2"), std::string::npos) << train.err;
+  EXPECT_EQ(train.out, "");
+}
+
 TEST_F(Refusal, ThreadsThatCannotBe) {
   for (const char* threads : {"0", "-2", "257", "99999999999999999999", "two", "1.5", ""}) {
     train_refused({"--threads", threads}, {"--threads", threads, "from 1 to 256"});
