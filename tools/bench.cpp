@@ -74,12 +74,13 @@ Json collectives(const BenchSettings& settings) {
 }
 
 void print(const bench::StepResult& result) {
-  Table table{{"strategy", "ms least", "ms median", "GFLOP/s", "of products", "forward", "backward",
-               "update", "waiting", "moving"}};
+  Table table{{"strategy", "ms least", "ms median", "CPU ms", "GFLOP/s", "of products", "forward",
+               "backward", "update", "waiting", "moving"}};
   const auto part = [](double share) { return fmt::format("{:.1f} %", 100 * share); };
   for (const bench::StrategySteps& steps : result.strategies) {
     table.add({std::string{to_string(steps.strategy)}, milliseconds(steps.series.least()),
-               milliseconds(steps.series.median()), giga(result.flops / steps.series.median()),
+               milliseconds(steps.series.median()), milliseconds(steps.cpu.median()),
+               giga(result.flops / steps.series.median()),
                fmt::format("{:.3f}", result.limit_ratio(steps)), part(steps.shares.forward),
                part(steps.shares.backward), part(steps.shares.update), part(steps.shares.waiting),
                part(steps.shares.moving)});

@@ -4,7 +4,7 @@
   pytorch_gpt.py single | ddp | zero1 [--ranks 2] [--steps 10]
 
 Prints one JSON object with the seconds of each timed step on rank 0 (from the moment all ranks
-have met to the moment the last has finished).
+have met to the moment the last has finished), and the processor seconds of its threads.
 """
 
 import argparse
@@ -91,11 +91,11 @@ def time_steps(mode, rank, ranks, steps):
     optimizer = make_optimizer(mode, net)
     generator = torch.Generator().manual_seed(rank)
     tokens, targets = torch.randint(0, VOCAB, (2, BATCH, SEQ), generator=generator)
-    seconds = []
+    seconds, cpu_seconds = [], []
     for step in range(UNTIMED + steps):
         if ranks > 1:
             dist.barrier()
-        begin = time.perf_counter()
+        begin, cpu_begin = time.perf_counter(), time.process_time()
         optimizer.zero_grad(set_to_none=True)
         loss = net(tokens, targets)
         loss.backward()
@@ -104,16 +104,17 @@ def time_steps(mode, rank, ranks, steps):
             dist.barrier()
         if step >= UNTIMED:
             seconds.append(time.perf_counter() - begin)
-    return seconds
+            cpu_seconds.append(time.process_time() - cpu_begin)
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds}
 
 
 def run_rank(rank, mode, ranks, steps, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     if ranks > 1:
         dist.init_process_group("gloo", rank=rank, world_size=ranks)
-    seconds = time_steps(mode, rank, ranks, steps)
+    times = time_steps(mode, rank, ranks, steps)
     if rank == 0:
-        print(json.dumps({"name": f"pytorch {mode}", "seconds": seconds}), flush=True)
+        print(json.dumps({"name": f"pytorch {mode}", **times}), flush=True)
     if ranks > 1:
         dist.destroy_process_group()
 

@@ -22,6 +22,7 @@ def add_ours(times, run):
     if run["bench"] == "step":
         for entry in run["strategies"]:
             add(f"tessera {entry['name']}", entry["seconds"])
+            add(f"cpu tessera {entry['name']}", entry["cpu_seconds_per_rank"])
         add("limit products", run["products"]["seconds"])
     if run["bench"] == "collectives":
         for entry in run["collectives"]:
@@ -42,6 +43,8 @@ def read(path):
                 add_ours(times, run)
             else:
                 times[run["name"]].append(statistics.median(run["seconds"]))
+            if "cpu_seconds" in run:
+                times[f"cpu {run['name']}"].append(statistics.median(run["cpu_seconds"]))
     return times
 
 
@@ -60,13 +63,18 @@ def ratios_to(times, ours, peers):
 
 def step_table(times):
     peers = ["pytorch single", "pytorch ddp", "tessera ddp"]
-    rows = ["| step | ms | " + " | ".join(f"/ {peer}" for peer in peers) + " |"]
-    rows.append("|---|---:|" + "---:|" * len(peers))
+    cpu_peers = [f"cpu {peer}" for peer in peers]
+    heads = ["ms"] + [f"/ {p}" for p in peers] + ["CPU ms a rank"] + [f"/ {p}" for p in cpu_peers]
+    rows = ["| step | " + " | ".join(heads) + " |", "|---|" + "---:|" * len(heads)]
     names = [f"tessera {s}" for s in STRATEGIES]
     for name in names + ["pytorch single", "pytorch ddp", "pytorch zero1", "limit products"]:
         found = ratios_to(times, name, peers)
-        cells = [f"{found[p]:.3f}" if p in found else "-" for p in peers]
-        rows.append(f"| {name} | {milliseconds(times, name)} | " + " | ".join(cells) + " |")
+        cells = [milliseconds(times, name)]
+        cells += [f"{found[p]:.3f}" if p in found else "-" for p in peers]
+        found = ratios_to(times, f"cpu {name}", cpu_peers)
+        cells.append(milliseconds(times, f"cpu {name}"))
+        cells += [f"{found[p]:.3f}" if p in found else "-" for p in cpu_peers]
+        rows.append(f"| {name} | " + " | ".join(cells) + " |")
     return rows
 
 

@@ -35,6 +35,7 @@ Json json_of(const Comparison& comparison) {
 Json json_of(const StrategySteps& steps) {
   return {{"name", to_string(steps.strategy)},
           {"seconds", json_of(steps.series)},
+          {"cpu_seconds_per_rank", json_of(steps.cpu)},
           {"shares",
            {{"forward", steps.shares.forward},
             {"backward", steps.shares.backward},

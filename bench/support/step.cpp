@@ -103,18 +103,24 @@ StepResult measure_step(const StepOptions& options) {
   StepResult result;
   result.flops = step_flops(options.model, options.batch);
   for (const Strategy strategy : options.strategies) {
-    result.strategies.push_back({strategy, {}, {}});
+    result.strategies.push_back({strategy, {}, {}, {}});
   }
   run_ranks(options.ranks, [&](World& world) {
     const Runners runners = make_runners(world, options);
     ModelProducts products{world, options};
     for (int round = -kUntimedRounds; round < options.rounds; ++round) {
       std::vector<double> seconds;
-      for (const auto& runner : runners) { seconds.push_back(runner->timed_step()); }
+      std::vector<double> cpu;
+      for (const auto& runner : runners) {
+        const double used = cpu_now();
+        seconds.push_back(runner->timed_step());
+        cpu.push_back((cpu_now() - used) / options.ranks);
+      }
       const double limit = timed_products(world, products);
       if (world.rank() != 0 || round < 0) { continue; }
       for (std::size_t i = 0; i < seconds.size(); ++i) {
         result.strategies[i].series.seconds.push_back(seconds[i]);
+        result.strategies[i].cpu.seconds.push_back(cpu[i]);
       }
       result.products.seconds.push_back(limit);
     }
@@ -130,7 +136,7 @@ std::vector<ScalingPoint> measure_scaling(const ScalingOptions& options) {
   for (const int ranks : options.ranks) {
     ScalingPoint& point = points.emplace_back(ScalingPoint{ranks, {}});
     for (const Strategy strategy : options.step.strategies) {
-      point.strategies.push_back({strategy, {}, {}});
+      point.strategies.push_back({strategy, {}, {}, {}});
     }
   }
   for (int round = 0; round < options.step.rounds; ++round) {

@@ -35,6 +35,7 @@ struct Shares {
 struct StrategySteps {
   Strategy strategy{};
   Series series;
+  Series cpu;  ///< processor seconds a rank, of all its threads
   Shares shares;
 };
 

@@ -23,6 +23,8 @@ struct Series {
 [[nodiscard]] double seconds_since(double begin);
 /// Seconds on a clock that only goes forward.
 [[nodiscard]] double now();
+/// Processor seconds that all threads of this process have used: other programs change them little.
+[[nodiscard]] double cpu_now();
 
 /// Runs each of `cases` once untimed, then all of them in turn (A B C A B C ...), `rounds` times.
 [[nodiscard]] std::vector<Series> in_turn(int rounds, std::span<const std::function<void()>> cases);
