@@ -32,6 +32,13 @@ std::string stopped_text(std::string_view call, int rank, std::chrono::milliseco
       call, rank, waited.count(), list_ranks(stopped));
 }
 
+std::string ended_text(std::string_view call, int rank, int ended) {
+  return fmt::format(
+      "{}: rank {} waits for rank {}, which has ended its program; every rank makes the same "
+      "collective calls in the same order",
+      call, rank, ended);
+}
+
 std::string disagreement_text(std::string_view channel, std::uint64_t sequence,
                               std::string_view difference) {
   return fmt::format("ranks disagree on collective {} of channel {}: {}", sequence, channel,

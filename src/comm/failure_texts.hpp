@@ -25,6 +25,9 @@ namespace tessera {
                                        std::chrono::milliseconds waited,
                                        const std::vector<int>& stopped);
 
+/// `rank` waits in `call` for `ended`, whose program has ended without it.
+[[nodiscard]] std::string ended_text(std::string_view call, int rank, int ended);
+
 /// The ranks issued different batches; `difference` as first_difference() has it.
 [[nodiscard]] std::string disagreement_text(std::string_view channel, std::uint64_t sequence,
                                             std::string_view difference);

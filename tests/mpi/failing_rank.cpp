@@ -67,6 +67,9 @@ void submit_other_batches(World& world) {
   } catch (const CommError& error) {  // every rank has the text, and nothing has moved
     std::printf("heard: %s, first element %g\n", error.what(), static_cast<double>(data[0]));
     std::fflush(stdout);
+    // Rank 0 reports, and its end takes the others along: not before the test has seen all of them.
+    while (world.rank() != 0) { ::pause(); }
+    while (std::getchar() != EOF) {}
     world.barrier();
   }
 }
@@ -78,6 +81,11 @@ void miss_a_call(World& world) {
   if (world.rank() == kCulprit) { return; }
   gather.communicator.submit(Batch{"h.3"}.all_reduce({data.data(), 4, DType::fp32}), gather.stream);
   gather.stream.wait();
+}
+
+void miss_an_exchange(World& world) {
+  world.barrier();
+  if (world.rank() != kCulprit) { world.barrier(); }
 }
 
 /// Works until somebody kills or stops a rank whose process number is printed here.
@@ -128,6 +136,7 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"comm", throwing(CommError{"no network"})},
       {"differ", submit_other_batches},
       {"miss", miss_a_call},
+      {"miss-exchange", miss_an_exchange},
       {"work", work_on},
       {"front", throw_alone_in_front},
       {"swallow", abort_and_swallow},

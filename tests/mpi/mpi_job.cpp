@@ -1,5 +1,6 @@
 #include "mpi/mpi_job.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +22,18 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return all;
 }
 
+struct Pipe {
+  int from;
+  int to;
+};
+
+// What a process of the job inherits it would keep open.
+Pipe make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) { throw std::runtime_error{"pipe2"}; }
+  return {ends[0], ends[1]};
+}
+
 }  // namespace
 
 MpiJob::MpiJob(int ranks, const std::vector<std::string>& command)
@@ -28,25 +41,33 @@ MpiJob::MpiJob(int ranks, const std::vector<std::string>& command)
   std::vector<std::string> words{TESSERA_MPIRUN, "-n", std::to_string(ranks)};
   words.insert(words.end(), command.begin(), command.end());
   std::vector<char*> arguments = pointers(words);
-  std::array<int, 2> ends{};
-  if (::pipe(ends.data()) != 0) { throw std::runtime_error{"pipe"}; }
+  const auto [from, to] = make_pipe();
+  const auto [their_input, our_input] = make_pipe();
   mpirun_ = ::fork();
   if (mpirun_ == 0) {
-    ::dup2(ends[1], STDOUT_FILENO);
-    ::dup2(ends[1], STDERR_FILENO);
-    ::close(ends[0]);
+    ::dup2(their_input, STDIN_FILENO);
+    ::dup2(to, STDOUT_FILENO);
+    ::dup2(to, STDERR_FILENO);
     ::setenv("MPIEXEC", TESSERA_MPIEXEC, 1);
     ::setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI keeps what it starts with
     ::execv(arguments[0], arguments.data());
     ::_exit(127);
   }
-  ::close(ends[1]);
-  pipe_ = ends[0];
+  ::close(to);
+  ::close(their_input);
+  pipe_ = from;
+  input_ = our_input;
 }
 
 MpiJob::~MpiJob() {
   if (mpirun_ > 0) { (void)wait(); }
+  end_input();
   ::close(pipe_);
+}
+
+void MpiJob::end_input() noexcept {
+  if (input_ >= 0) { ::close(input_); }
+  input_ = -1;
 }
 
 bool MpiJob::read_some() {

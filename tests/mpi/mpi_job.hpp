@@ -19,6 +19,8 @@ class MpiJob {
 
   /// Reads until the job has said `text` so many times. False if it ends before.
   [[nodiscard]] bool wait_for(const std::string& text, int times);
+  /// Ends the standard input of rank 0, which until then has nothing to read.
+  void end_input() noexcept;
   /// Reads until the end; mpirun's exit status, or -1 if it was killed for hanging.
   [[nodiscard]] int wait();
   /// What the job has said so far, on standard output and error.
@@ -29,6 +31,7 @@ class MpiJob {
 
   pid_t mpirun_ = -1;
   int pipe_ = -1;
+  int input_ = -1;
   std::string output_;
   std::chrono::steady_clock::time_point end_;
 };

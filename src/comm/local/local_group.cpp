@@ -1,7 +1,5 @@
 #include "comm/local/local_group.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "comm/aborted.hpp"
@@ -139,11 +137,7 @@ void LocalGroup::leave(int rank) noexcept {
 
 void LocalGroup::fail_without_locked(int left, const Visit& waiting) noexcept {
   try {
-    fail_locked(
-        fmt::format("{}: rank {} waits for rank {}, which has ended its program; every rank "
-                    "makes the same collective calls in the same order",
-                    called(waiting), waiting.rank, left),
-        /*echo=*/false);
+    fail_locked(ended_text(called(waiting), waiting.rank, left), /*echo=*/false);
   } catch (...) {  // no memory for the text: fail without it
     fail_locked({}, /*echo=*/false);
   }

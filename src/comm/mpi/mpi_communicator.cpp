@@ -44,21 +44,25 @@ class AtExchange : public MpiWait {
       : channel_{channel}, sequence_{sequence}, rank_{rank} {}
   [[nodiscard]] std::string late(std::chrono::milliseconds waited,
                                  const std::vector<int>& peers) const final {
-    return missing_text(call_text("exchange", channel_, sequence_), rank_, waited, peers);
+    return missing_text(called(), rank_, waited, peers);
+  }
+  [[nodiscard]] std::string ended(int peer) const final {
+    return ended_text(called(), rank_, peer);
   }
 
  private:
+  [[nodiscard]] std::string called() const { return call_text("exchange", channel_, sequence_); }
+
   std::string_view channel_;
   std::uint64_t sequence_;
   int rank_;
 };
 
-/// Waits for ranks to come to the end of a run: longer, so that those that wait for this rank
-/// elsewhere, and can say where, are the ones to report it.
+/// Waits for ranks to come to the end of a run.
 class AtEnd final : public AtExchange {
  public:
   explicit AtEnd(int rank) noexcept : AtExchange{"end of the run", 0, rank} {}
-  [[nodiscard]] int patience() const noexcept override { return 2; }
+  [[nodiscard]] bool at_end() const noexcept override { return true; }
 };
 
 /// One rank's part in one batch: what the stream runs.
@@ -90,6 +94,9 @@ class BatchTask {
                                    const std::vector<int>& peers) const override {
       return missing_text(task_.called(), task_.group().rank(), waited, peers);
     }
+    [[nodiscard]] std::string ended(int peer) const override {
+      return ended_text(task_.called(), task_.group().rank(), peer);
+    }
 
    private:
     const BatchTask& task_;
@@ -101,6 +108,9 @@ class BatchTask {
     [[nodiscard]] std::string late(std::chrono::milliseconds waited,
                                    const std::vector<int>& peers) const override {
       return stopped_text(task_.called(), task_.group().rank(), waited, peers);
+    }
+    [[nodiscard]] std::string ended(int peer) const override {
+      return ended_text(task_.called(), task_.group().rank(), peer);
     }
 
    private:

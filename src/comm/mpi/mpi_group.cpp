@@ -41,6 +41,13 @@ class Pause {
   int looks_ = 0;
 };
 
+// When a rank is looked for at the end of its run. Until then waiting costs nothing more.
+constexpr std::chrono::milliseconds kStill{300};
+// A rank that ends has sent before all that it owes, but MPI promises no order between its
+// communicators: what is under way arrives within so many looks (in sleeps, some tenths of a
+// second; not counted in time, as this process may have been stopped).
+constexpr int kLooks = 1000;
+
 }  // namespace
 
 MpiGroup::MpiGroup(MpiProcess& process, std::chrono::milliseconds deadline)
@@ -48,10 +55,50 @@ MpiGroup::MpiGroup(MpiProcess& process, std::chrono::milliseconds deadline)
       deadline_{std::min(deadline, kLongestDeadline)},
       telling_{process, static_cast<std::size_t>(process.size())} {}
 
+class MpiGroup::Deserters {
+ public:
+  Deserters(MpiProcess& process, const MpiRequests& requests) noexcept
+      : process_{process}, requests_{requests} {}
+
+  void something_moved() noexcept { looks_ = 0; }
+  /// A rank that came to the end of its run a while ago and still owes. Nothing has moved for
+  /// `still`.
+  [[nodiscard]] std::optional<int> find(Clock::duration still) {
+    if (still < kStill) { return {}; }
+    const std::optional<int> peer = at_end();
+    if (!peer || ++looks_ < kLooks) { return {}; }
+    return peer;
+  }
+
+ private:
+  // The first message of meet_at_end is the word of a rank's end. It stays where it is, for this
+  // rank's own end.
+  [[nodiscard]] std::optional<int> at_end() {
+    const MpiCalls calls{process_};
+    if (!waits_from(MPI_ANY_SOURCE)) { return {}; }
+    for (const int peer : requests_.peers()) {
+      if (waits_from(peer)) { return peer; }
+    }
+    return {};
+  }
+  [[nodiscard]] bool waits_from(int source) const {
+    int waiting = 0;
+    mpi_check(MPI_Iprobe(source, text_tag(MpiTexts::end, 0, process_.tags()), process_.control(),
+                         &waiting, MPI_STATUS_IGNORE),
+              "MPI_Iprobe");
+    return waiting != 0;
+  }
+
+  MpiProcess& process_;
+  const MpiRequests& requests_;
+  int looks_ = 0;
+};
+
 void MpiGroup::wait(MpiRequests& requests, const MpiWait& why) {
-  const std::chrono::milliseconds patience = why.patience() * deadline_;
+  const std::chrono::milliseconds patience = (why.at_end() ? 2 : 1) * deadline_;
   Pause pause;
   Clock::time_point moved = Clock::now();
+  Deserters deserters{process_, requests};
   while (!requests.done()) {
     check_failure();
     bool any = false;
@@ -66,10 +113,15 @@ void MpiGroup::wait(MpiRequests& requests, const MpiWait& why) {
     if (any) {
       moved = Clock::now();
       pause.reset();
+      deserters.something_moved();
       continue;
     }
-    if (Clock::now() - moved > patience) {
+    const Clock::duration still = Clock::now() - moved;
+    if (still > patience) {
       fail_and_throw(why.late(patience, requests.peers()), Finding::of_this_rank);
+    }
+    if (const auto peer = why.at_end() ? std::nullopt : deserters.find(still)) {
+      fail_and_throw(why.ended(*peer), Finding::of_this_rank);
     }
     pause();
   }

@@ -20,11 +20,14 @@ class MpiWait {
   virtual ~MpiWait() = default;
   /// Throws if nobody wants it any more.
   virtual void check() const {}
-  /// How many deadlines to wait.
-  [[nodiscard]] virtual int patience() const noexcept { return 1; }
+  /// Whether this rank waits at the end of its run: twice as long, so that those that wait for a
+  /// rank elsewhere, and can say where, are the ones to report it.
+  [[nodiscard]] virtual bool at_end() const noexcept { return false; }
   /// What to say when the deadline has passed and `peers` are still owed.
   [[nodiscard]] virtual std::string late(std::chrono::milliseconds waited,
                                          const std::vector<int>& peers) const = 0;
+  /// What to say when `peer` has come to the end of its run without what it owes.
+  [[nodiscard]] virtual std::string ended(int peer) const = 0;
 };
 
 /// Who has found out that the job cannot go on: where every rank has, rank 0 reports it.
@@ -74,6 +77,9 @@ class MpiGroup {
     int status;
     Source source;
   };
+
+  /// Watches one wait for ranks that end their run instead of coming.
+  class Deserters;
 
   void hear();
   void check_failure() const;
