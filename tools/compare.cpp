@@ -5,12 +5,13 @@
 #include "comparison.hpp"
 #include "output_file.hpp"
 #include "progress.hpp"
+#include "ranks.hpp"
 
 namespace tessera::tools {
 namespace {
 
 RunResult run(const Job& job, Strategy strategy) {
-  const Progress::Output output = Progress::output_of(stdout);
+  const Progress::Output output = progress_output(job);
   Progress progress{stdout, output, fmt::format("{:<6}", to_string(strategy)), job.settings.steps};
   RunResult result = run_training(job, strategy, [&](const StepRecord& record) {
     const bool last = record.report.step == job.settings.steps;
@@ -25,6 +26,7 @@ void compare(const Settings& settings) {
   const Job job = prepare(settings, settings.strategies);
   std::vector<RunResult> results;
   for (const Strategy strategy : settings.strategies) { results.push_back(run(job, strategy)); }
+  if (!has_rank0()) { return; }
   fmt::print("\n{}", comparison_text(job, results));
   if (!settings.json.empty()) {
     OutputFile{settings.json}.write(comparison_json(job, results).dump(2) + "\n");

@@ -134,12 +134,12 @@ std::string describe(const Job& job) {
       settings.threads > 1 ? fmt::format(" of {} threads", settings.threads) : "";
   return fmt::format(
       "{}: {} parameters ({} layers, hidden {}, {} heads, vocab {}, seq {})\n"
-      "{} ranks{}, {} samples a rank and micro-batch, {} micro-batches a step, {} "
+      "{} ranks{}{}, {} samples a rank and micro-batch, {} micro-batches a step, {} "
       "steps, seed {}, "
       "fp32\n",
       job.model.name, config.parameter_elems(), config.layers, config.hidden, config.heads,
-      config.vocab, config.seq, settings.ranks, threads, settings.batch, settings.accumulate,
-      settings.steps, settings.seed);
+      config.vocab, config.seq, settings.ranks, settings.comm == CommChoice::mpi ? " (mpi)" : "",
+      threads, settings.batch, settings.accumulate, settings.steps, settings.seed);
 }
 
 /// The first step whose losses are not the same bits; empty if there is none.
@@ -169,7 +169,7 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
           {"ranks", job.settings.ranks},
           {"threads", job.settings.threads},
           {"device", "cpu"},
-          {"comm", "local"},
+          {"comm", job.settings.comm == CommChoice::mpi ? "mpi" : "local"},
           {"batch", job.settings.batch},
           {"accumulate", job.settings.accumulate},
           {"steps", job.settings.steps},

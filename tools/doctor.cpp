@@ -10,6 +10,7 @@
 #include "machine.hpp"
 #include "processor.hpp"
 #include "tessera/base/bytes.hpp"
+#include "tessera/comm/launch.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -30,7 +31,7 @@ std::string found_library(const std::string& library) {
 }
 
 std::vector<Part> parts() {
-  return {
+  std::vector<Part> parts = {
       {"CUDA driver",
        first_line_of(
            "nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader"),
@@ -39,8 +40,12 @@ std::vector<Part> parts() {
        "Debian package nvidia-cuda-toolkit (non-free), or NVIDIA's own packages"},
       {"NCCL", found_library("libnccl.so.2"),
        "Debian package libnccl-dev (contrib), or NVIDIA's own"},
-      {"MPI", first_line_of("mpirun --version"), "Debian package libopenmpi-dev or libmpich-dev"},
   };
+  if (mpi_version().empty()) {
+    parts.push_back({"MPI", first_line_of("mpirun --version"),
+                     "Debian packages libopenmpi-dev openmpi-bin, and another build"});
+  }
+  return parts;
 }
 
 void machine() {
@@ -63,6 +68,9 @@ void build() {
                    NLOHMANN_JSON_VERSION_PATCH, CLI11_VERSION));
   line("devices", "cpu");
   line("communicators", "local (ranks are threads of one process)");
+  if (!mpi_version().empty()) {
+    line("", fmt::format("mpi (ranks are processes of mpirun or srun: {})", mpi_version()));
+  }
   line("strategies", "dp, ddp, zero1, zero2, zero3 (fsdp)");
   line("precision", "fp32");
   line("threads", fmt::format("1 a rank unless --threads says more; {} cores for ranks x threads",

@@ -7,6 +7,8 @@ namespace tessera::tools {
 
 /// The processor's name as the operating system gives it.
 [[nodiscard]] std::string processor_name();
+/// What the machine, or its container, is called.
+[[nodiscard]] std::string machine_name();
 /// Processors that this process may use.
 [[nodiscard]] int usable_cores();
 /// Bytes of memory that this process may use: the machine's, or its container's limit.

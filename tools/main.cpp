@@ -10,6 +10,7 @@
 #include "doctor.hpp"
 #include "exit_status.hpp"
 #include "processor.hpp"
+#include "ranks.hpp"
 #include "tessera/base/error.hpp"
 #include "train.hpp"
 
@@ -19,11 +20,13 @@ void run(std::span<const char* const> arguments) {
   using namespace tessera::tools;
   require_processor();
   if (!arguments.empty() && std::string_view{arguments.front()} == "bench") {
-    return run_bench(arguments.subspan(1));
+    if (has_rank0()) { run_bench(arguments.subspan(1)); }
+    return;
   }
-  const Request request = parse_command_line(arguments);
+  const Request request = in_turn([&] { return parse_command_line(arguments); });
   if (request.command == "train") { return train(request.settings); }
   if (request.command == "compare") { return compare(request.settings); }
+  if (!has_rank0()) { return; }  // the rest is no work for several
   if (request.command == "doctor") { return doctor(); }
   fmt::print("{}", request.text);
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 #include "option_values.hpp"
 #include "tessera/base/error.hpp"
@@ -13,8 +14,7 @@ namespace {
 
 constexpr std::string_view kBoth = "train compare";
 
-// Ranks are threads here, each with two communication threads and a loader.
-constexpr std::int64_t kMostRanks = 256;
+constexpr std::int64_t kMostRanks = 65'536;  // of a job; threads may be fewer (settle)
 constexpr std::int64_t kMostThreads = 256;
 
 /// Stores a whole number in [least, most] in a member.
@@ -79,8 +79,17 @@ void set_schedule(Settings& settings, const std::string& text) {
   settings.lr_schedule = text == "cosine" ? ScheduleShape::cosine : ScheduleShape::constant;
 }
 
-void set_comm(Settings&, const std::string& text) {
-  if (text != "auto") { require_value(text, "local", {"mpi", "nccl", "simulated"}); }
+void set_comm(Settings& settings, const std::string& text) {
+  static const std::map<std::string, CommChoice> choices = {
+      {"auto", CommChoice::automatic}, {"local", CommChoice::local}, {"mpi", CommChoice::mpi}};
+  const auto choice = choices.find(text);
+  if (choice == choices.end()) {
+    const bool later = text == "nccl" || text == "simulated";
+    throw ConfigError(
+        fmt::format("{}; use auto, local or mpi", later ? text + " is not available in this build"
+                                                        : fmt::format("'{}' is unknown", text)));
+  }
+  settings.comm = choice->second;
 }
 
 void set_dropout(Settings&, const std::string& text) {
@@ -123,7 +132,8 @@ std::vector<OptionRow> data_rows() {
 
 std::vector<OptionRow> parallel_rows() {
   return {
-      {"--ranks", "parallel", "N", "1", "ranks, threads of this process", kBoth,
+      {"--ranks", "parallel", "N", "",
+       "ranks (default 1; in a job of mpirun or srun as many as it has processes)", kBoth,
        whole<&Settings::ranks>(1, kMostRanks)},
       {"--strategy", "parallel", "S", "ddp",
        "dp, ddp, zero1, zero2 or zero3 (fsdp is another name of zero3)", "train",
@@ -133,7 +143,11 @@ std::vector<OptionRow> parallel_rows() {
       {"--prefetch", "parallel", "P", "1", "units gathered ahead of the one in use", kBoth,
        whole<&Settings::prefetch>(0, 1'000)},
       {"--device", "parallel", "D", "cpu", "cpu", kBoth, only("cpu", {"cuda", "meta"})},
-      {"--comm", "parallel", "C", "auto", "auto or local", kBoth, set_comm},
+      {"--comm", "parallel", "C", "auto",
+       "local (ranks are threads), mpi (this process is a rank of mpirun's or srun's job), or "
+       "auto: "
+       "mpi in such a job",
+       kBoth, set_comm},
       {"--threads", "parallel", "N", "1",
        "threads a rank computes with; ranks times threads should not exceed the cores", kBoth,
        whole<&Settings::threads>(1, kMostThreads)},

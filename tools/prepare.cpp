@@ -1,13 +1,16 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <exception>
 #include <filesystem>
+#include <optional>
 
 #include "machine.hpp"
 #include "output_file.hpp"
+#include "ranks.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
-#include "tessera/comm/launch.hpp"
 #include "trainer.hpp"
 
 namespace tessera::tools {
@@ -58,45 +61,59 @@ void check_init(const Job& job) {
   }
 }
 
+/// The ranks that share this process's machine.
+struct Neighbours {
+  int ranks = 1;
+  bool rank0 = true;  ///< it is among them
+};
+
+// Machines are told apart by their names; a container has its own, and its own memory.
+Neighbours neighbours_of(World& world) {
+  const std::string own = machine_name();
+  const std::vector<std::string> names = world.exchange(own);
+  return {static_cast<int>(std::count(names.begin(), names.end(), own)), names.front() == own};
+}
+
+// What the ranks of one machine hold together of one copy.
+double copies(Holding holding, int ranks, const Neighbours& here) {
+  switch (holding) {
+    case Holding::replicated:
+      return here.ranks;
+    case Holding::sharded:
+      return static_cast<double>(here.ranks) / ranks;
+    case Holding::rank0:
+      return here.rank0 ? 1 : 0;
+  }
+  return 0;
+}
+
 // In doubles: the request may be far beyond 64 bits.
-double least_bytes(const Job& job, Strategy strategy) {
+double least_bytes(const Job& job, Strategy strategy, const Neighbours& here) {
   const nn::GPTConfig& config = job.model.config;
-  const double ranks = job.settings.ranks;
-  const auto copies = [&](Holding holding) { return holding == Holding::replicated ? ranks : 1.0; };
   const StrategyTraits traits = traits_of(strategy);
+  const auto held = [&](Holding holding) { return copies(holding, job.settings.ranks, here); };
   const double values =
-      copies(traits.parameters) + copies(traits.gradients) + 2 * copies(traits.optimizer);
+      held(traits.parameters) + held(traits.gradients) + 2 * held(traits.optimizer);
   const double rows = static_cast<double>(job.settings.batch) * static_cast<double>(config.seq);
   const double row =
       16.0 * static_cast<double>(config.hidden) * static_cast<double>(config.layers) +
       static_cast<double>(config.vocab);
   return sizeof(float) *
-         (values * static_cast<double>(config.parameter_elems()) + ranks * rows * row);
+         (values * static_cast<double>(config.parameter_elems()) + here.ranks * rows * row);
 }
 
-// Linux promises memory that it does not have, and kills the process when it is touched.
-void check_memory(const Job& job, const std::vector<Strategy>& strategies) {
+// Linux promises memory that it does not have, and kills the process when it is touched. Ranks on
+// other machines are judged there.
+void check_memory(const Job& job, const std::vector<Strategy>& strategies, const Neighbours& here) {
   const std::size_t have = usable_memory();
   for (const Strategy strategy : strategies) {
-    const double need = least_bytes(job, strategy);
+    const double need = least_bytes(job, strategy, here);
     if (need <= static_cast<double>(have)) { continue; }
-    throw OutOfMemory(
-        fmt::format("{} ranks of {} under {} need at least {:.3g} GiB and this machine has {}; use "
-                    "fewer ranks, "
-                    "a smaller --batch, a smaller model, or a strategy that shards more",
-                    job.settings.ranks, job.model.name, to_string(strategy), need / (1 << 30),
-                    format_bytes(have)));
+    throw OutOfMemory(fmt::format(
+        "{} ranks of {} under {} need at least {:.3g} GiB and this machine has {}; use fewer ranks "
+        "on it, a smaller --batch, a smaller model, or a strategy that shards more",
+        here.ranks, job.model.name, to_string(strategy), need / (1 << 30), format_bytes(have)));
   }
-}
-
-// Each process would train alone and write the others' files.
-void refuse_launcher() {
-  const auto job = launched_job();
-  if (!job || job->size == 1) { return; }
-  throw ConfigError(
-      fmt::format("{} says that this is one of {} processes, but the command runs its ranks as "
-                  "threads of one; start it without {} and with --ranks {}, or unset {}",
-                  job->variable, job->size, job->launcher, job->size, job->variable));
 }
 
 /// As require_writable, and never what the run reads.
@@ -126,18 +143,36 @@ void check_outputs(const Settings& settings) {
   if (!settings.json.empty()) { check_output(settings, "--json", settings.json); }
 }
 
-}  // namespace
-
-Job prepare(const Settings& settings, const std::vector<Strategy>& strategies) {
-  refuse_launcher();
+/// This process's part of prepare(), for settled `settings`.
+Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
+            const Neighbours& here) {
   Job job{settings, settings.named_model(), settings.schedule(), nullptr};
   job.model.config.validate();
-  check_memory(job, strategies);
+  check_memory(job, strategies, here);
   job.source = open_source(settings);
   if (job.source) { check_data(job); }
   if (!settings.init.empty()) { check_init(job); }
-  check_outputs(settings);
+  if (has_rank0()) { check_outputs(settings); }
   return job;
+}
+
+}  // namespace
+
+Job prepare(const Settings& asked, const std::vector<Strategy>& strategies) {
+  const Settings settings = settle(asked);
+  if (settings.comm == CommChoice::local) {
+    return checked(settings, strategies, {settings.ranks, /*rank0=*/true});
+  }
+  std::optional<Job> job;
+  run_on_ranks(settings, [&](World& world) {
+    const Neighbours here = neighbours_of(world);
+    std::exception_ptr error;
+    try {
+      job = checked(settings, strategies, here);
+    } catch (...) { error = std::current_exception(); }
+    fail_together(world, error);
+  });
+  return *job;
 }
 
 }  // namespace tessera::tools

@@ -40,6 +40,11 @@ Progress::Output Progress::output_of(std::FILE* file) {
   return isatty(fileno(file)) != 0 ? Output::terminal : Output::lines;
 }
 
+Progress::Output progress_output(const Job& job) {
+  return job.settings.comm == CommChoice::mpi ? Progress::Output::lines
+                                              : Progress::output_of(stdout);
+}
+
 Progress::Progress(std::FILE* file, Output output, std::string title, std::int64_t steps)
     : file_{file}, output_{output}, title_{std::move(title)}, steps_{steps} {}
 

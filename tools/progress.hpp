@@ -43,6 +43,10 @@ class Progress {
   bool open_ = false;
 };
 
+/// What standard output is in `job`. A launcher gives its processes a terminal of its own whatever
+/// its output is: lines, then.
+[[nodiscard]] Progress::Output progress_output(const Job& job);
+
 /// "0:07", "12:30", "3:05:00".
 [[nodiscard]] std::string format_time(double seconds);
 

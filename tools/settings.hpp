@@ -17,6 +17,13 @@ struct NamedModel {
   nn::GPTConfig config;
 };
 
+/// How the ranks of a run talk to each other.
+enum class CommChoice : std::uint8_t {
+  automatic,  ///< mpi in a job of mpirun or srun, else local
+  local,      ///< ranks are threads of this process
+  mpi,        ///< this process is one rank of the launcher's job
+};
+
 /// What the user asked for, one member an option. The defaults stand in the table of options
 /// (option_table.hpp), not here.
 struct Settings {
@@ -28,7 +35,8 @@ struct Settings {
   std::string data;
   std::string tokens;
   // parallel
-  int ranks = 0;
+  int ranks = 0;  ///< 0: as many as the job has, or one
+  CommChoice comm{};
   int threads = 0;
   Strategy strategy{};
   std::vector<Strategy> strategies;

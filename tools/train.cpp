@@ -9,6 +9,7 @@
 
 #include "output_file.hpp"
 #include "progress.hpp"
+#include "ranks.hpp"
 #include "tessera/base/bytes.hpp"
 #include "trainer.hpp"
 
@@ -41,9 +42,9 @@ std::string log_line(const StepRecord& record) {
 std::string title(const Job& job) {
   const Settings& settings = job.settings;
   return fmt::format(
-      "{}: {} parameters, {} on {} ranks, {} x {} tokens a rank{}, {} steps\n", job.model.name,
+      "{}: {} parameters, {} on {} ranks{}, {} x {} tokens a rank{}, {} steps\n", job.model.name,
       job.model.config.parameter_elems(), to_string(settings.strategy), settings.ranks,
-      settings.batch, job.model.config.seq,
+      settings.comm == CommChoice::mpi ? " (mpi)" : "", settings.batch, job.model.config.seq,
       settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "", settings.steps);
 }
 
@@ -68,17 +69,19 @@ void print_result(const Job& job, const RunResult& result) {
 void train(const Settings& settings) {
   const Job job = prepare(settings, {settings.strategy});
   std::optional<OutputFile> log;
-  if (!settings.log.empty()) { log.emplace(settings.log); }
-  fmt::print("{}", title(job));
+  if (has_rank0()) {
+    if (!settings.log.empty()) { log.emplace(settings.log); }
+    fmt::print("{}", title(job));
+  }
   RunResult result;
   {
-    Progress progress{stdout, Progress::output_of(stdout), "", settings.steps};
+    Progress progress{stdout, progress_output(job), "", settings.steps};
     result = run_training(job, settings.strategy, [&](const StepRecord& record) {
       if (log) { log->write(log_line(record)); }
       progress.show(record);
     });
   }
-  print_result(job, result);
+  if (has_rank0()) { print_result(job, result); }
 }
 
 }  // namespace tessera::tools

@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "ranks.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/weights.hpp"
-#include "tessera/comm/world.hpp"
 #include "tessera/data/loader.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
@@ -177,7 +177,7 @@ RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step)
       result.ranks = std::move(memory);
     }
   };
-  run_ranks(job.settings.ranks, rank_body, {.threads = job.settings.threads});
+  run_on_ranks(job.settings, rank_body);
   return result;
 }
 

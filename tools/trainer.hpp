@@ -15,16 +15,17 @@ namespace tessera::tools {
 
 /// A training run that has been checked: what can be known before the first step is in order.
 struct Job {
-  Settings settings;
+  Settings settings;  ///< settled: see ranks.hpp
   NamedModel model;
   Schedule schedule;
   std::shared_ptr<const TokenSource> source;  ///< null if no step needs data
 };
 
-/// Opens the data and checks everything that can be checked without training: sizes that go
-/// together, every token in the vocabulary, enough data for a step, the weights file, outputs that
-/// can be written. `strategies` are what will run, for the check of memory.
-/// ConfigError or FormatError that says what to change; OutOfMemory if it cannot fit.
+/// Opens the data and checks everything that can be checked without training: what the ranks are,
+/// sizes that go together, every token in the vocabulary, enough data for a step, the weights file,
+/// outputs that can be written. `strategies` are what will run, for the check of memory.
+/// ConfigError or FormatError that says what to change; OutOfMemory if it cannot fit. In a job of
+/// processes *collective*: a failure of one is the failure of all.
 [[nodiscard]] Job prepare(const Settings& settings, const std::vector<Strategy>& strategies);
 
 /// One optimizer step as rank 0 sees it.
@@ -42,7 +43,7 @@ struct RankMemory {
   ModelStateBytes state;
 };
 
-/// What a run under one strategy cost and gave.
+/// What a run under one strategy cost and gave: on the process with rank 0, empty elsewhere.
 struct RunResult {
   Strategy strategy{};
   std::int64_t parameters = 0;
@@ -56,8 +57,8 @@ struct RunResult {
 /// Called on rank 0's thread after each step.
 using OnStep = std::function<void(const StepRecord&)>;
 
-/// Trains `job` under `strategy` on in-process ranks and writes the checkpoint if one is wanted.
-/// Error if the gradient stays not finite.
+/// Trains `job` under `strategy` on its ranks, threads or this process's, and writes the checkpoint
+/// if one is wanted. Error if the gradient stays not finite.
 [[nodiscard]] RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step);
 
 }  // namespace tessera::tools

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <charconv>
+#include <exception>
 
 #include "base/environment.hpp"
 #include "tessera/base/error.hpp"
@@ -73,6 +74,13 @@ std::optional<LaunchedJob> joined_job(const std::optional<FoundJob>& found) {
 
 std::optional<LaunchedJob> launched_job() {
   return joined_job(find_job(environment));
+}
+
+int launched_rank() noexcept {
+  try {
+    const std::optional<FoundJob> found = find_job(environment);
+    return found ? found->job.rank : 0;
+  } catch (const std::exception&) { return 0; }  // launched_job() says what is wrong
 }
 
 }  // namespace tessera

@@ -1,14 +1,18 @@
 // Parts of the command that can be tested without running it.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "comparison.hpp"
 #include "option_table.hpp"
 #include "option_values.hpp"
 #include "progress.hpp"
+#include "ranks.hpp"
 #include "table.hpp"
 #include "tessera/base/error.hpp"
 
@@ -78,6 +82,49 @@ TEST(OptionTest, EveryDefaultIsAValueThatTheOptionTakes) {
     Settings settings;
     EXPECT_NO_THROW(row.apply(settings, std::string{row.preset})) << row.name;
   }
+}
+
+Settings asked(CommChoice comm, int ranks) {
+  Settings settings;
+  settings.comm = comm;
+  settings.ranks = ranks;
+  return settings;
+}
+
+const LaunchedJob kJobOfFour{"mpirun (Open MPI)", "OMPI_COMM_WORLD_SIZE", 2, 4};
+const LaunchedJob kJobOfOne{"mpirun (Open MPI)", "OMPI_COMM_WORLD_SIZE", 0, 1};
+
+TEST(SettleTest, AutoIsMpiInAJobElseThreads) {
+  const auto settled = [](int ranks, const std::optional<LaunchedJob>& job, bool has_mpi) {
+    const Settings settings = settle(asked(CommChoice::automatic, ranks), job, has_mpi);
+    return std::pair{settings.comm, settings.ranks};
+  };
+  EXPECT_EQ(settled(0, {}, true), std::pair(CommChoice::local, 1));
+  EXPECT_EQ(settled(3, {}, true), std::pair(CommChoice::local, 3));
+  EXPECT_EQ(settled(0, kJobOfFour, true), std::pair(CommChoice::mpi, 4));
+  EXPECT_EQ(settled(4, kJobOfFour, true), std::pair(CommChoice::mpi, 4));
+  EXPECT_EQ(settled(0, kJobOfOne, true), std::pair(CommChoice::mpi, 1));
+  EXPECT_EQ(settled(2, kJobOfOne, false), std::pair(CommChoice::local, 2));
+}
+
+TEST(SettleTest, RefusalsSayWhatToDo) {
+  const auto refusal = [](CommChoice comm, int ranks, const std::optional<LaunchedJob>& job,
+                          bool has_mpi) -> std::string {
+    try {
+      (void)settle(asked(comm, ranks), job, has_mpi);
+    } catch (const ConfigError& error) { return error.what(); }
+    return "nothing";
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal(CommChoice::automatic, 0, kJobOfFour, false),
+              AllOf(HasSubstr("one of 4 processes"), HasSubstr("this build has no MPI"),
+                    HasSubstr("libopenmpi-dev"), HasSubstr("--ranks 4")));
+  EXPECT_THAT(refusal(CommChoice::mpi, 0, {}, false), HasSubstr("this build has no MPI"));
+  EXPECT_THAT(refusal(CommChoice::mpi, 6, {}, true), HasSubstr("start it with mpirun -n 6"));
+  EXPECT_THAT(refusal(CommChoice::mpi, 3, kJobOfFour, true), HasSubstr("start 3 processes"));
+  EXPECT_THAT(refusal(CommChoice::automatic, 3, kJobOfOne, true), HasSubstr("start 3 processes"));
+  EXPECT_THAT(refusal(CommChoice::local, 4, kJobOfFour, true), HasSubstr("leave it out"));
+  EXPECT_THAT(refusal(CommChoice::local, 257, {}, true), HasSubstr("from 1 to 256"));
 }
 
 TEST(OptionTest, HelpNamesEveryOptionInHundredColumns) {

@@ -1,5 +1,7 @@
 // What the command refuses: status 2, one or two lines on standard error that say what to do.
 #include <algorithm>
+#include <chrono>
+#include <utility>
 
 #include "cli/command.hpp"
 
@@ -61,7 +63,7 @@ TEST_F(Refusal, ValuesOfLaterBuilds) {
   const std::vector<std::vector<std::string>> later = {
       {"--precision", "bf16"},    {"--precision", "fp16"},  {"--gradient-dtype", "bf16"},
       {"--reduce-dtype", "bf16"}, {"--recompute", "block"}, {"--offload", "optimizer"},
-      {"--device", "cuda"},       {"--device", "meta"},     {"--comm", "mpi"},
+      {"--device", "cuda"},       {"--device", "meta"},     {"--comm", "simulated"},
       {"--comm", "nccl"},         {"--dropout", "0.1"},     {"--strategy", "hybrid"}};
   for (const auto& option : later) {
     train_refused(option, {option[0], option[1], "not available in this build"});
@@ -109,16 +111,48 @@ TEST_F(Refusal, RanksThatCannotBe) {
   }
 }
 
+TEST_F(Refusal, MoreThreadsThanOneProcessCanHave) {
+  refused({"train", "--data", path("text.txt"), "--ranks", "257"}, {"--ranks", "257", "256"});
+}
+
+/// Variables of the environment, for one scope.
+class Variables {
+ public:
+  explicit Variables(std::vector<std::pair<const char*, const char*>> all) : all_{std::move(all)} {
+    for (const auto& [name, value] : all_) { setenv(name, value, 1); }
+  }
+  Variables(const Variables&) = delete;
+  Variables& operator=(const Variables&) = delete;
+  ~Variables() {
+    for (const auto& each : all_) { unsetenv(each.first); }
+  }
+
+ private:
+  std::vector<std::pair<const char*, const char*>> all_;
+};
+
 // Else every process would train alone, and all would write the same files.
-TEST_F(Refusal, BeingOneOfSeveralProcesses) {
-  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
-  setenv("OMPI_COMM_WORLD_RANK", "1", 1);
-  const Outcome train = tessera({"train", "--data", path("text.txt"), "--steps", "1"});
-  unsetenv("OMPI_COMM_WORLD_SIZE");
-  unsetenv("OMPI_COMM_WORLD_RANK");
-  EXPECT_EQ(train.status, 2);
-  EXPECT_NE(train.err.find("--ranks 2"), std::string::npos) << train.err;
-  EXPECT_EQ(train.out, "");
+TEST_F(Refusal, BeingOneOfSeveralProcessesThatCannotBeJoined) {
+  {
+    const Variables torchrun{{{"WORLD_SIZE", "4"}, {"RANK", "0"}}};
+    train_refused({}, {"torchrun", "one of 4 processes", "mpirun -n 4", "--ranks 4"});
+    refused(small("compare", {"--comm", "local"}), {"torchrun", "one of 4 processes"});
+  }
+  const Variables mpirun{{{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "0"}}};
+  train_refused({"--comm", "local"}, {"one of 2 processes", "--ranks 2"});
+}
+
+// The process of rank 0 speaks first; its end takes this one along, if it fails as well.
+TEST_F(Refusal, ByAProcessThatIsNotTheFirstComesLater) {
+  const Variables torchrun{{{"WORLD_SIZE", "4"}, {"RANK", "3"}}};
+  const auto begin = std::chrono::steady_clock::now();
+  refused({"trian"}, {"'trian' is not a command"});
+  EXPECT_GT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{1});
+}
+
+TEST_F(Refusal, CommunicatorsThatCannotBe) {
+  train_refused({"--comm", "mpi"}, {"--comm mpi: ", "--comm local"});
+  train_refused({"--comm", "gloo"}, {"--comm", "'gloo' is unknown", "auto, local or mpi"});
 }
 
 TEST_F(Refusal, ThreadsThatCannotBe) {

@@ -196,6 +196,18 @@ TEST(Run, RefusesToBeOneOfSeveralProcessesOfTorchrunAndSaysWhatToDo) {
   });
 }
 
+TEST(Run, AProcessHasItsNumberAlsoWhereItsJobIsRefused) {
+  EXPECT_EQ(launched_rank(), 0);
+  const ScopedVariable size{"WORLD_SIZE", "4"};
+  {
+    const ScopedVariable rank{"RANK", "3"};
+    EXPECT_EQ(launched_rank(), 3);
+  }
+  const ScopedVariable rank{"RANK", "4"};
+  EXPECT_THROW((void)launched_job(), ConfigError);
+  EXPECT_EQ(launched_rank(), 0);
+}
+
 using Variables = std::map<std::string, std::string>;
 
 std::optional<FoundJob> found(const Variables& variables) {

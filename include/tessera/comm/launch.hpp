@@ -20,6 +20,10 @@ struct LaunchedJob {
 /// are joined by MPI.
 [[nodiscard]] std::optional<LaunchedJob> launched_job();
 
+/// This process's number among those that a launcher has started, also where run() would refuse the
+/// job; 0 without one. Never fails. It tells which process reports what all of them find.
+[[nodiscard]] int launched_rank() noexcept;
+
 /// The MPI library that this build uses: "Open MPI v4.1.4"; empty if it has none.
 [[nodiscard]] std::string mpi_version();
 

@@ -38,7 +38,7 @@ int status_of(const std::exception_ptr& error) {
   return 1;
 }
 
-MpiProcess& start(const LaunchedJob& job) {
+MpiProcess& join(const LaunchedJob& job) {
   MpiProcess& process = MpiProcess::start();
   if (process.size() != job.size) {
     throw ConfigError{fmt::format(
@@ -46,8 +46,18 @@ MpiProcess& start(const LaunchedJob& job) {
         "the MPI library that this build uses",
         job.launcher, job.size, job.variable, mpi_library_version(), process.size())};
   }
-  process.check_usable();
   return process;
+}
+
+MpiProcess& start(const LaunchedJob& job) {
+  try {
+    MpiProcess& process = join(job);
+    process.check_usable();
+    return process;
+  } catch (const ConfigError&) {  // every process finds it: rank 0 has the word
+    if (job.rank != 0) { std::this_thread::sleep_for(kCourtesy); }
+    throw;
+  }
 }
 
 /// This process's rank: what run() does between the start and the end of a job.

@@ -1,0 +1,213 @@
+// The tessera command as a job of processes: what it gives, who speaks, how it ends.
+#include "cli/command.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <regex>
+#include <utility>
+
+#include "mpi/mpi_job.hpp"
+
+namespace tessera::test {
+namespace {
+
+using ::tessera::testing::MpiJob;
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+using Json = nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds kSeconds{10};
+
+class MpiCommand : public CommandTest {
+ protected:
+  /// The arguments of a run that takes a moment, with sizes that its ranks do not divide.
+  [[nodiscard]] Words model(const std::string& command, const Words& more) const {
+    Words all = {command,   "--data", path("text.txt"), "--layers", "2",       "--hidden", "20",
+                 "--heads", "2",      "--seq",          "16",       "--batch", "2"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  [[nodiscard]] static Words as_process(Words arguments) {
+    arguments.insert(arguments.begin(), TESSERA_COMMAND);
+    return arguments;
+  }
+  /// Runs the command as a job that ends within seconds.
+  static Outcome job(int ranks, const Words& arguments) {
+    const auto begin = Clock::now();
+    MpiJob job{ranks, as_process(arguments)};
+    const int status = job.wait();
+    EXPECT_LT(Clock::now() - begin, kSeconds);
+    return {status, job.output(), ""};
+  }
+  /// ... and does not succeed; `parts` are in what it says, and only one process has said it.
+  static void refused(int ranks, const Words& arguments, int status, const Words& parts) {
+    SCOPED_TRACE(::testing::PrintToString(arguments));
+    const Outcome outcome = job(ranks, arguments);
+    EXPECT_EQ(outcome.status, status);
+    EXPECT_EQ(count("error: ", outcome.out), 1) << outcome.out;
+    for (const std::string& part : parts) { EXPECT_THAT(outcome.out, HasSubstr(part)); }
+  }
+  static int count(const std::string& text, const std::string& in) {
+    int found = 0;
+    for (auto at = in.find(text); at != std::string::npos; at = in.find(text, at + 1)) { ++found; }
+    return found;
+  }
+  [[nodiscard]] Json json(const std::string& name) const {
+    return Json::parse(read_file(path(name)));
+  }
+};
+
+/// What of a log's line does not depend on time or on the communicator.
+Json results(Json line) {
+  for (const char* other : {"seconds", "tokens_per_second", "peak_bytes"}) { line.erase(other); }
+  return line;
+}
+
+using Case = std::pair<int, std::string>;
+class MpiTrain : public MpiCommand, public ::testing::WithParamInterface<Case> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, MpiTrain,
+                         ::testing::Values(Case{2, "ddp"}, Case{2, "zero3"}, Case{4, "ddp"},
+                                           Case{4, "zero3"}),
+                         [](const auto& tested) {
+                           return tested.param.second + "_" + std::to_string(tested.param.first);
+                         });
+
+TEST_P(MpiTrain, GivesTheBitsOfThreads) {
+  const auto [ranks, strategy] = GetParam();
+  const auto arguments = [&](const std::string& name) {
+    return model("train", {"--strategy", strategy, "--steps", "6", "--log", path(name + ".jsonl"),
+                           "--checkpoint", path(name)});
+  };
+  const Outcome processes = job(ranks, arguments("processes"));
+  ASSERT_EQ(processes.status, 0) << processes.out;
+  Words local = arguments("threads");
+  local.insert(local.end(), {"--ranks", std::to_string(ranks)});
+  const Outcome threads = tessera(local);
+  ASSERT_EQ(threads.status, 0) << threads.err;
+
+  const std::vector<Json> ours = log("processes.jsonl");
+  const std::vector<Json> theirs = log("threads.jsonl");
+  ASSERT_EQ(ours.size(), 6U);
+  ASSERT_EQ(theirs.size(), 6U);
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    EXPECT_EQ(results(ours[i]), results(theirs[i]));
+    EXPECT_EQ(ours[i].at("peak_bytes").size(), static_cast<std::size_t>(ranks));
+  }
+  const std::string weights = read_file(path("processes/model.safetensors"));
+  EXPECT_GT(weights.size(), 15'600 * sizeof(float));
+  EXPECT_TRUE(weights == read_file(path("threads/model.safetensors")));
+}
+
+/// The bytes of a rank without those of its communicator.
+Json own_bytes(Json rank) {
+  const std::size_t communicator = rank.at("at_peak").at("communicator");
+  rank["peak_bytes"] = rank.at("peak_bytes").get<std::size_t>() - communicator;
+  rank["at_peak"].erase("communicator");
+  return rank;
+}
+
+TEST_F(MpiCommand, ComparesAsThreadsDo) {
+  const Words strategies = {"--steps", "3", "--strategies", "dp,ddp,zero2,zero3", "--json"};
+  Words arguments = model("compare", strategies);
+  arguments.push_back(path("processes.json"));
+  const Outcome processes = job(3, arguments);
+  ASSERT_EQ(processes.status, 0) << processes.out;
+  EXPECT_EQ(count("bit-identical under all 4 strategies", processes.out), 1) << processes.out;
+  arguments.back() = path("threads.json");
+  arguments.insert(arguments.end(), {"--ranks", "3"});
+  ASSERT_EQ(tessera(arguments).status, 0);
+
+  const Json ours = json("processes.json");
+  const Json theirs = json("threads.json");
+  EXPECT_EQ(ours.at("comm"), "mpi");
+  EXPECT_EQ(theirs.at("comm"), "local");
+  EXPECT_EQ(ours.at("ranks"), 3);
+  EXPECT_EQ(ours.at("model"), theirs.at("model"));
+  ASSERT_EQ(ours.at("strategies").size(), 4U);
+  for (std::size_t s = 0; s < 4; ++s) {
+    const Json& a = ours.at("strategies")[s];
+    const Json& b = theirs.at("strategies")[s];
+    EXPECT_EQ(a.at("name"), b.at("name"));
+    EXPECT_EQ(a.at("losses"), b.at("losses"));
+    ASSERT_EQ(a.at("ranks").size(), 3U);
+    for (std::size_t r = 0; r < 3; ++r) {
+      EXPECT_GT(a.at("ranks")[r].at("at_peak").at("communicator"), 0);
+      EXPECT_EQ(own_bytes(a.at("ranks")[r]), own_bytes(b.at("ranks")[r]));
+    }
+  }
+}
+
+TEST_F(MpiCommand, OnlyRankZeroSpeaksInLinesOfText) {
+  const Outcome outcome = job(3, model("train", {"--steps", "20"}));
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(outcome.out.rfind("custom: 15600 parameters, ddp on 3 ranks (mpi)", 0), 0U)
+      << outcome.out;
+  EXPECT_EQ(count("step 20/20", outcome.out), 1) << outcome.out;
+  EXPECT_EQ(count("peak memory", outcome.out), 1) << outcome.out;
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 14) << outcome.out;
+  for (const char c : outcome.out) { ASSERT_TRUE(c == '\n' || c >= ' ') << static_cast<int>(c); }
+
+  const Outcome doctor = job(2, {"doctor"});
+  EXPECT_EQ(doctor.status, 0);
+  EXPECT_EQ(count("communicators", doctor.out), 1) << doctor.out;
+}
+
+TEST_F(MpiCommand, AJobOfOneIsAJob) {
+  const Outcome outcome = job(1, model("compare", {"--comm", "mpi", "--ranks", "1", "--steps", "1",
+                                                   "--json", path("out.json")}));
+  ASSERT_EQ(outcome.status, 0) << outcome.out;
+  EXPECT_EQ(json("out.json").at("comm"), "mpi");
+  EXPECT_EQ(job(1, model("compare", {"--comm", "local", "--ranks", "2", "--steps", "1", "--json",
+                                     path("out.json")}))
+                .status,
+            0);
+  EXPECT_EQ(json("out.json").at("comm"), "local");
+}
+
+TEST_F(MpiCommand, RefusesRanksThatAreNotItsProcesses) {
+  refused(2, model("train", {"--ranks", "3"}), 2,
+          {"error: --ranks 3: ", "one of 2 processes", "leave --ranks out"});
+  refused(2, model("compare", {"--comm", "local"}), 2,
+          {"error: --comm local: ", "one of 2 processes", "--ranks 2"});
+}
+
+TEST_F(MpiCommand, ReportsOnceWhatEveryProcessFinds) {
+  refused(3, {"train", "--bathc", "4"}, 2, {"error: tessera train does not know '--bathc'"});
+  refused(3, {"train", "--data", path("missing.txt")}, 2, {"error: rank 0: ", "missing.txt"});
+  refused(2, model("train", {"--log", path("no/such/run.jsonl")}), 2, {"--log: cannot write"});
+  refused(2, {"train", "--data", path("text.txt"), "--model", "gpt2", "--batch", "100000"}, 3,
+          {"2 ranks of gpt2 under ddp need", "use fewer ranks on it"});
+}
+
+TEST_F(MpiCommand, ReportsWhatOneProcessFinds) {
+  Words both = model("train", {"--steps", "1"});
+  const Words colon = {":", "-n", "1"};
+  both.insert(both.end(), colon.begin(), colon.end());
+  const Words other = as_process({"train", "--data", path("missing.txt")});
+  both.insert(both.end(), other.begin(), other.end());
+  refused(1, both, 2, {"error: rank 1: ", "missing.txt"});
+
+  refused(2, model("train", {"--steps", "5", "--log", "/dev/full"}), 1, {"/dev/full"});
+}
+
+TEST_F(MpiCommand, AKilledProcessEndsTheJobWithinSeconds) {
+  Words words = {"sh", "-c", "echo rank $OMPI_COMM_WORLD_RANK$PMI_RANK pid $$; exec \"$@\"", "sh"};
+  const Words command = as_process(model("train", {"--steps", "1000000000"}));
+  words.insert(words.end(), command.begin(), command.end());
+  MpiJob job{3, words};
+  ASSERT_TRUE(job.wait_for("step 1/", 1)) << job.output();
+  std::smatch match;
+  const std::string said = job.output();
+  ASSERT_TRUE(std::regex_search(said, match, std::regex{"rank 1 pid ([0-9]+)\n"})) << said;
+  const auto begin = Clock::now();
+  ASSERT_EQ(::kill(std::stoi(match[1]), SIGKILL), 0);
+  EXPECT_NE(job.wait(), 0);
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds{5});
+}
+
+}  // namespace
+}  // namespace tessera::test
