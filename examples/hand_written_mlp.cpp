@@ -1,5 +1,7 @@
 // A hand-written trainer under Tessera: own loops, own memory, raw pointers, no layers from the
 // library. It learns y = sin(x0) * x1 with a small MLP, on any number of ranks and any strategy.
+// What each rank will hold is planned before anything is allocated: the same program on a device
+// that only counts.
 //
 //   hand_written_mlp [strategy = zero3] [ranks = 4] [steps = 300]
 
@@ -8,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -20,6 +23,7 @@ using Matrix = std::vector<float>;  // row-major
 constexpr std::int64_t kInputs = 2;
 constexpr std::int64_t kHidden = 61;  // no number of ranks divides it
 constexpr std::int64_t kBatch = 16;   // samples a rank
+constexpr std::size_t kOwnBytes = sizeof(float) * kBatch * (kInputs + 3 * kHidden + 1);
 
 struct Layer {
   std::int64_t in;
@@ -70,9 +74,14 @@ void sample(std::int64_t first, Matrix& x, Matrix& target) {
   }
 }
 
-// One rank's program. Returns by `first` and `last` the losses of the first and the last steps.
-void train(tessera::World& world, tessera::Strategy strategy, int steps, double& first,
-           double& last) {
+// Mean squared errors of the first and the last steps.
+struct Losses {
+  double first = 0.0;
+  double last = 0.0;
+};
+
+// One rank's program.
+Losses train(tessera::World& world, tessera::Strategy strategy, int steps) {
   tessera::ShardedModel model{world, {.strategy = strategy}};
   std::vector<Layer> layers{{kInputs, kHidden, true, {}},
                             {kHidden, kHidden, true, {}},
@@ -86,6 +95,10 @@ void train(tessera::World& world, tessera::Strategy strategy, int steps, double&
   model.materialize(tessera::init::normal(/*seed=*/1, /*stddev=*/0.2F));
   model.optimize_with(tessera::AdamW{.lr = 0.01F, .weight_decay = 0.0F}, {.clip_norm = 1.0F});
 
+  // Memory of this program's own joins the reports when it is registered.
+  const auto own = world.memory().register_memory(tessera::Category::activations, kOwnBytes,
+                                                  "activations of the layers");
+  Losses losses;
   std::vector<Matrix> x(layers.size() + 1);
   Matrix target;
   Matrix dy;
@@ -97,12 +110,14 @@ void train(tessera::World& world, tessera::Strategy strategy, int steps, double&
       world.compute([&] { forward(layers[i], x[i], p["weight"], p["bias"], x[i + 1]); });
     }
     double loss = 0.0;
-    dy.resize(kBatch);
-    for (std::size_t r = 0; r < kBatch; ++r) {
-      const float error = x.back()[r] - target[r];
-      loss += static_cast<double>(error) * error / kBatch;
-      dy[r] = 2.0F * error / kBatch;
-    }
+    world.compute([&] {  // skipped where nothing is computed
+      dy.resize(kBatch);
+      for (std::size_t r = 0; r < kBatch; ++r) {
+        const float error = x.back()[r] - target[r];
+        loss += static_cast<double>(error) * error / kBatch;
+        dy[r] = 2.0F * error / kBatch;
+      }
+    });
     for (std::size_t i = layers.size(); i > 0; --i) {
       const Layer& layer = layers[i - 1];
       auto g = model.backward(layer.unit);  // gathered here, reduced at the brace
@@ -113,18 +128,10 @@ void train(tessera::World& world, tessera::Strategy strategy, int steps, double&
     }
     model.step(&loss);
     const tessera::StepReport report = model.report();
-    if (world.rank() == 0 && (step < 10)) { first += report.loss / 10; }
-    if (world.rank() == 0 && (step >= steps - 10)) { last += report.loss / 10; }
+    if (step < 10) { losses.first += report.loss / 10; }
+    if (step >= steps - 10) { losses.last += report.loss / 10; }
   }
-
-  const tessera::ModelStateBytes state = model.state_bytes();
-  const std::vector<std::string> lines = world.exchange(
-      "rank " + std::to_string(world.rank()) + ": parameters " + std::to_string(state.parameters) +
-      " B, gradients " + std::to_string(state.gradients) + " B, optimizer " +
-      std::to_string(state.optimizer) + " B, peak " +
-      std::to_string(world.memory().report().peak_bytes) + " B");
-  if (world.rank() != 0) { return; }
-  for (const std::string& line : lines) { std::printf("%s\n", line.c_str()); }
+  return losses;
 }
 
 }  // namespace
@@ -134,12 +141,30 @@ int main(int argc, char** argv) {
     const auto strategy = tessera::parse_strategy(argc > 1 ? argv[1] : "zero3");
     const int ranks = argc > 2 ? std::atoi(argv[2]) : 4;
     const int steps = argc > 3 ? std::atoi(argv[3]) : 300;
-    double first = 0.0;
-    double last = 0.0;
-    tessera::run_ranks(ranks,
-                       [&](tessera::World& world) { train(world, strategy, steps, first, last); });
-    std::printf("mean squared error: %.4f at first, %.4f at last\n", first, last);
-    return last < 0.5 * first ? 0 : 1;
+    // One step asks for all the memory that any number of steps does.
+    const auto planned = tessera::plan({.ranks = ranks}, [&](tessera::World& world) {
+      (void)train(world, strategy, /*steps=*/1);
+    });
+    for (const tessera::PlannedRank& rank : planned) {
+      std::printf("planned: rank %d and %d like it hold %zu bytes at most\n", rank.rank,
+                  rank.count - 1, rank.memory.peak_bytes);
+    }
+
+    Losses losses;
+    bool as_planned = true;
+    std::mutex printing;
+    tessera::run_ranks(ranks, [&](tessera::World& world) {
+      const Losses mine = train(world, strategy, steps);
+      const std::size_t peak = world.memory().report().peak_bytes;
+      const bool first_kind = world.rank() < planned[0].count;
+      const std::lock_guard lock{printing};
+      as_planned = as_planned && peak == planned[first_kind ? 0 : 1].memory.peak_bytes;
+      std::printf("rank %d held %zu bytes at most\n", world.rank(), peak);
+      if (world.rank() == 0) { losses = mine; }
+    });
+    std::printf("%s\n", as_planned ? "as planned, to the byte" : "NOT as planned");
+    std::printf("mean squared error: %.4f at first, %.4f at last\n", losses.first, losses.last);
+    return as_planned && losses.last < 0.5 * losses.first ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "hand_written_mlp: %s\n", error.what());
     return 1;

@@ -11,3 +11,4 @@
 #include "tessera/memory/tracker.hpp"
 #include "tessera/optim/optimizer.hpp"
 #include "tessera/optim/schedule.hpp"
+#include "tessera/profile/plan.hpp"

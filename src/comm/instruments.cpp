@@ -37,7 +37,8 @@ void record_collectives(const Instruments& instruments, const Batch& batch, int 
                                .unit = batch.label(),
                                .bytes = sent_bytes(op, rank, ranks),
                                .begin_ns = begin_ns,
-                               .end_ns = end_ns});
+                               .end_ns = end_ns,
+                               .stream = instruments.stream});
   }
 }
 

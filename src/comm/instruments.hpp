@@ -12,6 +12,7 @@ namespace tessera {
 struct Instruments {
   trace::Recorder* recorder = nullptr;  ///< outlives the communicator's streams
   std::optional<DelayInjection> delays = {};
+  const char* stream = "";  ///< what records call the communicator's: "gather", "reduce"
 };
 
 enum class Moment : std::uint8_t { before, after };

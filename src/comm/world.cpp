@@ -18,7 +18,7 @@ constexpr int kGather = 0;
 constexpr int kReduce = 1;
 
 OwnedStream make_compute_stream(Device& device, int rank, ComputeStream kind) {
-  if (kind == ComputeStream::caller) { return device.make_compute_stream(); }
+  if (kind == ComputeStream::caller || !device.computes()) { return device.make_compute_stream(); }
   OwnedStream stream = device.make_side_stream(fmt::format("compute r{}", rank));
   lend_threads(device, stream.get());
   return stream;
@@ -35,13 +35,18 @@ void drain(Stream stream) noexcept {
 }  // namespace
 
 World::State::State(int rank_, int size_, const WorldOptions& options_)
+    : State{rank_, size_, options_,
+            make_cpu_device(
+                {.threads = options_.threads, .pool_name = fmt::format("pool r{}", rank_)})} {}
+
+World::State::State(int rank_, int size_, const WorldOptions& options_,
+                    std::unique_ptr<Device> device_)
     : rank{rank_},
       size{size_},
       options{options_},
       recorder{options.trace ? std::make_unique<trace::Recorder>() : nullptr},
-      memory{recorder.get()},
-      device{make_cpu_device(
-          {.threads = options.threads, .pool_name = fmt::format("pool r{}", rank)})} {}
+      memory{recorder.get(), options.budget_bytes},
+      device{std::move(device_)} {}
 
 World::World(std::unique_ptr<State> state) : state_{std::move(state)} {}
 World::~World() {
@@ -82,8 +87,8 @@ bool World::computes() const noexcept {
   return state_->device->computes();
 }
 
-Buffer World::allocate(Category category, std::size_t bytes, std::string name) {
-  return {*state_->device, state_->memory, category, bytes, std::move(name)};
+Buffer World::allocate(Category category, std::size_t bytes, std::string name, BufferUse use) {
+  return {*state_->device, state_->memory, category, bytes, std::move(name), use};
 }
 
 double World::sum(double value) {
@@ -131,9 +136,12 @@ std::shared_ptr<LocalGroup> WorldFactory::make_local_group(int ranks, const Worl
 World WorldFactory::make_local(std::shared_ptr<LocalGroup> group, int rank,
                                const WorldOptions& options) {
   auto state = std::make_unique<World::State>(rank, group->ranks(), options);
-  const Instruments instruments{state->recorder.get(), options.delays};
-  state->gather = std::make_unique<LocalCommunicator>(group, kGather, rank, instruments);
-  state->reduce = std::make_unique<LocalCommunicator>(group, kReduce, rank, instruments);
+  const auto make = [&](int channel, const char* stream) {
+    return std::make_unique<LocalCommunicator>(
+        group, channel, rank, Instruments{state->recorder.get(), options.delays, stream});
+  };
+  state->gather = make(kGather, "gather");
+  state->reduce = make(kReduce, "reduce");
   make_streams(*state);
   return World{std::move(state)};
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "tessera/comm/simulate.hpp"
 #include "tessera/comm/world.hpp"
 
 namespace tessera {
@@ -13,7 +14,9 @@ class MpiGroup;
 
 /// In order of construction: streams come last, so that they are drained before what they use goes.
 struct World::State {
+  /// On the host's processor, or on `device_`.
   State(int rank_, int size_, const WorldOptions& options_);
+  State(int rank_, int size_, const WorldOptions& options_, std::unique_ptr<Device> device_);
 
   int rank;
   int size;
@@ -41,6 +44,7 @@ class WorldFactory {
                                         const WorldOptions& options);
   [[nodiscard]] static World make_mpi(const std::shared_ptr<MpiGroup>& group,
                                       const WorldOptions& options);
+  [[nodiscard]] static World make_simulated(const SimulatedRank& rank, const WorldOptions& options);
   /// Waits for what the rank has submitted and throws the streams' errors: the end of a body that
   /// returned.
   static void finish(World& world);

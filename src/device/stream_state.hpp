@@ -26,6 +26,8 @@ class StreamState {
   virtual void wait() = 0;
   virtual void rethrow() = 0;
   [[nodiscard]] virtual void* native() noexcept = 0;
+  /// Whether work enqueued here is dropped: on a device that only counts.
+  [[nodiscard]] virtual bool skips() const noexcept { return false; }
 
  protected:
   StreamState() = default;

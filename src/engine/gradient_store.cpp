@@ -65,8 +65,9 @@ GradientStore::GradientStore(World& world, const Units& units, Journal& journal,
 
   if (!in_slots_) { return; }
   const SlotPlan plan = SlotPlan::make(units, kReduceSlots, &UnitState::gradient_bytes);
-  slot_arena_ = Arena{world.allocate(Category::reduce, plan.bytes(), "gradient slots")};
-  rings_ = plan.cut(world, slot_arena_);
+  slot_arena_ =
+      Arena{world.allocate(Category::reduce, plan.bytes(), "gradient slots", BufferUse::parts)};
+  rings_ = plan.cut(world, Category::reduce, slot_arena_);
   ring_ = plan.ring_of_unit;
 }
 
@@ -266,6 +267,10 @@ void GradientStore::end_export(std::size_t unit) {
   if (slot_[unit] == nullptr) { return; }
   rings_[ring_[unit]].release(*slot_[unit], world_.compute_stream());
   slot_[unit] = nullptr;
+}
+
+void GradientStore::require_slots_free() const {
+  for (const SlotRing& ring : rings_) { ring.require_all_free(); }
 }
 
 std::size_t GradientStore::persistent_bytes() const noexcept {

@@ -62,6 +62,13 @@ class GradientStore {
   [[nodiscard]] View exported(std::size_t unit, std::size_t segment) const;
   void end_export(std::size_t unit);
 
+  /// Of the memory that backward adds into.
+  [[nodiscard]] Category category() const noexcept {
+    return in_slots_ ? Category::reduce : Category::gradients;
+  }
+  /// ContractError that names the slots that no micro-batch has given back: a bug, found before the
+  /// slots run out.
+  void require_slots_free() const;
   [[nodiscard]] std::size_t persistent_bytes() const noexcept;
 
  private:

@@ -52,7 +52,7 @@ void validate(const ModelOptions& options) {
 }  // namespace
 
 ShardedModel::State::State(World& world_, const ModelOptions& options_)
-    : world{world_}, options{options_}, journal{world_.recorder()} {
+    : world{world_}, options{options_}, journal{world_.memory(), world_.recorder()} {
   validate(options);
 }
 
@@ -188,7 +188,9 @@ void ShardedModel::State::materialize(const Initializer& initial) {
   try {
     parameters = engine::make_parameter_store(world, units, journal, options);
     gradients = std::make_unique<engine::GradientStore>(world, units, journal, options);
-    for (std::size_t u = 0; u < units.size(); ++u) { initialise(u, initial); }
+    world.compute([&] {
+      for (std::size_t u = 0; u < units.size(); ++u) { initialise(u, initial); }
+    });
   } catch (...) {
     forget_stores();
     throw;

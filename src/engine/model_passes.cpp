@@ -47,6 +47,8 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
   if (phase == Phase::backward) { check_gradients_can_open(unit.index); }
   make_room(unit.index);
   if (phase == Phase::backward) { stage = Stage::backward; }
+  journal.enter(phase == Phase::forward ? trace::Phase::forward : trace::Phase::backward,
+                state.name);
 
   schedule.note({phase, unit.index});
   for (const std::size_t u : with_owners(unit.index)) { use_parameters(u); }
@@ -126,6 +128,7 @@ void ShardedModel::State::prefetch() {
 void ShardedModel::State::close(Phase phase, Unit unit) {
   journal.computed(to_string(phase), units[unit.index].name, opened_ns[unit.index]);
   --open_scopes;
+  ++units[unit.index].ended_scopes;
   for (const std::size_t u : with_owners(unit.index)) {
     --units[u].open_scopes;
     leave_parameters(u, phase);
@@ -208,9 +211,12 @@ void ShardedModel::State::step(const double* loss) {
     throw ContractError{
         fmt::format("step: {} of {} micro-batches have been run", micro_batch, options.accumulate)};
   }
+  parameters->require_slots_free();
+  gradients->require_slots_free();
   gradients->settle();
   parameters->settle();
   const std::int64_t began = journal.now();
+  journal.enter(trace::Phase::update, "");
   journal.issue("update", "");
   // The label tells ranks apart that changed their order from those that did not: the latter would
   // not come to the comparison.

@@ -49,6 +49,10 @@ class ParameterStore {
   /// The optimizer, on the compute stream, has changed what this rank updates.
   virtual void updated() = 0;
 
+  /// Of the memory that `whole` looks at.
+  [[nodiscard]] virtual Category category() const noexcept = 0;
+  /// ContractError that names the slots that are still taken.
+  virtual void require_slots_free() const {}
   [[nodiscard]] virtual std::size_t persistent_bytes() const noexcept = 0;
 
  protected:

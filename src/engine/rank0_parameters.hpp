@@ -22,6 +22,9 @@ class Rank0Parameters final : public ParameterStore {
   void release(std::size_t, Stream) override {}
   void begin_micro_batch() override;
   void updated() override {}
+  Category category() const noexcept override {
+    return world_.rank() == 0 ? Category::parameters : Category::gather;
+  }
   std::size_t persistent_bytes() const noexcept override;
 
  private:

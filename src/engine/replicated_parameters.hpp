@@ -22,6 +22,7 @@ class ReplicatedParameters final : public ParameterStore {
   void await(std::size_t unit) override;
   void release(std::size_t, Stream) override {}
   void updated() override;
+  Category category() const noexcept override { return Category::parameters; }
   std::size_t persistent_bytes() const noexcept override { return arena_.bytes(); }
 
  private:

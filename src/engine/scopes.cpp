@@ -16,14 +16,21 @@ void require_fp32(DType dtype) {
 
 }  // namespace
 
+void Lifetime::refuse() const {
+  throw ContractError{fmt::format(
+      "a {} tensor of unit '{}' is used after the scope that it was taken from has ended, when its "
+      "memory may hold another unit; take it from an open scope",
+      to_string(category_), *unit_)};
+}
+
 ConstTensor::operator const float*() const {
   require_fp32(view_.dtype);
-  return static_cast<const float*>(view_.data);
+  return static_cast<const float*>(data());
 }
 
 Tensor::operator float*() const {
   require_fp32(view_.dtype);
-  return static_cast<float*>(view_.data);
+  return static_cast<float*>(data());
 }
 
 ForwardScope::ForwardScope(ShardedModel& model, Unit unit) noexcept
@@ -84,7 +91,8 @@ ConstTensor ShardedModel::State::parameter(Unit unit, std::string_view name) con
   const auto [owner, index] = find(unit, name);
   const UnitLayout::Location location = *units[owner].layout.locate(index);
   const Shape& shape = units[owner].infos[index].shape;
-  return {parameters->whole(owner, location.segment).slice(location.first, shape.elems()), shape};
+  return {parameters->whole(owner, location.segment).slice(location.first, shape.elems()), shape,
+          Lifetime{units[unit.index].ended_scopes, parameters->category(), units[owner].name}};
 }
 
 bool ShardedModel::State::has_gradient(Unit unit, std::string_view name) const {
@@ -101,7 +109,8 @@ Tensor ShardedModel::State::gradient(Unit unit, std::string_view name) const {
   }
   const UnitLayout::Location location = *units[owner].layout.locate(index);
   return {gradients->whole(owner, location.segment).slice(location.first, info.shape.elems()),
-          info.shape};
+          info.shape,
+          Lifetime{units[unit.index].ended_scopes, gradients->category(), units[owner].name}};
 }
 
 }  // namespace tessera

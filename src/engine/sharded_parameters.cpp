@@ -15,8 +15,8 @@ ShardedParameters::ShardedParameters(World& world, const Units& units, Journal& 
   }
 
   const SlotPlan plan = SlotPlan::make(units, prefetch + 1, &UnitState::parameter_bytes);
-  slots_ = Arena{world.allocate(Category::gather, plan.bytes(), "gather slots")};
-  rings_ = plan.cut(world, slots_);
+  slots_ = Arena{world.allocate(Category::gather, plan.bytes(), "gather slots", BufferUse::parts)};
+  rings_ = plan.cut(world, Category::gather, slots_);
   ring_ = plan.ring_of_unit;
 }
 
@@ -54,6 +54,10 @@ void ShardedParameters::release(std::size_t unit, Stream reader) {
   journal_.issue("reshard", units_[unit].name);
   rings_[ring_[unit]].release(*slot_[unit], reader);
   slot_[unit] = nullptr;
+}
+
+void ShardedParameters::require_slots_free() const {
+  for (const SlotRing& ring : rings_) { ring.require_all_free(); }
 }
 
 }  // namespace tessera::engine

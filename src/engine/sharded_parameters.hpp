@@ -22,6 +22,8 @@ class ShardedParameters final : public ParameterStore {
   void await(std::size_t unit) override;
   void release(std::size_t unit, Stream reader) override;
   void updated() override { order_gather_after_compute(); }
+  Category category() const noexcept override { return Category::gather; }
+  void require_slots_free() const override;
   std::size_t persistent_bytes() const noexcept override { return shards_.bytes(); }
 
  private:

@@ -32,11 +32,10 @@ std::size_t SlotPlan::bytes() const noexcept {
   return sum;
 }
 
-std::vector<SlotRing> SlotPlan::cut(World& world, Arena& arena) const {
+std::vector<SlotRing> SlotPlan::cut(World& world, Category category, Arena& arena) const {
+  const SlotRingPlace place{world.device(), world.memory(), category, world.options().poison};
   std::vector<SlotRing> cut;
-  for (const Ring& ring : rings) {
-    cut.emplace_back(world.device(), arena, ring.slots, ring.slot_bytes, world.options().poison);
-  }
+  for (const Ring& ring : rings) { cut.emplace_back(place, arena, ring.slots, ring.slot_bytes); }
   return cut;
 }
 

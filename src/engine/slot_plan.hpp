@@ -23,8 +23,8 @@ struct SlotPlan {
   [[nodiscard]] static SlotPlan make(const std::vector<UnitState>& units, int block_slots,
                                      std::size_t (UnitState::*bytes_of)() const noexcept);
   [[nodiscard]] std::size_t bytes() const noexcept;
-  /// Cuts the rings from `arena`, which holds `bytes()`.
-  [[nodiscard]] std::vector<SlotRing> cut(World& world, Arena& arena) const;
+  /// Cuts the rings from `arena`, which holds `bytes()` of `category`, used in parts.
+  [[nodiscard]] std::vector<SlotRing> cut(World& world, Category category, Arena& arena) const;
 };
 
 }  // namespace tessera::engine

@@ -14,19 +14,6 @@ namespace {
 
 constexpr std::size_t kAlignment = 128;
 
-// "1.50 GiB: parameters 1.00 GiB, gradients 512 MiB".
-std::string text_of(const CategoryBytes& held) {
-  std::string text = format_bytes(held.total());
-  const char* separator = ": ";
-  for (std::size_t i = 0; i < kCategories; ++i) {
-    const auto category = static_cast<Category>(i);
-    if (held[category] == 0) { continue; }
-    text += fmt::format("{}{} {}", std::exchange(separator, ", "), to_string(category),
-                        format_bytes(held[category]));
-  }
-  return text;
-}
-
 void* allocate(Device& device, const MemoryTracker& tracker, Category category, std::size_t bytes,
                const std::string& name) {
   try {
@@ -34,7 +21,7 @@ void* allocate(Device& device, const MemoryTracker& tracker, Category category, 
   } catch (const OutOfMemory& refusal) {
     throw OutOfMemory(fmt::format("no memory for {} ({}, {}): {}; this rank holds {}", name,
                                   to_string(category), format_bytes(bytes), refusal.what(),
-                                  text_of(tracker.report().live)));
+                                  describe(tracker.report().live)));
   }
 }
 
@@ -47,13 +34,14 @@ std::size_t counted(std::size_t bytes) {
 }  // namespace
 
 Buffer::Buffer(Device& device, MemoryTracker& tracker, Category category, std::size_t bytes,
-               std::string name)
-    : device_{&device}, tracker_{&tracker}, category_{category}, name_{std::move(name)} {
+               std::string name, BufferUse use)
+    : device_{&device}, tracker_{&tracker}, category_{category}, use_{use}, name_{std::move(name)} {
   const std::size_t size = counted(bytes);
   if (size == 0) { return; }
+  tracker.require_room(category, size, name_);
   void* const data = allocate(device, tracker, category, size, name_);
   try {
-    tracker.add(category, size, name_);
+    tracker.add(category, size, name_, use);
   } catch (...) {
     device.free(data, size);
     throw;
@@ -66,6 +54,7 @@ Buffer::Buffer(Buffer&& other) noexcept
     : device_{other.device_},
       tracker_{other.tracker_},
       category_{other.category_},
+      use_{other.use_},
       bytes_{std::exchange(other.bytes_, 0)},
       data_{std::exchange(other.data_, nullptr)},
       name_{std::move(other.name_)} {}
@@ -76,6 +65,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
     device_ = other.device_;
     tracker_ = other.tracker_;
     category_ = other.category_;
+    use_ = other.use_;
     bytes_ = std::exchange(other.bytes_, 0);
     data_ = std::exchange(other.data_, nullptr);
     name_ = std::move(other.name_);
@@ -91,7 +81,7 @@ void Buffer::release() noexcept {
   // Asked of the size: a device that only counts has no address to give.
   if (bytes_ == 0) { return; }
   device_->free(data_, bytes_);
-  tracker_->remove(category_, bytes_, name_);
+  tracker_->remove(category_, bytes_, name_, use_);
   data_ = nullptr;
   bytes_ = 0;
 }

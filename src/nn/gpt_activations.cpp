@@ -39,16 +39,24 @@ GPTActivations cut_activations(const GPTConfig& config, BatchShape shape,
   all.scratch = passing.take<float>(5 * values);
   float* workspace = passing.take<float>(workspace_elems);
 
+  std::size_t staged = kept.bytes();
+  const auto end_stage = [&] {
+    all.stage_bytes.push_back(kept.bytes() - staged);
+    staged = kept.bytes();
+  };
   all.inputs = kept.take<std::int32_t>(rows);
   all.targets = kept.take<std::int32_t>(rows);
   all.residual.push_back(kept.take<float>(values));
+  end_stage();
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     all.blocks.push_back(cut_block(config, shape, all.residual.back(), workspace, kept));
     all.residual.push_back(kept.take<float>(values));
+    end_stage();
   }
   all.ln_f = cut_norm(all.residual.back(), rows, kept);
   all.normed = kept.take<float>(values);
   all.logits = kept.take<float>(rows * config.vocab);
+  end_stage();
   return all;
 }
 

@@ -40,6 +40,8 @@ struct GPTActivations {
   LayerNorm::Saved ln_f{};
   float* normed = nullptr;  ///< [rows, hidden], ln_f's output
   float* logits = nullptr;  ///< [rows, vocab], then their gradient
+  /// Bytes that come into use with the embedding, with each layer, and with the head.
+  std::vector<std::size_t> stage_bytes;
 
   // Used again and again.
   double* loss = nullptr;

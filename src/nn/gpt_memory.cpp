@@ -42,7 +42,8 @@ void GPT::reserve(std::int64_t batch) {
   const GPTBytes bytes = bytes_needed(s.config, s.options, batch, s.world());
 
   World& world = s.world();
-  Arena kept{world.allocate(Category::activations, bytes.activations, "gpt activations")};
+  Arena kept{world.allocate(Category::activations, bytes.activations, "gpt activations",
+                            BufferUse::parts)};
   Arena passing{world.allocate(Category::workspace, bytes.workspace, "gpt workspace")};
   if (bytes.gather > 0) {
     s.gathered = world.allocate(Category::gather, bytes.gather, "gathered logits");
@@ -58,6 +59,7 @@ void GPT::reserve(std::int64_t batch) {
                          cut_passing);
   s.kept = std::move(kept);
   s.passing = std::move(passing);
+  s.in_use.resize(s.at.stage_bytes.size());
   s.shape = shape;
 }
 

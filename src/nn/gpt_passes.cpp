@@ -25,14 +25,17 @@ void GPT::forward(std::span<const std::int32_t> inputs, std::span<const std::int
   s.load(inputs, targets);
   {
     const auto scope = s.model->forward(s.root);
+    s.begin_stage(0);
     s.layers->embedding.forward(scope, s.at.inputs, s.at.residual.front(), s.shape);
   }
   for (std::size_t layer = 0; layer < s.blocks.size(); ++layer) {
     const auto scope = s.model->forward(s.blocks[layer]);
+    s.begin_stage(layer + 1);
     s.layers->block.forward(scope, s.at.blocks[layer], s.at.residual[layer + 1], s.shape);
   }
   {
     const auto scope = s.model->forward(s.root);
+    s.begin_stage(s.blocks.size() + 1);
     s.layers->ln_f.forward(scope, s.at.ln_f, s.at.normed, s.shape.rows());
     s.layers->embedding.head(scope, s.at.normed, s.at.logits, s.shape.rows());
     s.gather_logits();
@@ -53,14 +56,17 @@ void GPT::backward() {
     s.world().device().fill(s.at.stream, 0, static_cast<std::size_t>(values) * sizeof(float),
                             scope.stream());
     s.layers->ln_f.backward(scope, s.at.ln_f, s.at.scratch, s.at.stream, s.shape.rows());
+    s.end_stage(s.blocks.size() + 1);
   }
   for (std::size_t layer = s.blocks.size(); layer-- > 0;) {
     const auto scope = s.model->backward(s.blocks[layer]);
     s.layers->block.backward(scope, s.at.blocks[layer], s.at.stream, s.at.scratch, s.shape);
+    s.end_stage(layer + 1);
   }
   {
     const auto scope = s.model->backward(s.root);
     s.layers->embedding.backward(scope, s.at.inputs, s.at.stream, s.shape);
+    s.end_stage(0);
   }
   s.forward_done = false;
 }
@@ -74,6 +80,13 @@ void GPT::State::check_call(std::span<const std::int32_t> inputs,
           "GPT::forward: inputs must be whole sequences of config().seq tokens");
   check_tokens("inputs", inputs, config.vocab);
   check_tokens("targets", targets, config.vocab);
+}
+
+void GPT::State::begin_stage(std::size_t stage) {
+  const bool outside = stage == 0 || stage == blocks.size() + 1;
+  const Unit unit = outside ? root : blocks[stage - 1];
+  in_use[stage] =
+      world().memory().occupy(Category::activations, at.stage_bytes[stage], model->unit_name(unit));
 }
 
 void GPT::State::load(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets) {

@@ -44,6 +44,7 @@ struct GPT::State {
   Arena kept;
   Arena passing;
   GPTActivations at;
+  std::vector<CountedMemory> in_use;  // by stage: from its forward to its backward
   Buffer gathered;
   OwnedEvent logits_ready;
   OwnedEvent logits_gathered;
@@ -60,6 +61,9 @@ struct GPT::State {
   void check_call(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
   void load(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
   void gather_logits();
+  /// Stage 0 is the embedding, then the layers, then the head.
+  void begin_stage(std::size_t stage);
+  void end_stage(std::size_t stage) { in_use[stage] = {}; }
 };
 
 }  // namespace tessera::nn

@@ -1,5 +1,6 @@
 // A scope releases its unit once, at its own brace.
-// expected: use of deleted function 'tessera::ForwardScope::ForwardScope\(const tessera::ForwardScope&\)'
+// expected: use of deleted function 'tessera::ForwardScope::ForwardScope\(const
+// tessera::ForwardScope&\)'
 #include "tessera/engine/sharded_model.hpp"
 
 const float* keep(tessera::ShardedModel& model, tessera::Unit unit) {

@@ -154,6 +154,52 @@ TEST(Scopes, NamesThatAreNotThereAreAnsweredWithThoseThatAre) {
   });
 }
 
+// Whatever the strategy, also where the memory happens to stay.
+TEST(Scopes, ATensorUsedAfterItsScopeIsNamedByCategoryAndUnit) {
+  const auto use_late = [](Strategy strategy) {
+    return refusal<ContractError>(2, [&](World& world) {
+      Small small{world, {.strategy = strategy}};
+      const auto weight = small.model.forward(small.unit)["weight"];
+      (void)small.model.forward(small.other);
+      (void)static_cast<const float*>(weight)[0];
+    });
+  };
+  EXPECT_THAT(use_late(Strategy::zero3), HasSubstr("gather tensor of unit 'fc'"));
+  EXPECT_THAT(use_late(Strategy::ddp), HasSubstr("parameters tensor of unit 'fc'"));
+  EXPECT_THAT(refusal<ContractError>(2,
+                                     [](World& world) {
+                                       Small small{world, {.strategy = Strategy::zero2}};
+                                       (void)small.model.forward(small.unit);
+                                       const auto grad =
+                                           small.model.backward(small.unit).grad("weight");
+                                       static_cast<float*>(grad)[0] = 1.0F;
+                                     }),
+              HasSubstr("reduce tensor of unit 'fc'"));
+}
+
+// Through a pointer that was kept, which no type can see: poison does, when the slot is used next.
+TEST(Scopes, AWriteThroughAKeptPointerIsNamedByCategoryAndUnit) {
+  const std::string refused =
+      refusal<ContractError>(1,
+                             [](World& world) {
+                               Small small{world, {.strategy = Strategy::zero2}};
+                               (void)small.model.forward(small.unit);
+                               float* kept = nullptr;
+                               {
+                                 const auto g = small.model.backward(small.unit);
+                                 kept = g.grad("weight");
+                               }
+                               world.reduce_channel().stream.wait();
+                               kept[0] = 1.0F;
+                               for (int step = 0; step < 2; ++step) {
+                                 small.model.step();
+                                 small.pass();
+                               }
+                             },
+                             {.poison = SlotPoison::nan});
+  EXPECT_THAT(refused, HasSubstr("the reduce slot of fc was written after its release"));
+}
+
 TEST(Scopes, AUnitIsOpenedOnceAtATime) {
   run_ranks(1, [](World& world) {
     Small small{world};

@@ -29,8 +29,9 @@ class SlotRings : public testing::Test {
  protected:
   SlotRing ring(int slots, SlotPoison poison = SlotPoison::off) {
     arena = Arena{Buffer{*device, tracker, Category::gather,
-                         static_cast<std::size_t>(slots) * Arena::need(kSlotBytes), "slots"}};
-    return {*device, arena, slots, kSlotBytes, poison};
+                         static_cast<std::size_t>(slots) * Arena::need(kSlotBytes), "slots",
+                         BufferUse::parts}};
+    return {{*device, tracker, Category::gather, poison}, arena, slots, kSlotBytes};
   }
   static void write(Stream stream, const Slot& slot, float value) {
     auto* const data = static_cast<float*>(slot.data());
@@ -55,8 +56,10 @@ TEST_F(SlotRings, TakeExactlyTheirPartOfTheArena) {
 
 TEST_F(SlotRings, AnArenaTooSmallIsRefused) {
   Arena small{Buffer{*device, tracker, Category::gather, kSlotBytes, "small"}};
-  EXPECT_THROW((SlotRing{*device, small, 2, kSlotBytes, SlotPoison::off}), ContractError);
-  EXPECT_THROW((SlotRing{*device, small, -1, kSlotBytes, SlotPoison::off}), ContractError);
+  EXPECT_THROW((SlotRing{{*device, tracker, Category::gather}, small, 2, kSlotBytes}),
+               ContractError);
+  EXPECT_THROW((SlotRing{{*device, tracker, Category::gather}, small, -1, kSlotBytes}),
+               ContractError);
 }
 
 TEST_F(SlotRings, HandOutSlotsInTurnAndKnowTheirOwners) {
@@ -90,7 +93,7 @@ TEST_F(SlotRings, AnExhaustedRingNamesTheAskerAndTheOwners) {
   Slot& first = slots.acquire("h.0", 1, gather.get());
   (void)slots.acquire("h.1", 1, gather.get());
   EXPECT_THAT([&] { (void)slots.acquire("h.2", 1, gather.get()); },
-              ThrowsMessage<ContractError>(AllOf(HasSubstr("no free slot for h.2"),
+              ThrowsMessage<ContractError>(AllOf(HasSubstr("no free gather slot for h.2"),
                                                  HasSubstr("all 2"), HasSubstr("h.0, h.1"))));
   slots.release(first, compute.get());
   EXPECT_NO_THROW((void)slots.acquire("h.2", 1, gather.get()));
@@ -116,14 +119,55 @@ TEST_F(SlotRings, ReleasingTwiceNamesTheLastOwner) {
   Slot& slot = slots.acquire("h.0", 1, gather.get());
   slots.release(slot, compute.get());
   EXPECT_THAT([&] { slots.release(slot, compute.get()); },
-              ThrowsMessage<ContractError>(AllOf(HasSubstr("twice"), HasSubstr("h.0"))));
+              ThrowsMessage<ContractError>(
+                  AllOf(HasSubstr("gather slot released twice"), HasSubstr("h.0"))));
   EXPECT_EQ(slots.free(), 1);
+}
+
+TEST_F(SlotRings, ALeakedSlotIsNamedByCategoryAndUnit) {
+  SlotRing slots = ring(3);
+  Slot& first = slots.acquire("h.0", 1, gather.get());
+  EXPECT_THROW(slots.require_all_free(), ContractError);
+  (void)slots.acquire("h.1", 1, gather.get());
+  slots.release(first, compute.get());
+  EXPECT_THAT([&] { slots.require_all_free(); },
+              ThrowsMessage<ContractError>(
+                  AllOf(HasSubstr("gather slots were never released"), HasSubstr("by h.1"))));
+  EXPECT_NO_THROW(ring(2).require_all_free());
+}
+
+TEST_F(SlotRings, AWriteAfterTheReleaseIsNamedByCategoryAndUnit) {
+  SlotRing slots = ring(1, SlotPoison::nan);
+  Slot& slot = slots.acquire("h.0", 1, gather.get());
+  write(gather.get(), slot, 1.0F);
+  slots.release(slot, gather.get());
+  auto* const late = static_cast<float*>(slot.data());
+  enqueue(gather.get(), [late] { late[3] = 2.0F; });
+  (void)slots.acquire("h.1", 1, gather.get());
+  EXPECT_THAT([&] { gather.get().wait(); },
+              ThrowsMessage<ContractError>(
+                  AllOf(HasSubstr("the gather slot of h.0"), HasSubstr("written after"))));
+}
+
+TEST_F(SlotRings, CountAsInUseWhatTheirOwnersAskedFor) {
+  SlotRing slots = ring(2);
+  const auto in_use = [&] { return tracker.report().in_use[Category::gather]; };
+  EXPECT_EQ(tracker.report().live[Category::gather], 2 * kSlotBytes);
+  EXPECT_EQ(in_use(), 0U);
+  Slot& first = slots.acquire("h.0", 100, gather.get());
+  Slot& second = slots.acquire("h.1", kSlotBytes, gather.get());
+  EXPECT_EQ(in_use(), 100 + kSlotBytes);
+  slots.release(first, compute.get());
+  EXPECT_EQ(in_use(), kSlotBytes);
+  slots.release(second, compute.get());
+  EXPECT_EQ(in_use(), 0U);
+  EXPECT_EQ(tracker.report().most_in_use_bytes, 100 + kSlotBytes);
 }
 
 TEST_F(SlotRings, ASlotOfAnotherRingIsRefused) {
   SlotRing slots = ring(1);
   Arena elsewhere{Buffer{*device, tracker, Category::reduce, kSlotBytes, "elsewhere"}};
-  SlotRing other{*device, elsewhere, 1, kSlotBytes, SlotPoison::off};
+  SlotRing other{{*device, tracker, Category::gather}, elsewhere, 1, kSlotBytes};
   Slot& foreign = other.acquire("h.7", 1, gather.get());
   EXPECT_THAT([&] { slots.release(foreign, compute.get()); },
               ThrowsMessage<ContractError>(AllOf(HasSubstr("another ring"), HasSubstr("h.7"))));

@@ -1,11 +1,14 @@
 #include "tessera/memory/tracker.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "tessera/base/error.hpp"
 
 namespace tessera {
 namespace {
@@ -87,6 +90,75 @@ TEST(MemoryTracker, TellsTheRecorderWhatCameAndWent) {
     EXPECT_EQ(record.unit, "moments");
     EXPECT_EQ(record.bytes, 256U);
   }
+}
+
+TEST(MemoryTracker, SaysWhatTheRankWasDoingAtThePeaks) {
+  MemoryTracker tracker;
+  tracker.add(Category::parameters, 100, "shards");
+  tracker.add(Category::gather, 60, "slots", BufferUse::parts);  // 160 live, 100 in use
+  tracker.enter(trace::Phase::backward, "h.2", 4);
+  const CountedMemory slot = tracker.occupy(Category::gather, 30, "h.2");  // 130 in use
+  tracker.enter(trace::Phase::update, "", 4);
+  const MemoryReport report = tracker.report();
+  EXPECT_EQ(report.peak_bytes, 160U);
+  EXPECT_EQ(report.peak_at, (trace::Moment{trace::Phase::setup, "", 0}));
+  EXPECT_EQ(report.most_in_use_bytes, 130U);
+  EXPECT_EQ(report.most_in_use[Category::gather], 30U);
+  EXPECT_EQ(report.most_in_use_at, (trace::Moment{trace::Phase::backward, "h.2", 4}));
+  EXPECT_EQ(report.by_phase[0], (PhaseMemory{160, 100}));
+  EXPECT_EQ(report.by_phase[1], (PhaseMemory{0, 0}));
+  EXPECT_EQ(report.by_phase[2], (PhaseMemory{160, 130}));
+  EXPECT_EQ(report.by_phase[3], (PhaseMemory{160, 130}));
+}
+
+TEST(MemoryTracker, CountsRegisteredMemoryForAsLongAsItsHandleLives) {
+  MemoryTracker tracker;
+  {
+    CountedMemory first = tracker.register_memory(Category::activations, 40, "mine");
+    const CountedMemory moved = std::move(first);
+    first = tracker.register_memory(Category::activations, 2, "other");
+    EXPECT_EQ(tracker.report().live[Category::activations], 42U);
+    first = {};
+    EXPECT_EQ(tracker.report().live[Category::activations], 40U);
+  }
+  EXPECT_EQ(tracker.report().live.total(), 0U);
+  EXPECT_EQ(tracker.report().in_use.total(), 0U);
+}
+
+TEST(MemoryTracker, RefusesWhatTheBudgetHasNoRoomForWithWhatIsHeld) {
+  MemoryTracker tracker{nullptr, 100};
+  tracker.add(Category::parameters, 60, "shards");
+  tracker.enter(trace::Phase::forward, "h.1", 0);
+  EXPECT_NO_THROW(tracker.require_room(Category::gather, 40, "slots"));
+  EXPECT_THAT([&] { tracker.add(Category::gather, 41, "slots"); },
+              testing::ThrowsMessage<OutOfMemory>(
+                  testing::AllOf(testing::HasSubstr("slots (gather, 41 B) in forward of h.1"),
+                                 testing::HasSubstr("the budget is 100 B"),
+                                 testing::HasSubstr("holds 60 B: parameters 60 B"))));
+  EXPECT_EQ(tracker.report().live.total(), 60U) << "nothing is counted";
+  EXPECT_THROW(tracker.require_room(Category::gather, SIZE_MAX, "slots"), OutOfMemory);
+  EXPECT_NO_THROW(tracker.add(Category::gather, 40, "slots"));
+}
+
+TEST(MemoryTracker, RecordsCarryPhaseUnitAndStepAndSumToWhatIsInUse) {
+  trace::Recorder recorder;
+  MemoryTracker tracker{&recorder};
+  tracker.enter(trace::Phase::backward, "h.3", 7);
+  tracker.add(Category::gather, 60, "slots", BufferUse::parts);
+  { const CountedMemory slot = tracker.occupy(Category::gather, 30, "h.3"); }
+  tracker.remove(Category::gather, 60, "slots", BufferUse::parts);
+  std::int64_t in_use = 0;
+  std::vector<std::int64_t> levels;
+  for (const trace::Record& record : recorder.records()) {
+    EXPECT_EQ(record.phase, "backward");
+    EXPECT_EQ(record.during, "h.3");
+    EXPECT_EQ(record.step, 7);
+    const bool more = record.kind == trace::Kind::allocate || record.kind == trace::Kind::use;
+    in_use +=
+        more ? static_cast<std::int64_t>(record.bytes) : -static_cast<std::int64_t>(record.bytes);
+    levels.push_back(in_use);
+  }
+  EXPECT_EQ(levels, (std::vector<std::int64_t>{60, 0, 30, 0, 60, 0}));
 }
 
 TEST(MemoryTracker, CountsFromManyThreads) {

@@ -1,6 +1,7 @@
 // Ranks that are processes give the bits of ranks that are threads. Run under mpirun.
 #include <gtest/gtest.h>
 
+#include "support/planned_jobs.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/comm/launch.hpp"
 
@@ -40,6 +41,24 @@ TEST_P(MpiParity, AlsoWithDelaysPoisonedSlotsAndAccumulation) {
   toy.world.poison = SlotPoison::nan;
   toy.world.delays = DelayInjection{.seed = 11, .longest = std::chrono::microseconds{200}};
   expect_same_bits(toy);
+}
+
+TEST(MpiPlan, EqualsWhatEveryProcessHoldsToTheByte) {
+  const auto launched = launched_job();
+  ASSERT_TRUE(launched) << "start this program with mpirun";
+  for (const PlannedJob& job : planned_jobs()) {
+    for (const ModelOptions& options : planned_options()) {
+      const std::vector<PlannedRank> planned =
+          plan({.ranks = launched->size, .backend = {.comm = CommKind::mpi}},
+               [&](World& world) { job.body(world, options); });
+      const PlannedRank& mine = launched->rank < planned[0].count ? planned[0] : planned[1];
+      run([&](World& world) {
+        job.body(world, options);
+        EXPECT_EQ(difference(mine.memory, world.memory().report()), "")
+            << job.name << ", " << text_of(options) << ", rank " << world.rank();
+      });
+    }
+  }
 }
 
 TEST(MpiWorld, NamesItsCommunicatorAndCountsItsScratchMemory) {

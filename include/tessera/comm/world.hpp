@@ -51,6 +51,9 @@ struct WorldOptions {
   /// kernels (plain loops in World::compute stay on one), change no bit of any result, and sleep
   /// between kernels.
   int threads = 1;
+  /// What a rank may hold at most, the library's memory and what the caller has registered or taken
+  /// with World::allocate: an allocation beyond it throws OutOfMemory that says what is held.
+  std::optional<std::size_t> budget_bytes = {};
 };
 
 /// A communicator with the stream that drives it.
@@ -87,7 +90,8 @@ class World {
   [[nodiscard]] trace::Recorder* recorder() noexcept;
 
   /// Memory of the caller's own (activations, data) that reports then include.
-  [[nodiscard]] Buffer allocate(Category category, std::size_t bytes, std::string name);
+  [[nodiscard]] Buffer allocate(Category category, std::size_t bytes, std::string name,
+                                BufferUse use = BufferUse::whole);
 
   /// Runs `work`, which computes on the device: on the CPU with plain loops, on CUDA by launching
   /// kernels on `compute_stream()`. Skipped on a device that only counts (`meta`).

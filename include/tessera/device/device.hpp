@@ -77,6 +77,10 @@ class Device {
   virtual void copy_out(void* to_host, const void* from, std::size_t bytes, Stream stream) = 0;
   /// Enqueues setting every byte to `value`.
   virtual void fill(void* data, unsigned char value, std::size_t bytes, Stream stream) = 0;
+  /// Enqueues a check that every byte is `value`; the stream ends with ContractError that says
+  /// `fault` if not. For test instruments.
+  virtual void check_filled(const void* data, unsigned char value, std::size_t bytes,
+                            std::string fault, Stream stream) = 0;
 
  protected:
   Device() = default;
@@ -91,6 +95,10 @@ struct CpuDeviceOptions {
   /// What debuggers call the others.
   std::string pool_name = "pool";
 };
+
+/// Counts and does nothing: memory has addresses that nobody may touch, streams are always done,
+/// kernels and copies are skipped. It stands for another device's sizes. Threads: any.
+[[nodiscard]] std::unique_ptr<Device> make_meta_device();
 
 /// The host's processor. Every rank has its own. ConfigError if the processor lacks what this build
 /// uses, or if the threads are out of range; DeviceError if the system has no thread left.

@@ -54,12 +54,37 @@ struct Unit {
   std::size_t index = 0;
 };
 
-/// A parameter or gradient, readable from the opening of its scope to the end. Not owned.
-/// Converts to the pointer a kernel takes; ContractError if the element type is another.
+/// How long a tensor may be looked at: until the scope that it was taken from ends.
+class Lifetime {
+ public:
+  /// `*scopes` counts the scopes of the unit that have ended. `category`: whose memory it is.
+  Lifetime(const std::uint64_t& scopes, Category category, const std::string& unit) noexcept
+      : scopes_{&scopes}, taken_{scopes}, category_{category}, unit_{&unit} {}
+  /// ContractError that names category and unit if the scope has ended.
+  void require_open() const {
+    if (*scopes_ != taken_) [[unlikely]] { refuse(); }
+  }
+
+ private:
+  [[noreturn]] void refuse() const;
+
+  const std::uint64_t* scopes_;
+  std::uint64_t taken_;
+  Category category_;
+  const std::string* unit_;
+};
+
+/// A parameter or gradient, readable from the opening of its scope to the end. Not owned; the model
+/// outlives it. Converts to the pointer a kernel takes; ContractError if the element type is
+/// another, or if the scope has ended: another unit may live there by then.
 class ConstTensor {
  public:
-  ConstTensor(ConstView view, const Shape& shape) noexcept : view_{view}, shape_{&shape} {}
-  [[nodiscard]] const void* data() const noexcept { return view_.data; }
+  ConstTensor(ConstView view, const Shape& shape, const Lifetime& lifetime) noexcept
+      : view_{view}, shape_{&shape}, lifetime_{lifetime} {}
+  [[nodiscard]] const void* data() const {
+    lifetime_.require_open();
+    return view_.data;
+  }
   [[nodiscard]] DType dtype() const noexcept { return view_.dtype; }
   [[nodiscard]] const Shape& shape() const noexcept { return *shape_; }
   operator const float*() const;
@@ -67,13 +92,18 @@ class ConstTensor {
  private:
   ConstView view_;
   const Shape* shape_;
+  Lifetime lifetime_;
 };
 
 /// As ConstTensor, for writing.
 class Tensor {
  public:
-  Tensor(View view, const Shape& shape) noexcept : view_{view}, shape_{&shape} {}
-  [[nodiscard]] void* data() const noexcept { return view_.data; }
+  Tensor(View view, const Shape& shape, const Lifetime& lifetime) noexcept
+      : view_{view}, shape_{&shape}, lifetime_{lifetime} {}
+  [[nodiscard]] void* data() const {
+    lifetime_.require_open();
+    return view_.data;
+  }
   [[nodiscard]] DType dtype() const noexcept { return view_.dtype; }
   [[nodiscard]] const Shape& shape() const noexcept { return *shape_; }
   operator float*() const;
@@ -81,6 +111,7 @@ class Tensor {
  private:
   View view_;
   const Shape* shape_;
+  Lifetime lifetime_;
 };
 
 class ShardedModel;

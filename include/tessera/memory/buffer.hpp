@@ -18,7 +18,7 @@ class Buffer {
  public:
   Buffer() = default;
   Buffer(Device& device, MemoryTracker& tracker, Category category, std::size_t bytes,
-         std::string name);
+         std::string name, BufferUse use = BufferUse::whole);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
@@ -36,6 +36,7 @@ class Buffer {
   Device* device_ = nullptr;
   MemoryTracker* tracker_ = nullptr;
   Category category_ = Category::unattributed;
+  BufferUse use_ = BufferUse::whole;
   std::size_t bytes_ = 0;
   void* data_ = nullptr;
   std::string name_;

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace tessera {
@@ -44,5 +45,8 @@ class CategoryBytes {
  private:
   std::array<std::size_t, kCategories> bytes_{};
 };
+
+/// "1.50 GiB: parameters 1.00 GiB, gradients 512 MiB", for people.
+[[nodiscard]] std::string describe(const CategoryBytes& bytes);
 
 }  // namespace tessera

@@ -13,7 +13,8 @@ namespace tessera {
 /// What happens to the contents of a slot when it is released.
 enum class SlotPoison : std::uint8_t {
   off,
-  nan,  ///< overwritten with 0xFF bytes (NaN in every dtype), so that a late reader is seen
+  nan,  ///< overwritten with 0xFF bytes (NaN in every dtype): a late reader computes NaN, a late
+        ///< writer is found when the slot is acquired next
 };
 
 /// A place for a unit's gathered parameters or full gradients, used by one unit after another.
@@ -38,20 +39,34 @@ class Slot {
   std::size_t bytes_ = 0;
   OwnedEvent produced_;
   OwnedEvent read_;
+  CountedMemory use_;  // while it is taken
   std::string owner_;
   bool taken_ = false;
+  bool poisoned_ = false;
+};
+
+/// Where a ring's memory is and how it counts.
+struct SlotRingPlace {
+  Device& device;
+  MemoryTracker& memory;
+  Category category;
+  SlotPoison poison = SlotPoison::off;
 };
 
 /// A fixed number of slots of one size, cut from one buffer, handed out in turn.
 ///
-/// Errors:  ContractError if none is free, if `bytes` does not fit, or if a slot is released twice;
-///          the text names the slots' owners.
+/// Memory:  a slot counts as in use, with the bytes that its owner asked for, while it is taken;
+/// the
+///          arena's buffer is of BufferUse::parts.
+/// Errors:  ContractError if none is free, if `bytes` does not fit, if a slot is released twice or
+///          never; the text names category and owners. With poison, a write after the release ends
+///          the next writer's stream with one.
 /// Threads: the rank's own thread.
 class SlotRing {
  public:
   SlotRing() = default;
   /// Takes `slots * Arena::need(slot_bytes)` bytes from `arena`.
-  SlotRing(Device& device, Arena& arena, int slots, std::size_t slot_bytes, SlotPoison poison);
+  SlotRing(const SlotRingPlace& place, Arena& arena, int slots, std::size_t slot_bytes);
 
   /// The next free slot, for `owner` (a unit's name). Work enqueued on `writer` after this call
   /// starts when the slot's last reader has finished.
@@ -59,11 +74,18 @@ class SlotRing {
   /// Gives the slot back: `reader` is the stream on which it was read (or written) last.
   void release(Slot& slot, Stream reader);
 
+  /// ContractError that names the slots that are still taken. For a moment when all must be free.
+  void require_all_free() const;
+
   [[nodiscard]] int size() const noexcept { return static_cast<int>(slots_.size()); }
   [[nodiscard]] int free() const noexcept;
 
  private:
+  [[nodiscard]] std::vector<std::string> owners() const;
+
   Device* device_ = nullptr;
+  MemoryTracker* memory_ = nullptr;
+  Category category_ = Category::unattributed;
   SlotPoison poison_ = SlotPoison::off;
   std::vector<Slot> slots_;
   std::size_t next_ = 0;

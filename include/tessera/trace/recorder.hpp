@@ -14,8 +14,10 @@ enum class Kind : std::uint8_t {
   issue,       // the engine asked for something: "gather", "reshard", "reduce", "update", ...
   compute,     // span: a scope of the caller was open ("forward", "backward") or the optimizer ran
   collective,  // span: a collective moved data; `bytes` is what this rank sends by the formula
-  allocate,    // an arena or buffer was taken; `bytes`, `what` is the category
+  allocate,    // an arena or buffer was taken; `bytes`, `what` is the category, `unit` its name
   release,     // ... and given back
+  use,         // memory that had been allocated came into use, by `unit`; as allocate
+  unuse,       // ... and is out of use: in use is allocate + use - unuse - release
 };
 
 /// One plain record. `what` names the action, `unit` the unit (or buffer) it concerns.
@@ -28,6 +30,9 @@ struct Record {
   std::uint64_t thread = 0;   // the same number for the same thread
   std::int64_t begin_ns = 0;  // steady clock; begin == end for instants
   std::int64_t end_ns = 0;
+  std::string phase = {};   // of the rank's program at that moment: "setup", "forward", ...
+  std::string during = {};  // the unit of that phase
+  std::string stream = {};  // spans: where they ran, "compute", "gather" or "reduce"
 };
 
 /// Nanoseconds on the clock of the records.

@@ -17,7 +17,7 @@ struct MpiChannel;
 /// Ranks are processes. A batch begins when every rank has said that it is there and that its
 /// batch is the same; MPI is polled by the stream that runs it.
 ///
-/// Memory: mpi_scratch_bytes(), of Category::communicator, from construction to destruction; as
+/// Memory: staging_bytes(), of Category::communicator, from construction to destruction; as
 ///         much again for each batch beyond one that runs at the same time on other streams.
 class MpiCommunicator final : public Communicator {
  public:

@@ -126,13 +126,13 @@ void run_in_mpi_job(const LaunchedJob& job, const std::function<void(World&)>& b
 
 World WorldFactory::make_mpi(const std::shared_ptr<MpiGroup>& group, const WorldOptions& options) {
   auto state = std::make_unique<World::State>(group->rank(), group->size(), options);
-  const Instruments instruments{state->recorder.get(), options.delays};
-  const auto make = [&](MpiTexts kind) {
-    return std::make_unique<MpiCommunicator>(group, kind, *state->device, state->memory,
-                                             instruments);
+  const auto make = [&](MpiTexts kind, const char* stream) {
+    return std::make_unique<MpiCommunicator>(
+        group, kind, *state->device, state->memory,
+        Instruments{state->recorder.get(), options.delays, stream});
   };
-  state->gather = make(MpiTexts::gather);
-  state->reduce = make(MpiTexts::reduce);
+  state->gather = make(MpiTexts::gather, "gather");
+  state->reduce = make(MpiTexts::reduce, "reduce");
   make_streams(*state);
   return World{std::move(state)};
 }

@@ -1,5 +1,7 @@
 #include "comm/mpi/mpi_mover.hpp"
 
+#include "comm/staging.hpp"
+
 #include <algorithm>
 #include <cstring>
 
@@ -36,7 +38,7 @@ MpiMover::MpiMover(MpiGroup& group, MpiWorkspace& workspace, MPI_Comm comm, int 
       why_{why},
       rank_{group.rank()},
       ranks_{group.size()},
-      block_bytes_{reduce_block_bytes(group.size())} {}
+      block_bytes_{mpi_reduce_block_bytes(group.size())} {}
 
 void MpiMover::run(const Batch& batch) {
   for (const CommOp& any : batch.ops()) {

@@ -1,33 +1,11 @@
 #include "comm/mpi/mpi_workspace.hpp"
 
-#include <algorithm>
+#include "comm/staging.hpp"
 
 namespace tessera {
-namespace {
-
-constexpr std::size_t kPage = 4096;
-constexpr std::size_t kLargestBlock = std::size_t{1} << 20U;
-constexpr std::size_t kLargestScratch = std::size_t{8} << 20U;
-
-std::size_t peers_of(int ranks) noexcept {
-  return static_cast<std::size_t>(ranks - 1);
-}
-
-}  // namespace
-
-std::size_t reduce_block_bytes(int ranks) noexcept {
-  if (ranks < 2) { return kLargestBlock; }
-  const std::size_t fair = kLargestScratch / (2 * peers_of(ranks)) / kPage * kPage;
-  return std::clamp(fair, kPage, kLargestBlock);
-}
-
-std::size_t mpi_scratch_bytes(int ranks) noexcept {
-  return 2 * peers_of(ranks) * reduce_block_bytes(ranks);
-}
-
 MpiWorkspace::MpiWorkspace(MpiProcess& process, Device& device, MemoryTracker& memory)
-    : scratch{device, memory, Category::communicator, mpi_scratch_bytes(process.size()),
-              "mpi scratch"},
+    : scratch{device, memory, Category::communicator, staging_bytes(CommKind::mpi, process.size()),
+              "mpi staging"},
       requests{MpiRequests{process, 2 * static_cast<std::size_t>(process.size())},
                MpiRequests{process, 2 * static_cast<std::size_t>(process.size())}} {
   const auto ranks = static_cast<std::size_t>(process.size());

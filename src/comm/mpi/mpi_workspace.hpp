@@ -13,12 +13,6 @@
 
 namespace tessera {
 
-/// Bytes that one rank sends another at a time where the receiver adds: the same on all ranks.
-[[nodiscard]] std::size_t reduce_block_bytes(int ranks) noexcept;
-/// Bytes of a workspace's scratch memory: two blocks of every peer, 8 MiB at most up to 1,024
-/// ranks. None for one rank.
-[[nodiscard]] std::size_t mpi_scratch_bytes(int ranks) noexcept;
-
 /// What one batch needs while it runs, made beforehand.
 struct MpiWorkspace {
   struct Out {

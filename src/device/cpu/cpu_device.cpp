@@ -1,9 +1,12 @@
 #include <fmt/format.h>
 #include <sys/sysinfo.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <span>
+#include <utility>
 
 #include "device/cpu/cpu_event.hpp"
 #include "device/cpu/cpu_stream.hpp"
@@ -57,6 +60,8 @@ class CpuDevice final : public Device {
     copy(to_host, from, bytes, stream);
   }
   void fill(void* data, unsigned char value, std::size_t bytes, Stream stream) override;
+  void check_filled(const void* data, unsigned char value, std::size_t bytes, std::string fault,
+                    Stream stream) override;
 
   /// Null with one thread.
   [[nodiscard]] WorkerPool* pool() noexcept { return pool_.get(); }
@@ -102,6 +107,16 @@ void CpuDevice::fill(void* data, unsigned char value, std::size_t bytes, Stream 
       std::memset(static_cast<std::byte*>(data) + chunk.first, value,
                   static_cast<std::size_t>(chunk.size()));
     });
+  });
+}
+
+void CpuDevice::check_filled(const void* data, unsigned char value, std::size_t bytes,
+                             std::string fault, Stream stream) {
+  enqueue(stream, [=, fault = std::move(fault)] {
+    const std::span all{static_cast<const unsigned char*>(data), bytes};
+    if (std::ranges::any_of(all, [value](unsigned char byte) { return byte != value; })) {
+      throw ContractError(fault);
+    }
   });
 }
 

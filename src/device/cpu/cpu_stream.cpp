@@ -16,6 +16,7 @@ CpuEvent& cpu_event(EventState& event) {
 }  // namespace
 
 void enqueue(Stream stream, HostTask task) {
+  if (stream.state() != nullptr && stream.state()->skips()) { return; }
   auto* const cpu = dynamic_cast<CpuStream*>(stream.state());
   expects(cpu != nullptr, "host tasks run on a stream of a CPU device only");
   expects(static_cast<bool>(task), "an empty host task cannot be enqueued");

@@ -79,7 +79,8 @@ class HostTask {
 ///
 /// Time:   on a caller stream the task has run on return; on a worker stream it runs on the
 ///         stream's thread after all that was enqueued before. What it captured is destroyed
-///         before an event recorded after it is reached.
+///         before an event recorded after it is reached. On a stream of the meta device it is
+///         dropped unrun.
 /// Errors: what the task throws ends the stream. A caller stream throws it here, and again for
 ///         every later task; a worker stream skips later tasks (and destroys them unrun).
 ///         ContractError if `stream` is not a CPU device's.

@@ -1,0 +1,55 @@
+#include "tessera/comm/simulate.hpp"
+
+#include <fmt/format.h>
+
+#include "comm/simulated/simulated_communicator.hpp"
+#include "comm/world_state.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr int kMostRanks = 1 << 20;
+
+void check(const SimulatedRank& rank) {
+  if (rank.ranks < 1 || rank.ranks > kMostRanks) {
+    throw ConfigError{
+        fmt::format("a simulated job has from 1 to {} ranks, not {}", kMostRanks, rank.ranks)};
+  }
+  if (rank.rank < 0 || rank.rank >= rank.ranks) {
+    throw ConfigError{fmt::format("a job of {} ranks has no rank {}", rank.ranks, rank.rank)};
+  }
+  if (rank.backend.device != DeviceKind::cpu) {
+    throw ConfigError{fmt::format(
+        "this build has no kernels for the device {}, so it cannot say what they need; use cpu",
+        to_string(rank.backend.device))};
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(CommKind kind) noexcept {
+  return kind == CommKind::local ? "local" : "mpi";
+}
+
+World WorldFactory::make_simulated(const SimulatedRank& rank, const WorldOptions& options) {
+  auto state = std::make_unique<World::State>(rank.rank, rank.ranks, options, make_meta_device());
+  const auto make = [&](const char* stream) {
+    return std::make_unique<SimulatedCommunicator>(rank, *state->device, state->memory,
+                                                   Instruments{state->recorder.get(), {}, stream});
+  };
+  state->gather = make("gather");
+  state->reduce = make("reduce");
+  make_streams(*state);
+  return World{std::move(state)};
+}
+
+void simulate_rank(const SimulatedRank& rank, const std::function<void(World&)>& body,
+                   const WorldOptions& options) {
+  check(rank);
+  check(options);
+  World world = WorldFactory::make_simulated(rank, options);
+  body(world);
+}
+
+}  // namespace tessera

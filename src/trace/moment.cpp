@@ -1,0 +1,19 @@
+#include "tessera/trace/moment.hpp"
+
+namespace tessera::trace {
+
+std::string_view to_string(Phase phase) noexcept {
+  switch (phase) {
+    case Phase::setup:
+      return "setup";
+    case Phase::forward:
+      return "forward";
+    case Phase::backward:
+      return "backward";
+    case Phase::update:
+      return "update";
+  }
+  return "unknown";
+}
+
+}  // namespace tessera::trace

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/shard.hpp"
+#include "tessera/tessera.hpp"
+
+namespace tessera::testing {
+
+/// A training program in short (declares, materialises, optimises, makes two steps) whose memory
+/// can be planned and measured.
+struct PlannedJob {
+  std::string name;
+  std::function<void(World&, const ModelOptions&)> body;
+};
+
+/// Three shapes of GPT, and a hand-written trainer with a root unit, a tied table, frozen and
+/// odd-sized parameters and memory of its own.
+[[nodiscard]] std::vector<PlannedJob> planned_jobs();
+
+/// Every strategy, without accumulation and with both of its modes.
+[[nodiscard]] std::vector<ModelOptions> planned_options();
+
+/// Where two reports of one rank differ, for people; empty if nowhere.
+[[nodiscard]] std::string difference(const MemoryReport& planned, const MemoryReport& measured);
+
+/// "zero3, 2 micro-batches (every)".
+[[nodiscard]] std::string text_of(const ModelOptions& options);
+
+}  // namespace tessera::testing
