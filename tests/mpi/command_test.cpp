@@ -183,6 +183,15 @@ TEST_F(MpiCommand, ReportsOnceWhatEveryProcessFinds) {
           {"2 ranks of gpt2 under ddp need", "use fewer ranks on it"});
 }
 
+// Each rank reads its part of the weights, and finds that they are of another model. Which comes
+// first is open.
+TEST_F(MpiCommand, ReportsOnceWhatEveryRankFindsInTheMiddle) {
+  ASSERT_EQ(tessera(model("train", {"--steps", "0", "--checkpoint", path("w")})).status, 0);
+  Words wider = model("train", {"--steps", "1", "--init", path("w/model.safetensors")});
+  *(std::find(wider.begin(), wider.end(), "--hidden") + 1) = "24";
+  refused(3, wider, 2, {"error: rank ", "model.safetensors"});
+}
+
 TEST_F(MpiCommand, ReportsWhatOneProcessFinds) {
   Words both = model("train", {"--steps", "1"});
   const Words colon = {":", "-n", "1"};
@@ -192,6 +201,8 @@ TEST_F(MpiCommand, ReportsWhatOneProcessFinds) {
   refused(1, both, 2, {"error: rank 1: ", "missing.txt"});
 
   refused(2, model("train", {"--steps", "5", "--log", "/dev/full"}), 1, {"/dev/full"});
+  refused(2, model("compare", {"--steps", "1", "--strategies", "ddp", "--json", "/dev/full"}), 1,
+          {"/dev/full"});
 }
 
 TEST_F(MpiCommand, AKilledProcessEndsTheJobWithinSeconds) {

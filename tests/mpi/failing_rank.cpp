@@ -138,6 +138,12 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"miss", miss_a_call},
       {"miss-exchange", miss_an_exchange},
       {"work", work_on},
+      {"all", [](World&) { throw ConfigError{"everybody sees it"}; }},
+      {"all-but-0",
+       [](World& world) {
+         if (world.rank() > 0) { throw ConfigError{"everybody sees it"}; }
+         world.barrier();
+       }},
       {"front", throw_alone_in_front},
       {"swallow", abort_and_swallow},
       {"late-exit", succeed},

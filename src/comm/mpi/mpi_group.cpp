@@ -41,6 +41,8 @@ class Pause {
   int looks_ = 0;
 };
 
+// What all ranks find they find within a moment of each other.
+constexpr std::chrono::milliseconds kTurn{300};
 // When a rank is looked for at the end of its run. Until then waiting costs nothing more.
 constexpr std::chrono::milliseconds kStill{300};
 // A rank that ends has sent before all that it owes, but MPI promises no order between its
@@ -185,6 +187,20 @@ void MpiGroup::check_failure() const {
   throw Aborted{failure_->text};
 }
 
+void MpiGroup::give_way() noexcept {
+  const auto end = Clock::now() + kTurn;
+  try {
+    while (rank() != 0 && !another_reports() && Clock::now() < end) {
+      {
+        const MpiCalls calls{process_};
+        hear();
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+  } catch (const std::exception&) {  // MPI has failed: nobody will be heard
+  }
+}
+
 bool MpiGroup::another_reports() const noexcept {
   const std::scoped_lock lock{failure_lock_};
   return failure_ && failure_->source == Source::another_rank;
@@ -242,7 +258,12 @@ void MpiGroup::hear() {
   std::int32_t status = kCommStatus;
   if (message.size() >= sizeof status) { std::memcpy(&status, message.data(), sizeof status); }
   message.erase(0, sizeof status);
-  (void)set_failure(message, status, Source::another_rank);
+  if (set_failure(message, status, Source::another_rank)) { return; }
+  const std::scoped_lock lock{failure_lock_};
+  if (from.MPI_SOURCE < rank()) {  // who tells has found it by itself
+    failure_->status = status;
+    failure_->source = Source::another_rank;
+  }
 }
 
 }  // namespace tessera

@@ -61,6 +61,9 @@ class MpiGroup {
   [[noreturn]] void fail_and_throw(const std::string& text, Finding finding);
   /// Throws the group's failure if it has one, or if word of one is waiting.
   void check_alive();
+  /// After a failure of this rank: waits a moment for word of a lower rank that fails by itself as
+  /// well, as with an error that all of them find. That one then reports.
+  void give_way() noexcept;
   /// Whether the group's failure is another rank's to report.
   [[nodiscard]] bool another_reports() const noexcept;
   /// The exit status that came with another rank's failure; 0 if none did.
@@ -70,7 +73,7 @@ class MpiGroup {
   enum class Source : std::uint8_t {
     this_rank,     ///< found it out
     caller,        ///< called abort
-    another_rank,  ///< told, or finds it out as well and reports it
+    another_rank,  ///< told, or finds it out as well, and reports it
   };
   struct Failure {
     std::string text;

@@ -98,6 +98,7 @@ class MpiRank {
   }
 
   [[noreturn]] void end(const std::exception_ptr& error) {
+    group_->give_way();
     const bool another_reports = group_->another_reports();
     process_.fail(text_of(error), group_->told_status());
     group_.reset();  // what it tells the others has gone
