@@ -10,8 +10,6 @@
 namespace tessera::tools {
 namespace {
 
-// Each has two communication threads and a loader.
-constexpr int kMostThreadRanks = 256;
 // A launcher needs that long at most to end a job of which one process has failed.
 constexpr std::chrono::seconds kTurn{3};
 
@@ -68,6 +66,13 @@ void check_mpi(const Settings& settings, const std::optional<LaunchedJob>& job, 
 
 }  // namespace
 
+WorldOptions world_options(const Settings& settings) {
+  WorldOptions options;
+  options.threads = settings.threads;
+  options.budget_bytes = settings.budget_bytes;
+  return options;
+}
+
 Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_mpi) {
   asked.comm = chosen(asked.comm, job, has_mpi);
   const bool local = asked.comm == CommChoice::local;
@@ -85,8 +90,7 @@ Settings settle(const Settings& asked) {
 }
 
 void run_on_ranks(const Settings& settings, const std::function<void(World&)>& body) {
-  WorldOptions options;
-  options.threads = settings.threads;
+  const WorldOptions options = world_options(settings);
   if (settings.comm == CommChoice::mpi) { return run(body, options); }
   run_ranks(settings.ranks, body, options);
 }

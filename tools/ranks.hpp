@@ -10,6 +10,12 @@
 
 namespace tessera::tools {
 
+/// Ranks that are threads of one process, at most: each has two communication threads and a loader.
+inline constexpr int kMostThreadRanks = 256;
+
+/// How the ranks of `settings` are set up.
+[[nodiscard]] WorldOptions world_options(const Settings& settings);
+
 /// `asked` with `comm` and `ranks` as they will be: what the options, `job` and the build make of
 /// them. ConfigError if they do not go together.
 [[nodiscard]] Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_mpi);

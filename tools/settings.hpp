@@ -1,10 +1,12 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "tessera/base/dtype.hpp"
 #include "tessera/engine/strategy.hpp"
 #include "tessera/nn/gpt_config.hpp"
 #include "tessera/optim/schedule.hpp"
@@ -41,11 +43,15 @@ struct Settings {
   Strategy strategy{};
   std::vector<Strategy> strategies;
   int prefetch = 0;
+  std::optional<std::size_t> budget_bytes;  ///< that a rank may hold at most
   // training
   std::int64_t steps = 0;
   std::int64_t batch = 0;
   int accumulate = 0;
   AccumulateMode accumulate_mode{};
+  DType precision{};  ///< of parameters and what is computed
+  DType gradient_dtype{};
+  DType reduce_dtype{};
   float lr = 0;
   std::optional<float> min_lr;
   std::int64_t warmup = 0;

@@ -7,12 +7,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "rank_gpt.hpp"
 #include "ranks.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/weights.hpp"
 #include "tessera/data/loader.hpp"
 #include "tessera/nn/gpt.hpp"
-#include "tessera/nn/shard.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -21,23 +21,6 @@ using Clock = std::chrono::steady_clock;
 
 // So many steps without a finite gradient do not mend themselves.
 constexpr int kMostSkips = 10;
-
-ModelOptions model_options(const Settings& settings, Strategy strategy) {
-  ModelOptions options;
-  options.strategy = strategy;
-  options.prefetch = settings.prefetch;
-  options.accumulate = settings.accumulate;
-  options.accumulate_mode = settings.accumulate_mode;
-  return options;
-}
-
-AdamW optimizer_of(const Settings& settings) {
-  return {.lr = settings.lr,
-          .beta1 = settings.beta1,
-          .beta2 = settings.beta2,
-          .eps = settings.eps,
-          .weight_decay = settings.weight_decay};
-}
 
 SamplerOptions sampler_options(const Settings& settings, const World& world) {
   SamplerOptions options;
@@ -81,18 +64,14 @@ std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& sta
 class RankTrainer {
  public:
   RankTrainer(World& world, const Job& job, Strategy strategy)
-      : world_{world},
-        job_{job},
-        gpt_{shard(nn::GPT(job.model.config), world, model_options(job.settings, strategy))} {
+      : world_{world}, job_{job}, gpt_{world, job.settings, job.model.config, strategy} {
     const std::string& init = job.settings.init;
-    gpt_.materialize(init.empty() ? gpt_.module().initializer(job.settings.seed)
-                                  : weights_from(init, nn::gpt2_weight_name));
+    gpt_.materialize(init.empty() ? gpt_.initializer() : weights_from(init, nn::gpt2_weight_name));
   }
 
   void train(const std::function<void(const StepRecord&)>& on_step) {
     const Settings& settings = job_.settings;
-    gpt_.optimize_with(optimizer_of(settings), {.clip_norm = settings.clip});
-    gpt_.module().reserve(settings.batch);
+    gpt_.prepare();
     TokenLoader loader{job_.source, job_.model.config.seq, sampler_options(settings, world_)};
     for (std::int64_t step = 0; step < settings.steps; ++step) {
       const StepRecord record = run_step(loader, step);
@@ -116,10 +95,9 @@ class RankTrainer {
     std::vector<TokenBatch> batches;  // kept until the step has read them
     for (int micro = 0; micro < job_.settings.accumulate; ++micro) {
       const TokenBatch& batch = batches.emplace_back(loader.next());
-      gpt_.forward_backward(batch.inputs, batch.targets);
+      gpt_.micro_batch(batch.inputs, batch.targets);
     }
-    gpt_.set_learning_rate(job_.schedule.at(step));
-    gpt_.step();
+    gpt_.update(job_.schedule.at(step));
     StepRecord record;
     record.report = gpt_.report();
     record.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -142,7 +120,7 @@ class RankTrainer {
 
   World& world_;
   const Job& job_;
-  Sharded<nn::GPT> gpt_;
+  RankGpt gpt_;
   int skipped_ = 0;
 };
 

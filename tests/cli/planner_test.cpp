@@ -1,0 +1,86 @@
+// What the command plans is what its runs hold, to the byte.
+#include "planner.hpp"
+
+#include <algorithm>
+
+#include "cli/command.hpp"
+#include "command_line.hpp"
+#include "tessera/base/error.hpp"
+#include "trainer.hpp"
+
+namespace tessera::tools {
+namespace {
+
+class Planner : public test::CommandTest {
+ protected:
+  [[nodiscard]] Settings settings(const std::vector<std::string>& more) const {
+    const std::vector<std::string> words = small("train", more);
+    std::vector<const char*> raw;
+    for (const std::string& word : words) { raw.push_back(word.c_str()); }
+    return parse_command_line(raw).settings;
+  }
+
+  void expect_as_run(const Settings& asked, Strategy strategy) const {
+    const Job job = prepare(asked, {strategy});
+    const RunResult run = run_training(job, strategy, [](const StepRecord&) {});
+    std::size_t next = 0;
+    for (const RankPlan& plan : plan_training(asked, job.model, strategy, asked.ranks)) {
+      EXPECT_EQ(plan.rank, static_cast<int>(next));
+      for (int i = 0; i < plan.count; ++i, ++next) {
+        ASSERT_LT(next, run.ranks.size());
+        EXPECT_EQ(plan.memory.peak_bytes, run.ranks[next].peak_bytes) << "rank " << next;
+        EXPECT_EQ(plan.memory.at_peak, run.ranks[next].at_peak) << "rank " << next;
+        EXPECT_EQ(plan.state, run.ranks[next].state) << "rank " << next;
+      }
+    }
+    EXPECT_EQ(next, run.ranks.size());
+  }
+};
+
+TEST_F(Planner, PlansWhatEveryRankOfARunHolds) {
+  const std::vector<std::vector<std::string>> variants = {
+      {"--steps", "2"},
+      {"--steps", "2", "--accumulate", "5", "--prefetch", "0", "--threads", "2"},
+      {"--steps", "1", "--accumulate", "2", "--accumulate-mode", "deferred", "--clip", "0"},
+      {"--steps", "0", "--checkpoint", path("weights")}};
+  for (const auto& variant : variants) {
+    for (const Strategy strategy : all_strategies()) {
+      SCOPED_TRACE(testing::PrintToString(variant) + std::string{to_string(strategy)});
+      expect_as_run(settings(variant), strategy);
+    }
+  }
+}
+
+TEST_F(Planner, RunsOnlyTheDistinctRanksOfAnyNumber) {
+  const Settings asked = settings({});
+  const auto dp = plan_training(asked, asked.named_model(), Strategy::dp, 1 << 20);
+  ASSERT_EQ(dp.size(), 2U);
+  EXPECT_EQ(dp[1].count, (1 << 20) - 1);
+  EXPECT_EQ(dp[1].state, ModelStateBytes{});
+  EXPECT_THROW((void)plan_training(asked, asked.named_model(), Strategy::dp, (1 << 20) + 1),
+               ConfigError);
+}
+
+TEST_F(Planner, TalksThroughMpiWhereThreadsCannotBe) {
+  Settings asked = settings({});
+  EXPECT_EQ(planned_comm(asked, 256), CommKind::local);
+  EXPECT_EQ(planned_comm(asked, 257), CommKind::mpi);
+  asked.comm = CommChoice::mpi;
+  EXPECT_EQ(planned_comm(asked, 2), CommKind::mpi);
+}
+
+// Parameters divide among units and ranks without a rest here, so the sums are those of the table.
+TEST_F(Planner, AStackHoldsTheParametersAndTheirSlotsAlone) {
+  const Settings asked = settings({});
+  constexpr std::int64_t elems = std::int64_t{64} * 64 * 4 * 10;
+  const auto plan = plan_stack(asked, elems, Strategy::zero3, 4);
+  ASSERT_EQ(plan.size(), 1U);
+  EXPECT_EQ(plan[0].state, (ModelStateBytes{elems, elems, 2 * elems}));  // 4 bytes, 4 ranks
+  EXPECT_EQ(plan[0].memory.at_peak[Category::gather], 4 * 2 * elems / 64);
+  EXPECT_EQ(plan[0].memory.at_peak[Category::reduce], 4 * 2 * elems / 64);
+  EXPECT_EQ(plan[0].memory.at_peak[Category::activations], 0U);
+  EXPECT_EQ(plan_stack(asked, 1, Strategy::ddp, 1)[0].state.parameters, 64 * sizeof(float));
+}
+
+}  // namespace
+}  // namespace tessera::tools

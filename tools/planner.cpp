@@ -1,0 +1,124 @@
+#include "planner.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <new>
+#include <span>
+
+#include "rank_gpt.hpp"
+#include "ranks.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::tools {
+namespace {
+
+// The first finds nothing yet, the last reduces what was deferred; those between are alike.
+constexpr int kPlannedMicroBatches = 3;
+constexpr std::int64_t kStackUnits = 64;
+
+/// Tokens that nobody looks at: zeros, which the operating system gives without giving memory.
+class NoTokens {
+ public:
+  explicit NoTokens(std::size_t count)
+      : count_{count},
+        data_{static_cast<std::int32_t*>(
+                  std::calloc(std::max<std::size_t>(count, 1), sizeof(std::int32_t))),
+              &std::free} {
+    if (!data_) { throw std::bad_alloc{}; }
+  }
+  [[nodiscard]] std::span<const std::int32_t> span() const noexcept {
+    return {data_.get(), count_};
+  }
+
+ private:
+  std::size_t count_;
+  std::unique_ptr<std::int32_t, decltype(&std::free)> data_;
+};
+
+Settings planned_settings(const Settings& settings) {
+  Settings planned = settings;
+  planned.accumulate = std::min(planned.accumulate, kPlannedMicroBatches);
+  return planned;
+}
+
+void run_gpt(RankGpt& gpt, const Settings& settings, const nn::GPTConfig& config) {
+  gpt.materialize(gpt.initializer());
+  if (settings.steps == 0) { return; }
+  gpt.prepare();
+  const NoTokens tokens{static_cast<std::size_t>(settings.batch * config.seq)};
+  for (int micro = 0; micro < settings.accumulate; ++micro) {
+    gpt.micro_batch(tokens.span(), tokens.span());
+  }
+  gpt.update(settings.lr);
+}
+
+void run_stack(ShardedModel& model, const Settings& settings, std::int64_t parameters) {
+  const std::int64_t count = std::min(parameters, kStackUnits);
+  std::vector<Unit> units;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t elems = parameters / count + (i < parameters % count ? 1 : 0);
+    units.push_back(model.add_unit(fmt::format("unit.{}", i), {{"weight", {elems}}}));
+  }
+  model.declare_order(units);
+  model.materialize(init::constant(0.0F));
+  model.optimize_with(optimizer_of(settings), {.clip_norm = settings.clip});
+  for (int micro = 0; micro < settings.accumulate; ++micro) {
+    for (const Unit unit : units) { const auto scope = model.forward(unit); }
+    std::for_each(units.rbegin(), units.rend(),
+                  [&](Unit unit) { const auto scope = model.backward(unit); });
+  }
+  model.step();
+}
+
+/// Runs `body`, which gives back what of its memory is model state, on the distinct ranks.
+std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks,
+                                 const std::function<ModelStateBytes(World&)>& body) {
+  PlanOptions options;
+  options.ranks = ranks;
+  options.backend.comm = planned_comm(settings, ranks);
+  options.world = world_options(settings);
+  options.world.budget_bytes.reset();  // a plan says what is needed, whatever there is
+  std::map<int, ModelStateBytes> states;
+  const std::vector<PlannedRank> planned =
+      plan(options, [&](World& world) { states[world.rank()] = body(world); });
+  std::vector<RankPlan> all;
+  for (const PlannedRank& rank : planned) {
+    all.push_back({rank.rank, rank.count, rank.memory, states.at(rank.rank)});
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<RankPlan> plan_training(const Settings& settings, const NamedModel& model,
+                                    Strategy strategy, int ranks) {
+  const Settings planned = planned_settings(settings);
+  return plan_ranks(planned, ranks, [&](World& world) {
+    RankGpt gpt{world, planned, model.config, strategy};
+    run_gpt(gpt, planned, model.config);
+    return gpt.model().state_bytes();
+  });
+}
+
+std::vector<RankPlan> plan_stack(const Settings& settings, std::int64_t parameters,
+                                 Strategy strategy, int ranks) {
+  const Settings planned = planned_settings(settings);
+  return plan_ranks(planned, ranks, [&](World& world) {
+    ShardedModel model{world, model_options(planned, strategy)};
+    run_stack(model, planned, parameters);
+    return model.state_bytes();
+  });
+}
+
+CommKind planned_comm(const Settings& settings, int ranks) {
+  const bool threads = settings.comm == CommChoice::local ||
+                       (settings.comm == CommChoice::automatic && ranks <= kMostThreadRanks);
+  return threads ? CommKind::local : CommKind::mpi;
+}
+
+}  // namespace tessera::tools

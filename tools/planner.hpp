@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "settings.hpp"
+#include "tessera/engine/sharded_model.hpp"
+#include "tessera/profile/plan.hpp"
+
+namespace tessera::tools {
+
+/// As PlannedRank, with what of its memory is model state.
+struct RankPlan {
+  int rank = 0;   ///< the first of its kind
+  int count = 1;  ///< ranks that hold the same
+  MemoryReport memory;
+  ModelStateBytes state;
+};
+
+/// What each rank of a run of `settings` under `strategy` would hold: the run itself, with all but
+/// its files, on the meta device. `ranks` takes the place of settings.ranks, and `model` that of
+/// the model that the settings name; settings.comm says what the ranks talk through. With no
+/// settings.steps it is a run that only writes its weights.
+///
+/// Errors: ConfigError if the options do not go together; OutOfMemory for sizes beyond any machine.
+[[nodiscard]] std::vector<RankPlan> plan_training(const Settings& settings, const NamedModel& model,
+                                                  Strategy strategy, int ranks);
+
+/// The same for a model of `parameters` parameters in a stack of equal units (64 of them, fewer if
+/// there are fewer parameters), which has no activations: model states and slots alone.
+[[nodiscard]] std::vector<RankPlan> plan_stack(const Settings& settings, std::int64_t parameters,
+                                               Strategy strategy, int ranks);
+
+/// What `ranks` ranks of `settings` talk through: as `--comm` says; for `auto` threads, or mpi
+/// where there are more ranks than one process can have threads for.
+[[nodiscard]] CommKind planned_comm(const Settings& settings, int ranks);
+
+}  // namespace tessera::tools

@@ -1,0 +1,48 @@
+#include "rank_gpt.hpp"
+
+namespace tessera::tools {
+
+ModelOptions model_options(const Settings& settings, Strategy strategy) {
+  ModelOptions options;
+  options.strategy = strategy;
+  options.compute = settings.precision;
+  options.gradient = settings.gradient_dtype;
+  options.reduce = settings.reduce_dtype;
+  options.prefetch = settings.prefetch;
+  options.accumulate = settings.accumulate;
+  options.accumulate_mode = settings.accumulate_mode;
+  return options;
+}
+
+AdamW optimizer_of(const Settings& settings) {
+  return {.lr = settings.lr,
+          .beta1 = settings.beta1,
+          .beta2 = settings.beta2,
+          .eps = settings.eps,
+          .weight_decay = settings.weight_decay};
+}
+
+RankGpt::RankGpt(World& world, const Settings& settings, const nn::GPTConfig& config,
+                 Strategy strategy)
+    : settings_{settings}, gpt_{shard(nn::GPT(config), world, model_options(settings, strategy))} {}
+
+void RankGpt::materialize(const Initializer& initial) {
+  gpt_.materialize(initial);
+}
+
+void RankGpt::prepare() {
+  gpt_.optimize_with(optimizer_of(settings_), {.clip_norm = settings_.clip});
+  gpt_.module().reserve(settings_.batch);
+}
+
+void RankGpt::micro_batch(std::span<const std::int32_t> inputs,
+                          std::span<const std::int32_t> targets) {
+  gpt_.forward_backward(inputs, targets);
+}
+
+void RankGpt::update(float lr) {
+  gpt_.set_learning_rate(lr);
+  gpt_.step();
+}
+
+}  // namespace tessera::tools
