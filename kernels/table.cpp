@@ -6,6 +6,7 @@ const Table& cpu_table() noexcept {
   static constexpr Table table{
       .accumulate = cpu::accumulate,
       .scale = cpu::scale,
+      .cast = cpu::cast,
       .adamw = cpu::adamw,
       .sgd = cpu::sgd,
       .squared_norm = cpu::squared_norm,

@@ -5,6 +5,7 @@
 #include "kernels/add/add.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/bias/bias.hpp"
+#include "kernels/cast/cast.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/gelu/gelu.hpp"
@@ -20,6 +21,7 @@ namespace tessera::kernels {
 struct Table {
   AccumulateKernel* accumulate;
   ScaleKernel* scale;
+  CastKernel* cast;
   AdamWKernel* adamw;
   SGDKernel* sgd;
   SquaredNormKernel* squared_norm;

@@ -44,6 +44,7 @@ GradientStore::GradientStore(World& world, const Units& units, Journal& journal,
       first_bucket_bytes_{options.first_bucket_bytes},
       base_(units.size(), nullptr),
       slot_(units.size(), nullptr),
+      wire_{world, units},
       open_(units.size(), false),
       started_(units.size(), false),
       reduced_(units.size(), false),
@@ -154,7 +155,8 @@ void GradientStore::reduce(std::size_t unit) {
   journal_.issue("reduce", units_[unit].name);
   bucket_.push_back(unit);
   bucket_filled_ += units_[unit].gradient_bytes();
-  const bool in_buckets = !in_slots_ && traits_.optimizer == Holding::replicated;
+  const bool in_buckets =
+      !in_slots_ && traits_.optimizer == Holding::replicated && !wire_.narrows();
   if (in_buckets && bucket_filled_ < next_bucket_bytes_) { return; }
   flush();
 }
@@ -164,15 +166,17 @@ void GradientStore::flush() {
   std::string label = "reduce";
   for (const std::size_t unit : bucket_) { label += " " + units_[unit].name; }
   Batch batch{std::move(label)};
+  order_reduce_after_compute();
   for (const std::size_t unit : bucket_) {
+    load_wire(unit);
     for (std::size_t s = 0; s < units_[unit].layout.segments().size(); ++s) {
       append_reduction(batch, unit, s);
     }
   }
-  order_reduce_after_compute();
   const Channel channel = world_.reduce_channel();
   if (!batch.ops().empty()) { channel.communicator.submit(std::move(batch), channel.stream); }
   for (const std::size_t unit : bucket_) {
+    unload_wire(unit);
     if (slot_[unit] != nullptr) { accumulate_and_release(unit); }
   }
   bucket_.clear();
@@ -181,7 +185,7 @@ void GradientStore::flush() {
 }
 
 void GradientStore::append_reduction(Batch& batch, std::size_t unit, std::size_t segment) const {
-  const View all = whole(unit, segment);
+  const View all = wire_.view(unit, segment, whole(unit, segment));
   if (all.elems == 0) { return; }
   switch (traits_.optimizer) {
     case Holding::rank0:
@@ -195,6 +199,16 @@ void GradientStore::append_reduction(Batch& batch, std::size_t unit, std::size_t
   }
   const Range own = units_[unit].layout.segments()[segment].shard(world_.rank());
   batch.reduce_scatter(all, all.slice(own.first, own.elems));
+}
+
+void GradientStore::load_wire(std::size_t unit) {
+  wire_.load(unit, [&](std::size_t segment) { return whole(unit, segment); });
+}
+
+void GradientStore::unload_wire(std::size_t unit) {
+  wire_.unload(
+      unit, [&](std::size_t segment) { return whole(unit, segment); },
+      [&](std::size_t segment) { return resident_range(unit, segment); });
 }
 
 void GradientStore::accumulate_and_release(std::size_t unit) {

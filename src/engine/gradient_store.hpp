@@ -8,6 +8,7 @@
 #include "engine/journal.hpp"
 #include "engine/parameter_store.hpp"
 #include "engine/unit_state.hpp"
+#include "engine/wire.hpp"
 #include "tessera/comm/world.hpp"
 #include "tessera/engine/strategy.hpp"
 
@@ -23,7 +24,8 @@ namespace tessera::engine {
 ///   closed --open--> taken (zeroed, or holding earlier micro-batches) --complete--> on its way
 ///
 /// The reduction is what the optimizer's holder needs: reduce to rank 0 (dp), all-reduce in buckets
-/// (ddp), reduce-scatter (zero). Sums are not averaged here.
+/// (ddp), reduce-scatter (zero). Sums are not averaged here. Where the reduce dtype is narrower
+/// than the gradients', a rounded copy travels, and no buckets are formed.
 ///
 /// Order:   `complete`, `flush` are made by all ranks in the same order.
 /// Time:    everything enqueues; `settle` makes the compute stream wait for all reductions.
@@ -76,6 +78,8 @@ class GradientStore {
   void zero(std::size_t unit, GradientInit content);
   void reduce(std::size_t unit);
   void append_reduction(Batch& batch, std::size_t unit, std::size_t segment) const;
+  void load_wire(std::size_t unit);
+  void unload_wire(std::size_t unit);
   void accumulate_and_release(std::size_t unit);
   void order_reduce_after_compute();
   [[nodiscard]] void* base_of(std::size_t unit) const;
@@ -93,8 +97,9 @@ class GradientStore {
   std::vector<void*> base_;  // by unit; null if none stays on this rank
   Arena slot_arena_;
   std::vector<SlotRing> rings_;
-  std::vector<std::size_t> ring_;    // by unit
-  std::vector<Slot*> slot_;          // by unit
+  std::vector<std::size_t> ring_;  // by unit
+  std::vector<Slot*> slot_;        // by unit
+  Wire wire_;
   std::vector<bool> open_;           // by unit
   std::vector<bool> started_;        // by unit: holds something of this step
   std::vector<bool> reduced_;        // by unit

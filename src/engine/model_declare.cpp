@@ -16,11 +16,19 @@ using engine::UnitState;
 constexpr std::int64_t kMostElems = std::int64_t{1} << 50;
 constexpr std::int64_t kInitChunkElems = std::int64_t{1} << 18;  // 1 MiB of staging
 
-void check_dtype(DType dtype, const char* what) {
-  if (dtype != DType::fp32) {
-    throw ConfigError{fmt::format("{} dtype {} is not supported on this device yet: use fp32", what,
-                                  to_string(dtype))};
-  }
+/// Kernels compute in fp32 only so far; a device that only counts can count the others.
+void check_dtype(DType dtype, const char* what, const Device& device) {
+  const bool counted = !device.computes() && dtype != DType::fp64;
+  if (dtype == DType::fp32 || counted) { return; }
+  throw ConfigError{fmt::format("{} dtype {} is not supported on the device {} yet: use fp32", what,
+                                to_string(dtype), device.name())};
+}
+
+void check_reduce_dtype(DType dtype) {
+  if (dtype == DType::fp32 || dtype == DType::bf16) { return; }
+  throw ConfigError{fmt::format(
+      "reduce dtype {} is not supported: use fp32, or bf16, which has the range of fp32",
+      to_string(dtype))};
 }
 
 /// More than `kMostElems` if so, whatever the sum.
@@ -32,10 +40,10 @@ std::int64_t padded_elems(const UnitLayout& layout) {
   return sum;
 }
 
-void validate(const ModelOptions& options) {
-  check_dtype(options.compute, "compute");
-  check_dtype(options.gradient, "gradient");
-  check_dtype(options.reduce, "reduce");
+void validate(const ModelOptions& options, const Device& device) {
+  check_dtype(options.compute, "compute", device);
+  check_dtype(options.gradient, "gradient", device);
+  check_reduce_dtype(options.reduce);
   if (options.prefetch < 0 || options.prefetch > 1024) {
     throw ConfigError{
         fmt::format("prefetch is {}: choose a number of units from 0 to 1024", options.prefetch)};
@@ -53,7 +61,7 @@ void validate(const ModelOptions& options) {
 
 ShardedModel::State::State(World& world_, const ModelOptions& options_)
     : world{world_}, options{options_}, journal{world_.memory(), world_.recorder()} {
-  validate(options);
+  validate(options, world.device());
 }
 
 Unit ShardedModel::State::add_unit(std::string name, std::vector<ParameterSpec> specs,
@@ -66,7 +74,7 @@ Unit ShardedModel::State::add_unit(std::string name, std::vector<ParameterSpec> 
     }
   }
   for (const ParameterSpec& spec : specs) {
-    check_dtype(spec.dtype.value_or(DType::fp32), "parameter");
+    check_dtype(spec.dtype.value_or(DType::fp32), "parameter", world.device());
   }
   UnitLayout layout = UnitLayout::make(
       std::move(specs), {options.compute, options.gradient, options.reduce}, world.size());

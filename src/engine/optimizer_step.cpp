@@ -59,15 +59,15 @@ void OptimizerStep::plan_norms() {
 }
 
 void OptimizerStep::plan_runs(const OptimizerOptions& options) {
-  std::size_t elems = 0;
+  std::size_t elems = 0;  // of fp32 state
   for (std::size_t u = 0; u < units_.size(); ++u) {
-    for (std::size_t s = 0; s < units_[u].layout.segments().size(); ++s) {
-      elems += static_cast<std::size_t>(gradients_.resident_range(u, s).elems);
+    const auto segments = units_[u].layout.segments();
+    for (std::size_t s = 0; s < segments.size(); ++s) {
+      elems +=
+          states_of(segments[s]) * static_cast<std::size_t>(gradients_.resident_range(u, s).elems);
     }
   }
-  const auto count = static_cast<std::size_t>(state_count(optimizer_));
-  state_ =
-      Arena{world_.allocate(Category::optimizer, count * elems * sizeof(float), "optimizer state")};
+  state_ = Arena{world_.allocate(Category::optimizer, elems * sizeof(float), "optimizer state")};
   for (std::size_t u = 0; u < units_.size(); ++u) {
     for (std::size_t s = 0; s < units_[u].layout.segments().size(); ++s) {
       plan_segment(u, s, options);
@@ -76,6 +76,12 @@ void OptimizerStep::plan_runs(const OptimizerOptions& options) {
   if (state_.bytes() > 0) {
     world_.device().fill(state_.data(), 0, state_.bytes(), world_.compute_stream());
   }
+}
+
+std::size_t OptimizerStep::states_of(const SegmentLayout& segment) const {
+  const auto rule = static_cast<std::size_t>(state_count(optimizer_));
+  const bool is_own_master = segment.dtypes().parameter == segment.dtypes().master;
+  return is_own_master ? rule : rule + 1;
 }
 
 void OptimizerStep::plan_segment(std::size_t unit, std::size_t segment,
@@ -88,6 +94,13 @@ void OptimizerStep::plan_segment(std::size_t unit, std::size_t segment,
   const View gradients = gradients_.resident(unit, segment);
   const int states = state_count(optimizer_);
   const std::size_t state_bytes = static_cast<std::size_t>(range.elems) * sizeof(float);
+  if (weights.dtype != DType::fp32 || gradients.dtype != DType::fp32) {
+    // Only counted, on a device without kernels: the master weights and the states of the rule.
+    for (std::size_t i = 0; i < states_of(units_[unit].layout.segments()[segment]); ++i) {
+      static_cast<void>(state_.take(state_bytes));
+    }
+    return;
+  }
   auto* first_state = states > 0 ? static_cast<float*>(state_.take(state_bytes)) : nullptr;
   auto* second_state = states > 1 ? static_cast<float*>(state_.take(state_bytes)) : nullptr;
 

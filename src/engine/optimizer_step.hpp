@@ -52,6 +52,9 @@ class OptimizerStep {
     int rank = 0;
   };
 
+  /// fp32 arrays that the optimizer keeps for a segment: those of its rule, and the master weights
+  /// where the parameters are of another dtype.
+  [[nodiscard]] std::size_t states_of(const SegmentLayout& segment) const;
   void plan_norms();
   void plan_runs(const OptimizerOptions& options);
   void plan_segment(std::size_t unit, std::size_t segment, const OptimizerOptions& options);

@@ -6,18 +6,30 @@ namespace tessera::engine {
 namespace {
 
 enum class Extent : std::uint8_t { whole, shard };
-enum class Companion : std::uint8_t { parameter, gradient };
+enum class Companion : std::uint8_t { parameter, gradient, wire };
 
 std::int64_t elems_of(const SegmentLayout& segment, Extent extent) noexcept {
   return extent == Extent::whole ? segment.padded_elems() : segment.shard_elems();
 }
 
 DType dtype_of(const SegmentLayout& segment, Companion companion) noexcept {
-  return companion == Companion::parameter ? segment.dtypes().parameter : segment.dtypes().gradient;
+  switch (companion) {
+    case Companion::parameter:
+      return segment.dtypes().parameter;
+    case Companion::gradient:
+      return segment.dtypes().gradient;
+    case Companion::wire:
+      break;
+  }
+  return segment.dtypes().reduce;
 }
 
 std::size_t bytes_of(const SegmentLayout& segment, Companion companion, Extent extent) noexcept {
-  if (companion == Companion::gradient && !segment.trainable()) { return 0; }
+  if (companion != Companion::parameter && !segment.trainable()) { return 0; }
+  const SegmentDTypes& dtypes = segment.dtypes();
+  if (companion == Companion::wire && size_of(dtypes.reduce) >= size_of(dtypes.gradient)) {
+    return 0;
+  }
   return static_cast<std::size_t>(elems_of(segment, extent)) *
          size_of(dtype_of(segment, companion));
 }
@@ -62,6 +74,9 @@ std::size_t UnitState::parameter_shard_bytes() const noexcept {
 std::size_t UnitState::gradient_bytes() const noexcept {
   return total_bytes(layout, Companion::gradient, Extent::whole);
 }
+std::size_t UnitState::wire_bytes() const noexcept {
+  return total_bytes(layout, Companion::wire, Extent::whole);
+}
 std::size_t UnitState::gradient_shard_bytes() const noexcept {
   return total_bytes(layout, Companion::gradient, Extent::shard);
 }
@@ -77,6 +92,10 @@ View UnitState::gradient_view(std::size_t s, void* base) const noexcept {
 }
 View UnitState::gradient_shard_view(std::size_t s, void* base) const noexcept {
   return view_at(layout, s, base, Companion::gradient, Extent::shard);
+}
+
+View UnitState::wire_view(std::size_t s, void* base) const noexcept {
+  return view_at(layout, s, base, Companion::wire, Extent::whole);
 }
 
 }  // namespace tessera::engine

@@ -36,6 +36,9 @@ struct UnitState {
   [[nodiscard]] std::size_t parameter_shard_bytes() const noexcept;
   [[nodiscard]] std::size_t gradient_bytes() const noexcept;
   [[nodiscard]] std::size_t gradient_shard_bytes() const noexcept;
+  /// Of the copy in which gradients travel where the reduce dtype is narrower than their own, else
+  /// 0: sums are made in fp32 or wider in any case, so that a wider copy would gain nothing.
+  [[nodiscard]] std::size_t wire_bytes() const noexcept;
   [[nodiscard]] bool trainable() const noexcept { return gradient_bytes() > 0; }
 
   /// Segment `s` in a buffer that holds the unit's whole parameters (or one rank's shards of them)
@@ -45,6 +48,7 @@ struct UnitState {
   /// The same for gradients; empty for a frozen segment.
   [[nodiscard]] View gradient_view(std::size_t s, void* base) const noexcept;
   [[nodiscard]] View gradient_shard_view(std::size_t s, void* base) const noexcept;
+  [[nodiscard]] View wire_view(std::size_t s, void* base) const noexcept;
 
   // State of the current micro-batch.
   int open_scopes = 0;

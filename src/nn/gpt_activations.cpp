@@ -7,36 +7,36 @@ LayerNorm::Saved cut_norm(const float* x, std::int64_t rows, Cutter& kept) {
   return {.x = x, .mean = kept.take<float>(rows), .inverse_std = kept.take<float>(rows)};
 }
 
-Block::Saved cut_block(const GPTConfig& config, BatchShape shape, const float* x, float* workspace,
-                       Cutter& kept) {
+Block::Saved cut_block(const GPTConfig& config, BatchShape shape, DType compute, const float* x,
+                       float* workspace, Cutter& kept) {
   const std::int64_t values = shape.rows() * config.hidden;
   Block::Saved saved{};
-  saved.normed_1 = kept.take<float>(values);
-  saved.middle = kept.take<float>(values);
-  saved.normed_2 = kept.take<float>(values);
+  saved.normed_1 = kept.take_values(values, compute);
+  saved.middle = kept.take_values(values, compute);
+  saved.normed_2 = kept.take_values(values, compute);
   saved.ln_1 = cut_norm(x, shape.rows(), kept);
   saved.attn = {.x = saved.normed_1,
-                .qkv = kept.take<float>(3 * values),
-                .mixed = kept.take<float>(values),
+                .qkv = kept.take_values(3 * values, compute),
+                .mixed = kept.take_values(values, compute),
                 .log_sum_exp = kept.take<float>(shape.rows() * config.heads),
                 .workspace = workspace};
   saved.ln_2 = cut_norm(saved.middle, shape.rows(), kept);
   saved.mlp = {.x = saved.normed_2,
-               .wide = kept.take<float>(4 * values),
-               .activated = kept.take<float>(4 * values)};
+               .wide = kept.take_values(4 * values, compute),
+               .activated = kept.take_values(4 * values, compute)};
   return saved;
 }
 
 }  // namespace
 
-GPTActivations cut_activations(const GPTConfig& config, BatchShape shape,
+GPTActivations cut_activations(const GPTConfig& config, BatchShape shape, DType compute,
                                std::int64_t workspace_elems, Cutter& kept, Cutter& passing) {
   const std::int64_t rows = shape.rows();
   const std::int64_t values = rows * config.hidden;
   GPTActivations all;
   all.loss = passing.take<double>(1);
-  all.stream = passing.take<float>(values);
-  all.scratch = passing.take<float>(5 * values);
+  all.stream = passing.take_values(values, compute);
+  all.scratch = passing.take_values(5 * values, compute);
   float* workspace = passing.take<float>(workspace_elems);
 
   std::size_t staged = kept.bytes();
@@ -46,16 +46,16 @@ GPTActivations cut_activations(const GPTConfig& config, BatchShape shape,
   };
   all.inputs = kept.take<std::int32_t>(rows);
   all.targets = kept.take<std::int32_t>(rows);
-  all.residual.push_back(kept.take<float>(values));
+  all.residual.push_back(kept.take_values(values, compute));
   end_stage();
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    all.blocks.push_back(cut_block(config, shape, all.residual.back(), workspace, kept));
-    all.residual.push_back(kept.take<float>(values));
+    all.blocks.push_back(cut_block(config, shape, compute, all.residual.back(), workspace, kept));
+    all.residual.push_back(kept.take_values(values, compute));
     end_stage();
   }
   all.ln_f = cut_norm(all.residual.back(), rows, kept);
-  all.normed = kept.take<float>(values);
-  all.logits = kept.take<float>(rows * config.vocab);
+  all.normed = kept.take_values(values, compute);
+  all.logits = kept.take_values(rows * config.vocab, compute);
   end_stage();
   return all;
 }

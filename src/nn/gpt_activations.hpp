@@ -19,13 +19,20 @@ class Cutter {
 
   template <class T>
   [[nodiscard]] T* take(std::int64_t elems) {
-    const std::size_t bytes = static_cast<std::size_t>(elems) * sizeof(T);
-    bytes_ += Arena::need(bytes);
-    return arena_ == nullptr ? nullptr : static_cast<T*>(arena_->take(bytes));
+    return static_cast<T*>(take_bytes(static_cast<std::size_t>(elems) * sizeof(T)));
+  }
+  /// `elems` values of `dtype`. Kernels exist for fp32; the others are only counted.
+  [[nodiscard]] float* take_values(std::int64_t elems, DType dtype) {
+    return static_cast<float*>(take_bytes(static_cast<std::size_t>(elems) * size_of(dtype)));
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
  private:
+  [[nodiscard]] void* take_bytes(std::size_t bytes) {
+    bytes_ += Arena::need(bytes);
+    return arena_ == nullptr ? nullptr : arena_->take(bytes);
+  }
+
   Arena* arena_ = nullptr;
   std::size_t bytes_ = 0;
 };
@@ -49,9 +56,10 @@ struct GPTActivations {
   float* scratch = nullptr;  ///< 5 rows hidden
 };
 
-/// `kept` gives what lives from forward to backward, `passing` what does not.
+/// `kept` gives what lives from forward to backward, `passing` what does not. Values are of the
+/// dtype `compute`; tokens, statistics, the loss and attention's tiles of their own.
 [[nodiscard]] GPTActivations cut_activations(const GPTConfig& config, BatchShape shape,
-                                             std::int64_t workspace_elems, Cutter& kept,
-                                             Cutter& passing);
+                                             DType compute, std::int64_t workspace_elems,
+                                             Cutter& kept, Cutter& passing);
 
 }  // namespace tessera::nn

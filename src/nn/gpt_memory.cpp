@@ -39,7 +39,8 @@ void GPT::reserve(std::int64_t batch) {
   check_batch(s.config, batch);
   if (s.shape.batch == batch) { return; }
   expects(s.shape.batch == 0, "GPT: every micro-batch must have as many sequences as the first");
-  const GPTBytes bytes = bytes_needed(s.config, s.options, batch, s.world());
+  const DType compute = s.model->options().compute;
+  const GPTBytes bytes = bytes_needed(s.config, s.options, batch, s.world(), compute);
 
   World& world = s.world();
   Arena kept{world.allocate(Category::activations, bytes.activations, "gpt activations",
@@ -55,7 +56,7 @@ void GPT::reserve(std::int64_t batch) {
   const BatchShape shape{batch, s.config.seq};
   Cutter cut_kept{kept};
   Cutter cut_passing{passing};
-  s.at = cut_activations(s.config, shape, s.layers->block.workspace_elems(shape), cut_kept,
+  s.at = cut_activations(s.config, shape, compute, s.layers->block.workspace_elems(shape), cut_kept,
                          cut_passing);
   s.kept = std::move(kept);
   s.passing = std::move(passing);
@@ -64,7 +65,7 @@ void GPT::reserve(std::int64_t batch) {
 }
 
 GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, std::int64_t batch,
-                           World& world) {
+                           World& world, DType compute) {
   config.validate();
   check_batch(config, batch);
   const BatchShape shape{batch, config.seq};
@@ -72,11 +73,11 @@ GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, s
       {shape.batch, shape.seq, config.heads, config.head_size()}, world.options().threads);
   Cutter kept;
   Cutter passing;
-  static_cast<void>(cut_activations(config, shape, tiles, kept, passing));
+  static_cast<void>(cut_activations(config, shape, compute, tiles, kept, passing));
   GPTBytes bytes{.activations = kept.bytes(), .workspace = passing.bytes()};
   if (collects(options, world)) {
     bytes.gather = Arena::need(static_cast<std::size_t>(world.size() * shape.rows()) *
-                               static_cast<std::size_t>(config.vocab) * sizeof(float));
+                               static_cast<std::size_t>(config.vocab) * size_of(compute));
   }
   return bytes;
 }
@@ -84,7 +85,8 @@ GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, s
 ConstView GPT::gathered_logits() const noexcept {
   const State& s = *state_;
   if (s.gathered.data() == nullptr) { return {}; }
-  return {s.gathered.data(), s.world().size() * s.shape.rows() * s.config.vocab, DType::fp32};
+  return {s.gathered.data(), s.world().size() * s.shape.rows() * s.config.vocab,
+          s.model->options().compute};
 }
 
 }  // namespace tessera::nn

@@ -53,7 +53,8 @@ void GPT::backward() {
     const auto scope = s.model->backward(s.root);
     s.layers->embedding.head_backward(scope, s.at.normed, s.at.logits, s.at.scratch,
                                       s.shape.rows());
-    s.world().device().fill(s.at.stream, 0, static_cast<std::size_t>(values) * sizeof(float),
+    s.world().device().fill(s.at.stream, 0,
+                            static_cast<std::size_t>(values) * size_of(s.model->options().compute),
                             scope.stream());
     s.layers->ln_f.backward(scope, s.at.ln_f, s.at.scratch, s.at.stream, s.shape.rows());
     s.end_stage(s.blocks.size() + 1);
@@ -101,10 +102,12 @@ void GPT::State::load(std::span<const std::int32_t> inputs, std::span<const std:
 void GPT::State::gather_logits() {
   if (options.gather_logits == GatherLogits::off) { return; }
   const std::int64_t elems = shape.rows() * config.vocab;
+  const DType dtype = model->options().compute;
   const Channel channel = world().gather_channel();
   Batch batch{"gather logits"};
-  batch.gather(ConstView{at.logits, elems, DType::fp32},
-               View{gathered.data(), gathered.data() == nullptr ? 0 : elems * world().size()}, 0);
+  batch.gather(
+      ConstView{at.logits, elems, dtype},
+      View{gathered.data(), gathered.data() == nullptr ? 0 : elems * world().size(), dtype}, 0);
   world().compute_stream().record(logits_ready.get());
   channel.stream.wait_for(logits_ready.get());
   channel.communicator.submit(std::move(batch), channel.stream);

@@ -151,6 +151,18 @@ TEST_P(TrafficOf, ZeroOneAndTwoReduceScatterGradientsAndGatherParametersOnce) {
 }
 
 // 2 psi for the blocks; the root stays gathered between forward and backward.
+TEST_P(TrafficOf, GradientsReducedInBf16SendHalfTheBytes) {
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero2}) {
+    ToyRun run = run_of(GetParam(), strategy);
+    const std::string name = strategy == Strategy::ddp ? "all_reduce" : "reduce_scatter";
+    const Traffic whole = traffic_of(trace_last_step(run).records.front());
+    run.options.reduce = DType::bf16;
+    const Traffic half = traffic_of(trace_last_step(run).records.front());
+    EXPECT_EQ(2 * half.at(name).bytes, whole.at(name).bytes) << name;
+    EXPECT_EQ(half.at(name).calls, whole.at(name).calls) << name;
+  }
+}
+
 TEST_P(TrafficOf, ZeroThreeGathersBlocksTwiceAndTheRootOnce) {
   for (const int prefetch : {0, 1, 3}) {
     ToyRun run = run_of(GetParam(), Strategy::zero3);

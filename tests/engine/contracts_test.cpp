@@ -95,6 +95,8 @@ TEST(Declaration, UnsupportedOptionsAreRefusedBeforeAnythingIsAllocated) {
   };
   EXPECT_THAT(with({.compute = DType::bf16}), HasSubstr("bf16"));
   EXPECT_THAT(with({.gradient = DType::fp16}), HasSubstr("fp16"));
+  EXPECT_THAT(with({.reduce = DType::fp16}), HasSubstr("reduce dtype fp16"));
+  EXPECT_EQ(with({.reduce = DType::bf16}), "");
   EXPECT_THAT(with({.prefetch = -1}), HasSubstr("prefetch is -1"));
   EXPECT_THAT(with({.accumulate = 0}), HasSubstr("accumulate is 0"));
   EXPECT_THAT(with({.bucket_bytes = 0}), HasSubstr("bucket_bytes"));

@@ -60,6 +60,23 @@ TEST_P(Parity, BothAccumulateModesAreBitIdenticalUnderEveryStrategy) {
   }
 }
 
+TEST_P(Parity, GradientsRoundedOnTheWireAreBitIdenticalUnderEveryStrategy) {
+  for (const int accumulate : {1, 2}) {
+    ToyRun run;
+    run.ranks = GetParam();
+    run.options.accumulate = accumulate;
+    run.options.reduce = DType::bf16;
+    run.options.accumulate_mode = AccumulateMode::every;
+    expect_every_strategy_agrees(run);
+    const ToyOutcome rounded = run_toy(run);
+    run.options.reduce = DType::fp32;
+    const ToyOutcome exact = run_toy(run);
+    EXPECT_NE(difference(exact, rounded), "") << "nothing was rounded";
+    EXPECT_NEAR(rounded.norms.front(), exact.norms.front(), 0.01 * exact.norms.front());
+    EXPECT_NEAR(rounded.losses.back(), exact.losses.back(), 0.02);
+  }
+}
+
 TEST_P(Parity, PrefetchDepthAndDeclaredOrderChangeNoBit) {
   const ToyOutcome expected = run_toy(run_of(GetParam(), Strategy::zero3));
   for (const int prefetch : {0, 1, 2, 5}) {

@@ -64,6 +64,73 @@ TEST(PlanOfManyRanks, TellsOnlyRankZeroApart) {
   EXPECT_GT(dp[0].memory.peak_bytes, dp[1].memory.peak_bytes);
 }
 
+/// Bytes of model state of a unit of `elems` parameters (a multiple of what any rank's shard is
+/// rounded to), under AdamW.
+CategoryBytes planned_states(int ranks, std::int64_t elems, const ModelOptions& options) {
+  return plan({.ranks = ranks},
+              [&](World& world) {
+                ShardedModel model{world, options};
+                const Unit unit = model.add_unit("unit", {{"w", {elems}}});
+                model.materialize(init::constant(1.0F));
+                model.optimize_with(AdamW{});
+                (void)model.forward(unit);
+                (void)model.backward(unit);
+                model.step();
+              })[0]
+      .memory.at_peak;
+}
+
+// DESIGN section 5: 2 + 2 + 12 bytes a parameter, each divided by N where the strategy shards it.
+TEST(PlanOfLowPrecision, CountsWhatTheTableOfStrategiesSays) {
+  const std::size_t n = 16;
+  const std::size_t elems = 64 * n * 1000;
+  for (const DType low : {DType::bf16, DType::fp16}) {
+    const auto states = [&](Strategy strategy, DType gradient) {
+      return planned_states(static_cast<int>(n), static_cast<std::int64_t>(elems),
+                            {.strategy = strategy, .compute = low, .gradient = gradient});
+    };
+    const auto expect = [&](Strategy strategy, std::size_t parameters, std::size_t gradients,
+                            std::size_t optimizer) {
+      const CategoryBytes bytes = states(strategy, low);
+      EXPECT_EQ(bytes[Category::parameters], parameters) << to_string(strategy);
+      EXPECT_EQ(bytes[Category::gradients], gradients) << to_string(strategy);
+      EXPECT_EQ(bytes[Category::optimizer], optimizer) << to_string(strategy);
+    };
+    expect(Strategy::ddp, 2 * elems, 2 * elems, 12 * elems);
+    expect(Strategy::zero1, 2 * elems, 2 * elems, 12 * elems / n);
+    expect(Strategy::zero2, 2 * elems, 2 * elems / n, 12 * elems / n);
+    expect(Strategy::zero3, 2 * elems / n, 2 * elems / n, 12 * elems / n);
+    EXPECT_EQ(states(Strategy::ddp, DType::fp32)[Category::gradients], 4 * elems);
+  }
+}
+
+TEST(PlanOfLowPrecision, CountsTheCopyThatTravels) {
+  const auto copies = [](DType gradient, DType reduce) {
+    const ModelOptions options{
+        .strategy = Strategy::ddp, .compute = DType::bf16, .gradient = gradient, .reduce = reduce};
+    return planned_states(2, 6400, options)[Category::reduce];
+  };
+  EXPECT_EQ(copies(DType::fp32, DType::fp32), 0U);
+  EXPECT_EQ(copies(DType::fp32, DType::bf16), 2U * 6400);
+  EXPECT_EQ(copies(DType::bf16, DType::bf16), 0U);
+  EXPECT_EQ(copies(DType::bf16, DType::fp32), 0U) << "a wider copy would gain nothing";
+}
+
+// Values are of the compute dtype; tokens, statistics and the loss are not.
+TEST(PlanOfLowPrecision, CountsActivationsInTheComputeDtype) {
+  const nn::GPTConfig config{.layers = 3, .hidden = 64, .heads = 4, .vocab = 256, .seq = 64};
+  simulate_rank({.rank = 0, .ranks = 4}, [&](World& world) {
+    const nn::GPTBytes wide = nn::GPT::bytes_needed(config, {}, 2, world);
+    const nn::GPTBytes low = nn::GPT::bytes_needed(config, {}, 2, world, DType::bf16);
+    const std::size_t rows = 2 * 64;
+    const std::size_t others = 4 * rows * (2 + 3 * (4 + 4) + 2);  // tokens, norms, log-sum-exps
+    EXPECT_EQ(2 * (low.activations - others), wide.activations - others);
+    auto gpt = shard(nn::GPT(config), world, {.compute = DType::bf16});
+    gpt.module().reserve(2);
+    EXPECT_EQ(world.memory().report().live[Category::activations], low.activations);
+  });
+}
+
 TEST(PlanForMpi, CountsItsStaging) {
   const auto nothing = [](World&) {};
   const auto staging = [&](CommKind comm, int ranks) {

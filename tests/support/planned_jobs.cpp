@@ -91,6 +91,7 @@ std::vector<ModelOptions> planned_options() {
   std::vector<ModelOptions> all;
   for (const Strategy strategy : all_strategies()) {
     all.push_back({.strategy = strategy});
+    all.push_back({.strategy = strategy, .reduce = DType::bf16});
     for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
       all.push_back(
           {.strategy = strategy, .prefetch = 2, .accumulate = 2, .accumulate_mode = mode});
@@ -117,8 +118,9 @@ std::string difference(const MemoryReport& planned, const MemoryReport& measured
 }
 
 std::string text_of(const ModelOptions& options) {
-  return fmt::format("{}, {} micro-batches ({})", to_string(options.strategy), options.accumulate,
-                     to_string(options.accumulate_mode));
+  return fmt::format("{}, {} micro-batches ({}), reduced in {}", to_string(options.strategy),
+                     options.accumulate, to_string(options.accumulate_mode),
+                     to_string(options.reduce));
 }
 
 }  // namespace tessera::testing

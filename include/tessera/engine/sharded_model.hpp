@@ -19,8 +19,13 @@ namespace tessera {
 
 struct ModelOptions {
   Strategy strategy = Strategy::ddp;
+  /// Of parameters, and of what is computed with them. In bf16 and fp16 the optimizer keeps fp32
+  /// master weights. Devices compute in fp32 so far; the others are counted (plan).
   DType compute = DType::fp32;
+  /// What backward adds into.
   DType gradient = DType::fp32;
+  /// What travels when gradients are reduced, if narrower than `gradient`: fp32 or bf16. Sums are
+  /// made in fp32 or wider, in rank order, and rounded once.
   DType reduce = DType::fp32;
   /// Units gathered ahead of the one in use (zero3). `prefetch + 1` slots are held.
   int prefetch = 1;

@@ -82,9 +82,10 @@ class GPT {
   /// rank order, on the compute stream; empty otherwise.
   [[nodiscard]] ConstView gathered_logits() const noexcept;
 
-  /// What `reserve(batch)` allocates on rank `world.rank()`.
+  /// What `reserve(batch)` allocates on rank `world.rank()`, with values of `compute`.
   [[nodiscard]] static GPTBytes bytes_needed(const GPTConfig& config, const GPTOptions& options,
-                                             std::int64_t batch, World& world);
+                                             std::int64_t batch, World& world,
+                                             DType compute = DType::fp32);
 
  private:
   struct State;
