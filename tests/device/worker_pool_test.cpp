@@ -59,7 +59,11 @@ TEST(WorkerPool, ChunksRunAtTheSameTimeUnderDifferentNumbers) {
 TEST(WorkerPool, WorkersAreFewerThanTheChunks) {
   const Machine machine{8};
   for (int round = 0; round < 200; ++round) {
-    parallel_for(machine.compute(), 2, 1, [&](const Chunk& chunk) { EXPECT_LT(chunk.worker, 2); });
+    std::barrier meeting{2};  // seven helpers hurry to a chunk that the caller leaves over
+    parallel_for(machine.compute(), 2, 1, [&](const Chunk& chunk) {
+      EXPECT_LT(chunk.worker, 2);
+      meeting.arrive_and_wait();
+    });
   }
 }
 
@@ -97,6 +101,27 @@ TEST(WorkerPool, TheFirstFailingChunkIsTheTasksError) {
   EXPECT_EQ(chunks, 16);
 }
 
+// Chunks 0 to 2 fail together, on a thread each, so that none is left to begin another.
+TEST(WorkerPool, OfSeveralFailuresTheFirstChunksIsThrownAndTheRestIsLeftOut) {
+  const Machine machine{3};
+  for (int round = 0; round < 50; ++round) {
+    const OwnedStream stream = machine.device->make_compute_stream();
+    std::barrier meeting{3};
+    std::atomic<int> begun{0};
+    try {
+      enqueue(stream.get(), [&, at = stream.get()] {
+        parallel_for(at, 12, 1, [&](const Chunk& chunk) {
+          ++begun;
+          if (chunk.first < 3) { meeting.arrive_and_wait(); }
+          throw std::runtime_error(std::to_string(chunk.first));
+        });
+      });
+      FAIL() << "the stream swallowed it";
+    } catch (const std::runtime_error& error) { EXPECT_STREQ(error.what(), "0"); }
+    EXPECT_EQ(begun, 3);
+  }
+}
+
 TEST(WorkerPool, ALoopInsideALoopRunsOnItsOwnThread) {
   const Machine machine{3};
   std::atomic<int> inner{0};
@@ -104,6 +129,7 @@ TEST(WorkerPool, ALoopInsideALoopRunsOnItsOwnThread) {
     const std::thread::id here = std::this_thread::get_id();
     parallel_for(machine.compute(), 100, 1, [&](const Chunk& chunk) {
       EXPECT_EQ(std::this_thread::get_id(), here);
+      EXPECT_EQ(chunk.size(), 100);  // nobody else was to take a part
       inner += static_cast<int>(chunk.size());
     });
   });

@@ -60,6 +60,24 @@ TEST_F(CrossEntropyTest, MatchesReference) {
   }
 }
 
+// More rows than are worked on together: each meets its own target, and the losses are added in
+// the rows' order.
+TEST_F(CrossEntropyTest, ManyRowsGiveTheBitsOfEachAlone) {
+  constexpr std::int64_t rows = 1200, classes = 13;
+  Problem together{rows, classes}, apart{rows, classes};
+  double sum = 0.0;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    double loss = 0.0;
+    cpu_.cross_entropy({apart.logits.data() + r * classes, apart.targets.data() + r, &loss, 1,
+                        classes, apart.gradient_scale, 1.0},
+                       stream());
+    sum += loss;
+  }
+  cpu_.cross_entropy(together.args(), stream());
+  EXPECT_EQ(together.loss, 0.25 + 0.5 * sum);
+  EXPECT_TRUE(same_bits(together.logits, apart.logits));
+}
+
 TEST_F(CrossEntropyTest, GradientIsTheSlopeOfTheLoss) {
   Problem problem{1, 11};
   problem.gradient_scale = 1.0F;

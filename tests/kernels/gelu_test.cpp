@@ -66,6 +66,39 @@ TEST_F(GeluTest, BackwardIsCloseToFloat64) {
   }
 }
 
+// Where both are tiny, far left of zero, they keep their relative precision: the bound is what
+// roundings of the exponent 2u become in the exponential.
+TEST_F(GeluTest, BothKeepTheirPrecisionFarLeftOfZero) {
+  Floats x;
+  for (int i = 2'000; i < 9'800; ++i) { x.push_back(static_cast<float>(i) * -1e-3F); }
+  const Floats dy(x.size(), 1.0F);
+  Floats y(x.size(), kNan), dx(x.size(), kNan);
+  cpu_.gelu_forward(x.data(), y.data(), std::ssize(x), stream());
+  cpu_.gelu_backward(x.data(), dy.data(), dx.data(), std::ssize(x), stream());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double wide = x[i];
+    const double two_u = 2 * std::sqrt(2 / std::numbers::pi) * wide * (1 + 0.044715 * wide * wide);
+    const double inner = 2 * std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * wide * wide);
+    const double logistic = 1 / (1 + std::exp(-two_u));
+    const double slope = logistic * (1 + wide * inner / (1 + std::exp(two_u)));
+    const double bound = 3 * kRoundoff * (4 - two_u);
+    ASSERT_NEAR(y[i] / (wide * logistic), 1.0, bound) << "x = " << x[i];
+    ASSERT_NEAR(dx[i] / slope, 1.0, bound) << "x = " << x[i];
+  }
+}
+
+TEST_F(GeluTest, NothingIsLeftFarLeftOfZero) {
+  const Floats x{-12.0F, -13.0F, -1e3F, -1e10F, -3.4e38F};
+  const Floats dy(x.size(), 1.0F);
+  Floats y(x.size(), kNan), dx(x.size(), kNan);
+  cpu_.gelu_forward(x.data(), y.data(), std::ssize(x), stream());
+  cpu_.gelu_backward(x.data(), dy.data(), dx.data(), std::ssize(x), stream());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_EQ(y[i], 0.0F) << x[i];
+    EXPECT_LE(std::abs(dx[i]), 1e-34F) << x[i];
+  }
+}
+
 TEST_F(GeluTest, BackwardIsTheSlopeOfForward) {
   const double h = 1e-4;
   for (float x = -6.0F; x < 6.0F; x += 0.37F) {

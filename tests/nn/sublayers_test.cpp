@@ -86,6 +86,19 @@ TEST(CausalSelfAttention, MatchesTheReference) {
   });
 }
 
+// The kernel gives each thread its own part.
+TEST(CausalSelfAttention, AsksForAWorkspaceOfAllThreads) {
+  const auto elems = [](int threads) {
+    std::int64_t all = 0;
+    const auto ask = [&](World& world) {
+      all = CausalSelfAttention(world, "attn", 36, 3).workspace_elems({.batch = 2, .seq = 50});
+    };
+    run_ranks(1, ask, {.threads = threads});
+    return all;
+  };
+  EXPECT_EQ(elems(4), 4 * elems(1));
+}
+
 TEST(CausalSelfAttention, RefusesHeadsThatDoNotDivideTheHiddenSize) {
   on_one_rank(
       [](World& world) { EXPECT_THROW(CausalSelfAttention(world, "attn", 36, 5), ContractError); });
