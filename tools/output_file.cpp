@@ -1,6 +1,8 @@
 #include "output_file.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -8,10 +10,30 @@
 #include "tessera/base/error.hpp"
 
 namespace tessera::tools {
+namespace {
+
+/// Opens without ever waiting: for a pipe that nobody reads fopen would wait for good.
+std::FILE* open_new(const std::filesystem::path& path) {
+  constexpr mode_t everyone = 0666;
+  const int file =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, everyone);
+  if (file < 0) {
+    if (errno != ENXIO) { return nullptr; }
+    throw ConfigError(fmt::format(
+        "{} is a pipe that nobody reads; start its reader first, or name a file", path.string()));
+  }
+  ::fcntl(file, F_SETFL, ::fcntl(file, F_GETFL) & ~O_NONBLOCK);
+  std::FILE* const stream = ::fdopen(file, "wb");
+  if (stream == nullptr) { ::close(file); }
+  return stream;
+}
+
+}  // namespace
 
 void require_writable(std::string_view option, const std::filesystem::path& path) {
   std::error_code ignored;
   const bool existed = std::filesystem::exists(path, ignored);
+  if (std::filesystem::is_fifo(path, ignored)) { return; }  // looking would end its reader
   std::FILE* file = std::fopen(path.c_str(), "ab");
   if (file == nullptr) {
     throw ConfigError(
@@ -22,7 +44,7 @@ void require_writable(std::string_view option, const std::filesystem::path& path
 }
 
 OutputFile::OutputFile(std::filesystem::path path)
-    : path_{std::move(path)}, file_{std::fopen(path_.c_str(), "wb")} {
+    : path_{std::move(path)}, file_{open_new(path_)} {
   if (!file_) { fail(); }
 }
 

@@ -8,10 +8,11 @@
 namespace tessera::tools {
 
 /// ConfigError, naming `option`, unless a file at `path` could be written. Changes nothing.
+/// Whether somebody reads a pipe shows when it is opened.
 void require_writable(std::string_view option, const std::filesystem::path& path);
 
-/// A text file that is written from the beginning. Errors: Error with path and cause, from the
-/// write that failed.
+/// A text file that is written from the beginning. Errors: ConfigError if it is a pipe without a
+/// reader, otherwise Error with path and cause, from the write that failed.
 class OutputFile {
  public:
   explicit OutputFile(std::filesystem::path path);

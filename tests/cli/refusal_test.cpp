@@ -1,4 +1,6 @@
 // What the command refuses: status 2, one or two lines on standard error that say what to do.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -214,6 +216,11 @@ TEST_F(Refusal, FilesThatCannotBeWritten) {
   train_refused({"--log", path("no/such/folder/run.jsonl")}, {"--log", "cannot write"});
   train_refused({"--checkpoint", path("text.txt")}, {"--checkpoint"});
   refused(small("compare", {"--json", folder().string()}), {"--json", "cannot write"});
+}
+
+TEST_F(Refusal, APipeThatNobodyReads) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  train_refused({"--log", path("pipe")}, {"pipe", "nobody reads"});
 }
 
 TEST_F(Refusal, OverwritingWhatTheRunReads) {

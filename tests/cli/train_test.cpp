@@ -1,4 +1,6 @@
 // tessera train, run as a user runs it.
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -211,6 +213,17 @@ TEST_F(Train, WeightsOfAnotherModelAreRefused) {
   const Outcome hidden = tessera(wider);
   EXPECT_EQ(hidden.status, 2);
   EXPECT_NE(hidden.err.find("model.safetensors"), std::string::npos) << hidden.err;
+}
+
+TEST_F(Train, LogsIntoAPipeThatSomebodyReads) {
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  const int reader = open(path("pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  EXPECT_EQ(tessera(small("train", {"--steps", "1", "--log", path("pipe")})).status, 0);
+  char first = 0;
+  EXPECT_EQ(read(reader, &first, 1), 1);
+  EXPECT_EQ(first, '{');
+  close(reader);
 }
 
 TEST_F(Train, AFullDiskEndsTheRunWithStatusOne) {
