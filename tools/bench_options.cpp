@@ -24,6 +24,8 @@ struct BenchOption {
   std::function<void(BenchSettings&, const std::string&)> apply;
 };
 
+constexpr int kScalingRanks = 8;  // at most, with the samples of two
+
 const std::vector<std::string> kBenches = {"adamw", "collectives", "step"};
 
 std::string summary(std::string_view bench) {
@@ -151,6 +153,15 @@ void apply(const BenchOption& option, const std::string& text, BenchSettings& se
 }
 
 // In doubles: the request may be far beyond 64 bits.
+double step_bytes(const bench::StepOptions& step, int ranks, double samples) {
+  const nn::GPTConfig& model = step.model;
+  const double row = 22.0 * static_cast<double>(model.hidden) * static_cast<double>(model.layers) +
+                     static_cast<double>(model.vocab);
+  const double values = 4.0 * ranks * static_cast<double>(model.parameter_elems()) +
+                        samples * static_cast<double>(model.seq) * row;
+  return sizeof(float) * static_cast<double>(step.strategies.size()) * values;
+}
+
 void check_memory(const BenchSettings& settings) {
   double need = 20.0 * static_cast<double>(settings.parameters);
   const bench::StepOptions& step = settings.step;
@@ -158,13 +169,9 @@ void check_memory(const BenchSettings& settings) {
     need = 5.5 * static_cast<double>(settings.bytes) * step.ranks;
   }
   if (settings.what == "step") {
-    const nn::GPTConfig& model = step.model;
-    const double rows = static_cast<double>(step.batch) * static_cast<double>(model.seq);
-    const double row =
-        22.0 * static_cast<double>(model.hidden) * static_cast<double>(model.layers) +
-        static_cast<double>(model.vocab);
-    need = 4.0 * step.ranks * static_cast<double>(step.strategies.size()) *
-           (4.0 * static_cast<double>(model.parameter_elems()) + rows * row);
+    const auto batch = static_cast<double>(step.batch);
+    need = step_bytes(step, step.ranks, step.ranks * batch);
+    if (settings.scaling) { need = std::max(need, step_bytes(step, kScalingRanks, 2 * batch)); }
   }
   const auto have = static_cast<double>(usable_memory());
   if (need <= have) { return; }
@@ -215,8 +222,8 @@ BenchSettings parse_bench(std::span<const char* const> arguments) {
   for (const BenchOption& option : options()) {
     if (!applies(option, settings.what)) { continue; }
     const std::string name{option.name};
-    given.emplace_back(
-        &option, option.value.empty() ? app.add_flag(name) : app.add_option(name, texts[name]));
+    given.emplace_back(&option, option.value.empty() ? app.add_flag(name)->disable_flag_override()
+                                                     : app.add_option(name, texts[name]));
   }
   // CLI11 takes the last argument first.
   std::vector<std::string> reversed{arguments.rbegin(), arguments.rend() - 1};

@@ -1,5 +1,8 @@
 // tessera bench: what it measures, what stands in its JSON, what it refuses.
+#include "bench_options.hpp"
 #include "cli/command.hpp"
+#include "machine.hpp"
+#include "tessera/base/error.hpp"
 
 namespace tessera::test {
 namespace {
@@ -72,8 +75,22 @@ TEST_F(BenchCommand, RefusesWhatItDoesNotKnow) {
   refused({"bench", "collectives", "--bytes", "4", "--ranks", "2"}, "--bytes");
   refused({"bench", "step", "--heads", "3"}, "heads");
   refused({"bench", "step", "--scaling", "--batch", "6"}, "multiple of 4");
+  refused({"bench", "step", "--scaling=false"}, "scaling");
   refused({"bench", "step", "--strategies", "zero9"}, "--strategies");
   refused({"bench", "adamw", "--json", "/nowhere/out.json"}, "--json");
+}
+
+// A model whose state fills half the machine on two ranks has no room on eight.
+TEST(BenchOptions, ScalingMustFitIntoMemoryOnEightRanks) {
+  constexpr std::size_t layer = 12UL * 1024 * 1024;  // parameters
+  const std::size_t layers = tools::usable_memory() / (2 * 2 * 16 * layer);
+  const std::string count = std::to_string(layers);
+  std::vector<const char*> arguments = {"step",        "--strategies", "ddp",  "--layers",
+                                        count.c_str(), "--hidden",     "1024", "--batch",
+                                        "4",           "--seq",        "1"};
+  EXPECT_NO_THROW((void)tools::parse_bench(arguments));
+  arguments.push_back("--scaling");
+  EXPECT_THROW((void)tools::parse_bench(arguments), OutOfMemory);
 }
 
 TEST_F(BenchCommand, HelpNamesTheOptions) {
