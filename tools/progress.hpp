@@ -39,7 +39,7 @@ class Progress {
   std::string title_;
   std::int64_t steps_;
   Clock::time_point begin_ = Clock::now();
-  Clock::time_point shown_ = Clock::time_point::min();
+  Clock::time_point shown_{};  // long ago
   bool open_ = false;
 };
 

@@ -62,6 +62,15 @@ TEST(ProgressTest, ABarIsDrawnOverAndLeftOnANewLine) {
   EXPECT_EQ(text.back(), '\n');
 }
 
+TEST(ProgressTest, ARunThatGoesOnInTheMiddleIsShownAtOnce) {
+  const std::unique_ptr<std::FILE, CloseFile> file{std::tmpfile()};
+  {
+    Progress progress{file.get(), Progress::Output::terminal, "", 100};
+    progress.show(record_of(42));
+  }
+  EXPECT_GT(std::ftell(file.get()), 0);
+}
+
 TEST(ProgressTest, TimesReadWell) {
   EXPECT_EQ(format_time(0), "0:00");
   EXPECT_EQ(format_time(67.4), "1:07");
