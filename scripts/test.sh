@@ -26,7 +26,7 @@ case "${1:-}" in
     ;;
 esac
 
-scripts/install_deps.sh
+scripts/install_deps.sh --browser
 if command -v ccache >/dev/null; then
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 fi

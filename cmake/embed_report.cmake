@@ -1,0 +1,37 @@
+# Writes the files of FOLDER (page.html, *.css, *.js) as constants into the C++ source OUTPUT.
+cmake_minimum_required(VERSION 3.22)
+
+# All files that match, in the order of their names, as raw string literals: a compiler may refuse
+# one that is longer than 65,536 characters.
+function(literals_of pattern result)
+  file(GLOB files ${FOLDER}/${pattern})
+  list(SORT files)
+  if(NOT files)
+    message(FATAL_ERROR "no ${pattern} in ${FOLDER}")
+  endif()
+  set(text "")
+  foreach(file IN LISTS files)
+    file(READ "${file}" content)
+    string(FIND "${content}" ")report\"" ends)
+    string(LENGTH "${content}" length)
+    if(NOT ends EQUAL -1 OR length GREATER 60000)
+      message(FATAL_ERROR "${file} is too long or ends the literal that it stands in")
+    endif()
+    string(APPEND text "\n    R\"report(${content})report\"")
+  endforeach()
+  set(${result} "${text}" PARENT_SCOPE)
+endfunction()
+
+literals_of(page.html page)
+literals_of(*.css style)
+literals_of(*.js script)
+file(WRITE ${OUTPUT} "#include \"profile/report_files.hpp\"
+
+namespace tessera::profile {
+
+const std::string_view kReportPage =${page};
+const std::string_view kReportStyle =${style};
+const std::string_view kReportScript =${script};
+
+}  // namespace tessera::profile
+")

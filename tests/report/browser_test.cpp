@@ -1,0 +1,227 @@
+// The report's page in a real browser: no error, the numbers of its document, no sideways
+// scrolling.
+#include "report/browser.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <regex>
+#include <set>
+
+#include "profile/report_document.hpp"
+#include "tessera/base/bytes.hpp"
+#include "tessera/profile/html_report.hpp"
+
+namespace tessera::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ReportPage : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string reason = Browser::missing();
+    if (!reason.empty()) { GTEST_SKIP() << reason; }
+  }
+
+  /// The page of `document`, at the end of which `script` runs.
+  [[nodiscard]] Loaded shown(const Json& document, const std::string& script = "",
+                             int width = 1200) const {
+    std::string page = html_report(document.dump());
+    const std::size_t end = page.rfind("</body>");
+    page.insert(end, "<script>" + script + "</script>");
+    return browser_.load(page, width);
+  }
+
+ private:
+  Browser browser_;
+};
+
+void expect_drawn(const Loaded& page) {
+  EXPECT_EQ(page.console, "");
+  EXPECT_NE(page.dom.find(R"(data-drawn="true")"), std::string::npos);
+  EXPECT_TRUE(std::regex_search(page.dom, std::regex{R"(<div id="failure"[^>]*hidden)"}));
+}
+
+std::size_t occurrences(const std::string& text, const std::string& part) {
+  std::size_t found = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+    ++found;
+  }
+  return found;
+}
+
+struct Cell {
+  std::size_t bytes = 0;
+  std::string text;
+};
+
+/// The cells of the rows of table `id`: by strategy and `key` (data-rank or data-ranks), by field.
+std::map<std::string, std::map<std::string, Cell>> cells(const std::string& dom,
+                                                         const std::string& key) {
+  std::map<std::string, std::map<std::string, Cell>> found;
+  const std::regex row{R"re(<tr data-strategy="([^"]*)" )re" + key +
+                       R"re(="(\d+)"[^>]*>(.*?)</tr>)re"};
+  const std::regex cell{R"re(<td[^>]*data-field="([^"]*)" data-bytes="(\d+)"[^>]*>([^<]*)</td>)re"};
+  const std::sregex_iterator end;
+  for (std::sregex_iterator r{dom.begin(), dom.end(), row}; r != end; ++r) {
+    const std::string inside = (*r)[3];
+    auto& fields = found[(*r)[1].str() + " " + (*r)[2].str()];
+    for (std::sregex_iterator c{inside.begin(), inside.end(), cell}; c != end; ++c) {
+      fields[(*c)[1]] = {std::stoull((*c)[2]), (*c)[3]};
+    }
+  }
+  return found;
+}
+
+/// What the table must show of a rank: every number but those of categories that nobody uses.
+std::map<std::string, std::size_t> numbers_of(const Json& rank) {
+  std::map<std::string, std::size_t> numbers;
+  numbers["peak_bytes"] = rank["peak_bytes"];
+  if (rank["planned_peak_bytes"].is_number()) {
+    numbers["planned_peak_bytes"] = rank["planned_peak_bytes"];
+  }
+  for (const char* group : {"at_peak", "model_state_bytes"}) {
+    for (const auto& [name, value] : rank[group].items()) {
+      if (value != 0) { numbers[std::string{group} + "." + name] = value; }
+    }
+  }
+  return numbers;
+}
+
+TEST_F(ReportPage, AComparisonsTableHasTheNumbersOfItsDocument) {
+  const Json document = comparison(4, 300);
+  const Loaded page = shown(document);
+  expect_drawn(page);
+  const auto table = cells(page.drawn, "data-rank");
+  ASSERT_EQ(table.size(), 16U);
+  for (const Json& strategy : document["strategies"]) {
+    for (const Json& rank : strategy["ranks"]) {
+      const std::string row = strategy["name"].get<std::string>() + " " + rank["rank"].dump();
+      SCOPED_TRACE(row);
+      const auto& fields = table.at(row);
+      const auto numbers = numbers_of(rank);
+      EXPECT_EQ(fields.size(), numbers.size());
+      for (const auto& [name, bytes] : numbers) {
+        ASSERT_EQ(fields.count(name), 1U) << name;
+        EXPECT_EQ(fields.at(name).bytes, bytes) << name;
+        EXPECT_EQ(fields.at(name).text, format_bytes(bytes)) << name;
+      }
+    }
+  }
+}
+
+TEST_F(ReportPage, AComparisonIsDrawnInAllItsParts) {
+  const Loaded page = shown(comparison(4, 300));
+  for (const char* title : {"Memory of each rank", "Model state against theory", "One step",
+                            "Losses and times", "All numbers"}) {
+    EXPECT_TRUE(page.shows(fmt::format(">{}<", title)));
+  }
+  EXPECT_EQ(occurrences(page.drawn, " segment\""),
+            16U * 7U);  // bars: ranks times categories in use
+  EXPECT_EQ(occurrences(page.drawn, " area\""), 7U);
+  EXPECT_TRUE(page.shows("bit-identical under all 4 strategies"));
+}
+
+TEST_F(ReportPage, ThinnedTimelinesSaySo) {
+  const Loaded page = shown(comparison(4, 3000));
+  expect_drawn(page);
+  EXPECT_TRUE(page.shows("of 3\u202f000 changes are drawn"));
+}
+
+TEST_F(ReportPage, EveryControlWorksFromTheKeyboardAndReportsNoError) {
+  // Reads each chart with the arrow keys, makes each choice, switches, copies; counts what the tip
+  // showed.
+  const std::string script = R"script(
+    let tips = 0;
+    const tip = document.getElementById("tip");
+    for (const control of document.querySelectorAll("input, button")) {
+      if (control.textContent !== "Save as JSON") control.click();
+      for (const chart of document.querySelectorAll("svg[tabindex]")) {
+        for (const key of ["ArrowRight", "ArrowRight", "End", "Home", "ArrowLeft"]) {
+          chart.dispatchEvent(new KeyboardEvent("keydown", { key, cancelable: true }));
+          if (!tip.hidden && tip.textContent.length > 10) tips += 1;
+        }
+        chart.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", cancelable: true }));
+        if (!tip.hidden) throw new Error("the tip stays");
+      }
+    }
+    document.documentElement.dataset.tips = tips;)script";
+  const Loaded page = shown(comparison(2, 30), script);
+  expect_drawn(page);
+  std::smatch tips;
+  ASSERT_TRUE(std::regex_search(page.dom, tips, std::regex{R"re(data-tips="(\d+)")re"}));
+  EXPECT_GT(std::stoi(tips[1]), 100);
+}
+
+TEST_F(ReportPage, NothingIsWiderThanAPhone) {
+  const std::string script =
+      "document.documentElement.dataset.over = "
+      "document.documentElement.scrollWidth - document.documentElement.clientWidth;";
+  for (const Json& document : {comparison(4, 50), plan(), training(), scale()}) {
+    const Loaded page = shown(document, script, 390);
+    expect_drawn(page);
+    EXPECT_NE(page.dom.find(R"(data-over="0")"), std::string::npos) << document["kind"];
+  }
+}
+
+TEST_F(ReportPage, APlanNamesHowManyRanksAreAlikeAndWhatFits) {
+  const Loaded page = shown(plan());
+  expect_drawn(page);
+  EXPECT_TRUE(page.shows("data-count=\"1021\""));
+  EXPECT_EQ(occurrences(page.drawn, "does not fit<"), 3U);
+  EXPECT_EQ(occurrences(page.drawn, "\u2713 fits<"), 1U);
+  EXPECT_TRUE(page.shows("budget " + format_bytes(500'000'000)));
+  EXPECT_FALSE(page.shows("Losses and times"));
+}
+
+TEST_F(ReportPage, ATrainingRunHasItsLossesAndTimes) {
+  const Loaded page = shown(training());
+  expect_drawn(page);
+  EXPECT_TRUE(page.shows("Loss over the steps"));
+  EXPECT_TRUE(page.shows("Seconds of each step"));
+}
+
+TEST_F(ReportPage, AScaleHasEveryLargestModelPlannedAndMeasured) {
+  const Json document = scale();
+  const Loaded page = shown(document);
+  expect_drawn(page);
+  const auto table = cells(page.drawn, "data-ranks");
+  ASSERT_EQ(table.size(), 10U);
+  for (const Json& strategy : document["strategies"]) {
+    for (const Json& entry : strategy["largest"]) {
+      const auto& row = table.at(strategy["name"].get<std::string>() + " " + entry["ranks"].dump());
+      EXPECT_EQ(row.at("peak_bytes").bytes, entry["peak_bytes"]);
+      EXPECT_EQ(row.count("measured_peak_bytes"), entry["measured_peak_bytes"].is_null() ? 0U : 1U);
+      EXPECT_TRUE(page.shows("data-value=\"" + entry["parameters"].dump() + "\""));
+    }
+  }
+  EXPECT_EQ(occurrences(page.drawn, "hollow\""), 6U);  // two of five are measured, per strategy
+}
+
+TEST_F(ReportPage, StrangeNamesAndManyRanksAreDrawn) {
+  Json document = comparison(1, 4);
+  document["strategies"] = Json::array({document["strategies"][0]});
+  document["strategies"][0]["name"] = R"(<b onmouseover="x">own & "odd"</b>)";
+  Json& ranks = document["strategies"][0]["ranks"];
+  for (int rank = 1; rank < 64; ++rank) {
+    ranks.push_back(rank_memory(rank, 1'000'000 + 4096 * static_cast<std::size_t>(rank / 2)));
+  }
+  ranks[0]["at_peak"]["own category"] = 4096;
+  document["ranks"] = 64;
+  document.erase("timelines");
+  const Loaded page = shown(document);
+  expect_drawn(page);
+  EXPECT_FALSE(page.shows("<b onmouseover"));
+  EXPECT_TRUE(page.shows("own category"));
+  EXPECT_EQ(cells(page.drawn, "data-rank").size(), 64U);
+}
+
+TEST_F(ReportPage, WithoutJavaScriptItSaysWhatToDo) {
+  const std::string page = html_report(scale().dump());
+  EXPECT_THAT(page, HasSubstr("Allow\n    JavaScript for this file and load it again"));
+}
+
+}  // namespace
+}  // namespace tessera::test
