@@ -30,6 +30,10 @@ NamedModel Settings::named_model() const {
 }
 
 Schedule Settings::schedule() const {
+  if (min_lr && lr_schedule == ScheduleShape::constant) {
+    throw ConfigError(
+        "--min-lr says where the cosine ends, and --lr-schedule constant has none; leave one out");
+  }
   const float end = min_lr.value_or(lr * 0.1F);
   if (end > lr) {
     throw ConfigError(fmt::format("--min-lr {} is above --lr {}; make it smaller", end, lr));

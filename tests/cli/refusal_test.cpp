@@ -177,6 +177,10 @@ TEST_F(Refusal, OptionsThatContradictEachOther) {
   refused({"train", "--model", "gpt3", "--data", path("text.txt")}, {"gpt3", "gpt2-xl"});
 }
 
+TEST_F(Refusal, AnEndOfARateThatStays) {
+  train_refused({"--min-lr", "1e-5", "--lr-schedule", "constant"}, {"--min-lr", "constant"});
+}
+
 TEST_F(Refusal, SizesThatDoNotGoTogether) {
   refused({"train", "--data", path("text.txt"), "--hidden", "20", "--heads", "3"},
           {"heads", "hidden"});

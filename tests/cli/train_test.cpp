@@ -59,6 +59,36 @@ TEST_F(Train, AConstantRateStays) {
   for (const auto& line : lines) { EXPECT_EQ(line.at("lr").get<double>(), 3e-4); }
 }
 
+TEST_F(Train, TheCosineEndsWhereItIsTold) {
+  const auto lines = logged(small("train", {"--steps", "2", "--lr", "0.003", "--min-lr", "0.001"}));
+  EXPECT_NEAR(lines[1].at("lr").get<double>(), 0.002, 1e-9);  // half way down
+}
+
+TEST_F(Train, EveryNumberOfTheOptimizerHasAnEffect) {
+  const auto with = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> all = small("train", {"--steps", "4", "--lr", "0.01"});
+    all.insert(all.end(), more.begin(), more.end());
+    return losses(logged(all));
+  };
+  const std::vector<double> usual = with({});
+  EXPECT_EQ(with({"--beta1", "0.9", "--beta2", "0.95", "--eps", "1e-8", "--weight-decay", "0.1",
+                  "--clip", "1"}),
+            usual);
+  for (const char* option : {"--beta1", "--beta2", "--eps", "--weight-decay", "--clip"}) {
+    EXPECT_NE(with({option, "0.01"}), usual) << option;
+  }
+}
+
+TEST_F(Train, GatheringAheadAndReducingLateShowInThePeak) {
+  const auto peak = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"--steps", "3", "--accumulate", "2", "--strategy", "zero3"};
+    all.insert(all.end(), more.begin(), more.end());
+    return logged(small("train", all)).back().at("peak_bytes")[0].get<std::size_t>();
+  };
+  EXPECT_LT(peak({"--prefetch", "0"}), peak({"--prefetch", "1"}));
+  EXPECT_NE(peak({"--accumulate-mode", "every"}), peak({"--accumulate-mode", "deferred"}));
+}
+
 TEST_F(Train, EveryStrategyLogsTheSameLosses) {
   const auto base = losses(logged(small("train", {"--steps", "6", "--strategy", "ddp"})));
   ASSERT_EQ(base.size(), 6U);
