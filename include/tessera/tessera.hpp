@@ -11,4 +11,6 @@
 #include "tessera/memory/tracker.hpp"
 #include "tessera/optim/optimizer.hpp"
 #include "tessera/optim/schedule.hpp"
+#include "tessera/profile/job_memory.hpp"
+#include "tessera/profile/ledger.hpp"
 #include "tessera/profile/plan.hpp"

@@ -1,3 +1,4 @@
+#include "base/resident.hpp"
 #include "comm/local/local_group.hpp"
 #include "comm/mpi/mpi_job.hpp"
 #include "comm/world_state.hpp"
@@ -8,7 +9,9 @@ namespace tessera {
 namespace {
 
 void run_alone(const std::function<void(World&)>& body, const WorldOptions& options) {
-  World world = WorldFactory::make_local(WorldFactory::make_local_group(1, options), 0, options);
+  const ProcessStart process{.ranks = 1, .context_bytes = resident_bytes()};
+  World world =
+      WorldFactory::make_local(WorldFactory::make_local_group(1, options), 0, options, process);
   body(world);
   WorldFactory::finish(world);
 }

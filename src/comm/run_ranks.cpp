@@ -3,6 +3,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/resident.hpp"
 #include "comm/local/local_group.hpp"
 #include "comm/rank_errors.hpp"
 #include "comm/world_state.hpp"
@@ -20,6 +21,7 @@ class LocalJob {
   LocalJob(int ranks, const std::function<void(World&)>& body, const WorldOptions& options)
       : body_{body},
         options_{options},
+        process_{.ranks = ranks, .context_bytes = resident_bytes()},
         group_{WorldFactory::make_local_group(ranks, options)},
         errors_{ranks} {}
 
@@ -42,7 +44,7 @@ class LocalJob {
  private:
   void run_rank(int rank) noexcept {
     try {
-      World world = WorldFactory::make_local(group_, rank, options_);
+      World world = WorldFactory::make_local(group_, rank, options_, process_);
       try {
         body_(world);
         group_->check_alive();  // a body may have swallowed it
@@ -65,6 +67,7 @@ class LocalJob {
 
   const std::function<void(World&)>& body_;
   const WorldOptions& options_;
+  ProcessStart process_;
   std::shared_ptr<LocalGroup> group_;
   RankErrors errors_;
 };

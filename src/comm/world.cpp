@@ -62,6 +62,9 @@ int World::size() const noexcept {
 const WorldOptions& World::options() const noexcept {
   return state_->options;
 }
+const ProcessStart& World::process() const noexcept {
+  return state_->process;
+}
 Device& World::device() noexcept {
   return *state_->device;
 }
@@ -134,8 +137,9 @@ std::shared_ptr<LocalGroup> WorldFactory::make_local_group(int ranks, const Worl
 }
 
 World WorldFactory::make_local(std::shared_ptr<LocalGroup> group, int rank,
-                               const WorldOptions& options) {
+                               const WorldOptions& options, const ProcessStart& process) {
   auto state = std::make_unique<World::State>(rank, group->ranks(), options);
+  state->process = process;
   const auto make = [&](int channel, const char* stream) {
     return std::make_unique<LocalCommunicator>(
         group, channel, rank, Instruments{state->recorder.get(), options.delays, stream});

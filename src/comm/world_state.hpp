@@ -21,6 +21,7 @@ struct World::State {
   int rank;
   int size;
   WorldOptions options;
+  ProcessStart process;
   // How many exceptions were in flight when the rank started: more mean that it is unwinding.
   int uncaught = std::uncaught_exceptions();
   std::unique_ptr<trace::Recorder> recorder;
@@ -41,9 +42,9 @@ class WorldFactory {
   [[nodiscard]] static std::shared_ptr<LocalGroup> make_local_group(int ranks,
                                                                     const WorldOptions& options);
   [[nodiscard]] static World make_local(std::shared_ptr<LocalGroup> group, int rank,
-                                        const WorldOptions& options);
+                                        const WorldOptions& options, const ProcessStart& process);
   [[nodiscard]] static World make_mpi(const std::shared_ptr<MpiGroup>& group,
-                                      const WorldOptions& options);
+                                      const WorldOptions& options, const ProcessStart& process);
   [[nodiscard]] static World make_simulated(const SimulatedRank& rank, const WorldOptions& options);
   /// Waits for what the rank has submitted and throws the streams' errors: the end of a body that
   /// returned.

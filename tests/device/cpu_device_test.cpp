@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/resident.hpp"
 #include "device/cpu/host_task.hpp"
 #include "device/cpu/processor.hpp"
 #include "tessera/base/error.hpp"
@@ -41,11 +42,23 @@ TEST_F(CpuDevice, SaysWhatItIs) {
 }
 
 TEST_F(CpuDevice, MemoryStartsOnA128ByteBoundaryAndIsWritable) {
-  for (const std::size_t bytes : {1U, 4U, 127U, 128U, 129U, 1'000'003U}) {
+  for (const std::size_t bytes : {1U, 4U, 127U, 128U, 129U, 1'048'575U, 1'048'576U, 5'000'003U}) {
     void* const data = device->allocate(bytes);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 128, 0U) << bytes;
     std::memset(data, 1, bytes);
     device->free(data, bytes);
+  }
+}
+
+TEST_F(CpuDevice, LargeMemoryThatIsFreedIsTheSystemsAgain) {
+  constexpr std::size_t bytes = std::size_t{96} << 20;
+  for (int time = 0; time < 3; ++time) {
+    void* const data = device->allocate(bytes);
+    const std::size_t untouched = resident_bytes();
+    std::memset(data, 1, bytes);
+    EXPECT_GE(resident_bytes(), untouched + bytes) << "each time: nothing was kept";
+    device->free(data, bytes);
+    EXPECT_LT(resident_bytes(), untouched + bytes / 2);
   }
 }
 

@@ -56,6 +56,15 @@ struct WorldOptions {
   std::optional<std::size_t> budget_bytes = {};
 };
 
+/// What the process of a rank held when the rank's run began, as the system counts it (0 where it
+/// does not tell): memory that nothing of the run accounts for.
+struct ProcessStart {
+  int ranks = 0;                  ///< of this run that are in this process; 0 for a simulated rank
+  std::size_t context_bytes = 0;  ///< resident when the run was entered, less `mpi_bytes`
+  std::size_t mpi_bytes = 0;      ///< resident that MPI's start has added; 0 without MPI, or where
+                                  ///< the program had started it itself
+};
+
 /// A communicator with the stream that drives it.
 struct Channel {
   Communicator& communicator;
@@ -75,6 +84,7 @@ class World {
   [[nodiscard]] int rank() const noexcept;
   [[nodiscard]] int size() const noexcept;
   [[nodiscard]] const WorldOptions& options() const noexcept;
+  [[nodiscard]] const ProcessStart& process() const noexcept;
   [[nodiscard]] Device& device() noexcept;
   /// Where the caller's kernels and the optimizer run.
   [[nodiscard]] Stream compute_stream() const noexcept;

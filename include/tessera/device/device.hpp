@@ -62,6 +62,7 @@ class Device {
 
   /// `bytes` of memory, 128-byte aligned, contents undefined. OutOfMemory says how much was asked.
   [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
+  /// `bytes`: as they were asked for. What was large is the system's again at once.
   virtual void free(void* data, std::size_t bytes) noexcept = 0;
 
   /// The stream on which the caller's kernels and the optimizer run.

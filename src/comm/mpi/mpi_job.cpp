@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <new>
 #include <thread>
 
+#include "base/resident.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
 #include "comm/mpi/mpi_process.hpp"
 #include "comm/rank_errors.hpp"
@@ -60,19 +62,27 @@ MpiProcess& start(const LaunchedJob& job) {
   }
 }
 
+/// Before the run's own memory. MPI has been started, by this run or an earlier one.
+ProcessStart start_of(const MpiProcess& process) {
+  const std::size_t resident = resident_bytes();
+  const std::size_t mpi = std::min(process.start_bytes(), resident);
+  return {.ranks = 1, .context_bytes = resident - mpi, .mpi_bytes = mpi};
+}
+
 /// This process's rank: what run() does between the start and the end of a job.
 class MpiRank {
  public:
   MpiRank(MpiProcess& process, const WorldOptions& options)
       : process_{process},
         options_{options},
+        start_{start_of(process)},
         group_{std::make_shared<MpiGroup>(process, options.deadline)} {
     process.leave_within(options.deadline);
   }
 
   void run(const std::function<void(World&)>& body) {
     try {
-      World world = WorldFactory::make_mpi(group_, options_);
+      World world = WorldFactory::make_mpi(group_, options_, start_);
       try {
         body(world);
         group_->check_alive();  // a body may have swallowed it
@@ -111,6 +121,7 @@ class MpiRank {
 
   MpiProcess& process_;
   const WorldOptions& options_;
+  ProcessStart start_;
   std::shared_ptr<MpiGroup> group_;
 };
 
@@ -125,8 +136,10 @@ void run_in_mpi_job(const LaunchedJob& job, const std::function<void(World&)>& b
   MpiRank{start(job), options}.run(body);
 }
 
-World WorldFactory::make_mpi(const std::shared_ptr<MpiGroup>& group, const WorldOptions& options) {
+World WorldFactory::make_mpi(const std::shared_ptr<MpiGroup>& group, const WorldOptions& options,
+                             const ProcessStart& process) {
   auto state = std::make_unique<World::State>(group->rank(), group->size(), options);
+  state->process = process;
   const auto make = [&](MpiTexts kind, const char* stream) {
     return std::make_unique<MpiCommunicator>(
         group, kind, *state->device, state->memory,

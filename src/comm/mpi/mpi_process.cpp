@@ -9,6 +9,7 @@
 #include <string_view>
 #include <thread>
 
+#include "base/resident.hpp"
 #include "comm/aborted.hpp"
 #include "tessera/base/error.hpp"
 
@@ -63,6 +64,7 @@ MpiProcess& MpiProcess::start() {
 }
 
 MpiProcess::MpiProcess() {
+  const std::size_t before = resident_bytes();
   started_here_ = start_library();
   mpi_check(MPI_Comm_rank(MPI_COMM_WORLD, &rank_), "MPI_Comm_rank");
   mpi_check(MPI_Comm_size(MPI_COMM_WORLD, &size_), "MPI_Comm_size");
@@ -70,6 +72,8 @@ MpiProcess::MpiProcess() {
   gather_ = duplicate();
   reduce_ = duplicate();
   control_ = duplicate();
+  const std::size_t after = resident_bytes();
+  if (started_here_ && after > before) { start_bytes_ = after - before; }
   // After MPI's own start, so that this runs before what MPI may have registered.
   if (::on_exit(&MpiProcess::leave, this) != 0) { throw Error{"cannot register MPI's end"}; }
 }

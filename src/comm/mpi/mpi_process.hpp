@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <mutex>
 #include <string>
 
@@ -28,6 +29,8 @@ class MpiProcess {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
+  /// Resident bytes that MPI's start has added; 0 if the program had started it before.
+  [[nodiscard]] std::size_t start_bytes() const noexcept { return start_bytes_; }
   /// Tags are 0 ... tags() - 1.
   [[nodiscard]] int tags() const noexcept { return tags_; }
   /// A communicator of all ranks for each kind of message, so that they cannot meet.
@@ -61,6 +64,7 @@ class MpiProcess {
   std::mutex calls_;
   std::atomic<bool> abandoned_ = false;
   bool started_here_ = false;
+  std::size_t start_bytes_ = 0;
   int rank_ = 0;
   int size_ = 1;
   int tags_ = 1;

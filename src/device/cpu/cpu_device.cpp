@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/sysinfo.h>
 
 #include <algorithm>
@@ -32,6 +33,24 @@ std::size_t machine_bytes() {
   return (info.totalram + info.totalswap) * info.mem_unit;
 }
 
+// Memory of this size comes from the system and goes back to it at once. The C library would keep
+// much of what is freed: a model that has gone would still weigh on its process, and no ledger of
+// the next one would close.
+constexpr std::size_t kMappedFrom = std::size_t{1} << 20;
+
+/// Null if there is none.
+void* take(std::size_t bytes) noexcept {
+  if (bytes < kMappedFrom) { return std::aligned_alloc(kAlignment, round_up(bytes, kAlignment)); }
+  void* const data =
+      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return data == MAP_FAILED ? nullptr : data;
+}
+
+void give_back(void* data, std::size_t bytes) noexcept {
+  if (bytes < kMappedFrom) { return std::free(data); }
+  ::munmap(data, bytes);
+}
+
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(const CpuDeviceOptions& options)
@@ -44,7 +63,7 @@ class CpuDevice final : public Device {
   [[nodiscard]] bool computes() const noexcept override { return true; }
 
   [[nodiscard]] void* allocate(std::size_t bytes) override;
-  void free(void* data, std::size_t /*bytes*/) noexcept override { std::free(data); }
+  void free(void* data, std::size_t bytes) noexcept override { give_back(data, bytes); }
 
   [[nodiscard]] OwnedStream make_compute_stream() override;
   [[nodiscard]] OwnedStream make_side_stream(std::string_view name) override {
@@ -81,9 +100,7 @@ void* CpuDevice::allocate(std::size_t bytes) {
   if (bytes == 0) { return nullptr; }
   // The system may promise more than it has and kill the process when the promise is used. More
   // than the whole machine is refused here; this also keeps the rounding below from overflowing.
-  void* const data = bytes <= machine_bytes_
-                         ? std::aligned_alloc(kAlignment, round_up(bytes, kAlignment))
-                         : nullptr;
+  void* const data = bytes <= machine_bytes_ ? take(bytes) : nullptr;
   if (data == nullptr) {
     throw OutOfMemory(fmt::format("cannot allocate {} ({} bytes) on cpu, where the machine has {}",
                                   format_bytes(bytes), bytes, format_bytes(machine_bytes_)));

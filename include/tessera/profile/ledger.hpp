@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/world.hpp"
+#include "tessera/memory/category.hpp"
+
+namespace tessera {
+
+struct LedgerRow {
+  std::string name;
+  std::int64_t bytes = 0;  ///< below 0 only in the row "unattributed"
+
+  friend bool operator==(const LedgerRow&, const LedgerRow&) = default;
+};
+
+/// What one process holds beside what the system says that it does. Ranks that are threads share
+/// one process, and their counts are summed: the system cannot tell them apart.
+///
+/// The system counts pages that have been touched, the trackers what has been asked for. So what is
+/// counted and not yet used makes `unattributed` smaller, and what is freed and kept by the C
+/// library for its next use, thread stacks and memory that no tracker was told of make it larger.
+/// Memory that was taken before the run is `context`: registered with a tracker it counts twice.
+struct ProcessLedger {
+  int first_rank = 0;
+  ProcessStart start;              ///< `ranks`: that this process has, from `first_rank` on
+  CategoryBytes counted = {};      ///< live, by the trackers of those ranks
+  std::size_t resident_bytes = 0;  ///< as the system says
+
+  /// What no other row holds. Below 0 if they hold more than is resident.
+  [[nodiscard]] std::int64_t unattributed() const noexcept;
+  /// "context" (the process before the run), "communicator start" (what MPI's start added), every
+  /// category, and "unattributed". They sum to `resident_bytes`.
+  [[nodiscard]] std::vector<LedgerRow> rows() const;
+  /// The rows as lines with bytes and parts, for people.
+  [[nodiscard]] std::string text() const;
+};
+
+/// *Collective.* The ledger of every process of the job as it is now, by rank, the same on all
+/// ranks. Blocks. Buffers that nobody has touched yet are not resident: ask after a step or two.
+///
+/// Errors: ContractError for a simulated rank, which holds no memory; Error on every rank if the
+///         system of one does not tell what is resident.
+[[nodiscard]] std::vector<ProcessLedger> gather_ledgers(World& world);
+
+}  // namespace tessera

@@ -1,0 +1,112 @@
+#include "tessera/profile/ledger.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <string_view>
+
+#include "base/resident.hpp"
+#include "profile/wire.hpp"
+#include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+// A category's own row; the other two stand for what the trackers do not count.
+bool has_row(Category category) {
+  return category != Category::context && category != Category::unattributed;
+}
+
+std::string signed_bytes(std::int64_t bytes) {
+  return fmt::format("{}{}", bytes < 0 ? "-" : "",
+                     format_bytes(static_cast<std::size_t>(std::abs(bytes))));
+}
+
+std::string line(const LedgerRow& row, std::size_t resident) {
+  const double part = 100.0 * static_cast<double>(row.bytes) / static_cast<double>(resident);
+  return fmt::format("{:<18} {:>9} {:>6.1f} %\n", row.name, signed_bytes(row.bytes), part);
+}
+
+/// One ledger a process, without what is resident.
+std::vector<ProcessLedger> counted_by_process(World& world) {
+  profile::WireWriter mine;
+  mine.add(static_cast<std::uint64_t>(world.process().ranks));
+  mine.add(world.process().context_bytes);
+  mine.add(world.process().mpi_bytes);
+  mine.add(world.memory().report().live);
+  std::vector<ProcessLedger> processes;
+  int rank = 0;
+  for (const std::string& text : world.exchange(mine.text())) {
+    profile::WireReader reader{text};
+    const auto ranks = static_cast<int>(reader.number());
+    const std::size_t context = reader.number();
+    const std::size_t mpi = reader.number();
+    if (processes.empty() || rank >= processes.back().first_rank + processes.back().start.ranks) {
+      processes.push_back({.first_rank = rank, .start = {ranks, context, mpi}});
+    }
+    const CategoryBytes counted = reader.category_bytes();
+    for (std::size_t c = 0; c < kCategories; ++c) {
+      processes.back().counted[static_cast<Category>(c)] += counted[static_cast<Category>(c)];
+    }
+    ++rank;
+  }
+  return processes;
+}
+
+}  // namespace
+
+std::int64_t ProcessLedger::unattributed() const noexcept {
+  const std::size_t known =
+      start.context_bytes + start.mpi_bytes + counted.total() - counted[Category::unattributed];
+  return static_cast<std::int64_t>(resident_bytes) - static_cast<std::int64_t>(known);
+}
+
+std::vector<LedgerRow> ProcessLedger::rows() const {
+  std::vector<LedgerRow> all;
+  const auto add = [&](std::string_view name, std::size_t bytes) {
+    all.push_back({std::string{name}, static_cast<std::int64_t>(bytes)});
+  };
+  add(to_string(Category::context), start.context_bytes + counted[Category::context]);
+  add("communicator start", start.mpi_bytes);
+  for (std::size_t c = 0; c < kCategories; ++c) {
+    const auto category = static_cast<Category>(c);
+    if (has_row(category)) { add(to_string(category), counted[category]); }
+  }
+  all.push_back({std::string{to_string(Category::unattributed)}, unattributed()});
+  return all;
+}
+
+std::string ProcessLedger::text() const {
+  std::string text =
+      start.ranks == 1
+          ? fmt::format("the process of rank {}\n", first_rank)
+          : fmt::format("the process of ranks {} to {}, which are threads: their sum\n", first_rank,
+                        first_rank + start.ranks - 1);
+  for (const LedgerRow& row : rows()) { text += line(row, resident_bytes); }
+  return text + line({"resident", static_cast<std::int64_t>(resident_bytes)}, resident_bytes);
+}
+
+std::vector<ProcessLedger> gather_ledgers(World& world) {
+  expects(world.process().ranks > 0,
+          "gather_ledgers: a simulated rank holds no memory that the system could count; "
+          "gather_memory says what it would hold");
+  std::vector<ProcessLedger> processes = counted_by_process(world);
+  // Read while the ranks of this process are here, so that none allocates meanwhile.
+  profile::WireWriter mine;
+  mine.add(tessera::resident_bytes());
+  const std::vector<std::string> resident = world.exchange(mine.text());
+  for (ProcessLedger& process : processes) {
+    profile::WireReader reader{resident[static_cast<std::size_t>(process.first_rank)]};
+    process.resident_bytes = reader.number();
+    if (process.resident_bytes == 0) {
+      throw Error{fmt::format(
+          "the system does not tell how much memory the process of rank {} holds: neither "
+          "/proc/self/smaps_rollup nor /proc/self/statm can be read there",
+          process.first_rank)};
+    }
+  }
+  return processes;
+}
+
+}  // namespace tessera

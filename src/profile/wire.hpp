@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "tessera/memory/category.hpp"
+
+namespace tessera::profile {
+
+/// Numbers and texts as one text, for World::exchange: "12 5:h.0.a ".
+class WireWriter {
+ public:
+  void add(std::uint64_t number);
+  void add(std::string_view text);
+  void add(const CategoryBytes& bytes);
+  [[nodiscard]] const std::string& text() const noexcept { return text_; }
+
+ private:
+  std::string text_;
+};
+
+/// Takes them out again, in order. ContractError if the text is no WireWriter's: another rank has
+/// made another call.
+class WireReader {
+ public:
+  explicit WireReader(std::string_view text) noexcept : rest_{text} {}
+  [[nodiscard]] std::uint64_t number();
+  [[nodiscard]] std::string text();
+  [[nodiscard]] CategoryBytes category_bytes();
+
+ private:
+  [[nodiscard]] std::uint64_t number_before(char end);
+
+  std::string_view rest_;
+};
+
+}  // namespace tessera::profile

@@ -1,0 +1,182 @@
+// What a process holds, line by line, is what the system says that it does.
+#include "tessera/profile/ledger.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <mutex>
+#include <stdexcept>
+
+#include "support/planned_jobs.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kMiB = 1 << 20;
+constexpr std::int64_t kBlock = 64 * kMiB;
+// For what the system and the C library hold and give back by themselves meanwhile.
+constexpr std::int64_t kNoise = 2 * kMiB;
+
+/// Pages of the process's own, whose use the system sees at once.
+class Pages {
+ public:
+  Pages()
+      : data_{::mmap(nullptr, kBlock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)} {
+    if (data_ == MAP_FAILED) { throw std::runtime_error{"mmap"}; }
+  }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  ~Pages() { ::munmap(data_, kBlock); }
+
+  void touch() noexcept {
+    for (std::int64_t i = 0; i < kBlock; i += 4096) { static_cast<volatile char*>(data_)[i] = 1; }
+  }
+
+ private:
+  void* data_;
+};
+
+std::int64_t sum_of(const std::vector<LedgerRow>& rows) {
+  std::int64_t sum = 0;
+  for (const LedgerRow& row : rows) { sum += row.bytes; }
+  return sum;
+}
+
+std::int64_t bytes_of(const ProcessLedger& ledger, const std::string& name) {
+  for (const LedgerRow& row : ledger.rows()) {
+    if (row.name == name) { return row.bytes; }
+  }
+  throw std::runtime_error{"no row " + name};
+}
+
+ProcessLedger ledger_of(World& world) {
+  const std::vector<ProcessLedger> all = gather_ledgers(world);
+  EXPECT_EQ(all.size(), 1U);
+  return all.front();
+}
+
+// Thread sanitizer keeps a multiple of every page that is touched.
+#ifdef __SANITIZE_THREAD__
+constexpr bool kPagesAreWhatTheyAre = false;
+#else
+constexpr bool kPagesAreWhatTheyAre = true;
+#endif
+
+#define EXPECT_ABOUT(value, expected)                                                  \
+  if (const std::int64_t found = (value), wanted = (expected); kPagesAreWhatTheyAre) { \
+    EXPECT_GT(found, wanted - kNoise);                                                 \
+    EXPECT_LT(found, wanted + kNoise);                                                 \
+  } else                                                                               \
+    EXPECT_GT(found, wanted - kNoise)
+
+TEST(Ledger, RowsSumToWhatTheSystemSays) {
+  run([](World& world) {
+    planned_jobs()[1].body(world, {});
+    const Buffer mine = world.allocate(Category::activations, 12345, "mine");
+    const ProcessLedger ledger = ledger_of(world);
+    EXPECT_GT(ledger.resident_bytes, 0U);
+    EXPECT_EQ(sum_of(ledger.rows()), static_cast<std::int64_t>(ledger.resident_bytes));
+    EXPECT_EQ(ledger.rows().front().name, "context");
+    EXPECT_EQ(ledger.rows().back(), (LedgerRow{"unattributed", ledger.unattributed()}));
+    EXPECT_EQ(ledger.rows().size(), kCategories + 1)
+        << "each category, and the communicator's start";
+    EXPECT_GT(bytes_of(ledger, "context"), 0);
+    EXPECT_EQ(bytes_of(ledger, "communicator start"), 0) << "without MPI";
+    EXPECT_EQ(bytes_of(ledger, "activations"), static_cast<std::int64_t>(mine.bytes()));
+  });
+}
+
+TEST(Ledger, MemoryThatNoTrackerKnowsIsUnattributedUntilItIsRegistered) {
+  run([](World& world) {
+    const std::int64_t before = ledger_of(world).unattributed();
+    Pages pages;
+    pages.touch();
+    EXPECT_ABOUT(ledger_of(world).unattributed() - before, kBlock);
+    const CountedMemory known =
+        world.memory().register_memory(Category::activations, kBlock, "pages");
+    const ProcessLedger after = ledger_of(world);
+    EXPECT_EQ(bytes_of(after, "activations"), kBlock);
+    EXPECT_ABOUT(after.unattributed() - before, 0);
+  });
+}
+
+TEST(Ledger, MemoryThatNobodyHasTouchedIsNotResident) {
+  run([](World& world) {
+    Pages pages;
+    const std::int64_t before = ledger_of(world).unattributed();
+    const CountedMemory known =
+        world.memory().register_memory(Category::activations, kBlock, "pages");
+    const ProcessLedger untouched = ledger_of(world);
+    EXPECT_ABOUT(untouched.unattributed() - before, -kBlock);
+    EXPECT_EQ(sum_of(untouched.rows()), static_cast<std::int64_t>(untouched.resident_bytes));
+    pages.touch();
+    EXPECT_ABOUT(ledger_of(world).unattributed() - before, 0);
+  });
+}
+
+TEST(Ledger, WhatTheProcessHeldBeforeTheRunIsContext) {
+  const auto context = [] {
+    std::size_t bytes = 0;
+    run([&](World& world) { bytes = world.process().context_bytes; });
+    return static_cast<std::int64_t>(bytes);
+  };
+  const std::int64_t before = context();
+  Pages pages;
+  pages.touch();
+  EXPECT_ABOUT(context() - before, kBlock);
+}
+
+TEST(Ledger, SumsRanksThatAreThreadsOfOneProcess) {
+  std::mutex mutex;
+  std::vector<std::size_t> resident;
+  run_ranks(4, [&](World& world) {
+    const auto bytes = static_cast<std::size_t>(1000 * (world.rank() + 1));
+    const CountedMemory mine = world.memory().register_memory(Category::workspace, bytes, "mine");
+    const ProcessLedger ledger = ledger_of(world);
+    EXPECT_EQ(ledger.first_rank, 0);
+    EXPECT_EQ(ledger.start.ranks, 4);
+    EXPECT_EQ(bytes_of(ledger, "workspace"), 10'000);
+    EXPECT_EQ(sum_of(ledger.rows()), static_cast<std::int64_t>(ledger.resident_bytes));
+    EXPECT_THAT(ledger.text(), HasSubstr("ranks 0 to 3, which are threads: their sum"));
+    const std::lock_guard lock{mutex};
+    resident.push_back(ledger.resident_bytes);
+  });
+  EXPECT_EQ(resident, std::vector<std::size_t>(4, resident.front())) << "the same on all ranks";
+}
+
+TEST(Ledger, HasNothingToSayOfASimulatedRank) {
+  EXPECT_THAT(
+      [] { simulate_rank({.rank = 1, .ranks = 4}, [](World& w) { (void)gather_ledgers(w); }); },
+      ::testing::ThrowsMessage<ContractError>(HasSubstr("simulated rank holds no memory")));
+}
+
+TEST(Ledger, ReadsAsLinesWithSignsAndParts) {
+  ProcessLedger ledger{
+      .first_rank = 3, .start = {1, 10 * kMiB, 20 * kMiB}, .resident_bytes = 100 * kMiB};
+  ledger.counted[Category::parameters] = 80 * kMiB;
+  EXPECT_EQ(ledger.unattributed(), -10 * kMiB);
+  const std::string text = ledger.text();
+  EXPECT_THAT(text, HasSubstr("the process of rank 3\n"));
+  EXPECT_THAT(text, HasSubstr("context             10.0 MiB   10.0 %\n"));
+  EXPECT_THAT(text, HasSubstr("communicator start  20.0 MiB   20.0 %\n"));
+  EXPECT_THAT(text, HasSubstr("parameters          80.0 MiB   80.0 %\n"));
+  EXPECT_THAT(text, HasSubstr("unattributed       -10.0 MiB  -10.0 %\n"));
+  EXPECT_THAT(text, HasSubstr("resident             100 MiB  100.0 %\n"));
+}
+
+// What the user counts under the names of the two other rows falls there, and is not added twice.
+TEST(Ledger, ClosesAlsoWhereTheCallerUsesItsOwnRowsAsCategories) {
+  ProcessLedger ledger{.start = {1, 10, 0}, .resident_bytes = 100};
+  ledger.counted[Category::context] = 5;
+  ledger.counted[Category::unattributed] = 7;
+  EXPECT_EQ(bytes_of(ledger, "context"), 15);
+  EXPECT_EQ(bytes_of(ledger, "unattributed"), 85);
+  EXPECT_EQ(sum_of(ledger.rows()), 100);
+}
+
+}  // namespace
+}  // namespace tessera::testing
