@@ -156,7 +156,7 @@ void run_ranks(int ranks, const std::function<void(World&)>& body,
 /// thread.
 ///
 /// Errors:  alone, what `body` throws comes out as it is. In a job the others are told and leave,
-///          and it comes out as from run_ranks, on the rank that failed at once, on the others as
+///          and it comes out as from run_ranks, at once on the (lowest) rank that failed, else as
 ///          CommError some seconds later if their processes still run then. The caller reports it
 ///          and leaves: whatever status the process exits with becomes the job's, and ends it. No
 ///          further run is possible then. A process that leaves with status 0 waits for the others,
