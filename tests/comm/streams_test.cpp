@@ -57,6 +57,28 @@ TEST_P(CommStreams, BatchesOnDifferentStreamsOvertakeEachOther) {
   });
 }
 
+// Ranks may come to two batches in different orders, and both then run at once: what has been
+// submitted first on one rank belongs to what has been submitted first on the others.
+TEST_P(CommStreams, BatchesMatchInTheOrderOfSubmittingWhateverRunsFirst) {
+  run([](World& world) {
+    HostTensor first{DType::fp32, 4, 1.0};
+    HostTensor second{DType::fp32, 4, 10.0};
+    Communicator& comm = world.gather_channel().communicator;
+    const Stream one = world.gather_channel().stream;
+    const Stream other = world.reduce_channel().stream;
+
+    Gate gate{world.rank() % 2 == 0 ? one : other};
+    comm.submit(Batch{"first"}.all_reduce(first.view()), one);
+    comm.submit(Batch{"second"}.all_reduce(second.view()), other);
+    world.barrier();  // meanwhile the stream that is not held back begins
+    gate.open();
+    one.wait();
+    other.wait();
+    EXPECT_EQ(first.at(3), 1.0 * world.size());
+    EXPECT_EQ(second.at(3), 10.0 * world.size());
+  });
+}
+
 TEST_P(CommStreams, AGatherPassesAReductionThatIsStillQueued) {
   run([](World& world) {
     HostTensor gradient{DType::fp32, 7, 1.0};
