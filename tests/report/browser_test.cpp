@@ -9,9 +9,11 @@
 #include <regex>
 #include <set>
 
+#include "profile/hand_records.hpp"
 #include "profile/report_document.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/profile/html_report.hpp"
+#include "tessera/profile/perfetto_trace.hpp"
 
 namespace tessera::test {
 namespace {
@@ -216,6 +218,66 @@ TEST_F(ReportPage, StrangeNamesAndManyRanksAreDrawn) {
   EXPECT_FALSE(page.shows("<b onmouseover"));
   EXPECT_TRUE(page.shows("own category"));
   EXPECT_EQ(cells(page.drawn, "data-rank").size(), 64U);
+}
+
+TEST_F(ReportPage, ItsDocumentCanBeSaved) {
+  const std::string script = R"script(
+    let saved = null;
+    URL.createObjectURL = (blob) => { saved = blob; return "#"; };
+    URL.revokeObjectURL = () => {};
+    for (const button of document.querySelectorAll("button")) {
+      if (button.textContent === "Save as JSON") button.click();
+    }
+    const same = saved && saved.type === "application/json" &&
+      saved.size === new Blob([document.getElementById("document").textContent]).size;
+    document.documentElement.dataset.saved = same;)script";
+  const Loaded page = shown(scale(), script);
+  expect_drawn(page);
+  EXPECT_NE(page.dom.find(R"(data-saved="true")"), std::string::npos);
+}
+
+TEST_F(ReportPage, ADifferenceBetweenRanksIsNamed) {
+  const Json document = comparison(4, 10);
+  const Loaded page = shown(document);
+  const Json& ranks = document["strategies"][3]["ranks"];
+  EXPECT_TRUE(page.shows(fmt::format("rank 3; least {} (rank 0)",
+                                     format_bytes(ranks[0]["peak_bytes"].get<std::size_t>()))));
+}
+
+// The rules of the format, as a viewer reads it: processes and threads named before use, times in
+// order on each thread, spans beside or within one another, counters of numbers.
+TEST_F(ReportPage, ATraceLoads) {
+  std::string trace = perfetto_trace({{0, two_steps()}, {1, two_steps()}});
+  ASSERT_EQ(trace.find('<'), std::string::npos);
+  const std::string script = R"script(
+    const trace = JSON.parse(document.getElementById("trace").textContent);
+    const counted = { M: 0, X: 0, i: 0, C: 0 };
+    const named = new Set();
+    const open = new Map();
+    for (const event of trace.traceEvents) {
+      counted[event.ph] += 1;
+      const thread = event.pid + ":" + event.tid;
+      if (event.ph === "M") { named.add(event.name + thread); continue; }
+      if (!Number.isFinite(event.ts) || event.ts < 0) throw new Error("no time");
+      if (event.ph === "C") {
+        if (!Object.values(event.args).every(Number.isFinite)) throw new Error("no number");
+        continue;
+      }
+      if (!named.has("thread_name" + thread)) throw new Error("a thread without a name");
+      if (event.ph !== "X") continue;
+      const ends = open.get(thread) || [];
+      while (ends.length > 0 && ends[ends.length - 1] <= event.ts) ends.pop();
+      if (ends.length > 0 && ends[ends.length - 1] < event.ts + event.dur) throw new Error("crossing");
+      open.set(thread, [...ends, event.ts + event.dur]);
+    }
+    document.documentElement.dataset.counted = Object.values(counted).join(" ");)script";
+  const Loaded page = Browser{}.load(
+      fmt::format("<!DOCTYPE html><meta charset=utf-8><main id=report></main>"
+                  "<script type='application/json' id='trace'>{}</script><script>{}</script>",
+                  trace, script));
+  EXPECT_EQ(page.console, "");
+  // Per rank: a process and four threads of two events each, ten spans, ten issues, ten counts.
+  EXPECT_NE(page.dom.find(R"(data-counted="20 20 20 20")"), std::string::npos);
 }
 
 TEST_F(ReportPage, WithoutJavaScriptItSaysWhatToDo) {

@@ -38,7 +38,7 @@ function barsChart(report, groups, categories, width) {
   const ddp = report.strategies.find((s) => s.name === "ddp");
 
   const drawn = groups.map((group, g) => {
-    const space = Math.min(room * 0.86, group.rows.length * 40);
+    const space = Math.min(room * 0.86, group.rows.length * (groups.length > 1 ? 40 : 72));
     const start = left + room * g + (room - space) / 2;
     const step = space / group.rows.length;
     const gap = step > 8 ? Math.min(4, step * 0.16) : 0;
@@ -61,8 +61,9 @@ function barsChart(report, groups, categories, width) {
       return [parts,
         report.kind !== "plan" && typeof planned === "number" && svg("line", { class: "planned", x1: x, x2: x + step,
           y1: y(planned), y2: y(planned) }),
-        step >= 13 && words(x + step / 2, floor + 15, rowShortName(row),
-          { "text-anchor": "middle", class: "quiet" })];
+        step >= 5 + 7 * Math.max(...group.rows.map((one) => rowShortName(one).length)) &&
+          words(x + step / 2, floor + 15, rowShortName(row),
+            { "text-anchor": "middle", class: "quiet" })];
     });
     const peak = peakOf(group.strategy);
     const compared = ddp && group.strategy !== ddp && room > 64
@@ -106,9 +107,8 @@ function barsSection(report) {
     notes.push("The budget of " + bytes(budget) + " is " + ratio(budget / highest) +
       " times the highest peak and not drawn.");
   }
-  for (const group of groups.filter((g) => g.left > 0)) {
-    notes.push(group.strategy.name + ": the " + group.rows.length +
-      " fullest are drawn, the other " + digits(group.left) + " are in the table.");
+  if (groups.some((group) => group.left > 0)) {
+    notes.push("The " + BARS_EACH + " fullest ranks of each strategy are drawn; the table has all.");
   }
   const lead = report.kind === "plan"
     ? "What each rank will hold when it holds most, planned by running the engine without data."

@@ -106,13 +106,18 @@ function tile(report, strategy, highest, ddp) {
   const compared = ddp && ddp !== strategy
     ? ratio(peak / peakOf(ddp)) + " \u00d7 ddp"
     : strategy === ddp && report.strategies.length > 1 ? "the reference" : "";
+  const least = strategy.ranks.reduce((a, b) => (b.peak_bytes < a.peak_bytes ? b : a));
+  const skew = least.peak_bytes < peak
+    ? "rank " + rank.rank + "; least " + bytes(least.peak_bytes) + " (rank " + least.rank + ")"
+    : strategy.ranks.length > 1 ? "the same on every rank" : "";
   const parts = usedCategories(report).map((name) => h("i", { class: categoryClass(name),
     style: "width:" + (100 * (rank.at_peak[name] || 0) / highest).toFixed(2) + "%" }));
   return h("li", { class: "tile" },
     h("div", { class: "tile-name" }, strategy.name, verdictOf(report, strategy)),
     h("div", { class: "tile-value", title: exactBytes(peak) }, bytes(peak)),
     h("div", { class: "meter", "aria-hidden": "true" }, parts),
-    h("div", { class: "quiet" }, compared),
+    compared && h("div", { class: "quiet" }, compared),
+    skew && h("div", { class: "quiet" }, skew),
     Number.isFinite(strategy.seconds_per_step) &&
       h("div", { class: "quiet" }, seconds(strategy.seconds_per_step) + " a step"));
 }

@@ -179,7 +179,7 @@ function stepSection(report) {
   return figure("One step",
     "Memory in use from the first gather to the end of the update, with what the rank was doing. " +
       "Move over the chart, or focus it and use the arrow keys.",
-    h("div", { class: "controls" },
+    timelines.length > 1 && h("div", { class: "controls" },
       choice("strategy", strategies, (name) => name, strategy,
         (name) => { strategy = name; place.again(); }),
       choice("rank", ranks, String, rank, (value) => { rank = value; place.again(); })),
