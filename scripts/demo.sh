@@ -10,7 +10,8 @@
 #                 demonstration's own values, for instance --hidden 256 --heads 8, --ranks 2 or
 #                 --batch 8; see `tessera train --help`
 #
-# Results: build/demo/compare.json, build/demo/compare.txt, build/demo/train.jsonl
+# Results: build/demo/report.html (open it in a browser), build/demo/compare.json,
+# build/demo/compare.txt, build/demo/train.jsonl
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -90,7 +91,7 @@ if given --model; then model=(); fi
 printf '\n== the same model under every strategy\n'
 defaults --ranks 4 --batch 2 --steps 20 "${model[@]}"
 "$tessera" compare --data "$data" --strategies dp,ddp,zero1,zero2,zero3 \
-  --json "$out/compare.json" "${chosen[@]}" "${options[@]}" | tee "$out/compare.txt"
+  --json "$out/compare.json" --report "$out/report.html" "${chosen[@]}" "${options[@]}" | tee "$out/compare.txt"
 
 printf '\n== training on, sharded\n'
 defaults --ranks 4 --batch 2 --steps 600 --strategy zero3 --lr 1e-3 --warmup 20 "${model[@]}"
@@ -98,3 +99,4 @@ defaults --ranks 4 --batch 2 --steps 600 --strategy zero3 --lr 1e-3 --warmup 20 
 
 printf '\nThe comparison is in %s,\nthe log of the training in %s.\n' \
   "$out/compare.json" "$out/train.jsonl"
+printf 'Open the report in a browser: %s\n' "$out/report.html"

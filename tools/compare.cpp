@@ -6,6 +6,7 @@
 #include "output_file.hpp"
 #include "progress.hpp"
 #include "ranks.hpp"
+#include "report.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -32,6 +33,7 @@ void compare(const Settings& settings) {
     OutputFile{settings.json}.write(comparison_json(job, results).dump(2) + "\n");
     fmt::print("comparison in {}\n", settings.json);
   }
+  write_report("compare", comparison_json(job, results), settings, results);
 }
 
 }  // namespace tessera::tools

@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <span>
+#include <string>
 #include <string_view>
 
 #include "bench.hpp"
@@ -16,6 +18,23 @@
 
 namespace {
 
+/// What was typed, as it can be typed again.
+std::string typed(std::span<const char* const> arguments) {
+  std::string line = "tessera";
+  for (const std::string_view argument : arguments) {
+    constexpr std::string_view plain =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%";
+    if (!argument.empty() && argument.find_first_not_of(plain) == std::string_view::npos) {
+      line += fmt::format(" {}", argument);
+      continue;
+    }
+    line += " '";
+    for (const char c : argument) { line += c == '\'' ? std::string{"'\\''"} : std::string{c}; }
+    line += '\'';
+  }
+  return line;
+}
+
 void run(std::span<const char* const> arguments) {
   using namespace tessera::tools;
   require_processor();
@@ -23,7 +42,8 @@ void run(std::span<const char* const> arguments) {
     if (has_rank0()) { run_bench(arguments.subspan(1)); }
     return;
   }
-  const Request request = in_turn([&] { return parse_command_line(arguments); });
+  Request request = in_turn([&] { return parse_command_line(arguments); });
+  request.settings.command_line = typed(arguments);
   if (request.command == "train") { return train(request.settings); }
   if (request.command == "compare") { return compare(request.settings); }
   if (!has_rank0()) { return; }  // the rest is no work for several

@@ -141,6 +141,8 @@ void check_outputs(const Settings& settings) {
   }
   if (!settings.log.empty()) { check_output(settings, "--log", settings.log); }
   if (!settings.json.empty()) { check_output(settings, "--json", settings.json); }
+  if (!settings.report.empty()) { check_output(settings, "--report", settings.report); }
+  if (!settings.trace.empty()) { check_output(settings, "--trace", settings.trace); }
 }
 
 /// This process's part of prepare(), for settled `settings`.

@@ -70,6 +70,7 @@ WorldOptions world_options(const Settings& settings) {
   WorldOptions options;
   options.threads = settings.threads;
   options.budget_bytes = settings.budget_bytes;
+  options.trace = settings.records();
   return options;
 }
 

@@ -63,6 +63,12 @@ struct Settings {
   std::string checkpoint;
   std::string log;
   std::string json;
+  std::string report;
+  std::string trace;
+  std::string command_line;  ///< what was typed, for reports
+
+  /// Whether some step is to be recorded.
+  [[nodiscard]] bool records() const noexcept { return !report.empty() || !trace.empty(); }
 
   /// The model asked for: `--model`, or gpt-nano with the sizes that were given.
   /// ConfigError if both were, if the name is unknown, or if the sizes do not go together.

@@ -7,9 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "comparison.hpp"
 #include "output_file.hpp"
 #include "progress.hpp"
 #include "ranks.hpp"
+#include "report.hpp"
 #include "tessera/base/bytes.hpp"
 #include "trainer.hpp"
 
@@ -64,6 +66,17 @@ void print_result(const Job& job, const RunResult& result) {
   }
 }
 
+nlohmann::ordered_json train_document(const Job& job, const RunResult& result) {
+  nlohmann::ordered_json document = comparison_json(job, {result});
+  nlohmann::ordered_json steps = nlohmann::ordered_json::array();
+  for (const StepRecord& step : result.steps) {
+    steps.push_back(
+        {{"step", step.report.step}, {"loss", step.report.loss}, {"seconds", step.seconds}});
+  }
+  document["steps"] = steps;
+  return document;
+}
+
 }  // namespace
 
 void train(const Settings& settings) {
@@ -81,7 +94,10 @@ void train(const Settings& settings) {
       progress.show(record);
     });
   }
-  if (has_rank0()) { print_result(job, result); }
+  if (!has_rank0()) { return; }
+  print_result(job, result);
+  write_report("train", train_document(job, result), settings, {result});
+  write_trace(settings, result);
 }
 
 }  // namespace tessera::tools

@@ -77,6 +77,9 @@ class RankTrainer {
       const StepRecord record = run_step(loader, step);
       stop_if_stuck(record.report);
       if (world_.rank() == 0) { on_step(record); }
+      if (settings.records() && step + 1 == recorded_step(settings.steps)) {
+        recording_ = collect_recording(world_, step + 1);
+      }
     }
   }
 
@@ -88,6 +91,7 @@ class RankTrainer {
   }
 
   [[nodiscard]] ShardedModel& model() noexcept { return gpt_.model(); }
+  [[nodiscard]] Recording take_recording() noexcept { return std::move(recording_); }
 
  private:
   StepRecord run_step(TokenLoader& loader, std::int64_t step) {
@@ -122,6 +126,7 @@ class RankTrainer {
   const Job& job_;
   RankGpt gpt_;
   int skipped_ = 0;
+  Recording recording_;
 };
 
 }  // namespace
@@ -153,6 +158,7 @@ RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step)
     if (world.rank() == 0) {
       result.parameters = trainer.model().parameter_elems();
       result.ranks = std::move(memory);
+      result.recording = trainer.take_recording();
     }
   };
   run_on_ranks(job.settings, rank_body);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "recording.hpp"
 #include "settings.hpp"
 #include "tessera/data/token_source.hpp"
 #include "tessera/engine/sharded_model.hpp"
@@ -49,6 +50,7 @@ struct RunResult {
   std::int64_t parameters = 0;
   std::vector<StepRecord> steps;
   std::vector<RankMemory> ranks;
+  Recording recording;  ///< if settings.records()
 
   /// The median without the first two steps (of all, if there are no more than two).
   [[nodiscard]] double seconds_per_step() const;

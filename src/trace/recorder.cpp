@@ -27,7 +27,12 @@ void Recorder::add(Record record) {
     record.end_ns = now_ns();
   }
   const std::lock_guard lock{mutex_};
-  records_.push_back(std::move(record));
+  if (!stopped_) { records_.push_back(std::move(record)); }
+}
+
+void Recorder::stop() {
+  const std::lock_guard lock{mutex_};
+  stopped_ = true;
 }
 
 std::vector<Record> Recorder::records() const {

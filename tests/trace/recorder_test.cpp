@@ -61,6 +61,15 @@ TEST(Recorder, EndsASpanWithoutAnEndNow) {
   EXPECT_GE(record.end_ns, record.begin_ns);
 }
 
+TEST(Recorder, AddsNothingOnceStopped) {
+  Recorder recorder;
+  recorder.add(named("gather"));
+  recorder.stop();
+  recorder.add(named("reshard"));
+  ASSERT_EQ(recorder.records().size(), 1U);
+  EXPECT_EQ(recorder.records()[0].what, "gather");
+}
+
 TEST(Recorder, ClearForgetsWhatWasRecorded) {
   Recorder recorder;
   recorder.add(named("gather"));

@@ -46,12 +46,15 @@ class Recorder {
   /// Adds `record` with the calling thread's number. Both times zero: an instant, now. Only
   /// `end_ns` zero: a span that ends now.
   void add(Record record);
+  /// Adds nothing from now on: so that a run of many steps can show its first ones.
+  void stop();
   [[nodiscard]] std::vector<Record> records() const;
   void clear();
 
  private:
   mutable std::mutex mutex_;
   std::vector<Record> records_;
+  bool stopped_ = false;
 };
 
 }  // namespace tessera::trace

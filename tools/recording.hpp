@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tessera/comm/world.hpp"
+#include "tessera/profile/perfetto_trace.hpp"
+
+namespace tessera::tools {
+
+/// The first steps of a run, as its ranks recorded them (on rank 0; empty elsewhere).
+struct Recording {
+  std::int64_t step = 0;  ///< the last one: what a report shows
+  std::vector<RankTrace> ranks;
+};
+
+/// The step that a run of `steps` shows: late enough for prefetch, and for every slot's second use.
+[[nodiscard]] std::int64_t recorded_step(std::int64_t steps) noexcept;
+
+/// *Collective.* Everything that the ranks have recorded, at the end of `step`; recording ends.
+[[nodiscard]] Recording collect_recording(World& world, std::int64_t step);
+
+}  // namespace tessera::tools
