@@ -92,23 +92,27 @@ void print(const bench::StepResult& result) {
 }
 
 void print(const std::vector<bench::ScalingPoint>& points) {
-  Table table{{"strategy", "ranks", "ms least", "ms median", "of 2 ranks"}};
+  Table table{
+      {"strategy", "ranks", "ms least", "ms median", "of 2 ranks", "CPU ms", "CPU of 2 ranks"}};
   for (std::size_t s = 0; s < points.front().strategies.size(); ++s) {
     for (std::size_t p = 0; p < points.size(); ++p) {
-      const bench::StrategySteps& steps = points[p].strategies[s];
+      const bench::ScaledSteps& steps = points[p].strategies[s];
+      const bench::AgainstTwo against = bench::against_two(points, p, s);
       table.add({p == 0 ? std::string{to_string(steps.strategy)} : "",
                  fmt::format("{}", points[p].ranks), milliseconds(steps.series.least()),
-                 milliseconds(steps.series.median()),
-                 fmt::format("{:.3f}", bench::against_two(points, p, s))});
+                 milliseconds(steps.series.median()), fmt::format("{:.3f}", against.seconds),
+                 milliseconds(steps.cpu.median()), fmt::format("{:.3f}", against.cpu)});
     }
   }
-  fmt::print("\nThe same work on more ranks\n{}", table.text());
+  fmt::print(
+      "\nThe same work on more ranks, in turn in each round; CPU ms of all ranks together\n{}",
+      table.text());
 }
 
 Json scaling(const BenchSettings& settings) {
   bench::ScalingOptions options{settings.step};
   options.step.batch = 2 * settings.step.batch;
-  options.step.rounds = std::max(1, settings.repeat / 4);  // three steps are timed in each
+  options.step.rounds = std::max(3, settings.repeat / 2);
   const std::vector<bench::ScalingPoint> points = bench::measure_scaling(options);
   print(points);
   return bench::json_of(points);

@@ -24,7 +24,7 @@ struct BenchOption {
   std::function<void(BenchSettings&, const std::string&)> apply;
 };
 
-constexpr int kScalingRanks = 8;  // at most, with the samples of two
+constexpr int kScalingRanks = 1 + 2 + 4 + 8;  // side by side, each job with the samples of two
 
 const std::vector<std::string> kBenches = {"adamw", "collectives", "step"};
 
@@ -171,7 +171,7 @@ void check_memory(const BenchSettings& settings) {
   if (settings.what == "step") {
     const auto batch = static_cast<double>(step.batch);
     need = step_bytes(step, step.ranks, step.ranks * batch);
-    if (settings.scaling) { need = std::max(need, step_bytes(step, kScalingRanks, 2 * batch)); }
+    if (settings.scaling) { need = std::max(need, step_bytes(step, kScalingRanks, 8 * batch)); }
   }
   const auto have = static_cast<double>(usable_memory());
   if (need <= have) { return; }

@@ -53,6 +53,14 @@ double GptRunner::timed_step() {
   return seconds_since(begin);
 }
 
+std::vector<std::unique_ptr<GptRunner>> make_runners(World& world, const StepOptions& options) {
+  std::vector<std::unique_ptr<GptRunner>> runners;
+  for (const Strategy strategy : options.strategies) {
+    runners.push_back(std::make_unique<GptRunner>(world, options, strategy));
+  }
+  return runners;
+}
+
 struct ModelProducts::State {
   World& world;
   std::vector<Floats> owned;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "bench/support/step.hpp"
@@ -23,6 +24,13 @@ class GptRunner {
   Sharded<nn::GPT> gpt_;
   std::vector<std::int32_t> inputs_, targets_;
 };
+
+/// Rounds that are left out: the first step gathers without prefetch.
+inline constexpr int kUntimedRounds = 2;
+
+/// One runner for each strategy of `options`.
+[[nodiscard]] std::vector<std::unique_ptr<GptRunner>> make_runners(World& world,
+                                                                   const StepOptions& options);
 
 /// The model's matrix products of one step, attention's left out: those with weights, forward and
 /// twice backward.

@@ -1,7 +1,5 @@
 #include "bench/support/report.hpp"
 
-#include <algorithm>
-
 namespace tessera::bench {
 namespace {
 
@@ -65,22 +63,17 @@ Json json_of(const std::vector<ScalingPoint>& points) {
   for (std::size_t p = 0; p < points.size(); ++p) {
     Json strategies = Json::array();
     for (std::size_t s = 0; s < points[p].strategies.size(); ++s) {
-      const StrategySteps& steps = points[p].strategies[s];
+      const ScaledSteps& steps = points[p].strategies[s];
+      const AgainstTwo against = against_two(points, p, s);
       strategies.push_back({{"name", to_string(steps.strategy)},
                             {"seconds", json_of(steps.series)},
-                            {"against_two", against_two(points, p, s)}});
+                            {"against_two", against.seconds},
+                            {"cpu_seconds", json_of(steps.cpu)},
+                            {"cpu_against_two", against.cpu}});
     }
     all.push_back({{"ranks", points[p].ranks}, {"strategies", std::move(strategies)}});
   }
   return all;
-}
-
-double against_two(const std::vector<ScalingPoint>& points, std::size_t point,
-                   std::size_t strategy) {
-  const auto two = std::find_if(points.begin(), points.end(),
-                                [](const ScalingPoint& p) { return p.ranks == 2; });
-  const ScalingPoint& base = two == points.end() ? points.front() : *two;
-  return median_ratio(points[point].strategies[strategy].series, base.strategies[strategy].series);
 }
 
 }  // namespace tessera::bench

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/support/comparison.hpp"
+#include "bench/support/scaling.hpp"
 #include "bench/support/step.hpp"
 
 namespace tessera::bench {
@@ -17,10 +18,5 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] Json json_of(const StrategySteps& steps);
 [[nodiscard]] Json json_of(const StepResult& result);
 [[nodiscard]] Json json_of(const std::vector<ScalingPoint>& points);
-
-/// A step time on more ranks as a multiple of that on two, the total work being the same (on the
-/// fewest, if two are not among them).
-[[nodiscard]] double against_two(const std::vector<ScalingPoint>& points, std::size_t point,
-                                 std::size_t strategy);
 
 }  // namespace tessera::bench

@@ -1,24 +1,11 @@
 #include "bench/support/step.hpp"
 
-#include <memory>
-
 #include "bench/support/gpt_runner.hpp"
 
 namespace tessera::bench {
 namespace {
 
-constexpr int kUntimedRounds = 2;  // the first step gathers without prefetch
 constexpr int kTracedSteps = 3;
-
-using Runners = std::vector<std::unique_ptr<GptRunner>>;
-
-Runners make_runners(World& world, const StepOptions& options) {
-  Runners runners;
-  for (const Strategy strategy : options.strategies) {
-    runners.push_back(std::make_unique<GptRunner>(world, options, strategy));
-  }
-  return runners;
-}
 
 double seconds_of(const trace::Record& record) {
   return static_cast<double>(record.end_ns - record.begin_ns) * 1e-9;
@@ -71,19 +58,6 @@ double timed_products(World& world, ModelProducts& products) {
   return seconds_since(begin);
 }
 
-/// `rounds` steps of each strategy after two untimed ones, from rank 0.
-std::vector<Series> steps_on_rank(World& world, const StepOptions& options, int rounds) {
-  const Runners runners = make_runners(world, options);
-  std::vector<Series> series(runners.size());
-  for (int round = -kUntimedRounds; round < rounds; ++round) {
-    for (std::size_t i = 0; i < runners.size(); ++i) {
-      const double seconds = runners[i]->timed_step();
-      if (round >= 0) { series[i].seconds.push_back(seconds); }
-    }
-  }
-  return series;
-}
-
 }  // namespace
 
 double step_flops(const nn::GPTConfig& model, std::int64_t batch) {
@@ -106,7 +80,7 @@ StepResult measure_step(const StepOptions& options) {
     result.strategies.push_back({strategy, {}, {}, {}});
   }
   run_ranks(options.ranks, [&](World& world) {
-    const Runners runners = make_runners(world, options);
+    const auto runners = make_runners(world, options);
     ModelProducts products{world, options};
     for (int round = -kUntimedRounds; round < options.rounds; ++round) {
       std::vector<double> seconds;
@@ -128,32 +102,6 @@ StepResult measure_step(const StepOptions& options) {
   });
   measure_shares(options, result.strategies);
   return result;
-}
-
-std::vector<ScalingPoint> measure_scaling(const ScalingOptions& options) {
-  constexpr int steps = 3;  // of each strategy in a round
-  std::vector<ScalingPoint> points;
-  for (const int ranks : options.ranks) {
-    ScalingPoint& point = points.emplace_back(ScalingPoint{ranks, {}});
-    for (const Strategy strategy : options.step.strategies) {
-      point.strategies.push_back({strategy, {}, {}, {}});
-    }
-  }
-  for (int round = 0; round < options.step.rounds; ++round) {
-    for (ScalingPoint& point : points) {
-      StepOptions one = options.step;
-      one.ranks = point.ranks;
-      one.batch = options.step.batch / point.ranks;
-      run_ranks(point.ranks, [&](World& world) {
-        const std::vector<Series> series = steps_on_rank(world, one, steps);
-        if (world.rank() != 0) { return; }
-        for (std::size_t i = 0; i < series.size(); ++i) {
-          point.strategies[i].series.seconds.push_back(series[i].median());
-        }
-      });
-    }
-  }
-  return points;
 }
 
 }  // namespace tessera::bench

@@ -55,16 +55,4 @@ struct StepResult {
 /// each round, the first two rounds left out. The shares come from further, traced steps.
 [[nodiscard]] StepResult measure_step(const StepOptions& options);
 
-/// The same total work on every number of ranks.
-struct ScalingOptions {
-  StepOptions step;  ///< its `batch` is the sum over the ranks, its `ranks` is not used
-  std::vector<int> ranks{1, 2, 4, 8};
-};
-struct ScalingPoint {
-  int ranks = 0;
-  std::vector<StrategySteps> strategies;
-};
-/// The numbers of ranks in turn in each round.
-[[nodiscard]] std::vector<ScalingPoint> measure_scaling(const ScalingOptions& options);
-
 }  // namespace tessera::bench

@@ -63,7 +63,13 @@ TEST_F(BenchCommand, AStepHasSharesThatAddUpAndScales) {
   }
   ASSERT_EQ(json["scaling"].size(), 4U);
   EXPECT_EQ(json["scaling"][1]["ranks"], 2);
+  for (const auto& point : json["scaling"]) {
+    ASSERT_EQ(point["strategies"].size(), 2U);
+    EXPECT_EQ(point["strategies"][1]["seconds"]["all"].size(), 3U) << "fewer rounds show nothing";
+    EXPECT_EQ(point["strategies"][1]["cpu_seconds"]["all"].size(), 3U);
+  }
   EXPECT_EQ(json["scaling"][1]["strategies"][0]["against_two"], 1.0);
+  EXPECT_EQ(json["scaling"][1]["strategies"][0]["cpu_against_two"], 1.0);
 }
 
 TEST_F(BenchCommand, RefusesWhatItDoesNotKnow) {
