@@ -29,7 +29,7 @@ std::vector<Case> cases() {
   for (const DType dtype : kDTypes) {
     for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
       for (const int sources : {1, 2, 3, 4, 9}) {
-        for (const std::int64_t elems : {0, 1, 7, 8, 33, 2047, 2048, 2049, 5000}) {
+        for (const std::int64_t elems : {0, 1, 7, 8, 33, 511, 512, 513, 2049, 5000}) {
           all.push_back({dtype, op, sources, elems});
         }
       }

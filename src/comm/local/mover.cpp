@@ -5,6 +5,7 @@
 
 #include "comm/pieces.hpp"
 #include "comm/reduce_in_order.hpp"
+#include "comm/stream_copy.hpp"
 
 namespace tessera {
 namespace {
@@ -27,8 +28,14 @@ class Peers {
   std::size_t entry_;
 };
 
-void copy(void* to, ConstView from) noexcept {
-  if (from.elems > 0 && to != from.data) { std::memcpy(to, from.data, from.bytes()); }
+/// Copies a part of a result of `whole` bytes.
+void copy(void* to, ConstView from, std::size_t whole) noexcept {
+  if (from.elems == 0 || to == from.data) { return; }
+  if (whole >= kStreamFrom) {
+    stream_copy(to, from.data, from.bytes());
+  } else {
+    std::memcpy(to, from.data, from.bytes());
+  }
 }
 
 /// The first half of one entry, as `rank` of `peers` does it.
@@ -42,7 +49,7 @@ struct First {
     // Each rank starts at its right neighbour: not all read the same memory at once.
     for (int k = 1; k <= peers.size(); ++k) {
       const int from = (rank + k) % peers.size();
-      copy(own.full.slice(from * n, n).data, peers.as<AllGather>(from).shard);
+      copy(own.full.slice(from * n, n).data, peers.as<AllGather>(from).shard, own.full.bytes());
     }
   }
 
@@ -59,7 +66,8 @@ struct First {
   void operator()(const AllReduce& own) const noexcept { reduce_piece(own, own.data); }
 
   void operator()(const Broadcast& own) const noexcept {
-    if (rank != own.root) { copy(own.data.data, peers.as<Broadcast>(own.root).data); }
+    if (rank == own.root) { return; }
+    copy(own.data.data, peers.as<Broadcast>(own.root).data, own.data.bytes());
   }
 
   // All ranks reduce a piece each, straight into the root's buffer.
@@ -69,7 +77,7 @@ struct First {
 
   void operator()(const Gather& own) const noexcept {
     const Gather& root = peers.as<Gather>(own.root);
-    copy(root.full.slice(rank * own.part.elems, own.part.elems).data, own.part);
+    copy(root.full.slice(rank * own.part.elems, own.part.elems).data, own.part, root.full.bytes());
   }
 
   template <class Op>
@@ -100,7 +108,7 @@ void Mover::second(const Batch& batch, const std::vector<Visit>& visits) noexcep
     for (int k = 1; k < peers.size(); ++k) {
       const int from = (rank_ + k) % peers.size();
       copy(piece(own->data, from, peers.size()).data,
-           piece(peers.as<AllReduce>(from).data, from, peers.size()));
+           piece(peers.as<AllReduce>(from).data, from, peers.size()), own->data.bytes());
     }
   }
 }

@@ -1,0 +1,66 @@
+#include "comm/stream_copy.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace tessera {
+namespace {
+
+#if defined(__x86_64__)
+
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kBlock = 4 * kLine;
+
+bool writes_lines() noexcept {
+  static const bool has = __builtin_cpu_supports("avx512f") != 0;
+  return has;
+}
+
+/// `to` is the beginning of a line, `bytes` a multiple of kBlock.
+[[gnu::target("avx512f")]] void stream_blocks(std::byte* to, const std::byte* from,
+                                              std::size_t bytes) noexcept {
+  for (std::size_t at = 0; at < bytes; at += kBlock) {
+    const __m512i a = _mm512_loadu_si512(from + at);
+    const __m512i b = _mm512_loadu_si512(from + at + kLine);
+    const __m512i c = _mm512_loadu_si512(from + at + 2 * kLine);
+    const __m512i d = _mm512_loadu_si512(from + at + 3 * kLine);
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), a);
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at + kLine), b);
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at + 2 * kLine), c);
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at + 3 * kLine), d);
+  }
+  _mm_sfence();  // such writes are not ordered by the lock that the reader takes
+}
+
+/// Bytes before the first line that begins at or after `p`.
+std::size_t before_line(const std::byte* p) noexcept {
+  return (kLine - reinterpret_cast<std::uintptr_t>(p) % kLine) % kLine;
+}
+
+#endif
+
+}  // namespace
+
+void stream_copy(void* to, const void* from, std::size_t bytes) noexcept {
+  if (bytes == 0) { return; }
+#if defined(__x86_64__)
+  if (writes_lines()) {
+    auto* out = static_cast<std::byte*>(to);
+    const auto* in = static_cast<const std::byte*>(from);
+    const std::size_t head = std::min(before_line(out), bytes);
+    const std::size_t body = (bytes - head) / kBlock * kBlock;
+    std::memcpy(out, in, head);
+    stream_blocks(out + head, in + head, body);
+    std::memcpy(out + head + body, in + head + body, bytes - head - body);
+    return;
+  }
+#endif
+  std::memcpy(to, from, bytes);
+}
+
+}  // namespace tessera
