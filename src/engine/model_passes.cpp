@@ -159,6 +159,20 @@ void ShardedModel::State::close_noexcept(Phase phase, Unit unit, bool unwinding)
   } catch (...) { failure = std::current_exception(); }
 }
 
+/// A scope that lives on keeps its unit's slots: named, as slots would be that a bug has leaked.
+void ShardedModel::State::require_scopes_ended(const char* what) const {
+  if (open_scopes == 0) { return; }
+  std::string held;
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    if (units[u].open_scopes == 0) { continue; }
+    held += fmt::format("{}'{}' ({}{}{})", held.empty() ? "" : ", ", units[u].name,
+                        to_string(parameters->category()), gradients->is_open(u) ? ", " : "",
+                        gradients->is_open(u) ? to_string(gradients->category()) : "");
+  }
+  throw ContractError{fmt::format(
+      "{}: a scope is still open and holds the memory of unit {}; end it first", what, held)};
+}
+
 // ------------------------------------------------------------------------------- micro-batches
 
 void ShardedModel::State::begin_micro_batch() {
@@ -175,7 +189,7 @@ void ShardedModel::State::begin_micro_batch() {
 
 void ShardedModel::State::finish_micro_batch() {
   if (stage == Stage::idle) { return; }
-  expects(open_scopes == 0, "a micro-batch ends while a scope is open");
+  require_scopes_ended("the end of a micro-batch");
   const bool last = micro_batch + 1 == options.accumulate;
   for (std::size_t i = units.size(); i > 0; --i) {
     const std::size_t u = i - 1;
@@ -205,7 +219,7 @@ void ShardedModel::State::check_order_across_ranks() {
 void ShardedModel::State::step(const double* loss) {
   rethrow_failure();
   expects(optimizer != nullptr, "step: call optimize_with first");
-  expects(open_scopes == 0, "step: a scope is still open");
+  require_scopes_ended("step");
   finish_micro_batch();
   if (micro_batch != options.accumulate) {
     throw ContractError{

@@ -53,6 +53,7 @@ struct ShardedModel::State {
   void make_room(std::size_t unit);
   void prefetch();
   void step(const double* loss);
+  void require_scopes_ended(const char* what) const;
   void check_order_across_ranks();
   void rethrow_failure();
 

@@ -202,6 +202,29 @@ TEST(Scopes, AWriteThroughAKeptPointerIsNamedByCategoryAndUnit) {
   EXPECT_THAT(refused, HasSubstr("the reduce slot of fc was written after its release"));
 }
 
+TEST(Scopes, OneThatLeaksPastAStepIsNamedByCategoryAndUnit) {
+  const auto leak_forward = [](Strategy strategy) {
+    return refusal<ContractError>(2, [&](World& world) {
+      Small small{world, {.strategy = strategy}};
+      small.pass();
+      small.model.step();
+      const auto leaked = small.model.forward(small.unit);
+      small.model.step();
+    });
+  };
+  EXPECT_THAT(leak_forward(Strategy::zero3), HasSubstr("step: a scope is still open and holds the "
+                                                       "memory of unit 'fc' (gather);"));
+  EXPECT_THAT(leak_forward(Strategy::ddp), HasSubstr("unit 'fc' (parameters);"));
+  EXPECT_THAT(refusal<ContractError>(2,
+                                     [](World& world) {
+                                       Small small{world, {.strategy = Strategy::zero3}};
+                                       (void)small.model.forward(small.other);
+                                       const auto leaked = small.model.backward(small.other);
+                                       small.model.step();
+                                     }),
+              HasSubstr("unit 'fc2' (gather, reduce);"));
+}
+
 TEST(Scopes, AUnitIsOpenedOnceAtATime) {
   run_ranks(1, [](World& world) {
     Small small{world};
