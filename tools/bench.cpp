@@ -6,6 +6,7 @@
 
 #include "bench/support/collectives.hpp"
 #include "bench/support/operations.hpp"
+#include "bench/support/recording.hpp"
 #include "bench/support/report.hpp"
 #include "bench_options.hpp"
 #include "machine.hpp"
@@ -118,6 +119,25 @@ Json scaling(const BenchSettings& settings) {
   return bench::json_of(points);
 }
 
+void print(const std::vector<bench::RecordingCost>& costs) {
+  Table table{
+      {"strategy", "records", "ms off", "ms on", "added", "CPU ms off", "CPU ms on", "added"}};
+  const auto part = [](double share) { return fmt::format("{:+.2f} %", 100 * share); };
+  for (const bench::RecordingCost& cost : costs) {
+    table.add({std::string{to_string(cost.strategy)}, fmt::format("{}", cost.records),
+               milliseconds(cost.off.median()), milliseconds(cost.on.median()),
+               part(cost.seconds_part()), milliseconds(cost.cpu_off.median()),
+               milliseconds(cost.cpu_on.median()), part(cost.cpu_part())});
+  }
+  fmt::print("\nSteps without and with records, in turn\n{}", table.text());
+}
+
+Json recording(const BenchSettings& settings) {
+  const std::vector<bench::RecordingCost> costs = bench::measure_recording(settings.step);
+  print(costs);
+  return bench::json_of(costs);
+}
+
 Json step(const BenchSettings& settings) {
   const nn::GPTConfig& model = settings.step.model;
   const bench::StepResult result = bench::measure_step(settings.step);
@@ -131,6 +151,7 @@ Json step(const BenchSettings& settings) {
   json["ranks"] = settings.step.ranks;
   json["batch"] = settings.step.batch;
   if (settings.scaling) { json["scaling"] = scaling(settings); }
+  if (settings.recording) { json["recording"] = recording(settings); }
   return json;
 }
 

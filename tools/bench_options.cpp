@@ -93,6 +93,8 @@ const std::vector<BenchOption>& options() {
        }},
       {"--scaling", "", "", "also time 1, 2, 4 and 8 ranks that share the work of two", "step",
        [](BenchSettings& s, const std::string&) { s.scaling = true; }},
+      {"--recording", "", "", "also time steps without and with records, in turn", "step",
+       [](BenchSettings& s, const std::string&) { s.recording = true; }},
       {"--ranks", "N", "2", "ranks, threads of this process", "collectives step",
        whole(&bench::StepOptions::ranks, 256)},
       {"--repeat", "K", "20", "timed rounds; ours and the limits run in turn in each",

@@ -16,6 +16,7 @@ struct BenchSettings {
   std::int64_t bytes = 0;
   int repeat = 0;
   bool scaling = false;
+  bool recording = false;
   bench::StepOptions step;
   std::string json;
 };

@@ -76,4 +76,19 @@ Json json_of(const std::vector<ScalingPoint>& points) {
   return all;
 }
 
+Json json_of(const std::vector<RecordingCost>& costs) {
+  Json all = Json::array();
+  for (const RecordingCost& cost : costs) {
+    all.push_back({{"name", to_string(cost.strategy)},
+                   {"records", cost.records},
+                   {"seconds_off", json_of(cost.off)},
+                   {"seconds_on", json_of(cost.on)},
+                   {"cpu_seconds_off", json_of(cost.cpu_off)},
+                   {"cpu_seconds_on", json_of(cost.cpu_on)},
+                   {"added_seconds", cost.seconds_part()},
+                   {"added_cpu_seconds", cost.cpu_part()}});
+  }
+  return all;
+}
+
 }  // namespace tessera::bench

@@ -46,7 +46,9 @@ World::State::State(int rank_, int size_, const WorldOptions& options_,
       options{options_},
       recorder{options.trace ? std::make_unique<trace::Recorder>() : nullptr},
       memory{recorder.get(), options.budget_bytes},
-      device{std::move(device_)} {}
+      device{std::move(device_)} {
+  if (recorder) { recorder->keep_last(options.trace_steps); }
+}
 
 World::World(std::unique_ptr<State> state) : state_{std::move(state)} {}
 World::~World() {
@@ -167,6 +169,15 @@ void check(const WorldOptions& options) {
   if (options.deadline.count() <= 0) {
     throw ConfigError{fmt::format("the deadline of collectives must be above 0 ms, but is {} ms",
                                   options.deadline.count())};
+  }
+  if (options.trace_steps < 0) {
+    throw ConfigError{
+        fmt::format("the steps whose records are kept must be 0 (all) or more, but are {}",
+                    options.trace_steps)};
+  }
+  if (options.trace_steps > 0 && !options.trace) {
+    throw ConfigError{fmt::format("the records of {} steps are to be kept, but trace is off",
+                                  options.trace_steps)};
   }
   if (options.delays && options.delays->longest.count() < 0) {
     throw ConfigError{fmt::format("the longest injected delay must not be negative, but is {} us",

@@ -22,7 +22,10 @@ class Journal {
     memory_.enter(phase, unit, step_);
   }
 
-  void next_step() noexcept { ++step_; }
+  void next_step() {
+    ++step_;
+    if (recorder_ != nullptr) { recorder_->end_step(); }
+  }
   [[nodiscard]] std::int64_t step() const noexcept { return step_; }
   [[nodiscard]] std::int64_t now() const noexcept {
     return recorder_ == nullptr ? 0 : trace::now_ns();

@@ -72,6 +72,23 @@ TEST_F(BenchCommand, AStepHasSharesThatAddUpAndScales) {
   EXPECT_EQ(json["scaling"][1]["strategies"][0]["cpu_against_two"], 1.0);
 }
 
+TEST_F(BenchCommand, AStepIsTimedWithAndWithoutRecords) {
+  const nlohmann::json json =
+      results({"step", "--layers", "1", "--hidden", "16", "--heads", "2", "--vocab", "32", "--seq",
+               "8", "--batch", "1", "--strategies", "ddp,zero3", "--recording"});
+  ASSERT_EQ(json["recording"].size(), 2U);
+  for (const auto& cost : json["recording"]) {
+    EXPECT_EQ(cost["seconds_off"]["all"].size(), 2U);
+    EXPECT_EQ(cost["seconds_on"]["all"].size(), 2U);
+    EXPECT_GT(cost["cpu_seconds_off"]["median"], 0.0);
+    EXPECT_GT(cost["cpu_seconds_on"]["median"], 0.0);
+    // A forward and a backward of two units, the update, and a collective at least.
+    EXPECT_GE(cost["records"], 11U);
+    EXPECT_LT(cost["records"], 100U);
+  }
+  EXPECT_GT(json["recording"][1]["records"], json["recording"][0]["records"]) << "gathers";
+}
+
 TEST_F(BenchCommand, RefusesWhatItDoesNotKnow) {
   refused({"bench"}, "adamw, collectives and step");
   refused({"bench", "adamv"}, "did you mean adamw?");

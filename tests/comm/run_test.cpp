@@ -73,6 +73,12 @@ TEST(RunRanks, RefusesOptionsThatMakeNoSense) {
   EXPECT_THROW(run_ranks(
                    1, [](World&) { FAIL(); }, delays),
                ConfigError);
+  for (const WorldOptions& traced :
+       {WorldOptions{.trace = true, .trace_steps = -1}, WorldOptions{.trace_steps = 2}}) {
+    EXPECT_THROW(run_ranks(
+                     1, [](World&) { FAIL(); }, traced),
+                 ConfigError);
+  }
   for (const int threads : {-1, 0, 257}) {
     const WorldOptions options{.threads = threads};
     EXPECT_EQ(error_of<ConfigError>([&] {

@@ -119,6 +119,11 @@ TEST(Layers, TheEnvironmentIsReadInOnePlace) {
   EXPECT_LE(files_with(R"(\bgetenv\s*\()").size(), 1U);
 }
 
+TEST(Layers, WhatTheSystemSaysIsResidentIsReadInOnePlace) {
+  EXPECT_EQ(files_with(R"(/proc/self/|getrusage\s*\()"),
+            (std::set<std::string>{"src/base/resident.cpp", "src/profile/ledger.cpp"}));
+}
+
 TEST(Layers, CudaNcclAndMpiStandInFilesNamedAfterThem) {
   const std::string pattern = R"(cudaMalloc|<<<|include.*[<"](cuda|nccl|mpi)[a-z_]*\.h)";
   const std::regex named{R"((cuda|nccl|mpi)[a-z_]*\.(cu|cuh|cpp|hpp)$)"};
@@ -149,25 +154,36 @@ std::set<std::string> trimmed_lines(const std::filesystem::path& path) {
   return lines;
 }
 
-TEST(Layers, SnippetsOfTheReadmeArePiecesOfCompiledPrograms) {
+/// Expects every line of C++ in `page` to stand in one of the programs; how many there are.
+int check_snippets(const char* page, const std::vector<const char*>& programs) {
   std::set<std::string> compiled;
-  for (const char* program : {"tests/install/stranger/main.cpp", "examples/wrapped_gpt.cpp"}) {
-    compiled.merge(trimmed_lines(kRoot / program));
-  }
-  std::ifstream readme{kRoot / "README.md"};
+  for (const char* program : programs) { compiled.merge(trimmed_lines(kRoot / program)); }
+  std::ifstream file{kRoot / page};
   bool inside = false;
   int checked = 0;
-  for (std::string line; std::getline(readme, line);) {
+  for (std::string line; std::getline(file, line);) {
     if (line.rfind("```", 0) == 0) {
       inside = !inside && line == "```cpp";
       continue;
     }
     const std::size_t first = line.find_first_not_of(' ');
     if (!inside || first == std::string::npos) { continue; }
-    EXPECT_EQ(compiled.count(line.substr(first)), 1U) << line;
+    EXPECT_EQ(compiled.count(line.substr(first)), 1U) << page << ": " << line;
     ++checked;
   }
-  EXPECT_GT(checked, 20);
+  return checked;
+}
+
+TEST(Layers, SnippetsOfTheReadmeArePiecesOfCompiledPrograms) {
+  EXPECT_GT(
+      check_snippets("README.md", {"tests/install/stranger/main.cpp", "examples/wrapped_gpt.cpp"}),
+      20);
+}
+
+TEST(Layers, SnippetsOfTheDocumentsArePiecesOfCompiledPrograms) {
+  EXPECT_GT(check_snippets("docs/memory.md",
+                           {"examples/memory_ledger.cpp", "examples/hand_written_mlp.cpp"}),
+            10);
 }
 
 }  // namespace

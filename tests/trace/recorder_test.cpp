@@ -77,6 +77,101 @@ TEST(Recorder, ClearForgetsWhatWasRecorded) {
   EXPECT_TRUE(recorder.records().empty());
 }
 
+Record memory(Kind kind, std::string category, std::string unit, std::size_t bytes) {
+  Record record;
+  record.kind = kind;
+  record.what = std::move(category);
+  record.unit = std::move(unit);
+  record.bytes = bytes;
+  return record;
+}
+
+std::vector<std::string> names(const Recorder& recorder) {
+  std::vector<std::string> all;
+  for (const Record& record : recorder.records()) { all.push_back(record.what); }
+  return all;
+}
+
+TEST(Recorder, KeepsTheLastStepsThatHaveEndedAndTheOneUnderWay) {
+  Recorder recorder;
+  recorder.keep_last(2);
+  const auto step = [&](const std::string& what) {
+    recorder.add(named(what + "1"));
+    recorder.add(named(what + "2"));
+    recorder.end_step();
+  };
+  using Names = std::vector<std::string>;
+  step("a");
+  step("b");
+  EXPECT_EQ(names(recorder), (Names{"a1", "a2", "b1", "b2"}));
+  step("c");
+  EXPECT_EQ(names(recorder), (Names{"b1", "b2", "c1", "c2"}));
+  recorder.add(named("d1"));
+  EXPECT_EQ(names(recorder), (Names{"b1", "b2", "c1", "c2", "d1"}));
+  recorder.keep_last(1);
+  recorder.end_step();
+  EXPECT_EQ(names(recorder), Names{"d1"});
+  recorder.end_step();  // a step of no records
+  EXPECT_EQ(names(recorder), Names{});
+  recorder.keep_last(0);
+  step("e");
+  step("f");
+  EXPECT_EQ(names(recorder), (Names{"e1", "e2", "f1", "f2"}));
+}
+
+TEST(Recorder, ClearingBetweenStepsForgetsWhereTheyEnded) {
+  Recorder recorder;
+  recorder.keep_last(1);
+  recorder.add(named("a"));
+  recorder.end_step();
+  recorder.add(named("b"));
+  recorder.clear();
+  recorder.add(named("c"));
+  recorder.end_step();
+  EXPECT_EQ(names(recorder), std::vector<std::string>{"c"});
+}
+
+TEST(Recorder, ThatHasStoppedDropsNothingMore) {
+  Recorder recorder;
+  recorder.keep_last(1);
+  recorder.add(named("a"));
+  recorder.stop();
+  for (int step = 0; step < 3; ++step) { recorder.end_step(); }
+  EXPECT_EQ(names(recorder), std::vector<std::string>{"a"});
+}
+
+TEST(Recorder, OfDroppedStepsWhatIsHeldStaysSoThatRecordsSumToIt) {
+  Recorder recorder;
+  recorder.keep_last(1);
+  recorder.add(memory(Kind::allocate, "gather", "slots", 60));
+  recorder.add(memory(Kind::unuse, "gather", "slots", 60));
+  recorder.add(memory(Kind::allocate, "workspace", "passing", 5));
+  recorder.add(memory(Kind::use, "gather", "h.0", 30));
+  recorder.add(memory(Kind::unuse, "gather", "h.0", 30));
+  recorder.add(memory(Kind::release, "workspace", "passing", 5));
+  recorder.add(memory(Kind::use, "gather", "h.1", 30));  // ends in a later step
+  recorder.end_step();
+  recorder.add(memory(Kind::unuse, "gather", "h.1", 30));
+  recorder.add(memory(Kind::use, "gather", "h.0", 20));
+  recorder.end_step();
+  const auto kinds_and_units = [&] {
+    std::vector<std::pair<Kind, std::string>> all;
+    for (const Record& record : recorder.records()) { all.emplace_back(record.kind, record.unit); }
+    return all;
+  };
+  using Records = std::vector<std::pair<Kind, std::string>>;
+  EXPECT_EQ(kinds_and_units(), (Records{{Kind::allocate, "slots"},
+                                        {Kind::unuse, "slots"},
+                                        {Kind::use, "h.1"},
+                                        {Kind::unuse, "h.1"},
+                                        {Kind::use, "h.0"}}));
+  recorder.add(memory(Kind::unuse, "gather", "h.0", 20));
+  recorder.add(memory(Kind::use, "gather", "slots", 60));
+  recorder.add(memory(Kind::release, "gather", "slots", 60));
+  for (int step = 0; step < 2; ++step) { recorder.end_step(); }
+  EXPECT_EQ(kinds_and_units(), Records{}) << "all has been given back";
+}
+
 TEST(Recorder, TakesRecordsFromManyThreadsAndTellsThemApart) {
   constexpr int threads = 4;
   constexpr int each = 200;

@@ -43,6 +43,9 @@ struct WorldOptions {
   std::chrono::milliseconds deadline{300'000};
   /// Keep records of allocations, collectives and phases (World::recorder).
   bool trace = false;
+  /// With `trace`: of so many steps that have ended, and of the one under way (0: of all), so that
+  /// a long run's records do not grow. See trace::Recorder::keep_last.
+  int trace_steps = 0;
   /// Overwrite slots when they are released. Test instrument; changes no result.
   SlotPoison poison = SlotPoison::off;
   std::optional<DelayInjection> delays = {};

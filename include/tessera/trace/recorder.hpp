@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -51,9 +52,22 @@ class Recorder {
   [[nodiscard]] std::vector<Record> records() const;
   void clear();
 
+  /// From now on keeps the last `steps` steps that have ended and the one under way; 0: all. Of the
+  /// steps before, what took memory that is still held stays: allocations without their release
+  /// and uses without their end, so that what is kept sums to what is held at every moment.
+  void keep_last(int steps);
+  /// Says that a step has ended: the engine does, at the end of ShardedModel::step.
+  void end_step();
+
  private:
+  void drop_first_step();
+
   mutable std::mutex mutex_;
-  std::vector<Record> records_;
+  std::deque<Record> records_;
+  std::vector<Record> held_;       // of steps that have been dropped
+  std::deque<std::size_t> steps_;  // sizes, in records, of the steps that have ended
+  std::size_t ended_ = 0;          // their sum
+  std::size_t keep_ = 0;
   bool stopped_ = false;
 };
 

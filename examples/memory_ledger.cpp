@@ -1,0 +1,55 @@
+// Where the bytes go: a GPT trained for a few steps, then every rank's memory and the ledger of
+// every process, which ends at what the system says is resident. Alone, or as processes:
+//
+//   memory_ledger [strategy = zero3]
+//   mpirun -n 4 memory_ledger zero3
+
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <vector>
+
+#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/shard.hpp"
+#include "tessera/tessera.hpp"
+
+namespace {
+
+void train(tessera::World& world, tessera::Strategy strategy) {
+  const tessera::nn::GPTConfig config{
+      .layers = 4, .hidden = 128, .heads = 4, .vocab = 256, .seq = 64};
+  auto gpt = tessera::shard(tessera::nn::GPT(config), world, {.strategy = strategy});
+  gpt.materialize(/*seed=*/1);
+  gpt.optimize_with(tessera::AdamW{});
+
+  // What the library has not allocated, it counts if it is told.
+  const std::vector<std::int32_t> tokens(static_cast<std::size_t>(4 * config.seq), 42);
+  const tessera::CountedMemory data = world.memory().register_memory(
+      tessera::Category::workspace, tokens.size() * sizeof(tokens[0]), "tokens");
+  for (int step = 0; step < 3; ++step) {
+    gpt.forward_backward(tokens, tokens);
+    gpt.step();
+  }
+
+  const tessera::JobMemory memory = tessera::gather_memory(world);  // on every rank
+  const std::vector<tessera::ProcessLedger> ledgers = tessera::gather_ledgers(world);  // alike
+  if (world.rank() == 0) {
+    std::printf("%s\n", memory.text().c_str());
+    for (const tessera::ProcessLedger& ledger : ledgers) {
+      std::printf("%s\n", ledger.text().c_str());
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const tessera::Strategy strategy = tessera::parse_strategy(argc > 1 ? argv[1] : "zero3");
+    tessera::run([&](tessera::World& world) { train(world, strategy); });
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "memory_ledger: %s\n", error.what());
+    return 1;
+  }
+}
