@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "tessera/memory/buffer.hpp"
@@ -29,7 +30,11 @@ class Cutter {
 
  private:
   [[nodiscard]] void* take_bytes(std::size_t bytes) {
-    bytes_ += Arena::need(bytes);
+    const std::size_t need = Arena::need(bytes);
+    // A sum that no machine has stays one, so that the device refuses it.
+    bytes_ = need > std::numeric_limits<std::size_t>::max() - bytes_
+                 ? std::numeric_limits<std::size_t>::max()
+                 : bytes_ + need;
     return arena_ == nullptr ? nullptr : arena_->take(bytes);
   }
 
