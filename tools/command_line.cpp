@@ -13,8 +13,8 @@
 namespace tessera::tools {
 namespace {
 
-const std::vector<std::string> kCommands = {"train", "compare", "bench", "doctor"};
-const std::vector<std::string> kLaterCommands = {"plan", "scale", "checkpoint", "sample"};
+const std::vector<std::string> kCommands = {"train", "compare", "plan", "bench", "doctor"};
+const std::vector<std::string> kLaterCommands = {"scale", "checkpoint", "sample"};
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -25,6 +25,7 @@ std::string usage() {
          "usage: tessera COMMAND [options]\n\n"
          "  train     train a GPT on N ranks\n"
          "  compare   train it under several strategies and compare time and memory\n"
+         "  plan      say what each rank would hold, before anything runs\n"
          "  bench     measure this build beside the machine's limits\n"
          "  doctor    show what this machine and this build have, and what is missing\n\n"
          "tessera COMMAND --help lists a command's options.\n";
@@ -44,15 +45,33 @@ std::string checked_command(const std::string& name) {
   return name;
 }
 
+/// "train, compare"; empty if no command has the option.
+std::string commands_with(std::string_view option) {
+  std::vector<std::string> commands;
+  for (const std::string& command : kCommands) {
+    const auto& table = option_table();
+    if (std::any_of(table.begin(), table.end(), [&](const OptionRow& row) {
+          return row.name == option && row.apply && applies_to(row, command);
+        })) {
+      commands.push_back("tessera " + command);
+    }
+  }
+  return fmt::format("{}", fmt::join(commands, ", "));
+}
+
 [[noreturn]] void refuse_unknown(const std::string& command, const std::string& argument) {
   std::vector<std::string> known;
   for (const OptionRow& row : option_table()) {
     if (applies_to(row, command)) { known.emplace_back(row.name); }
   }
   const std::string meant = nearest(argument, known);
-  throw ConfigError(fmt::format("tessera {} does not know '{}'; {}", command, argument,
-                                meant.empty() ? fmt::format("see tessera {} --help", command)
-                                              : fmt::format("did you mean {}?", meant)));
+  std::string hint = fmt::format("did you mean {}?", meant);
+  if (meant.empty()) {
+    const std::string others = commands_with(argument);
+    hint = others.empty() ? fmt::format("see tessera {} --help", command)
+                          : fmt::format("it is an option of {}", others);
+  }
+  throw ConfigError(fmt::format("tessera {} does not know '{}'; {}", command, argument, hint));
 }
 
 void apply(const OptionRow& row, const std::string& text, Settings& settings) {
@@ -60,6 +79,16 @@ void apply(const OptionRow& row, const std::string& text, Settings& settings) {
   try {
     row.apply(settings, text);
   } catch (const Error& error) { throw ConfigError(fmt::format("{}: {}", row.name, error.what())); }
+}
+
+Settings defaults_of_train() {
+  Settings settings;
+  for (const OptionRow& row : option_table()) {
+    if (!row.preset.empty() && applies_to(row, "train")) {
+      apply(row, std::string{row.preset}, settings);
+    }
+  }
+  return settings;
 }
 
 /// CLI11 splits the arguments; what they mean stands in the table.
@@ -95,12 +124,13 @@ class Parser {
 
  private:
   [[nodiscard]] Settings settings() const {
-    Settings settings;
+    Settings settings = defaults_of_train();
     for (const OptionRow& row : option_table()) {
       const auto option = given_.find(&row);
       if (option == given_.end()) { continue; }
       if (option->second->count() > 0) {
         apply(row, row.value.empty() ? "" : texts_.at(std::string{row.name}), settings);
+        settings.given.push_back(row.name);
       } else if (!row.preset.empty()) {
         apply(row, std::string{row.preset}, settings);
       }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "plan_document.hpp"
 #include "table.hpp"
 #include "tessera/base/bytes.hpp"
 
@@ -17,20 +18,12 @@ using Json = nlohmann::ordered_json;
 // Ranks beyond these are in the JSON; they resemble rank 1.
 constexpr std::size_t kRanksSideBySide = 8;
 
-Json json_of(const RankMemory& rank) {
-  Json at_peak;
-  for (std::size_t c = 0; c < kCategories; ++c) {
-    const auto category = static_cast<Category>(c);
-    at_peak[std::string{to_string(category)}] = rank.at_peak[category];
-  }
+Json json_of(const RankMemory& rank, std::size_t planned_peak_bytes) {
   return {{"rank", rank.rank},
-          {"planned_peak_bytes", nullptr},
+          {"planned_peak_bytes", planned_peak_bytes},
           {"peak_bytes", rank.peak_bytes},
-          {"at_peak", at_peak},
-          {"model_state_bytes",
-           {{"parameters", rank.state.parameters},
-            {"gradients", rank.state.gradients},
-            {"optimizer", rank.state.optimizer}}}};
+          {"at_peak", tools::json_of(rank.at_peak)},
+          {"model_state_bytes", tools::json_of(rank.state)}};
 }
 
 double tokens_per_second(const Job& job, const RunResult& result) {
@@ -41,7 +34,10 @@ Json json_of(const Job& job, const RunResult& result) {
   Json losses = Json::array();
   for (const StepRecord& step : result.steps) { losses.push_back(step.report.loss); }
   Json ranks = Json::array();
-  for (const RankMemory& rank : result.ranks) { ranks.push_back(json_of(rank)); }
+  for (const RankMemory& rank : result.ranks) {
+    const RankPlan& planned = job.planned(result.strategy, rank.rank);
+    ranks.push_back(json_of(rank, planned.memory.peak_bytes));
+  }
   return {{"name", to_string(result.strategy)},
           {"seconds_per_step", result.seconds_per_step()},
           {"tokens_per_second", tokens_per_second(job, result)},
@@ -136,10 +132,11 @@ std::string describe(const Job& job) {
       "{}: {} parameters ({} layers, hidden {}, {} heads, vocab {}, seq {})\n"
       "{} ranks{}{}, {} samples a rank and micro-batch, {} micro-batches a step, {} "
       "steps, seed {}, "
-      "fp32\n",
+      "{}\n",
       job.model.name, config.parameter_elems(), config.layers, config.hidden, config.heads,
       config.vocab, config.seq, settings.ranks, settings.comm == CommChoice::mpi ? " (mpi)" : "",
-      threads, settings.batch, settings.accumulate, settings.steps, settings.seed);
+      threads, settings.batch, settings.accumulate, settings.steps, settings.seed,
+      describe_precision(settings));
 }
 
 /// The first step whose losses are not the same bits; empty if there is none.
@@ -172,6 +169,8 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
           {"comm", job.settings.comm == CommChoice::mpi ? "mpi" : "local"},
           {"batch", job.settings.batch},
           {"accumulate", job.settings.accumulate},
+          {"reduce_dtype", to_string(job.settings.reduce_dtype)},
+          {"budget_bytes", job.settings.budget_bytes ? Json(*job.settings.budget_bytes) : Json()},
           {"steps", job.settings.steps},
           {"seed", job.settings.seed},
           {"strategies", strategies}};

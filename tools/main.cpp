@@ -11,6 +11,7 @@
 #include "compare.hpp"
 #include "doctor.hpp"
 #include "exit_status.hpp"
+#include "plan_command.hpp"
 #include "processor.hpp"
 #include "ranks.hpp"
 #include "tessera/base/error.hpp"
@@ -47,6 +48,7 @@ void run(std::span<const char* const> arguments) {
   if (request.command == "train") { return train(request.settings); }
   if (request.command == "compare") { return compare(request.settings); }
   if (!has_rank0()) { return; }  // the rest is no work for several
+  if (request.command == "plan") { return plan_command(request.settings); }
   if (request.command == "doctor") { return doctor(); }
   fmt::print("{}", request.text);
 }

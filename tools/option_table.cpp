@@ -7,14 +7,18 @@
 #include <map>
 
 #include "option_values.hpp"
+#include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::tools {
 namespace {
 
 constexpr std::string_view kBoth = "train compare";
+constexpr std::string_view kAll = "train compare plan";
 
 constexpr std::int64_t kMostRanks = 65'536;  // of a job; threads may be fewer (settle)
+constexpr std::int64_t kMostPlannedRanks = std::int64_t{1} << 20;
+constexpr std::int64_t kMostParameters = std::int64_t{1} << 50;  // as ShardedModel has
 constexpr std::int64_t kMostThreads = 256;
 
 /// Stores a whole number in [least, most] in a member.
@@ -92,6 +96,30 @@ void set_comm(Settings& settings, const std::string& text) {
   settings.comm = choice->second;
 }
 
+void set_for(Settings&, const std::string& text) {
+  if (text == "cpu") { return; }
+  if (text != "cuda") { throw ConfigError(fmt::format("'{}' is unknown; use cpu", text)); }
+  throw ConfigError(
+      "cuda is not available in this build: it has no CUDA kernels that could say what workspace "
+      "they need; use cpu");
+}
+
+void set_budget(Settings& settings, const std::string& text) {
+  const std::size_t bytes = parse_bytes(text);
+  if (bytes == 0) { throw ConfigError("nothing fits in 0 bytes; give a size such as 24GiB"); }
+  settings.budget_bytes = bytes;
+}
+
+template <auto Member>
+Apply dtype(std::vector<std::string_view> known) {
+  return [=](Settings& settings, const std::string& text) {
+    if (std::find(known.begin(), known.end(), text) == known.end()) {
+      throw ConfigError(fmt::format("'{}' is unknown; use {}", text, fmt::join(known, ", ")));
+    }
+    settings.*Member = parse_dtype(text);
+  };
+}
+
 void set_dropout(Settings&, const std::string& text) {
   if (parse_number(text, {.least = 0, .below = 1}) > 0) {
     throw ConfigError(fmt::format("{} is not available in this build; use 0", text));
@@ -103,19 +131,24 @@ std::vector<OptionRow> model_rows() {
   return {
       {"--model", "model", "NAME", "",
        "gpt-nano, gpt2, gpt2-medium, gpt2-large or gpt2-xl (default gpt-nano); or give sizes:",
-       kBoth, set_model},
-      {"--layers", "model", "L", "", "transformer blocks (default 4)", kBoth,
+       kAll, set_model},
+      {"--layers", "model", "L", "", "transformer blocks (default 4)", kAll,
        size<&Settings::layers>(100'000)},
-      {"--hidden", "model", "H", "", "width (default 128)", kBoth,
+      {"--hidden", "model", "H", "", "width (default 128)", kAll,
        size<&Settings::hidden>(1'000'000)},
-      {"--heads", "model", "A", "", "attention heads, a divisor of the width (default 4)", kBoth,
+      {"--heads", "model", "A", "", "attention heads, a divisor of the width (default 4)", kAll,
        size<&Settings::heads>(1'000'000)},
-      {"--vocab", "model", "V", "", "number of different tokens (default 256)", kBoth,
+      {"--vocab", "model", "V", "", "number of different tokens (default 256)", kAll,
        size<&Settings::vocab>(std::numeric_limits<std::int32_t>::max())},
-      {"--seq", "model", "T", "", "tokens in a sample (default 128)", kBoth,
+      {"--seq", "model", "T", "", "tokens in a sample (default 128)", kAll,
        size<&Settings::seq>(100'000'000)},
       {"--init", "model", "FILE", "", "start from these weights (safetensors, GPT-2's names)",
        kBoth, path<&Settings::init>()},
+      {"--params", "model", "N", "",
+       "or a stack of 64 equal units of N parameters in all, such as 7.5e9: model states and slots "
+       "alone",
+       "plan",
+       [](Settings& s, const std::string& text) { s.params = parse_count(text, kMostParameters); }},
   };
 }
 
@@ -135,12 +168,19 @@ std::vector<OptionRow> parallel_rows() {
       {"--ranks", "parallel", "N", "",
        "ranks (default 1; in a job of mpirun or srun as many as it has processes)", kBoth,
        whole<&Settings::ranks>(1, kMostRanks)},
+      {"--ranks", "parallel", "N", "1", "ranks", "plan",
+       whole<&Settings::ranks>(1, kMostPlannedRanks)},
       {"--strategy", "parallel", "S", "ddp",
        "dp, ddp, zero1, zero2 or zero3 (fsdp is another name of zero3)", "train",
        [](Settings& s, const std::string& text) { s.strategy = strategy_called(text); }},
       {"--strategies", "parallel", "S,S", "dp,ddp,zero1,zero2,zero3", "what to compare", "compare",
        set_strategies},
-      {"--prefetch", "parallel", "P", "1", "units gathered ahead of the one in use", kBoth,
+      {"--strategies", "parallel", "S,S", "",
+       "what to plan (default dp,ddp,zero1,zero2,zero3; with --budget the cheapest that fits)",
+       "plan", set_strategies},
+      {"--strategy", "parallel", "S", "", "the same, of one strategy", "plan",
+       [](Settings& s, const std::string& text) { s.strategies = {strategy_called(text)}; }},
+      {"--prefetch", "parallel", "P", "1", "units gathered ahead of the one in use", kAll,
        whole<&Settings::prefetch>(0, 1'000)},
       {"--device", "parallel", "D", "cpu", "cpu", kBoth, only("cpu", {"cuda", "meta"})},
       {"--comm", "parallel", "C", "auto",
@@ -148,10 +188,23 @@ std::vector<OptionRow> parallel_rows() {
        "auto: "
        "mpi in such a job",
        kBoth, set_comm},
+      {"--comm", "parallel", "C", "auto",
+       "local (ranks are threads), mpi (processes), or auto: mpi for more than 256 ranks", "plan",
+       set_comm},
+      {"--for", "parallel", "D", "cpu", "the device that the plan is for: cpu", "plan", set_for},
       {"--threads", "parallel", "N", "1",
-       "threads a rank computes with; ranks times threads should not exceed the cores", kBoth,
+       "threads a rank computes with; ranks times threads should not exceed the cores", kAll,
        whole<&Settings::threads>(1, kMostThreads)},
-      {"--shard-group", "parallel", "S", "", "", kBoth, {}},
+      {"--budget", "parallel", "SIZE", "",
+       "what a rank may hold at most: 24GiB, 80GB, bytes; a run that is planned to need more is "
+       "not "
+       "started",
+       kBoth, set_budget},
+      {"--budget", "parallel", "SIZE", "",
+       "what a rank may hold at most: 24GiB, 80GB, bytes. Without strategies: finds the cheapest "
+       "strategy, prefetch, accumulation and micro-batch that fit",
+       "plan", set_budget},
+      {"--shard-group", "parallel", "S", "", "", kAll, {}},
   };
 }
 
@@ -163,14 +216,14 @@ std::vector<OptionRow> training_rows() {
        whole<&Settings::steps>(0, most_steps)},
       {"--steps", "training", "K", "20", "optimizer steps of each strategy", "compare",
        whole<&Settings::steps>(1, most_steps)},
-      {"--batch", "training", "B", "4", "samples of a rank in a micro-batch", kBoth,
+      {"--batch", "training", "B", "4", "samples of a rank in a micro-batch", kAll,
        whole<&Settings::batch>(1, most)},
-      {"--accumulate", "training", "A", "1", "micro-batches in a step", kBoth,
+      {"--accumulate", "training", "A", "1", "micro-batches in a step", kAll,
        whole<&Settings::accumulate>(1, most)},
       {"--accumulate-mode", "training", "M", "automatic",
        "when gradients are reduced: every micro-batch, deferred to the last, or automatic (every "
        "for zero2 and zero3)",
-       kBoth,
+       kAll,
        [](Settings& s, const std::string& text) {
          s.accumulate_mode = parse_accumulate_mode(text);
        }},
@@ -194,9 +247,15 @@ std::vector<OptionRow> training_rows() {
        whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
       {"--precision", "training", "P", "fp32", "fp32", kBoth, only("fp32", {"bf16", "fp16"})},
       {"--gradient-dtype", "training", "P", "fp32", "fp32", kBoth, only("fp32", {"bf16", "fp16"})},
-      {"--reduce-dtype", "training", "P", "fp32", "fp32", kBoth, only("fp32", {"bf16"})},
-      {"--recompute", "training", "R", "none", "none", kBoth, only("none", {"block"})},
-      {"--offload", "training", "O", "none", "none", kBoth, only("none", {"optimizer"})},
+      {"--precision", "training", "P", "fp32",
+       "of parameters and what is computed: fp32, bf16 or fp16 (with fp32 master weights)", "plan",
+       dtype<&Settings::precision>({"fp32", "bf16", "fp16"})},
+      {"--gradient-dtype", "training", "P", "fp32", "fp32, bf16 or fp16", "plan",
+       dtype<&Settings::gradient_dtype>({"fp32", "bf16", "fp16"})},
+      {"--reduce-dtype", "training", "P", "fp32", "of gradients on their way: fp32 or bf16", kAll,
+       dtype<&Settings::reduce_dtype>({"fp32", "bf16"})},
+      {"--recompute", "training", "R", "none", "none", kAll, only("none", {"block"})},
+      {"--offload", "training", "O", "none", "none", kAll, only("none", {"optimizer"})},
       {"--dropout", "training", "X", "0", "0", kBoth, set_dropout},
   };
 }
@@ -209,17 +268,16 @@ std::vector<OptionRow> output_rows() {
        path<&Settings::log>()},
       {"--json", "output", "FILE", "", "write the comparison as JSON", "compare",
        path<&Settings::json>()},
+      {"--json", "output", "FILE", "", "write the plan as JSON", "plan", path<&Settings::json>()},
       {"--checkpoint-every", "output", "K", "", "", kBoth, {}},
       {"--resume", "output", "", "", "", kBoth, {}},
       {"--report", "output", "FILE", "", "write a page with charts of memory, one step and losses",
        kBoth, path<&Settings::report>()},
+      {"--report", "output", "FILE", "", "write a page with charts of memory", "plan",
+       path<&Settings::report>()},
       {"--trace", "output", "FILE", "", "write the first steps of every rank for Perfetto", "train",
        path<&Settings::trace>()},
-      {"--trace", "output", "FILE", "", "", "compare", {}},
-      {"--budget", "output", "SIZE", "", "", kBoth, {}},
-      {"--for", "output", "D", "", "", kBoth, {}},
-      {"--measure", "output", "", "", "", kBoth, {}},
-      {"--params", "output", "N", "", "", kBoth, {}},
+      {"--trace", "output", "FILE", "", "", "compare plan", {}},
   };
 }
 
@@ -250,6 +308,11 @@ std::string purpose(std::string_view command) {
   if (command == "compare") {
     return "Trains the same GPT under several strategies and shows what each costs in time and "
            "memory.";
+  }
+  if (command == "plan") {
+    return "Says what each rank would hold, without training: the run itself, on a device that "
+           "only "
+           "counts.";
   }
   return "Shows what this machine and this build have, and what is missing.";
 }
@@ -289,9 +352,9 @@ std::string help_text(std::string_view command) {
   if (options.empty()) {
     return fmt::format("{}\n\nusage: tessera {}\n", purpose(command), command);
   }
-  return fmt::format(
-      "{}\n\nusage: tessera {} --data PATH [options]\n{}\nknown, but not in this build: {}\n",
-      purpose(command), command, options, wrapped(later, 66, 2));
+  return fmt::format("{}\n\nusage: tessera {}{} [options]\n{}\nknown, but not in this build: {}\n",
+                     purpose(command), command, command == "plan" ? "" : " --data PATH", options,
+                     wrapped(later, 66, 2));
 }
 
 }  // namespace tessera::tools

@@ -53,6 +53,16 @@ std::int64_t parse_whole(std::string_view text, std::int64_t least, std::int64_t
   return value;
 }
 
+std::int64_t parse_count(std::string_view text, std::int64_t most) {
+  double value = 0;
+  const bool read = read_whole_text(text, value) && std::isfinite(value);
+  if (!read || value < 1 || value > static_cast<double>(most) || value != std::floor(value)) {
+    throw ConfigError(
+        fmt::format("'{}' is not a whole number from 1 to {}, such as 124e6", text, most));
+  }
+  return static_cast<std::int64_t>(value);
+}
+
 float parse_number(std::string_view text, const NumberRange& range) {
   double value = 0;
   const auto inside = [&](double x) {

@@ -13,6 +13,10 @@ namespace tessera::tools {
     std::string_view text, std::int64_t least,
     std::int64_t most = std::numeric_limits<std::int64_t>::max());
 
+/// A whole number in [1, most] that may be written with a fraction and an exponent: "7.5e9".
+/// ConfigError otherwise.
+[[nodiscard]] std::int64_t parse_count(std::string_view text, std::int64_t most);
+
 /// Which ends of a range of numbers belong to it.
 struct NumberRange {
   double least = 0;

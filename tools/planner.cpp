@@ -82,6 +82,7 @@ std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks,
   options.ranks = ranks;
   options.backend.comm = planned_comm(settings, ranks);
   options.world = world_options(settings);
+  options.world.trace = false;
   options.world.budget_bytes.reset();  // a plan says what is needed, whatever there is
   std::map<int, ModelStateBytes> states;
   const std::vector<PlannedRank> planned =
@@ -113,6 +114,25 @@ std::vector<RankPlan> plan_stack(const Settings& settings, std::int64_t paramete
     run_stack(model, planned, parameters);
     return model.state_bytes();
   });
+}
+
+const RankPlan& StrategyPlan::fullest() const {
+  return *std::max_element(ranks.begin(), ranks.end(), [](const RankPlan& a, const RankPlan& b) {
+    return a.memory.peak_bytes < b.memory.peak_bytes;
+  });
+}
+
+const RankPlan& StrategyPlan::of(int rank) const {
+  const auto after =
+      std::find_if(ranks.begin(), ranks.end(), [&](const RankPlan& r) { return r.rank > rank; });
+  return *(after - 1);
+}
+
+StrategyPlan plan_asked(const Settings& settings, Strategy strategy) {
+  if (settings.params) {
+    return {strategy, plan_stack(settings, *settings.params, strategy, settings.ranks)};
+  }
+  return {strategy, plan_training(settings, settings.named_model(), strategy, settings.ranks)};
 }
 
 CommKind planned_comm(const Settings& settings, int ranks) {

@@ -17,6 +17,17 @@ struct RankPlan {
   ModelStateBytes state;
 };
 
+/// The plan of a whole job under one strategy.
+struct StrategyPlan {
+  Strategy strategy{};
+  std::vector<RankPlan> ranks;  ///< the distinct ones, in order
+
+  /// The kind of rank with the highest peak.
+  [[nodiscard]] const RankPlan& fullest() const;
+  /// The kind that rank `rank` is of.
+  [[nodiscard]] const RankPlan& of(int rank) const;
+};
+
 /// What each rank of a run of `settings` under `strategy` would hold: the run itself, with all but
 /// its files, on the meta device. `ranks` takes the place of settings.ranks, and `model` that of
 /// the model that the settings name; settings.comm says what the ranks talk through. With no
@@ -30,6 +41,9 @@ struct RankPlan {
 /// there are fewer parameters), which has no activations: model states and slots alone.
 [[nodiscard]] std::vector<RankPlan> plan_stack(const Settings& settings, std::int64_t parameters,
                                                Strategy strategy, int ranks);
+
+/// The plan of what `settings` name: plan_stack for `--params`, else plan_training.
+[[nodiscard]] StrategyPlan plan_asked(const Settings& settings, Strategy strategy);
 
 /// What `ranks` ranks of `settings` talk through: as `--comm` says; for `auto` threads, or mpi
 /// where there are more ranks than one process can have threads for.

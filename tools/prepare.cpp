@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "budget.hpp"
 #include "machine.hpp"
 #include "output_file.hpp"
 #include "ranks.hpp"
@@ -74,45 +75,26 @@ Neighbours neighbours_of(World& world) {
   return {static_cast<int>(std::count(names.begin(), names.end(), own)), names.front() == own};
 }
 
-// What the ranks of one machine hold together of one copy.
-double copies(Holding holding, int ranks, const Neighbours& here) {
-  switch (holding) {
-    case Holding::replicated:
-      return here.ranks;
-    case Holding::sharded:
-      return static_cast<double>(here.ranks) / ranks;
-    case Holding::rank0:
-      return here.rank0 ? 1 : 0;
-  }
-  return 0;
-}
-
-// In doubles: the request may be far beyond 64 bits.
-double least_bytes(const Job& job, Strategy strategy, const Neighbours& here) {
-  const nn::GPTConfig& config = job.model.config;
-  const StrategyTraits traits = traits_of(strategy);
-  const auto held = [&](Holding holding) { return copies(holding, job.settings.ranks, here); };
-  const double values =
-      held(traits.parameters) + held(traits.gradients) + 2 * held(traits.optimizer);
-  const double rows = static_cast<double>(job.settings.batch) * static_cast<double>(config.seq);
-  const double row =
-      16.0 * static_cast<double>(config.hidden) * static_cast<double>(config.layers) +
-      static_cast<double>(config.vocab);
-  return sizeof(float) *
-         (values * static_cast<double>(config.parameter_elems()) + here.ranks * rows * row);
+// What the ranks of one machine hold together; in doubles, as it may be far beyond 64 bits.
+double bytes_here(const StrategyPlan& plan, int ranks, const Neighbours& here) {
+  const auto peak = [&](int rank) { return static_cast<double>(plan.of(rank).memory.peak_bytes); };
+  const int others = here.ranks - (here.rank0 ? 1 : 0);
+  return (here.rank0 ? peak(0) : 0) + others * peak(ranks - 1);
 }
 
 // Linux promises memory that it does not have, and kills the process when it is touched. Ranks on
 // other machines are judged there.
-void check_memory(const Job& job, const std::vector<Strategy>& strategies, const Neighbours& here) {
+void check_memory(const Job& job, const Neighbours& here) {
   const std::size_t have = usable_memory();
-  for (const Strategy strategy : strategies) {
-    const double need = least_bytes(job, strategy, here);
+  for (const StrategyPlan& plan : job.plans) {
+    require_budget(plan, job.settings);
+    const double need = bytes_here(plan, job.settings.ranks, here);
     if (need <= static_cast<double>(have)) { continue; }
     throw OutOfMemory(fmt::format(
-        "{} ranks of {} under {} need at least {:.3g} GiB and this machine has {}; use fewer ranks "
-        "on it, a smaller --batch, a smaller model, or a strategy that shards more",
-        here.ranks, job.model.name, to_string(strategy), need / (1 << 30), format_bytes(have)));
+        "{} ranks of {} under {} need {:.3g} GiB and this machine has {}; use fewer ranks on it, a "
+        "smaller --batch, a smaller model, or a strategy that shards more",
+        here.ranks, job.model.name, to_string(plan.strategy), need / (1 << 30),
+        format_bytes(have)));
   }
 }
 
@@ -148,9 +130,12 @@ void check_outputs(const Settings& settings) {
 /// This process's part of prepare(), for settled `settings`.
 Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
             const Neighbours& here) {
-  Job job{settings, settings.named_model(), settings.schedule(), nullptr};
+  Job job{settings, settings.named_model(), settings.schedule(), {}, nullptr};
   job.model.config.validate();
-  check_memory(job, strategies, here);
+  for (const Strategy strategy : strategies) {
+    job.plans.push_back(plan_asked(settings, strategy));
+  }
+  check_memory(job, here);
   job.source = open_source(settings);
   if (job.source) { check_data(job); }
   if (!settings.init.empty()) { check_init(job); }
@@ -166,7 +151,9 @@ Job prepare(const Settings& asked, const std::vector<Strategy>& strategies) {
     return checked(settings, strategies, {settings.ranks, /*rank0=*/true});
   }
   std::optional<Job> job;
-  run_on_ranks(settings, [&](World& world) {
+  Settings unlimited = settings;  // the budget is judged by the plan, which says more
+  unlimited.budget_bytes.reset();
+  run_on_ranks(unlimited, [&](World& world) {
     const Neighbours here = neighbours_of(world);
     std::exception_ptr error;
     try {

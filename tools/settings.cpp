@@ -8,6 +8,10 @@
 
 namespace tessera::tools {
 
+bool Settings::has(std::string_view option) const {
+  return std::find(given.begin(), given.end(), option) != given.end();
+}
+
 NamedModel Settings::named_model() const {
   const bool sizes = layers || hidden || heads || vocab || seq;
   if (model && sizes) {
@@ -43,6 +47,14 @@ Schedule Settings::schedule() const {
 
 std::int64_t Settings::tokens_per_step() const {
   return ranks * batch * accumulate * named_model().config.seq;
+}
+
+std::string describe_precision(const Settings& settings) {
+  const bool plain = settings.precision == DType::fp32 && settings.gradient_dtype == DType::fp32 &&
+                     settings.reduce_dtype == DType::fp32;
+  return plain ? "fp32"
+               : fmt::format("{} (gradients {}, reduced in {})", to_string(settings.precision),
+                             to_string(settings.gradient_dtype), to_string(settings.reduce_dtype));
 }
 
 }  // namespace tessera::tools

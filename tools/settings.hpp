@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/base/dtype.hpp"
@@ -27,11 +28,12 @@ enum class CommChoice : std::uint8_t {
 };
 
 /// What the user asked for, one member an option. The defaults stand in the table of options
-/// (option_table.hpp), not here.
+/// (option_table.hpp), not here; what a command has no option for is as train has it.
 struct Settings {
   // model
   std::optional<std::string> model;
   std::optional<std::int64_t> layers, hidden, heads, vocab, seq;
+  std::optional<std::int64_t> params;  ///< of a stack of equal units, instead of a GPT
   std::string init;
   // data
   std::string data;
@@ -67,9 +69,12 @@ struct Settings {
   std::string trace;
   std::string command_line;  ///< what was typed, for reports
 
+  /// The names of the options that were typed, in the order of the table.
+  std::vector<std::string_view> given;
+
+  [[nodiscard]] bool has(std::string_view option) const;
   /// Whether some step is to be recorded.
   [[nodiscard]] bool records() const noexcept { return !report.empty() || !trace.empty(); }
-
   /// The model asked for: `--model`, or gpt-nano with the sizes that were given.
   /// ConfigError if both were, if the name is unknown, or if the sizes do not go together.
   [[nodiscard]] NamedModel named_model() const;
@@ -77,5 +82,8 @@ struct Settings {
   [[nodiscard]] Schedule schedule() const;
   [[nodiscard]] std::int64_t tokens_per_step() const;
 };
+
+/// "fp32", "bf16 (gradients fp32, reduced in bf16)".
+[[nodiscard]] std::string describe_precision(const Settings& settings);
 
 }  // namespace tessera::tools

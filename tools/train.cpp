@@ -26,7 +26,7 @@ double shortest(float value) {
   return read;
 }
 
-std::string log_line(const StepRecord& record) {
+std::string log_line(const StepRecord& record, const std::vector<std::size_t>& planned) {
   const nlohmann::ordered_json line = {
       {"step", record.report.step},
       {"loss", record.report.loss},
@@ -37,8 +37,18 @@ std::string log_line(const StepRecord& record) {
       {"seconds", record.seconds},
       {"tokens_per_second", record.tokens_per_second},
       {"peak_bytes", record.peak_bytes},
+      {"planned_peak_bytes", planned},
   };
   return line.dump() + "\n";
+}
+
+/// Of each rank.
+std::vector<std::size_t> planned_peaks(const Job& job) {
+  std::vector<std::size_t> peaks;
+  for (int rank = 0; rank < job.settings.ranks; ++rank) {
+    peaks.push_back(job.planned(job.settings.strategy, rank).memory.peak_bytes);
+  }
+  return peaks;
 }
 
 std::string title(const Job& job) {
@@ -59,8 +69,9 @@ void print_result(const Job& job, const RunResult& result) {
   }
   std::size_t most = 0;
   for (const RankMemory& rank : result.ranks) { most = std::max(most, rank.peak_bytes); }
-  fmt::print("peak memory {} on rank 0, {} at most\n", format_bytes(result.ranks[0].peak_bytes),
-             format_bytes(most));
+  fmt::print("peak memory {} on rank 0, {} at most; planned {}\n",
+             format_bytes(result.ranks[0].peak_bytes), format_bytes(most),
+             format_bytes(job.planned(job.settings.strategy, 0).memory.peak_bytes));
   if (!job.settings.checkpoint.empty()) {
     fmt::print("weights in {}/model.safetensors\n", job.settings.checkpoint);
   }
@@ -86,11 +97,12 @@ void train(const Settings& settings) {
     if (!settings.log.empty()) { log.emplace(settings.log); }
     fmt::print("{}", title(job));
   }
+  const std::vector<std::size_t> planned = planned_peaks(job);
   RunResult result;
   {
     Progress progress{stdout, progress_output(job), "", settings.steps};
     result = run_training(job, settings.strategy, [&](const StepRecord& record) {
-      if (log) { log->write(log_line(record)); }
+      if (log) { log->write(log_line(record, planned)); }
       progress.show(record);
     });
   }

@@ -131,6 +131,13 @@ class RankTrainer {
 
 }  // namespace
 
+const RankPlan& Job::planned(Strategy strategy, int rank) const {
+  const auto plan = std::find_if(plans.begin(), plans.end(),
+                                 [&](const StrategyPlan& p) { return p.strategy == strategy; });
+  expects(plan != plans.end(), "Job::planned: a strategy that was not prepared");
+  return plan->of(rank);
+}
+
 double RunResult::seconds_per_step() const {
   std::vector<double> seconds;
   for (std::size_t i = steps.size() > 2 ? 2 : 0; i < steps.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "planner.hpp"
 #include "recording.hpp"
 #include "settings.hpp"
 #include "tessera/data/token_source.hpp"
@@ -19,13 +20,18 @@ struct Job {
   Settings settings;  ///< settled: see ranks.hpp
   NamedModel model;
   Schedule schedule;
+  std::vector<StrategyPlan> plans;            ///< of the strategies that will run
   std::shared_ptr<const TokenSource> source;  ///< null if no step needs data
+
+  /// What is planned for `rank` under `strategy`, one of those that will run.
+  [[nodiscard]] const RankPlan& planned(Strategy strategy, int rank) const;
 };
 
 /// Opens the data and checks everything that can be checked without training: what the ranks are,
 /// sizes that go together, every token in the vocabulary, enough data for a step, the weights file,
-/// outputs that can be written. `strategies` are what will run, for the check of memory.
-/// ConfigError or FormatError that says what to change; OutOfMemory if it cannot fit. In a job of
+/// outputs that can be written. `strategies` are what will run: each is planned.
+/// ConfigError or FormatError that says what to change; OutOfMemory if a plan exceeds the budget or
+/// the machine. In a job of
 /// processes *collective*: a failure of one is the failure of all.
 [[nodiscard]] Job prepare(const Settings& settings, const std::vector<Strategy>& strategies);
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,8 @@ struct Outcome {
   int status = -1;  ///< exit status; -1 if it was killed
   std::string out;
   std::string err;
+  double processor_seconds = 0;
+  long most_kib = 0;  ///< that were in memory at once
 };
 
 inline std::string read_file(const std::filesystem::path& path) {
@@ -75,9 +78,15 @@ class CommandTest : public testing::Test {
     posix_spawn_file_actions_destroy(&actions);
     EXPECT_EQ(failed, 0) << "cannot start " << raw[0];
     int status = 0;
-    EXPECT_EQ(waitpid(process, &status, 0), process);
+    rusage usage{};
+    EXPECT_EQ(wait4(process, &status, 0, &usage), process);
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(path("out")),
-            read_file(path("err"))};
+            read_file(path("err")), seconds(usage.ru_utime) + seconds(usage.ru_stime),
+            usage.ru_maxrss};
+  }
+
+  static double seconds(const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
   }
 
   /// The arguments of a run that takes a moment: three ranks, sizes that three does not divide.

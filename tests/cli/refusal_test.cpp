@@ -36,7 +36,7 @@ TEST_F(Refusal, NoCommandAndUnknownCommands) {
 }
 
 TEST_F(Refusal, CommandsOfLaterBuilds) {
-  for (const char* command : {"plan", "scale", "checkpoint", "sample"}) {
+  for (const char* command : {"scale", "checkpoint", "sample"}) {
     refused({command, "--ranks", "4"}, {command, "not available in this build"});
   }
 }
@@ -52,8 +52,7 @@ TEST_F(Refusal, UnknownOptions) {
 
 TEST_F(Refusal, OptionsOfLaterBuilds) {
   const std::vector<std::vector<std::string>> later = {
-      {"--budget", "1GiB"}, {"--shard-group", "2"}, {"--resume"},       {"--checkpoint-every", "5"},
-      {"--for", "cuda"},    {"--measure"},          {"--params", "7e9"}};
+      {"--shard-group", "2"}, {"--resume"}, {"--checkpoint-every", "5"}};
   for (const auto& option : later) {
     train_refused(option, {option[0], "not available in this build"});
     refused(small("compare", option), {option[0], "not available in this build"});
@@ -63,10 +62,10 @@ TEST_F(Refusal, OptionsOfLaterBuilds) {
 
 TEST_F(Refusal, ValuesOfLaterBuilds) {
   const std::vector<std::vector<std::string>> later = {
-      {"--precision", "bf16"},    {"--precision", "fp16"},  {"--gradient-dtype", "bf16"},
-      {"--reduce-dtype", "bf16"}, {"--recompute", "block"}, {"--offload", "optimizer"},
-      {"--device", "cuda"},       {"--device", "meta"},     {"--comm", "simulated"},
-      {"--comm", "nccl"},         {"--dropout", "0.1"},     {"--strategy", "hybrid"}};
+      {"--precision", "bf16"},  {"--precision", "fp16"},    {"--gradient-dtype", "bf16"},
+      {"--recompute", "block"}, {"--offload", "optimizer"}, {"--device", "cuda"},
+      {"--device", "meta"},     {"--comm", "simulated"},    {"--comm", "nccl"},
+      {"--dropout", "0.1"},     {"--strategy", "hybrid"}};
   for (const auto& option : later) {
     train_refused(option, {option[0], option[1], "not available in this build"});
   }
@@ -74,6 +73,7 @@ TEST_F(Refusal, ValuesOfLaterBuilds) {
 
 TEST_F(Refusal, UnknownValues) {
   train_refused({"--strategy", "zero4"}, {"--strategy", "zero4", "zero3"});
+  train_refused({"--reduce-dtype", "fp16"}, {"--reduce-dtype", "'fp16'"});
   train_refused({"--precision", "fp8"}, {"--precision", "'fp8'"});
   train_refused({"--lr-schedule", "linear"}, {"--lr-schedule", "cosine"});
   train_refused({"--accumulate-mode", "never"}, {"--accumulate-mode", "deferred"});
@@ -188,6 +188,57 @@ TEST_F(Refusal, SizesThatDoNotGoTogether) {
   refused({"train", "--data", path("text.txt"), "--vocab", "-5"}, {"--vocab"});
 }
 
+TEST_F(Refusal, OptionsOfOtherCommandsAreNamedAsSuch) {
+  train_refused({"--params", "7e9"}, {"'--params'", "it is an option of tessera plan"});
+  refused({"plan", "--weight-decay", "0"}, {"it is an option of tessera train, tessera compare"});
+}
+
+TEST_F(Refusal, BudgetsThatAreNone) {
+  const std::vector<std::string> none = {
+      "0", "12XB", "-1", "x", "", "1e9", "nan", "0GB", "99999999999GiB", "18446744073709551616"};
+  for (const std::string& text : none) {
+    train_refused({"--budget", text}, {"--budget: ", "GiB"});
+    refused({"plan", "--budget", text}, {"--budget: "});
+  }
+  refused(small("compare", {"--budget"}), {"--budget"});
+}
+
+TEST_F(Refusal, PlansThatCannotBe) {
+  const auto plan = [&](std::vector<std::string> more, const std::vector<std::string>& parts) {
+    more.insert(more.begin(), "plan");
+    refused(more, parts);
+  };
+  for (const char* text : {"0", "-1", "1e30", "nan", "inf", "7.5", "x", "", "1125899906842625"}) {
+    plan({"--params", text},
+         {"--params: ", std::string{"'"} + text + "'", "from 1 to 1125899906842624"});
+  }
+  plan({"--params", "1125899906842624", "--ranks", "1000"}, {"more than 2^50 elements"});
+  for (const char* text : {"0", "-4", "1048577", "many"}) {
+    plan({"--ranks", text}, {"--ranks: ", text, "from 1 to 1048576"});
+  }
+  for (const std::vector<std::string>& other : {std::vector<std::string>{"--model", "gpt2"},
+                                                {"--layers", "3"},
+                                                {"--batch", "2"},
+                                                {"--threads", "2"},
+                                                {"--seq", "8"}}) {
+    plan({"--params", "1e6", other[0], other[1]}, {"--params cannot be combined with " + other[0]});
+  }
+  plan({"--strategy", "ddp", "--strategies", "ddp"}, {"--strategy and --strategies"});
+  plan({"--strategies", "ddp,zero9"}, {"--strategies: ", "zero9"});
+  plan({"--for", "cuda"}, {"--for: cuda is not available in this build", "use cpu"});
+  plan({"--for", "tpu"}, {"--for: 'tpu' is unknown"});
+  plan({"--comm", "nccl"}, {"--comm: nccl is not available"});
+  plan({"--precision", "fp8"}, {"--precision: 'fp8' is unknown; use fp32, bf16, fp16"});
+  plan({"--gradient-dtype", "fp64"}, {"--gradient-dtype: 'fp64'"});
+  plan({"--reduce-dtype", "fp16"}, {"--reduce-dtype: 'fp16' is unknown; use fp32, bf16"});
+  plan({"--report", path("no/such/r.html")}, {"--report: cannot write"});
+  plan({"--trace", "t.json"}, {"--trace is not available in this build"});
+  plan({"--json", path("no/such/plan.json")}, {"--json: cannot write"});
+  plan({"--batch", "1000000", "--seq", "100000"}, {"a micro-batch of 1000000 sequences"});
+  plan({"--hidden", "20", "--heads", "3"}, {"heads", "hidden"});
+  plan({"--model", "gpt3"}, {"gpt3", "gpt2-xl"});
+}
+
 TEST_F(Refusal, DataThatCannotBeUsed) {
   write_file(folder() / "empty.txt", "");
   write_file(folder() / "short.txt", "too short");
@@ -242,9 +293,9 @@ TEST_F(Refusal, MoreMemoryThanTheMachineHasIsStatusThree) {
                                    "--ranks", "256", "--steps", "1", "--init", path("none")});
   EXPECT_EQ(outcome.status, 3);
   EXPECT_NE(outcome.err.find("fewer ranks"), std::string::npos) << outcome.err;
-  // A product far beyond 64 bits.
-  EXPECT_EQ(tessera({"train", "--data", path("text.txt"), "--batch", "1000000", "--accumulate",
-                     "1000000", "--seq", "100000000", "--hidden", "1000000", "--heads", "1"})
+  // Activations far beyond 64 bits.
+  EXPECT_EQ(tessera({"train", "--data", path("text.txt"), "--layers", "60000", "--hidden", "30000",
+                     "--heads", "1", "--seq", "100000000", "--batch", "10"})
                 .status,
             3);
 }

@@ -67,6 +67,17 @@ TEST_F(Report, OfATrainingHasItsStepsAndItsTraceEveryRanksTracks) {
   }
 }
 
+TEST_F(Report, OfAPlanHoldsItsJson) {
+  const Outcome outcome = tessera({"plan", "--ranks", "64", "--budget", "1GiB", "--json",
+                                   path("plan.json"), "--report", path("r.html")});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const nlohmann::json document = document_of(read_file(path("r.html")));
+  EXPECT_EQ(document.at("kind"), "plan");
+  EXPECT_EQ(document.at("strategies"),
+            nlohmann::json::parse(read_file(path("plan.json"))).at("strategies"));
+  EXPECT_TRUE(document.at("timelines").empty());
+}
+
 TEST_F(Report, OfASingleStepShowsThatStep) {
   ASSERT_EQ(tessera(small("train", {"--steps", "1", "--report", path("r.html")})).status, 0);
   const nlohmann::json document = document_of(read_file(path("r.html")));

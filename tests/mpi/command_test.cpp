@@ -63,7 +63,9 @@ class MpiCommand : public CommandTest {
 
 /// What of a log's line does not depend on time or on the communicator.
 Json results(Json line) {
-  for (const char* other : {"seconds", "tokens_per_second", "peak_bytes"}) { line.erase(other); }
+  for (const char* other : {"seconds", "tokens_per_second", "peak_bytes", "planned_peak_bytes"}) {
+    line.erase(other);
+  }
   return line;
 }
 
@@ -96,6 +98,7 @@ TEST_P(MpiTrain, GivesTheBitsOfThreads) {
   for (std::size_t i = 0; i < ours.size(); ++i) {
     EXPECT_EQ(results(ours[i]), results(theirs[i]));
     EXPECT_EQ(ours[i].at("peak_bytes").size(), static_cast<std::size_t>(ranks));
+    EXPECT_EQ(ours[i].at("peak_bytes"), ours[i].at("planned_peak_bytes"));
   }
   const std::string weights = read_file(path("processes/model.safetensors"));
   EXPECT_GT(weights.size(), 15'600 * sizeof(float));
@@ -105,7 +108,9 @@ TEST_P(MpiTrain, GivesTheBitsOfThreads) {
 /// The bytes of a rank without those of its communicator.
 Json own_bytes(Json rank) {
   const std::size_t communicator = rank.at("at_peak").at("communicator");
-  rank["peak_bytes"] = rank.at("peak_bytes").get<std::size_t>() - communicator;
+  for (const char* peak : {"peak_bytes", "planned_peak_bytes"}) {
+    rank[peak] = rank.at(peak).get<std::size_t>() - communicator;
+  }
   rank["at_peak"].erase("communicator");
   return rank;
 }
@@ -136,9 +141,25 @@ TEST_F(MpiCommand, ComparesAsThreadsDo) {
     ASSERT_EQ(a.at("ranks").size(), 3U);
     for (std::size_t r = 0; r < 3; ++r) {
       EXPECT_GT(a.at("ranks")[r].at("at_peak").at("communicator"), 0);
+      EXPECT_EQ(a.at("ranks")[r].at("planned_peak_bytes"), a.at("ranks")[r].at("peak_bytes"));
       EXPECT_EQ(own_bytes(a.at("ranks")[r]), own_bytes(b.at("ranks")[r]));
     }
   }
+}
+
+TEST_F(MpiCommand, ABudgetIsJudgedBeforeAnyProcessTrains) {
+  Words plan = {"plan",       "--comm", "mpi",    "--ranks",        "2",
+                "--strategy", "zero3",  "--json", path("plan.json")};
+  ASSERT_EQ(tessera(plan).status, 0);
+  const std::size_t peak =
+      json("plan.json").at("strategies")[0].at("ranks")[0].at("planned_peak_bytes");
+  const auto train = [&](std::size_t budget) {
+    return Words{"train",   "--data", path("text.txt"), "--strategy",          "zero3",
+                 "--steps", "1",      "--budget",       std::to_string(budget)};
+  };
+  EXPECT_EQ(job(2, train(peak)).status, 0);
+  refused(2, train(peak - 1), 3, {"--budget", "would hold", "communicator"});
+  refused(2, train(1), 3, {"--budget 1 B", "would hold"});
 }
 
 TEST_F(MpiCommand, OnlyRankZeroSpeaksInLinesOfText) {

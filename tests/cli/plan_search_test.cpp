@@ -1,0 +1,82 @@
+// The order in which a search tries what could fit.
+#include "plan_search.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "command_line.hpp"
+
+namespace tessera::tools {
+namespace {
+
+Settings settings_of(std::vector<const char*> words) {
+  words.insert(words.begin(), "plan");
+  return parse_command_line(words).settings;
+}
+
+std::vector<std::string> texts(const Settings& settings) {
+  std::vector<std::string> all;
+  for (const Choice& choice : choices(settings)) {
+    const Settings& s = choice.settings;
+    all.push_back(fmt::format("{} {} {}x{} {} prefetch {}", choice.traffic,
+                              to_string(choice.strategy), s.batch, s.accumulate,
+                              to_string(resolve(s.accumulate_mode, choice.strategy)), s.prefetch));
+  }
+  return all;
+}
+
+TEST(PlanSearch, TriesLeastTrafficThenLargeMicroBatchesThenPrefetch) {
+  EXPECT_THAT(
+      texts(settings_of({"--ranks", "4", "--batch", "2"})),
+      testing::ElementsAre("2 ddp 2x1 deferred prefetch 1", "2 zero1 2x1 deferred prefetch 1",
+                           "2 zero2 2x1 every prefetch 1", "2 ddp 1x2 deferred prefetch 1",
+                           "2 zero1 1x2 deferred prefetch 1", "2 zero2 1x2 deferred prefetch 1",
+                           "3 zero3 2x1 every prefetch 1", "3 zero3 2x1 every prefetch 0",
+                           "3 zero2 1x2 every prefetch 1", "5 zero3 1x2 deferred prefetch 1",
+                           "5 zero3 1x2 deferred prefetch 0", "6 zero3 1x2 every prefetch 1",
+                           "6 zero3 1x2 every prefetch 0"));
+}
+
+TEST(PlanSearch, KeepsWhatWasGivenAndTheGlobalBatch) {
+  const Settings settings = settings_of({"--ranks", "2", "--batch", "6", "--accumulate", "2",
+                                         "--prefetch", "3", "--accumulate-mode", "every"});
+  std::vector<std::int64_t> batches;
+  for (const Choice& choice : choices(settings)) {
+    EXPECT_EQ(choice.settings.prefetch, 3);
+    EXPECT_EQ(choice.settings.accumulate_mode, AccumulateMode::every);
+    EXPECT_EQ(choice.settings.batch * choice.settings.accumulate, 12);
+    if (choice.strategy == Strategy::zero3) { batches.push_back(choice.settings.batch); }
+  }
+  EXPECT_EQ(batches, (std::vector<std::int64_t>{12, 6, 4, 3, 2, 1}));
+}
+
+TEST(PlanSearch, OneRankSendsNothing) {
+  for (const Choice& choice : choices(settings_of({}))) { EXPECT_EQ(choice.traffic, 0); }
+}
+
+TEST(PlanSearch, SkipsMicroBatchesThatCannotBe) {
+  // 2^30 tokens are the most: ten of these samples.
+  const SearchResult result = search(
+      settings_of({"--seq", "100000000", "--batch", "8", "--accumulate", "2", "--budget", "1PiB"}));
+  ASSERT_TRUE(result.found);
+  EXPECT_EQ(result.found->choice.settings.batch, 8);
+}
+
+TEST(PlanSearch, CommandsAreForTheLauncherWhereRanksAreProcesses) {
+  Choice choice{settings_of({"--model", "gpt2", "--ranks", "1024", "--budget", "24GiB"}),
+                Strategy::zero3};
+  EXPECT_EQ(command_line_of(choice),
+            "mpirun -n 1024 tessera train --data PATH --model gpt2 --strategy zero3 --batch 4 "
+            "--accumulate 1 --prefetch 1 --budget 24GiB");
+  choice = {settings_of({"--params", "7e9", "--precision", "bf16", "--budget", "1000"}),
+            Strategy::ddp};
+  EXPECT_EQ(command_line_of(choice),
+            "tessera plan --ranks 1 --comm local --params 7000000000 --strategy ddp --accumulate 1 "
+            "--prefetch 1 --precision bf16 --budget 1000");
+}
+
+}  // namespace
+}  // namespace tessera::tools

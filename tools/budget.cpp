@@ -1,0 +1,50 @@
+#include "budget.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::tools {
+namespace {
+
+struct Share {
+  std::size_t bytes;
+  std::string_view remedy;
+};
+
+}  // namespace
+
+bool fits(const StrategyPlan& plan, std::size_t budget_bytes) {
+  return plan.fullest().memory.peak_bytes <= budget_bytes;
+}
+
+std::string advice(const RankPlan& rank, const Settings& settings, Tried tried) {
+  const CategoryBytes& bytes = rank.memory.at_peak;
+  const Share shares[] = {
+      {bytes[Category::parameters] + bytes[Category::gradients] + bytes[Category::optimizer],
+       tried == Tried::one_strategy ? "a strategy that shards more, more ranks or a smaller model"
+                                    : "more ranks or a smaller model"},
+      {bytes[Category::activations] + bytes[Category::workspace],
+       settings.batch > 1 ? "a smaller --batch with more --accumulate, or a smaller model"
+                          : "a shorter --seq or a smaller model"},
+      {bytes[Category::gather] + bytes[Category::reduce],
+       settings.prefetch > 0 ? "a smaller --prefetch, or smaller units (more layers, less wide)"
+                             : "smaller units (more layers, less wide)"},
+      {bytes[Category::communicator], "--comm local"},
+  };
+  return std::string{std::ranges::max_element(shares, {}, &Share::bytes)->remedy};
+}
+
+void require_budget(const StrategyPlan& plan, const Settings& settings) {
+  if (!settings.budget_bytes || fits(plan, *settings.budget_bytes)) { return; }
+  const RankPlan& rank = plan.fullest();
+  throw OutOfMemory(fmt::format(
+      "--budget {}: under {} rank {} would hold {}\nuse {}; tessera plan --budget finds what fits",
+      format_bytes(*settings.budget_bytes), to_string(plan.strategy), rank.rank,
+      describe(rank.memory.at_peak), advice(rank, settings, Tried::one_strategy)));
+}
+
+}  // namespace tessera::tools

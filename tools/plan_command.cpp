@@ -1,0 +1,107 @@
+#include "plan_command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "budget.hpp"
+#include "output_file.hpp"
+#include "plan_document.hpp"
+#include "plan_search.hpp"
+#include "report.hpp"
+#include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What a stack of units, which computes nothing, could not heed.
+void check_stack(const Settings& settings) {
+  for (const char* option :
+       {"--model", "--layers", "--hidden", "--heads", "--vocab", "--seq", "--batch", "--threads"}) {
+    if (settings.has(option)) {
+      throw ConfigError(fmt::format(
+          "--params cannot be combined with {}: it plans model states and slots, and computes "
+          "nothing; leave one of them out",
+          option));
+    }
+  }
+}
+
+void check(const Settings& settings) {
+  if (settings.params) { check_stack(settings); }
+  if (settings.has("--strategy") && settings.has("--strategies")) {
+    throw ConfigError("--strategy and --strategies cannot be combined; give one of them");
+  }
+  if (!settings.params) { (void)settings.named_model(); }
+  if (!settings.json.empty()) { require_writable("--json", settings.json); }
+  if (!settings.report.empty()) { require_writable("--report", settings.report); }
+}
+
+void write_files(const Settings& settings, const Json& json) {
+  if (!settings.json.empty()) {
+    OutputFile{settings.json}.write(json.dump(2) + "\n");
+    fmt::print("plan in {}\n", settings.json);
+  }
+  write_report("plan", json, settings, {});
+}
+
+void plan_strategies(const Settings& settings) {
+  std::vector<StrategyPlan> plans;
+  for (const Strategy strategy : settings.strategies) {
+    plans.push_back(plan_asked(settings, strategy));
+  }
+  fmt::print("{}\n{}", describe_plan(settings), plan_text(settings, plans));
+  write_files(settings, plan_json(settings, plans));
+  const auto no_room = [&](const StrategyPlan& plan) {
+    return settings.budget_bytes && !fits(plan, *settings.budget_bytes);
+  };
+  if (!std::ranges::all_of(plans, no_room)) { return; }
+  const StrategyPlan& smallest = *std::ranges::min_element(
+      plans, {}, [](const StrategyPlan& plan) { return plan.fullest().memory.peak_bytes; });
+  require_budget(smallest, settings);
+}
+
+Json search_json(const SearchResult& result) {
+  if (!result.found) { return {{"found", false}, {"tried", result.tried}, {"command", nullptr}}; }
+  return {
+      {"found", true}, {"tried", result.tried}, {"command", command_line_of(result.found->choice)}};
+}
+
+void plan_search(const Settings& settings) {
+  const SearchResult result = search(settings);
+  // Whatever else cannot be planned has been an error.
+  const Planned& shown = result.found ? *result.found : result.nearest.value();
+  const std::string budget = format_bytes(*settings.budget_bytes);
+  fmt::print("{}\n{}\n", describe_plan(shown.choice.settings),
+             plan_text(shown.choice.settings, {shown.plan}));
+  Json json = plan_json(shown.choice.settings, {shown.plan});
+  json["search"] = search_json(result);
+  if (result.found) {
+    fmt::print("the cheapest that fits {}, after {} that do not:\n\n  {}\n", budget,
+               result.tried - 1, command_line_of(shown.choice));
+    return write_files(settings, json);
+  }
+  write_files(settings, json);
+  const RankPlan& rank = shown.plan.fullest();
+  throw OutOfMemory(fmt::format(
+      "nothing fits --budget {}: of {} choices {} needs the least, and its rank {} would hold {}\n"
+      "use {}",
+      budget, result.tried, to_string(shown.plan.strategy), rank.rank,
+      describe(rank.memory.at_peak), advice(rank, shown.choice.settings, Tried::all_strategies)));
+}
+
+}  // namespace
+
+void plan_command(const Settings& asked) {
+  Settings settings = asked;
+  check(settings);
+  if (settings.strategies.empty() && settings.budget_bytes) { return plan_search(settings); }
+  if (settings.strategies.empty()) { settings.strategies = all_strategies(); }
+  plan_strategies(settings);
+}
+
+}  // namespace tessera::tools

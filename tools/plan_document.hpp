@@ -1,0 +1,27 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "planner.hpp"
+
+namespace tessera::tools {
+
+/// "4096 B by category" as an object: every category, also those that hold nothing.
+[[nodiscard]] nlohmann::ordered_json json_of(const CategoryBytes& bytes);
+[[nodiscard]] nlohmann::ordered_json json_of(const ModelStateBytes& bytes);
+
+/// The document of `plan --json`.
+[[nodiscard]] nlohmann::ordered_json plan_json(const Settings& settings,
+                                               const std::vector<StrategyPlan>& plans);
+
+/// What was planned, in a line or two.
+[[nodiscard]] std::string describe_plan(const Settings& settings);
+
+/// What each kind of rank holds under each strategy, at most 100 columns wide: bytes by category,
+/// then what is in use when most is, and whether it fits the budget.
+[[nodiscard]] std::string plan_text(const Settings& settings,
+                                    const std::vector<StrategyPlan>& plans);
+
+}  // namespace tessera::tools

@@ -1,0 +1,175 @@
+#include "plan_search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "budget.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::tools {
+namespace {
+
+constexpr std::int64_t kMostOfEither = 1'000'000;  // as --batch and --accumulate allow
+
+std::int64_t traffic_of(Strategy strategy, const Settings& settings) {
+  if (settings.ranks == 1) { return 0; }
+  const std::int64_t micro_batches = settings.accumulate;
+  const bool every = resolve(settings.accumulate_mode, strategy) == AccumulateMode::every;
+  const std::int64_t reduced = every ? micro_batches : 1;
+  switch (strategy) {
+    case Strategy::dp:
+      return micro_batches + reduced;
+    case Strategy::ddp:
+      return 2 * reduced;  // an all-reduce is a reduce-scatter and an all-gather
+    case Strategy::zero1:
+    case Strategy::zero2:
+      return reduced + 1;
+    case Strategy::zero3:
+      return 2 * micro_batches + reduced;
+  }
+  return 0;
+}
+
+/// Ways to cut a rank's samples of a step into micro-batches.
+std::vector<Settings> cuts(const Settings& settings) {
+  if (settings.params) { return {settings}; }
+  const std::int64_t samples = settings.batch * settings.accumulate;
+  std::vector<Settings> all;
+  for (std::int64_t batch = 1; batch <= std::min(samples, kMostOfEither); ++batch) {
+    if (samples % batch != 0 || samples / batch > kMostOfEither) { continue; }
+    all.push_back(settings);
+    all.back().batch = batch;
+    all.back().accumulate = static_cast<int>(samples / batch);
+  }
+  return all;
+}
+
+std::vector<AccumulateMode> modes(const Settings& settings, Strategy strategy) {
+  const AccumulateMode best = resolve(AccumulateMode::automatic, strategy);
+  if (settings.has("--accumulate-mode") || settings.accumulate == 1) {
+    return {settings.accumulate_mode};
+  }
+  // Where whole gradients are kept anyway, reducing more often saves nothing.
+  if (best == AccumulateMode::deferred) { return {AccumulateMode::automatic}; }
+  return {AccumulateMode::automatic, AccumulateMode::deferred};
+}
+
+// Only zero3 gathers ahead.
+std::vector<int> prefetches(const Settings& settings, Strategy strategy) {
+  if (settings.has("--prefetch") || strategy != Strategy::zero3) { return {settings.prefetch}; }
+  return {1, 0};
+}
+
+std::optional<StrategyPlan> plan_choice(const Choice& choice, const Settings& asked) {
+  try {
+    return plan_asked(choice.settings, choice.strategy);
+  } catch (const ConfigError&) {
+    // A micro-batch that was not asked for may be larger than can be.
+    if (choice.settings.batch <= asked.batch) { throw; }
+    return {};
+  }
+}
+
+std::string model_words(const Settings& settings) {
+  if (settings.params) { return fmt::format(" --params {}", *settings.params); }
+  const NamedModel model = settings.named_model();
+  if (model.name != "custom") { return " --model " + model.name; }
+  const nn::GPTConfig& config = model.config;
+  return fmt::format(" --layers {} --hidden {} --heads {} --vocab {} --seq {}", config.layers,
+                     config.hidden, config.heads, config.vocab, config.seq);
+}
+
+std::string dtype_words(const Settings& settings) {
+  std::string words;
+  const auto add = [&](std::string_view option, DType dtype) {
+    if (dtype != DType::fp32) { words += fmt::format(" {} {}", option, to_string(dtype)); }
+  };
+  add("--precision", settings.precision);
+  add("--gradient-dtype", settings.gradient_dtype);
+  add("--reduce-dtype", settings.reduce_dtype);
+  return words;
+}
+
+std::string step_words(const Settings& settings) {
+  std::string words;
+  if (!settings.params) { words += fmt::format(" --batch {}", settings.batch); }
+  words += fmt::format(" --accumulate {}", settings.accumulate);
+  if (settings.accumulate_mode != AccumulateMode::automatic) {
+    words += fmt::format(" --accumulate-mode {}", to_string(settings.accumulate_mode));
+  }
+  words += fmt::format(" --prefetch {}", settings.prefetch);
+  if (settings.threads > 1) { words += fmt::format(" --threads {}", settings.threads); }
+  return words + dtype_words(settings);
+}
+
+/// As a user would type it: "24GiB", or bytes.
+std::string size_words(std::size_t bytes) {
+  std::string_view unit;
+  for (const std::string_view next : {"KiB", "MiB", "GiB", "TiB", "PiB"}) {
+    if (bytes % 1024 != 0) { break; }
+    bytes /= 1024;
+    unit = next;
+  }
+  return fmt::format("{}{}", bytes, unit);
+}
+
+}  // namespace
+
+std::vector<Choice> choices(const Settings& settings) {
+  std::vector<Choice> all;
+  for (const Settings& cut : cuts(settings)) {
+    for (const Strategy strategy :
+         {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
+      for (const AccumulateMode mode : modes(cut, strategy)) {
+        for (const int prefetch : prefetches(cut, strategy)) {
+          Choice& choice = all.emplace_back(Choice{cut, strategy});
+          choice.settings.accumulate_mode = mode;
+          choice.settings.prefetch = prefetch;
+          choice.traffic = traffic_of(strategy, choice.settings);
+        }
+      }
+    }
+  }
+  const auto cost = [](const Choice& choice) {
+    return std::tuple{choice.traffic, -choice.settings.batch, -choice.settings.prefetch,
+                      choice.strategy};
+  };
+  std::ranges::stable_sort(all, {}, cost);
+  return all;
+}
+
+SearchResult search(const Settings& settings) {
+  SearchResult result;
+  for (const Choice& choice : choices(settings)) {
+    const std::optional<StrategyPlan> plan = plan_choice(choice, settings);
+    if (!plan) { continue; }
+    ++result.tried;
+    if (fits(*plan, *settings.budget_bytes)) {
+      result.found = Planned{choice, *plan};
+      return result;
+    }
+    const std::size_t peak = plan->fullest().memory.peak_bytes;
+    if (!result.nearest || peak < result.nearest->plan.fullest().memory.peak_bytes) {
+      result.nearest = Planned{choice, *plan};
+    }
+  }
+  return result;
+}
+
+std::string command_line_of(const Choice& choice) {
+  const Settings& settings = choice.settings;
+  const bool local = planned_comm(settings, settings.ranks) == CommKind::local;
+  const std::string rest = fmt::format("{} --strategy {}{} --budget {}", model_words(settings),
+                                       to_string(choice.strategy), step_words(settings),
+                                       size_words(*settings.budget_bytes));
+  if (settings.params) {
+    return fmt::format("tessera plan --ranks {} --comm {}{}", settings.ranks,
+                       local ? "local" : "mpi", rest);
+  }
+  return local ? fmt::format("tessera train --data PATH --ranks {}{}", settings.ranks, rest)
+               : fmt::format("mpirun -n {} tessera train --data PATH{}", settings.ranks, rest);
+}
+
+}  // namespace tessera::tools
