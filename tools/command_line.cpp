@@ -13,8 +13,8 @@
 namespace tessera::tools {
 namespace {
 
-const std::vector<std::string> kCommands = {"train", "compare", "plan", "bench", "doctor"};
-const std::vector<std::string> kLaterCommands = {"scale", "checkpoint", "sample"};
+const std::vector<std::string> kCommands = {"train", "compare", "plan", "scale", "bench", "doctor"};
+const std::vector<std::string> kLaterCommands = {"checkpoint", "sample"};
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -26,6 +26,7 @@ std::string usage() {
          "  train     train a GPT on N ranks\n"
          "  compare   train it under several strategies and compare time and memory\n"
          "  plan      say what each rank would hold, before anything runs\n"
+         "  scale     find the largest models that fit a budget, by strategy and ranks\n"
          "  bench     measure this build beside the machine's limits\n"
          "  doctor    show what this machine and this build have, and what is missing\n\n"
          "tessera COMMAND --help lists a command's options.\n";

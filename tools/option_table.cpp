@@ -14,7 +14,9 @@ namespace tessera::tools {
 namespace {
 
 constexpr std::string_view kBoth = "train compare";
-constexpr std::string_view kAll = "train compare plan";
+constexpr std::string_view kAll = "train compare plan scale";
+constexpr std::string_view kOneModel = "train compare plan";
+constexpr std::string_view kPlanned = "plan scale";
 
 constexpr std::int64_t kMostRanks = 65'536;  // of a job; threads may be fewer (settle)
 constexpr std::int64_t kMostPlannedRanks = std::int64_t{1} << 20;
@@ -76,6 +78,18 @@ void set_strategies(Settings& settings, const std::string& text) {
   }
 }
 
+void set_rank_counts(Settings& settings, const std::string& text) {
+  settings.rank_counts.clear();
+  for (const std::string& entry : parse_list(text)) {
+    const auto ranks = static_cast<int>(parse_whole(entry, 1, kMostPlannedRanks));
+    auto& have = settings.rank_counts;
+    if (std::find(have.begin(), have.end(), ranks) != have.end()) {
+      throw ConfigError(fmt::format("{} is named twice", ranks));
+    }
+    have.push_back(ranks);
+  }
+}
+
 void set_schedule(Settings& settings, const std::string& text) {
   if (text != "cosine" && text != "constant") {
     throw ConfigError(fmt::format("'{}' is unknown; use cosine or constant", text));
@@ -131,19 +145,29 @@ std::vector<OptionRow> model_rows() {
   return {
       {"--model", "model", "NAME", "",
        "gpt-nano, gpt2, gpt2-medium, gpt2-large or gpt2-xl (default gpt-nano); or give sizes:",
-       kAll, set_model},
-      {"--layers", "model", "L", "", "transformer blocks (default 4)", kAll,
+       kOneModel, set_model},
+      {"--layers", "model", "L", "", "transformer blocks (default 4)", kOneModel,
        size<&Settings::layers>(100'000)},
-      {"--hidden", "model", "H", "", "width (default 128)", kAll,
+      {"--hidden", "model", "H", "", "width (default 128)", kOneModel,
        size<&Settings::hidden>(1'000'000)},
-      {"--heads", "model", "A", "", "attention heads, a divisor of the width (default 4)", kAll,
-       size<&Settings::heads>(1'000'000)},
-      {"--vocab", "model", "V", "", "number of different tokens (default 256)", kAll,
+      {"--heads", "model", "A", "", "attention heads, a divisor of the width (default 4)",
+       kOneModel, size<&Settings::heads>(1'000'000)},
+      {"--vocab", "model", "V", "", "number of different tokens (default 256)", kOneModel,
        size<&Settings::vocab>(std::numeric_limits<std::int32_t>::max())},
-      {"--seq", "model", "T", "", "tokens in a sample (default 128)", kAll,
+      {"--seq", "model", "T", "", "tokens in a sample (default 128)", kOneModel,
        size<&Settings::seq>(100'000'000)},
       {"--init", "model", "FILE", "", "start from these weights (safetensors, GPT-2's names)",
        kBoth, path<&Settings::init>()},
+      {"--model", "model", "NAME", "",
+       "family: gpt2 or gpt-nano (default gpt2; with --measure gpt-nano), all with its vocabulary "
+       "and sequence length, or:",
+       "scale", [](Settings& s, const std::string& text) { s.model = text; }},
+      {"--vocab", "model", "V", "", "number of different tokens", "scale",
+       size<&Settings::vocab>(std::numeric_limits<std::int32_t>::max())},
+      {"--seq", "model", "T", "", "tokens in a sample", "scale", size<&Settings::seq>(100'000'000)},
+      {"--aspect", "model", "A", "",
+       "width for each layer: hidden = A layers (default 64; gpt-nano 32), rounded to whole heads",
+       "scale", size<&Settings::aspect>(1'024)},
       {"--params", "model", "N", "",
        "or a stack of 64 equal units of N parameters in all, such as 7.5e9: model states and slots "
        "alone",
@@ -170,10 +194,14 @@ std::vector<OptionRow> parallel_rows() {
        whole<&Settings::ranks>(1, kMostRanks)},
       {"--ranks", "parallel", "N", "1", "ranks", "plan",
        whole<&Settings::ranks>(1, kMostPlannedRanks)},
+      {"--ranks", "parallel", "N,N", "1,2,4,8,64,1024", "numbers of ranks", "scale",
+       set_rank_counts},
       {"--strategy", "parallel", "S", "ddp",
        "dp, ddp, zero1, zero2 or zero3 (fsdp is another name of zero3)", "train",
        [](Settings& s, const std::string& text) { s.strategy = strategy_called(text); }},
       {"--strategies", "parallel", "S,S", "dp,ddp,zero1,zero2,zero3", "what to compare", "compare",
+       set_strategies},
+      {"--strategies", "parallel", "S,S", "dp,ddp,zero1,zero2,zero3", "what to scale", "scale",
        set_strategies},
       {"--strategies", "parallel", "S,S", "",
        "what to plan (default dp,ddp,zero1,zero2,zero3; with --budget the cheapest that fits)",
@@ -189,9 +217,9 @@ std::vector<OptionRow> parallel_rows() {
        "mpi in such a job",
        kBoth, set_comm},
       {"--comm", "parallel", "C", "auto",
-       "local (ranks are threads), mpi (processes), or auto: mpi for more than 256 ranks", "plan",
+       "local (ranks are threads), mpi (processes), or auto: mpi for more than 256 ranks", kPlanned,
        set_comm},
-      {"--for", "parallel", "D", "cpu", "the device that the plan is for: cpu", "plan", set_for},
+      {"--for", "parallel", "D", "cpu", "the device that the plan is for: cpu", kPlanned, set_for},
       {"--threads", "parallel", "N", "1",
        "threads a rank computes with; ranks times threads should not exceed the cores", kAll,
        whole<&Settings::threads>(1, kMostThreads)},
@@ -204,6 +232,10 @@ std::vector<OptionRow> parallel_rows() {
        "what a rank may hold at most: 24GiB, 80GB, bytes. Without strategies: finds the cheapest "
        "strategy, prefetch, accumulation and micro-batch that fit",
        "plan", set_budget},
+      {"--budget", "parallel", "SIZE", "",
+       "what a rank may hold at most: 24GiB, 80GB, bytes (default 24GiB; with --measure 64MiB, or "
+       "1GiB of gpt2)",
+       "scale", set_budget},
       {"--shard-group", "parallel", "S", "", "", kAll, {}},
   };
 }
@@ -248,9 +280,9 @@ std::vector<OptionRow> training_rows() {
       {"--precision", "training", "P", "fp32", "fp32", kBoth, only("fp32", {"bf16", "fp16"})},
       {"--gradient-dtype", "training", "P", "fp32", "fp32", kBoth, only("fp32", {"bf16", "fp16"})},
       {"--precision", "training", "P", "fp32",
-       "of parameters and what is computed: fp32, bf16 or fp16 (with fp32 master weights)", "plan",
-       dtype<&Settings::precision>({"fp32", "bf16", "fp16"})},
-      {"--gradient-dtype", "training", "P", "fp32", "fp32, bf16 or fp16", "plan",
+       "of parameters and what is computed: fp32, bf16 or fp16 (with fp32 master weights)",
+       kPlanned, dtype<&Settings::precision>({"fp32", "bf16", "fp16"})},
+      {"--gradient-dtype", "training", "P", "fp32", "fp32, bf16 or fp16", kPlanned,
        dtype<&Settings::gradient_dtype>({"fp32", "bf16", "fp16"})},
       {"--reduce-dtype", "training", "P", "fp32", "of gradients on their way: fp32 or bf16", kAll,
        dtype<&Settings::reduce_dtype>({"fp32", "bf16"})},
@@ -269,6 +301,14 @@ std::vector<OptionRow> output_rows() {
       {"--json", "output", "FILE", "", "write the comparison as JSON", "compare",
        path<&Settings::json>()},
       {"--json", "output", "FILE", "", "write the plan as JSON", "plan", path<&Settings::json>()},
+      {"--json", "output", "FILE", "", "write the results as JSON", "scale",
+       path<&Settings::json>()},
+      {"--report", "output", "FILE", "", "draw the results as one HTML page", "scale",
+       path<&Settings::report>()},
+      {"--measure", "output", "", "",
+       "train what this machine can hold for two steps, ranks as threads, and show what was held "
+       "beside what was planned",
+       "scale", [](Settings& s, const std::string&) { s.measure = true; }},
       {"--checkpoint-every", "output", "K", "", "", kBoth, {}},
       {"--resume", "output", "", "", "", kBoth, {}},
       {"--report", "output", "FILE", "", "write a page with charts of memory, one step and losses",
@@ -314,6 +354,10 @@ std::string purpose(std::string_view command) {
            "only "
            "counts.";
   }
+  if (command == "scale") {
+    return "Finds the largest model of a family that fits a budget, under each strategy on each "
+           "number of ranks.";
+  }
   return "Shows what this machine and this build have, and what is missing.";
 }
 
@@ -353,7 +397,8 @@ std::string help_text(std::string_view command) {
     return fmt::format("{}\n\nusage: tessera {}\n", purpose(command), command);
   }
   return fmt::format("{}\n\nusage: tessera {}{} [options]\n{}\nknown, but not in this build: {}\n",
-                     purpose(command), command, command == "plan" ? "" : " --data PATH", options,
+                     purpose(command), command,
+                     command == "plan" || command == "scale" ? "" : " --data PATH", options,
                      wrapped(later, 66, 2));
 }
 

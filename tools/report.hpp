@@ -8,8 +8,8 @@
 
 namespace tessera::tools {
 
-/// The page of `kind` ("train", "compare", "plan"): `document` with what was typed, when, and a
-/// timeline of the recorded step of each result.
+/// The page of `kind` ("train", "compare", "plan", "scale"): `document` with what was typed, when,
+/// and a timeline of the recorded step of each result.
 [[nodiscard]] std::string report_page(std::string_view kind, nlohmann::ordered_json document,
                                       const Settings& settings,
                                       const std::vector<RunResult>& results);

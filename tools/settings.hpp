@@ -34,12 +34,14 @@ struct Settings {
   std::optional<std::string> model;
   std::optional<std::int64_t> layers, hidden, heads, vocab, seq;
   std::optional<std::int64_t> params;  ///< of a stack of equal units, instead of a GPT
+  std::optional<std::int64_t> aspect;  ///< of a family: width for each layer
   std::string init;
   // data
   std::string data;
   std::string tokens;
   // parallel
-  int ranks = 0;  ///< 0: as many as the job has, or one
+  int ranks = 0;                 ///< 0: as many as the job has, or one
+  std::vector<int> rank_counts;  ///< several of them, to scale over
   CommChoice comm{};
   int threads = 0;
   Strategy strategy{};
@@ -68,6 +70,7 @@ struct Settings {
   std::string report;
   std::string trace;
   std::string command_line;  ///< what was typed, for reports
+  bool measure = false;
 
   /// The names of the options that were typed, in the order of the table.
   std::vector<std::string_view> given;

@@ -137,7 +137,7 @@ TEST(SettleTest, RefusalsSayWhatToDo) {
 }
 
 TEST(OptionTest, HelpNamesEveryOptionInHundredColumns) {
-  for (const std::string command : {"train", "compare", "plan"}) {
+  for (const std::string command : {"train", "compare", "plan", "scale"}) {
     const std::string help = help_text(command);
     for (const OptionRow& row : option_table()) {
       if (!applies_to(row, command)) { continue; }

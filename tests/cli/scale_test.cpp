@@ -1,0 +1,295 @@
+// tessera scale: what it finds is the largest that fits, and what it measures is what it planned.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "budget.hpp"
+#include "cli/command.hpp"
+#include "command_line.hpp"
+#include "option_values.hpp"
+#include "scale_document.hpp"
+#include "scale_measure.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/profile/html_report.hpp"
+
+namespace tessera::tools {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+Settings settings_of(const std::vector<std::string>& words) {
+  std::vector<const char*> raw = {"scale"};
+  for (const std::string& word : words) { raw.push_back(word.c_str()); }
+  return parse_command_line(raw).settings;
+}
+
+/// A family of which members take some MiB and a moment.
+std::vector<std::string> tiny(const std::vector<std::string>& more) {
+  std::vector<std::string> all = {"--model", "gpt-nano", "--seq", "16", "--batch", "1"};
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+ScaleResult scaled(const Settings& settings) {
+  const Family family = family_of(settings);
+  const std::size_t budget = scale_budget(settings);
+  return {settings, family, budget, scale_points(settings, family, budget)};
+}
+
+TEST(FamilyTest, EachHoldsTheModelThatItIsNamedAfter) {
+  EXPECT_EQ(family_of(settings_of({})).member(12), nn::GPTConfig::preset("gpt2"));
+  EXPECT_EQ(family_of(settings_of({"--model", "gpt-nano"})).member(4),
+            nn::GPTConfig::preset("gpt-nano"));
+}
+
+TEST(FamilyTest, EveryMemberIsAModelAndLargerThanTheOneBefore) {
+  for (const char* aspect : {"1", "48", "64", "100", "1024"}) {
+    SCOPED_TRACE(aspect);
+    const Family family = family_of(settings_of({"--aspect", aspect}));
+    ASSERT_GT(family.last(), 1);
+    std::int64_t before = 0;
+    for (std::int64_t k = 1; k <= family.last(); ++k) {
+      const nn::GPTConfig model = family.member(k);
+      ASSERT_NO_THROW(model.validate());
+      ASSERT_EQ(model.layers, k);
+      ASSERT_EQ(model.hidden, 64 * model.heads);
+      ASSERT_GT(model.parameter_elems(), before);
+      before = model.parameter_elems();
+    }
+  }
+}
+
+TEST(FamilyTest, StatesItsRule) {
+  EXPECT_EQ(family_of(settings_of({})).rule(), "layers = k, hidden = 64 k, heads = k");
+  EXPECT_EQ(family_of(settings_of({"--aspect", "128"})).rule(),
+            "layers = k, hidden = 128 k, heads = 2 k");
+  EXPECT_THAT(family_of(settings_of({"--aspect", "100"})).rule(),
+              HasSubstr("100 k rounded to a multiple of 64"));
+}
+
+// Small enough to try every case, so every case is tried.
+TEST(ScaleSearch, FindsTheLargestFromAnyGuessWithFewQuestions) {
+  for (std::int64_t last = 1; last <= 40; ++last) {
+    for (std::int64_t answer = 0; answer <= last; ++answer) {
+      for (std::int64_t guess = 0; guess <= last + 1; ++guess) {
+        int asked = 0;
+        const std::int64_t found = largest(last, guess, [&](std::int64_t index) {
+          EXPECT_TRUE(index >= 1 && index <= last) << index;
+          ++asked;
+          return index <= answer;
+        });
+        ASSERT_EQ(found, answer) << "of " << last << " from " << guess;
+        ASSERT_LE(asked, 13);
+        if (guess == answer && guess > 0) { ASSERT_LE(asked, 2); }
+      }
+    }
+  }
+}
+
+TEST(ScaleSearch, OneLargerWouldNotFit) {
+  const Settings settings = settings_of(tiny({"--ranks", "1,3,64", "--budget", "6MiB"}));
+  const ScaleResult result = scaled(settings);
+  ASSERT_EQ(result.points.size(), 15U);
+  for (const ScalePoint& point : result.points) {
+    SCOPED_TRACE(testing::Message() << to_string(point.strategy) << " on " << point.ranks);
+    ASSERT_TRUE(point.fits());
+    EXPECT_LE(point.peak_bytes(), result.budget_bytes);
+    const NamedModel larger{"", result.family.member(point.index + 1)};
+    const auto plan = plan_training(settings, larger, point.strategy, point.ranks);
+    EXPECT_FALSE(fits({point.strategy, plan}, result.budget_bytes));
+  }
+}
+
+TEST(ScaleSearch, StopsAtTheEndOfTheFamily) {
+  const ScaleResult result = scaled(
+      settings_of({"--budget", "8EiB", "--ranks", "1", "--strategies", "ddp", "--aspect", "1024"}));
+  EXPECT_EQ(result.points[0].index, result.family.last());
+  EXPECT_TRUE(result.points[0].last_of_family);
+  EXPECT_THAT(scale_text(result), HasSubstr("(* the largest of the family"));
+}
+
+TEST(ScaleMeasure, SaysWhatWasNotRunAndWhy) {
+  const auto why = [](const std::vector<std::string>& more) {
+    Settings settings = settings_of(more);
+    return measure(settings, scaled(settings).points.at(0)).why_not;
+  };
+  const auto one = [&](const std::string& ranks, const std::vector<std::string>& more) {
+    std::vector<std::string> words = tiny({"--strategies", "zero3", "--ranks", ranks});
+    words.insert(words.end(), more.begin(), more.end());
+    return why(words);
+  };
+  EXPECT_EQ(one("1", {"--budget", "4MiB"}), "");
+  EXPECT_EQ(one("1", {"--budget", "1KiB"}), "no fit");
+  EXPECT_EQ(one("300", {"--budget", "16MiB"}), "processes");
+  EXPECT_EQ(one("2", {"--budget", "16MiB", "--comm", "mpi"}), "processes");
+  EXPECT_EQ(one("300", {"--budget", "4MiB", "--comm", "local"}), "threads");
+  EXPECT_EQ(one("1", {"--budget", "100TiB"}), "memory");
+  EXPECT_EQ(one("1", {"--budget", "4MiB", "--accumulate", "1000000"}), "time");
+  EXPECT_EQ(one("1", {"--budget", "4MiB", "--precision", "bf16"}), "kernels");
+}
+
+TEST(ScaleMeasure, ADeviationOfOneByteIsNamed) {
+  ScaleResult result =
+      scaled(settings_of(tiny({"--ranks", "3", "--budget", "4MiB", "--strategies", "dp"})));
+  ScalePoint& point = result.points[0];
+  point.measured = Measurement{};
+  for (int r = 0; r < 3; ++r) {
+    point.measured->peak_bytes.push_back(point.plan.of(r).memory.peak_bytes);
+  }
+  EXPECT_EQ(deviation(result.points), "");
+  ++point.measured->peak_bytes[2];
+  EXPECT_THAT(deviation(result.points), HasSubstr("dp on 3 ranks: rank 2 held "));
+}
+
+TEST(ScaleChart, IsNarrowAndHasEveryNumberOfRanks) {
+  const std::string ranks = "1,2,4,8,16,32,64,128,256,512,1024,16384";
+  const ScaleResult result = scaled(settings_of({"--ranks", ranks}));
+  const std::string chart = scale_chart(result);
+  std::istringstream lines{scale_text(result) + chart};
+  for (std::string line; std::getline(lines, line);) { EXPECT_LE(line.size(), 100U) << line; }
+  for (const std::string& n : parse_list(ranks)) { EXPECT_THAT(chart, HasSubstr(" " + n)); }
+  EXPECT_EQ(scale_chart(scaled(settings_of({"--budget", "1KiB"}))), "");
+}
+
+TEST(ScaleChart, ALargerModelStandsHigher) {
+  const std::string chart =
+      scale_chart(scaled(settings_of({"--ranks", "64", "--strategies", "ddp,zero3"})));
+  const std::string drawn = chart.substr(chart.find('\n'));
+  EXPECT_LT(drawn.find('3'), drawn.rfind(" d\n"));
+}
+
+class Scale : public test::CommandTest {
+ protected:
+  [[nodiscard]] json results(const std::vector<std::string>& more, int status = 0) const {
+    std::vector<std::string> words = tiny(more);
+    words.insert(words.begin(), "scale");
+    words.insert(words.end(), {"--json", path("out.json")});
+    const test::Outcome outcome = tessera(words);
+    EXPECT_EQ(outcome.status, status) << outcome.err;
+    return json::parse(test::read_file(path("out.json")));
+  }
+  void refused(std::vector<std::string> words, const std::vector<std::string>& parts) const {
+    words.insert(words.begin(), "scale");
+    SCOPED_TRACE(testing::PrintToString(words));
+    const test::Outcome outcome = tessera(words);
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_EQ(outcome.out, "");
+    for (const std::string& part : parts) { EXPECT_THAT(outcome.err, HasSubstr(part)); }
+  }
+};
+
+std::vector<std::int64_t> parameters(const json& strategy) {
+  std::vector<std::int64_t> all;
+  for (const json& point : strategy.at("largest")) { all.push_back(point.at("parameters")); }
+  return all;
+}
+
+TEST_F(Scale, JsonIsADocumentOfTheReport) {
+  const json document = results({"--ranks", "1,4", "--budget", "4MiB"});
+  EXPECT_EQ(document.at("kind"), "scale");
+  EXPECT_THAT(document.at("command").get<std::string>(),
+              testing::StartsWith("tessera scale --model gpt-nano --seq 16 --batch 1 --ranks 1,4"));
+  EXPECT_EQ(document.at("family"), "gpt-nano");
+  EXPECT_EQ(document.at("budget_bytes"), 4 << 20);
+  EXPECT_EQ(document.at("ranks"), (json{1, 4}));
+  ASSERT_EQ(document.at("strategies").size(), 5U);
+  for (const json& strategy : document.at("strategies")) {
+    ASSERT_EQ(strategy.at("largest").size(), 2U);
+    for (const json& point : strategy.at("largest")) {
+      const std::int64_t k = point.at("layers");
+      EXPECT_EQ(point.at("hidden"), 32 * k);
+      // (256 + 16) h + k (12 h^2 + 13 h) + 2 h
+      EXPECT_EQ(point.at("parameters"), 274 * 32 * k + k * (12 * 32 * k + 13) * 32 * k);
+      EXPECT_TRUE(point.at("measured_peak_bytes").is_null());
+      std::size_t sum = 0;
+      for (const json& bytes : point.at("at_peak")) { sum += bytes.get<std::size_t>(); }
+      EXPECT_EQ(point.at("peak_bytes"), sum);
+      EXPECT_LE(sum, std::size_t{4} << 20);
+    }
+  }
+  EXPECT_NO_THROW((void)html_report(document.dump()));
+}
+
+TEST_F(Scale, MoreRanksHelpZero3AndNotDdp) {
+  const json document = results(
+      {"--ranks", "1,2,4,16,64", "--budget", "8MiB", "--strategies", "ddp,zero1,zero2,zero3"});
+  const std::vector<std::int64_t> ddp = parameters(document.at("strategies")[0]);
+  const std::vector<std::int64_t> zero3 = parameters(document.at("strategies")[3]);
+  EXPECT_THAT(ddp, testing::Each(ddp[0]));
+  EXPECT_TRUE(std::ranges::is_sorted(zero3)) << testing::PrintToString(zero3);
+  EXPECT_GT(zero3.back(), 2 * ddp.back());
+  const json& last = document.at("strategies")[3].at("largest")[4];
+  EXPECT_DOUBLE_EQ(last.at("ratio_to_ddp").get<double>(),
+                   static_cast<double>(zero3.back()) / static_cast<double>(ddp.back()));
+}
+
+TEST_F(Scale, WhatIsMeasuredIsWhatWasPlanned) {
+  const json document =
+      results({"--ranks", "1,2,3,300", "--budget", "16MiB", "--accumulate", "2", "--measure"});
+  for (const json& strategy : document.at("strategies")) {
+    for (const json& point : strategy.at("largest")) {
+      if (point.at("ranks") == 300) {
+        EXPECT_TRUE(point.at("measured_peak_bytes").is_null());
+        EXPECT_THAT(point.at("not_measured").get<std::string>(), HasSubstr("--comm mpi"));
+        continue;
+      }
+      EXPECT_EQ(point.at("measured_peak_bytes"), point.at("peak_bytes"));
+      EXPECT_FALSE(point.contains("not_measured"));
+    }
+  }
+  EXPECT_THAT(test::read_file(path("out")), HasSubstr("measured 15 of 20 points: as planned"));
+}
+
+TEST_F(Scale, ABudgetBelowTheSmallestModelIsStatusThree) {
+  const json document = results({"--budget", "100KiB", "--ranks", "1,8"}, 3);
+  EXPECT_TRUE(document.at("strategies")[0].at("largest")[1].at("parameters").is_null());
+  const std::string told = test::read_file(path("err"));
+  EXPECT_THAT(told, HasSubstr("not even the smallest gpt-nano model fits"));
+  EXPECT_EQ(std::ranges::count(told, '\n'), 2);
+  const std::string start = "use --budget ";
+  const std::string needed = told.substr(told.find(start) + start.size());
+  (void)results({"--budget", needed.substr(0, needed.find(' ')), "--ranks", "1,8"});
+}
+
+TEST_F(Scale, WritesTheReport) {
+  const test::Outcome outcome =
+      tessera({"scale", "--ranks", "1,8", "--report", path("scale.html")});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const std::string page = test::read_file(path("scale.html"));
+  EXPECT_EQ(page.rfind("<!DOCTYPE html>", 0), 0U);
+  EXPECT_NE(page.find(R"("family":"gpt2")"), std::string::npos);
+}
+
+TEST_F(Scale, RefusesWhatItCannotDo) {
+  refused({"--model", "gpt2-xl"}, {"--model gpt2-xl", "not a family", "did you mean gpt2?"});
+  refused({"--model", "llama"}, {"--model llama", "gpt2 or gpt-nano"});
+  refused({"--model", ""}, {"--model"});
+  refused({"--ranks", "1,0"}, {"--ranks", "'0'", "from 1 to"});
+  refused({"--ranks", "4,4"}, {"--ranks", "4 is named twice"});
+  refused({"--ranks", "1,,4"}, {"--ranks", "empty entry"});
+  refused({"--ranks", "2000000"}, {"--ranks", "from 1 to"});
+  refused({"--budget", "much"}, {"--budget", "80GiB"});
+  refused({"--budget", "0"}, {"--budget", "nothing fits"});
+  refused({"--aspect", "0"}, {"--aspect", "from 1 to"});
+  refused({"--batch", "1000000", "--seq", "1000000"}, {"micro-batch"});
+  refused({"--layers", "4"}, {"'--layers'", "tessera plan"});
+  refused({"--strategies", "zero4"}, {"--strategies", "zero4"});
+  refused({"--precision", "fp8"}, {"--precision", "bf16"});
+  refused({"--for", "cuda"}, {"--for", "not available in this build"});
+  refused({"--shard-group", "2"}, {"--shard-group", "not available in this build"});
+  refused({"--json", "/nowhere/out.json"}, {"--json"});
+  refused({"--report", "/nowhere/out.html"}, {"--report"});
+  refused({"--measure=false"}, {"measure"});
+}
+
+TEST_F(Scale, HelpNamesTheOptions) {
+  const std::string help = tessera({"scale", "--help"}).out;
+  for (const char* part : {"--ranks", "--budget", "--measure", "--aspect", "1,2,4,8,64,1024"}) {
+    EXPECT_THAT(help, HasSubstr(part));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::tools
