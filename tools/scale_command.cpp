@@ -65,8 +65,12 @@ void judge(const ScaleResult& result) {
   const auto ran = std::ranges::count_if(result.points, [](const ScalePoint& point) {
     return point.measured && !point.measured->peak_bytes.empty();
   });
-  fmt::print("\nmeasured {} of {} points: as planned on every rank, to the byte\n", ran,
-             result.points.size());
+  const std::size_t all = result.points.size();
+  if (ran == 0) {
+    fmt::print("\nmeasured none of {} points; the lines above say why\n", all);
+    return;
+  }
+  fmt::print("\nmeasured {} of {} points: as planned on every rank, to the byte\n", ran, all);
 }
 
 }  // namespace

@@ -242,6 +242,14 @@ TEST_F(Scale, WhatIsMeasuredIsWhatWasPlanned) {
   EXPECT_THAT(test::read_file(path("out")), HasSubstr("measured 15 of 20 points: as planned"));
 }
 
+TEST_F(Scale, ClaimsNothingWhereNothingRan) {
+  (void)results({"--ranks", "300", "--budget", "16MiB", "--measure"});
+  const std::string told = test::read_file(path("out"));
+  EXPECT_THAT(told, HasSubstr("measured none of 5 points"));
+  EXPECT_THAT(told, HasSubstr("not measured, processes: "));
+  EXPECT_THAT(told, testing::Not(HasSubstr("as planned")));
+}
+
 TEST_F(Scale, ABudgetBelowTheSmallestModelIsStatusThree) {
   const json document = results({"--budget", "100KiB", "--ranks", "1,8"}, 3);
   EXPECT_TRUE(document.at("strategies")[0].at("largest")[1].at("parameters").is_null());
