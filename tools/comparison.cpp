@@ -169,6 +169,7 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
           {"comm", job.settings.comm == CommChoice::mpi ? "mpi" : "local"},
           {"batch", job.settings.batch},
           {"accumulate", job.settings.accumulate},
+          {"accumulate_mode", to_string(job.settings.accumulate_mode)},
           {"reduce_dtype", to_string(job.settings.reduce_dtype)},
           {"budget_bytes", job.settings.budget_bytes ? Json(*job.settings.budget_bytes) : Json()},
           {"steps", job.settings.steps},

@@ -110,6 +110,39 @@ void check_output(const Settings& settings, std::string_view option, const std::
   }
 }
 
+struct Output {
+  std::string_view option;
+  std::string path;
+};
+
+std::vector<Output> outputs_of(const Settings& settings) {
+  std::vector<Output> outputs = {{"--log", settings.log},
+                                 {"--json", settings.json},
+                                 {"--report", settings.report},
+                                 {"--trace", settings.trace}};
+  if (!settings.checkpoint.empty()) {
+    outputs.push_back(
+        {"--checkpoint", std::filesystem::path{settings.checkpoint} / "model.safetensors"});
+  }
+  std::erase_if(outputs, [](const Output& output) { return output.path.empty(); });
+  return outputs;
+}
+
+/// One would overwrite the other. Devices (/dev/null, a terminal) take what several write.
+void require_apart(const Output& first, const Output& second) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::exists(first.path, ignored) && !fs::is_regular_file(first.path, ignored)) { return; }
+  const auto place = [](const Output& output) {
+    std::error_code failed;
+    const fs::path whole = fs::weakly_canonical(fs::absolute(output.path), failed);
+    return failed ? fs::path{output.path}.lexically_normal() : whole;
+  };
+  if (place(first) != place(second)) { return; }
+  throw ConfigError(fmt::format("{} and {} would both write {}; give each a file of its own",
+                                first.option, second.option, second.path));
+}
+
 void check_outputs(const Settings& settings) {
   namespace fs = std::filesystem;
   if (!settings.checkpoint.empty()) {
@@ -119,12 +152,12 @@ void check_outputs(const Settings& settings) {
       throw ConfigError(fmt::format("--checkpoint: cannot make the folder {}: {}",
                                     settings.checkpoint, failed.message()));
     }
-    require_writable("--checkpoint", fs::path{settings.checkpoint} / "model.safetensors");
   }
-  if (!settings.log.empty()) { check_output(settings, "--log", settings.log); }
-  if (!settings.json.empty()) { check_output(settings, "--json", settings.json); }
-  if (!settings.report.empty()) { check_output(settings, "--report", settings.report); }
-  if (!settings.trace.empty()) { check_output(settings, "--trace", settings.trace); }
+  const std::vector<Output> outputs = outputs_of(settings);
+  for (const Output& output : outputs) { check_output(settings, output.option, output.path); }
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) { require_apart(outputs[j], outputs[i]); }
+  }
 }
 
 /// This process's part of prepare(), for settled `settings`.

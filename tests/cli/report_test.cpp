@@ -107,5 +107,23 @@ TEST_F(Report, ThatCannotBeWrittenIsRefusedBeforeTheRun) {
   }
 }
 
+TEST_F(Report, OutputsThatWouldOverwriteEachOtherAreRefused) {
+  const auto refused = [&](const std::vector<std::string>& options, const std::string& first,
+                           const std::string& second) {
+    const Outcome outcome = tessera(small("train", options));
+    EXPECT_EQ(outcome.status, 2);
+    EXPECT_NE(outcome.err.find(first + " and " + second + " would both write"), std::string::npos)
+        << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+  };
+  refused({"--log", path("a"), "--report", path("a")}, "--log", "--report");
+  refused({"--report", path("./a"), "--trace", path("a")}, "--report", "--trace");
+  refused({"--checkpoint", path("w"), "--log", path("w/model.safetensors")}, "--log",
+          "--checkpoint");
+  const Outcome nowhere =
+      tessera(small("train", {"--steps", "1", "--log", "/dev/null", "--trace", "/dev/null"}));
+  EXPECT_EQ(nowhere.status, 0) << nowhere.err;
+}
+
 }  // namespace
 }  // namespace tessera::test
