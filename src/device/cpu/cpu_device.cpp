@@ -39,9 +39,9 @@ std::size_t machine_bytes() {
 constexpr std::size_t kMappedFrom = std::size_t{1} << 20;
 
 // Mappings that hold a page of 2 MiB wherever they begin. Training state is read and written from
-// end to end, and with pages of 4 KiB address translation costs all the way: with several ranks on
-// a core a step takes 4 % longer. Such pages lie inside the mappings, so no more memory is taken; a
-// system that refuses changes nothing.
+// end to end, and with pages of 4 KiB address translation costs all the way (measured:
+// docs/benchmarks/cpu.md). Such pages lie inside the mappings, so no more memory is taken; a system
+// that refuses changes nothing.
 constexpr std::size_t kHugeFrom = std::size_t{4} << 20;
 
 /// Null if there is none.
