@@ -68,25 +68,24 @@ Unit ShardedModel::State::add_unit(std::string name, std::vector<ParameterSpec> 
                                    UnitOptions unit_options) {
   expects(parameters == nullptr, "add_unit: units are declared before materialize");
   expects(!name.empty(), "add_unit: a unit needs a name");
-  for (const UnitState& other : units) {
-    if (other.name == name) {
-      throw ContractError{fmt::format("add_unit: there is a unit called '{}' already", name)};
-    }
+  if (unit_names.contains(name)) {
+    throw ContractError{fmt::format("add_unit: there is a unit called '{}' already", name)};
   }
   for (const ParameterSpec& spec : specs) {
     check_dtype(spec.dtype.value_or(DType::fp32), "parameter", world.device());
   }
   UnitLayout layout = UnitLayout::make(
       std::move(specs), {options.compute, options.gradient, options.reduce}, world.size());
-  std::int64_t left = kMostElems;
-  for (const UnitState& other : units) { left -= padded_elems(other.layout); }
-  if (padded_elems(layout) > left) {
+  const std::int64_t elems = padded_elems(layout);
+  if (elems > kMostElems - declared_elems) {
     throw ConfigError{fmt::format(
         "unit '{}' brings the model to more than 2^50 elements: check its shapes", name)};
   }
-  UnitState unit{std::move(name), std::move(layout), unit_options};
+  UnitState unit{name, std::move(layout), unit_options};
   resolve_aliases(unit);
   units.push_back(std::move(unit));
+  unit_names.insert(std::move(name));
+  declared_elems += elems;
   return {units.size() - 1};
 }
 

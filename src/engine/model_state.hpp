@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <vector>
 
 #include "engine/gradient_store.hpp"
@@ -77,6 +78,8 @@ struct ShardedModel::State {
   ModelOptions options;
   engine::Journal journal;
   engine::Units units;
+  std::unordered_set<std::string> unit_names;
+  std::int64_t declared_elems = 0;  // of all units, padded
   engine::Schedule schedule;
   std::unique_ptr<engine::ParameterStore> parameters;
   std::unique_ptr<engine::GradientStore> gradients;
