@@ -226,12 +226,15 @@ bool MpiGroup::set_failure(std::string_view text, int status, Source source) noe
   return true;
 }
 
-/// The message: the status, then the reason. `failure_` does not change any more.
+/// The message: the status, then the reason.
 void MpiGroup::tell() noexcept {
   try {
-    const std::int32_t status = failure_->status;
-    reason_.assign(reinterpret_cast<const char*>(&status), sizeof status);
-    reason_ += failure_->text;
+    {  // another thread may hear of a failure that comes before this one
+      const std::scoped_lock lock{failure_lock_};
+      const std::int32_t status = failure_->status;
+      reason_.assign(reinterpret_cast<const char*>(&status), sizeof status);
+      reason_ += failure_->text;
+    }
     const MpiCalls calls{process_};
     for (int peer = 0; peer < size(); ++peer) {
       if (peer == rank()) { continue; }
@@ -261,6 +264,7 @@ void MpiGroup::hear() {
   if (set_failure(message, status, Source::another_rank)) { return; }
   const std::scoped_lock lock{failure_lock_};
   if (from.MPI_SOURCE < rank()) {  // who tells has found it by itself
+    failure_->text = std::move(message);
     failure_->status = status;
     failure_->source = Source::another_rank;
   }
