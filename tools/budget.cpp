@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ranks.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 
@@ -33,7 +34,9 @@ std::string advice(const RankPlan& rank, const Settings& settings, Tried tried) 
       {bytes[Category::gather] + bytes[Category::reduce],
        settings.prefetch > 0 ? "a smaller --prefetch, or smaller units (more layers, less wide)"
                              : "smaller units (more layers, less wide)"},
-      {bytes[Category::communicator], "--comm local"},
+      {bytes[Category::communicator], settings.ranks <= kMostThreadRanks
+                                          ? "ranks that are threads (--comm local)"
+                                          : "fewer ranks, which stage less for each other"},
   };
   return std::string{std::ranges::max_element(shares, {}, &Share::bytes)->remedy};
 }

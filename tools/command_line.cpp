@@ -65,13 +65,14 @@ std::string commands_with(std::string_view option) {
   for (const OptionRow& row : option_table()) {
     if (applies_to(row, command)) { known.emplace_back(row.name); }
   }
+  const std::string others = commands_with(argument);
   const std::string meant = nearest(argument, known);
-  std::string hint = fmt::format("did you mean {}?", meant);
-  if (meant.empty()) {
-    const std::string others = commands_with(argument);
-    hint = others.empty() ? fmt::format("see tessera {} --help", command)
-                          : fmt::format("it is an option of {}", others);
+  std::string hint;
+  if (!meant.empty()) { hint = fmt::format("did you mean {}?", meant); }
+  if (!others.empty()) {
+    hint += fmt::format("{}it is an option of {}", hint.empty() ? "" : " ", others);
   }
+  if (hint.empty()) { hint = fmt::format("see tessera {} --help", command); }
   throw ConfigError(fmt::format("tessera {} does not know '{}'; {}", command, argument, hint));
 }
 

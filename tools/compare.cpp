@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "comparison.hpp"
+#include "json_text.hpp"
 #include "output_file.hpp"
 #include "progress.hpp"
 #include "ranks.hpp"
@@ -30,7 +31,8 @@ void compare(const Settings& settings) {
   if (!has_rank0()) { return; }
   fmt::print("\n{}", comparison_text(job, results));
   if (!settings.json.empty()) {
-    OutputFile{settings.json}.write(comparison_json(job, results).dump(2) + "\n");
+    const std::string text = json_text(comparison_json(job, results), 2) + "\n";
+    OutputFile{settings.json}.write(text);
     fmt::print("comparison in {}\n", settings.json);
   }
   write_report("compare", comparison_json(job, results), settings, results);

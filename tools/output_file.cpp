@@ -57,4 +57,32 @@ void OutputFile::fail() const {
   throw Error(fmt::format("cannot write {}: {}", path_.string(), std::strerror(errno)));
 }
 
+namespace {
+
+void require_apart(const Output& first, const Output& second) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  if (fs::exists(first.path, ignored) && !fs::is_regular_file(first.path, ignored)) { return; }
+  const auto place = [](const Output& output) {
+    std::error_code failed;
+    const fs::path whole = fs::weakly_canonical(fs::absolute(output.path), failed);
+    return failed ? output.path.lexically_normal() : whole;
+  };
+  if (place(first) != place(second)) { return; }
+  throw ConfigError(fmt::format("{} and {} would both write {}; give each a file of its own",
+                                first.option, second.option, second.path.string()));
+}
+
+}  // namespace
+
+void require_apart(const std::vector<Output>& outputs) {
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (!outputs[i].path.empty() && !outputs[j].path.empty()) {
+        require_apart(outputs[j], outputs[i]);
+      }
+    }
+  }
+}
+
 }  // namespace tessera::tools

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "budget.hpp"
+#include "json_text.hpp"
 #include "output_file.hpp"
 #include "plan_document.hpp"
 #include "plan_search.hpp"
@@ -39,11 +40,14 @@ void check(const Settings& settings) {
   if (!settings.params) { (void)settings.named_model(); }
   if (!settings.json.empty()) { require_writable("--json", settings.json); }
   if (!settings.report.empty()) { require_writable("--report", settings.report); }
+  require_apart({{"--json", settings.json}, {"--report", settings.report}});
+  check_planned(settings);
 }
 
 void write_files(const Settings& settings, const Json& json) {
   if (!settings.json.empty()) {
-    OutputFile{settings.json}.write(json.dump(2) + "\n");
+    const std::string text = json_text(json, 2) + "\n";
+    OutputFile{settings.json}.write(text);
     fmt::print("plan in {}\n", settings.json);
   }
   write_report("plan", json, settings, {});

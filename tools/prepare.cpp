@@ -110,11 +110,6 @@ void check_output(const Settings& settings, std::string_view option, const std::
   }
 }
 
-struct Output {
-  std::string_view option;
-  std::string path;
-};
-
 std::vector<Output> outputs_of(const Settings& settings) {
   std::vector<Output> outputs = {{"--log", settings.log},
                                  {"--json", settings.json},
@@ -128,23 +123,11 @@ std::vector<Output> outputs_of(const Settings& settings) {
   return outputs;
 }
 
-/// One would overwrite the other. Devices (/dev/null, a terminal) take what several write.
-void require_apart(const Output& first, const Output& second) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  if (fs::exists(first.path, ignored) && !fs::is_regular_file(first.path, ignored)) { return; }
-  const auto place = [](const Output& output) {
-    std::error_code failed;
-    const fs::path whole = fs::weakly_canonical(fs::absolute(output.path), failed);
-    return failed ? fs::path{output.path}.lexically_normal() : whole;
-  };
-  if (place(first) != place(second)) { return; }
-  throw ConfigError(fmt::format("{} and {} would both write {}; give each a file of its own",
-                                first.option, second.option, second.path));
-}
-
 void check_outputs(const Settings& settings) {
   namespace fs = std::filesystem;
+  if (settings.steps == 0 && settings.records()) {
+    throw ConfigError("--report and --trace show a step, and with --steps 0 there is none");
+  }
   if (!settings.checkpoint.empty()) {
     std::error_code failed;
     fs::create_directories(settings.checkpoint, failed);
@@ -155,9 +138,7 @@ void check_outputs(const Settings& settings) {
   }
   const std::vector<Output> outputs = outputs_of(settings);
   for (const Output& output : outputs) { check_output(settings, output.option, output.path); }
-  for (std::size_t i = 0; i < outputs.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) { require_apart(outputs[j], outputs[i]); }
-  }
+  require_apart(outputs);
 }
 
 /// This process's part of prepare(), for settled `settings`.

@@ -43,23 +43,25 @@ std::int64_t recorded_step(std::int64_t steps) noexcept {
   return std::min(steps, kRecordedStep);
 }
 
-Recording collect_recording(World& world, std::int64_t step) {
+Recording collect_recording(World& world, std::int64_t step, int ranks) {
   // What this step has issued may still be under way.
   world.gather_channel().stream.wait();
   world.reduce_channel().stream.wait();
   trace::Recorder& recorder = *world.recorder();
   recorder.stop();
-  const std::vector<std::string> texts = world.exchange(text_of(recorder.records()));
-  recorder.clear();
   Recording recording{.step = step, .ranks = {}};
-  if (world.rank() != 0) { return recording; }
-  for (const std::string& text : texts) {
-    RankTrace trace{.rank = static_cast<int>(recording.ranks.size()), .records = {}};
-    for (const auto& values : nlohmann::json::parse(text)) {
+  // One after the other: an exchange brings every rank's text to every rank.
+  for (int rank = 0; rank < std::min(ranks, world.size()); ++rank) {
+    const bool mine = rank == world.rank();
+    const auto texts = world.exchange(mine ? text_of(recorder.records()) : std::string{});
+    if (world.rank() != 0) { continue; }
+    RankTrace trace{.rank = rank, .records = {}};
+    for (const auto& values : nlohmann::json::parse(texts[static_cast<std::size_t>(rank)])) {
       trace.records.push_back(record_of(values));
     }
     recording.ranks.push_back(std::move(trace));
   }
+  recorder.clear();
   return recording;
 }
 

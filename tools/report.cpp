@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "json_text.hpp"
 #include "output_file.hpp"
 #include "tessera/profile/html_report.hpp"
 #include "tessera/profile/timeline.hpp"
@@ -15,20 +16,17 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// A page of hundreds of ranks would be slow to read, and they resemble rank 1.
-constexpr std::size_t kRanksShown = 8;
-
 Json timelines_of(const std::vector<RunResult>& results) {
   std::size_t count = 0;
   for (const RunResult& result : results) {
-    count += std::min(result.recording.ranks.size(), kRanksShown);
+    count += std::min(result.recording.ranks.size(), std::size_t{kRanksShown});
   }
   Json timelines = Json::array();
   if (count == 0) { return timelines; }
   const std::size_t points = std::max<std::size_t>(4, kReportPoints / count);
   for (const RunResult& result : results) {
     const std::vector<RankTrace>& ranks = result.recording.ranks;
-    for (std::size_t r = 0; r < std::min(ranks.size(), kRanksShown); ++r) {
+    for (std::size_t r = 0; r < std::min(ranks.size(), std::size_t{kRanksShown}); ++r) {
       const StepTimeline timeline = step_timeline(ranks[r].records, result.recording.step);
       timelines.push_back(Json::parse(timeline_json(
           thinned(timeline, points), to_string(result.strategy), static_cast<int>(r))));
@@ -47,19 +45,21 @@ std::string report_page(std::string_view kind, Json document, const Settings& se
                 {"version", TESSERA_VERSION}};
   whole.update(document);
   whole["timelines"] = timelines_of(results);
-  return html_report(whole.dump());
+  return html_report(json_text(whole));
 }
 
 void write_report(std::string_view kind, Json document, const Settings& settings,
                   const std::vector<RunResult>& results) {
   if (settings.report.empty()) { return; }
-  OutputFile{settings.report}.write(report_page(kind, std::move(document), settings, results));
+  const std::string page = report_page(kind, std::move(document), settings, results);
+  OutputFile{settings.report}.write(page);
   fmt::print("report in {}\n", settings.report);
 }
 
 void write_trace(const Settings& settings, const RunResult& result) {
   if (settings.trace.empty()) { return; }
-  OutputFile{settings.trace}.write(perfetto_trace(result.recording.ranks));
+  const std::string trace = perfetto_trace(result.recording.ranks);
+  OutputFile{settings.trace}.write(trace);
   fmt::print("trace of steps 1 to {} in {}, for https://ui.perfetto.dev\n", result.recording.step,
              settings.trace);
 }

@@ -8,6 +8,9 @@
 
 namespace tessera::tools {
 
+/// Ranks of which a page shows a step: hundreds would be slow to read, and they resemble rank 1.
+inline constexpr int kRanksShown = 8;
+
 /// The page of `kind` ("train", "compare", "plan", "scale"): `document` with what was typed, when,
 /// and a timeline of the recorded step of each result.
 [[nodiscard]] std::string report_page(std::string_view kind, nlohmann::ordered_json document,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "json_text.hpp"
 #include "output_file.hpp"
 #include "report.hpp"
 #include "scale_document.hpp"
@@ -18,6 +19,8 @@ namespace {
 void check(const Settings& settings) {
   if (!settings.json.empty()) { require_writable("--json", settings.json); }
   if (!settings.report.empty()) { require_writable("--report", settings.report); }
+  require_apart({{"--json", settings.json}, {"--report", settings.report}});
+  check_planned(settings);
 }
 
 void measure_points(ScaleResult& result) {
@@ -37,7 +40,8 @@ void write_outputs(const ScaleResult& result) {
   const Settings& settings = result.settings;
   const nlohmann::ordered_json json = scale_json(result);
   if (!settings.json.empty()) {
-    OutputFile{settings.json}.write(json.dump(2) + "\n");
+    const std::string text = json_text(json, 2) + "\n";
+    OutputFile{settings.json}.write(text);
     fmt::print("results in {}\n", settings.json);
   }
   write_report("scale", json, settings, {});

@@ -56,11 +56,7 @@ std::string describe(const ScaleResult& result) {
   const Family& family = result.family;
   const std::string threads =
       settings.threads > 1 ? fmt::format(", {} threads a rank", settings.threads) : "";
-  const std::string dtypes =
-      settings.gradient_dtype == settings.precision && settings.reduce_dtype == settings.precision
-          ? std::string{to_string(settings.precision)}
-          : fmt::format("{} (gradients {}, reduced in {})", to_string(settings.precision),
-                        to_string(settings.gradient_dtype), to_string(settings.reduce_dtype));
+  const std::string dtypes = describe_precision(settings);
   return fmt::format(
       "The largest {} model that fits {} on every rank\n"
       "{}, vocab {}, seq {}\n"

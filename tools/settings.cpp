@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ranks.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::tools {
@@ -49,12 +50,40 @@ std::int64_t Settings::tokens_per_step() const {
   return ranks * batch * accumulate * named_model().config.seq;
 }
 
+namespace {
+
+/// What gradients are reduced in: the narrower of two.
+DType travelling(const Settings& settings) {
+  const bool rounds = size_of(settings.reduce_dtype) < size_of(settings.gradient_dtype);
+  return rounds ? settings.reduce_dtype : settings.gradient_dtype;
+}
+
+}  // namespace
+
 std::string describe_precision(const Settings& settings) {
   const bool plain = settings.precision == DType::fp32 && settings.gradient_dtype == DType::fp32 &&
                      settings.reduce_dtype == DType::fp32;
   return plain ? "fp32"
                : fmt::format("{} (gradients {}, reduced in {})", to_string(settings.precision),
-                             to_string(settings.gradient_dtype), to_string(settings.reduce_dtype));
+                             to_string(settings.gradient_dtype), to_string(travelling(settings)));
+}
+
+void check_planned(const Settings& settings) {
+  std::vector<int> counts = settings.rank_counts;
+  counts.push_back(settings.ranks);
+  const int ranks = std::ranges::max(counts);
+  if (settings.comm == CommChoice::local && ranks > kMostThreadRanks) {
+    throw ConfigError(
+        fmt::format("--comm local: one process has {} ranks at most, not {}; leave it out, or use "
+                    "--comm mpi",
+                    kMostThreadRanks, ranks));
+  }
+  if (settings.has("--reduce-dtype") && travelling(settings) != settings.reduce_dtype) {
+    throw ConfigError(
+        fmt::format("--reduce-dtype {} has no effect: gradients of {} travel as they are; leave it "
+                    "out, or use --gradient-dtype fp32",
+                    to_string(settings.reduce_dtype), to_string(settings.gradient_dtype)));
+  }
 }
 
 }  // namespace tessera::tools

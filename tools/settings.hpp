@@ -88,5 +88,8 @@ struct Settings {
 
 /// "fp32", "bf16 (gradients fp32, reduced in bf16)".
 [[nodiscard]] std::string describe_precision(const Settings& settings);
+/// ConfigError for what no run could do: more ranks in one process than it can have, a reduce dtype
+/// that changes nothing.
+void check_planned(const Settings& settings);
 
 }  // namespace tessera::tools

@@ -9,6 +9,7 @@
 
 #include "rank_gpt.hpp"
 #include "ranks.hpp"
+#include "report.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/weights.hpp"
 #include "tessera/data/loader.hpp"
@@ -78,7 +79,8 @@ class RankTrainer {
       stop_if_stuck(record.report);
       if (world_.rank() == 0) { on_step(record); }
       if (settings.records() && step + 1 == recorded_step(settings.steps)) {
-        recording_ = collect_recording(world_, step + 1);
+        const int ranks = settings.trace.empty() ? kRanksShown : world_.size();
+        recording_ = collect_recording(world_, step + 1, ranks);
       }
     }
   }

@@ -230,6 +230,10 @@ TEST_F(Refusal, PlansThatCannotBe) {
   plan({"--comm", "nccl"}, {"--comm: nccl is not available"});
   plan({"--precision", "fp8"}, {"--precision: 'fp8' is unknown; use fp32, bf16, fp16"});
   plan({"--gradient-dtype", "fp64"}, {"--gradient-dtype: 'fp64'"});
+  plan({"--gradient-dtype", "fp16", "--reduce-dtype", "bf16"},
+       {"--reduce-dtype bf16 has no effect"});
+  plan({"--ranks", "257", "--comm", "local"}, {"--comm local", "256 ranks at most, not 257"});
+  plan({"--lr", "1"}, {"'--lr'", "an option of tessera train"});
   plan({"--reduce-dtype", "fp16"}, {"--reduce-dtype: 'fp16' is unknown; use fp32, bf16"});
   plan({"--report", path("no/such/r.html")}, {"--report: cannot write"});
   plan({"--trace", "t.json"}, {"--trace is not available in this build"});

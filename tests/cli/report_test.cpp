@@ -120,9 +120,52 @@ TEST_F(Report, OutputsThatWouldOverwriteEachOtherAreRefused) {
   refused({"--report", path("./a"), "--trace", path("a")}, "--report", "--trace");
   refused({"--checkpoint", path("w"), "--log", path("w/model.safetensors")}, "--log",
           "--checkpoint");
+  for (const char* command : {"plan", "scale"}) {
+    const Outcome outcome = tessera({command, "--json", path("a"), "--report", path("a")});
+    EXPECT_EQ(outcome.status, 2) << command;
+    EXPECT_NE(outcome.err.find("would both write"), std::string::npos) << outcome.err;
+  }
   const Outcome nowhere =
       tessera(small("train", {"--steps", "1", "--log", "/dev/null", "--trace", "/dev/null"}));
   EXPECT_EQ(nowhere.status, 0) << nowhere.err;
+}
+
+TEST_F(Report, NamesThatAreNotUtf8AreNoReasonToLoseARun) {
+  const std::string data = path("caf\xE9.txt");
+  write_file(data, text(20'000));
+  const Outcome trained = tessera({"train",
+                                   "--data",
+                                   data,
+                                   "--layers",
+                                   "1",
+                                   "--hidden",
+                                   "16",
+                                   "--heads",
+                                   "2",
+                                   "--seq",
+                                   "16",
+                                   "--ranks",
+                                   "2",
+                                   "--batch",
+                                   "1",
+                                   "--steps",
+                                   "2",
+                                   "--report",
+                                   path("r.html"),
+                                   "--trace",
+                                   path("t\xE9.json")});
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  const std::string command = document_of(read_file(path("r.html"))).at("command");
+  EXPECT_NE(command.find("caf\xEF\xBF\xBD.txt"), std::string::npos) << command;
+  EXPECT_GT(read_file(path("t\xE9.json")).size(), 1000U);
+  const Outcome planned = tessera({"plan", "--report", path("p\xE9.html"), "--json", path("p")});
+  EXPECT_EQ(planned.status, 0) << planned.err;
+}
+
+TEST_F(Report, OfNoStepIsRefused) {
+  const Outcome outcome = tessera(small("train", {"--steps", "0", "--trace", path("t")}));
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_NE(outcome.err.find("with --steps 0 there is none"), std::string::npos) << outcome.err;
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ struct PlannedRank {
 /// 0 and once for all the others, as the strategies tell no others apart. No second model of
 /// memory: what is counted is what the engine, the optimizer, the communicators and `body` itself
 /// ask for. A body that declares, materialises, optimises and makes one step has asked for all that
-/// it will ever ask for.
+/// it will ever ask for. What is in use may rise once more in its second step: the first gathers
+/// without prefetch unless the order of units was declared.
 ///
 /// Errors: what `body` throws; OutOfMemory if `options.world.budget_bytes` does not suffice.
 [[nodiscard]] std::vector<PlannedRank> plan(const PlanOptions& options,

@@ -9,11 +9,13 @@ function curvesChart(title, series, label, fromZero, width) {
   const floor = height - 40;
   const finite = series.flatMap((one) => one.values).filter((value) => Number.isFinite(value));
   if (finite.length === 0) return chartOf(width, 40, title, words(left, 24, "no finite values"));
-  const low = fromZero ? 0 : Math.min(...finite);
-  const high = Math.max(...finite);
+  // Not Math.min(...finite): a long run has more steps than a call has arguments.
+  const low = fromZero ? 0 : finite.reduce((a, b) => Math.min(a, b));
+  const high = finite.reduce((a, b) => Math.max(a, b));
   const space = Math.max((high - low) * 0.06, Math.abs(high) * 1e-6, 1e-9);
   const bottom = fromZero ? 0 : low - space;
   const steps = Math.max(...series.map((one) => one.values.length));
+  const stride = Math.ceil(steps / 2000);  // more points than pixels show nothing
   const x = (step) => left + (right - left) * (steps === 1 ? 0.5 : (step - 1) / (steps - 1));
   const y = (value) => floor - (floor - top) * (value - bottom) / (high + space - bottom);
   const ticks = stepsBetween(bottom, high + space, 4);
@@ -22,6 +24,7 @@ function curvesChart(title, series, label, fromZero, width) {
     let path = "";
     let pen = "M";
     one.values.forEach((value, i) => {
+      if (i % stride !== 0 && i + 1 !== one.values.length) return;
       if (!Number.isFinite(value)) { pen = "M"; return; }
       path += pen + x(i + 1).toFixed(1) + " " + y(value).toFixed(1);
       pen = "L";
@@ -32,8 +35,10 @@ function curvesChart(title, series, label, fromZero, width) {
     one, y: y(one.values.filter((value) => Number.isFinite(value)).pop() || bottom),
   })), 14, top, floor) : [];
   const cursor = svg("line", { class: "cursor", y1: top, y2: floor, visibility: "hidden" });
-  const half = (right - left) / Math.max(steps - 1, 1) / 2;
-  const items = Array.from({ length: steps }, (unused, i) => ({
+  const half = stride * (right - left) / Math.max(steps - 1, 1) / 2;
+  const shown = Array.from({ length: steps }, (unused, i) => i)
+    .filter((i) => i % stride === 0 || i + 1 === steps);
+  const items = shown.map((i) => ({
     x0: x(i + 1) - half, x1: x(i + 1) + half, at: x(i + 1),
     tip: () => h("div", {}, h("p", { class: "tip-title" }, "step " + (i + 1)),
       h("table", {}, series.map((one) => h("tr", {}, h("td", {}, one.name),

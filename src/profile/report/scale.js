@@ -1,7 +1,7 @@
 // The largest model of a family that fits, against the number of ranks, for each strategy.
 
 function scaleItems(report) {
-  return report.ranks.map((n) => ({
+  return [...report.ranks].sort((a, b) => a - b).map((n) => ({
     n,
     rows: report.strategies.map((strategy) => ({
       name: strategy.name, entry: strategy.largest.find((one) => one.ranks === n),
