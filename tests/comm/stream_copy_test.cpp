@@ -26,7 +26,7 @@ std::vector<unsigned char> pattern(std::size_t bytes) {
 
 /// What stands around and in `bytes` copied from `from` bytes to `to` bytes off alignment.
 void check_copy(std::size_t bytes, std::size_t to, std::size_t from) {
-  const std::vector<unsigned char> source = pattern(bytes + from);
+  const std::vector<unsigned char> source = pattern(bytes + from + 1);  // never without an address
   std::vector<unsigned char> target(bytes + to + 3 * kGuard, 0xA5);
   void* aligned = target.data();
   std::size_t space = target.size();
