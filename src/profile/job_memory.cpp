@@ -6,19 +6,19 @@
 #include <functional>
 #include <iterator>
 
-#include "profile/wire.hpp"
+#include "profile/exchange_text.hpp"
 #include "tessera/base/bytes.hpp"
 
 namespace tessera {
 namespace {
 
-void add_moment(profile::WireWriter& writer, const trace::Moment& moment) {
+void add_moment(profile::TextWriter& writer, const trace::Moment& moment) {
   writer.add(static_cast<std::uint64_t>(moment.phase));
   writer.add(std::string_view{moment.unit});
   writer.add(static_cast<std::uint64_t>(moment.step));
 }
 
-trace::Moment moment_from(profile::WireReader& reader) {
+trace::Moment moment_from(profile::TextReader& reader) {
   trace::Moment moment;
   moment.phase = static_cast<trace::Phase>(reader.number());
   moment.unit = reader.text();
@@ -27,7 +27,7 @@ trace::Moment moment_from(profile::WireReader& reader) {
 }
 
 std::string text_of(const MemoryReport& report) {
-  profile::WireWriter writer;
+  profile::TextWriter writer;
   writer.add(report.live);
   writer.add(report.at_peak);
   writer.add(report.peak_bytes);
@@ -45,7 +45,7 @@ std::string text_of(const MemoryReport& report) {
 }
 
 MemoryReport report_from(const std::string& text) {
-  profile::WireReader reader{text};
+  profile::TextReader reader{text};
   MemoryReport report;
   report.live = reader.category_bytes();
   report.at_peak = reader.category_bytes();

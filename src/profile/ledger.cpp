@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/resident.hpp"
-#include "profile/wire.hpp"
+#include "profile/exchange_text.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 
@@ -30,7 +30,7 @@ std::string line(const LedgerRow& row, std::size_t resident) {
 
 /// One ledger a process, without what is resident.
 std::vector<ProcessLedger> counted_by_process(World& world) {
-  profile::WireWriter mine;
+  profile::TextWriter mine;
   mine.add(static_cast<std::uint64_t>(world.process().ranks));
   mine.add(world.process().context_bytes);
   mine.add(world.process().mpi_bytes);
@@ -38,7 +38,7 @@ std::vector<ProcessLedger> counted_by_process(World& world) {
   std::vector<ProcessLedger> processes;
   int rank = 0;
   for (const std::string& text : world.exchange(mine.text())) {
-    profile::WireReader reader{text};
+    profile::TextReader reader{text};
     const auto ranks = static_cast<int>(reader.number());
     const std::size_t context = reader.number();
     const std::size_t mpi = reader.number();
@@ -93,11 +93,11 @@ std::vector<ProcessLedger> gather_ledgers(World& world) {
           "gather_memory says what it would hold");
   std::vector<ProcessLedger> processes = counted_by_process(world);
   // Read while the ranks of this process are here, so that none allocates meanwhile.
-  profile::WireWriter mine;
+  profile::TextWriter mine;
   mine.add(tessera::resident_bytes());
   const std::vector<std::string> resident = world.exchange(mine.text());
   for (ProcessLedger& process : processes) {
-    profile::WireReader reader{resident[static_cast<std::size_t>(process.first_rank)]};
+    profile::TextReader reader{resident[static_cast<std::size_t>(process.first_rank)]};
     process.resident_bytes = reader.number();
     if (process.resident_bytes == 0) {
       throw Error{fmt::format(

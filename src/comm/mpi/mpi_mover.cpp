@@ -1,12 +1,11 @@
 #include "comm/mpi/mpi_mover.hpp"
 
-#include "comm/staging.hpp"
-
 #include <algorithm>
 #include <cstring>
 
 #include "comm/pieces.hpp"
 #include "comm/reduce_in_order.hpp"
+#include "comm/staging.hpp"
 #include "tessera/base/math.hpp"
 
 namespace tessera {

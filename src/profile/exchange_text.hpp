@@ -9,7 +9,7 @@
 namespace tessera::profile {
 
 /// Numbers and texts as one text, for World::exchange: "12 5:h.0.a ".
-class WireWriter {
+class TextWriter {
  public:
   void add(std::uint64_t number);
   void add(std::string_view text);
@@ -20,11 +20,11 @@ class WireWriter {
   std::string text_;
 };
 
-/// Takes them out again, in order. ContractError if the text is no WireWriter's: another rank has
+/// Takes them out again, in order. ContractError if the text is no TextWriter's: another rank has
 /// made another call.
-class WireReader {
+class TextReader {
  public:
-  explicit WireReader(std::string_view text) noexcept : rest_{text} {}
+  explicit TextReader(std::string_view text) noexcept : rest_{text} {}
   [[nodiscard]] std::uint64_t number();
   [[nodiscard]] std::string text();
   [[nodiscard]] CategoryBytes category_bytes();

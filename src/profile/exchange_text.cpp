@@ -1,4 +1,4 @@
-#include "profile/wire.hpp"
+#include "profile/exchange_text.hpp"
 
 #include <fmt/format.h>
 
@@ -14,19 +14,19 @@ constexpr const char* kOtherCall = "gathering memory: another rank made another 
 
 }  // namespace
 
-void WireWriter::add(std::uint64_t number) {
+void TextWriter::add(std::uint64_t number) {
   fmt::format_to(std::back_inserter(text_), "{} ", number);
 }
 
-void WireWriter::add(std::string_view text) {
+void TextWriter::add(std::string_view text) {
   fmt::format_to(std::back_inserter(text_), "{}:{} ", text.size(), text);
 }
 
-void WireWriter::add(const CategoryBytes& bytes) {
+void TextWriter::add(const CategoryBytes& bytes) {
   for (std::size_t c = 0; c < kCategories; ++c) { add(bytes[static_cast<Category>(c)]); }
 }
 
-std::uint64_t WireReader::number_before(char end) {
+std::uint64_t TextReader::number_before(char end) {
   std::uint64_t value = 0;
   const char* const last = rest_.data() + rest_.size();
   const auto [next, error] = std::from_chars(rest_.data(), last, value);
@@ -35,11 +35,11 @@ std::uint64_t WireReader::number_before(char end) {
   return value;
 }
 
-std::uint64_t WireReader::number() {
+std::uint64_t TextReader::number() {
   return number_before(' ');
 }
 
-std::string WireReader::text() {
+std::string TextReader::text() {
   const std::uint64_t size = number_before(':');
   expects(size < rest_.size() && rest_[size] == ' ', kOtherCall);
   std::string text{rest_.substr(0, size)};
@@ -47,7 +47,7 @@ std::string WireReader::text() {
   return text;
 }
 
-CategoryBytes WireReader::category_bytes() {
+CategoryBytes TextReader::category_bytes() {
   CategoryBytes bytes;
   for (std::size_t c = 0; c < kCategories; ++c) { bytes[static_cast<Category>(c)] = number(); }
   return bytes;
