@@ -10,7 +10,8 @@ namespace {
 
 void require_fp32(DType dtype) {
   if (dtype != DType::fp32) {
-    throw ContractError{fmt::format("a tensor of {} is taken as float", to_string(dtype))};
+    throw ContractError{
+        fmt::format("a tensor of {} is taken as float; take it as Values", to_string(dtype))};
   }
 }
 
@@ -33,32 +34,27 @@ Tensor::operator float*() const {
   return static_cast<float*>(data());
 }
 
-ForwardScope::ForwardScope(ShardedModel& model, Unit unit) noexcept
+Scope::Scope(ShardedModel& model, Unit unit) noexcept
     : model_{&model}, unit_{unit}, exceptions_{std::uncaught_exceptions()} {}
 
-ForwardScope::~ForwardScope() {
-  model_->state_->close_noexcept(engine::Phase::forward, unit_,
-                                 std::uncaught_exceptions() > exceptions_);
+bool Scope::unwinding() const noexcept {
+  return std::uncaught_exceptions() > exceptions_;
 }
 
-ConstTensor ForwardScope::operator[](std::string_view name) const {
+ConstTensor Scope::operator[](std::string_view name) const {
   return model_->state_->parameter(unit_, name);
 }
 
-Stream ForwardScope::stream() const noexcept {
+Stream Scope::stream() const noexcept {
   return model_->world().compute_stream();
 }
 
-BackwardScope::BackwardScope(ShardedModel& model, Unit unit) noexcept
-    : model_{&model}, unit_{unit}, exceptions_{std::uncaught_exceptions()} {}
-
-BackwardScope::~BackwardScope() {
-  model_->state_->close_noexcept(engine::Phase::backward, unit_,
-                                 std::uncaught_exceptions() > exceptions_);
+ForwardScope::~ForwardScope() {
+  model_->state_->close_noexcept(engine::Phase::forward, unit_, unwinding());
 }
 
-ConstTensor BackwardScope::operator[](std::string_view name) const {
-  return model_->state_->parameter(unit_, name);
+BackwardScope::~BackwardScope() {
+  model_->state_->close_noexcept(engine::Phase::backward, unit_, unwinding());
 }
 
 Tensor BackwardScope::grad(std::string_view name) const {
@@ -67,10 +63,6 @@ Tensor BackwardScope::grad(std::string_view name) const {
 
 bool BackwardScope::has_grad(std::string_view name) const {
   return model_->state_->has_gradient(unit_, name);
-}
-
-Stream BackwardScope::stream() const noexcept {
-  return model_->world().compute_stream();
 }
 
 // ------------------------------------------------------------------------------------- access

@@ -36,12 +36,12 @@ void ShardedModel::optimize_with(const Optimizer& optimizer, const OptimizerOpti
 
 ForwardScope ShardedModel::forward(Unit unit) {
   state_->open(engine::Phase::forward, unit);
-  return {*this, unit};
+  return ForwardScope{*this, unit};
 }
 
 BackwardScope ShardedModel::backward(Unit unit) {
   state_->open(engine::Phase::backward, unit);
-  return {*this, unit};
+  return BackwardScope{*this, unit};
 }
 
 void ShardedModel::set_learning_rate(float lr) {

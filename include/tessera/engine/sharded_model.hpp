@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/values.hpp"
 #include "tessera/comm/world.hpp"
 #include "tessera/engine/init.hpp"
 #include "tessera/engine/strategy.hpp"
@@ -93,6 +94,8 @@ class ConstTensor {
   [[nodiscard]] DType dtype() const noexcept { return view_.dtype; }
   [[nodiscard]] const Shape& shape() const noexcept { return *shape_; }
   operator const float*() const;
+  /// Whatever the element type.
+  operator ConstValues() const { return {data(), view_.dtype}; }
 
  private:
   ConstView view_;
@@ -112,6 +115,8 @@ class Tensor {
   [[nodiscard]] DType dtype() const noexcept { return view_.dtype; }
   [[nodiscard]] const Shape& shape() const noexcept { return *shape_; }
   operator float*() const;
+  operator Values() const { return {data(), view_.dtype}; }
+  operator ConstValues() const { return {data(), view_.dtype}; }
 
  private:
   View view_;
@@ -121,48 +126,55 @@ class Tensor {
 
 class ShardedModel;
 
-/// While it lives, a unit's parameters are whole on this rank. Ends at the brace: what follows is
-/// enqueued there and never throws; a failure is kept and thrown by the next call on the model.
-class ForwardScope {
+/// An open use of a unit, forward or backward: its parameters are whole on this rank. A layer's
+/// forward takes either kind, so that it can be run once more in the backward scope (recompute).
+class Scope {
  public:
-  ForwardScope(const ForwardScope&) = delete;
-  ForwardScope& operator=(const ForwardScope&) = delete;
-  ~ForwardScope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
 
   /// ContractError that lists the unit's parameters if it has none called `name`.
   [[nodiscard]] ConstTensor operator[](std::string_view name) const;
   /// The stream on which the parameters are ready and on which kernels must run.
   [[nodiscard]] Stream stream() const noexcept;
 
- private:
-  friend class ShardedModel;
-  ForwardScope(ShardedModel& model, Unit unit) noexcept;
+ protected:
+  Scope(ShardedModel& model, Unit unit) noexcept;
+  ~Scope() = default;
+  [[nodiscard]] bool unwinding() const noexcept;
+
   ShardedModel* model_;
   Unit unit_;
+
+ private:
   int exceptions_;
+};
+
+/// While it lives, a unit's parameters are whole on this rank. Ends at the brace: what follows is
+/// enqueued there and never throws; a failure is kept and thrown by the next call on the model.
+class ForwardScope : public Scope {
+ public:
+  ~ForwardScope();
+
+ private:
+  friend class ShardedModel;
+  using Scope::Scope;
 };
 
 /// While it lives, a unit's parameters and its full gradients are whole on this rank; at its end
 /// the gradients go on their way to where the strategy keeps them.
-class BackwardScope {
+class BackwardScope : public Scope {
  public:
-  BackwardScope(const BackwardScope&) = delete;
-  BackwardScope& operator=(const BackwardScope&) = delete;
   ~BackwardScope();
 
-  [[nodiscard]] ConstTensor operator[](std::string_view name) const;
   /// Gradient of this rank's loss; kernels add into it (see GradientInit). ContractError if the
   /// parameter is frozen (ask `has_grad`).
   [[nodiscard]] Tensor grad(std::string_view name) const;
   [[nodiscard]] bool has_grad(std::string_view name) const;
-  [[nodiscard]] Stream stream() const noexcept;
 
  private:
   friend class ShardedModel;
-  BackwardScope(ShardedModel& model, Unit unit) noexcept;
-  ShardedModel* model_;
-  Unit unit_;
-  int exceptions_;
+  using Scope::Scope;
 };
 
 /// What one optimizer step did. The same on every rank, for every strategy, to the bit.
@@ -262,6 +274,7 @@ class ShardedModel {
   struct State;
 
  private:
+  friend class Scope;
   friend class ForwardScope;
   friend class BackwardScope;
   std::unique_ptr<State> state_;
