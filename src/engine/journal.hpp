@@ -22,6 +22,8 @@ class Journal {
     memory_.enter(phase, unit, step_);
   }
 
+  [[nodiscard]] trace::Phase phase() const noexcept { return phase_; }
+
   void next_step() {
     ++step_;
     if (recorder_ != nullptr) { recorder_->end_step(); }

@@ -31,6 +31,19 @@ void check_reduce_dtype(DType dtype) {
       to_string(dtype))};
 }
 
+/// What concerns gradients has no effect where there are none.
+void check_purpose(const ModelOptions& options) {
+  if (options.purpose == Purpose::training) { return; }
+  const char* without_effect = nullptr;
+  if (options.gradient != DType::fp32) { without_effect = "gradient"; }
+  if (options.reduce != DType::fp32) { without_effect = "reduce"; }
+  if (options.accumulate != 1) { without_effect = "accumulate"; }
+  if (options.accumulate_mode != AccumulateMode::automatic) { without_effect = "accumulate_mode"; }
+  if (without_effect == nullptr) { return; }
+  throw ConfigError{
+      fmt::format("a model for inference has no gradients: leave `{}` alone", without_effect)};
+}
+
 /// More than `kMostElems` if so, whatever the sum.
 std::int64_t padded_elems(const UnitLayout& layout) {
   std::int64_t sum = 0;
@@ -44,6 +57,7 @@ void validate(const ModelOptions& options, const Device& device) {
   check_dtype(options.compute, "compute", device);
   check_dtype(options.gradient, "gradient", device);
   check_reduce_dtype(options.reduce);
+  check_purpose(options);
   if (options.prefetch < 0 || options.prefetch > 1024) {
     throw ConfigError{
         fmt::format("prefetch is {}: choose a number of units from 0 to 1024", options.prefetch)};
@@ -140,10 +154,11 @@ void ShardedModel::State::declare_order(const std::vector<Unit>& forward) {
 }
 
 std::string ShardedModel::State::describe() const {
-  std::string text = fmt::format("strategy {} prefetch {} accumulate {} {} buckets {} {}\n",
-                                 to_string(options.strategy), options.prefetch, options.accumulate,
-                                 to_string(resolve(options.accumulate_mode, options.strategy)),
-                                 options.first_bucket_bytes, options.bucket_bytes);
+  std::string text = fmt::format(
+      "strategy {} {} prefetch {} accumulate {} {} buckets {} {}\n", to_string(options.strategy),
+      options.purpose == Purpose::training ? "training" : "inference", options.prefetch,
+      options.accumulate, to_string(resolve(options.accumulate_mode, options.strategy)),
+      options.first_bucket_bytes, options.bucket_bytes);
   for (const UnitState& unit : units) {
     text +=
         fmt::format("unit {} kind {} gradients {}\n", unit.name,
@@ -194,7 +209,9 @@ void ShardedModel::State::materialize(const Initializer& initial) {
   opened_ns.assign(units.size(), 0);
   try {
     parameters = engine::make_parameter_store(world, units, journal, options);
-    gradients = std::make_unique<engine::GradientStore>(world, units, journal, options);
+    if (options.purpose == Purpose::training) {
+      gradients = std::make_unique<engine::GradientStore>(world, units, journal, options);
+    }
     world.compute([&] {
       for (std::size_t u = 0; u < units.size(); ++u) { initialise(u, initial); }
     });
@@ -242,6 +259,7 @@ void ShardedModel::State::initialise(std::size_t unit, const Initializer& initia
 void ShardedModel::State::optimize_with(const Optimizer& optimizer_,
                                         const OptimizerOptions& optimizer_options) {
   rethrow_failure();
+  require_training("optimize_with");
   expects(parameters != nullptr, "optimize_with: call materialize first");
   expects(optimizer == nullptr, "optimize_with: the model has an optimizer already");
   expects(std::isfinite(optimizer_options.clip_norm) && optimizer_options.clip_norm >= 0.0F,

@@ -32,6 +32,8 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
   rethrow_failure();
   expects(parameters != nullptr, "a unit is opened before materialize");
   UnitState& state = unit_at(unit);
+  if (evaluating && phase == Phase::forward) { return open_in_evaluation(unit); }
+  require_training(phase == Phase::forward ? "forward" : "backward");
   if (phase == Phase::forward) {
     if (stage == Stage::backward) { finish_micro_batch(); }
     if (stage == Stage::idle) { begin_micro_batch(); }
@@ -40,10 +42,7 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
         "backward of unit '{}' is opened {} times in a micro-batch, its forward {} times",
         state.name, state.backward_uses + 1, state.forward_uses)};
   }
-  if (state.open_scopes > 0) {
-    throw ContractError{
-        fmt::format("unit '{}' is open already: close its scope first", state.name)};
-  }
+  require_closed(unit.index);
   if (phase == Phase::backward) { check_gradients_can_open(unit.index); }
   make_room(unit.index);
   if (phase == Phase::backward) { stage = Stage::backward; }
@@ -52,7 +51,7 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
 
   schedule.note({phase, unit.index});
   for (const std::size_t u : with_owners(unit.index)) { use_parameters(u); }
-  prefetch();
+  prefetch(schedule);
   for (const std::size_t u : with_owners(unit.index)) {
     parameters->await(u);
     ++units[u].open_scopes;
@@ -62,6 +61,12 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
   ++open_scopes;
   journal.issue(to_string(phase), state.name);
   opened_ns[unit.index] = journal.now();
+}
+
+void ShardedModel::State::require_closed(std::size_t unit) const {
+  if (units[unit].open_scopes == 0) { return; }
+  throw ContractError{
+      fmt::format("unit '{}' is open already: close its scope first", units[unit].name)};
 }
 
 void ShardedModel::State::check_gradients_can_open(std::size_t unit) const {
@@ -109,9 +114,9 @@ void ShardedModel::State::make_room(std::size_t unit) {
   }
 }
 
-void ShardedModel::State::prefetch() {
+void ShardedModel::State::prefetch(const engine::Schedule& order) {
   int ahead = 0;
-  for (const engine::Use& use : schedule.upcoming()) {
+  for (const engine::Use& use : order.upcoming()) {
     if (ahead >= options.prefetch) { return; }
     for (const std::size_t u : with_owners(use.unit)) {
       const bool is_block = units[u].options.kind == UnitKind::block;
@@ -147,6 +152,14 @@ void ShardedModel::State::leave_parameters(std::size_t unit, Phase phase) {
   if (state.open_scopes == 0) { parameters->release(unit, world.compute_stream()); }
 }
 
+void ShardedModel::State::release_parameters() {
+  for (std::size_t u = units.size(); u-- > 0;) {
+    if (!parameters->held(u)) { continue; }
+    parameters->await(u);
+    parameters->release(u, world.compute_stream());
+  }
+}
+
 void ShardedModel::State::close_noexcept(Phase phase, Unit unit, bool unwinding) noexcept {
   if (failure) { return; }
   try {
@@ -155,7 +168,7 @@ void ShardedModel::State::close_noexcept(Phase phase, Unit unit, bool unwinding)
           fmt::format("the {} scope of unit '{}' was left by an exception; the model cannot go on",
                       to_string(phase), units[unit.index].name)};
     }
-    close(phase, unit);
+    evaluating ? close_in_evaluation(unit) : close(phase, unit);
   } catch (...) { failure = std::current_exception(); }
 }
 
@@ -165,9 +178,10 @@ void ShardedModel::State::require_scopes_ended(const char* what) const {
   std::string held;
   for (std::size_t u = 0; u < units.size(); ++u) {
     if (units[u].open_scopes == 0) { continue; }
+    const bool has_gradients = gradients != nullptr && gradients->is_open(u);
     held += fmt::format("{}'{}' ({}{}{})", held.empty() ? "" : ", ", units[u].name,
-                        to_string(parameters->category()), gradients->is_open(u) ? ", " : "",
-                        gradients->is_open(u) ? to_string(gradients->category()) : "");
+                        to_string(parameters->category()), has_gradients ? ", " : "",
+                        has_gradients ? to_string(gradients->category()) : "");
   }
   throw ContractError{fmt::format(
       "{}: a scope is still open and holds the memory of unit {}; end it first", what, held)};
@@ -191,12 +205,9 @@ void ShardedModel::State::finish_micro_batch() {
   if (stage == Stage::idle) { return; }
   require_scopes_ended("the end of a micro-batch");
   const bool last = micro_batch + 1 == options.accumulate;
+  release_parameters();
   for (std::size_t i = units.size(); i > 0; --i) {
     const std::size_t u = i - 1;
-    if (parameters->held(u)) {
-      parameters->await(u);
-      parameters->release(u, world.compute_stream());
-    }
     // Not used, or not all the way back: what is missing is zero, on every rank alike.
     const bool pending = gradients->is_open(u) || (last && !gradients->reduced(u));
     if (!pending) { continue; }
@@ -218,6 +229,7 @@ void ShardedModel::State::check_order_across_ranks() {
 
 void ShardedModel::State::step(const double* loss) {
   rethrow_failure();
+  require_training("step");
   expects(optimizer != nullptr, "step: call optimize_with first");
   require_scopes_ended("step");
   finish_micro_batch();

@@ -23,7 +23,7 @@ namespace tessera {
 /// The engine behind ShardedModel: declaration, passes, step, export, each in a source of its own.
 ///
 /// A micro-batch goes   idle -> forward -> backward -> idle   and ends when the next forward
-/// scope, `step` or an export comes.
+/// scope, `step` or an export comes. An evaluation lies between two steps and leaves it idle.
 struct ShardedModel::State {
   State(World& world_, const ModelOptions& options_);
   ~State();
@@ -51,12 +51,22 @@ struct ShardedModel::State {
   void check_gradients_can_open(std::size_t unit) const;
   void use_parameters(std::size_t unit);
   void leave_parameters(std::size_t unit, engine::Phase phase);
+  void release_parameters();
   void make_room(std::size_t unit);
-  void prefetch();
+  void prefetch(const engine::Schedule& order);
   void step(const double* loss);
+  void require_closed(std::size_t unit) const;
   void require_scopes_ended(const char* what) const;
   void check_order_across_ranks();
   void rethrow_failure();
+
+  // Evaluation (model_evaluation.cpp).
+  void begin_evaluation();
+  void end_pass();
+  void end_evaluation_noexcept() noexcept;
+  void open_in_evaluation(Unit unit);
+  void close_in_evaluation(Unit unit);
+  void require_training(const char* what) const;
 
   // Access.
   [[nodiscard]] engine::UnitState& unit_at(Unit unit);
@@ -81,10 +91,13 @@ struct ShardedModel::State {
   std::unordered_set<std::string> unit_names;
   std::int64_t declared_elems = 0;  // of all units, padded
   engine::Schedule schedule;
+  engine::Schedule pass_order;  // of evaluations
   std::unique_ptr<engine::ParameterStore> parameters;
   std::unique_ptr<engine::GradientStore> gradients;
   std::unique_ptr<engine::OptimizerStep> optimizer;
 
+  bool evaluating = false;
+  trace::Phase phase_before = trace::Phase::setup;  // the evaluation began
   Stage stage = Stage::idle;
   int micro_batch = 0;  // of the step, from 0
   int open_scopes = 0;

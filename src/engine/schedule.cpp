@@ -42,6 +42,14 @@ bool Schedule::take_changed() noexcept {
   return std::exchange(changed_, false);
 }
 
+Schedule Schedule::evaluation() const {
+  Schedule order;
+  for (const Use& use : known_) {
+    if (use.phase == Phase::forward) { order.known_.push_back({Phase::evaluation, use.unit}); }
+  }
+  return order;
+}
+
 std::string Schedule::describe(const std::function<std::string(std::size_t)>& name) const {
   std::string text;
   for (const Use& use : known_) {

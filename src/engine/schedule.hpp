@@ -9,9 +9,11 @@
 
 namespace tessera::engine {
 
-enum class Phase : std::uint8_t { forward, backward };
+/// `evaluation` is a forward without a backward.
+enum class Phase : std::uint8_t { forward, backward, evaluation };
 
 [[nodiscard]] constexpr const char* to_string(Phase phase) noexcept {
+  if (phase == Phase::evaluation) { return "evaluation"; }
   return phase == Phase::forward ? "forward" : "backward";
 }
 
@@ -39,6 +41,9 @@ class Schedule {
   [[nodiscard]] std::span<const Use> upcoming() const noexcept;
   /// The last complete micro-batch opened units in an order not known before; cleared by reading.
   [[nodiscard]] bool take_changed() noexcept;
+  [[nodiscard]] bool is_known() const noexcept { return !known_.empty(); }
+  /// That of an evaluation: the forward uses of this one.
+  [[nodiscard]] Schedule evaluation() const;
   /// The known order, one "phase name" a line.
   [[nodiscard]] std::string describe(
       const std::function<std::string(std::size_t unit)>& name) const;

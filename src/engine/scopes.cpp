@@ -57,6 +57,14 @@ BackwardScope::~BackwardScope() {
   model_->state_->close_noexcept(engine::Phase::backward, unit_, unwinding());
 }
 
+Evaluation::~Evaluation() {
+  model_->state_->end_evaluation_noexcept();
+}
+
+void Evaluation::end_pass() {
+  model_->state_->end_pass();
+}
+
 Tensor BackwardScope::grad(std::string_view name) const {
   return model_->state_->gradient(unit_, name);
 }

@@ -44,6 +44,11 @@ BackwardScope ShardedModel::backward(Unit unit) {
   return BackwardScope{*this, unit};
 }
 
+Evaluation ShardedModel::evaluate() {
+  state_->begin_evaluation();
+  return Evaluation{*this};
+}
+
 void ShardedModel::set_learning_rate(float lr) {
   expects(state_->optimizer != nullptr, "set_learning_rate: call optimize_with first");
   state_->optimizer->set_learning_rate(lr);
@@ -69,7 +74,9 @@ void ShardedModel::export_state(StateTensor what, const State::Sink& sink) {
   state_->rethrow_failure();
   expects(state_->parameters != nullptr, "export_state: call materialize first");
   expects(sink != nullptr, "export_state: the sink is empty");
+  expects(!state_->evaluating, "export_state: the model is being evaluated: end the Evaluation");
   if (what == StateTensor::parameters) { return state_->export_parameters(sink); }
+  state_->require_training("export_state of gradients");
   state_->export_gradients(sink);
 }
 
@@ -89,10 +96,8 @@ std::int64_t ShardedModel::parameter_elems() const {
 
 ModelStateBytes ShardedModel::state_bytes() const {
   ModelStateBytes bytes;
-  if (state_->parameters != nullptr) {
-    bytes.parameters = state_->parameters->persistent_bytes();
-    bytes.gradients = state_->gradients->persistent_bytes();
-  }
+  if (state_->parameters != nullptr) { bytes.parameters = state_->parameters->persistent_bytes(); }
+  if (state_->gradients != nullptr) { bytes.gradients = state_->gradients->persistent_bytes(); }
   if (state_->optimizer != nullptr) { bytes.optimizer = state_->optimizer->persistent_bytes(); }
   return bytes;
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 #include <iterator>
@@ -114,10 +115,29 @@ std::string line(const std::string& name, const Cells& cells) {
   return text + "\n";
 }
 
-Cells phase_cells(const MemoryReport& report) {
+/// Every job sets up and trains; evaluation is shown where there was one.
+std::vector<trace::Phase> shown_phases(const std::vector<MemoryReport>& ranks) {
+  using enum trace::Phase;
+  std::vector<trace::Phase> shown{setup, forward, backward, update};
+  const auto evaluated = [](const MemoryReport& report) {
+    return report.by_phase[static_cast<std::size_t>(evaluation)] != PhaseMemory{};
+  };
+  if (std::ranges::any_of(ranks, evaluated)) { shown.push_back(evaluation); }
+  return shown;
+}
+
+Cells phase_names(const std::vector<trace::Phase>& phases) {
+  Cells cells{"live", "peak"};
+  for (const trace::Phase phase : phases) {
+    cells.emplace_back(phase == trace::Phase::evaluation ? "eval" : trace::to_string(phase));
+  }
+  return cells;
+}
+
+Cells phase_cells(const MemoryReport& report, const std::vector<trace::Phase>& phases) {
   Cells cells{format_bytes(report.live.total()), format_bytes(report.peak_bytes)};
-  for (const PhaseMemory& phase : report.by_phase) {
-    cells.push_back(format_bytes(phase.in_use_bytes));
+  for (const trace::Phase phase : phases) {
+    cells.push_back(format_bytes(report.by_phase[static_cast<std::size_t>(phase)].in_use_bytes));
   }
   return cells;
 }
@@ -174,8 +194,11 @@ std::string JobMemory::text() const {
   if (ranks.empty()) { return {}; }
   const std::vector<RankSpan> spans = spans_of(ranks);
   std::string text = fmt::format("{:>{}}\n", "in use at most, by phase", kNameWidth + 6 * 9);
-  text += line("rank", {"live", "peak", "setup", "forward", "backward", "update"});
-  for (const RankSpan span : spans) { text += line(name_of(span), phase_cells(ranks[span.first])); }
+  const std::vector<trace::Phase> phases = shown_phases(ranks);
+  text += line("rank", phase_names(phases));
+  for (const RankSpan span : spans) {
+    text += line(name_of(span), phase_cells(ranks[span.first], phases));
+  }
   text += '\n';
   text += line("at the peak", kShownNames);
   for (const RankSpan span : spans) {

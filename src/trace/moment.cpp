@@ -12,6 +12,8 @@ std::string_view to_string(Phase phase) noexcept {
       return "backward";
     case Phase::update:
       return "update";
+    case Phase::evaluation:
+      return "evaluation";
   }
   return "unknown";
 }

@@ -43,22 +43,30 @@ ToyModel::ToyModel(World& world, const ModelOptions& options, const ToyConfig& c
   model_.materialize(init::normal(config.seed, 0.3F));
 }
 
-double ToyModel::forward_backward(std::int64_t global_row, int rows) {
-  std::vector<int> tokens;
+ToyModel::Pass ToyModel::run_forward(std::int64_t global_row, int rows) {
+  Pass pass;
+  std::vector<int>& tokens = pass.tokens;
   std::vector<int> targets;
   for (int r = 0; r < rows; ++r) {
     tokens.push_back(token_of(global_row + r, config_.vocab));
     targets.push_back((tokens.back() * 5 + 2) % static_cast<int>(config_.vocab));
   }
   const std::size_t layers = blocks_.size();
-  std::vector<Matrix> x(layers + 1);
-  double loss = 0.0;
-  Matrix dlogits;
-  World& world = model_.world();
-  world.compute([&] { embed(tokens, x[0]); });
+  std::vector<Matrix>& x = pass.x;
+  x.resize(layers + 1);
+  embed(tokens, x[0]);
   for (std::size_t i = 0; i < layers; ++i) { block_forward(i, x[i], x[i + 1]); }
-  loss = head(targets, x[layers], dlogits);
+  pass.loss = head(targets, x[layers], pass.dlogits);
+  return pass;
+}
 
+double ToyModel::forward(std::int64_t global_row, int rows) {
+  return run_forward(global_row, rows).loss;
+}
+
+double ToyModel::forward_backward(std::int64_t global_row, int rows) {
+  const auto [tokens, x, dlogits, loss] = run_forward(global_row, rows);
+  const std::size_t layers = blocks_.size();
   std::vector<Matrix> dx(layers + 1);
   head_backward(x[layers], dlogits, dx[layers]);
   for (std::size_t i = layers; i > 0; --i) {

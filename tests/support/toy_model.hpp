@@ -35,6 +35,8 @@ class ToyModel {
   /// One micro-batch; returns this rank's mean loss. `global_row` numbers its first token in the
   /// whole job's data, so that any cut into ranks and micro-batches sees the same tokens.
   double forward_backward(std::int64_t global_row, int rows);
+  /// The forward part alone: a pass of an evaluation.
+  double forward(std::int64_t global_row, int rows);
 
   [[nodiscard]] ShardedModel& model() noexcept { return model_; }
   [[nodiscard]] Unit root() const noexcept { return root_; }
@@ -42,6 +44,13 @@ class ToyModel {
 
  private:
   using Matrix = std::vector<float>;  // [rows, hidden] or [rows, vocab]
+  struct Pass {
+    std::vector<int> tokens;
+    std::vector<Matrix> x;
+    Matrix dlogits;
+    double loss = 0.0;
+  };
+  Pass run_forward(std::int64_t global_row, int rows);
   void embed(const std::vector<int>& tokens, Matrix& x);
   void block_forward(std::size_t i, const Matrix& x, Matrix& y);
   double head(const std::vector<int>& targets, const Matrix& x, Matrix& probabilities);

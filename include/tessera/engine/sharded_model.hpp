@@ -18,8 +18,14 @@
 
 namespace tessera {
 
+enum class Purpose : std::uint8_t {
+  training,
+  inference,  ///< only ever evaluated: no memory for gradients, master weights or an optimizer
+};
+
 struct ModelOptions {
   Strategy strategy = Strategy::ddp;
+  Purpose purpose = Purpose::training;
   /// Of parameters, and of what is computed with them. In bf16 and fp16 the optimizer keeps fp32
   /// master weights. Devices compute in fp32 so far; the others are counted (plan).
   DType compute = DType::fp32;
@@ -177,6 +183,34 @@ class BackwardScope : public Scope {
   using Scope::Scope;
 };
 
+/// While it lives, the model is evaluated: scopes are forward ones, in as many passes as wanted,
+/// and nothing of the training changes: no gradient, no bit of a later step, no byte of the peak.
+///
+///   auto evaluation = model.evaluate();
+///   for (batch of the validation set) { (forward scopes); evaluation.end_pass(); }
+///
+/// Order:   every rank opens the same units in the same order. Units are gathered ahead as in
+///          training, in the order of the training or of the pass before; the order may change.
+/// Memory:  the slots of the training; what is kept over a pass (root units) is given back at its
+///          end.
+/// Ends at the brace and never throws there: a failure is kept and thrown by the next call on the
+/// model, which outlives this object.
+class Evaluation {
+ public:
+  Evaluation(const Evaluation&) = delete;
+  Evaluation& operator=(const Evaluation&) = delete;
+  ~Evaluation();
+
+  /// Ends a pass, as the object's end does too. ContractError if a scope is open.
+  void end_pass();
+
+ private:
+  friend class ShardedModel;
+  explicit Evaluation(ShardedModel& model) noexcept : model_{&model} {}
+
+  ShardedModel* model_;
+};
+
 /// What one optimizer step did. The same on every rank, for every strategy, to the bit.
 struct StepReport {
   std::int64_t step = 0;   ///< from 1
@@ -205,6 +239,7 @@ enum class StateTensor : std::uint8_t {
 ///
 ///   declared --materialize--> ready --optimize_with--> trainable
 ///   trainable: (forward scopes, backward scopes) x accumulate, then step(), again and again
+///   ready, trainable between steps: evaluate(), then forward scopes only
 ///
 /// Order:   every call is made by all ranks, in the same order with the same units. The order of
 ///          scopes is recorded in the first micro-batch, which gathers without prefetch unless
@@ -247,6 +282,10 @@ class ShardedModel {
   /// has been opened less often than their forward.
   [[nodiscard]] BackwardScope backward(Unit unit);
 
+  /// *Collective.* Between steps, or before the first: the model is evaluated while the result
+  /// lives. ContractError where a step has begun. A model for inference has no other use.
+  [[nodiscard]] Evaluation evaluate();
+
   /// Every step from the next on uses this rate. All ranks give the same: it is not compared.
   void set_learning_rate(float lr);
 
@@ -277,6 +316,7 @@ class ShardedModel {
   friend class Scope;
   friend class ForwardScope;
   friend class BackwardScope;
+  friend class Evaluation;
   std::unique_ptr<State> state_;
 };
 

@@ -9,15 +9,16 @@ namespace tessera::trace {
 
 /// What a rank is doing.
 enum class Phase : std::uint8_t {
-  setup,     ///< before the first forward scope: declaring, materialising
-  forward,   ///< from a forward scope's opening on
-  backward,  ///< from a backward scope's opening on
-  update,    ///< from `step` on: reducing the last gradients, the optimizer
+  setup,       ///< before the first forward scope: declaring, materialising
+  forward,     ///< from a forward scope's opening on
+  backward,    ///< from a backward scope's opening on
+  update,      ///< from `step` on: reducing the last gradients, the optimizer
+  evaluation,  ///< while a model is evaluated
 };
 
-inline constexpr std::size_t kPhases = 4;
+inline constexpr std::size_t kPhases = 5;
 
-/// "setup", "forward", "backward", "update".
+/// "setup", "forward", "backward", "update", "evaluation".
 [[nodiscard]] std::string_view to_string(Phase phase) noexcept;
 
 /// Where in its program a rank is. Set by the engine; carried by what is recorded.
