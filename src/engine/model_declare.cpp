@@ -62,6 +62,17 @@ void validate(const ModelOptions& options, const Device& device) {
     throw ConfigError{
         fmt::format("prefetch is {}: choose a number of units from 0 to 1024", options.prefetch)};
   }
+  if (options.prefetch_backward &&
+      (*options.prefetch_backward < 0 || *options.prefetch_backward > 1024)) {
+    throw ConfigError{
+        fmt::format("prefetch_backward is {}: choose a number of units from 0 to 1024",
+                    *options.prefetch_backward)};
+  }
+  if (options.persist_elems < 0) {
+    throw ConfigError{fmt::format("persist_elems is {}: choose a number of elements, or 0 for none",
+                                  options.persist_elems)};
+  }
+  engine::check_resharding(options);
   if (options.accumulate < 1) {
     throw ConfigError{
         fmt::format("accumulate is {}: a step has at least 1 micro-batch", options.accumulate)};
@@ -88,6 +99,7 @@ Unit ShardedModel::State::add_unit(std::string name, std::vector<ParameterSpec> 
   for (const ParameterSpec& spec : specs) {
     check_dtype(spec.dtype.value_or(DType::fp32), "parameter", world.device());
   }
+  check_reshard(name, unit_options);
   UnitLayout layout = UnitLayout::make(
       std::move(specs), {options.compute, options.gradient, options.reduce}, world.size());
   const std::int64_t elems = padded_elems(layout);
@@ -155,14 +167,15 @@ void ShardedModel::State::declare_order(const std::vector<Unit>& forward) {
 
 std::string ShardedModel::State::describe() const {
   std::string text = fmt::format(
-      "strategy {} {} prefetch {} accumulate {} {} buckets {} {}\n", to_string(options.strategy),
+      "strategy {} {} prefetch {} {} accumulate {} {} buckets {} {}\n", to_string(options.strategy),
       options.purpose == Purpose::training ? "training" : "inference", options.prefetch,
-      options.accumulate, to_string(resolve(options.accumulate_mode, options.strategy)),
-      options.first_bucket_bytes, options.bucket_bytes);
+      options.prefetch_backward.value_or(options.prefetch), options.accumulate,
+      to_string(resolve(options.accumulate_mode, options.strategy)), options.first_bucket_bytes,
+      options.bucket_bytes);
   for (const UnitState& unit : units) {
-    text +=
-        fmt::format("unit {} kind {} gradients {}\n", unit.name,
-                    static_cast<int>(unit.options.kind), static_cast<int>(unit.options.gradients));
+    text += fmt::format("unit {} kind {} gradients {} residence {}\n", unit.name,
+                        static_cast<int>(unit.options.kind),
+                        static_cast<int>(unit.options.gradients), static_cast<int>(unit.residence));
     text += unit.layout.describe();
   }
   return text;
@@ -205,6 +218,7 @@ void ShardedModel::State::materialize(const Initializer& initial) {
           unit.name, options.accumulate)};
     }
   }
+  decide_residence();
   engine::require_agreement(world, "the model", describe());
   opened_ns.assign(units.size(), 0);
   try {

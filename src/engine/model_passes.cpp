@@ -91,6 +91,7 @@ void ShardedModel::State::check_gradients_can_open(std::size_t unit) const {
 
 void ShardedModel::State::use_parameters(std::size_t unit) {
   if (!parameters->held(unit)) { parameters->fetch(unit); }
+  units[unit].gathered_ahead = false;
 }
 
 // A unit gathered ahead that was not the next one used (the order changed) gives its slot back.
@@ -98,7 +99,7 @@ void ShardedModel::State::make_room(std::size_t unit) {
   if (parameters->held(unit) || parameters->can_fetch(unit)) { return; }
   std::string holders;
   for (std::size_t u = 0; u < units.size(); ++u) {
-    if (units[u].options.kind == UnitKind::root || !parameters->held(u)) { continue; }
+    if (units[u].has_own_slot() || !parameters->held(u)) { continue; }
     if (units[u].open_scopes == 0) {
       parameters->await(u);
       parameters->release(u, world.compute_stream());
@@ -117,15 +118,22 @@ void ShardedModel::State::make_room(std::size_t unit) {
 void ShardedModel::State::prefetch(const engine::Schedule& order) {
   int ahead = 0;
   for (const engine::Use& use : order.upcoming()) {
-    if (ahead >= options.prefetch) { return; }
+    const int depth = use.phase == Phase::backward
+                          ? options.prefetch_backward.value_or(options.prefetch)
+                          : options.prefetch;
+    if (ahead >= depth) { return; }
     for (const std::size_t u : with_owners(use.unit)) {
-      const bool is_block = units[u].options.kind == UnitKind::block;
-      if (is_block && units[u].open_scopes > 0) { return; }  // released first, then gathered again
+      UnitState& unit = units[u];
+      // Released first, then gathered again.
+      if (!unit.has_own_slot() && unit.open_scopes > 0) { return; }
       if (!parameters->held(u)) {
         if (!parameters->can_fetch(u)) { return; }
         parameters->fetch(u);
+        unit.gathered_ahead = true;
       }
-      ahead += is_block ? 1 : 0;
+      // What stays from an earlier use has not been gathered ahead of this one.
+      const bool counts = unit.has_own_slot() ? unit.gathered_ahead : true;
+      ahead += counts && !unit.is_root() ? 1 : 0;
     }
   }
 }
@@ -148,7 +156,7 @@ void ShardedModel::State::close(Phase phase, Unit unit) {
 void ShardedModel::State::leave_parameters(std::size_t unit, Phase phase) {
   const UnitState& state = units[unit];
   const bool last_use = phase == Phase::backward && state.backward_uses == state.forward_uses;
-  if (state.options.kind == UnitKind::root && !last_use) { return; }
+  if (state.has_own_slot() && !last_use) { return; }
   if (state.open_scopes == 0) { parameters->release(unit, world.compute_stream()); }
 }
 

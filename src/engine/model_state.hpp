@@ -20,6 +20,11 @@
 
 namespace tessera {
 
+namespace engine {
+/// ConfigError if an option that concerns gathering can have no effect.
+void check_resharding(const ModelOptions& options);
+}  // namespace engine
+
 /// The engine behind ShardedModel: declaration, passes, step, export, each in a source of its own.
 ///
 /// A micro-batch goes   idle -> forward -> backward -> idle   and ends when the next forward
@@ -32,7 +37,9 @@ struct ShardedModel::State {
 
   // Declaration (model_declare.cpp).
   Unit add_unit(std::string name, std::vector<ParameterSpec> specs, UnitOptions unit_options);
+  void check_reshard(const std::string& unit, const UnitOptions& unit_options) const;
   void resolve_aliases(engine::UnitState& unit);
+  void decide_residence();
   void declare_order(const std::vector<Unit>& forward);
   void materialize(const Initializer& initial);
   void initialise(std::size_t unit, const Initializer& initial);

@@ -1,5 +1,6 @@
 #include "engine/parameter_store.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/rank0_parameters.hpp"
@@ -31,6 +32,10 @@ void ParameterStore::submit(const char* verb, std::size_t unit, Batch batch) {
   channel.communicator.submit(std::move(batch), channel.stream);
 }
 
+int most_prefetch(const ModelOptions& options) noexcept {
+  return std::max(options.prefetch, options.prefetch_backward.value_or(options.prefetch));
+}
+
 std::unique_ptr<ParameterStore> make_parameter_store(World& world, const Units& units,
                                                      Journal& journal,
                                                      const ModelOptions& options) {
@@ -39,7 +44,7 @@ std::unique_ptr<ParameterStore> make_parameter_store(World& world, const Units& 
     case Holding::rank0:
       return std::make_unique<Rank0Parameters>(world, units, journal);
     case Holding::sharded:
-      return std::make_unique<ShardedParameters>(world, units, journal, options.prefetch);
+      return std::make_unique<ShardedParameters>(world, units, journal, most_prefetch(options) + 1);
     case Holding::replicated:
       break;
   }

@@ -40,7 +40,7 @@ class ParameterStore {
   [[nodiscard]] virtual bool can_fetch(std::size_t unit) const = 0;
   virtual void fetch(std::size_t unit) = 0;
   virtual void await(std::size_t unit) = 0;
-  /// `reader` used the unit last.
+  /// `reader` used the unit last. A unit of Residence::update stays held.
   virtual void release(std::size_t unit, Stream reader) = 0;
 
   virtual void begin_micro_batch() {}
@@ -71,7 +71,10 @@ class ParameterStore {
   OwnedEvent gather_mark_;
 };
 
-/// `holding` is what the strategy keeps; `optimizer` says who updates it.
+/// The most units that are gathered ahead.
+[[nodiscard]] int most_prefetch(const ModelOptions& options) noexcept;
+
+/// The one that the strategy asks for.
 [[nodiscard]] std::unique_ptr<ParameterStore> make_parameter_store(World& world, const Units& units,
                                                                    Journal& journal,
                                                                    const ModelOptions& options);

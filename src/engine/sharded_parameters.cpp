@@ -5,7 +5,7 @@
 namespace tessera::engine {
 
 ShardedParameters::ShardedParameters(World& world, const Units& units, Journal& journal,
-                                     int prefetch)
+                                     int ring_slots)
     : ParameterStore{world, units, journal}, slot_(units.size(), nullptr) {
   std::size_t bytes = 0;
   for (const UnitState& unit : units) { bytes += Arena::need(unit.parameter_shard_bytes()); }
@@ -14,7 +14,8 @@ ShardedParameters::ShardedParameters(World& world, const Units& units, Journal& 
     shard_base_.push_back(shards_.take(unit.parameter_shard_bytes()));
   }
 
-  const SlotPlan plan = SlotPlan::make(units, prefetch + 1, &UnitState::parameter_bytes);
+  const SlotPlan plan =
+      SlotPlan::make(units, ring_slots, &UnitState::parameter_bytes, &UnitState::has_own_slot);
   slots_ = Arena{world.allocate(Category::gather, plan.bytes(), "gather slots", BufferUse::parts)};
   rings_ = plan.cut(world, Category::gather, slots_);
   ring_ = plan.ring_of_unit;
@@ -51,13 +52,28 @@ void ShardedParameters::await(std::size_t unit) {
 }
 
 void ShardedParameters::release(std::size_t unit, Stream reader) {
+  if (units_[unit].residence != Residence::update) { give_back(unit, reader); }
+}
+
+// What has been gathered is the parameters before the update.
+void ShardedParameters::updated() {
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    const bool stayed = units_[u].residence == Residence::update && held(u);
+    if (stayed) { give_back(u, world_.compute_stream()); }
+  }
+  order_gather_after_compute();
+}
+
+void ShardedParameters::give_back(std::size_t unit, Stream reader) {
   journal_.issue("reshard", units_[unit].name);
   rings_[ring_[unit]].release(*slot_[unit], reader);
   slot_[unit] = nullptr;
 }
 
 void ShardedParameters::require_slots_free() const {
-  for (const SlotRing& ring : rings_) { ring.require_all_free(); }
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    if (units_[u].residence != Residence::update) { ring_of(u).require_all_free(); }
+  }
 }
 
 }  // namespace tessera::engine

@@ -6,12 +6,14 @@
 
 namespace tessera::engine {
 
-/// Every rank keeps 1/N of every unit (zero3). Units are gathered into slots just in time: blocks
-/// into a ring of prefetch + 1 slots that fit the largest block, root units into slots of their
-/// own.
+/// Every rank keeps 1/N of every unit (zero3). Units are gathered into slots just in time: those
+/// that are given back after each use into a ring that fits the largest of them, the others into
+/// slots of their own. A unit of Residence::update is not given back by `release`, but by
+/// `updated`.
 class ShardedParameters final : public ParameterStore {
  public:
-  ShardedParameters(World& world, const Units& units, Journal& journal, int prefetch);
+  /// `ring_slots`: of the ring, if so many units share it.
+  ShardedParameters(World& world, const Units& units, Journal& journal, int ring_slots);
 
   View resident(std::size_t unit, std::size_t segment) const override;
   Range resident_range(std::size_t unit, std::size_t segment) const override;
@@ -21,18 +23,19 @@ class ShardedParameters final : public ParameterStore {
   void fetch(std::size_t unit) override;
   void await(std::size_t unit) override;
   void release(std::size_t unit, Stream reader) override;
-  void updated() override { order_gather_after_compute(); }
+  void updated() override;
   Category category() const noexcept override { return Category::gather; }
   void require_slots_free() const override;
   std::size_t persistent_bytes() const noexcept override { return shards_.bytes(); }
 
  private:
+  void give_back(std::size_t unit, Stream reader);
   [[nodiscard]] const SlotRing& ring_of(std::size_t unit) const { return rings_[ring_[unit]]; }
 
   Arena shards_;
   std::vector<void*> shard_base_;  // by unit
   Arena slots_;
-  std::vector<SlotRing> rings_;    // the blocks' first, then one a root unit
+  std::vector<SlotRing> rings_;    // the shared one first
   std::vector<std::size_t> ring_;  // by unit: index in rings_
   std::vector<Slot*> slot_;        // by unit: null unless held
 };

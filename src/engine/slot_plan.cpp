@@ -4,23 +4,23 @@
 
 namespace tessera::engine {
 
-SlotPlan SlotPlan::make(const std::vector<UnitState>& units, int block_slots,
-                        std::size_t (UnitState::*bytes_of)() const noexcept) {
+SlotPlan SlotPlan::make(const std::vector<UnitState>& units, int shared_slots, BytesOf bytes_of,
+                        HasOwn has_own) {
   SlotPlan plan;
   plan.rings.push_back({});
-  int blocks = 0;
+  int sharing = 0;
   for (const UnitState& unit : units) {
     const std::size_t bytes = (unit.*bytes_of)();
-    if (unit.options.kind == UnitKind::root) {
+    if ((unit.*has_own)()) {
       plan.ring_of_unit.push_back(plan.rings.size());
       plan.rings.push_back({1, bytes});
     } else {
       plan.ring_of_unit.push_back(0);
       plan.rings[0].slot_bytes = std::max(plan.rings[0].slot_bytes, bytes);
-      ++blocks;
+      ++sharing;
     }
   }
-  plan.rings[0].slots = std::min(blocks, block_slots);
+  plan.rings[0].slots = std::min(sharing, shared_slots);
   return plan;
 }
 

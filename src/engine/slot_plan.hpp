@@ -9,19 +9,22 @@
 
 namespace tessera::engine {
 
-/// Which slots a set of units needs: one ring for the blocks, sized by the largest of them, and a
-/// ring of one for each root unit, so that a vocabulary matrix does not size them all. Pure data.
+/// Which slots a set of units needs: one ring that most share, sized by the largest of them, and a
+/// ring of one for each unit that has a slot of its own, as root units do, so that a vocabulary
+/// matrix does not size them all. Pure data.
 struct SlotPlan {
   struct Ring {
     int slots = 0;
     std::size_t slot_bytes = 0;
   };
-  std::vector<Ring> rings;  ///< [0]: the blocks'
+  std::vector<Ring> rings;  ///< [0]: the shared one
   std::vector<std::size_t> ring_of_unit;
 
-  /// `bytes_of(unit)` is what a unit needs; at most `block_slots` blocks at once.
-  [[nodiscard]] static SlotPlan make(const std::vector<UnitState>& units, int block_slots,
-                                     std::size_t (UnitState::*bytes_of)() const noexcept);
+  using BytesOf = std::size_t (UnitState::*)() const noexcept;
+  using HasOwn = bool (UnitState::*)() const noexcept;
+  /// `bytes_of(unit)` is what a unit needs; at most `shared_slots` units that share at once.
+  [[nodiscard]] static SlotPlan make(const std::vector<UnitState>& units, int shared_slots,
+                                     BytesOf bytes_of, HasOwn has_own = &UnitState::is_root);
   [[nodiscard]] std::size_t bytes() const noexcept;
   /// Cuts the rings from `arena`, which holds `bytes()` of `category`, used in parts.
   [[nodiscard]] std::vector<SlotRing> cut(World& world, Category category, Arena& arena) const;

@@ -62,6 +62,18 @@ AccumulateMode parse_accumulate_mode(std::string_view name) {
                     "': choose every, deferred or automatic"};
 }
 
+std::string_view to_string(Reshard reshard) noexcept {
+  return reshard == Reshard::after_forward ? "after-forward" : "after-backward";
+}
+
+Reshard parse_reshard(std::string_view name) {
+  for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward}) {
+    if (to_string(reshard) == name) { return reshard; }
+  }
+  throw ConfigError{"unknown resharding '" + std::string{name} +
+                    "': choose after-forward or after-backward"};
+}
+
 StrategyTraits traits_of(Strategy strategy) noexcept {
   using enum Holding;
   switch (strategy) {

@@ -19,6 +19,13 @@ struct ParameterRef {
   std::size_t parameter = 0;
 };
 
+/// How long a unit's gathered parameters stay, where they are sharded.
+enum class Residence : std::uint8_t {
+  use,          ///< in a slot of the ring, around each use
+  micro_batch,  ///< in a slot of its own, from the first use in a micro-batch or pass to the last
+  update,       ///< in a slot of its own, from the first use after an update to the next
+};
+
 /// One registered unit: what it declares, and how its segments lie end to end in one buffer.
 /// Segments need no padding between them: every segment's size is a multiple of 128 bytes.
 struct UnitState {
@@ -40,6 +47,9 @@ struct UnitState {
   /// 0: sums are made in fp32 or wider in any case, so that a wider copy would gain nothing.
   [[nodiscard]] std::size_t wire_bytes() const noexcept;
   [[nodiscard]] bool trainable() const noexcept { return gradient_bytes() > 0; }
+  [[nodiscard]] bool is_root() const noexcept { return options.kind == UnitKind::root; }
+  /// Whether its gathered parameters come to a slot that is no other unit's.
+  [[nodiscard]] bool has_own_slot() const noexcept { return residence != Residence::use; }
 
   /// Segment `s` in a buffer that holds the unit's whole parameters (or one rank's shards of them)
   /// from `base` on.
@@ -50,7 +60,10 @@ struct UnitState {
   [[nodiscard]] View gradient_shard_view(std::size_t s, void* base) const noexcept;
   [[nodiscard]] View wire_view(std::size_t s, void* base) const noexcept;
 
+  Residence residence = Residence::use;  ///< decided in `materialize`
+
   // State of the current micro-batch.
+  bool gathered_ahead = false;  ///< and not opened since
   int open_scopes = 0;
   int forward_uses = 0;
   int backward_uses = 0;

@@ -7,7 +7,7 @@ namespace tessera::engine {
 
 Wire::Wire(World& world, const std::vector<UnitState>& units)
     : world_{world}, units_{units}, slot_(units.size(), nullptr) {
-  const SlotPlan plan = SlotPlan::make(units, /*block_slots=*/1, &UnitState::wire_bytes);
+  const SlotPlan plan = SlotPlan::make(units, /*shared_slots=*/1, &UnitState::wire_bytes);
   arena_ = Arena{
       world.allocate(Category::reduce, plan.bytes(), "gradients on the wire", BufferUse::parts)};
   rings_ = plan.cut(world, Category::reduce, arena_);

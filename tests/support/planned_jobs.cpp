@@ -97,6 +97,10 @@ std::vector<ModelOptions> planned_options() {
           {.strategy = strategy, .prefetch = 2, .accumulate = 2, .accumulate_mode = mode});
     }
   }
+  constexpr Strategy gathers = Strategy::zero3;
+  all.push_back({.strategy = gathers, .prefetch_backward = 2});
+  all.push_back({.strategy = gathers, .prefetch = 0, .reshard = Reshard::after_backward});
+  all.push_back({.strategy = gathers, .persist_elems = 1'000'000, .accumulate = 2});
   return all;
 }
 
@@ -118,9 +122,10 @@ std::string difference(const MemoryReport& planned, const MemoryReport& measured
 }
 
 std::string text_of(const ModelOptions& options) {
-  return fmt::format("{}, {} micro-batches ({}), reduced in {}", to_string(options.strategy),
-                     options.accumulate, to_string(options.accumulate_mode),
-                     to_string(options.reduce));
+  return fmt::format("{}, {} micro-batches ({}), reduced in {}, resharded {}",
+                     to_string(options.strategy), options.accumulate,
+                     to_string(options.accumulate_mode), to_string(options.reduce),
+                     to_string(options.reshard));
 }
 
 }  // namespace tessera::testing

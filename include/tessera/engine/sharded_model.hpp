@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,8 +35,15 @@ struct ModelOptions {
   /// What travels when gradients are reduced, if narrower than `gradient`: fp32 or bf16. Sums are
   /// made in fp32 or wider, in rank order, and rounded once.
   DType reduce = DType::fp32;
-  /// Units gathered ahead of the one in use (zero3). `prefetch + 1` slots are held.
+  /// Blocks gathered ahead of the one in use, in forward passes and in backward ones (zero3; if
+  /// not given, both as forward). The ring has one slot more than the larger of the two.
   int prefetch = 1;
+  std::optional<int> prefetch_backward = {};
+  /// Of every block that does not say otherwise (zero3).
+  Reshard reshard = Reshard::after_forward;
+  /// Units of at most so many elements, root units too, stay gathered from their first use after an
+  /// update until the next (zero3): each has a slot of its own. 0: none.
+  std::int64_t persist_elems = 0;
   /// Micro-batches (forward and backward of the whole model) in a step.
   int accumulate = 1;
   AccumulateMode accumulate_mode = AccumulateMode::automatic;
@@ -45,7 +53,7 @@ struct ModelOptions {
 };
 
 enum class UnitKind : std::uint8_t {
-  block,  ///< gathered into a ring slot around each use
+  block,  ///< gathered into a ring slot around each use, or as Reshard says
   root,   ///< used outside the blocks: a slot of its own, kept from its first use to its last
 };
 
@@ -59,6 +67,8 @@ enum class GradientInit : std::uint8_t {
 struct UnitOptions {
   UnitKind kind = UnitKind::block;
   GradientInit gradients = GradientInit::zeroed;
+  /// If not given, ModelOptions::reshard. For blocks under zero3.
+  std::optional<Reshard> reshard = {};
 };
 
 /// A registered unit. Value type; belongs to the model that made it.
@@ -253,7 +263,8 @@ enum class StateTensor : std::uint8_t {
 /// Threads: the rank's own thread.
 class ShardedModel {
  public:
-  /// ConfigError if a combination of options is not supported (it says what is).
+  /// ConfigError if a combination of options is not supported, or if one has no effect under the
+  /// strategy (it says what is, and where it has).
   explicit ShardedModel(World& world, ModelOptions options = {});
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;

@@ -32,6 +32,16 @@ enum class AccumulateMode : std::uint8_t {
 [[nodiscard]] std::string_view to_string(AccumulateMode mode) noexcept;
 [[nodiscard]] AccumulateMode parse_accumulate_mode(std::string_view name);
 
+/// When a block gives its gathered parameters back (zero3).
+enum class Reshard : std::uint8_t {
+  after_forward,   ///< after each use, into a ring of slots: least memory, gathered twice
+  after_backward,  ///< after the last use in a micro-batch: a slot of its own, gathered once
+};
+
+[[nodiscard]] std::string_view to_string(Reshard reshard) noexcept;
+/// "after-forward" or "after-backward"; ConfigError that lists them.
+[[nodiscard]] Reshard parse_reshard(std::string_view name);
+
 /// Who holds a part of the training state between steps.
 enum class Holding : std::uint8_t { rank0, replicated, sharded };
 
