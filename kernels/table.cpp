@@ -8,6 +8,8 @@ const Table& cpu_table() noexcept {
       .scale = cpu::scale,
       .cast = cpu::cast,
       .adamw = cpu::adamw,
+      .adam = cpu::adam,
+      .lion = cpu::lion,
       .sgd = cpu::sgd,
       .squared_norm = cpu::squared_norm,
       .finish_step = cpu::finish_step,

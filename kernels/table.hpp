@@ -1,6 +1,7 @@
 #pragma once
 
 #include "kernels/accumulate/accumulate.hpp"
+#include "kernels/adam/adam.hpp"
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/add/add.hpp"
 #include "kernels/attention/attention.hpp"
@@ -10,6 +11,7 @@
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/gelu/gelu.hpp"
 #include "kernels/layer_norm/layer_norm.hpp"
+#include "kernels/lion/lion.hpp"
 #include "kernels/matmul/matmul.hpp"
 #include "kernels/sgd/sgd.hpp"
 #include "kernels/squared_norm/squared_norm.hpp"
@@ -23,6 +25,8 @@ struct Table {
   ScaleKernel* scale;
   CastKernel* cast;
   AdamWKernel* adamw;
+  AdamKernel* adam;
+  LionKernel* lion;
   SGDKernel* sgd;
   SquaredNormKernel* squared_norm;
   FinishStepKernel* finish_step;

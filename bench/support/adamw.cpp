@@ -38,9 +38,12 @@ Contest adamw(std::int64_t parameters) {
   Contest contest{Work::bytes,
                   {"tessera", 28 * count, 16 * count,
                    [=] {
-                     kernels::cpu_table().adamw(
-                         {arrays.weight, arrays.m, arrays.v, arrays.gradient, arrays.elems},
-                         state->hyper, &state->scalars, state->stream.get());
+                     kernels::cpu_table().adamw({.master = arrays.weight,
+                                                 .gradient = arrays.gradient,
+                                                 .first = arrays.m,
+                                                 .second = arrays.v,
+                                                 .elems = arrays.elems},
+                                                state->hyper, &state->scalars, state->stream.get());
                    }},
                   {}};
   for (const Loops& loops : loop_variants()) {

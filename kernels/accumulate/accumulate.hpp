@@ -2,15 +2,17 @@
 
 #include <cstdint>
 
+#include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
 
 namespace tessera::kernels {
 
-/// to[i] += from[i], in fp32. No overlap.
-using AccumulateKernel = void(float* to, const float* from, std::int64_t elems, Stream stream);
+/// to[i] += from[i], in fp32, rounded once to the dtype of `to`, to nearest, ties to even. fp32,
+/// bf16 or fp16 each. No overlap.
+using AccumulateKernel = void(Values to, ConstValues from, std::int64_t elems, Stream stream);
 
-/// to[i] *= factor.
-using ScaleKernel = void(float* to, float factor, std::int64_t elems, Stream stream);
+/// to[i] *= factor, in fp32, rounded as above.
+using ScaleKernel = void(Values to, float factor, std::int64_t elems, Stream stream);
 
 namespace cpu {
 AccumulateKernel accumulate;

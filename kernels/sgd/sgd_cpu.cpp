@@ -1,22 +1,20 @@
 #include "device/cpu/host_task.hpp"
-#include "device/cpu/parallel.hpp"
 #include "kernels/sgd/sgd.hpp"
-#include "kernels/support/grain.hpp"
+#include "kernels/update/update_cpu.hpp"
 
 namespace tessera::kernels::cpu {
 namespace {
 
-void update(float* __restrict weight, const float* __restrict gradient, std::int64_t elems,
-            SGD hyper, float factor) {
+void sgd_loop(float* __restrict weight, const float* __restrict gradient, std::int64_t elems,
+              SGD hyper, float factor) {
   for (std::int64_t i = 0; i < elems; ++i) {
     const float w = weight[i];
     weight[i] = w - hyper.lr * (gradient[i] * factor + hyper.weight_decay * w);
   }
 }
 
-void update_with_momentum(float* __restrict weight, float* __restrict momentum,
-                          const float* __restrict gradient, std::int64_t elems, SGD hyper,
-                          float factor) {
+void momentum_loop(float* __restrict weight, float* __restrict momentum,
+                   const float* __restrict gradient, std::int64_t elems, SGD hyper, float factor) {
   for (std::int64_t i = 0; i < elems; ++i) {
     const float w = weight[i];
     const float g = gradient[i] * factor + hyper.weight_decay * w;
@@ -28,17 +26,15 @@ void update_with_momentum(float* __restrict weight, float* __restrict momentum,
 
 }  // namespace
 
-void sgd(const SGDRun& run, const SGD& hyper, const StepScalars* scalars, Stream stream) {
+void sgd(const UpdateRun& run, const SGD& hyper, const StepScalars* scalars, Stream stream) {
   enqueue(stream, [=] {
     if (scalars->apply == 0) { return; }
     const float factor = scalars->gradient_factor;
-    parallel_for(stream, run.elems, kElementGrain, [&](const Chunk& chunk) {
-      const std::int64_t at = chunk.first;
-      if (run.momentum == nullptr) {
-        update(run.weight + at, run.gradient + at, chunk.size(), hyper, factor);
+    update(run, scalars->updates, stream, [=](const FloatRun& floats) {
+      if (floats.first == nullptr) {
+        sgd_loop(floats.weight, floats.gradient, floats.elems, hyper, factor);
       } else {
-        update_with_momentum(run.weight + at, run.momentum + at, run.gradient + at, chunk.size(),
-                             hyper, factor);
+        momentum_loop(floats.weight, floats.first, floats.gradient, floats.elems, hyper, factor);
       }
     });
   });

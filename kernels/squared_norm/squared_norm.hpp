@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
 
 namespace tessera::kernels {
@@ -9,13 +10,13 @@ namespace tessera::kernels {
 inline constexpr std::int64_t kSquaredNormLanes = 16;
 inline constexpr std::int64_t kSquaredNormBlock = 4096;
 
-/// *sum += x[0]^2 + x[1]^2 + ... in fp64, in a fixed order:
+/// *sum += x[0]^2 + x[1]^2 + ... in fp64, in a fixed order; x is fp32, bf16 or fp16:
 ///
 ///   lane l of 16 adds the squares of elements l, l+16, l+32 ... in order, within blocks of 4096;
 ///   a block's lanes are added in order of l; the blocks' sums are added in order, onto *sum.
 ///
 /// Finite iff every element is: squares of fp32 do not overflow fp64.
-using SquaredNormKernel = void(const float* x, std::int64_t elems, double* sum, Stream stream);
+using SquaredNormKernel = void(ConstValues x, std::int64_t elems, double* sum, Stream stream);
 
 namespace reference {
 SquaredNormKernel squared_norm;

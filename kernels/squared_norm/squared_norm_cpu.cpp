@@ -3,6 +3,7 @@
 #include "device/cpu/host_task.hpp"
 #include "device/cpu/parallel.hpp"
 #include "kernels/squared_norm/squared_norm.hpp"
+#include "kernels/support/convert.hpp"
 #include "kernels/support/vec.hpp"
 #include "tessera/base/math.hpp"
 
@@ -30,14 +31,27 @@ struct Lanes {
   }
 };
 
-double block_sum(const float* x, std::int64_t elems) {
-  Lanes lanes;
+void add_squares(Lanes& lanes, const float* x, std::int64_t elems) {
   std::int64_t i = 0;
   for (; i + kSquaredNormLanes <= elems; i += kSquaredNormLanes) { lanes.add_squares(x + i); }
   if (i < elems) {
     float rest[kSquaredNormLanes] = {};  // a lane that has no element adds 0, which changes no bit
     std::copy(x + i, x + elems, rest);
     lanes.add_squares(rest);
+  }
+}
+
+double block_sum(ConstValues x, std::int64_t elems) {
+  Lanes lanes;
+  if (x.dtype == DType::fp32) {
+    add_squares(lanes, x.as<float>(), elems);
+    return lanes.sum();
+  }
+  static_assert(kStagedElems % kSquaredNormLanes == 0);
+  for (std::int64_t at = 0; at < elems; at += kStagedElems) {
+    const std::int64_t count = std::min(kStagedElems, elems - at);
+    Staged floats;
+    add_squares(lanes, floats.read(x.at(at), count), count);
   }
   return lanes.sum();
 }
@@ -46,13 +60,13 @@ double block_sum(const float* x, std::int64_t elems) {
 constexpr std::int64_t kSpan = 512;
 constexpr std::int64_t kBlockGrain = 2;
 
-void add_span(const float* x, std::int64_t elems, double* sum, Stream stream) {
+void add_span(ConstValues x, std::int64_t elems, double* sum, Stream stream) {
   double sums[kSpan];
   const std::int64_t blocks = ceil_div(elems, kSquaredNormBlock);
   parallel_for(stream, blocks, kBlockGrain, [&](const Chunk& chunk) {
     for (std::int64_t b = chunk.first; b < chunk.last; ++b) {
       const std::int64_t at = b * kSquaredNormBlock;
-      sums[b] = block_sum(x + at, std::min(kSquaredNormBlock, elems - at));
+      sums[b] = block_sum(x.at(at), std::min(kSquaredNormBlock, elems - at));
     }
   });
   for (std::int64_t b = 0; b < blocks; ++b) { *sum += sums[b]; }
@@ -60,11 +74,11 @@ void add_span(const float* x, std::int64_t elems, double* sum, Stream stream) {
 
 }  // namespace
 
-void squared_norm(const float* x, std::int64_t elems, double* sum, Stream stream) {
+void squared_norm(ConstValues x, std::int64_t elems, double* sum, Stream stream) {
   enqueue(stream, [=] {
     constexpr std::int64_t span = kSpan * kSquaredNormBlock;
     for (std::int64_t at = 0; at < elems; at += span) {
-      add_span(x + at, std::min(span, elems - at), sum, stream);
+      add_span(x.at(at), std::min(span, elems - at), sum, stream);
     }
   });
 }

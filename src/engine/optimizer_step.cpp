@@ -158,13 +158,20 @@ void OptimizerStep::update() {
   last_learning_rate_ = learning_rate();
   const auto apply = [&](const Run& run, AdamW hyper) {
     hyper.weight_decay = run.decays ? hyper.weight_decay : 0.0F;
-    world_.kernels().adamw({run.weight, run.first_state, run.second_state, run.gradient, run.elems},
+    world_.kernels().adamw({.master = run.weight,
+                            .gradient = run.gradient,
+                            .first = run.first_state,
+                            .second = run.second_state,
+                            .elems = run.elems},
                            hyper, scalars, compute);
   };
   const auto apply_sgd = [&](const Run& run, SGD hyper) {
     hyper.weight_decay = run.decays ? hyper.weight_decay : 0.0F;
-    world_.kernels().sgd({run.weight, run.first_state, run.gradient, run.elems}, hyper, scalars,
-                         compute);
+    world_.kernels().sgd({.master = run.weight,
+                          .gradient = run.gradient,
+                          .first = run.first_state,
+                          .elems = run.elems},
+                         hyper, scalars, compute);
   };
   for (const Run& run : runs_) {
     if (const auto* adamw = std::get_if<AdamW>(&optimizer_)) { apply(run, *adamw); }

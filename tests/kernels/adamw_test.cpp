@@ -15,15 +15,26 @@ struct State {
         gradient{random_floats(elems, 4)} {
     for (float& value : v) { value = std::abs(value); }
   }
-  AdamWRun run(std::int64_t first, std::int64_t elems) {
-    return {weight.data() + first, m.data() + first, v.data() + first, gradient.data() + first,
-            elems};
+  UpdateRun run(std::int64_t first, std::int64_t elems) {
+    return {.master = weight.data() + first,
+            .gradient = gradient.data() + first,
+            .first = m.data() + first,
+            .second = v.data() + first,
+            .elems = elems};
   }
-  AdamWRun all() { return run(0, std::ssize(weight)); }
+  UpdateRun all() { return run(0, std::ssize(weight)); }
   friend bool operator==(const State& a, const State& b) {
     return same_bits(a.weight, b.weight) && same_bits(a.m, b.m) && same_bits(a.v, b.v);
   }
 };
+
+UpdateRun run_of(Floats& w, Floats& m, Floats& v, const Floats& g) {
+  return {.master = w.data(),
+          .gradient = g.data(),
+          .first = m.data(),
+          .second = v.data(),
+          .elems = std::ssize(w)};
+}
 
 StepScalars at_update(std::int64_t t, float factor = 0.37F) {
   StepScalars scalars;
@@ -36,8 +47,8 @@ TEST(AdamWReference, FirstStepMovesByTheLearningRate) {
   Floats w{1.0F, -2.0F}, m(2, 0.0F), v(2, 0.0F);
   const Floats g{0.5F, -0.25F};
   const StepScalars scalars = at_update(1, 1.0F);
-  reference::adamw({w.data(), m.data(), v.data(), g.data(), 2},
-                   {.lr = 0.1F, .eps = 1e-30F, .weight_decay = 0.0F}, &scalars, Stream{});
+  reference::adamw(run_of(w, m, v, g), {.lr = 0.1F, .eps = 1e-30F, .weight_decay = 0.0F}, &scalars,
+                   Stream{});
   EXPECT_NEAR(w[0], 0.9F, 1e-6F);  // t = 1: m-hat / sqrt(v-hat) is the gradient's sign
   EXPECT_NEAR(w[1], -1.9F, 1e-6F);
   EXPECT_NEAR(m[0], 0.05F, 1e-7F);
@@ -48,8 +59,8 @@ TEST(AdamWReference, DecayAloneShrinksTheWeight) {
   Floats w{2.0F}, m{0.0F}, v{0.0F};
   const Floats g{0.0F};
   const StepScalars scalars = at_update(3);
-  reference::adamw({w.data(), m.data(), v.data(), g.data(), 1},
-                   {.lr = 0.5F, .eps = 1e-8F, .weight_decay = 0.25F}, &scalars, Stream{});
+  reference::adamw(run_of(w, m, v, g), {.lr = 0.5F, .eps = 1e-8F, .weight_decay = 0.25F}, &scalars,
+                   Stream{});
   EXPECT_EQ(w[0], 1.75F);  // 2 - 0.5 * 0.25 * 2
 }
 

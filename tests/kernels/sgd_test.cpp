@@ -12,11 +12,13 @@ struct State {
       : weight{random_floats(elems, 1)},
         momentum{random_floats(elems, 2)},
         gradient{random_floats(elems, 3)} {}
-  SGDRun run(std::int64_t first, std::int64_t elems, bool with_momentum) {
-    return {weight.data() + first, with_momentum ? momentum.data() + first : nullptr,
-            gradient.data() + first, elems};
+  UpdateRun run(std::int64_t first, std::int64_t elems, bool with_momentum) {
+    return {.master = weight.data() + first,
+            .gradient = gradient.data() + first,
+            .first = with_momentum ? momentum.data() + first : nullptr,
+            .elems = elems};
   }
-  SGDRun all(bool with_momentum) { return run(0, std::ssize(weight), with_momentum); }
+  UpdateRun all(bool with_momentum) { return run(0, std::ssize(weight), with_momentum); }
   friend bool operator==(const State& a, const State& b) {
     return same_bits(a.weight, b.weight) && same_bits(a.momentum, b.momentum);
   }
@@ -30,10 +32,12 @@ TEST(SGDReference, TwoStepsByHand) {
   StepScalars scalars;
   scalars.gradient_factor = 0.5F;
   const SGD hyper{.lr = 0.25F, .momentum = 0.5F, .weight_decay = 1.0F};
-  reference::sgd({w.data(), u.data(), g.data(), 1}, hyper, &scalars, Stream{});
+  reference::sgd({.master = w.data(), .gradient = g.data(), .first = u.data(), .elems = 1}, hyper,
+                 &scalars, Stream{});
   EXPECT_EQ(u[0], 3.0F);   // 4 * 0.5 + 1 * 1
   EXPECT_EQ(w[0], 0.25F);  // 1 - 0.25 * 3
-  reference::sgd({w.data(), u.data(), g.data(), 1}, hyper, &scalars, Stream{});
+  reference::sgd({.master = w.data(), .gradient = g.data(), .first = u.data(), .elems = 1}, hyper,
+                 &scalars, Stream{});
   EXPECT_EQ(u[0], 3.75F);     // 0.5 * 3 + (2 + 0.25)
   EXPECT_EQ(w[0], -0.6875F);  // 0.25 - 0.25 * 3.75
 }

@@ -37,6 +37,24 @@ TEST_F(SquaredNormTest, MatchesReferenceToTheBit) {
   }
 }
 
+TEST_F(SquaredNormTest, OfSixteenBitsIsThatOfTheirValues) {
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    for (const std::int64_t elems : {0, 1, 17, 511, 513, 4097, 10'003}) {
+      const Floats x = random_floats(elems, 5);
+      std::vector<std::uint16_t> low(x.size());
+      Floats wide(x.size());
+      cpu_.cast({low.data(), elems, dtype}, {x.data(), elems, DType::fp32}, stream());
+      cpu_.cast({wide.data(), elems, DType::fp32}, {low.data(), elems, dtype}, stream());
+      double actual = 0.125;
+      double reference = 0.125;
+      cpu_.squared_norm({low.data(), dtype}, elems, &actual, stream());
+      reference::squared_norm({low.data(), dtype}, elems, &reference, Stream{});
+      EXPECT_EQ(actual, reference_norm(wide.data(), elems, 0.125)) << elems;
+      EXPECT_EQ(reference, actual) << elems;
+    }
+  }
+}
+
 TEST_F(SquaredNormTest, StartDoesNotChangeTheBits) {
   const Floats x = random_floats(9001, 6);
   const double expected = reference_norm(x.data(), 9001);

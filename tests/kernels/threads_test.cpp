@@ -78,11 +78,19 @@ TEST(Threads, Optimizers) {
       Result r{
           {weight, filled(elems, 0.1F), filled(elems, 0.2F), weight, filled(elems, 0.3F), weight}};
       auto& t = r.tensors;
-      cpu.adamw({t[0].data(), t[1].data(), t[2].data(), gradient.data(), elems},
+      cpu.adamw({.master = t[0].data(),
+                 .gradient = gradient.data(),
+                 .first = t[1].data(),
+                 .second = t[2].data(),
+                 .elems = elems},
                 AdamW{.weight_decay = 0.1F}, &scalars, stream);
-      cpu.sgd({t[3].data(), t[4].data(), gradient.data(), elems}, SGD{.lr = 0.1F, .momentum = 0.9F},
+      cpu.sgd({.master = t[3].data(),
+               .gradient = gradient.data(),
+               .first = t[4].data(),
+               .elems = elems},
+              SGD{.lr = 0.1F, .momentum = 0.9F}, &scalars, stream);
+      cpu.sgd({.master = t[5].data(), .gradient = gradient.data(), .elems = elems}, SGD{.lr = 0.1F},
               &scalars, stream);
-      cpu.sgd({t[5].data(), nullptr, gradient.data(), elems}, SGD{.lr = 0.1F}, &scalars, stream);
       return r;
     });
   }

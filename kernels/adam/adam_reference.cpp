@@ -1,0 +1,24 @@
+#include <cmath>
+
+#include "kernels/adam/adam.hpp"
+#include "kernels/update/adam_factors.hpp"
+#include "kernels/update/update_reference.hpp"
+
+namespace tessera::kernels::reference {
+
+void adam(const UpdateRun& run, const Adam& hyper, const StepScalars* scalars, Stream) {
+  if (scalars->apply == 0) { return; }
+  const AdamFactors factor = adam_factors(hyper, *scalars);
+  for (std::int64_t i = 0; i < run.elems; ++i) {
+    const float w = run.master[i];
+    const float g = read(run.gradient, i) * factor.gradient + hyper.weight_decay * w;
+    const float m = hyper.beta1 * read(run.first, i) + (1.0F - hyper.beta1) * g;
+    const float v = hyper.beta2 * read(run.second, i) + (1.0F - hyper.beta2) * g * g;
+    write(run, *scalars, RoundedArray::first, i, m);
+    write(run, *scalars, RoundedArray::second, i, v);
+    write_weight(run, *scalars, i,
+                 w - factor.lr_t * m / (std::sqrt(v) * factor.v_scale + hyper.eps));
+  }
+}
+
+}  // namespace tessera::kernels::reference

@@ -1,0 +1,21 @@
+#include "kernels/lion/lion.hpp"
+#include "kernels/update/update_reference.hpp"
+
+namespace tessera::kernels::reference {
+
+void lion(const UpdateRun& run, const Lion& hyper, const StepScalars* scalars, Stream) {
+  if (scalars->apply == 0) { return; }
+  for (std::int64_t i = 0; i < run.elems; ++i) {
+    const float g = read(run.gradient, i) * scalars->gradient_factor;
+    const float m = read(run.first, i);
+    const float u = hyper.beta1 * m + (1.0F - hyper.beta1) * g;
+    float sign = 0.0F;
+    if (u > 0.0F) { sign = 1.0F; }
+    if (u < 0.0F) { sign = -1.0F; }
+    const float w = run.master[i];
+    write(run, *scalars, RoundedArray::first, i, hyper.beta2 * m + (1.0F - hyper.beta2) * g);
+    write_weight(run, *scalars, i, w - (hyper.lr * sign + hyper.lr * hyper.weight_decay * w));
+  }
+}
+
+}  // namespace tessera::kernels::reference

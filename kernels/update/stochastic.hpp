@@ -1,0 +1,60 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "base/philox.hpp"
+#include "kernels/update/update_run.hpp"
+
+namespace tessera::kernels {
+
+/// Which of an update's arrays is rounded: each has random bits of its own.
+enum class RoundedArray : std::uint8_t { parameter = 1, first = 2, second = 3 };
+
+/// The random bits of one array in one update. Element i of the whole parameter takes
+///
+///   word i % 4 of philox4x32({low 32 bits of i / 4, high bits of i / 4 | array << 24,
+///                             parameter id, updates}, seed)
+///
+/// and its magnitude is rounded up if word / 2^32 is less than the part of the gap between its two
+/// neighbours that it has gone, else down. Exact values, infinities and NaN stay; beyond the
+/// largest finite value the upper neighbour is infinity. The mean is the value: exactly, up to the
+/// 32 bits of a word.
+struct StochasticKey {
+  std::uint64_t seed = 0;
+  std::uint32_t parameter_id = 0;
+  std::uint32_t updates = 0;
+  RoundedArray array = RoundedArray::parameter;
+
+  [[nodiscard]] static StochasticKey of(const UpdateRun& run, std::int64_t updates,
+                                        RoundedArray array) noexcept {
+    return {run.seed, run.parameter_id, static_cast<std::uint32_t>(updates), array};
+  }
+  /// The counter of the four elements from 4 * `group` on.
+  [[nodiscard]] std::array<std::uint32_t, 4> counter(std::uint64_t group) const noexcept {
+    const auto tag = static_cast<std::uint32_t>(array) << 24U;
+    return {static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(group >> 32U) | tag,
+            parameter_id, updates};
+  }
+  [[nodiscard]] std::array<std::uint32_t, 2> key() const noexcept {
+    return {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)};
+  }
+  [[nodiscard]] std::uint32_t word(std::int64_t element) const noexcept {
+    const auto i = static_cast<std::uint64_t>(element);
+    return philox4x32(counter(i / 4), key())[i % 4];
+  }
+};
+
+/// to[i] = from[i] in the dtype of `to` (bf16, fp16), rounded stochastically; from[0] is element
+/// `first` of its parameter.
+using NarrowStochastic = void(Values to, const float* from, std::int64_t elems,
+                              const StochasticKey& key, std::int64_t first);
+
+namespace reference {
+NarrowStochastic narrow_stochastic;
+}
+namespace cpu {
+NarrowStochastic narrow_stochastic;
+}
+
+}  // namespace tessera::kernels
