@@ -2,12 +2,13 @@
 
 #include <cstdint>
 
+#include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
 
 namespace tessera::kernels {
 
-/// y = a + b, element by element. y may be a or b.
-using AddKernel = void(const float* a, const float* b, float* y, std::int64_t elems, Stream stream);
+/// y = a + b, element by element, all of one dtype. y may be a or b.
+using AddKernel = void(ConstValues a, ConstValues b, Values y, std::int64_t elems, Stream stream);
 
 namespace cpu {
 AddKernel add;

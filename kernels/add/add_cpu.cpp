@@ -2,14 +2,23 @@
 #include "device/cpu/parallel.hpp"
 #include "kernels/add/add.hpp"
 #include "kernels/support/grain.hpp"
+#include "kernels/support/typed.hpp"
+#include "kernels/support/vec.hpp"
 
 namespace tessera::kernels::cpu {
 
-void add(const float* a, const float* b, float* y, std::int64_t elems, Stream stream) {
-  // y may be a or b: an element is read before it is written, and no other is touched.
+void add(ConstValues a, ConstValues b, Values y, std::int64_t elems, Stream stream) {
+  expects(a.dtype == b.dtype && a.dtype == y.dtype, "add: a, b and y are of one dtype");
+  // y may be a or b: elements are read before they are written, and no others are touched.
   enqueue(stream, [=] {
-    parallel_for(stream, elems, kElementGrain, [=](const Chunk& chunk) {
-      for (std::int64_t i = chunk.first; i < chunk.last; ++i) { y[i] = a[i] + b[i]; }
+    with_type(y.dtype, [&]<class T>(std::type_identity<T>) {
+      parallel_for(stream, elems, kElementGrain, [=](const Chunk& chunk) {
+        const std::int64_t first = chunk.first;
+        for_lanes(chunk.size(), [=](std::int64_t i, auto lanes) {
+          lanes.write(y.as<T>() + first + i,
+                      lanes.read(a.as<T>() + first + i) + lanes.read(b.as<T>() + first + i));
+        });
+      });
     });
   });
 }

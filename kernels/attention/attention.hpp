@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
 
 namespace tessera::kernels {
@@ -16,30 +17,32 @@ struct AttentionShape {
 
 /// Causal softmax attention with scale 1/sqrt(head_size). The T x T matrix of all heads is never
 /// held: each thread works on one tile of query rows of one head at a time, in its own part of the
-/// workspace.
+/// workspace. qkv and y are of one dtype; the arithmetic is fp32.
 struct AttentionForward {
-  const float* qkv;    ///< [batch, seq, 3 * hidden]: q, k, v side by side, heads within each
-  float* y;            ///< [batch, seq, hidden]
+  ConstValues qkv;     ///< [batch, seq, 3 * hidden]: q, k, v side by side, heads within each
+  Values y;            ///< [batch, seq, hidden]
   float* log_sum_exp;  ///< [batch, heads, seq], kept for backward
-  float* workspace;    ///< attention_workspace_elems(shape, threads of the stream)
+  float* workspace;    ///< attention_workspace_elems(shape, dtype, threads of the stream)
   AttentionShape shape;
 };
 using AttentionForwardKernel = void(const AttentionForward& args, Stream stream);
 
+/// All but log_sum_exp and the workspace are of one dtype.
 struct AttentionBackward {
-  const float* qkv;
-  const float* y;
+  ConstValues qkv;
+  ConstValues y;
   const float* log_sum_exp;
-  const float* dy;  ///< [batch, seq, hidden]
-  float* dqkv;      ///< [batch, seq, 3 * hidden], overwritten
+  ConstValues dy;  ///< [batch, seq, hidden]
+  Values dqkv;     ///< [batch, seq, 3 * hidden], overwritten
   float* workspace;
   AttentionShape shape;
 };
 using AttentionBackwardKernel = void(const AttentionBackward& args, Stream stream);
 
 /// fp32 elements that both directions need on a stream of so many threads: for each of them that
-/// finds a head to work on a few rows of tiles of one head, never seq^2 * heads.
-using AttentionWorkspace = std::int64_t(const AttentionShape& shape, int threads);
+/// finds a head to work on a few rows of tiles of one head, never seq^2 * heads, and in 16 bits one
+/// head of every tensor in fp32.
+using AttentionWorkspace = std::int64_t(const AttentionShape& shape, DType dtype, int threads);
 
 namespace reference {
 AttentionForwardKernel attention_forward;

@@ -6,12 +6,29 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/support/product.hpp"
 #include "kernels/support/softmax.hpp"
+#include "kernels/support/typed.hpp"
 #include "tessera/base/math.hpp"
 
 namespace tessera::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kTile = 64;  // query rows that are worked on together
+
+/// AttentionForward and AttentionBackward where everything is fp32.
+struct Forward {
+  const float* qkv;
+  float* y;
+  float* log_sum_exp;
+  AttentionShape shape;
+};
+struct Backward {
+  const float* qkv;
+  const float* y;
+  const float* log_sum_exp;
+  const float* dy;
+  float* dqkv;
+  AttentionShape shape;
+};
 
 /// One head of one sequence: where its rows lie, and the tile of query rows [first, first + rows),
 /// which sees the keys [0, keys).
@@ -40,9 +57,15 @@ std::int64_t tile_stride(const AttentionShape& shape) {
   return round_up(shape.seq, kLanes);
 }
 
-/// What one thread works in.
-std::int64_t thread_workspace_elems(const AttentionShape& shape) {
+/// Of one thread's tiles.
+std::int64_t tile_elems(const AttentionShape& shape) {
   return 2 * std::min(kTile, shape.seq) * tile_stride(shape);
+}
+
+/// What one thread works in: its tiles, and in 16 bits one head of qkv, dqkv, y and dy.
+std::int64_t thread_workspace_elems(const AttentionShape& shape, DType dtype) {
+  const std::int64_t heads = dtype == DType::fp32 ? 0 : 8 * shape.seq * shape.head_size;
+  return tile_elems(shape) + heads;
 }
 
 /// Heads of all sequences.
@@ -73,9 +96,10 @@ void for_each_tile(const AttentionShape& shape, std::int64_t head, Body body) {
 /// body(head, workspace) for every head, shared out over the stream's threads: heads have nothing
 /// in common.
 template <class Body>
-void for_each_head(const AttentionShape& shape, float* workspace, Stream stream, Body body) {
+void for_each_head(const AttentionShape& shape, DType dtype, float* workspace, Stream stream,
+                   Body body) {
   parallel_for(stream, heads_of(shape), head_grain(shape), [&](const Chunk& chunk) {
-    float* const own = workspace + chunk.worker * thread_workspace_elems(shape);
+    float* const own = workspace + chunk.worker * thread_workspace_elems(shape, dtype);
     for (std::int64_t head = chunk.first; head < chunk.last; ++head) { body(head, own); }
   });
 }
@@ -99,7 +123,7 @@ void scores_of(const Tile& tile, const float* qkv, float* scores) {
           {scores, tile.stride}, tile.rows, tile.keys, tile.size);
 }
 
-void forward_tile(const AttentionForward& args, const Tile& tile, float* scores) {
+void forward_tile(const Forward& args, const Tile& tile, float* scores) {
   float inverse_sum[kTile];
   scores_of(tile, args.qkv, scores);
   for (std::int64_t r = 0; r < tile.rows; ++r) {
@@ -141,7 +165,7 @@ void probabilities_and_gradient(float* p, float* dp, std::int64_t elems, float l
 }
 
 /// They gather gradients from several tiles.
-void zero_key_and_value_gradients(const AttentionBackward& args, std::int64_t head) {
+void zero_key_and_value_gradients(const Backward& args, std::int64_t head) {
   const AttentionShape& shape = args.shape;
   const std::int64_t hidden = shape.heads * shape.head_size;
   float* const keys = args.dqkv + head / shape.heads * shape.seq * 3 * hidden + hidden +
@@ -150,7 +174,7 @@ void zero_key_and_value_gradients(const AttentionBackward& args, std::int64_t he
   fill_matrix({keys + hidden, 3 * hidden}, shape.seq, shape.head_size);
 }
 
-void backward_tile(const AttentionBackward& args, const Tile& tile, float* workspace) {
+void backward_tile(const Backward& args, const Tile& tile, float* workspace) {
   float* p = workspace;
   float* dp = workspace + std::min(kTile, args.shape.seq) * tile.stride;
   const Strided<const float> dy{args.dy + tile.out(), tile.hidden};
@@ -191,28 +215,110 @@ void backward_tile(const AttentionBackward& args, const Tile& tile, float* works
                tile.rows});
 }
 
+void forward_head(const Forward& args, std::int64_t head, float* tiles) {
+  for_each_tile(args.shape, head, [&](const Tile& tile) { forward_tile(args, tile, tiles); });
+}
+
+void backward_head(const Backward& args, std::int64_t head, float* tiles) {
+  zero_key_and_value_gradients(args, head);
+  for_each_tile(args.shape, head, [&](const Tile& tile) { backward_tile(args, tile, tiles); });
+}
+
+// In 16 bits, a head is widened into the workspace and worked on as if it were the only one.
+
+AttentionShape one_head(const AttentionShape& shape) {
+  return {.batch = 1, .seq = shape.seq, .heads = 1, .head_size = shape.head_size};
+}
+
+/// Copies `parts` matrices [seq, head_size] that lie side by side, each of one head of `heads`,
+/// from rows of `parts * heads * head_size` to rows of `parts * head_size` or back.
+template <class To, class From>
+void copy_head(To* to, std::int64_t to_heads, const From* from, std::int64_t from_heads,
+               std::int64_t parts, const AttentionShape& shape) {
+  const std::int64_t size = shape.head_size;
+  for (std::int64_t row = 0; row < shape.seq * parts; ++row) {
+    To* const out = to + row * to_heads * size;
+    const From* const in = from + row * from_heads * size;
+    for_lanes(size, [=](std::int64_t i, auto lanes) { lanes.write(out + i, lanes.read(in + i)); });
+  }
+}
+
+/// Where head `head` begins in a tensor of `parts` matrices side by side.
+std::int64_t head_offset(const AttentionShape& shape, std::int64_t head, std::int64_t parts) {
+  const std::int64_t first_row = head / shape.heads * shape.seq;
+  return (first_row * parts * shape.heads + head % shape.heads) * shape.head_size;
+}
+
+template <class Half>
+void forward_widened(const AttentionForward& args, std::int64_t head, float* workspace) {
+  const AttentionShape& shape = args.shape;
+  const std::int64_t elems = shape.seq * shape.head_size;
+  float* const qkv = workspace + tile_elems(shape);
+  float* const y = qkv + 3 * elems;
+  copy_head(qkv, 1, args.qkv.as<Half>() + head_offset(shape, head, 3), shape.heads, 3, shape);
+  forward_head({qkv, y, args.log_sum_exp + head * shape.seq, one_head(shape)}, 0, workspace);
+  copy_head(args.y.as<Half>() + head_offset(shape, head, 1), shape.heads, y, 1, 1, shape);
+}
+
+template <class Half>
+void backward_widened(const AttentionBackward& args, std::int64_t head, float* workspace) {
+  const AttentionShape& shape = args.shape;
+  const std::int64_t elems = shape.seq * shape.head_size;
+  float* const qkv = workspace + tile_elems(shape);
+  float* const dqkv = qkv + 3 * elems;
+  float* const y = dqkv + 3 * elems;
+  float* const dy = y + elems;
+  const std::int64_t narrow = head_offset(shape, head, 1);
+  const std::int64_t wide = head_offset(shape, head, 3);
+  copy_head(qkv, 1, args.qkv.as<Half>() + wide, shape.heads, 3, shape);
+  copy_head(y, 1, args.y.as<Half>() + narrow, shape.heads, 1, shape);
+  copy_head(dy, 1, args.dy.as<Half>() + narrow, shape.heads, 1, shape);
+  backward_head({qkv, y, args.log_sum_exp + head * shape.seq, dy, dqkv, one_head(shape)}, 0,
+                workspace);
+  copy_head(args.dqkv.as<Half>() + wide, shape.heads, dqkv, 1, 3, shape);
+}
+
 }  // namespace
 
-std::int64_t attention_workspace_elems(const AttentionShape& shape, int threads) {
+std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype, int threads) {
   const std::int64_t used = std::min<std::int64_t>(threads, heads_of(shape));
-  return std::max<std::int64_t>(used, 1) * thread_workspace_elems(shape);
+  return std::max<std::int64_t>(used, 1) * thread_workspace_elems(shape, dtype);
 }
 
 void attention_forward(const AttentionForward& args, Stream stream) {
+  const DType dtype = args.qkv.dtype;
+  expects(args.y.dtype == dtype, "attention_forward: qkv and y are of one dtype");
   enqueue(stream, [=] {
-    for_each_head(args.shape, args.workspace, stream, [&](std::int64_t head, float* workspace) {
-      for_each_tile(args.shape, head,
-                    [&](const Tile& tile) { forward_tile(args, tile, workspace); });
+    with_type(dtype, [&]<class T>(std::type_identity<T>) {
+      const auto work = [&](std::int64_t head, float* workspace) {
+        if constexpr (std::is_same_v<T, float>) {
+          forward_head({args.qkv.as<float>(), args.y.as<float>(), args.log_sum_exp, args.shape},
+                       head, workspace);
+        } else {
+          forward_widened<T>(args, head, workspace);
+        }
+      };
+      for_each_head(args.shape, dtype, args.workspace, stream, work);
     });
   });
 }
 
 void attention_backward(const AttentionBackward& args, Stream stream) {
+  const DType dtype = args.qkv.dtype;
+  expects(args.y.dtype == dtype && args.dy.dtype == dtype && args.dqkv.dtype == dtype,
+          "attention_backward: qkv, y, dy and dqkv are of one dtype");
   enqueue(stream, [=] {
-    for_each_head(args.shape, args.workspace, stream, [&](std::int64_t head, float* workspace) {
-      zero_key_and_value_gradients(args, head);
-      for_each_tile(args.shape, head,
-                    [&](const Tile& tile) { backward_tile(args, tile, workspace); });
+    with_type(dtype, [&]<class T>(std::type_identity<T>) {
+      const auto work = [&](std::int64_t head, float* workspace) {
+        if constexpr (std::is_same_v<T, float>) {
+          backward_head({args.qkv.as<float>(), args.y.as<float>(), args.log_sum_exp,
+                         args.dy.as<float>(), args.dqkv.as<float>(), args.shape},
+                        head, workspace);
+        } else {
+          backward_widened<T>(args, head, workspace);
+        }
+      };
+      for_each_head(args.shape, dtype, args.workspace, stream, work);
     });
   });
 }

@@ -2,13 +2,14 @@
 #include <vector>
 
 #include "kernels/attention/attention.hpp"
+#include "kernels/support/typed.hpp"
 
 namespace tessera::kernels::reference {
 namespace {
 
 // One head of one sequence in fp64: q(t, d), k(t, d), v(t, d).
 struct Head {
-  const float* qkv;
+  ConstValues qkv;
   AttentionShape shape;
   std::int64_t batch;
   std::int64_t head;
@@ -18,9 +19,9 @@ struct Head {
   [[nodiscard]] std::int64_t at(std::int64_t part, std::int64_t t, std::int64_t d) const {
     return ((batch * shape.seq + t) * 3 + part) * hidden() + head * shape.head_size + d;
   }
-  [[nodiscard]] double q(std::int64_t t, std::int64_t d) const { return qkv[at(0, t, d)]; }
-  [[nodiscard]] double k(std::int64_t t, std::int64_t d) const { return qkv[at(1, t, d)]; }
-  [[nodiscard]] double v(std::int64_t t, std::int64_t d) const { return qkv[at(2, t, d)]; }
+  [[nodiscard]] double q(std::int64_t t, std::int64_t d) const { return element(qkv, at(0, t, d)); }
+  [[nodiscard]] double k(std::int64_t t, std::int64_t d) const { return element(qkv, at(1, t, d)); }
+  [[nodiscard]] double v(std::int64_t t, std::int64_t d) const { return element(qkv, at(2, t, d)); }
   [[nodiscard]] std::int64_t y_at(std::int64_t t, std::int64_t d) const {
     return (batch * shape.seq + t) * hidden() + head * shape.head_size + d;
   }
@@ -60,7 +61,7 @@ void forward(const AttentionForward& args, const Head& head) {
       for (std::int64_t s = 0; s <= t; ++s) {
         sum += p[static_cast<std::size_t>(s)] * head.v(s, d);
       }
-      args.y[head.y_at(t, d)] = static_cast<float>(sum);
+      set_element(args.y, head.y_at(t, d), static_cast<float>(sum));
     }
     args.log_sum_exp[(head.batch * args.shape.heads + head.head) * args.shape.seq + t] =
         static_cast<float>(log_sum_exp);
@@ -82,7 +83,7 @@ void backward(const AttentionBackward& args, const Head& head) {
     for (std::int64_t s = 0; s <= t; ++s) {
       const auto i = static_cast<std::size_t>(s);
       for (std::int64_t d = 0; d < size; ++d) {
-        const double dy = args.dy[head.y_at(t, d)];
+        const double dy = element(args.dy, head.y_at(t, d));
         dp[i] += dy * head.v(s, d);
         sum(2, s, d) += p[i] * dy;
       }
@@ -100,7 +101,7 @@ void backward(const AttentionBackward& args, const Head& head) {
   for (std::int64_t part = 0; part < 3; ++part) {
     for (std::int64_t t = 0; t < args.shape.seq; ++t) {
       for (std::int64_t d = 0; d < size; ++d) {
-        args.dqkv[head.at(part, t, d)] = static_cast<float>(sum(part, t, d));
+        set_element(args.dqkv, head.at(part, t, d), static_cast<float>(sum(part, t, d)));
       }
     }
   }

@@ -2,16 +2,18 @@
 
 #include <cstdint>
 
+#include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
 
 namespace tessera::kernels {
 
-/// y[r, c] += bias[c], rows x columns row-major.
-using AddBiasKernel = void(float* y, const float* bias, std::int64_t rows, std::int64_t columns,
+/// y[r, c] += bias[c], rows x columns row-major; each of its own dtype.
+using AddBiasKernel = void(Values y, ConstValues bias, std::int64_t rows, std::int64_t columns,
                            Stream stream);
 
-/// dbias[c] += sum over r of dy[r, c], in an order that depends on the sizes alone.
-using BiasGradientKernel = void(const float* dy, float* dbias, std::int64_t rows,
+/// dbias[c] += sum over r of dy[r, c], in an order that depends on the sizes alone. In a dbias of
+/// 16 bits every 32 rows' sum is rounded.
+using BiasGradientKernel = void(ConstValues dy, Values dbias, std::int64_t rows,
                                 std::int64_t columns, Stream stream);
 
 namespace reference {

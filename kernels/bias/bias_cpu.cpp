@@ -5,20 +5,24 @@
 #include "kernels/bias/bias.hpp"
 #include "kernels/support/column_sum.hpp"
 #include "kernels/support/grain.hpp"
+#include "kernels/support/typed.hpp"
 
 namespace tessera::kernels::cpu {
 namespace {
 
-void add_to_rows(float* y, const float* bias, std::int64_t rows, std::int64_t columns) {
+template <class Y, class Bias>
+void add_to_rows(Y* y, const Bias* bias, std::int64_t rows, std::int64_t columns) {
   for (std::int64_t r = 0; r < rows; ++r) {
-    float* __restrict row = y + r * columns;
-    const float* __restrict from = bias;
-    for (std::int64_t c = 0; c < columns; ++c) { row[c] += from[c]; }
+    Y* row = y + r * columns;
+    for_lanes(columns, [=](std::int64_t c, auto lanes) {
+      lanes.write(row + c, lanes.read(row + c) + lanes.read(bias + c));
+    });
   }
 }
 
 /// The sums of `columns` columns of a matrix whose rows lie `stride` apart.
-void add_sums(const float* dy, float* dbias, std::int64_t rows, std::int64_t columns,
+template <class Dy, class Dbias>
+void add_sums(const Dy* dy, Dbias* dbias, std::int64_t rows, std::int64_t columns,
               std::int64_t stride) {
   for (std::int64_t r = 0; r < rows; r += kRowBlock) {
     const std::int64_t count = std::min(kRowBlock, rows - r);
@@ -30,20 +34,25 @@ void add_sums(const float* dy, float* dbias, std::int64_t rows, std::int64_t col
 
 }  // namespace
 
-void add_bias(float* y, const float* bias, std::int64_t rows, std::int64_t columns, Stream stream) {
+void add_bias(Values y, ConstValues bias, std::int64_t rows, std::int64_t columns, Stream stream) {
   enqueue(stream, [=] {
-    parallel_for(stream, rows, row_grain(columns), [=](const Chunk& chunk) {
-      add_to_rows(y + chunk.first * columns, bias, chunk.size(), columns);
+    with_types(y.dtype, bias.dtype, [&]<class Y, class Bias>(Types<Y, Bias>) {
+      parallel_for(stream, rows, row_grain(columns), [=](const Chunk& chunk) {
+        add_to_rows(y.as<Y>() + chunk.first * columns, bias.as<Bias>(), chunk.size(), columns);
+      });
     });
   });
 }
 
 // Threads share the columns out, never the rows: a column's sum has one order.
-void bias_gradient(const float* dy, float* dbias, std::int64_t rows, std::int64_t columns,
+void bias_gradient(ConstValues dy, Values dbias, std::int64_t rows, std::int64_t columns,
                    Stream stream) {
   enqueue(stream, [=] {
-    parallel_for(stream, columns, column_grain(rows), [=](const Chunk& chunk) {
-      add_sums(dy + chunk.first, dbias + chunk.first, rows, chunk.size(), columns);
+    with_types(dy.dtype, dbias.dtype, [&]<class Dy, class Dbias>(Types<Dy, Dbias>) {
+      parallel_for(stream, columns, column_grain(rows), [=](const Chunk& chunk) {
+        add_sums(dy.as<Dy>() + chunk.first, dbias.as<Dbias>() + chunk.first, rows, chunk.size(),
+                 columns);
+      });
     });
   });
 }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
 
 namespace tessera::kernels {
@@ -14,7 +15,7 @@ namespace tessera::kernels {
 ///
 /// The loss is added row by row in order. `gradient_scale` 0 leaves the logits as they are.
 struct CrossEntropy {
-  float* logits;                ///< [rows, classes]
+  Values logits;                ///< [rows, classes]
   const std::int32_t* targets;  ///< [rows], each in [0, classes)
   double* loss;
   std::int64_t rows;

@@ -6,11 +6,13 @@
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/support/grain.hpp"
 #include "kernels/support/softmax.hpp"
+#include "kernels/support/typed.hpp"
 
 namespace tessera::kernels::cpu {
 namespace {
 
-double exp_sum(const float* x, std::int64_t elems, float shift) {
+template <class T>
+double exp_sum(const T* x, std::int64_t elems, float shift) {
   constexpr std::int64_t block = 1024;
   float unused[block];
   double total = 0.0;
@@ -20,18 +22,37 @@ double exp_sum(const float* x, std::int64_t elems, float shift) {
   return total;
 }
 
+/// Turns a row into its gradient, given its largest logit; returns the sum of exponentials.
+double row_gradient(float* logits, std::int64_t classes, std::int32_t target, float gradient_scale,
+                    float max) {
+  const double sum = exp_row(logits, logits, classes, 1.0F, max);
+  scale_row(logits, classes, static_cast<float>(static_cast<double>(gradient_scale) / sum));
+  logits[target] -= gradient_scale;
+  return sum;
+}
+
+// The exponentials are computed twice: kept in 16 bits in between, they would be rounded twice.
+template <class Half>
+double row_gradient(Half* logits, std::int64_t classes, std::int32_t target, float gradient_scale,
+                    float max) {
+  const double sum = exp_sum(logits, classes, max);
+  const auto factor = static_cast<float>(static_cast<double>(gradient_scale) / sum);
+  const float hit = exp(splat(logits[target].to_float() - max))[0] * factor - gradient_scale;
+  for_lanes(classes, [=](std::int64_t i, auto lanes) {
+    lanes.write(logits + i, exp(lanes.read(logits + i) - max) * factor);
+  });
+  logits[target] = Half::from_float(hit);
+  return sum;
+}
+
 // Returns the row's loss; turns the logits into their gradient unless its scale is 0.
-double row_loss(float* logits, std::int64_t classes, std::int32_t target, float gradient_scale) {
+template <class T>
+double row_loss(T* logits, std::int64_t classes, std::int32_t target, float gradient_scale) {
   const float max = row_max(logits, classes);
-  const double target_logit = logits[target];
-  double sum = 0.0;
-  if (gradient_scale == 0.0F) {
-    sum = exp_sum(logits, classes, max);
-  } else {
-    sum = exp_row(logits, logits, classes, 1.0F, max);
-    scale_row(logits, classes, static_cast<float>(static_cast<double>(gradient_scale) / sum));
-    logits[target] -= gradient_scale;
-  }
+  const double target_logit = element(logits, target);
+  const double sum = gradient_scale == 0.0F
+                         ? exp_sum(logits, classes, max)
+                         : row_gradient(logits, classes, target, gradient_scale, max);
   // Large logits cancel before the logarithm is added.
   return std::log(sum) + (static_cast<double>(max) - target_logit);
 }
@@ -46,8 +67,10 @@ void add_losses(const CrossEntropy& args, std::int64_t first, std::int64_t rows,
   parallel_for(stream, rows, row_grain(args.classes), [&](const Chunk& chunk) {
     for (std::int64_t i = chunk.first; i < chunk.last; ++i) {
       const std::int64_t r = first + i;
-      losses[i] = row_loss(args.logits + r * args.classes, args.classes, args.targets[r],
-                           args.gradient_scale);
+      losses[i] = with_type(args.logits.dtype, [&]<class T>(std::type_identity<T>) {
+        return row_loss(args.logits.as<T>() + r * args.classes, args.classes, args.targets[r],
+                        args.gradient_scale);
+      });
     }
   });
   for (std::int64_t i = 0; i < rows; ++i) { loss += losses[i]; }

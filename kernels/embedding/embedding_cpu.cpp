@@ -2,35 +2,46 @@
 #include "device/cpu/parallel.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/support/grain.hpp"
+#include "kernels/support/typed.hpp"
+#include "kernels/support/vec.hpp"
 
 namespace tessera::kernels::cpu {
 namespace {
 
-void add_row(float* __restrict to, const float* __restrict from, std::int64_t elems) {
-  for (std::int64_t i = 0; i < elems; ++i) { to[i] += from[i]; }
+template <class To, class From>
+void add_row(To* to, const From* from, std::int64_t elems) {
+  for_lanes(elems, [=](std::int64_t i, auto lanes) {
+    lanes.write(to + i, lanes.read(to + i) + lanes.read(from + i));
+  });
 }
 
+template <class Table, class Y>
 void forward(const EmbeddingForward& args, const Chunk& rows) {
   const std::int64_t hidden = args.hidden;
   for (std::int64_t at = rows.first; at < rows.last; ++at) {
-    const float* __restrict token = args.token_table + args.tokens[at] * hidden;
-    const float* __restrict position = args.position_table + at % args.seq * hidden;
-    float* __restrict y = args.y + at * hidden;
-    for (std::int64_t h = 0; h < hidden; ++h) { y[h] = token[h] + position[h]; }
+    const Table* token = args.token_table.as<Table>() + args.tokens[at] * hidden;
+    const Table* position = args.position_table.as<Table>() + at % args.seq * hidden;
+    Y* y = args.y.as<Y>() + at * hidden;
+    for_lanes(hidden, [=](std::int64_t h, auto lanes) {
+      lanes.write(y + h, lanes.read(token + h) + lanes.read(position + h));
+    });
   }
 }
 
 // Several rows are added into one row of a table: threads share the columns out, so that they are
 // added in order.
+template <class Dy, class Table>
 void backward(const EmbeddingBackward& args, const Chunk& columns) {
   const std::int64_t hidden = args.hidden;
   for (std::int64_t at = 0; at < args.batch * args.seq; ++at) {
-    const float* dy = args.dy + at * hidden + columns.first;
-    if (args.dtoken_table != nullptr) {
-      add_row(args.dtoken_table + args.tokens[at] * hidden + columns.first, dy, columns.size());
+    const Dy* dy = args.dy.as<Dy>() + at * hidden + columns.first;
+    if (args.dtoken_table) {
+      add_row(args.dtoken_table.as<Table>() + args.tokens[at] * hidden + columns.first, dy,
+              columns.size());
     }
-    if (args.dposition_table != nullptr) {
-      add_row(args.dposition_table + at % args.seq * hidden + columns.first, dy, columns.size());
+    if (args.dposition_table) {
+      add_row(args.dposition_table.as<Table>() + at % args.seq * hidden + columns.first, dy,
+              columns.size());
     }
   }
 }
@@ -38,16 +49,25 @@ void backward(const EmbeddingBackward& args, const Chunk& columns) {
 }  // namespace
 
 void embedding_forward(const EmbeddingForward& args, Stream stream) {
+  expects(args.token_table.dtype == args.position_table.dtype,
+          "embedding_forward: both tables are of one dtype");
   enqueue(stream, [=] {
-    parallel_for(stream, args.batch * args.seq, row_grain(args.hidden),
-                 [&](const Chunk& rows) { forward(args, rows); });
+    with_types(args.token_table.dtype, args.y.dtype, [&]<class Table, class Y>(Types<Table, Y>) {
+      parallel_for(stream, args.batch * args.seq, row_grain(args.hidden),
+                   [&](const Chunk& rows) { forward<Table, Y>(args, rows); });
+    });
   });
 }
 
 void embedding_backward(const EmbeddingBackward& args, Stream stream) {
+  const Values table = args.dtoken_table ? args.dtoken_table : args.dposition_table;
+  expects(!args.dposition_table || args.dposition_table.dtype == table.dtype,
+          "embedding_backward: both gradients are of one dtype");
   enqueue(stream, [=] {
-    parallel_for(stream, args.hidden, column_grain(args.batch * args.seq),
-                 [&](const Chunk& columns) { backward(args, columns); });
+    with_types(args.dy.dtype, table.dtype, [&]<class Dy, class Table>(Types<Dy, Table>) {
+      parallel_for(stream, args.hidden, column_grain(args.batch * args.seq),
+                   [&](const Chunk& columns) { backward<Dy, Table>(args, columns); });
+    });
   });
 }
 

@@ -1,4 +1,5 @@
 #include "kernels/embedding/embedding.hpp"
+#include "kernels/support/typed.hpp"
 
 namespace tessera::kernels::reference {
 
@@ -7,22 +8,24 @@ void embedding_forward(const EmbeddingForward& args, Stream) {
     for (std::int64_t t = 0; t < args.seq; ++t) {
       const std::int64_t at = b * args.seq + t;
       for (std::int64_t h = 0; h < args.hidden; ++h) {
-        args.y[at * args.hidden + h] = args.token_table[args.tokens[at] * args.hidden + h] +
-                                       args.position_table[t * args.hidden + h];
+        const float token = element(args.token_table, args.tokens[at] * args.hidden + h);
+        const float position = element(args.position_table, t * args.hidden + h);
+        set_element(args.y, at * args.hidden + h, token + position);
       }
     }
   }
 }
 
 void embedding_backward(const EmbeddingBackward& args, Stream) {
+  const auto add = [](Values to, std::int64_t i, float value) {
+    if (to) { set_element(to, i, element(to, i) + value); }
+  };
   for (std::int64_t at = 0; at < args.batch * args.seq; ++at) {
     const std::int64_t t = at % args.seq;
     for (std::int64_t h = 0; h < args.hidden; ++h) {
-      const float dy = args.dy[at * args.hidden + h];
-      if (args.dtoken_table != nullptr) {
-        args.dtoken_table[args.tokens[at] * args.hidden + h] += dy;
-      }
-      if (args.dposition_table != nullptr) { args.dposition_table[t * args.hidden + h] += dy; }
+      const float dy = element(args.dy, at * args.hidden + h);
+      add(args.dtoken_table, args.tokens[at] * args.hidden + h, dy);
+      add(args.dposition_table, t * args.hidden + h, dy);
     }
   }
 }

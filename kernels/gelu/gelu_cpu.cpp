@@ -3,6 +3,7 @@
 #include "kernels/gelu/gelu.hpp"
 #include "kernels/support/exp.hpp"
 #include "kernels/support/grain.hpp"
+#include "kernels/support/typed.hpp"
 
 // With u = sqrt(2/pi) (x + 0.044715 x^3): 0.5 (1 + tanh u) = 1 / (1 + exp(-2u)), the logistic
 // function, which keeps its relative precision where 1 + tanh u cancels.
@@ -41,12 +42,14 @@ constexpr float kSlopeLimit = 10.0F;
   return fma(x * inner, rest * logistic, logistic);
 }
 
-void forward(const float* x, float* y, std::int64_t elems) {
+template <class T>
+void forward(const T* x, T* y, std::int64_t elems) {
   for_lanes(elems,
             [=](std::int64_t i, auto lanes) { lanes.write(y + i, gelu(lanes.read(x + i))); });
 }
 
-void backward(const float* x, const float* dy, float* dx, std::int64_t elems) {
+template <class T>
+void backward(const T* x, const T* dy, T* dx, std::int64_t elems) {
   for_lanes(elems, [=](std::int64_t i, auto lanes) {
     lanes.write(dx + i, lanes.read(dy + i) * slope(lanes.read(x + i)));
   });
@@ -54,18 +57,26 @@ void backward(const float* x, const float* dy, float* dx, std::int64_t elems) {
 
 }  // namespace
 
-void gelu_forward(const float* x, float* y, std::int64_t elems, Stream stream) {
+void gelu_forward(ConstValues x, Values y, std::int64_t elems, Stream stream) {
+  expects(x.dtype == y.dtype, "gelu_forward: x and y are of one dtype");
   enqueue(stream, [=] {
-    parallel_for(stream, elems, kElementGrain, [=](const Chunk& chunk) {
-      forward(x + chunk.first, y + chunk.first, chunk.size());
+    with_type(x.dtype, [&]<class T>(std::type_identity<T>) {
+      parallel_for(stream, elems, kElementGrain, [=](const Chunk& chunk) {
+        forward(x.as<T>() + chunk.first, y.as<T>() + chunk.first, chunk.size());
+      });
     });
   });
 }
 
-void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t elems, Stream stream) {
+void gelu_backward(ConstValues x, ConstValues dy, Values dx, std::int64_t elems, Stream stream) {
+  expects(x.dtype == dy.dtype && x.dtype == dx.dtype,
+          "gelu_backward: x, dy and dx are of one dtype");
   enqueue(stream, [=] {
-    parallel_for(stream, elems, kElementGrain, [=](const Chunk& chunk) {
-      backward(x + chunk.first, dy + chunk.first, dx + chunk.first, chunk.size());
+    with_type(x.dtype, [&]<class T>(std::type_identity<T>) {
+      parallel_for(stream, elems, kElementGrain, [=](const Chunk& chunk) {
+        const std::int64_t at = chunk.first;
+        backward(x.as<T>() + at, dy.as<T>() + at, dx.as<T>() + at, chunk.size());
+      });
     });
   });
 }

@@ -2,6 +2,7 @@
 #include <numbers>
 
 #include "kernels/gelu/gelu.hpp"
+#include "kernels/support/typed.hpp"
 
 namespace tessera::kernels::reference {
 namespace {
@@ -11,20 +12,21 @@ constexpr double kCubic = 0.044715;
 
 }  // namespace
 
-void gelu_forward(const float* x, float* y, std::int64_t elems, Stream) {
+void gelu_forward(ConstValues x, Values y, std::int64_t elems, Stream) {
   for (std::int64_t i = 0; i < elems; ++i) {
-    const double v = x[i];
-    y[i] = static_cast<float>(0.5 * v * (1.0 + std::tanh(kScale * (v + kCubic * v * v * v))));
+    const double v = element(x, i);
+    set_element(y, i,
+                static_cast<float>(0.5 * v * (1.0 + std::tanh(kScale * (v + kCubic * v * v * v)))));
   }
 }
 
-void gelu_backward(const float* x, const float* dy, float* dx, std::int64_t elems, Stream) {
+void gelu_backward(ConstValues x, ConstValues dy, Values dx, std::int64_t elems, Stream) {
   for (std::int64_t i = 0; i < elems; ++i) {
-    const double v = x[i];
+    const double v = element(x, i);
     const double tanh = std::tanh(kScale * (v + kCubic * v * v * v));
     const double inner = kScale * (1.0 + 3.0 * kCubic * v * v);
     const double slope = 0.5 * (1.0 + tanh) + 0.5 * v * (1.0 - tanh * tanh) * inner;
-    dx[i] = static_cast<float>(static_cast<double>(dy[i]) * slope);
+    set_element(dx, i, static_cast<float>(static_cast<double>(element(dy, i)) * slope));
   }
 }
 

@@ -2,19 +2,21 @@
 
 #include <cstdint>
 
+#include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
 
 namespace tessera::kernels {
 
 inline constexpr float kLayerNormEps = 1e-5F;  // GPT-2
 
+/// x and y are of one dtype, weight and bias of one.
 struct LayerNormForward {
-  const float* x;       ///< [rows, columns]
-  const float* weight;  ///< [columns]
-  const float* bias;    ///< [columns]
-  float* y;             ///< [rows, columns]
-  float* mean;          ///< [rows], kept for backward
-  float* inverse_std;   ///< [rows], 1 / sqrt(variance + eps), kept for backward
+  ConstValues x;       ///< [rows, columns]
+  ConstValues weight;  ///< [columns]
+  ConstValues bias;    ///< [columns]
+  Values y;            ///< [rows, columns]
+  float* mean;         ///< [rows], kept for backward
+  float* inverse_std;  ///< [rows], 1 / sqrt(variance + eps), kept for backward
   std::int64_t rows;
   std::int64_t columns;
 };
@@ -22,15 +24,16 @@ struct LayerNormForward {
 /// y = (x - mean) * inverse_std * weight + bias, row by row; biased variance, eps 1e-5.
 using LayerNormForwardKernel = void(const LayerNormForward& args, Stream stream);
 
+/// x, dy and dx are of one dtype, the gradients of one.
 struct LayerNormBackward {
-  const float* x;
-  const float* weight;
+  ConstValues x;
+  ConstValues weight;
   const float* mean;
   const float* inverse_std;
-  const float* dy;  ///< [rows, columns]
-  float* dx;        ///< [rows, columns], added to (the residual's gradient is there)
-  float* dweight;   ///< [columns], added to; null if frozen
-  float* dbias;     ///< [columns], added to; null if frozen
+  ConstValues dy;  ///< [rows, columns]
+  Values dx;       ///< [rows, columns], added to (the residual's gradient is there)
+  Values dweight;  ///< [columns], added to; null if frozen
+  Values dbias;    ///< [columns], added to; null if frozen
   std::int64_t rows;
   std::int64_t columns;
 };

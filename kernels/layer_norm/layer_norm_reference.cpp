@@ -1,25 +1,34 @@
 #include <cmath>
 
 #include "kernels/layer_norm/layer_norm.hpp"
+#include "kernels/support/typed.hpp"
 
 namespace tessera::kernels::reference {
+namespace {
+
+void add(Values to, std::int64_t i, double value) {
+  set_element(to, i, static_cast<float>(static_cast<double>(element(to, i)) + value));
+}
+
+}  // namespace
 
 void layer_norm_forward(const LayerNormForward& args, Stream) {
   const auto n = static_cast<double>(args.columns);
   for (std::int64_t r = 0; r < args.rows; ++r) {
-    const float* x = args.x + r * args.columns;
+    const auto x = [&](std::int64_t c) { return element(args.x, r * args.columns + c); };
     double mean = 0.0;
-    for (std::int64_t c = 0; c < args.columns; ++c) { mean += static_cast<double>(x[c]) / n; }
+    for (std::int64_t c = 0; c < args.columns; ++c) { mean += static_cast<double>(x(c)) / n; }
     double variance = 0.0;
     for (std::int64_t c = 0; c < args.columns; ++c) {
-      const double centred = static_cast<double>(x[c]) - mean;
+      const double centred = static_cast<double>(x(c)) - mean;
       variance += centred * centred / n;
     }
     const double inverse_std = 1.0 / std::sqrt(variance + static_cast<double>(kLayerNormEps));
     for (std::int64_t c = 0; c < args.columns; ++c) {
-      const double normal = (static_cast<double>(x[c]) - mean) * inverse_std;
-      args.y[r * args.columns + c] = static_cast<float>(
-          normal * static_cast<double>(args.weight[c]) + static_cast<double>(args.bias[c]));
+      const double normal = (static_cast<double>(x(c)) - mean) * inverse_std;
+      set_element(args.y, r * args.columns + c,
+                  static_cast<float>(normal * static_cast<double>(element(args.weight, c)) +
+                                     static_cast<double>(element(args.bias, c))));
     }
     args.mean[r] = static_cast<float>(mean);
     args.inverse_std[r] = static_cast<float>(inverse_std);
@@ -31,13 +40,13 @@ void layer_norm_backward(const LayerNormBackward& args, Stream) {
   for (std::int64_t r = 0; r < args.rows; ++r) {
     const double inverse_std = args.inverse_std[r];
     const auto normal = [&](std::int64_t c) {
-      return (static_cast<double>(args.x[r * args.columns + c]) -
+      return (static_cast<double>(element(args.x, r * args.columns + c)) -
               static_cast<double>(args.mean[r])) *
              inverse_std;
     };
     const auto dnormal = [&](std::int64_t c) {
-      return static_cast<double>(args.dy[r * args.columns + c]) *
-             static_cast<double>(args.weight[c]);
+      return static_cast<double>(element(args.dy, r * args.columns + c)) *
+             static_cast<double>(element(args.weight, c));
     };
     double mean = 0.0;    // of dnormal: what the mean's gradient takes away
     double scaled = 0.0;  // of dnormal * normal: what the variance's takes away
@@ -47,26 +56,21 @@ void layer_norm_backward(const LayerNormBackward& args, Stream) {
     }
     for (std::int64_t c = 0; c < args.columns; ++c) {
       const double dx = inverse_std * (dnormal(c) - mean - normal(c) * scaled);
-      float& sum = args.dx[r * args.columns + c];
-      sum = static_cast<float>(static_cast<double>(sum) + dx);
+      add(args.dx, r * args.columns + c, dx);
     }
   }
   for (std::int64_t c = 0; c < args.columns; ++c) {
     double dweight = 0.0;
     double dbias = 0.0;
     for (std::int64_t r = 0; r < args.rows; ++r) {
-      const double dy = args.dy[r * args.columns + c];
-      const double centred =
-          static_cast<double>(args.x[r * args.columns + c]) - static_cast<double>(args.mean[r]);
+      const double dy = element(args.dy, r * args.columns + c);
+      const double centred = static_cast<double>(element(args.x, r * args.columns + c)) -
+                             static_cast<double>(args.mean[r]);
       dweight += dy * centred * static_cast<double>(args.inverse_std[r]);
       dbias += dy;
     }
-    if (args.dweight != nullptr) {
-      args.dweight[c] = static_cast<float>(static_cast<double>(args.dweight[c]) + dweight);
-    }
-    if (args.dbias != nullptr) {
-      args.dbias[c] = static_cast<float>(static_cast<double>(args.dbias[c]) + dbias);
-    }
+    if (args.dweight) { add(args.dweight, c, dweight); }
+    if (args.dbias) { add(args.dbias, c, dbias); }
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
 
 namespace tessera::kernels {
@@ -11,9 +12,9 @@ enum class Write : std::uint8_t { overwrite, add };
 
 /// C (m x n) = or += op(A) (m x k) * op(B) (k x n), row-major fp32.
 struct MatMul {
-  const float* a;
-  const float* b;
-  float* c;
+  ConstValues a;
+  ConstValues b;
+  Values c;
   std::int64_t m;
   std::int64_t n;
   std::int64_t k;

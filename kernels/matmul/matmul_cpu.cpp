@@ -5,16 +5,17 @@
 #include "kernels/matmul/matmul.hpp"
 #include "kernels/support/product.hpp"
 #include "kernels/support/product_split.hpp"
+#include "tessera/base/error.hpp"
 
 namespace tessera::kernels::cpu {
 namespace {
 
 Product whole(const MatMul& p) {
-  return {.a = {p.a, p.transpose_a == Transpose::yes ? p.m : p.k},
+  return {.a = {p.a.as<float>(), p.transpose_a == Transpose::yes ? p.m : p.k},
           .transpose_a = p.transpose_a,
-          .b = {p.b, p.transpose_b == Transpose::yes ? p.k : p.n},
+          .b = {p.b.as<float>(), p.transpose_b == Transpose::yes ? p.k : p.n},
           .transpose_b = p.transpose_b,
-          .c = {p.c, p.n},
+          .c = {p.c.as<float>(), p.n},
           .m = p.m,
           .n = p.n,
           .k = p.k};
@@ -31,6 +32,9 @@ void fill(const Strided<float>& c, std::int64_t rows, std::int64_t columns) {
 }  // namespace
 
 void matmul(const MatMul& product, Stream stream) {
+  const auto fp32 = [](DType dtype) { return dtype == DType::fp32; };
+  expects(fp32(product.a.dtype) && fp32(product.b.dtype) && fp32(product.c.dtype),
+          "matmul: only fp32 is multiplied");
   enqueue(stream, [=] {
     const ProductSplit split = split_product(product.m, product.n, product.k, threads_of(stream));
     parallel_for(stream, split.pieces(), 1, [&](const Chunk& chunk) {

@@ -13,8 +13,8 @@ inline constexpr std::int64_t kRowBlock = 32;
 
 /// to[c] += sum over r in [0, rows) of value(r, c), the sum formed first, in order of r.
 /// `value(r, c, lanes)` returns the Vec of columns c .. c+7, reading memory through `lanes`.
-template <class Value>
-void add_column_sums(float* to, std::int64_t rows, std::int64_t columns, Value value) {
+template <class T, class Value>
+void add_column_sums(T* to, std::int64_t rows, std::int64_t columns, Value value) {
   constexpr std::int64_t wide = 4 * kLanes;
   std::int64_t c = 0;
   for (; c + wide <= columns; c += wide) {
@@ -23,7 +23,7 @@ void add_column_sums(float* to, std::int64_t rows, std::int64_t columns, Value v
       for (std::int64_t v = 0; v < 4; ++v) { sum[v] += value(r, c + v * kLanes, FullLanes{}); }
     }
     for (std::int64_t v = 0; v < 4; ++v) {
-      float* at = to + c + v * kLanes;
+      T* at = to + c + v * kLanes;
       store(at, load(at) + sum[v]);
     }
   }

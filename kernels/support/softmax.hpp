@@ -8,7 +8,8 @@
 namespace tessera::kernels {
 
 /// The largest of x[0 .. elems); NaNs are passed over (the exponentials then show them).
-inline float row_max(const float* x, std::int64_t elems) {
+template <class T>
+float row_max(const T* x, std::int64_t elems) {
   constexpr float lowest = -std::numeric_limits<float>::infinity();
   Vec most = splat(lowest);
   for_lanes(elems, [&](std::int64_t i, auto lanes) {
@@ -19,7 +20,8 @@ inline float row_max(const float* x, std::int64_t elems) {
 
 /// y[i] = exp(scale * x[i] - shift) for i in [0, elems); returns their sum. y may be x.
 /// Lanes are added in fp32 within blocks of 1024, the blocks in fp64.
-inline double exp_row(const float* x, float* y, std::int64_t elems, float scale, float shift) {
+template <class X, class Y>
+double exp_row(const X* x, Y* y, std::int64_t elems, float scale, float shift) {
   constexpr std::int64_t block = 1024;
   double total = 0.0;
   for (std::int64_t first = 0; first < elems; first += block) {
@@ -35,7 +37,8 @@ inline double exp_row(const float* x, float* y, std::int64_t elems, float scale,
 }
 
 /// x[i] *= factor.
-inline void scale_row(float* x, std::int64_t elems, float factor) {
+template <class T>
+void scale_row(T* x, std::int64_t elems, float factor) {
   for_lanes(elems,
             [&](std::int64_t i, auto lanes) { lanes.write(x + i, lanes.read(x + i) * factor); });
 }

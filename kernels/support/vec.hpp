@@ -1,14 +1,22 @@
 #pragma once
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+
+#include "tessera/base/half.hpp"
 
 #if defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 #define TESSERA_KERNELS_AVX2 1
 #else
 #define TESSERA_KERNELS_AVX2 0
+#endif
+#if TESSERA_KERNELS_AVX2 && defined(__F16C__)
+#define TESSERA_KERNELS_F16C 1
+#else
+#define TESSERA_KERNELS_F16C 0
 #endif
 
 // Eight floats in a register, in the compiler's vector extension: arithmetic is lane by lane and
@@ -26,12 +34,49 @@ inline constexpr std::int64_t kLanes = 8;
 
 using Vec = float __attribute__((vector_size(32)));
 using IntVec = std::int32_t __attribute__((vector_size(32)));
+using UintVec = std::uint32_t __attribute__((vector_size(32)));
+using ShortVec = std::uint16_t __attribute__((vector_size(16)));
 using HalfVec = float __attribute__((vector_size(16)));
 using DoubleVec = double __attribute__((vector_size(32)));
 
 /// All lanes `value`.
 [[gnu::always_inline]] inline Vec splat(float value) noexcept {
   return value - Vec{};
+}
+
+// Values of 16 bits are read as the floats that they are, and rounded to nearest (ties to even)
+// when they are written, to the bits of from_float.
+
+[[gnu::always_inline]] inline Vec widen(ShortVec bits, bfloat16) noexcept {
+  return std::bit_cast<Vec>(__builtin_convertvector(bits, UintVec) << 16U);
+}
+
+[[gnu::always_inline]] inline ShortVec narrow(Vec v, bfloat16) noexcept {
+  const auto bits = std::bit_cast<UintVec>(v);
+  const UintVec rounded = bits + 0x7FFFU + ((bits >> 16U) & 1U);
+  const UintVec quiet = bits | 0x400000U;
+  const UintVec kept = (bits & 0x7FFFFFFFU) > 0x7F800000U ? quiet : rounded;
+  return __builtin_convertvector(kept >> 16U, ShortVec);
+}
+
+[[gnu::always_inline]] inline Vec widen(ShortVec bits, float16) noexcept {
+#if TESSERA_KERNELS_F16C
+  return _mm256_cvtph_ps(std::bit_cast<__m128i>(bits));
+#else
+  Vec v;
+  for (std::int64_t l = 0; l < kLanes; ++l) { v[l] = float16{bits[l]}.to_float(); }
+  return v;
+#endif
+}
+
+[[gnu::always_inline]] inline ShortVec narrow(Vec v, float16) noexcept {
+#if TESSERA_KERNELS_F16C
+  return std::bit_cast<ShortVec>(_mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
+#else
+  ShortVec bits;
+  for (std::int64_t l = 0; l < kLanes; ++l) { bits[l] = float16::from_float(v[l]).bits; }
+  return bits;
+#endif
 }
 
 /// p[0 .. 8), any alignment.
@@ -43,6 +88,19 @@ using DoubleVec = double __attribute__((vector_size(32)));
 
 [[gnu::always_inline]] inline void store(float* p, Vec v) noexcept {
   std::memcpy(p, &v, sizeof(v));
+}
+
+template <class Half>
+[[gnu::always_inline]] inline Vec load(const Half* p) noexcept {
+  ShortVec bits;
+  std::memcpy(&bits, p, sizeof(bits));
+  return widen(bits, Half{});
+}
+
+template <class Half>
+[[gnu::always_inline]] inline void store(Half* p, Vec v) noexcept {
+  const ShortVec bits = narrow(v, Half{});
+  std::memcpy(static_cast<void*>(p), &bits, sizeof(bits));
 }
 
 /// p[0 .. count), the other lanes `fill`; count in (0, 8).
@@ -57,17 +115,43 @@ using DoubleVec = double __attribute__((vector_size(32)));
   std::memcpy(p, &v, static_cast<std::size_t>(count) * sizeof(float));
 }
 
-/// How a loop reads and writes eight floats, or the fewer that are left at its end (the other
+/// p[0 .. count), the other lanes 0.
+template <class Half>
+[[gnu::always_inline]] inline Vec load_part(const Half* p, std::int64_t count) noexcept {
+  ShortVec bits{};
+  std::memcpy(&bits, p, static_cast<std::size_t>(count) * sizeof(Half));
+  return widen(bits, Half{});
+}
+
+template <class Half>
+[[gnu::always_inline]] inline void store_part(Half* p, std::int64_t count, Vec v) noexcept {
+  const ShortVec bits = narrow(v, Half{});
+  std::memcpy(static_cast<void*>(p), &bits, static_cast<std::size_t>(count) * sizeof(Half));
+}
+
+/// How a loop reads and writes eight values, or the fewer that are left at its end (the other
 /// lanes read as 0).
 struct FullLanes {
-  [[gnu::always_inline]] Vec read(const float* p) const noexcept { return load(p); }
-  [[gnu::always_inline]] void write(float* p, Vec v) const noexcept { store(p, v); }
+  template <class T>
+  [[gnu::always_inline]] Vec read(const T* p) const noexcept {
+    return load(p);
+  }
+  template <class T>
+  [[gnu::always_inline]] void write(T* p, Vec v) const noexcept {
+    store(p, v);
+  }
   [[gnu::always_inline]] Vec mask(Vec v, float) const noexcept { return v; }
 };
 struct SomeLanes {
   std::int64_t count;
-  [[gnu::always_inline]] Vec read(const float* p) const noexcept { return load_part(p, count); }
-  [[gnu::always_inline]] void write(float* p, Vec v) const noexcept { store_part(p, count, v); }
+  template <class T>
+  [[gnu::always_inline]] Vec read(const T* p) const noexcept {
+    return load_part(p, count);
+  }
+  template <class T>
+  [[gnu::always_inline]] void write(T* p, Vec v) const noexcept {
+    store_part(p, count, v);
+  }
   /// `v`, with `fill` in the lanes beyond the end.
   [[gnu::always_inline]] Vec mask(Vec v, float fill) const noexcept {
     constexpr IntVec index = {0, 1, 2, 3, 4, 5, 6, 7};

@@ -17,8 +17,7 @@ std::vector<ParameterSpec> Block::parameters() const {
   return joined({ln_1_.parameters(), attn_.parameters(), ln_2_.parameters(), mlp_.parameters()});
 }
 
-void Block::forward(const ForwardScope& scope, const Saved& saved, float* y,
-                    BatchShape shape) const {
+void Block::forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const {
   ln_1_.forward(scope, saved.ln_1, saved.normed_1, shape.rows());
   attn_.forward(scope, saved.attn, saved.middle, shape);
   add(scope, saved.ln_1.x, saved.middle, shape.rows());
@@ -28,18 +27,17 @@ void Block::forward(const ForwardScope& scope, const Saved& saved, float* y,
 }
 
 // The residual branch passes `stream` on unchanged; each norm adds the other branch's gradient.
-void Block::backward(const BackwardScope& scope, const Saved& saved, float* stream, float* scratch,
+void Block::backward(const BackwardScope& scope, const Saved& saved, Values stream, Values scratch,
                      BatchShape shape) const {
-  float* dnormed = scratch;
-  const GradientFlow flow{stream, dnormed, scratch + shape.rows() * hidden_};
+  const Values dnormed = scratch;
+  const GradientFlow flow{stream, dnormed, scratch.at(shape.rows() * hidden_)};
   mlp_.backward(scope, saved.mlp, flow, shape.rows());
   ln_2_.backward(scope, saved.ln_2, dnormed, stream, shape.rows());
   attn_.backward(scope, saved.attn, flow, shape);
   ln_1_.backward(scope, saved.ln_1, dnormed, stream, shape.rows());
 }
 
-void Block::add(const ForwardScope& scope, const float* residual, float* y,
-                std::int64_t rows) const {
+void Block::add(const Scope& scope, ConstValues residual, Values y, std::int64_t rows) const {
   world_->compute([&] { world_->kernels().add(residual, y, y, rows * hidden_, scope.stream()); });
 }
 

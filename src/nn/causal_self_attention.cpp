@@ -30,12 +30,12 @@ std::vector<ParameterSpec> CausalSelfAttention::parameters() const {
   return joined({c_attn_.parameters(), c_proj_.parameters()});
 }
 
-std::int64_t CausalSelfAttention::workspace_elems(BatchShape shape) const {
-  return world_->kernels().attention_workspace_elems(kernel_shape(shape, hidden_, heads_),
+std::int64_t CausalSelfAttention::workspace_elems(BatchShape shape, DType compute) const {
+  return world_->kernels().attention_workspace_elems(kernel_shape(shape, hidden_, heads_), compute,
                                                      world_->options().threads);
 }
 
-void CausalSelfAttention::forward(const ForwardScope& scope, const Saved& saved, float* y,
+void CausalSelfAttention::forward(const Scope& scope, const Saved& saved, Values y,
                                   BatchShape shape) const {
   c_attn_.forward(scope, saved.x, saved.qkv, shape.rows());
   world_->compute([&] {
@@ -51,8 +51,8 @@ void CausalSelfAttention::forward(const ForwardScope& scope, const Saved& saved,
 
 void CausalSelfAttention::backward(const BackwardScope& scope, const Saved& saved,
                                    const GradientFlow& flow, BatchShape shape) const {
-  float* dmixed = flow.scratch;
-  float* dqkv = flow.scratch + shape.rows() * hidden_;
+  const Values dmixed = flow.scratch;
+  const Values dqkv = flow.scratch.at(shape.rows() * hidden_);
   c_proj_.backward(scope, saved.mixed, flow.dy, dmixed, shape.rows());
   world_->compute([&] {
     world_->kernels().attention_backward({.qkv = saved.qkv,

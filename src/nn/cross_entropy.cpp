@@ -4,7 +4,7 @@
 
 namespace tessera::nn {
 
-void CrossEntropy::forward(float* logits, const std::int32_t* targets, double* loss,
+void CrossEntropy::forward(Values logits, const std::int32_t* targets, double* loss,
                            std::int64_t rows) const {
   const auto count = static_cast<double>(rows);
   // The engine divides gradients by the number of micro-batches; the loss it takes as it is.

@@ -18,7 +18,7 @@ std::vector<ParameterSpec> Embedding::parameters() const {
           {.name = std::string{kPositions}, .shape = {sizes_.positions, sizes_.hidden}}};
 }
 
-void Embedding::forward(const ForwardScope& scope, const std::int32_t* tokens, float* y,
+void Embedding::forward(const Scope& scope, const std::int32_t* tokens, Values y,
                         BatchShape shape) const {
   world_->compute([&] {
     world_->kernels().embedding_forward({.tokens = tokens,
@@ -32,7 +32,7 @@ void Embedding::forward(const ForwardScope& scope, const std::int32_t* tokens, f
   });
 }
 
-void Embedding::backward(const BackwardScope& scope, const std::int32_t* tokens, const float* dy,
+void Embedding::backward(const BackwardScope& scope, const std::int32_t* tokens, ConstValues dy,
                          BatchShape shape) const {
   world_->compute([&] {
     world_->kernels().embedding_backward({.tokens = tokens,
@@ -46,8 +46,7 @@ void Embedding::backward(const BackwardScope& scope, const std::int32_t* tokens,
   });
 }
 
-void Embedding::head(const ForwardScope& scope, const float* x, float* logits,
-                     std::int64_t rows) const {
+void Embedding::head(const Scope& scope, ConstValues x, Values logits, std::int64_t rows) const {
   world_->compute([&] {
     world_->kernels().matmul({.a = x,
                               .b = scope[kTokens],
@@ -60,11 +59,11 @@ void Embedding::head(const ForwardScope& scope, const float* x, float* logits,
   });
 }
 
-void Embedding::head_backward(const BackwardScope& scope, const float* x, const float* dlogits,
-                              float* dx, std::int64_t rows) const {
+void Embedding::head_backward(const BackwardScope& scope, ConstValues x, ConstValues dlogits,
+                              Values dx, std::int64_t rows) const {
   world_->compute([&] {
     const kernels::Table& k = world_->kernels();
-    if (float* dtable = gradient_or_null(scope, kTokens)) {
+    if (const Values dtable = gradient_or_null(scope, kTokens)) {
       k.matmul({.a = dlogits,
                 .b = x,
                 .c = dtable,

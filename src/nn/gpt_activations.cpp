@@ -3,11 +3,11 @@
 namespace tessera::nn {
 namespace {
 
-LayerNorm::Saved cut_norm(const float* x, std::int64_t rows, Cutter& kept) {
+LayerNorm::Saved cut_norm(ConstValues x, std::int64_t rows, Cutter& kept) {
   return {.x = x, .mean = kept.take<float>(rows), .inverse_std = kept.take<float>(rows)};
 }
 
-Block::Saved cut_block(const GPTConfig& config, BatchShape shape, DType compute, const float* x,
+Block::Saved cut_block(const GPTConfig& config, BatchShape shape, DType compute, ConstValues x,
                        float* workspace, Cutter& kept) {
   const std::int64_t values = shape.rows() * config.hidden;
   Block::Saved saved{};

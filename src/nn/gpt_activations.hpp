@@ -22,9 +22,8 @@ class Cutter {
   [[nodiscard]] T* take(std::int64_t elems) {
     return static_cast<T*>(take_bytes(static_cast<std::size_t>(elems) * sizeof(T)));
   }
-  /// `elems` values of `dtype`. Kernels exist for fp32; the others are only counted.
-  [[nodiscard]] float* take_values(std::int64_t elems, DType dtype) {
-    return static_cast<float*>(take_bytes(static_cast<std::size_t>(elems) * size_of(dtype)));
+  [[nodiscard]] Values take_values(std::int64_t elems, DType dtype) {
+    return {take_bytes(static_cast<std::size_t>(elems) * size_of(dtype)), dtype};
   }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
 
@@ -48,17 +47,17 @@ struct GPTActivations {
   std::int32_t* inputs = nullptr;
   std::int32_t* targets = nullptr;
   std::vector<Block::Saved> blocks;  ///< blocks[l].ln_1.x is the residual stream before layer l
-  std::vector<float*> residual;      ///< layers + 1 times [rows, hidden]
+  std::vector<Values> residual;      ///< layers + 1 times [rows, hidden]
   LayerNorm::Saved ln_f{};
-  float* normed = nullptr;  ///< [rows, hidden], ln_f's output
-  float* logits = nullptr;  ///< [rows, vocab], then their gradient
+  Values normed;  ///< [rows, hidden], ln_f's output
+  Values logits;  ///< [rows, vocab], then their gradient
   /// Bytes that come into use with the embedding, with each layer, and with the head.
   std::vector<std::size_t> stage_bytes;
 
   // Used again and again.
   double* loss = nullptr;
-  float* stream = nullptr;   ///< [rows, hidden], gradient of the residual stream
-  float* scratch = nullptr;  ///< 5 rows hidden
+  Values stream;   ///< [rows, hidden], gradient of the residual stream
+  Values scratch;  ///< 5 rows hidden
 };
 
 /// `kept` gives what lives from forward to backward, `passing` what does not. Values are of the

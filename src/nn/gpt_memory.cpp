@@ -56,8 +56,8 @@ void GPT::reserve(std::int64_t batch) {
   const BatchShape shape{batch, s.config.seq};
   Cutter cut_kept{kept};
   Cutter cut_passing{passing};
-  s.at = cut_activations(s.config, shape, compute, s.layers->block.workspace_elems(shape), cut_kept,
-                         cut_passing);
+  s.at = cut_activations(s.config, shape, compute, s.layers->block.workspace_elems(shape, compute),
+                         cut_kept, cut_passing);
   s.kept = std::move(kept);
   s.passing = std::move(passing);
   s.in_use.resize(s.at.stage_bytes.size());
@@ -70,7 +70,7 @@ GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, s
   check_batch(config, batch);
   const BatchShape shape{batch, config.seq};
   const std::int64_t tiles = world.kernels().attention_workspace_elems(
-      {shape.batch, shape.seq, config.heads, config.head_size()}, world.options().threads);
+      {shape.batch, shape.seq, config.heads, config.head_size()}, compute, world.options().threads);
   Cutter kept;
   Cutter passing;
   static_cast<void>(cut_activations(config, shape, compute, tiles, kept, passing));

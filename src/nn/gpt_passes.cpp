@@ -53,7 +53,7 @@ void GPT::backward() {
     const auto scope = s.model->backward(s.root);
     s.layers->embedding.head_backward(scope, s.at.normed, s.at.logits, s.at.scratch,
                                       s.shape.rows());
-    s.world().device().fill(s.at.stream, 0,
+    s.world().device().fill(s.at.stream.data, 0,
                             static_cast<std::size_t>(values) * size_of(s.model->options().compute),
                             scope.stream());
     s.layers->ln_f.backward(scope, s.at.ln_f, s.at.scratch, s.at.stream, s.shape.rows());
@@ -107,7 +107,7 @@ void GPT::State::gather_logits() {
   const Channel channel = world().gather_channel();
   Batch batch{"gather logits"};
   batch.gather(
-      ConstView{at.logits, elems, dtype},
+      ConstView{at.logits.data, elems, dtype},
       View{gathered.data(), gathered.data() == nullptr ? 0 : elems * world().size(), dtype}, 0);
   world().compute_stream().record(logits_ready.get());
   channel.stream.wait_for(logits_ready.get());

@@ -9,8 +9,8 @@
 namespace tessera::nn {
 
 /// Where to add the gradient of `name`; null if it is frozen.
-inline float* gradient_or_null(const BackwardScope& scope, std::string_view name) {
-  return scope.has_grad(name) ? static_cast<float*>(scope.grad(name)) : nullptr;
+inline Values gradient_or_null(const BackwardScope& scope, std::string_view name) {
+  return scope.has_grad(name) ? Values{scope.grad(name)} : Values{};
 }
 
 /// The specs of several layers, in order.

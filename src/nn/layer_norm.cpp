@@ -15,8 +15,7 @@ std::vector<ParameterSpec> LayerNorm::parameters() const {
   return {{.name = weight_, .shape = {size_}}, {.name = bias_, .shape = {size_}}};
 }
 
-void LayerNorm::forward(const ForwardScope& scope, const Saved& saved, float* y,
-                        std::int64_t rows) const {
+void LayerNorm::forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const {
   world_->compute([&] {
     world_->kernels().layer_norm_forward({.x = saved.x,
                                           .weight = scope[weight_],
@@ -30,7 +29,7 @@ void LayerNorm::forward(const ForwardScope& scope, const Saved& saved, float* y,
   });
 }
 
-void LayerNorm::backward(const BackwardScope& scope, const Saved& saved, const float* dy, float* dx,
+void LayerNorm::backward(const BackwardScope& scope, const Saved& saved, ConstValues dy, Values dx,
                          std::int64_t rows) const {
   world_->compute([&] {
     world_->kernels().layer_norm_backward({.x = saved.x,

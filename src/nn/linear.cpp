@@ -20,7 +20,7 @@ std::vector<ParameterSpec> Linear::parameters() const {
   return {{.name = weight_, .shape = {in_, out_}}, {.name = bias_, .shape = {out_}}};
 }
 
-void Linear::forward(const ForwardScope& scope, const float* x, float* y, std::int64_t rows) const {
+void Linear::forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const {
   world_->compute([&] {
     const kernels::Table& k = world_->kernels();
     k.matmul({.a = x, .b = scope[weight_], .c = y, .m = rows, .n = out_, .k = in_}, scope.stream());
@@ -28,11 +28,11 @@ void Linear::forward(const ForwardScope& scope, const float* x, float* y, std::i
   });
 }
 
-void Linear::backward(const BackwardScope& scope, const float* x, const float* dy, float* dx,
+void Linear::backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
                       std::int64_t rows) const {
   world_->compute([&] {
     const kernels::Table& k = world_->kernels();
-    if (float* dweight = gradient_or_null(scope, weight_)) {
+    if (const Values dweight = gradient_or_null(scope, weight_)) {
       k.matmul({.a = x,
                 .b = dy,
                 .c = dweight,
@@ -43,10 +43,10 @@ void Linear::backward(const BackwardScope& scope, const float* x, const float* d
                 .write = Write::add},
                scope.stream());
     }
-    if (float* dbias = gradient_or_null(scope, bias_)) {
+    if (const Values dbias = gradient_or_null(scope, bias_)) {
       k.bias_gradient(dy, dbias, rows, out_, scope.stream());
     }
-    if (dx != nullptr) {
+    if (dx) {
       k.matmul({.a = dy,
                 .b = scope[weight_],
                 .c = dx,

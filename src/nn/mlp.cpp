@@ -17,8 +17,7 @@ std::vector<ParameterSpec> MLP::parameters() const {
   return joined({c_fc_.parameters(), c_proj_.parameters()});
 }
 
-void MLP::forward(const ForwardScope& scope, const Saved& saved, float* y,
-                  std::int64_t rows) const {
+void MLP::forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const {
   c_fc_.forward(scope, saved.x, saved.wide, rows);
   world_->compute([&] {
     world_->kernels().gelu_forward(saved.wide, saved.activated, rows * 4 * hidden_, scope.stream());
@@ -28,7 +27,7 @@ void MLP::forward(const ForwardScope& scope, const Saved& saved, float* y,
 
 void MLP::backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                    std::int64_t rows) const {
-  float* dwide = flow.scratch;
+  const Values dwide = flow.scratch;
   c_proj_.backward(scope, saved.activated, flow.dy, dwide, rows);
   world_->compute([&] {
     world_->kernels().gelu_backward(saved.wide, dwide, dwide, rows * 4 * hidden_, scope.stream());

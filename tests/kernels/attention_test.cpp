@@ -52,7 +52,7 @@ struct Backward {
 
 /// Workspace of exactly the documented size, poisoned.
 Placed workspace(const AttentionShape& shape, std::size_t offset = 0) {
-  return {filled(cpu_table().attention_workspace_elems(shape, 1), kNan), offset};
+  return {filled(cpu_table().attention_workspace_elems(shape, DType::fp32, 1), kNan), offset};
 }
 
 TEST(AttentionReference, TwoPositionsByHand) {
@@ -213,18 +213,18 @@ TEST_F(AttentionTest, BatchedSequencesGiveTheBitsOfEachAlone) {
 
 TEST_F(AttentionTest, WorkspaceGrowsWithTheSequenceAndNotWithItsSquare) {
   const auto elems = [this](std::int64_t seq) {
-    return cpu_.attention_workspace_elems({4, seq, 12, 64}, 1);
+    return cpu_.attention_workspace_elems({4, seq, 12, 64}, DType::fp32, 1);
   };
   EXPECT_GT(elems(1), 0);
   EXPECT_LE(elems(8192), 8 * elems(1024));
   EXPECT_LT(elems(8192), 8192 * 8192 / 32);
-  EXPECT_EQ(elems(1024), cpu_.attention_workspace_elems({1, 1024, 1, 64}, 1));
+  EXPECT_EQ(elems(1024), cpu_.attention_workspace_elems({1, 1024, 1, 64}, DType::fp32, 1));
 }
 
 TEST_F(AttentionTest, WorkspaceIsForTheThreadsThatFindAHead) {
   const AttentionShape six_heads{2, 100, 3, 16};
   const auto elems = [&](int threads) {
-    return cpu_.attention_workspace_elems(six_heads, threads);
+    return cpu_.attention_workspace_elems(six_heads, DType::fp32, threads);
   };
   EXPECT_EQ(elems(4), 4 * elems(1));
   EXPECT_EQ(elems(6), 6 * elems(1));

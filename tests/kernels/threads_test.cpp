@@ -186,7 +186,7 @@ TEST(Threads, Attention) {
       Result r{
           {filled(values, kNan), filled(values / shape.head_size, kNan), filled(3 * values, kNan)}};
       auto& t = r.tensors;
-      Placed workspace{filled(cpu.attention_workspace_elems(shape, threads), kNan), 0};
+      Placed workspace{filled(cpu.attention_workspace_elems(shape, DType::fp32, threads), kNan), 0};
       cpu.attention_forward({qkv.data(), t[0].data(), t[1].data(), workspace.data(), shape},
                             stream);
       cpu.attention_backward(

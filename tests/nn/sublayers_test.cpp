@@ -70,7 +70,7 @@ TEST(CausalSelfAttention, MatchesTheReference) {
     std::vector<float> qkv = room(kRows * 3 * kHidden);
     std::vector<float> mixed = room(kRows * kHidden);
     std::vector<float> log_sum_exp = room(kRows * kHeads);
-    std::vector<float> workspace = room(attn.workspace_elems(kShape));
+    std::vector<float> workspace = room(attn.workspace_elems(kShape, DType::fp32));
     std::vector<float> scratch = room(kRows * 4 * kHidden);
     std::vector<float> y = room(kRows * kHidden);
     std::vector<float> dx = room(kRows * kHidden);
@@ -91,7 +91,8 @@ TEST(CausalSelfAttention, AsksForAWorkspaceOfAllThreads) {
   const auto elems = [](int threads) {
     std::int64_t all = 0;
     const auto ask = [&](World& world) {
-      all = CausalSelfAttention(world, "attn", 36, 3).workspace_elems({.batch = 2, .seq = 50});
+      all = CausalSelfAttention(world, "attn", 36, 3)
+                .workspace_elems({.batch = 2, .seq = 50}, DType::fp32);
     };
     run_ranks(1, ask, {.threads = threads});
     return all;
@@ -148,7 +149,7 @@ TEST(Block, MatchesTheReferenceAndTurnsTheStreamsGradientInPlace) {
     const Block block(world, kHidden, kHeads);
     OneUnit unit(world, block.parameters(), unit_weights);
     const std::vector<float> x32 = floats(x);
-    BlockMemory memory(x32.data(), block.workspace_elems(kShape));
+    BlockMemory memory(x32.data(), block.workspace_elems(kShape, DType::fp32));
     std::vector<float> y = room(kRows * kHidden);
     std::vector<float> stream = floats(dy);
     std::vector<float> scratch = room(5 * kRows * kHidden);

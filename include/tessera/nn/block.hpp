@@ -19,28 +19,28 @@ class Block {
     CausalSelfAttention::Saved attn;
     LayerNorm::Saved ln_2;
     MLP::Saved mlp;
-    float* normed_1;  ///< ln_1's output: what attn.x points to
-    float* middle;    ///< m: what ln_2.x points to
-    float* normed_2;  ///< ln_2's output: what mlp.x points to
+    Values normed_1;  ///< ln_1's output: what attn.x points to
+    Values middle;    ///< m: what ln_2.x points to
+    Values normed_2;  ///< ln_2's output: what mlp.x points to
   };
 
   Block(World& world, std::int64_t hidden, std::int64_t heads);
 
   /// ln_1.*, attn.*, ln_2.*, mlp.*: in this order.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
-  [[nodiscard]] std::int64_t workspace_elems(BatchShape shape) const {
-    return attn_.workspace_elems(shape);
+  [[nodiscard]] std::int64_t workspace_elems(BatchShape shape, DType compute) const {
+    return attn_.workspace_elems(shape, compute);
   }
 
   /// From saved.ln_1.x to y, both [rows, hidden], no overlap.
-  void forward(const ForwardScope& scope, const Saved& saved, float* y, BatchShape shape) const;
+  void forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const;
   /// `stream` [rows, hidden], the gradient of the residual stream, is that of y before and that
   /// of x after. scratch: 5 rows hidden.
-  void backward(const BackwardScope& scope, const Saved& saved, float* stream, float* scratch,
+  void backward(const BackwardScope& scope, const Saved& saved, Values stream, Values scratch,
                 BatchShape shape) const;
 
  private:
-  void add(const ForwardScope& scope, const float* residual, float* y, std::int64_t rows) const;
+  void add(const Scope& scope, ConstValues residual, Values y, std::int64_t rows) const;
 
   World* world_;
   LayerNorm ln_1_;

@@ -14,9 +14,9 @@ namespace tessera::nn {
 class CausalSelfAttention {
  public:
   struct Saved {
-    const float* x;      ///< [rows, hidden]
-    float* qkv;          ///< [rows, 3 hidden]
-    float* mixed;        ///< [rows, hidden], the heads' outputs
+    ConstValues x;       ///< [rows, hidden]
+    Values qkv;          ///< [rows, 3 hidden]
+    Values mixed;        ///< [rows, hidden], the heads' outputs
     float* log_sum_exp;  ///< [batch, heads, seq]
     float* workspace;    ///< `workspace_elems`; not kept: all layers may share it
   };
@@ -26,10 +26,10 @@ class CausalSelfAttention {
                       std::int64_t heads);
 
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
-  [[nodiscard]] std::int64_t workspace_elems(BatchShape shape) const;
+  [[nodiscard]] std::int64_t workspace_elems(BatchShape shape, DType compute) const;
 
   /// y [rows, hidden].
-  void forward(const ForwardScope& scope, const Saved& saved, float* y, BatchShape shape) const;
+  void forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const;
   /// dy, dx [rows, hidden]; scratch 4 rows hidden.
   void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                 BatchShape shape) const;

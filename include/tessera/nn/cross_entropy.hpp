@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "tessera/base/values.hpp"
 #include "tessera/comm/world.hpp"
 
 namespace tessera::nn {
@@ -15,7 +16,7 @@ class CrossEntropy {
 
   /// logits [rows, classes], targets [rows] in [0, classes). Adds mean / micro_batches to *loss
   /// (device memory): zero it at the beginning of a step.
-  void forward(float* logits, const std::int32_t* targets, double* loss, std::int64_t rows) const;
+  void forward(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows) const;
 
  private:
   World* world_;

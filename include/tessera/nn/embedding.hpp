@@ -25,16 +25,15 @@ class Embedding {
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 
   /// y[b, t, :] = wte[tokens[b, t], :] + wpe[t, :]. Tokens lie in [0, vocab); seq <= positions.
-  void forward(const ForwardScope& scope, const std::int32_t* tokens, float* y,
-               BatchShape shape) const;
+  void forward(const Scope& scope, const std::int32_t* tokens, Values y, BatchShape shape) const;
   /// Adds dy [rows, hidden] into the tables' gradients.
-  void backward(const BackwardScope& scope, const std::int32_t* tokens, const float* dy,
+  void backward(const BackwardScope& scope, const std::int32_t* tokens, ConstValues dy,
                 BatchShape shape) const;
 
   /// logits [rows, vocab] = x wte^T.
-  void head(const ForwardScope& scope, const float* x, float* logits, std::int64_t rows) const;
+  void head(const Scope& scope, ConstValues x, Values logits, std::int64_t rows) const;
   /// Adds the gradient of wte and writes dx [rows, hidden].
-  void head_backward(const BackwardScope& scope, const float* x, const float* dlogits, float* dx,
+  void head_backward(const BackwardScope& scope, ConstValues x, ConstValues dlogits, Values dx,
                      std::int64_t rows) const;
 
  private:

@@ -14,7 +14,7 @@ class LayerNorm {
  public:
   /// What backward needs of forward: its input and, per row, two statistics.
   struct Saved {
-    const float* x;      ///< [rows, size]
+    ConstValues x;       ///< [rows, size]
     float* mean;         ///< [rows], written by forward
     float* inverse_std;  ///< [rows], written by forward
   };
@@ -25,9 +25,9 @@ class LayerNorm {
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 
   /// y [rows, size].
-  void forward(const ForwardScope& scope, const Saved& saved, float* y, std::int64_t rows) const;
+  void forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const;
   /// *Adds* the gradient of the input to dx: in a residual block it is there already.
-  void backward(const BackwardScope& scope, const Saved& saved, const float* dy, float* dx,
+  void backward(const BackwardScope& scope, const Saved& saved, ConstValues dy, Values dx,
                 std::int64_t rows) const;
 
  private:

@@ -20,9 +20,9 @@ class Linear {
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 
   /// x [rows, in], y [rows, out], no overlap.
-  void forward(const ForwardScope& scope, const float* x, float* y, std::int64_t rows) const;
+  void forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const;
   /// Adds the gradients of the parameters that have one, and writes dx [rows, in] unless null.
-  void backward(const BackwardScope& scope, const float* x, const float* dy, float* dx,
+  void backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
                 std::int64_t rows) const;
 
  private:

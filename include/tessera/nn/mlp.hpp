@@ -13,9 +13,9 @@ namespace tessera::nn {
 class MLP {
  public:
   struct Saved {
-    const float* x;    ///< [rows, hidden]
-    float* wide;       ///< [rows, 4 hidden], before GELU
-    float* activated;  ///< [rows, 4 hidden], after it
+    ConstValues x;     ///< [rows, hidden]
+    Values wide;       ///< [rows, 4 hidden], before GELU
+    Values activated;  ///< [rows, 4 hidden], after it
   };
 
   /// Parameters "prefix.c_fc.*" and "prefix.c_proj.*".
@@ -24,7 +24,7 @@ class MLP {
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 
   /// y [rows, hidden].
-  void forward(const ForwardScope& scope, const Saved& saved, float* y, std::int64_t rows) const;
+  void forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const;
   /// dy, dx [rows, hidden]; scratch 4 rows hidden.
   void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                 std::int64_t rows) const;

@@ -2,7 +2,12 @@
 
 #include <cstdint>
 
+#include "tessera/base/values.hpp"
+
 namespace tessera::nn {
+
+// Activations and their gradients are of one dtype, that of ModelOptions::compute; parameters and
+// their gradients are of the dtypes of the scope's tensors.
 
 /// A micro-batch: `batch` sequences of `seq` tokens, laid out [batch, seq, ...] row-major.
 struct BatchShape {
@@ -16,9 +21,9 @@ struct BatchShape {
 /// What passes through a layer's backward: the gradient of its output comes in, the gradient of
 /// its input is written. `scratch` is overwritten; nothing overlaps.
 struct GradientFlow {
-  const float* dy;
-  float* dx;
-  float* scratch;
+  ConstValues dy;
+  Values dx;
+  Values scratch;
 };
 
 }  // namespace tessera::nn
