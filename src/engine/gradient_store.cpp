@@ -218,8 +218,7 @@ void GradientStore::accumulate_and_release(std::size_t unit) {
     if (to.elems == 0) { continue; }
     const View from = whole(unit, s).slice(resident_range(unit, s).first, to.elems);
     if (started_[unit]) {
-      world_.kernels().accumulate(static_cast<float*>(to.data),
-                                  static_cast<const float*>(from.data), to.elems, stream);
+      world_.kernels().accumulate(to.values(), from.values(), to.elems, stream);
     } else {
       world_.device().copy(to.data, from.data, to.bytes(), stream);
     }

@@ -14,14 +14,11 @@ using engine::UnitState;
 
 // A million times today's largest models; what is computed from sizes in bytes cannot overflow.
 constexpr std::int64_t kMostElems = std::int64_t{1} << 50;
-constexpr std::int64_t kInitChunkElems = std::int64_t{1} << 18;  // 1 MiB of staging
 
-/// Kernels compute in fp32 only so far; a device that only counts can count the others.
-void check_dtype(DType dtype, const char* what, const Device& device) {
-  const bool counted = !device.computes() && dtype != DType::fp64;
-  if (dtype == DType::fp32 || counted) { return; }
-  throw ConfigError{fmt::format("{} dtype {} is not supported on the device {} yet: use fp32", what,
-                                to_string(dtype), device.name())};
+void check_dtype(DType dtype, const char* what) {
+  if (dtype != DType::fp64) { return; }
+  throw ConfigError{
+      fmt::format("{} dtype {} is not supported: use fp32, bf16 or fp16", what, to_string(dtype))};
 }
 
 void check_reduce_dtype(DType dtype) {
@@ -53,9 +50,9 @@ std::int64_t padded_elems(const UnitLayout& layout) {
   return sum;
 }
 
-void validate(const ModelOptions& options, const Device& device) {
-  check_dtype(options.compute, "compute", device);
-  check_dtype(options.gradient, "gradient", device);
+void validate(const ModelOptions& options) {
+  check_dtype(options.compute, "compute");
+  check_dtype(options.gradient, "gradient");
   check_reduce_dtype(options.reduce);
   check_purpose(options);
   if (options.prefetch < 0 || options.prefetch > 1024) {
@@ -86,7 +83,7 @@ void validate(const ModelOptions& options, const Device& device) {
 
 ShardedModel::State::State(World& world_, const ModelOptions& options_)
     : world{world_}, options{options_}, journal{world_.memory(), world_.recorder()} {
-  validate(options, world.device());
+  validate(options);
 }
 
 Unit ShardedModel::State::add_unit(std::string name, std::vector<ParameterSpec> specs,
@@ -97,7 +94,7 @@ Unit ShardedModel::State::add_unit(std::string name, std::vector<ParameterSpec> 
     throw ContractError{fmt::format("add_unit: there is a unit called '{}' already", name)};
   }
   for (const ParameterSpec& spec : specs) {
-    check_dtype(spec.dtype.value_or(DType::fp32), "parameter", world.device());
+    check_dtype(spec.dtype.value_or(DType::fp32), "parameter");
   }
   check_reshard(name, unit_options);
   UnitLayout layout = UnitLayout::make(
@@ -225,6 +222,7 @@ void ShardedModel::State::materialize(const Initializer& initial) {
     parameters = engine::make_parameter_store(world, units, journal, options);
     if (options.purpose == Purpose::training) {
       gradients = std::make_unique<engine::GradientStore>(world, units, journal, options);
+      masters = std::make_unique<engine::MasterStore>(world, units, *gradients);
     }
     world.compute([&] {
       for (std::size_t u = 0; u < units.size(); ++u) { initialise(u, initial); }
@@ -242,32 +240,9 @@ void ShardedModel::State::forget_stores() noexcept {
     world.compute_stream().wait();
   } catch (...) {  // the stream has ended: it touches nothing any more
   }
+  masters.reset();
   gradients.reset();
   parameters.reset();
-}
-
-void ShardedModel::State::initialise(std::size_t unit, const Initializer& initial) {
-  const UnitState& state = units[unit];
-  const Stream compute = world.compute_stream();
-  std::vector<float> staging;
-  for (std::size_t s = 0; s < state.layout.segments().size(); ++s) {
-    const View to = parameters->resident(unit, s);
-    if (to.elems == 0) { continue; }
-    const Range kept = parameters->resident_range(unit, s);
-    world.device().fill(to.data, 0, to.bytes(), compute);
-    for (const Placement& placement : state.layout.segments()[s].placements()) {
-      const std::int64_t begin = std::max(placement.first, kept.first);
-      const std::int64_t end = std::min(placement.first + placement.elems, kept.first + kept.elems);
-      for (std::int64_t at = begin; at < end; at += kInitChunkElems) {
-        const std::int64_t count = std::min(kInitChunkElems, end - at);
-        staging.resize(static_cast<std::size_t>(count));
-        initial(state.infos[placement.parameter], at - placement.first, staging);
-        const View part = to.slice(at - kept.first, count);
-        world.device().copy_in(part.data, staging.data(), part.bytes(), compute);
-        compute.wait();  // before the staging is written again
-      }
-    }
-  }
 }
 
 void ShardedModel::State::optimize_with(const Optimizer& optimizer_,
@@ -281,8 +256,8 @@ void ShardedModel::State::optimize_with(const Optimizer& optimizer_,
   expects(optimizer_options.decays != nullptr, "optimize_with: the decay rule is empty");
   tessera::validate(optimizer_);
   engine::require_agreement(world, "the optimizer", describe(optimizer_, optimizer_options));
-  optimizer = std::make_unique<engine::OptimizerStep>(world, units, *parameters, *gradients,
-                                                      options, optimizer_, optimizer_options);
+  optimizer = std::make_unique<engine::OptimizerStep>(
+      world, units, *parameters, *gradients, *masters, options, optimizer_, optimizer_options);
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/host_copy.hpp"
 #include "engine/model_state.hpp"
 #include "tessera/base/error.hpp"
 
@@ -11,6 +12,7 @@ namespace {
 template <class ViewOf>
 void deliver(World& world, const engine::UnitState& unit, float factor, const ViewOf& view_of,
              const ShardedModel::State::Sink& sink) {
+  engine::HostCopy copy{world};
   std::vector<float> host;
   for (std::size_t p = 0; p < unit.layout.specs().size(); ++p) {
     const auto location = unit.layout.locate(p);
@@ -19,8 +21,7 @@ void deliver(World& world, const engine::UnitState& unit, float factor, const Vi
     if (segment.data == nullptr && unit.infos[p].shape.elems() > 0) { continue; }  // frozen
     const View part = segment.slice(location->first, unit.infos[p].shape.elems());
     host.resize(static_cast<std::size_t>(part.elems));
-    world.device().copy_out(host.data(), part.data, part.bytes(), world.compute_stream());
-    world.compute_stream().wait();
+    copy.read(host, part);
     if (factor != 1.0F) {
       std::ranges::for_each(host, [factor](float& x) { x *= factor; });
     }
@@ -67,6 +68,29 @@ void ShardedModel::State::export_gradients(const Sink& sink) {
     const auto view_of = [&](std::size_t s) { return gradients->exported(u, s); };
     delivering([&] { deliver(world, units[u], average, view_of, sink); },
                [&] { gradients->end_export(u); });
+  }
+}
+
+void ShardedModel::State::export_masters(const PieceSink& sink) {
+  constexpr std::int64_t most = std::int64_t{1} << 18;  // 1 MiB of staging
+  engine::HostCopy copy{world};
+  std::vector<float> host;
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    for (std::size_t s = 0; s < units[u].layout.segments().size(); ++s) {
+      const Range range = gradients->resident_range(u, s);
+      if (range.elems == 0) { continue; }
+      const View weights = engine::updated_weights(*parameters, *masters, *gradients, u, s);
+      for (const Placement& placement : units[u].layout.segments()[s].placements()) {
+        const std::int64_t begin = std::max(placement.first, range.first);
+        const std::int64_t end =
+            std::min(placement.first + placement.elems, range.first + range.elems);
+        for (std::int64_t at = begin; at < end; at += most) {
+          host.resize(static_cast<std::size_t>(std::min(most, end - at)));
+          copy.read(host, weights.slice(at - range.first, std::ssize(host)));
+          sink(units[u].infos[placement.parameter], at - placement.first, host);
+        }
+      }
+    }
   }
 }
 

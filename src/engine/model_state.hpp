@@ -12,6 +12,7 @@
 
 #include "engine/gradient_store.hpp"
 #include "engine/journal.hpp"
+#include "engine/master_store.hpp"
 #include "engine/optimizer_step.hpp"
 #include "engine/parameter_store.hpp"
 #include "engine/schedule.hpp"
@@ -42,8 +43,8 @@ struct ShardedModel::State {
   void decide_residence();
   void declare_order(const std::vector<Unit>& forward);
   void materialize(const Initializer& initial);
-  void initialise(std::size_t unit, const Initializer& initial);
   void forget_stores() noexcept;
+  void initialise(std::size_t unit, const Initializer& initial);  // model_initialise.cpp
   void optimize_with(const Optimizer& optimizer_, const OptimizerOptions& optimizer_options);
   [[nodiscard]] std::string describe() const;
   [[nodiscard]] std::string describe(const Optimizer& rule,
@@ -88,6 +89,9 @@ struct ShardedModel::State {
   using Sink = std::function<void(const ParameterInfo&, std::span<const float>)>;
   void export_parameters(const Sink& sink);
   void export_gradients(const Sink& sink);
+  using PieceSink =
+      std::function<void(const ParameterInfo&, std::int64_t first, std::span<const float>)>;
+  void export_masters(const PieceSink& sink);
 
   enum class Stage : std::uint8_t { idle, forward, backward };
 
@@ -100,7 +104,8 @@ struct ShardedModel::State {
   engine::Schedule schedule;
   engine::Schedule pass_order;  // of evaluations
   std::unique_ptr<engine::ParameterStore> parameters;
-  std::unique_ptr<engine::GradientStore> gradients;
+  std::unique_ptr<engine::GradientStore> gradients;  // null in a model for inference
+  std::unique_ptr<engine::MasterStore> masters;      // as gradients
   std::unique_ptr<engine::OptimizerStep> optimizer;
 
   bool evaluating = false;

@@ -8,6 +8,8 @@
 namespace tessera::engine {
 namespace {
 
+constexpr DType kMoments = DType::fp32;
+
 kernels::FinishStep finish_options(const World& world, const ModelOptions& options,
                                    const OptimizerOptions& optimizer) {
   const double parts = static_cast<double>(world.size()) * options.accumulate;
@@ -17,12 +19,14 @@ kernels::FinishStep finish_options(const World& world, const ModelOptions& optio
 }  // namespace
 
 OptimizerStep::OptimizerStep(World& world, const Units& units, const ParameterStore& parameters,
-                             const GradientStore& gradients, const ModelOptions& options,
-                             const Optimizer& optimizer, const OptimizerOptions& optimizer_options)
+                             const GradientStore& gradients, const MasterStore& masters,
+                             const ModelOptions& options, const Optimizer& optimizer,
+                             const OptimizerOptions& optimizer_options)
     : world_{world},
       units_{units},
       parameters_{parameters},
       gradients_{gradients},
+      masters_{masters},
       traits_{traits_of(options.strategy)},
       finish_{finish_options(world, options, optimizer_options)},
       optimizer_{optimizer},
@@ -52,22 +56,21 @@ void OptimizerStep::plan_norms() {
         if (rank != world_.rank() && !all_shards) { continue; }
         const Range shard = units_[u].layout.segments()[s].shard(rank);
         const View part = gradient.slice(shard.first - kept.first, shard.elems);
-        norms_.push_back({static_cast<const float*>(part.data), part.elems, rank});
+        norms_.push_back({part.values(), part.elems, rank});
       }
     }
   }
 }
 
 void OptimizerStep::plan_runs(const OptimizerOptions& options) {
-  std::size_t elems = 0;  // of fp32 state
+  const auto moments = static_cast<std::size_t>(state_count(optimizer_));
+  std::size_t bytes = 0;
   for (std::size_t u = 0; u < units_.size(); ++u) {
-    const auto segments = units_[u].layout.segments();
-    for (std::size_t s = 0; s < segments.size(); ++s) {
-      elems +=
-          states_of(segments[s]) * static_cast<std::size_t>(gradients_.resident_range(u, s).elems);
+    for (std::size_t s = 0; s < units_[u].layout.segments().size(); ++s) {
+      bytes += moments * Arena::need(moment_bytes(gradients_.resident_range(u, s).elems));
     }
   }
-  state_ = Arena{world_.allocate(Category::optimizer, elems * sizeof(float), "optimizer state")};
+  state_ = Arena{world_.allocate(Category::optimizer, bytes, "optimizer state")};
   for (std::size_t u = 0; u < units_.size(); ++u) {
     for (std::size_t s = 0; s < units_[u].layout.segments().size(); ++s) {
       plan_segment(u, s, options);
@@ -78,34 +81,33 @@ void OptimizerStep::plan_runs(const OptimizerOptions& options) {
   }
 }
 
-std::size_t OptimizerStep::states_of(const SegmentLayout& segment) const {
-  const auto rule = static_cast<std::size_t>(state_count(optimizer_));
-  const bool is_own_master = segment.dtypes().parameter == segment.dtypes().master;
-  return is_own_master ? rule : rule + 1;
+std::size_t OptimizerStep::moment_bytes(std::int64_t elems) const noexcept {
+  return static_cast<std::size_t>(elems) * size_of(kMoments);
 }
 
+kernels::UpdateRun OptimizerStep::whole_run(std::size_t unit, std::size_t segment) {
+  const Range range = gradients_.resident_range(unit, segment);
+  kernels::UpdateRun run{.elems = range.elems};
+  run.master =
+      updated_weights(parameters_, masters_, gradients_, unit, segment).values().as<float>();
+  if (masters_.resident(unit, segment).elems > 0) {
+    const std::int64_t first = parameters_.resident_range(unit, segment).first;
+    run.parameter =
+        parameters_.resident(unit, segment).slice(range.first - first, range.elems).values();
+  }
+  run.gradient = gradients_.resident(unit, segment).values();
+  const int moments = state_count(optimizer_);
+  if (moments > 0) { run.first = {state_.take(moment_bytes(range.elems)), kMoments}; }
+  if (moments > 1) { run.second = {state_.take(moment_bytes(range.elems)), kMoments}; }
+  return run;
+}
+
+// Cut where decay changes; a gap goes with the parameter before it (it holds zeros and keeps them).
 void OptimizerStep::plan_segment(std::size_t unit, std::size_t segment,
                                  const OptimizerOptions& options) {
   const Range range = gradients_.resident_range(unit, segment);
   if (range.elems == 0) { return; }
-  const std::int64_t weight_first = parameters_.resident_range(unit, segment).first;
-  const View weights =
-      parameters_.resident(unit, segment).slice(range.first - weight_first, range.elems);
-  const View gradients = gradients_.resident(unit, segment);
-  const int states = state_count(optimizer_);
-  const std::size_t state_bytes = static_cast<std::size_t>(range.elems) * sizeof(float);
-  if (weights.dtype != DType::fp32 || gradients.dtype != DType::fp32) {
-    // Only counted, on a device without kernels: the master weights and the states of the rule.
-    for (std::size_t i = 0; i < states_of(units_[unit].layout.segments()[segment]); ++i) {
-      static_cast<void>(state_.take(state_bytes));
-    }
-    return;
-  }
-  auto* first_state = states > 0 ? static_cast<float*>(state_.take(state_bytes)) : nullptr;
-  auto* second_state = states > 1 ? static_cast<float*>(state_.take(state_bytes)) : nullptr;
-
-  // Cut where decay changes; a gap goes with the parameter before it (it holds zeros and keeps
-  // them).
+  const kernels::UpdateRun all = whole_run(unit, segment);
   const UnitState& state = units_[unit];
   const auto placements = state.layout.segments()[segment].placements();
   const std::int64_t end = range.first + range.elems;
@@ -120,13 +122,10 @@ void OptimizerStep::plan_segment(std::size_t unit, std::size_t segment,
     at += elems;
     const bool extends = from > 0 && runs_.back().decays == decays;
     if (extends) {
-      runs_.back().elems += elems;
+      runs_.back().update.elems += elems;
       continue;
     }
-    runs_.push_back({static_cast<float*>(weights.data) + from,
-                     static_cast<const float*>(gradients.data) + from,
-                     first_state == nullptr ? nullptr : first_state + from,
-                     second_state == nullptr ? nullptr : second_state + from, elems, decays});
+    runs_.push_back({all.slice(from, elems), decays});
   }
 }
 
@@ -158,20 +157,11 @@ void OptimizerStep::update() {
   last_learning_rate_ = learning_rate();
   const auto apply = [&](const Run& run, AdamW hyper) {
     hyper.weight_decay = run.decays ? hyper.weight_decay : 0.0F;
-    world_.kernels().adamw({.master = run.weight,
-                            .gradient = run.gradient,
-                            .first = run.first_state,
-                            .second = run.second_state,
-                            .elems = run.elems},
-                           hyper, scalars, compute);
+    world_.kernels().adamw(run.update, hyper, scalars, compute);
   };
   const auto apply_sgd = [&](const Run& run, SGD hyper) {
     hyper.weight_decay = run.decays ? hyper.weight_decay : 0.0F;
-    world_.kernels().sgd({.master = run.weight,
-                          .gradient = run.gradient,
-                          .first = run.first_state,
-                          .elems = run.elems},
-                         hyper, scalars, compute);
+    world_.kernels().sgd(run.update, hyper, scalars, compute);
   };
   for (const Run& run : runs_) {
     if (const auto* adamw = std::get_if<AdamW>(&optimizer_)) { apply(run, *adamw); }

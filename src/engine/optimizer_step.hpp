@@ -5,8 +5,10 @@
 
 #include "engine/gradient_store.hpp"
 #include "engine/journal.hpp"
+#include "engine/master_store.hpp"
 #include "engine/parameter_store.hpp"
 #include "kernels/step_scalars/step_scalars.hpp"
+#include "kernels/update/update_run.hpp"
 #include "tessera/comm/world.hpp"
 #include "tessera/optim/optimizer.hpp"
 
@@ -18,8 +20,9 @@ namespace tessera::engine {
 class OptimizerStep {
  public:
   OptimizerStep(World& world, const Units& units, const ParameterStore& parameters,
-                const GradientStore& gradients, const ModelOptions& options,
-                const Optimizer& optimizer, const OptimizerOptions& optimizer_options);
+                const GradientStore& gradients, const MasterStore& masters,
+                const ModelOptions& options, const Optimizer& optimizer,
+                const OptimizerOptions& optimizer_options);
 
   /// *Collective.* Gradients and parameters have settled on the compute stream. `loss`: device
   /// memory or null.
@@ -38,23 +41,20 @@ class OptimizerStep {
  private:
   /// Elements that are updated alike: neighbours in one segment, parameters that decay or do not.
   struct Run {
-    float* weight = nullptr;
-    const float* gradient = nullptr;
-    float* first_state = nullptr;
-    float* second_state = nullptr;
-    std::int64_t elems = 0;
+    kernels::UpdateRun update;
     bool decays = true;
   };
   /// One rank's shard of one segment, as far as this rank computes its squared norm.
   struct NormTerm {
-    const float* gradient = nullptr;
+    ConstValues gradient;
     std::int64_t elems = 0;
     int rank = 0;
   };
 
-  /// fp32 arrays that the optimizer keeps for a segment: those of its rule, and the master weights
-  /// where the parameters are of another dtype.
-  [[nodiscard]] std::size_t states_of(const SegmentLayout& segment) const;
+  /// Of one array of the rule's state.
+  [[nodiscard]] std::size_t moment_bytes(std::int64_t elems) const noexcept;
+  /// What this rank updates of a segment, its state taken from the arena.
+  [[nodiscard]] kernels::UpdateRun whole_run(std::size_t unit, std::size_t segment);
   void plan_norms();
   void plan_runs(const OptimizerOptions& options);
   void plan_segment(std::size_t unit, std::size_t segment, const OptimizerOptions& options);
@@ -63,6 +63,7 @@ class OptimizerStep {
   const Units& units_;
   const ParameterStore& parameters_;
   const GradientStore& gradients_;
+  const MasterStore& masters_;
   StrategyTraits traits_;
   kernels::FinishStep finish_;
   Optimizer optimizer_;

@@ -80,6 +80,14 @@ void ShardedModel::export_state(StateTensor what, const State::Sink& sink) {
   state_->export_gradients(sink);
 }
 
+void ShardedModel::export_masters(const State::PieceSink& sink) {
+  state_->rethrow_failure();
+  expects(state_->parameters != nullptr, "export_masters: call materialize first");
+  expects(sink != nullptr, "export_masters: the sink is empty");
+  state_->require_training("export_masters");
+  state_->export_masters(sink);
+}
+
 World& ShardedModel::world() noexcept {
   return state_->world;
 }
@@ -98,7 +106,8 @@ ModelStateBytes ShardedModel::state_bytes() const {
   ModelStateBytes bytes;
   if (state_->parameters != nullptr) { bytes.parameters = state_->parameters->persistent_bytes(); }
   if (state_->gradients != nullptr) { bytes.gradients = state_->gradients->persistent_bytes(); }
-  if (state_->optimizer != nullptr) { bytes.optimizer = state_->optimizer->persistent_bytes(); }
+  if (state_->masters != nullptr) { bytes.optimizer = state_->masters->persistent_bytes(); }
+  if (state_->optimizer != nullptr) { bytes.optimizer += state_->optimizer->persistent_bytes(); }
   return bytes;
 }
 

@@ -116,6 +116,23 @@ TEST(PlanOfLowPrecision, CountsTheCopyThatTravels) {
   EXPECT_EQ(copies(DType::bf16, DType::fp32), 0U) << "a wider copy would gain nothing";
 }
 
+TEST(PlanOfLowPrecision, EqualsWhatAHandWrittenTrainerHoldsToTheByte) {
+  const PlannedJob job = planned_jobs().back();
+  for (const Strategy strategy : all_strategies()) {
+    for (const DType low : {DType::bf16, DType::fp16}) {
+      for (const DType gradient : {DType::fp32, low}) {
+        const ModelOptions options{.strategy = strategy, .compute = low, .gradient = gradient};
+        const auto body = [&](World& world) { job.body(world, options); };
+        const std::vector<MemoryReport> planned = spread(plan({.ranks = 3}, body));
+        const std::vector<MemoryReport> held = measured(3, body);
+        for (std::size_t rank = 0; rank < held.size(); ++rank) {
+          EXPECT_EQ(difference(planned[rank], held[rank]), "") << text_of(options);
+        }
+      }
+    }
+  }
+}
+
 // Values are of the compute dtype; tokens, statistics and the loss are not.
 TEST(PlanOfLowPrecision, CountsActivationsInTheComputeDtype) {
   const nn::GPTConfig config{.layers = 3, .hidden = 64, .heads = 4, .vocab = 256, .seq = 64};

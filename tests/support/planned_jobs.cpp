@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels/support/convert.hpp"
+
 namespace tessera::testing {
 namespace {
 
@@ -21,13 +23,22 @@ void train_gpt(World& world, const ModelOptions& options, const nn::GPTConfig& c
   }
 }
 
-/// Parameters are read, and gradients written, where a real trainer has its kernels.
+/// Parameters are read, and gradients written, where a real trainer has its kernels; of any dtype.
 void touch(World& world, const ForwardScope& scope, const char* name, float& sum) {
-  world.compute([&] { sum += static_cast<const float*>(scope[name])[0]; });
+  world.compute([&] {
+    const ConstValues values = scope[name];
+    float first = 0.0F;
+    kernels::widen(&first, values, 1);
+    sum += first;
+  });
 }
 
 void add_one(World& world, const BackwardScope& scope, const char* name) {
-  world.compute([&] { static_cast<float*>(scope.grad(name))[0] += 1.0F; });
+  world.compute([&] {
+    const Values values = scope.grad(name);
+    constexpr float one = 1.0F;
+    kernels::narrow(values, &one, 1);
+  });
 }
 
 void train_by_hand(World& world, const ModelOptions& options) {

@@ -5,12 +5,33 @@
 #include <cstring>
 #include <mutex>
 
+#include "kernels/support/convert.hpp"
+
 namespace tessera::testing {
 namespace {
 
 std::size_t at(std::int64_t row, std::int64_t column, std::int64_t columns) {
   return static_cast<std::size_t>(row * columns + column);
 }
+
+/// A parameter of any dtype, element by element.
+struct Reader {
+  ConstValues values;
+  float operator[](std::int64_t i) const {
+    float value = 0.0F;
+    kernels::widen(&value, values.at(i), 1);
+    return value;
+  }
+};
+
+/// A gradient of any dtype: each addition is rounded.
+struct Adder {
+  Values values;
+  void add(std::int64_t i, float x) const {
+    const float sum = Reader{values}[i] + x;
+    kernels::narrow(values.at(i), &sum, 1);
+  }
+};
 
 int token_of(std::int64_t global_row, std::int64_t vocab) {
   return static_cast<int>((global_row * global_row * 7 + global_row * 3 + 1) % vocab);
@@ -24,9 +45,10 @@ ToyModel::ToyModel(World& world, const ModelOptions& options, const ToyConfig& c
   const std::int64_t h = config.hidden;
   root_ = model_.add_unit("root", {{"table", {v, h}}}, {.kind = UnitKind::root});
   for (int i = 0; i < config.blocks; ++i) {
-    blocks_.push_back(
-        model_.add_unit("block." + std::to_string(i),
-                        {{"weight", {h, h}}, {"scale", {h}, /*trainable=*/false}, {"bias", {h}}}));
+    blocks_.push_back(model_.add_unit("block." + std::to_string(i),
+                                      {{"weight", {h, h}},
+                                       {"scale", {h}, /*trainable=*/false, config.small_dtype},
+                                       {"bias", {h}, /*trainable=*/true, config.small_dtype}}));
   }
   head_ = root_;
   if (config.tied_head) {
@@ -78,24 +100,25 @@ double ToyModel::forward_backward(std::int64_t global_row, int rows) {
 
 void ToyModel::embed(const std::vector<int>& tokens, Matrix& x) {
   const auto p = model_.forward(root_);
-  const float* table = p["table"];
+  const Reader table{p["table"]};
   for (const int token : tokens) {
-    const float* row = table + token * config_.hidden;
-    x.insert(x.end(), row, row + config_.hidden);
+    for (std::int64_t k = 0; k < config_.hidden; ++k) {
+      x.push_back(table[token * config_.hidden + k]);
+    }
   }
 }
 
 void ToyModel::block_forward(std::size_t i, const Matrix& x, Matrix& y) {
   const auto p = model_.forward(blocks_[i]);
-  const float* w = p["weight"];
-  const float* b = p["bias"];
-  const float* s = p["scale"];
+  const Reader w{p["weight"]};
+  const Reader b{p["bias"]};
+  const Reader s{p["scale"]};
   const std::int64_t h = config_.hidden;
   y.resize(x.size());
   for (std::int64_t r = 0; r < std::ssize(x) / h; ++r) {
     for (std::int64_t c = 0; c < h; ++c) {
       float sum = b[c];
-      for (std::int64_t k = 0; k < h; ++k) { sum += x[at(r, k, h)] * w[at(k, c, h)]; }
+      for (std::int64_t k = 0; k < h; ++k) { sum += x[at(r, k, h)] * w[k * h + c]; }
       y[at(r, c, h)] = std::tanh(sum) * (1.0F + s[c]);
     }
   }
@@ -103,8 +126,9 @@ void ToyModel::block_forward(std::size_t i, const Matrix& x, Matrix& y) {
 
 double ToyModel::head(const std::vector<int>& targets, const Matrix& x, Matrix& dlogits) {
   const auto p = model_.forward(head_);
-  const float* table = p["table"];
-  const float* bias = config_.tied_head ? static_cast<const float*>(p["bias"]) : nullptr;
+  const Reader table{p["table"]};
+  Reader bias;
+  if (config_.tied_head) { bias.values = p["bias"]; }
   const std::int64_t h = config_.hidden;
   const std::int64_t v = config_.vocab;
   const auto rows = std::ssize(targets);
@@ -114,8 +138,8 @@ double ToyModel::head(const std::vector<int>& targets, const Matrix& x, Matrix& 
     float* z = &dlogits[at(r, 0, v)];
     float highest = -INFINITY;
     for (std::int64_t c = 0; c < v; ++c) {
-      z[c] = bias == nullptr ? 0.0F : bias[c];
-      for (std::int64_t k = 0; k < h; ++k) { z[c] += x[at(r, k, h)] * table[at(c, k, h)]; }
+      z[c] = bias.values ? bias[c] : 0.0F;
+      for (std::int64_t k = 0; k < h; ++k) { z[c] += x[at(r, k, h)] * table[c * h + k]; }
       highest = std::max(highest, z[c]);
     }
     float sum = 0.0F;
@@ -133,19 +157,20 @@ double ToyModel::head(const std::vector<int>& targets, const Matrix& x, Matrix& 
 
 void ToyModel::head_backward(const Matrix& x, const Matrix& dlogits, Matrix& dx) {
   const auto g = model_.backward(head_);
-  const float* table = g["table"];
-  float* dtable = g.grad("table");
-  float* dbias = config_.tied_head ? static_cast<float*>(g.grad("bias")) : nullptr;
+  const Reader table{g["table"]};
+  const Adder dtable{g.grad("table")};
+  Adder dbias;
+  if (config_.tied_head) { dbias.values = g.grad("bias"); }
   const std::int64_t h = config_.hidden;
   const std::int64_t v = config_.vocab;
   dx.assign(x.size(), 0.0F);
   for (std::int64_t r = 0; r < std::ssize(x) / h; ++r) {
     for (std::int64_t c = 0; c < v; ++c) {
       const float dz = dlogits[at(r, c, v)];
-      if (dbias != nullptr) { dbias[c] += dz; }
+      if (dbias.values) { dbias.add(c, dz); }
       for (std::int64_t k = 0; k < h; ++k) {
-        dx[at(r, k, h)] += dz * table[at(c, k, h)];
-        dtable[at(c, k, h)] += dz * x[at(r, k, h)];
+        dx[at(r, k, h)] += dz * table[c * h + k];
+        dtable.add(c * h + k, dz * x[at(r, k, h)]);
       }
     }
   }
@@ -154,10 +179,10 @@ void ToyModel::head_backward(const Matrix& x, const Matrix& dlogits, Matrix& dx)
 void ToyModel::block_backward(std::size_t i, const Matrix& x, const Matrix& y, const Matrix& dy,
                               Matrix& dx) {
   const auto g = model_.backward(blocks_[i]);
-  const float* w = g["weight"];
-  const float* s = g["scale"];
-  float* dw = g.grad("weight");
-  float* db = g.grad("bias");
+  const Reader w{g["weight"]};
+  const Reader s{g["scale"]};
+  const Adder dw{g.grad("weight")};
+  const Adder db{g.grad("bias")};
   const std::int64_t h = config_.hidden;
   dx.assign(x.size(), 0.0F);
   for (std::int64_t r = 0; r < std::ssize(x) / h; ++r) {
@@ -165,10 +190,10 @@ void ToyModel::block_backward(std::size_t i, const Matrix& x, const Matrix& y, c
       const float scale = 1.0F + s[c];
       const float t = y[at(r, c, h)] / scale;
       const float da = dy[at(r, c, h)] * scale * (1.0F - t * t);
-      db[c] += da;
+      db.add(c, da);
       for (std::int64_t k = 0; k < h; ++k) {
-        dw[at(k, c, h)] += x[at(r, k, h)] * da;
-        dx[at(r, k, h)] += w[at(k, c, h)] * da;
+        dw.add(k * h + c, x[at(r, k, h)] * da);
+        dx[at(r, k, h)] += w[k * h + c] * da;
       }
     }
   }
@@ -176,11 +201,11 @@ void ToyModel::block_backward(std::size_t i, const Matrix& x, const Matrix& y, c
 
 void ToyModel::embed_backward(const std::vector<int>& tokens, const Matrix& dx) {
   const auto g = model_.backward(root_);
-  float* dtable = g.grad("table");
+  const Adder dtable{g.grad("table")};
   const std::int64_t h = config_.hidden;
   for (std::size_t r = 0; r < tokens.size(); ++r) {
     for (std::int64_t k = 0; k < h; ++k) {
-      dtable[at(tokens[r], k, h)] += dx[at(static_cast<std::int64_t>(r), k, h)];
+      dtable.add(tokens[r] * h + k, dx[at(static_cast<std::int64_t>(r), k, h)]);
     }
   }
 }
@@ -193,12 +218,27 @@ std::map<std::string, std::vector<float>> exported(ShardedModel& model, StateTen
   return tensors;
 }
 
+namespace {
+
+/// Puts the pieces that this rank updates where they belong.
+void join_masters(ShardedModel& model, std::map<std::string, std::vector<float>>& masters) {
+  model.export_masters(
+      [&](const ParameterInfo& info, std::int64_t first, std::span<const float> values) {
+        std::vector<float>& whole = masters[info.full_name()];
+        whole.resize(static_cast<std::size_t>(info.shape.elems()));
+        std::copy(values.begin(), values.end(), whole.begin() + first);
+      });
+}
+
+}  // namespace
+
 ToyOutcome run_toy(const ToyRun& run) {
   return run_toy(run, run_ranks);
 }
 
 ToyOutcome run_toy(const ToyRun& run, const StartRanks& start) {
   ToyOutcome outcome;
+  std::mutex masters_of_all;
   const auto body = [&](World& world) {
     ToyModel toy{world, run.options, run.toy};
     toy.model().optimize_with(run.optimizer, {.clip_norm = run.clip_norm});
@@ -226,6 +266,8 @@ ToyOutcome run_toy(const ToyRun& run, const StartRanks& start) {
     }
     auto parameters = exported(toy.model(), StateTensor::parameters);
     if (world.rank() == 0) { outcome.parameters = std::move(parameters); }
+    const std::lock_guard lock{masters_of_all};
+    join_masters(toy.model(), outcome.masters);
   };
   start(run.ranks, body, run.world);
   return outcome;
@@ -260,6 +302,7 @@ std::string difference(const ToyOutcome& a, const ToyOutcome& b) {
   if (!same_bits(a.norms, b.norms)) { names += "norms "; }
   names += differing("gradient", a.first_gradients, b.first_gradients);
   names += differing("parameter", a.parameters, b.parameters);
+  names += differing("master", a.masters, b.masters);
   return names;
 }
 

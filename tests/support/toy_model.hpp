@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ namespace tessera::testing {
 ///   x = table[token];  x = tanh(x W_i + b_i) * s_i (s frozen), i < blocks;  loss = CE(x table^T)
 ///
 /// `tied_head` puts the head in a unit of its own whose table is an alias of the root's;
-/// otherwise the root is opened twice.
+/// otherwise the root is opened twice. Parameters and gradients may be of any dtype; activations
+/// and all arithmetic are fp32, and each addition to a gradient is rounded.
 struct ToyConfig {
   std::int64_t vocab = 13;
   std::int64_t hidden = 7;
@@ -25,6 +27,7 @@ struct ToyConfig {
   int batch = 3;  ///< tokens a rank and micro-batch
   bool tied_head = true;
   bool declared_order = false;
+  std::optional<DType> small_dtype = {};  ///< of biases and scales, if not the model's
   std::uint64_t seed = 5;
 };
 
@@ -82,7 +85,9 @@ struct ToyOutcome {
   std::vector<double> norms;
   std::map<std::string, std::vector<float>> parameters;       ///< after the last step
   std::map<std::string, std::vector<float>> first_gradients;  ///< of step 1, averaged
-  bool clipped = false;                                       ///< in at least one step
+  /// After the last step: fp32, joined from what each rank updates (in-process ranks only).
+  std::map<std::string, std::vector<float>> masters;
+  bool clipped = false;  ///< in at least one step
 };
 
 [[nodiscard]] ToyOutcome run_toy(const ToyRun& run);

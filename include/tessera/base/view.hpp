@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "tessera/base/dtype.hpp"
+#include "tessera/base/values.hpp"
 
 namespace tessera {
 
@@ -16,6 +17,7 @@ struct View {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return static_cast<std::size_t>(elems) * size_of(dtype);
   }
+  [[nodiscard]] Values values() const noexcept { return {data, dtype}; }
   /// Elements [first, first + count).
   [[nodiscard]] View slice(std::int64_t first, std::int64_t count) const noexcept {
     return {static_cast<std::byte*>(data) + static_cast<std::size_t>(first) * size_of(dtype), count,
@@ -37,6 +39,7 @@ struct ConstView {
   [[nodiscard]] std::size_t bytes() const noexcept {
     return static_cast<std::size_t>(elems) * size_of(dtype);
   }
+  [[nodiscard]] ConstValues values() const noexcept { return {data, dtype}; }
   [[nodiscard]] ConstView slice(std::int64_t first, std::int64_t count) const noexcept {
     return {static_cast<const std::byte*>(data) + static_cast<std::size_t>(first) * size_of(dtype),
             count, dtype};

@@ -27,8 +27,9 @@ enum class Purpose : std::uint8_t {
 struct ModelOptions {
   Strategy strategy = Strategy::ddp;
   Purpose purpose = Purpose::training;
-  /// Of parameters, and of what is computed with them. In bf16 and fp16 the optimizer keeps fp32
-  /// master weights. Devices compute in fp32 so far; the others are counted (plan).
+  /// Of parameters, and of what is computed with them; a ParameterSpec may say otherwise. Where it
+  /// is bf16 or fp16 the optimizer updates fp32 master weights, cut as its own state, and the
+  /// parameters are rounded copies.
   DType compute = DType::fp32;
   /// What backward adds into.
   DType gradient = DType::fp32;
@@ -308,9 +309,16 @@ class ShardedModel {
   [[nodiscard]] StepReport report() const;
 
   /// *Collective.* Calls `sink` on every rank, in order of registration, with each whole
-  /// parameter or gradient in host memory (valid during the call). Gathers one unit at a time.
+  /// parameter or gradient in host memory (valid during the call), widened to fp32. Gathers one
+  /// unit at a time.
   void export_state(StateTensor what,
                     const std::function<void(const ParameterInfo&, std::span<const float>)>& sink);
+
+  /// Calls `sink` with the fp32 values that this rank's optimizer updates: master weights, or the
+  /// parameters themselves where they are fp32. In host memory (valid during the call), in pieces:
+  /// elements [first, first + values.size()) of the parameter. Frozen parameters have none.
+  void export_masters(const std::function<void(const ParameterInfo&, std::int64_t first,
+                                               std::span<const float> values)>& sink);
 
   [[nodiscard]] World& world() noexcept;
   [[nodiscard]] const ModelOptions& options() const noexcept;
