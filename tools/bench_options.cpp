@@ -10,6 +10,7 @@
 #include "machine.hpp"
 #include "option_values.hpp"
 #include "output_file.hpp"
+#include "resharding.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::tools {
@@ -197,6 +198,12 @@ void check(BenchSettings& settings) {
         "--scaling: eight ranks share the batches of two; give a --batch that is a "
         "multiple of 4");
   }
+  const bool gathering = std::ranges::any_of(settings.step.strategies, gathers);
+  if (settings.prefetch_given && !gathering) {
+    throw ConfigError(
+        "--prefetch has no effect under these strategies, whose ranks hold parameters whole; leave "
+        "it out, or time zero3 too");
+  }
   check_memory(settings);
   if (!settings.json.empty()) { require_writable("--json", settings.json); }
 }
@@ -245,6 +252,7 @@ BenchSettings parse_bench(std::span<const char* const> arguments) {
   }
   for (const auto& [option, parsed] : given) {
     if (parsed->count() > 0) {
+      settings.prefetch_given = settings.prefetch_given || option->name == "--prefetch";
       apply(*option, option->value.empty() ? "" : texts.at(std::string{option->name}), settings);
     } else if (!option->preset.empty()) {
       apply(*option, std::string{option->preset}, settings);

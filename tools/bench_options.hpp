@@ -18,6 +18,7 @@ struct BenchSettings {
   bool scaling = false;
   bool recording = false;
   bench::StepOptions step;
+  bool prefetch_given = false;  ///< by the user
   std::string json;
 };
 

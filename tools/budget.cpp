@@ -16,6 +16,13 @@ struct Share {
   std::string_view remedy;
 };
 
+std::string_view gather_remedy(const Settings& settings) {
+  if (settings.reshard == Reshard::after_backward) { return "--reshard after-forward"; }
+  if (settings.persist_elems > 0) { return "a smaller --persist"; }
+  return settings.prefetch > 0 ? "a smaller --prefetch, or smaller units (more layers, less wide)"
+                               : "smaller units (more layers, less wide)";
+}
+
 }  // namespace
 
 bool fits(const StrategyPlan& plan, std::size_t budget_bytes) {
@@ -31,9 +38,7 @@ std::string advice(const RankPlan& rank, const Settings& settings, Tried tried) 
       {bytes[Category::activations] + bytes[Category::workspace],
        settings.batch > 1 ? "a smaller --batch with more --accumulate, or a smaller model"
                           : "a shorter --seq or a smaller model"},
-      {bytes[Category::gather] + bytes[Category::reduce],
-       settings.prefetch > 0 ? "a smaller --prefetch, or smaller units (more layers, less wide)"
-                             : "smaller units (more layers, less wide)"},
+      {bytes[Category::gather] + bytes[Category::reduce], gather_remedy(settings)},
       {bytes[Category::communicator], settings.ranks <= kMostThreadRanks
                                           ? "ranks that are threads (--comm local)"
                                           : "fewer ranks, which stage less for each other"},

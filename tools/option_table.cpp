@@ -210,6 +210,18 @@ std::vector<OptionRow> parallel_rows() {
        [](Settings& s, const std::string& text) { s.strategies = {strategy_called(text)}; }},
       {"--prefetch", "parallel", "P", "1", "units gathered ahead of the one in use", kAll,
        whole<&Settings::prefetch>(0, 1'000)},
+      {"--prefetch-backward", "parallel", "P", "",
+       "the same in backward passes (default --prefetch)", kOneModel,
+       [](Settings& s, const std::string& text) {
+         s.prefetch_backward = static_cast<int>(parse_whole(text, 0, 1'000));
+       }},
+      {"--reshard", "parallel", "WHEN", "after-forward",
+       "when zero3 gives gathered blocks back: after-forward, or after-backward (more memory, "
+       "gathered once instead of twice)",
+       kOneModel, [](Settings& s, const std::string& text) { s.reshard = parse_reshard(text); }},
+      {"--persist", "parallel", "ELEMS", "0",
+       "under zero3 units of at most so many elements stay gathered until the next update",
+       kOneModel, whole<&Settings::persist_elems>(0, kMostParameters)},
       {"--device", "parallel", "D", "cpu", "cpu", kBoth, only("cpu", {"cuda", "meta"})},
       {"--comm", "parallel", "C", "auto",
        "local (ranks are threads), mpi (this process is a rank of mpirun's or srun's job), or "

@@ -11,6 +11,7 @@
 #include "plan_document.hpp"
 #include "plan_search.hpp"
 #include "report.hpp"
+#include "resharding.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 
@@ -42,6 +43,7 @@ void check(const Settings& settings) {
   if (!settings.report.empty()) { require_writable("--report", settings.report); }
   require_apart({{"--json", settings.json}, {"--report", settings.report}});
   check_planned(settings);
+  if (!settings.strategies.empty()) { check_resharding(settings, settings.strategies); }
 }
 
 void write_files(const Settings& settings, const Json& json) {

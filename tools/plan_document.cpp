@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "budget.hpp"
+#include "resharding.hpp"
 #include "table.hpp"
 #include "tessera/base/bytes.hpp"
 
@@ -162,6 +163,9 @@ Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans)
                {"gradient_dtype", to_string(settings.gradient_dtype)},
                {"reduce_dtype", to_string(settings.reduce_dtype)},
                {"prefetch", settings.prefetch},
+               {"prefetch_backward", settings.prefetch_backward.value_or(settings.prefetch)},
+               {"reshard", to_string(settings.reshard)},
+               {"persist_elems", settings.persist_elems},
                {"accumulate", settings.accumulate},
                {"accumulate_mode", to_string(settings.accumulate_mode)}};
   if (!settings.params) {
@@ -179,9 +183,10 @@ std::string describe_plan(const Settings& settings) {
   const std::string threads =
       settings.threads > 1 ? fmt::format(" of {} threads", settings.threads) : "";
   return model_line(settings) +
-         fmt::format("{} ranks ({}){}, {}{} micro-batches a step, prefetch {}, {}\n",
-                     settings.ranks, to_string(planned_comm(settings, settings.ranks)), threads,
-                     samples, settings.accumulate, settings.prefetch, describe_precision(settings));
+         fmt::format("{} ranks ({}){}, {}{} micro-batches a step, {}, {}\n", settings.ranks,
+                     to_string(planned_comm(settings, settings.ranks)), threads, samples,
+                     settings.accumulate, describe_resharding(settings),
+                     describe_precision(settings));
 }
 
 std::string plan_text(const Settings& settings, const std::vector<StrategyPlan>& plans) {

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "budget.hpp"
+#include "resharding.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::tools {
@@ -27,7 +28,8 @@ std::int64_t traffic_of(Strategy strategy, const Settings& settings) {
     case Strategy::zero2:
       return reduced + 1;
     case Strategy::zero3:
-      return 2 * micro_batches + reduced;
+      // What --persist saves is left out: it is for units too small to decide.
+      return (settings.reshard == Reshard::after_backward ? 1 : 2) * micro_batches + reduced;
   }
   return 0;
 }
@@ -56,9 +58,8 @@ std::vector<AccumulateMode> modes(const Settings& settings, Strategy strategy) {
   return {AccumulateMode::automatic, AccumulateMode::deferred};
 }
 
-// Only zero3 gathers ahead.
 std::vector<int> prefetches(const Settings& settings, Strategy strategy) {
-  if (settings.has("--prefetch") || strategy != Strategy::zero3) { return {settings.prefetch}; }
+  if (settings.has("--prefetch") || !gathers(strategy)) { return {settings.prefetch}; }
   return {1, 0};
 }
 
@@ -92,14 +93,14 @@ std::string dtype_words(const Settings& settings) {
   return words;
 }
 
-std::string step_words(const Settings& settings) {
+std::string step_words(const Settings& settings, Strategy strategy) {
   std::string words;
   if (!settings.params) { words += fmt::format(" --batch {}", settings.batch); }
   words += fmt::format(" --accumulate {}", settings.accumulate);
   if (settings.accumulate_mode != AccumulateMode::automatic) {
     words += fmt::format(" --accumulate-mode {}", to_string(settings.accumulate_mode));
   }
-  words += fmt::format(" --prefetch {}", settings.prefetch);
+  if (gathers(strategy)) { words += resharding_words(settings); }
   if (settings.threads > 1) { words += fmt::format(" --threads {}", settings.threads); }
   return words + dtype_words(settings);
 }
@@ -161,9 +162,9 @@ SearchResult search(const Settings& settings) {
 std::string command_line_of(const Choice& choice) {
   const Settings& settings = choice.settings;
   const bool local = planned_comm(settings, settings.ranks) == CommKind::local;
-  const std::string rest = fmt::format("{} --strategy {}{} --budget {}", model_words(settings),
-                                       to_string(choice.strategy), step_words(settings),
-                                       size_words(*settings.budget_bytes));
+  const std::string rest = fmt::format(
+      "{} --strategy {}{} --budget {}", model_words(settings), to_string(choice.strategy),
+      step_words(settings, choice.strategy), size_words(*settings.budget_bytes));
   // No kernels compute in other dtypes yet: such a choice can be planned again, not trained.
   const bool trains = !settings.params && settings.precision == DType::fp32 &&
                       settings.gradient_dtype == DType::fp32;

@@ -9,6 +9,7 @@
 #include "machine.hpp"
 #include "output_file.hpp"
 #include "ranks.hpp"
+#include "resharding.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
@@ -144,6 +145,7 @@ void check_outputs(const Settings& settings) {
 /// This process's part of prepare(), for settled `settings`.
 Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
             const Neighbours& here) {
+  check_resharding(settings, strategies);
   Job job{settings, settings.named_model(), settings.schedule(), {}, nullptr};
   job.model.config.validate();
   for (const Strategy strategy : strategies) {

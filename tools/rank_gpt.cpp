@@ -1,5 +1,7 @@
 #include "rank_gpt.hpp"
 
+#include "resharding.hpp"
+
 namespace tessera::tools {
 
 ModelOptions model_options(const Settings& settings, Strategy strategy) {
@@ -8,7 +10,7 @@ ModelOptions model_options(const Settings& settings, Strategy strategy) {
   options.compute = settings.precision;
   options.gradient = settings.gradient_dtype;
   options.reduce = settings.reduce_dtype;
-  options.prefetch = settings.prefetch;
+  set_resharding(settings, options);
   options.accumulate = settings.accumulate;
   options.accumulate_mode = settings.accumulate_mode;
   return options;

@@ -8,6 +8,7 @@
 #include "json_text.hpp"
 #include "output_file.hpp"
 #include "report.hpp"
+#include "resharding.hpp"
 #include "scale_document.hpp"
 #include "scale_measure.hpp"
 #include "tessera/base/bytes.hpp"
@@ -21,6 +22,7 @@ void check(const Settings& settings) {
   if (!settings.report.empty()) { require_writable("--report", settings.report); }
   require_apart({{"--json", settings.json}, {"--report", settings.report}});
   check_planned(settings);
+  check_resharding(settings, settings.strategies);
 }
 
 void measure_points(ScaleResult& result) {

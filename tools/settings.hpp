@@ -47,6 +47,9 @@ struct Settings {
   Strategy strategy{};
   std::vector<Strategy> strategies;
   int prefetch = 0;
+  std::optional<int> prefetch_backward;
+  Reshard reshard{};
+  std::int64_t persist_elems = 0;
   std::optional<std::size_t> budget_bytes;  ///< that a rank may hold at most
   // training
   std::int64_t steps = 0;

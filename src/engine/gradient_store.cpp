@@ -1,5 +1,6 @@
 #include "engine/gradient_store.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/slot_plan.hpp"
@@ -8,7 +9,7 @@
 namespace tessera::engine {
 namespace {
 
-// One slot is filled by backward while the other is being reduced.
+// At least: one is filled by backward while the other is being reduced.
 constexpr int kReduceSlots = 2;
 
 bool reduces_in_slots(const ModelOptions& options) {
@@ -33,7 +34,7 @@ Range updated_range(const SegmentLayout& segment, Holding optimizer, int rank) {
 }  // namespace
 
 GradientStore::GradientStore(World& world, const Units& units, Journal& journal,
-                             const ModelOptions& options)
+                             const ModelOptions& options, int pending)
     : world_{world},
       units_{units},
       journal_{journal},
@@ -65,7 +66,8 @@ GradientStore::GradientStore(World& world, const Units& units, Journal& journal,
   }
 
   if (!in_slots_) { return; }
-  const SlotPlan plan = SlotPlan::make(units, kReduceSlots, &UnitState::gradient_bytes);
+  const SlotPlan plan =
+      SlotPlan::make(units, std::max(kReduceSlots, pending), &UnitState::gradient_bytes);
   slot_arena_ =
       Arena{world.allocate(Category::reduce, plan.bytes(), "gradient slots", BufferUse::parts)};
   rings_ = plan.cut(world, Category::reduce, slot_arena_);

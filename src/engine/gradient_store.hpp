@@ -32,7 +32,9 @@ namespace tessera::engine {
 /// Memory:  all of it taken in the constructor.
 class GradientStore {
  public:
-  GradientStore(World& world, const Units& units, Journal& journal, const ModelOptions& options);
+  /// `pending`: the most blocks that are on their way back at once.
+  GradientStore(World& world, const Units& units, Journal& journal, const ModelOptions& options,
+                int pending);
 
   /// Makes room for `unit`'s gradients on the compute stream, once a micro-batch.
   void open(std::size_t unit) { open(unit, units_[unit].options.gradients); }

@@ -160,6 +160,7 @@ void ShardedModel::State::declare_order(const std::vector<Unit>& forward) {
     order.push_back(unit.index);
   }
   schedule.declare(order);
+  declared = !order.empty();
 }
 
 std::string ShardedModel::State::describe() const {
@@ -221,7 +222,10 @@ void ShardedModel::State::materialize(const Initializer& initial) {
   try {
     parameters = engine::make_parameter_store(world, units, journal, options);
     if (options.purpose == Purpose::training) {
-      gradients = std::make_unique<engine::GradientStore>(world, units, journal, options);
+      gradients = std::make_unique<engine::GradientStore>(
+          world, units, journal, options, schedule.most_pending([this](std::size_t u) {
+            return !units[u].is_root() && units[u].trainable();
+          }));
       masters = std::make_unique<engine::MasterStore>(world, units, *gradients);
     }
     world.compute([&] {

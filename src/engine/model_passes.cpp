@@ -75,9 +75,11 @@ void ShardedModel::State::check_gradients_can_open(std::size_t unit) const {
     if (!gradients->can_open(u)) {
       throw ContractError{fmt::format(
           "unit '{}' has no place for its gradients: the slots are taken by units whose backward "
-          "scopes have not all been closed ({}); close them first, or make units that are used "
-          "several times root units",
-          state.name, gradients->slot_owners(u))};
+          "scopes have not all been closed ({}); close them first, or {}",
+          state.name, gradients->slot_owners(u),
+          declared ? "follow the order that declare_order was told, for which slots were made"
+                   : "tell declare_order how often each unit is used, so that there are slots for "
+                     "all that are on their way back at once")};
     }
     const bool overwrites = state.options.gradients == GradientInit::unzeroed && state.trainable();
     if (overwrites && state.backward_uses > 0) {

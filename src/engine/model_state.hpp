@@ -102,6 +102,7 @@ struct ShardedModel::State {
   std::unordered_set<std::string> unit_names;
   std::int64_t declared_elems = 0;  // of all units, padded
   engine::Schedule schedule;
+  bool declared = false;        // the order, by declare_order
   engine::Schedule pass_order;  // of evaluations
   std::unique_ptr<engine::ParameterStore> parameters;
   std::unique_ptr<engine::GradientStore> gradients;  // null in a model for inference

@@ -1,5 +1,8 @@
 #include "engine/schedule.hpp"
 
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace tessera::engine {
@@ -40,6 +43,20 @@ std::span<const Use> Schedule::upcoming() const noexcept {
 
 bool Schedule::take_changed() noexcept {
   return std::exchange(changed_, false);
+}
+
+int Schedule::most_pending(const std::function<bool(std::size_t)>& counts) const {
+  std::unordered_map<std::size_t, int> left;  // backward uses, by unit
+  for (const Use& use : known_) { left[use.unit] += use.phase == Phase::backward ? 1 : 0; }
+  std::unordered_set<std::size_t> pending;
+  std::size_t most = 0;
+  for (const Use& use : known_) {
+    if (use.phase != Phase::backward || !counts(use.unit)) { continue; }
+    pending.insert(use.unit);
+    most = std::max(most, pending.size());
+    if (--left[use.unit] == 0) { pending.erase(use.unit); }
+  }
+  return static_cast<int>(most);
 }
 
 Schedule Schedule::evaluation() const {

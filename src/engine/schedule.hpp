@@ -41,6 +41,9 @@ class Schedule {
   [[nodiscard]] std::span<const Use> upcoming() const noexcept;
   /// The last complete micro-batch opened units in an order not known before; cleared by reading.
   [[nodiscard]] bool take_changed() noexcept;
+  /// The most of the units of `counts` that are on their way back at once: from a unit's first
+  /// backward use to its last, as the known order has them.
+  [[nodiscard]] int most_pending(const std::function<bool(std::size_t unit)>& counts) const;
   [[nodiscard]] bool is_known() const noexcept { return !known_.empty(); }
   /// That of an evaluation: the forward uses of this one.
   [[nodiscard]] Schedule evaluation() const;

@@ -75,7 +75,14 @@ TEST(PlanSearch, CommandsAreForTheLauncherWhereRanksAreProcesses) {
             Strategy::ddp};
   EXPECT_EQ(command_line_of(choice),
             "tessera plan --ranks 1 --comm local --params 7000000000 --strategy ddp --accumulate 1 "
-            "--prefetch 1 --precision bf16 --budget 1000");
+            "--precision bf16 --budget 1000");
+  choice = {settings_of({"--ranks", "2", "--budget", "1GiB", "--prefetch-backward", "2",
+                         "--reshard", "after-backward", "--persist", "5000"}),
+            Strategy::zero3};
+  EXPECT_EQ(command_line_of(choice),
+            "tessera train --data PATH --ranks 2 --model gpt-nano --strategy zero3 --batch 4 "
+            "--accumulate 1 --prefetch 1 --prefetch-backward 2 --reshard after-backward "
+            "--persist 5000 --budget 1GiB");
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ class Planner : public test::CommandTest {
 TEST_F(Planner, PlansWhatEveryRankOfARunHolds) {
   const std::vector<std::vector<std::string>> variants = {
       {"--steps", "2"},
-      {"--steps", "2", "--accumulate", "5", "--prefetch", "0", "--threads", "2"},
+      {"--steps", "2", "--accumulate", "5", "--threads", "2"},
       {"--steps", "1", "--accumulate", "2", "--accumulate-mode", "deferred", "--clip", "0"},
       {"--steps", "0", "--checkpoint", path("weights")}};
   for (const auto& variant : variants) {
@@ -48,6 +48,11 @@ TEST_F(Planner, PlansWhatEveryRankOfARunHolds) {
       SCOPED_TRACE(testing::PrintToString(variant) + std::string{to_string(strategy)});
       expect_as_run(settings(variant), strategy);
     }
+  }
+  for (const char* when : {"after-forward", "after-backward"}) {
+    expect_as_run(settings({"--steps", "2", "--accumulate", "5", "--prefetch", "0",
+                            "--prefetch-backward", "1", "--reshard", when}),
+                  Strategy::zero3);
   }
 }
 

@@ -76,5 +76,20 @@ TEST(Schedule, MoreUsesThanKnownAreNoPrediction) {
   EXPECT_TRUE(schedule.upcoming().empty());
 }
 
+TEST(Schedule, CountsTheUnitsThatAreOnTheirWayBackAtOnce) {
+  const auto most = [](std::vector<std::size_t> forward, std::size_t left_out = 99) {
+    Schedule schedule;
+    schedule.declare(forward);
+    return schedule.most_pending([=](std::size_t unit) { return unit != left_out; });
+  };
+  EXPECT_EQ(most({}), 0);
+  EXPECT_EQ(most({0, 1, 2}), 1);
+  EXPECT_EQ(most({0, 0, 1, 1}), 1);
+  EXPECT_EQ(most({0, 1, 2, 0, 1, 2}), 3);
+  EXPECT_EQ(most({0, 1, 2, 0, 1, 2}, 1), 2);
+  EXPECT_EQ(most({0, 1, 2, 1, 0}), 3);
+  EXPECT_EQ(most({0, 1, 0, 2, 3, 2}), 2);
+}
+
 }  // namespace
 }  // namespace tessera::engine

@@ -276,7 +276,9 @@ class ShardedModel {
   Unit add_unit(std::string name, std::vector<ParameterSpec> parameters, UnitOptions options = {});
 
   /// Declares that every forward pass opens exactly these scopes in this order and every backward
-  /// pass the reverse, so that the first step prefetches too. Optional, before `materialize`.
+  /// pass the reverse, so that the first step prefetches too, and that there are slots for the
+  /// gradients of all blocks that are on their way back at once: a block that is used several times
+  /// (A B C A B C) is from its first backward scope to its last. Optional, before `materialize`.
   void declare_order(std::vector<Unit> forward);
 
   /// *Collective.* Lays out, allocates and initialises; each rank asks `initial` only for what it
@@ -290,8 +292,9 @@ class ShardedModel {
   /// Opens a unit for its forward pass. ContractError if all slots are in open scopes.
   [[nodiscard]] ForwardScope forward(Unit unit);
   /// Opens a unit for its backward pass. As many times in a micro-batch as `forward`. ContractError
-  /// if its gradients go to a slot and both are taken: by blocks that are open, or whose backward
-  /// has been opened less often than their forward.
+  /// if its gradients go to a slot and all are taken: by blocks that are open, or whose backward
+  /// has been opened less often than their forward. There are two slots, or as many as the declared
+  /// order needs.
   [[nodiscard]] BackwardScope backward(Unit unit);
 
   /// *Collective.* Between steps, or before the first: the model is evaluated while the result
