@@ -16,7 +16,7 @@ fi
 
 packages=(
   g++ cmake ninja-build
-  libeigen3-dev libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev
+  libeigen3-dev libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libdnnl-dev
   libopenmpi-dev openmpi-bin
   libgtest-dev libgmock-dev libbenchmark-dev
   "$@"

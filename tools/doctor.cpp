@@ -11,6 +11,7 @@
 #include "processor.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/comm/launch.hpp"
+#include "tessera/device/product_library.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -45,6 +46,10 @@ std::vector<Part> parts() {
     parts.push_back({"MPI", first_line_of("mpirun --version"),
                      "Debian packages libopenmpi-dev openmpi-bin, and another build"});
   }
+  if (product_library().empty()) {
+    parts.push_back({"oneDNN", found_library("libdnnl.so"),
+                     "Debian package libdnnl-dev, and another build: faster products of bf16"});
+  }
   return parts;
 }
 
@@ -66,6 +71,9 @@ void build() {
                    TESSERA_EIGEN_VERSION, FMT_VERSION / 10000, FMT_VERSION / 100 % 100,
                    FMT_VERSION % 100, NLOHMANN_JSON_VERSION_MAJOR, NLOHMANN_JSON_VERSION_MINOR,
                    NLOHMANN_JSON_VERSION_PATCH, CLI11_VERSION));
+  line("matrix products", product_library().empty()
+                              ? "Eigen"
+                              : fmt::format("{}; Eigen where that is faster", product_library()));
   line("devices", "cpu");
   line("communicators", "local (ranks are threads of one process)");
   if (!mpi_version().empty()) {

@@ -1,13 +1,18 @@
 #include <algorithm>
+#include <cstring>
 
 #include "device/cpu/host_task.hpp"
 #include "device/cpu/parallel.hpp"
-#include "kernels/matmul/matmul.hpp"
+#include "kernels/matmul/matmul_ways.hpp"
 #include "kernels/support/product.hpp"
+#include "kernels/support/product_blocks.hpp"
+#include "kernels/support/product_onednn.hpp"
 #include "kernels/support/product_split.hpp"
+#include "kernels/support/scratch.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/math.hpp"
 
-namespace tessera::kernels::cpu {
+namespace tessera::kernels {
 namespace {
 
 Product whole(const MatMul& p) {
@@ -29,22 +34,134 @@ void fill(const Strided<float>& c, std::int64_t rows, std::int64_t columns) {
   for (std::int64_t r = 0; r < rows; ++r) { std::fill_n(c.data + r * c.stride, columns, 0.0F); }
 }
 
-}  // namespace
-
-void matmul(const MatMul& product, Stream stream) {
-  const auto fp32 = [](DType dtype) { return dtype == DType::fp32; };
-  expects(fp32(product.a.dtype) && fp32(product.b.dtype) && fp32(product.c.dtype),
-          "matmul: only fp32 is multiplied");
-  enqueue(stream, [=] {
-    const ProductSplit split = split_product(product.m, product.n, product.k, threads_of(stream));
-    parallel_for(stream, split.pieces(), 1, [&](const Chunk& chunk) {
-      for (std::int64_t i = chunk.first; i < chunk.last; ++i) {
-        const Product piece = piece_of(whole(product), split, i);
-        if (product.write == Write::overwrite) { fill(piece.c, piece.m, piece.n); }
-        add_product(piece);
-      }
-    });
+void with_eigen(const MatMul& product, Stream stream) {
+  const ProductSplit split = split_product(product.m, product.n, product.k, threads_of(stream));
+  parallel_for(stream, split.pieces(), 1, [&](const Chunk& chunk) {
+    for (std::int64_t i = chunk.first; i < chunk.last; ++i) {
+      const Product piece = piece_of(whole(product), split, i);
+      if (product.write == Write::overwrite) { fill(piece.c, piece.m, piece.n); }
+      add_product(piece);
+    }
   });
 }
 
-}  // namespace tessera::kernels::cpu
+/// oneDNN forms an element's sum in a way that depends on the sizes of the whole product. Its
+/// pieces, of rows, are therefore the same for any number of threads, even one. Each packs B again:
+/// they are as large as makes that cheap, and as small as leaves several to share out.
+struct RowPieces {
+  explicit RowPieces(const MatMul& p) {
+    const bool large = p.a.dtype == DType::bf16 && p.transpose_a == Transpose::no;
+    const std::int64_t wanted = large ? 256 : 128;
+    const std::int64_t pieces = std::max<std::int64_t>(1, (p.m + wanted / 2) / wanted);
+    rows = round_up(ceil_div(p.m, pieces), std::int64_t{32});
+    count = ceil_div(p.m, rows);
+  }
+  std::int64_t rows;
+  std::int64_t count;
+};
+
+/// The piece's columns of a stored, to be transposed A, without the gaps between its rows: with
+/// them oneDNN takes a slower product of bf16.
+ConstValues copy_of_columns(const MatMul& p, std::int64_t first, std::int64_t columns) {
+  thread_local Scratch scratch;
+  const std::size_t row_bytes = static_cast<std::size_t>(columns) * size_of(p.a.dtype);
+  auto* const copy =
+      static_cast<std::byte*>(scratch.reserve(static_cast<std::size_t>(p.k) * row_bytes));
+  for (std::int64_t l = 0; l < p.k; ++l) {
+    std::memcpy(copy + static_cast<std::size_t>(l) * row_bytes, p.a.at(l * p.m + first).data,
+                row_bytes);
+  }
+  return {copy, p.a.dtype};
+}
+
+void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows) {
+  const bool transposed = p.transpose_a == Transpose::yes;
+  DenseProduct piece{p, transposed ? p.m : p.k};
+  piece.product.m = rows;
+  piece.product.c = p.c.at(first * p.n);
+  piece.product.a = p.a.at(transposed ? first : first * p.k);
+  if (transposed && rows < p.m && p.a.dtype == DType::bf16) {
+    piece.product.a = copy_of_columns(p, first, rows);
+    piece.a_stride = rows;
+  }
+  onednn_product(piece);
+}
+
+void with_onednn(const MatMul& product, Stream stream) {
+  const RowPieces pieces{product};
+  parallel_for(stream, pieces.count, 1, [&](const Chunk& chunk) {
+    for (std::int64_t i = chunk.first; i < chunk.last; ++i) {
+      const std::int64_t first = i * pieces.rows;
+      multiply_rows(product, first, std::min(pieces.rows, product.m - first));
+    }
+  });
+}
+
+void with_blocks(const MatMul& product, Stream stream) {
+  parallel_for(stream, block_count(product), 1, [&](const Chunk& chunk) {
+    for (std::int64_t i = chunk.first; i < chunk.last; ++i) { multiply_block(product, i); }
+  });
+}
+
+bool is_small(const MatMul& p) {
+  return p.m * p.n * p.k < kLeastForOneDnn;
+}
+
+MatMulWay fastest_way(const MatMul& p) {
+  const DType a = p.a.dtype;
+  const bool fp32 = a == DType::fp32 && p.b.dtype == a && p.c.dtype == a;
+  const bool onednn = p.b.dtype == a && (p.c.dtype == a || p.c.dtype == DType::fp32) &&
+                      onednn_is_faster(a) && !is_small(p);
+  if (onednn) { return MatMulWay::onednn; }
+  return fp32 ? MatMulWay::eigen : MatMulWay::convert;
+}
+
+}  // namespace
+
+std::string_view to_string(MatMulWay way) noexcept {
+  switch (way) {
+    case MatMulWay::eigen:
+      return "Eigen";
+    case MatMulWay::onednn:
+      return "oneDNN";
+    case MatMulWay::convert:
+      return "conversion";
+  }
+  return "?";
+}
+
+std::vector<MatMulWay> ways_of(const MatMul& p) {
+  const DType a = p.a.dtype;
+  std::vector<MatMulWay> ways{fastest_way(p)};
+  const auto add = [&](MatMulWay way, bool possible) {
+    if (possible && way != ways.front()) { ways.push_back(way); }
+  };
+  const bool positive = p.m > 0 && p.n > 0 && p.k > 0;
+  add(MatMulWay::eigen, a == DType::fp32 && p.b.dtype == a && p.c.dtype == a);
+  add(MatMulWay::onednn, positive && p.b.dtype == a &&
+                             (p.c.dtype == a || p.c.dtype == DType::fp32) && onednn_computes(a));
+  add(MatMulWay::convert, true);
+  return ways;
+}
+
+void matmul_in(MatMulWay way, const MatMul& product, Stream stream) {
+  for (const DType dtype : {product.a.dtype, product.b.dtype, product.c.dtype}) {
+    expects(dtype != DType::fp64, "matmul: fp64 is for sums alone; use fp32, bf16 or fp16");
+  }
+  enqueue(stream, [=] {
+    switch (way) {
+      case MatMulWay::eigen:
+        return with_eigen(product, stream);
+      case MatMulWay::onednn:
+        return with_onednn(product, stream);
+      case MatMulWay::convert:
+        return with_blocks(product, stream);
+    }
+  });
+}
+
+void cpu::matmul(const MatMul& product, Stream stream) {
+  matmul_in(fastest_way(product), product, stream);
+}
+
+}  // namespace tessera::kernels

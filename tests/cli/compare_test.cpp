@@ -112,7 +112,7 @@ TEST_F(Compare, DoctorShowsMachineBuildAndWhatIsMissing) {
   const Outcome outcome = tessera({"doctor"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   for (const char* part : {"processor", "cores", "memory", "compiler", "Eigen", "communicators",
-                           "local", "CUDA driver", "NCCL", "MPI"}) {
+                           "local", "CUDA driver", "NCCL", "MPI", "matrix products", "oneDNN"}) {
     EXPECT_NE(outcome.out.find(part), std::string::npos) << part << " is not in\n" << outcome.out;
   }
 }

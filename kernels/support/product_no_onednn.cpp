@@ -1,0 +1,32 @@
+// In place of product_onednn.cpp where oneDNN was not found.
+#include "kernels/support/product_onednn.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/device/product_library.hpp"
+
+namespace tessera {
+
+std::string product_library() {
+  return {};
+}
+
+namespace kernels {
+
+bool onednn_is_faster(DType) noexcept {
+  return false;
+}
+bool onednn_computes(DType) noexcept {
+  return false;
+}
+
+void onednn_product(const DenseProduct&) {
+  throw DeviceError{
+      "this build has no oneDNN: install it (Debian: libdnnl-dev) and build again with "
+      "-DTESSERA_ONEDNN=ON"};
+}
+
+std::size_t onednn_scratch_bytes(const DenseProduct&) {
+  return 0;
+}
+
+}  // namespace kernels
+}  // namespace tessera

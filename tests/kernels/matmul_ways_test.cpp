@@ -1,0 +1,437 @@
+// Every way in which the CPU's matmul can compute a product, in every dtype.
+#include "kernels/matmul/matmul_ways.hpp"
+
+#include <dlfcn.h>
+#include <malloc.h>
+
+#include <numeric>
+#include <thread>
+
+#include "kernels/support.hpp"
+#include "kernels/support/product_onednn.hpp"
+#include "kernels/support/typed.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/device/product_library.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+constexpr DType kFp32 = DType::fp32, kBf16 = DType::bf16, kFp16 = DType::fp16;
+constexpr Transpose kTransposes[] = {Transpose::no, Transpose::yes};
+
+struct Size {
+  std::int64_t m, n, k;
+  [[nodiscard]] std::int64_t work() const { return m * n * k; }
+};
+struct Dtypes {
+  DType a, b, c;
+};
+// What a trainer multiplies: activations and weights, gradients in fp32 or as they are; and pairs
+// of two kinds, as a weight in fp32 makes them.
+constexpr Dtypes kDtypes[] = {{kFp32, kFp32, kFp32}, {kBf16, kBf16, kFp32}, {kBf16, kBf16, kBf16},
+                              {kFp16, kFp16, kFp32}, {kFp16, kFp16, kFp16}, {kBf16, kFp32, kBf16},
+                              {kFp32, kBf16, kFp32}, {kFp32, kFp32, kFp16}, {kFp16, kBf16, kFp16}};
+
+std::string name_of(const MatMul& p) {
+  std::string name;
+  for (const std::int64_t size : {p.m, p.n, p.k}) { name += std::to_string(size) + " "; }
+  for (const DType dtype : {p.a.dtype, p.b.dtype, p.c.dtype}) {
+    name += std::string{to_string(dtype)} + " ";
+  }
+  name += "transposed " + std::to_string(int(p.transpose_a)) + std::to_string(int(p.transpose_b));
+  return name + (p.write == Write::add ? " added" : "");
+}
+
+/// Values of some dtype that begin `offset` elements after a boundary of 64 bytes, with a guard on
+/// either side.
+class Array {
+ public:
+  Array(DType dtype, std::int64_t elems, std::size_t offset)
+      : dtype_{dtype}, elems_{elems}, bytes_((static_cast<std::size_t>(elems) + offset) * 4 + 256) {
+    std::iota(bytes_.begin(), bytes_.end(), std::uint8_t{3});
+    const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data());
+    first_ = (64 - address % 64) % 64 + 64 + offset * size_of(dtype);
+    before_ = bytes_;
+  }
+  Array(DType dtype, const Floats& values, std::size_t offset = 0)
+      : Array{dtype, std::ssize(values), offset} {
+    for (std::int64_t i = 0; i < elems_; ++i) {
+      set_element(get(), i, values[static_cast<std::size_t>(i)]);
+    }
+  }
+  [[nodiscard]] Values get() { return {bytes_.data() + first_, dtype_}; }
+  [[nodiscard]] Floats floats() {
+    Floats all;
+    for (std::int64_t i = 0; i < elems_; ++i) { all.push_back(element(get(), i)); }
+    return all;
+  }
+  [[nodiscard]] bool guarded() const {
+    const std::size_t last = first_ + static_cast<std::size_t>(elems_) * size_of(dtype_);
+    return std::equal(bytes_.begin(), bytes_.begin() + std::ptrdiff_t(first_), before_.begin()) &&
+           std::equal(bytes_.begin() + std::ptrdiff_t(last), bytes_.end(),
+                      before_.begin() + std::ptrdiff_t(last));
+  }
+
+ private:
+  DType dtype_;
+  std::int64_t elems_;
+  std::vector<std::uint8_t> bytes_;
+  std::vector<std::uint8_t> before_;
+  std::size_t first_ = 0;
+};
+
+Floats rounded(DType dtype, Floats values) {
+  return Array{dtype, values}.floats();
+}
+
+Floats transposed(const Floats& matrix, std::int64_t rows, std::int64_t columns) {
+  Floats result(matrix.size());
+  for (std::int64_t r = 0; r < rows; ++r) {
+    for (std::int64_t c = 0; c < columns; ++c) {
+      result[static_cast<std::size_t>(c * rows + r)] =
+          matrix[static_cast<std::size_t>(r * columns + c)];
+    }
+  }
+  return result;
+}
+
+/// A product in fp64, and the sums of the terms' sizes.
+struct Exact {
+  std::vector<double> sum;
+  std::vector<double> size;
+};
+
+Exact exact(const Floats& a, const Floats& b, const Size& s) {
+  Exact result{std::vector<double>(std::size_t(s.m * s.n)),
+               std::vector<double>(std::size_t(s.m * s.n))};
+  for (std::int64_t i = 0; i < s.m; ++i) {
+    for (std::int64_t l = 0; l < s.k; ++l) {
+      const double x = a[std::size_t(i * s.k + l)];
+      for (std::int64_t j = 0; j < s.n; ++j) {
+        const double term = x * static_cast<double>(b[std::size_t(l * s.n + j)]);
+        result.sum[std::size_t(i * s.n + j)] += term;
+        result.size[std::size_t(i * s.n + j)] += std::abs(term);
+      }
+    }
+  }
+  return result;
+}
+
+/// Half a unit in the last place of a number of this size, at most.
+double rounding_of(DType dtype, double value) {
+  const double relative = dtype == kFp32 ? 0x1p-24 : dtype == kBf16 ? 0x1p-8 : 0x1p-11;
+  const double least = dtype == kFp16 ? 0x1p-25 : 0.0;
+  return std::max(std::abs(value) * relative, least);
+}
+
+/// What `c` becomes, and how far from it a sum of k rounded terms in any order, rounded once more
+/// when it is stored, may be: (k + 1) u of the terms' sizes.
+void expect_within_bounds(const Floats& actual, const Exact& product, const Floats& c,
+                          const MatMul& p) {
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const double before = p.write == Write::add ? c[i] : 0.0;
+    const double expected = product.sum[i] + before;
+    const double sums =
+        static_cast<double>(p.k + 1) * 0x1p-24 * (product.size[i] + std::abs(before));
+    const double bound = sums + rounding_of(p.c.dtype, std::abs(expected) + sums);
+    const double difference = std::abs(actual[i] - expected);
+    ASSERT_TRUE(difference <= bound)
+        << "element " << i << ": " << actual[i] << ", not " << expected << " within " << bound;
+  }
+}
+
+using MatMulWays = KernelTest;
+
+// Also around the pieces: 128 and 256 rows with oneDNN, 192 x 384 in sums of 256 where converted.
+TEST_F(MatMulWays, MatchAProductInFp64WithinTheBoundOfTheirRoundings) {
+  constexpr Size sizes[] = {{1, 1, 1},   {2, 3, 4},   {1, 65, 300},    {65, 1, 33},
+                            {31, 33, 5}, {7, 8, 900}, {197, 389, 261}, {390, 40, 65}};
+  for (const Dtypes& dtypes : kDtypes) {
+    for (const Size& s : sizes) {
+      const Floats a = rounded(dtypes.a, random_floats(s.m * s.k, 1));
+      const Floats b = rounded(dtypes.b, random_floats(s.k * s.n, 2));
+      const Floats c = rounded(dtypes.c, random_floats(s.m * s.n, 3));
+      const Exact product = exact(a, b, s);
+      for (const Transpose ta : kTransposes) {
+        for (const Transpose tb : kTransposes) {
+          Array stored_a{dtypes.a, ta == Transpose::yes ? transposed(a, s.m, s.k) : a, 1};
+          Array stored_b{dtypes.b, tb == Transpose::yes ? transposed(b, s.k, s.n) : b, 3};
+          for (const Write write : {Write::overwrite, Write::add}) {
+            const Floats before = write == Write::add ? c : filled(s.m * s.n, kNan);
+            Array stored_c{dtypes.c, before, 5};
+            const MatMul p{stored_a.get(), stored_b.get(), stored_c.get(), s.m, s.n, s.k, ta, tb,
+                           write};
+            for (const MatMulWay way : ways_of(p)) {
+              SCOPED_TRACE(std::string{to_string(way)} + ": " + name_of(p));
+              for (std::int64_t i = 0; i < s.m * s.n; ++i) {
+                set_element(p.c, i, before[std::size_t(i)]);
+              }
+              matmul_in(way, p, stream());
+              expect_within_bounds(stored_c.floats(), product, c, p);
+              EXPECT_TRUE(stored_c.guarded());
+              if (HasFatalFailure()) { return; }
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(MatMulWays, TheReferenceReadsAndWritesEveryDtype) {
+  const Floats a{1, 2, 3, 4, 5, 6}, b{1, 0, 0, 1, 10, 100};
+  for (const Dtypes& dtypes : kDtypes) {
+    Array stored_a{dtypes.a, a}, stored_b{dtypes.b, b}, stored_c{dtypes.c, Floats(4, 1.0F)};
+    reference::matmul({.a = stored_a.get(),
+                       .b = stored_b.get(),
+                       .c = stored_c.get(),
+                       .m = 2,
+                       .n = 2,
+                       .k = 3,
+                       .write = Write::add},
+                      stream());
+    EXPECT_EQ(stored_c.floats(), rounded(dtypes.c, {32, 303, 65, 606}));
+  }
+}
+
+TEST_F(MatMulWays, EmptySumsOverwriteWithZeroAndAddNothing) {
+  for (const Dtypes& dtypes : kDtypes) {
+    for (const Write write : {Write::overwrite, Write::add}) {
+      Array c{dtypes.c, Floats(6, 2.5F), 1};
+      const ConstValues none_a{nullptr, dtypes.a}, none_b{nullptr, dtypes.b};
+      cpu_.matmul({.a = none_a, .b = none_b, .c = c.get(), .m = 2, .n = 3, .k = 0, .write = write},
+                  stream());
+      EXPECT_EQ(c.floats(), Floats(6, write == Write::add ? 2.5F : 0.0F));
+      cpu_.matmul({none_a, none_b, c.get(), 0, 3, 4}, stream());
+      cpu_.matmul({none_a, none_b, c.get(), 2, 0, 4}, stream());
+      EXPECT_EQ(c.floats(), Floats(6, write == Write::add ? 2.5F : 0.0F));
+    }
+  }
+}
+
+// Row 1 meets a NaN, row 2 an infinity, and no other row either.
+TEST_F(MatMulWays, NansAndInfinitiesReachTheirRowsAlone) {
+  constexpr Size s{40, 64, 300};
+  for (const Dtypes& dtypes : kDtypes) {
+    Floats a(std::size_t(s.m * s.k), 0.5F);
+    a[std::size_t(s.k + 290)] = kNan;
+    a[std::size_t(2 * s.k + 7)] = kInfinity;
+    Array stored_a{dtypes.a, a}, b{dtypes.b, Floats(std::size_t(s.k * s.n), 0.25F)};
+    Array c{dtypes.c, filled(s.m * s.n, kNan)};
+    const MatMul p{stored_a.get(), b.get(), c.get(), s.m, s.n, s.k};
+    for (const MatMulWay way : ways_of(p)) {
+      SCOPED_TRACE(std::string{to_string(way)} + ": " + name_of(p));
+      matmul_in(way, p, stream());
+      const Floats values = c.floats();
+      for (std::int64_t i = 0; i < s.m * s.n; ++i) {
+        const float value = values[std::size_t(i)];
+        const std::int64_t row = i / s.n;
+        ASSERT_TRUE(row == 1   ? std::isnan(value)
+                    : row == 2 ? value == kInfinity
+                               : value == 37.5F)
+            << "row " << row << ": " << value;
+      }
+    }
+  }
+}
+
+// 256 + 3 x 0.75: the three parts of the sum, one at a time, would each be rounded away.
+TEST_F(MatMulWays, AddingToSixteenBitsRoundsOnce) {
+  constexpr Size s{40, 16, 768};
+  for (const DType dtype : {kFp32, kBf16}) {
+    Array a{dtype, Floats(std::size_t(s.m * s.k), 0.75F / 256)};
+    Array b{dtype, Floats(std::size_t(s.k * s.n), 1.0F)};
+    Array c{kBf16, s.m * s.n, 0};
+    const MatMul p{.a = a.get(),
+                   .b = b.get(),
+                   .c = c.get(),
+                   .m = s.m,
+                   .n = s.n,
+                   .k = s.k,
+                   .write = Write::add};
+    for (const MatMulWay way : ways_of(p)) {
+      for (std::int64_t i = 0; i < s.m * s.n; ++i) { set_element(p.c, i, 256.0F); }
+      matmul_in(way, p, stream());
+      EXPECT_EQ(c.floats(), Floats(std::size_t(s.m * s.n), 258.0F)) << to_string(way);
+    }
+  }
+}
+
+TEST_F(MatMulWays, Fp64IsRefused) {
+  double c = 0.0;
+  const float a = 1.0F;
+  EXPECT_THROW(cpu_.matmul({&a, &a, {&c, DType::fp64}, 1, 1, 1}, stream()), ContractError);
+}
+
+// --- Bits.
+
+constexpr Size kCut[] = {{700, 130, 300}, {131, 401, 501}, {390, 97, 257}, {1000, 65, 64},
+                         {1, 900, 300},   {900, 1, 300},   {3, 700, 101},  {257, 33, 90}};
+
+/// A device of so many threads with its compute stream.
+struct Machine {
+  explicit Machine(int threads_) : threads{threads_} {}
+  int threads;
+  std::unique_ptr<Device> device = make_cpu_device({.threads = threads});
+  OwnedStream stream = device->make_compute_stream();
+};
+
+/// The bits of a product with everything `offset` elements off.
+Floats product_at(MatMul p, MatMulWay way, std::size_t offset, const Machine& machine,
+                  const Floats& a, const Floats& b, const Floats& c) {
+  Array stored_a{p.a.dtype, a, offset}, stored_b{p.b.dtype, b, 3 * offset % 17};
+  Array stored_c{p.c.dtype, c, (5 * offset + 1) % 17};
+  p.a = stored_a.get();
+  p.b = stored_b.get();
+  p.c = stored_c.get();
+  matmul_in(way, p, machine.stream.get());
+  EXPECT_TRUE(stored_c.guarded());
+  return stored_c.floats();
+}
+
+// Slots and arenas put a matrix at another address in every strategy, and a user chooses the
+// threads.
+TEST(MatMulBits, DependNeitherOnAddressesNorOnThreads) {
+  const Machine single{1}, two{2}, five{5};
+  for (const Dtypes& dtypes : kDtypes) {
+    for (const Size& s : kCut) {
+      const Floats a = random_floats(s.m * s.k, 4), b = random_floats(s.k * s.n, 5);
+      const Floats c = random_floats(s.m * s.n, 6);
+      for (const Transpose ta : kTransposes) {
+        const MatMul p{.a = {nullptr, dtypes.a},
+                       .b = {nullptr, dtypes.b},
+                       .c = {nullptr, dtypes.c},
+                       .m = s.m,
+                       .n = s.n,
+                       .k = s.k,
+                       .transpose_a = ta,
+                       .transpose_b = s.n % 2 == 0 ? Transpose::yes : Transpose::no,
+                       .write = ta == Transpose::yes ? Write::add : Write::overwrite};
+        for (const MatMulWay way : ways_of(p)) {
+          const Floats expected = product_at(p, way, 0, single, a, b, c);
+          for (const Machine* machine : {&single, &two, &five}) {
+            const auto offset = static_cast<std::size_t>(2 * machine->threads + 1);
+            ASSERT_TRUE(same_bits(product_at(p, way, offset, *machine, a, b, c), expected))
+                << to_string(way) << " on " << machine->threads << " threads: " << name_of(p);
+          }
+        }
+      }
+    }
+  }
+}
+
+// --- What oneDNN brings with it.
+
+bool without_onednn() {
+  return product_library().empty();
+}
+
+TEST(OneDnn, IsTakenForBf16WhereTheProcessorMultipliesIt) {
+  std::vector<std::uint16_t> bits(64 * 64);
+  const ConstValues m{bits.data(), kBf16};
+  const MatMulWay way = ways_of({m, m, {bits.data(), kBf16}, 64, 64, 64}).front();
+  const bool amx = product_library().find("AMX") != std::string::npos;
+  if (amx) {
+    EXPECT_EQ(way, MatMulWay::onednn);
+  } else if (without_onednn()) {
+    EXPECT_EQ(way, MatMulWay::convert);
+  }
+  EXPECT_EQ(ways_of({m, m, {bits.data(), kBf16}, 4, 4, 4}).front(), MatMulWay::convert);
+}
+
+TEST(OneDnn, AFailureNamesTheProduct) {
+  std::vector<std::uint16_t> bits(64);
+  const MatMul p{{bits.data(), kFp16}, {bits.data(), kBf16}, {bits.data(), kFp16}, 3, 4, 5};
+  try {
+    onednn_product({p, 5});
+    FAIL() << "oneDNN multiplies fp16 by bf16";
+  } catch (const DeviceError& error) {
+    EXPECT_THAT(
+        error.what(),
+        testing::HasSubstr(without_onednn() ? "libdnnl-dev" : "3 x 4 x 5 (fp16 x bf16 -> fp16)"));
+  }
+}
+
+TEST(OneDnn, NeedsAFewMebibytesAtMost) {
+  constexpr std::size_t most = 4 << 20;
+  for (const Size& s : {Size{383, 50257, 1024}, Size{383, 1024, 50257}, Size{191, 4096, 32768},
+                        Size{191, 50257, 8192}, Size{383, 16384, 4096}}) {
+    for (const Dtypes& dtypes : {kDtypes[0], kDtypes[1], kDtypes[2]}) {
+      if (!onednn_is_faster(dtypes.a)) { continue; }
+      for (const Transpose ta : kTransposes) {
+        const bool flipped = ta == Transpose::yes;
+        const MatMul p{.a = {nullptr, dtypes.a},
+                       .b = {nullptr, dtypes.b},
+                       .c = {nullptr, dtypes.c},
+                       .m = flipped ? s.m / 2 : s.m,
+                       .n = s.n,
+                       .k = s.k,
+                       .transpose_a = ta,
+                       .write = flipped ? Write::add : Write::overwrite};
+        EXPECT_LE(onednn_scratch_bytes({p, flipped ? p.m : p.k}), most) << name_of(p);
+      }
+    }
+  }
+}
+
+// More kinds of product than a thread keeps: some are compiled again.
+TEST_F(MatMulWays, MoreProductsThanAreKeptAreStillRight) {
+  constexpr std::int64_t k = 128, m = 64, most = 90;
+  Array a{kBf16, Floats(std::size_t(m * k), 1.0F)}, b{kBf16, Floats(std::size_t(k * most), 2.0F)};
+  for (int round = 0; round < 2; ++round) {
+    for (std::int64_t n = 16; n <= most; ++n) {
+      Array c{kFp32, filled(m * n, kNan)};
+      cpu_.matmul({a.get(), b.get(), c.get(), m, n, k}, stream());
+      ASSERT_EQ(c.floats(), filled(m * n, 256.0F)) << n;
+    }
+  }
+}
+
+void multiply_in_every_way() {
+  const auto device = make_cpu_device();
+  const OwnedStream stream = device->make_compute_stream();
+  for (const Dtypes& dtypes : kDtypes) {
+    Array a{dtypes.a, Floats(std::size_t(256 * 64), 1.0F)};
+    Array b{dtypes.b, Floats(std::size_t(64 * 96), 2.0F)};
+    Array c{dtypes.c, 256 * 96, 0};
+    const MatMul p{.a = a.get(),
+                   .b = b.get(),
+                   .c = c.get(),
+                   .m = 256,
+                   .n = 96,
+                   .k = 64,
+                   .transpose_a = Transpose::yes};
+    for (const MatMulWay way : ways_of(p)) { matmul_in(way, p, stream.get()); }
+  }
+}
+
+// Ranks are threads made for each run. Under the address sanitizer, which counts on its own, the
+// numbers below are zero.
+TEST(MatMulMemory, OfAThreadEndsWithIt) {
+  const auto held = [] {
+    const struct mallinfo2 info = mallinfo2();
+    return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
+  };
+  for (int i = 0; i < 3; ++i) { std::thread{multiply_in_every_way}.join(); }
+  const std::int64_t before = held();
+  for (int i = 0; i < 20; ++i) { std::thread{multiply_in_every_way}.join(); }
+  EXPECT_LT(held() - before, 1 << 20);
+}
+
+// The rank's thread may be one that runs OpenMP loops of the user's.
+TEST(MatMulThreads, OfAnOpenMpLoopRemainTheCallers) {
+  const auto get = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
+  const auto set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  if (get == nullptr || set == nullptr) { GTEST_SKIP() << "no OpenMP in this build"; }
+  const int before = get();
+  set(5);
+  multiply_in_every_way();
+  std::vector<std::uint16_t> bits(64);
+  const MatMul refused{{bits.data(), kFp16}, {bits.data(), kBf16}, {bits.data(), kFp16}, 3, 4, 5};
+  EXPECT_THROW(onednn_product({refused, 5}), DeviceError);
+  EXPECT_EQ(get(), 5);
+  set(before);
+}
+
+}  // namespace
+}  // namespace tessera::kernels
