@@ -13,6 +13,7 @@ const Table& cpu_table() noexcept {
       .sgd = cpu::sgd,
       .squared_norm = cpu::squared_norm,
       .finish_step = cpu::finish_step,
+      .find_non_finite = cpu::find_non_finite,
       .matmul = cpu::matmul,
       .add_bias = cpu::add_bias,
       .bias_gradient = cpu::bias_gradient,

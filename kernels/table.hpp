@@ -13,6 +13,7 @@
 #include "kernels/layer_norm/layer_norm.hpp"
 #include "kernels/lion/lion.hpp"
 #include "kernels/matmul/matmul.hpp"
+#include "kernels/non_finite/non_finite.hpp"
 #include "kernels/sgd/sgd.hpp"
 #include "kernels/squared_norm/squared_norm.hpp"
 #include "kernels/step_scalars/step_scalars.hpp"
@@ -30,6 +31,7 @@ struct Table {
   SGDKernel* sgd;
   SquaredNormKernel* squared_norm;
   FinishStepKernel* finish_step;
+  FindNonFiniteKernel* find_non_finite;
   MatMulKernel* matmul;
   AddBiasKernel* add_bias;
   BiasGradientKernel* bias_gradient;

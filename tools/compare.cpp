@@ -16,6 +16,7 @@ RunResult run(const Job& job, Strategy strategy) {
   const Progress::Output output = progress_output(job);
   Progress progress{stdout, output, fmt::format("{:<6}", to_string(strategy)), job.settings.steps};
   RunResult result = run_training(job, strategy, [&](const StepRecord& record) {
+    progress.tell_if_skipped(record.report);
     const bool last = record.report.step == job.settings.steps;
     if (output == Progress::Output::terminal || last) { progress.show(record); }
   });

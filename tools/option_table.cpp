@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <limits>
 #include <map>
 
@@ -132,6 +133,20 @@ Apply dtype(std::vector<std::string_view> known) {
     }
     settings.*Member = parse_dtype(text);
   };
+}
+
+void set_loss_scale(Settings& settings, const std::string& text) {
+  LossScaling scaling;
+  if (text == "dynamic" || text == "off") {
+    scaling.mode = text == "dynamic" ? LossScaleMode::dynamic : LossScaleMode::off;
+  } else if (std::isalpha(static_cast<unsigned char>(text.empty() ? '?' : text.front())) != 0) {
+    throw ConfigError(fmt::format("'{}' is unknown; use dynamic, off or a number", text));
+  } else {
+    scaling.mode = LossScaleMode::fixed;
+    scaling.initial = parse_number(text, {.least_allowed = false});
+    validate(scaling, DType::fp32);
+  }
+  settings.loss_scaling = scaling;
 }
 
 void set_dropout(Settings&, const std::string& text) {
@@ -298,6 +313,13 @@ std::vector<OptionRow> training_rows() {
        dtype<&Settings::gradient_dtype>({"fp32", "bf16", "fp16"})},
       {"--reduce-dtype", "training", "P", "fp32", "of gradients on their way: fp32 or bf16", kAll,
        dtype<&Settings::reduce_dtype>({"fp32", "bf16"})},
+      {"--loss-scale", "training", "S", "",
+       "of the gradient of the loss: dynamic, off, or a number that stays (default dynamic for "
+       "fp16, off otherwise)",
+       kBoth, set_loss_scale},
+      {"--max-skips", "training", "K", "25",
+       "steps skipped in a row, as their gradient is not finite, that end the run; 0: never", kBoth,
+       whole<&Settings::max_skips>(0, most_steps)},
       {"--recompute", "training", "R", "none", "none", kAll, only("none", {"block"})},
       {"--offload", "training", "O", "none", "none", kAll, only("none", {"optimizer"})},
       {"--dropout", "training", "X", "0", "0", kBoth, set_dropout},

@@ -63,6 +63,15 @@ void Progress::show(const StepRecord& record) {
   std::fflush(file_);
 }
 
+void Progress::tell_if_skipped(const StepReport& report) {
+  if (!report.skipped) { return; }
+  if (open_) { fmt::print(file_, "\r\033[K"); }  // the bar comes again with the next step
+  open_ = false;
+  std::fflush(file_);
+  fmt::print(stderr, "{}step {} skipped: the gradient is not finite (loss scale {}, next {})\n",
+             title_, report.step, report.loss_scale, report.next_loss_scale);
+}
+
 bool Progress::due(std::int64_t step) const {
   if (step == 1 || step == steps_) { return true; }
   const auto waited = Clock::now() - shown_;

@@ -27,6 +27,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void show(const StepRecord& record);
+  /// Says on standard error, in a line of its own, that a step was skipped, if it was.
+  void tell_if_skipped(const StepReport& report);
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -10,6 +10,8 @@ ModelOptions model_options(const Settings& settings, Strategy strategy) {
   options.compute = settings.precision;
   options.gradient = settings.gradient_dtype;
   options.reduce = settings.reduce_dtype;
+  options.loss_scaling = settings.loss_scaling;
+  options.max_skips = settings.max_skips;
   set_resharding(settings, options);
   options.accumulate = settings.accumulate;
   options.accumulate_mode = settings.accumulate_mode;

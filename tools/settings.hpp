@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/base/dtype.hpp"
+#include "tessera/engine/loss_scaling.hpp"
 #include "tessera/engine/strategy.hpp"
 #include "tessera/nn/gpt_config.hpp"
 #include "tessera/optim/schedule.hpp"
@@ -59,6 +60,8 @@ struct Settings {
   DType precision{};  ///< of parameters and what is computed
   DType gradient_dtype{};
   DType reduce_dtype{};
+  LossScaling loss_scaling;
+  std::int64_t max_skips = 0;
   float lr = 0;
   std::optional<float> min_lr;
   std::int64_t warmup = 0;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -26,13 +27,19 @@ double shortest(float value) {
   return read;
 }
 
+/// A whole number as such: 1, not 1.0.
+nlohmann::ordered_json plain(float value) {
+  if (value == std::floor(value)) { return static_cast<std::int64_t>(value); }
+  return shortest(value);
+}
+
 std::string log_line(const StepRecord& record, const std::vector<std::size_t>& planned) {
   const nlohmann::ordered_json line = {
       {"step", record.report.step},
       {"loss", record.report.loss},
       {"grad_norm", record.report.grad_norm},
       {"lr", shortest(record.report.lr)},
-      {"loss_scale", 1},
+      {"loss_scale", plain(record.report.loss_scale)},
       {"skipped", record.report.skipped},
       {"seconds", record.seconds},
       {"tokens_per_second", record.tokens_per_second},
@@ -103,6 +110,7 @@ void train(const Settings& settings) {
     Progress progress{stdout, progress_output(job), "", settings.steps};
     result = run_training(job, settings.strategy, [&](const StepRecord& record) {
       if (log) { log->write(log_line(record, planned)); }
+      progress.tell_if_skipped(record.report);
       progress.show(record);
     });
   }

@@ -20,9 +20,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// So many steps without a finite gradient do not mend themselves.
-constexpr int kMostSkips = 10;
-
 SamplerOptions sampler_options(const Settings& settings, const World& world) {
   SamplerOptions options;
   options.batch = settings.batch;
@@ -76,7 +73,6 @@ class RankTrainer {
     TokenLoader loader{job_.source, job_.model.config.seq, sampler_options(settings, world_)};
     for (std::int64_t step = 0; step < settings.steps; ++step) {
       const StepRecord record = run_step(loader, step);
-      stop_if_stuck(record.report);
       if (world_.rank() == 0) { on_step(record); }
       if (settings.records() && step + 1 == recorded_step(settings.steps)) {
         const int ranks = settings.trace.empty() ? kRanksShown : world_.size();
@@ -113,21 +109,9 @@ class RankTrainer {
     return record;
   }
 
-  // The report is the same on every rank, so all stop or none.
-  void stop_if_stuck(const StepReport& report) {
-    skipped_ = report.skipped ? skipped_ + 1 : 0;
-    if (skipped_ == kMostSkips) {
-      throw Error(
-          fmt::format("the gradient was not finite in {} steps in a row, up to step {}; "
-                      "lower --lr, or check the data",
-                      kMostSkips, report.step));
-    }
-  }
-
   World& world_;
   const Job& job_;
   RankGpt gpt_;
-  int skipped_ = 0;
   Recording recording_;
 };
 

@@ -66,7 +66,7 @@ struct RunResult {
 using OnStep = std::function<void(const StepRecord&)>;
 
 /// Trains `job` under `strategy` on its ranks, threads or this process's, and writes the checkpoint
-/// if one is wanted. Error if the gradient stays not finite.
+/// if one is wanted. NumericError if the gradient stays not finite (--max-skips).
 [[nodiscard]] RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step);
 
 }  // namespace tessera::tools

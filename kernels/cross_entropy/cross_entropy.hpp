@@ -11,7 +11,8 @@ namespace tessera::kernels {
 /// logits is never held.
 ///
 ///   *loss += loss_scale * sum over rows of (log sum exp(logits[r]) - logits[r, target[r]]) (fp64)
-///   logits[r, c] <- gradient_scale * (softmax(logits[r])[c] - [c == target[r]])
+///   logits[r, c] <- g * (softmax(logits[r])[c] - [c == target[r]])
+///        with g = gradient_scale * *dynamic_scale in fp32
 ///
 /// The loss is added row by row in order. `gradient_scale` 0 leaves the logits as they are.
 struct CrossEntropy {
@@ -22,6 +23,7 @@ struct CrossEntropy {
   std::int64_t classes;
   float gradient_scale;
   double loss_scale;
+  const float* dynamic_scale = nullptr;  ///< read when the kernel runs; null: 1
 };
 using CrossEntropyKernel = void(const CrossEntropy& args, Stream stream);
 

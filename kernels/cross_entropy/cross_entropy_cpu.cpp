@@ -61,15 +61,15 @@ double row_loss(T* logits, std::int64_t classes, std::int32_t target, float grad
 constexpr std::int64_t kSpan = 512;
 
 /// The losses of rows [first, first + rows), added to `loss`.
-void add_losses(const CrossEntropy& args, std::int64_t first, std::int64_t rows, double& loss,
-                Stream stream) {
+void add_losses(const CrossEntropy& args, float gradient_scale, std::int64_t first,
+                std::int64_t rows, double& loss, Stream stream) {
   double losses[kSpan];
   parallel_for(stream, rows, row_grain(args.classes), [&](const Chunk& chunk) {
     for (std::int64_t i = chunk.first; i < chunk.last; ++i) {
       const std::int64_t r = first + i;
       losses[i] = with_type(args.logits.dtype, [&]<class T>(std::type_identity<T>) {
         return row_loss(args.logits.as<T>() + r * args.classes, args.classes, args.targets[r],
-                        args.gradient_scale);
+                        gradient_scale);
       });
     }
   });
@@ -80,9 +80,11 @@ void add_losses(const CrossEntropy& args, std::int64_t first, std::int64_t rows,
 
 void cross_entropy(const CrossEntropy& args, Stream stream) {
   enqueue(stream, [=] {
+    const float scale = args.dynamic_scale == nullptr ? 1.0F : *args.dynamic_scale;
     double loss = 0.0;
     for (std::int64_t first = 0; first < args.rows; first += kSpan) {
-      add_losses(args, first, std::min(kSpan, args.rows - first), loss, stream);
+      add_losses(args, args.gradient_scale * scale, first, std::min(kSpan, args.rows - first), loss,
+                 stream);
     }
     *args.loss += args.loss_scale * loss;
   });

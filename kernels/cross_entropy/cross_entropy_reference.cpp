@@ -7,6 +7,8 @@
 namespace tessera::kernels::reference {
 
 void cross_entropy(const CrossEntropy& args, Stream) {
+  const float scale = args.dynamic_scale == nullptr ? args.gradient_scale
+                                                    : args.gradient_scale * *args.dynamic_scale;
   double loss = 0.0;
   for (std::int64_t r = 0; r < args.rows; ++r) {
     const auto logit = [&](std::int64_t c) {
@@ -17,12 +19,12 @@ void cross_entropy(const CrossEntropy& args, Stream) {
     double sum = 0.0;
     for (std::int64_t c = 0; c < args.classes; ++c) { sum += std::exp(logit(c) - max); }
     loss += std::log(sum) + (max - logit(args.targets[r]));
-    if (args.gradient_scale == 0.0F) { continue; }
+    if (scale == 0.0F) { continue; }
     for (std::int64_t c = 0; c < args.classes; ++c) {
       const double hit = c == args.targets[r] ? 1.0 : 0.0;
       const double softmax = std::exp(logit(c) - max) / sum;
       set_element(args.logits, r * args.classes + c,
-                  static_cast<float>(static_cast<double>(args.gradient_scale) * (softmax - hit)));
+                  static_cast<float>(static_cast<double>(scale) * (softmax - hit)));
     }
   }
   *args.loss += args.loss_scale * loss;

@@ -6,34 +6,55 @@
 
 namespace tessera::kernels {
 
-/// What all ranks agree on in a step, in device memory, read by the optimizer kernels: no host
-/// sync.
+/// What all ranks agree on in a step, in device memory, read by the optimizer kernels and by what
+/// computes the gradient of the loss: no host sync.
 struct StepScalars {
-  double grad_norm = 0.0;        ///< L2 norm of the averaged gradients
-  double loss = 0.0;             ///< mean over ranks
-  float clip = 1.0F;             ///< min(1, clip_norm / (grad_norm + 1e-6)), or 1
-  float gradient_factor = 1.0F;  ///< what a summed gradient is multiplied by: average and clip
-  std::int64_t apply = 1;        ///< 0: the norm is not finite, nothing is updated
-  std::int64_t updates = 0;      ///< t of Adam: updates applied, this one included
+  double grad_norm = 0.0;  ///< L2 norm of the averaged gradients, unscaled
+  double loss = 0.0;       ///< mean over ranks
+  float clip = 1.0F;       ///< min(1, clip_norm / (grad_norm + 1e-6)), or 1
+  float gradient_factor =
+      1.0F;                  ///< what a summed gradient is multiplied by: average, clip, unscale
+  std::int64_t apply = 1;    ///< 0: the norm is not finite, nothing is updated
+  std::int64_t updates = 0;  ///< t of Adam: updates applied, this one included
+
+  float loss_scale = 1.0F;       ///< of the gradients that come next
+  float used_loss_scale = 1.0F;  ///< of the gradients that this step was made of
+  std::int64_t good_steps = 0;   ///< applied since the scale last changed or a step was skipped
+  std::int64_t skipped_in_a_row = 0;  ///< up to this step; 0 if it was applied
+  std::int64_t skipped = 0;           ///< of all steps
 };
 
 struct FinishStep {
   float average = 1.0F;    ///< 1 / (ranks * micro-batches)
   float clip_norm = 0.0F;  ///< 0: not clipped
   int ranks = 1;
+  // How the loss scale moves; as it stands: not at all.
+  float scale_growth = 1.0F;
+  float scale_backoff = 1.0F;
+  std::int64_t growth_interval = 0;  ///< 0: never grows
+  float least_scale = 0.0F;
+  float most_scale = 1.0F;  ///< that growth leads to
 };
 
-/// `sums` holds `ranks` squared norms, of the summed gradients in each rank's shard, then the sum
-/// of the ranks' losses. In fp64:
+/// `sums` holds `ranks` squared norms, of the summed scaled gradients in each rank's shard, then
+/// the sum of the ranks' losses (never scaled). In fp64, with s = loss_scale:
 ///
-///   grad_norm = sqrt(sums[0] + sums[1] + ... in this order) * average
+///   grad_norm = sqrt(sums[0] + sums[1] + ... in this order) * average / s
 ///   loss      = sums[ranks] / ranks
 ///   clip      = clip_norm > 0 ? min(1, clip_norm / (grad_norm + 1e-6)) : 1
-///   gradient_factor = average * clip (rounded to fp32 once)
+///   gradient_factor = average * clip / s (rounded to fp32 once)
 ///   apply     = grad_norm is finite; `updates` grows by one if so, else clip is 1
+///   used_loss_scale = s
+///   loss_scale <- max(s * scale_backoff, least_scale)  if the step is skipped
+///                 min(s * scale_growth, most_scale)    after growth_interval good steps
+///
+/// `good_steps` starts again at 0 where the step is skipped or the scale grows.
 using FinishStepKernel = void(StepScalars* scalars, const double* sums, const FinishStep& options,
                               Stream stream);
 
+namespace reference {
+FinishStepKernel finish_step;
+}
 namespace cpu {
 FinishStepKernel finish_step;
 }

@@ -38,6 +38,7 @@ void rethrow_with_rank(const std::exception_ptr& error, int rank) {
   rethrow_as<DeviceError>(error, text);
   rethrow_as<CommError>(error, text);
   rethrow_as<FormatError>(error, text);
+  rethrow_as<NumericError>(error, text);
   try {
     std::rethrow_exception(error);
   } catch (const std::bad_alloc&) { throw OutOfMemory{text}; } catch (...) {

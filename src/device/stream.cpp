@@ -18,6 +18,10 @@ EventState& checked(EventState* event) {
 
 }  // namespace
 
+void Event::wait() const {
+  checked(state_).wait();
+}
+
 void Stream::record(Event event) const {
   checked(state_).record(checked(event.state()));
 }

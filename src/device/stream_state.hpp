@@ -9,6 +9,8 @@ class EventState {
   EventState(const EventState&) = delete;
   EventState& operator=(const EventState&) = delete;
 
+  virtual void wait() = 0;
+
  protected:
   EventState() = default;
 };

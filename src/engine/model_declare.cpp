@@ -77,6 +77,13 @@ void validate(const ModelOptions& options) {
   if (options.bucket_bytes == 0 || options.first_bucket_bytes == 0) {
     throw ConfigError{"bucket_bytes and first_bucket_bytes must be at least 1"};
   }
+  tessera::validate(options.loss_scaling, options.compute);
+  if (options.max_skips < 0) {
+    throw ConfigError{
+        fmt::format("max_skips is {}: give the number of steps skipped in a row that end the run, "
+                    "or 0 for none",
+                    options.max_skips)};
+  }
 }
 
 }  // namespace
@@ -170,6 +177,8 @@ std::string ShardedModel::State::describe() const {
       options.prefetch_backward.value_or(options.prefetch), options.accumulate,
       to_string(resolve(options.accumulate_mode, options.strategy)), options.first_bucket_bytes,
       options.bucket_bytes);
+  text += fmt::format("loss scaling {}, max skips {}\n",
+                      tessera::describe(options.loss_scaling, options.compute), options.max_skips);
   for (const UnitState& unit : units) {
     text += fmt::format("unit {} kind {} gradients {} residence {}\n", unit.name,
                         static_cast<int>(unit.options.kind),
@@ -259,9 +268,17 @@ void ShardedModel::State::optimize_with(const Optimizer& optimizer_,
           "optimize_with: clip_norm must be a finite number >= 0 (0: not clipped)");
   expects(optimizer_options.decays != nullptr, "optimize_with: the decay rule is empty");
   tessera::validate(optimizer_);
+  if (first_loss_scale(options.loss_scaling, options.compute) != 1.0F) {
+    expects(stage == Stage::idle && micro_batch == 0,
+            "optimize_with: the loss is to be scaled, and the micro-batches before have not been: "
+            "call it before the first forward scope of the step");
+  }
   engine::require_agreement(world, "the optimizer", describe(optimizer_, optimizer_options));
   optimizer = std::make_unique<engine::OptimizerStep>(
       world, units, *parameters, *gradients, *masters, options, optimizer_, optimizer_options);
+  if (options.max_skips > 0) {
+    search = std::make_unique<engine::NonFiniteSearch>(world, options.max_skips);
+  }
 }
 
 }  // namespace tessera

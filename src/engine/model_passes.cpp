@@ -59,6 +59,7 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
     if (phase == Phase::backward && !gradients->is_open(u)) { gradients->open(u); }
   }
   ++open_scopes;
+  if (phase == Phase::forward) { search_parameters(unit); }
   journal.issue(to_string(phase), state.name);
   opened_ns[unit.index] = journal.now();
 }
@@ -142,6 +143,7 @@ void ShardedModel::State::prefetch(const engine::Schedule& order) {
 
 void ShardedModel::State::close(Phase phase, Unit unit) {
   journal.computed(to_string(phase), units[unit.index].name, opened_ns[unit.index]);
+  if (phase == Phase::backward) { search_gradients(unit); }
   --open_scopes;
   ++units[unit.index].ended_scopes;
   for (const std::size_t u : with_owners(unit.index)) {
@@ -206,7 +208,10 @@ void ShardedModel::State::begin_micro_batch() {
         micro_batch)};
   }
   schedule.begin_micro_batch();
-  if (micro_batch == 0) { gradients->begin_step(); }
+  if (micro_batch == 0) {
+    gradients->begin_step();
+    if (search) { search->begin_step(); }
+  }
   parameters->begin_micro_batch();
   stage = Stage::forward;
 }
@@ -247,6 +252,7 @@ void ShardedModel::State::step(const double* loss) {
     throw ContractError{
         fmt::format("step: {} of {} micro-batches have been run", micro_batch, options.accumulate)};
   }
+  require_loss_scale_known();
   parameters->require_slots_free();
   gradients->require_slots_free();
   gradients->settle();
@@ -259,11 +265,14 @@ void ShardedModel::State::step(const double* loss) {
   const bool new_order = schedule.take_changed();
   optimizer->reduce_scalars(loss, new_order ? "step in a new order of units" : "step");
   if (new_order) { check_order_across_ranks(); }
+  const std::int64_t skipped_before = optimizer->scalars().skipped_in_a_row;
+  if (search) { search->learn(optimizer->scalars()); }
   optimizer->update();
   parameters->updated();
   journal.computed("update", "", began);
   journal.next_step();
   micro_batch = 0;
+  if (search && skipped_before + 1 >= options.max_skips) { stop_if_stuck(); }
 }
 
 }  // namespace tessera

@@ -13,6 +13,7 @@
 #include "engine/gradient_store.hpp"
 #include "engine/journal.hpp"
 #include "engine/master_store.hpp"
+#include "engine/non_finite_search.hpp"
 #include "engine/optimizer_step.hpp"
 #include "engine/parameter_store.hpp"
 #include "engine/schedule.hpp"
@@ -66,6 +67,13 @@ struct ShardedModel::State {
   void require_closed(std::size_t unit) const;
   void require_scopes_ended(const char* what) const;
   void check_order_across_ranks();
+
+  // Skipped steps (model_skips.cpp).
+  void watch(Unit unit, ConstView output);
+  void search_parameters(Unit unit);
+  void search_gradients(Unit unit);
+  void require_loss_scale_known() const;
+  void stop_if_stuck();
   void rethrow_failure();
 
   // Evaluation (model_evaluation.cpp).
@@ -108,12 +116,14 @@ struct ShardedModel::State {
   std::unique_ptr<engine::GradientStore> gradients;  // null in a model for inference
   std::unique_ptr<engine::MasterStore> masters;      // as gradients
   std::unique_ptr<engine::OptimizerStep> optimizer;
+  std::unique_ptr<engine::NonFiniteSearch> search;  // unless max_skips is 0
 
   bool evaluating = false;
   trace::Phase phase_before = trace::Phase::setup;  // the evaluation began
   Stage stage = Stage::idle;
   int micro_batch = 0;  // of the step, from 0
   int open_scopes = 0;
+  bool loss_scale_asked = false;
   std::uint32_t next_parameter_id = 0;
   std::vector<std::int64_t> opened_ns;  // by unit: when its open scope began, for the journal
   std::exception_ptr failure;           // from a scope's end; thrown by the next call

@@ -13,7 +13,18 @@ constexpr DType kMoments = DType::fp32;
 kernels::FinishStep finish_options(const World& world, const ModelOptions& options,
                                    const OptimizerOptions& optimizer) {
   const double parts = static_cast<double>(world.size()) * options.accumulate;
-  return {static_cast<float>(1.0 / parts), optimizer.clip_norm, world.size()};
+  kernels::FinishStep finish{.average = static_cast<float>(1.0 / parts),
+                             .clip_norm = optimizer.clip_norm,
+                             .ranks = world.size()};
+  const LossScaling& scaling = options.loss_scaling;
+  if (resolve(scaling.mode, options.compute) == LossScaleMode::dynamic) {
+    finish.scale_growth = scaling.growth;
+    finish.scale_backoff = scaling.backoff;
+    finish.growth_interval = scaling.growth_interval;
+    finish.least_scale = scaling.minimum;
+    finish.most_scale = LossScaling::kMost;
+  }
+  return finish;
 }
 
 }  // namespace
@@ -34,10 +45,12 @@ OptimizerStep::OptimizerStep(World& world, const Units& units, const ParameterSt
       sums_{world.allocate(Category::workspace,
                            sizeof(double) * (static_cast<std::size_t>(world.size()) + 1),
                            "step sums")},
+      scalars_copied_{world.device().make_event()},
       mark_{world.device().make_event()} {
-  const kernels::StepScalars fresh;
+  host_scalars_.loss_scale = first_loss_scale(options.loss_scaling, options.compute);
+  host_scalars_.used_loss_scale = host_scalars_.loss_scale;
   const Stream compute = world.compute_stream();
-  world.device().copy_in(scalars_.data(), &fresh, sizeof fresh, compute);
+  world.device().copy_in(scalars_.data(), &host_scalars_, sizeof host_scalars_, compute);
   compute.wait();
   plan_norms();
   plan_runs(optimizer_options);
@@ -154,6 +167,8 @@ void OptimizerStep::update() {
   auto* scalars = static_cast<kernels::StepScalars*>(scalars_.data());
   const Stream compute = world_.compute_stream();
   world_.kernels().finish_step(scalars, static_cast<const double*>(sums_.data()), finish_, compute);
+  world_.device().copy_out(&host_scalars_, scalars, sizeof host_scalars_, compute);
+  compute.record(scalars_copied_.get());
   last_learning_rate_ = learning_rate();
   const auto apply = [&](const Run& run, AdamW hyper) {
     hyper.weight_decay = run.decays ? hyper.weight_decay : 0.0F;
@@ -180,12 +195,13 @@ float OptimizerStep::learning_rate() const {
   return std::visit([](const auto& hyper) { return hyper.lr; }, optimizer_);
 }
 
-kernels::StepScalars OptimizerStep::read_scalars() const {
-  kernels::StepScalars scalars;
-  const Stream compute = world_.compute_stream();
-  world_.device().copy_out(&scalars, scalars_.data(), sizeof scalars, compute);
-  compute.wait();
-  return scalars;
+const kernels::StepScalars& OptimizerStep::scalars() const {
+  scalars_copied_.get().wait();
+  return host_scalars_;
+}
+
+const float* OptimizerStep::loss_scale() const noexcept {
+  return &static_cast<const kernels::StepScalars*>(scalars_.data())->loss_scale;
 }
 
 }  // namespace tessera::engine

@@ -34,8 +34,10 @@ class OptimizerStep {
   [[nodiscard]] float learning_rate() const;
   /// That of the last `update`.
   [[nodiscard]] float last_learning_rate() const noexcept { return last_learning_rate_; }
-  /// Waits for the last `update`.
-  [[nodiscard]] kernels::StepScalars read_scalars() const;
+  /// Of the last `update`: waits until they are there, which is before parameters are.
+  [[nodiscard]] const kernels::StepScalars& scalars() const;
+  /// Device memory.
+  [[nodiscard]] const float* loss_scale() const noexcept;
   [[nodiscard]] std::size_t persistent_bytes() const noexcept { return state_.bytes(); }
 
  private:
@@ -73,6 +75,8 @@ class OptimizerStep {
   std::vector<NormTerm> norms_;
   Buffer scalars_;  // StepScalars
   Buffer sums_;     // one squared norm a rank, then the loss
+  kernels::StepScalars host_scalars_;
+  OwnedEvent scalars_copied_;
   OwnedEvent mark_;
 };
 

@@ -53,6 +53,10 @@ ForwardScope::~ForwardScope() {
   model_->state_->close_noexcept(engine::Phase::forward, unit_, unwinding());
 }
 
+void ForwardScope::watch(ConstView output) const {
+  model_->state_->watch(unit_, output);
+}
+
 BackwardScope::~BackwardScope() {
   model_->state_->close_noexcept(engine::Phase::backward, unit_, unwinding());
 }

@@ -58,16 +58,25 @@ void ShardedModel::step(const double* loss) {
   state_->step(loss);
 }
 
+const float* ShardedModel::loss_scale() const {
+  state_->loss_scale_asked = true;
+  return state_->optimizer == nullptr ? nullptr : state_->optimizer->loss_scale();
+}
+
 StepReport ShardedModel::report() const {
   expects(state_->optimizer != nullptr && state_->journal.step() > 0,
           "report: no step has been made");
-  const kernels::StepScalars scalars = state_->optimizer->read_scalars();
+  state_->world.compute_stream().wait();
+  const kernels::StepScalars& scalars = state_->optimizer->scalars();
   return {.step = state_->journal.step(),
           .loss = scalars.loss,
           .grad_norm = scalars.grad_norm,
           .clip_coefficient = scalars.clip,
           .lr = state_->optimizer->last_learning_rate(),
-          .skipped = scalars.apply == 0};
+          .loss_scale = scalars.used_loss_scale,
+          .next_loss_scale = scalars.loss_scale,
+          .skipped = scalars.apply == 0,
+          .skipped_in_a_row = scalars.skipped_in_a_row};
 }
 
 void ShardedModel::export_state(StateTensor what, const State::Sink& sink) {

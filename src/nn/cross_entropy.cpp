@@ -5,7 +5,7 @@
 namespace tessera::nn {
 
 void CrossEntropy::forward(Values logits, const std::int32_t* targets, double* loss,
-                           std::int64_t rows) const {
+                           std::int64_t rows, const float* loss_scale) const {
   const auto count = static_cast<double>(rows);
   // The engine divides gradients by the number of micro-batches; the loss it takes as it is.
   world_->compute([&] {
@@ -15,7 +15,8 @@ void CrossEntropy::forward(Values logits, const std::int32_t* targets, double* l
                                      .rows = rows,
                                      .classes = classes_,
                                      .gradient_scale = static_cast<float>(1.0 / count),
-                                     .loss_scale = 1.0 / (count * micro_batches_)},
+                                     .loss_scale = 1.0 / (count * micro_batches_),
+                                     .dynamic_scale = loss_scale},
                                     world_->compute_stream());
   });
 }

@@ -27,19 +27,23 @@ void GPT::forward(std::span<const std::int32_t> inputs, std::span<const std::int
     const auto scope = s.model->forward(s.root);
     s.begin_stage(0);
     s.layers->embedding.forward(scope, s.at.inputs, s.at.residual.front(), s.shape);
+    s.watch(scope, s.at.residual.front(), s.config.hidden);
   }
   for (std::size_t layer = 0; layer < s.blocks.size(); ++layer) {
     const auto scope = s.model->forward(s.blocks[layer]);
     s.begin_stage(layer + 1);
     s.layers->block.forward(scope, s.at.blocks[layer], s.at.residual[layer + 1], s.shape);
+    s.watch(scope, s.at.residual[layer + 1], s.config.hidden);
   }
   {
     const auto scope = s.model->forward(s.root);
     s.begin_stage(s.blocks.size() + 1);
     s.layers->ln_f.forward(scope, s.at.ln_f, s.at.normed, s.shape.rows());
     s.layers->embedding.head(scope, s.at.normed, s.at.logits, s.shape.rows());
+    s.watch(scope, s.at.logits, s.config.vocab);
     s.gather_logits();
-    s.layers->loss.forward(s.at.logits, s.at.targets, s.at.loss, s.shape.rows());
+    s.layers->loss.forward(s.at.logits, s.at.targets, s.at.loss, s.shape.rows(),
+                           s.model->loss_scale());
   }
   s.micro_batch = (s.micro_batch + 1) % s.model->options().accumulate;
   s.forward_done = true;
@@ -82,6 +86,10 @@ void GPT::State::check_call(std::span<const std::int32_t> inputs,
   if (!world().device().computes()) { return; }  // nobody will look at a token
   check_tokens("inputs", inputs, config.vocab);
   check_tokens("targets", targets, config.vocab);
+}
+
+void GPT::State::watch(const ForwardScope& scope, ConstValues output, std::int64_t columns) const {
+  scope.watch({output.data, shape.rows() * columns, output.dtype});
 }
 
 void GPT::State::begin_stage(std::size_t stage) {

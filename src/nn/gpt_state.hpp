@@ -61,6 +61,8 @@ struct GPT::State {
   void check_call(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
   void load(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
   void gather_logits();
+  /// Declares a unit's output of [rows, columns], for the diagnosis of skipped steps.
+  void watch(const ForwardScope& scope, ConstValues output, std::int64_t columns) const;
   /// Stage 0 is the embedding, then the layers, then the head.
   void begin_stage(std::size_t stage);
   void end_stage(std::size_t stage) { in_use[stage] = {}; }

@@ -63,6 +63,7 @@ TEST(Errors, AllAreCaughtAsError) {
   EXPECT_TRUE(caught_as_error<DeviceError>());
   EXPECT_TRUE(caught_as_error<CommError>());
   EXPECT_TRUE(caught_as_error<FormatError>());
+  EXPECT_TRUE(caught_as_error<NumericError>());
 }
 
 TEST(AssertDeathTest, SaysWhatDoesNotHoldAndWhere) {

@@ -271,6 +271,16 @@ TEST_F(Refusal, TokensOutsideTheVocabularyNamePlaceAndValue) {
   refused({"train", "--tokens", path("odd.bin"), "--seq", "16"}, {"odd.bin"});
 }
 
+TEST_F(Refusal, LossScalesAndSkipsThatMakeNoSense) {
+  train_refused({"--loss-scale", "dynamical"}, {"--loss-scale", "use dynamic, off or a number"});
+  train_refused({"--loss-scale", ""}, {"--loss-scale"});
+  train_refused({"--loss-scale", "0"}, {"--loss-scale"});
+  train_refused({"--loss-scale", "-2"}, {"--loss-scale"});
+  train_refused({"--loss-scale", "1e9"}, {"--loss-scale", "2^24"});
+  train_refused({"--max-skips", "-1"}, {"--max-skips"});
+  train_refused({"--max-skips", "many"}, {"--max-skips"});
+}
+
 TEST_F(Refusal, FilesThatCannotBeWritten) {
   train_refused({"--log", path("no/such/folder/run.jsonl")}, {"--log", "cannot write"});
   train_refused({"--checkpoint", path("text.txt")}, {"--checkpoint"});

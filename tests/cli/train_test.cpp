@@ -98,6 +98,47 @@ TEST_F(Train, EveryStrategyLogsTheSameLosses) {
   }
 }
 
+TEST_F(Train, ALossScaleThatIsAPowerOfTwoIsLoggedAndChangesNoLoss) {
+  const auto with = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {"--steps", "5", "--lr", "0.01"};
+    all.insert(all.end(), more.begin(), more.end());
+    return logged(small("train", all));
+  };
+  const auto usual = with({});
+  for (const auto& [given, scale] : std::vector<std::pair<std::string, double>>{
+           {"off", 1}, {"dynamic", 65'536}, {"4096", 4096}, {"0.25", 0.25}}) {
+    const auto lines = with({"--loss-scale", given});
+    EXPECT_EQ(losses(lines), losses(usual)) << given;
+    for (const auto& line : lines) { EXPECT_EQ(line.at("loss_scale"), scale) << given; }
+  }
+}
+
+// A rate that no model survives.
+TEST_F(Train, SkippedStepsAreToldAndTheLastOfTooManyNamesTheUnit) {
+  const Outcome outcome =
+      tessera(small("train", {"--steps", "10", "--lr", "1e30", "--max-skips", "3", "--loss-scale",
+                              "dynamic", "--log", path("run.jsonl")}));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.err.find("step 2 skipped: the gradient is not finite (loss scale 65536, next "
+                             "32768)\nstep 3 skipped: the gradient is not finite (loss scale "
+                             "32768, next 16384)\nerror: rank 0: step 4: the gradient"),
+            std::string::npos)
+      << outcome.err;
+  EXPECT_NE(outcome.err.find("of unit '"), std::string::npos) << outcome.err;
+  const auto lines = log("run.jsonl");
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_EQ(lines[0].at("skipped"), false);
+  EXPECT_EQ(lines[2].at("skipped"), true);
+  EXPECT_EQ(lines[2].at("loss_scale"), 32'768);
+}
+
+TEST_F(Train, ZeroSkipsNeverEndARun) {
+  const Outcome outcome =
+      tessera(small("train", {"--steps", "30", "--lr", "1e30", "--max-skips", "0"}));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.err.find("step 30 skipped"), std::string::npos) << outcome.err;
+}
+
 TEST_F(Train, PlainLinesHaveNoControlCharacters) {
   const Outcome outcome = tessera(small("train", {"--steps", "20"}));
   ASSERT_EQ(outcome.status, 0) << outcome.err;

@@ -104,6 +104,7 @@ TEST(RunRanks, TheCauseKeepsItsTypeAndIsPrecededByItsRank) {
   EXPECT_EQ(error_of<DeviceError>(thrown_by_rank_1(DeviceError{"d"})), "rank 1: d");
   EXPECT_EQ(error_of<CommError>(thrown_by_rank_1(CommError{"e"})), "rank 1: e");
   EXPECT_EQ(error_of<FormatError>(thrown_by_rank_1(FormatError{"f"})), "rank 1: f");
+  EXPECT_EQ(error_of<NumericError>(thrown_by_rank_1(NumericError{"n"})), "rank 1: n");
   EXPECT_EQ(error_of<OutOfMemory>(thrown_by_rank_1(std::bad_alloc{})), "rank 1: out of memory");
   EXPECT_EQ(error_of<Error>(thrown_by_rank_1(std::logic_error{"g"})), "rank 1: g");
   EXPECT_EQ(error_of<Error>(thrown_by_rank_1(7)),

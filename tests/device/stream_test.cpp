@@ -111,6 +111,21 @@ TEST_F(CpuStreams, AWorkerSeesWhatTheCallerDidBeforeItRecorded) {
   EXPECT_EQ(seen, 3);
 }
 
+TEST_F(CpuStreams, AThreadWaitsForAnEventAndNotForWhatCameAfter) {
+  std::latch later{1};
+  int value = 0;
+  event.get().wait();  // never recorded
+  enqueue(worker.get(), [&] { value = 7; });
+  worker.get().record(event.get());
+  enqueue(worker.get(), [&] { later.wait(); });
+  event.get().wait();
+  EXPECT_EQ(value, 7);
+  later.count_down();
+  enqueue(worker.get(), [] { throw std::runtime_error{"broken"}; });
+  worker.get().record(event.get());
+  EXPECT_THROW(event.get().wait(), std::runtime_error);
+}
+
 TEST_F(CpuStreams, ANeverRecordedEventIsPassedAtOnce) {
   bool ran = false;
   worker.get().wait_for(event.get());

@@ -130,6 +130,26 @@ TEST_F(CrossEntropyTest, ScaleZeroLeavesTheLogitsAndGivesTheSameLoss) {
   }
 }
 
+TEST_F(CrossEntropyTest, AScaleInMemoryMultipliesTheGradientAndNotTheLoss) {
+  for (const float scale : {1.0F, 65'536.0F, 0.25F}) {
+    Problem plain{9, 257}, scaled{9, 257}, expected{9, 257};
+    CrossEntropy args = scaled.args();
+    args.dynamic_scale = &scale;
+    cpu_.cross_entropy(plain.args(), stream());
+    cpu_.cross_entropy(args, stream());
+    EXPECT_EQ(scaled.loss, plain.loss);
+    for (float& value : plain.logits) { value *= scale; }
+    EXPECT_TRUE(same_bits(scaled.logits, plain.logits)) << "a power of two";
+
+    args = expected.args();
+    args.dynamic_scale = &scale;
+    reference::cross_entropy(args, Stream{});
+    EXPECT_NEAR(expected.loss, plain.loss, 1e-6 * plain.loss);
+    EXPECT_LE(largest_difference(scaled.logits, expected.logits),
+              0.125 * 1e-6 * static_cast<double>(scale));
+  }
+}
+
 TEST_F(CrossEntropyTest, BitsDoNotDependOnTheAddress) {
   Problem expected{5, 1333};
   const Floats before = expected.logits;

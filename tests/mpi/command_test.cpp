@@ -226,6 +226,17 @@ TEST_F(MpiCommand, ReportsWhatOneProcessFinds) {
           {"/dev/full"});
 }
 
+TEST_F(MpiCommand, SkippedStepsAreToldOnceAndTooManyEndTheJob) {
+  const Words arguments = model("train", {"--steps", "10", "--lr", "1e30", "--max-skips", "3"});
+  const Outcome outcome = job(3, arguments);
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_EQ(count("step 2 skipped: ", outcome.out), 1) << outcome.out;
+  EXPECT_EQ(count("step 3 skipped: ", outcome.out), 1) << outcome.out;
+  EXPECT_EQ(count("error: ", outcome.out), 1) << outcome.out;
+  EXPECT_EQ(count("step 4: the gradient is not finite, for the 3rd time", outcome.out), 1);
+  EXPECT_EQ(count("of unit '", outcome.out), 1) << outcome.out;
+}
+
 TEST_F(MpiCommand, AKilledProcessEndsTheJobWithinSeconds) {
   Words words = {"sh", "-c", "echo rank $OMPI_COMM_WORLD_RANK$PMI_RANK pid $$; exec \"$@\"", "sh"};
   const Words command = as_process(model("train", {"--steps", "1000000000"}));

@@ -1,6 +1,8 @@
 // Ranks that are processes give the bits of ranks that are threads. Run under mpirun.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "support/planned_jobs.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/comm/launch.hpp"
@@ -42,6 +44,17 @@ TEST_P(MpiParity, AlsoWithDelaysPoisonedSlotsAndAccumulation) {
   toy.steps = 5;
   toy.world.poison = SlotPoison::nan;
   toy.world.delays = DelayInjection{.seed = 11, .longest = std::chrono::microseconds{200}};
+  expect_same_bits(toy);
+}
+
+TEST_P(MpiParity, AnInfOnOneProcessIsSkippedByAllAsByThreads) {
+  ToyRun toy;
+  toy.options.strategy = GetParam();
+  toy.options.accumulate = 2;
+  toy.options.loss_scaling = {.mode = LossScaleMode::dynamic, .growth_interval = 3};
+  const int last = launched_job() ? launched_job()->size - 1 : 0;
+  toy.spoilt = {{.value = HUGE_VALF, .rank = last, .step = 2},
+                {.value = std::nanf(""), .rank = 0, .step = 5, .micro_batch = 1}};
   expect_same_bits(toy);
 }
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <mutex>
+#include <tuple>
 
 #include "kernels/support/convert.hpp"
 
@@ -132,6 +132,8 @@ double ToyModel::head(const std::vector<int>& targets, const Matrix& x, Matrix& 
   const std::int64_t h = config_.hidden;
   const std::int64_t v = config_.vocab;
   const auto rows = std::ssize(targets);
+  const float* const asked = model_.loss_scale();
+  const float loss_scale = asked == nullptr ? 1.0F : *asked;
   dlogits.resize(static_cast<std::size_t>(rows * v));
   double loss = 0.0;
   for (std::int64_t r = 0; r < rows; ++r) {
@@ -150,6 +152,7 @@ double ToyModel::head(const std::vector<int>& targets, const Matrix& x, Matrix& 
     for (std::int64_t c = 0; c < v; ++c) {
       z[c] =
           (std::exp(z[c] - highest) / sum - (c == target ? 1.0F : 0.0F)) / static_cast<float>(rows);
+      z[c] *= loss_scale;
     }
   }
   return loss / static_cast<double>(rows);
@@ -197,6 +200,13 @@ void ToyModel::block_backward(std::size_t i, const Matrix& x, const Matrix& y, c
       }
     }
   }
+  spoil(i, g);
+}
+
+void ToyModel::spoil(std::size_t block, const BackwardScope& scope) {
+  if (!spoilt_ || spoilt_->first != block) { return; }
+  Adder{scope.grad("bias")}.add(0, spoilt_->second);
+  spoilt_.reset();
 }
 
 void ToyModel::embed_backward(const std::vector<int>& tokens, const Matrix& dx) {
@@ -248,6 +258,12 @@ ToyOutcome run_toy(const ToyRun& run, const StartRanks& start) {
     for (int step = 0; step < run.steps; ++step) {
       double loss = 0.0;
       for (int micro = 0; micro < accumulate; ++micro) {
+        for (const Spoilt& spoilt : run.spoilt) {
+          if (std::tie(spoilt.rank, spoilt.step, spoilt.micro_batch) ==
+              std::make_tuple(world.rank(), step, micro)) {
+            toy.spoil_next(1, spoilt.value);
+          }
+        }
         const std::int64_t part = static_cast<std::int64_t>(micro) * world.size() + world.rank();
         loss += toy.forward_backward(step * rows_per_step + part * run.toy.batch, run.toy.batch) /
                 accumulate;
@@ -261,6 +277,8 @@ ToyOutcome run_toy(const ToyRun& run, const StartRanks& start) {
       if (world.rank() == 0) {
         outcome.losses.push_back(report.loss);
         outcome.norms.push_back(report.grad_norm);
+        outcome.loss_scales.push_back(report.loss_scale);
+        outcome.skipped.push_back(report.skipped);
         outcome.clipped = outcome.clipped || report.clip_coefficient < 1.0F;
       }
     }
@@ -300,6 +318,8 @@ std::string difference(const ToyOutcome& a, const ToyOutcome& b) {
   std::string names;
   if (!same_bits(a.losses, b.losses)) { names += "losses "; }
   if (!same_bits(a.norms, b.norms)) { names += "norms "; }
+  if (a.skipped != b.skipped) { names += "skipped steps "; }
+  if (!same_bits(a.loss_scales, b.loss_scales)) { names += "loss scales "; }
   names += differing("gradient", a.first_gradients, b.first_gradients);
   names += differing("parameter", a.parameters, b.parameters);
   names += differing("master", a.masters, b.masters);

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/tessera.hpp"
@@ -41,6 +42,9 @@ class ToyModel {
   /// The forward part alone: a pass of an evaluation.
   double forward(std::int64_t global_row, int rows);
 
+  /// The next micro-batch's backward of block `block` adds this to the gradient of its bias.
+  void spoil_next(std::size_t block, float value) { spoilt_ = {block, value}; }
+
   [[nodiscard]] ShardedModel& model() noexcept { return model_; }
   [[nodiscard]] Unit root() const noexcept { return root_; }
   [[nodiscard]] const std::vector<Unit>& blocks() const noexcept { return blocks_; }
@@ -60,6 +64,7 @@ class ToyModel {
   void head_backward(const Matrix& x, const Matrix& dlogits, Matrix& dx);
   void block_backward(std::size_t i, const Matrix& x, const Matrix& y, const Matrix& dy,
                       Matrix& dx);
+  void spoil(std::size_t block, const BackwardScope& scope);
   void embed_backward(const std::vector<int>& tokens, const Matrix& dx);
 
   ToyConfig config_;
@@ -67,6 +72,15 @@ class ToyModel {
   Unit root_;
   Unit head_;
   std::vector<Unit> blocks_;
+  std::optional<std::pair<std::size_t, float>> spoilt_;
+};
+
+/// What one rank adds to a gradient in the backward of block 1: not finite.
+struct Spoilt {
+  float value = 0.0F;
+  int rank = 0;
+  int step = 0;  ///< from 0
+  int micro_batch = 0;
 };
 
 /// A training run of the toy on `ranks` in-process ranks and what came of it.
@@ -78,6 +92,7 @@ struct ToyRun {
   float clip_norm = 0.5F;
   int ranks = 1;
   int steps = 12;
+  std::vector<Spoilt> spoilt = {};
 };
 
 struct ToyOutcome {
@@ -88,6 +103,8 @@ struct ToyOutcome {
   /// After the last step: fp32, joined from what each rank updates (in-process ranks only).
   std::map<std::string, std::vector<float>> masters;
   bool clipped = false;  ///< in at least one step
+  std::vector<float> loss_scales;
+  std::vector<bool> skipped;
 };
 
 [[nodiscard]] ToyOutcome run_toy(const ToyRun& run);

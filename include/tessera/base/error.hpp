@@ -45,6 +45,13 @@ class CommError : public Error {
   using Error::Error;
 };
 
+/// Training has come to values that are not finite and stays there. The same on every rank; nothing
+/// was updated, the object is usable.
+class NumericError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A file does not hold what it should. Nothing was loaded.
 class FormatError : public Error {
  public:

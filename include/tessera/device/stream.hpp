@@ -14,6 +14,10 @@ class Event {
   Event() = default;
   explicit Event(EventState* state) noexcept : state_{state} {}
 
+  /// Blocks the calling thread until what the event stands for *now* has finished, at once if it
+  /// was never recorded; throws the stream's error if that work, or some before it, has failed.
+  void wait() const;
+
   [[nodiscard]] EventState* state() const noexcept { return state_; }
   [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }
 

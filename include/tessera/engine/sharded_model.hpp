@@ -13,6 +13,7 @@
 #include "tessera/base/values.hpp"
 #include "tessera/comm/world.hpp"
 #include "tessera/engine/init.hpp"
+#include "tessera/engine/loss_scaling.hpp"
 #include "tessera/engine/strategy.hpp"
 #include "tessera/optim/optimizer.hpp"
 #include "tessera/shard/layout.hpp"
@@ -51,6 +52,11 @@ struct ModelOptions {
   /// `ddp` all-reduces finished units together, once this many bytes have come up.
   std::size_t bucket_bytes = std::size_t{25} << 20;
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
+  /// What the trainer multiplies the gradient of its loss with: see ShardedModel::loss_scale.
+  LossScaling loss_scaling = {};
+  /// A step whose gradient is not finite is skipped; after so many in a row `step` throws
+  /// NumericError that names the origin. 0: never.
+  std::int64_t max_skips = 25;
 };
 
 enum class UnitKind : std::uint8_t {
@@ -173,6 +179,12 @@ class ForwardScope : public Scope {
  public:
   ~ForwardScope();
 
+  /// Tells what the unit has computed, valid on the scope's stream until the scope ends. It is
+  /// looked at only in a step that may be the last of `max_skips` skipped ones, so that the unit
+  /// can be named in which the first value that is not finite arose; else this does nothing. All
+  /// ranks watch the same.
+  void watch(ConstView output) const;
+
  private:
   friend class ShardedModel;
   using Scope::Scope;
@@ -229,7 +241,10 @@ struct StepReport {
   double grad_norm = 0.0;  ///< L2 norm of the averaged gradient, before clipping
   float clip_coefficient = 1.0F;
   float lr = 0.0F;
-  bool skipped = false;  ///< the gradient was not finite: nothing was updated
+  float loss_scale = 1.0F;            ///< that the gradients of this step were scaled by
+  float next_loss_scale = 1.0F;       ///< of the step that comes
+  bool skipped = false;               ///< the gradient was not finite: nothing was updated
+  std::int64_t skipped_in_a_row = 0;  ///< steps, this one included
 };
 
 /// Persistent bytes of this rank: what the strategy table counts, slots not included.
@@ -306,8 +321,19 @@ class ShardedModel {
 
   /// *Collective.* Averages what has been accumulated, clips, and updates. `loss`, if given, is
   /// the address (device memory) of this rank's mean loss over its micro-batches, for the report.
-  /// ContractError unless exactly `accumulate` micro-batches have been run.
+  /// ContractError unless exactly `accumulate` micro-batches have been run, and in the first step
+  /// if the loss is to be scaled and nobody has asked for `loss_scale`.
+  ///
+  /// Where the gradient is not finite on some rank, no rank updates anything, and the loss scale
+  /// backs off. NumericError, the same on all ranks, if this has now happened `max_skips` times in
+  /// a row or more: it names the first unit whose watched output (else whose gradient) was not
+  /// finite. The step has then been made, and the model can go on.
   void step(const double* loss = nullptr);
+  /// Device memory: the factor by which the trainer multiplies the gradient of its loss (not the
+  /// loss), read on the compute stream in every micro-batch; the update divides by it. 1 unless
+  /// ModelOptions::loss_scaling says otherwise. Null, for 1, before `optimize_with`.
+  [[nodiscard]] const float* loss_scale() const;
+
   /// The last step's outcome; waits for it.
   [[nodiscard]] StepReport report() const;
 

@@ -15,8 +15,10 @@ class CrossEntropy {
       : world_{&world}, classes_{classes}, micro_batches_{micro_batches} {}
 
   /// logits [rows, classes], targets [rows] in [0, classes). Adds mean / micro_batches to *loss
-  /// (device memory): zero it at the beginning of a step.
-  void forward(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows) const;
+  /// (device memory): zero it at the beginning of a step. The gradient, not the loss, is multiplied
+  /// by *loss_scale (device memory; null: 1): see ShardedModel::loss_scale.
+  void forward(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,
+               const float* loss_scale = nullptr) const;
 
  private:
   World* world_;

@@ -20,6 +20,10 @@ class CpuEvent final : public EventState {
     const std::lock_guard lock{mutex_};
     return mark_;
   }
+  void wait() override {
+    const Mark now = mark();
+    if (now.timeline != nullptr) { now.timeline->wait(now.ticket); }
+  }
 
  private:
   mutable std::mutex mutex_;

@@ -28,7 +28,10 @@ class MetaStream final : public StreamState {
   [[nodiscard]] bool skips() const noexcept override { return true; }
 };
 
-class MetaEvent final : public EventState {};
+class MetaEvent final : public EventState {
+ public:
+  void wait() override {}
+};
 
 class MetaDevice final : public Device {
  public:

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/step_scalars/step_scalars.hpp"
+#include "tessera/base/view.hpp"
+#include "tessera/comm/world.hpp"
+
+namespace tessera::engine {
+
+/// Something in which a value that is not finite may first appear.
+struct Suspect {
+  enum class What : std::uint8_t { parameters, output, gradients };
+
+  What what = What::parameters;
+  std::size_t unit = 0;
+  int micro_batch = 0;
+};
+
+/// Finds where a run of skipped steps comes from. In the one step that may be the last of the run,
+/// parameters, watched outputs and gradients are looked at as they come into being, in the order of
+/// the program; the first that is not finite, on any rank, is the origin. In all other steps
+/// nothing is enqueued: the host knows two steps ahead which step that is, and waits for none.
+///
+/// Order:   `origin` is made by all ranks; the others by each as its program goes, which is the
+///          same for all.
+/// Time:    `look` enqueues on the compute stream; `origin` waits.
+/// Memory:  one double a rank.
+class NonFiniteSearch {
+ public:
+  /// `max_skips` >= 1: the step that is the last of so many skipped in a row is searched.
+  NonFiniteSearch(World& world, std::int64_t max_skips);
+
+  /// A step begins.
+  void begin_step();
+  /// What came of a step; the next to begin is the second after it.
+  void learn(const kernels::StepScalars& scalars);
+  [[nodiscard]] bool searching() const noexcept { return searching_; }
+  void look(const Suspect& suspect, ConstView values);
+
+  struct Origin {
+    Suspect suspect;
+    std::vector<int> ranks;  ///< on which it is the first
+  };
+  /// *Collective.* Of this step; empty if everything was finite that has been looked at.
+  [[nodiscard]] std::optional<Origin> origin();
+
+ private:
+  World& world_;
+  std::int64_t max_skips_;
+  bool next_may_be_last_;
+  bool searching_ = false;
+  std::vector<Suspect> suspects_;  // of this step, in order
+  Buffer found_;                   // by rank: 1 + the index of its first suspect, 0 for none
+  OwnedEvent mark_;
+};
+
+/// "in the output of unit 'h.1' on rank 2, in micro-batch 1 of 4".
+[[nodiscard]] std::string describe(const NonFiniteSearch::Origin& origin, const std::string& unit,
+                                   int ranks, int micro_batches);
+
+}  // namespace tessera::engine
