@@ -144,7 +144,9 @@ void set_loss_scale(Settings& settings, const std::string& text) {
   } else {
     scaling.mode = LossScaleMode::fixed;
     scaling.initial = parse_number(text, {.least_allowed = false});
-    validate(scaling, DType::fp32);
+    if (scaling.initial > LossScaling::kMost) {
+      throw ConfigError(fmt::format("{} is above 2^24 (16777216), the largest scale", text));
+    }
   }
   settings.loss_scaling = scaling;
 }

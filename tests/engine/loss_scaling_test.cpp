@@ -113,7 +113,7 @@ TEST(LossScaling, AFixedScaleStaysWhateverHappens) {
 TEST(LossScaling, ATrainerThatDoesNotScaleItsLossIsToldInTheFirstStep) {
   run_ranks(1, [](World& world) {
     ShardedModel model{world, {.loss_scaling = {.mode = LossScaleMode::dynamic}}};
-    const Unit unit = model.add_unit("a", {{"w", {3}}});
+    (void)model.add_unit("a", {{"w", {3}}});
     model.materialize(init::constant(1.0F));
     EXPECT_EQ(model.loss_scale(), nullptr) << "nothing scales before optimize_with";
   });

@@ -1,5 +1,7 @@
 #include "kernels/non_finite/non_finite.hpp"
 
+#include <cstring>
+
 #include "kernels/support.hpp"
 #include "tessera/base/half.hpp"
 
