@@ -28,6 +28,7 @@ const Table& cpu_table() noexcept {
       .embedding_forward = cpu::embedding_forward,
       .embedding_backward = cpu::embedding_backward,
       .cross_entropy = cpu::cross_entropy,
+      .dropout = cpu::dropout,
   };
   return table;
 }

@@ -8,6 +8,7 @@
 #include "kernels/bias/bias.hpp"
 #include "kernels/cast/cast.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
+#include "kernels/dropout/dropout.hpp"
 #include "kernels/embedding/embedding.hpp"
 #include "kernels/gelu/gelu.hpp"
 #include "kernels/layer_norm/layer_norm.hpp"
@@ -46,6 +47,7 @@ struct Table {
   EmbeddingForwardKernel* embedding_forward;
   EmbeddingBackwardKernel* embedding_backward;
   CrossEntropyKernel* cross_entropy;
+  DropoutKernel* dropout;
 };
 
 [[nodiscard]] const Table& cpu_table() noexcept;

@@ -132,11 +132,11 @@ std::string describe(const Job& job) {
       "{}: {} parameters ({} layers, hidden {}, {} heads, vocab {}, seq {})\n"
       "{} ranks{}{}, {} samples a rank and micro-batch, {} micro-batches a step, {} "
       "steps, seed {}, "
-      "{}\n",
+      "{}{}\n",
       job.model.name, config.parameter_elems(), config.layers, config.hidden, config.heads,
       config.vocab, config.seq, settings.ranks, settings.comm == CommChoice::mpi ? " (mpi)" : "",
       threads, settings.batch, settings.accumulate, settings.steps, settings.seed,
-      describe_precision(settings));
+      describe_precision(settings), describe_forward(settings));
 }
 
 /// The first step whose losses are not the same bits; empty if there is none.
@@ -175,6 +175,8 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
           {"prefetch_backward", job.settings.prefetch_backward.value_or(job.settings.prefetch)},
           {"reshard", to_string(job.settings.reshard)},
           {"persist_elems", job.settings.persist_elems},
+          {"recompute", job.settings.recompute.describe()},
+          {"dropout", job.settings.dropout},
           {"budget_bytes", job.settings.budget_bytes ? Json(*job.settings.budget_bytes) : Json()},
           {"steps", job.settings.steps},
           {"seed", job.settings.seed},

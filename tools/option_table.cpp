@@ -23,6 +23,7 @@ constexpr std::int64_t kMostRanks = 65'536;  // of a job; threads may be fewer (
 constexpr std::int64_t kMostPlannedRanks = std::int64_t{1} << 20;
 constexpr std::int64_t kMostParameters = std::int64_t{1} << 50;  // as ShardedModel has
 constexpr std::int64_t kMostThreads = 256;
+constexpr std::int64_t kMostLayers = 100'000;
 
 /// Stores a whole number in [least, most] in a member.
 template <auto Member>
@@ -151,9 +152,17 @@ void set_loss_scale(Settings& settings, const std::string& text) {
   settings.loss_scaling = scaling;
 }
 
-void set_dropout(Settings&, const std::string& text) {
-  if (parse_number(text, {.least = 0, .below = 1}) > 0) {
-    throw ConfigError(fmt::format("{} is not available in this build; use 0", text));
+void set_recompute(Settings& settings, const std::string& text) {
+  constexpr std::string_view every = "every:";
+  if (text == "none") {
+    settings.recompute = nn::Recompute::none();
+  } else if (text == "block") {
+    settings.recompute = nn::Recompute::block();
+  } else if (text.starts_with(every)) {
+    settings.recompute =
+        nn::Recompute::every(parse_whole(text.substr(every.size()), 1, kMostLayers));
+  } else {
+    throw ConfigError(fmt::format("'{}' is unknown; use none, block or every:K", text));
   }
 }
 
@@ -164,7 +173,7 @@ std::vector<OptionRow> model_rows() {
        "gpt-nano, gpt2, gpt2-medium, gpt2-large or gpt2-xl (default gpt-nano); or give sizes:",
        kOneModel, set_model},
       {"--layers", "model", "L", "", "transformer blocks (default 4)", kOneModel,
-       size<&Settings::layers>(100'000)},
+       size<&Settings::layers>(kMostLayers)},
       {"--hidden", "model", "H", "", "width (default 128)", kOneModel,
        size<&Settings::hidden>(1'000'000)},
       {"--heads", "model", "A", "", "attention heads, a divisor of the width (default 4)",
@@ -322,9 +331,14 @@ std::vector<OptionRow> training_rows() {
       {"--max-skips", "training", "K", "25",
        "steps skipped in a row, as their gradient is not finite, that end the run; 0: never", kBoth,
        whole<&Settings::max_skips>(0, most_steps)},
-      {"--recompute", "training", "R", "none", "none", kAll, only("none", {"block"})},
+      {"--recompute", "training", "R", "none",
+       "layers that keep their input alone and run their forward again for backward: none, block "
+       "(every layer) or every:K",
+       kAll, set_recompute},
       {"--offload", "training", "O", "none", "none", kAll, only("none", {"optimizer"})},
-      {"--dropout", "training", "X", "0", "0", kBoth, set_dropout},
+      {"--dropout", "training", "P", "0",
+       "of the embedding and of what layers add to the residual stream", kAll,
+       number<&Settings::dropout>({.below = 1})},
   };
 }
 

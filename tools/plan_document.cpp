@@ -171,6 +171,8 @@ Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans)
   if (!settings.params) {
     json["threads"] = settings.threads;
     json["batch"] = settings.batch;
+    json["recompute"] = settings.recompute.describe();
+    json["dropout"] = settings.dropout;
   }
   json["budget_bytes"] = settings.budget_bytes ? Json(*settings.budget_bytes) : Json();
   json["strategies"] = strategies;
@@ -183,10 +185,10 @@ std::string describe_plan(const Settings& settings) {
   const std::string threads =
       settings.threads > 1 ? fmt::format(" of {} threads", settings.threads) : "";
   return model_line(settings) +
-         fmt::format("{} ranks ({}){}, {}{} micro-batches a step, {}, {}\n", settings.ranks,
+         fmt::format("{} ranks ({}){}, {}{} micro-batches a step, {}, {}{}\n", settings.ranks,
                      to_string(planned_comm(settings, settings.ranks)), threads, samples,
                      settings.accumulate, describe_resharding(settings),
-                     describe_precision(settings));
+                     describe_precision(settings), describe_forward(settings));
 }
 
 std::string plan_text(const Settings& settings, const std::vector<StrategyPlan>& plans) {

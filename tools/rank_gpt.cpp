@@ -18,6 +18,11 @@ ModelOptions model_options(const Settings& settings, Strategy strategy) {
   return options;
 }
 
+nn::GPTOptions gpt_options(const Settings& settings) {
+  return {
+      .recompute = settings.recompute, .dropout = settings.dropout, .dropout_seed = settings.seed};
+}
+
 AdamW optimizer_of(const Settings& settings) {
   return {.lr = settings.lr,
           .beta1 = settings.beta1,
@@ -28,7 +33,9 @@ AdamW optimizer_of(const Settings& settings) {
 
 RankGpt::RankGpt(World& world, const Settings& settings, const nn::GPTConfig& config,
                  Strategy strategy)
-    : settings_{settings}, gpt_{shard(nn::GPT(config), world, model_options(settings, strategy))} {}
+    : settings_{settings},
+      gpt_{shard(nn::GPT(config, gpt_options(settings)), world,
+                 model_options(settings, strategy))} {}
 
 void RankGpt::materialize(const Initializer& initial) {
   gpt_.materialize(initial);

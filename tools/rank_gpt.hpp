@@ -11,6 +11,8 @@ namespace tessera::tools {
 
 /// What `settings` ask of the engine.
 [[nodiscard]] ModelOptions model_options(const Settings& settings, Strategy strategy);
+/// What they ask of the GPT.
+[[nodiscard]] nn::GPTOptions gpt_options(const Settings& settings);
 [[nodiscard]] AdamW optimizer_of(const Settings& settings);
 
 /// One rank's GPT as a run sets it up. All that the library holds for a run is asked for in here,

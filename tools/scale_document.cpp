@@ -60,9 +60,10 @@ std::string describe(const ScaleResult& result) {
   return fmt::format(
       "The largest {} model that fits {} on every rank\n"
       "{}, vocab {}, seq {}\n"
-      "{} samples a rank and micro-batch, {} micro-batches a step, prefetch {}, {}{}\n\n",
+      "{} samples a rank and micro-batch, {} micro-batches a step, prefetch {}, {}{}{}\n\n",
       family.name, format_bytes(result.budget_bytes), family.rule(), family.vocab, family.seq,
-      settings.batch, settings.accumulate, settings.prefetch, dtypes, threads);
+      settings.batch, settings.accumulate, settings.prefetch, dtypes, describe_forward(settings),
+      threads);
 }
 
 std::string measured_cell(const ScalePoint& point) {
@@ -159,6 +160,8 @@ Json scale_json(const ScaleResult& result) {
           {"precision", to_string(settings.precision)},
           {"gradient_dtype", to_string(settings.gradient_dtype)},
           {"reduce_dtype", to_string(settings.reduce_dtype)},
+          {"recompute", settings.recompute.describe()},
+          {"dropout", settings.dropout},
           {"strategies", strategies}};
 }
 

@@ -60,6 +60,14 @@ DType travelling(const Settings& settings) {
 
 }  // namespace
 
+std::string describe_forward(const Settings& settings) {
+  std::string text;
+  const std::string recompute = settings.recompute.describe();
+  if (recompute != "none") { text += ", recompute " + recompute; }
+  if (settings.dropout > 0) { text += fmt::format(", dropout {}", settings.dropout); }
+  return text;
+}
+
 std::string describe_precision(const Settings& settings) {
   const bool plain = settings.precision == DType::fp32 && settings.gradient_dtype == DType::fp32 &&
                      settings.reduce_dtype == DType::fp32;

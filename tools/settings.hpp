@@ -10,6 +10,7 @@
 #include "tessera/base/dtype.hpp"
 #include "tessera/engine/loss_scaling.hpp"
 #include "tessera/engine/strategy.hpp"
+#include "tessera/nn/gpt.hpp"
 #include "tessera/nn/gpt_config.hpp"
 #include "tessera/optim/schedule.hpp"
 
@@ -62,6 +63,8 @@ struct Settings {
   DType reduce_dtype{};
   LossScaling loss_scaling;
   std::int64_t max_skips = 0;
+  nn::Recompute recompute;
+  float dropout = 0;
   float lr = 0;
   std::optional<float> min_lr;
   std::int64_t warmup = 0;
@@ -92,6 +95,8 @@ struct Settings {
   [[nodiscard]] std::int64_t tokens_per_step() const;
 };
 
+/// ", recompute block, dropout 0.1": what of these was asked for; empty otherwise.
+[[nodiscard]] std::string describe_forward(const Settings& settings);
 /// "fp32", "bf16 (gradients fp32, reduced in bf16)".
 [[nodiscard]] std::string describe_precision(const Settings& settings);
 /// ConfigError for what no run could do: more ranks in one process than it can have, a reduce dtype

@@ -61,10 +61,11 @@ std::vector<std::size_t> planned_peaks(const Job& job) {
 std::string title(const Job& job) {
   const Settings& settings = job.settings;
   return fmt::format(
-      "{}: {} parameters, {} on {} ranks{}, {} x {} tokens a rank{}, {} steps\n", job.model.name,
+      "{}: {} parameters, {} on {} ranks{}, {} x {} tokens a rank{}, {} steps{}\n", job.model.name,
       job.model.config.parameter_elems(), to_string(settings.strategy), settings.ranks,
       settings.comm == CommChoice::mpi ? " (mpi)" : "", settings.batch, job.model.config.seq,
-      settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "", settings.steps);
+      settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "", settings.steps,
+      describe_forward(settings));
 }
 
 void print_result(const Job& job, const RunResult& result) {

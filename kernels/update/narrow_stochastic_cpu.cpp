@@ -1,66 +1,22 @@
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
-#include "kernels/support/vec.hpp"
+#include "kernels/support/philox_words.hpp"
 #include "kernels/update/stochastic.hpp"
 #include "tessera/base/half.hpp"
 
 namespace tessera::kernels::cpu {
 namespace {
 
-// Four counters side by side, each word in the low half of a 64-bit lane; what a product leaves in
-// the high half is never read.
-using Words = std::uint64_t __attribute__((vector_size(32)));
-constexpr std::uint64_t kLow = 0xFFFFFFFF;
-
-// Of the low halves.
-[[gnu::always_inline]] inline Words multiply(Words a, std::uint64_t b) noexcept {
-#if TESSERA_KERNELS_AVX2
-  return reinterpret_cast<Words>(_mm256_mul_epu32(reinterpret_cast<__m256i>(a),
-                                                  _mm256_set1_epi64x(static_cast<long long>(b))));
-#else
-  return (a & kLow) * b;
-#endif
+// A counter's group is its two lower words: the array's tag lies above any number of a group.
+PhiloxStream stream_of(const StochasticKey& key) noexcept {
+  const auto counter = key.counter(0);
+  return {key.key(), counter[2], counter[3]};
 }
 
-// Sets of four that go through the rounds together, so that one multiplies while another waits.
-constexpr std::uint64_t kSets = 4;
-constexpr std::int64_t kWords = 16 * kSets;
-
-/// The words of the elements from 4 * `group` on: philox4x32 of 4 * kSets counters at once.
-void random_words(const StochasticKey& key, std::uint64_t group, std::uint32_t* words) {
-  const auto first = key.counter(group);
-  Words c[kSets][4] = {};
-  for (std::uint64_t s = 0; s < kSets; ++s) {
-    // A counter's group is its two lower words, and a carry between them is a carry.
-    const Words groups = (group + 4 * s) + Words{0, 1, 2, 3};
-    c[s][0] = groups;
-    c[s][1] = (groups >> 32U) | (first[1] & 0xFF000000U);
-    c[s][2] += first[2];
-    c[s][3] += first[3];
-  }
-  auto [k0, k1] = key.key();
-  for (int round = 0; round < 10; ++round) {
-    for (Words(&set)[4] : c) {
-      const Words product0 = multiply(set[0], 0xD2511F53);
-      const Words product1 = multiply(set[2], 0xCD9E8D57);
-      set[0] = (product1 >> 32U) ^ set[1] ^ std::uint64_t{k0};
-      set[1] = product1;
-      set[2] = (product0 >> 32U) ^ set[3] ^ std::uint64_t{k1};
-      set[3] = product0;
-    }
-    k0 += 0x9E3779B9U;
-    k1 += 0xBB67AE85U;
-  }
-  for (std::uint64_t s = 0; s < kSets; ++s) {
-    const Words front = (c[s][0] & kLow) | (c[s][1] << 32U);
-    const Words back = (c[s][2] & kLow) | (c[s][3] << 32U);
-    for (std::uint64_t lane = 0; lane < 4; ++lane) {
-      const std::uint64_t pair[2] = {front[lane], back[lane]};
-      std::memcpy(words + 16 * s + 4 * lane, pair, sizeof pair);
-    }
-  }
+std::uint64_t group_of(const StochasticKey& key, std::uint64_t group) noexcept {
+  const auto counter = key.counter(group);
+  return counter[0] | std::uint64_t{counter[1]} << 32U;
 }
 
 // The lowest 16 bits are the part of the gap; adding 65535 - r carries exactly if r is less.
@@ -96,13 +52,14 @@ std::uint16_t round_fp16(float value, std::uint32_t word) {
 
 void narrow_stochastic(Values to, const float* from, std::int64_t elems, const StochasticKey& key,
                        std::int64_t first) {
-  alignas(64) std::uint32_t words[kWords];
+  alignas(64) std::uint32_t words[kPhiloxWords];
+  const PhiloxStream stream = stream_of(key);
   std::int64_t done = 0;
   while (done < elems) {
     const auto at = static_cast<std::uint64_t>(first + done);
     const auto skip = static_cast<std::int64_t>(at % 4);
-    random_words(key, at / 4, words);
-    const std::int64_t count = std::min(kWords - skip, elems - done);
+    philox_words(stream, group_of(key, at / 4), words);
+    const std::int64_t count = std::min(kPhiloxWords - skip, elems - done);
     const float* const in = from + done;
     const std::uint32_t* const random = words + skip;
     if (to.dtype == DType::bf16) {

@@ -79,6 +79,10 @@ StepReport ShardedModel::report() const {
           .skipped_in_a_row = scalars.skipped_in_a_row};
 }
 
+std::int64_t ShardedModel::steps() const noexcept {
+  return state_->journal.step();
+}
+
 void ShardedModel::export_state(StateTensor what, const State::Sink& sink) {
   state_->rethrow_failure();
   expects(state_->parameters != nullptr, "export_state: call materialize first");

@@ -1,6 +1,7 @@
 #include "tessera/nn/block.hpp"
 
 #include "kernels/table.hpp"
+#include "nn/drop.hpp"
 #include "nn/layer.hpp"
 
 namespace tessera::nn {
@@ -17,22 +18,39 @@ std::vector<ParameterSpec> Block::parameters() const {
   return joined({ln_1_.parameters(), attn_.parameters(), ln_2_.parameters(), mlp_.parameters()});
 }
 
-void Block::forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const {
+void Block::forward_attention(const Scope& scope, const Saved& saved, BatchShape shape) const {
   ln_1_.forward(scope, saved.ln_1, saved.normed_1, shape.rows());
   attn_.forward(scope, saved.attn, saved.middle, shape);
+  drop(*world_, saved.dropout, DropSite::attention_output,
+       {saved.middle, saved.middle, shape, hidden_});
   add(scope, saved.ln_1.x, saved.middle, shape.rows());
   ln_2_.forward(scope, saved.ln_2, saved.normed_2, shape.rows());
+}
+
+void Block::forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const {
+  forward_attention(scope, saved, shape);
   mlp_.forward(scope, saved.mlp, y, shape.rows());
+  drop(*world_, saved.dropout, DropSite::mlp_output, {y, y, shape, hidden_});
   add(scope, saved.middle, y, shape.rows());
+}
+
+void Block::recompute(const Scope& scope, const Saved& saved, BatchShape shape) const {
+  forward_attention(scope, saved, shape);
+  mlp_.activate(scope, saved.mlp, shape.rows());
 }
 
 // The residual branch passes `stream` on unchanged; each norm adds the other branch's gradient.
 void Block::backward(const BackwardScope& scope, const Saved& saved, Values stream, Values scratch,
                      BatchShape shape) const {
   const Values dnormed = scratch;
-  const GradientFlow flow{stream, dnormed, scratch.at(shape.rows() * hidden_)};
+  const std::int64_t values = shape.rows() * hidden_;
+  // What was dropped has no gradient; the residual branch still has all of it.
+  const Values branch = saved.dropout.on() ? scratch.at(5 * values) : stream;
+  const GradientFlow flow{branch, dnormed, scratch.at(values)};
+  drop(*world_, saved.dropout, DropSite::mlp_output, {stream, branch, shape, hidden_});
   mlp_.backward(scope, saved.mlp, flow, shape.rows());
   ln_2_.backward(scope, saved.ln_2, dnormed, stream, shape.rows());
+  drop(*world_, saved.dropout, DropSite::attention_output, {stream, branch, shape, hidden_});
   attn_.backward(scope, saved.attn, flow, shape);
   ln_1_.backward(scope, saved.ln_1, dnormed, stream, shape.rows());
 }

@@ -21,4 +21,18 @@ void CrossEntropy::forward(Values logits, const std::int32_t* targets, double* l
   });
 }
 
+void CrossEntropy::evaluate(Values logits, const std::int32_t* targets, double* loss,
+                            std::int64_t rows, std::int64_t all_rows) const {
+  world_->compute([&] {
+    world_->kernels().cross_entropy({.logits = logits,
+                                     .targets = targets,
+                                     .loss = loss,
+                                     .rows = rows,
+                                     .classes = classes_,
+                                     .gradient_scale = 0.0F,
+                                     .loss_scale = 1.0 / static_cast<double>(all_rows)},
+                                    world_->compute_stream());
+  });
+}
+
 }  // namespace tessera::nn

@@ -25,8 +25,15 @@ void require_fp32(ShardedModel& model) {
 
 GPT::GPT(const GPTConfig& config, GPTOptions options) {
   config.validate();
-  state_ = std::make_unique<State>(config, options);
+  validate(options);
+  state_ = std::make_unique<State>(config, std::move(options));
 }
+void GPT::validate(const GPTOptions& options) {
+  if (options.dropout >= 0.0F && options.dropout < 1.0F) { return; }
+  throw ConfigError(
+      fmt::format("a dropout of {}: give a probability from 0 (none) to below 1", options.dropout));
+}
+
 GPT::GPT(GPT&& other) noexcept = default;
 GPT& GPT::operator=(GPT&& other) noexcept = default;
 GPT::~GPT() = default;

@@ -1,5 +1,7 @@
 #include "nn/gpt_activations.hpp"
 
+#include <algorithm>
+
 namespace tessera::nn {
 namespace {
 
@@ -7,56 +9,133 @@ LayerNorm::Saved cut_norm(ConstValues x, std::int64_t rows, Cutter& kept) {
   return {.x = x, .mean = kept.take<float>(rows), .inverse_std = kept.take<float>(rows)};
 }
 
-Block::Saved cut_block(const GPTConfig& config, BatchShape shape, DType compute, ConstValues x,
-                       float* workspace, Cutter& kept) {
-  const std::int64_t values = shape.rows() * config.hidden;
+Block::Saved cut_block(const ActivationSizes& sizes, float* workspace, Cutter& kept) {
+  const std::int64_t rows = sizes.shape.rows();
+  const std::int64_t values = rows * sizes.config.hidden;
   Block::Saved saved{};
-  saved.normed_1 = kept.take_values(values, compute);
-  saved.middle = kept.take_values(values, compute);
-  saved.normed_2 = kept.take_values(values, compute);
-  saved.ln_1 = cut_norm(x, shape.rows(), kept);
+  saved.normed_1 = kept.take_values(values, sizes.compute);
+  saved.middle = kept.take_values(values, sizes.compute);
+  saved.normed_2 = kept.take_values(values, sizes.compute);
+  saved.ln_1 = cut_norm({}, rows, kept);
   saved.attn = {.x = saved.normed_1,
-                .qkv = kept.take_values(3 * values, compute),
-                .mixed = kept.take_values(values, compute),
-                .log_sum_exp = kept.take<float>(shape.rows() * config.heads),
+                .qkv = kept.take_values(3 * values, sizes.compute),
+                .mixed = kept.take_values(values, sizes.compute),
+                .log_sum_exp = kept.take<float>(rows * sizes.config.heads),
                 .workspace = workspace};
-  saved.ln_2 = cut_norm(saved.middle, shape.rows(), kept);
+  saved.ln_2 = cut_norm(saved.middle, rows, kept);
   saved.mlp = {.x = saved.normed_2,
-               .wide = kept.take_values(4 * values, compute),
-               .activated = kept.take_values(4 * values, compute)};
+               .wide = kept.take_values(4 * values, sizes.compute),
+               .activated = kept.take_values(4 * values, sizes.compute)};
   return saved;
 }
 
+Block::Saved with_input(Block::Saved saved, ConstValues x) {
+  saved.ln_1.x = x;
+  return saved;
+}
+
+/// What is needed for inference alone. `all.inputs` and `all.targets` are cut already.
+EvaluationMemory cut_evaluation(const ActivationSizes& sizes, float* workspace, Cutter& kept) {
+  const std::int64_t rows = sizes.shape.rows();
+  EvaluationMemory memory;
+  for (Values& stream : memory.stream) {
+    stream = kept.take_values(rows * sizes.config.hidden, sizes.compute);
+  }
+  memory.block = cut_block(sizes, workspace, kept);
+  memory.ln_f = cut_norm({}, rows, kept);
+  memory.logits_rows = std::min(rows, kEvaluatedRows);
+  memory.logits = kept.take_values(memory.logits_rows * sizes.config.vocab, sizes.compute);
+  memory.bytes = kept.bytes();
+  return memory;
+}
+
+/// Cuts the stages of a micro-batch one after the other.
+class TrainingCut {
+ public:
+  TrainingCut(const ActivationSizes& sizes, float* workspace, Cutter& kept, GPTActivations& all)
+      : sizes_{sizes}, workspace_{workspace}, kept_{kept}, all_{all} {}
+
+  void cut() {
+    cut_shared();
+    all_.residual.push_back(take_stream());
+    end_stage();
+    for (std::int64_t layer = 0; layer < sizes_.config.layers; ++layer) {
+      const bool recomputed = all_.recomputed[static_cast<std::size_t>(layer)];
+      all_.blocks.push_back(with_input(recomputed ? shared_ : cut_block(sizes_, workspace_, kept_),
+                                       all_.residual.back()));
+      all_.residual.push_back(take_stream());
+      end_stage();
+    }
+    all_.ln_f = cut_norm(all_.residual.back(), sizes_.shape.rows(), kept_);
+    all_.normed = take_stream();
+    all_.logits = kept_.take_values(sizes_.shape.rows() * sizes_.config.vocab, sizes_.compute);
+    end_stage();
+    borrow_for_evaluation();
+  }
+
+ private:
+  void cut_shared() {
+    for (std::int64_t layer = 0; layer < sizes_.config.layers; ++layer) {
+      all_.recomputed.push_back(sizes_.options->recompute.applies_to(layer));
+    }
+    if (std::ranges::find(all_.recomputed, true) == all_.recomputed.end()) { return; }
+    const std::size_t before = kept_.bytes();
+    shared_ = cut_block(sizes_, workspace_, kept_);
+    all_.shared_bytes = kept_.bytes() - before;
+    staged_ += all_.shared_bytes;
+  }
+
+  [[nodiscard]] Values take_stream() {
+    return kept_.take_values(sizes_.shape.rows() * sizes_.config.hidden, sizes_.compute);
+  }
+
+  void end_stage() {
+    all_.stage_bytes.push_back(kept_.bytes() - staged_);
+    staged_ = kept_.bytes();
+  }
+
+  // Between steps nothing of a micro-batch is needed.
+  void borrow_for_evaluation() {
+    Cutter count;
+    static_cast<void>(cut_evaluation(sizes_, nullptr, count));
+    all_.evaluation = {.stream = {all_.residual[0], all_.residual[1]},
+                       .block = all_.blocks.front(),
+                       .ln_f = all_.ln_f,
+                       .logits = all_.logits,
+                       .logits_rows = std::min(sizes_.shape.rows(), kEvaluatedRows),
+                       .bytes = count.bytes()};
+  }
+
+  const ActivationSizes& sizes_;
+  float* workspace_;
+  Cutter& kept_;
+  GPTActivations& all_;
+  Block::Saved shared_{};
+  std::size_t staged_ = 0;
+};
+
 }  // namespace
 
-GPTActivations cut_activations(const GPTConfig& config, BatchShape shape, DType compute,
-                               std::int64_t workspace_elems, Cutter& kept, Cutter& passing) {
-  const std::int64_t rows = shape.rows();
-  const std::int64_t values = rows * config.hidden;
+GPTActivations cut_activations(const ActivationSizes& sizes, Cutter& kept, Cutter& passing) {
+  const std::int64_t rows = sizes.shape.rows();
+  const std::int64_t values = rows * sizes.config.hidden;
+  const bool trains = sizes.purpose == Purpose::training;
   GPTActivations all;
-  all.loss = passing.take<double>(1);
-  all.stream = passing.take_values(values, compute);
-  all.scratch = passing.take_values(5 * values, compute);
-  float* workspace = passing.take<float>(workspace_elems);
-
-  std::size_t staged = kept.bytes();
-  const auto end_stage = [&] {
-    all.stage_bytes.push_back(kept.bytes() - staged);
-    staged = kept.bytes();
-  };
+  if (trains) {
+    all.loss = passing.take<double>(1);
+    all.stream = passing.take_values(values, sizes.compute);
+    all.scratch = passing.take_values((sizes.options->dropout > 0 ? 6 : 5) * values, sizes.compute);
+  }
+  double* const evaluated = passing.take<double>(1);
+  float* const workspace = passing.take<float>(sizes.workspace_elems);
   all.inputs = kept.take<std::int32_t>(rows);
   all.targets = kept.take<std::int32_t>(rows);
-  all.residual.push_back(kept.take_values(values, compute));
-  end_stage();
-  for (std::int64_t layer = 0; layer < config.layers; ++layer) {
-    all.blocks.push_back(cut_block(config, shape, compute, all.residual.back(), workspace, kept));
-    all.residual.push_back(kept.take_values(values, compute));
-    end_stage();
+  if (trains) {
+    TrainingCut{sizes, workspace, kept, all}.cut();
+  } else {
+    all.evaluation = cut_evaluation(sizes, workspace, kept);
   }
-  all.ln_f = cut_norm(all.residual.back(), rows, kept);
-  all.normed = kept.take_values(values, compute);
-  all.logits = kept.take_values(rows * config.vocab, compute);
-  end_stage();
+  all.evaluation.loss = evaluated;
   return all;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -7,6 +8,7 @@
 
 #include "tessera/memory/buffer.hpp"
 #include "tessera/nn/block.hpp"
+#include "tessera/nn/gpt.hpp"
 #include "tessera/nn/gpt_config.hpp"
 
 namespace tessera::nn {
@@ -41,7 +43,28 @@ class Cutter {
   std::size_t bytes_ = 0;
 };
 
-/// A GPT's memory for one micro-batch.
+/// What decides the sizes of a GPT's memory.
+struct ActivationSizes {
+  GPTConfig config;
+  const GPTOptions* options;
+  BatchShape shape;
+  DType compute;
+  Purpose purpose;
+  std::int64_t workspace_elems;  ///< attention's
+};
+
+/// What an evaluation works in: for training pieces of the micro-batch's memory.
+struct EvaluationMemory {
+  std::array<Values, 2> stream;  ///< [rows, hidden]: the residual stream before and after a layer
+  Block::Saved block{};          ///< of the layer that is computed; its input is one of the two
+  LayerNorm::Saved ln_f{};
+  Values logits;  ///< [logits_rows, vocab]
+  std::int64_t logits_rows = 0;
+  double* loss = nullptr;
+  std::size_t bytes = 0;  ///< of all that is kept between its kernels
+};
+
+/// A GPT's memory for one micro-batch; of Purpose::inference, only what an evaluation needs.
 struct GPTActivations {
   // Kept from forward to backward.
   std::int32_t* inputs = nullptr;
@@ -53,17 +76,24 @@ struct GPTActivations {
   Values logits;  ///< [rows, vocab], then their gradient
   /// Bytes that come into use with the embedding, with each layer, and with the head.
   std::vector<std::size_t> stage_bytes;
+  /// By layer: whether its activations are those that all such layers share, and computed again.
+  std::vector<bool> recomputed;
+  std::size_t shared_bytes = 0;  ///< that these layers share
 
   // Used again and again.
   double* loss = nullptr;
   Values stream;   ///< [rows, hidden], gradient of the residual stream
-  Values scratch;  ///< 5 rows hidden
+  Values scratch;  ///< Block::scratch_elems
+
+  EvaluationMemory evaluation;
 };
+
+/// Rows of logits that an evaluation holds at a time.
+inline constexpr std::int64_t kEvaluatedRows = 64;
 
 /// `kept` gives what lives from forward to backward, `passing` what does not. Values are of the
 /// dtype `compute`; tokens, statistics, the loss and attention's tiles of their own.
-[[nodiscard]] GPTActivations cut_activations(const GPTConfig& config, BatchShape shape,
-                                             DType compute, std::int64_t workspace_elems,
-                                             Cutter& kept, Cutter& passing);
+[[nodiscard]] GPTActivations cut_activations(const ActivationSizes& sizes, Cutter& kept,
+                                             Cutter& passing);
 
 }  // namespace tessera::nn

@@ -39,8 +39,8 @@ void GPT::reserve(std::int64_t batch) {
   check_batch(s.config, batch);
   if (s.shape.batch == batch) { return; }
   expects(s.shape.batch == 0, "GPT: every micro-batch must have as many sequences as the first");
-  const DType compute = s.model->options().compute;
-  const GPTBytes bytes = bytes_needed(s.config, s.options, batch, s.world(), compute);
+  const ModelOptions& model = s.model->options();
+  const GPTBytes bytes = bytes_needed(s.config, s.options, batch, s.world(), model);
 
   World& world = s.world();
   Arena kept{world.allocate(Category::activations, bytes.activations, "gpt activations",
@@ -49,14 +49,19 @@ void GPT::reserve(std::int64_t batch) {
   if (bytes.gather > 0) {
     s.gathered = world.allocate(Category::gather, bytes.gather, "gathered logits");
   }
-  if (s.options.gather_logits == GatherLogits::on_rank0) {
+  if (s.options.gather_logits == GatherLogits::on_rank0 && model.purpose == Purpose::training) {
     s.logits_ready = world.device().make_event();
     s.logits_gathered = world.device().make_event();
   }
   const BatchShape shape{batch, s.config.seq};
   Cutter cut_kept{kept};
   Cutter cut_passing{passing};
-  s.at = cut_activations(s.config, shape, compute, s.layers->block.workspace_elems(shape, compute),
+  s.at = cut_activations({.config = s.config,
+                          .options = &s.options,
+                          .shape = shape,
+                          .compute = model.compute,
+                          .purpose = model.purpose,
+                          .workspace_elems = s.layers->block.workspace_elems(shape, model.compute)},
                          cut_kept, cut_passing);
   s.kept = std::move(kept);
   s.passing = std::move(passing);
@@ -65,19 +70,27 @@ void GPT::reserve(std::int64_t batch) {
 }
 
 GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, std::int64_t batch,
-                           World& world, DType compute) {
+                           World& world, const ModelOptions& model) {
   config.validate();
+  validate(options);
   check_batch(config, batch);
   const BatchShape shape{batch, config.seq};
   const std::int64_t tiles = world.kernels().attention_workspace_elems(
-      {shape.batch, shape.seq, config.heads, config.head_size()}, compute, world.options().threads);
+      {shape.batch, shape.seq, config.heads, config.head_size()}, model.compute,
+      world.options().threads);
   Cutter kept;
   Cutter passing;
-  static_cast<void>(cut_activations(config, shape, compute, tiles, kept, passing));
+  static_cast<void>(cut_activations({.config = config,
+                                     .options = &options,
+                                     .shape = shape,
+                                     .compute = model.compute,
+                                     .purpose = model.purpose,
+                                     .workspace_elems = tiles},
+                                    kept, passing));
   GPTBytes bytes{.activations = kept.bytes(), .workspace = passing.bytes()};
-  if (collects(options, world)) {
+  if (collects(options, world) && model.purpose == Purpose::training) {
     bytes.gather = Arena::need(static_cast<std::size_t>(world.size() * shape.rows()) *
-                               static_cast<std::size_t>(config.vocab) * size_of(compute));
+                               static_cast<std::size_t>(config.vocab) * size_of(model.compute));
   }
   return bytes;
 }

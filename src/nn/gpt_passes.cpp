@@ -1,40 +1,34 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "nn/drop.hpp"
 #include "nn/gpt_state.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::nn {
-namespace {
-
-void check_tokens(std::string_view what, std::span<const std::int32_t> tokens, std::int64_t vocab) {
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] >= 0 && tokens[i] < vocab) { continue; }
-    throw ConfigError(fmt::format("{}[{}] is token {}, outside the vocabulary of {} (0 to {})",
-                                  what, i, tokens[i], vocab, vocab - 1));
-  }
-}
-
-}  // namespace
-
 void GPT::forward(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets) {
   State& s = *state_;
   s.check_call(inputs, targets);
+  expects(s.model->options().purpose == Purpose::training,
+          "GPT::forward: the model was made for inference; use evaluate");
   reserve(static_cast<std::int64_t>(inputs.size()) / s.config.seq);
   s.load(inputs, targets);
+  if (s.micro_batch == 0) {
+    s.world().device().fill(s.at.loss, 0, sizeof(double), s.world().compute_stream());
+  }
+  s.choose_dropout();
   {
     const auto scope = s.model->forward(s.root);
     s.begin_stage(0);
-    s.layers->embedding.forward(scope, s.at.inputs, s.at.residual.front(), s.shape);
-    s.watch(scope, s.at.residual.front(), s.config.hidden);
+    const Values first = s.at.residual.front();
+    s.layers->embedding.forward(scope, s.at.inputs, first, s.shape);
+    drop(s.world(), s.embedding_dropout(), DropSite::embedding,
+         {first, first, s.shape, s.config.hidden});
+    s.watch(scope, first, s.config.hidden);
   }
-  for (std::size_t layer = 0; layer < s.blocks.size(); ++layer) {
-    const auto scope = s.model->forward(s.blocks[layer]);
-    s.begin_stage(layer + 1);
-    s.layers->block.forward(scope, s.at.blocks[layer], s.at.residual[layer + 1], s.shape);
-    s.watch(scope, s.at.residual[layer + 1], s.config.hidden);
-  }
+  for (std::size_t layer = 0; layer < s.blocks.size(); ++layer) { s.forward_layer(layer); }
   {
     const auto scope = s.model->forward(s.root);
     s.begin_stage(s.blocks.size() + 1);
@@ -63,29 +57,81 @@ void GPT::backward() {
     s.layers->ln_f.backward(scope, s.at.ln_f, s.at.scratch, s.at.stream, s.shape.rows());
     s.end_stage(s.blocks.size() + 1);
   }
-  for (std::size_t layer = s.blocks.size(); layer-- > 0;) {
-    const auto scope = s.model->backward(s.blocks[layer]);
-    s.layers->block.backward(scope, s.at.blocks[layer], s.at.stream, s.at.scratch, s.shape);
-    s.end_stage(layer + 1);
-  }
+  for (std::size_t layer = s.blocks.size(); layer-- > 0;) { s.backward_layer(layer); }
   {
     const auto scope = s.model->backward(s.root);
+    drop(s.world(), s.embedding_dropout(), DropSite::embedding,
+         {s.at.stream, s.at.stream, s.shape, s.config.hidden});
     s.layers->embedding.backward(scope, s.at.inputs, s.at.stream, s.shape);
     s.end_stage(0);
   }
   s.forward_done = false;
 }
 
+void GPT::State::forward_layer(std::size_t layer) {
+  const auto scope = model->forward(blocks[layer]);
+  begin_stage(layer + 1);
+  if (at.recomputed[layer]) { begin_shared(layer); }
+  layers->block.forward(scope, at.blocks[layer], at.residual[layer + 1], shape);
+  watch(scope, at.residual[layer + 1], config.hidden);
+  if (at.recomputed[layer] && recomputes_after(layer)) { shared_in_use = {}; }
+}
+
+void GPT::State::backward_layer(std::size_t layer) {
+  const auto scope = model->backward(blocks[layer]);
+  const Block::Saved& saved = at.blocks[layer];
+  if (at.recomputed[layer] && shared_holds != layer) {
+    begin_shared(layer);
+    layers->block.recompute(scope, saved, shape);
+  }
+  layers->block.backward(scope, saved, at.stream, at.scratch, shape);
+  if (at.recomputed[layer]) { shared_in_use = {}; }
+  end_stage(layer + 1);
+}
+
+void GPT::State::begin_shared(std::size_t layer) {
+  shared_in_use = {};
+  shared_in_use = world().memory().occupy(Category::activations, at.shared_bytes,
+                                          model->unit_name(blocks[layer]));
+  shared_holds = layer;
+}
+
+bool GPT::State::recomputes_after(std::size_t layer) const {
+  const auto later = at.recomputed.begin() + static_cast<std::ptrdiff_t>(layer) + 1;
+  return std::find(later, at.recomputed.end(), true) != at.recomputed.end();
+}
+
+// As DistributedSampler numbers the samples of a step.
+void GPT::State::choose_dropout() {
+  const std::int64_t micro_batches = std::int64_t{micro_batch} * world().size() + world().rank();
+  Dropout dropout{.p = options.dropout,
+                  .seed = options.dropout_seed,
+                  .step = model->steps(),
+                  .first_sample = micro_batches * shape.batch};
+  for (Block::Saved& block : at.blocks) {
+    block.dropout = dropout;
+    ++dropout.layer;
+  }
+}
+
 void GPT::State::check_call(std::span<const std::int32_t> inputs,
                             std::span<const std::int32_t> targets) {
-  expects(model != nullptr, "GPT::forward: not declared in a model yet");
-  expects(!forward_done, "GPT::forward: the micro-batch before has not gone backward");
-  expects(inputs.size() == targets.size(), "GPT::forward: as many targets as inputs are needed");
+  expects(model != nullptr, "GPT: not declared in a model yet");
+  expects(!forward_done, "GPT: the micro-batch before has not gone backward");
+  expects(inputs.size() == targets.size(), "GPT: as many targets as inputs are needed");
   expects(!inputs.empty() && inputs.size() % static_cast<std::size_t>(config.seq) == 0,
-          "GPT::forward: inputs must be whole sequences of config().seq tokens");
+          "GPT: inputs must be whole sequences of config().seq tokens");
+  check_tokens("inputs", inputs);
+  check_tokens("targets", targets);
+}
+
+void GPT::State::check_tokens(std::string_view what, std::span<const std::int32_t> tokens) const {
   if (!world().device().computes()) { return; }  // nobody will look at a token
-  check_tokens("inputs", inputs, config.vocab);
-  check_tokens("targets", targets, config.vocab);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] >= 0 && tokens[i] < config.vocab) { continue; }
+    throw ConfigError(fmt::format("{}[{}] is token {}, outside the vocabulary of {} (0 to {})",
+                                  what, i, tokens[i], config.vocab, config.vocab - 1));
+  }
 }
 
 void GPT::State::watch(const ForwardScope& scope, ConstValues output, std::int64_t columns) const {
@@ -103,8 +149,8 @@ void GPT::State::load(std::span<const std::int32_t> inputs, std::span<const std:
   Device& device = world().device();
   const Stream stream = world().compute_stream();
   device.copy_in(at.inputs, inputs.data(), inputs.size_bytes(), stream);
+  if (targets.empty()) { return; }
   device.copy_in(at.targets, targets.data(), targets.size_bytes(), stream);
-  if (micro_batch == 0) { device.fill(at.loss, 0, sizeof(double), stream); }
 }
 
 // The logits turn into their gradient next, so computation waits until they have been sent.

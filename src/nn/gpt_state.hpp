@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "nn/gpt_activations.hpp"
@@ -44,7 +45,9 @@ struct GPT::State {
   Arena kept;
   Arena passing;
   GPTActivations at;
-  std::vector<CountedMemory> in_use;  // by stage: from its forward to its backward
+  std::vector<CountedMemory> in_use;        // by stage: from its forward to its backward
+  CountedMemory shared_in_use;              // the activations of recomputed layers ...
+  std::optional<std::size_t> shared_holds;  // ... and whose they are
   Buffer gathered;
   OwnedEvent logits_ready;
   OwnedEvent logits_gathered;
@@ -52,20 +55,38 @@ struct GPT::State {
   int micro_batch = 0;  // of the step
   bool forward_done = false;
 
-  State(const GPTConfig& config_, GPTOptions options_) : config{config_}, options{options_} {}
+  State(const GPTConfig& config_, GPTOptions options_)
+      : config{config_}, options{std::move(options_)} {}
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
   [[nodiscard]] World& world() const { return model->world(); }
   void check_call(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
+  /// ConfigError for one outside the vocabulary.
+  void check_tokens(std::string_view what, std::span<const std::int32_t> tokens) const;
   void load(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
   void gather_logits();
   /// Declares a unit's output of [rows, columns], for the diagnosis of skipped steps.
   void watch(const ForwardScope& scope, ConstValues output, std::int64_t columns) const;
+  void choose_dropout();
+  [[nodiscard]] Dropout embedding_dropout() const { return at.blocks.front().dropout; }
+  void forward_layer(std::size_t layer);
+  void backward_layer(std::size_t layer);
   /// Stage 0 is the embedding, then the layers, then the head.
   void begin_stage(std::size_t stage);
   void end_stage(std::size_t stage) { in_use[stage] = {}; }
+  /// The shared activations are those of `layer` from now on.
+  void begin_shared(std::size_t layer);
+  [[nodiscard]] bool recomputes_after(std::size_t layer) const;
+
+  // Evaluation (gpt_evaluation.cpp).
+  void check_evaluation(const char* what) const;
+  /// The residual stream after all layers, of tokens in `at.inputs`.
+  [[nodiscard]] Values evaluate_layers(BatchShape sequences);
+  /// Puts the logits of rows [first, first + rows) of the stream where an evaluation has them.
+  void evaluate_head(const Scope& scope, Values stream, std::int64_t first, std::int64_t rows);
+  [[nodiscard]] double evaluate_loss(Values stream, std::int64_t rows);
 };
 
 }  // namespace tessera::nn

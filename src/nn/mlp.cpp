@@ -17,11 +17,15 @@ std::vector<ParameterSpec> MLP::parameters() const {
   return joined({c_fc_.parameters(), c_proj_.parameters()});
 }
 
-void MLP::forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const {
+void MLP::activate(const Scope& scope, const Saved& saved, std::int64_t rows) const {
   c_fc_.forward(scope, saved.x, saved.wide, rows);
   world_->compute([&] {
     world_->kernels().gelu_forward(saved.wide, saved.activated, rows * 4 * hidden_, scope.stream());
   });
+}
+
+void MLP::forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const {
+  activate(scope, saved, rows);
   c_proj_.forward(scope, saved.activated, y, rows);
 }
 

@@ -62,10 +62,9 @@ TEST_F(Refusal, OptionsOfLaterBuilds) {
 
 TEST_F(Refusal, ValuesOfLaterBuilds) {
   const std::vector<std::vector<std::string>> later = {
-      {"--precision", "bf16"},  {"--precision", "fp16"},    {"--gradient-dtype", "bf16"},
-      {"--recompute", "block"}, {"--offload", "optimizer"}, {"--device", "cuda"},
-      {"--device", "meta"},     {"--comm", "simulated"},    {"--comm", "nccl"},
-      {"--dropout", "0.1"},     {"--strategy", "hybrid"}};
+      {"--precision", "bf16"},    {"--precision", "fp16"}, {"--gradient-dtype", "bf16"},
+      {"--offload", "optimizer"}, {"--device", "cuda"},    {"--device", "meta"},
+      {"--comm", "simulated"},    {"--comm", "nccl"},      {"--strategy", "hybrid"}};
   for (const auto& option : later) {
     train_refused(option, {option[0], option[1], "not available in this build"});
   }
@@ -77,6 +76,8 @@ TEST_F(Refusal, UnknownValues) {
   train_refused({"--precision", "fp8"}, {"--precision", "'fp8'"});
   train_refused({"--lr-schedule", "linear"}, {"--lr-schedule", "cosine"});
   train_refused({"--accumulate-mode", "never"}, {"--accumulate-mode", "deferred"});
+  train_refused({"--recompute", "some"}, {"--recompute", "every:K"});
+  train_refused({"--recompute", "every:0"}, {"--recompute", "from 1 to"});
   refused(small("compare", {"--strategies", "ddp,zero9"}), {"--strategies", "zero9"});
   refused(small("compare", {"--strategies", "zero3,fsdp"}), {"zero3", "twice"});
   refused(small("compare", {"--strategies", "ddp,,zero1"}), {"--strategies", "empty"});
@@ -99,6 +100,7 @@ TEST_F(Refusal, NumbersOutOfRange) {
   train_refused({"--eps", "0"}, {"--eps", "above 0"});
   train_refused({"--clip", "nan"}, {"--clip"});
   train_refused({"--weight-decay", "-0.1"}, {"--weight-decay"});
+  train_refused({"--dropout", "1"}, {"--dropout", "below 1"});
   train_refused({"--accumulate", "0"}, {"--accumulate", "from 1 to"});
   train_refused({"--prefetch", "-1"}, {"--prefetch"});
   train_refused({"--min-lr", "1", "--lr", "0.1"}, {"--min-lr", "above --lr"});

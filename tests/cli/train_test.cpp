@@ -64,6 +64,23 @@ TEST_F(Train, TheCosineEndsWhereItIsTold) {
   EXPECT_NEAR(lines[1].at("lr").get<double>(), 0.002, 1e-9);  // half way down
 }
 
+TEST_F(Train, RecomputeSavesMemoryAndChangesNoLossAndDropoutChangesThem) {
+  const auto run = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> all = small("train", {"--steps", "3", "--strategy", "zero3"});
+    all.insert(all.end(), more.begin(), more.end());
+    return logged(all);
+  };
+  const auto kept = run({"--dropout", "0.2"});
+  EXPECT_NE(losses(kept), losses(run({})));
+  for (const char* which : {"block", "every:2"}) {
+    const auto recomputed = run({"--dropout", "0.2", "--recompute", which});
+    EXPECT_EQ(losses(recomputed), losses(kept)) << which;
+    EXPECT_EQ(recomputed[2].at("peak_bytes"), recomputed[2].at("planned_peak_bytes"));
+    const bool saves = recomputed[2].at("peak_bytes")[0] < kept[2].at("peak_bytes")[0];
+    EXPECT_EQ(saves, std::string{which} == "block");  // of two layers the second shares with none
+  }
+}
+
 TEST_F(Train, EveryNumberOfTheOptimizerHasAnEffect) {
   const auto with = [this](const std::vector<std::string>& more) {
     std::vector<std::string> all = small("train", {"--steps", "4", "--lr", "0.01"});

@@ -58,12 +58,15 @@ TEST(Threads, ElementwiseKernels) {
     SCOPED_TRACE(elems);
     const Floats a = random_floats(elems, 1), b = random_floats(elems, 2);
     expect_same_on_all([&](Stream stream, int) {
-      Result r{{filled(elems, kNan), filled(elems, kNan), filled(elems, kNan), a, a}};
+      Result r{{filled(elems, kNan), filled(elems, kNan), filled(elems, kNan), a, a, a}};
       cpu.add(a.data(), b.data(), r.tensors[0].data(), elems, stream);
       cpu.gelu_forward(a.data(), r.tensors[1].data(), elems, stream);
       cpu.gelu_backward(a.data(), b.data(), r.tensors[2].data(), elems, stream);
       cpu.accumulate(r.tensors[3].data(), b.data(), elems, stream);
       cpu.scale(r.tensors[4].data(), 0.3F, elems, stream);
+      float* const dropped = r.tensors[5].data();
+      cpu.dropout({.x = dropped, .y = dropped, .samples = 1, .sample_elems = elems, .p = 0.4F},
+                  stream);
       return r;
     });
   }

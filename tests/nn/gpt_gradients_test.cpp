@@ -41,10 +41,10 @@ struct Outcome {
 };
 
 // One step of the library, the batch dealt out to the ranks; what rank 0 saw.
-Outcome run(const Problem& problem, Strategy strategy, int ranks) {
+Outcome run(const Problem& problem, Strategy strategy, int ranks, const GPTOptions& options = {}) {
   Outcome outcome;
   run_ranks(ranks, [&](World& world) {
-    auto gpt = shard(GPT(problem.config), world, {.strategy = strategy});
+    auto gpt = shard(GPT(problem.config, options), world, {.strategy = strategy});
     gpt.materialize(test::initial_from(problem.weights, gpt2_weight_name));
     gpt.optimize_with(SGD{.lr = 0.0F});
     gpt.forward_backward(problem.part(problem.inputs, world.rank(), ranks),
@@ -95,20 +95,29 @@ TEST(GPTGradients, MatchTheReferenceUnderEveryStrategy) {
 }
 
 // Along the gradient of one tensor the loss rises by its squared norm per unit.
-TEST(GPTGradients, AreTheSlopeOfTheLoss) {
+void expect_slope_of_the_loss(const GPTOptions& options) {
   Problem problem({.layers = 2, .hidden = 36, .heads = 3, .vocab = 101, .seq = 17}, 2);
-  const Tensors gradients = run(problem, Strategy::ddp, 1).gradients;
+  const Tensors gradients = run(problem, Strategy::ddp, 1, options).gradients;
   for (const auto& [name, gradient] : gradients) {
     const test::Matrix before = problem.weights.at(name);
     // The loss, near 5, is good to 1e-6 or so; it moves by 2e-2 here.
     const double step = 1e-2 / gradient.squaredNorm();
     problem.weights.at(name) = before + step * gradient;
-    const double up = run(problem, Strategy::ddp, 1).loss;
+    const double up = run(problem, Strategy::ddp, 1, options).loss;
     problem.weights.at(name) = before - step * gradient;
-    const double down = run(problem, Strategy::ddp, 1).loss;
+    const double down = run(problem, Strategy::ddp, 1, options).loss;
     problem.weights.at(name) = before;
     EXPECT_NEAR((up - down) / 2e-2, 1.0, 2e-2) << name;
   }
+}
+
+TEST(GPTGradients, AreTheSlopeOfTheLoss) {
+  expect_slope_of_the_loss({});
+}
+
+// The mask of the first step is always the same.
+TEST(GPTGradients, AreTheSlopeOfTheLossUnderDropoutToo) {
+  expect_slope_of_the_loss({.dropout = 0.3F});
 }
 
 // Two micro-batches of three sequences are one of six.

@@ -337,6 +337,9 @@ class ShardedModel {
   /// The last step's outcome; waits for it.
   [[nodiscard]] StepReport report() const;
 
+  /// Optimizer steps made, those that were skipped among them.
+  [[nodiscard]] std::int64_t steps() const noexcept;
+
   /// *Collective.* Calls `sink` on every rank, in order of registration, with each whole
   /// parameter or gradient in host memory (valid during the call), widened to fp32. Gathers one
   /// unit at a time.

@@ -19,6 +19,9 @@ class CrossEntropy {
   /// by *loss_scale (device memory; null: 1): see ShardedModel::loss_scale.
   void forward(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,
                const float* loss_scale = nullptr) const;
+  /// Adds the rows' part of the mean over `all_rows` to *loss; leaves the logits as they are.
+  void evaluate(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,
+                std::int64_t all_rows) const;
 
  private:
   World* world_;

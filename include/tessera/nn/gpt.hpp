@@ -5,9 +5,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "tessera/engine/sharded_model.hpp"
 #include "tessera/nn/gpt_config.hpp"
+#include "tessera/nn/recompute.hpp"
 #include "tessera/nn/tensors.hpp"
 
 namespace tessera::nn {
@@ -19,14 +21,22 @@ enum class GatherLogits : std::uint8_t {
 
 struct GPTOptions {
   GatherLogits gather_logits = GatherLogits::off;
+  /// Layers that keep their input alone, and share one layer's activations.
+  Recompute recompute = {};
+  /// With this probability training drops each element of the embedding's output and of both of a
+  /// layer's additions to the residual stream, as GPT-2 does. In [0, 1).
+  float dropout = 0.0F;
+  std::uint64_t dropout_seed = 1;
 };
 
 /// Device memory that a GPT takes for a micro-batch, on one rank, beside the model state.
 struct GPTBytes {
-  std::size_t activations =
-      0;                      ///< kept from forward to backward: 16 hidden a row and layer, logits
-  std::size_t workspace = 0;  ///< gradients of activations (6 hidden a row) and attention's tiles
-  std::size_t gather = 0;     ///< all ranks' logits, on the rank that collects them
+  /// Kept from forward to backward, a row: 16 hidden a layer, logits; of layers that are recomputed
+  /// 1 hidden each, and 15 once. For inference 17 hidden, and the logits of 64 rows at most.
+  std::size_t activations = 0;
+  /// Gradients of activations (6 hidden a row; 7 with dropout; 0 for inference), attention's tiles.
+  std::size_t workspace = 0;
+  std::size_t gather = 0;  ///< all ranks' logits, on the rank that collects them
 
   friend bool operator==(const GPTBytes&, const GPTBytes&) = default;
 };
@@ -37,6 +47,13 @@ struct GPTBytes {
 /// h.L-1, root; a backward the reverse.
 ///
 ///   described --declare--> bound --forward--> forward done --backward--> bound ...
+///   bound, between steps --evaluate, next_logits--> bound
+///
+/// A layer that is recomputed runs its forward again, but for its last product, in its backward
+/// scope: one gather serves both. The last such layer of a forward is still there and does not.
+///
+/// Dropout numbers the samples of a step as DistributedSampler does, so that a step's masks depend
+/// on the seed and the number of the step alone: not on ranks, cut or recomputation.
 ///
 /// Order:   every rank makes the same calls.
 /// Memory:  a description holds none. `reserve`, or else the first forward, allocates for its
@@ -45,7 +62,7 @@ struct GPTBytes {
 ///          token outside the vocabulary.
 class GPT {
  public:
-  /// ConfigError as GPTConfig::validate.
+  /// ConfigError as GPTConfig::validate, or for a dropout outside [0, 1).
   explicit GPT(const GPTConfig& config, GPTOptions options = {});
   GPT(GPT&& other) noexcept;
   GPT& operator=(GPT&& other) noexcept;
@@ -75,19 +92,30 @@ class GPT {
     backward();
   }
 
+  /// *Collective.* Between steps, or of a model for inference: this rank's mean loss of whole
+  /// sequences, without dropout or gradients; waits for it. In the memory that is reserved (of a
+  /// model for inference, the first call reserves what it needs): ContractError for more sequences.
+  [[nodiscard]] double evaluate(std::span<const std::int32_t> inputs,
+                                std::span<const std::int32_t> targets);
+  /// *Collective.* As `evaluate`: the logits [vocab] of what follows `tokens`, 1 to config().seq of
+  /// them (not the same number on every rank).
+  [[nodiscard]] std::vector<float> next_logits(std::span<const std::int32_t> tokens);
+
   /// Device memory: this rank's mean loss over the micro-batches of the step so far. For
-  /// ShardedModel::step.
+  /// ShardedModel::step. Null of a model for inference.
   [[nodiscard]] const double* loss() const noexcept;
   /// With GatherLogits::on_rank0, on rank 0: the last forward's logits, [ranks * rows, vocab] in
   /// rank order, on the compute stream; empty otherwise.
   [[nodiscard]] ConstView gathered_logits() const noexcept;
 
-  /// What `reserve(batch)` allocates on rank `world.rank()`, with values of `compute`.
+  /// What `reserve(batch)` allocates on rank `world.rank()` of a model with these options.
   [[nodiscard]] static GPTBytes bytes_needed(const GPTConfig& config, const GPTOptions& options,
                                              std::int64_t batch, World& world,
-                                             DType compute = DType::fp32);
+                                             const ModelOptions& model = {});
 
  private:
+  static void validate(const GPTOptions& options);
+
   struct State;
   std::unique_ptr<State> state_;
 };

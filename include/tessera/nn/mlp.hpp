@@ -23,6 +23,8 @@ class MLP {
 
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 
+  /// The first half of `forward`: all that backward needs of it.
+  void activate(const Scope& scope, const Saved& saved, std::int64_t rows) const;
   /// y [rows, hidden].
   void forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const;
   /// dy, dx [rows, hidden]; scratch 4 rows hidden.

@@ -1,0 +1,57 @@
+#include <algorithm>
+
+#include "device/cpu/host_task.hpp"
+#include "device/cpu/parallel.hpp"
+#include "kernels/dropout/dropout.hpp"
+#include "kernels/support/grain.hpp"
+#include "kernels/support/philox_words.hpp"
+#include "kernels/support/typed.hpp"
+#include "tessera/base/math.hpp"
+
+namespace tessera::kernels::cpu {
+namespace {
+
+constexpr std::int64_t kBlock = kPhiloxWords;  // elements whose words are made together
+
+/// Drops `elems` elements with the words that are theirs.
+template <class T>
+void drop(const T* x, T* y, std::int64_t elems, const std::uint32_t* words, std::uint32_t threshold,
+          float factor) {
+  for_lanes(elems, [=](std::int64_t i, auto lanes) {
+    UintVec word;
+    std::memcpy(&word, words + i, sizeof word);  // there are kBlock of them, however few are used
+    lanes.write(y + i, word < threshold ? splat(0.0F) : lanes.read(x + i) * factor);
+  });
+}
+
+/// Blocks [first, last) of all samples, `per_sample` in each.
+template <class T>
+void drop_blocks(const Dropout& args, std::int64_t per_sample, const Chunk& blocks) {
+  alignas(64) std::uint32_t words[kBlock];
+  const auto key = args.key.mask_key();
+  for (std::int64_t block = blocks.first; block < blocks.last; ++block) {
+    const auto sample = static_cast<std::uint64_t>(args.key.first_sample + block / per_sample);
+    const std::int64_t first = block % per_sample * kBlock;
+    const std::int64_t at = block / per_sample * args.sample_elems + first;
+    philox_words(
+        {key, static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32U)},
+        static_cast<std::uint64_t>(first) / 4, words);
+    drop(args.x.as<T>() + at, args.y.as<T>() + at, std::min(kBlock, args.sample_elems - first),
+         words, args.threshold(), args.factor());
+  }
+}
+
+}  // namespace
+
+void dropout(const Dropout& args, Stream stream) {
+  expects(args.x.dtype == args.y.dtype, "dropout: x and y are of one dtype");
+  enqueue(stream, [=] {
+    with_type(args.x.dtype, [&]<class T>(std::type_identity<T>) {
+      const std::int64_t per_sample = ceil_div(args.sample_elems, kBlock);
+      parallel_for(stream, args.samples * per_sample, kElementGrain / kBlock,
+                   [&](const Chunk& blocks) { drop_blocks<T>(args, per_sample, blocks); });
+    });
+  });
+}
+
+}  // namespace tessera::kernels::cpu

@@ -1,0 +1,31 @@
+#include "nn/drop.hpp"
+
+#include "kernels/table.hpp"
+
+namespace tessera::nn {
+namespace {
+
+kernels::DropoutKey key_of(const Dropout& dropout, DropSite site) {
+  return {.seed = dropout.seed,
+          .step = dropout.step,
+          .site = static_cast<std::uint32_t>(dropout.layer) * kDropSites +
+                  static_cast<std::uint32_t>(site),
+          .first_sample = dropout.first_sample};
+}
+
+}  // namespace
+
+void drop(World& world, const Dropout& dropout, DropSite site, const Dropped& what) {
+  if (!dropout.on()) { return; }
+  world.compute([&] {
+    world.kernels().dropout({.x = what.x,
+                             .y = what.y,
+                             .samples = what.shape.batch,
+                             .sample_elems = what.shape.seq * what.columns,
+                             .p = dropout.p,
+                             .key = key_of(dropout, site)},
+                            world.compute_stream());
+  });
+}
+
+}  // namespace tessera::nn

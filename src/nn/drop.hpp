@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/comm/world.hpp"
+#include "tessera/nn/dropout.hpp"
+#include "tessera/nn/tensors.hpp"
+
+namespace tessera::nn {
+
+/// Where in a layer something is dropped. The embedding counts as part of layer 0.
+enum class DropSite : std::uint32_t { attention, attention_output, mlp_output, embedding };
+inline constexpr std::uint32_t kDropSites = 4;
+
+/// y = x with some elements dropped and the others scaled; [rows, columns], y may be x.
+struct Dropped {
+  ConstValues x;
+  Values y;
+  BatchShape shape;
+  std::int64_t columns;
+};
+/// On the compute stream.
+void drop(World& world, const Dropout& dropout, DropSite site, const Dropped& what);
+
+}  // namespace tessera::nn

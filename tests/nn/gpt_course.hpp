@@ -1,0 +1,102 @@
+#pragma once
+
+#include <vector>
+
+#include "nn/nn_support.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/shard.hpp"
+
+// A short training of a small GPT, to be compared with another that must be the same.
+namespace tessera::test {
+
+inline constexpr nn::GPTConfig kCourseConfig{
+    .layers = 3, .hidden = 20, .heads = 2, .vocab = 37, .seq = 11};
+
+struct CourseOptions {
+  nn::GPTConfig config = kCourseConfig;
+  nn::GPTOptions gpt = {};
+  ModelOptions model = {};
+  WorldOptions world = {};
+  int ranks = 1;
+  int steps = 4;
+  std::int64_t global_batch = 4;  ///< of a step
+  float lr = 0.01F;
+};
+
+struct Course {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  Tensors parameters;
+
+  friend bool operator==(const Course&, const Course&) = default;
+};
+
+/// The tokens that a rank takes of a step's global batch, as DistributedSampler deals them out;
+/// `shift` 1 for what follows them.
+inline std::vector<std::int32_t> course_tokens(const CourseOptions& options, int step, int micro,
+                                               int rank, std::size_t shift) {
+  const auto seq = static_cast<std::size_t>(options.config.seq);
+  const auto batch = static_cast<std::size_t>(options.global_batch) /
+                     static_cast<std::size_t>(options.ranks * options.model.accumulate);
+  std::vector<std::int32_t> tokens;
+  const std::size_t first = static_cast<std::size_t>(micro * options.ranks + rank) * batch;
+  for (std::size_t sample = first; sample < first + batch; ++sample) {
+    for (std::size_t t = 0; t < seq; ++t) {
+      const std::size_t at = t + shift + 17 * sample + 5 * static_cast<std::size_t>(step);
+      tokens.push_back(static_cast<std::int32_t>((at * 7 + at / 3) %
+                                                 static_cast<std::size_t>(options.config.vocab)));
+    }
+  }
+  return tokens;
+}
+
+/// Runs one step's micro-batches and its update on a rank.
+inline void course_step(Sharded<nn::GPT>& gpt, World& world, const CourseOptions& options,
+                        int step) {
+  std::vector<std::vector<std::int32_t>> alive;  // until the stream has passed
+  for (int micro = 0; micro < options.model.accumulate; ++micro) {
+    alive.push_back(course_tokens(options, step, micro, world.rank(), 0));
+    alive.push_back(course_tokens(options, step, micro, world.rank(), 1));
+    gpt.forward_backward(alive[alive.size() - 2], alive.back());
+  }
+  gpt.step();
+  static_cast<void>(gpt.report());
+}
+
+/// What rank 0 saw. `between` is called on every rank after each step.
+inline Course train_course(const CourseOptions& options,
+                           const std::function<void(Sharded<nn::GPT>&)>& between = nullptr) {
+  Course course;
+  run_ranks(
+      options.ranks,
+      [&](World& world) {
+        auto gpt = shard(nn::GPT(options.config, options.gpt), world, options.model);
+        gpt.materialize(3);
+        gpt.optimize_with(AdamW{.lr = options.lr}, {.clip_norm = 1.0F});
+        for (int step = 0; step < options.steps; ++step) {
+          course_step(gpt, world, options, step);
+          if (between) { between(gpt); }
+          if (world.rank() != 0) { continue; }
+          course.losses.push_back(gpt.report().loss);
+          course.norms.push_back(gpt.report().grad_norm);
+        }
+        Tensors parameters = state_of(gpt.model(), StateTensor::parameters, nn::gpt2_weight_name);
+        if (world.rank() == 0) { course.parameters = std::move(parameters); }
+      },
+      options.world);
+  return course;
+}
+
+/// Whether this build's CPU kernels train in `compute`.
+inline bool trains_in(DType compute) {
+  try {
+    run_ranks(1, [&](World& world) {
+      auto gpt = shard(nn::GPT(kCourseConfig), world, {.compute = compute});
+      gpt.materialize(1);
+    });
+    return true;
+  } catch (const ConfigError&) { return false; }
+}
+
+}  // namespace tessera::test

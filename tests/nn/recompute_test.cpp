@@ -1,0 +1,194 @@
+// A layer that is recomputed costs its input, and changes nothing else.
+#include "tessera/nn/recompute.hpp"
+
+#include <map>
+
+#include "nn/gpt_course.hpp"
+#include "tessera/profile/plan.hpp"
+
+namespace tessera::nn {
+namespace {
+
+using test::CourseOptions;
+using test::kCourseConfig;
+
+TEST(Recompute, NamesTheLayersItAppliesTo) {
+  const auto layers = [](const Recompute& recompute) {
+    std::vector<int> all;
+    for (int layer = 0; layer < 7; ++layer) {
+      if (recompute.applies_to(layer)) { all.push_back(layer); }
+    }
+    return all;
+  };
+  EXPECT_EQ(layers(Recompute::none()), std::vector<int>{});
+  EXPECT_EQ(layers(Recompute::block()), (std::vector{0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(layers(Recompute::every(3)), (std::vector{0, 3, 6}));
+  EXPECT_EQ(layers(Recompute::chosen([](auto layer) { return layer > 4; })), (std::vector{5, 6}));
+  EXPECT_EQ(Recompute::every(3).describe(), "every:3");
+  EXPECT_EQ(Recompute::block().describe(), "block");
+  EXPECT_EQ(Recompute().describe(), "none");
+  EXPECT_THROW(static_cast<void>(Recompute::every(0)), ContractError);
+  EXPECT_THROW(static_cast<void>(Recompute::chosen(nullptr)), ContractError);
+}
+
+std::vector<Recompute> choices() {
+  return {Recompute::block(), Recompute::every(2),
+          Recompute::chosen([](std::int64_t layer) { return layer == 1; })};
+}
+
+class RecomputeIn : public testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(DTypes, RecomputeIn,
+                         testing::Values(DType::fp32, DType::bf16, DType::fp16),
+                         [](const auto& tested) { return std::string{to_string(tested.param)}; });
+
+TEST_P(RecomputeIn, ChangesNoBitUnderAnyStrategy) {
+  if (!test::trains_in(GetParam())) { GTEST_SKIP() << "no training in this dtype"; }
+  for (const Strategy strategy : all_strategies()) {
+    CourseOptions options{.model = {.strategy = strategy, .compute = GetParam(), .accumulate = 2},
+                          .ranks = 2};
+    const test::Course expected = train_course(options);
+    for (const Recompute& recompute : choices()) {
+      options.gpt.recompute = recompute;
+      EXPECT_EQ(train_course(options), expected)
+          << to_string(strategy) << ", " << recompute.describe();
+    }
+  }
+}
+
+// The masks are made again, not kept.
+TEST_P(RecomputeIn, ReplaysDropoutToTheBit) {
+  if (!test::trains_in(GetParam())) { GTEST_SKIP() << "no training in this dtype"; }
+  for (const Strategy strategy : all_strategies()) {
+    CourseOptions options{.gpt = {.dropout = 0.2F},
+                          .model = {.strategy = strategy, .compute = GetParam()},
+                          .ranks = 2};
+    const test::Course expected = train_course(options);
+    options.gpt.recompute = Recompute::block();
+    EXPECT_EQ(train_course(options), expected) << to_string(strategy);
+  }
+}
+
+// Everything late and poisoned, nothing in order unless an event says so.
+TEST(RecomputeAsynchronously, ChangesNoBit) {
+  CourseOptions options{.model = {.strategy = Strategy::zero3}, .ranks = 3, .global_batch = 6};
+  const test::Course expected = train_course(options);
+  options.gpt.recompute = Recompute::block();
+  options.world = {.poison = SlotPoison::nan,
+                   .delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{300}},
+                   .compute_stream = ComputeStream::worker};
+  EXPECT_EQ(train_course(options), expected);
+}
+
+std::size_t activation_bytes(const GPTConfig& config, const Recompute& recompute, DType compute) {
+  std::size_t bytes = 0;
+  simulate_rank({.rank = 0, .ranks = 1}, [&](World& world) {
+    bytes = GPT::bytes_needed(config, {.recompute = recompute}, 2, world, {.compute = compute})
+                .activations;
+  });
+  return bytes;
+}
+
+// 2 s b h bytes a layer in bf16, and one layer's 15 hidden, statistics and log-sum-exps.
+TEST(RecomputeMemory, IsOneInputALayerAndOneLayersActivations) {
+  const std::size_t rows = 2 * 32;
+  const auto expected = [&](std::size_t layers, std::size_t size) {
+    const std::size_t outside = (64 + 64 + 256) * size + 2 * 4 + 2 * 4;  // head, norm, tokens
+    return rows * (layers * 64 * size + 15 * 64 * size + (4 + 4) * 4 + outside);
+  };
+  for (const std::size_t layers : {1, 3, 12}) {
+    const GPTConfig config{.layers = static_cast<std::int64_t>(layers),
+                           .hidden = 64,
+                           .heads = 4,
+                           .vocab = 256,
+                           .seq = 32};
+    EXPECT_EQ(activation_bytes(config, Recompute::block(), DType::fp32), expected(layers, 4));
+    EXPECT_EQ(activation_bytes(config, Recompute::block(), DType::bf16), expected(layers, 2));
+  }
+}
+
+TEST(RecomputeMemory, OfEverySecondLayerIsHalfwayThere) {
+  const GPTConfig config{.layers = 8, .hidden = 64, .heads = 4, .vocab = 256, .seq = 32};
+  const auto bytes = [&](const Recompute& recompute) {
+    return activation_bytes(config, recompute, DType::fp32);
+  };
+  const std::size_t layer = bytes(Recompute::none()) / 8;
+  EXPECT_EQ(bytes(Recompute::every(8)), bytes(Recompute::none()));  // one layer, shared with none
+  const std::size_t saved = (bytes(Recompute::none()) - bytes(Recompute::block())) / 7;
+  EXPECT_LT(saved, layer);
+  EXPECT_EQ(bytes(Recompute::none()) - bytes(Recompute::every(2)), 3 * saved);
+}
+
+void step_on(World& world, const CourseOptions& options, MemoryReport& report) {
+  auto gpt = shard(GPT(options.config, options.gpt), world, options.model);
+  gpt.materialize(3);
+  gpt.optimize_with(AdamW{});
+  course_step(gpt, world, options, 0);
+  course_step(gpt, world, options, 1);
+  if (world.rank() == 0) { report = world.memory().report(); }
+}
+
+TEST(RecomputeMemory, IsPlannedAsItIsMeasured) {
+  for (const Strategy strategy : all_strategies()) {
+    for (const Recompute& recompute : choices()) {
+      const CourseOptions options{.gpt = {.recompute = recompute, .dropout = 0.1F},
+                                  .model = {.strategy = strategy},
+                                  .ranks = 2};
+      MemoryReport measured;
+      run_ranks(2, [&](World& world) { step_on(world, options, measured); });
+      MemoryReport planned;
+      simulate_rank({.rank = 0, .ranks = 2},
+                    [&](World& world) { step_on(world, options, planned); });
+      EXPECT_EQ(planned.peak_bytes, measured.peak_bytes) << to_string(strategy);
+      EXPECT_EQ(planned.at_peak, measured.at_peak) << to_string(strategy);
+      EXPECT_EQ(planned.most_in_use_bytes, measured.most_in_use_bytes) << to_string(strategy);
+      EXPECT_EQ(planned.by_phase, measured.by_phase) << to_string(strategy);
+      EXPECT_EQ(planned.allocations, measured.allocations) << to_string(strategy);
+    }
+  }
+}
+
+std::vector<trace::Record> records_of_a_step(const CourseOptions& options) {
+  std::vector<trace::Record> records;
+  run_ranks(options.ranks,
+            [&](World& world) {
+              auto gpt = shard(GPT(options.config, options.gpt), world, options.model);
+              gpt.materialize(3);
+              gpt.optimize_with(AdamW{});
+              course_step(gpt, world, options, 0);
+              world.recorder()->clear();
+              course_step(gpt, world, options, 1);
+              if (world.rank() == 0) { records = world.recorder()->records(); }
+            },
+            {.trace = true});
+  return records;
+}
+
+// Under zero3 the backward scope's gather serves the recomputation too.
+TEST(RecomputeSchedule, TakesNoGatherOfItsOwn) {
+  CourseOptions options{.model = {.strategy = Strategy::zero3}, .ranks = 2};
+  const auto issues = [&] {
+    std::vector<std::string> all;
+    for (const trace::Record& record : records_of_a_step(options)) {
+      if (record.kind == trace::Kind::issue) { all.push_back(record.what + " " + record.unit); }
+    }
+    return all;
+  };
+  const std::vector<std::string> kept = issues();
+  options.gpt.recompute = Recompute::block();
+  EXPECT_GE(std::ranges::count(kept, "gather h.1"), 2);
+  EXPECT_EQ(issues(), kept);
+}
+
+// Activations come into use again in backward for all layers but the last, which are there still.
+TEST(RecomputeSchedule, LeavesOutTheLayerThatIsStillThere) {
+  const CourseOptions options{.gpt = {.recompute = Recompute::block()}};
+  std::map<std::string, int> again;
+  for (const trace::Record& record : records_of_a_step(options)) {
+    const bool used = record.kind == trace::Kind::use && record.what == "activations";
+    if (used && record.phase == "backward") { ++again[record.unit]; }
+  }
+  EXPECT_EQ(again, (std::map<std::string, int>{{"h.0", 1}, {"h.1", 1}}));
+}
+
+}  // namespace
+}  // namespace tessera::nn
