@@ -138,6 +138,26 @@ Json recording(const BenchSettings& settings) {
   return bench::json_of(costs);
 }
 
+void print(const std::vector<bench::FeatureCosts>& costs) {
+  Table table{{"strategy", "step", "ms", "of plain", "CPU ms", "of plain", "reduced MB"}};
+  for (const bench::FeatureCosts& cost : costs) {
+    for (const bench::FeatureSteps& feature : cost.features) {
+      table.add({std::string{to_string(cost.strategy)}, feature.name,
+                 milliseconds(feature.series.median()),
+                 fmt::format("{:.3f}", cost.seconds_ratio(feature)),
+                 milliseconds(feature.cpu.median()), fmt::format("{:.3f}", cost.cpu_ratio(feature)),
+                 fmt::format("{:.2f}", static_cast<double>(feature.reduced_bytes) * 1e-6)});
+    }
+  }
+  fmt::print("\nSteps with one feature each beside the plain step, in turn\n{}", table.text());
+}
+
+Json features(const BenchSettings& settings) {
+  const std::vector<bench::FeatureCosts> costs = bench::measure_features(settings.step);
+  print(costs);
+  return bench::json_of(costs);
+}
+
 Json step(const BenchSettings& settings) {
   const nn::GPTConfig& model = settings.step.model;
   const bench::StepResult result = bench::measure_step(settings.step);
@@ -152,6 +172,7 @@ Json step(const BenchSettings& settings) {
   json["batch"] = settings.step.batch;
   if (settings.scaling) { json["scaling"] = scaling(settings); }
   if (settings.recording) { json["recording"] = recording(settings); }
+  if (settings.features) { json["features"] = features(settings); }
   return json;
 }
 

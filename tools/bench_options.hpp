@@ -17,6 +17,7 @@ struct BenchSettings {
   int repeat = 0;
   bool scaling = false;
   bool recording = false;
+  bool features = false;
   bench::StepOptions step;
   bool prefetch_given = false;  ///< by the user
   std::string json;

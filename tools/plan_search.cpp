@@ -168,9 +168,7 @@ std::string command_line_of(const Choice& choice) {
   const std::string rest = fmt::format(
       "{} --strategy {}{} --budget {}", model_words(settings), to_string(choice.strategy),
       step_words(settings, choice.strategy), size_words(*settings.budget_bytes));
-  // No kernels compute in other dtypes yet: such a choice can be planned again, not trained.
-  const bool trains = !settings.params && settings.precision == DType::fp32 &&
-                      settings.gradient_dtype == DType::fp32;
+  const bool trains = !settings.params;
   if (!trains) {
     return fmt::format("tessera plan --ranks {} --comm {}{}", settings.ranks,
                        local ? "local" : "mpi", rest);

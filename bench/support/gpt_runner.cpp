@@ -20,23 +20,23 @@ std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocab,
   return tokens;
 }
 
-ModelOptions model_options(const StepOptions& options, Strategy strategy) {
-  ModelOptions model;
-  model.strategy = strategy;
-  model.prefetch = options.prefetch;
-  return model;
-}
-
 }  // namespace
 
-GptRunner::GptRunner(World& world, const StepOptions& options, Strategy strategy)
-    : world_{world}, gpt_{shard(nn::GPT(options.model), world, model_options(options, strategy))} {
+RunnerOptions runner_options(const StepOptions& options, Strategy strategy) {
+  RunnerOptions run;
+  run.model.strategy = strategy;
+  run.model.prefetch = options.prefetch;
+  return run;
+}
+
+GptRunner::GptRunner(World& world, const StepOptions& options, const RunnerOptions& run)
+    : world_{world}, gpt_{shard(nn::GPT(options.model, run.gpt), world, run.model)} {
   const std::int64_t tokens = options.batch * options.model.seq;
   const auto seed = static_cast<std::uint32_t>(world.rank() + 1);
   inputs_ = random_tokens(tokens, options.model.vocab, seed);
   targets_ = random_tokens(tokens, options.model.vocab, seed + 1000);
   gpt_.materialize(1);
-  gpt_.optimize_with(AdamW{});
+  gpt_.optimize_with(AdamW{}, run.optimizer);
   gpt_.module().reserve(options.batch);
 }
 

@@ -10,10 +10,20 @@
 
 namespace tessera::bench {
 
-/// One rank's GPT under one strategy, with random tokens of its own.
+struct RunnerOptions {
+  ModelOptions model;
+  nn::GPTOptions gpt;
+  OptimizerOptions optimizer;
+};
+/// The plain step of `strategy`.
+[[nodiscard]] RunnerOptions runner_options(const StepOptions& options, Strategy strategy);
+
+/// One rank's GPT, with random tokens of its own.
 class GptRunner {
  public:
-  GptRunner(World& world, const StepOptions& options, Strategy strategy);
+  GptRunner(World& world, const StepOptions& options, const RunnerOptions& run);
+  GptRunner(World& world, const StepOptions& options, Strategy strategy)
+      : GptRunner{world, options, runner_options(options, strategy)} {}
 
   void step();
   /// A step from the moment all ranks have met to the moment the last has finished.

@@ -91,4 +91,21 @@ Json json_of(const std::vector<RecordingCost>& costs) {
   return all;
 }
 
+Json json_of(const std::vector<FeatureCosts>& costs) {
+  Json all = Json::array();
+  for (const FeatureCosts& cost : costs) {
+    Json features = Json::array();
+    for (const FeatureSteps& feature : cost.features) {
+      features.push_back({{"name", feature.name},
+                          {"seconds", json_of(feature.series)},
+                          {"cpu_seconds", json_of(feature.cpu)},
+                          {"seconds_ratio", cost.seconds_ratio(feature)},
+                          {"cpu_ratio", cost.cpu_ratio(feature)},
+                          {"reduced_bytes", feature.reduced_bytes}});
+    }
+    all.push_back({{"name", to_string(cost.strategy)}, {"features", std::move(features)}});
+  }
+  return all;
+}
+
 }  // namespace tessera::bench

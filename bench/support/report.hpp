@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bench/support/comparison.hpp"
+#include "bench/support/features.hpp"
 #include "bench/support/recording.hpp"
 #include "bench/support/scaling.hpp"
 #include "bench/support/step.hpp"
@@ -20,5 +21,6 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] Json json_of(const StepResult& result);
 [[nodiscard]] Json json_of(const std::vector<ScalingPoint>& points);
 [[nodiscard]] Json json_of(const std::vector<RecordingCost>& costs);
+[[nodiscard]] Json json_of(const std::vector<FeatureCosts>& costs);
 
 }  // namespace tessera::bench

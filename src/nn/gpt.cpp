@@ -9,20 +9,6 @@
 #include "tessera/base/error.hpp"
 
 namespace tessera::nn {
-namespace {
-
-/// The layers' kernels compute in fp32; a device that only counts can count the others.
-void require_fp32(ShardedModel& model) {
-  const ModelOptions& options = model.options();
-  const bool fp32 = options.compute == DType::fp32 && options.gradient == DType::fp32;
-  if (fp32 || !model.world().device().computes()) { return; }
-  throw ConfigError{
-      fmt::format("nn::GPT does not compute in {} with gradients in {} yet: use fp32 for both",
-                  to_string(options.compute), to_string(options.gradient))};
-}
-
-}  // namespace
-
 GPT::GPT(const GPTConfig& config, GPTOptions options) {
   config.validate();
   validate(options);
@@ -45,7 +31,6 @@ const GPTConfig& GPT::config() const noexcept {
 void GPT::declare(ShardedModel& model) {
   State& s = *state_;
   expects(s.model == nullptr, "GPT::declare: already declared in a model");
-  require_fp32(model);
   s.layers.emplace(model.world(), s.config, model.options().accumulate);
   s.root = model.add_unit(std::string{kRoot},
                           joined({s.layers->embedding.parameters(), s.layers->ln_f.parameters()}),

@@ -20,6 +20,7 @@ constexpr nn::GPTConfig kWide{.layers = 2, .hidden = 132, .heads = 4, .vocab = 3
 
 struct GPTRun {
   nn::GPTConfig config = kConfig;
+  nn::GPTOptions gpt = {};
   ModelOptions options = {};
   WorldOptions world = {};
   int ranks = 1;
@@ -43,7 +44,7 @@ ToyOutcome train(const GPTRun& run) {
   run_ranks(
       run.ranks,
       [&](World& world) {
-        auto gpt = shard(nn::GPT{run.config}, world, run.options);
+        auto gpt = shard(nn::GPT{run.config, run.gpt}, world, run.options);
         gpt.materialize(/*seed=*/3);
         gpt.optimize_with(AdamW{.lr = 0.01F}, {.clip_norm = 1.0F});
         for (int step = 0; step < run.steps; ++step) {
@@ -76,7 +77,8 @@ INSTANTIATE_TEST_SUITE_P(Ranks, GPTParity, ::testing::Values(1, 2, 3, 4, 8),
                          ::testing::PrintToStringParamName());
 
 TEST_P(GPTParity, FiftyStepsWithClippingAreBitIdenticalUnderEveryStrategy) {
-  GPTRun run{.ranks = GetParam()};
+  GPTRun run;
+  run.ranks = GetParam();
   const ToyOutcome expected = train(run);
   ASSERT_EQ(expected.losses.size(), 50U);
   EXPECT_TRUE(expected.clipped);
@@ -88,12 +90,68 @@ TEST_P(GPTParity, FiftyStepsWithClippingAreBitIdenticalUnderEveryStrategy) {
   }
 }
 
+class GPTPrecision : public ::testing::TestWithParam<DType> {};
+INSTANTIATE_TEST_SUITE_P(Computes, GPTPrecision,
+                         ::testing::Values(DType::fp32, DType::bf16, DType::fp16),
+                         [](const auto& test) { return std::string{to_string(test.param)}; });
+
+TEST_P(GPTPrecision, FiftyStepsAreBitIdenticalUnderEveryStrategyRecomputedOrNot) {
+  GPTRun run;
+  run.options = {.compute = GetParam(), .accumulate = 2, .accumulate_mode = AccumulateMode::every};
+  run.ranks = 2;
+  const ToyOutcome expected = train(run);
+  ASSERT_EQ(expected.losses.size(), 50U);
+  EXPECT_LT(expected.losses.back(), expected.losses.front());
+  for (const Strategy strategy : all_strategies()) {
+    for (const nn::Recompute& recompute : {nn::Recompute::none(), nn::Recompute::block()}) {
+      run.options.strategy = strategy;
+      run.gpt.recompute = recompute;
+      EXPECT_EQ(difference(expected, train(run)), "")
+          << to_string(strategy) << ", recompute " << recompute.describe();
+    }
+  }
+}
+
+// Gradients of 16 bits, and a wire of bf16; three ranks; both modes.
+TEST_P(GPTPrecision, NarrowGradientsAndWiresAreTheSameUnderEveryStrategy) {
+  for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
+    for (const bool narrow_gradients : {false, true}) {
+      GPTRun run;
+      run.options = {.compute = GetParam(), .accumulate = 2, .accumulate_mode = mode};
+      run.ranks = 3;
+      run.steps = 4;
+      (narrow_gradients ? run.options.gradient : run.options.reduce) = DType::bf16;
+      const ToyOutcome expected = train(run);
+      for (const Strategy strategy : all_strategies()) {
+        run.options.strategy = strategy;
+        EXPECT_EQ(difference(expected, train(run)), "")
+            << to_string(strategy) << (narrow_gradients ? ", bf16 gradients" : ", bf16 wire");
+      }
+    }
+  }
+}
+
 class GPTThreads : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, GPTThreads, ::testing::Values(1, 2),
                          ::testing::PrintToStringParamName());
 
+TEST_P(GPTThreads, ThreeThreadsARankGiveTheBitsOfOneInBf16) {
+  GPTRun run;
+  run.config = kWide;
+  run.gpt = {.recompute = nn::Recompute::every(2)};
+  run.options = {.strategy = Strategy::zero3, .compute = DType::bf16};
+  run.ranks = GetParam();
+  run.steps = 3;
+  const ToyOutcome expected = train(run);
+  run.world = {.compute_stream = ComputeStream::worker, .threads = 3};
+  EXPECT_EQ(difference(expected, train(run)), "");
+}
+
 TEST_P(GPTThreads, ThreeThreadsARankGiveTheBitsOfOneUnderEveryStrategy) {
-  GPTRun run{.config = kWide, .ranks = GetParam(), .steps = 3};
+  GPTRun run;
+  run.config = kWide;
+  run.ranks = GetParam();
+  run.steps = 3;
   const ToyOutcome expected = train(run);
   ASSERT_EQ(expected.losses.size(), 3U);
   for (const Strategy strategy : all_strategies()) {
@@ -111,9 +169,10 @@ TEST_P(GPTThreads, ThreeThreadsARankGiveTheBitsOfOneUnderEveryStrategy) {
 // delays make what is read or overwritten too early differ.
 TEST_P(GPTParity, AsynchronousComputePoisonAndDelaysChangeNoBit) {
   for (const int accumulate : {1, 2}) {
-    GPTRun run{.options = {.accumulate = accumulate, .accumulate_mode = AccumulateMode::every},
-               .ranks = GetParam(),
-               .steps = 5};
+    GPTRun run;
+    run.options = {.accumulate = accumulate, .accumulate_mode = AccumulateMode::every};
+    run.ranks = GetParam();
+    run.steps = 5;
     const ToyOutcome expected = train(run);
     run.world = {.poison = SlotPoison::nan,
                  .delays = DelayInjection{.seed = 11, .longest = std::chrono::microseconds{500}},
