@@ -97,8 +97,6 @@ Measurement measure(const Settings& settings, const ScalePoint& point) {
     run_on_ranks(run, [&](World& world) {
       measured.peak_bytes[static_cast<std::size_t>(world.rank())] = train(world, run, point);
     });
-  } catch (const ConfigError& error) {
-    return not_run("kernels", error.what());
   } catch (const OutOfMemory& error) {
     return not_run("memory", error.what());
   } catch (const DeviceError& error) { return not_run("threads", error.what()); }

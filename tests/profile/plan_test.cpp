@@ -121,7 +121,10 @@ TEST(PlanOfLowPrecision, EqualsWhatAHandWrittenTrainerHoldsToTheByte) {
   for (const Strategy strategy : all_strategies()) {
     for (const DType low : {DType::bf16, DType::fp16}) {
       for (const DType gradient : {DType::fp32, low}) {
-        const ModelOptions options{.strategy = strategy, .compute = low, .gradient = gradient};
+        const ModelOptions options{.strategy = strategy,
+                                   .compute = low,
+                                   .gradient = gradient,
+                                   .loss_scaling = {.mode = LossScaleMode::off}};
         const auto body = [&](World& world) { job.body(world, options); };
         const std::vector<MemoryReport> planned = spread(plan({.ranks = 3}, body));
         const std::vector<MemoryReport> held = measured(3, body);
