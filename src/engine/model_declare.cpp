@@ -36,6 +36,8 @@ void check_purpose(const ModelOptions& options) {
   if (options.reduce != DType::fp32) { without_effect = "reduce"; }
   if (options.accumulate != 1) { without_effect = "accumulate"; }
   if (options.accumulate_mode != AccumulateMode::automatic) { without_effect = "accumulate_mode"; }
+  if (options.loss_scaling != LossScaling{}) { without_effect = "loss_scaling"; }
+  if (options.max_skips != ModelOptions{}.max_skips) { without_effect = "max_skips"; }
   if (without_effect == nullptr) { return; }
   throw ConfigError{
       fmt::format("a model for inference has no gradients: leave `{}` alone", without_effect)};
@@ -276,9 +278,7 @@ void ShardedModel::State::optimize_with(const Optimizer& optimizer_,
   engine::require_agreement(world, "the optimizer", describe(optimizer_, optimizer_options));
   optimizer = std::make_unique<engine::OptimizerStep>(
       world, units, *parameters, *gradients, *masters, options, optimizer_, optimizer_options);
-  if (options.max_skips > 0) {
-    search = std::make_unique<engine::NonFiniteSearch>(world, options.max_skips);
-  }
+  search = std::make_unique<engine::NonFiniteSearch>(world, options.max_skips);
 }
 
 }  // namespace tessera

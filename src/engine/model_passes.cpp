@@ -266,13 +266,13 @@ void ShardedModel::State::step(const double* loss) {
   optimizer->reduce_scalars(loss, new_order ? "step in a new order of units" : "step");
   if (new_order) { check_order_across_ranks(); }
   const std::int64_t skipped_before = optimizer->scalars().skipped_in_a_row;
-  if (search) { search->learn(optimizer->scalars()); }
+  search->learn(optimizer->scalars());
   optimizer->update();
   parameters->updated();
   journal.computed("update", "", began);
   journal.next_step();
   micro_batch = 0;
-  if (search && skipped_before + 1 >= options.max_skips) { stop_if_stuck(); }
+  if (options.max_skips > 0 && skipped_before + 1 >= options.max_skips) { stop_if_stuck(); }
 }
 
 }  // namespace tessera

@@ -116,7 +116,7 @@ struct ShardedModel::State {
   std::unique_ptr<engine::GradientStore> gradients;  // null in a model for inference
   std::unique_ptr<engine::MasterStore> masters;      // as gradients
   std::unique_ptr<engine::OptimizerStep> optimizer;
-  std::unique_ptr<engine::NonFiniteSearch> search;  // unless max_skips is 0
+  std::unique_ptr<engine::NonFiniteSearch> search;  // as the optimizer
 
   bool evaluating = false;
   trace::Phase phase_before = trace::Phase::setup;  // the evaluation began

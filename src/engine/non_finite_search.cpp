@@ -36,7 +36,7 @@ std::string name_ranks(const std::vector<int>& ranks, int all) {
 NonFiniteSearch::NonFiniteSearch(World& world, std::int64_t max_skips)
     : world_{world},
       max_skips_{max_skips},
-      next_may_be_last_{max_skips <= 2},
+      next_may_be_last_{max_skips > 0 && max_skips <= 2},
       found_{world.allocate(Category::workspace, bytes_of(world), "first values not finite")},
       mark_{world.device().make_event()} {
   world.device().fill(found_.data(), 0, bytes_of(world), world.compute_stream());
@@ -51,7 +51,7 @@ void NonFiniteSearch::begin_step() {
 
 // The step between may have been skipped too, and the next one may be.
 void NonFiniteSearch::learn(const kernels::StepScalars& scalars) {
-  next_may_be_last_ = scalars.skipped_in_a_row + 2 >= max_skips_;
+  next_may_be_last_ = max_skips_ > 0 && scalars.skipped_in_a_row + 2 >= max_skips_;
 }
 
 void NonFiniteSearch::look(const Suspect& suspect, ConstView values) {

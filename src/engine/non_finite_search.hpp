@@ -32,7 +32,7 @@ struct Suspect {
 /// Memory:  one double a rank.
 class NonFiniteSearch {
  public:
-  /// `max_skips` >= 1: the step that is the last of so many skipped in a row is searched.
+  /// The step that is the last of `max_skips` skipped in a row is searched; with 0 none is.
   NonFiniteSearch(World& world, std::int64_t max_skips);
 
   /// A step begins.

@@ -128,6 +128,8 @@ TEST_F(Train, ALossScaleThatIsAPowerOfTwoIsLoggedAndChangesNoLoss) {
     EXPECT_EQ(losses(lines), losses(usual)) << given;
     for (const auto& line : lines) { EXPECT_EQ(line.at("loss_scale"), scale) << given; }
   }
+  EXPECT_EQ(with({"--precision", "fp16"})[0].at("loss_scale"), 65'536) << "dynamic by itself";
+  EXPECT_EQ(with({"--precision", "bf16"})[0].at("loss_scale"), 1);
 }
 
 // A rate that no model survives.

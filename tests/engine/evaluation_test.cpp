@@ -161,6 +161,8 @@ TEST(Inference, OptionsThatConcernGradientsAreRefused) {
     EXPECT_THAT(refused({.accumulate = 2}), HasSubstr("accumulate"));
     EXPECT_THAT(refused({.accumulate_mode = AccumulateMode::every}), HasSubstr("accumulate_mode"));
     EXPECT_THAT(refused({.reduce = DType::bf16}), HasSubstr("reduce"));
+    EXPECT_THAT(refused({.loss_scaling = {.mode = LossScaleMode::off}}), HasSubstr("loss_scaling"));
+    EXPECT_THAT(refused({.max_skips = 0}), HasSubstr("max_skips"));
   });
 }
 

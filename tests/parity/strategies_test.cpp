@@ -123,10 +123,18 @@ TEST_P(Parity, PoisonedSlotsAndDelayedCollectivesChangeNoBit) {
   }
 }
 
-TEST_P(Parity, TiedHeadEqualsOneSharedTable) {
+// A table that two units tie is one tensor with one gradient, and in the norm once.
+TEST_P(Parity, ATableTiedAcrossUnitsTrainsAsOneThatOneUnitUsesTwice) {
   ToyRun run = run_of(GetParam(), Strategy::zero3);
   run.toy.tied_head = false;
   expect_every_strategy_agrees(run);
+  const ToyOutcome shared = run_toy(run);
+  run.toy.tied_head = true;
+  run.toy.head_bias = false;
+  for (const Strategy strategy : all_strategies()) {
+    run.options.strategy = strategy;
+    EXPECT_EQ(difference(shared, run_toy(run)), "") << to_string(strategy);
+  }
 }
 
 double relative_error(const std::vector<float>& a, const std::vector<float>& b) {

@@ -52,9 +52,10 @@ ToyModel::ToyModel(World& world, const ModelOptions& options, const ToyConfig& c
   }
   head_ = root_;
   if (config.tied_head) {
-    head_ = model_.add_unit(
-        "head",
-        {{.name = "table", .shape = {v, h}, .tied_to = TiedTo{"root", "table"}}, {"bias", {v}}});
+    std::vector<ParameterSpec> specs{
+        {.name = "table", .shape = {v, h}, .tied_to = TiedTo{"root", "table"}}};
+    if (config.head_bias) { specs.push_back({"bias", {v}}); }
+    head_ = model_.add_unit("head", specs);
   }
   if (config.declared_order) {
     std::vector<Unit> order{root_};
@@ -128,7 +129,7 @@ double ToyModel::head(const std::vector<int>& targets, const Matrix& x, Matrix& 
   const auto p = model_.forward(head_);
   const Reader table{p["table"]};
   Reader bias;
-  if (config_.tied_head) { bias.values = p["bias"]; }
+  if (has_head_bias()) { bias.values = p["bias"]; }
   const std::int64_t h = config_.hidden;
   const std::int64_t v = config_.vocab;
   const auto rows = std::ssize(targets);
@@ -163,7 +164,7 @@ void ToyModel::head_backward(const Matrix& x, const Matrix& dlogits, Matrix& dx)
   const Reader table{g["table"]};
   const Adder dtable{g.grad("table")};
   Adder dbias;
-  if (config_.tied_head) { dbias.values = g.grad("bias"); }
+  if (has_head_bias()) { dbias.values = g.grad("bias"); }
   const std::int64_t h = config_.hidden;
   const std::int64_t v = config_.vocab;
   dx.assign(x.size(), 0.0F);

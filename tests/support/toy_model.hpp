@@ -27,6 +27,7 @@ struct ToyConfig {
   int blocks = 3;
   int batch = 3;  ///< tokens a rank and micro-batch
   bool tied_head = true;
+  bool head_bias = true;  ///< of a head that is a unit of its own
   bool declared_order = false;
   std::optional<DType> small_dtype = {};  ///< of biases and scales, if not the model's
   std::uint64_t seed = 5;
@@ -50,6 +51,7 @@ class ToyModel {
   [[nodiscard]] const std::vector<Unit>& blocks() const noexcept { return blocks_; }
 
  private:
+  [[nodiscard]] bool has_head_bias() const { return config_.tied_head && config_.head_bias; }
   using Matrix = std::vector<float>;  // [rows, hidden] or [rows, vocab]
   struct Pass {
     std::vector<int> tokens;
