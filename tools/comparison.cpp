@@ -175,6 +175,7 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
           {"prefetch_backward", job.settings.prefetch_backward.value_or(job.settings.prefetch)},
           {"reshard", to_string(job.settings.reshard)},
           {"persist_elems", job.settings.persist_elems},
+          {"norm_dtype", to_string(job.settings.norm_dtype.value_or(job.settings.precision))},
           {"recompute", job.settings.recompute.describe()},
           {"dropout", job.settings.dropout},
           {"budget_bytes", job.settings.budget_bytes ? Json(*job.settings.budget_bytes) : Json()},

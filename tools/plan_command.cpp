@@ -23,7 +23,7 @@ using Json = nlohmann::ordered_json;
 // What a stack of units, which computes nothing, could not heed.
 void check_stack(const Settings& settings) {
   for (const char* option : {"--model", "--layers", "--hidden", "--heads", "--vocab", "--seq",
-                             "--batch", "--threads", "--recompute", "--dropout"}) {
+                             "--batch", "--threads", "--norm-dtype", "--recompute", "--dropout"}) {
     if (settings.has(option)) {
       throw ConfigError(fmt::format(
           "--params cannot be combined with {}: it plans model states and slots, and computes "

@@ -171,6 +171,7 @@ Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans)
   if (!settings.params) {
     json["threads"] = settings.threads;
     json["batch"] = settings.batch;
+    json["norm_dtype"] = to_string(settings.norm_dtype.value_or(settings.precision));
     json["recompute"] = settings.recompute.describe();
     json["dropout"] = settings.dropout;
   }

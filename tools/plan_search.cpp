@@ -102,6 +102,9 @@ std::string step_words(const Settings& settings, Strategy strategy) {
   }
   if (gathers(strategy)) { words += resharding_words(settings); }
   if (settings.threads > 1) { words += fmt::format(" --threads {}", settings.threads); }
+  if (settings.norm_dtype) {
+    words += fmt::format(" --norm-dtype {}", to_string(*settings.norm_dtype));
+  }
   const std::string recompute = settings.recompute.describe();
   if (recompute != "none") { words += " --recompute " + recompute; }
   if (settings.dropout > 0) { words += fmt::format(" --dropout {}", settings.dropout); }

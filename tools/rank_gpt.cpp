@@ -19,8 +19,10 @@ ModelOptions model_options(const Settings& settings, Strategy strategy) {
 }
 
 nn::GPTOptions gpt_options(const Settings& settings) {
-  return {
-      .recompute = settings.recompute, .dropout = settings.dropout, .dropout_seed = settings.seed};
+  return {.norms = settings.norm_dtype,
+          .recompute = settings.recompute,
+          .dropout = settings.dropout,
+          .dropout_seed = settings.seed};
 }
 
 AdamW optimizer_of(const Settings& settings) {

@@ -160,6 +160,7 @@ Json scale_json(const ScaleResult& result) {
           {"precision", to_string(settings.precision)},
           {"gradient_dtype", to_string(settings.gradient_dtype)},
           {"reduce_dtype", to_string(settings.reduce_dtype)},
+          {"norm_dtype", to_string(settings.norm_dtype.value_or(settings.precision))},
           {"recompute", settings.recompute.describe()},
           {"dropout", settings.dropout},
           {"strategies", strategies}};

@@ -62,6 +62,7 @@ DType travelling(const Settings& settings) {
 
 std::string describe_forward(const Settings& settings) {
   std::string text;
+  if (settings.norm_dtype) { text += fmt::format(", norms {}", to_string(*settings.norm_dtype)); }
   const std::string recompute = settings.recompute.describe();
   if (recompute != "none") { text += ", recompute " + recompute; }
   if (settings.dropout > 0) { text += fmt::format(", dropout {}", settings.dropout); }

@@ -60,6 +60,7 @@ struct Settings {
   AccumulateMode accumulate_mode{};
   DType precision{};  ///< of parameters and what is computed
   DType gradient_dtype{};
+  std::optional<DType> norm_dtype;  ///< of the norms' parameters, if not `precision`
   DType reduce_dtype{};
   LossScaling loss_scaling;
   std::int64_t max_skips = 0;

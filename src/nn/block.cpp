@@ -6,11 +6,11 @@
 
 namespace tessera::nn {
 
-Block::Block(World& world, std::int64_t hidden, std::int64_t heads)
+Block::Block(World& world, std::int64_t hidden, std::int64_t heads, std::optional<DType> norms)
     : world_{&world},
-      ln_1_{world, "ln_1", hidden},
+      ln_1_{world, "ln_1", hidden, norms},
       attn_{world, "attn", hidden, heads},
-      ln_2_{world, "ln_2", hidden},
+      ln_2_{world, "ln_2", hidden, norms},
       mlp_{world, "mlp", hidden},
       hidden_{hidden} {}
 

@@ -31,7 +31,7 @@ const GPTConfig& GPT::config() const noexcept {
 void GPT::declare(ShardedModel& model) {
   State& s = *state_;
   expects(s.model == nullptr, "GPT::declare: already declared in a model");
-  s.layers.emplace(model.world(), s.config, model.options().accumulate);
+  s.layers.emplace(model.world(), s.config, s.options, model.options().accumulate);
   s.root = model.add_unit(std::string{kRoot},
                           joined({s.layers->embedding.parameters(), s.layers->ln_f.parameters()}),
                           {.kind = UnitKind::root});

@@ -18,10 +18,10 @@ namespace tessera::nn {
 inline constexpr std::string_view kRoot = "root";
 
 struct GPTLayers {
-  GPTLayers(World& world, const GPTConfig& config, int micro_batches)
+  GPTLayers(World& world, const GPTConfig& config, const GPTOptions& options, int micro_batches)
       : embedding{world, {config.vocab, config.seq, config.hidden}},
-        block{world, config.hidden, config.heads},
-        ln_f{world, "ln_f", config.hidden},
+        block{world, config.hidden, config.heads, options.norms},
+        ln_f{world, "ln_f", config.hidden, options.norms},
         loss{world, config.vocab, micro_batches} {}
 
   Embedding embedding;

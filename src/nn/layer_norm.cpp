@@ -5,14 +5,17 @@
 
 namespace tessera::nn {
 
-LayerNorm::LayerNorm(World& world, std::string_view prefix, std::int64_t size)
+LayerNorm::LayerNorm(World& world, std::string_view prefix, std::int64_t size,
+                     std::optional<DType> dtype)
     : world_{&world},
       weight_{std::string{prefix} + ".weight"},
       bias_{std::string{prefix} + ".bias"},
-      size_{size} {}
+      size_{size},
+      dtype_{dtype} {}
 
 std::vector<ParameterSpec> LayerNorm::parameters() const {
-  return {{.name = weight_, .shape = {size_}}, {.name = bias_, .shape = {size_}}};
+  return {{.name = weight_, .shape = {size_}, .dtype = dtype_},
+          {.name = bias_, .shape = {size_}, .dtype = dtype_}};
 }
 
 void LayerNorm::forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const {

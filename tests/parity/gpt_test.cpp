@@ -112,6 +112,33 @@ TEST_P(GPTPrecision, FiftyStepsAreBitIdenticalUnderEveryStrategyRecomputedOrNot)
   }
 }
 
+// Two dtypes in every unit: norms in fp32 beside the rest.
+TEST_P(GPTPrecision, NormsInFp32AreTheSameUnderEveryStrategyAndCountFourBytes) {
+  GPTRun run;
+  run.options.compute = GetParam();
+  run.ranks = 3;
+  run.steps = 5;
+  const ToyOutcome low = train(run);
+  run.gpt.norms = DType::fp32;
+  const ToyOutcome expected = train(run);
+  EXPECT_EQ(difference(expected, low).empty(), GetParam() == DType::fp32);
+  for (const Strategy strategy : all_strategies()) {
+    run.options.strategy = strategy;
+    EXPECT_EQ(difference(expected, train(run)), "") << to_string(strategy);
+  }
+  run_ranks(1, [&](World& world) {
+    const auto parameters = [&](const nn::GPTOptions& gpt) {
+      auto model = shard(nn::GPT{kConfig, gpt}, world, {.compute = GetParam()});
+      model.materialize(3);
+      return model.model().state_bytes().parameters;
+    };
+    // 2 norms a layer and the last, each of a weight and a bias of 21 values in 64.
+    const std::size_t norms = std::size_t{64} * 2 * (2 * 3 + 1);
+    EXPECT_EQ(parameters({.norms = DType::fp32}) - parameters({}),
+              norms * (4 - size_of(GetParam())));
+  });
+}
+
 // Gradients of 16 bits, and a wire of bf16; three ranks; both modes.
 TEST_P(GPTPrecision, NarrowGradientsAndWiresAreTheSameUnderEveryStrategy) {
   for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "tessera/nn/causal_self_attention.hpp"
@@ -27,7 +28,8 @@ class Block {
     Dropout dropout = {};
   };
 
-  Block(World& world, std::int64_t hidden, std::int64_t heads);
+  /// `norms`: the dtype of the norms' parameters, if not the model's.
+  Block(World& world, std::int64_t hidden, std::int64_t heads, std::optional<DType> norms = {});
 
   /// ln_1.*, attn.*, ln_2.*, mlp.*: in this order.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@ enum class GatherLogits : std::uint8_t {
 
 struct GPTOptions {
   GatherLogits gather_logits = GatherLogits::off;
+  /// Of the norms' weights and biases, if not ModelOptions::compute: they are small, and fp32 keeps
+  /// what 16 bits round away. Their gradients and the rest of a unit are as without.
+  std::optional<DType> norms = {};
   /// Layers that keep their input alone, and share one layer's activations.
   Recompute recompute = {};
   /// With this probability training drops each element of the embedding's output and of both of a

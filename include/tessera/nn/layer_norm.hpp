@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,8 +20,9 @@ class LayerNorm {
     float* inverse_std;  ///< [rows], written by forward
   };
 
-  /// Parameters "prefix.weight" and "prefix.bias".
-  LayerNorm(World& world, std::string_view prefix, std::int64_t size);
+  /// Parameters "prefix.weight" and "prefix.bias", of `dtype` if given, else of the model's.
+  LayerNorm(World& world, std::string_view prefix, std::int64_t size,
+            std::optional<DType> dtype = {});
 
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 
@@ -35,6 +37,7 @@ class LayerNorm {
   std::string weight_;
   std::string bias_;
   std::int64_t size_;
+  std::optional<DType> dtype_;
 };
 
 }  // namespace tessera::nn
