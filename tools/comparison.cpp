@@ -18,12 +18,14 @@ using Json = nlohmann::ordered_json;
 // Ranks beyond these are in the JSON; they resemble rank 1.
 constexpr std::size_t kRanksSideBySide = 8;
 
-Json json_of(const RankMemory& rank, std::size_t planned_peak_bytes) {
-  return {{"rank", rank.rank},
-          {"planned_peak_bytes", planned_peak_bytes},
-          {"peak_bytes", rank.peak_bytes},
-          {"at_peak", tools::json_of(rank.at_peak)},
-          {"model_state_bytes", tools::json_of(rank.state)}};
+Json json_of(const RankMemory& rank, const RankPlan& planned) {
+  Json json = {{"rank", rank.rank},
+               {"planned_peak_bytes", planned.memory.peak_bytes},
+               {"peak_bytes", rank.peak_bytes},
+               {"at_peak", tools::json_of(rank.at_peak)},
+               {"model_state_bytes", tools::json_of(rank.state)}};
+  add_host_pool(json, planned.host_peak_bytes, rank.host_peak_bytes);
+  return json;
 }
 
 double tokens_per_second(const Job& job, const RunResult& result) {
@@ -36,7 +38,7 @@ Json json_of(const Job& job, const RunResult& result) {
   Json ranks = Json::array();
   for (const RankMemory& rank : result.ranks) {
     const RankPlan& planned = job.planned(result.strategy, rank.rank);
-    ranks.push_back(json_of(rank, planned.memory.peak_bytes));
+    ranks.push_back(json_of(rank, planned));
   }
   return {{"name", to_string(result.strategy)},
           {"seconds_per_step", result.seconds_per_step()},

@@ -18,16 +18,18 @@ Json json_of(const trace::Moment& moment) {
 
 Json json_of(const RankPlan& rank) {
   const MemoryReport& memory = rank.memory;
-  return {{"rank", rank.rank},
-          {"count", rank.count},
-          {"planned_peak_bytes", memory.peak_bytes},
-          {"peak_bytes", memory.peak_bytes},  // of the run that only counted
-          {"at_peak", tools::json_of(memory.at_peak)},
-          {"model_state_bytes", tools::json_of(rank.state)},
-          {"peak_at", json_of(memory.peak_at)},
-          {"most_in_use_bytes", memory.most_in_use_bytes},
-          {"most_in_use", tools::json_of(memory.most_in_use)},
-          {"most_in_use_at", json_of(memory.most_in_use_at)}};
+  Json json = {{"rank", rank.rank},
+               {"count", rank.count},
+               {"planned_peak_bytes", memory.peak_bytes},
+               {"peak_bytes", memory.peak_bytes},  // of the run that only counted
+               {"at_peak", tools::json_of(memory.at_peak)},
+               {"model_state_bytes", tools::json_of(rank.state)},
+               {"peak_at", json_of(memory.peak_at)},
+               {"most_in_use_bytes", memory.most_in_use_bytes},
+               {"most_in_use", tools::json_of(memory.most_in_use)},
+               {"most_in_use_at", json_of(memory.most_in_use_at)}};
+  add_host_pool(json, rank.host_peak_bytes, rank.host_peak_bytes);
+  return json;
 }
 
 Json json_of(const Settings& settings, const StrategyPlan& plan) {
@@ -137,6 +139,26 @@ std::string use_table(const Settings& settings, const std::vector<StrategyPlan>&
 
 }  // namespace
 
+namespace {
+
+/// Of the strategy and rank that move the most there; empty if nothing is moved.
+std::string host_line(const std::vector<StrategyPlan>& plans) {
+  std::size_t most = 0;
+  for (const StrategyPlan& plan : plans) {
+    for (const RankPlan& rank : plan.ranks) { most = std::max(most, rank.host_peak_bytes); }
+  }
+  if (most == 0) { return {}; }
+  return fmt::format("(beside it {} in the host pool)\n", format_bytes(most));
+}
+
+}  // namespace
+
+void add_host_pool(Json& rank, std::size_t planned_bytes, std::size_t bytes) {
+  if (planned_bytes == 0 && bytes == 0) { return; }
+  rank["planned_host_peak_bytes"] = planned_bytes;
+  rank["host_peak_bytes"] = bytes;
+}
+
 Json json_of(const CategoryBytes& bytes) {
   Json json;
   for (std::size_t c = 0; c < kCategories; ++c) {
@@ -195,8 +217,8 @@ std::string describe_plan(const Settings& settings) {
 std::string plan_text(const Settings& settings, const std::vector<StrategyPlan>& plans) {
   return composition_table(plans) +
          "(bytes a rank holds at its peak; gather and reduce are slots; other is workspace and "
-         "communicator)\n\n" +
-         use_table(settings, plans) +
+         "communicator)\n" +
+         host_line(plans) + "\n" + use_table(settings, plans) +
          "(model states in powers of 1000; in use leaves out slots and activations that are "
          "idle)\n";
 }

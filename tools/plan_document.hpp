@@ -12,6 +12,10 @@ namespace tessera::tools {
 [[nodiscard]] nlohmann::ordered_json json_of(const CategoryBytes& bytes);
 [[nodiscard]] nlohmann::ordered_json json_of(const ModelStateBytes& bytes);
 
+/// Says what the host pool holds at its peak, in a rank's object of plan --json or compare --json,
+/// if it holds anything.
+void add_host_pool(nlohmann::ordered_json& rank, std::size_t planned_bytes, std::size_t bytes);
+
 /// The document of `plan --json`.
 [[nodiscard]] nlohmann::ordered_json plan_json(const Settings& settings,
                                                const std::vector<StrategyPlan>& plans);

@@ -89,7 +89,7 @@ std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks,
       plan(options, [&](World& world) { states[world.rank()] = body(world); });
   std::vector<RankPlan> all;
   for (const PlannedRank& rank : planned) {
-    all.push_back({rank.rank, rank.count, rank.memory, states.at(rank.rank)});
+    all.push_back({rank.rank, rank.count, rank.memory, states.at(rank.rank), rank.host_peak_bytes});
   }
   return all;
 }

@@ -15,6 +15,7 @@ struct RankPlan {
   int count = 1;  ///< ranks that hold the same
   MemoryReport memory;
   ModelStateBytes state;
+  std::size_t host_peak_bytes = 0;  ///< of its host pool
 };
 
 /// The plan of a whole job under one strategy.

@@ -41,7 +41,8 @@ std::vector<std::size_t> every_rank(World& world, std::size_t bytes) {
 
 std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& state) {
   const MemoryReport report = world.memory().report();
-  nlohmann::json mine = {report.peak_bytes, state.parameters, state.gradients, state.optimizer};
+  nlohmann::json mine = {report.peak_bytes, state.parameters, state.gradients, state.optimizer,
+                         world.host_memory().report().peak_bytes};
   for (std::size_t c = 0; c < kCategories; ++c) {
     mine.push_back(report.at_peak[static_cast<Category>(c)]);
   }
@@ -49,9 +50,9 @@ std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& sta
   for (const std::string& text : world.exchange(mine.dump())) {
     const auto values = nlohmann::json::parse(text).get<std::vector<std::size_t>>();
     RankMemory memory{
-        static_cast<int>(all.size()), values[0], {}, {values[1], values[2], values[3]}};
+        static_cast<int>(all.size()), values[0], {}, {values[1], values[2], values[3]}, values[4]};
     for (std::size_t c = 0; c < kCategories; ++c) {
-      memory.at_peak[static_cast<Category>(c)] = values[4 + c];
+      memory.at_peak[static_cast<Category>(c)] = values[5 + c];
     }
     all.push_back(memory);
   }

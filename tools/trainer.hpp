@@ -48,6 +48,7 @@ struct RankMemory {
   std::size_t peak_bytes = 0;
   CategoryBytes at_peak;
   ModelStateBytes state;
+  std::size_t host_peak_bytes = 0;  ///< of its host pool
 };
 
 /// What a run under one strategy cost and gave: on the process with rank 0, empty elsewhere.

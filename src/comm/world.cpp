@@ -131,6 +131,7 @@ void World::quiesce() noexcept {
   drain(state_->gather_stream.get());
   drain(state_->reduce_stream.get());
   drain(state_->compute_stream.get());
+  if (state_->offload_stream.get()) { drain(state_->offload_stream.get()); }
 }
 
 std::shared_ptr<LocalGroup> WorldFactory::make_local_group(int ranks, const WorldOptions& options) {
@@ -163,6 +164,7 @@ void WorldFactory::finish(World& world) {
   world.compute_stream().wait();
   world.gather_channel().stream.wait();
   world.reduce_channel().stream.wait();
+  if (const Stream offload = world.state_->offload_stream.get()) { offload.wait(); }
 }
 
 void check(const WorldOptions& options) {

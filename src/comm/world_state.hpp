@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -26,12 +27,17 @@ struct World::State {
   int uncaught = std::uncaught_exceptions();
   std::unique_ptr<trace::Recorder> recorder;
   MemoryTracker memory;
+  MemoryTracker host_memory;
   std::unique_ptr<Device> device;
   std::unique_ptr<Communicator> gather;
   std::unique_ptr<Communicator> reduce;
   OwnedStream compute_stream;
   OwnedStream gather_stream;
   OwnedStream reduce_stream;
+  // Of the copies' own thread, while they are watched.
+  std::int64_t offload_begin_ns = 0;
+  std::uint64_t offload_copies = 0;
+  OwnedStream offload_stream;  // made at its first use
 };
 
 /// Makes worlds and ends them in order. One function for each kind of communicator.

@@ -64,16 +64,22 @@ MemoryReport report_from(const std::string& text) {
   return report;
 }
 
-Skew skew_of(const std::vector<MemoryReport>& ranks,
-             const std::function<std::size_t(const MemoryReport&)>& bytes) {
+Skew skew_of(const std::vector<std::size_t>& bytes) {
   Skew skew;
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
     const auto rank = static_cast<int>(i);
-    const std::size_t here = bytes(ranks[i]);
+    const std::size_t here = bytes[i];
     if (i == 0 || here < skew.least_bytes) { skew.least_bytes = here, skew.least_rank = rank; }
     if (i == 0 || here > skew.most_bytes) { skew.most_bytes = here, skew.most_rank = rank; }
   }
   return skew;
+}
+
+Skew skew_of(const std::vector<MemoryReport>& ranks,
+             const std::function<std::size_t(const MemoryReport&)>& bytes) {
+  std::vector<std::size_t> all;
+  for (const MemoryReport& rank : ranks) { all.push_back(bytes(rank)); }
+  return skew_of(all);
 }
 
 /// Neighbouring ranks that are alike.
@@ -209,6 +215,9 @@ std::string JobMemory::text() const {
   text += '\n';
   text += skew_line("live", live());
   text += skew_line("peak", peak());
+  if (std::ranges::any_of(host_peak_bytes, [](std::size_t bytes) { return bytes > 0; })) {
+    text += skew_line("host pool at its peak", skew_of(host_peak_bytes));
+  }
   return text +
          shortened(fmt::format("in use at most: {} on rank {} ({})", format_bytes(used.most_bytes),
                                used.most_rank, moment_text(most.most_in_use_at)));
@@ -218,6 +227,11 @@ JobMemory gather_memory(World& world) {
   JobMemory memory;
   for (const std::string& text : world.exchange(text_of(world.memory().report()))) {
     memory.ranks.push_back(report_from(text));
+  }
+  profile::TextWriter host;
+  host.add(world.host_memory().report().peak_bytes);
+  for (const std::string& text : world.exchange(host.text())) {
+    memory.host_peak_bytes.push_back(profile::TextReader{text}.number());
   }
   return memory;
 }

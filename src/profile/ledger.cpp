@@ -28,13 +28,23 @@ std::string line(const LedgerRow& row, std::size_t resident) {
   return fmt::format("{:<18} {:>9} {:>6.1f} %\n", row.name, signed_bytes(row.bytes), part);
 }
 
+/// In both pools, which the system does not tell apart.
+CategoryBytes counted_by(World& world) {
+  CategoryBytes counted = world.memory().report().live;
+  const CategoryBytes host = world.host_memory().report().live;
+  for (std::size_t c = 0; c < kCategories; ++c) {
+    counted[static_cast<Category>(c)] += host[static_cast<Category>(c)];
+  }
+  return counted;
+}
+
 /// One ledger a process, without what is resident.
 std::vector<ProcessLedger> counted_by_process(World& world) {
   profile::TextWriter mine;
   mine.add(static_cast<std::uint64_t>(world.process().ranks));
   mine.add(world.process().context_bytes);
   mine.add(world.process().mpi_bytes);
-  mine.add(world.memory().report().live);
+  mine.add(counted_by(world));
   std::vector<ProcessLedger> processes;
   int rank = 0;
   for (const std::string& text : world.exchange(mine.text())) {

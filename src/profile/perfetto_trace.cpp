@@ -21,7 +21,7 @@ using profile::Progress;
 using trace::Kind;
 using trace::Record;
 
-constexpr std::array<std::string_view, 3> kStreams{"compute", "gather", "reduce"};
+constexpr std::array<std::string_view, 4> kStreams{"compute", "gather", "reduce", "offload"};
 // Thread numbers: ten for each stream, so that its further lanes stand below it.
 constexpr int kLanes = 10;
 constexpr int kIssued = 1;
@@ -108,7 +108,7 @@ std::vector<Lane> lanes_of(const std::vector<Record>& records, std::string_view 
 Json span_event(const Writer& out, const Record& record, int rank, int thread) {
   Json args = {{"unit", record.unit}};
   if (record.kind == Kind::compute) { args["step"] = record.step + 1; }  // others know none
-  if (record.bytes > 0) { args["sent_bytes"] = record.bytes; }
+  if (record.bytes > 0) { args[record.kind == Kind::copy ? "bytes" : "sent_bytes"] = record.bytes; }
   return {{"name", title_of(record)},
           {"cat", record.what},
           {"ph", "X"},
@@ -121,6 +121,8 @@ Json span_event(const Writer& out, const Record& record, int rank, int thread) {
 
 void write_stream(Writer& out, const RankTrace& trace, std::size_t stream) {
   const std::vector<Lane> lanes = lanes_of(trace.records, kStreams[stream]);
+  const bool unused = kStreams[stream] == "offload" && lanes.front().spans.empty();
+  if (unused) { return; }  // of a run that has no host pool
   const int first = kFirstStream + kLanes * static_cast<int>(stream);
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     const int thread = first + std::min(static_cast<int>(i), kLanes - 1);

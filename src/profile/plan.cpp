@@ -3,31 +3,34 @@
 namespace tessera {
 namespace {
 
-bool alike(const MemoryReport& a, const MemoryReport& b) {
+bool alike(const PlannedRank& one, const PlannedRank& other) {
+  const MemoryReport& a = one.memory;
+  const MemoryReport& b = other.memory;
   return a.live == b.live && a.at_peak == b.at_peak && a.most_in_use == b.most_in_use &&
-         a.by_phase == b.by_phase;
+         a.by_phase == b.by_phase && one.host_peak_bytes == other.host_peak_bytes;
 }
 
-MemoryReport planned(const PlanOptions& options, int rank,
-                     const std::function<void(World&)>& body) {
-  MemoryReport report;
+PlannedRank planned(const PlanOptions& options, int rank, int count,
+                    const std::function<void(World&)>& body) {
+  PlannedRank planned{.rank = rank, .count = count, .memory = {}};
   simulate_rank(
       {.rank = rank, .ranks = options.ranks, .backend = options.backend},
       [&](World& world) {
         body(world);
-        report = world.memory().report();
+        planned.memory = world.memory().report();
+        planned.host_peak_bytes = world.host_memory().report().peak_bytes;
       },
       options.world);
-  return report;
+  return planned;
 }
 
 }  // namespace
 
 std::vector<PlannedRank> plan(const PlanOptions& options, const std::function<void(World&)>& body) {
-  std::vector<PlannedRank> ranks{{0, 1, planned(options, 0, body)}};
+  std::vector<PlannedRank> ranks{planned(options, 0, 1, body)};
   if (options.ranks == 1) { return ranks; }
-  PlannedRank others{1, options.ranks - 1, planned(options, 1, body)};
-  if (alike(ranks[0].memory, others.memory)) {
+  PlannedRank others = planned(options, 1, options.ranks - 1, body);
+  if (alike(ranks[0], others)) {
     ranks[0].count = options.ranks;
     return ranks;
   }

@@ -27,7 +27,8 @@ Category category_named(std::string_view name) {
 }  // namespace
 
 bool is_span(const Record& record) noexcept {
-  return record.kind == Kind::compute || record.kind == Kind::collective;
+  return record.kind == Kind::compute || record.kind == Kind::collective ||
+         record.kind == Kind::copy;
 }
 
 bool is_memory(const Record& record) noexcept {

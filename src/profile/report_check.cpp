@@ -63,6 +63,8 @@ void rank(const Json& value, const std::string& where) {
   member(value, where, "peak_bytes", number);
   optional_member(value, where, "planned_peak_bytes", number_or_null);
   optional_member(value, where, "count", number);
+  optional_member(value, where, "host_peak_bytes", number);
+  optional_member(value, where, "planned_host_peak_bytes", number);
   member(value, where, "at_peak", numbers_by_name);
   member(value, where, "model_state_bytes", numbers_by_name);
 }

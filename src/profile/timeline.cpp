@@ -20,12 +20,17 @@ struct Window {
   std::int64_t end;
 };
 
-// Collectives do not know the step they belong to; what is set up before the first has the first's.
-bool belongs_to_a_step(const Record& record) {
-  return record.kind != Kind::collective && record.phase != "setup";
+bool moves_data(const Record& record) {
+  return record.kind == Kind::collective || record.kind == Kind::copy;
 }
 
-// The end of the last step: of its scopes and its update, and of the collectives begun by then.
+// What moves data does not know the step it belongs to; what is set up before the first has the
+// first's.
+bool belongs_to_a_step(const Record& record) {
+  return !moves_data(record) && record.phase != "setup";
+}
+
+// The end of the last step: of its scopes and its update, and of what moved data by then.
 std::int64_t last_end(const std::vector<Record>& records, std::int64_t step) {
   std::int64_t end = std::numeric_limits<std::int64_t>::min();
   for (const Record& record : records) {
@@ -34,7 +39,7 @@ std::int64_t last_end(const std::vector<Record>& records, std::int64_t step) {
   }
   std::int64_t with_collectives = end;
   for (const Record& record : records) {
-    if (record.kind == Kind::collective && record.begin_ns < end) {
+    if (moves_data(record) && record.begin_ns < end) {
       with_collectives = std::max(with_collectives, record.end_ns);
     }
   }

@@ -24,7 +24,8 @@ namespace kernels {
 struct Table;
 }
 
-/// Delays of random length before and after each collective, to show races. Test instrument.
+/// Delays of random length before and after each collective and each copy between the pools, to
+/// show races. Test instrument.
 struct DelayInjection {
   std::uint64_t seed = 1;
   std::chrono::microseconds longest{300};
@@ -106,6 +107,18 @@ class World {
   [[nodiscard]] Buffer allocate(Category category, std::size_t bytes, std::string name,
                                 BufferUse use = BufferUse::whole);
 
+  /// The rank's second pool: host memory for what has been moved out of the device, counted apart
+  /// and no part of the budget. On a CPU device it is memory like the other.
+  [[nodiscard]] MemoryTracker& host_memory() noexcept;
+  [[nodiscard]] Buffer allocate_host(Category category, std::size_t bytes, std::string name);
+  /// Where copies between the pools run, beside computation and collectives: on the CPU a thread of
+  /// its own. Made by the first call.
+  [[nodiscard]] Stream offload_stream();
+  /// Enqueue a copy of `bytes` there, from the device to the host pool and back. Recorded as
+  /// `name`'s, which outlives the copy.
+  void offload(void* to_host, const void* from, std::size_t bytes, const std::string& name);
+  void reload(void* to, const void* from_host, std::size_t bytes, const std::string& name);
+
   /// Runs `work`, which computes on the device: on the CPU with plain loops, on CUDA by launching
   /// kernels on `compute_stream()`. Skipped on a device that only counts (`meta`).
   template <class Work>
@@ -135,6 +148,7 @@ class World {
 
  private:
   friend class WorldFactory;
+  friend struct OffloadCopies;
   struct State;
   explicit World(std::unique_ptr<State> state);
   [[nodiscard]] bool computes() const noexcept;

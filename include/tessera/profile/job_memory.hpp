@@ -21,7 +21,8 @@ struct Skew {
 
 /// What every rank of a job holds and has held.
 struct JobMemory {
-  std::vector<MemoryReport> ranks;  ///< by rank
+  std::vector<MemoryReport> ranks;           ///< by rank
+  std::vector<std::size_t> host_peak_bytes;  ///< by rank: of World::host_memory()
 
   [[nodiscard]] Skew live() const;
   [[nodiscard]] Skew peak() const;
@@ -30,7 +31,8 @@ struct JobMemory {
   [[nodiscard]] std::string text() const;
 };
 
-/// *Collective.* Every rank's World::memory().report(), the same on all ranks. Blocks.
+/// *Collective.* Every rank's World::memory().report() and the peak of its host pool, the same on
+/// all ranks. Blocks.
 [[nodiscard]] JobMemory gather_memory(World& world);
 
 }  // namespace tessera

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <vector>
 
@@ -18,7 +19,8 @@ struct PlanOptions {
 struct PlannedRank {
   int rank = 0;
   int count = 1;
-  MemoryReport memory;  ///< at the end of `body`; peaks over all of it
+  MemoryReport memory;              ///< at the end of `body`; peaks over all of it
+  std::size_t host_peak_bytes = 0;  ///< of its host pool
 };
 
 /// What each rank of a job would hold: runs `body` on the meta device (simulate_rank), once as rank

@@ -15,6 +15,7 @@ enum class Kind : std::uint8_t {
   issue,       // the engine asked for something: "gather", "reshard", "reduce", "update", ...
   compute,     // span: a scope of the caller was open ("forward", "backward") or the optimizer ran
   collective,  // span: a collective moved data; `bytes` is what this rank sends by the formula
+  copy,        // span: `bytes` moved between the device and the host pool ("offload", "reload")
   allocate,    // an arena or buffer was taken; `bytes`, `what` is the category, `unit` its name
   release,     // ... and given back
   use,         // memory that had been allocated came into use, by `unit`; as allocate
@@ -33,7 +34,7 @@ struct Record {
   std::int64_t end_ns = 0;
   std::string phase = {};   // of the rank's program at that moment: "setup", "forward", ...
   std::string during = {};  // the unit of that phase
-  std::string stream = {};  // spans: where they ran, "compute", "gather" or "reduce"
+  std::string stream = {};  // spans: where they ran, "compute", "gather", "reduce" or "offload"
 };
 
 /// Nanoseconds on the clock of the records.

@@ -1,6 +1,6 @@
 // One step of one rank: memory in use as a stacked area, and below it, on the same axis, what ran.
 
-const STREAMS = ["compute", "gather", "reduce"];
+const STREAMS = ["compute", "gather", "reduce", "offload"];
 const LANE = 22;
 
 function stepDuration(timeline) {
@@ -10,6 +10,11 @@ function stepDuration(timeline) {
 
 function pointTotal(point) {
   return sum(point[3]);
+}
+
+// The last only where something was copied to or from the host pool.
+function streamsOf(timeline) {
+  return STREAMS.filter((name) => name !== "offload" || timeline.spans.some((span) => span[2] === name));
 }
 
 // Stretches of time in one phase: [begin, end, phase].
@@ -36,7 +41,7 @@ function stepTip(timeline, index, time) {
   const box = tipOfBytes(doing, "at " + micro(time), entries, pointTotal(point));
   box.append(h("ul", {}, running.map((span) => h("li", {},
     h("b", {}, span[2]), " " + span[3] + " " + span[4] + ", " + micro(span[1] - span[0]),
-    span[5] ? ", sends " + bytes(span[5]) : ""))));
+    span[5] ? (span[2] === "offload" ? ", copies " : ", sends ") + bytes(span[5]) : ""))));
   return box;
 }
 
@@ -80,7 +85,7 @@ function stepChart(timeline, most, allocated, width) {
   const areaHeight = narrow ? 220 : 280;
   const floor = top + areaHeight;
   const lanes = floor + 12;
-  const bottom = lanes + STREAMS.length * LANE;
+  const bottom = lanes + streamsOf(timeline).length * LANE;
   const height = bottom + 26;
   const duration = stepDuration(timeline);
   const x = (time) => left + (width - left - 2) * time / duration;
@@ -112,7 +117,7 @@ function stepChart(timeline, most, allocated, width) {
   const chart = chartOf(width, height, label, phases,
     valueAxis(axisSteps(most, 5, 2), y, left, width, roundBytes),
     stackPaths(timeline, duration, x, y), line,
-    STREAMS.map((name, i) => words(left - 8, lanes + i * LANE + 15, name,
+    streamsOf(timeline).map((name, i) => words(left - 8, lanes + i * LANE + 15, name,
       { "text-anchor": "end", class: "quiet" })),
     spanShapes(timeline, x, lanes),
     svg("g", { class: "axis" }, ticks.map((time, i) => [
