@@ -9,6 +9,7 @@
 
 #include "machine.hpp"
 #include "processor.hpp"
+#include "support.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/comm/launch.hpp"
 #include "tessera/device/product_library.hpp"
@@ -80,6 +81,7 @@ void build() {
     line("", fmt::format("mpi (ranks are processes of mpirun or srun: {})", mpi_version()));
   }
   line("strategies", "dp, ddp, zero1, zero2, zero3 (fsdp)");
+  line("works together", "tessera doctor --support prints the table");
   line("precision", "fp32");
   line("threads", fmt::format("1 a rank unless --threads says more; {} cores for ranks x threads",
                               usable_cores()));
@@ -101,7 +103,11 @@ void beyond() {
 
 }  // namespace
 
-void doctor() {
+void doctor(const Settings& settings) {
+  if (settings.support) {
+    fmt::print("{}", support_table());
+    return;
+  }
   machine();
   build();
   beyond();

@@ -51,7 +51,7 @@ void run(std::span<const char* const> arguments) {
   if (!has_rank0()) { return; }  // the rest is no work for several
   if (request.command == "plan") { return plan_command(request.settings); }
   if (request.command == "scale") { return scale_command(request.settings); }
-  if (request.command == "doctor") { return doctor(); }
+  if (request.command == "doctor") { return doctor(request.settings); }
   fmt::print("{}", request.text);
 }
 

@@ -369,6 +369,8 @@ std::vector<OptionRow> output_rows() {
       {"--trace", "output", "FILE", "", "write the first steps of every rank for Perfetto", "train",
        path<&Settings::trace>()},
       {"--trace", "output", "FILE", "", "", "compare plan", {}},
+      {"--support", "output", "", "", "print what works together, as docs/support.md has it",
+       "doctor", [](Settings& s, const std::string&) { s.support = true; }},
   };
 }
 
@@ -447,10 +449,11 @@ std::string help_text(std::string_view command) {
   if (options.empty()) {
     return fmt::format("{}\n\nusage: tessera {}\n", purpose(command), command);
   }
-  return fmt::format("{}\n\nusage: tessera {}{} [options]\n{}\nknown, but not in this build: {}\n",
-                     purpose(command), command,
-                     command == "plan" || command == "scale" ? "" : " --data PATH", options,
-                     wrapped(later, 66, 2));
+  const bool has_data = command == "train" || command == "compare";
+  const std::string text = fmt::format("{}\n\nusage: tessera {}{} [options]\n{}", purpose(command),
+                                       command, has_data ? " --data PATH" : "", options);
+  if (later.empty()) { return text; }
+  return text + fmt::format("\nknown, but not in this build: {}\n", wrapped(later, 66, 2));
 }
 
 }  // namespace tessera::tools

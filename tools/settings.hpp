@@ -81,6 +81,7 @@ struct Settings {
   std::string trace;
   std::string command_line;  ///< what was typed, for reports
   bool measure = false;
+  bool support = false;
 
   /// The names of the options that were typed, in the order of the table.
   std::vector<std::string_view> given;

@@ -1,0 +1,31 @@
+// The support table: the page is what the command prints.
+#include "cli/command.hpp"
+
+namespace tessera::test {
+namespace {
+
+class Support : public CommandTest {};
+
+TEST_F(Support, ThePageIsWhatTheCommandPrints) {
+  const Outcome outcome = tessera({"doctor", "--support"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, read_file(std::filesystem::path{TESSERA_SOURCE_DIR} / "docs/support.md"))
+      << "write it again: tessera doctor --support > docs/support.md";
+}
+
+TEST_F(Support, ACellIsWhatARunIsAnsweredWith) {
+  const std::string table = tessera({"doctor", "--support"}).out;
+  const Outcome run = tessera(small("train", {"--steps", "1", "--strategy", "zero3", "--reshard",
+                                              "after-backward", "--reduce-dtype", "bf16"}));
+  EXPECT_EQ(run.status, 0) << run.err;
+  EXPECT_NE(table.find("| reshard after backward | no (1) | no (2) | no (3) | no (4) | yes |"),
+            std::string::npos);
+  EXPECT_NE(table.find("`reshard` has no effect under ddp"), std::string::npos);
+  const Outcome refused = tessera(small("train", {"--comm", "nccl"}));
+  EXPECT_EQ(refused.status, 2);
+  const std::string why = refused.err.substr(refused.err.find("--comm"));
+  EXPECT_NE(table.find(why), std::string::npos) << why;
+}
+
+}  // namespace
+}  // namespace tessera::test

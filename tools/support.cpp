@@ -1,0 +1,209 @@
+#include "support.hpp"
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "command_line.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/comm/simulate.hpp"
+#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/shard.hpp"
+
+namespace tessera::tools {
+namespace {
+
+struct Choice {
+  ModelOptions model;
+  nn::GPTOptions gpt;
+};
+
+/// A line of a table: what it sets, beside the defaults.
+struct Feature {
+  std::string name;
+  std::function<void(Choice&)> set;
+};
+
+/// Reasons in the order in which they come up, told by number.
+class Notes {
+ public:
+  std::string number(const std::string& text) {
+    for (std::size_t i = 0; i < texts_.size(); ++i) {
+      if (texts_[i] == text) { return fmt::format("no ({})", i + 1); }
+    }
+    texts_.push_back(text);
+    return fmt::format("no ({})", texts_.size());
+  }
+  [[nodiscard]] std::string text() const {
+    std::string all;
+    for (std::size_t i = 0; i < texts_.size(); ++i) {
+      all += fmt::format("{}. {}\n", i + 1, texts_[i]);
+    }
+    return all;
+  }
+
+ private:
+  std::vector<std::string> texts_;
+};
+
+constexpr nn::GPTConfig kSmall{.layers = 2, .hidden = 8, .heads = 2, .vocab = 16, .seq = 4};
+
+void use(World& world, const Choice& choice) {
+  auto gpt = shard(nn::GPT(kSmall, choice.gpt), world, choice.model);
+  gpt.materialize(/*seed=*/1);
+  if (choice.model.purpose == Purpose::inference) {
+    auto evaluation = gpt.model().evaluate();
+    return evaluation.end_pass();
+  }
+  gpt.optimize_with(AdamW{});
+  const std::vector<std::int32_t> tokens(static_cast<std::size_t>(kSmall.seq), 1);
+  for (int micro = 0; micro < choice.model.accumulate; ++micro) {
+    gpt.forward_backward(tokens, tokens);
+  }
+  gpt.step();
+}
+
+/// Empty if it works.
+std::string why_not(const Choice& choice) {
+  try {
+    simulate_rank({.ranks = 2}, [&](World& world) { use(world, choice); });
+  } catch (const ConfigError& refusal) { return refusal.what(); }
+  return {};
+}
+
+std::string cell(const Choice& choice, Notes& notes) {
+  const std::string why = why_not(choice);
+  return why.empty() ? "yes" : notes.number(why);
+}
+
+std::string feature_table(Notes& notes) {
+  const std::vector<Feature> features = {
+      {"fp32", [](Choice&) {}},
+      {"compute bf16, fp32 master weights", [](Choice& c) { c.model.compute = DType::bf16; }},
+      {"compute fp16, fp32 master weights", [](Choice& c) { c.model.compute = DType::fp16; }},
+      {"bf16 on the wire", [](Choice& c) { c.model.reduce = DType::bf16; }},
+      {"accumulation, mode every",
+       [](Choice& c) {
+         c.model.accumulate = 2;
+         c.model.accumulate_mode = AccumulateMode::every;
+       }},
+      {"accumulation, mode deferred",
+       [](Choice& c) {
+         c.model.accumulate = 2;
+         c.model.accumulate_mode = AccumulateMode::deferred;
+       }},
+      {"reshard after backward", [](Choice& c) { c.model.reshard = Reshard::after_backward; }},
+      {"persist_elems", [](Choice& c) { c.model.persist_elems = 1'000'000; }},
+      {"prefetch_backward", [](Choice& c) { c.model.prefetch_backward = 2; }},
+      {"logits gathered on rank 0",
+       [](Choice& c) { c.gpt.gather_logits = nn::GatherLogits::on_rank0; }},
+      {"inference", [](Choice& c) { c.model.purpose = Purpose::inference; }},
+      {"inference in bf16",
+       [](Choice& c) {
+         c.model.purpose = Purpose::inference;
+         c.model.compute = DType::bf16;
+       }},
+      {"inference, accumulation",
+       [](Choice& c) {
+         c.model.purpose = Purpose::inference;
+         c.model.accumulate = 2;
+       }},
+  };
+  std::string text = "| |";
+  std::string rule = "\n|---|";
+  for (const Strategy strategy : all_strategies()) {
+    text += fmt::format(" `{}` |", to_string(strategy));
+    rule += "---|";
+  }
+  text += rule + "\n";
+  for (const Feature& feature : features) {
+    text += fmt::format("| {} |", feature.name);
+    for (const Strategy strategy : all_strategies()) {
+      Choice choice;
+      choice.model.strategy = strategy;
+      feature.set(choice);
+      text += fmt::format(" {} |", cell(choice, notes));
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+/// The same under every strategy, or the first that differs.
+std::string under_all(Choice choice, Notes& notes) {
+  std::string answer;
+  for (const Strategy strategy : all_strategies()) {
+    choice.model.strategy = strategy;
+    const std::string here = cell(choice, notes);
+    if (answer.empty()) { answer = here; }
+    if (here != answer) { return fmt::format("{}; {}: {}", answer, to_string(strategy), here); }
+  }
+  return answer;
+}
+
+std::string dtype_table(Notes& notes) {
+  const std::vector<DType> dtypes = {DType::fp32, DType::bf16, DType::fp16, DType::fp64};
+  std::string text = "| compute | gradient |";
+  for (const DType reduce : dtypes) { text += fmt::format(" reduce {} |", to_string(reduce)); }
+  text += "\n|---|---|---|---|---|---|\n";
+  for (const DType compute : dtypes) {
+    for (const DType gradient : dtypes) {
+      text += fmt::format("| {} | {} |", to_string(compute), to_string(gradient));
+      for (const DType reduce : dtypes) {
+        Choice choice;
+        choice.model.compute = compute;
+        choice.model.gradient = gradient;
+        choice.model.reduce = reduce;
+        text += fmt::format(" {} |", under_all(choice, notes));
+      }
+      text += '\n';
+    }
+  }
+  return text;
+}
+
+std::string flag_table(Notes& notes) {
+  using Words = std::vector<const char*>;
+  const std::vector<Words> asked = {{"--device", "cpu"},    {"--device", "cuda"},
+                                    {"--comm", "local"},    {"--comm", "nccl"},
+                                    {"--strategy", "fsdp"}, {"--strategy", "hybrid"},
+                                    {"--shard-group", "2"}, {"--offload", "optimizer"},
+                                    {"--resume"},           {"--checkpoint-every", "10"}};
+  std::string text = "| `tessera train ...` | |\n|---|---|\n";
+  for (Words words : asked) {
+    std::string name;
+    for (const char* word : words) { name += (name.empty() ? "" : " ") + std::string{word}; }
+    words.insert(words.begin(), "train");
+    std::string answer = "yes";
+    try {
+      (void)parse_command_line(words);
+    } catch (const ConfigError& refusal) { answer = notes.number(refusal.what()); }
+    text += fmt::format("| `{}` | {} |\n", name, answer);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string support_table() {
+  Notes notes;
+  std::string text =
+      "# What works together\n\n"
+      "Made by `tessera doctor --support`, which asks the library: a combination that works has "
+      "made a model and a step\n"
+      "on a rank that only counts, and a refusal is what the user reads (`ConfigError`, exit "
+      "status 2). A test holds this page\n"
+      "to it. What is not refused has an effect.\n\n"
+      "## Features by strategy\n\n";
+  text += feature_table(notes);
+  text += "\n## Dtypes, under every strategy\n\n" + dtype_table(notes);
+  text += "\n## Devices, communicators and what this build does not have\n\n" + flag_table(notes);
+  text +=
+      "\nCommunicators: `local` (ranks are threads) in every build, `mpi` in builds that found "
+      "MPI; both give the same\nbits. Plans count for either on any machine.\n";
+  return text + "\n## Why not\n\n" + notes.text();
+}
+
+}  // namespace tessera::tools
