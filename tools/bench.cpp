@@ -6,6 +6,7 @@
 
 #include "bench/support/collectives.hpp"
 #include "bench/support/operations.hpp"
+#include "bench/support/products.hpp"
 #include "bench/support/recording.hpp"
 #include "bench/support/report.hpp"
 #include "bench_options.hpp"
@@ -176,6 +177,39 @@ Json step(const BenchSettings& settings) {
   return json;
 }
 
+/// The rate of the way of that name; empty if the product cannot be computed so.
+std::string rate_of(const bench::Comparison& ways, std::string_view name) {
+  const auto rate = [](const bench::Timed& timed) {
+    return fmt::format("{:.0f}", timed.rate(bench::Work::flops) * 1e-9);
+  };
+  if (ways.ours.name == name) { return rate(ways.ours) + " *"; }
+  for (const bench::Timed& other : ways.limits) {
+    if (other.name == name) { return rate(other); }
+  }
+  return "";
+}
+
+Json products(const BenchSettings& settings) {
+  const nn::GPTConfig& model = settings.step.model;
+  const auto times =
+      bench::measure_products(model, settings.step.batch * model.seq, settings.repeat);
+  fmt::print(
+      "Products of a GPT of hidden {}, vocab {}; {} tokens, one thread: GFLOP/s, * is taken\n",
+      model.hidden, model.vocab, settings.step.batch * model.seq);
+  const std::string ways[] = {"Eigen", "oneDNN", "conversion"};
+  Table table{{"product", "m", "n", "k", "A B C", ways[0], ways[1], ways[2]}};
+  Json all = Json::array();
+  for (const bench::ProductTimes& p : times) {
+    table.add({p.part, std::to_string(p.m), std::to_string(p.n), std::to_string(p.k), p.dtypes,
+               rate_of(p.ways, ways[0]), rate_of(p.ways, ways[1]), rate_of(p.ways, ways[2])});
+    Json json = bench::json_of(p.ways);
+    json.update({{"part", p.part}, {"dtypes", p.dtypes}, {"m", p.m}, {"n", p.n}, {"k", p.k}});
+    all.push_back(std::move(json));
+  }
+  fmt::print("{}", table.text());
+  return {{"products", all}};
+}
+
 }  // namespace
 
 void run_bench(std::span<const char* const> arguments) {
@@ -187,6 +221,7 @@ void run_bench(std::span<const char* const> arguments) {
   Json json = {{"bench", settings.what}, {"machine", machine()}, {"repeat", settings.repeat}};
   json.update(settings.what == "adamw"         ? adamw(settings)
               : settings.what == "collectives" ? collectives(settings)
+              : settings.what == "products"    ? products(settings)
                                                : step(settings));
   if (settings.json.empty()) { return; }
   OutputFile{settings.json}.write(json.dump(2) + "\n");

@@ -27,7 +27,7 @@ struct BenchOption {
 
 constexpr int kScalingRanks = 1 + 2 + 4 + 8;  // side by side, each job with the samples of two
 
-const std::vector<std::string> kBenches = {"adamw", "collectives", "step"};
+const std::vector<std::string> kBenches = {"adamw", "collectives", "products", "step"};
 
 std::string summary(std::string_view bench) {
   if (bench == "adamw") {
@@ -35,6 +35,9 @@ std::string summary(std::string_view bench) {
   }
   if (bench == "collectives") {
     return "Times the collectives of in-process ranks against copies by as many threads.";
+  }
+  if (bench == "products") {
+    return "Times the matrix products of a GPT's step in each dtype, in every way there is here.";
   }
   return "Times training steps of a GPT under each strategy against its matrix products alone.";
 }
@@ -80,12 +83,13 @@ const std::vector<BenchOption>& options() {
          s.bytes = parse_whole(text, 4, 100'000'000'000);
        }},
       {"--layers", "L", "4", "transformer blocks", "step", size_of_model(&nn::GPTConfig::layers)},
-      {"--hidden", "H", "256", "width", "step", size_of_model(&nn::GPTConfig::hidden)},
+      {"--hidden", "H", "256", "width", "products step", size_of_model(&nn::GPTConfig::hidden)},
       {"--heads", "A", "4", "attention heads", "step", size_of_model(&nn::GPTConfig::heads)},
-      {"--vocab", "V", "1024", "number of different tokens", "step",
+      {"--vocab", "V", "1024", "number of different tokens", "products step",
        size_of_model(&nn::GPTConfig::vocab)},
-      {"--seq", "T", "128", "tokens in a sample", "step", size_of_model(&nn::GPTConfig::seq)},
-      {"--batch", "B", "8", "samples of a rank", "step",
+      {"--seq", "T", "128", "tokens in a sample", "products step",
+       size_of_model(&nn::GPTConfig::seq)},
+      {"--batch", "B", "8", "samples of a rank", "products step",
        whole(&bench::StepOptions::batch, 1'000'000)},
       {"--strategies", "S,S", "dp,ddp,zero1,zero2,zero3", "what to time", "step", set_strategies},
       {"--prefetch", "P", "1", "units gathered ahead of the one in use", "step",
@@ -102,11 +106,11 @@ const std::vector<BenchOption>& options() {
       {"--ranks", "N", "2", "ranks, threads of this process", "collectives step",
        whole(&bench::StepOptions::ranks, 256)},
       {"--repeat", "K", "20", "timed rounds; ours and the limits run in turn in each",
-       "adamw collectives step",
+       "adamw collectives products step",
        [](BenchSettings& s, const std::string& text) {
          s.repeat = static_cast<int>(parse_whole(text, 1, 1'000'000));
        }},
-      {"--json", "FILE", "", "write the results there", "adamw collectives step",
+      {"--json", "FILE", "", "write the results there", "adamw collectives products step",
        [](BenchSettings& s, const std::string& text) {
          if (text.empty()) { throw ConfigError("is empty; give a path"); }
          s.json = text;
@@ -135,7 +139,7 @@ std::string checked_name(const std::string& name) {
   if (std::find(kBenches.begin(), kBenches.end(), name) != kBenches.end()) { return name; }
   const std::string meant = nearest(name, kBenches);
   throw ConfigError(fmt::format("tessera bench does not know '{}'; {}", name,
-                                meant.empty() ? "it has adamw, collectives and step"
+                                meant.empty() ? "it has adamw, collectives, products and step"
                                               : fmt::format("did you mean {}?", meant)));
 }
 
@@ -174,6 +178,12 @@ void check_memory(const BenchSettings& settings) {
   if (settings.what == "collectives") {
     need = 5.5 * static_cast<double>(settings.bytes) * step.ranks;
   }
+  if (settings.what == "products") {
+    const auto rows = static_cast<double>(step.batch) * static_cast<double>(step.model.seq);
+    const auto narrow = static_cast<double>(step.model.hidden);
+    const double wide = std::max(4 * narrow, static_cast<double>(step.model.vocab));
+    need = 2 * sizeof(float) * (rows * (narrow + wide) + narrow * wide);
+  }
   if (settings.what == "step") {
     const auto batch = static_cast<double>(step.batch);
     need = step_bytes(step, step.ranks, step.ranks * batch);
@@ -189,6 +199,7 @@ void check_memory(const BenchSettings& settings) {
 
 void check(BenchSettings& settings) {
   settings.step.rounds = settings.repeat;
+  if (settings.what == "products") { settings.step.model.heads = 1; }  // none are split
   settings.step.model.validate();
   if (settings.what == "collectives" &&
       settings.bytes < static_cast<std::int64_t>(sizeof(float)) * settings.step.ranks) {
@@ -215,7 +226,7 @@ void check(BenchSettings& settings) {
 
 BenchSettings parse_bench(std::span<const char* const> arguments) {
   if (arguments.empty()) {
-    throw ConfigError("tessera bench: nothing named; it has adamw, collectives and step");
+    throw ConfigError("tessera bench: nothing named; it has adamw, collectives, products and step");
   }
   const std::string first = arguments.front();
   BenchSettings settings;

@@ -338,8 +338,9 @@ std::vector<OptionRow> training_rows() {
        kAll, set_recompute},
       {"--offload", "training", "O", "none", "none", kAll, only("none", {"optimizer"})},
       {"--dropout", "training", "P", "0",
-       "of the embedding and of what layers add to the residual stream", kAll,
-       number<&Settings::dropout>({.below = 1})},
+       "of the embedding, of attention's probabilities and of what layers add to the residual "
+       "stream",
+       kAll, number<&Settings::dropout>({.below = 1})},
   };
 }
 

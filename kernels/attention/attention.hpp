@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/dropout/dropout.hpp"
 #include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
 
@@ -18,16 +19,21 @@ struct AttentionShape {
 /// Causal softmax attention with scale 1/sqrt(head_size). The T x T matrix of all heads is never
 /// held: each thread works on one tile of query rows of one head at a time, in its own part of the
 /// workspace. qkv and y are of one dtype; the arithmetic is fp32.
+///
+/// Dropout drops probabilities and scales the others: query t of a sample's head h drops key s if
+/// word(sample, (h seq + t) round_up(seq, 4) + s) of `key`, as Dropout defines it, says so.
 struct AttentionForward {
   ConstValues qkv;     ///< [batch, seq, 3 * hidden]: q, k, v side by side, heads within each
   Values y;            ///< [batch, seq, hidden]
   float* log_sum_exp;  ///< [batch, heads, seq], kept for backward
   float* workspace;    ///< attention_workspace_elems(shape, dtype, threads of the stream)
   AttentionShape shape;
+  float dropout = 0.0F;  ///< probability, in [0, 1); 0: none
+  DropoutKey key = {};
 };
 using AttentionForwardKernel = void(const AttentionForward& args, Stream stream);
 
-/// All but log_sum_exp and the workspace are of one dtype.
+/// All but log_sum_exp and the workspace are of one dtype; dropout and key are those of forward.
 struct AttentionBackward {
   ConstValues qkv;
   ConstValues y;
@@ -36,6 +42,8 @@ struct AttentionBackward {
   Values dqkv;     ///< [batch, seq, 3 * hidden], overwritten
   float* workspace;
   AttentionShape shape;
+  float dropout = 0.0F;
+  DropoutKey key = {};
 };
 using AttentionBackwardKernel = void(const AttentionBackward& args, Stream stream);
 

@@ -4,6 +4,7 @@
 #include "device/cpu/host_task.hpp"
 #include "device/cpu/parallel.hpp"
 #include "kernels/attention/attention.hpp"
+#include "kernels/attention/head_mask.hpp"
 #include "kernels/support/product.hpp"
 #include "kernels/support/softmax.hpp"
 #include "kernels/support/typed.hpp"
@@ -14,12 +15,13 @@ namespace {
 
 constexpr std::int64_t kTile = 64;  // query rows that are worked on together
 
-/// AttentionForward and AttentionBackward where everything is fp32.
+/// AttentionForward and AttentionBackward of one head, where everything is fp32.
 struct Forward {
   const float* qkv;
   float* y;
   float* log_sum_exp;
   AttentionShape shape;
+  HeadMask mask;
 };
 struct Backward {
   const float* qkv;
@@ -28,6 +30,7 @@ struct Backward {
   const float* dy;
   float* dqkv;
   AttentionShape shape;
+  HeadMask mask;
 };
 
 /// One head of one sequence: where its rows lie, and the tile of query rows [first, first + rows),
@@ -123,6 +126,16 @@ void scores_of(const Tile& tile, const float* qkv, float* scores) {
           {scores, tile.stride}, tile.rows, tile.keys, tile.size);
 }
 
+/// Zero where the mask drops.
+void drop_row(const HeadMask& mask, std::int64_t query, float* row, std::int64_t visible) {
+  mask.for_keys(query, visible, [row](std::int64_t first, std::int64_t elems, const auto& kept) {
+    for_lanes(elems, [&](std::int64_t i, auto lanes) {
+      float* const p = row + first + i;
+      lanes.write(p, kept(i) ? lanes.read(p) : Vec{});
+    });
+  });
+}
+
 void forward_tile(const Forward& args, const Tile& tile, float* scores) {
   float inverse_sum[kTile];
   scores_of(tile, args.qkv, scores);
@@ -133,6 +146,10 @@ void forward_tile(const Forward& args, const Tile& tile, float* scores) {
     const double sum = exp_row(row, row, visible, tile.scale, max);
     std::fill(row + visible, row + tile.keys, 0.0F);
     inverse_sum[r] = static_cast<float>(1.0 / sum);
+    if (args.mask.on()) {
+      drop_row(args.mask, tile.first + r, row, visible);
+      inverse_sum[r] *= args.mask.factor();
+    }
     args.log_sum_exp[tile.lse + tile.first + r] =
         static_cast<float>(std::log(sum) + static_cast<double>(max));
   }
@@ -164,6 +181,25 @@ void probabilities_and_gradient(float* p, float* dp, std::int64_t elems, float l
   });
 }
 
+/// The same for a row with dropped probabilities: dp has no part where they are, and p becomes what
+/// y was made with. The mean, from y, is that of the dropped too.
+void dropped_probabilities_and_gradient(const HeadMask& mask, std::int64_t query, float* p,
+                                        float* dp, std::int64_t visible, float log_sum_exp,
+                                        float mean, float scale) {
+  const float factor = mask.factor();
+  mask.for_keys(query, visible, [&](std::int64_t first, std::int64_t elems, const auto& kept) {
+    float* const some_p = p + first;
+    float* const some_dp = dp + first;
+    for_lanes(elems, [&](std::int64_t i, auto lanes) {
+      lanes.write(some_dp + i, kept(i) ? lanes.read(some_dp + i) * factor : Vec{});
+    });
+    probabilities_and_gradient(some_p, some_dp, elems, log_sum_exp, mean, scale);
+    for_lanes(elems, [&](std::int64_t i, auto lanes) {
+      lanes.write(some_p + i, kept(i) ? lanes.read(some_p + i) * factor : Vec{});
+    });
+  });
+}
+
 /// They gather gradients from several tiles.
 void zero_key_and_value_gradients(const Backward& args, std::int64_t head) {
   const AttentionShape& shape = args.shape;
@@ -190,8 +226,13 @@ void backward_tile(const Backward& args, const Tile& tile, float* workspace) {
     float* drow = dp + r * tile.stride;
     const float mean =
         row_dot(args.y + tile.out() + r * tile.hidden, dy.data + r * dy.stride, tile.size);
-    probabilities_and_gradient(row, drow, visible, args.log_sum_exp[tile.lse + tile.first + r],
-                               mean, tile.scale);
+    const float log_sum_exp = args.log_sum_exp[tile.lse + tile.first + r];
+    if (args.mask.on()) {
+      dropped_probabilities_and_gradient(args.mask, tile.first + r, row, drow, visible, log_sum_exp,
+                                         mean, tile.scale);
+    } else {
+      probabilities_and_gradient(row, drow, visible, log_sum_exp, mean, tile.scale);
+    }
     std::fill(row + visible, row + tile.keys, 0.0F);
     std::fill(drow + visible, drow + tile.keys, 0.0F);
   }
@@ -222,6 +263,11 @@ void forward_head(const Forward& args, std::int64_t head, float* tiles) {
 void backward_head(const Backward& args, std::int64_t head, float* tiles) {
   zero_key_and_value_gradients(args, head);
   for_each_tile(args.shape, head, [&](const Tile& tile) { backward_tile(args, tile, tiles); });
+}
+
+template <class Args>
+HeadMask mask_of(const Args& args, std::int64_t head) {
+  return {args.shape, args.dropout, args.key, head};
 }
 
 // In 16 bits, a head is widened into the workspace and worked on as if it were the only one.
@@ -256,7 +302,8 @@ void forward_widened(const AttentionForward& args, std::int64_t head, float* wor
   float* const qkv = workspace + tile_elems(shape);
   float* const y = qkv + 3 * elems;
   copy_head(qkv, 1, args.qkv.as<Half>() + head_offset(shape, head, 3), shape.heads, 3, shape);
-  forward_head({qkv, y, args.log_sum_exp + head * shape.seq, one_head(shape)}, 0, workspace);
+  forward_head({qkv, y, args.log_sum_exp + head * shape.seq, one_head(shape), mask_of(args, head)},
+               0, workspace);
   copy_head(args.y.as<Half>() + head_offset(shape, head, 1), shape.heads, y, 1, 1, shape);
 }
 
@@ -273,8 +320,9 @@ void backward_widened(const AttentionBackward& args, std::int64_t head, float* w
   copy_head(qkv, 1, args.qkv.as<Half>() + wide, shape.heads, 3, shape);
   copy_head(y, 1, args.y.as<Half>() + narrow, shape.heads, 1, shape);
   copy_head(dy, 1, args.dy.as<Half>() + narrow, shape.heads, 1, shape);
-  backward_head({qkv, y, args.log_sum_exp + head * shape.seq, dy, dqkv, one_head(shape)}, 0,
-                workspace);
+  backward_head(
+      {qkv, y, args.log_sum_exp + head * shape.seq, dy, dqkv, one_head(shape), mask_of(args, head)},
+      0, workspace);
   copy_head(args.dqkv.as<Half>() + wide, shape.heads, dqkv, 1, 3, shape);
 }
 
@@ -288,11 +336,13 @@ std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
 void attention_forward(const AttentionForward& args, Stream stream) {
   const DType dtype = args.qkv.dtype;
   expects(args.y.dtype == dtype, "attention_forward: qkv and y are of one dtype");
+  expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_forward: dropout is in [0, 1)");
   enqueue(stream, [=] {
     with_type(dtype, [&]<class T>(std::type_identity<T>) {
       const auto work = [&](std::int64_t head, float* workspace) {
         if constexpr (std::is_same_v<T, float>) {
-          forward_head({args.qkv.as<float>(), args.y.as<float>(), args.log_sum_exp, args.shape},
+          forward_head({args.qkv.as<float>(), args.y.as<float>(), args.log_sum_exp, args.shape,
+                        mask_of(args, head)},
                        head, workspace);
         } else {
           forward_widened<T>(args, head, workspace);
@@ -307,13 +357,15 @@ void attention_backward(const AttentionBackward& args, Stream stream) {
   const DType dtype = args.qkv.dtype;
   expects(args.y.dtype == dtype && args.dy.dtype == dtype && args.dqkv.dtype == dtype,
           "attention_backward: qkv, y, dy and dqkv are of one dtype");
+  expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_backward: dropout is in [0, 1)");
   enqueue(stream, [=] {
     with_type(dtype, [&]<class T>(std::type_identity<T>) {
       const auto work = [&](std::int64_t head, float* workspace) {
         if constexpr (std::is_same_v<T, float>) {
-          backward_head({args.qkv.as<float>(), args.y.as<float>(), args.log_sum_exp,
-                         args.dy.as<float>(), args.dqkv.as<float>(), args.shape},
-                        head, workspace);
+          backward_head(
+              {args.qkv.as<float>(), args.y.as<float>(), args.log_sum_exp, args.dy.as<float>(),
+               args.dqkv.as<float>(), args.shape, mask_of(args, head)},
+              head, workspace);
         } else {
           backward_widened<T>(args, head, workspace);
         }

@@ -3,6 +3,7 @@
 
 #include "kernels/attention/attention.hpp"
 #include "kernels/support/typed.hpp"
+#include "tessera/base/math.hpp"
 
 namespace tessera::kernels::reference {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 struct Head {
   ConstValues qkv;
   AttentionShape shape;
+  Dropout rule;
   std::int64_t batch;
   std::int64_t head;
 
@@ -50,6 +52,18 @@ struct Head {
     *log_sum_exp = std::log(sum) + max;
     return p;
   }
+  /// What row t's probability for row s is multiplied by.
+  [[nodiscard]] double kept(std::int64_t t, std::int64_t s) const {
+    if (rule.p == 0.0F) { return 1.0; }
+    const auto i = static_cast<std::uint64_t>(
+        (head * shape.seq + t) * round_up(shape.seq, std::int64_t{4}) + s);
+    const auto sample = static_cast<std::uint64_t>(rule.key.first_sample + batch);
+    const auto words =
+        philox4x32({static_cast<std::uint32_t>(i / 4), static_cast<std::uint32_t>(i / 4 >> 32U),
+                    static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32U)},
+                   rule.key.mask_key());
+    return words[i % 4] < rule.threshold() ? 0.0 : static_cast<double>(rule.factor());
+  }
 };
 
 void forward(const AttentionForward& args, const Head& head) {
@@ -59,7 +73,7 @@ void forward(const AttentionForward& args, const Head& head) {
     for (std::int64_t d = 0; d < args.shape.head_size; ++d) {
       double sum = 0.0;
       for (std::int64_t s = 0; s <= t; ++s) {
-        sum += p[static_cast<std::size_t>(s)] * head.v(s, d);
+        sum += p[static_cast<std::size_t>(s)] * head.kept(t, s) * head.v(s, d);
       }
       set_element(args.y, head.y_at(t, d), static_cast<float>(sum));
     }
@@ -82,10 +96,11 @@ void backward(const AttentionBackward& args, const Head& head) {
     double mean = 0.0;  // of dp under p
     for (std::int64_t s = 0; s <= t; ++s) {
       const auto i = static_cast<std::size_t>(s);
+      const double kept = head.kept(t, s);
       for (std::int64_t d = 0; d < size; ++d) {
         const double dy = element(args.dy, head.y_at(t, d));
-        dp[i] += dy * head.v(s, d);
-        sum(2, s, d) += p[i] * dy;
+        dp[i] += dy * head.v(s, d) * kept;
+        sum(2, s, d) += p[i] * kept * dy;
       }
       mean += p[i] * dp[i];
     }
@@ -109,9 +124,10 @@ void backward(const AttentionBackward& args, const Head& head) {
 
 template <class Args, class Body>
 void for_each_head(const Args& args, Body body) {
+  const Dropout rule{nullptr, nullptr, 0, 0, args.dropout, args.key};
   for (std::int64_t b = 0; b < args.shape.batch; ++b) {
     for (std::int64_t h = 0; h < args.shape.heads; ++h) {
-      body(args, Head{args.qkv, args.shape, b, h});
+      body(args, Head{args.qkv, args.shape, rule, b, h});
     }
   }
 }

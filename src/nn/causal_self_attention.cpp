@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/table.hpp"
+#include "nn/drop.hpp"
 #include "nn/layer.hpp"
 #include "tessera/base/error.hpp"
 
@@ -43,7 +44,9 @@ void CausalSelfAttention::forward(const Scope& scope, const Saved& saved, Values
                                          .y = saved.mixed,
                                          .log_sum_exp = saved.log_sum_exp,
                                          .workspace = saved.workspace,
-                                         .shape = kernel_shape(shape, hidden_, heads_)},
+                                         .shape = kernel_shape(shape, hidden_, heads_),
+                                         .dropout = saved.dropout.p,
+                                         .key = key_of(saved.dropout, DropSite::attention)},
                                         scope.stream());
   });
   c_proj_.forward(scope, saved.mixed, y, shape.rows());
@@ -61,7 +64,9 @@ void CausalSelfAttention::backward(const BackwardScope& scope, const Saved& save
                                           .dy = dmixed,
                                           .dqkv = dqkv,
                                           .workspace = saved.workspace,
-                                          .shape = kernel_shape(shape, hidden_, heads_)},
+                                          .shape = kernel_shape(shape, hidden_, heads_),
+                                          .dropout = saved.dropout.p,
+                                          .key = key_of(saved.dropout, DropSite::attention)},
                                          scope.stream());
   });
   c_attn_.backward(scope, saved.x, dqkv, flow.dx, shape.rows());

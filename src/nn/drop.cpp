@@ -3,7 +3,6 @@
 #include "kernels/table.hpp"
 
 namespace tessera::nn {
-namespace {
 
 kernels::DropoutKey key_of(const Dropout& dropout, DropSite site) {
   return {.seed = dropout.seed,
@@ -12,8 +11,6 @@ kernels::DropoutKey key_of(const Dropout& dropout, DropSite site) {
                   static_cast<std::uint32_t>(site),
           .first_sample = dropout.first_sample};
 }
-
-}  // namespace
 
 void drop(World& world, const Dropout& dropout, DropSite site, const Dropped& what) {
   if (!dropout.on()) { return; }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/dropout/dropout.hpp"
 #include "tessera/comm/world.hpp"
 #include "tessera/nn/dropout.hpp"
 #include "tessera/nn/tensors.hpp"
@@ -11,6 +12,9 @@ namespace tessera::nn {
 /// Where in a layer something is dropped. The embedding counts as part of layer 0.
 enum class DropSite : std::uint32_t { attention, attention_output, mlp_output, embedding };
 inline constexpr std::uint32_t kDropSites = 4;
+
+/// What the masks of one site of a layer are made from.
+[[nodiscard]] kernels::DropoutKey key_of(const Dropout& dropout, DropSite site);
 
 /// y = x with some elements dropped and the others scaled; [rows, columns], y may be x.
 struct Dropped {

@@ -110,6 +110,7 @@ void GPT::State::choose_dropout() {
                   .first_sample = micro_batches * shape.batch};
   for (Block::Saved& block : at.blocks) {
     block.dropout = dropout;
+    block.attn.dropout = dropout;
     ++dropout.layer;
   }
 }

@@ -1,4 +1,6 @@
 // tessera bench: what it measures, what stands in its JSON, what it refuses.
+#include <set>
+
 #include "bench_options.hpp"
 #include "cli/command.hpp"
 #include "machine.hpp"
@@ -35,6 +37,27 @@ TEST_F(BenchCommand, AdamWCountsBytesAndFlopsByFormula) {
     EXPECT_DOUBLE_EQ(limit["bytes_per_second"].get<double>(), rate);
     EXPECT_GT(limit["ratio"], 0.0);
   }
+}
+
+TEST_F(BenchCommand, ProductsAreThoseOfAStepInEveryDtype) {
+  const nlohmann::json json =
+      results({"products", "--hidden", "8", "--vocab", "24", "--seq", "4", "--batch", "2"});
+  const nlohmann::json& products = json["products"];
+  ASSERT_EQ(products.size(), 3U * 5U * 3U);
+  std::set<std::string> ways;
+  for (const auto& product : products) {
+    const double flops =
+        2.0 * product["m"].get<double>() * product["n"].get<double>() * product["k"].get<double>();
+    EXPECT_EQ(product["flops"].get<double>(), flops);
+    EXPECT_EQ(product["seconds"]["all"].size(), 2U);
+    ways.insert(product["name"].get<std::string>());
+  }
+  // So small, none goes to oneDNN.
+  EXPECT_EQ(ways, (std::set<std::string>{"Eigen", "conversion"}));
+  EXPECT_EQ(products[0]["part"], "c_attn forward");
+  EXPECT_EQ(products[0]["n"], 24);
+  EXPECT_EQ(products[44]["part"], "wte dW");
+  EXPECT_EQ(products[44]["dtypes"], "fp16 fp16 fp32");
 }
 
 TEST_F(BenchCommand, CollectivesCountWhatAllRanksReadAndWrite) {
@@ -90,7 +113,7 @@ TEST_F(BenchCommand, AStepIsTimedWithAndWithoutRecords) {
 }
 
 TEST_F(BenchCommand, RefusesWhatItDoesNotKnow) {
-  refused({"bench"}, "adamw, collectives and step");
+  refused({"bench"}, "adamw, collectives, products and step");
   refused({"bench", "adamv"}, "did you mean adamw?");
   refused({"bench", "adamw", "--ranks", "2"}, "'--ranks'");
   refused({"bench", "step", "--repaet", "2"}, "did you mean --repeat?");

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/nn/dropout.hpp"
 #include "tessera/nn/linear.hpp"
 #include "tessera/nn/tensors.hpp"
 
@@ -14,11 +15,12 @@ namespace tessera::nn {
 class CausalSelfAttention {
  public:
   struct Saved {
-    ConstValues x;       ///< [rows, hidden]
-    Values qkv;          ///< [rows, 3 hidden]
-    Values mixed;        ///< [rows, hidden], the heads' outputs
-    float* log_sum_exp;  ///< [batch, heads, seq]
-    float* workspace;    ///< `workspace_elems`; not kept: all layers may share it
+    ConstValues x;         ///< [rows, hidden]
+    Values qkv;            ///< [rows, 3 hidden]
+    Values mixed;          ///< [rows, hidden], the heads' outputs
+    float* log_sum_exp;    ///< [batch, heads, seq]
+    float* workspace;      ///< `workspace_elems`; not kept: all layers may share it
+    Dropout dropout = {};  ///< of the probabilities with which a token looks at others
   };
 
   /// Parameters "prefix.c_attn.*" and "prefix.c_proj.*". `heads` divides `hidden`.

@@ -27,8 +27,9 @@ struct GPTOptions {
   std::optional<DType> norms = {};
   /// Layers that keep their input alone, and share one layer's activations.
   Recompute recompute = {};
-  /// With this probability training drops each element of the embedding's output and of both of a
-  /// layer's additions to the residual stream, as GPT-2 does. In [0, 1).
+  /// With this probability training drops each element of the embedding's output, each of the
+  /// probabilities with which a token looks at others, and each element of both of a layer's
+  /// additions to the residual stream, as GPT-2 does. In [0, 1).
   float dropout = 0.0F;
   std::uint64_t dropout_seed = 1;
 };

@@ -1,0 +1,98 @@
+#include "bench/support/products.hpp"
+
+#include <fmt/format.h>
+
+#include "bench/support/arrays.hpp"
+#include "kernels/matmul/matmul_ways.hpp"
+#include "kernels/table.hpp"
+
+namespace tessera::bench {
+namespace {
+
+using kernels::MatMul;
+using kernels::MatMulWay;
+using kernels::Transpose;
+using kernels::Write;
+
+/// Numbers of some dtype at a boundary of 128 bytes.
+class Numbers {
+ public:
+  Numbers(DType dtype, std::int64_t elems, std::uint32_t seed)
+      : dtype_{dtype}, memory_{floats(elems, 0.0F)} {
+    const Floats wide = noise(elems, seed);
+    const CallerStream on;
+    kernels::cpu_table().cast({memory_.get(), elems, dtype}, {wide.get(), elems, DType::fp32},
+                              on.get());
+  }
+  [[nodiscard]] Values values() const { return {memory_.get(), dtype_}; }
+
+ private:
+  DType dtype_;
+  Floats memory_;
+};
+
+/// A weight [in, out] of a layer.
+struct Weight {
+  std::string name;
+  std::int64_t in;
+  std::int64_t out;
+};
+
+Contest contest_of(const MatMul& like, DType a_dtype, DType c_dtype) {
+  const Numbers a{a_dtype, like.m * like.k, 1}, b{a_dtype, like.k * like.n, 2};
+  const Numbers c{c_dtype, like.m * like.n, 3};
+  MatMul product = like;
+  product.a = a.values();
+  product.b = b.values();
+  product.c = c.values();
+  const auto on = std::make_shared<CallerStream>();
+  const double flops = 2.0 * static_cast<double>(like.m * like.n) * static_cast<double>(like.k);
+  const auto case_of = [&](MatMulWay way) {
+    return Case{std::string{to_string(way)}, 0.0, flops, [=] {
+                  (void)a, (void)b, (void)c;
+                  kernels::matmul_in(way, product, on->get());
+                }};
+  };
+  const std::vector<MatMulWay> ways = kernels::ways_of(product);
+  Contest contest{Work::flops, case_of(ways.front()), {}};
+  for (std::size_t i = 1; i < ways.size(); ++i) { contest.limits.push_back(case_of(ways[i])); }
+  return contest;
+}
+
+}  // namespace
+
+std::vector<ProductTimes> measure_products(const nn::GPTConfig& model, std::int64_t rows,
+                                           int rounds) {
+  const std::int64_t h = model.hidden;
+  const Weight weights[] = {{"c_attn", h, 3 * h},
+                            {"c_proj", h, h},
+                            {"c_fc", h, 4 * h},
+                            {"mlp.c_proj", 4 * h, h},
+                            {"wte", h, model.vocab}};
+  std::vector<ProductTimes> all;
+  for (const DType dtype : {DType::fp32, DType::bf16, DType::fp16}) {
+    for (const Weight& w : weights) {
+      const auto add = [&](const char* pass, const MatMul& p, DType c) {
+        all.push_back({w.name + " " + pass,
+                       fmt::format("{} {} {}", to_string(dtype), to_string(dtype), to_string(c)),
+                       p.m, p.n, p.k, measure(contest_of(p, dtype, c), rounds)});
+      };
+      // wte is stored as rows of `hidden`, the others as rows of `out`.
+      const bool rows_of_hidden = w.name == "wte";
+      const Transpose forward = rows_of_hidden ? Transpose::yes : Transpose::no;
+      const Transpose back = rows_of_hidden ? Transpose::no : Transpose::yes;
+      add("forward", {.m = rows, .n = w.out, .k = w.in, .transpose_b = forward}, dtype);
+      add("dx", {.m = rows, .n = w.in, .k = w.out, .transpose_b = back}, dtype);
+      add("dW",
+          {.m = rows_of_hidden ? w.out : w.in,
+           .n = rows_of_hidden ? w.in : w.out,
+           .k = rows,
+           .transpose_a = Transpose::yes,
+           .write = Write::add},
+          DType::fp32);
+    }
+  }
+  return all;
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "bench/support/comparison.hpp"
+#include "tessera/nn/gpt_config.hpp"
+
+namespace tessera::bench {
+
+/// A matrix product of a GPT's step, in every way in which this build can compute it here: ours is
+/// the one that matmul takes, the limits are the others.
+struct ProductTimes {
+  std::string part;    ///< "c_fc forward"
+  std::string dtypes;  ///< of A, B and C: "bf16 bf16 fp32"
+  std::int64_t m;
+  std::int64_t n;
+  std::int64_t k;
+  Comparison ways;
+};
+
+/// Products of `rows` tokens with each weight: y = x W, dx = dy W^T, and dW += x^T dy in fp32; in
+/// fp32, bf16 and fp16. On one thread.
+[[nodiscard]] std::vector<ProductTimes> measure_products(const nn::GPTConfig& model,
+                                                         std::int64_t rows, int rounds);
+
+}  // namespace tessera::bench
