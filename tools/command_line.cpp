@@ -13,8 +13,9 @@
 namespace tessera::tools {
 namespace {
 
-const std::vector<std::string> kCommands = {"train", "compare", "plan", "scale", "bench", "doctor"};
-const std::vector<std::string> kLaterCommands = {"checkpoint", "sample"};
+const std::vector<std::string> kCommands = {"train",  "compare", "plan",  "scale",
+                                            "sample", "bench",   "doctor"};
+const std::vector<std::string> kLaterCommands = {"checkpoint"};
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -27,6 +28,7 @@ std::string usage() {
          "  compare   train it under several strategies and compare time and memory\n"
          "  plan      say what each rank would hold, before anything runs\n"
          "  scale     find the largest models that fit a budget, by strategy and ranks\n"
+         "  sample    draw text from a trained model\n"
          "  bench     measure this build beside the machine's limits\n"
          "  doctor    show what this machine and this build have, and what is missing\n\n"
          "tessera COMMAND --help lists a command's options.\n";

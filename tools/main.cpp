@@ -14,6 +14,7 @@
 #include "plan_command.hpp"
 #include "processor.hpp"
 #include "ranks.hpp"
+#include "sample.hpp"
 #include "scale_command.hpp"
 #include "tessera/base/error.hpp"
 #include "train.hpp"
@@ -48,6 +49,7 @@ void run(std::span<const char* const> arguments) {
   request.settings.command_line = typed(arguments);
   if (request.command == "train") { return train(request.settings); }
   if (request.command == "compare") { return compare(request.settings); }
+  if (request.command == "sample") { return sample(request.settings); }
   if (!has_rank0()) { return; }  // the rest is no work for several
   if (request.command == "plan") { return plan_command(request.settings); }
   if (request.command == "scale") { return scale_command(request.settings); }

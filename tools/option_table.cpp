@@ -16,8 +16,12 @@ namespace {
 
 constexpr std::string_view kBoth = "train compare";
 constexpr std::string_view kAll = "train compare plan scale";
-constexpr std::string_view kOneModel = "train compare plan";
+constexpr std::string_view kOneTraining = "train compare plan";
+constexpr std::string_view kOneModel = "train compare plan sample";
 constexpr std::string_view kPlanned = "plan scale";
+constexpr std::string_view kEvery = "train compare plan scale sample";
+constexpr std::string_view kSample = "sample";
+constexpr std::string_view kRun = "train compare sample";
 
 constexpr std::int64_t kMostRanks = 65'536;  // of a job; threads may be fewer (settle)
 constexpr std::int64_t kMostPlannedRanks = std::int64_t{1} << 20;
@@ -56,6 +60,14 @@ Apply path() {
   };
 }
 
+template <auto Member>
+Apply text(std::string_view what) {
+  return [=](Settings& settings, const std::string& given) {
+    if (given.empty()) { throw ConfigError(fmt::format("is empty; give {}", what)); }
+    settings.*Member = given;
+  };
+}
+
 /// An option of which this build has one value, named at its default, and others come later.
 Apply only(std::string_view value, std::vector<std::string_view> later) {
   return [=](Settings&, const std::string& text) { require_value(text, value, later); };
@@ -89,6 +101,14 @@ void set_rank_counts(Settings& settings, const std::string& text) {
       throw ConfigError(fmt::format("{} is named twice", ranks));
     }
     have.push_back(ranks);
+  }
+}
+
+void set_prompt_tokens(Settings& settings, const std::string& text) {
+  settings.prompt_tokens.clear();
+  for (const std::string& entry : parse_list(text)) {
+    settings.prompt_tokens.push_back(
+        static_cast<std::int32_t>(parse_whole(entry, 0, std::numeric_limits<std::int32_t>::max())));
   }
 }
 
@@ -184,6 +204,8 @@ std::vector<OptionRow> model_rows() {
        size<&Settings::seq>(100'000'000)},
       {"--init", "model", "FILE", "", "start from these weights (safetensors, GPT-2's names)",
        kBoth, path<&Settings::init>()},
+      {"--init", "model", "FILE", "", "the weights (safetensors, GPT-2's names)", kSample,
+       path<&Settings::init>()},
       {"--model", "model", "NAME", "",
        "family: gpt2 or gpt-nano (default gpt2; with --measure gpt-nano), all with its vocabulary "
        "and sequence length, or:",
@@ -208,6 +230,14 @@ std::vector<OptionRow> data_rows() {
        kBoth, path<&Settings::data>()},
       {"--tokens", "data", "FILE", "", "a file of uint16 tokens, raw or with llm.c's header", kBoth,
        path<&Settings::tokens>()},
+      {"--eval-data", "data", "PATH", "",
+       "held-out data of the same kind: its loss is logged as eval_loss, dropout off", "train",
+       path<&Settings::eval_data>()},
+      {"--eval-every", "data", "K", "100", "after how many steps, and at the end", "train",
+       whole<&Settings::eval_every>(1, 1'000'000'000'000)},
+      {"--eval-batches", "data", "M", "10",
+       "micro-batches of a rank that a held-out loss is the mean of, at most", "train",
+       whole<&Settings::eval_batches>(1, 1'000'000)},
       {"--no-shuffle", "data", "", "", "take the samples in the order of the data", kBoth,
        [](Settings& s, const std::string&) { s.shuffle = false; }},
   };
@@ -216,14 +246,14 @@ std::vector<OptionRow> data_rows() {
 std::vector<OptionRow> parallel_rows() {
   return {
       {"--ranks", "parallel", "N", "",
-       "ranks (default 1; in a job of mpirun or srun as many as it has processes)", kBoth,
+       "ranks (default 1; in a job of mpirun or srun as many as it has processes)", kRun,
        whole<&Settings::ranks>(1, kMostRanks)},
       {"--ranks", "parallel", "N", "1", "ranks", "plan",
        whole<&Settings::ranks>(1, kMostPlannedRanks)},
       {"--ranks", "parallel", "N,N", "1,2,4,8,64,1024", "numbers of ranks", "scale",
        set_rank_counts},
       {"--strategy", "parallel", "S", "ddp",
-       "dp, ddp, zero1, zero2 or zero3 (fsdp is another name of zero3)", "train",
+       "dp, ddp, zero1, zero2 or zero3 (fsdp is another name of zero3)", "train sample",
        [](Settings& s, const std::string& text) { s.strategy = strategy_called(text); }},
       {"--strategies", "parallel", "S,S", "dp,ddp,zero1,zero2,zero3", "what to compare", "compare",
        set_strategies},
@@ -234,38 +264,38 @@ std::vector<OptionRow> parallel_rows() {
        "plan", set_strategies},
       {"--strategy", "parallel", "S", "", "the same, of one strategy", "plan",
        [](Settings& s, const std::string& text) { s.strategies = {strategy_called(text)}; }},
-      {"--prefetch", "parallel", "P", "1", "units gathered ahead of the one in use", kAll,
+      {"--prefetch", "parallel", "P", "1", "units gathered ahead of the one in use", kEvery,
        whole<&Settings::prefetch>(0, 1'000)},
       {"--prefetch-backward", "parallel", "P", "",
-       "the same in backward passes (default --prefetch)", kOneModel,
+       "the same in backward passes (default --prefetch)", kOneTraining,
        [](Settings& s, const std::string& text) {
          s.prefetch_backward = static_cast<int>(parse_whole(text, 0, 1'000));
        }},
       {"--reshard", "parallel", "WHEN", "after-forward",
        "when zero3 gives gathered blocks back: after-forward, or after-backward (more memory, "
        "gathered once instead of twice)",
-       kOneModel, [](Settings& s, const std::string& text) { s.reshard = parse_reshard(text); }},
+       kOneTraining, [](Settings& s, const std::string& text) { s.reshard = parse_reshard(text); }},
       {"--persist", "parallel", "ELEMS", "0",
        "under zero3 units of at most so many elements stay gathered until the next update",
-       kOneModel, whole<&Settings::persist_elems>(0, kMostParameters)},
-      {"--device", "parallel", "D", "cpu", "cpu", kBoth, only("cpu", {"cuda", "meta"})},
+       kOneTraining, whole<&Settings::persist_elems>(0, kMostParameters)},
+      {"--device", "parallel", "D", "cpu", "cpu", kRun, only("cpu", {"cuda", "meta"})},
       {"--comm", "parallel", "C", "auto",
        "local (ranks are threads), mpi (this process is a rank of mpirun's or srun's job), or "
        "auto: "
        "mpi in such a job",
-       kBoth, set_comm},
+       kRun, set_comm},
       {"--comm", "parallel", "C", "auto",
        "local (ranks are threads), mpi (processes), or auto: mpi for more than 256 ranks", kPlanned,
        set_comm},
       {"--for", "parallel", "D", "cpu", "the device that the plan is for: cpu", kPlanned, set_for},
       {"--threads", "parallel", "N", "1",
-       "threads a rank computes with; ranks times threads should not exceed the cores", kAll,
+       "threads a rank computes with; ranks times threads should not exceed the cores", kEvery,
        whole<&Settings::threads>(1, kMostThreads)},
       {"--budget", "parallel", "SIZE", "",
        "what a rank may hold at most: 24GiB, 80GB, bytes; a run that is planned to need more is "
        "not "
        "started",
-       kBoth, set_budget},
+       kRun, set_budget},
       {"--budget", "parallel", "SIZE", "",
        "what a rank may hold at most: 24GiB, 80GB, bytes. Without strategies: finds the cheapest "
        "strategy, prefetch, accumulation and micro-batch that fit",
@@ -315,6 +345,9 @@ std::vector<OptionRow> training_rows() {
        number<&Settings::clip>({})},
       {"--seed", "training", "N", "1", "of the initial weights and the order of the samples", kBoth,
        whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
+      {"--precision", "sampling", "P", "fp32",
+       "of parameters and what is computed: fp32, bf16 or fp16", kSample,
+       dtype<&Settings::precision>({"fp32", "bf16", "fp16"})},
       {"--precision", "training", "P", "fp32",
        "of parameters and what is computed: fp32, bf16 or fp16 (with fp32 master weights)", kAll,
        dtype<&Settings::precision>({"fp32", "bf16", "fp16"})},
@@ -344,6 +377,33 @@ std::vector<OptionRow> training_rows() {
   };
 }
 
+std::vector<OptionRow> sampling_rows() {
+  constexpr std::int64_t most = 1'000'000'000;
+  return {
+      {"--prompt", "sampling", "TEXT", "", "what a sample goes on from (default a newline)",
+       kSample, text<&Settings::prompt>("a text, or leave it out to begin with a newline")},
+      {"--prompt-file", "sampling", "FILE", "", "the same, from a file", kSample,
+       path<&Settings::prompt_file>()},
+      {"--prompt-tokens", "sampling", "N,N", "",
+       "the same as numbers, for models that are not of bytes; numbers are printed", kSample,
+       set_prompt_tokens},
+      {"--count", "sampling", "TOKENS", "200", "tokens to draw for each sample", kSample,
+       whole<&Settings::count>(1, most)},
+      {"--samples", "sampling", "K", "1", "samples, which the ranks share out", kSample,
+       whole<&Settings::samples>(1, most)},
+      {"--temperature", "sampling", "T", "1",
+       "above 1 draws more evenly, below 1 less; 0 takes the most likely token", kSample,
+       number<&Settings::temperature>({})},
+      {"--top-k", "sampling", "K", "0", "draw among the K most likely tokens; 0: all", kSample,
+       whole<&Settings::top_k>(0, most)},
+      {"--top-p", "sampling", "P", "1",
+       "draw among the most likely tokens that together have probability P", kSample,
+       number<&Settings::top_p>({.least_allowed = false})},
+      {"--seed", "sampling", "N", "1", "of what is drawn", kSample,
+       whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
+  };
+}
+
 std::vector<OptionRow> output_rows() {
   return {
       {"--checkpoint", "output", "DIR", "", "write the final weights to DIR/model.safetensors",
@@ -351,6 +411,8 @@ std::vector<OptionRow> output_rows() {
       {"--log", "output", "FILE", "", "write one JSON object a step", "train",
        path<&Settings::log>()},
       {"--json", "output", "FILE", "", "write the comparison as JSON", "compare",
+       path<&Settings::json>()},
+      {"--json", "output", "FILE", "", "write the samples as JSON", kSample,
        path<&Settings::json>()},
       {"--json", "output", "FILE", "", "write the plan as JSON", "plan", path<&Settings::json>()},
       {"--json", "output", "FILE", "", "write the results as JSON", "scale",
@@ -412,7 +474,15 @@ std::string purpose(std::string_view command) {
     return "Finds the largest model of a family that fits a budget, under each strategy on each "
            "number of ranks.";
   }
+  if (command == "sample") {
+    return "Draws text from a trained model that is sharded over N ranks.";
+  }
   return "Shows what this machine and this build have, and what is missing.";
+}
+
+std::string_view needed_by(std::string_view command) {
+  if (command == "sample") { return " --init FILE"; }
+  return command == "plan" || command == "scale" ? "" : " --data PATH";
 }
 
 }  // namespace
@@ -420,8 +490,8 @@ std::string purpose(std::string_view command) {
 const std::vector<OptionRow>& option_table() {
   static const std::vector<OptionRow> table = [] {
     std::vector<OptionRow> all;
-    for (const auto& rows :
-         {model_rows(), data_rows(), parallel_rows(), training_rows(), output_rows()}) {
+    for (const auto& rows : {model_rows(), data_rows(), parallel_rows(), training_rows(),
+                             sampling_rows(), output_rows()}) {
       all.insert(all.end(), rows.begin(), rows.end());
     }
     return all;
@@ -450,11 +520,11 @@ std::string help_text(std::string_view command) {
   if (options.empty()) {
     return fmt::format("{}\n\nusage: tessera {}\n", purpose(command), command);
   }
-  const bool has_data = command == "train" || command == "compare";
-  const std::string text = fmt::format("{}\n\nusage: tessera {}{} [options]\n{}", purpose(command),
-                                       command, has_data ? " --data PATH" : "", options);
-  if (later.empty()) { return text; }
-  return text + fmt::format("\nknown, but not in this build: {}\n", wrapped(later, 66, 2));
+  if (!later.empty()) {
+    later = fmt::format("\nknown, but not in this build: {}\n", wrapped(later, 66, 2));
+  }
+  return fmt::format("{}\n\nusage: tessera {}{} [options]\n{}{}", purpose(command), command,
+                     needed_by(command), options, later);
 }
 
 }  // namespace tessera::tools

@@ -55,6 +55,9 @@ void run_gpt(RankGpt& gpt, const Settings& settings, const nn::GPTConfig& config
     gpt.micro_batch(tokens.span(), tokens.span());
   }
   gpt.update(settings.lr);
+  if (!settings.eval_data.empty()) {
+    static_cast<void>(gpt.evaluate(tokens.span(), tokens.span()));
+  }
 }
 
 void run_stack(ShardedModel& model, const Settings& settings, std::int64_t parameters) {
@@ -102,6 +105,19 @@ std::vector<RankPlan> plan_training(const Settings& settings, const NamedModel& 
   return plan_ranks(planned, ranks, [&](World& world) {
     RankGpt gpt{world, planned, model.config, strategy};
     run_gpt(gpt, planned, model.config);
+    return gpt.model().state_bytes();
+  });
+}
+
+std::vector<RankPlan> plan_sampling(const Settings& settings, const NamedModel& model,
+                                    Strategy strategy, int ranks) {
+  return plan_ranks(settings, ranks, [&](World& world) {
+    auto gpt = sampling_gpt(world, settings, model.config, strategy);
+    gpt.materialize(settings.seed);
+    const NoTokens tokens{static_cast<std::size_t>(model.config.seq)};
+    for (int token = 0; token < 2; ++token) {
+      static_cast<void>(gpt.module().next_logits(tokens.span()));
+    }
     return gpt.model().state_bytes();
   });
 }

@@ -38,6 +38,10 @@ struct StrategyPlan {
 [[nodiscard]] std::vector<RankPlan> plan_training(const Settings& settings, const NamedModel& model,
                                                   Strategy strategy, int ranks);
 
+/// The same for a run that draws tokens from the model (Purpose::inference).
+[[nodiscard]] std::vector<RankPlan> plan_sampling(const Settings& settings, const NamedModel& model,
+                                                  Strategy strategy, int ranks);
+
 /// The same for a model of `parameters` parameters in a stack of equal units (64 of them, fewer if
 /// there are fewer parameters), which has no activations: model states and slots alone.
 [[nodiscard]] std::vector<RankPlan> plan_stack(const Settings& settings, std::int64_t parameters,

@@ -18,6 +18,21 @@
 namespace tessera::tools {
 namespace {
 
+std::shared_ptr<const TokenSource> open_held_out(const Settings& settings) {
+  if (settings.eval_data.empty()) {
+    for (const char* option : {"--eval-every", "--eval-batches"}) {
+      if (settings.has(option)) {
+        throw ConfigError(fmt::format("{} has no effect without --eval-data PATH", option));
+      }
+    }
+    return nullptr;
+  }
+  if (settings.steps == 0) {
+    throw ConfigError("--eval-data is evaluated after steps, and with --steps 0 there is none");
+  }
+  return settings.tokens.empty() ? open_bytes(settings.eval_data) : open_tokens(settings.eval_data);
+}
+
 std::shared_ptr<const TokenSource> open_source(const Settings& settings) {
   if (!settings.data.empty() && !settings.tokens.empty()) {
     throw ConfigError("--data and --tokens cannot be combined; give one of them");
@@ -28,6 +43,20 @@ std::shared_ptr<const TokenSource> open_source(const Settings& settings) {
     throw ConfigError("no data to train on; give --data PATH (text) or --tokens FILE (uint16)");
   }
   return nullptr;
+}
+
+void check_held_out(const Job& job) {
+  check_tokens(*job.held_out, job.model.config.vocab);
+  const Settings& settings = job.settings;
+  const double windows = static_cast<double>(settings.ranks) * static_cast<double>(settings.batch);
+  const double needed = windows * static_cast<double>(job.model.config.seq) + 1;
+  if (static_cast<double>(job.held_out->size()) < needed) {
+    throw ConfigError(fmt::format(
+        "--eval-data: {}: {} tokens are too few; a batch takes {} ranks x {} samples x {} tokens, "
+        "and one more: {:.0f}",
+        settings.eval_data, job.held_out->size(), settings.ranks, settings.batch,
+        job.model.config.seq, needed));
+  }
 }
 
 void check_data(const Job& job) {
@@ -102,7 +131,8 @@ void check_memory(const Job& job, const Neighbours& here) {
 /// As require_writable, and never what the run reads.
 void check_output(const Settings& settings, std::string_view option, const std::string& path) {
   require_writable(option, path);
-  for (const std::string& input : {settings.data, settings.tokens, settings.init}) {
+  for (const std::string& input :
+       {settings.data, settings.tokens, settings.init, settings.eval_data, settings.prompt_file}) {
     std::error_code ignored;
     if (std::filesystem::equivalent(input, path, ignored)) {
       throw ConfigError(
@@ -142,18 +172,27 @@ void check_outputs(const Settings& settings) {
   require_apart(outputs);
 }
 
+StrategyPlan plan_of_sampling(const Job& job, Strategy strategy) {
+  return {strategy, plan_sampling(job.settings, job.model, strategy, job.settings.ranks)};
+}
+
 /// This process's part of prepare(), for settled `settings`.
 Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
-            const Neighbours& here) {
-  check_resharding(settings, strategies);
+            const Neighbours& here, Use use) {
+  if (use == Use::training) { check_resharding(settings, strategies); }
   Job job{settings, settings.named_model(), settings.schedule(), {}, nullptr};
   job.model.config.validate();
   for (const Strategy strategy : strategies) {
-    job.plans.push_back(plan_asked(settings, strategy));
+    job.plans.push_back(use == Use::training ? plan_asked(settings, strategy)
+                                             : plan_of_sampling(job, strategy));
   }
   check_memory(job, here);
-  job.source = open_source(settings);
-  if (job.source) { check_data(job); }
+  if (use == Use::training) {
+    job.source = open_source(settings);
+    if (job.source) { check_data(job); }
+    job.held_out = open_held_out(settings);
+    if (job.held_out) { check_held_out(job); }
+  }
   if (!settings.init.empty()) { check_init(job); }
   if (has_rank0()) { check_outputs(settings); }
   return job;
@@ -161,10 +200,10 @@ Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
 
 }  // namespace
 
-Job prepare(const Settings& asked, const std::vector<Strategy>& strategies) {
+Job prepare(const Settings& asked, const std::vector<Strategy>& strategies, Use use) {
   const Settings settings = settle(asked);
   if (settings.comm == CommChoice::local) {
-    return checked(settings, strategies, {settings.ranks, /*rank0=*/true});
+    return checked(settings, strategies, {settings.ranks, /*rank0=*/true}, use);
   }
   std::optional<Job> job;
   Settings unlimited = settings;  // the budget is judged by the plan, which says more
@@ -173,7 +212,7 @@ Job prepare(const Settings& asked, const std::vector<Strategy>& strategies) {
     const Neighbours here = neighbours_of(world);
     std::exception_ptr error;
     try {
-      job = checked(settings, strategies, here);
+      job = checked(settings, strategies, here, use);
     } catch (...) { error = std::current_exception(); }
     fail_together(world, error);
   });

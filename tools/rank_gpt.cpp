@@ -33,6 +33,16 @@ AdamW optimizer_of(const Settings& settings) {
           .weight_decay = settings.weight_decay};
 }
 
+Sharded<nn::GPT> sampling_gpt(World& world, const Settings& settings, const nn::GPTConfig& config,
+                              Strategy strategy) {
+  ModelOptions options;
+  options.strategy = strategy;
+  options.purpose = Purpose::inference;
+  options.compute = settings.precision;
+  options.prefetch = settings.prefetch;
+  return shard(nn::GPT(config), world, options);
+}
+
 RankGpt::RankGpt(World& world, const Settings& settings, const nn::GPTConfig& config,
                  Strategy strategy)
     : settings_{settings},
@@ -51,6 +61,11 @@ void RankGpt::prepare() {
 void RankGpt::micro_batch(std::span<const std::int32_t> inputs,
                           std::span<const std::int32_t> targets) {
   gpt_.forward_backward(inputs, targets);
+}
+
+double RankGpt::evaluate(std::span<const std::int32_t> inputs,
+                         std::span<const std::int32_t> targets) {
+  return gpt_.module().evaluate(inputs, targets);
 }
 
 void RankGpt::update(float lr) {

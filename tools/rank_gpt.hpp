@@ -15,6 +15,10 @@ namespace tessera::tools {
 [[nodiscard]] nn::GPTOptions gpt_options(const Settings& settings);
 [[nodiscard]] AdamW optimizer_of(const Settings& settings);
 
+/// One rank's GPT for evaluations alone.
+[[nodiscard]] Sharded<nn::GPT> sampling_gpt(World& world, const Settings& settings,
+                                            const nn::GPTConfig& config, Strategy strategy);
+
 /// One rank's GPT as a run sets it up. All that the library holds for a run is asked for in here,
 /// so whoever runs this on the meta device has planned the run (planner.hpp).
 class RankGpt {
@@ -28,6 +32,9 @@ class RankGpt {
   /// One of the `accumulate` of a step.
   void micro_batch(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
   void update(float lr);
+  /// Between steps: this rank's mean loss.
+  [[nodiscard]] double evaluate(std::span<const std::int32_t> inputs,
+                                std::span<const std::int32_t> targets);
 
   [[nodiscard]] Initializer initializer() { return gpt_.module().initializer(settings_.seed); }
   [[nodiscard]] StepReport report() const { return gpt_.report(); }

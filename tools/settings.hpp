@@ -73,6 +73,18 @@ struct Settings {
   float beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0, clip = 0;
   std::uint64_t seed = 0;
   bool shuffle = true;
+  std::string eval_data;  ///< held out: its loss is measured now and then
+  std::int64_t eval_every = 0;
+  std::int64_t eval_batches = 0;
+  // sampling
+  std::string prompt;
+  std::string prompt_file;
+  std::vector<std::int32_t> prompt_tokens;
+  std::int64_t count = 0;  ///< tokens to draw for each sample
+  std::int64_t samples = 0;
+  float temperature = 0;
+  std::int64_t top_k = 0;
+  float top_p = 1;
   // output
   std::string checkpoint;
   std::string log;

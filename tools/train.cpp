@@ -34,7 +34,7 @@ nlohmann::ordered_json plain(float value) {
 }
 
 std::string log_line(const StepRecord& record, const std::vector<std::size_t>& planned) {
-  const nlohmann::ordered_json line = {
+  nlohmann::ordered_json line = {
       {"step", record.report.step},
       {"loss", record.report.loss},
       {"grad_norm", record.report.grad_norm},
@@ -46,6 +46,7 @@ std::string log_line(const StepRecord& record, const std::vector<std::size_t>& p
       {"peak_bytes", record.peak_bytes},
       {"planned_peak_bytes", planned},
   };
+  if (record.eval_loss) { line["eval_loss"] = *record.eval_loss; }
   return line.dump() + "\n";
 }
 
@@ -75,6 +76,9 @@ void print_result(const Job& job, const RunResult& result) {
                result.steps.front().report.loss, result.steps.back().report.loss, seconds,
                static_cast<double>(job.settings.tokens_per_step()) / seconds);
   }
+  if (!result.steps.empty() && result.steps.back().eval_loss) {
+    fmt::print("held-out loss {:.4f}\n", *result.steps.back().eval_loss);
+  }
   std::size_t most = 0;
   for (const RankMemory& rank : result.ranks) { most = std::max(most, rank.peak_bytes); }
   fmt::print("peak memory {} on rank 0, {} at most; planned {}\n",
@@ -91,6 +95,7 @@ nlohmann::ordered_json train_document(const Job& job, const RunResult& result) {
   for (const StepRecord& step : result.steps) {
     steps.push_back(
         {{"step", step.report.step}, {"loss", step.report.loss}, {"seconds", step.seconds}});
+    if (step.eval_loss) { steps.back()["eval_loss"] = *step.eval_loss; }
   }
   document["steps"] = steps;
   return document;

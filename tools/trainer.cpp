@@ -31,14 +31,6 @@ SamplerOptions sampler_options(const Settings& settings, const World& world) {
   return options;
 }
 
-std::vector<std::size_t> every_rank(World& world, std::size_t bytes) {
-  std::vector<std::size_t> all;
-  for (const std::string& text : world.exchange(std::to_string(bytes))) {
-    all.push_back(std::stoull(text));
-  }
-  return all;
-}
-
 std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& state) {
   const MemoryReport report = world.memory().report();
   nlohmann::json mine = {report.peak_bytes, state.parameters, state.gradients, state.optimizer,
@@ -73,7 +65,8 @@ class RankTrainer {
     gpt_.prepare();
     TokenLoader loader{job_.source, job_.model.config.seq, sampler_options(settings, world_)};
     for (std::int64_t step = 0; step < settings.steps; ++step) {
-      const StepRecord record = run_step(loader, step);
+      StepRecord record = run_step(loader, step);
+      record.eval_loss = held_out_loss(step + 1);
       if (world_.rank() == 0) { on_step(record); }
       if (settings.records() && step + 1 == recorded_step(settings.steps)) {
         const int ranks = settings.trace.empty() ? kRanksShown : world_.size();
@@ -110,6 +103,27 @@ class RankTrainer {
     return record;
   }
 
+  // The first windows of the held-out data, dealt out as those of a step are: the same every time,
+  // and for any number of ranks with the same global batch.
+  std::optional<double> held_out_loss(std::int64_t steps) {
+    const Settings& settings = job_.settings;
+    const bool due = steps % settings.eval_every == 0 || steps == settings.steps;
+    if (!job_.held_out || !due) { return {}; }
+    SamplerOptions options = sampler_options(settings, world_);
+    options.accumulate = 1;
+    options.shuffle = Shuffle::off;
+    const std::int64_t windows = window_count(*job_.held_out, job_.model.config.seq);
+    const std::int64_t batches =
+        std::min(settings.eval_batches, windows / (settings.batch * world_.size()));
+    TokenLoader loader{job_.held_out, job_.model.config.seq, options};
+    double loss = 0;
+    for (std::int64_t batch = 0; batch < batches; ++batch) {
+      const TokenBatch tokens = loader.next();
+      loss += gpt_.evaluate(tokens.inputs, tokens.targets);
+    }
+    return world_.sum(loss) / static_cast<double>(batches * world_.size());
+  }
+
   World& world_;
   const Job& job_;
   RankGpt gpt_;
@@ -117,6 +131,14 @@ class RankTrainer {
 };
 
 }  // namespace
+
+std::vector<std::size_t> every_rank(World& world, std::size_t number) {
+  std::vector<std::size_t> all;
+  for (const std::string& text : world.exchange(std::to_string(number))) {
+    all.push_back(std::stoull(text));
+  }
+  return all;
+}
 
 const RankPlan& Job::planned(Strategy strategy, int rank) const {
   const auto plan = std::find_if(plans.begin(), plans.end(),

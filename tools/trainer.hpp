@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "planner.hpp"
@@ -20,12 +21,16 @@ struct Job {
   Settings settings;  ///< settled: see ranks.hpp
   NamedModel model;
   Schedule schedule;
-  std::vector<StrategyPlan> plans;            ///< of the strategies that will run
-  std::shared_ptr<const TokenSource> source;  ///< null if no step needs data
+  std::vector<StrategyPlan> plans;                        ///< of the strategies that will run
+  std::shared_ptr<const TokenSource> source;              ///< null if no step needs data
+  std::shared_ptr<const TokenSource> held_out = nullptr;  ///< null if none is to be evaluated
 
   /// What is planned for `rank` under `strategy`, one of those that will run.
   [[nodiscard]] const RankPlan& planned(Strategy strategy, int rank) const;
 };
+
+/// What a job is for.
+enum class Use : std::uint8_t { training, sampling };
 
 /// Opens the data and checks everything that can be checked without training: what the ranks are,
 /// sizes that go together, every token in the vocabulary, enough data for a step, the weights file,
@@ -33,7 +38,8 @@ struct Job {
 /// ConfigError or FormatError that says what to change; OutOfMemory if a plan exceeds the budget or
 /// the machine. In a job of
 /// processes *collective*: a failure of one is the failure of all.
-[[nodiscard]] Job prepare(const Settings& settings, const std::vector<Strategy>& strategies);
+[[nodiscard]] Job prepare(const Settings& settings, const std::vector<Strategy>& strategies,
+                          Use use = Use::training);
 
 /// One optimizer step as rank 0 sees it.
 struct StepRecord {
@@ -41,7 +47,11 @@ struct StepRecord {
   double seconds = 0;
   double tokens_per_second = 0;
   std::vector<std::size_t> peak_bytes;  ///< of each rank, so far
+  std::optional<double> eval_loss;      ///< of the held-out data after the step, if measured
 };
+
+/// *Collective.* Every rank's number.
+[[nodiscard]] std::vector<std::size_t> every_rank(World& world, std::size_t number);
 
 struct RankMemory {
   int rank = 0;

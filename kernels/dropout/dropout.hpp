@@ -1,9 +1,7 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 
-#include "base/philox.hpp"
 #include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
 
@@ -16,23 +14,13 @@ struct DropoutKey {
   std::int64_t step = 0;
   std::uint32_t site = 0;         ///< which of the model's dropouts
   std::int64_t first_sample = 0;  ///< of these, in the step's global batch
-
-  /// Of all masks of this site in this step.
-  [[nodiscard]] std::array<std::uint32_t, 2> mask_key() const noexcept {
-    constexpr std::uint32_t tag = 0x64726F70;  // apart from other uses of the seed
-    const auto s = static_cast<std::uint64_t>(step);
-    const auto words =
-        philox4x32({static_cast<std::uint32_t>(s), static_cast<std::uint32_t>(s >> 32U), site, tag},
-                   {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)});
-    return {words[0], words[1]};
-  }
 };
 
 /// Drops each element with probability p:
 ///
 ///   y[s, i] = word(s, i) < p 2^32 ? 0 : x[s, i] / (1 - p)
 ///   word(s, i) = word i % 4 of philox4x32({low, high of i / 4, low, high of first_sample + s},
-///                                         mask_key)
+///                                         mask_key of the key)
 ///
 /// x and y are of one dtype; the factor 1 / (1 - p) is rounded to fp32. The gradient of x is the
 /// same call on the gradient of y.

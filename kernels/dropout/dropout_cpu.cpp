@@ -3,6 +3,7 @@
 #include "device/cpu/host_task.hpp"
 #include "device/cpu/parallel.hpp"
 #include "kernels/dropout/dropout.hpp"
+#include "kernels/dropout/mask_key.hpp"
 #include "kernels/support/grain.hpp"
 #include "kernels/support/philox_words.hpp"
 #include "kernels/support/typed.hpp"
@@ -28,7 +29,7 @@ void drop(const T* x, T* y, std::int64_t elems, const std::uint32_t* words, std:
 template <class T>
 void drop_blocks(const Dropout& args, std::int64_t per_sample, const Chunk& blocks) {
   alignas(64) std::uint32_t words[kBlock];
-  const auto key = args.key.mask_key();
+  const auto key = mask_key(args.key);
   for (std::int64_t block = blocks.first; block < blocks.last; ++block) {
     const auto sample = static_cast<std::uint64_t>(args.key.first_sample + block / per_sample);
     const std::int64_t first = block % per_sample * kBlock;

@@ -1,4 +1,5 @@
 #include "kernels/dropout/dropout.hpp"
+#include "kernels/dropout/mask_key.hpp"
 #include "kernels/support/typed.hpp"
 
 namespace tessera::kernels::reference {
@@ -11,7 +12,7 @@ void dropout(const Dropout& args, Stream) {
       const auto words = philox4x32(
           {static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(group >> 32U),
            static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32U)},
-          args.key.mask_key());
+          mask_key(args.key));
       const bool dropped = words[static_cast<std::size_t>(i % 4)] < args.threshold();
       const std::int64_t at = s * args.sample_elems + i;
       set_element(args.y, at, dropped ? 0.0F : element(args.x, at) * args.factor());

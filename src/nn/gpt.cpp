@@ -14,6 +14,7 @@ GPT::GPT(const GPTConfig& config, GPTOptions options) {
   validate(options);
   state_ = std::make_unique<State>(config, std::move(options));
 }
+
 void GPT::validate(const GPTOptions& options) {
   if (options.dropout >= 0.0F && options.dropout < 1.0F) { return; }
   throw ConfigError(

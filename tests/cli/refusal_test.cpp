@@ -36,7 +36,7 @@ TEST_F(Refusal, NoCommandAndUnknownCommands) {
 }
 
 TEST_F(Refusal, CommandsOfLaterBuilds) {
-  for (const char* command : {"checkpoint", "sample"}) {
+  for (const char* command : {"checkpoint"}) {
     refused({command, "--ranks", "4"}, {command, "not available in this build"});
   }
 }
