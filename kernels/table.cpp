@@ -6,11 +6,13 @@ const Table& cpu_table() noexcept {
   static constexpr Table table{
       .accumulate = cpu::accumulate,
       .scale = cpu::scale,
+      .call = cpu::call,
       .cast = cpu::cast,
       .adamw = cpu::adamw,
       .adam = cpu::adam,
       .lion = cpu::lion,
       .sgd = cpu::sgd,
+      .round_weights = cpu::round_weights,
       .squared_norm = cpu::squared_norm,
       .finish_step = cpu::finish_step,
       .find_non_finite = cpu::find_non_finite,

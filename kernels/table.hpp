@@ -6,6 +6,7 @@
 #include "kernels/add/add.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/bias/bias.hpp"
+#include "kernels/call/call.hpp"
 #include "kernels/cast/cast.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/dropout/dropout.hpp"
@@ -18,6 +19,7 @@
 #include "kernels/sgd/sgd.hpp"
 #include "kernels/squared_norm/squared_norm.hpp"
 #include "kernels/step_scalars/step_scalars.hpp"
+#include "kernels/update/round_weights.hpp"
 
 namespace tessera::kernels {
 
@@ -25,11 +27,13 @@ namespace tessera::kernels {
 struct Table {
   AccumulateKernel* accumulate;
   ScaleKernel* scale;
+  CallKernel* call;
   CastKernel* cast;
   AdamWKernel* adamw;
   AdamKernel* adam;
   LionKernel* lion;
   SGDKernel* sgd;
+  RoundWeightsKernel* round_weights;
   SquaredNormKernel* squared_norm;
   FinishStepKernel* finish_step;
   FindNonFiniteKernel* find_non_finite;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 
+#include "optimizer.hpp"
 #include "plan_document.hpp"
 #include "table.hpp"
 #include "tessera/base/bytes.hpp"
@@ -138,7 +139,7 @@ std::string describe(const Job& job) {
       job.model.name, config.parameter_elems(), config.layers, config.hidden, config.heads,
       config.vocab, config.seq, settings.ranks, settings.comm == CommChoice::mpi ? " (mpi)" : "",
       threads, settings.batch, settings.accumulate, settings.steps, settings.seed,
-      describe_precision(settings), describe_forward(settings));
+      describe_precision(settings) + describe_optimizer(settings), describe_forward(settings));
 }
 
 /// The first step whose losses are not the same bits; empty if there is none.

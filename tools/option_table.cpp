@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "optimizer.hpp"
 #include "option_values.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
@@ -333,13 +334,24 @@ std::vector<OptionRow> training_rows() {
       {"--warmup", "training", "K", "0", "steps of linear warm-up", kBoth,
        whole<&Settings::warmup>(0, most_steps)},
       {"--lr-schedule", "training", "S", "cosine", "cosine or constant", kBoth, set_schedule},
-      {"--beta1", "training", "X", "0.9", "AdamW's first moment", kBoth,
+      {"--optimizer", "training", "O", "adamw", "adamw, adam, sgd or lion", kAll,
+       [](Settings& s, const std::string& text) { s.optimizer = parse_update_rule(text); }},
+      {"--moments", "training", "P", "fp32", "of the optimizer's state: fp32, or bf16 (half of it)",
+       kAll, dtype<&Settings::moments>({"fp32", "bf16"})},
+      {"--rounding", "training", "R", "nearest",
+       "of 16-bit parameters and moments: nearest or stochastic", kAll,
+       [](Settings& s, const std::string& text) { s.rounding = parse_rounding(text); }},
+      {"--momentum", "training", "X", "0.9", "of sgd; 0: none, and no state", kAll,
+       number<&Settings::momentum>({.below = 1})},
+      {"--beta1", "training", "X", "0.9", "first beta of adamw, adam and lion", kBoth,
        number<&Settings::beta1>({.below = 1})},
-      {"--beta2", "training", "X", "0.95", "AdamW's second moment", kBoth,
+      {"--beta2", "training", "X", "0.95",
+       "second beta (if not given: 0.999 for adam, 0.99 for lion)", kBoth,
        number<&Settings::beta2>({.below = 1})},
-      {"--eps", "training", "X", "1e-8", "AdamW's epsilon", kBoth,
+      {"--eps", "training", "X", "1e-8", "epsilon of adamw and adam", kBoth,
        number<&Settings::eps>({.least_allowed = false})},
-      {"--weight-decay", "training", "X", "0.1", "of tensors of two or more dimensions", kBoth,
+      {"--weight-decay", "training", "X", "0.1",
+       "of tensors of two or more dimensions (if not given: 0 for adam, sgd and lion)", kBoth,
        number<&Settings::weight_decay>({})},
       {"--clip", "training", "X", "1", "largest global gradient norm; 0 turns clipping off", kBoth,
        number<&Settings::clip>({})},
@@ -482,7 +494,7 @@ std::string purpose(std::string_view command) {
 
 std::string_view needed_by(std::string_view command) {
   if (command == "sample") { return " --init FILE"; }
-  return command == "plan" || command == "scale" ? "" : " --data PATH";
+  return command == "train" || command == "compare" ? " --data PATH" : "";
 }
 
 }  // namespace

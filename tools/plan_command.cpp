@@ -7,6 +7,7 @@
 
 #include "budget.hpp"
 #include "json_text.hpp"
+#include "optimizer.hpp"
 #include "output_file.hpp"
 #include "plan_document.hpp"
 #include "plan_search.hpp"
@@ -43,6 +44,7 @@ void check(const Settings& settings) {
   if (!settings.report.empty()) { require_writable("--report", settings.report); }
   require_apart({{"--json", settings.json}, {"--report", settings.report}});
   check_planned(settings);
+  check_optimizer(settings);
   if (!settings.strategies.empty()) { check_resharding(settings, settings.strategies); }
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "budget.hpp"
+#include "optimizer.hpp"
 #include "resharding.hpp"
 #include "table.hpp"
 #include "tessera/base/bytes.hpp"
@@ -184,6 +185,8 @@ Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans)
                {"precision", to_string(settings.precision)},
                {"gradient_dtype", to_string(settings.gradient_dtype)},
                {"reduce_dtype", to_string(settings.reduce_dtype)},
+               {"optimizer", to_string(settings.optimizer)},
+               {"moments", to_string(settings.moments)},
                {"prefetch", settings.prefetch},
                {"prefetch_backward", settings.prefetch_backward.value_or(settings.prefetch)},
                {"reshard", to_string(settings.reshard)},
@@ -211,7 +214,8 @@ std::string describe_plan(const Settings& settings) {
          fmt::format("{} ranks ({}){}, {}{} micro-batches a step, {}, {}{}\n", settings.ranks,
                      to_string(planned_comm(settings, settings.ranks)), threads, samples,
                      settings.accumulate, describe_resharding(settings),
-                     describe_precision(settings), describe_forward(settings));
+                     describe_precision(settings) + describe_optimizer(settings),
+                     describe_forward(settings));
 }
 
 std::string plan_text(const Settings& settings, const std::vector<StrategyPlan>& plans) {

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "budget.hpp"
+#include "optimizer.hpp"
 #include "resharding.hpp"
 #include "tessera/base/error.hpp"
 
@@ -108,7 +109,7 @@ std::string step_words(const Settings& settings, Strategy strategy) {
   const std::string recompute = settings.recompute.describe();
   if (recompute != "none") { words += " --recompute " + recompute; }
   if (settings.dropout > 0) { words += fmt::format(" --dropout {}", settings.dropout); }
-  return words + dtype_words(settings);
+  return words + dtype_words(settings) + optimizer_words(settings);
 }
 
 /// As a user would type it: "24GiB", or bytes.

@@ -10,6 +10,7 @@
 #include <new>
 #include <span>
 
+#include "optimizer.hpp"
 #include "rank_gpt.hpp"
 #include "ranks.hpp"
 #include "tessera/base/error.hpp"
@@ -69,7 +70,7 @@ void run_stack(ShardedModel& model, const Settings& settings, std::int64_t param
   }
   model.declare_order(units);
   model.materialize(init::constant(0.0F));
-  model.optimize_with(optimizer_of(settings), {.clip_norm = settings.clip});
+  model.optimize_with(optimizer_of(settings), optimizer_options(settings));
   for (int micro = 0; micro < settings.accumulate; ++micro) {
     for (const Unit unit : units) { const auto scope = model.forward(unit); }
     std::for_each(units.rbegin(), units.rend(),

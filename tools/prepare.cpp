@@ -7,6 +7,7 @@
 
 #include "budget.hpp"
 #include "machine.hpp"
+#include "optimizer.hpp"
 #include "output_file.hpp"
 #include "ranks.hpp"
 #include "resharding.hpp"
@@ -179,7 +180,10 @@ StrategyPlan plan_of_sampling(const Job& job, Strategy strategy) {
 /// This process's part of prepare(), for settled `settings`.
 Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
             const Neighbours& here, Use use) {
-  if (use == Use::training) { check_resharding(settings, strategies); }
+  if (use == Use::training) {
+    check_resharding(settings, strategies);
+    check_optimizer(settings);
+  }
   Job job{settings, settings.named_model(), settings.schedule(), {}, nullptr};
   job.model.config.validate();
   for (const Strategy strategy : strategies) {

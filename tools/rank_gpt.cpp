@@ -1,5 +1,6 @@
 #include "rank_gpt.hpp"
 
+#include "optimizer.hpp"
 #include "resharding.hpp"
 
 namespace tessera::tools {
@@ -25,14 +26,6 @@ nn::GPTOptions gpt_options(const Settings& settings) {
           .dropout_seed = settings.seed};
 }
 
-AdamW optimizer_of(const Settings& settings) {
-  return {.lr = settings.lr,
-          .beta1 = settings.beta1,
-          .beta2 = settings.beta2,
-          .eps = settings.eps,
-          .weight_decay = settings.weight_decay};
-}
-
 Sharded<nn::GPT> sampling_gpt(World& world, const Settings& settings, const nn::GPTConfig& config,
                               Strategy strategy) {
   ModelOptions options;
@@ -54,7 +47,7 @@ void RankGpt::materialize(const Initializer& initial) {
 }
 
 void RankGpt::prepare() {
-  gpt_.optimize_with(optimizer_of(settings_), {.clip_norm = settings_.clip});
+  gpt_.optimize_with(optimizer_of(settings_), optimizer_options(settings_));
   gpt_.module().reserve(settings_.batch);
 }
 

@@ -13,7 +13,6 @@ namespace tessera::tools {
 [[nodiscard]] ModelOptions model_options(const Settings& settings, Strategy strategy);
 /// What they ask of the GPT.
 [[nodiscard]] nn::GPTOptions gpt_options(const Settings& settings);
-[[nodiscard]] AdamW optimizer_of(const Settings& settings);
 
 /// One rank's GPT for evaluations alone.
 [[nodiscard]] Sharded<nn::GPT> sampling_gpt(World& world, const Settings& settings,

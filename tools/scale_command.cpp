@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "json_text.hpp"
+#include "optimizer.hpp"
 #include "output_file.hpp"
 #include "report.hpp"
 #include "resharding.hpp"
@@ -22,6 +23,7 @@ void check(const Settings& settings) {
   if (!settings.report.empty()) { require_writable("--report", settings.report); }
   require_apart({{"--json", settings.json}, {"--report", settings.report}});
   check_planned(settings);
+  check_optimizer(settings);
   check_resharding(settings, settings.strategies);
 }
 

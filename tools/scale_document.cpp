@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "optimizer.hpp"
 #include "plan_document.hpp"
 #include "table.hpp"
 #include "tessera/base/bytes.hpp"
@@ -56,7 +57,7 @@ std::string describe(const ScaleResult& result) {
   const Family& family = result.family;
   const std::string threads =
       settings.threads > 1 ? fmt::format(", {} threads a rank", settings.threads) : "";
-  const std::string dtypes = describe_precision(settings);
+  const std::string dtypes = describe_precision(settings) + describe_optimizer(settings);
   return fmt::format(
       "The largest {} model that fits {} on every rank\n"
       "{}, vocab {}, seq {}\n"
@@ -163,6 +164,8 @@ Json scale_json(const ScaleResult& result) {
           {"norm_dtype", to_string(settings.norm_dtype.value_or(settings.precision))},
           {"recompute", settings.recompute.describe()},
           {"dropout", settings.dropout},
+          {"optimizer", to_string(settings.optimizer)},
+          {"moments", to_string(settings.moments)},
           {"strategies", strategies}};
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tessera/base/dtype.hpp"
+#include "tessera/base/rounding.hpp"
 #include "tessera/engine/loss_scaling.hpp"
 #include "tessera/engine/strategy.hpp"
 #include "tessera/nn/gpt.hpp"
@@ -28,6 +29,9 @@ enum class CommChoice : std::uint8_t {
   local,      ///< ranks are threads of this process
   mpi,        ///< this process is one rank of the launcher's job
 };
+
+/// The rules that --optimizer knows.
+enum class UpdateRule : std::uint8_t { adamw, adam, sgd, lion };
 
 /// What the user asked for, one member an option. The defaults stand in the table of options
 /// (option_table.hpp), not here; what a command has no option for is as train has it.
@@ -66,6 +70,10 @@ struct Settings {
   std::int64_t max_skips = 0;
   nn::Recompute recompute;
   float dropout = 0;
+  UpdateRule optimizer{};
+  DType moments{};      ///< of the optimizer's state
+  Rounding rounding{};  ///< of 16-bit parameters and moments
+  float momentum = 0;
   float lr = 0;
   std::optional<float> min_lr;
   std::int64_t warmup = 0;

@@ -173,8 +173,7 @@ std::string flag_table(Notes& notes) {
                                     {"--resume"},           {"--checkpoint-every", "10"}};
   std::string text = "| `tessera train ...` | |\n|---|---|\n";
   for (Words words : asked) {
-    std::string name;
-    for (const char* word : words) { name += (name.empty() ? "" : " ") + std::string{word}; }
+    const std::string name = fmt::format("{}", fmt::join(words, " "));
     words.insert(words.begin(), "train");
     std::string answer = "yes";
     try {

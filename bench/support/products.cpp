@@ -81,10 +81,16 @@ std::vector<ProductTimes> measure_products(const nn::GPTConfig& model, std::int6
       const bool rows_of_hidden = w.name == "wte";
       const Transpose forward = rows_of_hidden ? Transpose::yes : Transpose::no;
       const Transpose back = rows_of_hidden ? Transpose::no : Transpose::yes;
-      add("forward", {.m = rows, .n = w.out, .k = w.in, .transpose_b = forward}, dtype);
-      add("dx", {.m = rows, .n = w.in, .k = w.out, .transpose_b = back}, dtype);
+      add("forward",
+          {.a = {}, .b = {}, .c = {}, .m = rows, .n = w.out, .k = w.in, .transpose_b = forward},
+          dtype);
+      add("dx", {.a = {}, .b = {}, .c = {}, .m = rows, .n = w.in, .k = w.out, .transpose_b = back},
+          dtype);
       add("dW",
-          {.m = rows_of_hidden ? w.out : w.in,
+          {.a = {},
+           .b = {},
+           .c = {},
+           .m = rows_of_hidden ? w.out : w.in,
            .n = rows_of_hidden ? w.in : w.out,
            .k = rows,
            .transpose_a = Transpose::yes,

@@ -1,7 +1,9 @@
 #include <cmath>
 #include <vector>
 
+#include "base/philox.hpp"
 #include "kernels/attention/attention.hpp"
+#include "kernels/dropout/mask_key.hpp"
 #include "kernels/support/typed.hpp"
 #include "tessera/base/math.hpp"
 
@@ -61,7 +63,7 @@ struct Head {
     const auto words =
         philox4x32({static_cast<std::uint32_t>(i / 4), static_cast<std::uint32_t>(i / 4 >> 32U),
                     static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32U)},
-                   rule.key.mask_key());
+                   mask_key(rule.key));
     return words[i % 4] < rule.threshold() ? 0.0 : static_cast<double>(rule.factor());
   }
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/attention/attention.hpp"
+#include "kernels/dropout/mask_key.hpp"
 #include "kernels/support/philox_words.hpp"
 #include "tessera/base/math.hpp"
 
@@ -19,7 +20,7 @@ class HeadMask {
         first_group_{static_cast<std::uint64_t>(head % shape.heads * shape.seq) * groups_a_row_} {
     if (!on()) { return; }
     const auto sample = static_cast<std::uint64_t>(key.first_sample + head / shape.heads);
-    stream_ = {key.mask_key(), static_cast<std::uint32_t>(sample),
+    stream_ = {mask_key(key), static_cast<std::uint32_t>(sample),
                static_cast<std::uint32_t>(sample >> 32U)};
   }
 

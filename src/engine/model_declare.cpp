@@ -192,25 +192,21 @@ std::string ShardedModel::State::describe() const {
 
 std::string ShardedModel::State::describe(const Optimizer& rule,
                                           const OptimizerOptions& rule_options) const {
-  std::string text;
-  if (const auto* adamw = std::get_if<AdamW>(&rule)) {
-    text = fmt::format("AdamW lr {} beta1 {} beta2 {} eps {} weight_decay {}\n", adamw->lr,
-                       adamw->beta1, adamw->beta2, adamw->eps, adamw->weight_decay);
-  }
-  if (const auto* sgd = std::get_if<SGD>(&rule)) {
-    text = fmt::format("SGD lr {} momentum {} weight_decay {}\n", sgd->lr, sgd->momentum,
-                       sgd->weight_decay);
-  }
-  text += fmt::format("clip_norm {}\n", rule_options.clip_norm);
+  return fmt::format("{}\nclip_norm {}\nmoments {} rounding {} seed {}\n", tessera::describe(rule),
+                     rule_options.clip_norm, to_string(rule_options.moments),
+                     to_string(rule_options.rounding), rule_options.rounding_seed);
+}
+
+void ShardedModel::State::require_rounding(const OptimizerOptions& rule_options) const {
+  if (rule_options.rounding == Rounding::nearest || rule_options.moments != DType::fp32) { return; }
   for (const UnitState& unit : units) {
-    for (std::size_t p = 0; p < unit.infos.size(); ++p) {
-      const ParameterInfo& info = unit.infos[p];
-      if (unit.alias_of[p] || !info.trainable) { continue; }
-      const bool decays = rule_options.decays(info.full_name(), info.shape);
-      text += fmt::format("{} {}\n", info.full_name(), decays ? "decays" : "does not decay");
+    for (const SegmentLayout& segment : unit.layout.segments()) {
+      if (segment.trainable() && segment.dtypes().parameter != segment.dtypes().master) { return; }
     }
   }
-  return text;
+  throw ConfigError{
+      "stochastic rounding has no effect: parameters that are trained and moments are fp32; leave "
+      "`rounding` alone, or use 16-bit parameters or moments"};
 }
 
 void ShardedModel::State::materialize(const Initializer& initial) {
@@ -266,19 +262,23 @@ void ShardedModel::State::optimize_with(const Optimizer& optimizer_,
   require_training("optimize_with");
   expects(parameters != nullptr, "optimize_with: call materialize first");
   expects(optimizer == nullptr, "optimize_with: the model has an optimizer already");
-  expects(std::isfinite(optimizer_options.clip_norm) && optimizer_options.clip_norm >= 0.0F,
-          "optimize_with: clip_norm must be a finite number >= 0 (0: not clipped)");
-  expects(optimizer_options.decays != nullptr, "optimize_with: the decay rule is empty");
   tessera::validate(optimizer_);
+  tessera::validate(optimizer_options, optimizer_);
+  require_rounding(optimizer_options);
   if (first_loss_scale(options.loss_scaling, options.compute) != 1.0F) {
     expects(stage == Stage::idle && micro_batch == 0,
             "optimize_with: the loss is to be scaled, and the micro-batches before have not been: "
             "call it before the first forward scope of the step");
   }
-  engine::require_agreement(world, "the optimizer", describe(optimizer_, optimizer_options));
-  optimizer = std::make_unique<engine::OptimizerStep>(
-      world, units, *parameters, *gradients, *masters, options, optimizer_, optimizer_options);
+  const engine::ParameterRules rules = engine::resolve_rules(units, optimizer_, optimizer_options);
+  engine::require_agreement(
+      world, "the optimizer",
+      describe(optimizer_, optimizer_options) + engine::describe(units, rules));
+  const engine::TrainingState state{units, *parameters, *gradients, *masters};
+  auto step = std::make_unique<engine::OptimizerStep>(world, state, options, optimizer_,
+                                                      optimizer_options, rules);
   search = std::make_unique<engine::NonFiniteSearch>(world, options.max_skips);
+  optimizer = std::move(step);  // both are there, or neither: memory may run out
 }
 
 }  // namespace tessera

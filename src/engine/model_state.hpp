@@ -50,6 +50,7 @@ struct ShardedModel::State {
   [[nodiscard]] std::string describe() const;
   [[nodiscard]] std::string describe(const Optimizer& rule,
                                      const OptimizerOptions& rule_options) const;
+  void require_rounding(const OptimizerOptions& rule_options) const;
 
   // Passes (model_passes.cpp).
   void open(engine::Phase phase, Unit unit);

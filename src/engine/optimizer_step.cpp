@@ -8,7 +8,18 @@
 namespace tessera::engine {
 namespace {
 
-constexpr DType kMoments = DType::fp32;
+kernels::AdamWKernel* kernel_of(const kernels::Table& table, const AdamW&) noexcept {
+  return table.adamw;
+}
+kernels::AdamKernel* kernel_of(const kernels::Table& table, const Adam&) noexcept {
+  return table.adam;
+}
+kernels::LionKernel* kernel_of(const kernels::Table& table, const Lion&) noexcept {
+  return table.lion;
+}
+kernels::SGDKernel* kernel_of(const kernels::Table& table, const SGD&) noexcept {
+  return table.sgd;
+}
 
 kernels::FinishStep finish_options(const World& world, const ModelOptions& options,
                                    const OptimizerOptions& optimizer) {
@@ -29,18 +40,14 @@ kernels::FinishStep finish_options(const World& world, const ModelOptions& optio
 
 }  // namespace
 
-OptimizerStep::OptimizerStep(World& world, const Units& units, const ParameterStore& parameters,
-                             const GradientStore& gradients, const MasterStore& masters,
-                             const ModelOptions& options, const Optimizer& optimizer,
-                             const OptimizerOptions& optimizer_options)
+OptimizerStep::OptimizerStep(World& world, const TrainingState& state, const ModelOptions& options,
+                             const Optimizer& optimizer, const OptimizerOptions& optimizer_options,
+                             const ParameterRules& rules)
     : world_{world},
-      units_{units},
-      parameters_{parameters},
-      gradients_{gradients},
-      masters_{masters},
       traits_{traits_of(options.strategy)},
       finish_{finish_options(world, options, optimizer_options)},
       optimizer_{optimizer},
+      plan_{UpdatePlan::make(world, state, optimizer, optimizer_options, rules)},
       scalars_{world.allocate(Category::workspace, sizeof(kernels::StepScalars), "step scalars")},
       sums_{world.allocate(Category::workspace,
                            sizeof(double) * (static_cast<std::size_t>(world.size()) + 1),
@@ -52,93 +59,26 @@ OptimizerStep::OptimizerStep(World& world, const Units& units, const ParameterSt
   const Stream compute = world.compute_stream();
   world.device().copy_in(scalars_.data(), &host_scalars_, sizeof host_scalars_, compute);
   compute.wait();
-  plan_norms();
-  plan_runs(optimizer_options);
+  plan_norms(state);
 }
 
 // Sharded gradients: this rank's shard. Whole gradients on every rank: also only this rank's
 // shard, so that each is computed once in the job. Rank 0 alone: all shards, one after the other.
-void OptimizerStep::plan_norms() {
+void OptimizerStep::plan_norms(const TrainingState& state) {
+  const auto& [units, parameters, gradients, masters] = state;
   const bool all_shards = traits_.optimizer == Holding::rank0;
-  for (std::size_t u = 0; u < units_.size(); ++u) {
-    for (std::size_t s = 0; s < units_[u].layout.segments().size(); ++s) {
-      const View gradient = gradients_.resident(u, s);
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    for (std::size_t s = 0; s < units[u].layout.segments().size(); ++s) {
+      const View gradient = gradients.resident(u, s);
       if (gradient.elems == 0) { continue; }
-      const Range kept = gradients_.resident_range(u, s);
+      const Range kept = gradients.resident_range(u, s);
       for (int rank = 0; rank < world_.size(); ++rank) {
         if (rank != world_.rank() && !all_shards) { continue; }
-        const Range shard = units_[u].layout.segments()[s].shard(rank);
+        const Range shard = units[u].layout.segments()[s].shard(rank);
         const View part = gradient.slice(shard.first - kept.first, shard.elems);
         norms_.push_back({part.values(), part.elems, rank});
       }
     }
-  }
-}
-
-void OptimizerStep::plan_runs(const OptimizerOptions& options) {
-  const auto moments = static_cast<std::size_t>(state_count(optimizer_));
-  std::size_t bytes = 0;
-  for (std::size_t u = 0; u < units_.size(); ++u) {
-    for (std::size_t s = 0; s < units_[u].layout.segments().size(); ++s) {
-      bytes += moments * Arena::need(moment_bytes(gradients_.resident_range(u, s).elems));
-    }
-  }
-  state_ = Arena{world_.allocate(Category::optimizer, bytes, "optimizer state")};
-  for (std::size_t u = 0; u < units_.size(); ++u) {
-    for (std::size_t s = 0; s < units_[u].layout.segments().size(); ++s) {
-      plan_segment(u, s, options);
-    }
-  }
-  if (state_.bytes() > 0) {
-    world_.device().fill(state_.data(), 0, state_.bytes(), world_.compute_stream());
-  }
-}
-
-std::size_t OptimizerStep::moment_bytes(std::int64_t elems) const noexcept {
-  return static_cast<std::size_t>(elems) * size_of(kMoments);
-}
-
-kernels::UpdateRun OptimizerStep::whole_run(std::size_t unit, std::size_t segment) {
-  const Range range = gradients_.resident_range(unit, segment);
-  kernels::UpdateRun run{.elems = range.elems};
-  run.master =
-      updated_weights(parameters_, masters_, gradients_, unit, segment).values().as<float>();
-  if (masters_.resident(unit, segment).elems > 0) {
-    const std::int64_t first = parameters_.resident_range(unit, segment).first;
-    run.parameter =
-        parameters_.resident(unit, segment).slice(range.first - first, range.elems).values();
-  }
-  run.gradient = gradients_.resident(unit, segment).values();
-  const int moments = state_count(optimizer_);
-  if (moments > 0) { run.first = {state_.take(moment_bytes(range.elems)), kMoments}; }
-  if (moments > 1) { run.second = {state_.take(moment_bytes(range.elems)), kMoments}; }
-  return run;
-}
-
-// Cut where decay changes; a gap goes with the parameter before it (it holds zeros and keeps them).
-void OptimizerStep::plan_segment(std::size_t unit, std::size_t segment,
-                                 const OptimizerOptions& options) {
-  const Range range = gradients_.resident_range(unit, segment);
-  if (range.elems == 0) { return; }
-  const kernels::UpdateRun all = whole_run(unit, segment);
-  const UnitState& state = units_[unit];
-  const auto placements = state.layout.segments()[segment].placements();
-  const std::int64_t end = range.first + range.elems;
-  std::int64_t at = range.first;
-  for (std::size_t p = 0; p < placements.size() && at < end; ++p) {
-    const std::int64_t next = p + 1 < placements.size() ? placements[p + 1].first : end;
-    if (next <= at) { continue; }
-    const ParameterInfo& info = state.infos[placements[p].parameter];
-    const bool decays = options.decays(info.full_name(), info.shape);
-    const std::int64_t from = at - range.first;
-    const std::int64_t elems = std::min(next, end) - at;
-    at += elems;
-    const bool extends = from > 0 && runs_.back().decays == decays;
-    if (extends) {
-      runs_.back().update.elems += elems;
-      continue;
-    }
-    runs_.push_back({all.slice(from, elems), decays});
   }
 }
 
@@ -170,25 +110,45 @@ void OptimizerStep::update() {
   world_.device().copy_out(&host_scalars_, scalars, sizeof host_scalars_, compute);
   compute.record(scalars_copied_.get());
   last_learning_rate_ = learning_rate();
-  const auto apply = [&](const Run& run, AdamW hyper) {
-    hyper.weight_decay = run.decays ? hyper.weight_decay : 0.0F;
-    world_.kernels().adamw(run.update, hyper, scalars, compute);
-  };
-  const auto apply_sgd = [&](const Run& run, SGD hyper) {
-    hyper.weight_decay = run.decays ? hyper.weight_decay : 0.0F;
-    world_.kernels().sgd(run.update, hyper, scalars, compute);
-  };
-  for (const Run& run : runs_) {
-    if (const auto* adamw = std::get_if<AdamW>(&optimizer_)) { apply(run, *adamw); }
-    if (const auto* sgd = std::get_if<SGD>(&optimizer_)) { apply_sgd(run, *sgd); }
+  for (const UpdatePlan::Run& run : plan_.runs) {
+    std::visit([&](const auto& rule) { apply(rule, run, scalars); }, optimizer_);
   }
 }
 
+// As the run's rule says. A group's rate follows the optimizer's.
+template <class Rule>
+void OptimizerStep::apply(const Rule& rule, const UpdatePlan::Run& run,
+                          const kernels::StepScalars* scalars) const {
+  Rule mine = rule;
+  mine.lr *= run.rule.lr_scale;
+  mine.weight_decay = run.rule.weight_decay;
+  kernel_of(world_.kernels(), mine)(run.update, mine, scalars, world_.compute_stream());
+}
+
+void OptimizerStep::apply(const CustomOptimizer& rule, const UpdatePlan::Run& run,
+                          const kernels::StepScalars* scalars) const {
+  const kernels::UpdateRun& update = run.update;
+  const Stream compute = world_.compute_stream();
+  const ShardUpdate piece{
+      .parameter = run.parameter,
+      .first = update.first_in_parameter,
+      .weights = {update.master, static_cast<std::size_t>(update.elems)},
+      .gradient = update.gradient,
+      .states = run.states,
+      .gradient_factor = &scalars->gradient_factor,
+      .apply = &scalars->apply,
+      .updates = &scalars->updates,
+      .lr = rule.lr * run.rule.lr_scale,
+      .weight_decay = run.rule.weight_decay,
+      .stream = compute,
+  };
+  world_.kernels().call([piece, &rule] { rule.update(piece); }, compute);
+  world_.kernels().round_weights(update, scalars, compute);
+}
+
 void OptimizerStep::set_learning_rate(float lr) {
-  Optimizer changed = optimizer_;
-  std::visit([lr](auto& hyper) { hyper.lr = lr; }, changed);
-  validate(changed);
-  optimizer_ = changed;
+  validate_learning_rate(lr);
+  std::visit([lr](auto& rule) { rule.lr = lr; }, optimizer_);
 }
 
 float OptimizerStep::learning_rate() const {

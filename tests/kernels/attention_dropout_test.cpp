@@ -154,7 +154,7 @@ TEST_F(AttentionDropout, HasOtherMasksForEveryHeadRowAndKey) {
 }
 
 TEST_F(AttentionDropout, SixteenBitsDropTheSame) {
-  constexpr AttentionShape shape{2, 65, 2, 9};
+  const AttentionShape shape{2, 65, 2, 9};
   const auto check = [&]<class Half>(Half) {
     Pass wide{shape};
     std::vector<Half> qkv, dy, y(wide.y.size()), dqkv(wide.dqkv.size());
@@ -170,11 +170,13 @@ TEST_F(AttentionDropout, SixteenBitsDropTheSame) {
     Floats workspace =
         filled(cpu_.attention_workspace_elems(shape, ConstValues{qkv.data()}.dtype, 1), kNan);
     Floats log_sum_exp = filled(values_of(shape) / shape.head_size, kNan);
-    cpu_.attention_forward(
-        {qkv.data(), y.data(), log_sum_exp.data(), workspace.data(), shape, kP, kKey}, stream());
-    cpu_.attention_backward({qkv.data(), y.data(), log_sum_exp.data(), dy.data(), dqkv.data(),
-                             workspace.data(), shape, kP, kKey},
-                            stream());
+    const AttentionForward forward{
+        qkv.data(), y.data(), log_sum_exp.data(), workspace.data(), shape, kP, kKey};
+    cpu_.attention_forward(forward, stream());
+    const AttentionBackward backward{qkv.data(), y.data(),    log_sum_exp.data(),
+                                     dy.data(),  dqkv.data(), workspace.data(),
+                                     shape,      kP,          kKey};
+    cpu_.attention_backward(backward, stream());
     // Rounded once; y, read in backward, moves the mean of a row by as much again.
     for (std::size_t i = 0; i < y.size(); ++i) {
       ASSERT_NEAR(y[i].to_float(), wide.y[i], 0x1p-8 * std::abs(wide.y[i]) + 1e-5);

@@ -5,6 +5,7 @@
 
 #include "base/philox.hpp"
 #include "kernels/support.hpp"
+#include "kernels/update/round_weights.hpp"
 #include "kernels/update/update_run.hpp"
 #include "tessera/base/half.hpp"
 
@@ -206,6 +207,25 @@ TEST_F(UpdateTest, TheCopyIsTheRoundedMaster) {
       std::memcpy(master.data(), state.master.data(), 900 * sizeof(float));
       EXPECT_EQ(state.parameter, (Array{master, low})) << rule.name << " " << to_string(low);
     }
+  }
+}
+
+TEST_F(UpdateTest, RoundingWeightsAloneWritesTheCopyAndNothingElse) {
+  StepScalars scalars = at_update(2);
+  for (const DTypes& dtypes : all_dtypes()) {
+    const State before{900, dtypes, 2};
+    State expected = before;
+    State actual = before;
+    reference::round_weights(expected.all(), &scalars, Stream{});
+    cpu_.round_weights(actual.all(), &scalars, stream());
+    EXPECT_EQ(expected, actual) << text_of(dtypes);
+    EXPECT_EQ(actual.parameter == before.parameter, dtypes.parameter == DType::fp32);
+    actual.parameter = before.parameter;
+    EXPECT_EQ(actual, before);
+    scalars.apply = 0;
+    cpu_.round_weights(actual.all(), &scalars, stream());
+    EXPECT_EQ(actual, before);
+    scalars.apply = 1;
   }
 }
 

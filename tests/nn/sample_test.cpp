@@ -22,7 +22,8 @@ void expect_shares(const Draws& actual, const Draws& expected, std::int64_t coun
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double p = expected[i];
     // A count's deviation, five times.
-    EXPECT_NEAR(actual[i], p, 5.0 * std::sqrt(p * (1.0 - p) / static_cast<double>(count))) << i;
+    EXPECT_NEAR(actual[i], p, 5.0 * std::sqrt(p * (1.0 - p) / static_cast<double>(count)) + 1e-9)
+        << i;
   }
 }
 
@@ -43,7 +44,7 @@ TEST(Sampler, TemperatureSharpens) {
 }
 
 TEST(Sampler, TemperatureZeroTakesTheMostLikelyAndOfEqualsTheFirst) {
-  EXPECT_EQ(frequencies({.temperature = 0.0F}, kLogits, 50)[2], 1.0);
+  EXPECT_NEAR(frequencies({.temperature = 0.0F}, kLogits, 50)[2], 1.0, 1e-9);
   const std::vector<float> equal{1.0F, 3.0F, 3.0F};
   EXPECT_EQ((Sampler{.temperature = 0.0F}.draw(equal, 0, 0)), 1);
 }

@@ -26,6 +26,21 @@ TEST(Optimizer, StateIsTwoValuesForAdamW) {
   EXPECT_EQ(state_count(AdamW{}), 2);
 }
 
+TEST(Optimizer, StateIsTwoValuesForAdamAndOneForLion) {
+  EXPECT_EQ(state_count(Adam{}), 2);
+  EXPECT_EQ(state_count(Lion{}), 1);
+  EXPECT_EQ(state_count(CustomOptimizer{.states = 5}), 5);
+}
+
+TEST(Optimizer, IsDescribedByItsRuleAndValues) {
+  EXPECT_EQ(describe(AdamW{}), "AdamW lr 0.0003 beta1 0.9 beta2 0.95 eps 1e-08 weight_decay 0.1");
+  EXPECT_EQ(describe(Adam{}), "Adam lr 0.001 beta1 0.9 beta2 0.999 eps 1e-08 weight_decay 0");
+  EXPECT_EQ(describe(Lion{}), "Lion lr 0.0001 beta1 0.9 beta2 0.99 weight_decay 0");
+  EXPECT_EQ(describe(SGD{}), "SGD lr 0.01 momentum 0.9 weight_decay 0");
+  EXPECT_EQ(describe(CustomOptimizer{.name = "mine", .states = 1}),
+            "custom mine states 1 lr 0.001 weight_decay 0");
+}
+
 TEST(Optimizer, StateOfSgdIsItsMomentum) {
   EXPECT_EQ(state_count(SGD{.momentum = 0.9F}), 1);
   EXPECT_EQ(state_count(SGD{.momentum = 0.0F}), 0);
@@ -51,6 +66,15 @@ TEST(Optimizer, RefusesEachValueOutsideItsRangeByName) {
     cases.push_back({AdamW{.beta2 = bad}, "beta2"});
     cases.push_back({AdamW{.eps = bad}, "eps"});
     cases.push_back({AdamW{.weight_decay = bad}, "weight_decay"});
+    cases.push_back({Adam{.lr = bad}, "lr"});
+    cases.push_back({Adam{.beta1 = bad}, "beta1"});
+    cases.push_back({Adam{.beta2 = bad}, "beta2"});
+    cases.push_back({Adam{.eps = bad}, "eps"});
+    cases.push_back({Adam{.weight_decay = bad}, "weight_decay"});
+    cases.push_back({Lion{.lr = bad}, "lr"});
+    cases.push_back({Lion{.beta1 = bad}, "beta1"});
+    cases.push_back({Lion{.beta2 = bad}, "beta2"});
+    cases.push_back({Lion{.weight_decay = bad}, "weight_decay"});
     cases.push_back({SGD{.lr = bad}, "lr"});
     cases.push_back({SGD{.momentum = bad}, "momentum"});
     cases.push_back({SGD{.weight_decay = bad}, "weight_decay"});
@@ -67,6 +91,21 @@ TEST(Optimizer, RefusesEachValueOutsideItsRangeByName) {
 TEST(Optimizer, TheRefusalShowsTheValue) {
   EXPECT_EQ(refusal(SGD{.momentum = 1.5F}),
             "optimizer: momentum must be a finite number in [0, 1), but is 1.5");
+}
+
+TEST(OptimizerOptions, MomentsAreFp32OrBf16AndOnlyWhereTheRuleKeepsSome) {
+  const auto refusal_of = [](const Optimizer& optimizer, DType moments) -> std::string {
+    try {
+      validate({.moments = moments}, optimizer);
+    } catch (const ConfigError& error) { return error.what(); }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal_of(AdamW{}, DType::bf16), "accepted");
+  EXPECT_EQ(refusal_of(SGD{.momentum = 0.0F}, DType::fp32), "accepted");
+  EXPECT_EQ(refusal_of(Lion{}, DType::fp16),
+            "moments of dtype fp16 are not supported: use fp32 or bf16");
+  EXPECT_EQ(refusal_of(SGD{.lr = 1.0F, .momentum = 0.0F}, DType::bf16),
+            "SGD lr 1 momentum 0 weight_decay 0 keeps no moments: leave `moments` alone");
 }
 
 TEST(Optimizer, MatricesDecayAndVectorsDoNot) {

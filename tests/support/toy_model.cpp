@@ -252,7 +252,9 @@ ToyOutcome run_toy(const ToyRun& run, const StartRanks& start) {
   std::mutex masters_of_all;
   const auto body = [&](World& world) {
     ToyModel toy{world, run.options, run.toy};
-    toy.model().optimize_with(run.optimizer, {.clip_norm = run.clip_norm});
+    OptimizerOptions options = run.optimizer_options;
+    options.clip_norm = run.clip_norm;
+    toy.model().optimize_with(run.optimizer, options);
     const int accumulate = run.options.accumulate;
     const std::int64_t rows_per_step =
         static_cast<std::int64_t>(run.toy.batch) * world.size() * accumulate;

@@ -92,6 +92,7 @@ struct ToyRun {
   WorldOptions world = {};
   Optimizer optimizer = AdamW{.lr = 0.02F};
   float clip_norm = 0.5F;
+  OptimizerOptions optimizer_options = {};  ///< but for clip_norm
   int ranks = 1;
   int steps = 12;
   std::vector<Spoilt> spoilt = {};

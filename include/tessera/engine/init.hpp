@@ -3,24 +3,10 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string>
-#include <string_view>
 
-#include "tessera/base/shape.hpp"
+#include "tessera/shard/parameter_info.hpp"
 
 namespace tessera {
-
-/// A parameter of a sharded model, as initialisers, exports and optimizer rules see it.
-struct ParameterInfo {
-  std::string unit;
-  std::string name;  ///< within the unit
-  Shape shape;
-  bool trainable = true;
-  std::uint32_t id = 0;  ///< order of registration, from 0; aliases have none
-
-  /// "unit.name".
-  [[nodiscard]] std::string full_name() const { return unit + "." + name; }
-};
 
 /// Writes elements [first, first + out.size()) of `parameter`. Each rank asks only for what it
 /// holds, so the values depend on the element alone, never on the cut.

@@ -301,7 +301,8 @@ class ShardedModel {
   void materialize(const Initializer& initial);
 
   /// *Collective.* Allocates and zeroes the optimizer's state for what this rank updates.
-  /// ContractError that names the first difference if a rank brings other values.
+  /// ContractError that names the first difference if a rank brings other values. ConfigError for a
+  /// group without a trainable parameter, and for options that have no effect.
   void optimize_with(const Optimizer& optimizer, const OptimizerOptions& options = {});
 
   /// Opens a unit for its forward pass. ContractError if all slots are in open scopes.
@@ -316,7 +317,8 @@ class ShardedModel {
   /// lives. ContractError where a step has begun. A model for inference has no other use.
   [[nodiscard]] Evaluation evaluate();
 
-  /// Every step from the next on uses this rate. All ranks give the same: it is not compared.
+  /// Every step from the next on uses this rate, and groups their multiple of it. All ranks give
+  /// the same: it is not compared.
   void set_learning_rate(float lr);
 
   /// *Collective.* Averages what has been accumulated, clips, and updates. `loss`, if given, is
