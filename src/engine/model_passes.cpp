@@ -111,10 +111,14 @@ void ShardedModel::State::make_room(std::size_t unit) {
     }
   }
   if (!parameters->can_fetch(unit)) {
+    // The deeper of the two decides how many slots there are.
+    const int backward = options.prefetch_backward.value_or(options.prefetch);
+    const bool by_backward = backward > options.prefetch;
     throw ContractError{fmt::format(
         "unit '{}' cannot be gathered: every slot holds a unit in an open scope ({}); close a "
-        "scope, or raise prefetch (now {})",
-        units[unit].name, holders.substr(holders.empty() ? 0 : 1), options.prefetch)};
+        "scope, or raise {} (now {})",
+        units[unit].name, holders.substr(holders.empty() ? 0 : 1),
+        by_backward ? "prefetch_backward" : "prefetch", by_backward ? backward : options.prefetch)};
   }
 }
 
@@ -221,12 +225,14 @@ void ShardedModel::State::finish_micro_batch() {
   require_scopes_ended("the end of a micro-batch");
   const bool last = micro_batch + 1 == options.accumulate;
   release_parameters();
-  for (std::size_t i = units.size(); i > 0; --i) {
-    const std::size_t u = i - 1;
-    // Not used, or not all the way back: what is missing is zero, on every rank alike.
-    const bool pending = gradients->is_open(u) || (last && !gradients->reduced(u));
-    if (!pending) { continue; }
-    if (!gradients->is_open(u)) { gradients->open_as_zero(u); }
+  // What is missing is zero, on every rank alike. Units that are not all the way back first: they
+  // hold the slots that those which were not used need.
+  for (std::size_t u = units.size(); u-- > 0;) {
+    if (gradients->is_open(u)) { gradients->complete(u, last); }
+  }
+  for (std::size_t u = units.size(); last && u-- > 0;) {
+    if (gradients->reduced(u)) { continue; }
+    gradients->open_as_zero(u);
     gradients->complete(u, last);
   }
   if (last) { gradients->flush(); }

@@ -28,12 +28,13 @@ void Schedule::note(Use use) {
 }
 
 void Schedule::end_micro_batch() {
+  on_track_ = false;
+  if (current_.empty()) { return; }
   if (current_ != known_) {
     std::swap(known_, current_);
     changed_ = true;
   }
   current_.clear();
-  on_track_ = false;
 }
 
 std::span<const Use> Schedule::upcoming() const noexcept {

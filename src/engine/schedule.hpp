@@ -27,7 +27,7 @@ struct Use {
 /// The order in which a micro-batch opens units: declared, or as the last one did it. Pure data.
 ///
 /// `upcoming` is a prediction. A micro-batch that leaves the known order gets none from there on,
-/// and becomes the known order when it ends.
+/// and becomes the known order when it ends. One that opens nothing leaves what is known as it is.
 class Schedule {
  public:
   /// The known order is `forward`, then its reverse backward.

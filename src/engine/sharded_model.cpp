@@ -59,8 +59,9 @@ void ShardedModel::step(const double* loss) {
 }
 
 const float* ShardedModel::loss_scale() const {
+  if (state_->optimizer == nullptr) { return nullptr; }
   state_->loss_scale_asked = true;
-  return state_->optimizer == nullptr ? nullptr : state_->optimizer->loss_scale();
+  return state_->optimizer->loss_scale();
 }
 
 StepReport ShardedModel::report() const {

@@ -197,6 +197,29 @@ TEST_P(OnBothStreams, AnUnzeroedUnitLeftOutOfAStepCountsAsZero) {
   }
 }
 
+TEST_P(OnBothStreams, UnitsThatAreNotAllTheWayBackLeaveTheirSlotsToOneThatIsNotUsed) {
+  for (const Strategy strategy : all_strategies()) {
+    const auto body = [&](World& world) {
+      ShardedModel model{world, {.strategy = strategy}};
+      const Unit a = model.add_unit("a", {{"w", {9}}});
+      const Unit b = model.add_unit("b", {{"w", {9}}});
+      (void)model.add_unit("c", {{"w", {9}}});
+      model.materialize(init::constant(1.0F));
+      model.optimize_with(SGD{.lr = 0.0F, .momentum = 0.0F});
+      for (int step = 0; step < 3; ++step) {
+        for (const Unit unit : {a, b, a, b}) { (void)model.forward(unit); }
+        for (const Unit unit : {b, a}) {
+          const auto g = model.backward(unit);
+          add(g, "w", 1.0F);
+        }
+        model.step();
+        EXPECT_DOUBLE_EQ(model.report().grad_norm, std::sqrt(2.0));
+      }
+    };
+    EXPECT_EQ(failure(2, body, world_options()), "") << to_string(strategy);
+  }
+}
+
 TEST(UnzeroedGradients, ASecondBackwardScopeIsRefused) {
   const auto body = [](World& world) {
     ShardedModel model{world};
@@ -275,6 +298,24 @@ TEST_P(OnBothStreams, BackwardScopesBeyondTheSlotsAreRefusedAndTheModelGoesOn) {
     };
     EXPECT_EQ(failure(2, body, world_options()), "") << to_string(strategy);
   }
+}
+
+TEST(Refusals, AGatherWithoutASlotNamesTheDeeperPrefetch) {
+  const auto with = [](int forward, int backward) {
+    return failure(2, [=](World& world) {
+      ShardedModel model{
+          world, {.strategy = Strategy::zero3, .prefetch = forward, .prefetch_backward = backward}};
+      const Unit a = model.add_unit("a", {{"w", {9}}});
+      const Unit b = model.add_unit("b", {{"w", {9}}});
+      const Unit c = model.add_unit("c", {{"w", {9}}});
+      model.materialize(init::constant(1.0F));
+      const auto pa = model.forward(a);
+      const auto pb = model.forward(b);
+      (void)model.forward(c);
+    });
+  };
+  EXPECT_THAT(with(0, 1), HasSubstr("raise prefetch_backward (now 1)"));
+  EXPECT_THAT(with(1, 0), HasSubstr("raise prefetch (now 1)"));
 }
 
 TEST(Refusals, BackwardBetweenStepsIsRefusedWhateverTheLastStepLeftOut) {

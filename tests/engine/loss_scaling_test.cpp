@@ -129,6 +129,19 @@ TEST(LossScaling, ATrainerThatDoesNotScaleItsLossIsToldInTheFirstStep) {
   EXPECT_THROW(run_ranks(1, body), ContractError);
 }
 
+TEST(LossScaling, AskingBeforeThereIsAScaleIsNotEnough) {
+  run_ranks(1, [](World& world) {
+    ShardedModel model{world, {.loss_scaling = {.mode = LossScaleMode::dynamic}}};
+    const Unit unit = model.add_unit("a", {{"w", {3}}});
+    model.materialize(init::constant(1.0F));
+    EXPECT_EQ(model.loss_scale(), nullptr);
+    model.optimize_with(SGD{});
+    (void)model.forward(unit);
+    (void)model.backward(unit);
+    EXPECT_THROW(model.step(), ContractError);
+  });
+}
+
 TEST(LossScaling, MicroBatchesBeforeTheOptimizerAreRefused) {
   for (const LossScaleMode mode : {LossScaleMode::off, LossScaleMode::dynamic}) {
     run_ranks(1, [&](World& world) {

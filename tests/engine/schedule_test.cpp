@@ -68,6 +68,17 @@ TEST(Schedule, AnUnchangedOrderIsNotReportedAgain) {
   EXPECT_FALSE(schedule.take_changed());
 }
 
+TEST(Schedule, AMicroBatchThatOpensNothingKeepsTheKnownOrder) {
+  Schedule schedule;
+  run(schedule, {f(0), b(0)});
+  EXPECT_TRUE(schedule.take_changed());
+  run(schedule, {});
+  EXPECT_FALSE(schedule.take_changed());
+  EXPECT_TRUE(schedule.upcoming().empty()) << "between micro-batches";
+  schedule.begin_micro_batch();
+  EXPECT_EQ(upcoming(schedule), (std::vector<Use>{f(0), b(0)}));
+}
+
 TEST(Schedule, MoreUsesThanKnownAreNoPrediction) {
   Schedule schedule;
   run(schedule, {f(0), b(0)});
