@@ -271,14 +271,14 @@ void ShardedModel::State::step(const double* loss) {
   const bool new_order = schedule.take_changed();
   optimizer->reduce_scalars(loss, new_order ? "step in a new order of units" : "step");
   if (new_order) { check_order_across_ranks(); }
-  const std::int64_t skipped_before = optimizer->scalars().skipped_in_a_row;
-  search->learn(optimizer->scalars());
+  if (search->needs_outcome()) { search->learn(optimizer->scalars()); }
+  const bool may_be_last = search->end_step();
   optimizer->update();
   parameters->updated();
   journal.computed("update", "", began);
   journal.next_step();
   micro_batch = 0;
-  if (options.max_skips > 0 && skipped_before + 1 >= options.max_skips) { stop_if_stuck(); }
+  if (may_be_last) { stop_if_stuck(); }
 }
 
 }  // namespace tessera

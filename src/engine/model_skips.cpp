@@ -53,22 +53,36 @@ void ShardedModel::State::search_gradients(Unit unit) {
 void ShardedModel::State::require_loss_scale_known() const {
   const bool scales = resolve(options.loss_scaling.mode, options.compute) != LossScaleMode::off;
   if (!scales || loss_scale_asked || !world.device().computes()) { return; }
-  throw ContractError{fmt::format(
-      "step: loss scaling is {}, but loss_scale() has never been asked for: multiply the gradient "
-      "of the loss by *loss_scale() in every micro-batch, or set loss_scaling to off",
-      tessera::describe(options.loss_scaling, options.compute))};
+  throw ContractError{
+      fmt::format("step: loss scaling is {}, but loss_scale() has not been asked for since "
+                  "optimize_with: multiply the gradient "
+                  "of the loss by *loss_scale() in every micro-batch, or set loss_scaling to off",
+                  tessera::describe(options.loss_scaling, options.compute))};
+}
+
+std::string ShardedModel::State::describe_origin() {
+  if (!search->searching()) {
+    return "where that arose was not looked for, as the optimizer came after the step had begun";
+  }
+  if (const auto origin = search->origin()) {
+    return "the first value that is not finite arose " +
+           engine::describe(*origin, units[origin->suspect.unit].name, world.size(),
+                            options.accumulate);
+  }
+  const bool narrows = size_of(options.reduce) < size_of(options.gradient);
+  // Deferred, micro-batches are added before the gradients are looked at.
+  const bool adds_micro_batches =
+      options.accumulate > 1 &&
+      resolve(options.accumulate_mode, options.strategy) == AccumulateMode::every;
+  return fmt::format("the gradients of each rank are finite, their sum{} in {} is not",
+                     adds_micro_batches ? " over ranks and micro-batches" : "",
+                     to_string(narrows ? options.reduce : options.gradient));
 }
 
 void ShardedModel::State::stop_if_stuck() {
   const kernels::StepScalars& scalars = optimizer->scalars();
   if (scalars.apply != 0) { return; }
-  const auto origin = search->origin();
-  const std::string where =
-      origin ? "the first value that is not finite arose " +
-                   engine::describe(*origin, units[origin->suspect.unit].name, world.size(),
-                                    options.accumulate)
-             : fmt::format("the gradients of each rank are finite, their sum in {} is not",
-                           to_string(options.reduce));
+  const std::string where = describe_origin();
   throw NumericError{
       fmt::format("step {}: the gradient is not finite, for the {} time in a row (steps skipped: "
                   "{}, loss scale "

@@ -75,6 +75,7 @@ struct ShardedModel::State {
   void search_gradients(Unit unit);
   void require_loss_scale_known() const;
   void stop_if_stuck();
+  [[nodiscard]] std::string describe_origin();  // collective
   void rethrow_failure();
 
   // Evaluation (model_evaluation.cpp).

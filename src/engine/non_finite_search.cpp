@@ -49,9 +49,19 @@ void NonFiniteSearch::begin_step() {
   world_.device().fill(found_.data(), 0, bytes_of(world_), world_.compute_stream());
 }
 
-// The step between may have been skipped too, and the next one may be.
-void NonFiniteSearch::learn(const kernels::StepScalars& scalars) {
-  next_may_be_last_ = max_skips_ > 0 && scalars.skipped_in_a_row + 2 >= max_skips_;
+// This step and the next may be skipped too.
+bool NonFiniteSearch::needs_outcome() const noexcept {
+  return max_skips_ > 0 && most_skipped_ + 2 >= max_skips_;
+}
+
+void NonFiniteSearch::learn(const kernels::StepScalars& before) noexcept {
+  most_skipped_ = before.skipped_in_a_row;
+}
+
+bool NonFiniteSearch::end_step() noexcept {
+  ++most_skipped_;
+  next_may_be_last_ = max_skips_ > 0 && most_skipped_ + 1 >= max_skips_;
+  return max_skips_ > 0 && most_skipped_ >= max_skips_;
 }
 
 void NonFiniteSearch::look(const Suspect& suspect, ConstView values) {

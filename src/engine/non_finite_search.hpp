@@ -24,11 +24,17 @@ struct Suspect {
 /// Finds where a run of skipped steps comes from. In the one step that may be the last of the run,
 /// parameters, watched outputs and gradients are looked at as they come into being, in the order of
 /// the program; the first that is not finite, on any rank, is the origin. In all other steps
-/// nothing is enqueued: the host knows two steps ahead which step that is, and waits for none.
+/// nothing is enqueued.
 ///
-/// Order:   `origin` is made by all ranks; the others by each as its program goes, which is the
-///          same for all.
-/// Time:    `look` enqueues on the compute stream; `origin` waits.
+/// Which steps may be the last follows from the outcome of the step before the previous one. It has
+/// to be known only where the run could be that long if all steps since the last known outcome were
+/// skipped: `needs_outcome`.
+///
+/// Order:   a step is   begin_step - look ... - [learn] - end_step   and then its update. `origin`
+///          is made by all ranks; the others by each as its program goes, which is the same for
+///          all.
+/// Time:    `look` enqueues on the compute stream; `origin` waits; the others do neither, but
+///          whoever reads an outcome for `learn` waits for it.
 /// Memory:  one double a rank.
 class NonFiniteSearch {
  public:
@@ -37,8 +43,12 @@ class NonFiniteSearch {
 
   /// A step begins.
   void begin_step();
-  /// What came of a step; the next to begin is the second after it.
-  void learn(const kernels::StepScalars& scalars);
+  /// Whether it matters what came of the step before this one.
+  [[nodiscard]] bool needs_outcome() const noexcept;
+  /// What came of the step before this one.
+  void learn(const kernels::StepScalars& before) noexcept;
+  /// The step's update comes next: whether the step ends the run if it is skipped.
+  [[nodiscard]] bool end_step() noexcept;
   [[nodiscard]] bool searching() const noexcept { return searching_; }
   void look(const Suspect& suspect, ConstView values);
 
@@ -52,6 +62,7 @@ class NonFiniteSearch {
  private:
   World& world_;
   std::int64_t max_skips_;
+  std::int64_t most_skipped_ = 0;  // in a row, up to the last step that ended; it may be fewer
   bool next_may_be_last_;
   bool searching_ = false;
   std::vector<Suspect> suspects_;  // of this step, in order

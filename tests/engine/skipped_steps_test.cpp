@@ -145,6 +145,17 @@ TEST_P(Stop, SaysThatOnlyTheSumIsNotFinite) {
   EXPECT_THAT(text, AllOf(HasSubstr("of each rank are finite"), HasSubstr("sum in fp32")));
 }
 
+TEST_P(Stop, SaysInWhatAndOverWhatTheSumIsMade) {
+  ModelOptions with = options();
+  with.accumulate = 2;
+  with.accumulate_mode = AccumulateMode::every;
+  with.reduce = DType::bf16;
+  const std::string text = stop(with, [](int, int, int) {
+    return Numbers{.gradient = {1.0F, 1.8e38F, 1.0F}};
+  });
+  EXPECT_THAT(text, HasSubstr("sum over ranks and micro-batches in bf16"));
+}
+
 TEST_P(Stop, ComesAfterExactlySoManyInARowAndNeverWithZero) {
   const auto bad_from = [](int first, int but) {
     return [=](int, int step, int) {
@@ -196,6 +207,23 @@ TEST(StopOfAJob, IsANumericErrorOfTheLowestRank) {
     EXPECT_THAT(error.what(),
                 AllOf(HasSubstr("rank 0: step 1: "), HasSubstr("'a' on all 2 ranks")));
   }
+}
+
+TEST(StopOfAJob, SaysThatTheOriginWasNotLookedForIfTheOptimizerCameLate) {
+  run_ranks(1, [](World& world) {
+    ShardedModel model{world, {.max_skips = 1}};
+    const Unit unit = model.add_unit("a", {{"w", {5}}});
+    model.materialize(init::constant(1.0F));
+    (void)model.forward(unit);
+    model.backward(unit).grad("w")[0] = kNan;
+    model.optimize_with(SGD{});
+    try {
+      model.step();
+      ADD_FAILURE() << "went on";
+    } catch (const NumericError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("was not looked for"));
+    }
+  });
 }
 
 // A pointer that nobody could read shows that nobody does.

@@ -1,6 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "support/toy_model.hpp"
 
@@ -14,19 +18,35 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr int kSteps = 5;
 constexpr int kBadStep = 2;  // from 0
 
-/// Trains the toy with `spoilt` gradients and checks every rank's reports and parameters around the
-/// step that is to be skipped.
+/// What this rank's optimizer updates, piece by piece, in the order of the export.
+std::vector<float> masters_of(ShardedModel& model) {
+  std::vector<float> all;
+  model.export_masters([&](const ParameterInfo&, std::int64_t, std::span<const float> values) {
+    all.insert(all.end(), values.begin(), values.end());
+  });
+  return all;
+}
+
+/// Trains the toy with `spoilt` gradients and checks every rank's reports, master weights and
+/// parameters around the step that is to be skipped.
 struct Watched {
-  std::vector<std::vector<StepReport>> reports;  // by rank
+  std::vector<std::vector<StepReport>> reports;    // by rank
+  std::vector<std::vector<float>> masters_before;  // by rank
+  std::vector<std::vector<float>> masters_after;
   std::map<std::string, std::vector<float>> before;
   std::map<std::string, std::vector<float>> after;
 
-  explicit Watched(const ToyRun& run) : reports(static_cast<std::size_t>(run.ranks)) {
+  explicit Watched(const ToyRun& run)
+      : reports(static_cast<std::size_t>(run.ranks)),
+        masters_before(reports.size()),
+        masters_after(reports.size()) {
     run_ranks(run.ranks, [&](World& world) {
+      const auto rank = static_cast<std::size_t>(world.rank());
       ToyModel toy{world, run.options, run.toy};
       toy.model().optimize_with(run.optimizer, {.clip_norm = run.clip_norm});
       for (int step = 0; step < run.steps; ++step) {
         const auto parameters = exported(toy.model(), StateTensor::parameters);
+        auto masters = masters_of(toy.model());
         for (int micro = 0; micro < run.options.accumulate; ++micro) {
           const Spoilt& spoilt = run.spoilt.front();
           if (step == spoilt.step && micro == spoilt.micro_batch && world.rank() == spoilt.rank) {
@@ -35,8 +55,10 @@ struct Watched {
           (void)toy.forward_backward(step * 100 + micro * 10 + world.rank(), run.toy.batch);
         }
         toy.model().step();
-        reports[static_cast<std::size_t>(world.rank())].push_back(toy.model().report());
+        reports[rank].push_back(toy.model().report());
         if (step != run.spoilt.front().step) { continue; }
+        masters_before[rank] = std::move(masters);
+        masters_after[rank] = masters_of(toy.model());
         auto now = exported(toy.model(), StateTensor::parameters);
         if (world.rank() != 0) { continue; }
         before = parameters;
@@ -68,14 +90,27 @@ class SkippedSteps : public ::testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(Ranks, SkippedSteps, ::testing::Values(1, 2, 3, 4),
                          ::testing::PrintToStringParamName());
 
+/// A value that is not finite in a model that computes in `compute`.
+struct Case {
+  float value = kInfinity;
+  DType compute = DType::fp32;
+};
+constexpr std::array kCases{Case{kInfinity, DType::fp32}, Case{-kInfinity, DType::fp32},
+                            Case{kNan, DType::fp32}, Case{kInfinity, DType::bf16},
+                            Case{kInfinity, DType::fp16}};
+
 TEST_P(SkippedSteps, AllRanksSkipAndTheScaleHalvesAndParametersStay) {
   for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
     for (const Strategy strategy : all_strategies()) {
-      for (const float value : {kInfinity, -kInfinity, kNan}) {
-        SCOPED_TRACE(::testing::Message()
-                     << to_string(strategy) << " " << to_string(mode) << " " << value);
+      for (const auto& [value, compute] : kCases) {
+        SCOPED_TRACE(::testing::Message() << to_string(strategy) << " " << to_string(mode) << " "
+                                          << to_string(compute) << " " << value);
         ToyRun run = run_with(value, mode);
         run.options.strategy = strategy;
+        run.options.compute = compute;
+        // That of fp16 is dynamic by itself.
+        if (compute == DType::fp16) { run.options.loss_scaling = {}; }
+        const float scale = compute == DType::fp16 ? 65'536.0F : 1024.0F;
         const Watched watched{run};
         for (const auto& reports : watched.reports) {
           ASSERT_EQ(std::ssize(reports), kSteps);
@@ -85,12 +120,14 @@ TEST_P(SkippedSteps, AllRanksSkipAndTheScaleHalvesAndParametersStay) {
             EXPECT_EQ(report.step, step + 1);
             EXPECT_EQ(report.skipped, step == kBadStep);
             EXPECT_EQ(report.skipped_in_a_row, step == kBadStep ? 1 : 0);
-            EXPECT_EQ(report.loss_scale, step <= kBadStep ? 1024.0F : 512.0F);
-            EXPECT_EQ(report.next_loss_scale, step < kBadStep ? 1024.0F : 512.0F);
+            EXPECT_EQ(report.loss_scale, step <= kBadStep ? scale : scale / 2);
+            EXPECT_EQ(report.next_loss_scale, step < kBadStep ? scale : scale / 2);
           }
         }
         EXPECT_FALSE(watched.before.empty());
         EXPECT_EQ(watched.before, watched.after);
+        EXPECT_FALSE(watched.masters_before[0].empty());
+        EXPECT_EQ(watched.masters_before, watched.masters_after);
       }
     }
   }

@@ -324,7 +324,7 @@ class ShardedModel {
   /// *Collective.* Averages what has been accumulated, clips, and updates. `loss`, if given, is
   /// the address (device memory) of this rank's mean loss over its micro-batches, for the report.
   /// ContractError unless exactly `accumulate` micro-batches have been run, and in the first step
-  /// if the loss is to be scaled and nobody has asked for `loss_scale`.
+  /// if the loss is to be scaled and nobody has asked for `loss_scale` since `optimize_with`.
   ///
   /// Where the gradient is not finite on some rank, no rank updates anything, and the loss scale
   /// backs off. NumericError, the same on all ranks, if this has now happened `max_skips` times in
