@@ -55,8 +55,8 @@ void ShardedModel::State::require_loss_scale_known() const {
   if (!scales || loss_scale_asked || !world.device().computes()) { return; }
   throw ContractError{
       fmt::format("step: loss scaling is {}, but loss_scale() has not been asked for since "
-                  "optimize_with: multiply the gradient "
-                  "of the loss by *loss_scale() in every micro-batch, or set loss_scaling to off",
+                  "optimize_with: multiply the gradient of the loss by *loss_scale() in every "
+                  "micro-batch, or set loss_scaling to off",
                   tessera::describe(options.loss_scaling, options.compute))};
 }
 
