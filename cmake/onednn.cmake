@@ -11,7 +11,9 @@ find_library(TESSERA_ONEDNN_LIBRARY dnnl)
 mark_as_advanced(TESSERA_ONEDNN_INCLUDE TESSERA_ONEDNN_LIBRARY)
 
 set(onednn_problem "")
-if(NOT TESSERA_ONEDNN_INCLUDE OR NOT TESSERA_ONEDNN_LIBRARY)
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(onednn_problem "oneDNN is used on x86-64 alone, and this is for ${CMAKE_SYSTEM_PROCESSOR}")
+elseif(NOT TESSERA_ONEDNN_INCLUDE OR NOT TESSERA_ONEDNN_LIBRARY)
   set(onednn_problem "oneDNN was not found; install it (Debian and Ubuntu: libdnnl-dev)")
 else()
   # Threads are the streams' own: oneDNN's OpenMP, which Debian's is built with, is told to use one.

@@ -76,6 +76,10 @@ dnnl::matmul::primitive_desc describe(const DenseProduct& dense, const dnnl::eng
   const auto c = matrix(p.c.dtype, p.m, p.n, p.n, Transpose::no);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+#if DNNL_VERSION_MAJOR > 2 || (DNNL_VERSION_MAJOR == 2 && DNNL_VERSION_MINOR >= 6)
+  // Else ONEDNN_DEFAULT_FPMATH_MODE could have fp32 computed in bf16.
+  attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);
+#endif
   if (p.write == Write::add) {
     dnnl::post_ops add;
     add.append_sum(1.0F);
