@@ -16,14 +16,15 @@ void require(bool ok, const char* name, double value, std::string_view rule) {
 
 }  // namespace
 
-LossScaleMode resolve(LossScaleMode mode, DType compute) noexcept {
+LossScaleMode resolve(LossScaleMode mode, DType compute, DType gradient) noexcept {
   if (mode != LossScaleMode::automatic) { return mode; }
-  return compute == DType::fp16 ? LossScaleMode::dynamic : LossScaleMode::off;
+  const bool narrow = compute == DType::fp16 || gradient == DType::fp16;
+  return narrow ? LossScaleMode::dynamic : LossScaleMode::off;
 }
 
 // Written so that NaN fails.
-void validate(const LossScaling& scaling, DType compute) {
-  const LossScaleMode mode = resolve(scaling.mode, compute);
+void validate(const LossScaling& scaling, DType compute, DType gradient) {
+  const LossScaleMode mode = resolve(scaling.mode, compute, gradient);
   if (mode == LossScaleMode::off) { return; }
   require(scaling.initial > 0.0F && scaling.initial <= LossScaling::kMost, "initial",
           scaling.initial, "above 0 and at most 2^24 (16777216)");
@@ -38,12 +39,12 @@ void validate(const LossScaling& scaling, DType compute) {
           "above 0 and at most the initial scale");
 }
 
-float first_loss_scale(const LossScaling& scaling, DType compute) noexcept {
-  return resolve(scaling.mode, compute) == LossScaleMode::off ? 1.0F : scaling.initial;
+float first_loss_scale(const LossScaling& scaling, DType compute, DType gradient) noexcept {
+  return resolve(scaling.mode, compute, gradient) == LossScaleMode::off ? 1.0F : scaling.initial;
 }
 
-std::string describe(const LossScaling& scaling, DType compute) {
-  switch (resolve(scaling.mode, compute)) {
+std::string describe(const LossScaling& scaling, DType compute, DType gradient) {
+  switch (resolve(scaling.mode, compute, gradient)) {
     case LossScaleMode::dynamic:
       return fmt::format("dynamic from {}, x{} after {} good steps, x{} when skipped, at least {}",
                          scaling.initial, scaling.growth, scaling.growth_interval, scaling.backoff,

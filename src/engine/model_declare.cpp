@@ -79,7 +79,7 @@ void validate(const ModelOptions& options) {
   if (options.bucket_bytes == 0 || options.first_bucket_bytes == 0) {
     throw ConfigError{"bucket_bytes and first_bucket_bytes must be at least 1"};
   }
-  tessera::validate(options.loss_scaling, options.compute);
+  tessera::validate(options.loss_scaling, options.compute, options.gradient);
   if (options.max_skips < 0) {
     throw ConfigError{
         fmt::format("max_skips is {}: give the number of steps skipped in a row that end the run, "
@@ -180,7 +180,8 @@ std::string ShardedModel::State::describe() const {
       to_string(resolve(options.accumulate_mode, options.strategy)), options.first_bucket_bytes,
       options.bucket_bytes);
   text += fmt::format("loss scaling {}, max skips {}\n",
-                      tessera::describe(options.loss_scaling, options.compute), options.max_skips);
+                      tessera::describe(options.loss_scaling, options.compute, options.gradient),
+                      options.max_skips);
   for (const UnitState& unit : units) {
     text += fmt::format("unit {} kind {} gradients {} residence {}\n", unit.name,
                         static_cast<int>(unit.options.kind),
@@ -265,7 +266,7 @@ void ShardedModel::State::optimize_with(const Optimizer& optimizer_,
   tessera::validate(optimizer_);
   tessera::validate(optimizer_options, optimizer_);
   require_rounding(optimizer_options);
-  if (first_loss_scale(options.loss_scaling, options.compute) != 1.0F) {
+  if (first_loss_scale(options.loss_scaling, options.compute, options.gradient) != 1.0F) {
     expects(stage == Stage::idle && micro_batch == 0,
             "optimize_with: the loss is to be scaled, and the micro-batches before have not been: "
             "call it before the first forward scope of the step");

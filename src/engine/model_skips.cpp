@@ -51,13 +51,14 @@ void ShardedModel::State::search_gradients(Unit unit) {
 
 /// A trainer that does not know of the scale would have its gradients divided by it for nothing.
 void ShardedModel::State::require_loss_scale_known() const {
-  const bool scales = resolve(options.loss_scaling.mode, options.compute) != LossScaleMode::off;
+  const bool scales =
+      resolve(options.loss_scaling.mode, options.compute, options.gradient) != LossScaleMode::off;
   if (!scales || loss_scale_asked || !world.device().computes()) { return; }
   throw ContractError{
       fmt::format("step: loss scaling is {}, but loss_scale() has not been asked for since "
                   "optimize_with: multiply the gradient of the loss by *loss_scale() in every "
                   "micro-batch, or set loss_scaling to off",
-                  tessera::describe(options.loss_scaling, options.compute))};
+                  tessera::describe(options.loss_scaling, options.compute, options.gradient))};
 }
 
 std::string ShardedModel::State::describe_origin() {

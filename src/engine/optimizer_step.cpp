@@ -28,7 +28,7 @@ kernels::FinishStep finish_options(const World& world, const ModelOptions& optio
                              .clip_norm = optimizer.clip_norm,
                              .ranks = world.size()};
   const LossScaling& scaling = options.loss_scaling;
-  if (resolve(scaling.mode, options.compute) == LossScaleMode::dynamic) {
+  if (resolve(scaling.mode, options.compute, options.gradient) == LossScaleMode::dynamic) {
     finish.scale_growth = scaling.growth;
     finish.scale_backoff = scaling.backoff;
     finish.growth_interval = scaling.growth_interval;
@@ -54,7 +54,8 @@ OptimizerStep::OptimizerStep(World& world, const TrainingState& state, const Mod
                            "step sums")},
       scalars_copied_{world.device().make_event()},
       mark_{world.device().make_event()} {
-  host_scalars_.loss_scale = first_loss_scale(options.loss_scaling, options.compute);
+  host_scalars_.loss_scale =
+      first_loss_scale(options.loss_scaling, options.compute, options.gradient);
   host_scalars_.used_loss_scale = host_scalars_.loss_scale;
   const Stream compute = world.compute_stream();
   world.device().copy_in(scalars_.data(), &host_scalars_, sizeof host_scalars_, compute);

@@ -16,21 +16,28 @@ using ::testing::HasSubstr;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-std::string refusal(const LossScaling& scaling, DType compute = DType::fp32) {
+std::string refusal(const LossScaling& scaling, DType compute = DType::fp32,
+                    DType gradient = DType::fp32) {
   try {
-    validate(scaling, compute);
+    validate(scaling, compute, gradient);
   } catch (const ConfigError& error) { return error.what(); }
   return {};
 }
 
-TEST(LossScaling, IsDynamicForFp16AndOffForTheOthers) {
-  EXPECT_EQ(resolve(LossScaleMode::automatic, DType::fp16), LossScaleMode::dynamic);
-  EXPECT_EQ(resolve(LossScaleMode::automatic, DType::bf16), LossScaleMode::off);
-  EXPECT_EQ(resolve(LossScaleMode::automatic, DType::fp32), LossScaleMode::off);
-  EXPECT_EQ(resolve(LossScaleMode::off, DType::fp16), LossScaleMode::off);
-  EXPECT_EQ(first_loss_scale({}, DType::fp16), 65'536.0F);
-  EXPECT_EQ(first_loss_scale({}, DType::fp32), 1.0F);
-  EXPECT_EQ(first_loss_scale({.mode = LossScaleMode::fixed, .initial = 3.0F}, DType::fp32), 3.0F);
+TEST(LossScaling, IsDynamicWhereFp16ComputesOrHoldsGradientsAndOffForTheOthers) {
+  constexpr DType all[] = {DType::fp32, DType::bf16, DType::fp16};
+  for (const DType compute : all) {
+    for (const DType gradient : all) {
+      const bool scales = compute == DType::fp16 || gradient == DType::fp16;
+      EXPECT_EQ(resolve(LossScaleMode::automatic, compute, gradient),
+                scales ? LossScaleMode::dynamic : LossScaleMode::off)
+          << to_string(compute) << " " << to_string(gradient);
+      EXPECT_EQ(first_loss_scale({}, compute, gradient), scales ? 65'536.0F : 1.0F);
+      EXPECT_EQ(resolve(LossScaleMode::off, compute, gradient), LossScaleMode::off);
+    }
+  }
+  const LossScaling fixed{.mode = LossScaleMode::fixed, .initial = 3.0F};
+  EXPECT_EQ(first_loss_scale(fixed, DType::fp32, DType::fp32), 3.0F);
 }
 
 TEST(LossScaling, NumbersThatMakeNoSenseAreNamed) {
@@ -39,6 +46,7 @@ TEST(LossScaling, NumbersThatMakeNoSenseAreNamed) {
     EXPECT_THAT(refusal({.mode = dynamic, .initial = bad}), HasSubstr("initial")) << bad;
     EXPECT_THAT(refusal({.mode = LossScaleMode::fixed, .initial = bad}), HasSubstr("initial"));
     EXPECT_THAT(refusal({.initial = bad}, DType::fp16), HasSubstr("initial"));
+    EXPECT_THAT(refusal({.initial = bad}, DType::fp32, DType::fp16), HasSubstr("initial"));
   }
   for (const float bad : {1.0F, 0.5F, kInfinity, kNan}) {
     EXPECT_THAT(refusal({.mode = dynamic, .growth = bad}), HasSubstr("growth")) << bad;

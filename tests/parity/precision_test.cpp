@@ -33,6 +33,7 @@ constexpr Case kCases[] = {
     {"bf16_bf16", DType::bf16, DType::bf16},
     {"fp16_fp32", DType::fp16, DType::fp32},
     {"fp16_fp16", DType::fp16, DType::fp16},
+    {"fp32_fp16", DType::fp32, DType::fp16},
     {"bf16_with_fp32_biases", DType::bf16, DType::fp32, DType::fp32},
 };
 

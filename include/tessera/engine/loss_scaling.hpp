@@ -8,7 +8,7 @@
 namespace tessera {
 
 enum class LossScaleMode : std::uint8_t {
-  automatic,  ///< dynamic if the model computes in fp16, else off
+  automatic,  ///< dynamic if the model computes in fp16 or has gradients in it, else off
   off,        ///< 1
   dynamic,    ///< halves with each skipped step, doubles after many good ones
   fixed,      ///< `initial`, always
@@ -33,15 +33,17 @@ struct LossScaling {
 
 /// ConfigError that names the value unless 0 < initial <= kMost and, where the scale is dynamic,
 /// growth > 1, 0 < backoff < 1, growth_interval >= 1 and 0 < minimum <= initial.
-void validate(const LossScaling& scaling, DType compute);
+void validate(const LossScaling& scaling, DType compute, DType gradient);
 
-/// What `automatic` means for a model that computes in `compute`.
-[[nodiscard]] LossScaleMode resolve(LossScaleMode mode, DType compute) noexcept;
+/// What `automatic` means for a model that computes in `compute` and adds up gradients in
+/// `gradient`.
+[[nodiscard]] LossScaleMode resolve(LossScaleMode mode, DType compute, DType gradient) noexcept;
 
 /// Of the first step.
-[[nodiscard]] float first_loss_scale(const LossScaling& scaling, DType compute) noexcept;
+[[nodiscard]] float first_loss_scale(const LossScaling& scaling, DType compute,
+                                     DType gradient) noexcept;
 
 /// "dynamic from 65536, x2 after 2000 good steps, x0.5 when skipped, at least 1".
-[[nodiscard]] std::string describe(const LossScaling& scaling, DType compute);
+[[nodiscard]] std::string describe(const LossScaling& scaling, DType compute, DType gradient);
 
 }  // namespace tessera
