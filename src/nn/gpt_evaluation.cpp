@@ -33,12 +33,20 @@ void GPT::State::check_evaluation(const char* what) const {
   expects(!forward_done && micro_batch == 0, what);
 }
 
+void GPT::State::check_may_reserve(const char* what) const {
+  expects(model->options().purpose == Purpose::inference, what);
+}
+
 double GPT::evaluate(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets) {
   State& s = *state_;
   s.check_call(inputs, targets);
   s.check_evaluation("GPT::evaluate: a step has begun; evaluate between steps");
   const BatchShape sequences{std::ssize(inputs) / s.config.seq, s.config.seq};
-  if (s.shape.batch == 0) { reserve(sequences.batch); }
+  if (s.shape.batch == 0) {
+    s.check_may_reserve(
+        "GPT::evaluate: a model for training has no batch yet; call reserve or forward first");
+    reserve(sequences.batch);
+  }
   expects(sequences.batch <= s.shape.batch, "GPT::evaluate: more sequences than are reserved");
   const auto evaluation = s.model->evaluate();
   const CountedMemory in_use =
@@ -53,7 +61,11 @@ std::vector<float> GPT::next_logits(std::span<const std::int32_t> tokens) {
   expects(!tokens.empty() && std::ssize(tokens) <= s.config.seq,
           "GPT::next_logits: give 1 to config().seq tokens");
   s.check_tokens("tokens", tokens);
-  if (s.shape.batch == 0) { reserve(1); }
+  if (s.shape.batch == 0) {
+    s.check_may_reserve(
+        "GPT::next_logits: a model for training has no batch yet; call reserve or forward first");
+    reserve(1);
+  }
   const auto evaluation = s.model->evaluate();
   const CountedMemory in_use =
       s.world().memory().occupy(Category::activations, s.at.evaluation.bytes, "evaluation");

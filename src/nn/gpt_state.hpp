@@ -82,6 +82,8 @@ struct GPT::State {
 
   // Evaluation (gpt_evaluation.cpp).
   void check_evaluation(const char* what) const;
+  /// An evaluation does not choose the batch of a training.
+  void check_may_reserve(const char* what) const;
   /// The residual stream after all layers, of tokens in `at.inputs`.
   [[nodiscard]] Values evaluate_layers(BatchShape sequences);
   /// Puts the logits of rows [first, first + rows) of the stream where an evaluation has them.

@@ -88,15 +88,4 @@ inline Course train_course(const CourseOptions& options,
   return course;
 }
 
-/// Whether this build's CPU kernels train in `compute`.
-inline bool trains_in(DType compute) {
-  try {
-    run_ranks(1, [&](World& world) {
-      auto gpt = shard(nn::GPT(kCourseConfig), world, {.compute = compute});
-      gpt.materialize(1);
-    });
-    return true;
-  } catch (const ConfigError&) { return false; }
-}
-
 }  // namespace tessera::test

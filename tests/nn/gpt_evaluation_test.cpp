@@ -136,7 +136,9 @@ TEST(GPTEvaluation, RefusesWhatItCannotDo) {
     gpt.materialize(1);
     gpt.optimize_with(AdamW{});
     GPT& net = gpt.module();
-    net.reserve(1);
+    EXPECT_THROW((void)net.evaluate(tokens.first(17), tokens.first(17)), ContractError);
+    EXPECT_THROW((void)net.next_logits(tokens.first(1)), ContractError);
+    net.reserve(1);  // neither has chosen another batch
     EXPECT_THROW((void)net.evaluate(tokens.first(34), tokens.first(34)), ContractError);
     EXPECT_THROW((void)net.next_logits({}), ContractError);
     EXPECT_THROW((void)net.next_logits(tokens.first(18)), ContractError);

@@ -99,7 +99,8 @@ class GPT {
 
   /// *Collective.* Between steps, or of a model for inference: this rank's mean loss of whole
   /// sequences, without dropout or gradients; waits for it. In the memory that is reserved (of a
-  /// model for inference, the first call reserves what it needs): ContractError for more sequences.
+  /// model for inference, the first call reserves what it needs): ContractError for more sequences,
+  /// and of a model for training before `reserve` and the first forward, which choose its batch.
   [[nodiscard]] double evaluate(std::span<const std::int32_t> inputs,
                                 std::span<const std::int32_t> targets);
   /// *Collective.* As `evaluate`: the logits [vocab] of what follows `tokens`, 1 to config().seq of
