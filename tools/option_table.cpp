@@ -355,7 +355,8 @@ std::vector<OptionRow> training_rows() {
        number<&Settings::weight_decay>({})},
       {"--clip", "training", "X", "1", "largest global gradient norm; 0 turns clipping off", kBoth,
        number<&Settings::clip>({})},
-      {"--seed", "training", "N", "1", "of the initial weights and the order of the samples", kBoth,
+      {"--seed", "training", "N", "1",
+       "of the initial weights, the order of the samples and dropout's masks", kBoth,
        whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
       {"--precision", "sampling", "P", "fp32",
        "of parameters and what is computed: fp32, bf16 or fp16", kSample,
@@ -371,8 +372,8 @@ std::vector<OptionRow> training_rows() {
       {"--reduce-dtype", "training", "P", "fp32", "of gradients on their way: fp32 or bf16", kAll,
        dtype<&Settings::reduce_dtype>({"fp32", "bf16"})},
       {"--loss-scale", "training", "S", "",
-       "of the gradient of the loss: dynamic, off, or a number that stays (default dynamic for "
-       "fp16, off otherwise)",
+       "of the gradient of the loss: dynamic, off, or a number that stays (default dynamic if "
+       "--precision or --gradient-dtype is fp16, off otherwise)",
        kBoth, set_loss_scale},
       {"--max-skips", "training", "K", "25",
        "steps skipped in a row, as their gradient is not finite, that end the run; 0: never", kBoth,
@@ -418,7 +419,10 @@ std::vector<OptionRow> sampling_rows() {
 
 std::vector<OptionRow> output_rows() {
   return {
-      {"--checkpoint", "output", "DIR", "", "write the final weights to DIR/model.safetensors",
+      {"--checkpoint", "output", "DIR", "",
+       "write the final weights to DIR/model.safetensors; with --precision bf16 or fp16 as rounded "
+       "to "
+       "it, not the fp32 master weights",
        "train", path<&Settings::checkpoint>()},
       {"--log", "output", "FILE", "", "write one JSON object a step", "train",
        path<&Settings::log>()},

@@ -183,6 +183,7 @@ Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
   if (use == Use::training) {
     check_resharding(settings, strategies);
     check_optimizer(settings);
+    check_reduce_dtype(settings);
   }
   Job job{settings, settings.named_model(), settings.schedule(), {}, nullptr};
   job.model.config.validate();

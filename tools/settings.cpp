@@ -77,6 +77,14 @@ std::string describe_precision(const Settings& settings) {
                              to_string(settings.gradient_dtype), to_string(travelling(settings)));
 }
 
+void check_reduce_dtype(const Settings& settings) {
+  if (!settings.has("--reduce-dtype") || travelling(settings) == settings.reduce_dtype) { return; }
+  throw ConfigError(
+      fmt::format("--reduce-dtype {} has no effect: gradients of {} travel as they are; leave it "
+                  "out, or use --gradient-dtype fp32",
+                  to_string(settings.reduce_dtype), to_string(settings.gradient_dtype)));
+}
+
 void check_planned(const Settings& settings) {
   std::vector<int> counts = settings.rank_counts;
   counts.push_back(settings.ranks);
@@ -87,12 +95,7 @@ void check_planned(const Settings& settings) {
                     "--comm mpi",
                     kMostThreadRanks, ranks));
   }
-  if (settings.has("--reduce-dtype") && travelling(settings) != settings.reduce_dtype) {
-    throw ConfigError(
-        fmt::format("--reduce-dtype {} has no effect: gradients of {} travel as they are; leave it "
-                    "out, or use --gradient-dtype fp32",
-                    to_string(settings.reduce_dtype), to_string(settings.gradient_dtype)));
-  }
+  check_reduce_dtype(settings);
 }
 
 }  // namespace tessera::tools

@@ -121,6 +121,8 @@ struct Settings {
 [[nodiscard]] std::string describe_forward(const Settings& settings);
 /// "fp32", "bf16 (gradients fp32, reduced in bf16)".
 [[nodiscard]] std::string describe_precision(const Settings& settings);
+/// ConfigError for a reduce dtype that was given and changes nothing.
+void check_reduce_dtype(const Settings& settings);
 /// ConfigError for what no run could do: more ranks in one process than it can have, a reduce dtype
 /// that changes nothing.
 void check_planned(const Settings& settings);

@@ -178,6 +178,17 @@ TEST_F(Refusal, OptionsThatContradictEachOther) {
   refused({"train", "--model", "gpt3", "--data", path("text.txt")}, {"gpt3", "gpt2-xl"});
 }
 
+TEST_F(Refusal, ReduceDtypesThatChangeNothing) {
+  const std::vector<std::pair<std::string, std::string>> none = {{"fp16", "bf16"},
+                                                                 {"bf16", "fp32"}};
+  for (const auto& [gradient, reduce] : none) {
+    const std::vector<std::string> more = {"--gradient-dtype", gradient, "--reduce-dtype", reduce};
+    const std::string why = "--reduce-dtype " + reduce + " has no effect";
+    train_refused(more, {why, "gradients of " + gradient});
+    refused(small("compare", more), {why, "gradients of " + gradient});
+  }
+}
+
 TEST_F(Refusal, AnEndOfARateThatStays) {
   train_refused({"--min-lr", "1e-5", "--lr-schedule", "constant"}, {"--min-lr", "constant"});
 }
