@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 
+#include "bench/support/features.hpp"
 #include "machine.hpp"
 #include "option_values.hpp"
 #include "output_file.hpp"
@@ -162,14 +163,14 @@ void apply(const BenchOption& option, const std::string& text, BenchSettings& se
   }
 }
 
-// In doubles: the request may be far beyond 64 bits.
-double step_bytes(const bench::StepOptions& step, int ranks, double samples) {
+// Of `models` at the same time. In doubles: the request may be far beyond 64 bits.
+double step_bytes(const bench::StepOptions& step, std::size_t models, int ranks, double samples) {
   const nn::GPTConfig& model = step.model;
   const double row = 22.0 * static_cast<double>(model.hidden) * static_cast<double>(model.layers) +
                      static_cast<double>(model.vocab);
   const double values = 4.0 * ranks * static_cast<double>(model.parameter_elems()) +
                         samples * static_cast<double>(model.seq) * row;
-  return sizeof(float) * static_cast<double>(step.strategies.size()) * values;
+  return sizeof(float) * static_cast<double>(models) * values;
 }
 
 void check_memory(const BenchSettings& settings) {
@@ -186,8 +187,13 @@ void check_memory(const BenchSettings& settings) {
   }
   if (settings.what == "step") {
     const auto batch = static_cast<double>(step.batch);
-    need = step_bytes(step, step.ranks, step.ranks * batch);
-    if (settings.scaling) { need = std::max(need, step_bytes(step, kScalingRanks, 8 * batch)); }
+    const std::size_t strategies = step.strategies.size();
+    const std::size_t models =
+        settings.features ? std::max(strategies, bench::kFeatureSteps) : strategies;
+    need = step_bytes(step, models, step.ranks, step.ranks * batch);
+    if (settings.scaling) {
+      need = std::max(need, step_bytes(step, strategies, kScalingRanks, 8 * batch));
+    }
   }
   const auto have = static_cast<double>(usable_memory());
   if (need <= have) { return; }

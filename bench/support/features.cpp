@@ -1,5 +1,6 @@
 #include "bench/support/features.hpp"
 
+#include <array>
 #include <functional>
 #include <memory>
 
@@ -13,15 +14,15 @@ struct Feature {
   std::function<void(RunnerOptions&)> apply;
 };
 
-const std::vector<Feature>& features() {
-  static const std::vector<Feature> all{
+const std::array<Feature, kFeatureSteps>& features() {
+  static const std::array<Feature, kFeatureSteps> all{{
       {"plain fp32", [](RunnerOptions&) {}},
       {"clip 1.0", [](RunnerOptions& run) { run.optimizer.clip_norm = 1.0F; }},
       {"recompute block", [](RunnerOptions& run) { run.gpt.recompute = nn::Recompute::block(); }},
       {"bf16 on the wire", [](RunnerOptions& run) { run.model.reduce = DType::bf16; }},
       {"bf16", [](RunnerOptions& run) { run.model.compute = DType::bf16; }},
       {"fp16", [](RunnerOptions& run) { run.model.compute = DType::fp16; }},
-  };
+  }};
   return all;
 }
 

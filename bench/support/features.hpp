@@ -1,11 +1,15 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "bench/support/step.hpp"
 
 namespace tessera::bench {
+
+/// Steps of each strategy, the plain one among them, whose models are held at the same time.
+inline constexpr std::size_t kFeatureSteps = 6;
 
 /// Steps with one feature of training, beside the plain fp32 step of the same rounds.
 struct FeatureSteps {

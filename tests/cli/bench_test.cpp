@@ -112,6 +112,26 @@ TEST_F(BenchCommand, AStepIsTimedWithAndWithoutRecords) {
   EXPECT_GT(json["recording"][1]["records"], json["recording"][0]["records"]) << "gathers";
 }
 
+TEST_F(BenchCommand, AStepIsTimedWithEachFeature) {
+  const nlohmann::json json =
+      results({"step", "--layers", "1", "--hidden", "16", "--heads", "2", "--vocab", "32", "--seq",
+               "8", "--batch", "1", "--strategies", "ddp,zero3", "--features"});
+  ASSERT_EQ(json["features"].size(), 2U);
+  for (const auto& cost : json["features"]) {
+    const auto& features = cost["features"];
+    ASSERT_EQ(features.size(), 6U);
+    for (const auto& feature : features) {
+      EXPECT_EQ(feature["seconds"]["all"].size(), 2U) << feature["name"];
+      EXPECT_GT(feature["seconds_ratio"], 0.0) << feature["name"];
+    }
+    EXPECT_EQ(features[0]["name"], "plain fp32");
+    EXPECT_EQ(features[3]["name"], "bf16 on the wire");
+    const auto plain = features[0]["reduced_bytes"].get<std::size_t>();
+    EXPECT_GT(plain, 0U) << cost["name"];
+    EXPECT_EQ(2 * features[3]["reduced_bytes"].get<std::size_t>(), plain) << cost["name"];
+  }
+}
+
 TEST_F(BenchCommand, RefusesWhatItDoesNotKnow) {
   refused({"bench"}, "adamw, collectives, products and step");
   refused({"bench", "adamv"}, "did you mean adamw?");
@@ -126,17 +146,20 @@ TEST_F(BenchCommand, RefusesWhatItDoesNotKnow) {
   refused({"bench", "adamw", "--json", "/nowhere/out.json"}, "--json");
 }
 
-// A model whose state fills half the machine on two ranks has no room on eight.
-TEST(BenchOptions, ScalingMustFitIntoMemoryOnEightRanks) {
+// A model whose state fills half the machine on two ranks has no room on eight, nor six times.
+TEST(BenchOptions, ScalingAndFeaturesMustFitIntoMemory) {
   constexpr std::size_t layer = 12UL * 1024 * 1024;  // parameters
   const std::size_t layers = tools::usable_memory() / (2 * 2 * 16 * layer);
   const std::string count = std::to_string(layers);
-  std::vector<const char*> arguments = {"step",        "--strategies", "ddp",  "--layers",
-                                        count.c_str(), "--hidden",     "1024", "--batch",
-                                        "4",           "--seq",        "1"};
-  EXPECT_NO_THROW((void)tools::parse_bench(arguments));
-  arguments.push_back("--scaling");
-  EXPECT_THROW((void)tools::parse_bench(arguments), OutOfMemory);
+  const std::vector<const char*> fits = {"step",        "--strategies", "ddp",  "--layers",
+                                         count.c_str(), "--hidden",     "1024", "--batch",
+                                         "4",           "--seq",        "1"};
+  EXPECT_NO_THROW((void)tools::parse_bench(fits));
+  for (const char* more : {"--scaling", "--features"}) {
+    std::vector<const char*> arguments = fits;
+    arguments.push_back(more);
+    EXPECT_THROW((void)tools::parse_bench(arguments), OutOfMemory) << more;
+  }
 }
 
 TEST_F(BenchCommand, HelpNamesTheOptions) {
