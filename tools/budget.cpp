@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ranks.hpp"
+#include "resharding.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 
@@ -16,7 +17,20 @@ struct Share {
   std::string_view remedy;
 };
 
-std::string_view gather_remedy(const Settings& settings) {
+/// A model for inference has no gradients, and keeps nothing that could be recomputed.
+std::string_view activations_remedy(const CategoryBytes& bytes, const Settings& settings) {
+  const bool trains = bytes[Category::gradients] > 0;
+  const bool keeps = trains && settings.recompute.describe() != "block";
+  if (settings.batch > 1) {
+    return keeps ? "--recompute block, a smaller --batch with more --accumulate, or a smaller model"
+                 : "a smaller --batch with more --accumulate, or a smaller model";
+  }
+  return keeps ? "--recompute block, a shorter --seq or a smaller model"
+               : "a shorter --seq or a smaller model";
+}
+
+std::string_view gather_remedy(const Settings& settings, Strategy strategy) {
+  if (!gathers(strategy)) { return "smaller units (more layers, less wide)"; }
   if (settings.reshard == Reshard::after_backward) { return "--reshard after-forward"; }
   if (settings.persist_elems > 0) { return "a smaller --persist"; }
   return settings.prefetch > 0 ? "a smaller --prefetch, or smaller units (more layers, less wide)"
@@ -29,16 +43,16 @@ bool fits(const StrategyPlan& plan, std::size_t budget_bytes) {
   return plan.fullest().memory.peak_bytes <= budget_bytes;
 }
 
-std::string advice(const RankPlan& rank, const Settings& settings, Tried tried) {
+std::string advice(const StrategyPlan& plan, const Settings& settings, Tried tried) {
+  const RankPlan& rank = plan.fullest();
   const CategoryBytes& bytes = rank.memory.at_peak;
   const Share shares[] = {
       {bytes[Category::parameters] + bytes[Category::gradients] + bytes[Category::optimizer],
        tried == Tried::one_strategy ? "a strategy that shards more, more ranks or a smaller model"
                                     : "more ranks or a smaller model"},
       {bytes[Category::activations] + bytes[Category::workspace],
-       settings.batch > 1 ? "a smaller --batch with more --accumulate, or a smaller model"
-                          : "a shorter --seq or a smaller model"},
-      {bytes[Category::gather] + bytes[Category::reduce], gather_remedy(settings)},
+       activations_remedy(bytes, settings)},
+      {bytes[Category::gather] + bytes[Category::reduce], gather_remedy(settings, plan.strategy)},
       {bytes[Category::communicator], settings.ranks <= kMostThreadRanks
                                           ? "ranks that are threads (--comm local)"
                                           : "fewer ranks, which stage less for each other"},
@@ -52,7 +66,7 @@ void require_budget(const StrategyPlan& plan, const Settings& settings) {
   throw OutOfMemory(fmt::format(
       "--budget {}: under {} rank {} would hold {}\nuse {}; tessera plan --budget finds what fits",
       format_bytes(*settings.budget_bytes), to_string(plan.strategy), rank.rank,
-      describe(rank.memory.at_peak), advice(rank, settings, Tried::one_strategy)));
+      describe(rank.memory.at_peak), advice(plan, settings, Tried::one_strategy)));
 }
 
 }  // namespace tessera::tools

@@ -14,8 +14,8 @@ namespace tessera::tools {
 /// What has been planned before something is advised.
 enum class Tried : std::uint8_t { one_strategy, all_strategies };
 
-/// What could make `rank` hold less, after what takes the most.
-[[nodiscard]] std::string advice(const RankPlan& rank, const Settings& settings, Tried tried);
+/// What could make the fullest rank hold less, after what takes the most.
+[[nodiscard]] std::string advice(const StrategyPlan& plan, const Settings& settings, Tried tried);
 
 /// OutOfMemory, with the composition of the fullest rank and what to do, unless `plan` fits the
 /// budget of `settings`, if there is one.

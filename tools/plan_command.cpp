@@ -99,7 +99,8 @@ void plan_search(const Settings& settings) {
       "nothing fits --budget {}: of {} choices {} needs the least, and its rank {} would hold {}\n"
       "use {}",
       budget, result.tried, to_string(shown.plan.strategy), rank.rank,
-      describe(rank.memory.at_peak), advice(rank, shown.choice.settings, Tried::all_strategies)));
+      describe(rank.memory.at_peak),
+      advice(shown.plan, shown.choice.settings, Tried::all_strategies)));
 }
 
 }  // namespace
