@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
+
 #include "budget.hpp"
 #include "optimizer.hpp"
 #include "resharding.hpp"
@@ -154,6 +156,13 @@ std::string host_line(const std::vector<StrategyPlan>& plans) {
 
 }  // namespace
 
+double shortest(float value) {
+  const std::string text = fmt::format("{}", value);
+  double read = 0;
+  std::from_chars(text.data(), text.data() + text.size(), read);
+  return read;
+}
+
 void add_host_pool(Json& rank, std::size_t planned_bytes, std::size_t bytes) {
   if (planned_bytes == 0 && bytes == 0) { return; }
   rank["planned_host_peak_bytes"] = planned_bytes;
@@ -198,7 +207,7 @@ Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans)
     json["batch"] = settings.batch;
     json["norm_dtype"] = to_string(settings.norm_dtype.value_or(settings.precision));
     json["recompute"] = settings.recompute.describe();
-    json["dropout"] = settings.dropout;
+    json["dropout"] = shortest(settings.dropout);
   }
   json["budget_bytes"] = settings.budget_bytes ? Json(*settings.budget_bytes) : Json();
   json["strategies"] = strategies;

@@ -12,6 +12,9 @@ namespace tessera::tools {
 [[nodiscard]] nlohmann::ordered_json json_of(const CategoryBytes& bytes);
 [[nodiscard]] nlohmann::ordered_json json_of(const ModelStateBytes& bytes);
 
+/// An fp32 number with the digits that it needs, not those of its fp64 neighbour.
+[[nodiscard]] double shortest(float value);
+
 /// Says what the host pool holds at its peak, in a rank's object of plan --json or compare --json,
 /// if it holds anything.
 void add_host_pool(nlohmann::ordered_json& rank, std::size_t planned_bytes, std::size_t bytes);

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "comparison.hpp"
 #include "output_file.hpp"
+#include "plan_document.hpp"
 #include "progress.hpp"
 #include "ranks.hpp"
 #include "report.hpp"
@@ -18,14 +18,6 @@
 
 namespace tessera::tools {
 namespace {
-
-// An fp32 number with the digits that it needs, not those of its fp64 neighbour.
-double shortest(float value) {
-  const std::string text = fmt::format("{}", value);
-  double read = 0;
-  std::from_chars(text.data(), text.data() + text.size(), read);
-  return read;
-}
 
 /// A whole number as such: 1, not 1.0.
 nlohmann::ordered_json plain(float value) {
@@ -61,12 +53,14 @@ std::vector<std::size_t> planned_peaks(const Job& job) {
 
 std::string title(const Job& job) {
   const Settings& settings = job.settings;
+  const std::string precision = describe_precision(settings);
   return fmt::format(
-      "{}: {} parameters, {} on {} ranks{}, {} x {} tokens a rank{}, {} steps{}\n", job.model.name,
-      job.model.config.parameter_elems(), to_string(settings.strategy), settings.ranks,
-      settings.comm == CommChoice::mpi ? " (mpi)" : "", settings.batch, job.model.config.seq,
+      "{}: {} parameters, {} on {} ranks{}, {} x {} tokens a rank{}, {} steps{}{}\n",
+      job.model.name, job.model.config.parameter_elems(), to_string(settings.strategy),
+      settings.ranks, settings.comm == CommChoice::mpi ? " (mpi)" : "", settings.batch,
+      job.model.config.seq,
       settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "", settings.steps,
-      describe_forward(settings));
+      precision == "fp32" ? "" : ", " + precision, describe_forward(settings));
 }
 
 void print_result(const Job& job, const RunResult& result) {
@@ -85,7 +79,12 @@ void print_result(const Job& job, const RunResult& result) {
              format_bytes(result.ranks[0].peak_bytes), format_bytes(most),
              format_bytes(job.planned(job.settings.strategy, 0).memory.peak_bytes));
   if (!job.settings.checkpoint.empty()) {
-    fmt::print("weights in {}/model.safetensors\n", job.settings.checkpoint);
+    const DType precision = job.settings.precision;
+    fmt::print(
+        "weights in {}/model.safetensors{}\n", job.settings.checkpoint,
+        precision == DType::fp32
+            ? ""
+            : fmt::format(", as rounded to {}: not the fp32 master weights", to_string(precision)));
   }
 }
 

@@ -52,6 +52,25 @@ TEST_F(Compare, JsonHasTheContractsFieldsAndEqualLosses) {
   EXPECT_EQ(names, (std::vector<std::string>{"dp", "ddp", "zero1", "zero2", "zero3"}));
 }
 
+TEST_F(Compare, SixteenBitsAreBitIdenticalUnderEveryStrategyAndHeldAsPlanned) {
+  for (const std::string precision : {"bf16", "fp16"}) {
+    const Outcome outcome = tessera(small("compare", {"--steps", "3", "--precision", precision,
+                                                      "--dropout", "0.1", "--json", path("o")}));
+    const nlohmann::json json = compared(outcome, path("o"));
+    EXPECT_EQ(json.at("precision").get<std::string>(), precision);
+    EXPECT_EQ(json.at("gradient_dtype"), "fp32");
+    EXPECT_EQ(json.at("max_skips"), 25);
+    EXPECT_EQ(json.at("dropout"), 0.1) << "not fp32's neighbour of it";
+    const auto scaling = json.at("loss_scaling").get<std::string>();
+    EXPECT_EQ(scaling.substr(0, 7), precision == "fp16" ? "dynamic" : "off");
+    ASSERT_EQ(json.at("strategies").size(), 5U);
+    for (const auto& strategy : json.at("strategies")) {
+      EXPECT_EQ(strategy.at("losses"), json.at("strategies")[0].at("losses")) << precision;
+      for (std::size_t r = 0; r < 3; ++r) { expect_rank(strategy.at("ranks")[r], r); }
+    }
+  }
+}
+
 TEST_F(Compare, EachStrategyKeepsWhatItSays) {
   const Outcome outcome = tessera(small("compare", {"--steps", "3", "--json", path("out.json")}));
   const nlohmann::json json = compared(outcome, path("out.json"));
@@ -126,7 +145,8 @@ TEST_F(Compare, HelpAndVersionArePrinted) {
     EXPECT_NE(help.out.find("(default 0.1)"), std::string::npos);
   }
   EXPECT_EQ(tessera({"--help"}).status, 0);
-  EXPECT_NE(tessera({"doctor", "--help"}).out.find("usage: tessera doctor [options]\n"), std::string::npos);
+  EXPECT_NE(tessera({"doctor", "--help"}).out.find("usage: tessera doctor [options]\n"),
+            std::string::npos);
 }
 
 }  // namespace

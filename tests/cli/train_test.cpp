@@ -151,6 +151,36 @@ TEST_F(Train, SkippedStepsAreToldAndTheLastOfTooManyNamesTheUnit) {
   EXPECT_EQ(lines[2].at("loss_scale"), 32'768);
 }
 
+TEST_F(Train, SixteenBitsGiveOtherLossesAndHoldWhatWasPlanned) {
+  const auto with = [this](const std::string& precision) {
+    return logged(small("train", {"--steps", "4", "--lr", "0.01", "--strategy", "zero3",
+                                  "--precision", precision}));
+  };
+  const std::vector<double> wide = losses(with("fp32"));
+  for (const char* precision : {"bf16", "fp16"}) {
+    const auto lines = with(precision);
+    const std::vector<double> narrow = losses(lines);
+    ASSERT_EQ(narrow.size(), 4U) << precision;
+    for (const double loss : narrow) { EXPECT_TRUE(std::isfinite(loss)) << precision; }
+    EXPECT_NE(narrow, wide) << precision;
+    EXPECT_EQ(lines.back().at("peak_bytes"), lines.back().at("planned_peak_bytes")) << precision;
+  }
+}
+
+TEST_F(Train, SaysInWhatItTrainsAndThatWrittenWeightsAreRounded) {
+  const auto out = [this](const std::string& precision) {
+    return tessera(small("train", {"--steps", "0", "--precision", precision, "--checkpoint",
+                                   path("weights")}))
+        .out;
+  };
+  const std::string narrow = out("bf16");
+  EXPECT_NE(narrow.find(", bf16 (gradients fp32, reduced in fp32)"), std::string::npos) << narrow;
+  EXPECT_NE(narrow.find("model.safetensors, as rounded to bf16"), std::string::npos) << narrow;
+  const std::string wide = out("fp32");
+  EXPECT_EQ(wide.find("fp32"), std::string::npos) << wide;
+  EXPECT_NE(wide.find("model.safetensors\n"), std::string::npos) << wide;
+}
+
 TEST_F(Train, ZeroSkipsNeverEndARun) {
   const Outcome outcome =
       tessera(small("train", {"--steps", "30", "--lr", "1e30", "--max-skips", "0"}));
