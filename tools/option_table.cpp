@@ -420,9 +420,8 @@ std::vector<OptionRow> sampling_rows() {
 std::vector<OptionRow> output_rows() {
   return {
       {"--checkpoint", "output", "DIR", "",
-       "write the final weights to DIR/model.safetensors; with --precision bf16 or fp16 as rounded "
-       "to "
-       "it, not the fp32 master weights",
+       "write the final weights to DIR/model.safetensors; with --precision bf16 or fp16 the "
+       "rounded ones, not the fp32 master weights",
        "train", path<&Settings::checkpoint>()},
       {"--log", "output", "FILE", "", "write one JSON object a step", "train",
        path<&Settings::log>()},
