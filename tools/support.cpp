@@ -53,12 +53,10 @@ constexpr nn::GPTConfig kSmall{.layers = 2, .hidden = 8, .heads = 2, .vocab = 16
 void use(World& world, const Choice& choice) {
   auto gpt = shard(nn::GPT(kSmall, choice.gpt), world, choice.model);
   gpt.materialize(/*seed=*/1);
-  if (choice.model.purpose == Purpose::inference) {
-    auto evaluation = gpt.model().evaluate();
-    return evaluation.end_pass();
-  }
-  gpt.optimize_with(AdamW{});
   const std::vector<std::int32_t> tokens(static_cast<std::size_t>(kSmall.seq), 1);
+  (void)gpt.module().evaluate(tokens, tokens);
+  if (choice.model.purpose == Purpose::inference) { return; }
+  gpt.optimize_with(AdamW{});
   for (int micro = 0; micro < choice.model.accumulate; ++micro) {
     gpt.forward_backward(tokens, tokens);
   }
@@ -83,6 +81,16 @@ std::string feature_table(Notes& notes) {
       {"fp32", [](Choice&) {}},
       {"compute bf16, fp32 master weights", [](Choice& c) { c.model.compute = DType::bf16; }},
       {"compute fp16, fp32 master weights", [](Choice& c) { c.model.compute = DType::fp16; }},
+      {"dynamic loss scaling, bf16",
+       [](Choice& c) {
+         c.model.compute = DType::bf16;
+         c.model.loss_scaling.mode = LossScaleMode::dynamic;
+       }},
+      {"fixed loss scale, fp16",
+       [](Choice& c) {
+         c.model.compute = DType::fp16;
+         c.model.loss_scaling.mode = LossScaleMode::fixed;
+       }},
       {"bf16 on the wire", [](Choice& c) { c.model.reduce = DType::bf16; }},
       {"accumulation, mode every",
        [](Choice& c) {
@@ -97,6 +105,17 @@ std::string feature_table(Notes& notes) {
       {"reshard after backward", [](Choice& c) { c.model.reshard = Reshard::after_backward; }},
       {"persist_elems", [](Choice& c) { c.model.persist_elems = 1'000'000; }},
       {"prefetch_backward", [](Choice& c) { c.model.prefetch_backward = 2; }},
+      {"recompute every block", [](Choice& c) { c.gpt.recompute = nn::Recompute::block(); }},
+      {"recompute every second block, bf16",
+       [](Choice& c) {
+         c.gpt.recompute = nn::Recompute::every(2);
+         c.model.compute = DType::bf16;
+       }},
+      {"dropout, with recompute",
+       [](Choice& c) {
+         c.gpt.dropout = 0.1F;
+         c.gpt.recompute = nn::Recompute::block();
+       }},
       {"logits gathered on rank 0",
        [](Choice& c) { c.gpt.gather_logits = nn::GatherLogits::on_rank0; }},
       {"inference", [](Choice& c) { c.model.purpose = Purpose::inference; }},
