@@ -185,6 +185,7 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
           {"persist_elems", job.settings.persist_elems},
           {"norm_dtype", to_string(job.settings.norm_dtype.value_or(job.settings.precision))},
           {"recompute", job.settings.recompute.describe()},
+          {"offload", offload_name(job.settings)},
           {"dropout", shortest(job.settings.dropout)},
           {"budget_bytes", job.settings.budget_bytes ? Json(*job.settings.budget_bytes) : Json()},
           {"steps", job.settings.steps},

@@ -105,6 +105,16 @@ void set_rank_counts(Settings& settings, const std::string& text) {
   }
 }
 
+void set_offload(Settings& settings, const std::string& text) {
+  if (text == "optimizer") {
+    throw ConfigError("optimizer is not available in this build; use none or activations");
+  }
+  if (text != "none" && text != "activations") {
+    throw ConfigError(fmt::format("'{}' is unknown; use none or activations", text));
+  }
+  settings.boundaries = text == "none" ? nn::Boundaries::device : nn::Boundaries::host;
+}
+
 void set_prompt_tokens(Settings& settings, const std::string& text) {
   settings.prompt_tokens.clear();
   for (const std::string& entry : parse_list(text)) {
@@ -382,7 +392,10 @@ std::vector<OptionRow> training_rows() {
        "layers that keep their input alone and run their forward again for backward: none, block "
        "(every layer) or every:K",
        kAll, set_recompute},
-      {"--offload", "training", "O", "none", "none", kAll, only("none", {"optimizer"})},
+      {"--offload", "training", "O", "none",
+       "what waits in host memory while it is not needed: none, or activations (the layers' "
+       "inputs)",
+       kAll, set_offload},
       {"--dropout", "training", "P", "0",
        "of the embedding, of attention's probabilities and of what layers add to the residual "
        "stream",

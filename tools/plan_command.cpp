@@ -23,8 +23,9 @@ using Json = nlohmann::ordered_json;
 
 // What a stack of units, which computes nothing, could not heed.
 void check_stack(const Settings& settings) {
-  for (const char* option : {"--model", "--layers", "--hidden", "--heads", "--vocab", "--seq",
-                             "--batch", "--threads", "--norm-dtype", "--recompute", "--dropout"}) {
+  for (const char* option :
+       {"--model", "--layers", "--hidden", "--heads", "--vocab", "--seq", "--batch", "--threads",
+        "--norm-dtype", "--recompute", "--dropout", "--offload"}) {
     if (settings.has(option)) {
       throw ConfigError(fmt::format(
           "--params cannot be combined with {}: it plans model states and slots, and computes "

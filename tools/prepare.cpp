@@ -108,7 +108,11 @@ Neighbours neighbours_of(World& world) {
 
 // What the ranks of one machine hold together; in doubles, as it may be far beyond 64 bits.
 double bytes_here(const StrategyPlan& plan, int ranks, const Neighbours& here) {
-  const auto peak = [&](int rank) { return static_cast<double>(plan.of(rank).memory.peak_bytes); };
+  const auto peak = [&](int rank) {
+    const RankPlan& planned = plan.of(rank);
+    return static_cast<double>(planned.memory.peak_bytes) +
+           static_cast<double>(planned.host_peak_bytes);
+  };
   const int others = here.ranks - (here.rank0 ? 1 : 0);
   return (here.rank0 ? peak(0) : 0) + others * peak(ranks - 1);
 }

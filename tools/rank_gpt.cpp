@@ -22,6 +22,7 @@ ModelOptions model_options(const Settings& settings, Strategy strategy) {
 nn::GPTOptions gpt_options(const Settings& settings) {
   return {.norms = settings.norm_dtype,
           .recompute = settings.recompute,
+          .boundaries = settings.boundaries,
           .dropout = settings.dropout,
           .dropout_seed = settings.seed};
 }

@@ -163,6 +163,7 @@ Json scale_json(const ScaleResult& result) {
           {"reduce_dtype", to_string(settings.reduce_dtype)},
           {"norm_dtype", to_string(settings.norm_dtype.value_or(settings.precision))},
           {"recompute", settings.recompute.describe()},
+          {"offload", offload_name(settings)},
           {"dropout", shortest(settings.dropout)},
           {"optimizer", to_string(settings.optimizer)},
           {"moments", to_string(settings.moments)},

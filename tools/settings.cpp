@@ -60,11 +60,16 @@ DType travelling(const Settings& settings) {
 
 }  // namespace
 
+std::string_view offload_name(const Settings& settings) {
+  return settings.boundaries == nn::Boundaries::host ? "activations" : "none";
+}
+
 std::string describe_forward(const Settings& settings) {
   std::string text;
   if (settings.norm_dtype) { text += fmt::format(", norms {}", to_string(*settings.norm_dtype)); }
   const std::string recompute = settings.recompute.describe();
   if (recompute != "none") { text += ", recompute " + recompute; }
+  if (settings.boundaries == nn::Boundaries::host) { text += ", offload activations"; }
   if (settings.dropout > 0) { text += fmt::format(", dropout {}", settings.dropout); }
   return text;
 }

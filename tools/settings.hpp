@@ -70,6 +70,7 @@ struct Settings {
   std::int64_t max_skips = 0;
   nn::Recompute recompute;
   float dropout = 0;
+  nn::Boundaries boundaries{};
   UpdateRule optimizer{};
   DType moments{};      ///< of the optimizer's state
   Rounding rounding{};  ///< of 16-bit parameters and moments
@@ -117,6 +118,8 @@ struct Settings {
   [[nodiscard]] std::int64_t tokens_per_step() const;
 };
 
+/// "none" or "activations", as --offload has it.
+[[nodiscard]] std::string_view offload_name(const Settings& settings);
 /// ", recompute block, dropout 0.1": what of these was asked for; empty otherwise.
 [[nodiscard]] std::string describe_forward(const Settings& settings);
 /// "fp32", "bf16 (gradients fp32, reduced in bf16)".

@@ -57,13 +57,14 @@ class TrainingCut {
 
   void cut() {
     cut_shared();
-    all_.residual.push_back(take_stream());
+    all_.residual.push_back(take_boundary());
     end_stage();
     for (std::int64_t layer = 0; layer < sizes_.config.layers; ++layer) {
       const bool recomputed = all_.recomputed[static_cast<std::size_t>(layer)];
       all_.blocks.push_back(with_input(recomputed ? shared_ : cut_block(sizes_, workspace_, kept_),
                                        all_.residual.back()));
-      all_.residual.push_back(take_stream());
+      const bool last = layer + 1 == sizes_.config.layers;
+      all_.residual.push_back(last ? take_stream() : take_boundary());
       end_stage();
     }
     all_.ln_f = cut_norm(all_.residual.back(), sizes_.shape.rows(), kept_);
@@ -89,6 +90,11 @@ class TrainingCut {
     return kept_.take_values(sizes_.shape.rows() * sizes_.config.hidden, sizes_.compute);
   }
 
+  [[nodiscard]] Values take_boundary() {
+    if (sizes_.options->boundaries == Boundaries::host) { return {nullptr, sizes_.compute}; }
+    return take_stream();
+  }
+
   void end_stage() {
     all_.stage_bytes.push_back(kept_.bytes() - staged_);
     staged_ = kept_.bytes();
@@ -98,7 +104,7 @@ class TrainingCut {
   void borrow_for_evaluation() {
     Cutter count;
     static_cast<void>(cut_evaluation(sizes_, nullptr, count));
-    all_.evaluation = {.stream = {all_.residual[0], all_.residual[1]},
+    all_.evaluation = {.stream = {all_.residual.back(), all_.normed},
                        .block = all_.blocks.front(),
                        .ln_f = all_.ln_f,
                        .logits = all_.logits,

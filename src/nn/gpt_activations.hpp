@@ -70,7 +70,8 @@ struct GPTActivations {
   std::int32_t* inputs = nullptr;
   std::int32_t* targets = nullptr;
   std::vector<Block::Saved> blocks;  ///< blocks[l].ln_1.x is the residual stream before layer l
-  std::vector<Values> residual;      ///< layers + 1 times [rows, hidden]
+  /// layers + 1 times [rows, hidden]; with Boundaries::host only the last, the others null.
+  std::vector<Values> residual;
   LayerNorm::Saved ln_f{};
   Values normed;  ///< [rows, hidden], ln_f's output
   Values logits;  ///< [rows, vocab], then their gradient

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/table.hpp"
@@ -16,6 +17,22 @@ void check_batch(const GPTConfig& config, std::int64_t batch) {
   if (batch >= 1 && batch <= most) { return; }
   throw ConfigError(
       fmt::format("a micro-batch of {} sequences: give a number from 1 to {}", batch, most));
+}
+
+// While one is read and one is written, a third is on its way.
+constexpr int kBoundarySlots = 3;
+
+bool offloads(const GPTOptions& options, const ModelOptions& model) {
+  return options.boundaries == Boundaries::host && model.purpose == Purpose::training;
+}
+
+ActivationStoreOptions store_options(const GPTConfig& config, BatchShape shape, DType compute) {
+  const auto layers = static_cast<int>(config.layers);
+  const std::int64_t values = shape.rows() * config.hidden;
+  return {.count = layers,
+          .bytes = static_cast<std::size_t>(values) * size_of(compute),
+          .slots = std::min(kBoundarySlots, layers),
+          .name = "boundaries"};
 }
 
 bool collects(const GPTOptions& options, const World& world) {
@@ -43,7 +60,15 @@ void GPT::reserve(std::int64_t batch) {
   const GPTBytes bytes = bytes_needed(s.config, s.options, batch, s.world(), model);
 
   World& world = s.world();
-  Arena kept{world.allocate(Category::activations, bytes.activations, "gpt activations",
+  const BatchShape shape{batch, s.config.seq};
+  std::unique_ptr<ActivationStore> store;
+  std::size_t stored = 0;  // of the activations, by the store
+  if (offloads(s.options, model)) {
+    const ActivationStoreOptions options = store_options(s.config, shape, model.compute);
+    stored = ActivationStore::bytes_needed(options).device;
+    store = std::make_unique<ActivationStore>(world, options);
+  }
+  Arena kept{world.allocate(Category::activations, bytes.activations - stored, "gpt activations",
                             BufferUse::parts)};
   Arena passing{world.allocate(Category::workspace, bytes.workspace, "gpt workspace")};
   if (bytes.gather > 0) {
@@ -53,7 +78,6 @@ void GPT::reserve(std::int64_t batch) {
     s.logits_ready = world.device().make_event();
     s.logits_gathered = world.device().make_event();
   }
-  const BatchShape shape{batch, s.config.seq};
   Cutter cut_kept{kept};
   Cutter cut_passing{passing};
   s.at = cut_activations({.config = s.config,
@@ -63,6 +87,7 @@ void GPT::reserve(std::int64_t batch) {
                           .purpose = model.purpose,
                           .workspace_elems = s.layers->block.workspace_elems(shape, model.compute)},
                          cut_kept, cut_passing);
+  s.store = std::move(store);
   s.kept = std::move(kept);
   s.passing = std::move(passing);
   s.in_use.resize(s.at.stage_bytes.size());
@@ -88,6 +113,12 @@ GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, s
                                      .workspace_elems = tiles},
                                     kept, passing));
   GPTBytes bytes{.activations = kept.bytes(), .workspace = passing.bytes()};
+  if (offloads(options, model)) {
+    const ActivationStoreBytes store =
+        ActivationStore::bytes_needed(store_options(config, shape, model.compute));
+    bytes.activations += store.device;
+    bytes.host = store.host;
+  }
   if (collects(options, world) && model.purpose == Purpose::training) {
     bytes.gather = Arena::need(static_cast<std::size_t>(world.size() * shape.rows()) *
                                static_cast<std::size_t>(config.vocab) * size_of(model.compute));

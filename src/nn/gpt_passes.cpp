@@ -22,11 +22,12 @@ void GPT::forward(std::span<const std::int32_t> inputs, std::span<const std::int
   {
     const auto scope = s.model->forward(s.root);
     s.begin_stage(0);
-    const Values first = s.at.residual.front();
+    const Values first = s.open_boundary(0);
     s.layers->embedding.forward(scope, s.at.inputs, first, s.shape);
     drop(s.world(), s.embedding_dropout(), DropSite::embedding,
          {first, first, s.shape, s.config.hidden});
     s.watch(scope, first, s.config.hidden);
+    s.save_boundary(0);
   }
   for (std::size_t layer = 0; layer < s.blocks.size(); ++layer) { s.forward_layer(layer); }
   {
@@ -49,6 +50,7 @@ void GPT::backward() {
   const std::int64_t values = s.shape.rows() * s.config.hidden;
   {
     const auto scope = s.model->backward(s.root);
+    s.fetch_boundary(s.blocks.size() - 1);
     s.layers->embedding.head_backward(scope, s.at.normed, s.at.logits, s.at.scratch,
                                       s.shape.rows());
     s.world().device().fill(s.at.stream.data, 0,
@@ -72,21 +74,52 @@ void GPT::State::forward_layer(std::size_t layer) {
   const auto scope = model->forward(blocks[layer]);
   begin_stage(layer + 1);
   if (at.recomputed[layer]) { begin_shared(layer); }
-  layers->block.forward(scope, at.blocks[layer], at.residual[layer + 1], shape);
-  watch(scope, at.residual[layer + 1], config.hidden);
+  const Values y = open_boundary(layer + 1);
+  layers->block.forward(scope, at.blocks[layer], y, shape);
+  watch(scope, y, config.hidden);
+  save_boundary(layer + 1);
+  close_boundary(layer);
   if (at.recomputed[layer] && recomputes_after(layer)) { shared_in_use = {}; }
 }
 
 void GPT::State::backward_layer(std::size_t layer) {
   const auto scope = model->backward(blocks[layer]);
-  const Block::Saved& saved = at.blocks[layer];
+  Block::Saved& saved = at.blocks[layer];
+  saved.ln_1.x = read_boundary(layer);
+  if (layer > 0) { fetch_boundary(layer - 1); }
   if (at.recomputed[layer] && shared_holds != layer) {
     begin_shared(layer);
     layers->block.recompute(scope, saved, shape);
   }
   layers->block.backward(scope, saved, at.stream, at.scratch, shape);
   if (at.recomputed[layer]) { shared_in_use = {}; }
+  close_boundary(layer);
   end_stage(layer + 1);
+}
+
+// The stream after the last layer stays on the device: it is needed next.
+Values GPT::State::open_boundary(std::size_t layer) {
+  if (store == nullptr || layer == blocks.size()) { return at.residual[layer]; }
+  const Values opened{store->open(static_cast<int>(layer)), model->options().compute};
+  at.blocks[layer].ln_1.x = opened;
+  return opened;
+}
+
+void GPT::State::save_boundary(std::size_t layer) {
+  if (store != nullptr && layer < blocks.size()) { store->save(static_cast<int>(layer)); }
+}
+
+void GPT::State::fetch_boundary(std::size_t layer) {
+  if (store != nullptr) { store->fetch(static_cast<int>(layer)); }
+}
+
+ConstValues GPT::State::read_boundary(std::size_t layer) {
+  if (store == nullptr) { return at.residual[layer]; }
+  return {store->read(static_cast<int>(layer)), model->options().compute};
+}
+
+void GPT::State::close_boundary(std::size_t layer) {
+  if (store != nullptr) { store->close(static_cast<int>(layer)); }
 }
 
 void GPT::State::begin_shared(std::size_t layer) {

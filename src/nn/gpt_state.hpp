@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "nn/gpt_activations.hpp"
+#include "tessera/engine/activation_store.hpp"
 #include "tessera/nn/cross_entropy.hpp"
 #include "tessera/nn/embedding.hpp"
 #include "tessera/nn/gpt.hpp"
@@ -46,6 +48,7 @@ struct GPT::State {
   Arena passing;
   GPTActivations at;
   std::vector<CountedMemory> in_use;        // by stage: from its forward to its backward
+  std::unique_ptr<ActivationStore> store;   // of the boundaries, if they are in the host pool
   CountedMemory shared_in_use;              // the activations of recomputed layers ...
   std::optional<std::size_t> shared_holds;  // ... and whose they are
   Buffer gathered;
@@ -71,6 +74,12 @@ struct GPT::State {
   void watch(const ForwardScope& scope, ConstValues output, std::int64_t columns) const;
   void choose_dropout();
   [[nodiscard]] Dropout embedding_dropout() const { return at.blocks.front().dropout; }
+  // Boundary `layer` is the residual stream before that layer.
+  [[nodiscard]] Values open_boundary(std::size_t layer);
+  void save_boundary(std::size_t layer);
+  void fetch_boundary(std::size_t layer);
+  [[nodiscard]] ConstValues read_boundary(std::size_t layer);
+  void close_boundary(std::size_t layer);
   void forward_layer(std::size_t layer);
   void backward_layer(std::size_t layer);
   /// Stage 0 is the embedding, then the layers, then the head.

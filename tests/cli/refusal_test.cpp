@@ -75,6 +75,7 @@ TEST_F(Refusal, UnknownValues) {
   train_refused({"--precision", "fp8"}, {"--precision", "'fp8'"});
   train_refused({"--lr-schedule", "linear"}, {"--lr-schedule", "cosine"});
   train_refused({"--accumulate-mode", "never"}, {"--accumulate-mode", "deferred"});
+  train_refused({"--offload", "everything"}, {"--offload", "activations"});
   train_refused({"--recompute", "some"}, {"--recompute", "every:K"});
   train_refused({"--recompute", "every:0"}, {"--recompute", "from 1 to"});
   refused(small("compare", {"--strategies", "ddp,zero9"}), {"--strategies", "zero9"});

@@ -81,6 +81,27 @@ TEST_F(Train, RecomputeSavesMemoryAndChangesNoLossAndDropoutChangesThem) {
   }
 }
 
+TEST_F(Train, OffloadedActivationsLeaveTheDeviceAndChangeNoLoss) {
+  const auto run = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> all = {
+        "train",   "--data",     path("text.txt"), "--layers",    "8",       "--hidden", "20",
+        "--heads", "2",          "--seq",          "16",          "--ranks", "2",        "--steps",
+        "2",       "--strategy", "zero3",          "--recompute", "block"};
+    all.insert(all.end(), more.begin(), more.end());
+    return logged(all);
+  };
+  const auto kept = run({});
+  const auto away = run({"--offload", "activations"});
+  EXPECT_EQ(losses(away), losses(kept));
+  EXPECT_EQ(away[1].at("peak_bytes"), away[1].at("planned_peak_bytes"));
+  const std::size_t stream = 4 * 16 * 20 * sizeof(float);  // of 4 samples
+  for (const std::size_t rank : {0U, 1U}) {
+    EXPECT_EQ(kept[1].at("peak_bytes")[rank].get<std::size_t>() -
+                  away[1].at("peak_bytes")[rank].get<std::size_t>(),
+              5 * stream);  // eight inputs of layers, of which three stay
+  }
+}
+
 TEST_F(Train, EveryNumberOfTheOptimizerHasAnEffect) {
   const auto with = [this](const std::vector<std::string>& more) {
     std::vector<std::string> all = small("train", {"--steps", "4", "--lr", "0.01"});

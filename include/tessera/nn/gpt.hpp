@@ -20,6 +20,12 @@ enum class GatherLogits : std::uint8_t {
   on_rank0,  ///< as DataParallel does: rank 0 collects every rank's logits in each forward
 };
 
+/// Where the inputs of the layers, which all backward passes need, wait for them.
+enum class Boundaries : std::uint8_t {
+  device,
+  host,  ///< in the rank's host pool, brought back ahead of use; three at most are on the device
+};
+
 struct GPTOptions {
   GatherLogits gather_logits = GatherLogits::off;
   /// Of the norms' weights and biases, if not ModelOptions::compute: they are small, and fp32 keeps
@@ -27,6 +33,7 @@ struct GPTOptions {
   std::optional<DType> norms = {};
   /// Layers that keep their input alone, and share one layer's activations.
   Recompute recompute = {};
+  Boundaries boundaries = Boundaries::device;
   /// With this probability training drops each element of the embedding's output, each of the
   /// probabilities with which a token looks at others, and each element of both of a layer's
   /// additions to the residual stream, as GPT-2 does. In [0, 1).
@@ -37,10 +44,12 @@ struct GPTOptions {
 /// Device memory that a GPT takes for a micro-batch, on one rank, beside the model state.
 struct GPTBytes {
   /// Kept from forward to backward, a row: 16 hidden a layer, logits; of layers that are recomputed
-  /// 1 hidden each, and 15 once. For inference 17 hidden, and the logits of 64 rows at most.
+  /// 1 hidden each, and 15 once; of boundaries in the host pool 3 hidden for all. For inference 17
+  /// hidden, and the logits of 64 rows at most.
   std::size_t activations = 0;
   /// Gradients of activations (6 hidden a row; 7 with dropout; 0 for inference), attention's tiles.
   std::size_t workspace = 0;
+  std::size_t host = 0;    ///< in the host pool: with Boundaries::host, 1 hidden a row and layer
   std::size_t gather = 0;  ///< all ranks' logits, on the rank that collects them
 
   friend bool operator==(const GPTBytes&, const GPTBytes&) = default;
