@@ -54,6 +54,7 @@ void use(World& world, const Choice& choice) {
   auto gpt = shard(nn::GPT(kSmall, choice.gpt), world, choice.model);
   gpt.materialize(/*seed=*/1);
   const std::vector<std::int32_t> tokens(static_cast<std::size_t>(kSmall.seq), 1);
+  gpt.module().reserve(1);
   (void)gpt.module().evaluate(tokens, tokens);
   if (choice.model.purpose == Purpose::inference) { return; }
   gpt.optimize_with(AdamW{});
@@ -105,6 +106,7 @@ std::string feature_table(Notes& notes) {
       {"reshard after backward", [](Choice& c) { c.model.reshard = Reshard::after_backward; }},
       {"persist_elems", [](Choice& c) { c.model.persist_elems = 1'000'000; }},
       {"prefetch_backward", [](Choice& c) { c.model.prefetch_backward = 2; }},
+      {"activations in the host pool", [](Choice& c) { c.gpt.boundaries = nn::Boundaries::host; }},
       {"recompute every block", [](Choice& c) { c.gpt.recompute = nn::Recompute::block(); }},
       {"recompute every second block, bf16",
        [](Choice& c) {
