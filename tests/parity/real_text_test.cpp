@@ -23,7 +23,7 @@ double final_loss(const ModelOptions& options) {
   run_ranks(2, [&](World& world) {
     auto gpt = shard(nn::GPT{kConfig}, world, options);
     gpt.materialize(/*seed=*/1);
-    gpt.optimize_with(AdamW{.lr = 3e-3F}, {.clip_norm = 1.0F});
+    gpt.optimize_with(AdamW{.lr = 1e-3F}, {.clip_norm = 1.0F});
     TokenLoader loader{text,
                        kConfig.seq,
                        {.batch = kBatch, .ranks = world.size(), .rank = world.rank(), .seed = 1}};
@@ -38,18 +38,23 @@ double final_loss(const ModelOptions& options) {
   return std::accumulate(last.begin(), last.end(), 0.0) / static_cast<double>(last.size());
 }
 
+// At this rate the losses differ by a thousandth, for other seeds too; at three times the rate runs
+// part ways and come to differ by a hundredth, of which low precision is not the reason.
 TEST(RealText, Bf16LossIsWithinOnePercentOfFp32After300Steps) {
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+  GTEST_SKIP() << "a comparison of losses, which takes minutes under a sanitizer";
+#endif
   const double fp32 = final_loss({.strategy = Strategy::zero3});
   EXPECT_LT(fp32, 3.2) << "less than 5.5, of which nothing has been learned";
   const double bf16 = final_loss({.strategy = Strategy::zero3, .compute = DType::bf16});
   EXPECT_NEAR(bf16 / fp32, 1.0, 0.01);
   const double fp16 = final_loss({.strategy = Strategy::zero3, .compute = DType::fp16});
-  EXPECT_NEAR(fp16 / fp32, 1.0, 0.02) << "some steps are skipped until the scale has settled";
+  EXPECT_NEAR(fp16 / fp32, 1.0, 0.01);
   const double narrow = final_loss({.strategy = Strategy::zero3,
                                     .compute = DType::bf16,
                                     .gradient = DType::bf16,
                                     .reduce = DType::bf16});
-  EXPECT_NEAR(narrow / fp32, 1.0, 0.02) << "with gradients of bf16 too";
+  EXPECT_NEAR(narrow / fp32, 1.0, 0.01) << "with gradients of bf16 too";
 }
 
 }  // namespace
