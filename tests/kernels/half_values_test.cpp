@@ -18,13 +18,13 @@ class Array {
   Array(DType dtype, const Floats& values)
       : dtype_{dtype},
         elems_{std::ssize(values)},
-        bytes_(size_in_bytes() + 2 * kGuardBytes, kGuard) {
+        bytes_(size_in_bytes() + 2 * guard_bytes(), kGuard) {
     for (std::int64_t i = 0; i < elems_; ++i) {
       set_element(at(0), i, values[static_cast<std::size_t>(i)]);
     }
   }
   [[nodiscard]] Values at(std::int64_t i) {
-    return Values{bytes_.data() + kGuardBytes, dtype_}.at(i);
+    return Values{bytes_.data() + guard_bytes(), dtype_}.at(i);
   }
   [[nodiscard]] Floats floats() {
     Floats all;
@@ -33,12 +33,14 @@ class Array {
   }
   [[nodiscard]] bool guarded() const {
     const auto is_guard = [](std::uint8_t byte) { return byte == kGuard; };
-    return std::all_of(bytes_.begin(), bytes_.begin() + kGuardBytes, is_guard) &&
-           std::all_of(bytes_.end() - kGuardBytes, bytes_.end(), is_guard);
+    const auto length = static_cast<std::ptrdiff_t>(guard_bytes());
+    return std::all_of(bytes_.begin(), bytes_.begin() + length, is_guard) &&
+           std::all_of(bytes_.end() - length, bytes_.end(), is_guard);
   }
 
  private:
-  static constexpr std::ptrdiff_t kGuardBytes = 66;  // what follows starts in the middle of a word
+  /// What follows starts one element after a multiple of 64 bytes.
+  [[nodiscard]] std::size_t guard_bytes() const { return 64 + size_of(dtype_); }
   static constexpr std::uint8_t kGuard = 0xA5;
   [[nodiscard]] std::size_t size_in_bytes() const {
     return static_cast<std::size_t>(elems_) * size_of(dtype_);
