@@ -1,5 +1,7 @@
 #include "kernels/table.hpp"
 
+#include "device/cuda_module.hpp"
+
 namespace tessera::kernels {
 
 const Table& cpu_table() noexcept {
@@ -33,6 +35,12 @@ const Table& cpu_table() noexcept {
       .dropout = cpu::dropout,
   };
   return table;
+}
+
+// A stream of `meta` drops what CPU kernels enqueue on it.
+const Table& table_of(DeviceKind kind) {
+  if (kind != DeviceKind::cuda) { return cpu_table(); }
+  return *CudaModule::get().function<CudaTable>("tessera_cuda_kernels")();
 }
 
 }  // namespace tessera::kernels

@@ -20,6 +20,7 @@
 #include "kernels/squared_norm/squared_norm.hpp"
 #include "kernels/step_scalars/step_scalars.hpp"
 #include "kernels/update/round_weights.hpp"
+#include "tessera/device/device.hpp"
 
 namespace tessera::kernels {
 
@@ -55,5 +56,12 @@ struct Table {
 };
 
 [[nodiscard]] const Table& cpu_table() noexcept;
+
+/// The kernels for streams of such a device. Those of `meta` do nothing. ConfigError for cuda where
+/// there is no CUDA module.
+[[nodiscard]] const Table& table_of(DeviceKind kind);
+
+/// What the CUDA module exports as "tessera_cuda_kernels".
+using CudaTable = const Table*();
 
 }  // namespace tessera::kernels

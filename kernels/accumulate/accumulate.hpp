@@ -18,5 +18,9 @@ namespace cpu {
 AccumulateKernel accumulate;
 ScaleKernel scale;
 }  // namespace cpu
+namespace cuda {
+AccumulateKernel accumulate;
+ScaleKernel scale;
+}  // namespace cuda
 
 }  // namespace tessera::kernels

@@ -22,5 +22,8 @@ AdamKernel adam;
 namespace cpu {
 AdamKernel adam;
 }
+namespace cuda {
+AdamKernel adam;
+}
 
 }  // namespace tessera::kernels

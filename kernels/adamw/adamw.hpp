@@ -23,5 +23,8 @@ AdamWKernel adamw;
 namespace cpu {
 AdamWKernel adamw;
 }
+namespace cuda {
+AdamWKernel adamw;
+}
 
 }  // namespace tessera::kernels

@@ -13,5 +13,8 @@ using AddKernel = void(ConstValues a, ConstValues b, Values y, std::int64_t elem
 namespace cpu {
 AddKernel add;
 }
+namespace cuda {
+AddKernel add;
+}
 
 }  // namespace tessera::kernels

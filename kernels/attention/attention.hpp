@@ -61,5 +61,10 @@ AttentionForwardKernel attention_forward;
 AttentionBackwardKernel attention_backward;
 AttentionWorkspace attention_workspace_elems;
 }  // namespace cpu
+namespace cuda {
+AttentionForwardKernel attention_forward;
+AttentionBackwardKernel attention_backward;
+AttentionWorkspace attention_workspace_elems;
+}  // namespace cuda
 
 }  // namespace tessera::kernels

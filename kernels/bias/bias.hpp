@@ -24,5 +24,9 @@ namespace cpu {
 AddBiasKernel add_bias;
 BiasGradientKernel bias_gradient;
 }  // namespace cpu
+namespace cuda {
+AddBiasKernel add_bias;
+BiasGradientKernel bias_gradient;
+}  // namespace cuda
 
 }  // namespace tessera::kernels

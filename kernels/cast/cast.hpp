@@ -16,5 +16,8 @@ CastKernel cast;
 namespace cpu {
 CastKernel cast;
 }
+namespace cuda {
+CastKernel cast;
+}
 
 }  // namespace tessera::kernels

@@ -33,5 +33,8 @@ CrossEntropyKernel cross_entropy;
 namespace cpu {
 CrossEntropyKernel cross_entropy;
 }
+namespace cuda {
+CrossEntropyKernel cross_entropy;
+}
 
 }  // namespace tessera::kernels

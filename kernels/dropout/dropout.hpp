@@ -48,5 +48,8 @@ DropoutKernel dropout;
 namespace cpu {
 DropoutKernel dropout;
 }
+namespace cuda {
+DropoutKernel dropout;
+}
 
 }  // namespace tessera::kernels

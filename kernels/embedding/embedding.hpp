@@ -41,5 +41,9 @@ namespace cpu {
 EmbeddingForwardKernel embedding_forward;
 EmbeddingBackwardKernel embedding_backward;
 }  // namespace cpu
+namespace cuda {
+EmbeddingForwardKernel embedding_forward;
+EmbeddingBackwardKernel embedding_backward;
+}  // namespace cuda
 
 }  // namespace tessera::kernels

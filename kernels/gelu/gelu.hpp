@@ -22,5 +22,9 @@ namespace cpu {
 GeluForwardKernel gelu_forward;
 GeluBackwardKernel gelu_backward;
 }  // namespace cpu
+namespace cuda {
+GeluForwardKernel gelu_forward;
+GeluBackwardKernel gelu_backward;
+}  // namespace cuda
 
 }  // namespace tessera::kernels

@@ -48,5 +48,9 @@ namespace cpu {
 LayerNormForwardKernel layer_norm_forward;
 LayerNormBackwardKernel layer_norm_backward;
 }  // namespace cpu
+namespace cuda {
+LayerNormForwardKernel layer_norm_forward;
+LayerNormBackwardKernel layer_norm_backward;
+}  // namespace cuda
 
 }  // namespace tessera::kernels

@@ -19,5 +19,8 @@ LionKernel lion;
 namespace cpu {
 LionKernel lion;
 }
+namespace cuda {
+LionKernel lion;
+}
 
 }  // namespace tessera::kernels

@@ -40,5 +40,8 @@ MatMulKernel matmul;
 namespace cpu {
 MatMulKernel matmul;
 }
+namespace cuda {
+MatMulKernel matmul;
+}
 
 }  // namespace tessera::kernels

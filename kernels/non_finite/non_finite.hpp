@@ -15,5 +15,8 @@ FindNonFiniteKernel find_non_finite;
 namespace cpu {
 FindNonFiniteKernel find_non_finite;
 }
+namespace cuda {
+FindNonFiniteKernel find_non_finite;
+}
 
 }  // namespace tessera::kernels

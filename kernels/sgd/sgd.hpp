@@ -18,5 +18,8 @@ SGDKernel sgd;
 namespace cpu {
 SGDKernel sgd;
 }
+namespace cuda {
+SGDKernel sgd;
+}
 
 }  // namespace tessera::kernels

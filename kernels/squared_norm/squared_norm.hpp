@@ -24,5 +24,8 @@ SquaredNormKernel squared_norm;
 namespace cpu {
 SquaredNormKernel squared_norm;
 }
+namespace cuda {
+SquaredNormKernel squared_norm;
+}
 
 }  // namespace tessera::kernels

@@ -58,5 +58,8 @@ FinishStepKernel finish_step;
 namespace cpu {
 FinishStepKernel finish_step;
 }
+namespace cuda {
+FinishStepKernel finish_step;
+}
 
 }  // namespace tessera::kernels

@@ -14,5 +14,8 @@ RoundWeightsKernel round_weights;
 namespace cpu {
 RoundWeightsKernel round_weights;
 }
+namespace cuda {
+RoundWeightsKernel round_weights;
+}
 
 }  // namespace tessera::kernels

@@ -2,7 +2,6 @@
 
 #include "comm/instruments.hpp"
 #include "comm/world_state.hpp"
-#include "device/cpu/host_task.hpp"
 
 // Copies between the device and the host pool, on a stream of their own.
 namespace tessera {
@@ -13,7 +12,7 @@ struct OffloadCopies {
   /// What follows stands before the copy in the stream, ...
   static void begin(World::State& state) {
     if (!watched(state)) { return; }
-    enqueue(state.offload_stream.get(), [at = &state] {
+    state.offload_stream.get().call([at = &state] {
       delay(*at, Moment::before);
       at->offload_begin_ns = trace::now_ns();
     });
@@ -23,7 +22,7 @@ struct OffloadCopies {
   static void end(World::State& state, const char* what, std::size_t bytes,
                   const std::string& name) {
     if (!watched(state)) { return; }
-    enqueue(state.offload_stream.get(), [at = &state, what, bytes, unit = &name] {
+    state.offload_stream.get().call([at = &state, what, bytes, unit = &name] {
       if (at->recorder) {
         at->recorder->add({.kind = trace::Kind::copy,
                            .what = what,
@@ -53,7 +52,8 @@ MemoryTracker& World::host_memory() noexcept {
 }
 
 Buffer World::allocate_host(Category category, std::size_t bytes, std::string name) {
-  return {*state_->device, state_->host_memory, category, bytes, std::move(name)};
+  return {*state_->device, state_->host_memory, category,         bytes,
+          std::move(name), BufferUse::whole,    BufferPlace::host};
 }
 
 Stream World::offload_stream() {

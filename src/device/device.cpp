@@ -1,6 +1,9 @@
 #include "tessera/device/device.hpp"
 
+#include <fmt/format.h>
+
 #include "device/stream_state.hpp"
+#include "tessera/base/error.hpp"
 
 namespace tessera {
 
@@ -14,6 +17,11 @@ std::string_view to_string(DeviceKind kind) noexcept {
       return "meta";
   }
   return "unknown";
+}
+
+std::unique_ptr<WorkGraph> Device::make_graph() {
+  throw ConfigError{
+      fmt::format("the device {} launches no graphs; leave them out, or use cuda", name())};
 }
 
 void StreamDeleter::operator()(StreamState* state) const noexcept {

@@ -1,5 +1,7 @@
 #include "tessera/device/stream.hpp"
 
+#include <utility>
+
 #include "device/stream_state.hpp"
 #include "tessera/base/error.hpp"
 
@@ -36,6 +38,10 @@ void Stream::wait() const {
 
 void Stream::rethrow() const {
   checked(state_).rethrow();
+}
+
+void Stream::call(std::function<void()> work) const {
+  checked(state_).call(std::move(work));
 }
 
 void* Stream::native() const noexcept {

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstddef>
+#include <exception>
+#include <functional>
+
 namespace tessera {
 
 /// What an Event points to. Backends derive; `Stream` members pass it through.
@@ -15,6 +19,13 @@ class EventState {
   EventState() = default;
 };
 
+/// Memory that kernels on a stream work in, one after another, so that none needs its own: what one
+/// leaves there is gone for the next. Aligned to 256 bytes.
+struct StreamWorkspace {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
 /// What a Stream points to: the contract of each call is that of the Stream's member. The
 /// destructor finishes (or, after an error, skips) what is enqueued.
 class StreamState {
@@ -27,12 +38,22 @@ class StreamState {
   virtual void wait_for(EventState& event) = 0;
   virtual void wait() = 0;
   virtual void rethrow() = 0;
+  virtual void call(std::function<void()> work) = 0;
   [[nodiscard]] virtual void* native() noexcept = 0;
+  /// The stream ends with `error`, as if work that was enqueued last had thrown it: for what fails
+  /// on the host while it enqueues. Streams whose tasks run on the host end by themselves.
+  virtual void end_with(std::exception_ptr /*error*/) noexcept {}
+  /// Lent by the stream's owner, whose memory it stays; empty on devices whose kernels need none.
+  [[nodiscard]] const StreamWorkspace& workspace() const noexcept { return workspace_; }
+  void lend(const StreamWorkspace& workspace) noexcept { workspace_ = workspace; }
   /// Whether work enqueued here is dropped: on a device that only counts.
   [[nodiscard]] virtual bool skips() const noexcept { return false; }
 
  protected:
   StreamState() = default;
+
+ private:
+  StreamWorkspace workspace_;
 };
 
 }  // namespace tessera

@@ -15,14 +15,18 @@ namespace {
 constexpr std::size_t kAlignment = 128;
 
 void* allocate(Device& device, const MemoryTracker& tracker, Category category, std::size_t bytes,
-               const std::string& name) {
+               const std::string& name, BufferPlace place) {
   try {
-    return device.allocate(bytes);
+    return place == BufferPlace::device ? device.allocate(bytes) : device.allocate_host(bytes);
   } catch (const OutOfMemory& refusal) {
     throw OutOfMemory(fmt::format("no memory for {} ({}, {}): {}; this rank holds {}", name,
                                   to_string(category), format_bytes(bytes), refusal.what(),
                                   describe(tracker.report().live)));
   }
+}
+
+void free(Device& device, void* data, std::size_t bytes, BufferPlace place) noexcept {
+  place == BufferPlace::device ? device.free(data, bytes) : device.free_host(data, bytes);
 }
 
 // A size that no machine has stays one, so that the device refuses it.
@@ -34,16 +38,21 @@ std::size_t counted(std::size_t bytes) {
 }  // namespace
 
 Buffer::Buffer(Device& device, MemoryTracker& tracker, Category category, std::size_t bytes,
-               std::string name, BufferUse use)
-    : device_{&device}, tracker_{&tracker}, category_{category}, use_{use}, name_{std::move(name)} {
+               std::string name, BufferUse use, BufferPlace place)
+    : device_{&device},
+      tracker_{&tracker},
+      category_{category},
+      use_{use},
+      place_{place},
+      name_{std::move(name)} {
   const std::size_t size = counted(bytes);
   if (size == 0) { return; }
   tracker.require_room(category, size, name_);
-  void* const data = allocate(device, tracker, category, size, name_);
+  void* const data = allocate(device, tracker, category, size, name_, place);
   try {
     tracker.add(category, size, name_, use);
   } catch (...) {
-    device.free(data, size);
+    free(device, data, size, place);
     throw;
   }
   data_ = data;
@@ -55,6 +64,7 @@ Buffer::Buffer(Buffer&& other) noexcept
       tracker_{other.tracker_},
       category_{other.category_},
       use_{other.use_},
+      place_{other.place_},
       bytes_{std::exchange(other.bytes_, 0)},
       data_{std::exchange(other.data_, nullptr)},
       name_{std::move(other.name_)} {}
@@ -66,6 +76,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
     tracker_ = other.tracker_;
     category_ = other.category_;
     use_ = other.use_;
+    place_ = other.place_;
     bytes_ = std::exchange(other.bytes_, 0);
     data_ = std::exchange(other.data_, nullptr);
     name_ = std::move(other.name_);
@@ -80,7 +91,7 @@ Buffer::~Buffer() {
 void Buffer::release() noexcept {
   // Asked of the size: a device that only counts has no address to give.
   if (bytes_ == 0) { return; }
-  device_->free(data_, bytes_);
+  free(*device_, data_, bytes_, place_);
   tracker_->remove(category_, bytes_, name_, use_);
   data_ = nullptr;
   bytes_ = 0;

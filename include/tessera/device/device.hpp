@@ -2,9 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/device/stream.hpp"
 
@@ -45,6 +48,33 @@ class OwnedEvent {
   std::unique_ptr<EventState, EventDeleter> state_;
 };
 
+/// Work of several streams that is launched as one: a CUDA graph.
+class WorkGraph {
+ public:
+  virtual ~WorkGraph() = default;
+  WorkGraph(const WorkGraph&) = delete;
+  WorkGraph& operator=(const WorkGraph&) = delete;
+
+  /// Runs `enqueue`, whose work on `origin` and `others` (streams of one device) does not start but
+  /// is captured, and launches it on `origin`: after all that had been enqueued on any of these
+  /// streams, and before all that will be. The same results as without a graph. Where the work has
+  /// the same shape as the last time, the graph is updated, not made again.
+  ///
+  /// Errors: what `enqueue` throws; then nothing has been launched. ContractError where it waits on
+  ///         the host for captured work, which cannot have begun. DeviceError.
+  virtual void run(Stream origin, const std::vector<Stream>& others,
+                   const std::function<void()>& enqueue) = 0;
+
+ protected:
+  WorkGraph() = default;
+};
+
+/// A device's memory as its driver counts it, for all processes together.
+struct DeviceMemory {
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+};
+
 /// Where tensors live and kernels run.
 ///
 /// Threads: all calls from one thread at a time, except that buffers may be freed from any.
@@ -65,6 +95,14 @@ class Device {
   /// `bytes`: as they were asked for. What was large is the system's again at once.
   virtual void free(void* data, std::size_t bytes) noexcept = 0;
 
+  /// `bytes` of the host's memory from and to which copies run beside the host's own work: pinned
+  /// on CUDA, ordinary on a CPU. As `allocate`.
+  [[nodiscard]] virtual void* allocate_host(std::size_t bytes) = 0;
+  virtual void free_host(void* data, std::size_t bytes) noexcept = 0;
+
+  /// Nothing where the device's memory is the host's.
+  [[nodiscard]] virtual std::optional<DeviceMemory> memory() const { return {}; }
+
   /// The stream on which the caller's kernels and the optimizer run.
   [[nodiscard]] virtual OwnedStream make_compute_stream() = 0;
   /// A stream that runs beside it: on the CPU a worker thread called `name`.
@@ -72,7 +110,8 @@ class Device {
   [[nodiscard]] virtual OwnedEvent make_event() = 0;
 
   /// Enqueue copies of bytes that do not overlap. `copy_in` reads and `copy_out` writes host
-  /// memory, which stays valid until the stream has passed.
+  /// memory, which stays valid until the stream has passed. On CUDA `copy_out` waits for the copy
+  /// unless that memory is of allocate_host.
   virtual void copy(void* to, const void* from, std::size_t bytes, Stream stream) = 0;
   virtual void copy_in(void* to, const void* from_host, std::size_t bytes, Stream stream) = 0;
   virtual void copy_out(void* to_host, const void* from, std::size_t bytes, Stream stream) = 0;
@@ -82,6 +121,13 @@ class Device {
   /// `fault` if not. For test instruments.
   virtual void check_filled(const void* data, unsigned char value, std::size_t bytes,
                             std::string fault, Stream stream) = 0;
+
+  /// ConfigError where the device has none: on a CPU.
+  [[nodiscard]] virtual std::unique_ptr<WorkGraph> make_graph();
+
+  /// The calling thread now enqueues for `name`, until the next call; empty: for nothing in
+  /// particular. Shown by the device's profiler, where it has one.
+  virtual void name_range(std::string_view /*name*/) noexcept {}
 
  protected:
   Device() = default;
@@ -96,6 +142,28 @@ struct CpuDeviceOptions {
   /// What debuggers call the others.
   std::string pool_name = "pool";
 };
+
+struct CudaDeviceOptions {
+  int ordinal = 0;  ///< as CUDA counts the devices that the process may see
+};
+
+/// How many CUDA devices this process may use, and of what kind; what stands in the way if none.
+struct CudaMachine {
+  std::vector<std::string> devices;    ///< names, by ordinal
+  std::string problem;                 ///< empty if there is a device
+  std::string module;                  ///< the file of the CUDA module, empty if there is none
+  std::vector<std::string> libraries;  ///< "CUDA runtime 13.0", "NCCL 2.28.9", ... of the module
+};
+
+/// Looks for the CUDA module, and asks it. Never fails: `problem` says what is missing.
+[[nodiscard]] CudaMachine cuda_machine();
+
+/// A CUDA device, which ranks that are threads may share: each has a Device of its own. Opens the
+/// CUDA module at the first call. Streams run beside the caller; kernels that fail end their
+/// stream, and the device is dead.
+///
+/// Errors: ConfigError, saying what is missing, if this machine or build has no such device.
+[[nodiscard]] std::unique_ptr<Device> make_cuda_device(const CudaDeviceOptions& options = {});
 
 /// Counts and does nothing: memory has addresses that nobody may touch, streams are always done,
 /// kernels and copies are skipped. It stands for another device's sizes. Threads: any.

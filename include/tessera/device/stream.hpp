@@ -1,6 +1,6 @@
 #pragma once
 
-#include <chrono>
+#include <functional>
 
 namespace tessera {
 
@@ -49,6 +49,11 @@ class Stream {
   void wait() const;
   /// Throws the stream's error if it has one; does not block.
   void rethrow() const;
+
+  /// Enqueues `work`, which runs on some thread of the host when the stream has come there, and
+  /// neither throws nor enqueues. For instruments: on CUDA it holds the stream up for some
+  /// microseconds.
+  void call(std::function<void()> work) const;
 
   /// cudaStream_t on a CUDA device, null on a CPU.
   [[nodiscard]] void* native() const noexcept;

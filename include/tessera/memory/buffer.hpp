@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -10,7 +11,13 @@
 
 namespace tessera {
 
-/// Owns device memory that a tracker counts. Move-only. Empty when default-made or of 0 bytes.
+/// Which of a device's two pools a buffer is in.
+enum class BufferPlace : std::uint8_t {
+  device,
+  host,  ///< Device::allocate_host
+};
+
+/// Owns memory that a tracker counts. Move-only. Empty when default-made or of 0 bytes.
 ///
 /// Memory:  `bytes` rounded up to 128, at a 128-byte boundary, from construction to destruction.
 /// Errors:  OutOfMemory names what was asked and what is held by category.
@@ -18,7 +25,8 @@ class Buffer {
  public:
   Buffer() = default;
   Buffer(Device& device, MemoryTracker& tracker, Category category, std::size_t bytes,
-         std::string name, BufferUse use = BufferUse::whole);
+         std::string name, BufferUse use = BufferUse::whole,
+         BufferPlace place = BufferPlace::device);
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
@@ -37,6 +45,7 @@ class Buffer {
   MemoryTracker* tracker_ = nullptr;
   Category category_ = Category::unattributed;
   BufferUse use_ = BufferUse::whole;
+  BufferPlace place_ = BufferPlace::device;
   std::size_t bytes_ = 0;
   void* data_ = nullptr;
   std::string name_;

@@ -72,6 +72,8 @@ class CpuDevice final : public Device {
 
   [[nodiscard]] void* allocate(std::size_t bytes) override;
   void free(void* data, std::size_t bytes) noexcept override { give_back(data, bytes); }
+  [[nodiscard]] void* allocate_host(std::size_t bytes) override { return allocate(bytes); }
+  void free_host(void* data, std::size_t bytes) noexcept override { free(data, bytes); }
 
   [[nodiscard]] OwnedStream make_compute_stream() override;
   [[nodiscard]] OwnedStream make_side_stream(std::string_view name) override {

@@ -25,6 +25,7 @@ class CpuStream : public StreamState {
   void wait_for(EventState& event) final;
   void wait() final { timeline_->wait(issued()); }
   void rethrow() final { timeline_->rethrow(); }
+  void call(std::function<void()> work) final { enqueue(HostTask{std::move(work)}); }
   [[nodiscard]] void* native() noexcept final { return nullptr; }
 
   /// Whose threads its tasks' loops may use: not owned, null for none but the stream's own.

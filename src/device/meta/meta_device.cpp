@@ -24,6 +24,7 @@ class MetaStream final : public StreamState {
   void wait_for(EventState& /*event*/) override {}
   void wait() override {}
   void rethrow() override {}
+  void call(std::function<void()> /*work*/) override {}
   [[nodiscard]] void* native() noexcept override { return nullptr; }
   [[nodiscard]] bool skips() const noexcept override { return true; }
 };
@@ -54,6 +55,8 @@ class MetaDevice final : public Device {
     return reinterpret_cast<void*>(at);  // NOLINT(performance-no-int-to-ptr)
   }
   void free(void* /*data*/, std::size_t /*bytes*/) noexcept override {}
+  [[nodiscard]] void* allocate_host(std::size_t bytes) override { return allocate(bytes); }
+  void free_host(void* /*data*/, std::size_t /*bytes*/) noexcept override {}
 
   [[nodiscard]] OwnedStream make_compute_stream() override { return OwnedStream{new MetaStream}; }
   [[nodiscard]] OwnedStream make_side_stream(std::string_view /*name*/) override {

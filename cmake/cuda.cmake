@@ -1,0 +1,106 @@
+# The CUDA module: a shared library of its own, opened by the program at the first use of a CUDA
+# device. Sets TESSERA_HAS_CUDA, and TESSERA_CUDA_INCLUDES where at least the headers are there.
+set(TESSERA_HAS_CUDA OFF)
+set(TESSERA_CUDA_INCLUDES "")
+file(GLOB_RECURSE TESSERA_CUDA_SOURCES CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/src/*/cuda/*.cpp ${PROJECT_SOURCE_DIR}/src/*/cuda/*.cu
+  ${PROJECT_SOURCE_DIR}/src/*/nccl/*.cpp
+  ${PROJECT_SOURCE_DIR}/kernels/*_cuda.cu ${PROJECT_SOURCE_DIR}/kernels/*/cuda/*.cu
+  ${PROJECT_SOURCE_DIR}/kernels/*/cuda/*.cpp)
+list(FILTER tessera_sources EXCLUDE REGEX "/(cuda|nccl)/[^/]*$")
+
+# What program and module must have been built from alike.
+file(GLOB_RECURSE interface_headers ${PROJECT_SOURCE_DIR}/include/*.hpp
+  ${PROJECT_SOURCE_DIR}/kernels/*.hpp ${PROJECT_SOURCE_DIR}/src/*.hpp)
+list(SORT interface_headers)
+set(interface_hashes "")
+foreach(header IN LISTS interface_headers)
+  file(SHA256 ${header} hash)
+  string(APPEND interface_hashes ${hash})
+endforeach()
+string(SHA256 interface_hash "${interface_hashes}")
+string(SUBSTRING ${interface_hash} 0 12 interface_hash)
+set(TESSERA_BUILD_ID "${PROJECT_VERSION}-${interface_hash}")
+
+set(cuda_problem "")
+find_path(TESSERA_CUDA_RUNTIME_INCLUDE cuda_runtime_api.h
+  HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES include)
+find_program(TESSERA_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda
+  PATH_SUFFIXES bin)
+# Python's wheel of NCCL has no libnccl.so, and lies where no linker looks.
+file(GLOB nccl_wheels /usr/local/lib/python3*/*-packages/nvidia/nccl
+  /usr/lib/python3*/*-packages/nvidia/nccl /opt/*/lib/python3*/site-packages/nvidia/nccl
+  $ENV{HOME}/.pyenv/versions/*/lib/python3*/site-packages/nvidia/nccl
+  $ENV{HOME}/.local/lib/python3*/site-packages/nvidia/nccl)
+get_filename_component(cuda_root "${TESSERA_CUDA_RUNTIME_INCLUDE}" DIRECTORY)
+find_path(TESSERA_NCCL_INCLUDE nccl.h HINTS ${cuda_root} ${nccl_wheels} PATH_SUFFIXES include)
+find_library(TESSERA_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${cuda_root} ${nccl_wheels}
+  PATH_SUFFIXES lib lib64)
+mark_as_advanced(TESSERA_CUDA_RUNTIME_INCLUDE TESSERA_NVCC TESSERA_NCCL_INCLUDE
+  TESSERA_NCCL_LIBRARY)
+if(TESSERA_CUDA_RUNTIME_INCLUDE AND TESSERA_NCCL_INCLUDE)
+  set(TESSERA_CUDA_INCLUDES ${TESSERA_CUDA_RUNTIME_INCLUDE} ${TESSERA_NCCL_INCLUDE})
+  list(REMOVE_DUPLICATES TESSERA_CUDA_INCLUDES)
+endif()
+
+if(TESSERA_CUDA STREQUAL "OFF")
+  return()
+endif()
+if(NOT TESSERA_NVCC OR NOT TESSERA_CUDA_RUNTIME_INCLUDE)
+  set(cuda_problem "no CUDA toolkit was found (nvcc, cuda_runtime_api.h; /usr/local/cuda or \
+CUDA_HOME)")
+elseif(NOT TESSERA_NCCL_INCLUDE OR NOT TESSERA_NCCL_LIBRARY)
+  set(cuda_problem "NCCL was not found (nccl.h, libnccl.so.2; in the toolkit, the system's folders, \
+or Python's nvidia-nccl)")
+else()
+  set(CMAKE_CUDA_COMPILER ${TESSERA_NVCC})
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES ${TESSERA_CUDA_ARCHITECTURES})
+  endif()
+  enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know nvcc 13's
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+  endif()
+  find_package(CUDAToolkit REQUIRED)
+  if(CUDAToolkit_VERSION VERSION_LESS 12.4)
+    set(cuda_problem "CUDA ${CUDAToolkit_VERSION} is too old: needed is 12.4")
+  elseif(NOT TARGET CUDA::cublasLt)
+    set(cuda_problem "the CUDA toolkit in ${CUDAToolkit_LIBRARY_DIR} has no cublasLt")
+  endif()
+endif()
+if(cuda_problem)
+  if(NOT TESSERA_CUDA STREQUAL "AUTO")
+    message(FATAL_ERROR "TESSERA_CUDA is ${TESSERA_CUDA}, but ${cuda_problem}; or configure with \
+-DTESSERA_CUDA=OFF")
+  endif()
+  message(STATUS "Without CUDA: ${cuda_problem}")
+  return()
+endif()
+set(TESSERA_HAS_CUDA ON)
+
+# Called once the library's target is there.
+function(tessera_add_cuda_module)
+  add_library(tessera_cuda MODULE ${TESSERA_CUDA_SOURCES})
+  set_target_properties(tessera_cuda PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib
+    CXX_VISIBILITY_PRESET default
+    BUILD_RPATH_USE_ORIGIN OFF)
+  target_compile_definitions(tessera_cuda PRIVATE TESSERA_BUILD_ID="${TESSERA_BUILD_ID}")
+  target_include_directories(tessera_cuda PRIVATE
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
+  target_include_directories(tessera_cuda SYSTEM PRIVATE ${TESSERA_CUDA_INCLUDES})
+  # Kernels made of correctly rounded operations have the CPU's bits: nothing is contracted.
+  target_compile_options(tessera_cuda PRIVATE
+    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--extended-lambda;-fmad=false;-lineinfo;-Xcompiler=-Wall,-Wextra,-Wno-unused-parameter>"
+    "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${TESSERA_WERROR}>>:-Werror=all-warnings>")
+  # The library's own archive, by its file (CMake 3.25 knows no C++20 for nvcc 13): what the module
+  # needs of it, it has a copy of, which nobody sees.
+  add_dependencies(tessera_cuda tessera)
+  target_compile_options(tessera_cuda PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:$<TARGET_PROPERTY:tessera_options,INTERFACE_COMPILE_OPTIONS>>)
+  target_link_libraries(tessera_cuda PRIVATE $<TARGET_LINKER_FILE:tessera>
+    fmt::fmt-header-only CUDA::cudart_static CUDA::cublasLt ${TESSERA_NCCL_LIBRARY} ${CMAKE_DL_LIBS})
+  target_link_options(tessera_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
+  install(TARGETS tessera_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endfunction()

@@ -1,0 +1,94 @@
+#include "device/cuda/cuda_capture.hpp"
+
+#include <algorithm>
+
+#include "device/cuda/cuda_check.hpp"
+#include "device/cuda/cuda_stream.hpp"
+
+namespace tessera::cuda {
+namespace {
+
+/// `later` goes on when `earlier` has come to where it is now.
+void order(cudaStream_t earlier, cudaStream_t later, cudaEvent_t mark) {
+  check(cudaEventRecord(mark, earlier), "cudaEventRecord");
+  check(cudaStreamWaitEvent(later, mark, 0), "cudaStreamWaitEvent");
+}
+
+}  // namespace
+
+CaptureState::CaptureState() : begin_{make_event_handle()}, end_{make_event_handle()} {}
+
+void CaptureState::join(CudaStream& stream) {
+  if (!capturing_ || std::ranges::find(joined_, &stream) != joined_.end()) { return; }
+  check(cudaStreamWaitEvent(stream.handle(), begin_.get(), 0), "cudaStreamWaitEvent");
+  joined_.push_back(&stream);
+}
+
+void CudaGraph::run(Stream origin, const std::vector<Stream>& others,
+                    const std::function<void()>& enqueue) {
+  expects(state_.current() == 0, "a graph is captured within another");
+  CudaStream& first = cuda_stream(origin);
+  for (const Stream other : others) {
+    order(cuda_stream(other).handle(), first.handle(), state_.begin_.get());
+  }
+  update(capture(first, enqueue));
+  check(cudaGraphLaunch(exec_.get(), first.handle()), "cudaGraphLaunch");
+  check(cudaEventRecord(state_.end_.get(), first.handle()), "cudaEventRecord");
+  for (const Stream other : others) {
+    check(cudaStreamWaitEvent(cuda_stream(other).handle(), state_.end_.get(), 0),
+          "cudaStreamWaitEvent");
+  }
+}
+
+GraphHandle CudaGraph::capture(CudaStream& origin, const std::function<void()>& enqueue) {
+  // Relaxed: what `enqueue` does on the host besides (it may wait for an earlier step) is allowed.
+  check(cudaStreamBeginCapture(origin.handle(), cudaStreamCaptureModeRelaxed),
+        "cudaStreamBeginCapture");
+  ++state_.number_;
+  state_.capturing_ = true;
+  state_.joined_ = {&origin};
+  GraphHandle graph;
+  try {
+    check(cudaEventRecord(state_.begin_.get(), origin.handle()), "cudaEventRecord");
+    enqueue();
+  } catch (...) {
+    try {
+      end_capture(origin, &graph);
+    } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): the first error is the cause
+    }
+    throw;
+  }
+  end_capture(origin, &graph);
+  return graph;
+}
+
+void CudaGraph::end_capture(CudaStream& origin, GraphHandle* graph) {
+  const EventHandle joined = make_event_handle();
+  cudaGraph_t captured = nullptr;
+  cudaError_t status = cudaSuccess;
+  for (CudaStream* const stream : state_.joined_) {
+    if (stream == &origin || status != cudaSuccess) { continue; }
+    status = cudaEventRecord(joined.get(), stream->handle());
+    if (status == cudaSuccess) { status = cudaStreamWaitEvent(origin.handle(), joined.get(), 0); }
+  }
+  const cudaError_t ended = cudaStreamEndCapture(origin.handle(), &captured);
+  state_.capturing_ = false;
+  state_.joined_.clear();
+  *graph = GraphHandle{captured};
+  check(status, "joining the streams of a graph");
+  check(ended, "cudaStreamEndCapture");
+}
+
+void CudaGraph::update(const GraphHandle& graph) {
+  if (exec_.get() != nullptr) {
+    cudaGraphExecUpdateResultInfo result{};
+    if (cudaGraphExecUpdate(exec_.get(), graph.get(), &result) == cudaSuccess) { return; }
+    (void)cudaGetLastError();  // of another shape: made anew
+    exec_ = {};
+  }
+  cudaGraphExec_t exec = nullptr;
+  check(cudaGraphInstantiate(&exec, graph.get(), 0), "cudaGraphInstantiate");
+  exec_ = GraphExecHandle{exec};
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,234 @@
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <nvtx3/nvToolsExt.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "device/cuda/cuda_check.hpp"
+#include "device/cuda/cuda_fill_check.hpp"
+#include "device/cuda/cuda_staging.hpp"
+#include "device/cuda/cuda_stream.hpp"
+#include "device/cuda_module.hpp"
+#include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::cuda {
+namespace {
+
+int device_count() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess) { return count; }
+  (void)cudaGetLastError();
+  throw ConfigError{
+      fmt::format("no CUDA device can be used: {} ({}); check the driver with "
+                  "nvidia-smi, or use the device cpu",
+                  cudaGetErrorString(status), cudaGetErrorName(status))};
+}
+
+/// Pinned memory that the device has handed out: copies from and to it need no staging.
+class PinnedRanges {
+ public:
+  void add(const void* data, std::size_t bytes) {
+    const std::scoped_lock lock{mutex_};
+    ranges_[static_cast<const std::byte*>(data)] = bytes;
+  }
+  void remove(const void* data) {
+    const std::scoped_lock lock{mutex_};
+    ranges_.erase(static_cast<const std::byte*>(data));
+  }
+  [[nodiscard]] bool holds(const void* data, std::size_t bytes) const {
+    const std::scoped_lock lock{mutex_};
+    const auto* const first = static_cast<const std::byte*>(data);
+    const auto after = ranges_.upper_bound(first);
+    if (after == ranges_.begin()) { return false; }
+    const auto& [begin, size] = *std::prev(after);
+    return first + bytes <= begin + size;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<const std::byte*, std::size_t> ranges_;
+};
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(const CudaDeviceOptions& options) : ordinal_{options.ordinal} {
+    const int count = device_count();
+    if (ordinal_ < 0 || ordinal_ >= count) {
+      throw ConfigError{
+          fmt::format("there is no CUDA device {}: this process sees {} (0 to {}); the environment "
+                      "variable CUDA_VISIBLE_DEVICES chooses among them",
+                      ordinal_, count, count - 1)};
+    }
+    use_device(ordinal_);
+    capture_ = std::make_shared<CaptureState>();
+    staging_ = std::make_unique<StagingRing>(capture_);
+  }
+
+  [[nodiscard]] DeviceKind kind() const noexcept override { return DeviceKind::cuda; }
+  [[nodiscard]] std::string name() const override { return fmt::format("cuda:{}", ordinal_); }
+  [[nodiscard]] bool computes() const noexcept override { return true; }
+
+  [[nodiscard]] void* allocate(std::size_t bytes) override;
+  void free(void* data, std::size_t /*bytes*/) noexcept override {
+    if (data == nullptr) { return; }
+    (void)cudaSetDevice(ordinal_);
+    (void)cudaFree(data);
+  }
+  [[nodiscard]] void* allocate_host(std::size_t bytes) override;
+  void free_host(void* data, std::size_t /*bytes*/) noexcept override {
+    if (data == nullptr) { return; }
+    pinned_.remove(data);
+    (void)cudaFreeHost(data);
+  }
+  [[nodiscard]] std::optional<DeviceMemory> memory() const override {
+    use_device(ordinal_);
+    DeviceMemory memory;
+    check(cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes), "cudaMemGetInfo");
+    return memory;
+  }
+
+  [[nodiscard]] OwnedStream make_compute_stream() override { return make_stream(); }
+  [[nodiscard]] OwnedStream make_side_stream(std::string_view /*name*/) override {
+    return make_stream();
+  }
+  [[nodiscard]] OwnedEvent make_event() override {
+    use_device(ordinal_);
+    return OwnedEvent{new CudaEvent{capture_}};
+  }
+
+  void copy(void* to, const void* from, std::size_t bytes, Stream stream) override {
+    copy_async(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+  }
+  void copy_in(void* to, const void* from_host, std::size_t bytes, Stream stream) override {
+    if (bytes <= StagingRing::kMostBytes && !pinned_.holds(from_host, bytes)) {
+      return staging_->copy_in(to, from_host, bytes, stream);
+    }
+    copy_async(to, from_host, bytes, cudaMemcpyHostToDevice, stream);
+  }
+  void copy_out(void* to_host, const void* from, std::size_t bytes, Stream stream) override;
+  void fill(void* data, unsigned char value, std::size_t bytes, Stream stream) override {
+    if (bytes == 0) { return; }
+    check(cudaMemsetAsync(data, value, bytes, cuda_stream(stream).open()), "cudaMemsetAsync");
+  }
+  void check_filled(const void* data, unsigned char value, std::size_t bytes, std::string fault,
+                    Stream stream) override;
+
+  [[nodiscard]] std::unique_ptr<WorkGraph> make_graph() override {
+    return std::make_unique<CudaGraph>(*capture_);
+  }
+  void name_range(std::string_view name) noexcept override;
+
+ private:
+  [[nodiscard]] OwnedStream make_stream() {
+    use_device(ordinal_);
+    return OwnedStream{new CudaStream{ordinal_, capture_}};
+  }
+  static void copy_async(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                         Stream stream) {
+    if (bytes == 0) { return; }
+    check(cudaMemcpyAsync(to, from, bytes, kind, cuda_stream(stream).open()), "cudaMemcpyAsync");
+  }
+
+  int ordinal_;
+  std::shared_ptr<CaptureState> capture_;
+  PinnedRanges pinned_;
+  std::unique_ptr<StagingRing> staging_;
+  bool in_range_ = false;
+};
+
+void* CudaDevice::allocate(std::size_t bytes) {
+  if (bytes == 0) { return nullptr; }
+  use_device(ordinal_);
+  void* data = nullptr;
+  const cudaError_t status = cudaMalloc(&data, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    const DeviceMemory now = *memory();
+    throw OutOfMemory{fmt::format("cannot allocate {} ({} bytes) on {}, where {} of {} are free",
+                                  format_bytes(bytes), bytes, name(), format_bytes(now.free_bytes),
+                                  format_bytes(now.total_bytes))};
+  }
+  check(status, "cudaMalloc");
+  return data;
+}
+
+void* CudaDevice::allocate_host(std::size_t bytes) {
+  if (bytes == 0) { return nullptr; }
+  use_device(ordinal_);
+  void* data = nullptr;
+  const cudaError_t status = cudaMallocHost(&data, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    throw OutOfMemory{fmt::format("cannot allocate {} ({} bytes) of pinned memory on the host",
+                                  format_bytes(bytes), bytes)};
+  }
+  check(status, "cudaMallocHost");
+  pinned_.add(data, bytes);
+  return data;
+}
+
+void CudaDevice::copy_out(void* to_host, const void* from, std::size_t bytes, Stream stream) {
+  copy_async(to_host, from, bytes, cudaMemcpyDeviceToHost, stream);
+  if (bytes > 0 && !pinned_.holds(to_host, bytes)) { stream.wait(); }
+}
+
+void CudaDevice::check_filled(const void* data, unsigned char value, std::size_t bytes,
+                              std::string fault, Stream stream) {
+  CudaStream& cuda = cuda_stream(stream);
+  std::uint32_t* flag = cuda.checks().add(fault);
+  if (flag == nullptr) {
+    cuda.wait();  // looks at all of them
+    flag = cuda.checks().add(std::move(fault));
+  }
+  launch_fill_check(static_cast<const unsigned char*>(data), value, bytes, flag, cuda.open());
+}
+
+// Marks the calling thread's time line in NVIDIA's profilers; without one it costs nothing.
+void CudaDevice::name_range(std::string_view name) noexcept {
+  if (in_range_) { nvtxRangePop(); }
+  in_range_ = !name.empty();
+  if (in_range_) { nvtxRangePushA(std::string{name}.c_str()); }
+}
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+}  // namespace
+}  // namespace tessera::cuda
+
+extern "C" {
+
+const char* tessera_cuda_build() {
+  return TESSERA_BUILD_ID;
+}
+
+tessera::Device* tessera_cuda_make_device(const tessera::CudaDeviceOptions& options) {
+  return new tessera::cuda::CudaDevice{options};
+}
+
+void tessera_cuda_look(tessera::CudaMachine& machine) {
+  using namespace tessera::cuda;
+  int version = 0;
+  if (cudaRuntimeGetVersion(&version) == cudaSuccess) {
+    machine.libraries.push_back("CUDA runtime " + version_text(version));
+  }
+  if (cudaDriverGetVersion(&version) == cudaSuccess && version > 0) {
+    machine.libraries.push_back("driver for CUDA " + version_text(version));
+  }
+  try {
+    const int count = device_count();
+    for (int ordinal = 0; ordinal < count; ++ordinal) {
+      cudaDeviceProp properties{};
+      check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
+      machine.devices.push_back(fmt::format("{} ({}, compute capability {}.{})", properties.name,
+                                            tessera::format_bytes(properties.totalGlobalMem),
+                                            properties.major, properties.minor));
+    }
+  } catch (const tessera::Error& error) { machine.problem = error.what(); }
+}
+}

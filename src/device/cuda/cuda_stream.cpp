@@ -1,0 +1,140 @@
+#include "device/cuda/cuda_stream.hpp"
+
+#include <utility>
+
+#include "device/cuda/cuda_check.hpp"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr std::size_t kMostChecks = 4096;
+
+CudaEvent& cuda_event(EventState& event) {
+  auto* const cuda = dynamic_cast<CudaEvent*>(&event);
+  expects(cuda != nullptr, "a CUDA stream takes events of a CUDA device only");
+  return *cuda;
+}
+
+StreamHandle make_stream_handle() {
+  cudaStream_t stream = nullptr;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  return StreamHandle{stream};
+}
+
+}  // namespace
+
+EventHandle make_event_handle() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  return EventHandle{event};
+}
+
+CudaEvent::CudaEvent(std::shared_ptr<CaptureState> capture)
+    : capture_{std::move(capture)}, handle_{make_event_handle()} {}
+
+void CudaEvent::wait() {
+  expects(graph_ == 0 || graph_ != capture_->current(),
+          "an event of a graph is waited for while the graph is captured: its work has not begun");
+  check(cudaEventSynchronize(graph_ == 0 ? handle_.get() : capture_->graph_end()),
+        "cudaEventSynchronize");
+}
+
+std::uint32_t* StreamChecks::add(std::string fault) {
+  if (flags_ == nullptr) {
+    void* memory = nullptr;
+    check(cudaMallocHost(&memory, kMostChecks * sizeof(std::uint32_t)), "cudaMallocHost");
+    flags_ = static_cast<std::uint32_t*>(memory);
+  }
+  if (faults_.size() == kMostChecks) { return nullptr; }
+  std::uint32_t* const flag = flags_ + faults_.size();
+  *flag = 0;
+  faults_.push_back(std::move(fault));
+  return flag;
+}
+
+void StreamChecks::look() {
+  const std::vector<std::string> faults = std::exchange(faults_, {});
+  for (std::size_t i = 0; i < faults.size(); ++i) {
+    if (static_cast<volatile std::uint32_t*>(flags_)[i] != 0) { throw ContractError{faults[i]}; }
+  }
+}
+
+StreamChecks::~StreamChecks() {
+  if (flags_ != nullptr) { (void)cudaFreeHost(flags_); }
+}
+
+CudaStream::CudaStream(int ordinal, std::shared_ptr<CaptureState> capture)
+    : ordinal_{ordinal}, capture_{std::move(capture)}, handle_{make_stream_handle()} {}
+
+CudaStream::~CudaStream() {
+  (void)cudaStreamSynchronize(handle_.get());
+}
+
+cudaStream_t CudaStream::open() {
+  rethrow();
+  use_device(ordinal_);
+  capture_->join(*this);
+  return handle_.get();
+}
+
+void CudaStream::record(EventState& event) {
+  CudaEvent& mark = cuda_event(event);
+  capture_->join(*this);
+  check(cudaEventRecord(mark.handle_.get(), handle_.get()), "cudaEventRecord");
+  mark.graph_ = capture_->current();
+}
+
+void CudaStream::wait_for(EventState& event) {
+  CudaEvent& mark = cuda_event(event);
+  if (capturing() && mark.graph_ != capture_->current()) { return; }
+  capture_->join(*this);
+  const bool in_past_graph = mark.graph_ != 0 && !capturing();
+  check(cudaStreamWaitEvent(handle_.get(),
+                            in_past_graph ? capture_->graph_end() : mark.handle_.get(), 0),
+        "cudaStreamWaitEvent");
+}
+
+void CudaStream::wait() {
+  expects(!capturing(), "a stream is waited for while a graph is captured: its work has not begun");
+  try {
+    check(cudaStreamSynchronize(handle_.get()), "cudaStreamSynchronize");
+    checks_.look();
+  } catch (...) { end_with(std::current_exception()); }
+  rethrow();
+}
+
+void CudaStream::rethrow() {
+  const std::scoped_lock lock{mutex_};
+  if (error_) { std::rethrow_exception(error_); }
+}
+
+void CudaStream::end_with(std::exception_ptr error) noexcept {
+  const std::scoped_lock lock{mutex_};
+  if (!error_) { error_ = std::move(error); }
+}
+
+void CudaStream::call(std::function<void()> work) {
+  auto owned = std::make_unique<std::function<void()>>(std::move(work));
+  const auto run = [](void* data) {
+    const std::unique_ptr<std::function<void()>> mine{static_cast<std::function<void()>*>(data)};
+    (*mine)();
+  };
+  // Within a graph the callback belongs to a launch that happens once: every step captures anew.
+  check(cudaLaunchHostFunc(open(), run, owned.get()), "cudaLaunchHostFunc");
+  (void)owned.release();
+}
+
+void* CudaStream::native() noexcept {
+  try {
+    capture_->join(*this);
+  } catch (...) { end_with(std::current_exception()); }
+  return handle_.get();
+}
+
+CudaStream& cuda_stream(Stream stream) {
+  auto* const cuda = dynamic_cast<CudaStream*>(stream.state());
+  expects(cuda != nullptr, "CUDA work is enqueued on a stream of a CUDA device only");
+  return *cuda;
+}
+
+}  // namespace tessera::cuda

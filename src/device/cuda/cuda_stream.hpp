@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "device/cuda/cuda_capture.hpp"
+#include "device/cuda/cuda_handle.hpp"
+#include "device/stream_state.hpp"
+#include "tessera/device/stream.hpp"
+
+namespace tessera::cuda {
+
+/// A mark in a stream, or in a graph (see CaptureState).
+class CudaEvent final : public EventState {
+ public:
+  explicit CudaEvent(std::shared_ptr<CaptureState> capture);
+
+  void wait() override;
+
+ private:
+  friend class CudaStream;
+  std::shared_ptr<CaptureState> capture_;
+  EventHandle handle_;
+  std::uint64_t graph_ = 0;  // in which it was recorded last; 0: in none
+};
+
+/// Checks that the device makes and whose outcome the host looks at when it waits.
+class StreamChecks {
+ public:
+  /// Where the device writes 1 if the check fails; null: there are too many at once.
+  [[nodiscard]] std::uint32_t* add(std::string fault);
+  /// ContractError with the fault of the first that has failed. Those that have passed are
+  /// forgotten: the stream has been waited for.
+  void look();
+
+  StreamChecks() = default;
+  ~StreamChecks();
+  StreamChecks(const StreamChecks&) = delete;
+  StreamChecks& operator=(const StreamChecks&) = delete;
+
+ private:
+  std::uint32_t* flags_ = nullptr;  // pinned
+  std::vector<std::string> faults_;
+};
+
+class CudaStream final : public StreamState {
+ public:
+  CudaStream(int ordinal, std::shared_ptr<CaptureState> capture);
+  ~CudaStream() override;
+
+  void record(EventState& event) override;
+  void wait_for(EventState& event) override;
+  void wait() override;
+  void rethrow() override;
+  void call(std::function<void()> work) override;
+  /// As handle(), within a graph if one is captured.
+  [[nodiscard]] void* native() noexcept override;
+  void end_with(std::exception_ptr error) noexcept override;
+
+  /// For work to be enqueued here now: the stream's device is the calling thread's, the stream
+  /// takes part in a graph that is captured, and has not ended (its error is thrown).
+  [[nodiscard]] cudaStream_t open();
+  [[nodiscard]] cudaStream_t handle() const noexcept { return handle_.get(); }
+  [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
+  /// Whether what is enqueued now is captured.
+  [[nodiscard]] bool capturing() const noexcept { return capture_->current() != 0; }
+  [[nodiscard]] StreamChecks& checks() noexcept { return checks_; }
+
+ private:
+  int ordinal_;
+  std::shared_ptr<CaptureState> capture_;
+  StreamHandle handle_;
+  StreamChecks checks_;
+  mutable std::mutex mutex_;  // of error_
+  std::exception_ptr error_;
+};
+
+/// ContractError if `stream` is not a CUDA device's.
+[[nodiscard]] CudaStream& cuda_stream(Stream stream);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,100 @@
+#include "device/cuda_module.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "base/environment.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr const char* kVariable = "TESSERA_CUDA_MODULE";
+constexpr const char* kFile = "libtessera_cuda.so";
+
+std::vector<std::string> places() {
+  if (const auto path = environment(kVariable)) { return {*path}; }
+  std::vector<std::string> all;
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) {
+    all.push_back(program.parent_path() / kFile);
+    all.push_back(program.parent_path().parent_path() / "lib" / kFile);
+  }
+  for (const char* folder : {TESSERA_CUDA_BUILT_IN, TESSERA_CUDA_INSTALLED_IN}) {
+    if (*folder != '\0') { all.push_back(std::filesystem::path{folder} / kFile); }
+  }
+  all.emplace_back(kFile);
+  return all;
+}
+
+/// What the loader said last.
+std::string loader_error() {
+  const char* const text = dlerror();
+  return text == nullptr ? "no reason given" : text;
+}
+
+}  // namespace
+
+CudaModule::CudaModule() {
+  const bool named = environment(kVariable).has_value();
+  for (const std::string& place : places()) {
+    const bool is_path = place.find('/') != std::string::npos;
+    if (is_path && !named && !std::filesystem::exists(place)) { continue; }
+    handle_ = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    path_ = place;
+    if (handle_ != nullptr) { break; }
+    // A file that is there but cannot be opened is what the user has to know of.
+    if (is_path) {
+      throw ConfigError{fmt::format(
+          "the CUDA module {} cannot be opened: {}; `tessera doctor` says what this machine lacks",
+          place, loader_error())};
+    }
+  }
+  if (handle_ == nullptr) {
+    throw ConfigError{fmt::format(
+        "this build has no CUDA module ({}): build where nvcc is found (-DTESSERA_CUDA=ON says "
+        "what "
+        "is missing), or name the module's file in the environment variable {}; or use the device "
+        "cpu",
+        kFile, kVariable)};
+  }
+  auto* const build = function<CudaModuleBuild>(kCudaModuleBuild);
+  if (build == nullptr || std::string_view{build()} != TESSERA_BUILD_ID) {
+    throw ConfigError{
+        fmt::format("the CUDA module {} is of another build ({}) than this program ({}): build and "
+                    "install both together",
+                    path_, build == nullptr ? "unknown" : build(), TESSERA_BUILD_ID)};
+  }
+}
+
+const CudaModule& CudaModule::get() {
+  static const CudaModule module;  // tried again by the next call if it throws
+  return module;
+}
+
+void* CudaModule::symbol(const char* name) const {
+  return dlsym(handle_, name);
+}
+
+CudaMachine cuda_machine() {
+  CudaMachine machine;
+  try {
+    const CudaModule& module = CudaModule::get();
+    machine.module = module.path();
+    module.function<LookAtCudaMachine>("tessera_cuda_look")(machine);
+  } catch (const ConfigError& error) { machine.problem = error.what(); }
+  return machine;
+}
+
+std::unique_ptr<Device> make_cuda_device(const CudaDeviceOptions& options) {
+  return std::unique_ptr<Device>{
+      CudaModule::get().function<MakeCudaDevice>("tessera_cuda_make_device")(options)};
+}
+
+}  // namespace tessera

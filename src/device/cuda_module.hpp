@@ -1,0 +1,45 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "tessera/device/device.hpp"
+
+namespace tessera {
+
+/// The shared library that holds all of CUDA: device, kernels, NCCL. Opened at the first use, and
+/// open until the process ends; a program that never asks loads no CUDA library.
+///
+/// It is looked for where the environment variable TESSERA_CUDA_MODULE says (a path), else beside
+/// the program, in ../lib from there, where it was built or installed, and where the system looks.
+///
+/// Threads: any.
+class CudaModule {
+ public:
+  /// ConfigError, saying what is missing and what to do, if there is none that fits this build.
+  [[nodiscard]] static const CudaModule& get();
+
+  /// What it exports as `name`; the caller knows the type. The module is of this build: it has it.
+  template <class Function>
+  [[nodiscard]] Function* function(const char* name) const {
+    return reinterpret_cast<Function*>(symbol(name));
+  }
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+ private:
+  CudaModule();
+  [[nodiscard]] void* symbol(const char* name) const;
+
+  std::string path_;
+  void* handle_ = nullptr;
+};
+
+/// What a module says that it was built for, and a program must be too: both of one source tree.
+inline constexpr const char* kCudaModuleBuild = "tessera_cuda_build";
+using CudaModuleBuild = const char*();
+
+/// device/cuda: "tessera_cuda_make_device" and "tessera_cuda_look".
+using MakeCudaDevice = Device*(const CudaDeviceOptions& options);
+using LookAtCudaMachine = void(CudaMachine& machine);
+
+}  // namespace tessera
