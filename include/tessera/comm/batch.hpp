@@ -8,10 +8,11 @@
 #include <variant>
 #include <vector>
 
-#include "tessera/base/reduce_op.hpp"
 #include "tessera/base/view.hpp"
 
 namespace tessera {
+
+enum class ReduceOp : std::uint8_t { sum, max };
 
 struct AllGather {
   ConstView shard;

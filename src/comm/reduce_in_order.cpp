@@ -1,16 +1,11 @@
+#include "comm/reduce_in_order.hpp"
+
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
-#include "device/cpu/host_task.hpp"
-#include "device/cpu/parallel.hpp"
-#include "kernels/combine/combine.hpp"
-#include "kernels/support/grain.hpp"
-#include "tessera/base/error.hpp"
 #include "tessera/base/half.hpp"
-#include "tessera/base/values.hpp"
 
-namespace tessera::kernels {
+namespace tessera {
 namespace {
 
 // How an element is held in sums, and how it is stored.
@@ -152,21 +147,4 @@ void reduce_in_order(void* to, std::span<const void* const> from, std::int64_t e
   }
 }
 
-namespace cpu {
-
-void combine(void* to, std::span<const void* const> from, std::int64_t elems, DType dtype,
-             ReduceOp op, Stream stream) {
-  expects(!from.empty() && from.size() <= kMostCombined, "combine: 1 to 1,024 sources");
-  enqueue(stream, [=, sources = std::vector<const void*>(from.begin(), from.end())] {
-    parallel_for(stream, elems, kElementGrain, [&](const Chunk& chunk) {
-      std::vector<const void*> part;
-      for (const void* const source : sources) {
-        part.push_back(ConstValues{source, dtype}.at(chunk.first).data);
-      }
-      reduce_in_order(Values{to, dtype}.at(chunk.first).data, part, chunk.size(), dtype, op);
-    });
-  });
-}
-
-}  // namespace cpu
-}  // namespace tessera::kernels
+}  // namespace tessera

@@ -1,18 +1,21 @@
-#include "kernels/combine/combine.hpp"
+#include "comm/reduce_in_order.hpp"
 
-#include "kernels/support.hpp"
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
 #include "support/host_tensor.hpp"
 #include "support/rank_values.hpp"
-#include "tessera/base/error.hpp"
 
-namespace tessera::kernels {
+namespace tessera {
 namespace {
 
 using test::HostTensor;
 using test::in_rank_order;
 using test::kDTypes;
 using test::rank_tensor;
-using RankValues = test::Values;
+using test::Values;
 
 struct Case {
   DType dtype;
@@ -45,7 +48,7 @@ TEST(ReduceInOrder, GivesTheBitsOfAPlainLoopWhereverItWrites) {
   for (const Case& c : cases()) {
     std::vector<HostTensor> sources;
     for (int s = 0; s < c.sources; ++s) {
-      sources.push_back(rank_tensor(c.dtype, c.elems, s, RankValues::random));
+      sources.push_back(rank_tensor(c.dtype, c.elems, s, Values::random));
     }
     const HostTensor expected = in_rank_order(sources, c.op);
 
@@ -74,29 +77,5 @@ TEST(ReduceInOrder, ANaNOnAnyRankStaysInTheMaximum) {
   }
 }
 
-TEST(CombineOnThreads, GivesTheSameBitsOnAnyNumberOfThreads) {
-  constexpr std::int64_t elems = 100'003;
-  const auto sources = test::rank_tensors(DType::bf16, elems, 3, RankValues::random);
-  const HostTensor expected = in_rank_order(sources, ReduceOp::sum);
-  for (const int threads : {1, 3}) {
-    const auto device = make_cpu_device({.threads = threads});
-    const OwnedStream stream = device->make_compute_stream();
-    std::vector<HostTensor> copies = sources;
-    const auto from = addresses(copies);
-    cpu_table().combine(copies[1].view().data, from, elems, DType::bf16, ReduceOp::sum,
-                        stream.get());
-    EXPECT_EQ(copies[1], expected) << threads << " threads";
-  }
-}
-
-using CombineTest = KernelTest;
-
-TEST_F(CombineTest, RefusesNoSourcesAndTooMany) {
-  float to = 0.0F;
-  const std::vector<const void*> many(kMostCombined + 1, &to);
-  EXPECT_THROW(cpu_.combine(&to, {}, 1, DType::fp32, ReduceOp::sum, stream()), ContractError);
-  EXPECT_THROW(cpu_.combine(&to, many, 1, DType::fp32, ReduceOp::sum, stream()), ContractError);
-}
-
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera

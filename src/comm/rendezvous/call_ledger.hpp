@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace tessera {
+
+/// What the ranks have issued on one channel, as hashes: finds the first call in which they differ.
+/// Holds what some ranks have issued and others not yet.
+class CallLedger {
+ public:
+  explicit CallLedger(int ranks) : counts_(static_cast<std::size_t>(ranks), 0) {}
+
+  /// Rank `rank` has issued `hashes`, the first as its call number `first`. False if there is a gap
+  /// between them and what it has issued before.
+  [[nodiscard]] bool add(int rank, std::uint64_t first, std::span<const std::uint64_t> hashes);
+  /// The first call of which two ranks gave different hashes.
+  [[nodiscard]] std::optional<std::uint64_t> difference() const noexcept { return difference_; }
+  /// How many calls `rank` has issued.
+  [[nodiscard]] std::uint64_t issued(int rank) const noexcept {
+    return counts_[static_cast<std::size_t>(rank)];
+  }
+  /// Those that have not issued call number `sequence`.
+  [[nodiscard]] std::vector<int> missing(std::uint64_t sequence) const;
+
+ private:
+  void compare(std::uint64_t sequence, std::uint64_t hash);
+  void forget();
+
+  std::vector<std::uint64_t> counts_;  // by rank
+  std::deque<std::uint64_t> hashes_;   // of calls from base_ on, as the first rank gave them
+  std::uint64_t base_ = 0;             // all ranks have issued what is before
+  std::optional<std::uint64_t> difference_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/rendezvous/call_ledger.hpp"
+#include "comm/rendezvous/frame.hpp"
+#include "comm/rendezvous/socket.hpp"
+
+namespace tessera {
+
+/// What all ranks of a job have in common: who differs is not of this job.
+struct JobIdentity {
+  int size = 1;
+  std::string build;  ///< of the program
+  std::string token;  ///< of the launch, empty if the launcher gives none
+};
+
+/// The centre of a job's control path, on a thread of rank 0's process: ranks connect here, and it
+/// passes on what they say. It decides nothing but who may come in.
+///
+/// A connection that does not begin as a rank of this job does is closed; it can take no more than
+/// a few hundred bytes and some seconds. Nobody is let in once all ranks are here.
+class Hub {
+ public:
+  /// `own`: the end of rank 0's connection, which is made within the process. Ranks that are not
+  /// here after `patience` are named to those that are.
+  Hub(JobIdentity job, Socket listener, Socket own, std::chrono::milliseconds patience);
+  /// Says first what is still to be said, for a second at most.
+  ~Hub();
+  Hub(const Hub&) = delete;
+  Hub& operator=(const Hub&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Line {
+    Line(Socket socket_, FrameReader in_) : socket{std::move(socket_)}, in{std::move(in_)} {}
+
+    Socket socket;
+    FrameReader in;
+    Outbox out = {};
+    Clock::time_point since = Clock::now();
+    int rank = -1;  // of nobody yet
+    std::string who = {};
+    bool at_end = false;
+    bool closing = false;  // when `out` has gone
+  };
+  struct Meeting {
+    std::vector<std::optional<std::string>> texts;
+    int present = 0;
+  };
+  /// Ranks have issued different batches: what, they are asked.
+  struct Dispute {
+    CallKind channel;
+    std::uint64_t sequence;
+    std::vector<std::optional<std::string>> codes;
+    Clock::time_point since = Clock::now();
+    Clock::time_point ask_at = since;
+    bool told = false;
+  };
+
+  void serve();
+  void serve_once(int timeout_ms);
+  [[nodiscard]] int timeout_ms() const;
+  void look_at_time();
+  void let_in();
+  void read(Line& line);
+  [[nodiscard]] bool take(Line& line, std::string_view bytes);
+  static void write(Line& line);
+  void close_ended();
+
+  void on_hello(Line& line, const Frame& frame);
+  void on_frame(Line& line, Frame& frame);
+  void on_text(Line& line, Frame& frame);
+  void on_issued(const Line& line, const Frame& frame);
+  void on_code(const Line& line, Frame& frame);
+  void on_closed(Line& line);
+  void begin_job();
+  void give_up(const std::string& why);
+  void give_up(Line& line, const std::string& why);
+  void settle_dispute();
+  [[nodiscard]] std::string dispute_text() const;
+  [[nodiscard]] std::vector<int> missing(CallKind call, std::uint64_t sequence) const;
+  [[nodiscard]] CallLedger* ledger(CallKind call);
+  [[nodiscard]] Line* line_of(int rank);
+  static void say(Line& line, const Frame& frame);
+  static void turn_away(Line& line, const std::string& why, bool try_again);
+  void say_to_all(const Frame& frame);
+
+  const JobIdentity job_;
+  const Clock::time_point join_end_;
+  Socket listener_;
+  Socket wake_reader_;
+  Socket wake_writer_;
+  std::list<Line> lines_;
+  bool joined_ = false;
+  bool given_up_ = false;
+  std::map<std::pair<CallKind, std::uint64_t>, Meeting> meetings_;
+  CallLedger gather_;
+  CallLedger reduce_;
+  std::optional<Dispute> dispute_;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;  // last: it uses all the rest
+};
+
+}  // namespace tessera

@@ -1,0 +1,492 @@
+#include "comm/rendezvous/job_group.hpp"
+
+#define XXH_INLINE_ALL
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+#include "comm/aborted.hpp"
+#include "comm/failure_texts.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kCommStatus = 4;
+constexpr std::size_t kReasonBytes = 3000;
+// All ranks' texts come together.
+constexpr std::size_t kMostFrameBytes = UINT32_MAX;
+constexpr std::size_t kKeptCodes = 1024;
+// After the hub's own deadline, for its word of who did not come.
+constexpr auto kGrace = 2s;
+constexpr auto kRetry = 100ms;
+constexpr auto kAnswer = 2s;
+// What all ranks find they find within a moment of each other.
+constexpr auto kTurn = 300ms;
+constexpr auto kLastWords = 1s;
+// Batches are told of so long after they were issued at most.
+constexpr int kTickMs = 20;
+
+/// "process 4711 on node3".
+std::string describe_process() {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
+  return fmt::format("process {} on {}", ::getpid(), host.data());
+}
+
+Frame hello(const JobPlace& place) {
+  Frame frame;
+  frame.type = FrameType::hello;
+  frame.rank = place.rank;
+  frame.payload = PayloadWriter{}
+                      .number(place.job.size)
+                      .text(place.job.build)
+                      .text(place.job.token)
+                      .text(describe_process())
+                      .take();
+  return frame;
+}
+
+/// Waits for `socket` to have something to read; false at `end`.
+bool wait_to_read(const Socket& socket, std::chrono::steady_clock::time_point end) {
+  for (;;) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now())
+            .count();
+    if (left <= 0) { return false; }
+    pollfd watched{socket.handle(), POLLIN, 0};
+    const int ready = ::poll(&watched, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+    if (ready > 0) { return true; }
+  }
+}
+
+std::string_view channel_name(CallKind call) {
+  switch (call) {
+    case CallKind::reduce_text:
+    case CallKind::reduce_batch:
+      return "reduce";
+    default:
+      return "gather";
+  }
+}
+
+std::string lost_text(int rank, const std::string& who) {
+  return fmt::format(
+      "rank {} ({}) has left in the middle of the run: it was killed, has crashed, or its machine "
+      "cannot be reached",
+      rank, who);
+}
+
+}  // namespace
+
+JobGroup::JobGroup(const JobPlace& place, std::chrono::milliseconds deadline)
+    : place_{place},
+      deadline_{std::min(deadline, kLongestDeadline)},
+      in_{kMostFrameBytes},
+      ended_(static_cast<std::size_t>(place.job.size)) {
+  if (size() == 1) { return; }
+  join(Clock::now() + deadline_);
+  std::tie(wake_reader_, wake_writer_) = socket_pair();
+  thread_ = std::thread{[this] { serve(); }};
+}
+
+JobGroup::~JobGroup() {
+  if (!thread_.joinable()) { return; }
+  stop_ = true;
+  (void)wake_writer_.send_some("x", 1);
+  thread_.join();
+}
+
+// ---- joining
+
+void JobGroup::join(Clock::time_point end) {
+  if (rank() == 0) { return join_own_hub(end); }
+  for (;;) {
+    std::string why = "no answer";
+    if (try_to_join(end, why)) { return; }
+    if (Clock::now() + kRetry > end) {
+      throw CommError{fmt::format(
+          "rank {} did not find rank 0 at {} within {} ms ({}); look whether rank 0 runs and that "
+          "MASTER_ADDR and MASTER_PORT are its address",
+          rank(), place_.meet.text(), deadline_.count(), why)};
+    }
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+void JobGroup::join_own_hub(Clock::time_point end) {
+  Socket listener = listen_at(place_.meet);
+  auto [mine, hubs] = socket_pair();
+  hub_ = std::make_unique<Hub>(place_.job, std::move(listener), std::move(hubs), deadline_);
+  socket_ = std::move(mine);
+  append(out_.bytes(), hello(place_));
+  send_waiting();
+  std::string why;
+  if (!welcomed(end + kGrace, why)) { throw CommError{why}; }
+}
+
+bool JobGroup::try_to_join(Clock::time_point end, std::string& why) {
+  socket_ = connect_to(place_.meet, end, why);
+  if (!socket_) { return false; }
+  out_.clear();
+  in_ = FrameReader{kMostFrameBytes};
+  append(out_.bytes(), hello(place_));
+  send_waiting();
+  return welcomed(end + kGrace, why);
+}
+
+/// False, with the reason in `why`, if this was no good but another attempt may be.
+bool JobGroup::welcomed(Clock::time_point end, std::string& why) {
+  std::array<char, 4096> buffer;
+  Frame frame;
+  while (!in_.next(frame)) {
+    if (!wait_to_read(socket_, end)) {
+      why = "what listens there does not answer";
+      return false;
+    }
+    const auto count = socket_.receive_some(buffer.data(), buffer.size());
+    if (!count) {
+      why = "what listens there has closed the connection";
+      return false;
+    }
+    if (!in_.add({buffer.data(), *count})) {
+      why = "what listens there is not rank 0 of a job";
+      return false;
+    }
+  }
+  if (frame.type == FrameType::welcome) { return true; }
+  why = frame.payload;
+  if (frame.type == FrameType::refuse && frame.sequence == 0) { throw ConfigError{why}; }
+  return false;
+}
+
+// ---- the thread that reads
+
+void JobGroup::serve() {
+  while (!stop_) {
+    bool sends = false;
+    {
+      const std::scoped_lock lock{mutex_};
+      sends = !out_.empty();
+    }
+    std::array<pollfd, 2> watched{
+        pollfd{socket_.handle(), static_cast<short>(POLLIN | (sends ? POLLOUT : 0)), 0},
+        pollfd{wake_reader_.handle(), POLLIN, 0}};
+    (void)::poll(watched.data(), watched.size(), kTickMs);
+    std::array<char, 64> waker;
+    while (wake_reader_.receive_some(waker.data(), waker.size()).value_or(0) > 0) {}
+    if (watched[0].revents != 0 && !read()) { break; }
+    const std::scoped_lock lock{mutex_};
+    send_issued();
+    send_waiting();
+  }
+  // The connection is lost, or this rank leaves: what it has said last is to arrive.
+  const auto end = Clock::now() + kLastWords;
+  std::unique_lock lock{mutex_};
+  while (!out_.empty() && Clock::now() < end) {
+    send_waiting();
+    if (!out_.empty()) { changed_.wait_for(lock, 5ms); }
+  }
+  socket_.end_sending();
+}
+
+/// False if the connection has ended.
+bool JobGroup::read() {
+  std::array<char, 65536> buffer;
+  try {
+    for (;;) {
+      const auto count = socket_.receive_some(buffer.data(), buffer.size());
+      if (!count || (*count > 0 && !in_.add({buffer.data(), *count}))) { break; }
+      if (*count == 0) { return true; }
+      Frame frame;
+      while (in_.next(frame)) { on_frame(frame); }
+    }
+  } catch (const std::exception&) {  // not to be understood, or no memory: as if it had ended
+  }
+  if (!met_at_end_) { on_lost(0, fmt::format("at {}", place_.meet.text())); }
+  {
+    const std::scoped_lock lock{mutex_};
+    out_.clear();
+  }
+  return false;
+}
+
+void JobGroup::on_frame(Frame& frame) {
+  switch (frame.type) {
+    case FrameType::failure:
+      return on_failure(frame);
+    case FrameType::lost:
+      return on_lost(frame.rank, frame.payload);
+    case FrameType::explain:
+      return explain(frame);
+    case FrameType::differ:
+      return fail(frame.payload, FoundBy::every_rank);
+    default:
+      break;
+  }
+  const std::scoped_lock lock{mutex_};
+  PayloadReader payload{frame.payload};
+  if (frame.type == FrameType::texts) {
+    auto& texts = texts_[{frame.call, frame.sequence}];
+    while (!payload.empty()) { texts.push_back(payload.text()); }
+    met_at_end_ = met_at_end_ || frame.call == CallKind::end;
+  } else if (frame.type == FrameType::answer) {
+    auto& ranks = answers_[{frame.call, frame.sequence}];
+    ranks.clear();
+    while (!payload.empty()) { ranks.push_back(static_cast<int>(payload.number())); }
+  } else if (frame.type == FrameType::at_end && frame.rank >= 0 && frame.rank < size()) {
+    Counts counts{};
+    for (std::uint64_t& count : counts) { count = static_cast<std::uint64_t>(payload.number()); }
+    ended_[static_cast<std::size_t>(frame.rank)] = counts;
+  }
+  changed_.notify_all();
+}
+
+void JobGroup::on_failure(const Frame& frame) {
+  if (frame.rank == rank() || set_failure(frame.payload, Source::another_rank)) { return; }
+  const std::scoped_lock lock{mutex_};
+  if (frame.rank < rank()) {  // who tells has found it by itself
+    failure_->text = frame.payload;
+    failure_->source = Source::another_rank;
+  }
+}
+
+/// All that are left find it: the lowest of them reports.
+void JobGroup::on_lost(int lost, const std::string& who) {
+  const int reports = lost == 0 ? 1 : 0;
+  (void)set_failure(lost_text(lost, who),
+                    rank() == reports ? Source::this_rank : Source::another_rank);
+}
+
+void JobGroup::explain(const Frame& asked) {
+  if (asked.call != CallKind::gather_batch && asked.call != CallKind::reduce_batch) { return; }
+  const std::scoped_lock lock{mutex_};
+  const Issued& log = issued(asked.call);
+  const std::uint64_t end = counts_[static_cast<std::size_t>(asked.call)];
+  Frame frame = asked;
+  frame.type = FrameType::code;
+  frame.payload = std::string(1, '\0');
+  if (asked.sequence < end && end - asked.sequence <= log.codes.size()) {
+    frame.payload[0] = 1;
+    frame.payload += log.codes[log.codes.size() - static_cast<std::size_t>(end - asked.sequence)];
+  }
+  append(out_.bytes(), frame);
+}
+
+// ---- under the lock
+
+void JobGroup::say(const Frame& frame) {
+  append(out_.bytes(), frame);
+  send_waiting();
+  if (!out_.empty()) { (void)wake_writer_.send_some("x", 1); }
+}
+
+void JobGroup::send_issued() {
+  for (const CallKind channel : {CallKind::gather_batch, CallKind::reduce_batch}) {
+    std::vector<std::uint64_t>& hashes = issued(channel).unsent;
+    if (hashes.empty()) { continue; }
+    Frame frame;
+    frame.type = FrameType::issued;
+    frame.call = channel;
+    frame.sequence = counts_[static_cast<std::size_t>(channel)] - hashes.size();
+    frame.payload.assign(reinterpret_cast<const char*>(hashes.data()),
+                         hashes.size() * sizeof hashes[0]);
+    hashes.clear();
+    append(out_.bytes(), frame);
+  }
+}
+
+void JobGroup::send_waiting() {
+  (void)out_.send_over(socket_);  // the reader sees a lost connection
+}
+
+JobGroup::Issued& JobGroup::issued(CallKind channel) noexcept {
+  return issued_[channel == CallKind::gather_batch ? 0 : 1];
+}
+
+// ---- calls
+
+std::string JobGroup::called(CallKind call, std::uint64_t sequence) const {
+  const char* const what = call == CallKind::end     ? "end of the run"
+                           : call == CallKind::setup ? "start of the communicators"
+                                                     : "exchange";
+  return call_text(what, channel_name(call), sequence);
+}
+
+std::vector<std::string> JobGroup::exchange(CallKind call, std::string message) {
+  if (message.size() > kMostTextBytes) {
+    throw ContractError{fmt::format("a rank exchanges {} bytes of text, but {} are the most",
+                                    message.size(), kMostTextBytes)};
+  }
+  std::unique_lock lock{mutex_};
+  check_failure_locked();
+  const std::uint64_t sequence = counts_[static_cast<std::size_t>(call)]++;
+  if (size() == 1) { return {std::move(message)}; }
+  send_issued();
+  Frame frame;
+  frame.type = FrameType::text;
+  frame.call = call;
+  frame.sequence = sequence;
+  frame.payload = std::move(message);
+  if (call == CallKind::end) {
+    PayloadWriter counts;
+    for (const std::uint64_t count : counts_) { counts.number(static_cast<std::int64_t>(count)); }
+    frame.payload = counts.take();
+  }
+  say(frame);
+
+  const bool at_end = call == CallKind::end;
+  const std::chrono::milliseconds patience = (at_end ? 2 : 1) * deadline_;
+  const auto key = std::pair{call, sequence};
+  std::optional<int> ended;
+  const bool in_time = changed_.wait_until(lock, Clock::now() + patience, [&] {
+    ended = at_end ? std::nullopt : ended_without_locked(call, sequence);
+    return failure_ || ended || texts_.contains(key);
+  });
+  if (const auto found = texts_.find(key); found != texts_.end()) {
+    std::vector<std::string> texts = std::move(found->second);
+    texts_.erase(found);
+    return texts;
+  }
+  check_failure_locked();
+  lock.unlock();
+  if (ended) {
+    fail_and_throw(ended_text(called(call, sequence), rank(), *ended), FoundBy::this_rank);
+  }
+  TESSERA_ASSERT(!in_time);
+  fail_and_throw(
+      missing_text(called(call, sequence), rank(), patience, ask_missing(call, sequence)),
+      FoundBy::this_rank);
+}
+
+std::vector<int> JobGroup::ask_missing(CallKind call, std::uint64_t sequence) {
+  const auto key = std::pair{call, sequence};
+  std::unique_lock lock{mutex_};
+  if (size() == 1) { return {}; }
+  send_issued();  // an own batch is not missing
+  Frame frame;
+  frame.type = FrameType::ask;
+  frame.call = call;
+  frame.sequence = sequence;
+  say(frame);
+  if (!changed_.wait_for(lock, kAnswer, [&] { return failure_ || answers_.contains(key); }) ||
+      !answers_.contains(key)) {
+    return {0};  // the hub is rank 0's
+  }
+  return std::exchange(answers_[key], {});
+}
+
+std::uint64_t JobGroup::note_batch(CallKind channel, std::string code) {
+  const std::scoped_lock lock{mutex_};
+  check_failure_locked();
+  const std::uint64_t sequence = counts_[static_cast<std::size_t>(channel)]++;
+  if (size() == 1) { return sequence; }
+  Issued& log = issued(channel);
+  log.unsent.push_back(XXH3_64bits(code.data(), code.size()));
+  log.codes.push_back(std::move(code));
+  if (log.codes.size() > kKeptCodes) { log.codes.pop_front(); }
+  return sequence;
+}
+
+std::optional<int> JobGroup::ended_without_locked(CallKind call, std::uint64_t sequence) const {
+  for (std::size_t rank = 0; rank < ended_.size(); ++rank) {
+    if (ended_[rank] && (*ended_[rank])[static_cast<std::size_t>(call)] <= sequence) {
+      return static_cast<int>(rank);
+    }
+  }
+  return {};
+}
+
+std::optional<int> JobGroup::ended_without(CallKind channel, std::uint64_t sequence) const {
+  const std::scoped_lock lock{mutex_};
+  return ended_without_locked(channel, sequence);
+}
+
+std::string JobGroup::late_text(CallKind channel, std::uint64_t sequence, std::string_view call,
+                                std::chrono::milliseconds waited) {
+  std::vector<int> ranks = ask_missing(channel, sequence);
+  if (!ranks.empty()) { return missing_text(call, rank(), waited, ranks); }
+  for (int other = 0; other < size(); ++other) {
+    if (other != rank()) { ranks.push_back(other); }
+  }
+  return stopped_text(call, rank(), waited, ranks);
+}
+
+// ---- failing
+
+void JobGroup::abort(std::string_view reason, int status) noexcept {
+  if (set_failure(reason, Source::caller)) { tell(status, reason); }
+}
+
+void JobGroup::fail(const std::string& text, FoundBy found) noexcept {
+  const bool for_another = found == FoundBy::every_rank && rank() != 0;
+  const auto source = for_another ? Source::another_rank : Source::this_rank;
+  if (set_failure(text, source) && !for_another) { tell(kCommStatus, text); }
+}
+
+void JobGroup::fail_and_throw(const std::string& text, FoundBy found) {
+  fail(text, found);
+  check_alive();
+  throw CommError{text};
+}
+
+/// True if it is the first.
+bool JobGroup::set_failure(std::string_view text, Source source) noexcept {
+  const std::scoped_lock lock{mutex_};
+  if (failure_) { return false; }
+  failure_.emplace();
+  failure_->source = source;
+  try {
+    failure_->text = text.substr(0, kReasonBytes);
+  } catch (const std::bad_alloc&) {  // fail without the text
+  }
+  failed_ = true;
+  changed_.notify_all();
+  return true;
+}
+
+void JobGroup::tell(int status, std::string_view text) noexcept {
+  if (size() == 1) { return; }
+  try {
+    Frame frame;
+    frame.type = FrameType::failure;
+    frame.sequence = static_cast<std::uint64_t>(status);
+    frame.payload = text.substr(0, kReasonBytes);
+    const std::scoped_lock lock{mutex_};
+    say(frame);
+  } catch (const std::exception&) {  // the end of the process tells them
+  }
+}
+
+void JobGroup::check_alive() const {
+  if (!failed_) { return; }
+  const std::scoped_lock lock{mutex_};
+  check_failure_locked();
+}
+
+void JobGroup::check_failure_locked() const {
+  if (!failure_) { return; }
+  if (failure_->source == Source::this_rank) { throw CommError{failure_->text}; }
+  throw Aborted{failure_->text};
+}
+
+void JobGroup::give_way() noexcept {
+  const auto end = Clock::now() + kTurn;
+  while (rank() != 0 && !another_reports() && Clock::now() < end) {
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+bool JobGroup::another_reports() const noexcept {
+  const std::scoped_lock lock{mutex_};
+  return failure_ && failure_->source == Source::another_rank;
+}
+
+}  // namespace tessera

@@ -1,0 +1,153 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/rendezvous/frame.hpp"
+#include "comm/rendezvous/hub.hpp"
+#include "comm/rendezvous/socket.hpp"
+
+namespace tessera {
+
+/// Where and as what a process joins its job.
+struct JobPlace {
+  int rank = 0;
+  JobIdentity job = {};
+  HostPort meet = {};  ///< not looked at in a job of one
+};
+
+/// Who has found out that the job cannot go on: where every rank has, rank 0 reports it.
+enum class FoundBy : std::uint8_t { this_rank, every_rank };
+
+/// The control path of one rank in one run: what ranks tell each other beside the data, and how
+/// they fail together. The ranks meet at rank 0's address and stay connected, so that the end of a
+/// process is noticed at once; a thread of its own reads, also while the rank's own is busy.
+///
+/// Batches move elsewhere (NCCL). Here they are only noted: ranks that issue different ones are
+/// told so within moments, and no rank waits for it.
+///
+/// Errors:  CommError once the job has failed; Aborted where another rank is the one to report it.
+/// Threads: any, but one at a time for the calls of a kind.
+class JobGroup {
+ public:
+  /// Blocks until all ranks are here. ConfigError where the job cannot be (two processes of one
+  /// rank, another number of processes, another build, the port taken), CommError where ranks do
+  /// not come by the deadline.
+  JobGroup(const JobPlace& place, std::chrono::milliseconds deadline);
+  ~JobGroup();
+  JobGroup(const JobGroup&) = delete;
+  JobGroup& operator=(const JobGroup&) = delete;
+
+  [[nodiscard]] int rank() const noexcept { return place_.rank; }
+  [[nodiscard]] int size() const noexcept { return place_.job.size; }
+  [[nodiscard]] std::chrono::milliseconds deadline() const noexcept { return deadline_; }
+
+  /// *Collective.* Every rank's `message`, by rank. The end of a run is waited for twice as long as
+  /// other calls: ranks that wait for one within it are to be the ones that report it.
+  [[nodiscard]] std::vector<std::string> exchange(CallKind call, std::string message);
+
+  /// This rank issues a batch on `channel`, which `code` stands for (encode); its number.
+  std::uint64_t note_batch(CallKind channel, std::string code);
+  /// A rank that has ended its run without issuing batch `sequence`.
+  [[nodiscard]] std::optional<int> ended_without(CallKind channel, std::uint64_t sequence) const;
+  /// What to say of batch `sequence`, called `call`, that has not finished after `waited`. Asks who
+  /// has not issued it, for a moment.
+  [[nodiscard]] std::string late_text(CallKind channel, std::uint64_t sequence,
+                                      std::string_view call, std::chrono::milliseconds waited);
+
+  /// Tells the others. The first failure stays. `status` is what the process is going to end with.
+  void abort(std::string_view reason, int status) noexcept;
+  /// The job cannot go on: tells the others, unless they have found out too.
+  void fail(const std::string& text, FoundBy found) noexcept;
+  /// The same, and throws the group's failure.
+  [[noreturn]] void fail_and_throw(const std::string& text, FoundBy found);
+  /// Throws the group's failure if it has one.
+  void check_alive() const;
+  [[nodiscard]] bool failed() const noexcept { return failed_; }
+  /// After a failure of this rank: waits a moment for word of a lower rank that fails by itself as
+  /// well, as with an error that all of them find. That one then reports.
+  void give_way() noexcept;
+  /// Whether the group's failure is another rank's to report.
+  [[nodiscard]] bool another_reports() const noexcept;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Counts = std::array<std::uint64_t, kCallKinds>;
+
+  enum class Source : std::uint8_t {
+    this_rank,     // found it out
+    caller,        // called abort
+    another_rank,  // told, or finds it out as well, and reports it
+  };
+  struct Failure {
+    std::string text;
+    Source source;
+  };
+  /// Batches of a channel, the last of them with what they are.
+  struct Issued {
+    std::vector<std::uint64_t> unsent;  // hashes
+    std::deque<std::string> codes;      // up to the newest
+  };
+
+  void join(Clock::time_point end);
+  void join_own_hub(Clock::time_point end);
+  [[nodiscard]] bool try_to_join(Clock::time_point end, std::string& why);
+  [[nodiscard]] bool welcomed(Clock::time_point end, std::string& why);
+  [[nodiscard]] std::string called(CallKind call, std::uint64_t sequence) const;
+
+  void serve();
+  [[nodiscard]] bool read();
+  void on_frame(Frame& frame);
+  void on_failure(const Frame& frame);
+  void on_lost(int rank, const std::string& who);
+  void explain(const Frame& frame);
+  void say(const Frame& frame);
+  void send_issued();
+  void send_waiting();
+
+  [[nodiscard]] std::vector<int> ask_missing(CallKind call, std::uint64_t sequence);
+  [[nodiscard]] std::optional<int> ended_without_locked(CallKind call,
+                                                        std::uint64_t sequence) const;
+  [[nodiscard]] bool set_failure(std::string_view text, Source source) noexcept;
+  void check_failure_locked() const;
+  void tell(int status, std::string_view text) noexcept;
+  [[nodiscard]] Issued& issued(CallKind channel) noexcept;
+
+  const JobPlace place_;
+  const std::chrono::milliseconds deadline_;
+  std::unique_ptr<Hub> hub_;  // rank 0's
+  Socket socket_;
+  FrameReader in_;
+  Socket wake_reader_;
+  Socket wake_writer_;
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  Outbox out_;
+  Counts counts_{};                           // of calls made
+  std::vector<std::optional<Counts>> ended_;  // by rank: what it had made when its run ended
+  std::map<std::pair<CallKind, std::uint64_t>, std::vector<std::string>> texts_;
+  std::map<std::pair<CallKind, std::uint64_t>, std::vector<int>> answers_;
+  std::array<Issued, 2> issued_;
+  std::optional<Failure> failure_;
+  bool met_at_end_ = false;
+  std::atomic<bool> failed_ = false;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tessera

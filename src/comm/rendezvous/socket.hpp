@@ -1,0 +1,72 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace tessera {
+
+/// Owns a file descriptor.
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int handle) noexcept : handle_{handle} {}
+  Socket(Socket&& other) noexcept : handle_{std::exchange(other.handle_, -1)} {}
+  Socket& operator=(Socket other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Socket();
+
+  [[nodiscard]] int handle() const noexcept { return handle_; }
+  [[nodiscard]] explicit operator bool() const noexcept { return handle_ >= 0; }
+
+  /// Sends what goes without waiting; how many bytes went, nothing if the connection is lost.
+  [[nodiscard]] std::optional<std::size_t> send_some(const char* data, std::size_t bytes) noexcept;
+  /// Reads what is there, up to `bytes`; 0 if nothing is, nothing at all if the connection is lost.
+  [[nodiscard]] std::optional<std::size_t> receive_some(char* data, std::size_t bytes) noexcept;
+  /// The other end reads to the end of what was sent, and then sees that there is no more.
+  void end_sending() noexcept;
+
+ private:
+  int handle_ = -1;
+};
+
+/// What is to be sent and has not gone yet.
+class Outbox {
+ public:
+  /// To append to.
+  [[nodiscard]] std::string& bytes() noexcept { return bytes_; }
+  [[nodiscard]] bool empty() const noexcept { return sent_ == bytes_.size(); }
+  void clear() noexcept;
+  /// Sends what goes without waiting; false if the connection is lost.
+  [[nodiscard]] bool send_over(Socket& socket) noexcept;
+
+ private:
+  std::string bytes_;
+  std::size_t sent_ = 0;
+};
+
+/// Where rank 0 listens.
+struct HostPort {
+  std::string host;
+  int port = 0;
+
+  /// "127.0.0.1:29500".
+  [[nodiscard]] std::string text() const;
+};
+
+/// Listens on all of this machine's addresses; on the loopback alone if `place` is there.
+/// ConfigError if the port is taken, or may not be used.
+[[nodiscard]] Socket listen_at(const HostPort& place);
+/// A connection of `listener`'s that is waiting, if there is one.
+[[nodiscard]] Socket accept_from(const Socket& listener) noexcept;
+/// One attempt to connect, which ends by `end`. On failure an empty socket, and why.
+[[nodiscard]] Socket connect_to(const HostPort& place, std::chrono::steady_clock::time_point end,
+                                std::string& why);
+/// Two ends of a connection within this process.
+[[nodiscard]] std::pair<Socket, Socket> socket_pair();
+
+}  // namespace tessera

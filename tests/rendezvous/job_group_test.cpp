@@ -1,0 +1,362 @@
+// The control path of jobs without MPI: meeting, talking, and failing together.
+#include "comm/rendezvous/job_group.hpp"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+
+#include "comm/batch_code.hpp"
+#include "rendezvous/meeting.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::test {
+namespace {
+
+namespace testing = ::testing;
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+void end_run(JobGroup& group) {
+  (void)group.exchange(CallKind::end, {});
+}
+
+TEST(JobGroup, RanksExchangeTextsOfAnySizeInRankOrder) {
+  for (const int size : {1, 2, 3, 5, 8}) {
+    SCOPED_TRACE(size);
+    Meeting meeting{size};
+    meeting.run([size](JobGroup& group) {
+      for (std::size_t bytes : {0U, 1U, 1000U, 700'000U}) {
+        const auto text = [&](int rank) {
+          return std::string(bytes + static_cast<std::size_t>(rank), static_cast<char>('a' + rank));
+        };
+        const auto all = group.exchange(CallKind::gather_text, text(group.rank()));
+        ASSERT_EQ(std::ssize(all), size);
+        for (int rank = 0; rank < size; ++rank) {
+          EXPECT_TRUE(all[static_cast<std::size_t>(rank)] == text(rank));
+        }
+      }
+      end_run(group);
+    });
+    for (int rank = 0; rank < size; ++rank) { EXPECT_EQ(meeting.error(rank), ""); }
+  }
+}
+
+TEST(JobGroup, CallsOfAKindDoNotMeetThoseOfAnother) {
+  Meeting meeting{2};
+  meeting.run([](JobGroup& group) {
+    const auto talk = [&](CallKind call, char kind) {
+      for (int i = 0; i < 200; ++i) {
+        const std::string text = fmt::format("{}{}", kind, i);
+        EXPECT_THAT(group.exchange(call, text), testing::ElementsAre(text, text));
+      }
+    };
+    std::thread reduce{[&] { talk(CallKind::reduce_text, 'r'); }};
+    talk(CallKind::gather_text, 'g');
+    reduce.join();
+    end_run(group);
+  });
+  EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
+}
+
+TEST(JobGroup, RunsOfTheSameProcessesFollowEachOther) {
+  Meeting meeting{3};
+  for (int run = 0; run < 20; ++run) {
+    meeting.run([run](JobGroup& group) {
+      EXPECT_EQ(group.exchange(CallKind::setup, std::to_string(run))[2], std::to_string(run));
+      end_run(group);
+    });
+    for (int rank = 0; rank < 3; ++rank) { ASSERT_EQ(meeting.error(rank), "") << run; }
+  }
+}
+
+TEST(JobGroup, AProcessThatStartsLateIsWaitedFor) {
+  Meeting meeting{2};
+  meeting.start(1, end_run);
+  std::this_thread::sleep_for(700ms);
+  meeting.start(0, end_run);
+  meeting.join();
+  EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
+}
+
+TEST(JobGroup, ARankThatDoesNotComeByTheDeadlineIsNamedEverywhere) {
+  Meeting meeting{4, 400ms};
+  for (const int rank : {0, 2}) {
+    meeting.start(rank, [](JobGroup&) { FAIL() << "all are said to be here"; });
+  }
+  const auto begin = Clock::now();
+  meeting.join();
+  EXPECT_LT(Clock::now() - begin, 3s);
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(meeting.error(rank), HasSubstr("ranks 1, 3 of 4 did not come to the rendezvous"));
+  }
+}
+
+TEST(JobGroup, AWrongAddressIsSaid) {
+  Meeting meeting{3, 300ms};
+  JobPlace nobody = place_of(1, 3, meeting.port());
+  JobPlace nowhere = place_of(2, 3, meeting.port());
+  nowhere.meet.host = "no.such.host.invalid";
+  meeting.start(nobody, [](JobGroup&) {});
+  meeting.start(nowhere, [](JobGroup&) {});
+  meeting.join();
+  EXPECT_THAT(meeting.error(1), AllOf(HasSubstr("rank 1 did not find rank 0 at 127.0.0.1:"),
+                                      HasSubstr("Connection refused"), HasSubstr("MASTER_ADDR")));
+  EXPECT_THAT(meeting.error(2), HasSubstr("the host no.such.host.invalid is not known"));
+}
+
+TEST(JobGroup, ATakenPortIsSaid) {
+  Meeting meeting{2};
+  const Socket other = listen_at({"127.0.0.1", meeting.port()});
+  meeting.start(0, [](JobGroup&) {});
+  meeting.join();
+  EXPECT_THAT(meeting.error(0), AllOf(HasSubstr("cannot listen on port"),
+                                      HasSubstr("another program does; set MASTER_PORT")));
+}
+
+TEST(JobGroup, APortOfAnotherProgramIsNotTakenForRankZero) {
+  Meeting meeting{2, 500ms};
+  const Socket other = listen_at({"127.0.0.1", meeting.port()});
+  std::atomic<bool> stop = false;
+  std::thread answers{[&] {
+    while (!stop) {
+      if (Socket line = accept_from(other)) { (void)line.send_some("HTTP/1.1 400\r\n", 14); }
+      std::this_thread::sleep_for(1ms);
+    }
+  }};
+  meeting.start(1, [](JobGroup&) {});
+  meeting.join();
+  stop = true;
+  answers.join();
+  EXPECT_THAT(meeting.error(1), AnyOf(HasSubstr("what listens there is not rank 0 of a job"),
+                                      HasSubstr("has closed the connection")));
+}
+
+TEST(JobGroup, WhatAllMustShareIsComparedBeforeTheStart) {
+  struct Case {
+    const char* text;
+    std::function<void(JobPlace&)> change;
+  };
+  const std::vector<Case> cases{
+      {"was started as one of 4 processes, but rank 0 as one of 3",
+       [](JobPlace& place) { place.job.size = 4; }},
+      {"is of another build (another) than rank 0 (a build)",
+       [](JobPlace& place) { place.job.build = "another"; }},
+      {"two processes say that they are rank 2: process ", [](JobPlace& place) { place.rank = 2; }},
+  };
+  for (const Case& tested : cases) {
+    SCOPED_TRACE(tested.text);
+    Meeting meeting{3, 5s};
+    JobPlace odd = place_of(1, 3, meeting.port());
+    tested.change(odd);
+    const auto begin = Clock::now();
+    meeting.start(0, [](JobGroup&) {});
+    meeting.start(2, [](JobGroup&) {});
+    std::this_thread::sleep_for(200ms);
+    std::string said;
+    try {
+      const JobGroup group{odd, 5s};
+    } catch (const ConfigError& error) { said = error.what(); }
+    meeting.join();
+    EXPECT_LT(Clock::now() - begin, 3s);
+    EXPECT_THAT(said, HasSubstr(tested.text));
+    EXPECT_THAT(meeting.error(0), HasSubstr(tested.text));
+    EXPECT_THAT(meeting.error(2), HasSubstr(tested.text));
+  }
+}
+
+TEST(JobGroup, ARankOfAnotherLaunchIsTurnedAwayAndTheJobGoesOn) {
+  Meeting meeting{2, 2s};
+  meeting.start(0, end_run);
+  JobPlace other = place_of(1, 2, meeting.port());
+  other.job.token = "an earlier launch";
+  try {
+    const JobGroup group{other, 500ms};
+    ADD_FAILURE() << "a rank of another job was let in";
+  } catch (const CommError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 0 that listens there is of another job"));
+  }
+  meeting.start(1, end_run);
+  meeting.join();
+  EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
+}
+
+/// What strangers send, as they connect before the ranks do.
+std::vector<std::string> strange_words() {
+  std::string huge = "TSR1";
+  huge += std::string(16, '\0') + "\xff\xff\xff\x7f" + std::string(100, 'x');
+  std::string cut;
+  Frame hello;
+  hello.payload = PayloadWriter{}.number(2).take();
+  append(cut, hello);
+  std::string negative;
+  hello.payload = PayloadWriter{}.number(2).number(-5).take();
+  append(negative, hello);
+  std::string early;
+  Frame text;
+  text.type = FrameType::text;
+  append(early, text);
+  return {"",   "GET / HTTP/1.1\r\n\r\n", std::string(100'000, '\0'), huge, cut, negative, early,
+          "TSR"};
+}
+
+TEST(JobGroup, StrangersAtThePortAreTurnedAway) {
+  Meeting meeting{2};
+  meeting.start(0, end_run);
+  std::vector<int> strangers;
+  for (int round = 0; round < 20; ++round) {
+    for (const std::string& words : strange_words()) {
+      const int socket = connect_as_stranger(meeting.port());
+      ASSERT_GE(socket, 0);
+      (void)::send(socket, words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      strangers.push_back(socket);
+    }
+  }
+  meeting.start(1, end_run);
+  meeting.join();
+  EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
+  for (const int socket : strangers) { ::close(socket); }
+}
+
+TEST(JobGroup, AFailureIsToldWithItsReasonToAll) {
+  Meeting meeting{3};
+  meeting.run([](JobGroup& group) {
+    if (group.rank() == 1) {
+      group.abort("rank 1: out of coffee", 1);
+      throw ConfigError{"out of coffee"};
+    }
+    end_run(group);
+  });
+  for (const int rank : {0, 2}) {
+    EXPECT_EQ(meeting.error(rank), "rank 1: out of coffee");
+    EXPECT_TRUE(meeting.is_echo(rank));
+  }
+}
+
+TEST(JobGroup, OfFailuresAtTheSameTimeTheLowestRanksIsReported) {
+  Meeting meeting{4};
+  std::array<std::atomic<bool>, 4> others_report{};
+  meeting.run([&](JobGroup& group) {
+    (void)group.exchange(CallKind::setup, {});
+    if (group.rank() > 0) {
+      const std::string reason = "rank " + std::to_string(group.rank()) + ": all see it";
+      group.abort(reason, 2);
+      group.give_way();
+    } else {
+      EXPECT_THROW(end_run(group), CommError);
+      std::this_thread::sleep_for(500ms);
+    }
+    others_report[static_cast<std::size_t>(group.rank())] = group.another_reports();
+  });
+  EXPECT_TRUE(others_report[0]);
+  EXPECT_FALSE(others_report[1]);
+  EXPECT_TRUE(others_report[2]);
+  EXPECT_TRUE(others_report[3]);
+}
+
+TEST(JobGroup, AMissingCallEndsByTheDeadlineAndNamesWhoIsMissing) {
+  Meeting meeting{4, 300ms};
+  meeting.run([](JobGroup& group) {
+    (void)group.exchange(CallKind::setup, {});
+    if (group.rank() == 1 || group.rank() == 3) {
+      std::this_thread::sleep_for(1200ms);
+      return;
+    }
+    (void)group.exchange(CallKind::reduce_text, {});
+  });
+  EXPECT_THAT(meeting.error(0) + meeting.error(2),
+              AllOf(HasSubstr("exchange (channel reduce, sequence 0): rank "),
+                    HasSubstr("waited 300 ms for ranks 1, 3, which did not call it")));
+}
+
+TEST(JobGroup, ARankThatEndsItsRunWithoutACallIsNamedAtOnce) {
+  Meeting meeting{3, 60s};
+  const auto begin = Clock::now();
+  meeting.run([](JobGroup& group) {
+    if (group.rank() == 2) { return end_run(group); }
+    (void)group.exchange(CallKind::gather_text, {});
+  });
+  EXPECT_LT(Clock::now() - begin, 5s);
+  EXPECT_THAT(meeting.error(0), HasSubstr("waits for rank 2, which has ended its program"));
+  EXPECT_NE(meeting.error(2), "");
+}
+
+std::string code_of(const Batch& batch) {
+  std::string code;
+  encode(batch, code);
+  return code;
+}
+
+Batch step(int number, int elems) {
+  return Batch{"step " + std::to_string(number)}.all_reduce({nullptr, elems, DType::fp32});
+}
+
+TEST(JobGroup, DifferentBatchesAreNamedWithinMomentsAndRankZeroReports) {
+  Meeting meeting{3, 60s};
+  const auto begin = Clock::now();
+  meeting.run([](JobGroup& group) {
+    for (int i = 0; i < 3000; ++i) {
+      const bool odd = group.rank() == 2 && i == 2500;
+      (void)group.note_batch(CallKind::reduce_batch, code_of(step(i, odd ? 3 : 4)));
+    }
+    end_run(group);
+  });
+  EXPECT_LT(Clock::now() - begin, 5s);
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(
+        meeting.error(rank),
+        "ranks disagree on collective 2500 of channel reduce: entry 0 of batch \"step 2500\": "
+        "rank 2 issued all_reduce of 3 fp32 (sum) where rank 0 issued all_reduce of 4 fp32 "
+        "(sum)");
+    EXPECT_EQ(meeting.is_echo(rank), rank != 0);
+  }
+}
+
+TEST(JobGroup, ADifferenceThatIsNoLongerKnownIsStillAnError) {
+  Meeting meeting{2, 60s};
+  meeting.run([](JobGroup& group) {
+    for (int i = 0; i < 5000; ++i) {
+      (void)group.note_batch(CallKind::gather_batch, code_of(step(i, group.rank() + 1)));
+    }
+    end_run(group);
+  });
+  EXPECT_THAT(meeting.error(0), HasSubstr("ranks disagree on collective 0 of channel gather"));
+  EXPECT_THAT(meeting.error(1), HasSubstr("ranks disagree on collective 0 of channel gather"));
+}
+
+TEST(JobGroup, ABatchThatDoesNotEndIsExplained) {
+  Meeting meeting{3};
+  meeting.run([](JobGroup& group) {
+    if (group.rank() != 1) {
+      EXPECT_EQ(group.note_batch(CallKind::gather_batch, code_of(step(0, 1))), 0U);
+    }
+    (void)group.exchange(CallKind::setup, {});
+    EXPECT_THAT(group.late_text(CallKind::gather_batch, 0, "the call", 70ms),
+                AllOf(HasSubstr("the call: rank "), HasSubstr("waited 70 ms for rank 1, which did "
+                                                              "not call it")));
+    (void)group.exchange(CallKind::setup, {});
+    if (group.rank() == 1) { (void)group.note_batch(CallKind::gather_batch, code_of(step(0, 1))); }
+    (void)group.exchange(CallKind::setup, {});
+    if (group.rank() == 0) {
+      EXPECT_THAT(group.late_text(CallKind::gather_batch, 0, "the call", 70ms),
+                  HasSubstr("for ranks 1, 2, which called it and then moved no data"));
+    }
+    EXPECT_FALSE(group.ended_without(CallKind::gather_batch, 0));
+    if (group.rank() == 2) {
+      EXPECT_THROW(end_run(group), CommError);
+      return;
+    }
+    while (!group.ended_without(CallKind::gather_batch, 1)) { std::this_thread::sleep_for(1ms); }
+    EXPECT_EQ(group.ended_without(CallKind::gather_batch, 1), 2);
+    (void)group.exchange(CallKind::reduce_text, {});  // nor does it come to this
+  });
+}
+
+}  // namespace
+}  // namespace tessera::test
