@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulated_cuda/block.hpp"
+#include "emulated_cuda/fiber.hpp"
+#include "emulated_cuda/order.hpp"
+
+namespace emulated_cuda {
+
+/// Runs the threads of blocks, one block after another.
+///
+/// The threads run as plain calls, one after another, on one stack, until one has to wait for
+/// others: it keeps that stack, and the next thread runs on another. So kernels without barriers
+/// cost a call a thread.
+class BlockRun {
+ public:
+  BlockRun(const dim3& block, const std::function<void()>& body, std::uint64_t draw);
+  ~BlockRun();
+  BlockRun(const BlockRun&) = delete;
+  BlockRun& operator=(const BlockRun&) = delete;
+
+  void run(uint3 block_index);
+
+  /// What block_barrier and warp_call do, called by the thread that runs.
+  int barrier(int value);
+  std::uint64_t call_warp(const WarpCall& call);
+
+ private:
+  enum class State : std::uint8_t { waiting_to_start, runs, at_barrier, in_warp_call, done };
+  struct Thread {
+    State state = State::waiting_to_start;
+    Fiber* fiber = nullptr;
+    WarpCall call;
+    std::uint64_t result = 0;
+  };
+
+  static void fiber_body(void* run);
+  void run_threads();
+  void resume(unsigned thread);
+  void start_fiber();
+  void set_thread_index() const;
+  void leave_fiber();
+  void wait_for_others();
+  void release_barrier();
+  void finish_warp_call(unsigned warp, unsigned mask);
+  [[nodiscard]] std::uint64_t result_of(unsigned warp, unsigned lane, unsigned mask) const;
+  [[nodiscard]] unsigned source_of(const WarpCall& call, unsigned lane) const;
+  [[nodiscard]] unsigned lanes_of(unsigned warp, State state) const;
+  [[nodiscard]] std::string where(unsigned thread) const;
+  [[noreturn]] void report_stuck() const;
+  void check_mask(const WarpCall& call) const;
+
+  dim3 block_;
+  const std::function<void()>& body_;
+  ThreadOrder order_;
+  std::vector<unsigned> start_order_;
+  std::vector<unsigned> lanes_in_order_;
+  std::vector<Thread> threads_;
+  std::vector<unsigned> ready_;  // the next one last
+  std::unique_ptr<FiberSet> fibers_;
+  std::vector<Fiber*> idle_;
+  std::size_t fibers_made_ = 0;
+  Context scheduler_;
+  Fiber* current_fiber_ = nullptr;
+  unsigned current_ = 0;
+  unsigned started_ = 0;
+  unsigned done_ = 0;
+  unsigned arrived_ = 0;
+  int barrier_sum_ = 0;
+  int barrier_result_ = 0;
+};
+
+}  // namespace emulated_cuda

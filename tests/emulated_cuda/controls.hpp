@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+// What tests ask of the emulation: exported by the emulated module, where they are found by name.
+extern "C" {
+
+/// The `nth` call (1: the next) of the API function `call` fails with the CUDA error `error`, once.
+/// Errors of kernels (cudaErrorIllegalAddress, cudaErrorLaunchFailure) stay, as CUDA's do: every
+/// later call fails with them, until emulated_cuda_mend().
+void emulated_cuda_fail(const char* call, int nth, int error);
+void emulated_cuda_mend();
+
+void emulated_cuda_set_seed(std::uint64_t seed);
+/// Before every task of a stream, up to as much.
+void emulated_cuda_set_delay_us(int most);
+void emulated_cuda_set_device_bytes(std::size_t bytes);
+
+/// Whether host threads are kept from device memory: 0 on processors that have no keys for it.
+int emulated_cuda_protects();
+/// Calls of the API function `call` since the process began.
+std::uint64_t emulated_cuda_calls(const char* call);
+}

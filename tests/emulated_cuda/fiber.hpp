@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <vector>
+
+namespace emulated_cuda {
+
+/// Where one of several stacks on a thread of the system stands while another runs.
+struct Context {
+  void* stack_pointer = nullptr;
+  const void* stack_bottom = nullptr;  // for the address sanitizer
+  std::size_t stack_bytes = 0;
+};
+
+/// A stack with a guard page, on which `body(argument)` runs; it never returns.
+class Fiber {
+ public:
+  using Body = void (*)(void* argument);
+
+  Fiber();
+  ~Fiber();
+  Fiber(const Fiber&) = delete;
+  Fiber& operator=(const Fiber&) = delete;
+
+  void start(Body body, void* argument);
+  [[nodiscard]] Context& context() noexcept { return context_; }
+
+ private:
+  std::byte* memory_;
+  Context context_;
+};
+
+/// Runs on at `to`; returns when something switches back to `from`. Swapping contexts with the C
+/// library's swapcontext would cost a system call each time, for signals that nobody masks.
+void switch_context(Context& from, Context& to);
+/// The first thing that a fiber's body does.
+void enter_context(Context& left);
+
+/// Fibers of a block, as many as it has wanted at once; lent to one grid after another.
+class FiberSet {
+ public:
+  [[nodiscard]] Fiber& at(std::size_t index);
+
+ private:
+  std::deque<Fiber> fibers_;
+};
+
+[[nodiscard]] std::unique_ptr<FiberSet> borrow_fibers();
+void give_back(std::unique_ptr<FiberSet> fibers);
+
+}  // namespace emulated_cuda

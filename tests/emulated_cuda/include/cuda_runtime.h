@@ -1,0 +1,12 @@
+#pragma once
+
+// Stands before the toolkit's header of this name. The toolkit's own headers still declare the API
+// and the types; what the compiler nvcc adds to the language is in device_language.hpp.
+#define __shared__ static thread_local
+
+#include <cuda_runtime_api.h>
+#include <vector_functions.h>
+
+#include "emulated_cuda/device_language.hpp"
+#include "emulated_cuda/device_math.hpp"
+#include "emulated_cuda/launch.hpp"

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace emulated_cuda {
+
+/// Enqueues the run of a grid, each of whose threads calls `body`.
+[[nodiscard]] cudaError_t launch_grid(const cudaLaunchConfig_t& config, const void* kernel,
+                                      std::function<void()> body);
+
+}  // namespace emulated_cuda
+
+/// As the toolkit's: the arguments are copied at the launch, whatever becomes of them later.
+template <class... Params, class... Args>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...),
+                               Args&&... args) {
+  static_assert((std::is_trivially_copyable_v<Params> && ...), "CUDA copies parameters by bytes");
+  static_assert((!std::is_reference_v<Params> && ...), "a reference would be to the host's memory");
+  static_assert((sizeof(Params) + ... + 0) <= 4096, "parameters of a kernel take 4 KiB at most");
+  return emulated_cuda::launch_grid(
+      *config, reinterpret_cast<const void*>(kernel),
+      [kernel, params = std::tuple<Params...>{std::forward<Args>(args)...}] {
+        std::apply(kernel, params);
+      });
+}

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace emulated_cuda {
+
+/// What the emulation is asked for, by environment variables or by a test (controls.hpp).
+struct Settings {
+  std::uint64_t seed = 1;                           ///< TESSERA_EMULATED_CUDA_SEED
+  int devices = 1;                                  ///< TESSERA_EMULATED_CUDA_DEVICES
+  std::size_t device_bytes = std::size_t{2} << 30;  ///< TESSERA_EMULATED_CUDA_BYTES
+  int most_delay_us = 0;                            ///< TESSERA_EMULATED_CUDA_DELAY_US
+};
+
+/// Read from the environment at the first call.
+[[nodiscard]] Settings& settings();
+
+/// Pseudo-random, the same for the same seed and numbers.
+[[nodiscard]] std::uint64_t drawn(std::uint64_t a, std::uint64_t b, std::uint64_t c = 0);
+
+}  // namespace emulated_cuda
