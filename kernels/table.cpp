@@ -33,6 +33,7 @@ const Table& cpu_table() noexcept {
       .embedding_backward = cpu::embedding_backward,
       .cross_entropy = cpu::cross_entropy,
       .dropout = cpu::dropout,
+      .combine = cpu::combine,
   };
   return table;
 }

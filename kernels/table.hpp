@@ -8,6 +8,7 @@
 #include "kernels/bias/bias.hpp"
 #include "kernels/call/call.hpp"
 #include "kernels/cast/cast.hpp"
+#include "kernels/combine/combine.hpp"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/dropout/dropout.hpp"
 #include "kernels/embedding/embedding.hpp"
@@ -53,6 +54,7 @@ struct Table {
   EmbeddingBackwardKernel* embedding_backward;
   CrossEntropyKernel* cross_entropy;
   DropoutKernel* dropout;
+  CombineKernel* combine;
 };
 
 [[nodiscard]] const Table& cpu_table() noexcept;

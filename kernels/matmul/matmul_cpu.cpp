@@ -3,6 +3,8 @@
 
 #include "device/cpu/host_task.hpp"
 #include "device/cpu/parallel.hpp"
+#include "kernels/bias/bias.hpp"
+#include "kernels/gelu/gelu.hpp"
 #include "kernels/matmul/matmul_ways.hpp"
 #include "kernels/support/product.hpp"
 #include "kernels/support/product_blocks.hpp"
@@ -116,6 +118,20 @@ MatMulWay fastest_way(const MatMul& p) {
   return fp32 ? MatMulWay::eigen : MatMulWay::convert;
 }
 
+/// The product alone.
+void multiply_in(MatMulWay way, const MatMul& product, Stream stream) {
+  enqueue(stream, [=] {
+    switch (way) {
+      case MatMulWay::eigen:
+        return with_eigen(product, stream);
+      case MatMulWay::onednn:
+        return with_onednn(product, stream);
+      case MatMulWay::convert:
+        return with_blocks(product, stream);
+    }
+  });
+}
+
 }  // namespace
 
 std::string_view to_string(MatMulWay way) noexcept {
@@ -144,20 +160,33 @@ std::vector<MatMulWay> ways_of(const MatMul& p) {
   return ways;
 }
 
-void matmul_in(MatMulWay way, const MatMul& product, Stream stream) {
+void check_matmul(const MatMul& product) {
   for (const DType dtype : {product.a.dtype, product.b.dtype, product.c.dtype}) {
     expects(dtype != DType::fp64, "matmul: fp64 is for sums alone; use fp32, bf16 or fp16");
   }
-  enqueue(stream, [=] {
-    switch (way) {
-      case MatMulWay::eigen:
-        return with_eigen(product, stream);
-      case MatMulWay::onednn:
-        return with_onednn(product, stream);
-      case MatMulWay::convert:
-        return with_blocks(product, stream);
-    }
-  });
+  const bool plain = !product.bias && product.epilogue == Epilogue::none;
+  expects(plain || product.write == Write::overwrite,
+          "matmul: bias and epilogue are for products that overwrite C");
+  expects(product.epilogue != Epilogue::gelu_gradient || !product.bias,
+          "matmul: a gradient of GELU takes no bias");
+  const bool given = product.pre_gelu || product.m * product.n == 0;
+  expects(
+      product.epilogue == Epilogue::none || (given && product.pre_gelu.dtype == product.c.dtype),
+      "matmul: an epilogue needs `pre_gelu`, of the dtype of C");
+}
+
+void matmul_in(MatMulWay way, const MatMul& whole, Stream stream) {
+  check_matmul(whole);
+  MatMul product = whole;
+  if (whole.epilogue == Epilogue::gelu) { product.c = whole.pre_gelu; }
+  multiply_in(way, product, stream);
+  if (whole.bias) { cpu::add_bias(product.c, whole.bias, whole.m, whole.n, stream); }
+  const std::int64_t elems = whole.m * whole.n;
+  if (whole.epilogue == Epilogue::gelu) {
+    cpu::gelu_forward(product.c, whole.c, elems, stream);
+  } else if (whole.epilogue == Epilogue::gelu_gradient) {
+    cpu::gelu_backward(whole.pre_gelu, whole.c, whole.c, elems, stream);
+  }
 }
 
 void cpu::matmul(const MatMul& product, Stream stream) {

@@ -5,7 +5,7 @@
 
 namespace tessera::nn {
 
-using kernels::MatMul;
+using kernels::Epilogue;
 using kernels::Transpose;
 using kernels::Write;
 
@@ -22,40 +22,77 @@ std::vector<ParameterSpec> Linear::parameters() const {
 
 void Linear::forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const {
   world_->compute([&] {
-    const kernels::Table& k = world_->kernels();
-    k.matmul({.a = x, .b = scope[weight_], .c = y, .m = rows, .n = out_, .k = in_}, scope.stream());
-    k.add_bias(y, scope[bias_], rows, out_, scope.stream());
+    world_->kernels().matmul(
+        {.a = x, .b = scope[weight_], .c = y, .m = rows, .n = out_, .k = in_, .bias = scope[bias_]},
+        scope.stream());
   });
+}
+
+void Linear::forward_gelu(const Scope& scope, ConstValues x, Values z, Values y,
+                          std::int64_t rows) const {
+  world_->compute([&] {
+    world_->kernels().matmul({.a = x,
+                              .b = scope[weight_],
+                              .c = y,
+                              .m = rows,
+                              .n = out_,
+                              .k = in_,
+                              .bias = scope[bias_],
+                              .epilogue = Epilogue::gelu,
+                              .pre_gelu = z},
+                             scope.stream());
+  });
+}
+
+void Linear::add_parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
+                                     std::int64_t rows) const {
+  const kernels::Table& k = world_->kernels();
+  if (const Values dweight = gradient_or_null(scope, weight_)) {
+    k.matmul({.a = x,
+              .b = dy,
+              .c = dweight,
+              .m = in_,
+              .n = out_,
+              .k = rows,
+              .transpose_a = Transpose::yes,
+              .write = Write::add},
+             scope.stream());
+  }
+  if (const Values dbias = gradient_or_null(scope, bias_)) {
+    k.bias_gradient(dy, dbias, rows, out_, scope.stream());
+  }
 }
 
 void Linear::backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
                       std::int64_t rows) const {
   world_->compute([&] {
-    const kernels::Table& k = world_->kernels();
-    if (const Values dweight = gradient_or_null(scope, weight_)) {
-      k.matmul({.a = x,
-                .b = dy,
-                .c = dweight,
-                .m = in_,
-                .n = out_,
-                .k = rows,
-                .transpose_a = Transpose::yes,
-                .write = Write::add},
-               scope.stream());
-    }
-    if (const Values dbias = gradient_or_null(scope, bias_)) {
-      k.bias_gradient(dy, dbias, rows, out_, scope.stream());
-    }
-    if (dx) {
-      k.matmul({.a = dy,
-                .b = scope[weight_],
-                .c = dx,
-                .m = rows,
-                .n = in_,
-                .k = out_,
-                .transpose_b = Transpose::yes},
-               scope.stream());
-    }
+    add_parameter_gradients(scope, x, dy, rows);
+    if (!dx) { return; }
+    world_->kernels().matmul({.a = dy,
+                              .b = scope[weight_],
+                              .c = dx,
+                              .m = rows,
+                              .n = in_,
+                              .k = out_,
+                              .transpose_b = Transpose::yes},
+                             scope.stream());
+  });
+}
+
+void Linear::backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z,
+                           Values dz, std::int64_t rows) const {
+  world_->compute([&] {
+    add_parameter_gradients(scope, x, dy, rows);
+    world_->kernels().matmul({.a = dy,
+                              .b = scope[weight_],
+                              .c = dz,
+                              .m = rows,
+                              .n = in_,
+                              .k = out_,
+                              .transpose_b = Transpose::yes,
+                              .epilogue = Epilogue::gelu_gradient,
+                              .pre_gelu = z},
+                             scope.stream());
   });
 }
 

@@ -2,26 +2,20 @@
 
 #include <string>
 
-#include "kernels/table.hpp"
 #include "nn/layer.hpp"
 
 namespace tessera::nn {
 
 MLP::MLP(World& world, std::string_view prefix, std::int64_t hidden)
-    : world_{&world},
-      c_fc_{world, std::string{prefix} + ".c_fc", hidden, 4 * hidden},
-      c_proj_{world, std::string{prefix} + ".c_proj", 4 * hidden, hidden},
-      hidden_{hidden} {}
+    : c_fc_{world, std::string{prefix} + ".c_fc", hidden, 4 * hidden},
+      c_proj_{world, std::string{prefix} + ".c_proj", 4 * hidden, hidden} {}
 
 std::vector<ParameterSpec> MLP::parameters() const {
   return joined({c_fc_.parameters(), c_proj_.parameters()});
 }
 
 void MLP::activate(const Scope& scope, const Saved& saved, std::int64_t rows) const {
-  c_fc_.forward(scope, saved.x, saved.wide, rows);
-  world_->compute([&] {
-    world_->kernels().gelu_forward(saved.wide, saved.activated, rows * 4 * hidden_, scope.stream());
-  });
+  c_fc_.forward_gelu(scope, saved.x, saved.wide, saved.activated, rows);
 }
 
 void MLP::forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const {
@@ -32,10 +26,7 @@ void MLP::forward(const Scope& scope, const Saved& saved, Values y, std::int64_t
 void MLP::backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                    std::int64_t rows) const {
   const Values dwide = flow.scratch;
-  c_proj_.backward(scope, saved.activated, flow.dy, dwide, rows);
-  world_->compute([&] {
-    world_->kernels().gelu_backward(saved.wide, dwide, dwide, rows * 4 * hidden_, scope.stream());
-  });
+  c_proj_.backward_gelu(scope, saved.activated, flow.dy, saved.wide, dwide, rows);
   c_fc_.backward(scope, saved.x, dwide, flow.dx, rows);
 }
 

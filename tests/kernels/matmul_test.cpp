@@ -116,6 +116,72 @@ TEST_F(MatMulTest, AnEmptySumOverwritesWithZero) {
   EXPECT_EQ(c, Floats(6, 0.0F));
 }
 
+TEST(MatMulReference, BiasAndGeluByHand) {
+  const Floats a{1, 2}, b{3, 4}, bias{-11, 1};
+  Floats z(2, kNan), c(2, kNan);
+  MatMul product{a.data(), b.data(), c.data(), 1, 2, 1};
+  product.bias = bias.data();
+  reference::matmul(product, Stream{});
+  EXPECT_EQ(c, (Floats{-8, 5}));
+  product.epilogue = Epilogue::gelu;
+  product.pre_gelu = z.data();
+  reference::matmul(product, Stream{});
+  EXPECT_EQ(z, (Floats{-8, 5}));
+  EXPECT_NEAR(c[0], 0.0F, 1e-6F);
+  EXPECT_NEAR(c[1], 5.0F, 1e-5F);
+
+  z = {0, 20};  // slopes 1/2 and 1
+  product.bias = {};
+  product.epilogue = Epilogue::gelu_gradient;
+  reference::matmul(product, Stream{});
+  EXPECT_EQ(c, (Floats{1.5F, 4}));
+}
+
+// Whoever takes the steps himself gets the same training, to the bit.
+TEST_F(MatMulTest, EpiloguesAreTheKernelsThatTheyName) {
+  constexpr std::int64_t m = 37, n = 45, k = 70;
+  const Floats a = random_floats(m * k, 1), b = random_floats(k * n, 2), bias = random_floats(n, 3);
+  Floats z(m * n), y(m * n), slope(m * n);
+  cpu_.matmul({a.data(), b.data(), z.data(), m, n, k}, stream());
+  const Floats product = z;
+  cpu_.add_bias(z.data(), bias.data(), m, n, stream());
+  cpu_.gelu_forward(z.data(), y.data(), m * n, stream());
+  cpu_.gelu_backward(z.data(), product.data(), slope.data(), m * n, stream());
+
+  Floats fused_z(m * n, kNan), fused(m * n, kNan);
+  MatMul p{a.data(), b.data(), fused.data(), m, n, k};
+  p.bias = bias.data();
+  cpu_.matmul(p, stream());
+  EXPECT_TRUE(same_bits(fused, z));
+  p.epilogue = Epilogue::gelu;
+  p.pre_gelu = fused_z.data();
+  cpu_.matmul(p, stream());
+  EXPECT_TRUE(same_bits(fused_z, z));
+  EXPECT_TRUE(same_bits(fused, y));
+  p.bias = {};
+  p.epilogue = Epilogue::gelu_gradient;
+  cpu_.matmul(p, stream());
+  EXPECT_TRUE(same_bits(fused, slope));
+}
+
+TEST_F(MatMulTest, BiasAndEpilogueOfWhatIsAddedAreRefused) {
+  Floats x(4, 1.0F);
+  const MatMul plain{x.data(), x.data(), x.data(), 1, 1, 1};
+  const auto refused = [&](auto&& change) {
+    MatMul p = plain;
+    change(p);
+    EXPECT_THROW(cpu_.matmul(p, stream()), ContractError);
+  };
+  refused([&](MatMul& p) { p.bias = x.data(), p.write = Write::add; });
+  refused(
+      [&](MatMul& p) { p.epilogue = Epilogue::gelu, p.pre_gelu = x.data(), p.write = Write::add; });
+  refused([&](MatMul& p) { p.epilogue = Epilogue::gelu; });
+  refused([&](MatMul& p) { p.epilogue = Epilogue::gelu, p.pre_gelu = {x.data(), DType::bf16}; });
+  refused([&](MatMul& p) {
+    p.epilogue = Epilogue::gelu_gradient, p.pre_gelu = x.data(), p.bias = x.data();
+  });
+}
+
 // One of them runs under matmul; the other is what another processor would take.
 TEST(ProductVariants, EachMatchesReferenceWithStrides) {
   constexpr std::int64_t m = 37, n = 45, k = 129, gap = 5;

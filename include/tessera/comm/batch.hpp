@@ -8,11 +8,10 @@
 #include <variant>
 #include <vector>
 
+#include "tessera/base/reduce_op.hpp"
 #include "tessera/base/view.hpp"
 
 namespace tessera {
-
-enum class ReduceOp : std::uint8_t { sum, max };
 
 struct AllGather {
   ConstView shard;

@@ -21,11 +21,19 @@ class Linear {
 
   /// x [rows, in], y [rows, out], no overlap.
   void forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const;
+  /// y = gelu(z) of z = x W + b, which is kept for who needs the slope. No overlap.
+  void forward_gelu(const Scope& scope, ConstValues x, Values z, Values y, std::int64_t rows) const;
   /// Adds the gradients of the parameters that have one, and writes dx [rows, in] unless null.
   void backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
                 std::int64_t rows) const;
+  /// As `backward`, of an x that is gelu(z): what is written is the gradient of z [rows, in].
+  void backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z, Values dz,
+                     std::int64_t rows) const;
 
  private:
+  void add_parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
+                               std::int64_t rows) const;
+
   World* world_;
   std::string weight_;
   std::string bias_;

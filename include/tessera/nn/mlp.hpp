@@ -32,10 +32,8 @@ class MLP {
                 std::int64_t rows) const;
 
  private:
-  World* world_;
   Linear c_fc_;
   Linear c_proj_;
-  std::int64_t hidden_;
 };
 
 }  // namespace tessera::nn

@@ -30,6 +30,7 @@ extern "C" const tessera::kernels::Table* tessera_cuda_kernels() {
       .embedding_backward = cuda::embedding_backward,
       .cross_entropy = cuda::cross_entropy,
       .dropout = cuda::dropout,
+      .combine = cuda::combine,
   };
   return &table;
 }

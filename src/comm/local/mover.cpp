@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "comm/pieces.hpp"
-#include "comm/reduce_in_order.hpp"
 #include "comm/stream_copy.hpp"
+#include "kernels/combine/combine.hpp"
 
 namespace tessera {
 namespace {
@@ -59,7 +59,7 @@ struct First {
       sources[static_cast<std::size_t>(r)] =
           peers.as<ReduceScatter>(r).full.slice(rank * n, n).data;
     }
-    reduce_in_order(own.shard.data, sources, n, own.shard.dtype, own.op);
+    kernels::reduce_in_order(own.shard.data, sources, n, own.shard.dtype, own.op);
   }
 
   // Into this rank's own piece, which no other reads in this half.
@@ -86,7 +86,7 @@ struct First {
       sources[static_cast<std::size_t>(r)] = piece(peers.as<Op>(r).data, rank, peers.size()).data;
     }
     const View target = piece(to, rank, peers.size());
-    reduce_in_order(target.data, sources, target.elems, target.dtype, own.op);
+    kernels::reduce_in_order(target.data, sources, target.elems, target.dtype, own.op);
   }
 };
 

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "comm/pieces.hpp"
-#include "comm/reduce_in_order.hpp"
 #include "comm/staging.hpp"
+#include "kernels/combine/combine.hpp"
 #include "tessera/base/math.hpp"
 
 namespace tessera {
@@ -153,11 +153,12 @@ void MpiMover::transfer_and_add(View target, ConstView own, ReduceOp op) {
     for (std::size_t i = 0; i < work_.ins.size(); ++i) {
       work_.sources[static_cast<std::size_t>(work_.ins[i].peer)] = scratch(step, i);
     }
-    reduce_in_order(target.slice(first, count).data, work_.sources, count, target.dtype, op);
+    kernels::reduce_in_order(target.slice(first, count).data, work_.sources, count, target.dtype,
+                             op);
   };
   if (ranks_ == 1) {  // nothing to wait for, and no blocks
     work_.sources[0] = own.data;
-    return reduce_in_order(target.data, work_.sources, target.elems, target.dtype, op);
+    return kernels::reduce_in_order(target.data, work_.sources, target.elems, target.dtype, op);
   }
   steps(block_bytes_, add);
 }

@@ -47,6 +47,18 @@ class StreamChecks {
   std::vector<std::string> faults_;
 };
 
+/// What a library keeps with each stream that it works on (a handle, plans). Ends with the stream,
+/// after its work.
+class StreamExtension {
+ public:
+  virtual ~StreamExtension() = default;
+  StreamExtension(const StreamExtension&) = delete;
+  StreamExtension& operator=(const StreamExtension&) = delete;
+
+ protected:
+  StreamExtension() = default;
+};
+
 class CudaStream final : public StreamState {
  public:
   CudaStream(int ordinal, std::shared_ptr<CaptureState> capture);
@@ -69,12 +81,24 @@ class CudaStream final : public StreamState {
   /// Whether what is enqueued now is captured.
   [[nodiscard]] bool capturing() const noexcept { return capture_->current() != 0; }
   [[nodiscard]] StreamChecks& checks() noexcept { return checks_; }
+  /// The stream's T, a StreamExtension, made at first use; the stream's device is then the calling
+  /// thread's.
+  template <class T>
+  [[nodiscard]] T& extension() {
+    for (const auto& held : extensions_) {
+      if (auto* const found = dynamic_cast<T*>(held.get())) { return *found; }
+    }
+    (void)open();
+    extensions_.push_back(std::make_unique<T>());
+    return static_cast<T&>(*extensions_.back());
+  }
 
  private:
   int ordinal_;
   std::shared_ptr<CaptureState> capture_;
   StreamHandle handle_;
   StreamChecks checks_;
+  std::vector<std::unique_ptr<StreamExtension>> extensions_;
   mutable std::mutex mutex_;  // of error_
   std::exception_ptr error_;
 };

@@ -1,0 +1,201 @@
+#include "kernels/matmul/cuda/cublas_matmul.hpp"
+
+#include <fmt/format.h>
+
+#include "tessera/base/error.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+constexpr std::size_t kMostPlans = 256;
+constexpr std::uintptr_t kMostAlignment = 16;
+
+void check(cublasStatus_t status, const char* call, const std::string& what) {
+  if (status == CUBLAS_STATUS_SUCCESS) { return; }
+  throw DeviceError{fmt::format("{} failed for {}: {} ({})", call, what,
+                                cublasLtGetStatusString(status), cublasLtGetStatusName(status))};
+}
+
+// What fails here fails for want of sense, not of a device: the attributes are ours.
+void check(cublasStatus_t status, const char* call) {
+  check(status, call, "a plan of a product");
+}
+
+template <class T>
+void set(cublasLtMatmulDescOpaque_t& operation, cublasLtMatmulDescAttributes_t attribute,
+         const T& value) {
+  check(cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof(value)),
+        "cublasLtMatmulDescSetAttribute");
+}
+
+template <class T>
+void set(cublasLtMatmulPreferenceOpaque_t& preference,
+         cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+  check(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)),
+        "cublasLtMatmulPreferenceSetAttribute");
+}
+
+cudaDataType_t cuda_type(DType dtype) noexcept {
+  return dtype == DType::bf16 ? CUDA_R_16BF : dtype == DType::fp16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+cublasOperation_t operation_of(Transpose transpose) noexcept {
+  return transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N;
+}
+
+std::uint32_t alignment_of(const void* data) noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(data) | kMostAlignment;
+  return static_cast<std::uint32_t>(address & (~address + 1));
+}
+
+bool is_aligned(const void* data) noexcept {
+  return alignment_of(data) == kMostAlignment;
+}
+
+cublasLtEpilogue_t epilogue_of(const MatMul& p) noexcept {
+  switch (p.epilogue) {
+    case Epilogue::gelu:
+      return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::gelu_gradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::none:
+      break;
+  }
+  return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+}
+
+bool has_bias(cublasLtEpilogue_t epilogue) noexcept {
+  return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+bool has_gelu(cublasLtEpilogue_t epilogue) noexcept {
+  return epilogue != CUBLASLT_EPILOGUE_DEFAULT && epilogue != CUBLASLT_EPILOGUE_BIAS;
+}
+
+/// A stored row-major matrix of rows x columns: to cuBLASLt, columns x rows.
+cublasLtMatrixLayoutOpaque_t make_layout(DType dtype, std::int64_t rows, std::int64_t columns,
+                                         std::int64_t stride) {
+  cublasLtMatrixLayoutOpaque_t layout{};
+  check(cublasLtMatrixLayoutInit(&layout, cuda_type(dtype), static_cast<std::uint64_t>(columns),
+                                 static_cast<std::uint64_t>(rows), stride),
+        "cublasLtMatrixLayoutInit");
+  return layout;
+}
+
+}  // namespace
+
+bool is_one_call(const MatMul& p) noexcept {
+  const bool alike = p.c.dtype == p.a.dtype;
+  if (p.b.dtype != p.a.dtype || !(alike || p.c.dtype == DType::fp32)) { return false; }
+  if (p.bias && !(alike && p.bias.dtype == p.c.dtype && is_aligned(p.bias.data))) { return false; }
+  if (p.epilogue == Epilogue::none) { return true; }
+  return alike && size_of(p.c.dtype) == 2 && p.n % 8 == 0 && is_aligned(p.pre_gelu.data);
+}
+
+CublasLt::CublasLt() {
+  check(cublasLtCreate(&handle_), "cublasLtCreate", "a stream");
+}
+
+CublasLt::~CublasLt() {
+  (void)cublasLtDestroy(handle_);
+}
+
+bool CublasLt::multiply(const Gemm& gemm, cudaStream_t stream) {
+  Plan* const plan = plan_of(gemm);
+  if (plan == nullptr) { return false; }
+  const MatMul& p = gemm.product;
+  if (p.bias) { set(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias.data); }
+  if (p.epilogue != Epilogue::none) {
+    set(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.pre_gelu.data);
+  }
+  const float alpha = 1.0F;
+  const float beta = p.write == Write::add ? 1.0F : 0.0F;
+  const cublasStatus_t status =
+      cublasLtMatmul(handle_, &plan->operation, &alpha, p.b.data, &plan->first, p.a.data,
+                     &plan->second, &beta, p.c.data, &plan->result, p.c.data, &plan->result,
+                     &plan->algorithm, gemm.workspace.data, gemm.workspace.bytes, stream);
+  if (status != CUBLAS_STATUS_SUCCESS) { check(status, "cublasLtMatmul", name_of(p)); }
+  return true;
+}
+
+CublasLt::GemmKey CublasLt::key_of(const Gemm& gemm) noexcept {
+  const MatMul& p = gemm.product;
+  return {.m = p.m,
+          .n = p.n,
+          .k = p.k,
+          .a_stride = gemm.a_stride,
+          .workspace_bytes = gemm.workspace.bytes,
+          .factors = p.a.dtype,
+          .result = p.c.dtype,
+          .transpose_a = p.transpose_a,
+          .transpose_b = p.transpose_b,
+          .epilogue = epilogue_of(p),
+          .a_alignment = alignment_of(p.a.data),
+          .b_alignment = alignment_of(p.b.data),
+          .c_alignment = alignment_of(p.c.data)};
+}
+
+CublasLt::Plan* CublasLt::plan_of(const Gemm& gemm) {
+  const GemmKey key = key_of(gemm);
+  auto found = plans_.find(key);
+  if (found == plans_.end()) {
+    if (plans_.size() == kMostPlans) { plans_.clear(); }
+    found = plans_.emplace(key, make_plan(key)).first;
+  }
+  return found->second ? &*found->second : nullptr;
+}
+
+std::optional<CublasLt::Plan> CublasLt::make_plan(const GemmKey& key) const {
+  const bool flipped_a = key.transpose_a == Transpose::yes;
+  const bool flipped_b = key.transpose_b == Transpose::yes;
+  Plan plan{};
+  check(cublasLtMatmulDescInit(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "cublasLtMatmulDescInit");
+  set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, operation_of(key.transpose_b));
+  set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, operation_of(key.transpose_a));
+  set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
+  // The heuristic takes the alignment of what these point to from them, and looks at no more.
+  const void* const aligned = reinterpret_cast<const void*>(kMostAlignment);
+  if (has_bias(key.epilogue)) { set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned); }
+  if (has_gelu(key.epilogue)) {
+    set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aligned);
+    set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.n);
+  }
+  plan.first = make_layout(key.factors, flipped_b ? key.n : key.k, flipped_b ? key.k : key.n,
+                           flipped_b ? key.k : key.n);
+  plan.second =
+      make_layout(key.factors, flipped_a ? key.k : key.m, flipped_a ? key.m : key.k, key.a_stride);
+  plan.result = make_layout(key.result, key.m, key.n, key.n);
+  if (!choose_algorithm(key, plan)) { return {}; }
+  return plan;
+}
+
+bool CublasLt::choose_algorithm(const GemmKey& key, Plan& plan) const {
+  cublasLtMatmulPreferenceOpaque_t preference{};
+  check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{key.workspace_bytes});
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+      std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});  // and none, which is 0
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.b_alignment);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.a_alignment);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.c_alignment);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.c_alignment);
+  cublasLtMatmulHeuristicResult_t best{};
+  int found = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle_, &plan.operation, &plan.first, &plan.second,
+                                     &plan.result, &plan.result, &preference, 1, &best, &found);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
+    return false;
+  }
+  check(status, "cublasLtMatmulAlgoGetHeuristic");
+  plan.algorithm = best.algo;
+  return found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
+}
+
+std::string name_of(const MatMul& p) {
+  return fmt::format("{} x {} x {} ({} x {} -> {})", p.m, p.n, p.k, to_string(p.a.dtype),
+                     to_string(p.b.dtype), to_string(p.c.dtype));
+}
+
+}  // namespace tessera::kernels::cuda

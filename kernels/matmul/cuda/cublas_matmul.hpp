@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cublasLt.h>
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "device/cuda/cuda_stream.hpp"
+#include "kernels/matmul/matmul.hpp"
+
+namespace tessera::kernels::cuda {
+
+/// Whether one call of cuBLASLt may compute `product` with its bias and epilogue:
+///
+///   A, B    of one dtype; C of that dtype or fp32
+///   bias    with C of the dtype of A and B, the bias too, at a multiple of 16 bytes
+///   GELU    with all of one dtype of 16 bits (how exact cuBLASLt's is in fp32 is not documented),
+///           n a multiple of 8, `pre_gelu` at a multiple of 16 bytes
+[[nodiscard]] bool is_one_call(const MatMul& product) noexcept;
+
+/// A product as it is given to cuBLASLt. No size is zero.
+struct Gemm {
+  MatMul product;         ///< is_one_call
+  std::int64_t a_stride;  ///< elements from one stored row of A to the next
+  StreamWorkspace workspace;
+};
+
+/// cuBLASLt on one stream: its handle, and the plans of the last products.
+///
+/// An algorithm is chosen by cuBLASLt's heuristic for what GemmKey holds, and for nothing else:
+/// alignments count up to 16 bytes only (what its kernels need at most, and all buffers have), so
+/// that a matrix may lie elsewhere. Sums split over k are added up in fp32 in the workspace in an
+/// order of their own; schemes that add into C as they come are ruled out.
+class CublasLt final : public tessera::cuda::StreamExtension {
+ public:
+  CublasLt();
+  ~CublasLt() override;
+
+  /// Enqueues `gemm`. False, and nothing is enqueued, if cuBLASLt has no algorithm for it.
+  [[nodiscard]] bool multiply(const Gemm& gemm, cudaStream_t stream);
+
+ private:
+  struct GemmKey {
+    std::int64_t m;
+    std::int64_t n;
+    std::int64_t k;
+    std::int64_t a_stride;
+    std::size_t workspace_bytes;
+    DType factors;
+    DType result;
+    Transpose transpose_a;
+    Transpose transpose_b;
+    cublasLtEpilogue_t epilogue;
+    std::uint32_t a_alignment;
+    std::uint32_t b_alignment;
+    std::uint32_t c_alignment;
+    auto operator<=>(const GemmKey&) const = default;
+  };
+  /// In cuBLASLt's words, for which our rows are columns: the transpose of C is computed, with B
+  /// first.
+  struct Plan {
+    cublasLtMatmulDescOpaque_t operation;
+    cublasLtMatrixLayoutOpaque_t first;
+    cublasLtMatrixLayoutOpaque_t second;
+    cublasLtMatrixLayoutOpaque_t result;
+    cublasLtMatmulAlgo_t algorithm;
+  };
+
+  [[nodiscard]] static GemmKey key_of(const Gemm& gemm) noexcept;
+  [[nodiscard]] Plan* plan_of(const Gemm& gemm);
+  [[nodiscard]] std::optional<Plan> make_plan(const GemmKey& key) const;
+  [[nodiscard]] bool choose_algorithm(const GemmKey& key, Plan& plan) const;
+
+  cublasLtHandle_t handle_ = nullptr;
+  std::map<GemmKey, std::optional<Plan>> plans_;
+};
+
+/// "3 x 4 x 5 (bf16 x bf16 -> fp32)".
+[[nodiscard]] std::string name_of(const MatMul& product);
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,119 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "device/cuda/cuda_check.hpp"
+#include "kernels/accumulate/accumulate.hpp"
+#include "kernels/bias/bias.hpp"
+#include "kernels/cast/cast.hpp"
+#include "kernels/gelu/gelu.hpp"
+#include "kernels/matmul/cuda/cublas_matmul.hpp"
+#include "kernels/support/workspace.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+std::int64_t stored_columns(const MatMul& p) noexcept {
+  return p.transpose_a == Transpose::yes ? p.m : p.k;
+}
+
+/// As much as every stream of a rank has: the choice of an algorithm depends on it.
+StreamWorkspace workspace_of(Stream stream) {
+  constexpr std::size_t bytes = stream_workspace_bytes(DeviceKind::cuda);
+  const StreamWorkspace& whole = stream.state()->workspace();
+  expects(whole.bytes >= bytes, "matmul: the stream's workspace is not as large as it must be");
+  return {whole.data, bytes};
+}
+
+bool multiply(const Gemm& gemm, Stream stream) {
+  tessera::cuda::CudaStream& cuda = tessera::cuda::cuda_stream(stream);
+  auto& cublas = cuda.extension<CublasLt>();
+  return cublas.multiply(gemm, cuda.open());
+}
+
+[[noreturn]] void throw_no_algorithm(const MatMul& product) {
+  throw DeviceError{
+      fmt::format("cuBLASLt has no algorithm on this device for {}", name_of(product))};
+}
+
+/// Rows [first, first + rows) of the product, in fp32 at `at`, then rounded into C.
+void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows, float* at,
+                   StreamWorkspace workspace, Stream stream) {
+  Gemm gemm{p, stored_columns(p), workspace};
+  gemm.product.m = rows;
+  gemm.product.a = p.a.at(p.transpose_a == Transpose::yes ? first : first * p.k);
+  gemm.product.c = at;
+  gemm.product.write = Write::overwrite;
+  if (!multiply(gemm, stream)) { throw_no_algorithm(gemm.product); }
+  const Values c = p.c.at(first * p.n);
+  const std::int64_t elems = rows * p.n;
+  if (p.write == Write::add) {
+    accumulate(c, at, elems, stream);
+  } else {
+    cast({c.data, elems, c.dtype}, {at, elems, DType::fp32}, stream);
+  }
+}
+
+/// For a C that cuBLASLt does not write: half of the workspace holds rows of it in fp32, the other
+/// half is cuBLASLt's.
+void multiply_through_workspace(const MatMul& p, Stream stream) {
+  const StreamWorkspace whole = workspace_of(stream);
+  const std::size_t half = whole.bytes / 2;
+  const StreamWorkspace rest{static_cast<std::byte*>(whole.data) + half, half};
+  std::int64_t rows = static_cast<std::int64_t>(half / sizeof(float)) / p.n;
+  expects(rows > 0, "matmul: a row of C is too long to be rounded in the stream's workspace");
+  if (rows > 64) { rows -= rows % 64; }  // pieces of A begin on a multiple of 16 bytes, as A does
+  for (std::int64_t first = 0; first < p.m; first += rows) {
+    multiply_rows(p, first, std::min(rows, p.m - first), static_cast<float*>(whole.data), rest,
+                  stream);
+  }
+}
+
+void multiply_then_gelu(const MatMul& p, Stream stream) {
+  MatMul inner = p;
+  inner.epilogue = Epilogue::none;
+  if (p.epilogue == Epilogue::gelu) {
+    inner.c = p.pre_gelu;
+    matmul(inner, stream);
+    gelu_forward(p.pre_gelu, p.c, p.m * p.n, stream);
+  } else {
+    matmul(inner, stream);
+    gelu_backward(p.pre_gelu, p.c, p.c, p.m * p.n, stream);
+  }
+}
+
+void multiply_then_add_bias(const MatMul& p, Stream stream) {
+  MatMul inner = p;
+  inner.bias = {};
+  matmul(inner, stream);
+  add_bias(p.c, p.bias, p.m, p.n, stream);
+}
+
+void overwrite_with_zero(const MatMul& p, Stream stream) {
+  const std::size_t bytes = static_cast<std::size_t>(p.m * p.n) * size_of(p.c.dtype);
+  tessera::cuda::check(
+      cudaMemsetAsync(p.c.data, 0, bytes, tessera::cuda::cuda_stream(stream).open()),
+      "cudaMemsetAsync");
+}
+
+}  // namespace
+
+// All in one call, or else the last step taken off, and what is left before it.
+void matmul(const MatMul& p, Stream stream) {
+  check_matmul(p);
+  expects(p.a.dtype == p.b.dtype, "matmul: on CUDA the factors A and B are of one dtype");
+  if (p.m == 0 || p.n == 0) { return; }
+  if (p.k > 0 && is_one_call(p) && multiply({p, stored_columns(p), workspace_of(stream)}, stream)) {
+    return;
+  }
+  if (p.epilogue != Epilogue::none) { return multiply_then_gelu(p, stream); }
+  if (p.bias) { return multiply_then_add_bias(p, stream); }
+  if (p.k == 0) {
+    if (p.write == Write::overwrite) { overwrite_with_zero(p, stream); }
+    return;
+  }
+  if (is_one_call(p)) { throw_no_algorithm(p); }
+  multiply_through_workspace(p, stream);
+}
+
+}  // namespace tessera::kernels::cuda
