@@ -160,21 +160,6 @@ std::vector<MatMulWay> ways_of(const MatMul& p) {
   return ways;
 }
 
-void check_matmul(const MatMul& product) {
-  for (const DType dtype : {product.a.dtype, product.b.dtype, product.c.dtype}) {
-    expects(dtype != DType::fp64, "matmul: fp64 is for sums alone; use fp32, bf16 or fp16");
-  }
-  const bool plain = !product.bias && product.epilogue == Epilogue::none;
-  expects(plain || product.write == Write::overwrite,
-          "matmul: bias and epilogue are for products that overwrite C");
-  expects(product.epilogue != Epilogue::gelu_gradient || !product.bias,
-          "matmul: a gradient of GELU takes no bias");
-  const bool given = product.pre_gelu || product.m * product.n == 0;
-  expects(
-      product.epilogue == Epilogue::none || (given && product.pre_gelu.dtype == product.c.dtype),
-      "matmul: an epilogue needs `pre_gelu`, of the dtype of C");
-}
-
 void matmul_in(MatMulWay way, const MatMul& whole, Stream stream) {
   check_matmul(whole);
   MatMul product = whole;
