@@ -125,8 +125,9 @@ TEST(Layers, WhatTheSystemSaysIsResidentIsReadInOnePlace) {
 }
 
 TEST(Layers, CudaNcclAndMpiStandInFilesNamedAfterThem) {
-  const std::string pattern = R"(cudaMalloc|<<<|include.*[<"](cuda|nccl|mpi)[a-z_]*\.h)";
-  const std::regex named{R"((cuda|nccl|mpi)[a-z_]*\.(cu|cuh|cpp|hpp)$)"};
+  const std::string pattern =
+      R"(cudaMalloc|<<<|include.*[<"](cuda|cublas|cudnn|nccl|mpi)[A-Za-z_]*\.h)";
+  const std::regex named{R"((cuda|cublas|cudnn|nccl|mpi)[a-z_]*\.(cu|cuh|cpp|hpp)$)"};
   for (const std::string& file : files_with(pattern)) {
     EXPECT_TRUE(std::regex_search(file, named)) << file;
   }

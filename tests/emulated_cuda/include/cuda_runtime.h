@@ -2,6 +2,7 @@
 
 // Stands before the toolkit's header of this name. The toolkit's own headers still declare the API
 // and the types; what the compiler nvcc adds to the language is in device_language.hpp.
+#undef __shared__  // another header of the toolkit may have come first
 #define __shared__ static thread_local
 
 #include <cuda_runtime_api.h>

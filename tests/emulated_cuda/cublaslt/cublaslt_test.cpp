@@ -1,0 +1,142 @@
+// The double of cuBLASLt: what it computes, and what it refuses as the library does.
+#include <cublasLt.h>
+
+#include <random>
+
+#include "emulated_cuda/test_support.hpp"
+
+namespace emulated_cuda::test {
+namespace {
+
+/// A product C (m x n) = A (m x k) B (k x n) in fp32, column-major, with what may be changed.
+struct Product {
+  Product(std::uint64_t m, std::uint64_t n, std::uint64_t k) {
+    const auto stride = [](std::uint64_t rows) { return static_cast<std::int64_t>(rows); };
+    (void)cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    (void)cublasLtMatrixLayoutInit(&a, CUDA_R_32F, m, k, stride(m));
+    (void)cublasLtMatrixLayoutInit(&b, CUDA_R_32F, k, n, stride(k));
+    (void)cublasLtMatrixLayoutInit(&c, CUDA_R_32F, m, n, stride(m));
+    (void)cublasLtMatmulPreferenceInit(&preference);
+    (void)cublasLtCreate(&handle);
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+           std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+  }
+  ~Product() { (void)cublasLtDestroy(handle); }
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+
+  template <class T>
+  void prefer(cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
+    (void)cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value));
+  }
+  cublasStatus_t choose() {
+    int found = 0;
+    return cublasLtMatmulAlgoGetHeuristic(handle, &operation, &a, &b, &c, &c, &preference, 1,
+                                          &chosen, &found);
+  }
+  cublasStatus_t run(const float* x, const float* y, float* z, float beta,
+                     DeviceNumbers<char>& work, std::size_t bytes, cudaStream_t stream) {
+    const float alpha = 1.0F;
+    return cublasLtMatmul(handle, &operation, &alpha, x, &a, y, &b, &beta, z, &c, z, &c,
+                          &chosen.algo, work.data(), bytes, stream);
+  }
+
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDescOpaque_t operation{};
+  cublasLtMatrixLayoutOpaque_t a{};
+  cublasLtMatrixLayoutOpaque_t b{};
+  cublasLtMatrixLayoutOpaque_t c{};
+  cublasLtMatmulPreferenceOpaque_t preference{};
+  cublasLtMatmulHeuristicResult_t chosen{};
+};
+
+void write(DeviceNumbers<float>& to, const std::vector<float>& values, const TestStream& stream) {
+  check(cudaMemcpyAsync(to.data(), values.data(), values.size() * sizeof(float),
+                        cudaMemcpyHostToDevice, stream),
+        "cudaMemcpyAsync");
+  stream.wait();
+}
+
+TEST(EmulatedCublasLt, MultipliesColumnMajorMatrices) {
+  const TestStream stream;
+  DeviceNumbers<float> a{6}, b{6}, c{4};
+  DeviceNumbers<char> work{256};
+  write(a, {1, 4, 2, 5, 3, 6}, stream);     // 1 2 3, 4 5 6
+  write(b, {1, 0, 10, 0, 1, 100}, stream);  // 1 0, 0 1, 10 100
+  Product product{2, 2, 3};
+  ASSERT_EQ(product.choose(), CUBLAS_STATUS_SUCCESS);
+  ASSERT_EQ(product.run(a.data(), b.data(), c.data(), 0.0F, work, 256, stream),
+            CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(c.read(stream), (std::vector<float>{31, 64, 302, 605}));
+  ASSERT_EQ(product.run(a.data(), b.data(), c.data(), 1.0F, work, 256, stream),
+            CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(c.read(stream), (std::vector<float>{62, 128, 604, 1210}));
+}
+
+TEST(EmulatedCublasLt, RefusesTypesThatTheLibraryDoesNotCombine) {
+  Product product{8, 8, 8};
+  (void)cublasLtMatrixLayoutInit(&product.a, CUDA_R_16BF, 8, 8, 8);
+  (void)cublasLtMatrixLayoutInit(&product.b, CUDA_R_16BF, 8, 8, 8);
+  EXPECT_EQ(product.choose(), CUBLAS_STATUS_SUCCESS);
+  (void)cublasLtMatrixLayoutInit(&product.c, CUDA_R_16F, 8, 8, 8);
+  EXPECT_EQ(product.choose(), CUBLAS_STATUS_NOT_SUPPORTED);
+  (void)cublasLtMatrixLayoutInit(&product.b, CUDA_R_16F, 8, 8, 8);
+  EXPECT_EQ(product.choose(), CUBLAS_STATUS_NOT_SUPPORTED);
+}
+
+TEST(EmulatedCublasLt, RefusesWhatDoesNotFitTogether) {
+  Product product{8, 8, 8};
+  (void)cublasLtMatrixLayoutInit(&product.b, CUDA_R_32F, 7, 8, 7);
+  EXPECT_EQ(product.choose(), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(cublasLtMatrixLayoutInit(&product.b, CUDA_R_32F, 8, 8, 7), CUBLAS_STATUS_INVALID_VALUE);
+  EXPECT_EQ(cublasLtMatrixLayoutInit(&product.b, CUDA_R_32F, 0, 8, 8), CUBLAS_STATUS_INVALID_VALUE);
+}
+
+TEST(EmulatedCublasLt, RefusesMatricesThatLieOtherwiseThanWasSaid) {
+  const TestStream stream;
+  DeviceNumbers<float> a{8}, b{8}, c{8};
+  DeviceNumbers<char> work{256};
+  Product product{2, 2, 2};
+  ASSERT_EQ(product.choose(), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(product.run(a.data() + 1, b.data(), c.data(), 0.0F, work, 256, stream),
+            CUBLAS_STATUS_INVALID_VALUE);
+  product.prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, std::uint32_t{4});
+  ASSERT_EQ(product.choose(), CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(product.run(a.data() + 1, b.data(), c.data(), 0.0F, work, 256, stream),
+            CUBLAS_STATUS_SUCCESS);
+}
+
+TEST(EmulatedCublasLt, SumsThatRaceDifferFromRunToRun) {
+  constexpr std::size_t k = 8192, bytes = 8 * sizeof(float);
+  const TestStream stream;
+  DeviceNumbers<float> a{k}, b{k}, c{1};
+  DeviceNumbers<char> work{bytes};
+  std::mt19937 generator{1};
+  std::normal_distribution<float> normal;
+  std::vector<float> values(k);
+  for (float& value : values) { value = normal(generator); }
+  write(a, values, stream);
+  write(b, std::vector<float>(k, 0.1F), stream);
+  Product product{1, 1, k};
+  product.prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{bytes});
+  const auto differ = [&] {
+    EXPECT_EQ(product.choose(), CUBLAS_STATUS_SUCCESS);
+    std::vector<std::vector<float>> results;
+    for (int i = 0; i < 8; ++i) {
+      EXPECT_EQ(product.run(a.data(), b.data(), c.data(), 0.0F, work, bytes, stream),
+                CUBLAS_STATUS_SUCCESS);
+      results.push_back(c.read(stream));
+    }
+    return std::adjacent_find(results.begin(), results.end(), std::not_equal_to<>{}) !=
+           results.end();
+  };
+  EXPECT_FALSE(differ());
+  EXPECT_EQ(product.run(a.data(), b.data(), c.data(), 0.0F, work, bytes - 4, stream),
+            CUBLAS_STATUS_INVALID_VALUE);
+  product.prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                 std::uint32_t{CUBLASLT_REDUCTION_SCHEME_MASK});
+  EXPECT_TRUE(differ());
+}
+
+}  // namespace
+}  // namespace emulated_cuda::test
