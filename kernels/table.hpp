@@ -59,9 +59,13 @@ struct Table {
 
 [[nodiscard]] const Table& cpu_table() noexcept;
 
-/// The kernels for streams of such a device. Those of `meta` do nothing. ConfigError for cuda where
-/// there is no CUDA module.
+/// The kernels for streams of such a device, cpu or cuda. ConfigError for cuda where there is no
+/// CUDA module.
 [[nodiscard]] const Table& table_of(DeviceKind kind);
+
+/// For streams of `meta` that stand for those of `kind`: kernels do nothing, and what says how much
+/// memory they need speaks for `kind`. Needs no CUDA module.
+[[nodiscard]] const Table& counting_table(DeviceKind kind);
 
 /// What the CUDA module exports as "tessera_cuda_kernels".
 using CudaTable = const Table*();

@@ -6,8 +6,11 @@
 #include <cstring>
 
 #include "comm/local/local_communicator.hpp"
+#include "comm/local/local_device_communicator.hpp"
 #include "comm/world_state.hpp"
 #include "device/cpu/parallel.hpp"
+#include "device/stream_state.hpp"
+#include "kernels/support/workspace.hpp"
 #include "kernels/table.hpp"
 #include "tessera/base/error.hpp"
 
@@ -24,6 +27,18 @@ OwnedStream make_compute_stream(Device& device, int rank, ComputeStream kind) {
   return stream;
 }
 
+/// Set for as long as it lives.
+class FlagWhile {
+ public:
+  explicit FlagWhile(bool& flag) noexcept : flag_{flag} { flag_ = true; }
+  FlagWhile(const FlagWhile&) = delete;
+  FlagWhile& operator=(const FlagWhile&) = delete;
+  ~FlagWhile() { flag_ = false; }
+
+ private:
+  bool& flag_;
+};
+
 /// Its error stays in the stream; here only its end matters.
 void drain(Stream stream) noexcept {
   try {
@@ -34,19 +49,17 @@ void drain(Stream stream) noexcept {
 
 }  // namespace
 
-World::State::State(int rank_, int size_, const WorldOptions& options_)
-    : State{rank_, size_, options_,
-            make_cpu_device(
-                {.threads = options_.threads, .pool_name = fmt::format("pool r{}", rank_)})} {}
-
 World::State::State(int rank_, int size_, const WorldOptions& options_,
-                    std::unique_ptr<Device> device_)
+                    std::unique_ptr<Device> device_, DeviceKind kind)
     : rank{rank_},
       size{size_},
       options{options_},
       recorder{options.trace ? std::make_unique<trace::Recorder>() : nullptr},
       memory{recorder.get(), options.budget_bytes},
-      device{std::move(device_)} {
+      device{std::move(device_)},
+      kernels{device->computes() ? kernels::table_of(kind) : kernels::counting_table(kind)},
+      kernel_workspace{*device, memory, Category::workspace, kernels::stream_workspace_bytes(kind),
+                       "kernels' workspace"} {
   if (recorder) { recorder->keep_last(options.trace_steps); }
 }
 
@@ -80,7 +93,7 @@ Channel World::reduce_channel() noexcept {
   return {*state_->reduce, state_->reduce_stream.get()};
 }
 const kernels::Table& World::kernels() const noexcept {
-  return kernels::cpu_table();
+  return state_->kernels;
 }
 MemoryTracker& World::memory() noexcept {
   return state_->memory;
@@ -134,6 +147,42 @@ void World::quiesce() noexcept {
   if (state_->offload_stream.get()) { drain(state_->offload_stream.get()); }
 }
 
+void World::run_as_graph(const std::function<void()>& work) {
+  State& state = *state_;
+  if (state.size > 1 && state.gather->name() == "local") {
+    throw ConfigError{fmt::format(
+        "a step of {} ranks that are threads cannot be one CUDA graph: each rank's work waits for "
+        "that of the others; use one rank, ranks that are processes, or no graph",
+        state.size)};
+  }
+  if (!state.graph) { state.graph = state.device->make_graph(); }
+  std::vector<Stream> others{state.gather_stream.get(), state.reduce_stream.get()};
+  if (const Stream offload = state.offload_stream.get()) { others.push_back(offload); }
+  state.graph->run(state.compute_stream.get(), others, [&] {
+    const FlagWhile captured{state.in_graph};
+    work();
+  });
+}
+
+bool World::in_graph() const noexcept {
+  return state_->in_graph;
+}
+
+std::unique_ptr<Device> WorldFactory::make_device(const WorldOptions& options, int local_rank) {
+  if (options.device == DeviceKind::cpu) {
+    return make_cpu_device(
+        {.threads = options.threads, .pool_name = fmt::format("pool r{}", local_rank)});
+  }
+  const auto devices = static_cast<int>(cuda_machine().devices.size());
+  // With no device the device itself says what is missing.
+  const int mine = options.cuda_ordinal.value_or(devices == 0 ? 0 : local_rank % devices);
+  std::vector<int> peers;
+  for (int other = 0; !options.cuda_ordinal && other < devices; ++other) {
+    if (other != mine) { peers.push_back(other); }
+  }
+  return make_cuda_device({.ordinal = mine, .peers = peers});
+}
+
 std::shared_ptr<LocalGroup> WorldFactory::make_local_group(int ranks, const WorldOptions& options) {
   return std::make_shared<LocalGroup>(ranks, std::vector<std::string>{"gather", "reduce"},
                                       options.deadline);
@@ -141,11 +190,16 @@ std::shared_ptr<LocalGroup> WorldFactory::make_local_group(int ranks, const Worl
 
 World WorldFactory::make_local(std::shared_ptr<LocalGroup> group, int rank,
                                const WorldOptions& options, const ProcessStart& process) {
-  auto state = std::make_unique<World::State>(rank, group->ranks(), options);
+  auto state = std::make_unique<World::State>(rank, group->ranks(), options,
+                                              make_device(options, rank), options.device);
   state->process = process;
-  const auto make = [&](int channel, const char* stream) {
-    return std::make_unique<LocalCommunicator>(
-        group, channel, rank, Instruments{state->recorder.get(), options.delays, stream});
+  const auto make = [&](int channel, const char* stream) -> std::unique_ptr<Communicator> {
+    const Instruments instruments{state->recorder.get(), options.delays, stream};
+    if (options.device == DeviceKind::cpu) {
+      return std::make_unique<LocalCommunicator>(group, channel, rank, instruments);
+    }
+    return std::make_unique<LocalDeviceCommunicator>(group, channel, rank, instruments,
+                                                     *state->device, state->kernels);
   };
   state->gather = make(kGather, "gather");
   state->reduce = make(kReduce, "reduce");
@@ -156,6 +210,8 @@ World WorldFactory::make_local(std::shared_ptr<LocalGroup> group, int rank,
 void WorldFactory::make_streams(World::State& state) {
   state.compute_stream =
       make_compute_stream(*state.device, state.rank, state.options.compute_stream);
+  state.compute_stream.get().state()->lend(
+      {state.kernel_workspace.data(), state.kernel_workspace.bytes()});
   state.gather_stream = state.device->make_side_stream(fmt::format("gather r{}", state.rank));
   state.reduce_stream = state.device->make_side_stream(fmt::format("reduce r{}", state.rank));
 }
@@ -166,6 +222,27 @@ void WorldFactory::finish(World& world) {
   world.reduce_channel().stream.wait();
   if (const Stream offload = world.state_->offload_stream.get()) { offload.wait(); }
 }
+
+namespace {
+
+void check_cuda(const WorldOptions& options) {
+  if (options.threads != 1) {
+    throw ConfigError{fmt::format(
+        "a rank on a CUDA device computes with no threads of the host, but is to use {}: leave "
+        "threads at 1",
+        options.threads)};
+  }
+  if (options.compute_stream != ComputeStream::caller) {
+    throw ConfigError{
+        "a CUDA device's compute stream is its own: leave compute_stream as it stands"};
+  }
+  if (options.cuda_ordinal && *options.cuda_ordinal < 0) {
+    throw ConfigError{
+        fmt::format("CUDA devices count from 0, but {} is asked for", *options.cuda_ordinal)};
+  }
+}
+
+}  // namespace
 
 void check(const WorldOptions& options) {
   if (options.deadline.count() <= 0) {
@@ -184,6 +261,15 @@ void check(const WorldOptions& options) {
   if (options.delays && options.delays->longest.count() < 0) {
     throw ConfigError{fmt::format("the longest injected delay must not be negative, but is {} us",
                                   options.delays->longest.count())};
+  }
+  if (options.device == DeviceKind::meta) {
+    throw ConfigError{"no rank runs on the device meta: plan, or use cpu or cuda"};
+  }
+  if (options.device == DeviceKind::cuda) {
+    check_cuda(options);
+  } else if (options.cuda_ordinal) {
+    throw ConfigError{fmt::format("CUDA device {} is asked for, but the ranks run on the device {}",
+                                  *options.cuda_ordinal, to_string(options.device))};
   }
   constexpr int most_threads = CpuDeviceOptions::kMostThreads;
   if (options.threads < 1 || options.threads > most_threads) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "kernels/table.hpp"
 #include "tessera/comm/simulate.hpp"
 #include "tessera/comm/world.hpp"
 
@@ -15,9 +16,9 @@ class MpiGroup;
 
 /// In order of construction: streams come last, so that they are drained before what they use goes.
 struct World::State {
-  /// On the host's processor, or on `device_`.
-  State(int rank_, int size_, const WorldOptions& options_);
-  State(int rank_, int size_, const WorldOptions& options_, std::unique_ptr<Device> device_);
+  /// On `device_`, with the kernels of devices of `kind`: the device's own, or what it stands for.
+  State(int rank_, int size_, const WorldOptions& options_, std::unique_ptr<Device> device_,
+        DeviceKind kind);
 
   int rank;
   int size;
@@ -29,8 +30,12 @@ struct World::State {
   MemoryTracker memory;
   MemoryTracker host_memory;
   std::unique_ptr<Device> device;
+  const kernels::Table& kernels;
+  Buffer kernel_workspace;  // lent to the compute stream
   std::unique_ptr<Communicator> gather;
   std::unique_ptr<Communicator> reduce;
+  std::unique_ptr<WorkGraph> graph;  // made at its first use
+  bool in_graph = false;
   OwnedStream compute_stream;
   OwnedStream gather_stream;
   OwnedStream reduce_stream;
@@ -44,6 +49,10 @@ struct World::State {
 class WorldFactory {
  public:
   WorldFactory() = delete;
+  /// The device of a rank that is a thread (`ranks` of them in this process) or a process of its
+  /// own, whose `local_rank` counts those on this machine.
+  [[nodiscard]] static std::unique_ptr<Device> make_device(const WorldOptions& options,
+                                                           int local_rank);
   /// The channels of a local group, in the order of their numbers.
   [[nodiscard]] static std::shared_ptr<LocalGroup> make_local_group(int ranks,
                                                                     const WorldOptions& options);

@@ -4,22 +4,26 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/memory/tracker.hpp"
-#include "tessera/trace/recorder.hpp"
+#include "tessera/comm/world.hpp"
 
 namespace tessera::engine {
 
-/// Says what the engine does: the phase to the rank's memory tracker, events and spans to its
-/// recorder if it has one.
+/// Says what the engine does: the phase to the rank's memory tracker and to its device's profiler,
+/// events and spans to its recorder if it has one. Spans begin and end when the compute stream
+/// comes there.
 class Journal {
  public:
-  Journal(MemoryTracker& memory, trace::Recorder* recorder) noexcept
-      : memory_{memory}, recorder_{recorder} {}
+  explicit Journal(World& world) noexcept
+      : device_{world.device()},
+        compute_{world.compute_stream()},
+        memory_{world.memory()},
+        recorder_{world.recorder()} {}
 
   /// What allocations and uses of memory belong to from now on.
   void enter(trace::Phase phase, std::string_view unit) {
     phase_ = phase;
     memory_.enter(phase, unit, step_);
+    device_.name_range(to_string(phase), unit);
   }
 
   [[nodiscard]] trace::Phase phase() const noexcept { return phase_; }
@@ -29,8 +33,10 @@ class Journal {
     if (recorder_ != nullptr) { recorder_->end_step(); }
   }
   [[nodiscard]] std::int64_t step() const noexcept { return step_; }
-  [[nodiscard]] std::int64_t now() const noexcept {
-    return recorder_ == nullptr ? 0 : trace::now_ns();
+  /// *began_ns becomes the time when the compute stream has come to what is enqueued next.
+  void begin_span(std::int64_t* began_ns) const {
+    if (recorder_ == nullptr) { return; }
+    compute_.call([began_ns] { *began_ns = trace::now_ns(); });
   }
 
   void issue(std::string_view what, const std::string& unit) {
@@ -41,21 +47,29 @@ class Journal {
                     .step = step_,
                     .phase = std::string{to_string(phase_)}});
   }
-  /// A span on the compute stream that began at `begin_ns` and ends now.
-  void computed(std::string_view what, const std::string& unit, std::int64_t begin_ns) {
+  /// A span on the compute stream, which began with `begin_span` of the same number: it stays where
+  /// it is until the stream has come here. Ends with what has been enqueued so far.
+  void end_span(std::string_view what, const std::string& unit, const std::int64_t* began_ns) {
     if (recorder_ == nullptr) { return; }
-    recorder_->add({.kind = trace::Kind::compute,
-                    .what = std::string{what},
-                    .unit = unit,
-                    .step = step_,
-                    .begin_ns = begin_ns,
-                    .end_ns = trace::now_ns(),
-                    .phase = std::string{to_string(phase_)},
-                    .during = unit,
-                    .stream = "compute"});
+    trace::Record record;
+    record.kind = trace::Kind::compute;
+    record.what = what;
+    record.unit = unit;
+    record.step = step_;
+    record.phase = to_string(phase_);
+    record.during = unit;
+    record.stream = "compute";
+    compute_.call([recorder = recorder_, record, began_ns] {
+      trace::Record done = record;
+      done.begin_ns = *began_ns;
+      done.end_ns = trace::now_ns();
+      recorder->add(std::move(done));
+    });
   }
 
  private:
+  Device& device_;
+  Stream compute_;
   MemoryTracker& memory_;
   trace::Recorder* recorder_;
   trace::Phase phase_ = trace::Phase::setup;

@@ -91,7 +91,7 @@ void validate(const ModelOptions& options) {
 }  // namespace
 
 ShardedModel::State::State(World& world_, const ModelOptions& options_)
-    : world{world_}, options{options_}, journal{world_.memory(), world_.recorder()} {
+    : world{world_}, options{options_}, journal{world_} {
   validate(options);
 }
 

@@ -30,6 +30,7 @@ std::vector<std::size_t> ShardedModel::State::with_owners(std::size_t unit) cons
 
 void ShardedModel::State::open(Phase phase, Unit unit) {
   rethrow_failure();
+  check_if_stuck();
   expects(parameters != nullptr, "a unit is opened before materialize");
   UnitState& state = unit_at(unit);
   if (evaluating && phase == Phase::forward) { return open_in_evaluation(unit); }
@@ -61,7 +62,7 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
   ++open_scopes;
   if (phase == Phase::forward) { search_parameters(unit); }
   journal.issue(to_string(phase), state.name);
-  opened_ns[unit.index] = journal.now();
+  journal.begin_span(&opened_ns[unit.index]);
 }
 
 void ShardedModel::State::require_closed(std::size_t unit) const {
@@ -146,7 +147,7 @@ void ShardedModel::State::prefetch(const engine::Schedule& order) {
 }
 
 void ShardedModel::State::close(Phase phase, Unit unit) {
-  journal.computed(to_string(phase), units[unit.index].name, opened_ns[unit.index]);
+  journal.end_span(to_string(phase), units[unit.index].name, &opened_ns[unit.index]);
   if (phase == Phase::backward) { search_gradients(unit); }
   --open_scopes;
   ++units[unit.index].ended_scopes;
@@ -263,9 +264,9 @@ void ShardedModel::State::step(const double* loss) {
   gradients->require_slots_free();
   gradients->settle();
   parameters->settle();
-  const std::int64_t began = journal.now();
   journal.enter(trace::Phase::update, "");
   journal.issue("update", "");
+  journal.begin_span(&update_began_ns);
   // The label tells ranks apart that changed their order from those that did not: the latter would
   // not come to the comparison.
   const bool new_order = schedule.take_changed();
@@ -275,10 +276,11 @@ void ShardedModel::State::step(const double* loss) {
   const bool may_be_last = search->end_step();
   optimizer->update();
   parameters->updated();
-  journal.computed("update", "", began);
+  journal.end_span("update", "", &update_began_ns);
   journal.next_step();
   micro_batch = 0;
-  if (may_be_last) { stop_if_stuck(); }
+  stuck_check_due = may_be_last;
+  check_if_stuck();
 }
 
 }  // namespace tessera

@@ -80,6 +80,13 @@ std::string ShardedModel::State::describe_origin() {
                      to_string(narrows ? options.reduce : options.gradient));
 }
 
+// What became of a step within a graph is known when the graph has run.
+void ShardedModel::State::check_if_stuck() {
+  if (!stuck_check_due || world.in_graph()) { return; }
+  stuck_check_due = false;
+  stop_if_stuck();
+}
+
 void ShardedModel::State::stop_if_stuck() {
   const kernels::StepScalars& scalars = optimizer->scalars();
   if (scalars.apply != 0) { return; }

@@ -74,6 +74,7 @@ struct ShardedModel::State {
   void search_parameters(Unit unit);
   void search_gradients(Unit unit);
   void require_loss_scale_known() const;
+  void check_if_stuck();
   void stop_if_stuck();
   [[nodiscard]] std::string describe_origin();  // collective
   void rethrow_failure();
@@ -127,8 +128,10 @@ struct ShardedModel::State {
   int open_scopes = 0;
   bool loss_scale_asked = false;
   std::uint32_t next_parameter_id = 0;
+  bool stuck_check_due = false;         // after a step that may be the last of too many skipped
   std::vector<std::int64_t> opened_ns;  // by unit: when its open scope began, for the journal
-  std::exception_ptr failure;           // from a scope's end; thrown by the next call
+  std::int64_t update_began_ns = 0;
+  std::exception_ptr failure;  // from a scope's end; thrown by the next call
 };
 
 }  // namespace tessera

@@ -52,13 +52,15 @@ OptimizerStep::OptimizerStep(World& world, const TrainingState& state, const Mod
       sums_{world.allocate(Category::workspace,
                            sizeof(double) * (static_cast<std::size_t>(world.size()) + 1),
                            "step sums")},
+      host_scalars_{world.device()},
       scalars_copied_{world.device().make_event()},
       mark_{world.device().make_event()} {
-  host_scalars_.loss_scale =
+  host_scalars_->loss_scale =
       first_loss_scale(options.loss_scaling, options.compute, options.gradient);
-  host_scalars_.used_loss_scale = host_scalars_.loss_scale;
+  host_scalars_->used_loss_scale = host_scalars_->loss_scale;
   const Stream compute = world.compute_stream();
-  world.device().copy_in(scalars_.data(), &host_scalars_, sizeof host_scalars_, compute);
+  world.device().copy_in(scalars_.data(), host_scalars_.get(), sizeof(kernels::StepScalars),
+                         compute);
   compute.wait();
   plan_norms(state);
 }
@@ -108,7 +110,7 @@ void OptimizerStep::update() {
   auto* scalars = static_cast<kernels::StepScalars*>(scalars_.data());
   const Stream compute = world_.compute_stream();
   world_.kernels().finish_step(scalars, static_cast<const double*>(sums_.data()), finish_, compute);
-  world_.device().copy_out(&host_scalars_, scalars, sizeof host_scalars_, compute);
+  world_.device().copy_out(host_scalars_.get(), scalars, sizeof(kernels::StepScalars), compute);
   compute.record(scalars_copied_.get());
   last_learning_rate_ = learning_rate();
   for (const UpdatePlan::Run& run : plan_.runs) {
@@ -158,7 +160,7 @@ float OptimizerStep::learning_rate() const {
 
 const kernels::StepScalars& OptimizerStep::scalars() const {
   scalars_copied_.get().wait();
-  return host_scalars_;
+  return *host_scalars_;
 }
 
 const float* OptimizerStep::loss_scale() const noexcept {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "device/host_block.hpp"
 #include "engine/update_plan.hpp"
 #include "kernels/step_scalars/step_scalars.hpp"
 #include "tessera/comm/world.hpp"
@@ -59,7 +60,7 @@ class OptimizerStep {
   std::vector<NormTerm> norms_;
   Buffer scalars_;  // StepScalars
   Buffer sums_;     // one squared norm a rank, then the loss
-  kernels::StepScalars host_scalars_;
+  HostBlock<kernels::StepScalars> host_scalars_;
   OwnedEvent scalars_copied_;
   OwnedEvent mark_;
 };

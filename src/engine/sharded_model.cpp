@@ -68,6 +68,7 @@ StepReport ShardedModel::report() const {
   expects(state_->optimizer != nullptr && state_->journal.step() > 0,
           "report: no step has been made");
   state_->world.compute_stream().wait();
+  state_->check_if_stuck();
   const kernels::StepScalars& scalars = state_->optimizer->scalars();
   return {.step = state_->journal.step(),
           .loss = scalars.loss,

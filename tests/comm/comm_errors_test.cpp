@@ -43,12 +43,13 @@ TEST_P(CommErrors, ABadSizeIsRefusedOnEveryRankBeforeAnythingMoves) {
     HostTensor shard{DType::fp32, 4, 1.0};
     HostTensor full{DType::fp32, 4 * world.size() + 1, -1.0};
     const HostTensor before = full;
-    EXPECT_THROW(complete(world.gather_channel(), Batch{"t"}.all_gather(shard.view(), full.view())),
-                 ContractError);
+    EXPECT_THROW(
+        complete(world, world.gather_channel(), Batch{"t"}.all_gather(shard.view(), full.view())),
+        ContractError);
     EXPECT_EQ(full, before);
 
     // Usable as before, and no sequence number was lost.
-    complete(world.gather_channel(), Batch{"t"}.all_reduce(shard.view()));
+    complete(world, world.gather_channel(), Batch{"t"}.all_reduce(shard.view()));
     EXPECT_EQ(shard.at(3), 1.0 * world.size());
   });
 }
@@ -70,7 +71,7 @@ TEST_P(CommErrors, AMissingCallEndsByTheDeadlineAndNamesWhoIsMissing) {
           }
           return;
         }
-        complete(world.gather_channel(), Batch{"gather h.3"}.all_reduce(data.view()));
+        complete(world, world.gather_channel(), Batch{"gather h.3"}.all_reduce(data.view()));
       },
       options);
   EXPECT_THAT(error, AllOf(HasSubstr("all_reduce of batch \"gather h.3\""),
@@ -142,7 +143,7 @@ TEST_P(CommErrors, DifferentBatchesAreAnErrorOnEveryRankThatNamesTheFirstDiffere
       HostTensor data{DType::fp32, 12, 1.0};
       const HostTensor before = data;
       try {
-        complete(world.reduce_channel(), difference.make(data, world.rank() == odd));
+        complete(world, world.reduce_channel(), difference.make(data, world.rank() == odd));
       } catch (const CommError& error) {
         texts[static_cast<std::size_t>(world.rank())] = error.what();
       }
@@ -164,7 +165,7 @@ TEST_P(CommErrors, AThrowingRankFreesTheOthersAndItsCauseIsReported) {
     HostTensor data{DType::fp32, 4};
     const QuiesceAtExit guard{world};
     if (world.rank() == culprit) { throw FormatError{"bad file"}; }
-    complete(world.gather_channel(), Batch{"t"}.all_reduce(data.view()));
+    complete(world, world.gather_channel(), Batch{"t"}.all_reduce(data.view()));
     FAIL() << "a collective of all ranks ended without one";
   });
   EXPECT_EQ(error, "rank " + std::to_string(culprit) + ": bad file");
@@ -210,7 +211,7 @@ TEST_P(CommErrors, AbortFromAnotherThreadWakesEveryWaitAndStays) {
         world.abort("a second reason");
       }}.join();
     } else {
-      EXPECT_EQ(comm_error_of([&] { complete(gather, Batch{"t"}.all_reduce(data.view())); }),
+      EXPECT_EQ(comm_error_of([&] { complete(world, gather, Batch{"t"}.all_reduce(data.view())); }),
                 "stop now");
     }
     for (int again = 0; again < 2; ++again) {
@@ -244,11 +245,11 @@ TEST_P(CommErrors, QuiesceWithNothingPendingLeavesTheChannelsUsable) {
     HostTensor data{DType::fp32, 4, 1.0};
     try {
       const QuiesceAtExit guard{world};
-      complete(world.gather_channel(), Batch{"a"}.all_reduce(data.view()));
+      complete(world, world.gather_channel(), Batch{"a"}.all_reduce(data.view()));
       throw ContractError{"refused, and caught below"};
     } catch (const ContractError&) {  // as a trainer may
     }
-    complete(world.gather_channel(), Batch{"b"}.all_reduce(data.view()));
+    complete(world, world.gather_channel(), Batch{"b"}.all_reduce(data.view()));
     EXPECT_EQ(data.at(0), 1.0 * world.size() * world.size());
   });
 }

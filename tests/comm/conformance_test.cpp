@@ -57,7 +57,7 @@ TEST_P(Conformance, AllGatherConcatenatesInRankOrder) {
     const auto parts = rank_tensors(dtype, n, world.size(), Values::random);
     HostTensor shard = parts[static_cast<std::size_t>(world.rank())];
     HostTensor full{dtype, n * world.size(), -1.0};
-    complete(world.gather_channel(), Batch{"t"}.all_gather(shard.view(), full.view()));
+    complete(world, world.gather_channel(), Batch{"t"}.all_gather(shard.view(), full.view()));
     EXPECT_EQ(full, concatenate(parts));
     EXPECT_EQ(shard, parts[static_cast<std::size_t>(world.rank())]);
   }));
@@ -71,7 +71,7 @@ TEST_P(Conformance, AllGatherInPlace) {
       full.set(world.rank() * n + i, parts[static_cast<std::size_t>(world.rank())].at(i));
     }
     const View own = full.view().slice(world.rank() * n, n);
-    complete(world.gather_channel(), Batch{"t"}.all_gather(own, full.view()));
+    complete(world, world.gather_channel(), Batch{"t"}.all_gather(own, full.view()));
     EXPECT_EQ(full, concatenate(parts));
   }));
 }
@@ -82,7 +82,8 @@ TEST_P(Conformance, ReduceScatterAddsInRankOrder) {
       const auto fulls = rank_tensors(dtype, n * world.size(), world.size(), values);
       HostTensor full = fulls[static_cast<std::size_t>(world.rank())];
       HostTensor shard{dtype, n, -1.0};
-      complete(world.reduce_channel(), Batch{"t"}.reduce_scatter(full.view(), shard.view(), op));
+      complete(world, world.reduce_channel(),
+               Batch{"t"}.reduce_scatter(full.view(), shard.view(), op));
       EXPECT_EQ(shard, slice(in_rank_order(fulls, op), world.rank() * n, n));
       EXPECT_EQ(full, fulls[static_cast<std::size_t>(world.rank())]);
     }
@@ -95,7 +96,7 @@ TEST_P(Conformance, ReduceScatterInPlace) {
       const auto fulls = rank_tensors(dtype, n * world.size(), world.size(), values);
       HostTensor full = fulls[static_cast<std::size_t>(world.rank())];
       const View own = full.view().slice(world.rank() * n, n);
-      complete(world.reduce_channel(), Batch{"t"}.reduce_scatter(full.view(), own, op));
+      complete(world, world.reduce_channel(), Batch{"t"}.reduce_scatter(full.view(), own, op));
       EXPECT_EQ(slice(full, world.rank() * n, n),
                 slice(in_rank_order(fulls, op), world.rank() * n, n));
     }
@@ -107,7 +108,7 @@ TEST_P(Conformance, AllReduceGivesEveryRankTheSameBitsAtAnySize) {
     for (const auto& [values, op] : kReductions) {
       const auto inputs = rank_tensors(dtype, n, world.size(), values);
       HostTensor data = inputs[static_cast<std::size_t>(world.rank())];
-      complete(world.reduce_channel(), Batch{"t"}.all_reduce(data.view(), op));
+      complete(world, world.reduce_channel(), Batch{"t"}.all_reduce(data.view(), op));
       EXPECT_EQ(data, in_rank_order(inputs, op));
     }
   }));
@@ -120,7 +121,7 @@ TEST_P(Conformance, ReduceLeavesTheResultOnTheRootAlone) {
         const auto inputs = rank_tensors(dtype, n, world.size(), values);
         const HostTensor& mine = inputs[static_cast<std::size_t>(world.rank())];
         HostTensor data = mine;
-        complete(world.reduce_channel(), Batch{"t"}.reduce(data.view(), op, root));
+        complete(world, world.reduce_channel(), Batch{"t"}.reduce(data.view(), op, root));
         EXPECT_EQ(data, world.rank() == root ? in_rank_order(inputs, op) : mine);
       }
     }
@@ -131,7 +132,7 @@ TEST_P(Conformance, BroadcastCopiesTheRoots) {
   run(for_all_shapes([](World& world, DType dtype, std::int64_t n) {
     for (int root = 0; root < world.size(); ++root) {
       HostTensor data = rank_tensor(dtype, n, world.rank(), Values::random);
-      complete(world.gather_channel(), Batch{"t"}.broadcast(data.view(), root));
+      complete(world, world.gather_channel(), Batch{"t"}.broadcast(data.view(), root));
       EXPECT_EQ(data, rank_tensor(dtype, n, root, Values::random));
     }
   }));
@@ -144,7 +145,7 @@ TEST_P(Conformance, GatherConcatenatesOnTheRootAlone) {
       HostTensor part = parts[static_cast<std::size_t>(world.rank())];
       HostTensor full{dtype, n * world.size(), -1.0};
       const HostTensor untouched = full;
-      complete(world.gather_channel(), Batch{"t"}.gather(part.view(), full.view(), root));
+      complete(world, world.gather_channel(), Batch{"t"}.gather(part.view(), full.view(), root));
       EXPECT_EQ(full, world.rank() == root ? concatenate(parts) : untouched);
     }
   }));
@@ -161,7 +162,7 @@ TEST_P(Conformance, GatherInPlaceOnTheRoot) {
       from = full.view().slice(root * 33, 33);
       std::memcpy(full.view().slice(root * 33, 33).data, part.view().data, part.view().bytes());
     }
-    complete(world.gather_channel(), Batch{"t"}.gather(from, full.view(), root));
+    complete(world, world.gather_channel(), Batch{"t"}.gather(from, full.view(), root));
     if (world.rank() == root) { EXPECT_EQ(full, concatenate(parts)); }
   });
 }
@@ -193,14 +194,16 @@ TEST_P(Conformance, LongTensorsArriveWhole) {
     std::vector<float> gathered(mine.size());
     std::vector<float> collected(mine.size());
     std::vector<float> copied = mine;
-    complete(world.reduce_channel(), Batch{"long"}
-                                         .all_reduce(view(everywhere))
-                                         .reduce(view(on_root), ReduceOp::sum, root)
-                                         .reduce_scatter(view(full), view(shard)));
-    complete(world.gather_channel(), Batch{"long"}
-                                         .all_gather(view(shard), view(gathered))
-                                         .gather(view(shard), view(collected), root)
-                                         .broadcast(view(copied), root));
+    complete(world, world.reduce_channel(),
+             Batch{"long"}
+                 .all_reduce(view(everywhere))
+                 .reduce(view(on_root), ReduceOp::sum, root)
+                 .reduce_scatter(view(full), view(shard)));
+    complete(world, world.gather_channel(),
+             Batch{"long"}
+                 .all_gather(view(shard), view(gathered))
+                 .gather(view(shard), view(collected), root)
+                 .broadcast(view(copied), root));
     EXPECT_TRUE(everywhere == expected);
     EXPECT_TRUE(on_root == (world.rank() == root ? expected : mine));
     EXPECT_TRUE(full == mine);
@@ -222,10 +225,10 @@ TEST_P(Conformance, AllReductionsAgreeToTheBit) {
     HostTensor full = mine;
     HostTensor shard{DType::fp32, n};
     HostTensor gathered{DType::fp32, n * world.size()};
-    complete(world.reduce_channel(), Batch{"a"}.all_reduce(everywhere.view()));
-    complete(world.reduce_channel(), Batch{"b"}.reduce(on_root.view(), ReduceOp::sum, 0));
-    complete(world.reduce_channel(), Batch{"c"}.reduce_scatter(full.view(), shard.view()));
-    complete(world.gather_channel(), Batch{"d"}.all_gather(shard.view(), gathered.view()));
+    complete(world, world.reduce_channel(), Batch{"a"}.all_reduce(everywhere.view()));
+    complete(world, world.reduce_channel(), Batch{"b"}.reduce(on_root.view(), ReduceOp::sum, 0));
+    complete(world, world.reduce_channel(), Batch{"c"}.reduce_scatter(full.view(), shard.view()));
+    complete(world, world.gather_channel(), Batch{"d"}.all_gather(shard.view(), gathered.view()));
     EXPECT_EQ(gathered, everywhere);
     if (world.rank() == 0) { EXPECT_EQ(on_root, everywhere); }
   });
@@ -243,11 +246,12 @@ TEST_P(Conformance, ABatchMovesAllItsOperations) {
     HostTensor summed = data[me];
     HostTensor copied = data[me];
     HostTensor losses = loss[me];
-    complete(world.gather_channel(), Batch{"mixed"}
-                                         .all_reduce(summed.view())
-                                         .all_gather(part.view(), full.view())
-                                         .broadcast(copied.view(), root)
-                                         .all_reduce(losses.view()));
+    complete(world, world.gather_channel(),
+             Batch{"mixed"}
+                 .all_reduce(summed.view())
+                 .all_gather(part.view(), full.view())
+                 .broadcast(copied.view(), root)
+                 .all_reduce(losses.view()));
     EXPECT_EQ(full, concatenate(parts));
     EXPECT_EQ(summed, in_rank_order(data, ReduceOp::sum));
     EXPECT_EQ(copied, data[static_cast<std::size_t>(root)]);
@@ -256,29 +260,29 @@ TEST_P(Conformance, ABatchMovesAllItsOperations) {
 }
 
 TEST_P(Conformance, AnEmptyBatchIsAMeetingAndNoMore) {
-  run([](World& world) { complete(world.gather_channel(), Batch{"nothing"}); });
+  run([](World& world) { complete(world, world.gather_channel(), Batch{"nothing"}); });
 }
 
 TEST_P(Conformance, QueuedBatchesRunInOrder) {
   run([](World& world) {
     HostTensor data{DType::fp64, 5, 1.0};
     const Channel channel = world.reduce_channel();
-    for (int i = 0; i < 10; ++i) {
-      channel.communicator.submit(Batch{"step " + std::to_string(i)}.all_reduce(data.view()),
-                                  channel.stream);
-    }
+    test::DeviceCopies copies{world, Batch{"step"}.all_reduce(data.view())};
+    for (int i = 0; i < 10; ++i) { channel.communicator.submit(copies.batch(), channel.stream); }
     channel.stream.wait();
+    copies.bring_back();
     double expected = 1.0;
     for (int i = 0; i < 10; ++i) { expected *= world.size(); }
     EXPECT_EQ(data.at(4), expected);
   });
 }
 
-TEST_P(Conformance, TheCallersOwnStreamRunsABatchAtOnce) {
+TEST_P(Conformance, TheComputeStreamTakesABatchToo) {
   run([](World& world) {
     HostTensor data{DType::fp32, 3, 2.0};
-    world.gather_channel().communicator.submit(Batch{"t"}.all_reduce(data.view()),
-                                               world.compute_stream());
+    test::DeviceCopies copies{world, Batch{"t"}.all_reduce(data.view())};
+    world.gather_channel().communicator.submit(copies.batch(), world.compute_stream());
+    copies.bring_back();
     EXPECT_EQ(data.at(2), 2.0 * world.size());
   });
 }
@@ -295,8 +299,8 @@ TEST_P(Conformance, DelaysChangeNoResult) {
           HostTensor full = fulls[static_cast<std::size_t>(world.rank())];
           HostTensor gathered{DType::fp32, n * world.size()};
           const View own = full.view().slice(world.rank() * n, n);
-          complete(world.reduce_channel(), Batch{"r"}.reduce_scatter(full.view(), own));
-          complete(world.gather_channel(), Batch{"g"}.all_gather(own, gathered.view()));
+          complete(world, world.reduce_channel(), Batch{"r"}.reduce_scatter(full.view(), own));
+          complete(world, world.gather_channel(), Batch{"g"}.all_gather(own, gathered.view()));
           EXPECT_EQ(gathered, in_rank_order(fulls, ReduceOp::sum));
         }
       },

@@ -86,7 +86,7 @@ TEST_P(CommStreams, AGatherPassesAReductionThatIsStillQueued) {
     const Channel reduce = world.reduce_channel();
     Gate gate{reduce.stream};
     reduce.communicator.submit(Batch{"reduce"}.all_reduce(gradient.view()), reduce.stream);
-    complete(world.gather_channel(), Batch{"gather"}.broadcast(parameter.view(), 0));
+    complete(world, world.gather_channel(), Batch{"gather"}.broadcast(parameter.view(), 0));
     EXPECT_EQ(parameter.at(6), 1.0);
     gate.open();
     reduce.stream.wait();
@@ -116,8 +116,9 @@ TEST_P(CommStreams, RecordsTellWhatMovedAndOnWhichThread) {
         HostTensor shard{DType::fp32, n};
         HostTensor full{DType::fp32, n * world.size()};
         HostTensor flag{DType::fp64, 2};
-        complete(world.gather_channel(), Batch{"gather h.0"}.all_gather(shard.view(), full.view()));
-        complete(world.reduce_channel(), Batch{"norm"}.all_reduce(flag.view()));
+        complete(world, world.gather_channel(),
+                 Batch{"gather h.0"}.all_gather(shard.view(), full.view()));
+        complete(world, world.reduce_channel(), Batch{"norm"}.all_reduce(flag.view()));
 
         std::vector<trace::Record> collectives = world.recorder()->records();
         std::erase_if(collectives, [](const auto& r) { return r.kind != trace::Kind::collective; });

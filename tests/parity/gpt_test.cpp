@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "support/toy_model.hpp"
+#include "support/gpt_run.hpp"
 #include "tessera/nn/shard.hpp"
 
 // GPT-2 with sizes that no number of ranks divides, under every strategy, on streams that really
@@ -13,65 +13,8 @@
 namespace tessera::testing {
 namespace {
 
-constexpr nn::GPTConfig kConfig{.layers = 3, .hidden = 21, .heads = 3, .vocab = 37, .seq = 11};
-constexpr std::int64_t kBatch = 2;
-
 // Large enough for most kernels' work to be shared out.
 constexpr nn::GPTConfig kWide{.layers = 2, .hidden = 132, .heads = 4, .vocab = 301, .seq = 70};
-
-struct GPTRun {
-  nn::GPTConfig config = kConfig;
-  nn::GPTOptions gpt = {};
-  ModelOptions options = {};
-  WorldOptions world = {};
-  int ranks = 1;
-  int steps = 50;
-};
-
-using Tokens = std::vector<std::int32_t>;
-
-// Something to learn: tokens that follow from the ones before.
-Tokens tokens_of(const nn::GPTConfig& config, int step, int micro, int rank, int shift) {
-  Tokens tokens;
-  for (std::int64_t i = 0; i < kBatch * config.seq; ++i) {
-    const std::int64_t at = i + shift + 17 * rank + 5 * step + 3 * micro;
-    tokens.push_back(static_cast<std::int32_t>((at * 7 + at / 3) % config.vocab));
-  }
-  return tokens;
-}
-
-ToyOutcome train(const GPTRun& run) {
-  ToyOutcome outcome;
-  run_ranks(
-      run.ranks,
-      [&](World& world) {
-        auto gpt = shard(nn::GPT{run.config, run.gpt}, world, run.options);
-        gpt.materialize(/*seed=*/3);
-        gpt.optimize_with(AdamW{.lr = 0.01F}, {.clip_norm = 1.0F});
-        for (int step = 0; step < run.steps; ++step) {
-          std::vector<Tokens> alive;  // until the stream has passed
-          for (int micro = 0; micro < run.options.accumulate; ++micro) {
-            alive.push_back(tokens_of(run.config, step, micro, world.rank(), 0));
-            alive.push_back(tokens_of(run.config, step, micro, world.rank(), 1));
-            gpt.forward_backward(alive[alive.size() - 2], alive.back());
-          }
-          if (step == 0) {
-            auto gradients = exported(gpt.model(), StateTensor::gradients);
-            if (world.rank() == 0) { outcome.first_gradients = std::move(gradients); }
-          }
-          gpt.step();
-          const StepReport report = gpt.report();
-          if (world.rank() != 0) { continue; }
-          outcome.losses.push_back(report.loss);
-          outcome.norms.push_back(report.grad_norm);
-          outcome.clipped = outcome.clipped || report.clip_coefficient < 1.0F;
-        }
-        auto parameters = exported(gpt.model(), StateTensor::parameters);
-        if (world.rank() == 0) { outcome.parameters = std::move(parameters); }
-      },
-      run.world);
-  return outcome;
-}
 
 class GPTParity : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, GPTParity, ::testing::Values(1, 2, 3, 4, 8),
@@ -80,14 +23,14 @@ INSTANTIATE_TEST_SUITE_P(Ranks, GPTParity, ::testing::Values(1, 2, 3, 4, 8),
 TEST_P(GPTParity, FiftyStepsWithClippingAreBitIdenticalUnderEveryStrategy) {
   GPTRun run;
   run.ranks = GetParam();
-  const ToyOutcome expected = train(run);
+  const ToyOutcome expected = train_gpt(run);
   ASSERT_EQ(expected.losses.size(), 50U);
   EXPECT_TRUE(expected.clipped);
   EXPECT_LT(expected.losses.back(), expected.losses.front());
   EXPECT_EQ(expected.parameters.size(), 4U + 3U * 12U);
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
-    EXPECT_EQ(difference(expected, train(run)), "") << to_string(strategy);
+    EXPECT_EQ(difference(expected, train_gpt(run)), "") << to_string(strategy);
   }
 }
 
@@ -103,14 +46,14 @@ TEST_P(GPTPrecision, FiftyStepsAreBitIdenticalUnderEveryStrategyRecomputedOrNot)
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   run.steps = 10;  // a minute each, else
 #endif
-  const ToyOutcome expected = train(run);
+  const ToyOutcome expected = train_gpt(run);
   ASSERT_EQ(std::ssize(expected.losses), run.steps);
   EXPECT_LT(std::ranges::min(expected.losses), expected.losses.front());
   for (const Strategy strategy : all_strategies()) {
     for (const nn::Recompute& recompute : {nn::Recompute::none(), nn::Recompute::block()}) {
       run.options.strategy = strategy;
       run.gpt.recompute = recompute;
-      EXPECT_EQ(difference(expected, train(run)), "")
+      EXPECT_EQ(difference(expected, train_gpt(run)), "")
           << to_string(strategy) << ", recompute " << recompute.describe();
     }
   }
@@ -122,17 +65,17 @@ TEST_P(GPTPrecision, NormsInFp32AreTheSameUnderEveryStrategyAndCountFourBytes) {
   run.options.compute = GetParam();
   run.ranks = 3;
   run.steps = 5;
-  const ToyOutcome low = train(run);
+  const ToyOutcome low = train_gpt(run);
   run.gpt.norms = DType::fp32;
-  const ToyOutcome expected = train(run);
+  const ToyOutcome expected = train_gpt(run);
   EXPECT_EQ(difference(expected, low).empty(), GetParam() == DType::fp32);
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
-    EXPECT_EQ(difference(expected, train(run)), "") << to_string(strategy);
+    EXPECT_EQ(difference(expected, train_gpt(run)), "") << to_string(strategy);
   }
   run_ranks(1, [&](World& world) {
     const auto parameters = [&](const nn::GPTOptions& gpt) {
-      auto model = shard(nn::GPT{kConfig, gpt}, world, {.compute = GetParam()});
+      auto model = shard(nn::GPT{kSmallGPT, gpt}, world, {.compute = GetParam()});
       model.materialize(3);
       return model.model().state_bytes().parameters;
     };
@@ -152,10 +95,10 @@ TEST_P(GPTPrecision, NarrowGradientsAndWiresAreTheSameUnderEveryStrategy) {
       run.ranks = 3;
       run.steps = 4;
       (narrow_gradients ? run.options.gradient : run.options.reduce) = DType::bf16;
-      const ToyOutcome expected = train(run);
+      const ToyOutcome expected = train_gpt(run);
       for (const Strategy strategy : all_strategies()) {
         run.options.strategy = strategy;
-        EXPECT_EQ(difference(expected, train(run)), "")
+        EXPECT_EQ(difference(expected, train_gpt(run)), "")
             << to_string(strategy) << (narrow_gradients ? ", bf16 gradients" : ", bf16 wire");
       }
     }
@@ -173,9 +116,9 @@ TEST_P(GPTThreads, ThreeThreadsARankGiveTheBitsOfOneInBf16) {
   run.options = {.strategy = Strategy::zero3, .compute = DType::bf16};
   run.ranks = GetParam();
   run.steps = 3;
-  const ToyOutcome expected = train(run);
+  const ToyOutcome expected = train_gpt(run);
   run.world = {.compute_stream = ComputeStream::worker, .threads = 3};
-  EXPECT_EQ(difference(expected, train(run)), "");
+  EXPECT_EQ(difference(expected, train_gpt(run)), "");
 }
 
 TEST_P(GPTThreads, ThreeThreadsARankGiveTheBitsOfOneUnderEveryStrategy) {
@@ -183,16 +126,16 @@ TEST_P(GPTThreads, ThreeThreadsARankGiveTheBitsOfOneUnderEveryStrategy) {
   run.config = kWide;
   run.ranks = GetParam();
   run.steps = 3;
-  const ToyOutcome expected = train(run);
+  const ToyOutcome expected = train_gpt(run);
   ASSERT_EQ(expected.losses.size(), 3U);
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
     for (const ComputeStream stream : {ComputeStream::caller, ComputeStream::worker}) {
       run.world = {.compute_stream = stream, .threads = 3};
-      EXPECT_EQ(difference(expected, train(run)), "") << to_string(strategy);
+      EXPECT_EQ(difference(expected, train_gpt(run)), "") << to_string(strategy);
     }
     run.world = {};
-    EXPECT_EQ(difference(expected, train(run)), "") << to_string(strategy) << ", one thread";
+    EXPECT_EQ(difference(expected, train_gpt(run)), "") << to_string(strategy) << ", one thread";
   }
 }
 
@@ -204,7 +147,7 @@ TEST_P(GPTParity, AsynchronousComputePoisonAndDelaysChangeNoBit) {
     run.options = {.accumulate = accumulate, .accumulate_mode = AccumulateMode::every};
     run.ranks = GetParam();
     run.steps = 5;
-    const ToyOutcome expected = train(run);
+    const ToyOutcome expected = train_gpt(run);
     run.world = {.poison = SlotPoison::nan,
                  .delays = DelayInjection{.seed = 11, .longest = std::chrono::microseconds{500}},
                  .compute_stream = ComputeStream::worker};
@@ -213,7 +156,7 @@ TEST_P(GPTParity, AsynchronousComputePoisonAndDelaysChangeNoBit) {
         if (prefetch != 1 && strategy != Strategy::zero3) { continue; }
         run.options.strategy = strategy;
         run.options.prefetch = prefetch;
-        EXPECT_EQ(difference(expected, train(run)), "")
+        EXPECT_EQ(difference(expected, train_gpt(run)), "")
             << to_string(strategy) << " prefetch " << prefetch << " accumulate " << accumulate;
       }
     }

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <vector>
 
+#include "base/environment.hpp"
+#include "support/device_copies.hpp"
 #include "tessera/comm/launch.hpp"
 #include "tessera/comm/world.hpp"
 
@@ -19,8 +21,16 @@ struct CommKind {
 };
 
 /// Threads of this process; or, where mpirun has started this process, that job's communicator.
+/// With a CUDA module named (tests/cuda) the same on CUDA devices.
 inline const std::vector<CommKind>& comm_kinds() {
   static const std::vector<CommKind> kinds = [] {
+    if (environment("TESSERA_CUDA_MODULE") && !launched_job()) {
+      return std::vector<CommKind>{
+          {"local_cuda", [](int ranks, const auto& body, WorldOptions options) {
+             options.device = DeviceKind::cuda;
+             run_ranks(ranks, body, options);
+           }}};
+    }
     if (!launched_job()) { return std::vector<CommKind>{{"local", run_ranks}}; }
     return std::vector<CommKind>{
         {"mpi", [](int, const auto& body, const WorldOptions& options) { run(body, options); }}};
@@ -50,10 +60,17 @@ class OnRanks : public testing::TestWithParam<RankJob> {
   }
 };
 
-/// Submits one batch over `channel` and waits for it.
-inline void complete(const Channel& channel, Batch batch) {
-  channel.communicator.submit(std::move(batch), channel.stream);
+/// Submits one batch of host memory over `channel` and waits for it. On a device that has memory of
+/// its own the batch is of copies there, which then come back.
+inline void complete(World& world, const Channel& channel, Batch batch) {
+  if (!world.device().memory()) {
+    channel.communicator.submit(std::move(batch), channel.stream);
+    return channel.stream.wait();
+  }
+  DeviceCopies copies{world, batch};
+  channel.communicator.submit(copies.batch(), channel.stream);
   channel.stream.wait();
+  copies.bring_back();
 }
 
 /// Declared after a rank's buffers: they outlive what was submitted, also when the rank throws.

@@ -51,6 +51,12 @@ struct WorldOptions {
   SlotPoison poison = SlotPoison::off;
   std::optional<DelayInjection> delays = {};
   ComputeStream compute_stream = ComputeStream::caller;
+  /// Where the ranks' tensors live and their kernels run: cpu or cuda.
+  DeviceKind device = DeviceKind::cpu;
+  /// Which CUDA device a rank uses, as CUDA counts those that the process may see. Unless given,
+  /// ranks that are threads share the devices out in turn (all of them one, where there is one),
+  /// and a process takes the one of its local rank.
+  std::optional<int> cuda_ordinal = {};
   /// That a rank computes with, its own among them; from 1 to 256. They speed up the library's
   /// kernels (plain loops in World::compute stay on one), change no bit of any result, and sleep
   /// between kernels.
@@ -96,6 +102,16 @@ class World {
   /// behind a reduction.
   [[nodiscard]] Channel gather_channel() noexcept;
   [[nodiscard]] Channel reduce_channel() noexcept;
+  /// Runs `work` (passes, a step: what has been run before, so that nothing is made anew) with what
+  /// it enqueues on the rank's streams captured and launched as one CUDA graph: the same results,
+  /// less time between kernels. See WorkGraph.
+  ///
+  /// Errors: ConfigError on a CPU, and where ranks are threads that share memory: one graph would
+  ///         hold work of another's. Otherwise as WorkGraph::run.
+  void run_as_graph(const std::function<void()>& work);
+  /// Whether that is under way: the host must not wait for what it enqueues.
+  [[nodiscard]] bool in_graph() const noexcept;
+
   /// The device's kernels, for code that uses the library's own.
   [[nodiscard]] const kernels::Table& kernels() const noexcept;
 

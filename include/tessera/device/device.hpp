@@ -125,9 +125,9 @@ class Device {
   /// ConfigError where the device has none: on a CPU.
   [[nodiscard]] virtual std::unique_ptr<WorkGraph> make_graph();
 
-  /// The calling thread now enqueues for `name`, until the next call; empty: for nothing in
-  /// particular. Shown by the device's profiler, where it has one.
-  virtual void name_range(std::string_view /*name*/) noexcept {}
+  /// The calling thread now enqueues for `unit` in `phase`, until the next call. Shown by the
+  /// device's profiler, where it has one (NVTX ranges on CUDA).
+  virtual void name_range(std::string_view /*phase*/, std::string_view /*unit*/) noexcept {}
 
  protected:
   Device() = default;
@@ -145,6 +145,8 @@ struct CpuDeviceOptions {
 
 struct CudaDeviceOptions {
   int ordinal = 0;  ///< as CUDA counts the devices that the process may see
+  /// Other devices whose memory this one's kernels read. ConfigError where they cannot.
+  std::vector<int> peers = {};
 };
 
 /// How many CUDA devices this process may use, and of what kind; what stands in the way if none.

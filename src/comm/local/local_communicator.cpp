@@ -4,6 +4,7 @@
 
 #include <exception>
 
+#include "comm/local/exchange_texts.hpp"
 #include "comm/local/mover.hpp"
 #include "device/cpu/host_task.hpp"
 #include "tessera/base/error.hpp"
@@ -20,7 +21,7 @@ class BatchTask {
       : group_{std::move(group)},
         visit_{visit},
         batch_{std::move(batch)},
-        mover_{visit.rank, group_->ranks()},
+        mover_{visit.rank, group_->ranks(), host_hands()},
         instruments_{instruments} {}
 
   void operator()() {
@@ -81,20 +82,7 @@ void LocalCommunicator::do_submit(Batch batch, Stream stream) {
 }
 
 std::vector<std::string> LocalCommunicator::do_exchange(std::string message) {
-  const Visit visit{.channel = channel_,
-                    .purpose = Purpose::exchange,
-                    .sequence = next_exchange_++,
-                    .rank = rank(),
-                    .text = &message};
-  const std::shared_ptr<Meeting> meeting = group_->join(visit);
-  std::vector<std::string> texts;
-  std::exception_ptr error;
-  try {
-    for (const Visit& v : meeting->visits()) { texts.push_back(*v.text); }
-  } catch (...) { error = std::current_exception(); }  // peers may still be reading `message`
-  group_->sync(*meeting);
-  if (error) { std::rethrow_exception(error); }
-  return texts;
+  return exchange_texts(*group_, channel_, rank(), next_exchange_++, message);
 }
 
 void LocalCommunicator::do_abort(std::string_view reason) noexcept {

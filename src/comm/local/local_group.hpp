@@ -13,11 +13,21 @@
 #include <vector>
 
 #include "tessera/comm/batch.hpp"
+#include "tessera/device/device.hpp"
 
 namespace tessera {
 
 /// Where ranks meet: batches and texts of a channel are numbered apart.
 enum class Purpose : std::uint8_t { batch, exchange };
+
+/// Where a rank's stream has come in a batch that streams of a device move: recorded by the rank,
+/// waited for by its peers' streams. On the host each is recorded, then all ranks meet, then it is
+/// waited for.
+struct DeviceMarks {
+  OwnedEvent ready;   ///< its buffers may be read and written
+  OwnedEvent first;   ///< the first half is done
+  OwnedEvent second;  ///< and the second
+};
 
 /// What one rank brings to a meeting. What it points to stays alive until the rank has left.
 struct Visit {
@@ -27,6 +37,7 @@ struct Visit {
   int rank = 0;
   const Batch* batch = nullptr;
   const std::string* text = nullptr;
+  const DeviceMarks* marks = nullptr;  ///< where devices move the data
 };
 
 /// One collective call of all ranks.

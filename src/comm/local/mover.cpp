@@ -28,87 +28,98 @@ class Peers {
   std::size_t entry_;
 };
 
-/// Copies a part of a result of `whole` bytes.
-void copy(void* to, ConstView from, std::size_t whole) noexcept {
-  if (from.elems == 0 || to == from.data) { return; }
-  if (whole >= kStreamFrom) {
-    stream_copy(to, from.data, from.bytes());
-  } else {
-    std::memcpy(to, from.data, from.bytes());
+class HostHands final : public Hands {
+ public:
+  void copy(void* to, ConstView from, std::size_t whole) noexcept override {
+    if (from.elems == 0 || to == from.data) { return; }
+    if (whole >= kStreamFrom) {
+      stream_copy(to, from.data, from.bytes());
+    } else {
+      std::memcpy(to, from.data, from.bytes());
+    }
   }
-}
+  void reduce(View to, std::span<const void* const> from, ReduceOp op) noexcept override {
+    kernels::reduce_in_order(to.data, from, to.elems, to.dtype, op);
+  }
+};
 
 /// The first half of one entry, as `rank` of `peers` does it.
 struct First {
   Peers peers;
   int rank;
+  Hands& hands;
   std::vector<const void*>& sources;
 
-  void operator()(const AllGather& own) const noexcept {
+  void operator()(const AllGather& own) const {
     const std::int64_t n = own.shard.elems;
     // Each rank starts at its right neighbour: not all read the same memory at once.
     for (int k = 1; k <= peers.size(); ++k) {
       const int from = (rank + k) % peers.size();
-      copy(own.full.slice(from * n, n).data, peers.as<AllGather>(from).shard, own.full.bytes());
+      hands.copy(own.full.slice(from * n, n).data, peers.as<AllGather>(from).shard,
+                 own.full.bytes());
     }
   }
 
-  void operator()(const ReduceScatter& own) const noexcept {
+  void operator()(const ReduceScatter& own) const {
     const std::int64_t n = own.shard.elems;
     for (int r = 0; r < peers.size(); ++r) {
       sources[static_cast<std::size_t>(r)] =
           peers.as<ReduceScatter>(r).full.slice(rank * n, n).data;
     }
-    kernels::reduce_in_order(own.shard.data, sources, n, own.shard.dtype, own.op);
+    hands.reduce(own.shard, sources, own.op);
   }
 
   // Into this rank's own piece, which no other reads in this half.
-  void operator()(const AllReduce& own) const noexcept { reduce_piece(own, own.data); }
+  void operator()(const AllReduce& own) const { reduce_piece(own, own.data); }
 
-  void operator()(const Broadcast& own) const noexcept {
+  void operator()(const Broadcast& own) const {
     if (rank == own.root) { return; }
-    copy(own.data.data, peers.as<Broadcast>(own.root).data, own.data.bytes());
+    hands.copy(own.data.data, peers.as<Broadcast>(own.root).data, own.data.bytes());
   }
 
   // All ranks reduce a piece each, straight into the root's buffer.
-  void operator()(const Reduce& own) const noexcept {
-    reduce_piece(own, peers.as<Reduce>(own.root).data);
-  }
+  void operator()(const Reduce& own) const { reduce_piece(own, peers.as<Reduce>(own.root).data); }
 
-  void operator()(const Gather& own) const noexcept {
+  void operator()(const Gather& own) const {
     const Gather& root = peers.as<Gather>(own.root);
-    copy(root.full.slice(rank * own.part.elems, own.part.elems).data, own.part, root.full.bytes());
+    hands.copy(root.full.slice(rank * own.part.elems, own.part.elems).data, own.part,
+               root.full.bytes());
   }
 
   template <class Op>
-  void reduce_piece(const Op& own, View to) const noexcept {
+  void reduce_piece(const Op& own, View to) const {
     for (int r = 0; r < peers.size(); ++r) {
       sources[static_cast<std::size_t>(r)] = piece(peers.as<Op>(r).data, rank, peers.size()).data;
     }
-    const View target = piece(to, rank, peers.size());
-    kernels::reduce_in_order(target.data, sources, target.elems, target.dtype, own.op);
+    hands.reduce(piece(to, rank, peers.size()), sources, own.op);
   }
 };
 
 }  // namespace
 
-Mover::Mover(int rank, int ranks) : rank_{rank}, sources_(static_cast<std::size_t>(ranks)) {}
+Hands& host_hands() noexcept {
+  static HostHands hands;  // it has no state
+  return hands;
+}
 
-void Mover::first(const Batch& batch, const std::vector<Visit>& visits) noexcept {
+Mover::Mover(int rank, int ranks, Hands& hands)
+    : rank_{rank}, hands_{&hands}, sources_(static_cast<std::size_t>(ranks)) {}
+
+void Mover::first(const Batch& batch, const std::vector<Visit>& visits) {
   for (std::size_t entry = 0; entry < batch.ops().size(); ++entry) {
-    std::visit(First{Peers{visits, entry}, rank_, sources_}, batch.ops()[entry]);
+    std::visit(First{Peers{visits, entry}, rank_, *hands_, sources_}, batch.ops()[entry]);
   }
 }
 
-void Mover::second(const Batch& batch, const std::vector<Visit>& visits) noexcept {
+void Mover::second(const Batch& batch, const std::vector<Visit>& visits) {
   for (std::size_t entry = 0; entry < batch.ops().size(); ++entry) {
     const auto* own = std::get_if<AllReduce>(&batch.ops()[entry]);
     if (own == nullptr) { continue; }
     const Peers peers{visits, entry};
     for (int k = 1; k < peers.size(); ++k) {
       const int from = (rank_ + k) % peers.size();
-      copy(piece(own->data, from, peers.size()).data,
-           piece(peers.as<AllReduce>(from).data, from, peers.size()), own->data.bytes());
+      hands_->copy(piece(own->data, from, peers.size()).data,
+                   piece(peers.as<AllReduce>(from).data, from, peers.size()), own->data.bytes());
     }
   }
 }

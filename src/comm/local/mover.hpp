@@ -4,8 +4,26 @@
 #include <vector>
 
 #include "comm/local/local_group.hpp"
+#include "tessera/base/dtype.hpp"
 
 namespace tessera {
+
+/// How a rank's share is done: at once by the calling thread, or by work enqueued on a device.
+class Hands {
+ public:
+  Hands() = default;
+  virtual ~Hands() = default;
+  Hands(const Hands&) = delete;
+  Hands& operator=(const Hands&) = delete;
+
+  /// A part of a result of `whole` bytes. Nothing if it lies there already.
+  virtual void copy(void* to, ConstView from, std::size_t whole) = 0;
+  /// As reduce_in_order.
+  virtual void reduce(View to, std::span<const void* const> from, ReduceOp op) = 0;
+};
+
+/// The host's. Throws nothing.
+[[nodiscard]] Hands& host_hands() noexcept;
 
 /// One rank's share of the work of an open meeting: it reads the peers' buffers where they are.
 ///
@@ -14,15 +32,17 @@ namespace tessera {
 /// In each half a rank writes only what no other reads or writes in that half.
 class Mover {
  public:
-  Mover(int rank, int ranks);
+  Mover(int rank, int ranks, Hands& hands);
 
-  void first(const Batch& batch, const std::vector<Visit>& visits) noexcept;
-  void second(const Batch& batch, const std::vector<Visit>& visits) noexcept;
+  /// Throws what the hands throw.
+  void first(const Batch& batch, const std::vector<Visit>& visits);
+  void second(const Batch& batch, const std::vector<Visit>& visits);
   /// Whether `second` has anything to do: ranks then meet between the halves.
   [[nodiscard]] static bool has_second(const Batch& batch) noexcept;
 
  private:
   int rank_;
+  Hands* hands_;
   std::vector<const void*> sources_;  // made beforehand: nothing is allocated while data moves
 };
 

@@ -138,7 +138,8 @@ void run_in_mpi_job(const LaunchedJob& job, const std::function<void(World&)>& b
 
 World WorldFactory::make_mpi(const std::shared_ptr<MpiGroup>& group, const WorldOptions& options,
                              const ProcessStart& process) {
-  auto state = std::make_unique<World::State>(group->rank(), group->size(), options);
+  auto state = std::make_unique<World::State>(group->rank(), group->size(), options,
+                                              make_device(options, group->rank()), options.device);
   state->process = process;
   const auto make = [&](MpiTexts kind, const char* stream) {
     return std::make_unique<MpiCommunicator>(

@@ -19,10 +19,8 @@ void check(const SimulatedRank& rank) {
   if (rank.rank < 0 || rank.rank >= rank.ranks) {
     throw ConfigError{fmt::format("a job of {} ranks has no rank {}", rank.ranks, rank.rank)};
   }
-  if (rank.backend.device != DeviceKind::cpu) {
-    throw ConfigError{fmt::format(
-        "this build has no kernels for the device {}, so it cannot say what they need; use cpu",
-        to_string(rank.backend.device))};
+  if (rank.backend.device == DeviceKind::meta) {
+    throw ConfigError{"a simulated rank stands for one on cpu or cuda, not on meta"};
   }
 }
 
@@ -33,7 +31,8 @@ std::string_view to_string(CommKind kind) noexcept {
 }
 
 World WorldFactory::make_simulated(const SimulatedRank& rank, const WorldOptions& options) {
-  auto state = std::make_unique<World::State>(rank.rank, rank.ranks, options, make_meta_device());
+  auto state = std::make_unique<World::State>(rank.rank, rank.ranks, options, make_meta_device(),
+                                              rank.backend.device);
   const auto make = [&](const char* stream) {
     return std::make_unique<SimulatedCommunicator>(rank, *state->device, state->memory,
                                                    Instruments{state->recorder.get(), {}, stream});

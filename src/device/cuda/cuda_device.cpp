@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <nvtx3/nvToolsExt.h>
 
+#include <array>
 #include <map>
 #include <mutex>
 #include <string>
@@ -64,8 +65,13 @@ class CudaDevice final : public Device {
                       ordinal_, count, count - 1)};
     }
     use_device(ordinal_);
+    for (const int peer : options.peers) { reach(peer); }
     capture_ = std::make_shared<CaptureState>();
     staging_ = std::make_unique<StagingRing>(capture_);
+  }
+
+  ~CudaDevice() override {
+    if (in_range_) { nvtxRangePop(); }
   }
 
   [[nodiscard]] DeviceKind kind() const noexcept override { return DeviceKind::cuda; }
@@ -120,9 +126,10 @@ class CudaDevice final : public Device {
   [[nodiscard]] std::unique_ptr<WorkGraph> make_graph() override {
     return std::make_unique<CudaGraph>(*capture_);
   }
-  void name_range(std::string_view name) noexcept override;
+  void name_range(std::string_view phase, std::string_view unit) noexcept override;
 
  private:
+  void reach(int peer) const;
   [[nodiscard]] OwnedStream make_stream() {
     use_device(ordinal_);
     return OwnedStream{new CudaStream{ordinal_, capture_}};
@@ -139,6 +146,20 @@ class CudaDevice final : public Device {
   std::unique_ptr<StagingRing> staging_;
   bool in_range_ = false;
 };
+
+void CudaDevice::reach(int peer) const {
+  int can = 0;
+  check(cudaDeviceCanAccessPeer(&can, ordinal_, peer), "cudaDeviceCanAccessPeer");
+  if (can == 0) {
+    throw ConfigError{fmt::format(
+        "CUDA device {} cannot read the memory of device {}, as ranks that are threads must: let "
+        "the ranks be processes (NCCL), or choose one device (CUDA_VISIBLE_DEVICES)",
+        ordinal_, peer)};
+  }
+  const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);
+  if (status != cudaErrorPeerAccessAlreadyEnabled) { check(status, "cudaDeviceEnablePeerAccess"); }
+  (void)cudaGetLastError();
+}
 
 void* CudaDevice::allocate(std::size_t bytes) {
   if (bytes == 0) { return nullptr; }
@@ -188,10 +209,13 @@ void CudaDevice::check_filled(const void* data, unsigned char value, std::size_t
 }
 
 // Marks the calling thread's time line in NVIDIA's profilers; without one it costs nothing.
-void CudaDevice::name_range(std::string_view name) noexcept {
+void CudaDevice::name_range(std::string_view phase, std::string_view unit) noexcept {
   if (in_range_) { nvtxRangePop(); }
-  in_range_ = !name.empty();
-  if (in_range_) { nvtxRangePushA(std::string{name}.c_str()); }
+  std::array<char, 128> name{};
+  const auto end = fmt::format_to_n(name.data(), name.size() - 1, "{} {}", phase, unit);
+  *end.out = '\0';
+  nvtxRangePushA(name.data());
+  in_range_ = true;
 }
 
 std::string version_text(int version) {

@@ -34,6 +34,14 @@ class MetaEvent final : public EventState {
   void wait() override {}
 };
 
+class MetaGraph final : public WorkGraph {
+ public:
+  void run(Stream /*origin*/, const std::vector<Stream>& /*others*/,
+           const std::function<void()>& enqueue) override {
+    enqueue();
+  }
+};
+
 class MetaDevice final : public Device {
  public:
   [[nodiscard]] DeviceKind kind() const noexcept override { return DeviceKind::meta; }
@@ -63,6 +71,10 @@ class MetaDevice final : public Device {
     return OwnedStream{new MetaStream};
   }
   [[nodiscard]] OwnedEvent make_event() override { return OwnedEvent{new MetaEvent}; }
+
+  [[nodiscard]] std::unique_ptr<WorkGraph> make_graph() override {
+    return std::make_unique<MetaGraph>();
+  }
 
   void copy(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/, Stream /*stream*/) override {
   }

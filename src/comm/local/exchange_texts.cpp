@@ -1,0 +1,24 @@
+#include "comm/local/exchange_texts.hpp"
+
+#include <exception>
+
+namespace tessera {
+
+std::vector<std::string> exchange_texts(LocalGroup& group, int channel, int rank,
+                                        std::uint64_t sequence, const std::string& message) {
+  const std::shared_ptr<Meeting> meeting = group.join({.channel = channel,
+                                                       .purpose = Purpose::exchange,
+                                                       .sequence = sequence,
+                                                       .rank = rank,
+                                                       .text = &message});
+  std::vector<std::string> texts;
+  std::exception_ptr error;
+  try {
+    for (const Visit& v : meeting->visits()) { texts.push_back(*v.text); }
+  } catch (...) { error = std::current_exception(); }  // peers may still be reading `message`
+  group.sync(*meeting);
+  if (error) { std::rethrow_exception(error); }
+  return texts;
+}
+
+}  // namespace tessera

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "comm/local/local_group.hpp"
+
+namespace tessera {
+
+/// *Collective.* Every rank's `message`, by rank: the `sequence`-th exchange of a channel.
+[[nodiscard]] std::vector<std::string> exchange_texts(LocalGroup& group, int channel, int rank,
+                                                      std::uint64_t sequence,
+                                                      const std::string& message);
+
+}  // namespace tessera

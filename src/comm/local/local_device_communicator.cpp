@@ -1,0 +1,151 @@
+#include "comm/local/local_device_communicator.hpp"
+
+#include <fmt/format.h>
+
+#include "comm/local/exchange_texts.hpp"
+#include "device/stream_state.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+class DeviceHands final : public Hands {
+ public:
+  DeviceHands(Device& device, const kernels::Table& kernels, Stream stream) noexcept
+      : device_{device}, kernels_{kernels}, stream_{stream} {}
+
+  void copy(void* to, ConstView from, std::size_t /*whole*/) override {
+    if (from.elems > 0 && to != from.data) { device_.copy(to, from.data, from.bytes(), stream_); }
+  }
+  void reduce(View to, std::span<const void* const> from, ReduceOp op) override {
+    kernels_.combine(to.data, from, to.elems, to.dtype, op, stream_);
+  }
+
+ private:
+  Device& device_;
+  const kernels::Table& kernels_;
+  Stream stream_;
+};
+
+DeviceMarks make_marks(Device& device) {
+  return {device.make_event(), device.make_event(), device.make_event()};
+}
+
+/// `stream` goes on when every rank has come to this mark of its own.
+void wait_for_all(const Meeting& meeting, OwnedEvent DeviceMarks::*mark, Stream stream) {
+  for (const Visit& visit : meeting.visits()) { stream.wait_for((visit.marks->*mark).get()); }
+}
+
+}  // namespace
+
+LocalDeviceCommunicator::LocalDeviceCommunicator(std::shared_ptr<LocalGroup> group, int channel,
+                                                 int rank, Instruments instruments, Device& device,
+                                                 const kernels::Table& kernels)
+    : Communicator{rank, group->ranks()},
+      group_{std::move(group)},
+      channel_{channel},
+      instruments_{instruments},
+      device_{device},
+      kernels_{kernels},
+      marks_{make_marks(device)} {}
+
+void LocalDeviceCommunicator::do_submit(Batch batch, Stream stream) {
+  expects(static_cast<bool>(stream), "submit: no stream");
+  try {
+    group_->check_alive();
+    const std::shared_ptr<Meeting> meeting = group_->join({.channel = channel_,
+                                                           .purpose = Purpose::batch,
+                                                           .sequence = next_batch_++,
+                                                           .rank = rank(),
+                                                           .batch = &batch,
+                                                           .marks = &marks_});
+    enqueue(batch, *meeting, stream);
+  } catch (...) {
+    stream.state()->end_with(std::current_exception());
+    throw;
+  }
+}
+
+// All ranks are in the meeting and stay to its end, whatever fails here: else they would wait for
+// this one, or it would leave while they look at its batch.
+void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Stream stream) {
+  std::exception_ptr error;
+  const auto attempt = [&](const std::function<void()>& work) {
+    if (error) { return; }
+    try {
+      work();
+    } catch (...) { error = std::current_exception(); }
+  };
+  DeviceHands hands{device_, kernels_, stream};
+  Mover mover{rank(), size(), hands};
+  attempt([&] {
+    watch_begin(stream);
+    stream.record(marks_.ready.get());
+  });
+  group_->sync(meeting);
+  attempt([&] {
+    wait_for_all(meeting, &DeviceMarks::ready, stream);
+    mover.first(batch, meeting.visits());
+    stream.record(marks_.first.get());
+  });
+  group_->sync(meeting);
+  attempt([&] { wait_for_all(meeting, &DeviceMarks::first, stream); });
+  if (Mover::has_second(batch)) {
+    attempt([&] {
+      mover.second(batch, meeting.visits());
+      stream.record(marks_.second.get());
+    });
+    group_->sync(meeting);
+    attempt([&] { wait_for_all(meeting, &DeviceMarks::second, stream); });
+  }
+  attempt([&] { watch_end(batch, stream); });
+  // When all have enqueued their waits, marks may be recorded again.
+  group_->sync(meeting);
+  if (!error) { return; }
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& cause) {
+    group_->abort(fmt::format("rank {}: {}", rank(), cause.what()));
+    throw;
+  }
+}
+
+void LocalDeviceCommunicator::watch_begin(Stream stream) {
+  if (instruments_.delays) {
+    stream.call(
+        [instruments = instruments_, channel = channel_, rank = rank(), sequence = next_batch_] {
+          inject_delay(instruments, channel, rank, sequence, Moment::before);
+        });
+  }
+  if (instruments_.recorder != nullptr) {
+    stream.call([this] { begin_ns_ = trace::now_ns(); });
+  }
+}
+
+void LocalDeviceCommunicator::watch_end(const Batch& batch, Stream stream) {
+  if (instruments_.recorder != nullptr) {
+    stream.call(
+        [this, batch] { record_collectives(instruments_, batch, rank(), size(), begin_ns_); });
+  }
+  if (instruments_.delays) {
+    stream.call(
+        [instruments = instruments_, channel = channel_, rank = rank(), sequence = next_batch_] {
+          inject_delay(instruments, channel, rank, sequence, Moment::after);
+        });
+  }
+}
+
+std::vector<std::string> LocalDeviceCommunicator::do_exchange(std::string message) {
+  return exchange_texts(*group_, channel_, rank(), next_exchange_++, message);
+}
+
+void LocalDeviceCommunicator::do_abort(std::string_view reason) noexcept {
+  group_->abort(reason);
+}
+
+// What has been submitted is enqueued on every rank: nothing is left to take back.
+void LocalDeviceCommunicator::do_withdraw() noexcept {
+  group_->withdraw(channel_, rank(), next_batch_);
+}
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+
+#include "comm/instruments.hpp"
+#include "comm/local/local_group.hpp"
+#include "comm/local/mover.hpp"
+#include "kernels/table.hpp"
+#include "tessera/comm/communicator.hpp"
+
+namespace tessera {
+
+/// Ranks are threads of one process whose devices read each other's memory: one GPU that they
+/// share, or several. Collectives are copies and kernels on the stream that is given, and wait for
+/// each other by events alone.
+///
+/// Time:    `submit` returns when every rank has submitted the same batch and its work is enqueued
+///          everywhere: the hosts meet, since a stream can only wait for what has been recorded.
+///          Nobody waits for a device. In the steady course of training all come at the same time.
+/// Errors:  as Communicator; a peer that is late or gone is noticed by `submit`, whose error also
+///          ends the stream.
+class LocalDeviceCommunicator final : public Communicator {
+ public:
+  /// `device` and `kernels` are this rank's, and outlive the communicator.
+  LocalDeviceCommunicator(std::shared_ptr<LocalGroup> group, int channel, int rank,
+                          Instruments instruments, Device& device, const kernels::Table& kernels);
+
+  [[nodiscard]] std::string_view name() const noexcept override { return "local"; }
+
+ private:
+  void do_submit(Batch batch, Stream stream) override;
+  std::vector<std::string> do_exchange(std::string message) override;
+  void do_abort(std::string_view reason) noexcept override;
+  void do_withdraw() noexcept override;
+
+  void enqueue(const Batch& batch, Meeting& meeting, Stream stream);
+  void watch_begin(Stream stream);
+  void watch_end(const Batch& batch, Stream stream);
+
+  std::shared_ptr<LocalGroup> group_;
+  int channel_;
+  Instruments instruments_;
+  Device& device_;
+  const kernels::Table& kernels_;
+  DeviceMarks marks_;
+  std::uint64_t next_batch_ = 0;
+  std::uint64_t next_exchange_ = 0;
+  std::int64_t begin_ns_ = 0;  // of the batch that its stream is in, while it is recorded
+};
+
+}  // namespace tessera

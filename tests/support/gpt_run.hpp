@@ -1,0 +1,31 @@
+#pragma once
+
+#include "support/toy_model.hpp"
+#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/shard.hpp"
+
+namespace tessera::testing {
+
+/// Of sizes that no number of ranks divides.
+inline constexpr nn::GPTConfig kSmallGPT{
+    .layers = 3, .hidden = 21, .heads = 3, .vocab = 37, .seq = 11};
+/// Sequences a rank and micro-batch.
+inline constexpr std::int64_t kGPTRunBatch = 2;
+
+/// A training of GPT-2 on tokens that follow from the ones before, with AdamW and clipping.
+struct GPTRun {
+  nn::GPTConfig config = kSmallGPT;
+  nn::GPTOptions gpt = {};
+  ModelOptions options = {};
+  WorldOptions world = {};
+  int ranks = 1;
+  int steps = 50;
+  int first_graph_step = -1;  ///< from this step on (0 first) each is one graph; below 0: none
+};
+
+/// What rank 0 saw and all ranks hold at the end.
+[[nodiscard]] ToyOutcome train_gpt(const GPTRun& run);
+/// As above on other ranks than threads; the outcome is there where rank 0 is.
+[[nodiscard]] ToyOutcome train_gpt(const GPTRun& run, const StartRanks& start);
+
+}  // namespace tessera::testing
