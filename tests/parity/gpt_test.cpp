@@ -48,7 +48,10 @@ TEST_P(GPTPrecision, FiftyStepsAreBitIdenticalUnderEveryStrategyRecomputedOrNot)
 #endif
   const ToyOutcome expected = train_gpt(run);
   ASSERT_EQ(std::ssize(expected.losses), run.steps);
-  EXPECT_LT(std::ranges::min(expected.losses), expected.losses.front());
+  // Ten steps are too few for the last to be the best.
+  const bool short_run = run.steps < 50;
+  EXPECT_LT(short_run ? std::ranges::min(expected.losses) : expected.losses.back(),
+            expected.losses.front());
   for (const Strategy strategy : all_strategies()) {
     for (const nn::Recompute& recompute : {nn::Recompute::none(), nn::Recompute::block()}) {
       run.options.strategy = strategy;
