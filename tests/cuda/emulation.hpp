@@ -1,0 +1,54 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "device/cuda_module.hpp"
+
+namespace tessera::test {
+
+/// What tests ask of the emulated module (tests/emulated_cuda/controls.hpp). Undone at the end.
+class Emulation {
+ public:
+  /// Whether the module under test is the emulated one.
+  [[nodiscard]] static bool there() {
+    return CudaModule::get().function<void()>("emulated_cuda_mend") != nullptr;
+  }
+
+  Emulation() = default;
+  ~Emulation() {
+    CudaModule::get().function<void()>("emulated_cuda_mend")();
+    set_delay_us(0);
+  }
+  Emulation(const Emulation&) = delete;
+  Emulation& operator=(const Emulation&) = delete;
+
+  /// The `nth` call from now on of a function of CUDA fails with `error`.
+  void fail(const char* call, int nth, int error) {
+    CudaModule::get().function<void(const char*, int, int)>("emulated_cuda_fail")(call, nth, error);
+  }
+  /// Before everything that a stream does, up to as much.
+  void set_delay_us(int most) {
+    CudaModule::get().function<void(int)>("emulated_cuda_set_delay_us")(most);
+  }
+  /// How often a function of CUDA has been called.
+  [[nodiscard]] std::uint64_t calls(const char* call) {
+    return CudaModule::get().function<std::uint64_t(const char*)>("emulated_cuda_calls")(call);
+  }
+
+  // As CUDA numbers them.
+  static constexpr int kInvalidValue = 1;
+  static constexpr int kMemoryAllocation = 2;
+  static constexpr int kNoDevice = 100;
+  static constexpr int kIllegalAddress = 700;
+};
+
+}  // namespace tessera::test
+
+/// Of tests that a real device cannot be brought to.
+#define TESSERA_EMULATION_ONLY()                                            \
+  if (!::tessera::test::Emulation::there()) {                               \
+    GTEST_SKIP() << "makes calls of CUDA fail, as the emulated module can"; \
+  }                                                                         \
+  static_assert(true)
