@@ -64,11 +64,10 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  return api("cudaStreamEndCapture", [&] {
-    if (!is_stream(stream)) { return cudaErrorInvalidResourceHandle; }
-    const std::scoped_lock lock{capture_mutex()};
-    return end(*stream, graph);
-  });
+  if (!is_stream(stream)) { return report(cudaErrorInvalidResourceHandle); }
+  const std::scoped_lock lock{capture_mutex()};
+  const cudaError_t status = end(*stream, graph);  // the capture has ended, whatever comes of it
+  return api("cudaStreamEndCapture", [&] { return status; });
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {

@@ -16,10 +16,11 @@ void order(cudaStream_t earlier, cudaStream_t later, cudaEvent_t mark) {
 
 }  // namespace
 
-CaptureState::CaptureState() : begin_{make_event_handle()}, end_{make_event_handle()} {}
+CaptureState::CaptureState()
+    : begin_{make_event_handle()}, joined_end_{make_event_handle()}, end_{make_event_handle()} {}
 
 void CaptureState::join(CudaStream& stream) {
-  if (!capturing_ || std::ranges::find(joined_, &stream) != joined_.end()) { return; }
+  if (current_ == 0 || std::ranges::find(joined_, &stream) != joined_.end()) { return; }
   check(cudaStreamWaitEvent(stream.handle(), begin_.get(), 0), "cudaStreamWaitEvent");
   joined_.push_back(&stream);
 }
@@ -31,8 +32,7 @@ void CudaGraph::run(Stream origin, const std::vector<Stream>& others,
   for (const Stream other : others) {
     order(cuda_stream(other).handle(), first.handle(), state_.begin_.get());
   }
-  update(capture(first, enqueue));
-  check(cudaGraphLaunch(exec_.get(), first.handle()), "cudaGraphLaunch");
+  launch(first, enqueue);
   check(cudaEventRecord(state_.end_.get(), first.handle()), "cudaEventRecord");
   for (const Stream other : others) {
     check(cudaStreamWaitEvent(cuda_stream(other).handle(), state_.end_.get(), 0),
@@ -40,12 +40,23 @@ void CudaGraph::run(Stream origin, const std::vector<Stream>& others,
   }
 }
 
+void CudaGraph::launch(CudaStream& origin, const std::function<void()>& enqueue) {
+  try {
+    update(capture(origin, enqueue));
+    check(cudaGraphLaunch(exec_.get(), origin.handle()), "cudaGraphLaunch");
+  } catch (...) {
+    state_.calls_.clear();
+    throw;
+  }
+  for (auto& call : state_.calls_) { (void)call.release(); }
+  state_.calls_.clear();
+}
+
 GraphHandle CudaGraph::capture(CudaStream& origin, const std::function<void()>& enqueue) {
   // Relaxed: what `enqueue` does on the host besides (it may wait for an earlier step) is allowed.
   check(cudaStreamBeginCapture(origin.handle(), cudaStreamCaptureModeRelaxed),
         "cudaStreamBeginCapture");
-  ++state_.number_;
-  state_.capturing_ = true;
+  state_.current_ = ++state_.number_;
   state_.joined_ = {&origin};
   GraphHandle graph;
   try {
@@ -63,16 +74,17 @@ GraphHandle CudaGraph::capture(CudaStream& origin, const std::function<void()>& 
 }
 
 void CudaGraph::end_capture(CudaStream& origin, GraphHandle* graph) {
-  const EventHandle joined = make_event_handle();
   cudaGraph_t captured = nullptr;
   cudaError_t status = cudaSuccess;
   for (CudaStream* const stream : state_.joined_) {
     if (stream == &origin || status != cudaSuccess) { continue; }
-    status = cudaEventRecord(joined.get(), stream->handle());
-    if (status == cudaSuccess) { status = cudaStreamWaitEvent(origin.handle(), joined.get(), 0); }
+    status = cudaEventRecord(state_.joined_end_.get(), stream->handle());
+    if (status == cudaSuccess) {
+      status = cudaStreamWaitEvent(origin.handle(), state_.joined_end_.get(), 0);
+    }
   }
   const cudaError_t ended = cudaStreamEndCapture(origin.handle(), &captured);
-  state_.capturing_ = false;
+  state_.current_ = 0;
   state_.joined_.clear();
   *graph = GraphHandle{captured};
   check(status, "joining the streams of a graph");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "device/cuda/cuda_check.hpp"
 
@@ -9,27 +10,35 @@ namespace tessera::cuda {
 
 StagingRing::StagingRing(std::shared_ptr<CaptureState> capture) : capture_{std::move(capture)} {}
 
-StagingRing::~StagingRing() {
-  if (memory_ != nullptr) { (void)cudaFreeHost(memory_); }
+StagingRing::Piece StagingRing::make_piece() const {
+  void* memory = nullptr;
+  check(cudaMallocHost(&memory, kPieceBytes), "cudaMallocHost");
+  Piece piece;
+  piece.memory.reset(static_cast<std::byte*>(memory));
+  piece.free = std::make_unique<CudaEvent>(capture_);
+  return piece;
+}
+
+StagingRing::Piece& StagingRing::next_piece() {
+  while (pieces_.size() < kPieces) { pieces_.push_back(make_piece()); }
+  next_ %= pieces_.size();
+  if (pieces_[next_].free->is_captured()) {
+    pieces_.insert(pieces_.begin() + static_cast<std::ptrdiff_t>(next_), make_piece());
+  }
+  Piece& piece = pieces_[next_++];
+  piece.free->wait();
+  return piece;
 }
 
 void StagingRing::copy_in(void* to, const void* from_host, std::size_t bytes, Stream stream) {
-  if (memory_ == nullptr) {
-    void* memory = nullptr;
-    check(cudaMallocHost(&memory, kPieceBytes * kPieces), "cudaMallocHost");
-    memory_ = static_cast<std::byte*>(memory);
-    for (auto& event : free_) { event = std::make_unique<CudaEvent>(capture_); }
-  }
   for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
     const std::size_t count = std::min(kPieceBytes, bytes - at);
-    std::byte* const piece = memory_ + next_ * kPieceBytes;
-    free_[next_]->wait();
-    std::memcpy(piece, static_cast<const std::byte*>(from_host) + at, count);
-    check(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, piece, count, cudaMemcpyHostToDevice,
-                          cuda_stream(stream).open()),
+    Piece& piece = next_piece();
+    std::memcpy(piece.memory.get(), static_cast<const std::byte*>(from_host) + at, count);
+    check(cudaMemcpyAsync(static_cast<std::byte*>(to) + at, piece.memory.get(), count,
+                          cudaMemcpyHostToDevice, cuda_stream(stream).open()),
           "cudaMemcpyAsync");
-    stream.record(Event{free_[next_].get()});
-    next_ = (next_ + 1) % kPieces;
+    stream.record(Event{piece.free.get()});
   }
 }
 

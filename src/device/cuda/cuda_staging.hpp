@@ -1,8 +1,8 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "device/cuda/cuda_stream.hpp"
 
@@ -10,7 +10,7 @@ namespace tessera::cuda {
 
 /// Pinned memory through which small host arrays (tokens, scalars) go to the device: the caller's
 /// array is free on return, and neither the host nor the stream waits, unless all pieces are still
-/// on their way.
+/// on their way. Within a graph none can have arrived: there are as many pieces as the graph needs.
 class StagingRing {
  public:
   static constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
@@ -19,16 +19,24 @@ class StagingRing {
   static constexpr std::size_t kMostBytes = kPieceBytes * kPieces / 2;
 
   explicit StagingRing(std::shared_ptr<CaptureState> capture);
-  ~StagingRing();
-  StagingRing(const StagingRing&) = delete;
-  StagingRing& operator=(const StagingRing&) = delete;
 
   void copy_in(void* to, const void* from_host, std::size_t bytes, Stream stream);
 
  private:
+  struct FreeHost {
+    void operator()(std::byte* memory) const noexcept { (void)cudaFreeHost(memory); }
+  };
+  struct Piece {
+    std::unique_ptr<std::byte, FreeHost> memory;
+    std::unique_ptr<CudaEvent> free;  // reached when the piece has been read
+  };
+
+  [[nodiscard]] Piece make_piece() const;
+  /// One that has been read.
+  [[nodiscard]] Piece& next_piece();
+
   std::shared_ptr<CaptureState> capture_;
-  std::byte* memory_ = nullptr;
-  std::array<std::unique_ptr<CudaEvent>, kPieces> free_;  // reached when the piece has been read
+  std::vector<Piece> pieces_;
   std::size_t next_ = 0;
 };
 

@@ -33,10 +33,9 @@ CudaEvent::CudaEvent(std::shared_ptr<CaptureState> capture)
     : capture_{std::move(capture)}, handle_{make_event_handle()} {}
 
 void CudaEvent::wait() {
-  expects(graph_ == 0 || graph_ != capture_->current(),
+  expects(!is_captured(),
           "an event of a graph is waited for while the graph is captured: its work has not begun");
-  check(cudaEventSynchronize(graph_ == 0 ? handle_.get() : capture_->graph_end()),
-        "cudaEventSynchronize");
+  check(cudaEventSynchronize(outside()), "cudaEventSynchronize");
 }
 
 std::uint32_t* StreamChecks::add(std::string fault) {
@@ -86,11 +85,14 @@ void CudaStream::record(EventState& event) {
 
 void CudaStream::wait_for(EventState& event) {
   CudaEvent& mark = cuda_event(event);
-  if (capturing() && mark.graph_ != capture_->current()) { return; }
+  const bool of_this_device = mark.capture_ == capture_;
+  expects(
+      of_this_device || (!capturing() && !mark.is_captured()),
+      "a stream waits for an event of another device while either's graph is captured: no graph "
+      "can hold that");
+  if (capturing() && !mark.is_captured()) { return; }
   capture_->join(*this);
-  const bool in_past_graph = mark.graph_ != 0 && !capturing();
-  check(cudaStreamWaitEvent(handle_.get(),
-                            in_past_graph ? capture_->graph_end() : mark.handle_.get(), 0),
+  check(cudaStreamWaitEvent(handle_.get(), capturing() ? mark.handle_.get() : mark.outside(), 0),
         "cudaStreamWaitEvent");
 }
 
@@ -119,8 +121,9 @@ void CudaStream::call(std::function<void()> work) {
     const std::unique_ptr<std::function<void()>> mine{static_cast<std::function<void()>*>(data)};
     (*mine)();
   };
-  // Within a graph the callback belongs to a launch that happens once: every step captures anew.
   check(cudaLaunchHostFunc(open(), run, owned.get()), "cudaLaunchHostFunc");
+  // Within a graph it belongs to a launch that happens once: every run captures anew.
+  if (capturing()) { return capture_->keep(std::move(owned)); }
   (void)owned.release();
 }
 

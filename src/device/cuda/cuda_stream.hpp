@@ -20,9 +20,18 @@ class CudaEvent final : public EventState {
   explicit CudaEvent(std::shared_ptr<CaptureState> capture);
 
   void wait() override;
+  /// Whether it stands for a point within the graph that is captured now.
+  [[nodiscard]] bool is_captured() const noexcept {
+    return graph_ != 0 && graph_ == capture_->current();
+  }
 
  private:
   friend class CudaStream;
+  /// What stands for it outside of the graph in which it may have been recorded.
+  [[nodiscard]] cudaEvent_t outside() const noexcept {
+    return graph_ == 0 ? handle_.get() : capture_->graph_end();
+  }
+
   std::shared_ptr<CaptureState> capture_;
   EventHandle handle_;
   std::uint64_t graph_ = 0;  // in which it was recorded last; 0: in none
