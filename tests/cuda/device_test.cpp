@@ -290,10 +290,10 @@ TEST_F(CudaDeviceTest, StreamsOfAnotherDeviceAreRefused) {
 }
 
 TEST_F(CudaDeviceTest, RangesCanBeNamedWithoutAProfiler) {
-  device().name_range("unit");
-  device().name_range("another");
-  device().name_range("");
-  device().name_range("");
+  device().name_range("forward", "unit");
+  device().name_range("backward", "another");
+  device().name_range("", "");
+  device().name_range("", "");
 }
 
 }  // namespace
