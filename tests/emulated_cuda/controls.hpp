@@ -16,6 +16,7 @@ void emulated_cuda_set_seed(std::uint64_t seed);
 /// Before every task of a stream, up to as much.
 void emulated_cuda_set_delay_us(int most);
 void emulated_cuda_set_device_bytes(std::size_t bytes);
+void emulated_cuda_set_devices(int count);
 
 /// Whether host threads are kept from device memory: 0 on processors that have no keys for it.
 int emulated_cuda_protects();

@@ -5,6 +5,7 @@
 #include "emulated_cuda/access.hpp"
 #include "emulated_cuda/api.hpp"
 #include "emulated_cuda/controls.hpp"
+#include "emulated_cuda/misuse.hpp"
 #include "emulated_cuda/settings.hpp"
 
 namespace emulated_cuda {
@@ -72,6 +73,11 @@ void emulated_cuda_set_delay_us(int most) {
 
 void emulated_cuda_set_device_bytes(std::size_t bytes) {
   emulated_cuda::settings().device_bytes = bytes;
+}
+
+void emulated_cuda_set_devices(int count) {
+  if (count > emulated_cuda::kMostDevices) { emulated_cuda::misuse("too many devices"); }
+  emulated_cuda::settings().devices = count;
 }
 
 int emulated_cuda_protects() {

@@ -1,8 +1,9 @@
 #include "emulated_cuda/fault_handler.hpp"
 
-#include <signal.h>  // NOLINT(modernize-deprecated-headers): sigaction
+#include <signal.h>    // NOLINT(modernize-deprecated-headers): sigaction
+#include <ucontext.h>  // where the fault was
 
-#include <cstdint>
+#include <cstddef>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -15,21 +16,30 @@ namespace {
 
 constexpr std::size_t kSignalStackBytes = std::size_t{64} << 10U;
 
-struct sigaction before;
+struct sigaction before_segv;
+struct sigaction before_ill;
 
-void handle(int signal, siginfo_t* info, void* /*context*/) {
-  const std::string work = doing();
-  const char* const what = work.empty() ? nullptr : work.c_str();
-  if (device_of(info->si_addr)) {
-    const std::string place = describe(info->si_addr);
-    std::fprintf(stderr, "emulated CUDA: %s touches device memory that it must not: %s\n",
-                 what == nullptr ? "the host" : what, place.c_str());
-  } else if (what != nullptr) {
-    std::fprintf(stderr, "emulated CUDA: %s touches address %p, or its stack is full\n", what,
-                 info->si_addr);
+std::string what_went_wrong(int signal, const siginfo_t& info, bool for_device) {
+  if (signal == SIGILL) {
+    return for_device ? "accesses a misaligned address, goes beyond an array, or overflows" : "";
   }
-  sigaction(signal, &before,
-            nullptr);  // the access is repeated, and meets whoever was there before
+  if (device_of(info.si_addr)) {
+    return "touches device memory that it must not: " + describe(info.si_addr);
+  }
+  return for_device ? "touches an address that is nobody's, or its stack is full" : "";
+}
+
+void handle(int signal, siginfo_t* info, void* context) {
+  const std::string who = doing();
+  const std::string what = what_went_wrong(signal, *info, !who.empty());
+  if (!what.empty()) {
+    const auto& registers = static_cast<const ucontext_t*>(context)->uc_mcontext.gregs;
+    const std::string where = place_of(reinterpret_cast<const void*>(registers[REG_RIP]));
+    std::fprintf(stderr, "emulated CUDA: %s %s, at %s\n", who.empty() ? "the host" : who.c_str(),
+                 what.c_str(), where.c_str());
+  }
+  // The access is repeated, and meets whoever was there before.
+  sigaction(signal, signal == SIGILL ? &before_ill : &before_segv, nullptr);
 }
 
 }  // namespace
@@ -39,7 +49,8 @@ void install_fault_handler() {
     struct sigaction action {};
     action.sa_sigaction = &handle;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-    return sigaction(SIGSEGV, &action, &before) == 0;
+    return sigaction(SIGSEGV, &action, &before_segv) == 0 &&
+           sigaction(SIGILL, &action, &before_ill) == 0;
   }();
 }
 

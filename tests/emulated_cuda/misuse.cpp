@@ -13,7 +13,8 @@ namespace {
 constinit thread_local const char* what_is_done = nullptr;
 constinit thread_local const void* kernel_that_runs = nullptr;
 
-/// For addr2line, which knows the kernel's name and line.
+}  // namespace
+
 std::string place_of(const void* code) {
   Dl_info info{};
   if (dladdr(code, &info) == 0) { return "?"; }
@@ -23,8 +24,6 @@ std::string place_of(const void* code) {
       reinterpret_cast<std::size_t>(code) - reinterpret_cast<std::size_t>(info.dli_fbase));
   return std::string{info.dli_fname} + offset.data();
 }
-
-}  // namespace
 
 void misuse(const std::string& text) {
   const std::string what = doing();

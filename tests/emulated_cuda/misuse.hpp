@@ -18,6 +18,9 @@ class Doing {
   Doing& operator=(const Doing&) = delete;
 };
 
+/// "libtessera_cuda_emulated.so+0x1234": for addr2line, which knows the function and its line.
+[[nodiscard]] std::string place_of(const void* code);
+
 /// "a kernel (libtessera_cuda_emulated.so+0x1234)"; empty: nothing for a device.
 [[nodiscard]] std::string doing();
 

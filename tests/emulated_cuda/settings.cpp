@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/environment.hpp"
+#include "emulated_cuda/access.hpp"
 #include "emulated_cuda/misuse.hpp"
 
 namespace emulated_cuda {
@@ -24,6 +25,7 @@ Settings from_environment() {
   Settings settings;
   read("SEED", settings.seed);
   read("DEVICES", settings.devices);
+  if (settings.devices > kMostDevices) { misuse("there are 8 emulated devices at most"); }
   read("BYTES", settings.device_bytes);
   read("DELAY_US", settings.most_delay_us);
   return settings;
