@@ -1,22 +1,19 @@
 #include "kernels/add/add.hpp"
-#include "kernels/support/cuda/cuda_element.cuh"
+#include "kernels/support/cuda/cuda_map.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
 
-template <class T>
-__global__ void add_kernel(const T* a, const T* b, T* y, std::int64_t elems) {
-  for (std::int64_t i = first_index(); i < elems; i += index_stride()) {
-    y[i] = from_float<T>(to_float(a[i]) + to_float(b[i]));
-  }
-}
+struct Sum {
+  __device__ float operator()(const float (&terms)[2]) const { return terms[0] + terms[1]; }
+};
 
 }  // namespace
 
 void add(ConstValues a, ConstValues b, Values y, std::int64_t elems, Stream stream) {
+  expects(a.dtype == b.dtype && a.dtype == y.dtype, "add: a, b and y are of one dtype");
   with_device_type(y.dtype, [&]<class T>(std::type_identity<T>) {
-    launch(add_kernel<T>, grid_for(elems), cuda_stream(stream).open(), a.as<T>(), b.as<T>(),
-           y.as<T>(), elems);
+    map<Sum>(Inputs<T, 2>{{a.as<T>(), b.as<T>()}}, y.as<T>(), elems, stream);
   });
 }
 
