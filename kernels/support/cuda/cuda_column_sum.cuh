@@ -1,0 +1,132 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/support/cuda/cuda_lanes.cuh"
+#include "kernels/support/cuda/cuda_workspace.hpp"
+#include "tessera/base/math.hpp"
+
+// Sums over the rows of a matrix, column by column. Blocks sum chunks of rows into the stream's
+// workspace, a second kernel adds the chunks' sums: every sum in fp32, in an order that depends on
+// the sizes alone.
+namespace tessera::kernels::cuda {
+
+inline constexpr int kSumLanes = 32;  // threads of a block side by side in a row
+inline constexpr int kSumRows = 8;    // and below each other
+inline constexpr int kSumThreads = kSumLanes * kSumRows;
+inline constexpr std::int64_t kChunkRows = 64;    // at least: eight rows a thread
+inline constexpr std::int64_t kMostChunks = 128;  // some hundred blocks even of 768 columns
+
+/// Which columns a launch sums, and where the chunks' sums go: [K, chunks, columns].
+struct ColumnCut {
+  std::int64_t first;  ///< column
+  std::int64_t columns;
+  std::int64_t rows;
+  std::int64_t chunks;
+  std::int64_t chunk_rows;
+  float* partials;
+};
+
+/// Sums of a block's kSumRows rows of threads, each of which holds `count` sums: to(i, sum) for
+/// each i of them that is this thread's.
+template <int Count, class To>
+__device__ inline void sum_thread_rows(const float (&sums)[Count], To to) {
+  __shared__ float shared[kSumRows][Count][kSumLanes];
+  const int lane = static_cast<int>(threadIdx.x) % kSumLanes;
+  const int row = static_cast<int>(threadIdx.x) / kSumLanes;
+#pragma unroll
+  for (int i = 0; i < Count; ++i) { shared[row][i][lane] = sums[i]; }
+  __syncthreads();
+  for (int i = row; i < Count; i += kSumRows) {
+    float sum = 0.0F;
+#pragma unroll
+    for (int r = 0; r < kSumRows; ++r) { sum += shared[r][i][lane]; }
+    to(i, sum);
+  }
+}
+
+template <class Terms>
+__global__ void __launch_bounds__(kSumThreads) column_partials_kernel(Terms terms, ColumnCut cut) {
+  constexpr int K = Terms::kSums;
+  constexpr int N = Terms::kColumns;
+  const int lane = static_cast<int>(threadIdx.x) % kSumLanes;
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * kSumLanes + lane) * N;
+  const std::int64_t first = blockIdx.y * cut.chunk_rows;
+  const std::int64_t last = first + cut.chunk_rows < cut.rows ? first + cut.chunk_rows : cut.rows;
+  float sums[K * N] = {};
+  if (column < cut.columns) {
+    // Unrolled, so that several rows are on their way at once.
+#pragma unroll 4
+    for (std::int64_t r = first + threadIdx.x / kSumLanes; r < last; r += kSumRows) {
+      terms.add(r, cut.first + column, sums);
+    }
+  }
+  sum_thread_rows(sums, [&](int i, float sum) {
+    const std::int64_t at = column + i % N;
+    if (at < cut.columns) {
+      cut.partials[(i / N * cut.chunks + blockIdx.y) * cut.columns + at] = sum;
+    }
+  });
+}
+
+template <class T, int K>
+struct ColumnSums {
+  T* at[K];  ///< null: not wanted
+};
+
+template <class T, int K>
+__global__ void __launch_bounds__(kSumThreads)
+    add_partials_kernel(ColumnSums<T, K> to, ColumnCut cut) {
+  T* const sums = blockIdx.y == 0 ? to.at[0] : to.at[K - 1];
+  static_assert(K <= 2);
+  const std::int64_t column =
+      static_cast<std::int64_t>(blockIdx.x) * kSumLanes + static_cast<int>(threadIdx.x) % kSumLanes;
+  const float* partials = cut.partials + blockIdx.y * cut.chunks * cut.columns + column;
+  float sum[1] = {};
+  if (column < cut.columns && sums != nullptr) {
+#pragma unroll 8
+    for (std::int64_t c = threadIdx.x / kSumLanes; c < cut.chunks; c += kSumRows) {
+      sum[0] += partials[c * cut.columns];
+    }
+  }
+  sum_thread_rows(sum, [&](int, float all) {
+    if (column >= cut.columns || sums == nullptr) { return; }
+    T& at = sums[cut.first + column];
+    at = from_float<T>(to_float(at) + all);
+  });
+}
+
+/// to[k][c] += the sum over r in [0, rows) of what `terms.add(r, c, sums)` adds to
+/// sums[k * kColumns + j] for column c + j; c is a multiple of Terms::kColumns, k < Terms::kSums.
+/// Each `to` is rounded once.
+template <class Terms, class T>
+void add_column_sums(const Terms& terms, const ColumnSums<T, Terms::kSums>& to, std::int64_t rows,
+                     std::int64_t columns, Stream stream) {
+  constexpr std::int64_t K = Terms::kSums;
+  const std::int64_t most_chunks = std::min(kMostChunks, ceil_div(rows, kChunkRows));
+  if (most_chunks == 0) { return; }
+  const std::int64_t chunk_rows = ceil_div(rows, most_chunks);
+  const std::int64_t chunks = ceil_div(rows, chunk_rows);
+  WorkspaceCut workspace{stream};
+  const auto room =
+      static_cast<std::int64_t>(workspace.left_bytes() / sizeof(float)) / (K * chunks);
+  const std::int64_t tile = kSumLanes * Terms::kColumns;
+  const std::int64_t piece = std::max(room / tile, std::int64_t{1}) * tile;
+  const std::int64_t most = std::min(piece, columns);
+  float* const partials = workspace.take<float>(K * chunks * most);
+  for (std::int64_t first = 0; first < columns; first += piece) {
+    const std::int64_t count = std::min(piece, columns - first);
+    const ColumnCut cut{first, count, rows, chunks, chunk_rows, partials};
+    launch(
+        column_partials_kernel<Terms>,
+        {static_cast<unsigned>(ceil_div(count, tile)), kSumThreads, static_cast<unsigned>(chunks)},
+        cuda_stream(stream).open(), terms, cut);
+    launch(add_partials_kernel<T, Terms::kSums>,
+           {static_cast<unsigned>(ceil_div<std::int64_t>(count, kSumLanes)), kSumThreads,
+            static_cast<unsigned>(K)},
+           cuda_stream(stream).open(), to, cut);
+  }
+}
+
+}  // namespace tessera::kernels::cuda
