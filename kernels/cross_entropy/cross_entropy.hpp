@@ -14,7 +14,9 @@ namespace tessera::kernels {
 ///   logits[r, c] <- g * (softmax(logits[r])[c] - [c == target[r]])
 ///        with g = gradient_scale * *dynamic_scale in fp32
 ///
-/// The loss is added row by row in order. `gradient_scale` 0 leaves the logits as they are.
+/// A row's loss and gradient depend on that row alone. The losses are added in fp64: on a CPU row
+/// by row in order, on CUDA in an order that depends on the number of rows alone. `gradient_scale`
+/// 0 leaves the logits as they are.
 struct CrossEntropy {
   Values logits;                ///< [rows, classes]
   const std::int32_t* targets;  ///< [rows], each in [0, classes)
