@@ -1,0 +1,28 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "device/stream_state.hpp"
+#include "tessera/device/stream.hpp"
+
+namespace tessera::kernels::cuda {
+
+/// How many tokens the stream's workspace has room to sort at once: a million in 32 MiB.
+[[nodiscard]] inline std::int64_t most_sorted(Stream stream) noexcept {
+  constexpr std::size_t token_bytes = 32;  // three arrays, and what the sort works in
+  const std::size_t most = stream.state()->workspace().bytes / token_bytes;
+  return static_cast<std::int64_t>(std::clamp<std::size_t>(most, 1, std::size_t{1} << 30U));
+}
+
+/// In the stream's workspace.
+struct SortedTokens {
+  const std::int32_t* tokens;     ///< ascending
+  const std::int32_t* positions;  ///< where each stood; those of equal tokens ascending
+};
+
+/// Sorts `elems` tokens, none of them negative, 1 <= elems <= most_sorted(stream).
+[[nodiscard]] SortedTokens sort_by_token(const std::int32_t* tokens, std::int64_t elems,
+                                         Stream stream);
+
+}  // namespace tessera::kernels::cuda

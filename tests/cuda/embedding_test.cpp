@@ -1,0 +1,127 @@
+#include "kernels/embedding/embedding.hpp"
+
+#include "cuda/device_values.hpp"
+
+namespace tessera::test {
+namespace {
+
+using EmbeddingCuda = CudaTest;
+namespace reference = kernels::reference;
+
+struct Shape {
+  std::int64_t batch, seq, hidden, vocab;
+};
+// Tokens that come often, once and never; rows that are whole packs and not, of one warp and more.
+constexpr Shape kShapes[] = {{0, 3, 8, 5},   {1, 1, 1, 1},    {3, 9, 37, 11},    {2, 100, 64, 3},
+                             {5, 33, 8, 40}, {1, 70, 264, 1}, {4, 31, 300, 1000}};
+
+std::vector<std::int32_t> tokens_of(const Shape& shape) {
+  std::mt19937 generator{1};
+  std::uniform_int_distribution<std::int64_t> uniform{0, shape.vocab - 1};
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < shape.batch * shape.seq; ++i) {
+    tokens.push_back(static_cast<std::int32_t>(uniform(generator)));
+  }
+  return tokens;
+}
+
+/// body(shape, dtype of the activations, dtype of the tables, offset of all arrays).
+template <class Body>
+void for_all(Body body) {
+  for (const Shape& shape : kShapes) {
+    for (const DType dtype : kDTypes) {
+      for (const DType table : kDTypes) {
+        for (const std::int64_t offset : {0, 1}) {
+          SCOPED_TRACE(testing::Message() << shape.batch << " x " << shape.seq << " x "
+                                          << shape.hidden << ", starting at " << offset);
+          body(shape, dtype, table, offset);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(EmbeddingCuda, ForwardHasTheBitsOfTheReference) {
+  for_all([&](const Shape& shape, DType dtype, DType tables, std::int64_t offset) {
+    const auto [batch, seq, hidden, vocab] = shape;
+    const std::vector<std::int32_t> tokens = tokens_of(shape);
+    const Floats wte = random_floats(vocab * hidden, 2), wpe = random_floats((seq + 2) * hidden, 3);
+    const Floats poison = filled(batch * seq * hidden, kNan);
+    HostValues host_wte{tables, wte}, host_wpe{tables, wpe}, expected{dtype, poison};
+    reference::embedding_forward(
+        {tokens.data(), host_wte.view(), host_wpe.view(), expected.view(), batch, seq, hidden},
+        Stream{});
+    DeviceArray<std::int32_t> device_tokens{bench(), tokens};
+    DeviceValues device_wte{bench(), tables, wte, offset};
+    DeviceValues device_wpe{bench(), tables, wpe, offset};
+    DeviceValues y{bench(), dtype, poison, offset};
+    table().embedding_forward({device_tokens.data(), device_wte, device_wpe, y, batch, seq, hidden},
+                              stream());
+    EXPECT_EQ(y.bytes(), expected.bytes());
+  });
+}
+
+/// Gradients of both tables, on the host and on the device.
+struct Gradients {
+  Shape shape;
+  std::vector<std::int32_t> tokens;
+  HostValues host_dy, host_tokens, host_positions;
+  DeviceArray<std::int32_t> device_tokens;
+  DeviceValues dy, dtokens, dpositions;
+
+  Gradients(CudaBench& bench, const Shape& of, DType dtype, DType tables, std::int64_t offset)
+      : shape{of},
+        tokens{tokens_of(of)},
+        host_dy{dtype, random_floats(of.batch * of.seq * of.hidden, 4)},
+        host_tokens{tables, random_floats(of.vocab * of.hidden, 5)},
+        host_positions{tables, random_floats((of.seq + 2) * of.hidden, 6)},
+        device_tokens{bench, tokens},
+        dy{bench, dtype, host_dy.floats(), offset},
+        dtokens{bench, tables, host_tokens.floats(), offset},
+        dpositions{bench, tables, host_positions.floats(), offset} {}
+
+  void run(const kernels::Table& table, Stream stream, bool of_tokens = true,
+           bool of_positions = true) {
+    const auto [batch, seq, hidden, vocab] = shape;
+    reference::embedding_backward(
+        {tokens.data(), host_dy.view(), of_tokens ? host_tokens.view() : nullptr,
+         of_positions ? host_positions.view() : nullptr, batch, seq, hidden},
+        Stream{});
+    table.embedding_backward({device_tokens.data(), dy, of_tokens ? dtokens.view() : nullptr,
+                              of_positions ? dpositions.view() : nullptr, batch, seq, hidden},
+                             stream);
+  }
+  void expect_equal() {
+    EXPECT_EQ(dtokens.bytes(), host_tokens.bytes());
+    EXPECT_EQ(dpositions.bytes(), host_positions.bytes());
+  }
+};
+
+TEST_F(EmbeddingCuda, BackwardHasTheBitsOfTheReference) {
+  for_all([&](const Shape& shape, DType dtype, DType tables, std::int64_t offset) {
+    Gradients gradients{bench(), shape, dtype, tables, offset};
+    gradients.run(table(), stream());
+    gradients.expect_equal();
+  });
+}
+
+TEST_F(EmbeddingCuda, FrozenTablesGetNoGradient) {
+  for (const bool of_tokens : {false, true}) {
+    for (const bool of_positions : {false, true}) {
+      Gradients gradients{bench(), {3, 9, 40, 7}, DType::bf16, DType::fp32, 0};
+      gradients.run(table(), stream(), of_tokens, of_positions);
+      gradients.expect_equal();
+    }
+  }
+}
+
+// More tokens than the workspace has room to sort at once: still added in order.
+TEST_F(EmbeddingCuda, TokensAreSortedInPieces) {
+  const SmallWorkspace small{bench(), std::size_t{1} << 18U};
+  Gradients gradients{bench(), {3, 7000, 2, 9}, DType::fp32, DType::fp32, 0};
+  gradients.run(table(), stream());
+  gradients.expect_equal();
+}
+
+}  // namespace
+}  // namespace tessera::test
