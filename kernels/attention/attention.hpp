@@ -17,8 +17,11 @@ struct AttentionShape {
 };
 
 /// Causal softmax attention with scale 1/sqrt(head_size). The T x T matrix of all heads is never
-/// held: each thread works on one tile of query rows of one head at a time, in its own part of the
-/// workspace. qkv and y are of one dtype; the arithmetic is fp32.
+/// held: on a CPU each thread works on one tile of query rows of one head at a time, in its own
+/// part of the workspace; on CUDA a block does, on 64 x 64 scores at a time. qkv and y are of one
+/// dtype; the arithmetic is fp32. The order of sums depends on the shape alone, and a sample's
+/// results on that sample alone; each backend has its own. On CUDA a head has at most 256 elements
+/// (ContractError).
 ///
 /// Dropout drops probabilities and scales the others: query t of a sample's head h drops key s if
 /// word(sample, (h seq + t) round_up(seq, 4) + s) of `key`, as Dropout defines it, says so.
@@ -47,9 +50,9 @@ struct AttentionBackward {
 };
 using AttentionBackwardKernel = void(const AttentionBackward& args, Stream stream);
 
-/// fp32 elements that both directions need on a stream of so many threads: for each of them that
-/// finds a head to work on a few rows of tiles of one head, never seq^2 * heads, and in 16 bits one
-/// head of every tensor in fp32.
+/// fp32 elements that both directions need on a stream of so many threads. On a CPU, for each of
+/// them that finds a head to work on a few rows of tiles of one head, never seq^2 * heads, and in
+/// 16 bits one head of every tensor in fp32. On CUDA, one for each query row of each head.
 using AttentionWorkspace = std::int64_t(const AttentionShape& shape, DType dtype, int threads);
 
 namespace reference {

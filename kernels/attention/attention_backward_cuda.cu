@@ -1,0 +1,171 @@
+#include "kernels/attention/attention_tiles_cuda.cuh"
+
+// The mean of each row's gradients of probabilities first, then the gradients of q by blocks that
+// have a tile of query rows each, then those of k and v by blocks that have a tile of keys. Both
+// make the probabilities again. Every element is summed by one thread, in order.
+
+namespace tessera::kernels::cuda {
+namespace {
+
+template <class T>
+struct Backward {
+  const T* qkv;
+  const T* y;
+  const float* log_sum_exp;
+  const T* dy;
+  T* dqkv;
+  float* means;  ///< as log_sum_exp: sum of y * dy over each row
+  Heads heads;
+};
+
+// A warp has a row of a head.
+template <class T>
+__global__ void means_kernel(Backward<T> args) {
+  const Heads& heads = args.heads;
+  const std::int64_t warp_elems = kWarp;
+  for (std::int64_t row = first_index() / warp_elems; row < heads.count * heads.seq;
+       row += index_stride() / warp_elems) {
+    const Head head{heads, row / heads.seq};
+    const std::int64_t at = head.at(row % heads.seq, 0, 1);
+    float sum = 0.0F;
+    for (std::int64_t d = threadIdx.x % kWarp; d < heads.size; d += kWarp) {
+      sum = fmaf(to_float(args.y[at + d]), to_float(args.dy[at + d]), sum);
+    }
+    sum = warp_sum(sum);
+    if (threadIdx.x % kWarp == 0) { args.means[row] = sum; }
+  }
+}
+
+/// What queries look at keys with, and the gradient of their scores.
+struct Looks {
+  Part p = {};  ///< with the mask in it
+  Part dscores = {};
+};
+
+/// Of a tile of query rows and one of keys; `a` and `b` are worked in, once all threads have come.
+template <int Chunks, class T>
+__device__ Looks looks_of(const Backward<T>& args, const Head& head, std::int64_t queries,
+                          std::int64_t keys, Tile& a, Tile& b) {
+  const Heads& heads = args.heads;
+  Looks looks;
+  multiply_rows<Chunks>(
+      head, a, b, [&](int chunk) { return head.tile(args.qkv, queries, chunk, 0, 3); },
+      [&](int chunk) { return head.tile(args.qkv, keys, chunk, 1, 3); }, looks.p);
+  multiply_rows<Chunks>(
+      head, a, b, [&](int chunk) { return head.tile(args.dy, queries, chunk, 0, 1); },
+      [&](int chunk) { return head.tile(args.qkv, keys, chunk, 2, 3); }, looks.dscores);
+#pragma unroll
+  for (int i = 0; i < kSide; ++i) {
+    const std::int64_t t = queries * kTile + part_row() + i;
+    const std::int64_t first = keys * kTile + part_column();
+    const bool inside = t < heads.seq;
+    const float log_sum_exp = inside ? args.log_sum_exp[head.row(t)] : 0.0F;
+    const float mean = inside ? args.means[head.row(t)] : 0.0F;
+    float factors[kSide] = {1.0F, 1.0F, 1.0F, 1.0F};
+    if (heads.mask.on) { head.mask(t, first, factors); }
+#pragma unroll
+    for (int j = 0; j < kSide; ++j) {
+      const bool visible = inside && first + j <= t;
+      const float p = expf(fmaf(looks.p[i][j], heads.scale, -log_sum_exp));
+      const float dp = looks.dscores[i][j] * factors[j];
+      looks.p[i][j] = visible ? p * factors[j] : 0.0F;
+      looks.dscores[i][j] = visible ? p * ((dp - mean) * heads.scale) : 0.0F;
+    }
+  }
+  return looks;
+}
+
+/// parts[chunk] += a^T b, where b is each of `rows(chunk)`, of which `depth` are not zero. What is
+/// in `a` was stored before; `b` has been read.
+template <Order order, int Chunks, class RowsOf>
+__device__ void multiply_columns(const Head& head, const Tile& a, Tile& b, RowsOf rows, int depth,
+                                 float (&parts)[Chunks][kSide][kSide]) {
+#pragma unroll
+  for (int chunk = 0; chunk < Chunks; ++chunk) {
+    if (head.columns(chunk) <= 0) { break; }
+    if (chunk > 0) { __syncthreads(); }
+    load_rows(b, rows(chunk));
+    __syncthreads();
+    multiply<order>(a, b, depth, parts[chunk]);
+  }
+}
+
+template <class T, int Chunks>
+__global__ void __launch_bounds__(kTileThreads) query_kernel(Backward<T> args) {
+  __shared__ Tile a;
+  __shared__ Tile b;
+  const Heads& heads = args.heads;
+  const Head head{heads, blockIdx.x % heads.count};
+  // The tiles with the most keys first: none of them is left for the end.
+  const std::int64_t queries = heads.tiles() - 1 - blockIdx.x / heads.count;
+  float dq[Chunks][kSide][kSide] = {};
+  for (std::int64_t keys = 0; keys <= queries; ++keys) {
+    const Looks looks = looks_of<Chunks>(args, head, queries, keys, a, b);
+    __syncthreads();
+    store_parts_transposed(a, looks.dscores);
+    multiply_columns<Order::exchanged>(
+        head, a, b, [&](int chunk) { return head.tile(args.qkv, keys, chunk, 1, 3); },
+        head.rows(keys), dq);
+  }
+#pragma unroll
+  for (int chunk = 0; chunk < Chunks; ++chunk) {
+    head.store(args.dqkv, queries, chunk, 0, 3, dq[chunk]);
+  }
+}
+
+template <class T, int Chunks>
+__global__ void __launch_bounds__(kTileThreads) key_kernel(Backward<T> args) {
+  __shared__ Tile a;
+  __shared__ Tile b;
+  const Heads& heads = args.heads;
+  const Head head{heads, blockIdx.x % heads.count};
+  const std::int64_t keys = blockIdx.x / heads.count;  // the first are seen by the most queries
+  float dk[Chunks][kSide][kSide] = {};
+  float dv[Chunks][kSide][kSide] = {};
+  for (std::int64_t queries = keys; queries < heads.tiles(); ++queries) {
+    const Looks looks = looks_of<Chunks>(args, head, queries, keys, a, b);
+    __syncthreads();
+    store_parts(a, looks.p);
+    multiply_columns<Order::plain>(
+        head, a, b, [&](int chunk) { return head.tile(args.dy, queries, chunk, 0, 1); },
+        head.rows(queries), dv);
+    __syncthreads();
+    store_parts(a, looks.dscores);
+    multiply_columns<Order::plain>(
+        head, a, b, [&](int chunk) { return head.tile(args.qkv, queries, chunk, 0, 3); },
+        head.rows(queries), dk);
+  }
+#pragma unroll
+  for (int chunk = 0; chunk < Chunks; ++chunk) {
+    head.store(args.dqkv, keys, chunk, 1, 3, dk[chunk]);
+    head.store(args.dqkv, keys, chunk, 2, 3, dv[chunk]);
+  }
+}
+
+}  // namespace
+
+void attention_backward(const AttentionBackward& args, Stream stream) {
+  const DType dtype = args.qkv.dtype;
+  expects(args.y.dtype == dtype && args.dy.dtype == dtype && args.dqkv.dtype == dtype,
+          "attention_backward: qkv, y, dy and dqkv are of one dtype");
+  expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_backward: dropout is in [0, 1)");
+  with_device_type(dtype, [&]<class T>(std::type_identity<T>) {
+    with_chunks(args.shape.head_size, [&]<int Chunks>(std::integral_constant<int, Chunks>) {
+      const Backward<T> backward{args.qkv.as<T>(),
+                                 args.y.as<T>(),
+                                 args.log_sum_exp,
+                                 args.dy.as<T>(),
+                                 args.dqkv.as<T>(),
+                                 args.workspace,
+                                 heads_of(args, kPack<T>, {args.qkv, args.y, args.dy, args.dqkv})};
+      const Heads& heads = backward.heads;
+      const Grid tiles{static_cast<unsigned>(heads.tiles() * heads.count), kTileThreads};
+      const cudaStream_t handle = cuda_stream(stream).open();
+      launch(means_kernel<T>, grid_for(heads.count * heads.seq * kWarp), handle, backward);
+      launch(query_kernel<T, Chunks>, tiles, handle, backward);
+      launch(key_kernel<T, Chunks>, tiles, handle, backward);
+    });
+  });
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,142 @@
+#include "kernels/attention/attention_tiles_cuda.cuh"
+
+// A block has a tile of query rows of a head and goes over the keys that they see, a tile at a
+// time: the largest score and the sum of exponentials are kept as they grow, and what was added to
+// y before is scaled whenever the largest score changes.
+
+namespace tessera::kernels::cuda {
+namespace {
+
+template <class T>
+struct Forward {
+  const T* qkv;
+  T* y;
+  float* log_sum_exp;
+  Heads heads;
+};
+
+/// Over the threads that share rows of a product: neighbours in half a warp.
+__device__ float row_max(float x) {
+#pragma unroll
+  for (int lanes = kThreadSide / 2; lanes > 0; lanes /= 2) {
+    x = fmaxf(x, __shfl_xor_sync(kAllLanes, x, lanes));
+  }
+  return x;
+}
+__device__ float row_sum(float x) {
+#pragma unroll
+  for (int lanes = kThreadSide / 2; lanes > 0; lanes /= 2) {
+    x += __shfl_xor_sync(kAllLanes, x, lanes);
+  }
+  return x;
+}
+
+/// Of the rows of a thread's part.
+struct Softmax {
+  float max[kSide] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};  ///< of the scaled scores
+  float sum[kSide] = {};  ///< of the exponentials in the thread's columns, relative to max
+
+  /// Row i of some scores becomes exp(scale * score - max), 0 beyond key `last` of its row; returns
+  /// what was made relative to the former max is multiplied by.
+  __device__ float add(int i, float (&scores)[kSide], float scale, int last) {
+    float most = -INFINITY;
+#pragma unroll
+    for (int j = 0; j < kSide; ++j) {
+      if (part_column() + j <= last) { most = fmaxf(most, scores[j]); }
+    }
+    const float before = max[i];
+    max[i] = fmaxf(before, row_max(most) * scale);
+    const float shift = max[i] == -INFINITY ? 0.0F : max[i];
+    const float correction = expf(before - shift);
+    sum[i] *= correction;
+#pragma unroll
+    for (int j = 0; j < kSide; ++j) {
+      scores[j] = part_column() + j <= last ? expf(fmaf(scores[j], scale, -shift)) : 0.0F;
+      sum[i] += scores[j];
+    }
+    return correction;
+  }
+};
+
+template <class T, int Chunks>
+__global__ void __launch_bounds__(kTileThreads) forward_kernel(Forward<T> args) {
+  __shared__ Tile q;
+  __shared__ Tile k;
+  __shared__ Tile v;
+  const Heads& heads = args.heads;
+  const Head head{heads, blockIdx.x % heads.count};
+  // The tiles with the most keys first: none of them is left for the end.
+  const std::int64_t tile = heads.tiles() - 1 - blockIdx.x / heads.count;
+  float y[Chunks][kSide][kSide] = {};
+  Softmax softmax;
+
+  for (std::int64_t keys = 0; keys <= tile; ++keys) {
+    Part scores = {};
+    multiply_rows<Chunks>(
+        head, q, k, [&](int chunk) { return head.tile(args.qkv, tile, chunk, 0, 3); },
+        [&](int chunk) { return head.tile(args.qkv, keys, chunk, 1, 3); }, scores);
+#pragma unroll
+    for (int i = 0; i < kSide; ++i) {
+      const int row = part_row() + i;
+      const int last = static_cast<int>(tile == keys ? row : kTile);
+      const float correction = softmax.add(i, scores[i], heads.scale, last);
+#pragma unroll
+      for (int chunk = 0; chunk < Chunks; ++chunk) {
+#pragma unroll
+        for (int j = 0; j < kSide; ++j) { y[chunk][i][j] *= correction; }
+      }
+      if (heads.mask.on) {
+        float factors[kSide];
+        head.mask(tile * kTile + row, keys * kTile + part_column(), factors);
+#pragma unroll
+        for (int j = 0; j < kSide; ++j) { scores[i][j] *= factors[j]; }
+      }
+    }
+    __syncthreads();  // the keys have been read
+    store_parts_transposed(k, scores);
+#pragma unroll
+    for (int chunk = 0; chunk < Chunks; ++chunk) {
+      if (head.columns(chunk) <= 0) { break; }
+      if (chunk > 0) { __syncthreads(); }
+      load_rows(v, head.tile(args.qkv, keys, chunk, 2, 3));
+      __syncthreads();
+      multiply<Order::exchanged>(k, v, head.rows(keys), y[chunk]);
+    }
+  }
+
+#pragma unroll
+  for (int i = 0; i < kSide; ++i) {
+    const float sum = row_sum(softmax.sum[i]);
+    const std::int64_t t = tile * kTile + part_row() + i;
+    if (t < heads.seq && part_column() == 0) {
+      args.log_sum_exp[head.row(t)] = softmax.max[i] + logf(sum);
+    }
+    const float inverse = 1.0F / sum;
+#pragma unroll
+    for (int chunk = 0; chunk < Chunks; ++chunk) {
+#pragma unroll
+      for (int j = 0; j < kSide; ++j) { y[chunk][i][j] *= inverse; }
+    }
+  }
+#pragma unroll
+  for (int chunk = 0; chunk < Chunks; ++chunk) { head.store(args.y, tile, chunk, 0, 1, y[chunk]); }
+}
+
+}  // namespace
+
+void attention_forward(const AttentionForward& args, Stream stream) {
+  expects(args.y.dtype == args.qkv.dtype, "attention_forward: qkv and y are of one dtype");
+  expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_forward: dropout is in [0, 1)");
+  with_device_type(args.qkv.dtype, [&]<class T>(std::type_identity<T>) {
+    with_chunks(args.shape.head_size, [&]<int Chunks>(std::integral_constant<int, Chunks>) {
+      const Forward<T> forward{args.qkv.as<T>(), args.y.as<T>(), args.log_sum_exp,
+                               heads_of(args, kPack<T>, {args.qkv, args.y})};
+      const Heads& heads = forward.heads;
+      launch(forward_kernel<T, Chunks>,
+             {static_cast<unsigned>(heads.tiles() * heads.count), kTileThreads},
+             cuda_stream(stream).open(), forward);
+    });
+  });
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,273 @@
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+#include <type_traits>
+
+#include "kernels/attention/attention.hpp"
+#include "kernels/dropout/mask_key.hpp"
+#include "kernels/support/cuda/cuda_lanes.cuh"
+#include "kernels/support/cuda/cuda_reduce.cuh"
+#include "tessera/base/math.hpp"
+
+// What attention's kernels are made of: tiles of 64 x 64 floats in shared memory, which 16 x 16
+// threads multiply, each with 4 x 4 elements of a product in registers.
+namespace tessera::kernels::cuda {
+
+inline constexpr int kTile = 64;  // query rows, keys, or elements of a head
+inline constexpr int kSide = 4;   // of a thread's part of a product
+inline constexpr int kThreadSide = kTile / kSide;
+inline constexpr int kTileThreads = kThreadSide * kThreadSide;
+inline constexpr int kMostHeadChunks = 4;  // tiles that a head's elements fill
+inline constexpr std::int64_t kMostHeadSize = kMostHeadChunks * kTile;
+
+struct alignas(16) Tile {
+  float at[kTile][kTile];
+};
+using Part = float[kSide][kSide];
+
+/// The calling thread's first row and column of a product.
+__device__ inline int part_row() {
+  return static_cast<int>(threadIdx.x) / kThreadSide * kSide;
+}
+__device__ inline int part_column() {
+  return static_cast<int>(threadIdx.x) % kThreadSide * kSide;
+}
+
+/// Some rows of a matrix in memory, at most kTile, and at most kTile of their elements.
+template <class T>
+struct Rows {
+  const T* data;
+  std::int64_t stride;
+  int rows;
+  int columns;
+  Access access;
+
+  /// N elements of a row; zeros beyond the matrix.
+  template <int N>
+  __device__ void load(int row, int column, float (&to)[N]) const {
+    if (row < rows && column < columns) {
+      load_floats(data + row * stride + column, access, columns - column, to);
+    } else {
+#pragma unroll
+      for (int j = 0; j < N; ++j) { to[j] = 0.0F; }
+    }
+  }
+};
+
+/// to[r][c] = from[r][c]; zeros beyond.
+template <class T>
+__device__ void load_rows(Tile& to, const Rows<T>& from) {
+  constexpr int N = kPack<T>;
+  constexpr int packs = kTile / N;
+  for (int i = static_cast<int>(threadIdx.x); i < kTile * packs; i += kTileThreads) {
+    const int row = i / packs;
+    const int column = i % packs * N;
+    float values[N];
+    from.load(row, column, values);
+    store_floats(&to.at[row][column], Access::packs, N, values);
+  }
+}
+
+/// to[c][r] = from[r][c]; zeros beyond. Neighbouring threads have rows below each other, so that
+/// what they write lies in different banks.
+template <class T>
+__device__ void load_transposed(Tile& to, const Rows<T>& from) {
+  constexpr int N = kPack<T>;
+  const int row = static_cast<int>(threadIdx.x) % kTile;
+  for (int column = static_cast<int>(threadIdx.x) / kTile * N; column < kTile;
+       column += kTileThreads / kTile * N) {
+    float values[N];
+    from.load(row, column, values);
+#pragma unroll
+    for (int j = 0; j < N; ++j) { to.at[column + j][row] = values[j]; }
+  }
+}
+
+/// to[r][c] = the product whose parts the threads hold.
+__device__ inline void store_parts(Tile& to, const Part& part) {
+#pragma unroll
+  for (int i = 0; i < kSide; ++i) {
+    store_floats(&to.at[part_row() + i][part_column()], Access::packs, kSide, part[i]);
+  }
+}
+
+/// How the rows of a tile's columns lie in it: plain, or with the groups of four exchanged such
+/// that a product's columns are stored without two threads in the same bank.
+enum class Order : std::uint8_t { plain, exchanged };
+
+__device__ inline int exchanged(int row, int column) {
+  return row ^ column / kSide * kSide;
+}
+
+/// to[c][r] = the product whose parts the threads hold, exchanged.
+__device__ inline void store_parts_transposed(Tile& to, const Part& part) {
+#pragma unroll
+  for (int j = 0; j < kSide; ++j) {
+    float column[kSide];
+#pragma unroll
+    for (int i = 0; i < kSide; ++i) { column[i] = part[i][j]; }
+    store_floats(&to.at[part_column() + j][exchanged(part_row(), part_column())], Access::packs,
+                 kSide, column);
+  }
+}
+
+/// part[i][j] += the sum over k < depth of a[k][part_row() + i] * b[k][part_column() + j]. `depth`
+/// is rounded up to a multiple of four.
+template <Order order = Order::plain>
+__device__ void multiply(const Tile& a, const Tile& b, int depth, Part& part) {
+  for (int group = 0; group < depth; group += kSide) {
+    const int row = order == Order::plain ? part_row() : exchanged(part_row(), group);
+#pragma unroll
+    for (int k = group; k < group + kSide; ++k) {
+      const Pack<float, kSide> left = load_pack<kSide>(&a.at[k][row]);
+      const Pack<float, kSide> right = load_pack<kSide>(&b.at[k][part_column()]);
+#pragma unroll
+      for (int i = 0; i < kSide; ++i) {
+#pragma unroll
+        for (int j = 0; j < kSide; ++j) { part[i][j] = fmaf(left.at[i], right.at[j], part[i][j]); }
+      }
+    }
+  }
+}
+
+/// HeadMask, made four keys at a time.
+struct KeyMask {
+  bool on;
+  float factor;
+  std::uint32_t threshold;
+  std::array<std::uint32_t, 2> key;
+  std::int64_t first_sample;
+
+  /// What the probabilities of four keys from `first` on, a multiple of four, are multiplied by.
+  /// `row` counts the query rows of all heads of a sample.
+  __device__ void factors(std::int64_t sample, std::int64_t row, std::int64_t seq,
+                          std::int64_t first, float (&to)[4]) const {
+    const auto group = static_cast<std::uint64_t>((row * ((seq + 3) / 4)) + first / 4);
+    const auto stream = static_cast<std::uint64_t>(first_sample + sample);
+    const std::array<std::uint32_t, 4> words =
+        philox4x32({static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(group >> 32U),
+                    static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32U)},
+                   key);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) { to[j] = words[j] < threshold ? 0.0F : factor; }
+  }
+};
+
+/// All heads of all sequences.
+struct Heads {
+  std::int64_t count;
+  std::int64_t heads;
+  std::int64_t seq;
+  std::int64_t size;
+  std::int64_t hidden;
+  float scale;
+  KeyMask mask;
+  Access access;
+
+  [[nodiscard]] __host__ __device__ std::int64_t tiles() const { return (seq + kTile - 1) / kTile; }
+};
+
+/// One of them.
+struct Head {
+  const Heads& all;
+  std::int64_t index;
+
+  [[nodiscard]] __device__ std::int64_t sample() const { return index / all.heads; }
+  [[nodiscard]] __device__ std::int64_t number() const { return index % all.heads; }
+  /// Of row t in log_sum_exp.
+  [[nodiscard]] __device__ std::int64_t row(std::int64_t t) const { return index * all.seq + t; }
+  /// Where row t lies in a tensor of `parts` matrices side by side.
+  [[nodiscard]] __device__ std::int64_t at(std::int64_t t, int part, int parts) const {
+    return ((sample() * all.seq + t) * parts + part) * all.hidden + number() * all.size;
+  }
+  /// Elements of its chunk `chunk`, at most kTile; none or fewer beyond the last.
+  [[nodiscard]] __device__ int columns(int chunk) const {
+    const std::int64_t rest = all.size - chunk * kTile;
+    return static_cast<int>(rest < kTile ? rest : kTile);
+  }
+  /// Rows of tile `tile`.
+  [[nodiscard]] __device__ int rows(std::int64_t tile) const {
+    const std::int64_t rest = all.seq - tile * kTile;
+    return static_cast<int>(rest < kTile ? rest : kTile);
+  }
+  /// Chunk `chunk` of tile `tile` of one of `parts` matrices side by side.
+  template <class T>
+  [[nodiscard]] __device__ Rows<T> tile(const T* data, std::int64_t tile, int chunk, int part,
+                                        int parts) const {
+    return {data + at(tile * kTile, part, parts) + chunk * kTile, parts * all.hidden, rows(tile),
+            columns(chunk), all.access};
+  }
+  /// Stores a thread's part of chunk `chunk` of such a tile.
+  template <class T>
+  __device__ void store(T* data, std::int64_t tile, int chunk, int which, int parts,
+                        const Part& part) const {
+    const int count = columns(chunk) - part_column();
+    if (count <= 0) { return; }
+#pragma unroll
+    for (int i = 0; i < kSide; ++i) {
+      const std::int64_t t = tile * kTile + part_row() + i;
+      if (t < all.seq) {
+        store_floats(data + at(t, which, parts) + chunk * kTile + part_column(), all.access, count,
+                     part[i]);
+      }
+    }
+  }
+  /// What the probabilities with which row t looks at four keys from `first` on are multiplied by.
+  __device__ void mask(std::int64_t t, std::int64_t first, float (&to)[kSide]) const {
+    all.mask.factors(sample(), number() * all.seq + t, all.seq, first, to);
+  }
+};
+
+/// part += q k^T: the product of two tiles of rows of a head, given by `left(chunk)` and
+/// `right(chunk)`. All threads call it; `a` and `b` are overwritten once all have come.
+template <int Chunks, class Left, class Right>
+__device__ void multiply_rows(const Head& head, Tile& a, Tile& b, Left left, Right right,
+                              Part& part) {
+#pragma unroll
+  for (int chunk = 0; chunk < Chunks; ++chunk) {
+    if (head.columns(chunk) <= 0) { break; }
+    __syncthreads();
+    load_transposed(a, left(chunk));
+    load_transposed(b, right(chunk));
+    __syncthreads();
+    multiply(a, b, head.columns(chunk), part);
+  }
+}
+
+template <class Args>
+[[nodiscard]] Heads heads_of(const Args& args, int pack,
+                             std::initializer_list<ConstValues> arrays) {
+  const AttentionShape& shape = args.shape;
+  const Dropout rule{
+      .x = nullptr, .y = nullptr, .samples = 0, .sample_elems = 0, .p = args.dropout};
+  return {.count = shape.batch * shape.heads,
+          .heads = shape.heads,
+          .seq = shape.seq,
+          .size = shape.head_size,
+          .hidden = shape.heads * shape.head_size,
+          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_size))),
+          .mask = {.on = args.dropout > 0.0F,
+                   .factor = rule.factor(),
+                   .threshold = rule.threshold(),
+                   .key = mask_key(args.key),
+                   .first_sample = args.key.first_sample},
+          .access = access_of(pack, shape.head_size, arrays)};
+}
+
+/// body(std::integral_constant<int, Chunks>{}) with room for a head of `size`.
+template <class Body>
+void with_chunks(std::int64_t size, Body body) {
+  expects(size <= kMostHeadSize, "attention on CUDA: a head has at most 256 elements");
+  if (size <= kTile) {
+    body(std::integral_constant<int, 1>{});
+  } else if (size <= 2 * kTile) {
+    body(std::integral_constant<int, 2>{});
+  } else {
+    body(std::integral_constant<int, kMostHeadChunks>{});
+  }
+}
+
+}  // namespace tessera::kernels::cuda
