@@ -2,6 +2,7 @@
 
 #include "kernels/support.hpp"
 #include "kernels/support/product.hpp"
+#include "tessera/base/error.hpp"
 
 namespace tessera::kernels {
 namespace {
