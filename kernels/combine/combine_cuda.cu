@@ -79,7 +79,7 @@ __device__ void combine_at(T* to, const Sources<Capacity>& from, std::int64_t at
   Sum sums[N];
   for (Sum& sum : sums) { sum = Op::template start<Sum>(); }
   for (int first = 0; first < from.count; first += kAtOnce) {
-    Pack<T, N> packs[kAtOnce];
+    Pack<T, N> packs[kAtOnce] = {};
 #pragma unroll
     for (int k = 0; k < kAtOnce; ++k) {
       if (first + k < from.count) {
