@@ -56,12 +56,12 @@ double block_sum(ConstValues x, std::int64_t elems) {
   return lanes.sum();
 }
 
-// Blocks that threads sum before one thread adds the sums, in order.
-constexpr std::int64_t kSpan = 512;
+// Blocks that threads sum before one thread adds the sums, in order: some spans.
+constexpr std::int64_t kBlocksAtOnce = 8 * kSquaredNormSpan;
 constexpr std::int64_t kBlockGrain = 2;
 
-void add_span(ConstValues x, std::int64_t elems, double* sum, Stream stream) {
-  double sums[kSpan];
+void add_spans(ConstValues x, std::int64_t elems, double* sum, Stream stream) {
+  double sums[kBlocksAtOnce];
   const std::int64_t blocks = ceil_div(elems, kSquaredNormBlock);
   parallel_for(stream, blocks, kBlockGrain, [&](const Chunk& chunk) {
     for (std::int64_t b = chunk.first; b < chunk.last; ++b) {
@@ -69,16 +69,21 @@ void add_span(ConstValues x, std::int64_t elems, double* sum, Stream stream) {
       sums[b] = block_sum(x.at(at), std::min(kSquaredNormBlock, elems - at));
     }
   });
-  for (std::int64_t b = 0; b < blocks; ++b) { *sum += sums[b]; }
+  for (std::int64_t first = 0; first < blocks; first += kSquaredNormSpan) {
+    const std::int64_t end = std::min(first + kSquaredNormSpan, blocks);
+    double span_sum = 0.0;
+    for (std::int64_t b = first; b < end; ++b) { span_sum += sums[b]; }
+    *sum += span_sum;
+  }
 }
 
 }  // namespace
 
 void squared_norm(ConstValues x, std::int64_t elems, double* sum, Stream stream) {
   enqueue(stream, [=] {
-    constexpr std::int64_t span = kSpan * kSquaredNormBlock;
-    for (std::int64_t at = 0; at < elems; at += span) {
-      add_span(x.at(at), std::min(span, elems - at), sum, stream);
+    constexpr std::int64_t most = kBlocksAtOnce * kSquaredNormBlock;
+    for (std::int64_t at = 0; at < elems; at += most) {
+      add_spans(x.at(at), std::min(most, elems - at), sum, stream);
     }
   });
 }

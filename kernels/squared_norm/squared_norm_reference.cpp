@@ -6,16 +6,22 @@
 namespace tessera::kernels::reference {
 
 void squared_norm(ConstValues x, std::int64_t elems, double* sum, Stream) {
-  for (std::int64_t block = 0; block < elems; block += kSquaredNormBlock) {
-    const std::int64_t end = std::min(block + kSquaredNormBlock, elems);
-    double lanes[kSquaredNormLanes] = {};
-    for (std::int64_t i = block; i < end; ++i) {
-      const auto value = static_cast<double>(read(x, i));
-      lanes[(i - block) % kSquaredNormLanes] += value * value;
+  constexpr std::int64_t span = kSquaredNormSpan * kSquaredNormBlock;
+  for (std::int64_t first = 0; first < elems; first += span) {
+    const std::int64_t span_end = std::min(first + span, elems);
+    double span_sum = 0.0;
+    for (std::int64_t block = first; block < span_end; block += kSquaredNormBlock) {
+      const std::int64_t end = std::min(block + kSquaredNormBlock, elems);
+      double lanes[kSquaredNormLanes] = {};
+      for (std::int64_t i = block; i < end; ++i) {
+        const auto value = static_cast<double>(read(x, i));
+        lanes[(i - block) % kSquaredNormLanes] += value * value;
+      }
+      double block_sum = 0.0;
+      for (const double lane : lanes) { block_sum += lane; }
+      span_sum += block_sum;
     }
-    double block_sum = 0.0;
-    for (const double lane : lanes) { block_sum += lane; }
-    *sum += block_sum;
+    *sum += span_sum;
   }
 }
 

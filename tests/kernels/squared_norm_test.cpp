@@ -24,11 +24,21 @@ TEST(SquaredNormReference, AddsInTheDocumentedOrder) {
   EXPECT_EQ(reference_norm(x.data(), 48), std::ldexp(1.0, 54) + 15 * 4);
 }
 
+// 64 blocks of one 1 each come to 64, which counts beside 2^54; one by one they would be lost, as
+// the 63 are that share a span with the large one.
+TEST(SquaredNormReference, AddsSpansOfBlocks) {
+  Floats x(3 * 64 * 4096, 0.0F);
+  for (std::size_t block = 0; block < 3U * 64U; ++block) { x[4096 * block] = 1.0F; }
+  x[0] = std::ldexp(1.0F, 27);
+  EXPECT_EQ(reference_norm(x.data(), std::ssize(x)), std::ldexp(1.0, 54) + 2 * 64);
+}
+
 using SquaredNormTest = KernelTest;
 
 TEST_F(SquaredNormTest, MatchesReferenceToTheBit) {
   for (const std::int64_t elems :
-       {0, 1, 15, 16, 17, 31, 32, 33, 255, 257, 4095, 4096, 4097, 8192, 100'003}) {
+       {0, 1, 15, 16, 17, 31, 32, 33, 255, 257, 4095, 4096, 4097, 8192, 100'003, 64 * 4096 - 1,
+        64 * 4096, 64 * 4096 + 1, 9 * 64 * 4096 + 5000}) {
     SCOPED_TRACE(elems);
     const Floats x = random_floats(elems, 5);
     double actual = 0.125;
