@@ -1,0 +1,9 @@
+#pragma once
+
+// For functions that the processor and a GPU run alike, so that their results are equal by
+// construction.
+#if defined(__CUDACC__)
+#define TESSERA_HOST_DEVICE __host__ __device__
+#else
+#define TESSERA_HOST_DEVICE
+#endif
