@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <bit>
 
 #include "kernels/support/philox_words.hpp"
+#include "kernels/update/round_stochastic.hpp"
 #include "kernels/update/stochastic.hpp"
 #include "tessera/base/half.hpp"
 
@@ -17,35 +17,6 @@ PhiloxStream stream_of(const StochasticKey& key) noexcept {
 std::uint64_t group_of(const StochasticKey& key, std::uint64_t group) noexcept {
   const auto counter = key.counter(group);
   return counter[0] | std::uint64_t{counter[1]} << 32U;
-}
-
-// The lowest 16 bits are the part of the gap; adding 65535 - r carries exactly if r is less.
-std::uint16_t round_bf16(float value, std::uint32_t word) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
-  const std::uint32_t rounded = (bits + (~word >> 16U)) >> 16U;
-  const std::uint32_t special = (bits >> 16U) | (magnitude > 0x7F800000U ? 0x40U : 0U);
-  return static_cast<std::uint16_t>(magnitude >= 0x7F800000U ? special : rounded);
-}
-
-std::uint16_t round_fp16(float value, std::uint32_t word) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
-  const std::uint32_t sign = (bits >> 16U) & 0x8000U;
-  constexpr std::uint32_t first_normal = 0x38800000;    // 2^-14
-  constexpr std::uint32_t first_infinity = 0x47800000;  // 2^16
-  if (magnitude >= first_infinity) { return float16::from_float(value).bits; }
-  if (magnitude >= first_normal) {
-    constexpr std::uint32_t exponent_gap = 112U << 23U;  // the biases: 127 - 15
-    const std::uint32_t rounded = (magnitude - exponent_gap + (~word >> 19U)) >> 13U;
-    return static_cast<std::uint16_t>(sign | rounded);
-  }
-  // Subnormal: a count of 2^-24, below 1024. Its whole part and the rest are exact.
-  const float count = std::bit_cast<float>(magnitude) * 0x1p24F;
-  const auto whole = static_cast<std::uint32_t>(count);
-  const double part = static_cast<double>(count) - whole;
-  const bool up = static_cast<double>(word) * 0x1p-32 < part;
-  return static_cast<std::uint16_t>(sign | (whole + (up ? 1U : 0U)));
 }
 
 }  // namespace

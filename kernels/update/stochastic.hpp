@@ -26,20 +26,20 @@ struct StochasticKey {
   std::uint32_t updates = 0;
   RoundedArray array = RoundedArray::parameter;
 
-  [[nodiscard]] static StochasticKey of(const UpdateRun& run, std::int64_t updates,
-                                        RoundedArray array) noexcept {
+  [[nodiscard]] static constexpr StochasticKey of(const UpdateRun& run, std::int64_t updates,
+                                                  RoundedArray array) noexcept {
     return {run.seed, run.parameter_id, static_cast<std::uint32_t>(updates), array};
   }
   /// The counter of the four elements from 4 * `group` on.
-  [[nodiscard]] std::array<std::uint32_t, 4> counter(std::uint64_t group) const noexcept {
+  [[nodiscard]] constexpr std::array<std::uint32_t, 4> counter(std::uint64_t group) const noexcept {
     const auto tag = static_cast<std::uint32_t>(array) << 24U;
     return {static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(group >> 32U) | tag,
             parameter_id, updates};
   }
-  [[nodiscard]] std::array<std::uint32_t, 2> key() const noexcept {
+  [[nodiscard]] constexpr std::array<std::uint32_t, 2> key() const noexcept {
     return {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U)};
   }
-  [[nodiscard]] std::uint32_t word(std::int64_t element) const noexcept {
+  [[nodiscard]] constexpr std::uint32_t word(std::int64_t element) const noexcept {
     const auto i = static_cast<std::uint64_t>(element);
     return philox4x32(counter(i / 4), key())[i % 4];
   }

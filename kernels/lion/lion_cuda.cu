@@ -1,0 +1,33 @@
+#include "kernels/lion/lion.hpp"
+#include "kernels/update/cuda/cuda_update.cuh"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+struct LionRule {
+  using Hyper = Lion;
+  using Factors = float;  // of the gradient
+  static constexpr int kMoments = 1;
+
+  Hyper hyper;
+  Factors factor;
+
+  static __device__ Factors factors(const Hyper& /*hyper*/, const StepScalars& scalars) {
+    return scalars.gradient_factor;
+  }
+  __device__ void operator()(float gradient, float& w, float& m, float& /*second*/) const {
+    const float g = gradient * factor;
+    const float u = hyper.beta1 * m + (1.0F - hyper.beta1) * g;
+    m = hyper.beta2 * m + (1.0F - hyper.beta2) * g;
+    const float down = u < 0.0F ? -hyper.lr : 0.0F;
+    w = w - ((u > 0.0F ? hyper.lr : down) + hyper.lr * hyper.weight_decay * w);
+  }
+};
+
+}  // namespace
+
+void lion(const UpdateRun& run, const Lion& hyper, const StepScalars* scalars, Stream stream) {
+  update<LionRule>(run, hyper, scalars, stream);
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,40 @@
+#include "kernels/sgd/sgd.hpp"
+#include "kernels/update/cuda/cuda_update.cuh"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+/// With momentum, or without.
+template <int Moments>
+struct SGDRule {
+  using Hyper = SGD;
+  using Factors = float;  // of the gradient
+  static constexpr int kMoments = Moments;
+
+  Hyper hyper;
+  Factors factor;
+
+  static __device__ Factors factors(const Hyper& /*hyper*/, const StepScalars& scalars) {
+    return scalars.gradient_factor;
+  }
+  __device__ void operator()(float gradient, float& w, float& momentum, float& /*second*/) const {
+    float u = gradient * factor + hyper.weight_decay * w;
+    if constexpr (Moments > 0) {
+      u = hyper.momentum * momentum + u;
+      momentum = u;
+    }
+    w = w - hyper.lr * u;
+  }
+};
+
+}  // namespace
+
+void sgd(const UpdateRun& run, const SGD& hyper, const StepScalars* scalars, Stream stream) {
+  if (run.first) {
+    update<SGDRule<1>>(run, hyper, scalars, stream);
+  } else {
+    update<SGDRule<0>>(run, hyper, scalars, stream);
+  }
+}
+
+}  // namespace tessera::kernels::cuda

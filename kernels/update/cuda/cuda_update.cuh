@@ -1,0 +1,164 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "kernels/support/cuda/cuda_tile.cuh"
+#include "kernels/update/round_stochastic.hpp"
+#include "kernels/update/stochastic.hpp"
+#include "kernels/update/update_run.hpp"
+
+// One pass over a run. Bytes of an element, read and written: 28 of AdamW in fp32 throughout, or
+// with a gradient and a copy of 16 bits; 30 with a gradient of fp32 and a copy.
+//
+// A thread has the loads of all arrays under way before it uses the first: 128 bytes of AdamW in
+// fp32 (4 arrays, 8 elements), 112 with a 16-bit gradient. It takes up to 96 registers, 128 with
+// stochastic rounding, so five blocks of 128 threads are resident, or four, and a multiprocessor
+// waits for 56 to 80 KiB. That is more than twice the 25 KiB that an H200's 4.8 TB/s ask of each of
+// 132 at a latency of 0.7 us: while some warps compute, enough others wait.
+namespace tessera::kernels::cuda {
+
+inline constexpr unsigned kUpdateThreads = 128;
+
+/// The random words of a thread's eight elements in one array.
+struct EightWords {
+  std::uint32_t at[8];
+};
+
+/// Of the elements at place(0) and place(4) on, where the tile begins at element `tile` of the
+/// parameter.
+__device__ inline EightWords words_of(const StochasticKey& key, std::int64_t tile) {
+  EightWords words;
+  for (int group = 0; group < 2; ++group) {
+    const std::int64_t first = tile + place(4 * group);
+    if (first % 4 == 0) {  // as it is where runs start at multiples of four: one counter for four
+      const auto four = philox4x32(key.counter(static_cast<std::uint64_t>(first) / 4), key.key());
+      for (int i = 0; i < 4; ++i) { words.at[4 * group + i] = four[static_cast<std::size_t>(i)]; }
+    } else {
+      for (int i = 0; i < 4; ++i) { words.at[4 * group + i] = key.word(first + i); }
+    }
+  }
+  return words;
+}
+
+/// Stores what became of an array of a run, rounded as the run says.
+template <Rounding rounding>
+struct Store {
+  UpdateRun run;
+  std::int64_t updates;
+
+  __device__ void tile(Values to, RoundedArray array, std::int64_t at, const Eight& values) const {
+    if constexpr (rounding == Rounding::nearest) {
+      store_nearest(to.data, to.dtype, at, values);
+    } else {
+      EightWords words;
+      if (to.dtype != DType::fp32) {
+        words = words_of(StochasticKey::of(run, updates, array), run.first_in_parameter + at);
+      }
+      const auto narrow = [&](int i, float x) { return round(x, words.at[i], to.dtype); };
+      store_tile(to.data, to.dtype, at, pack(values, to.dtype, narrow));
+    }
+  }
+  __device__ void one(Values to, RoundedArray array, std::int64_t i, float value) const {
+    if (rounding == Rounding::nearest || to.dtype == DType::fp32) {
+      store_one(to.data, to.dtype, i, value);
+    } else {
+      const StochasticKey key = StochasticKey::of(run, updates, array);
+      static_cast<std::uint16_t*>(to.data)[i] =
+          round(value, key.word(run.first_in_parameter + i), to.dtype);
+    }
+  }
+
+ private:
+  static __device__ std::uint16_t round(float x, std::uint32_t word, DType dtype) {
+    return dtype == DType::bf16 ? round_bf16(x, word) : round_fp16(x, word);
+  }
+};
+
+/// A rule's pass over tiles. `Rule` has
+///
+///   static constexpr int kMoments;                                   // 0, 1 or 2
+///   void operator()(float gradient, float& weight, float& first, float& second) const;
+template <class Rule, Rounding rounding>
+struct UpdateWork {
+  UpdateRun run;
+  Store<rounding> store;
+  Rule rule;
+
+  struct Loaded {
+    Bits weight, gradient, first, second;
+  };
+  __device__ Loaded load(std::int64_t at) const {
+    Loaded loaded;
+    loaded.weight = load_tile(run.master, DType::fp32, at);
+    loaded.gradient = load_tile(run.gradient.data, run.gradient.dtype, at);
+    if constexpr (Rule::kMoments > 0) {
+      loaded.first = load_tile(run.first.data, run.first.dtype, at);
+    }
+    if constexpr (Rule::kMoments > 1) {
+      loaded.second = load_tile(run.second.data, run.second.dtype, at);
+    }
+    return loaded;
+  }
+  __device__ void finish(std::int64_t at, const Loaded& loaded) const {
+    Eight weight = unpack(loaded.weight, DType::fp32);
+    const Eight gradient = unpack(loaded.gradient, run.gradient.dtype);
+    Eight first{};
+    Eight second{};
+    if constexpr (Rule::kMoments > 0) { first = unpack(loaded.first, run.first.dtype); }
+    if constexpr (Rule::kMoments > 1) { second = unpack(loaded.second, run.second.dtype); }
+    for (int i = 0; i < 8; ++i) { rule(gradient.at[i], weight.at[i], first.at[i], second.at[i]); }
+    store_nearest(run.master, DType::fp32, at, weight);
+    if constexpr (Rule::kMoments > 0) { store.tile(run.first, RoundedArray::first, at, first); }
+    if constexpr (Rule::kMoments > 1) { store.tile(run.second, RoundedArray::second, at, second); }
+    if (run.parameter.data != nullptr) {
+      store.tile(run.parameter, RoundedArray::parameter, at, weight);
+    }
+  }
+  __device__ void one(std::int64_t i) const {
+    float weight = run.master[i];
+    float first = 0.0F;
+    float second = 0.0F;
+    if constexpr (Rule::kMoments > 0) { first = load_one(run.first.data, run.first.dtype, i); }
+    if constexpr (Rule::kMoments > 1) { second = load_one(run.second.data, run.second.dtype, i); }
+    rule(load_one(run.gradient.data, run.gradient.dtype, i), weight, first, second);
+    run.master[i] = weight;
+    if constexpr (Rule::kMoments > 0) { store.one(run.first, RoundedArray::first, i, first); }
+    if constexpr (Rule::kMoments > 1) { store.one(run.second, RoundedArray::second, i, second); }
+    if (run.parameter.data != nullptr) {
+      store.one(run.parameter, RoundedArray::parameter, i, weight);
+    }
+  }
+};
+
+/// `Rule::Factors`, of plain numbers, is what a step multiplies by: made by one thread of a block
+/// for all of it by Rule::factors(hyper, scalars).
+template <class Rule, Rounding rounding>
+__global__ void __launch_bounds__(kUpdateThreads)
+    update_kernel(UpdateRun run, typename Rule::Hyper hyper, const StepScalars* scalars,
+                  Cut<kTile> cut) {
+  if (scalars->apply == 0) { return; }
+  __shared__ typename Rule::Factors factors;
+  if (threadIdx.x == 0) { factors = Rule::factors(hyper, *scalars); }
+  __syncthreads();
+  go_over<1>(cut, UpdateWork<Rule, rounding>{run, {run, scalars->updates}, Rule{hyper, factors}});
+}
+
+[[nodiscard]] inline Cut<kTile> cut_run(const UpdateRun& run) {
+  return cut<kTile>(run.elems,
+                    std::array{ConstValues{run.master}, ConstValues{run.parameter}, run.gradient,
+                               ConstValues{run.first}, ConstValues{run.second}});
+}
+
+/// Enqueues a step of the rule over the run.
+template <class Rule>
+void update(const UpdateRun& run, const typename Rule::Hyper& hyper, const StepScalars* scalars,
+            Stream stream) {
+  const Cut<kTile> parts = cut_run(run);
+  const auto kernel = run.rounding == Rounding::nearest ? update_kernel<Rule, Rounding::nearest>
+                                                        : update_kernel<Rule, Rounding::stochastic>;
+  launch(kernel, grid_for(parts, kUpdateThreads), cuda_stream(stream).open(), run, hyper, scalars,
+         parts);
+}
+
+}  // namespace tessera::kernels::cuda
