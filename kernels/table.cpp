@@ -34,6 +34,7 @@ const Table& cpu_table() noexcept {
       .cross_entropy = cpu::cross_entropy,
       .dropout = cpu::dropout,
       .combine = cpu::combine,
+      .fill_normal = cpu::fill_normal,
   };
   return table;
 }

@@ -17,6 +17,7 @@
 #include "kernels/lion/lion.hpp"
 #include "kernels/matmul/matmul.hpp"
 #include "kernels/non_finite/non_finite.hpp"
+#include "kernels/normal/normal.hpp"
 #include "kernels/sgd/sgd.hpp"
 #include "kernels/squared_norm/squared_norm.hpp"
 #include "kernels/step_scalars/step_scalars.hpp"
@@ -55,6 +56,7 @@ struct Table {
   CrossEntropyKernel* cross_entropy;
   DropoutKernel* dropout;
   CombineKernel* combine;
+  NormalKernel* fill_normal;
 };
 
 [[nodiscard]] const Table& cpu_table() noexcept;

@@ -31,6 +31,7 @@ extern "C" const tessera::kernels::Table* tessera_cuda_kernels() {
       .cross_entropy = cuda::cross_entropy,
       .dropout = cuda::dropout,
       .combine = cuda::combine,
+      .fill_normal = cuda::fill_normal,
   };
   return &table;
 }

@@ -1,0 +1,54 @@
+#include "cuda/values.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+class CudaNormalTest : public CudaTest {
+ protected:
+  /// By the bound in kernels/normal/normal.hpp: neighbours after two roundings of fp32, one step of
+  /// 16 bits, and that for few elements.
+  void expect_normal(std::int64_t first, std::int64_t elems, DType dtype, std::int64_t offset) {
+    const NormalKey key{.seed = 77, .id = 5};
+    DeviceValues device{bench(), elems, dtype, offset};
+    table().fill_normal(device.values(), key, first, 0.02F, elems, stream());
+    Bytes expected(static_cast<std::size_t>(elems) * size_of(dtype));
+    twin_.table().fill_normal({expected.data(), dtype}, key, first, 0.02F, elems, twin_.stream());
+    const Floats actual = device.floats();
+    const Floats wanted = decoded(expected, dtype);
+    const float step = dtype == DType::fp32 ? 0x1p-22F : dtype == DType::fp16 ? 0x1p-10F : 0x1p-7F;
+    const float least = dtype == DType::fp16 ? 0x1p-24F : 0.0F;  // a step of its subnormal numbers
+    std::int64_t differ = 0;
+    for (std::size_t i = 0; i < actual.size(); ++i) {
+      differ += actual[i] == wanted[i] ? 0 : 1;
+      ASSERT_NEAR(actual[i], wanted[i], std::abs(wanted[i]) * step + least) << i;
+    }
+    EXPECT_LE(differ, 2 + elems / 100'000) << elems << " from " << first;
+  }
+
+  CpuTwin twin_;
+};
+
+TEST_F(CudaNormalTest, HasTheCpusNumbers) {
+  for (const DType dtype : kElementTypes) {
+    for (const std::int64_t elems : kSizes) { expect_normal(0, elems, dtype, 0); }
+    for (const std::int64_t first : {1LL, 2LL, 3LL, 64LL, (1LL << 34) + 5}) {
+      expect_normal(first, 333, dtype, 1);
+    }
+  }
+}
+
+TEST_F(CudaNormalTest, DoesNotDependOnTheCut) {
+  const NormalKey key{.seed = 1, .id = 2};
+  DeviceArray<float> whole{bench(), 1000};
+  DeviceArray<float> parts{bench(), 1000};
+  table().fill_normal(whole.data(), key, 0, 1.0F, 1000, stream());
+  const auto cuts = random_cuts(1000, 6, 3);
+  for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+    table().fill_normal(parts.data() + cuts[i], key, cuts[i], 1.0F, cuts[i + 1] - cuts[i],
+                        stream());
+  }
+  EXPECT_TRUE(same_bits(whole.read(), parts.read()));
+}
+
+}  // namespace
+}  // namespace tessera::kernels
