@@ -82,7 +82,7 @@ void expect_pass(CudaBench& bench, DType dtype, const Pass& expected, double std
 }
 
 TEST_F(AttentionCuda, IsCloseToTheReference) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kValueDTypes) {
     for (const AttentionShape& shape : kShapes) {
       SCOPED_TRACE(testing::Message() << shape.seq << " rows, head size " << shape.head_size);
       expect_pass(bench(), dtype, Pass{dtype, shape});
@@ -99,7 +99,7 @@ TEST_F(AttentionCuda, DropsWhatTheReferenceDrops) {
   for (const AttentionShape shape : {AttentionShape{1, 1, 1, 1}, AttentionShape{2, 7, 3, 5},
                                      AttentionShape{1, 130, 2, 16}, AttentionShape{2, 65, 2, 9}}) {
     SCOPED_TRACE(testing::Message() << shape.seq << " rows, " << shape.heads << " heads");
-    for (const DType dtype : kDTypes) { expect_pass(bench(), dtype, Pass{dtype, shape, 0.3F}); }
+    for (const DType dtype : kValueDTypes) { expect_pass(bench(), dtype, Pass{dtype, shape, 0.3F}); }
   }
 }
 
@@ -149,7 +149,7 @@ TEST_F(AttentionCuda, LargeScoresAreSafe) {
 
 // Of a sample alone, whatever batch it is in and wherever that lies.
 TEST_F(AttentionCuda, BitsDependOnTheSampleAlone) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kValueDTypes) {
     constexpr AttentionShape all{2, 70, 2, 16}, one{1, 70, 2, 16};
     const Pass pass{dtype, all, 0.3F};
     OnDevice whole{bench(), dtype, pass}, moved{bench(), dtype, pass, 1};

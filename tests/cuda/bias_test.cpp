@@ -17,8 +17,8 @@ constexpr Size kMatrices[] = {{0, 8},    {1, 1},    {7, 3},     {33, 31},   {31,
                               {65, 257}, {64, 768}, {1000, 64}, {1025, 40}, {9'000, 8}};
 
 TEST_F(BiasCuda, AddHasTheBitsOfTheReference) {
-  for (const DType dtype : kDTypes) {
-    for (const DType other : kDTypes) {
+  for (const DType dtype : kValueDTypes) {
+    for (const DType other : kValueDTypes) {
       for (const auto [rows, columns] : kMatrices) {
         for (const std::int64_t offset : {0, 1}) {
           SCOPED_TRACE(testing::Message() << rows << " x " << columns);
@@ -35,8 +35,8 @@ TEST_F(BiasCuda, AddHasTheBitsOfTheReference) {
 }
 
 TEST_F(BiasCuda, GradientIsWithinItsBound) {
-  for (const DType dtype : kDTypes) {
-    for (const DType other : kDTypes) {
+  for (const DType dtype : kValueDTypes) {
+    for (const DType other : kValueDTypes) {
       for (const auto [rows, columns] : kMatrices) {
         SCOPED_TRACE(testing::Message() << rows << " x " << columns);
         Floats dy = rounded(dtype, random_floats(rows * columns, 1));
@@ -59,7 +59,7 @@ TEST_F(BiasCuda, GradientIsWithinItsBound) {
 }
 
 TEST_F(BiasCuda, TheOrderOfTheGradientsSumDependsOnTheSizesAlone) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kValueDTypes) {
     constexpr std::int64_t rows = 300, columns = 1016;
     const Floats dy = random_floats(rows * columns, 1), before = random_floats(columns, 2);
     DeviceValues in{bench(), dtype, dy}, dbias{bench(), DType::fp32, before};

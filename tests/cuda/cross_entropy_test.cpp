@@ -56,7 +56,7 @@ double sum_error(const Problem& problem, float stddev) {
 }
 
 TEST_F(CrossEntropyCuda, IsWithinItsBound) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kValueDTypes) {
     for (const std::int64_t classes : {1, 2, 7, 31, 32, 33, 255, 257, 1025, 5003, 50'257}) {
       for (const float stddev : {0.1F, 3.0F, 50.0F}) {
         SCOPED_TRACE(testing::Message() << classes << " classes, deviation " << stddev);
@@ -78,7 +78,7 @@ TEST_F(CrossEntropyCuda, IsWithinItsBound) {
 // Each row meets its own target, wherever it stands, also where rows go over the workspace in
 // pieces.
 TEST_F(CrossEntropyCuda, ManyRowsGiveTheBitsOfEachAlone) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kValueDTypes) {
     constexpr std::int64_t rows = 150, classes = 67;
     const Problem problem{rows, classes};
     OnDevice together{bench(), dtype, problem}, apart{bench(), dtype, problem};
@@ -170,7 +170,7 @@ TEST_F(CrossEntropyCuda, AScaleInMemoryMultipliesTheGradientAndNotTheLoss) {
 }
 
 TEST_F(CrossEntropyCuda, BitsDoNotDependOnTheAddress) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kValueDTypes) {
     const Problem problem{5, 1333};
     OnDevice expected{bench(), dtype, problem};
     table().cross_entropy(expected.args(), stream());

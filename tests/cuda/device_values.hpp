@@ -22,7 +22,7 @@ using kernels::kNan;
 using kernels::random_floats;
 using kernels::same_bits;
 
-inline constexpr DType kDTypes[] = {DType::fp32, DType::bf16, DType::fp16};
+inline constexpr DType kValueDTypes[] = {DType::fp32, DType::bf16, DType::fp16};
 inline constexpr double kRoundoff = 0x1p-24;  // of fp32, to nearest
 
 /// Floats stored in some dtype, rounded to nearest.

@@ -29,8 +29,8 @@ std::vector<std::int32_t> tokens_of(const Shape& shape) {
 template <class Body>
 void for_all(Body body) {
   for (const Shape& shape : kShapes) {
-    for (const DType dtype : kDTypes) {
-      for (const DType table : kDTypes) {
+    for (const DType dtype : kValueDTypes) {
+      for (const DType table : kValueDTypes) {
         for (const std::int64_t offset : {0, 1}) {
           SCOPED_TRACE(testing::Message() << shape.batch << " x " << shape.seq << " x "
                                           << shape.hidden << ", starting at " << offset);

@@ -21,7 +21,7 @@ Floats interesting() {
 }
 
 TEST_F(GeluCuda, ForwardIsWithinItsBound) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kValueDTypes) {
     const Floats x = rounded(dtype, interesting());
     Floats expected(x.size());
     reference::gelu_forward(x.data(), expected.data(), std::ssize(x), Stream{});
@@ -34,7 +34,7 @@ TEST_F(GeluCuda, ForwardIsWithinItsBound) {
 }
 
 TEST_F(GeluCuda, BackwardIsWithinItsBound) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kValueDTypes) {
     const Floats x = rounded(dtype, interesting());
     const Floats dy = rounded(dtype, random_floats(std::ssize(x), 2));
     Floats expected(x.size());
@@ -87,7 +87,7 @@ TEST_F(GeluCuda, InfinitiesAndNansStay) {
 }
 
 TEST_F(GeluCuda, BitsDependOnTheElementAloneAlsoInPlace) {
-  for (const DType dtype : kDTypes) {
+  for (const DType dtype : kValueDTypes) {
     for (const std::int64_t elems : kernels::kSizes) {
       const Floats x = random_floats(elems, 2, 3.0F), dy = random_floats(elems, 3);
       DeviceValues in{bench(), dtype, x}, gradient{bench(), dtype, dy};

@@ -96,8 +96,8 @@ struct OnDevice {
 // The mean carries the additions of one thread (at most 64 here) into every result, the deviation
 // half of those of the variance; then a rounding for each operation.
 TEST_F(LayerNormCuda, ForwardIsWithinItsBound) {
-  for (const DType dtype : kDTypes) {
-    for (const DType other : kDTypes) {
+  for (const DType dtype : kValueDTypes) {
+    for (const DType other : kValueDTypes) {
       for (const Size& size : kMatrices) {
         SCOPED_TRACE(testing::Message() << size.rows << " x " << size.columns);
         Problem expected{dtype, other, size};
@@ -150,8 +150,8 @@ TEST_F(LayerNormCuda, AConstantRowGivesTheBias) {
 
 // Sums of a row: the additions of one thread, at most 48 here; of a column: BiasGradientKernel's.
 TEST_F(LayerNormCuda, BackwardIsWithinItsBound) {
-  for (const DType dtype : kDTypes) {
-    for (const DType other : kDTypes) {
+  for (const DType dtype : kValueDTypes) {
+    for (const DType other : kValueDTypes) {
       for (const Size& size : kMatrices) {
         SCOPED_TRACE(testing::Message() << size.rows << " x " << size.columns);
         Problem expected{dtype, other, size};
