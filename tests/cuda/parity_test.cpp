@@ -1,7 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "cuda/support.hpp"
 #include "support/gpt_run.hpp"
 
@@ -9,17 +7,25 @@
 namespace tessera::testing {
 namespace {
 
-class CudaParity : public ::testing::TestWithParam<std::tuple<int, DType>> {
+template <class Parameter>
+class OnCuda : public ::testing::TestWithParam<Parameter> {
  protected:
   void SetUp() override {
     if (const std::string reason = test::no_cuda(); !reason.empty()) { GTEST_SKIP() << reason; }
   }
-  [[nodiscard]] static GPTRun on_cuda() {
+  [[nodiscard]] static GPTRun gpt_run(int ranks, DType compute) {
     GPTRun run;
-    run.ranks = std::get<0>(GetParam());
-    run.options.compute = std::get<1>(GetParam());
+    run.ranks = ranks;
+    run.options.compute = compute;
     run.world.device = DeviceKind::cuda;
     return run;
+  }
+};
+
+class CudaParity : public OnCuda<std::tuple<int, DType>> {
+ protected:
+  [[nodiscard]] static GPTRun on_cuda() {
+    return gpt_run(std::get<0>(GetParam()), std::get<1>(GetParam()));
   }
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaParity,
@@ -34,9 +40,9 @@ TEST_P(CudaParity, EveryStrategyGivesTheSameBits) {
   GPTRun run = on_cuda();
   run.options.accumulate = 2;
   run.options.accumulate_mode = AccumulateMode::every;
-  run.steps = 5;
+  run.steps = 3;
   const ToyOutcome expected = train_gpt(run);
-  ASSERT_EQ(expected.losses.size(), 5U);
+  ASSERT_EQ(expected.losses.size(), 3U);
   EXPECT_TRUE(expected.clipped);
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
@@ -51,30 +57,40 @@ TEST_P(CudaParity, DelaysAndPoisonChangeNoBit) {
   run.options.strategy = Strategy::zero3;
   const ToyOutcome expected = train_gpt(run);
   run.world.poison = SlotPoison::nan;
-  for (const std::uint64_t seed : {1U, 2U, 3U}) {
+  for (const std::uint64_t seed : {1U, 2U}) {
     run.world.delays = DelayInjection{.seed = seed, .longest = std::chrono::microseconds{500}};
     EXPECT_EQ(difference(expected, train_gpt(run)), "") << "seed " << seed;
   }
 }
 
-TEST_P(CudaParity, FiftyLossesAreThoseOfTheCpu) {
-  if (std::get<1>(GetParam()) != DType::fp32) { return; }  // of 16 bits the bound says little
-  GPTRun run = on_cuda();
+class CudaLosses : public OnCuda<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, CudaLosses, ::testing::Values(1, 4),
+                         ::testing::PrintToStringParamName());
+
+// At a rate at which the loss falls: where it jumps about, Adam makes any two orders of sums differ
+// in the third digit after fifty steps.
+TEST_P(CudaLosses, AreThoseOfTheCpuForFiftySteps) {
+  GPTRun run = gpt_run(GetParam(), DType::fp32);
+  run.lr = 1e-3F;
   run.options.strategy = Strategy::zero3;
   const ToyOutcome cuda = train_gpt(run);
   run.world.device = DeviceKind::cpu;
   const ToyOutcome cpu = train_gpt(run);
   ASSERT_EQ(cuda.losses.size(), 50U);
+  EXPECT_LT(cpu.losses.back(), cpu.losses.front());
   for (std::size_t step = 0; step < 50; ++step) {
     EXPECT_NEAR(cuda.losses[step], cpu.losses[step], 1e-4) << "step " << step + 1;
   }
 }
 
-TEST_P(CudaParity, AStepAsOneGraphGivesTheSameBits) {
-  GPTRun run = on_cuda();
-  if (run.ranks > 1) { return; }
+class CudaGraphStep : public OnCuda<DType> {};
+INSTANTIATE_TEST_SUITE_P(DTypes, CudaGraphStep, ::testing::Values(DType::fp32, DType::bf16),
+                         [](const auto& test) { return std::string{to_string(test.param)}; });
+
+TEST_P(CudaGraphStep, GivesTheBitsOfTheStepWithoutAGraphUnderEveryStrategy) {
+  GPTRun run = gpt_run(1, GetParam());
   run.options.accumulate = 2;
-  run.steps = 6;
+  run.steps = 5;
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
     run.first_graph_step = -1;
@@ -84,9 +100,8 @@ TEST_P(CudaParity, AStepAsOneGraphGivesTheSameBits) {
   }
 }
 
-TEST_P(CudaParity, RanksThatAreThreadsCannotBeOneGraph) {
-  GPTRun run = on_cuda();
-  if (run.ranks == 1) { return; }
+TEST_P(CudaGraphStep, OfRanksThatAreThreadsIsRefused) {
+  GPTRun run = gpt_run(2, GetParam());
   run.first_graph_step = 1;
   run.steps = 2;
   EXPECT_THROW((void)train_gpt(run), ConfigError);

@@ -18,7 +18,7 @@ Tokens tokens_of(const nn::GPTConfig& config, int step, int micro, int rank, int
 void train_rank(const GPTRun& run, World& world, ToyOutcome& outcome) {
   auto gpt = shard(nn::GPT{run.config, run.gpt}, world, run.options);
   gpt.materialize(/*seed=*/3);
-  gpt.optimize_with(AdamW{.lr = 0.01F}, {.clip_norm = 1.0F});
+  gpt.optimize_with(AdamW{.lr = run.lr}, {.clip_norm = 1.0F});
   for (int step = 0; step < run.steps; ++step) {
     std::vector<Tokens> alive;  // until the stream has passed
     const auto passes = [&] {

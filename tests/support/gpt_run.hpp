@@ -20,6 +20,7 @@ struct GPTRun {
   WorldOptions world = {};
   int ranks = 1;
   int steps = 50;
+  float lr = 0.01F;
   int first_graph_step = -1;  ///< from this step on (0 first) each is one graph; below 0: none
 };
 
