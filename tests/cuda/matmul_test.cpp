@@ -3,6 +3,7 @@
 #include <cmath>
 #include <random>
 
+#include "cuda/emulation.hpp"
 #include "cuda/support.hpp"
 #include "kernels/gelu/gelu.hpp"
 #include "kernels/support/typed.hpp"
@@ -356,6 +357,20 @@ TEST_F(CudaMatMul, MoreProductsThanAreKeptAreStillRight) {
     }
     ASSERT_EQ(c.read(), Floats(std::size_t(most), 4.0F));
     c.poison();
+  }
+}
+
+TEST_F(CudaMatMul, AFailureNamesTheProduct) {
+  TESSERA_EMULATION_ONLY();
+  Matrix a{bench(), kBf16, 15}, b{bench(), kBf16, 20}, c{bench(), kFp32, 12};
+  Emulation emulation;
+  emulation.fail("cublasLtMatmul", 1, Emulation::kInvalidValue);
+  try {
+    table().matmul({a.get(), b.get(), c.get(), 3, 4, 5}, stream());
+    FAIL() << "a failure of cuBLASLt goes unnoticed";
+  } catch (const DeviceError& error) {
+    EXPECT_NE(std::string{error.what()}.find("3 x 4 x 5 (bf16 x bf16 -> fp32)"), std::string::npos)
+        << error.what();
   }
 }
 
