@@ -7,6 +7,7 @@ file(GLOB_RECURSE TESSERA_CUDA_SOURCES CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/src/*/nccl/*.cpp
   ${PROJECT_SOURCE_DIR}/kernels/*_cuda.cu ${PROJECT_SOURCE_DIR}/kernels/*/cuda/*.cu
   ${PROJECT_SOURCE_DIR}/kernels/*/cuda/*.cpp)
+list(FILTER TESSERA_CUDA_SOURCES EXCLUDE REGEX "/attention_cudnn\\.cpp$")  # where cuDNN is found
 list(FILTER tessera_sources EXCLUDE REGEX "/(cuda|nccl)/[^/]*$")
 
 # What program and module must have been built from alike.
@@ -78,10 +79,19 @@ if(cuda_problem)
   return()
 endif()
 set(TESSERA_HAS_CUDA ON)
+include(cmake/cudnn.cmake)
 
 # Called once the library's target is there.
 function(tessera_add_cuda_module)
-  add_library(tessera_cuda MODULE ${TESSERA_CUDA_SOURCES})
+  set(sources ${TESSERA_CUDA_SOURCES})
+  if(TESSERA_HAS_CUDNN)
+    list(FILTER sources EXCLUDE REGEX "/attention_no_cudnn\\.cpp$")
+    set(with_cudnn ${PROJECT_SOURCE_DIR}/kernels/attention/cuda/attention_cudnn.cpp)
+    list(APPEND sources ${with_cudnn})
+    set_source_files_properties(${with_cudnn} PROPERTIES COMPILE_DEFINITIONS
+      "CUDNN_FRONTEND_SKIP_JSON_LIB;NV_CUDNN_FRONTEND_DISABLE_LOGGING")
+  endif()
+  add_library(tessera_cuda MODULE ${sources})
   set_target_properties(tessera_cuda PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib
     CXX_VISIBILITY_PRESET default
@@ -89,7 +99,8 @@ function(tessera_add_cuda_module)
   target_compile_definitions(tessera_cuda PRIVATE TESSERA_BUILD_ID="${TESSERA_BUILD_ID}")
   target_include_directories(tessera_cuda PRIVATE
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
-  target_include_directories(tessera_cuda SYSTEM PRIVATE ${TESSERA_CUDA_INCLUDES})
+  target_include_directories(tessera_cuda SYSTEM PRIVATE
+    ${TESSERA_CUDA_INCLUDES} ${TESSERA_CUDNN_INCLUDES})
   # Kernels made of correctly rounded operations have the CPU's bits: nothing is contracted.
   target_compile_options(tessera_cuda PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--extended-lambda;-fmad=false;-lineinfo;-Xcompiler=-Wall,-Wextra,-Wno-unused-parameter>"
@@ -100,7 +111,8 @@ function(tessera_add_cuda_module)
   target_compile_options(tessera_cuda PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:$<TARGET_PROPERTY:tessera_options,INTERFACE_COMPILE_OPTIONS>>)
   target_link_libraries(tessera_cuda PRIVATE $<TARGET_LINKER_FILE:tessera>
-    fmt::fmt-header-only CUDA::cudart_static CUDA::cublasLt ${TESSERA_NCCL_LIBRARY} ${CMAKE_DL_LIBS})
+    fmt::fmt-header-only CUDA::cudart_static CUDA::cublasLt ${TESSERA_NCCL_LIBRARY}
+    ${TESSERA_CUDNN_LIBRARIES} ${CMAKE_DL_LIBS})
   target_link_options(tessera_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
   install(TARGETS tessera_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endfunction()

@@ -23,6 +23,12 @@ struct AttentionShape {
 /// results on that sample alone; each backend has its own. On CUDA a head has at most 256 elements
 /// (ContractError).
 ///
+/// A CUDA module that has cuDNN leaves to it what suits_cudnn (cudnn_rule.hpp: 16 bits, common head
+/// sizes) where nothing is dropped and arrays start at multiples of 16 bytes. cuDNN rounds
+/// probabilities and their gradients to the dtype before it multiplies them, and its order of sums
+/// depends on its version and the kind of device, on the number of samples too; it is the same from
+/// run to run.
+///
 /// Dropout drops probabilities and scales the others: query t of a sample's head h drops key s if
 /// word(sample, (h seq + t) round_up(seq, 4) + s) of `key`, as Dropout defines it, says so.
 struct AttentionForward {
@@ -52,7 +58,8 @@ using AttentionBackwardKernel = void(const AttentionBackward& args, Stream strea
 
 /// fp32 elements that both directions need on a stream of so many threads. On a CPU, for each of
 /// them that finds a head to work on a few rows of tiles of one head, never seq^2 * heads, and in
-/// 16 bits one head of every tensor in fp32. On CUDA, one for each query row of each head.
+/// 16 bits one head of every tensor in fp32. On CUDA, one for each query row of each head, or, if
+/// it is more, what cuDNN would need (128 MiB at most), in every build.
 using AttentionWorkspace = std::int64_t(const AttentionShape& shape, DType dtype, int threads);
 
 namespace reference {

@@ -1,4 +1,5 @@
 #include "kernels/attention/attention_tiles_cuda.cuh"
+#include "kernels/attention/cuda/attention_cudnn.hpp"
 
 // The mean of each row's gradients of probabilities first, then the gradients of q by blocks that
 // have a tile of query rows each, then those of k and v by blocks that have a tile of keys. Both
@@ -149,6 +150,7 @@ void attention_backward(const AttentionBackward& args, Stream stream) {
   expects(args.y.dtype == dtype && args.dy.dtype == dtype && args.dqkv.dtype == dtype,
           "attention_backward: qkv, y, dy and dqkv are of one dtype");
   expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_backward: dropout is in [0, 1)");
+  if (cudnn_computes(args)) { return cudnn_attention_backward(args, stream); }
   with_device_type(dtype, [&]<class T>(std::type_identity<T>) {
     with_chunks(args.shape.head_size, [&]<int Chunks>(std::integral_constant<int, Chunks>) {
       const Backward<T> backward{args.qkv.as<T>(),

@@ -1,4 +1,5 @@
 #include "kernels/attention/attention_tiles_cuda.cuh"
+#include "kernels/attention/cuda/attention_cudnn.hpp"
 
 // A block has a tile of query rows of a head and goes over the keys that they see, a tile at a
 // time: the largest score and the sum of exponentials are kept as they grow, and what was added to
@@ -127,6 +128,7 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(Forward<T> args) 
 void attention_forward(const AttentionForward& args, Stream stream) {
   expects(args.y.dtype == args.qkv.dtype, "attention_forward: qkv and y are of one dtype");
   expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_forward: dropout is in [0, 1)");
+  if (cudnn_computes(args)) { return cudnn_attention_forward(args, stream); }
   with_device_type(args.qkv.dtype, [&]<class T>(std::type_identity<T>) {
     with_chunks(args.shape.head_size, [&]<int Chunks>(std::integral_constant<int, Chunks>) {
       const Forward<T> forward{args.qkv.as<T>(), args.y.as<T>(), args.log_sum_exp,

@@ -1,11 +1,15 @@
+#include <algorithm>
+
 #include "kernels/attention/attention.hpp"
+#include "kernels/attention/cudnn_rule.hpp"
 
 // In the core: plans for CUDA are made without the module.
 namespace tessera::kernels::cuda {
 
-std::int64_t attention_workspace_elems(const AttentionShape& shape, DType /*dtype*/,
-                                       int /*threads*/) {
-  return shape.batch * shape.heads * shape.seq;
+// What cuDNN needs is counted whether the module has it or not: a plan holds for both.
+std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype, int /*threads*/) {
+  const std::size_t cudnn = cudnn_workspace_bytes(shape, dtype) / sizeof(float);
+  return std::max(shape.batch * shape.heads * shape.seq, static_cast<std::int64_t>(cudnn));
 }
 
 }  // namespace tessera::kernels::cuda

@@ -1,0 +1,73 @@
+# cuDNN's fused attention, for the CUDA module: sets TESSERA_HAS_CUDNN, TESSERA_CUDNN_INCLUDES and
+# TESSERA_CUDNN_LIBRARIES. Both the library and its header-only frontend are looked for in the
+# system, in the toolkit and in Python's wheels.
+set(TESSERA_HAS_CUDNN OFF)
+set(TESSERA_CUDNN_INCLUDES "")
+set(TESSERA_CUDNN_LIBRARIES "")
+if(TESSERA_CUDNN STREQUAL "OFF")
+  return()
+endif()
+
+file(GLOB site_packages /usr/local/lib/python3*/*-packages /usr/lib/python3*/*-packages
+  /opt/*/lib/python3*/site-packages $ENV{HOME}/.pyenv/versions/*/lib/python3*/site-packages
+  $ENV{HOME}/.local/lib/python3*/site-packages)
+set(cudnn_wheels "")
+foreach(folder IN LISTS site_packages)
+  list(APPEND cudnn_wheels ${folder}/nvidia/cudnn)
+endforeach()
+find_path(TESSERA_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h
+  HINTS ${TESSERA_CUDNN_FRONTEND} ${cuda_root} ${site_packages} PATH_SUFFIXES include)
+find_path(TESSERA_CUDNN_INCLUDE cudnn.h HINTS ${cuda_root} ${cudnn_wheels} PATH_SUFFIXES include)
+find_library(TESSERA_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${cuda_root} ${cudnn_wheels}
+  PATH_SUFFIXES lib lib64)
+mark_as_advanced(TESSERA_CUDNN_FRONTEND_INCLUDE TESSERA_CUDNN_INCLUDE TESSERA_CUDNN_LIBRARY)
+
+# The number that `header` defines `name` to be, as `result`; 0 if it does not.
+function(tessera_defined_number header name result)
+  set(number 0)
+  if(EXISTS ${header})
+    file(STRINGS ${header} line REGEX "^#define ${name} +[0-9]+")
+    if(line MATCHES "${name} +([0-9]+)")
+      set(number ${CMAKE_MATCH_1})
+    endif()
+  endif()
+  set(${result} ${number} PARENT_SCOPE)
+endfunction()
+
+set(cudnn_problem "")
+if(NOT TESSERA_CUDNN_INCLUDE OR NOT TESSERA_CUDNN_LIBRARY)
+  set(cudnn_problem "cuDNN was not found (cudnn.h, libcudnn.so.9; in the toolkit, the system's \
+folders, or Python's nvidia-cudnn)")
+elseif(NOT TESSERA_CUDNN_FRONTEND_INCLUDE)
+  set(cudnn_problem "cuDNN's frontend was not found (cudnn_frontend.h: Python's \
+nvidia-cudnn-frontend, or its folder in TESSERA_CUDNN_FRONTEND)")
+else()
+  set(version_header ${TESSERA_CUDNN_INCLUDE}/cudnn_version.h)
+  tessera_defined_number(${version_header} CUDNN_MAJOR major)
+  tessera_defined_number(${version_header} CUDNN_MINOR minor)
+  tessera_defined_number(${version_header} CUDNN_PATCHLEVEL patch)
+  set(cudnn_version ${major}.${minor}.${patch})
+  set(version_header ${TESSERA_CUDNN_FRONTEND_INCLUDE}/cudnn_frontend_version.h)
+  tessera_defined_number(${version_header} CUDNN_FRONTEND_MAJOR_VERSION major)
+  tessera_defined_number(${version_header} CUDNN_FRONTEND_MINOR_VERSION minor)
+  if(cudnn_version VERSION_LESS 9.15.1 OR NOT cudnn_version VERSION_LESS 10)
+    set(cudnn_problem "cuDNN ${cudnn_version} is none that can be used: needed is 9.15.1 or later")
+  elseif("${major}.${minor}" VERSION_LESS 1.16 OR NOT major EQUAL 1)
+    set(cudnn_problem "cuDNN's frontend ${major}.${minor} is none that can be used: needed is 1.16 \
+or later")
+  endif()
+endif()
+if(cudnn_problem)
+  if(NOT TESSERA_CUDNN STREQUAL "AUTO")
+    message(FATAL_ERROR "TESSERA_CUDNN is ${TESSERA_CUDNN}, but ${cudnn_problem}; or configure with \
+-DTESSERA_CUDNN=OFF")
+  endif()
+  message(STATUS "Without cuDNN: ${cudnn_problem}")
+  return()
+endif()
+set(TESSERA_HAS_CUDNN ON)
+set(TESSERA_CUDNN_INCLUDES ${TESSERA_CUDNN_FRONTEND_INCLUDE} ${TESSERA_CUDNN_INCLUDE})
+set(TESSERA_CUDNN_LIBRARIES ${TESSERA_CUDNN_LIBRARY})
+if(TARGET CUDA::nvrtc)  # newer frontends name it, for engines of their own
+  list(APPEND TESSERA_CUDNN_LIBRARIES CUDA::nvrtc)
+endif()

@@ -1,0 +1,310 @@
+#include "kernels/attention/cuda/attention_cudnn.hpp"
+
+#include <cudnn_frontend.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <compare>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+
+#include "device/cuda/cuda_stream.hpp"
+#include "kernels/attention/cudnn_rule.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+namespace graph = cudnn_frontend::graph;
+
+constexpr std::size_t kLeastVersion = 91501;  // before, graphs of odd lengths could not be replayed
+constexpr std::size_t kMostPlans = 64;
+constexpr std::uintptr_t kWorkspaceAlignment = 256;
+
+enum class Pass : std::uint8_t { forward, backward };
+
+/// What one call computes: of `samples` samples `heads` of their heads.
+struct Piece {
+  Pass pass;
+  DType dtype;
+  std::int64_t samples;
+  std::int64_t heads;
+  AttentionShape shape;  // of the whole
+
+  [[nodiscard]] std::int64_t hidden() const noexcept { return shape.heads * shape.head_size; }
+  [[nodiscard]] auto key() const noexcept {
+    return std::array{std::int64_t{pass == Pass::backward},
+                      std::int64_t{dtype == DType::bf16},
+                      samples,
+                      heads,
+                      shape.heads,
+                      shape.seq,
+                      shape.head_size};
+  }
+};
+
+std::string name_of(const Piece& piece) {
+  return fmt::format("attention's {} of {} x {} heads, {} rows of {}, {}",
+                     piece.pass == Pass::forward ? "forward" : "backward", piece.samples,
+                     piece.heads, piece.shape.seq, piece.shape.head_size, to_string(piece.dtype));
+}
+
+[[noreturn]] void fail(const std::string& what, const std::string& why) {
+  throw DeviceError{fmt::format(
+      "cuDNN failed in {}: {}; configure with -DTESSERA_CUDNN=OFF to do without it", what, why)};
+}
+
+void check(const cudnn_frontend::error_object& error, const Piece& piece) {
+  if (error.is_bad()) { fail(name_of(piece), error.err_msg); }
+}
+
+void check(cudnnStatus_t status, const char* call) {
+  if (status != CUDNN_STATUS_SUCCESS) { fail(call, cudnnGetErrorString(status)); }
+}
+
+/// The tensors of a graph, by number.
+enum Id : std::int64_t { kQ = 1, kK, kV, kY, kLogSumExp, kDy, kDq, kDk, kDv };
+
+/// [samples, heads, seq, head_size], where the rows of a sample lie `row_elems` apart and the heads
+/// of a row side by side.
+void describe(graph::Tensor_attributes& tensor, Id id, const Piece& piece, std::int64_t row_elems) {
+  const AttentionShape& shape = piece.shape;
+  tensor.set_uid(id)
+      .set_dim({piece.samples, piece.heads, shape.seq, shape.head_size})
+      .set_stride({shape.seq * row_elems, shape.head_size, row_elems, 1});
+}
+
+/// [samples, heads, seq, 1] in fp32. cuDNN wants it without gaps: some heads are of one sample.
+void describe_log_sum_exp(graph::Tensor_attributes& tensor, const Piece& piece) {
+  const std::int64_t seq = piece.shape.seq;
+  tensor.set_uid(kLogSumExp)
+      .set_dim({piece.samples, piece.heads, seq, 1})
+      .set_stride({piece.heads * seq, seq, 1, 1})
+      .set_data_type(cudnn_frontend::DataType_t::FLOAT);
+}
+
+float scale_of(const Piece& piece) {
+  return 1.0F / std::sqrt(static_cast<float>(piece.shape.head_size));
+}
+
+class GraphMaker {
+ public:
+  explicit GraphMaker(const Piece& piece) : piece_{piece} {
+    using cudnn_frontend::DataType_t;
+    graph_->set_io_data_type(piece.dtype == DType::bf16 ? DataType_t::BFLOAT16 : DataType_t::HALF)
+        .set_intermediate_data_type(DataType_t::FLOAT)
+        .set_compute_data_type(DataType_t::FLOAT);
+  }
+
+  [[nodiscard]] std::shared_ptr<graph::Graph> forward() const {
+    graph::SDPA_attributes options;
+    options.set_name("attention")
+        .set_generate_stats(true)
+        .set_diagonal_alignment(cudnn_frontend::DiagonalAlignment_t::TOP_LEFT)
+        .set_diagonal_band_right_bound(0)
+        .set_attn_scale(scale_of(piece_));
+    auto [y, log_sum_exp] = graph_->sdpa(packed(kQ), packed(kK), packed(kV), options);
+    y->set_output(true);
+    describe(*y, kY, piece_, piece_.hidden());
+    log_sum_exp->set_output(true);
+    describe_log_sum_exp(*log_sum_exp, piece_);
+    return graph_;
+  }
+
+  [[nodiscard]] std::shared_ptr<graph::Graph> backward() const {
+    graph::SDPA_backward_attributes options;
+    options.set_name("attention_backward")
+        .set_diagonal_alignment(cudnn_frontend::DiagonalAlignment_t::TOP_LEFT)
+        .set_diagonal_band_right_bound(0)
+        .set_attn_scale(scale_of(piece_))
+        .set_deterministic_algorithm(true);
+    graph::Tensor_attributes log_sum_exp;
+    describe_log_sum_exp(log_sum_exp, piece_);
+    auto [dq, dk, dv] =
+        graph_->sdpa_backward(packed(kQ), packed(kK), packed(kV), tensor(kY, piece_.hidden()),
+                              tensor(kDy, piece_.hidden()), graph_->tensor(log_sum_exp), options);
+    write_packed(dq, kDq);
+    write_packed(dk, kDk);
+    write_packed(dv, kDv);
+    return graph_;
+  }
+
+ private:
+  using Tensor = std::shared_ptr<graph::Tensor_attributes>;
+
+  [[nodiscard]] Tensor tensor(Id id, std::int64_t row_elems) const {
+    graph::Tensor_attributes attributes;
+    describe(attributes, id, piece_, row_elems);
+    return graph_->tensor(attributes);
+  }
+  [[nodiscard]] Tensor packed(Id id) const { return tensor(id, 3 * piece_.hidden()); }
+  void write_packed(const Tensor& output, Id id) const {
+    output->set_output(true);
+    describe(*output, id, piece_, 3 * piece_.hidden());
+  }
+
+  const Piece& piece_;
+  std::shared_ptr<graph::Graph> graph_ = std::make_shared<graph::Graph>();
+};
+
+struct Plan {
+  std::shared_ptr<graph::Graph> graph;
+  std::size_t workspace_bytes = 0;
+};
+
+using Arrays = std::unordered_map<std::int64_t, void*>;
+
+/// cuDNN on one stream: its handle, and the plans of the last shapes.
+class Cudnn final : public tessera::cuda::StreamExtension {
+ public:
+  Cudnn() {
+    if (cudnnGetVersion() < kLeastVersion) {
+      fail("its start", fmt::format("its version is {}, and needed is 9.15.1", cudnnGetVersion()));
+    }
+    check(cudnnCreate(&handle_), "cudnnCreate");
+  }
+  ~Cudnn() override { (void)cudnnDestroy(handle_); }
+
+  const Plan& plan_of(const Piece& piece) {
+    const auto found = plans_.find(piece.key());
+    if (found != plans_.end()) { return found->second; }
+    if (plans_.size() == kMostPlans) { plans_.clear(); }
+    const GraphMaker maker{piece};
+    Plan plan;
+    plan.graph = piece.pass == Pass::forward ? maker.forward() : maker.backward();
+    check(plan.graph->build(handle_, {cudnn_frontend::HeurMode_t::A}), piece);
+    std::int64_t bytes = 0;
+    check(plan.graph->get_workspace_size(bytes), piece);
+    plan.workspace_bytes = static_cast<std::size_t>(bytes);
+    return plans_.emplace(piece.key(), std::move(plan)).first->second;
+  }
+
+  void run(const Piece& piece, Arrays& arrays, float* workspace, cudaStream_t stream) {
+    const Plan& plan = plan_of(piece);
+    const auto address = reinterpret_cast<std::uintptr_t>(workspace);
+    check(cudnnSetStream(handle_, stream), "cudnnSetStream");
+    check(plan.graph->execute(handle_, arrays,
+                              reinterpret_cast<void*>(round_up(address, kWorkspaceAlignment))),
+          piece);
+  }
+
+ private:
+  cudnnHandle_t handle_ = nullptr;
+  std::map<decltype(Piece{}.key()), Plan> plans_;
+};
+
+/// As much of all heads as is to be computed at a time: what cudnn_rule.hpp expects, or less if
+/// this version of cuDNN needs more for it.
+Piece largest_piece(Cudnn& cudnn, Pass pass, const AttentionShape& shape, DType dtype) {
+  const std::int64_t heads = pass == Pass::forward ? shape.batch * shape.heads : cudnn_heads(shape);
+  Piece piece{pass, dtype, 1, std::min(heads, shape.heads), shape};
+  if (heads > shape.heads) {
+    const std::int64_t rounds = ceil_div(shape.batch, heads / shape.heads);
+    piece.samples = ceil_div(shape.batch, rounds);
+  }
+  const std::size_t workspace = cudnn_workspace_bytes(shape, dtype) - kWorkspaceAlignment;
+  while (cudnn.plan_of(piece).workspace_bytes > workspace) {
+    if (piece.samples == 1 && piece.heads == 1) {
+      fail(name_of(piece), fmt::format("it needs a workspace of {} bytes and has {}",
+                                       cudnn.plan_of(piece).workspace_bytes, workspace));
+    }
+    std::int64_t& larger = piece.samples > 1 ? piece.samples : piece.heads;
+    larger = ceil_div(larger, std::int64_t{2});
+  }
+  return piece;
+}
+
+/// Calls body(piece, sample, head) for pieces that begin there and are all heads of all samples.
+template <class Body>
+void for_pieces(const Piece& largest, Body&& body) {
+  const AttentionShape& shape = largest.shape;
+  for (std::int64_t sample = 0; sample < shape.batch; sample += largest.samples) {
+    for (std::int64_t head = 0; head < shape.heads; head += largest.heads) {
+      Piece piece = largest;
+      piece.samples = std::min(largest.samples, shape.batch - sample);
+      piece.heads = std::min(largest.heads, shape.heads - head);
+      body(piece, sample, head);
+    }
+  }
+}
+
+/// Where arrays of a whole begin for the piece at (sample, head).
+struct Corner {
+  const Piece& piece;
+  std::int64_t sample;
+  std::int64_t head;
+
+  [[nodiscard]] void* packed(ConstValues qkv, std::int64_t part) const {
+    return at(qkv, (3 * sample * piece.shape.seq + part) * piece.hidden());
+  }
+  [[nodiscard]] void* rows(ConstValues values) const {
+    return at(values, sample * piece.shape.seq * piece.hidden());
+  }
+  [[nodiscard]] void* statistics(const float* log_sum_exp) const {
+    return const_cast<float*>(log_sum_exp + (sample * piece.shape.heads + head) * piece.shape.seq);
+  }
+
+ private:
+  // cuDNN takes what it reads and what it writes as pointers of one type.
+  [[nodiscard]] void* at(ConstValues values, std::int64_t elems) const {
+    return const_cast<void*>(values.at(elems + head * piece.shape.head_size).data);
+  }
+};
+
+bool is_aligned(std::initializer_list<const void*> arrays) noexcept {
+  return std::all_of(arrays.begin(), arrays.end(), [](const void* data) {
+    return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
+  });
+}
+
+}  // namespace
+
+bool cudnn_computes(const AttentionForward& args) noexcept {
+  return args.dropout == 0.0F && suits_cudnn(args.shape, args.qkv.dtype) &&
+         is_aligned({args.qkv.data, args.y.data, args.log_sum_exp, args.workspace});
+}
+
+bool cudnn_computes(const AttentionBackward& args) noexcept {
+  return args.dropout == 0.0F && suits_cudnn(args.shape, args.qkv.dtype) &&
+         is_aligned({args.qkv.data, args.y.data, args.dy.data, args.dqkv.data, args.log_sum_exp,
+                     args.workspace});
+}
+
+void cudnn_attention_forward(const AttentionForward& args, Stream stream) {
+  tessera::cuda::CudaStream& cuda = tessera::cuda::cuda_stream(stream);
+  Cudnn& cudnn = cuda.extension<Cudnn>();
+  const Piece largest = largest_piece(cudnn, Pass::forward, args.shape, args.qkv.dtype);
+  for_pieces(largest, [&](const Piece& piece, std::int64_t sample, std::int64_t head) {
+    const Corner corner{piece, sample, head};
+    Arrays arrays{{kQ, corner.packed(args.qkv, 0)},
+                  {kK, corner.packed(args.qkv, 1)},
+                  {kV, corner.packed(args.qkv, 2)},
+                  {kY, corner.rows(args.y)},
+                  {kLogSumExp, corner.statistics(args.log_sum_exp)}};
+    cudnn.run(piece, arrays, args.workspace, cuda.open());
+  });
+}
+
+void cudnn_attention_backward(const AttentionBackward& args, Stream stream) {
+  tessera::cuda::CudaStream& cuda = tessera::cuda::cuda_stream(stream);
+  Cudnn& cudnn = cuda.extension<Cudnn>();
+  const Piece largest = largest_piece(cudnn, Pass::backward, args.shape, args.qkv.dtype);
+  for_pieces(largest, [&](const Piece& piece, std::int64_t sample, std::int64_t head) {
+    const Corner corner{piece, sample, head};
+    Arrays arrays{{kQ, corner.packed(args.qkv, 0)},
+                  {kK, corner.packed(args.qkv, 1)},
+                  {kV, corner.packed(args.qkv, 2)},
+                  {kY, corner.rows(args.y)},
+                  {kLogSumExp, corner.statistics(args.log_sum_exp)},
+                  {kDy, corner.rows(args.dy)},
+                  {kDq, corner.packed(args.dqkv, 0)},
+                  {kDk, corner.packed(args.dqkv, 1)},
+                  {kDv, corner.packed(args.dqkv, 2)}};
+    cudnn.run(piece, arrays, args.workspace, cuda.open());
+  });
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,28 @@
+// In place of attention_cudnn.cpp where cuDNN was not found.
+#include "kernels/attention/cuda/attention_cudnn.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::kernels::cuda {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw DeviceError{"this build of the CUDA module has no cuDNN"};
+}
+
+}  // namespace
+
+bool cudnn_computes(const AttentionForward&) noexcept {
+  return false;
+}
+bool cudnn_computes(const AttentionBackward&) noexcept {
+  return false;
+}
+
+void cudnn_attention_forward(const AttentionForward&, Stream) {
+  refuse();
+}
+void cudnn_attention_backward(const AttentionBackward&, Stream) {
+  refuse();
+}
+
+}  // namespace tessera::kernels::cuda

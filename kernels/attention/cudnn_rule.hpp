@@ -1,0 +1,50 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/attention/attention.hpp"
+#include "tessera/base/math.hpp"
+
+namespace tessera::kernels::cuda {
+
+// cuDNN's deterministic backward holds the gradient of the probabilities of the heads that it works
+// on, in 16 bits, in tiles of 128. So it is given some heads at a time, and one that is too long on
+// its own is none for it. Known without the module: plans count it.
+
+/// What cuDNN may work in, at most, with all that it needs besides.
+inline constexpr std::size_t kMostCudnnBytes = std::size_t{128} << 20U;
+inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
+
+/// Of one head: the gradient of its probabilities, and a sum for each row.
+[[nodiscard]] constexpr std::size_t cudnn_head_bytes(std::int64_t seq) noexcept {
+  const auto rows = static_cast<std::size_t>(round_up(seq, std::int64_t{128}));
+  return rows * rows * 2 + rows * sizeof(float);
+}
+
+/// Heads at a time, of those that there are; 0: not even one.
+[[nodiscard]] constexpr std::int64_t cudnn_heads(const AttentionShape& shape) noexcept {
+  const std::size_t most = (kMostCudnnBytes - kCudnnSlackBytes) / cudnn_head_bytes(shape.seq);
+  return std::min(shape.batch * shape.heads, static_cast<std::int64_t>(most));
+}
+
+/// Whether attention of such a shape and dtype, none of which is dropped, is cuDNN's where the
+/// module has it: bf16 or fp16, head sizes of up to 128 that are multiples of 8, two rows or more,
+/// and at least one head at a time, or, where the log_sum_exp of some heads would not start at a
+/// multiple of 16 bytes, all of them.
+[[nodiscard]] constexpr bool suits_cudnn(const AttentionShape& shape, DType dtype) noexcept {
+  return size_of(dtype) == 2 && shape.head_size % 8 == 0 && shape.head_size >= 8 &&
+         shape.head_size <= 128 && shape.seq >= 2 && cudnn_heads(shape) >= 1 &&
+         (shape.seq % 4 == 0 || cudnn_heads(shape) == shape.batch * shape.heads);
+}
+
+/// What of `workspace` cuDNN is given; 0 if the shape does not suit it.
+[[nodiscard]] constexpr std::size_t cudnn_workspace_bytes(const AttentionShape& shape,
+                                                          DType dtype) noexcept {
+  if (!suits_cudnn(shape, dtype)) { return 0; }
+  return static_cast<std::size_t>(cudnn_heads(shape)) * cudnn_head_bytes(shape.seq) +
+         kCudnnSlackBytes;
+}
+
+}  // namespace tessera::kernels::cuda

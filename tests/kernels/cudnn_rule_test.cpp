@@ -1,0 +1,49 @@
+#include "kernels/attention/cudnn_rule.hpp"
+
+#include <gtest/gtest.h>
+
+namespace tessera::kernels::cuda {
+namespace {
+
+constexpr AttentionShape kGpt2{.batch = 64, .seq = 1024, .heads = 12, .head_size = 64};
+
+TEST(CudnnRule, TakesWhatItsDocumentationSupports) {
+  EXPECT_TRUE(suits_cudnn(kGpt2, DType::bf16));
+  EXPECT_TRUE(suits_cudnn(kGpt2, DType::fp16));
+  EXPECT_FALSE(suits_cudnn(kGpt2, DType::fp32));
+  EXPECT_FALSE(suits_cudnn({1, 1, 12, 64}, DType::bf16));
+  for (const std::int64_t size : {0, 4, 12, 63, 136, 256}) {
+    EXPECT_FALSE(suits_cudnn({1, 64, 1, size}, DType::bf16)) << size;
+  }
+  EXPECT_TRUE(suits_cudnn({1, 2, 1, 8}, DType::bf16));
+  EXPECT_TRUE(suits_cudnn({1, 1000, 3, 128}, DType::bf16));
+}
+
+TEST(CudnnRule, LeavesEmptyAndVeryLongSequencesToOthers) {
+  EXPECT_FALSE(suits_cudnn({0, 64, 4, 64}, DType::bf16));
+  EXPECT_FALSE(suits_cudnn({4, 0, 4, 64}, DType::bf16));
+  EXPECT_TRUE(suits_cudnn({1, 8064, 1, 64}, DType::bf16));
+  EXPECT_FALSE(suits_cudnn({1, 8320, 1, 64}, DType::bf16));
+  EXPECT_EQ(cudnn_workspace_bytes({1, 8320, 1, 64}, DType::bf16), 0U);
+}
+
+TEST(CudnnRule, LeavesOddLengthsThatDoNotFitAtOnceToOthers) {
+  EXPECT_TRUE(suits_cudnn({1, 1023, 12, 64}, DType::bf16));
+  EXPECT_FALSE(suits_cudnn({64, 1023, 12, 64}, DType::bf16));
+  EXPECT_TRUE(suits_cudnn({64, 1020, 12, 64}, DType::bf16));
+}
+
+// 63 heads' gradients of 1024 x 1024 probabilities in two bytes, 1024 sums each, and a mebibyte.
+TEST(CudnnRule, TheWorkspaceIsThatOfTheHeadsAtATime) {
+  EXPECT_EQ(cudnn_heads(kGpt2), 63);
+  EXPECT_EQ(cudnn_workspace_bytes(kGpt2, DType::bf16),
+            std::size_t{63} * (1024 * 1024 * 2 + 1024 * 4) + (1U << 20U));
+  EXPECT_EQ(cudnn_heads({2, 100, 3, 64}), 6);
+  EXPECT_EQ(cudnn_workspace_bytes(kGpt2, DType::fp32), 0U);
+  for (std::int64_t seq = 2; seq < 10'000; seq += 97) {
+    EXPECT_LE(cudnn_workspace_bytes({64, seq, 32, 64}, DType::bf16), kMostCudnnBytes) << seq;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::cuda
