@@ -68,6 +68,6 @@ endif()
 set(TESSERA_HAS_CUDNN ON)
 set(TESSERA_CUDNN_INCLUDES ${TESSERA_CUDNN_FRONTEND_INCLUDE} ${TESSERA_CUDNN_INCLUDE})
 set(TESSERA_CUDNN_LIBRARIES ${TESSERA_CUDNN_LIBRARY})
-if(TARGET CUDA::nvrtc)  # newer frontends name it, for engines of their own
-  list(APPEND TESSERA_CUDNN_LIBRARIES CUDA::nvrtc)
+if(CUDA_nvrtc_LIBRARY)  # newer frontends name it, for engines of their own
+  list(APPEND TESSERA_CUDNN_LIBRARIES ${CUDA_nvrtc_LIBRARY})  # its target links the driver too
 endif()
