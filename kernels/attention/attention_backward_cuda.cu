@@ -57,8 +57,8 @@ __device__ Looks looks_of(const Backward<T>& args, const Head& head, std::int64_
       [&](int chunk) { return head.tile(args.qkv, keys, chunk, 2, 3); }, looks.dscores);
 #pragma unroll
   for (int i = 0; i < kSide; ++i) {
-    const std::int64_t t = queries * kTile + part_row() + i;
-    const std::int64_t first = keys * kTile + part_column();
+    const std::int64_t t = queries * kTileSide + part_row() + i;
+    const std::int64_t first = keys * kTileSide + part_column();
     const bool inside = t < heads.seq;
     const float log_sum_exp = inside ? args.log_sum_exp[head.row(t)] : 0.0F;
     const float mean = inside ? args.means[head.row(t)] : 0.0F;

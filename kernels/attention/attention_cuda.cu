@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(Forward<T> args) 
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
       const int row = part_row() + i;
-      const int last = static_cast<int>(tile == keys ? row : kTile);
+      const int last = static_cast<int>(tile == keys ? row : kTileSide);
       const float correction = softmax.add(i, scores[i], heads.scale, last);
 #pragma unroll
       for (int chunk = 0; chunk < Chunks; ++chunk) {
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(Forward<T> args) 
       }
       if (heads.mask.on) {
         float factors[kSide];
-        head.mask(tile * kTile + row, keys * kTile + part_column(), factors);
+        head.mask(tile * kTileSide + row, keys * kTileSide + part_column(), factors);
 #pragma unroll
         for (int j = 0; j < kSide; ++j) { scores[i][j] *= factors[j]; }
       }
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(Forward<T> args) 
 #pragma unroll
   for (int i = 0; i < kSide; ++i) {
     const float sum = row_sum(softmax.sum[i]);
-    const std::int64_t t = tile * kTile + part_row() + i;
+    const std::int64_t t = tile * kTileSide + part_row() + i;
     if (t < heads.seq && part_column() == 0) {
       args.log_sum_exp[head.row(t)] = softmax.max[i] + logf(sum);
     }

@@ -16,15 +16,15 @@
 // threads multiply, each with 4 x 4 elements of a product in registers.
 namespace tessera::kernels::cuda {
 
-inline constexpr int kTile = 64;  // query rows, keys, or elements of a head
-inline constexpr int kSide = 4;   // of a thread's part of a product
-inline constexpr int kThreadSide = kTile / kSide;
+inline constexpr int kTileSide = 64;  // query rows, keys, or elements of a head
+inline constexpr int kSide = 4;       // of a thread's part of a product
+inline constexpr int kThreadSide = kTileSide / kSide;
 inline constexpr int kTileThreads = kThreadSide * kThreadSide;
 inline constexpr int kMostHeadChunks = 4;  // tiles that a head's elements fill
-inline constexpr std::int64_t kMostHeadSize = kMostHeadChunks * kTile;
+inline constexpr std::int64_t kMostHeadSize = kMostHeadChunks * kTileSide;
 
 struct alignas(16) Tile {
-  float at[kTile][kTile];
+  float at[kTileSide][kTileSide];
 };
 using Part = float[kSide][kSide];
 
@@ -36,7 +36,7 @@ __device__ inline int part_column() {
   return static_cast<int>(threadIdx.x) % kThreadSide * kSide;
 }
 
-/// Some rows of a matrix in memory, at most kTile, and at most kTile of their elements.
+/// Some rows of a matrix in memory, at most kTileSide, and at most kTileSide of their elements.
 template <class T>
 struct Rows {
   const T* data;
@@ -61,8 +61,8 @@ struct Rows {
 template <class T>
 __device__ void load_rows(Tile& to, const Rows<T>& from) {
   constexpr int N = kPack<T>;
-  constexpr int packs = kTile / N;
-  for (int i = static_cast<int>(threadIdx.x); i < kTile * packs; i += kTileThreads) {
+  constexpr int packs = kTileSide / N;
+  for (int i = static_cast<int>(threadIdx.x); i < kTileSide * packs; i += kTileThreads) {
     const int row = i / packs;
     const int column = i % packs * N;
     float values[N];
@@ -76,9 +76,9 @@ __device__ void load_rows(Tile& to, const Rows<T>& from) {
 template <class T>
 __device__ void load_transposed(Tile& to, const Rows<T>& from) {
   constexpr int N = kPack<T>;
-  const int row = static_cast<int>(threadIdx.x) % kTile;
-  for (int column = static_cast<int>(threadIdx.x) / kTile * N; column < kTile;
-       column += kTileThreads / kTile * N) {
+  const int row = static_cast<int>(threadIdx.x) % kTileSide;
+  for (int column = static_cast<int>(threadIdx.x) / kTileSide * N; column < kTileSide;
+       column += kTileThreads / kTileSide * N) {
     float values[N];
     from.load(row, column, values);
 #pragma unroll
@@ -167,7 +167,9 @@ struct Heads {
   KeyMask mask;
   Access access;
 
-  [[nodiscard]] __host__ __device__ std::int64_t tiles() const { return (seq + kTile - 1) / kTile; }
+  [[nodiscard]] __host__ __device__ std::int64_t tiles() const {
+    return (seq + kTileSide - 1) / kTileSide;
+  }
 };
 
 /// One of them.
@@ -183,22 +185,22 @@ struct Head {
   [[nodiscard]] __device__ std::int64_t at(std::int64_t t, int part, int parts) const {
     return ((sample() * all.seq + t) * parts + part) * all.hidden + number() * all.size;
   }
-  /// Elements of its chunk `chunk`, at most kTile; none or fewer beyond the last.
+  /// Elements of its chunk `chunk`, at most kTileSide; none or fewer beyond the last.
   [[nodiscard]] __device__ int columns(int chunk) const {
-    const std::int64_t rest = all.size - chunk * kTile;
-    return static_cast<int>(rest < kTile ? rest : kTile);
+    const std::int64_t rest = all.size - chunk * kTileSide;
+    return static_cast<int>(rest < kTileSide ? rest : kTileSide);
   }
   /// Rows of tile `tile`.
   [[nodiscard]] __device__ int rows(std::int64_t tile) const {
-    const std::int64_t rest = all.seq - tile * kTile;
-    return static_cast<int>(rest < kTile ? rest : kTile);
+    const std::int64_t rest = all.seq - tile * kTileSide;
+    return static_cast<int>(rest < kTileSide ? rest : kTileSide);
   }
   /// Chunk `chunk` of tile `tile` of one of `parts` matrices side by side.
   template <class T>
   [[nodiscard]] __device__ Rows<T> tile(const T* data, std::int64_t tile, int chunk, int part,
                                         int parts) const {
-    return {data + at(tile * kTile, part, parts) + chunk * kTile, parts * all.hidden, rows(tile),
-            columns(chunk), all.access};
+    return {data + at(tile * kTileSide, part, parts) + chunk * kTileSide, parts * all.hidden,
+            rows(tile), columns(chunk), all.access};
   }
   /// Stores a thread's part of chunk `chunk` of such a tile.
   template <class T>
@@ -208,10 +210,10 @@ struct Head {
     if (count <= 0) { return; }
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
-      const std::int64_t t = tile * kTile + part_row() + i;
+      const std::int64_t t = tile * kTileSide + part_row() + i;
       if (t < all.seq) {
-        store_floats(data + at(t, which, parts) + chunk * kTile + part_column(), all.access, count,
-                     part[i]);
+        store_floats(data + at(t, which, parts) + chunk * kTileSide + part_column(), all.access,
+                     count, part[i]);
       }
     }
   }
@@ -261,9 +263,9 @@ template <class Args>
 template <class Body>
 void with_chunks(std::int64_t size, Body body) {
   expects(size <= kMostHeadSize, "attention on CUDA: a head has at most 256 elements");
-  if (size <= kTile) {
+  if (size <= kTileSide) {
     body(std::integral_constant<int, 1>{});
-  } else if (size <= 2 * kTile) {
+  } else if (size <= 2 * kTileSide) {
     body(std::integral_constant<int, 2>{});
   } else {
     body(std::integral_constant<int, kMostHeadChunks>{});
