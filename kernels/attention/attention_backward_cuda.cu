@@ -49,12 +49,16 @@ __device__ Looks looks_of(const Backward<T>& args, const Head& head, std::int64_
                           std::int64_t keys, Tile& a, Tile& b) {
   const Heads& heads = args.heads;
   Looks looks;
-  multiply_rows<Chunks>(
-      head, a, b, [&](int chunk) { return head.tile(args.qkv, queries, chunk, 0, 3); },
-      [&](int chunk) { return head.tile(args.qkv, keys, chunk, 1, 3); }, looks.p);
-  multiply_rows<Chunks>(
-      head, a, b, [&](int chunk) { return head.tile(args.dy, queries, chunk, 0, 1); },
-      [&](int chunk) { return head.tile(args.qkv, keys, chunk, 2, 3); }, looks.dscores);
+  const auto load_scores = [&](int chunk) {
+    load_transposed(a, head.tile(args.qkv, queries, chunk, 0, 3));
+    load_transposed(b, head.tile(args.qkv, keys, chunk, 1, 3));
+  };
+  multiply_rows<Chunks>(head, a, b, load_scores, looks.p);
+  const auto load_gradients = [&](int chunk) {
+    load_transposed(a, head.tile(args.dy, queries, chunk, 0, 1));
+    load_transposed(b, head.tile(args.qkv, keys, chunk, 2, 3));
+  };
+  multiply_rows<Chunks>(head, a, b, load_gradients, looks.dscores);
 #pragma unroll
   for (int i = 0; i < kSide; ++i) {
     const std::int64_t t = queries * kTileSide + part_row() + i;

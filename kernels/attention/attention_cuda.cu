@@ -73,9 +73,12 @@ __global__ void __launch_bounds__(kTileThreads) forward_kernel(Forward<T> args) 
 
   for (std::int64_t keys = 0; keys <= tile; ++keys) {
     Part scores = {};
-    multiply_rows<Chunks>(
-        head, q, k, [&](int chunk) { return head.tile(args.qkv, tile, chunk, 0, 3); },
-        [&](int chunk) { return head.tile(args.qkv, keys, chunk, 1, 3); }, scores);
+    const auto load = [&](int chunk) {
+      // The only chunk of the queries stays.
+      if (Chunks > 1 || keys == 0) { load_transposed(q, head.tile(args.qkv, tile, chunk, 0, 3)); }
+      load_transposed(k, head.tile(args.qkv, keys, chunk, 1, 3));
+    };
+    multiply_rows<Chunks>(head, q, k, load, scores);
 #pragma unroll
     for (int i = 0; i < kSide; ++i) {
       const int row = part_row() + i;

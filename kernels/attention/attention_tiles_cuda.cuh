@@ -223,17 +223,16 @@ struct Head {
   }
 };
 
-/// part += q k^T: the product of two tiles of rows of a head, given by `left(chunk)` and
-/// `right(chunk)`. All threads call it; `a` and `b` are overwritten once all have come.
-template <int Chunks, class Left, class Right>
-__device__ void multiply_rows(const Head& head, Tile& a, Tile& b, Left left, Right right,
+/// part += q k^T: the product of two tiles of rows of a head, whose chunks `load(chunk)` leaves in
+/// `a` and `b`, transposed. All threads call it; nothing is loaded before all have come.
+template <int Chunks, class Load>
+__device__ void multiply_rows(const Head& head, const Tile& a, const Tile& b, Load load,
                               Part& part) {
 #pragma unroll
   for (int chunk = 0; chunk < Chunks; ++chunk) {
     if (head.columns(chunk) <= 0) { break; }
     __syncthreads();
-    load_transposed(a, left(chunk));
-    load_transposed(b, right(chunk));
+    load(chunk);
     __syncthreads();
     multiply(a, b, head.columns(chunk), part);
   }
