@@ -111,7 +111,7 @@ function(tessera_add_cuda_module)
   target_compile_options(tessera_cuda PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:$<TARGET_PROPERTY:tessera_options,INTERFACE_COMPILE_OPTIONS>>)
   target_link_libraries(tessera_cuda PRIVATE $<TARGET_LINKER_FILE:tessera>
-    fmt::fmt-header-only CUDA::cudart_static CUDA::cublasLt ${TESSERA_NCCL_LIBRARY}
+    tessera_fmt CUDA::cudart_static CUDA::cublasLt ${TESSERA_NCCL_LIBRARY}
     ${TESSERA_CUDNN_LIBRARIES} ${CMAKE_DL_LIBS})
   target_link_options(tessera_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
   install(TARGETS tessera_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -1,0 +1,19 @@
+# fmt's declarations, as the target tessera_fmt. With all of its code in headers, fmt would be half of
+# what is compiled in a file that formats a line; one file of the library has that code instead
+# (src/base/fmt.cpp). Where this version of fmt needs more than is there, all files have it.
+find_package(fmt REQUIRED)
+add_library(tessera_fmt INTERFACE)
+get_target_property(fmt_includes fmt::fmt-header-only INTERFACE_INCLUDE_DIRECTORIES)
+set(CMAKE_TRY_COMPILE_CONFIGURATION Release)  # where what is inlined is not written out
+try_compile(TESSERA_COMPILES_FMT_ONCE ${PROJECT_BINARY_DIR}/fmt_check
+  SOURCES ${PROJECT_SOURCE_DIR}/src/base/fmt.cpp ${PROJECT_SOURCE_DIR}/cmake/fmt_check.cpp
+  CMAKE_FLAGS "-DINCLUDE_DIRECTORIES=${fmt_includes}"
+  CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF)
+unset(CMAKE_TRY_COMPILE_CONFIGURATION)
+if(TESSERA_COMPILES_FMT_ONCE)
+  target_include_directories(tessera_fmt SYSTEM INTERFACE ${fmt_includes})
+else()
+  message(STATUS "This fmt ${fmt_VERSION} is compiled in every file that uses it")
+  target_link_libraries(tessera_fmt INTERFACE fmt::fmt-header-only)
+  list(FILTER tessera_sources EXCLUDE REGEX "/src/base/fmt\\.cpp$")
+endif()
