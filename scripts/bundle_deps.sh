@@ -2,9 +2,11 @@
 # Fills a folder with what Tessera is built and tested with, from the installed packages of Debian or
 # Ubuntu, so that it can be built where there is neither a network nor packages:
 #
-#   scripts/bundle_deps.sh [--check] [FOLDER]        default: third_party/bundle
+#   scripts/bundle_deps.sh [options] [FOLDER]        default: third_party/bundle
 #   cmake -S . -B build -DTESSERA_BUNDLE=FOLDER      on the other machine, x86-64 too
 #
+#   --cudnn-frontend FOLDER   the folder of cudnn_frontend.h too, which no package has: include/ of
+#             Python's nvidia-cudnn-frontend, or of its sources
 #   --check   Afterwards builds the library, the command and a test in a scratch folder against the
 #             bundle, and looks that nothing came from the system's packages.
 #
@@ -14,10 +16,11 @@ set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-check=no folder=third_party/bundle
+check=no folder=third_party/bundle frontend=''
 while (($# > 0)); do
   case "$1" in
     --check) check=yes ;;
+    --cudnn-frontend) frontend=${2:?--cudnn-frontend needs a folder}; shift ;;
     -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
     -*) echo "error: '$1' is unknown; see scripts/bundle_deps.sh --help" >&2; exit 2 ;;
     *) folder=$1 ;;
@@ -54,6 +57,10 @@ mkdir "$filled/include/eigen3"
 cp -r /usr/include/eigen3/Eigen "$filled/include/eigen3/"
 cp -r /usr/include/{fmt,nlohmann,CLI,benchmark} /usr/include/xxhash.h "$filled/include/"
 cp -P "$libraries"/libbenchmark.so* "$libraries"/libbenchmark_main.a "$filled/lib/"
+if [[ -n $frontend ]]; then
+  need "$frontend/cudnn_frontend.h" nvidia-cudnn-frontend
+  cp -r "$frontend"/cudnn_frontend* "$filled/include/"
+fi
 for part in googletest googlemock; do
   mkdir "$filled/src/googletest/$part"
   cp -r "/usr/src/googletest/$part"/{include,src} "$filled/src/googletest/$part/"

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/cuda/rig.hpp"
+
+namespace tessera::bench {
+
+/// Sizes to measure at: by default those of GPT-2 124M with 64 sequences of 1024 tokens, whose
+/// activations are larger than any device's cache.
+struct CudaSizes {
+  std::int64_t parameters = 500'000'000;
+  std::int64_t batch = 64;
+  std::int64_t seq = 1024;
+  std::int64_t heads = 12;
+  std::int64_t head_size = 64;
+  std::int64_t vocab = 50304;
+
+  [[nodiscard]] std::int64_t tokens() const noexcept { return batch * seq; }
+  [[nodiscard]] std::int64_t hidden() const noexcept { return heads * head_size; }
+};
+
+/// One operation beside its limit. `make` takes the device memory that it needs, which the result
+/// holds.
+struct CudaContest {
+  std::string group;  ///< "adamw", "memory", "attention" or "products": what is asked for by name
+  std::string name;
+  std::function<Contest(Rig&)> make;
+};
+
+/// Limits: for what moves memory, a copy on the device of as many bytes, read and written together;
+/// for attention, a product of two square matrices; for products, plain cuBLASLt where the program
+/// was built with the CUDA toolkit.
+[[nodiscard]] std::vector<CudaContest> cuda_contests(const CudaSizes& sizes);
+
+}  // namespace tessera::bench

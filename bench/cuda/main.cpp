@@ -1,0 +1,115 @@
+// Kernels on a CUDA device beside what limits them, as a table of Markdown.
+//
+//   tessera_cuda_bench [--small] [--rounds N] [--parameters N] [GROUP...]
+//
+// Groups: adamw, memory, attention, products, collectives; all unless some are named.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "bench/cuda/cases.hpp"
+#include "bench/cuda/collectives_on_device.hpp"
+
+namespace {
+
+using namespace tessera::bench;
+
+struct Request {
+  CudaSizes sizes;
+  CollectiveOptions collectives = {.bytes = std::int64_t{256} << 20, .ranks = 4};
+  int rounds = 11;
+  std::vector<std::string> groups;  ///< empty: all
+};
+
+Request parse(const std::vector<std::string>& arguments) {
+  const std::vector<std::string> groups = {"adamw", "memory", "attention", "products",
+                                           "collectives"};
+  Request request;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& argument = arguments[i];
+    const auto number = [&] {
+      if (i + 1 == arguments.size()) { throw std::runtime_error{argument + " needs a number"}; }
+      return std::stoll(arguments[++i]);
+    };
+    if (argument == "--small") {
+      request.sizes = {
+          .parameters = 1000, .batch = 1, .seq = 8, .heads = 2, .head_size = 16, .vocab = 96};
+      request.collectives.bytes = 1024;
+      request.rounds = 1;
+    } else if (argument == "--rounds") {
+      request.rounds = static_cast<int>(number());
+    } else if (argument == "--parameters") {
+      request.sizes.parameters = number();
+    } else if (std::find(groups.begin(), groups.end(), argument) != groups.end()) {
+      request.groups.push_back(argument);
+    } else {
+      throw std::runtime_error{fmt::format("'{}' is unknown: see the top of main.cpp", argument)};
+    }
+  }
+  return request;
+}
+
+void print_row(const std::string& name, const Comparison& result) {
+  const bool moves = result.work == Work::bytes;
+  const auto rate = [&](const Timed& timed) {
+    return moves ? fmt::format("{:.0f} GB/s", timed.rate(Work::bytes) * 1e-9)
+                 : fmt::format("{:.1f} TFLOP/s", timed.rate(Work::flops) * 1e-12);
+  };
+  if (result.limits.empty()) {
+    fmt::print("| {} | {} | not built in | |\n", name, rate(result.ours));
+  }
+  for (const Timed& limit : result.limits) {
+    fmt::print("| {} | {} | {}: {} | {:.3f} |\n", name, rate(result.ours), limit.name, rate(limit),
+               result.ratio(limit));
+  }
+  std::fflush(stdout);
+}
+
+bool asks_for(const Request& request, const std::string& group) {
+  const auto& asked = request.groups;
+  return asked.empty() || std::find(asked.begin(), asked.end(), group) != asked.end();
+}
+
+void measure_collectives(const Request& request) {
+  CollectiveOptions options = request.collectives;
+  options.rounds = request.rounds;
+  for (const Comparison& result : measure_collectives_on_device(options)) {
+    print_row(
+        fmt::format("{}, {} ranks, {} bytes each", result.ours.name, options.ranks, options.bytes),
+        result);
+  }
+}
+
+void measure_all(const Request& request) {
+  fmt::print(
+      "{} parameters, {} tokens in sequences of {}, hidden {}, vocab {}; {} rounds in turn\n\n",
+      request.sizes.parameters, request.sizes.tokens(), request.sizes.seq, request.sizes.hidden(),
+      request.sizes.vocab, request.rounds);
+  fmt::print("| operation | tessera, median | limit in the same rounds | of the limit |\n");
+  fmt::print("|---|---|---|---|\n");
+  {
+    Rig rig;
+    for (const CudaContest& contest : cuda_contests(request.sizes)) {
+      if (!asks_for(request, contest.group)) { continue; }
+      print_row(contest.name, measure(contest.make(rig), request.rounds));
+    }
+  }
+  if (asks_for(request, "collectives")) { measure_collectives(request); }
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    measure_all(parse({arguments + 1, arguments + count}));
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,10 @@
+// In place of cuda_plain_product.cpp where there is no CUDA toolkit.
+#include "bench/cuda/plain_product.hpp"
+
+namespace tessera::bench {
+
+std::function<void()> plain_product(Rig& /*rig*/, const kernels::MatMul& /*product*/) {
+  return {};
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,50 @@
+#include "bench/cuda/rig.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "device/stream_state.hpp"
+#include "kernels/support/workspace.hpp"
+
+namespace tessera::bench {
+
+Rig::Rig() : device_{make_cuda_device()}, stream_{device_->make_compute_stream()} {
+  const std::size_t bytes = kernels::stream_workspace_bytes(device_->kind());
+  workspace_ = device_->allocate(bytes);
+  stream().state()->lend({workspace_, bytes});
+}
+
+Rig::~Rig() {
+  stream_ = {};
+  device_->free(workspace_, kernels::stream_workspace_bytes(device_->kind()));
+}
+
+Case Rig::repeated(std::string name, double bytes, double flops,
+                   const std::function<void()>& enqueue) {
+  const Stream on = stream();
+  const auto seconds = [&] {
+    on.wait();
+    const double begin = now();
+    enqueue();
+    on.wait();
+    return seconds_since(begin);
+  };
+  static_cast<void>(seconds());  // opens libraries, makes plans
+  const double repeats = std::clamp(std::ceil(kLeastSeconds / seconds()), 1.0, kMostRepeats);
+  return {std::move(name), bytes * repeats, flops * repeats, [=] {
+            for (double i = 0; i < repeats; ++i) { enqueue(); }
+            on.wait();
+          }};
+}
+
+std::shared_ptr<void> device_bytes(Rig& rig, std::size_t bytes) {
+  Device& device = rig.device();
+  return {device.allocate(bytes), [&device, bytes](void* data) { device.free(data, bytes); }};
+}
+
+Numbers::Numbers(Rig& rig, DType dtype, std::int64_t elems, float stddev)
+    : memory_{device_bytes(rig, static_cast<std::size_t>(elems) * size_of(dtype))}, dtype_{dtype} {
+  rig.table().fill_normal(values(), {.seed = 1, .id = 0}, 0, stddev, elems, rig.stream());
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "bench/support/comparison.hpp"
+#include "kernels/table.hpp"
+#include "tessera/base/values.hpp"
+#include "tessera/device/device.hpp"
+
+namespace tessera::bench {
+
+/// A CUDA device with a compute stream to which a workspace is lent, as a rank has them.
+class Rig {
+ public:
+  Rig();
+  ~Rig();
+  Rig(const Rig&) = delete;
+  Rig& operator=(const Rig&) = delete;
+
+  [[nodiscard]] Device& device() noexcept { return *device_; }
+  [[nodiscard]] Stream stream() const noexcept { return stream_.get(); }
+  [[nodiscard]] const kernels::Table& table() const { return kernels::table_of(device_->kind()); }
+
+  /// A case that runs what `enqueue` puts on the stream as often as takes kLeastSeconds, and waits
+  /// once: what the host spends on the wait is then a part of it too small to see. Runs it now, to
+  /// see how long it takes. `bytes` and `flops` are of one time.
+  [[nodiscard]] Case repeated(std::string name, double bytes, double flops,
+                              const std::function<void()>& enqueue);
+
+ private:
+  static constexpr double kLeastSeconds = 0.02;
+  static constexpr double kMostRepeats = 1000;
+
+  std::unique_ptr<Device> device_;
+  OwnedStream stream_;
+  void* workspace_ = nullptr;
+};
+
+/// Numbers on the device, from a normal distribution; shared by the closures that work on them.
+class Numbers {
+ public:
+  Numbers(Rig& rig, DType dtype, std::int64_t elems, float stddev = 1.0F);
+
+  [[nodiscard]] Values values() const noexcept { return {memory_.get(), dtype_}; }
+  template <class T>
+  [[nodiscard]] T* as() const noexcept {
+    return static_cast<T*>(memory_.get());
+  }
+
+ private:
+  std::shared_ptr<void> memory_;
+  DType dtype_;
+};
+
+/// `bytes` on the device, undefined.
+[[nodiscard]] std::shared_ptr<void> device_bytes(Rig& rig, std::size_t bytes);
+
+}  // namespace tessera::bench
