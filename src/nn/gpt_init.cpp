@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cmath>
 #include <string_view>
 
@@ -19,17 +18,15 @@ float stddev_of(std::string_view name, std::int64_t layers) {
 }  // namespace
 
 Initializer GPT::initializer(std::uint64_t seed) const {
-  return [seed, layers = config().layers](const ParameterInfo& parameter, std::int64_t first,
-                                          std::span<float> out) {
-    const std::string_view name = parameter.name;
-    if (name.ends_with(".bias")) {
-      std::ranges::fill(out, 0.0F);
-    } else if (name.starts_with("ln_")) {
-      std::ranges::fill(out, 1.0F);
-    } else {
-      init::fill_normal(seed, parameter.id, first, stddev_of(name, layers), out);
-    }
-  };
+  using init::Distribution;
+  return init::Drawn{seed, [layers = config().layers](const ParameterInfo& parameter) {
+                       const std::string_view name = parameter.name;
+                       if (name.ends_with(".bias")) { return Distribution{}; }
+                       if (name.starts_with("ln_")) {
+                         return Distribution{Distribution::Kind::constant, 1.0F};
+                       }
+                       return Distribution{Distribution::Kind::normal, stddev_of(name, layers)};
+                     }};
 }
 
 }  // namespace tessera::nn

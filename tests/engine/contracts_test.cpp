@@ -445,6 +445,31 @@ TEST(Initialisation, EachRankAsksOnlyForWhatItKeeps) {
   });
 }
 
+TEST(Initialisation, WhatTheDeviceDrawsIsWhatTheInitializerWrites) {
+  using init::Distribution;
+  const init::Drawn drawn{9, [](const ParameterInfo& parameter) {
+                            return parameter.name == "bias"
+                                       ? Distribution{Distribution::Kind::constant, 0.5F}
+                                       : Distribution{Distribution::Kind::normal, 0.02F};
+                          }};
+  const auto on_the_host = [drawn](const ParameterInfo& parameter, std::int64_t first,
+                                   std::span<float> out) { drawn(parameter, first, out); };
+  run_ranks(3, [&](World& world) {
+    std::vector<std::map<std::string, std::vector<float>>> states;
+    for (const Initializer& initial : {Initializer{drawn}, Initializer{on_the_host}}) {
+      ShardedModel model{world, {.strategy = Strategy::zero3, .compute = DType::bf16}};
+      (void)model.add_unit("a", {{"w", {1001}}, {"bias", {77}}, {"v", {333}}});
+      model.materialize(initial);
+      states.push_back(exported(model, StateTensor::parameters));
+      std::vector<float>& masters = states.back()["masters"];
+      model.export_masters([&](const ParameterInfo&, std::int64_t, std::span<const float> values) {
+        masters.insert(masters.end(), values.begin(), values.end());
+      });
+    }
+    EXPECT_EQ(states[0], states[1]);
+  });
+}
+
 TEST(Initialisation, NormalNumbersHaveTheirMomentsAndDoNotDependOnTheCut) {
   std::vector<float> all(40'001);
   init::fill_normal(7, 3, 0, 2.0F, all);
