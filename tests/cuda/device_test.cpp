@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <numeric>
+#include <optional>
 
 #include "cuda/emulation.hpp"
 #include "cuda/gate.hpp"
@@ -287,6 +288,31 @@ TEST_F(CudaDeviceTest, StreamsOfAnotherDeviceAreRefused) {
   EXPECT_THROW(device().fill(array.data(), 0, 4, Stream{}), ContractError);
   EXPECT_THROW(stream().record(event.get()), ContractError);
   EXPECT_THROW(stream().wait_for(event.get()), ContractError);
+}
+
+TEST_F(CudaDeviceTest, StreamsOfTwoDevicesWaitForEachOther) {
+  std::optional<Emulation> emulation;
+  if (Emulation::there()) { emulation.emplace().set_devices(2); }
+  if (cuda_machine().devices.size() < 2) { GTEST_SKIP() << "needs two devices"; }
+  CudaBench other{{1}};
+  EXPECT_EQ(other.device().name(), "cuda:1");
+  const OwnedEvent written = device().make_event();
+  const OwnedEvent copied = other.device().make_event();
+  DeviceArray<int> from{bench(), counted(100)};
+  DeviceArray<int> to{other, 100};
+  {
+    Gate gate{stream()};
+    device().fill(from.data(), 0, sizeof(int), stream());
+    stream().record(written.get());
+    other.stream().wait_for(written.get());
+    other.device().copy(to.data(), from.data(), 100 * sizeof(int), other.stream());
+    other.stream().record(copied.get());
+    stream().wait_for(copied.get());
+    device().fill(from.data(), 0x77, 100 * sizeof(int), stream());
+    gate.open();
+    copied.get().wait();
+  }
+  EXPECT_EQ(to.read(), counted(100));
 }
 
 TEST_F(CudaDeviceTest, RangesCanBeNamedWithoutAProfiler) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "device/cuda_module.hpp"
+#include "tessera/device/device.hpp"
 
 namespace tessera::test {
 
@@ -20,6 +21,7 @@ class Emulation {
   ~Emulation() {
     CudaModule::get().function<void()>("emulated_cuda_mend")();
     set_delay_us(0);
+    set_devices(devices_);
   }
   Emulation(const Emulation&) = delete;
   Emulation& operator=(const Emulation&) = delete;
@@ -32,6 +34,9 @@ class Emulation {
   void set_delay_us(int most) {
     CudaModule::get().function<void(int)>("emulated_cuda_set_delay_us")(most);
   }
+  void set_devices(int count) {
+    CudaModule::get().function<void(int)>("emulated_cuda_set_devices")(count);
+  }
   /// How often a function of CUDA has been called.
   [[nodiscard]] std::uint64_t calls(const char* call) {
     return CudaModule::get().function<std::uint64_t(const char*)>("emulated_cuda_calls")(call);
@@ -42,6 +47,9 @@ class Emulation {
   static constexpr int kMemoryAllocation = 2;
   static constexpr int kNoDevice = 100;
   static constexpr int kIllegalAddress = 700;
+
+ private:
+  int devices_ = static_cast<int>(cuda_machine().devices.size());
 };
 
 }  // namespace tessera::test
