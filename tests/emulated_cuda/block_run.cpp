@@ -6,6 +6,7 @@
 
 #include "emulated_cuda/grid.hpp"
 #include "emulated_cuda/misuse.hpp"
+#include "emulated_cuda/symbols.hpp"
 
 constinit thread_local uint3 threadIdx{};
 constinit thread_local uint3 blockIdx{};
@@ -269,14 +270,16 @@ void BlockRun::report_stuck() const {
 }
 
 void run_grid(const dim3& grid, const dim3& block, const std::function<void()>& body,
-              std::uint64_t draw) {
+              const void* kernel, std::uint64_t draw) {
   gridDim = grid;
   blockDim = block;
   BlockRun run{block, body, draw};
+  const SharedArrays shared{kernel};
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
   std::vector<unsigned> order;
   Order{draw / 3}.permute(static_cast<unsigned>(blocks), order);
   for (const unsigned index : order) {
+    shared.poison();
     run.run({index % grid.x, index / grid.x % grid.y, index / (grid.x * grid.y)});
   }
 }

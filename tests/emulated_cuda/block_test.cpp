@@ -75,6 +75,32 @@ __global__ void names_too_few_lanes(int* out) {
   out[threadIdx.x] = __shfl_xor_sync(0xFFU, 1, 1);
 }
 
+__global__ void reads_what_nobody_wrote(int* out) {
+  __shared__ int numbers[kThreads];
+  out[blockIdx.x * blockDim.x + threadIdx.x] = numbers[threadIdx.x];
+  numbers[threadIdx.x] = 5;
+}
+
+/// What functions keep is theirs: only what blocks share is undefined at first.
+__device__ int called() {
+  __shared__ int number;
+  const int before = number;
+  number = 7;
+  return before;
+}
+
+__global__ void calls(int* out) {
+  out[blockIdx.x] = called();
+}
+
+template <int bytes>
+__global__ void keeps(int* out, int at) {
+  __shared__ char array[bytes];
+  array[at] = 1;
+  __syncthreads();
+  *out = array[bytes - 1];
+}
+
 __global__ void recurses(int* out, int depth) {
   volatile char frame[4096];
   frame[depth % 4096] = 1;
@@ -133,6 +159,29 @@ TEST_F(EmulatedBlock, LanesExchangeValues) {
     EXPECT_EQ(static_cast<unsigned>(got[160 + at]), lane < 16 ? 0xFFFFU : 0xFFFF0000U);
     if (lane < 8) { EXPECT_EQ(got[192 + at], lane ^ 1); }
   }
+}
+
+TEST_F(EmulatedBlock, SharedMemoryHoldsNothingAtTheBeginningOfABlock) {
+  DeviceNumbers<int> out{4 * kThreads};
+  for (int launches = 0; launches < 2; ++launches) {
+    launch(reads_what_nobody_wrote, Grid{4, kThreads}, stream_, out.data());
+    EXPECT_EQ(out.read(stream_), std::vector<int>(4 * kThreads, -1));
+  }
+  DeviceNumbers<int> few{4};
+  launch(calls, Grid{4, 1}, stream_, few.data());
+  EXPECT_EQ(few.read(stream_), std::vector<int>(4, -1));
+}
+
+TEST_F(EmulatedBlock, SharedMemoryHasAnEnd) {
+  DeviceNumbers<int> out{1};
+  launch(keeps<49152>, Grid{1, 1}, stream_, out.data(), 49151);
+  EXPECT_EQ(out.read(stream_), std::vector<int>{1});
+  EXPECT_DEATH(
+      {
+        launch(keeps<49153>, Grid{1, 1}, stream_, out.data(), 0);
+        stream_.wait();
+      },
+      "the shared arrays of .*keeps<49153>.* take 49153 bytes");
 }
 
 TEST_F(EmulatedBlock, ABarrierThatSomeThreadsMissEndsTheProcess) {

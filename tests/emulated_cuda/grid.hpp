@@ -11,6 +11,6 @@ namespace emulated_cuda {
 /// the blocks run, and a block's threads between two barriers, follows from `draw`: onward,
 /// backward, or shuffled. Ends the process on misuse of barriers and calls of warps.
 void run_grid(const dim3& grid, const dim3& block, const std::function<void()>& body,
-              std::uint64_t draw);
+              const void* kernel, std::uint64_t draw);
 
 }  // namespace emulated_cuda

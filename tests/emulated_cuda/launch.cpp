@@ -32,8 +32,8 @@ cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, const void* kernel,
   task.name = "a kernel";
   task.kernel = kernel;
   task.device = config.stream->device();
-  task.work = [grid = config.gridDim, block = config.blockDim, body = std::move(body),
-               draw = config.stream->draw()] { run_grid(grid, block, body, draw); };
+  task.work = [grid = config.gridDim, block = config.blockDim, body = std::move(body), kernel,
+               draw = config.stream->draw()] { run_grid(grid, block, body, kernel, draw); };
   return enqueue(config.stream, std::move(task), Graph::Kind::kernel);
 }
 

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "emulated_cuda/symbols.hpp"
+
 namespace emulated_cuda {
 namespace {
 
@@ -45,7 +47,9 @@ Doing::~Doing() {
 std::string doing() {
   if (what_is_done == nullptr) { return {}; }
   if (kernel_that_runs == nullptr) { return what_is_done; }
-  return std::string{what_is_done} + " (" + place_of(kernel_that_runs) + ")";
+  const std::string name = function_name(kernel_that_runs);
+  return std::string{what_is_done} + " (" + (name.empty() ? place_of(kernel_that_runs) : name) +
+         ")";
 }
 
 }  // namespace emulated_cuda

@@ -21,7 +21,7 @@ class Doing {
 /// "libtessera_cuda_emulated.so+0x1234": for addr2line, which knows the function and its line.
 [[nodiscard]] std::string place_of(const void* code);
 
-/// "a kernel (libtessera_cuda_emulated.so+0x1234)"; empty: nothing for a device.
+/// "a kernel (tessera::kernels::cuda::add(...))"; empty: nothing for a device.
 [[nodiscard]] std::string doing();
 
 }  // namespace emulated_cuda
