@@ -39,3 +39,13 @@ run(${prefix}/bin/tessera --version)
 if(NOT output STREQUAL "tessera ${VERSION}\n")
   message(FATAL_ERROR "the installed command calls itself: ${output}")
 endif()
+
+# The CUDA module is there too, and the installed command takes that one.
+if(EXISTS ${BUILD_DIR}/lib/libtessera_cuda.so)
+  file(GLOB_RECURSE module ${prefix}/libtessera_cuda.so)
+  run(${prefix}/bin/tessera doctor)
+  string(REGEX MATCH "\n  module +([^\n]+)" line "${output}")
+  if(NOT module OR (line AND NOT CMAKE_MATCH_1 STREQUAL module))
+    message(FATAL_ERROR "installed was the module '${module}', and the command says:\n${output}")
+  endif()
+endif()
