@@ -57,9 +57,10 @@ std::optional<FoundJob> find_job(const ReadVariable& read) {
   return std::nullopt;
 }
 
-std::optional<LaunchedJob> joined_job(const std::optional<FoundJob>& found) {
+std::optional<LaunchedJob> joined_job(const std::optional<FoundJob>& found, DeviceKind device) {
   if (!found) { return std::nullopt; }
   const LaunchedJob& job = found->job;
+  if (found->kind == LauncherKind::torchrun && device == DeviceKind::cuda) { return job; }
   if (found->kind == LauncherKind::torchrun && job.size > 1) {
     throw ConfigError{fmt::format(
         "{} started this as one of {} processes ({}), but processes on the CPU are joined by MPI: "
@@ -72,8 +73,8 @@ std::optional<LaunchedJob> joined_job(const std::optional<FoundJob>& found) {
   return job;
 }
 
-std::optional<LaunchedJob> launched_job() {
-  return joined_job(find_job(environment));
+std::optional<LaunchedJob> launched_job(DeviceKind device) {
+  return joined_job(find_job(environment), device);
 }
 
 int launched_rank() noexcept {

@@ -22,6 +22,7 @@ using ReadVariable = std::function<std::optional<std::string>(const char* name)>
 [[nodiscard]] std::optional<FoundJob> find_job(const ReadVariable& read);
 
 /// What run() joins of what was found: see launched_job().
-[[nodiscard]] std::optional<LaunchedJob> joined_job(const std::optional<FoundJob>& found);
+[[nodiscard]] std::optional<LaunchedJob> joined_job(const std::optional<FoundJob>& found,
+                                                    DeviceKind device = DeviceKind::cpu);
 
 }  // namespace tessera

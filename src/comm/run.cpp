@@ -1,6 +1,10 @@
+#include "base/environment.hpp"
 #include "base/resident.hpp"
+#include "comm/launcher.hpp"
 #include "comm/local/local_group.hpp"
 #include "comm/mpi/mpi_job.hpp"
+#include "comm/nccl_job.hpp"
+#include "comm/rendezvous/job_place.hpp"
 #include "comm/world_state.hpp"
 #include "tessera/comm/launch.hpp"
 #include "tessera/comm/world.hpp"
@@ -20,7 +24,10 @@ void run_alone(const std::function<void(World&)>& body, const WorldOptions& opti
 
 void run(const std::function<void(World&)>& body, const WorldOptions& options) {
   check(options);
-  const std::optional<LaunchedJob> job = launched_job();
+  const std::optional<LaunchedJob> job = launched_job(options.device);
+  if (job && options.device == DeviceKind::cuda) {
+    return run_in_nccl_job(find_place(*find_job(environment), environment), body, options);
+  }
   if (!job || (job->size == 1 && mpi_version().empty())) { return run_alone(body, options); }
   run_in_mpi_job(*job, body, options);
 }

@@ -14,7 +14,7 @@ namespace tessera {
 [[nodiscard]] std::size_t mpi_scratch_bytes(int ranks) noexcept;
 
 /// What a communicator of `kind` holds for its own use, of Category::communicator: a world has two
-/// communicators.
+/// communicators. Nothing for NCCL, whose own memory depends on the machine and is only measured.
 [[nodiscard]] std::size_t staging_bytes(CommKind kind, int ranks) noexcept;
 
 }  // namespace tessera

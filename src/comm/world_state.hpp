@@ -11,6 +11,7 @@
 
 namespace tessera {
 
+class JobGroup;
 class LocalGroup;
 class MpiGroup;
 
@@ -60,6 +61,9 @@ class WorldFactory {
                                         const WorldOptions& options, const ProcessStart& process);
   [[nodiscard]] static World make_mpi(const std::shared_ptr<MpiGroup>& group,
                                       const WorldOptions& options, const ProcessStart& process);
+  /// *Collective.*
+  [[nodiscard]] static World make_nccl(const std::shared_ptr<JobGroup>& group, int ordinal,
+                                       const WorldOptions& options, const ProcessStart& process);
   [[nodiscard]] static World make_simulated(const SimulatedRank& rank, const WorldOptions& options);
   /// Waits for what the rank has submitted and throws the streams' errors: the end of a body that
   /// returned.

@@ -41,6 +41,10 @@ std::string loader_error() {
 
 }  // namespace
 
+std::string_view build_id() noexcept {
+  return TESSERA_BUILD_ID;
+}
+
 CudaModule::CudaModule() {
   const bool named = environment(kVariable).has_value();
   for (const std::string& place : places()) {
@@ -88,6 +92,7 @@ CudaMachine cuda_machine() {
     const CudaModule& module = CudaModule::get();
     machine.module = module.path();
     module.function<LookAtCudaMachine>("tessera_cuda_look")(machine);
+    module.function<LookAtCudaMachine>("tessera_nccl_look")(machine);
   } catch (const ConfigError& error) { machine.problem = error.what(); }
   return machine;
 }

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "tessera/device/device.hpp"
 
@@ -34,6 +35,9 @@ class CudaModule {
   void* handle_ = nullptr;
 };
 
+/// Of this program: source tree and version. The same for all ranks of a job.
+[[nodiscard]] std::string_view build_id() noexcept;
+
 /// What a module says that it was built for, and a program must be too: both of one source tree.
 inline constexpr const char* kCudaModuleBuild = "tessera_cuda_build";
 using CudaModuleBuild = const char*();
@@ -41,5 +45,6 @@ using CudaModuleBuild = const char*();
 /// device/cuda: "tessera_cuda_make_device" and "tessera_cuda_look".
 using MakeCudaDevice = Device*(const CudaDeviceOptions& options);
 using LookAtCudaMachine = void(CudaMachine& machine);
+/// comm/nccl, of the same type: "tessera_nccl_look".
 
 }  // namespace tessera

@@ -9,9 +9,9 @@
 namespace tessera {
 
 /// What the ranks of a job talk through.
-enum class CommKind : std::uint8_t { local, mpi };
+enum class CommKind : std::uint8_t { local, mpi, nccl };
 
-/// "local", "mpi".
+/// "local", "mpi", "nccl".
 [[nodiscard]] std::string_view to_string(CommKind kind) noexcept;
 
 /// What a simulation counts for.

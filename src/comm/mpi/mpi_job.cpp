@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <exception>
-#include <new>
 #include <thread>
 
 #include "base/resident.hpp"
+#include "comm/job_end.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
 #include "comm/mpi/mpi_process.hpp"
 #include "comm/rank_errors.hpp"
@@ -16,29 +16,6 @@
 
 namespace tessera {
 namespace {
-
-// The rank that failed has the word: its end takes the others along, usually within milliseconds.
-constexpr std::chrono::seconds kCourtesy{3};
-
-template <class... Kinds>
-bool is_one_of(const std::exception_ptr& error) {
-  const auto is = [&]<class Kind>(Kind*) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const Kind&) { return true; } catch (...) {
-      return false;
-    }
-  };
-  return (is(static_cast<Kinds*>(nullptr)) || ...);
-}
-
-/// The exit status that `error` deserves.
-int status_of(const std::exception_ptr& error) {
-  if (is_one_of<ConfigError, ContractError, FormatError>(error)) { return 2; }
-  if (is_one_of<OutOfMemory, std::bad_alloc>(error)) { return 3; }
-  if (is_one_of<CommError>(error)) { return 4; }
-  return 1;
-}
 
 MpiProcess& join(const LaunchedJob& job) {
   MpiProcess& process = MpiProcess::start();
@@ -101,7 +78,7 @@ class MpiRank {
 
  private:
   void fail(const std::exception_ptr& error) noexcept {
-    const int status = status_of(error);
+    const int status = exit_status_of(error);
     try {
       group_->abort(fmt::format("rank {}: {}", process_.rank(), text_of(error)), status);
     } catch (...) { group_->abort("out of memory", status); }

@@ -86,13 +86,14 @@ std::string lost_text(int rank, const std::string& who) {
 
 }  // namespace
 
-JobGroup::JobGroup(const JobPlace& place, std::chrono::milliseconds deadline)
+JobGroup::JobGroup(const JobPlace& place, std::chrono::milliseconds patience,
+                   std::chrono::milliseconds deadline)
     : place_{place},
       deadline_{std::min(deadline, kLongestDeadline)},
       in_{kMostFrameBytes},
       ended_(static_cast<std::size_t>(place.job.size)) {
   if (size() == 1) { return; }
-  join(Clock::now() + deadline_);
+  join(std::min(patience, kLongestDeadline));
   std::tie(wake_reader_, wake_writer_) = socket_pair();
   thread_ = std::thread{[this] { serve(); }};
 }
@@ -106,8 +107,9 @@ JobGroup::~JobGroup() {
 
 // ---- joining
 
-void JobGroup::join(Clock::time_point end) {
-  if (rank() == 0) { return join_own_hub(end); }
+void JobGroup::join(std::chrono::milliseconds patience) {
+  if (rank() == 0) { return join_own_hub(patience); }
+  const auto end = Clock::now() + patience;
   for (;;) {
     std::string why = "no answer";
     if (try_to_join(end, why)) { return; }
@@ -115,21 +117,21 @@ void JobGroup::join(Clock::time_point end) {
       throw CommError{fmt::format(
           "rank {} did not find rank 0 at {} within {} ms ({}); look whether rank 0 runs and that "
           "MASTER_ADDR and MASTER_PORT are its address",
-          rank(), place_.meet.text(), deadline_.count(), why)};
+          rank(), place_.meet.text(), patience.count(), why)};
     }
     std::this_thread::sleep_for(kRetry);
   }
 }
 
-void JobGroup::join_own_hub(Clock::time_point end) {
+void JobGroup::join_own_hub(std::chrono::milliseconds patience) {
   Socket listener = listen_at(place_.meet);
   auto [mine, hubs] = socket_pair();
-  hub_ = std::make_unique<Hub>(place_.job, std::move(listener), std::move(hubs), deadline_);
+  hub_ = std::make_unique<Hub>(place_.job, std::move(listener), std::move(hubs), patience);
   socket_ = std::move(mine);
   append(out_.bytes(), hello(place_));
   send_waiting();
   std::string why;
-  if (!welcomed(end + kGrace, why)) { throw CommError{why}; }
+  if (!welcomed(Clock::now() + patience + kGrace, why)) { throw CommError{why}; }
 }
 
 bool JobGroup::try_to_join(Clock::time_point end, std::string& why) {

@@ -45,9 +45,10 @@ enum class FoundBy : std::uint8_t { this_rank, every_rank };
 class JobGroup {
  public:
   /// Blocks until all ranks are here. ConfigError where the job cannot be (two processes of one
-  /// rank, another number of processes, another build, the port taken), CommError where ranks do
-  /// not come by the deadline.
-  JobGroup(const JobPlace& place, std::chrono::milliseconds deadline);
+  /// rank, another number of processes, another build, the port taken) or not all come within
+  /// `patience`; CommError where rank 0 is not found. `deadline` is that of calls.
+  JobGroup(const JobPlace& place, std::chrono::milliseconds patience,
+           std::chrono::milliseconds deadline);
   ~JobGroup();
   JobGroup(const JobGroup&) = delete;
   JobGroup& operator=(const JobGroup&) = delete;
@@ -103,8 +104,8 @@ class JobGroup {
     std::deque<std::string> codes;      // up to the newest
   };
 
-  void join(Clock::time_point end);
-  void join_own_hub(Clock::time_point end);
+  void join(std::chrono::milliseconds patience);
+  void join_own_hub(std::chrono::milliseconds patience);
   [[nodiscard]] bool try_to_join(Clock::time_point end, std::string& why);
   [[nodiscard]] bool welcomed(Clock::time_point end, std::string& why);
   [[nodiscard]] std::string called(CallKind call, std::uint64_t sequence) const;

@@ -27,7 +27,15 @@ void check(const SimulatedRank& rank) {
 }  // namespace
 
 std::string_view to_string(CommKind kind) noexcept {
-  return kind == CommKind::local ? "local" : "mpi";
+  switch (kind) {
+    case CommKind::mpi:
+      return "mpi";
+    case CommKind::nccl:
+      return "nccl";
+    case CommKind::local:
+      break;
+  }
+  return "local";
 }
 
 World WorldFactory::make_simulated(const SimulatedRank& rank, const WorldOptions& options) {

@@ -1,0 +1,146 @@
+#include "comm/nccl/nccl_comm.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "comm/aborted.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::nccl {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kPoll = 50us;
+// A thread that is within NCCL for longer hangs there, and an abort is to end that too.
+constexpr auto kOthersCall = 2s;
+constexpr auto kFarewell = 5s;
+
+std::string words_of(ncclResult_t result, ncclComm_t comm) {
+  const char* const more = ncclGetLastError(comm);
+  std::string text = ncclGetErrorString(result);
+  if (more != nullptr && *more != '\0') { text += fmt::format(" ({})", more); }
+  return text;
+}
+
+}  // namespace
+
+void check(ncclResult_t result, ncclComm_t comm, const char* call) {
+  if (result == ncclSuccess || result == ncclInProgress) { return; }
+  const char* hint = "";
+  if (result == ncclInvalidUsage) {
+    hint = "; look whether two ranks share a GPU, or whether their NCCL libraries differ";
+  }
+  throw CommError{fmt::format("{} failed: {}{}; NCCL_DEBUG=INFO says more", call,
+                              words_of(result, comm), hint)};
+}
+
+std::string library_version() {
+  int version = 0;
+  if (ncclGetVersion(&version) != ncclSuccess) { return "unknown"; }
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+NcclComm::NcclComm(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, const char* name)
+    : group_{std::move(group)}, name_{name} {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.commName = name_;
+  try {
+    check(ncclCommInitRankConfig(&comm_, group_->size(), id, group_->rank(), &config), nullptr,
+          "ncclCommInitRankConfig");
+    settle("ncclCommInitRankConfig");
+  } catch (...) {
+    abort();
+    throw;
+  }
+}
+
+NcclComm::~NcclComm() {
+  if (!aborted_ && !group_->failed()) { finish(); }
+  abort();
+}
+
+void NcclComm::finish() noexcept {
+  const std::scoped_lock lock{calls_};
+  if (comm_ == nullptr) { return; }
+  ncclResult_t result = ncclCommFinalize(comm_);
+  const auto end = Clock::now() + kFarewell;
+  while (result == ncclSuccess || result == ncclInProgress) {
+    if (ncclCommGetAsyncError(comm_, &result) != ncclSuccess || result != ncclInProgress) { break; }
+    if (Clock::now() > end) { return; }
+    std::this_thread::sleep_for(1ms);
+  }
+  if (result != ncclSuccess) { return; }
+  (void)ncclCommDestroy(std::exchange(comm_, nullptr));
+}
+
+void NcclComm::abort() noexcept {
+  aborted_ = true;
+  std::unique_lock lock{calls_, std::defer_lock};
+  (void)lock.try_lock_for(kOthersCall);
+  if (comm_ != nullptr) { (void)ncclCommAbort(std::exchange(comm_, nullptr)); }
+}
+
+ncclResult_t NcclComm::state() {
+  const std::scoped_lock lock{calls_};
+  if (aborted_ || comm_ == nullptr) {
+    group_->check_alive();
+    throw Aborted{fmt::format("NCCL's communicator {} has been ended", name_)};
+  }
+  ncclResult_t result = ncclSuccess;
+  check(ncclCommGetAsyncError(comm_, &result), comm_, "ncclCommGetAsyncError");
+  return result;
+}
+
+void NcclComm::settle(const char* call) {
+  const auto end = Clock::now() + group_->deadline();
+  for (;;) {
+    const ncclResult_t result = state();
+    if (result != ncclInProgress) { return check(result, comm_, call); }
+    group_->check_alive();
+    if (Clock::now() > end) {
+      throw CommError{fmt::format(
+          "{} of NCCL's communicator {} has not ended within {} ms: ranks cannot reach each other; "
+          "NCCL_DEBUG=INFO says more, NCCL_SOCKET_IFNAME chooses the network",
+          call, name_, group_->deadline().count())};
+    }
+    std::this_thread::sleep_for(kPoll);
+  }
+}
+
+void NcclComm::issue(const std::function<void(ncclComm_t)>& calls) {
+  (void)state();
+  {
+    const std::scoped_lock lock{calls_};
+    if (comm_ == nullptr) { throw Aborted{"NCCL's communicator has been ended"}; }
+    check(ncclGroupStart(), comm_, "ncclGroupStart");
+    try {
+      calls(comm_);
+    } catch (...) {
+      (void)ncclGroupEnd();
+      throw;
+    }
+    check(ncclGroupEnd(), comm_, "ncclGroupEnd");
+  }
+  settle("ncclGroupEnd");
+}
+
+std::string NcclComm::fault() noexcept {
+  std::unique_lock lock{calls_, std::try_to_lock};
+  if (!lock || aborted_ || comm_ == nullptr) { return {}; }
+  ncclResult_t result = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(comm_, &result);
+  if (asked != ncclSuccess) { result = asked; }
+  if (result == ncclSuccess || result == ncclInProgress) { return {}; }
+  try {
+    return fmt::format("NCCL's communicator {} has failed: {}; NCCL_DEBUG=INFO says more", name_,
+                       words_of(result, comm_));
+  } catch (const std::exception&) { return "NCCL has failed"; }
+}
+
+}  // namespace tessera::nccl

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <nccl.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "comm/rendezvous/job_group.hpp"
+
+namespace tessera::nccl {
+
+/// CommError with NCCL's words unless `result` is ncclSuccess, or ncclInProgress, which is for
+/// NcclComm::settle. `comm` may be null.
+void check(ncclResult_t result, ncclComm_t comm, const char* call);
+
+/// "2.28.9".
+[[nodiscard]] std::string library_version();
+
+/// One NCCL communicator, non-blocking: nothing that waits for a peer does so within NCCL, so that
+/// every wait ends with the job.
+///
+/// Threads: any. Calls of NCCL are made one at a time, but `abort` does not wait long for another.
+class NcclComm {
+ public:
+  /// *Collective.* With an id that rank 0 has made. Blocks until all ranks are in it.
+  NcclComm(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, const char* name);
+  /// Ends it together with the other ranks' unless the job has failed; within seconds in any case.
+  ~NcclComm();
+  NcclComm(const NcclComm&) = delete;
+  NcclComm& operator=(const NcclComm&) = delete;
+
+  /// Makes `calls` on the communicator as one NCCL group, and returns when all of it is enqueued.
+  /// The host waits for peers only where NCCL connects to them for the first time.
+  void issue(const std::function<void(ncclComm_t)>& calls);
+  /// What has gone wrong within NCCL since; empty if nothing.
+  [[nodiscard]] std::string fault() noexcept;
+  /// What it has under way on the device ends, wherever it stands. Any thread; not the one that
+  /// waits for the device.
+  void abort() noexcept;
+  [[nodiscard]] bool aborted() const noexcept { return aborted_; }
+
+ private:
+  [[nodiscard]] ncclResult_t state();
+  void settle(const char* call);
+  void finish() noexcept;
+
+  std::shared_ptr<JobGroup> group_;
+  const char* name_;
+  std::timed_mutex calls_;
+  ncclComm_t comm_ = nullptr;
+  std::atomic<bool> aborted_ = false;
+};
+
+}  // namespace tessera::nccl

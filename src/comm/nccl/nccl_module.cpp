@@ -1,0 +1,100 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <cstring>
+#include <map>
+
+#include "base/environment.hpp"
+#include "comm/nccl/nccl_communicator.hpp"
+#include "comm/nccl_job.hpp"
+#include "device/cuda/cuda_check.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::nccl {
+namespace {
+
+constexpr std::array<const char*, 2> kNames{"gather", "reduce"};
+
+/// What NCCL takes for the same GPU: the machine, or what NCCL_HOSTID calls it, and the GPU there.
+std::string gpu_of(int ordinal) {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
+  std::array<char, 32> bus{};
+  cuda::check(cudaDeviceGetPCIBusId(bus.data(), static_cast<int>(bus.size()), ordinal),
+              "cudaDeviceGetPCIBusId");
+  return fmt::format("{} of {}", bus.data(),
+                     environment("NCCL_HOSTID").value_or(std::string{host.data()}));
+}
+
+/// NCCL refuses two ranks on one GPU; here it can be said which.
+void check_gpus(JobGroup& group, int ordinal) {
+  std::map<std::string, int> owners;
+  const std::vector<std::string> gpus = group.exchange(CallKind::setup, gpu_of(ordinal));
+  for (int rank = 0; rank < group.size(); ++rank) {
+    const auto [owner, is_first] = owners.emplace(gpus[static_cast<std::size_t>(rank)], rank);
+    if (is_first) { continue; }
+    group.fail(fmt::format("ranks {} and {} would share the GPU {}, which NCCL refuses: start one "
+                           "process a GPU, whose local rank (LOCAL_RANK) chooses it; or let the "
+                           "ranks be threads of one process (run_ranks, --ranks {})",
+                           owner->second, rank, owner->first, group.size()),
+               FoundBy::every_rank);
+    group.check_alive();
+  }
+}
+
+/// Both, for both communicators, from rank 0.
+std::array<ncclUniqueId, 2> exchange_ids(JobGroup& group) {
+  std::array<ncclUniqueId, 2> ids{};
+  std::string mine;
+  if (group.rank() == 0) {
+    for (ncclUniqueId& id : ids) { check(ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId"); }
+    mine.assign(reinterpret_cast<const char*>(&ids), sizeof ids);
+  }
+  const std::string given = group.exchange(CallKind::setup, std::move(mine)).front();
+  if (given.size() != sizeof ids) { throw CommError{"rank 0 gave no id of NCCL's"}; }
+  std::memcpy(&ids, given.data(), sizeof ids);
+  return ids;
+}
+
+std::size_t free_bytes(Device& device) {
+  return device.memory().value_or(DeviceMemory{}).free_bytes;
+}
+
+std::shared_ptr<NcclLink> make_link(const NcclJoin& join) {
+  check_gpus(*join.group, join.ordinal);
+  const std::array<ncclUniqueId, 2> ids = exchange_ids(*join.group);
+  const std::size_t before = free_bytes(*join.device);
+  auto link = std::make_shared<NcclLink>();
+  link->group = join.group;
+  const std::array<CallKind, 2> kinds{CallKind::gather_batch, CallKind::reduce_batch};
+  for (std::size_t i = 0; i < kinds.size(); ++i) {
+    link->channels[i] =
+        std::make_shared<NcclChannel>(ids[i], join.group, kinds[i], kNames[i], *join.device);
+  }
+  const std::size_t after = free_bytes(*join.device);
+  // Other processes may share the device: what they give back meanwhile is not NCCL's.
+  link->memory = join.memory->register_memory(Category::communicator,
+                                              before > after ? before - after : 0, "nccl");
+  link->watchdog = std::make_unique<NcclWatchdog>(join.group, join.ordinal, link->channels);
+  return link;
+}
+
+}  // namespace
+}  // namespace tessera::nccl
+
+extern "C" {
+
+void tessera_nccl_look(tessera::CudaMachine& machine) {
+  machine.libraries.push_back("NCCL " + tessera::nccl::library_version());
+}
+
+void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels& channels) {
+  using namespace tessera::nccl;
+  tessera::cuda::use_device(join.ordinal);
+  const std::shared_ptr<NcclLink> link = make_link(join);
+  channels.gather = std::make_unique<NcclCommunicator>(link, 0, join.instruments[0]);
+  channels.reduce = std::make_unique<NcclCommunicator>(link, 1, join.instruments[1]);
+}
+}

@@ -1,0 +1,194 @@
+#include "comm/nccl/nccl_watchdog.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "comm/aborted.hpp"
+#include "comm/failure_texts.hpp"
+#include "device/cuda/cuda_check.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::nccl {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kTick = 2ms;
+// NCCL notices lost peers too, and does not know their names: the control path has the first word.
+constexpr auto kControlFirst = 1s;
+// More than any step has: a rank that is so far ahead of its device waits.
+constexpr std::size_t kMostPending = 4096;
+
+/// Goes with its stream.
+struct ReachedStream final : cuda::StreamExtension {
+  ReachedStream() = default;
+  ReachedStream(const ReachedStream&) = delete;
+  ReachedStream& operator=(const ReachedStream&) = delete;
+  ~ReachedStream() override {
+    if (reach) { reach->forget(); }
+  }
+
+  std::shared_ptr<StreamReach> reach;
+};
+
+}  // namespace
+
+void StreamReach::end_with(const std::exception_ptr& error) noexcept {
+  const std::scoped_lock lock{mutex_};
+  if (stream_ != nullptr) { stream_->end_with(error); }
+}
+
+void StreamReach::forget() noexcept {
+  const std::scoped_lock lock{mutex_};
+  stream_ = nullptr;
+}
+
+NcclChannel::NcclChannel(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, CallKind kind,
+                         const char* name, Device& device)
+    : comm_{id, std::move(group), name}, kind_{kind}, name_{name}, device_{device} {}
+
+void NcclChannel::track(std::uint64_t sequence, std::string call, cuda::CudaStream& stream) {
+  Pending batch{sequence, std::move(call), {}, {}, {}};
+  std::unique_lock lock{mutex_};
+  while (pending_.size() >= kMostPending && !comm_.aborted()) {
+    lock.unlock();
+    std::this_thread::sleep_for(kTick);
+    lock.lock();
+    forget_finished_locked();
+  }
+  remember_locked(stream);
+  mark(batch, stream);
+  if (pending_.empty()) { head_since_ = Clock::now(); }
+  pending_.push_back(std::move(batch));
+}
+
+void NcclChannel::remember_locked(cuda::CudaStream& stream) {
+  std::shared_ptr<StreamReach>& reach = stream.extension<ReachedStream>().reach;
+  if (!reach) { reach = std::make_shared<StreamReach>(stream); }
+  if (std::ranges::find(streams_, reach) == streams_.end()) { streams_.push_back(reach); }
+}
+
+void NcclChannel::mark(Pending& batch, cuda::CudaStream& stream) {
+  if (!stream.capturing()) {
+    if (!spare_.empty()) {
+      batch.end = std::move(spare_.back());
+      spare_.pop_back();
+    } else {
+      batch.end = cuda::make_event_handle();
+    }
+    return cuda::check(cudaEventRecord(batch.end.get(), stream.handle()), "cudaEventRecord");
+  }
+  // Nobody can ask for a moment within a graph: a function of the host tells, beside the stream.
+  if (!beside_.get()) { beside_ = device_.make_side_stream("nccl watch"); }
+  batch.mark = device_.make_event();
+  stream.record(*batch.mark.get().state());
+  beside_.get().wait_for(batch.mark.get());
+  batch.reached = std::make_shared<std::atomic<bool>>(false);
+  beside_.get().call([reached = batch.reached] { *reached = true; });
+}
+
+bool NcclChannel::finished(const Pending& batch) const {
+  if (batch.reached) { return *batch.reached; }
+  // What else the device has to say, streams that are waited for say.
+  return cudaEventQuery(batch.end.get()) != cudaErrorNotReady;
+}
+
+void NcclChannel::forget_finished_locked() {
+  while (!pending_.empty() && finished(pending_.front())) {
+    if (pending_.front().end.get() != nullptr) {
+      spare_.push_back(std::move(pending_.front().end));
+    }
+    pending_.pop_front();
+    head_since_ = Clock::now();
+  }
+}
+
+std::optional<NcclChannel::Head> NcclChannel::look() {
+  const std::scoped_lock lock{mutex_};
+  forget_finished_locked();
+  if (pending_.empty()) { return {}; }
+  const Pending& head = pending_.front();
+  return Head{head.sequence, head.call,
+              std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - head_since_)};
+}
+
+void NcclChannel::end_with(const std::exception_ptr& error) noexcept {
+  {
+    const std::scoped_lock lock{mutex_};
+    for (const auto& stream : streams_) { stream->end_with(error); }
+  }
+  comm_.abort();
+}
+
+void NcclChannel::withdraw() noexcept {
+  const std::scoped_lock lock{mutex_};
+  forget_finished_locked();
+  if (!pending_.empty()) { withdrawn_ = pending_.back().sequence + 1; }
+}
+
+NcclWatchdog::NcclWatchdog(std::shared_ptr<JobGroup> group, int ordinal,
+                           std::array<std::shared_ptr<NcclChannel>, 2> channels)
+    : group_{std::move(group)}, ordinal_{ordinal}, channels_{std::move(channels)}, thread_{[this] {
+        watch();
+      }} {}
+
+NcclWatchdog::~NcclWatchdog() {
+  {
+    const std::scoped_lock lock{mutex_};
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void NcclWatchdog::watch() {
+  (void)cudaSetDevice(ordinal_);
+  std::unique_lock lock{mutex_};
+  while (!changed_.wait_for(lock, kTick, [&] { return stop_; })) {
+    lock.unlock();
+    try {
+      for (const auto& channel : channels_) { look_at(*channel); }
+      look_for_faults();
+    } catch (const std::exception& error) { group_->fail(error.what(), FoundBy::this_rank); }
+    if (group_->failed()) { return end_all(); }
+    lock.lock();
+  }
+}
+
+void NcclWatchdog::look_at(NcclChannel& channel) {
+  const auto head = channel.look();
+  if (!head || channel.comm().aborted()) { return; }
+  if (channel.withdrawn(head->sequence)) {
+    return channel.end_with(std::make_exception_ptr(Aborted{head->call + " was withdrawn"}));
+  }
+  if (const auto ended = group_->ended_without(channel.kind(), head->sequence)) {
+    return group_->fail(ended_text(head->call, group_->rank(), *ended), FoundBy::this_rank);
+  }
+  if (head->age > group_->deadline()) {
+    group_->fail(group_->late_text(channel.kind(), head->sequence, head->call, group_->deadline()),
+                 FoundBy::this_rank);
+  }
+}
+
+void NcclWatchdog::look_for_faults() {
+  std::string fault;
+  for (const auto& channel : channels_) {
+    if (fault.empty()) { fault = channel->comm().fault(); }
+  }
+  if (fault.empty()) { return; }
+  const auto end = std::chrono::steady_clock::now() + kControlFirst;
+  while (!group_->failed() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kTick);
+  }
+  group_->fail(fault, FoundBy::this_rank);
+}
+
+void NcclWatchdog::end_all() noexcept {
+  std::exception_ptr error;
+  try {
+    group_->check_alive();
+  } catch (...) { error = std::current_exception(); }
+  for (const auto& channel : channels_) { channel->end_with(error); }
+}
+
+}  // namespace tessera::nccl

@@ -1,0 +1,132 @@
+#include "comm/nccl_job.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+
+#include "base/resident.hpp"
+#include "comm/job_end.hpp"
+#include "comm/rank_errors.hpp"
+#include "comm/world_state.hpp"
+#include "device/cuda_module.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+// Processes of one launch start far apart, whatever they may take over a collective later.
+constexpr std::chrono::seconds kStart{60};
+
+JobPlace with_build(JobPlace place) {
+  place.job.build = build_id();
+  return place;
+}
+
+std::shared_ptr<JobGroup> join(const JobPlace& place, std::chrono::milliseconds deadline) {
+  try {
+    return std::make_shared<JobGroup>(
+        with_build(place), std::max<std::chrono::milliseconds>(deadline, kStart), deadline);
+  } catch (const ConfigError&) {  // every process finds it: rank 0 has the word
+    if (place.rank != 0) { std::this_thread::sleep_for(kCourtesy); }
+    throw;
+  }
+}
+
+/// Processes that see all devices of the machine take those of their local ranks; where each sees
+/// but its own, that one.
+int choose_device(const FoundPlace& place, const WorldOptions& options) {
+  if (options.cuda_ordinal) { return *options.cuda_ordinal; }
+  const auto devices = static_cast<int>(cuda_machine().devices.size());
+  // With no device the device itself says what is missing.
+  return devices == 0 ? 0 : place.local_rank.value_or(place.place.rank) % devices;
+}
+
+/// This process's rank: what run() does between the start and the end of a job.
+class NcclRank {
+ public:
+  NcclRank(const FoundPlace& place, const WorldOptions& options)
+      : place_{place},
+        options_{options},
+        start_{.ranks = 1, .context_bytes = resident_bytes()},
+        group_{join(place.place, options.deadline)} {}
+
+  void run(const std::function<void(World&)>& body) {
+    try {
+      // Within: the others wait for a rank that has no device.
+      World world =
+          WorldFactory::make_nccl(group_, choose_device(place_, options_), options_, start_);
+      try {
+        body(world);
+        group_->check_alive();  // a body may have swallowed it
+        WorldFactory::finish(world);
+        (void)group_->exchange(CallKind::end, {});
+      } catch (...) {  // tell the peers before the world's end waits for them
+        fail(std::current_exception());
+        throw;
+      }
+    } catch (...) {
+      const std::exception_ptr error = std::current_exception();
+      fail(error);  // unless it has
+      end(error);
+    }
+  }
+
+ private:
+  void fail(const std::exception_ptr& error) noexcept {
+    const int status = exit_status_of(error);
+    try {
+      group_->abort(fmt::format("rank {}: {}", group_->rank(), text_of(error)), status);
+    } catch (...) { group_->abort("out of memory", status); }
+  }
+
+  [[noreturn]] void end(const std::exception_ptr& error) {
+    const int rank = group_->rank();
+    group_->give_way();
+    const bool another_reports = group_->another_reports();
+    if (another_reports) { std::this_thread::sleep_for(kCourtesy); }
+    group_.reset();  // what it has told the others has gone
+    if (another_reports && is_echo(error)) {
+      std::rethrow_exception(error);  // its text begins with the rank that failed
+    }
+    rethrow_with_rank(error, rank);
+  }
+
+  const FoundPlace& place_;
+  const WorldOptions& options_;
+  ProcessStart start_;
+  std::shared_ptr<JobGroup> group_;
+};
+
+}  // namespace
+
+void run_in_nccl_job(const FoundPlace& place, const std::function<void(World&)>& body,
+                     const WorldOptions& options) {
+  (void)CudaModule::get();  // where there is none, every process finds it
+  NcclRank{place, options}.run(body);
+}
+
+World WorldFactory::make_nccl(const std::shared_ptr<JobGroup>& group, int ordinal,
+                              const WorldOptions& options, const ProcessStart& process) {
+  CudaDeviceOptions device;
+  device.ordinal = ordinal;
+  auto state = std::make_unique<World::State>(group->rank(), group->size(), options,
+                                              make_cuda_device(device), DeviceKind::cuda);
+  state->process = process;
+  NcclJoin join;
+  join.group = group;
+  join.device = state->device.get();
+  join.ordinal = ordinal;
+  join.memory = &state->memory;
+  join.instruments = {Instruments{state->recorder.get(), options.delays, "gather"},
+                      Instruments{state->recorder.get(), options.delays, "reduce"}};
+  NcclChannels channels;
+  CudaModule::get().function<JoinNccl>("tessera_cuda_join_nccl")(join, channels);
+  state->gather = std::move(channels.gather);
+  state->reduce = std::move(channels.reduce);
+  make_streams(*state);
+  return World{std::move(state)};
+}
+
+}  // namespace tessera

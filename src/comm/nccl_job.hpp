@@ -1,0 +1,36 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+
+#include "comm/instruments.hpp"
+#include "comm/rendezvous/job_group.hpp"
+#include "comm/rendezvous/job_place.hpp"
+#include "tessera/comm/communicator.hpp"
+#include "tessera/comm/world.hpp"
+
+namespace tessera {
+
+/// Runs `body` as this process's rank of the job that `place` is of, on a CUDA device of its own,
+/// and ends when all ranks have. As run(), with NCCL between the ranks.
+void run_in_nccl_job(const FoundPlace& place, const std::function<void(World&)>& body,
+                     const WorldOptions& options);
+
+/// What the CUDA module makes a rank's communicators of. All of it outlives them.
+struct NcclJoin {
+  std::shared_ptr<JobGroup> group;
+  Device* device = nullptr;
+  int ordinal = 0;  ///< the device's
+  MemoryTracker* memory = nullptr;
+  std::array<Instruments, 2> instruments = {};  ///< of the gather and the reduce channel
+};
+struct NcclChannels {
+  std::unique_ptr<Communicator> gather;
+  std::unique_ptr<Communicator> reduce;
+};
+
+/// comm/nccl: "tessera_cuda_join_nccl". *Collective.* Errors as run's.
+using JoinNccl = void(const NcclJoin& join, NcclChannels& channels);
+
+}  // namespace tessera
