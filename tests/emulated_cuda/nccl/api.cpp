@@ -1,0 +1,169 @@
+// The functions of NCCL that the module uses, between processes of one machine: README.md.
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "emulated_cuda/nccl/comm.hpp"
+#include "emulated_cuda/nccl/root.hpp"
+
+using namespace emulated_nccl;
+
+/// What a handle points to.
+struct ncclComm {
+  std::shared_ptr<Comm> comm;
+};
+
+namespace {
+
+/// Calls of a thread between ncclGroupStart and ncclGroupEnd.
+struct Group {
+  int depth = 0;
+  std::shared_ptr<Comm> comm;
+  cudaStream_t stream = nullptr;
+  std::vector<Work> works;
+};
+thread_local Group group;
+
+ncclResult_t end_group() {
+  const Group whole = std::exchange(group, Group{});
+  return whole.comm ? whole.comm->enqueue(whole.works, whole.stream) : ncclSuccess;
+}
+
+/// One communicator and one stream a group: the module needs no more.
+ncclResult_t add(ncclComm_t handle, cudaStream_t stream, const Work& work) {
+  if (handle == nullptr || size_of(work.call.type) == 0) { return ncclInvalidArgument; }
+  if (!handle->comm->started()) { return ncclInvalidUsage; }
+  if (group.comm && (group.comm != handle->comm || group.stream != stream)) {
+    return ncclInvalidUsage;
+  }
+  group.comm = handle->comm;
+  group.stream = stream;
+  group.works.push_back(work);
+  return group.depth > 0 ? ncclSuccess : end_group();
+}
+
+Call call_of(Kind kind, std::size_t count, ncclDataType_t type, ncclRedOp_t op = ncclSum,
+             int peer = 0) {
+  Call call;
+  call.kind = kind;
+  call.type = type;
+  call.op = op;
+  call.peer = peer;
+  call.count = count;
+  return call;
+}
+
+}  // namespace
+
+ncclResult_t ncclGetVersion(int* version) {
+  *version = NCCL_VERSION_CODE;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  static std::atomic<int> made = 0;
+  const std::string name =
+      "tessera-emulated-nccl-" + std::to_string(::getpid()) + "-" + std::to_string(++made);
+  *id = {};
+  name.copy(id->internal, sizeof id->internal - 1);
+  return start_root(name) ? ncclSuccess : ncclSystemError;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  if (rank < 0 || rank >= ranks || config == nullptr) { return ncclInvalidArgument; }
+  if (config->blocking != 0) { return ncclInvalidUsage; }  // not what this double is for
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) { return ncclUnhandledCudaError; }
+  *handle = new ncclComm{std::make_shared<Comm>(rank, ranks, device)};
+  (*handle)->comm->start(id.internal);
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* result) {
+  *result = handle->comm->state();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t /*handle*/) {
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t handle) {
+  handle->comm->abort();
+  delete handle;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t handle) {
+  return ncclCommDestroy(handle);
+}
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  constexpr std::array<const char*, 8> kTexts{"no error",
+                                              "unhandled cuda error",
+                                              "unhandled system error",
+                                              "internal error",
+                                              "invalid argument",
+                                              "invalid usage",
+                                              "remote process exited or there was a network error",
+                                              "NCCL operation in progress"};
+  return result >= 0 && result < std::ssize(kTexts) ? kTexts[static_cast<std::size_t>(result)]
+                                                    : "unknown result code";
+}
+
+const char* ncclGetLastError(ncclComm_t handle) {
+  const bool same_gpu = handle != nullptr && handle->comm->state() == ncclInvalidUsage;
+  return same_gpu ? "Duplicate GPU detected" : "";
+}
+
+ncclResult_t ncclGroupStart() {
+  ++group.depth;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd() {
+  if (group.depth == 0) { return ncclInvalidUsage; }
+  return --group.depth > 0 ? ncclSuccess : end_group();
+}
+
+ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, stream, {call_of(Kind::all_gather, count, type), from, to});
+}
+
+ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, stream, {call_of(Kind::reduce_scatter, count, type, op), from, to});
+}
+
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, stream, {call_of(Kind::all_reduce, count, type, op), from, to});
+}
+
+ncclResult_t ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, stream, {call_of(Kind::broadcast, count, type, ncclSum, root), from, to});
+}
+
+ncclResult_t ncclReduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                        ncclRedOp_t op, int root, ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, stream, {call_of(Kind::reduce, count, type, op, root), from, to});
+}
+
+ncclResult_t ncclSend(const void* from, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  return add(comm, stream, {call_of(Kind::send, count, type, ncclSum, peer), from, nullptr});
+}
+
+ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
+  return add(comm, stream, {call_of(Kind::receive, count, type, ncclSum, peer), nullptr, to});
+}

@@ -1,0 +1,143 @@
+#include "emulated_cuda/nccl/comm.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <string_view>
+#include <thread>
+
+#include "base/environment.hpp"
+#include "emulated_cuda/stream_task.hpp"
+
+namespace emulated_nccl {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// What the variable says to `rank`.
+std::string setting(const char* name, int rank) {
+  const std::string text = tessera::environment(name).value_or("");
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) { return text; }
+  return text.substr(colon + 1) == std::to_string(rank) ? text.substr(0, colon) : "";
+}
+
+/// Calls that a fresh communicator's first group makes: NCCL connects to its peers then.
+constexpr int kConnecting = 3;
+
+}  // namespace
+
+Faults faults_of(int rank) {
+  Faults faults;
+  const std::string init = setting("TESSERA_EMULATED_NCCL_INIT", rank);
+  faults.init_fails = init == "fails";
+  faults.init_hangs = init == "hangs";
+  const std::string at = setting("TESSERA_EMULATED_NCCL_FAILS_AT", rank);
+  if (!at.empty()) { faults.fails_at = std::stoull(at); }
+  faults.notices_loss = setting("TESSERA_EMULATED_NCCL_LOSS", rank) == "noticed";
+  return faults;
+}
+
+Comm::Comm(int rank, int ranks, int device)
+    : rank_{rank}, ranks_{ranks}, device_{device}, faults_{faults_of(rank)} {}
+
+void Comm::start(const std::string& name) {
+  std::thread{[self = shared_from_this(), name] { self->connect(name); }}.detach();
+}
+
+void Comm::connect(const std::string& name) {
+  while (faults_.init_hangs && !aborted_) { std::this_thread::sleep_for(1ms); }
+  if (faults_.init_fails) {
+    state_ = ncclSystemError;
+    return;
+  }
+  Hello hello;
+  hello.rank = rank_;
+  hello.ranks = ranks_;
+  hello.device = device_;
+  const auto host = tessera::environment("NCCL_HOSTID");
+  if (host) {
+    host->copy(hello.host, sizeof hello.host - 1);
+  } else {
+    (void)::gethostname(hello.host, sizeof hello.host - 1);
+  }
+  const auto goes_on = [this] { return !aborted_; };
+  Line line = connect_to(name);
+  std::int32_t verdict = ncclSystemError;
+  if (line && line.send(&hello, sizeof hello, goes_on) == Line::End::done) {
+    const Line::End end = line.receive(&verdict, sizeof verdict, goes_on);
+    if (end == Line::End::lost) { verdict = ncclRemoteError; }
+  }
+  line_ = std::move(line);
+  state_ = static_cast<ncclResult_t>(verdict);
+}
+
+ncclResult_t Comm::state() {
+  if (connecting_ > 0 && --connecting_ > 0) { return ncclInProgress; }
+  return state_;
+}
+
+ncclResult_t Comm::enqueue(std::vector<Work> works, cudaStream_t stream) {
+  if (!started()) { return ncclInvalidUsage; }
+  if (works.empty()) { return ncclSuccess; }
+  if (emulated_cuda::stream_device(stream) != device_) { return ncclInvalidArgument; }
+  const cudaError_t status =
+      emulated_cuda::enqueue_library_call(stream, "a group of NCCL's",
+                                          [self = shared_from_this(), ticket = tickets_,
+                                           works = std::move(works)] { self->run(ticket, works); });
+  if (status != cudaSuccess) { return ncclUnhandledCudaError; }
+  ++tickets_;
+  if (connected_.exchange(true)) { return ncclSuccess; }
+  connecting_ = kConnecting;
+  return ncclInProgress;
+}
+
+void Comm::run(std::uint64_t ticket, const std::vector<Work>& works) {
+  {
+    std::unique_lock lock{mutex_};
+    while (turn_ != ticket && !aborted_) { changed_.wait_for(lock, 5ms); }
+  }
+  if (faults_.fails_at && ticket >= *faults_.fails_at) {
+    state_ = ncclSystemError;
+    wait_for_abort();
+  } else if (!aborted_) {
+    move(works);
+  }
+  const std::scoped_lock lock{mutex_};
+  ++turn_;
+  changed_.notify_all();
+}
+
+void Comm::move(const std::vector<Work>& works) {
+  const auto goes_on = [this] { return !aborted_; };
+  const std::uint64_t count = works.size();
+  if (!check(line_.send(&count, sizeof count, goes_on))) { return; }
+  for (const Work& work : works) {
+    const std::size_t bytes = sent(work.call, rank_, ranks_) * size_of(work.call.type);
+    if (!check(line_.send(&work.call, sizeof work.call, goes_on)) ||
+        !check(line_.send(work.from, bytes, goes_on))) {
+      return;
+    }
+  }
+  for (const Work& work : works) {
+    const std::size_t bytes = given(work.call, rank_, ranks_) * size_of(work.call.type);
+    if (!check(line_.receive(work.to, bytes, goes_on))) { return; }
+  }
+}
+
+/// A lost peer is noticed, or the kernel waits for it until the communicator is aborted.
+bool Comm::check(Line::End end) {
+  if (end == Line::End::lost) {
+    if (faults_.notices_loss) { state_ = ncclRemoteError; }
+    wait_for_abort();
+  }
+  return end == Line::End::done;
+}
+
+void Comm::wait_for_abort() {
+  while (!aborted_) { std::this_thread::sleep_for(1ms); }
+}
+
+}  // namespace emulated_nccl

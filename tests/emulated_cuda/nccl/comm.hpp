@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "emulated_cuda/nccl/wire.hpp"
+
+namespace emulated_nccl {
+
+/// What a test asks of the double, by environment variables that only say it to one rank where they
+/// end with ":RANK".
+struct Faults {
+  bool init_fails = false;                ///< TESSERA_EMULATED_NCCL_INIT=fails
+  bool init_hangs = false;                ///< TESSERA_EMULATED_NCCL_INIT=hangs
+  std::optional<std::uint64_t> fails_at;  ///< TESSERA_EMULATED_NCCL_FAILS_AT=K: in group number K
+  bool notices_loss = false;              ///< TESSERA_EMULATED_NCCL_LOSS=noticed
+};
+[[nodiscard]] Faults faults_of(int rank);
+
+/// A call with its addresses.
+struct Work {
+  Call call;
+  const void* from = nullptr;
+  void* to = nullptr;
+};
+
+/// One rank's part in a communicator. Shared with the work that is enqueued, which may outlive the
+/// handle.
+class Comm : public std::enable_shared_from_this<Comm> {
+ public:
+  Comm(int rank, int ranks, int device);
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+
+  /// Connects on a thread of its own.
+  void start(const std::string& name);
+  /// Enqueues a group of calls on `stream`.
+  [[nodiscard]] ncclResult_t enqueue(std::vector<Work> works, cudaStream_t stream);
+
+  [[nodiscard]] ncclResult_t state();
+  void abort() noexcept { aborted_ = true; }
+  [[nodiscard]] bool aborted() const noexcept { return aborted_; }
+  [[nodiscard]] bool started() const noexcept { return state_ == ncclSuccess; }
+
+ private:
+  void connect(const std::string& name);
+  void run(std::uint64_t ticket, const std::vector<Work>& works);
+  void move(const std::vector<Work>& works);
+  [[nodiscard]] bool check(Line::End end);
+  void wait_for_abort();
+
+  const int rank_;
+  const int ranks_;
+  const int device_;
+  const Faults faults_;
+  std::atomic<bool> aborted_ = false;
+  std::atomic<ncclResult_t> state_ = ncclInProgress;
+  std::atomic<int> connecting_ = 0;  // so many questions are still answered with "in progress"
+  std::atomic<bool> connected_ = false;
+  Line line_;
+  std::uint64_t tickets_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::uint64_t turn_ = 0;  // groups run in the order in which they were given
+};
+
+}  // namespace emulated_nccl
