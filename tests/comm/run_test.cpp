@@ -203,6 +203,14 @@ TEST(Run, RefusesToBeOneOfSeveralProcessesOfTorchrunAndSaysWhatToDo) {
   });
 }
 
+TEST(Run, TorchrunsProcessesAreAJobOnCudaDevices) {
+  const ScopedVariable rank{"RANK", "0"};
+  for (const char* const processes : {"1", "4"}) {
+    const ScopedVariable size{"WORLD_SIZE", processes};
+    EXPECT_EQ(launched_job(DeviceKind::cuda).value().size, std::stoi(processes));
+  }
+}
+
 TEST(Run, AProcessHasItsNumberAlsoWhereItsJobIsRefused) {
   EXPECT_EQ(launched_rank(), 0);
   const ScopedVariable size{"WORLD_SIZE", "4"};

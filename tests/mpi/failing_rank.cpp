@@ -1,5 +1,6 @@
 // One rank of a job that goes wrong in the way that the first argument names; tests start it with
-// mpirun and look at how the job ends. Reports errors as a user's program does.
+// mpirun, or as a job of CUDA devices where a module for them is named, and look at how the job
+// ends. Reports errors as a user's program does.
 //
 //   failing_rank WAY DEADLINE_MS
 #include <unistd.h>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/environment.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/comm/launch.hpp"
 #include "tessera/comm/world.hpp"
@@ -23,18 +25,45 @@ using namespace tessera;
 
 constexpr int kCulprit = 1;
 
+/// Elements of the rank's device, all 1, between whose making and end nothing may be under way.
+class Elements {
+ public:
+  Elements(World& world, std::int64_t count)
+      : world_{world},
+        buffer_{world.allocate(Category::workspace, static_cast<std::size_t>(count) * sizeof(float),
+                               "elements")},
+        count_{count} {
+    const std::vector<float> ones(static_cast<std::size_t>(count), 1.0F);
+    world.device().copy_in(buffer_.data(), ones.data(), ones.size() * sizeof(float),
+                           world.compute_stream());
+    world.compute_stream().wait();
+  }
+  Elements(const Elements&) = delete;
+  Elements& operator=(const Elements&) = delete;
+  ~Elements() { world_.quiesce(); }
+
+  [[nodiscard]] View view() noexcept { return {buffer_.data(), count_, DType::fp32}; }
+  [[nodiscard]] float first() {
+    float value = 0.0F;
+    world_.device().copy_out(&value, buffer_.data(), sizeof value, world_.compute_stream());
+    world_.compute_stream().wait();
+    return value;
+  }
+
+ private:
+  World& world_;
+  Buffer buffer_;
+  std::int64_t count_;
+};
+
 /// Both channels busy, buffers made and destroyed in each step; `at_step` may throw.
 void work(World& world, int steps, const std::function<void(int)>& at_step) {
   constexpr std::int64_t kPart = 20'000;
   for (int step = 0; step < steps; ++step) {
-    std::vector<float> full(static_cast<std::size_t>(kPart * world.size()), 1.0F);
-    std::vector<float> gradient(full.size(), 1.0F);
-    struct Guard {
-      World& world;
-      ~Guard() { world.quiesce(); }
-    } const guard{world};
-    const View whole{full.data(), std::ssize(full), DType::fp32};
-    const View gradients{gradient.data(), std::ssize(gradient), DType::fp32};
+    Elements full{world, kPart * world.size()};
+    Elements gradient{world, kPart * world.size()};
+    const View whole = full.view();
+    const View gradients = gradient.view();
     const Channel gather = world.gather_channel();
     const Channel reduce = world.reduce_channel();
     gather.communicator.submit(
@@ -57,15 +86,15 @@ std::function<void(World&)> throwing(E error) {
 }
 
 void submit_other_batches(World& world) {
-  std::vector<float> data(12, 1.0F);
+  Elements data{world, 12};
   const Channel reduce = world.reduce_channel();
   const bool odd = world.rank() == kCulprit;
-  const View view{data.data(), odd ? 3 : 4, DType::fp32};
+  const View view = data.view().slice(0, odd ? 3 : 4);
   try {
     reduce.communicator.submit(Batch{"x"}.all_reduce(view), reduce.stream);
     reduce.stream.wait();
   } catch (const CommError& error) {  // every rank has the text, and nothing has moved
-    std::printf("heard: %s, first element %g\n", error.what(), static_cast<double>(data[0]));
+    std::printf("heard: %s, first element %g\n", error.what(), static_cast<double>(data.first()));
     std::fflush(stdout);
     // Rank 0 reports, and its end takes the others along: not before the test has seen all of them.
     while (world.rank() != 0) { ::pause(); }
@@ -75,11 +104,11 @@ void submit_other_batches(World& world) {
 }
 
 void miss_a_call(World& world) {
-  std::vector<float> data(4, 1.0F);
+  Elements data{world, 4};
   const Channel gather = world.gather_channel();
   world.barrier();
   if (world.rank() == kCulprit) { return; }
-  gather.communicator.submit(Batch{"h.3"}.all_reduce({data.data(), 4, DType::fp32}), gather.stream);
+  gather.communicator.submit(Batch{"h.3"}.all_reduce(data.view()), gather.stream);
   gather.stream.wait();
 }
 
@@ -100,14 +129,10 @@ void work_on(World& world) {
 
 /// The rank fails with batches submitted that no other rank will ever come to.
 void throw_alone_in_front(World& world) {
-  std::vector<float> data(4, 1.0F);
-  const View view{data.data(), 4, DType::fp32};
+  Elements data{world, 4};
+  const View view = data.view();
   const Channel gather = world.gather_channel();
   if (world.rank() == kCulprit) {
-    struct Guard {
-      World& world;
-      ~Guard() { world.quiesce(); }
-    } const guard{world};
     gather.communicator.submit(Batch{"a"}.all_reduce(view), gather.stream);
     gather.communicator.submit(Batch{"b"}.all_reduce(view), gather.stream);
     throw ContractError{"cannot go on"};
@@ -160,7 +185,7 @@ int report(const std::exception& error, int status) {
 int run_way(const std::string& way, const WorldOptions& options) {
   try {
     run(ways().at(way), options);
-    return way == "late-exit" && launched_job()->rank == kCulprit ? 7 : 0;
+    return way == "late-exit" && launched_rank() == kCulprit ? 7 : 0;
   } catch (const CommError& error) { return report(error, 4); } catch (const ConfigError& error) {
     return report(error, 2);
   } catch (const ContractError& error) {
@@ -174,6 +199,7 @@ int run_way(const std::string& way, const WorldOptions& options) {
 
 int main(int, char** arguments) {
   WorldOptions options;
+  if (environment("TESSERA_CUDA_MODULE")) { options.device = DeviceKind::cuda; }
   options.deadline = std::chrono::milliseconds{std::atoi(arguments[2])};
   return run_way(arguments[1], options);
 }

@@ -14,6 +14,7 @@ namespace tessera::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
@@ -39,7 +40,7 @@ int count(const std::string& text, const std::string& in) {
   return found;
 }
 
-TEST(MpiFault, AJobInOrderEndsWithZeroAndSaysNothing) {
+TEST(JobFault, AJobInOrderEndsWithZeroAndSaysNothing) {
   const End end = end_of("succeed");
   EXPECT_EQ(end.status, 0);
   EXPECT_EQ(end.output, "");
@@ -54,8 +55,8 @@ struct Thrown {
   }
 };
 
-class MpiThrow : public ::testing::TestWithParam<Thrown> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, MpiThrow,
+class JobThrow : public ::testing::TestWithParam<Thrown> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, JobThrow,
                          ::testing::Values(Thrown{"config", "error: rank 1: bad configuration\n",
                                                   2},
                                            Thrown{"memory", "error: rank 1: out of memory\n", 3},
@@ -70,7 +71,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, MpiThrow,
                            return name;
                          });
 
-TEST_P(MpiThrow, EndsTheJobWithItsReasonAndItsStatus) {
+TEST_P(JobThrow, EndsTheJobWithItsReasonAndItsStatus) {
   const auto& [way, text, status] = GetParam();
   const End end = end_of(way);
   EXPECT_EQ(end.status, status);
@@ -78,7 +79,7 @@ TEST_P(MpiThrow, EndsTheJobWithItsReasonAndItsStatus) {
   EXPECT_EQ(count("error: ", end.output), 1) << end.output;
 }
 
-TEST(MpiFault, DifferentBatchesAreNamedOnEveryRankAndMoveNothing) {
+TEST(JobFault, DifferentBatchesAreNamedOnEveryRankAndMoveNothing) {
   MpiJob job{kRanks, {TESSERA_FAILING_RANK, "differ", "60000"}};
   EXPECT_TRUE(job.wait_for("heard: ", kRanks)) << job.output();
   job.end_input();
@@ -91,16 +92,18 @@ TEST(MpiFault, DifferentBatchesAreNamedOnEveryRankAndMoveNothing) {
   EXPECT_EQ(count("error: rank 0: " + difference + "\n", job.output()), 1) << job.output();
 }
 
-TEST(MpiFault, AMissingCallEndsTheJobByTheDeadline) {
+// Or before it, where the others hear at once that the rank has ended.
+TEST(JobFault, AMissingCallEndsTheJobByTheDeadline) {
   const End end = end_of("miss", 500);
   EXPECT_EQ(end.status, 4);
+  EXPECT_THAT(end.output, HasSubstr("all_reduce of batch \"h.3\""));
   EXPECT_THAT(end.output,
-              AllOf(HasSubstr("all_reduce of batch \"h.3\""), HasSubstr("waited 500 ms"),
-                    HasSubstr("rank 1, which did not call it")));
+              AnyOf(AllOf(HasSubstr("waited 500 ms"), HasSubstr("rank 1, which did not call it")),
+                    HasSubstr("waits for rank 1, which has ended its program")));
 }
 
 // The deadline is a minute away: the error comes because rank 1 has ended, not because of it.
-TEST(MpiFault, ARankThatEndsWithoutACollectiveItsPeersMakeIsNamedWithinSeconds) {
+TEST(JobFault, ARankThatEndsWithoutACollectiveItsPeersMakeIsNamedWithinSeconds) {
   for (const std::string way : {"miss", "miss-exchange"}) {
     const End end = end_of(way);
     EXPECT_EQ(end.status, 4) << way;
@@ -108,23 +111,14 @@ TEST(MpiFault, ARankThatEndsWithoutACollectiveItsPeersMakeIsNamedWithinSeconds) 
   }
 }
 
-TEST(MpiFault, AnAbortThatBodiesSwallowIsAFailureAllTheSame) {
+TEST(JobFault, AnAbortThatBodiesSwallowIsAFailureAllTheSame) {
   const End end = end_of("swallow");
   EXPECT_EQ(end.status, 4);
   EXPECT_EQ(count("error: rank 1: stop now\n", end.output), 1) << end.output;
 }
 
-TEST(MpiFault, AProcessThatEndsBadlyAfterItsRunEndsTheJobWithItsStatus) {
+TEST(JobFault, AProcessThatEndsBadlyAfterItsRunEndsTheJobWithItsStatus) {
   EXPECT_EQ(end_of("late-exit").status, 7);
-}
-
-// As the mpirun of one MPI library starts a program that was built with another.
-TEST(MpiFault, AnotherLibrarysLauncherIsRefused) {
-  MpiJob job{1, {"env", "OMPI_COMM_WORLD_SIZE=3", TESSERA_FAILING_RANK, "succeed", "60000"}};
-  EXPECT_EQ(job.wait(), 2);
-  EXPECT_THAT(job.output(),
-              AllOf(HasSubstr("one of 3 processes (OMPI_COMM_WORLD_SIZE)"),
-                    HasSubstr("sees 1; start it with the mpirun of the MPI library")));
 }
 
 /// A job at work, and the process of one of its ranks.
@@ -159,7 +153,7 @@ class WorkingJob {
   double seconds_ = 0;
 };
 
-TEST(MpiFault, AKilledRankEndsTheJobWithinSeconds) {
+TEST(JobFault, AKilledRankEndsTheJobWithinSeconds) {
   WorkingJob job{60'000};
   EXPECT_NE(job.signal_and_wait(SIGKILL), 0);
   EXPECT_LT(job.seconds(), 5.0);
@@ -167,7 +161,7 @@ TEST(MpiFault, AKilledRankEndsTheJobWithinSeconds) {
   EXPECT_THAT(job.output(), ::testing::ContainsRegex("rank 1.*(signal 9|Killed)|KILLED|signal 9"));
 }
 
-TEST(MpiFault, AStoppedRankEndsTheJobByTheDeadline) {
+TEST(JobFault, AStoppedRankEndsTheJobByTheDeadline) {
   WorkingJob job{1'000};
   EXPECT_EQ(job.signal_and_wait(SIGSTOP), 4);
   EXPECT_GE(job.seconds(), 0.9);

@@ -161,7 +161,7 @@ TEST(JobGroup, WhatAllMustShareIsComparedBeforeTheStart) {
     std::this_thread::sleep_for(200ms);
     std::string said;
     try {
-      const JobGroup group{odd, 5s};
+      const JobGroup group{odd, 5s, 5s};
     } catch (const ConfigError& error) { said = error.what(); }
     meeting.join();
     EXPECT_LT(Clock::now() - begin, 3s);
@@ -177,7 +177,7 @@ TEST(JobGroup, ARankOfAnotherLaunchIsTurnedAwayAndTheJobGoesOn) {
   JobPlace other = place_of(1, 2, meeting.port());
   other.job.token = "an earlier launch";
   try {
-    const JobGroup group{other, 500ms};
+    const JobGroup group{other, 500ms, 500ms};
     ADD_FAILURE() << "a rank of another job was let in";
   } catch (const CommError& error) {
     EXPECT_THAT(error.what(), HasSubstr("rank 0 that listens there is of another job"));

@@ -78,7 +78,7 @@ class Processes {
   static int body(int rank, int port, int to) {
     std::string said;
     try {
-      JobGroup group{place_of(rank, kRanks, port), 30s};
+      JobGroup group{place_of(rank, kRanks, port), 30s, 30s};
       for (int i = 0; i < 1'000'000; ++i) {
         (void)group.exchange(CallKind::gather_text, std::to_string(i));
         if (i == 10) { (void)!::write(to, "+", 1); }

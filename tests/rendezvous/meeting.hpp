@@ -74,7 +74,7 @@ class Meeting {
   void start(const JobPlace& place, const Body& body) {
     threads_.emplace_back([this, place, body] {
       try {
-        JobGroup group{place, deadline_};
+        JobGroup group{place, deadline_, deadline_};
         body(group);
       } catch (...) { errors_[static_cast<std::size_t>(place.rank)] = std::current_exception(); }
     });

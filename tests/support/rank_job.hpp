@@ -20,27 +20,29 @@ struct CommKind {
   std::function<void(int, const std::function<void(World&)>&, const WorldOptions&)> run;
 };
 
-/// Threads of this process; or, where mpirun has started this process, that job's communicator.
-/// With a CUDA module named (tests/cuda) the same on CUDA devices.
+/// The device that the ranks are tried on: CUDA where a module for it is named (tests/cuda).
+inline DeviceKind rank_device() {
+  return environment("TESSERA_CUDA_MODULE") ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
+/// Threads of this process; or, where a launcher has started this process, that job's communicator.
 inline const std::vector<CommKind>& comm_kinds() {
   static const std::vector<CommKind> kinds = [] {
-    if (environment("TESSERA_CUDA_MODULE") && !launched_job()) {
-      return std::vector<CommKind>{
-          {"local_cuda", [](int ranks, const auto& body, WorldOptions options) {
-             options.device = DeviceKind::cuda;
-             run_ranks(ranks, body, options);
-           }}};
-    }
-    if (!launched_job()) { return std::vector<CommKind>{{"local", run_ranks}}; }
+    const bool cuda = rank_device() == DeviceKind::cuda;
+    const bool processes = launched_job(rank_device()).has_value();
+    const char* const name = processes ? (cuda ? "nccl" : "mpi") : (cuda ? "local_cuda" : "local");
     return std::vector<CommKind>{
-        {"mpi", [](int, const auto& body, const WorldOptions& options) { run(body, options); }}};
+        {name, [processes](int ranks, const auto& body, WorldOptions options) {
+           options.device = rank_device();
+           return processes ? tessera::run(body, options) : run_ranks(ranks, body, options);
+         }}};
   }();
   return kinds;
 }
 
 /// Numbers of ranks to try: `wanted`, or what the job that this process belongs to has.
 inline std::vector<int> rank_counts(std::vector<int> wanted) {
-  const auto job = launched_job();
+  const auto job = launched_job(rank_device());
   return job ? std::vector<int>{job->size} : wanted;
 }
 

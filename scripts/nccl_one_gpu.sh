@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Starts a job of N processes on this machine, joined by NCCL, as torchrun would. With fewer GPUs
+# than processes they share them: NCCL refuses that for processes of one host, so each is given a
+# host name of its own (NCCL_HOSTID), and data goes through sockets of the loopback. That shows that
+# a job of several ranks works; its times mean nothing.
+#
+#   scripts/nccl_one_gpu.sh -n N PROGRAM [ARGUMENT...]
+#
+# The status is 0, or that of the first process that failed; then the others have GRACE_S (1)
+# seconds to leave by themselves. MASTER_PORT is chosen if it is not set.
+set -u
+
+if [[ ${1-} != -n || ! ${2-} =~ ^[1-9][0-9]*$ || $# -lt 3 ]]; then
+  sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+fi
+ranks=$2
+shift 2
+
+is_free() {
+  ! (exec 3<> "/dev/tcp/127.0.0.1/$1") 2> /dev/null
+}
+
+if [[ -z ${MASTER_PORT-} ]]; then
+  MASTER_PORT=$((20000 + RANDOM % 12000))
+  until is_free "$MASTER_PORT"; do MASTER_PORT=$((20000 + RANDOM % 12000)); done
+fi
+export MASTER_PORT MASTER_ADDR=127.0.0.1 WORLD_SIZE=$ranks LOCAL_WORLD_SIZE=$ranks
+export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME-lo}
+host=${NCCL_HOSTID-one-gpu}
+
+# The shell itself says nothing of processes that are killed.
+exec 4<&0 5>&2 2> /dev/null
+declare -A processes=()
+for ((rank = 0; rank < ranks; rank++)); do
+  input=/dev/null
+  ((rank > 0)) || input=/dev/fd/4
+  RANK=$rank LOCAL_RANK=$rank NCCL_HOSTID=$host-$rank "$@" < "$input" 4<&- 2>&5 5>&- &
+  processes[$!]=$rank
+done
+exec 4<&-
+
+end_all() {
+  ((${#processes[@]} == 0)) || kill "-$1" "${!processes[@]}" 2> /dev/null
+}
+trap 'end_all KILL; exit 143' TERM INT
+
+status=0
+ends=
+while ((${#processes[@]} > 0)); do
+  if [[ -n $ends ]] && ((SECONDS >= ends)); then
+    end_all KILL
+  fi
+  for process in "${!processes[@]}"; do
+    # A process that has ended is there until it is waited for.
+    [[ $(ps -o stat= -p "$process") == [!Z]* ]] && continue
+    wait "$process"
+    ended=$?
+    if ((ended != 0 && status == 0)); then
+      status=$ended
+      ends=$((SECONDS + 1 + ${GRACE_S-1}))
+    fi
+    if ((ended > 128)) && [[ -z $ends || $SECONDS -lt $ends ]]; then
+      echo "rank ${processes[$process]} was ended by signal $((ended - 128))" >&5
+    fi
+    unset "processes[$process]"
+  done
+  sleep 0.05
+done
+exit "$status"

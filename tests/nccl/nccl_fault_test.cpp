@@ -1,0 +1,140 @@
+// What only NCCL's jobs lose: its own faults, and ranks that nobody ends for them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <random>
+#include <regex>
+#include <thread>
+
+#include "mpi/mpi_job.hpp"
+
+namespace tessera::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRanks = 3;
+
+int count(const std::string& text, const std::string& in) {
+  int found = 0;
+  for (auto at = in.find(text); at != std::string::npos; at = in.find(text, at + 1)) { ++found; }
+  return found;
+}
+
+/// A job, whose processes see `variables`, at what `way` says.
+class NcclFault : public ::testing::Test {
+ protected:
+  struct End {
+    int status = 0;
+    std::string output;
+    double seconds = 0;
+  };
+
+  static End end_of(const std::string& way, int deadline_ms,
+                    const std::vector<std::string>& variables, int ranks = kRanks) {
+    const auto begin = Clock::now();
+    MpiJob job{ranks, command(way, deadline_ms, variables)};
+    const int status = job.wait();
+    return {status, job.output(), std::chrono::duration<double>(Clock::now() - begin).count()};
+  }
+  static std::vector<std::string> command(const std::string& way, int deadline_ms,
+                                          const std::vector<std::string>& variables) {
+    std::vector<std::string> words{"env"};
+    words.insert(words.end(), variables.begin(), variables.end());
+    words.insert(words.end(), {TESSERA_FAILING_RANK, way, std::to_string(deadline_ms)});
+    return words;
+  }
+};
+
+// The launcher here ends nobody: all leave by themselves, and say whom they have lost.
+TEST_F(NcclFault, AllThatAreLeftLeaveWithinSecondsOfAKilledRankAndNameIt) {
+  std::mt19937 random{20};
+  ::setenv("GRACE_S", "30", 1);
+  for (int lost = 0; lost < kRanks; ++lost) {
+    SCOPED_TRACE(lost);
+    MpiJob job{kRanks, command("work", 60'000, {})};
+    ASSERT_TRUE(job.wait_for(" pid ", kRanks)) << job.output();
+    ASSERT_TRUE(job.wait_for("\n", kRanks));
+    std::smatch match;
+    const std::string said = job.output();
+    const std::regex line{"rank " + std::to_string(lost) + " pid ([0-9]+)\n"};
+    ASSERT_TRUE(std::regex_search(said, match, line)) << said;
+    std::this_thread::sleep_for(std::chrono::milliseconds{random() % 200});
+    const auto begin = Clock::now();
+    ASSERT_EQ(::kill(std::stoi(match[1]), SIGKILL), 0);
+    EXPECT_NE(job.wait(), 0);
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds{10});
+    EXPECT_EQ(count("error: ", job.output()), kRanks - 1) << job.output();
+    EXPECT_EQ(count("rank " + std::to_string(lost) + " (", job.output()), kRanks - 1)
+        << job.output();
+    EXPECT_EQ(count("has left in the middle of the run", job.output()), kRanks - 1) << job.output();
+  }
+  ::unsetenv("GRACE_S");
+}
+
+TEST_F(NcclFault, TheControlPathsWordComesBeforeNcclsOwn) {
+  ::setenv("GRACE_S", "30", 1);
+  MpiJob job{kRanks, command("work", 60'000, {"TESSERA_EMULATED_NCCL_LOSS=noticed"})};
+  ASSERT_TRUE(job.wait_for("\n", kRanks)) << job.output();
+  std::smatch match;
+  const std::string said = job.output();
+  ASSERT_TRUE(std::regex_search(said, match, std::regex{"rank 1 pid ([0-9]+)\n"})) << said;
+  ASSERT_EQ(::kill(std::stoi(match[1]), SIGKILL), 0);
+  EXPECT_NE(job.wait(), 0);
+  EXPECT_EQ(count("has left in the middle of the run", job.output()), kRanks - 1) << job.output();
+  ::unsetenv("GRACE_S");
+}
+
+TEST_F(NcclFault, AFaultWithinNcclEndsTheJobWithItsWords) {
+  const End end = end_of("work", 60'000, {"TESSERA_EMULATED_NCCL_FAILS_AT=40:2"});
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_THAT(end.output, AllOf(AnyOf(HasSubstr("error: rank 2: NCCL's communicator "),
+                                      HasSubstr("error: rank 2: ncclGroupEnd failed: ")),
+                                HasSubstr("unhandled system error"), HasSubstr("NCCL_DEBUG=INFO")));
+}
+
+TEST_F(NcclFault, AStartThatFailsOnOneRankEndsAll) {
+  const End end = end_of("succeed", 60'000, {"TESSERA_EMULATED_NCCL_INIT=fails:1"});
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_THAT(end.output, HasSubstr("error: rank 1: ncclCommInitRankConfig failed"));
+}
+
+TEST_F(NcclFault, AStartThatHangsEndsByTheDeadline) {
+  const End end = end_of("succeed", 2000, {"TESSERA_EMULATED_NCCL_INIT=hangs:1"});
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_THAT(end.output, AllOf(HasSubstr("ncclCommInitRankConfig of NCCL's communicator gather"),
+                                HasSubstr("within 2000 ms")));
+}
+
+TEST_F(NcclFault, RanksThatShareAGpuAreNamed) {
+  const End end = end_of("succeed", 60'000, {"NCCL_HOSTID=one"});
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_EQ(count("error: ", end.output), 1) << end.output;
+  EXPECT_THAT(end.output, HasSubstr("error: rank 0: ranks 0 and 1 would share the GPU"));
+}
+
+TEST_F(NcclFault, ARankWithoutADeviceEndsAll) {
+  const End end = end_of("succeed", 60'000, {"TESSERA_EMULATED_CUDA_DEVICES=0"});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_EQ(count("error: ", end.output), 1) << end.output;
+}
+
+TEST_F(NcclFault, AJobOfOneWorks) {
+  const End end = end_of("succeed", 60'000, {}, 1);
+  EXPECT_EQ(end.status, 0);
+  EXPECT_EQ(end.output, "");
+}
+
+}  // namespace
+}  // namespace tessera::testing
