@@ -272,6 +272,14 @@ TEST(Launcher, RunJoinsMpirunAlwaysAndSrunWhereItStartsSeveral) {
   EXPECT_EQ(joined({{"WORLD_SIZE", "1"}, {"RANK", "0"}}), "none");
 }
 
+TEST(Launcher, TorchrunStartsProcessesOnCudaDevicesOnly) {
+  const Variables torchrun = {{"WORLD_SIZE", "4"}, {"RANK", "3"}};
+  EXPECT_EQ(text_of(joined_job(found(torchrun), DeviceKind::cuda)), "WORLD_SIZE: 3 of 4");
+  EXPECT_THROW((void)joined_job(found(torchrun), DeviceKind::cpu), ConfigError);
+  const Variables alone = {{"WORLD_SIZE", "1"}, {"RANK", "0"}};
+  EXPECT_EQ(text_of(joined_job(found(alone), DeviceKind::cuda)), "WORLD_SIZE: 0 of 1");
+}
+
 TEST(Launcher, RefusesNumbersThatMakeNoSense) {
   for (const char* bad : {"", "x", "4x", "0", "-1", "99999999999999"}) {
     EXPECT_THROW((void)found({{"PMI_SIZE", bad}, {"PMI_RANK", "0"}}), ConfigError) << bad;

@@ -22,6 +22,11 @@ void check(const SimulatedRank& rank) {
   if (rank.backend.device == DeviceKind::meta) {
     throw ConfigError{"a simulated rank stands for one on cpu or cuda, not on meta"};
   }
+  const bool cuda = rank.backend.device == DeviceKind::cuda;
+  if (rank.backend.comm == (cuda ? CommKind::mpi : CommKind::nccl)) {
+    throw ConfigError{fmt::format("ranks on {} do not talk through {}",
+                                  to_string(rank.backend.device), to_string(rank.backend.comm))};
+  }
 }
 
 }  // namespace
