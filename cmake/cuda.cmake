@@ -96,7 +96,9 @@ function(tessera_add_cuda_module)
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib
     CXX_VISIBILITY_PRESET default
     BUILD_RPATH_USE_ORIGIN OFF)
-  target_compile_definitions(tessera_cuda PRIVATE TESSERA_BUILD_ID="${TESSERA_BUILD_ID}")
+  # Of one file: it changes with every header.
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/device/cuda/cuda_device.cpp
+    PROPERTIES COMPILE_DEFINITIONS TESSERA_BUILD_ID="${TESSERA_BUILD_ID}")
   target_include_directories(tessera_cuda PRIVATE
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
   target_include_directories(tessera_cuda SYSTEM PRIVATE

@@ -97,6 +97,13 @@ CudaMachine cuda_machine() {
   return machine;
 }
 
+std::optional<DeviceUse> use_of(const Device& device) {
+  if (device.kind() != DeviceKind::cuda) { return {}; }
+  DeviceUse use;
+  CudaModule::get().function<LookAtCudaDevice>("tessera_cuda_use")(device, use);
+  return use;
+}
+
 std::unique_ptr<Device> make_cuda_device(const CudaDeviceOptions& options) {
   return std::unique_ptr<Device>{
       CudaModule::get().function<MakeCudaDevice>("tessera_cuda_make_device")(options)};

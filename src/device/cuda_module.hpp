@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/device/device.hpp"
+#include "tessera/device/device_use.hpp"
 
 namespace tessera {
 
@@ -42,8 +42,10 @@ class CudaModule {
 inline constexpr const char* kCudaModuleBuild = "tessera_cuda_build";
 using CudaModuleBuild = const char*();
 
-/// device/cuda: "tessera_cuda_make_device" and "tessera_cuda_look".
+/// device/cuda: "tessera_cuda_make_device", "tessera_cuda_use" of one of these,
+/// "tessera_cuda_look".
 using MakeCudaDevice = Device*(const CudaDeviceOptions& options);
+using LookAtCudaDevice = void(const Device& device, DeviceUse& use);
 using LookAtCudaMachine = void(CudaMachine& machine);
 /// comm/nccl, of the same type: "tessera_nccl_look".
 

@@ -2,35 +2,18 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-#include <string_view>
-
 #include "base/resident.hpp"
 #include "profile/exchange_text.hpp"
-#include "tessera/base/bytes.hpp"
+#include "profile/ledger_text.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
 namespace {
 
-// A category's own row; the other two stand for what the trackers do not count.
-bool has_row(Category category) {
-  return category != Category::context && category != Category::unattributed;
-}
-
-std::string signed_bytes(std::int64_t bytes) {
-  return fmt::format("{}{}", bytes < 0 ? "-" : "",
-                     format_bytes(static_cast<std::size_t>(std::abs(bytes))));
-}
-
-std::string line(const LedgerRow& row, std::size_t resident) {
-  const double part = 100.0 * static_cast<double>(row.bytes) / static_cast<double>(resident);
-  return fmt::format("{:<18} {:>9} {:>6.1f} %\n", row.name, signed_bytes(row.bytes), part);
-}
-
-/// In both pools, which the system does not tell apart.
+/// In both pools, which the system does not tell apart; on a GPU in the one that is the host's.
 CategoryBytes counted_by(World& world) {
-  CategoryBytes counted = world.memory().report().live;
+  const bool apart = world.device().memory().has_value();
+  CategoryBytes counted = apart ? CategoryBytes{} : world.memory().report().live;
   const CategoryBytes host = world.host_memory().report().live;
   for (std::size_t c = 0; c < kCategories; ++c) {
     counted[static_cast<Category>(c)] += host[static_cast<Category>(c)];
@@ -74,15 +57,10 @@ std::int64_t ProcessLedger::unattributed() const noexcept {
 
 std::vector<LedgerRow> ProcessLedger::rows() const {
   std::vector<LedgerRow> all;
-  const auto add = [&](std::string_view name, std::size_t bytes) {
-    all.push_back({std::string{name}, static_cast<std::int64_t>(bytes)});
-  };
-  add(to_string(Category::context), start.context_bytes + counted[Category::context]);
-  add("communicator start", start.mpi_bytes);
-  for (std::size_t c = 0; c < kCategories; ++c) {
-    const auto category = static_cast<Category>(c);
-    if (has_row(category)) { add(to_string(category), counted[category]); }
-  }
+  profile::add_row(all, to_string(Category::context),
+                   start.context_bytes + counted[Category::context]);
+  profile::add_row(all, "communicator start", start.mpi_bytes);
+  profile::add_category_rows(all, counted);
   all.push_back({std::string{to_string(Category::unattributed)}, unattributed()});
   return all;
 }
@@ -93,8 +71,9 @@ std::string ProcessLedger::text() const {
           ? fmt::format("the process of rank {}\n", first_rank)
           : fmt::format("the process of ranks {} to {}, which are threads: their sum\n", first_rank,
                         first_rank + start.ranks - 1);
-  for (const LedgerRow& row : rows()) { text += line(row, resident_bytes); }
-  return text + line({"resident", static_cast<std::int64_t>(resident_bytes)}, resident_bytes);
+  for (const LedgerRow& row : rows()) { text += profile::ledger_line(row, resident_bytes); }
+  return text + profile::ledger_line({"resident", static_cast<std::int64_t>(resident_bytes)},
+                                     resident_bytes);
 }
 
 std::vector<ProcessLedger> gather_ledgers(World& world) {

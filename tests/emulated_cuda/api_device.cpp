@@ -40,6 +40,7 @@ cudaError_t cudaSetDevice(int device) {
   return api("cudaSetDevice", [&] {
     if (!is_device(device)) { return cudaErrorInvalidDevice; }
     install_fault_handler();
+    make_context(device);
     device_of_thread = device;
     return cudaSuccess;
   });
@@ -79,6 +80,9 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     *properties = {};
     std::snprintf(properties->name, sizeof properties->name, "Emulated CUDA device");
     properties->totalGlobalMem = device_bytes(device).total;
+    for (int i = 0; i < 16; ++i) {  // "GPU-00000000-0000-0000-0000-00000000000d" of device d
+      properties->uuid.bytes[i] = static_cast<char>(i == 15 ? device : 0);
+    }
     properties->major = 9;
     properties->minor = 0;
     properties->multiProcessorCount = 4;

@@ -47,10 +47,9 @@ class Arena {
 
   void* allocate(std::size_t bytes) {
     const std::scoped_lock lock{mutex_};
+    has_context_ = true;
     const std::size_t counted = rounded(bytes, kCountedIn);
-    if (counted > settings().device_bytes - std::min(used_, settings().device_bytes)) {
-      return nullptr;
-    }
+    if (counted > free_bytes()) { return nullptr; }
     Allocation made{bytes, next_, rounded(bytes, kPage)};
     if (made.end() + kPage > begin_ + kReserved) { misuse("out of addresses for device memory"); }
     open(made);
@@ -78,8 +77,12 @@ class Arena {
 
   [[nodiscard]] DeviceBytes bytes() const {
     const std::scoped_lock lock{mutex_};
-    const std::size_t total = settings().device_bytes;
-    return {total - std::min(used_, total), total};
+    return {free_bytes(), settings().device_bytes, own_bytes(), has_context_};
+  }
+
+  void make_context() {
+    const std::scoped_lock lock{mutex_};
+    has_context_ = true;
   }
 
   [[nodiscard]] bool has_address(const std::byte* data) const {
@@ -111,6 +114,14 @@ class Arena {
   }
 
  private:
+  [[nodiscard]] std::size_t own_bytes() const {
+    return used_ + (has_context_ ? settings().context_bytes : 0);
+  }
+  [[nodiscard]] std::size_t free_bytes() const {
+    const std::size_t total = settings().device_bytes;
+    return total - std::min(own_bytes() + settings().others_bytes, total);
+  }
+
   void open(const Allocation& allocation) const {
     const int both = PROT_READ | PROT_WRITE;
     const int status =
@@ -145,6 +156,7 @@ class Arena {
   mutable std::mutex mutex_;
   std::byte* next_;
   std::size_t used_ = 0;
+  bool has_context_ = false;
   std::map<std::byte*, Allocation> live_;
 };
 
@@ -181,6 +193,10 @@ bool free_device(void* data) {
 
 DeviceBytes device_bytes(int device) {
   return arena(device).bytes();
+}
+
+void make_context(int device) {
+  arena(device).make_context();
 }
 
 void* allocate_pinned(std::size_t bytes) {

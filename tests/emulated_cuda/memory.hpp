@@ -18,8 +18,12 @@ namespace emulated_cuda {
 struct DeviceBytes {
   std::size_t free = 0;
   std::size_t total = 0;
+  std::size_t own = 0;   ///< of this process, with its context
+  bool entered = false;  ///< it has one
 };
 [[nodiscard]] DeviceBytes device_bytes(int device);
+/// This process has a context there from now on, which takes Settings::context_bytes.
+void make_context(int device);
 
 /// Page-locked memory of the host, full of 0xFF.
 [[nodiscard]] void* allocate_pinned(std::size_t bytes);

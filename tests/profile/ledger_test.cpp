@@ -154,6 +154,33 @@ TEST(Ledger, HasNothingToSayOfASimulatedRank) {
       ::testing::ThrowsMessage<ContractError>(HasSubstr("simulated rank holds no memory")));
 }
 
+TEST(Ledger, RanksOnACpuHaveNoDeviceApart) {
+  run([](World& world) { EXPECT_TRUE(gather_device_ledgers(world).empty()); });
+  EXPECT_THAT([] { simulate_rank({}, [](World& w) { (void)gather_device_ledgers(w); }); },
+              ::testing::ThrowsMessage<ContractError>(HasSubstr("simulated rank holds no memory")));
+}
+
+TEST(Ledger, ADevicesRowsSumToWhatItSays) {
+  DeviceLedger ledger;
+  ledger.device = "cuda:1";
+  ledger.ranks = {1, 3};
+  ledger.use.of = DeviceUse::Of::process;
+  ledger.use.used_bytes = 1000 * kMiB;
+  ledger.use.context_bytes = 300 * kMiB;
+  ledger.use.library_bytes = 50 * kMiB;
+  ledger.counted[Category::parameters] = 400 * kMiB;
+  ledger.counted[Category::communicator] = 200 * kMiB;
+  EXPECT_EQ(ledger.unattributed(), 50 * kMiB);
+  EXPECT_EQ(sum_of(ledger.rows()), 1000 * kMiB);
+  EXPECT_EQ(ledger.rows().front(), (LedgerRow{"context", 300 * kMiB}));
+  EXPECT_EQ(ledger.rows().back(), (LedgerRow{"unattributed", 50 * kMiB}));
+  const std::string text = ledger.text();
+  EXPECT_THAT(text, HasSubstr("cuda:1, of ranks 1, 3\n"));
+  EXPECT_THAT(text, HasSubstr("libraries           50.0 MiB    5.0 %\n"));
+  EXPECT_THAT(text, HasSubstr("used                1000 MiB  100.0 %\n"));
+  EXPECT_THAT(text, HasSubstr("as NVML counts"));
+}
+
 TEST(Ledger, ReadsAsLinesWithSignsAndParts) {
   ProcessLedger ledger{
       .first_rank = 3, .start = {1, 10 * kMiB, 20 * kMiB}, .resident_bytes = 100 * kMiB};

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "device/cuda/cuda_use.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::kernels::cuda {
@@ -93,7 +94,8 @@ bool is_one_call(const MatMul& p) noexcept {
 }
 
 CublasLt::CublasLt() {
-  check(cublasLtCreate(&handle_), "cublasLtCreate", "a stream");
+  tessera::cuda::start_library(
+      [&] { check(cublasLtCreate(&handle_), "cublasLtCreate", "a stream"); });
 }
 
 CublasLt::~CublasLt() {

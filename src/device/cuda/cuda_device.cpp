@@ -9,25 +9,16 @@
 
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_fill_check.hpp"
+#include "device/cuda/cuda_look.hpp"
 #include "device/cuda/cuda_staging.hpp"
 #include "device/cuda/cuda_stream.hpp"
+#include "device/cuda/cuda_use.hpp"
 #include "device/cuda_module.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::cuda {
 namespace {
-
-int device_count() {
-  int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status == cudaSuccess) { return count; }
-  (void)cudaGetLastError();
-  throw ConfigError{
-      fmt::format("no CUDA device can be used: {} ({}); check the driver with "
-                  "nvidia-smi, or use the device cpu",
-                  cudaGetErrorString(status), cudaGetErrorName(status))};
-}
 
 /// Pinned memory that the device has handed out: copies from and to it need no staging.
 class PinnedRanges {
@@ -64,7 +55,7 @@ class CudaDevice final : public Device {
                       "variable CUDA_VISIBLE_DEVICES chooses among them",
                       ordinal_, count, count - 1)};
     }
-    use_device(ordinal_);
+    enter_device(ordinal_);
     for (const int peer : options.peers) { reach(peer); }
     capture_ = std::make_shared<CaptureState>();
     staging_ = std::make_unique<StagingRing>(capture_);
@@ -96,6 +87,7 @@ class CudaDevice final : public Device {
     check(cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes), "cudaMemGetInfo");
     return memory;
   }
+  [[nodiscard]] DeviceUse use() const { return use_of(ordinal_); }
 
   [[nodiscard]] OwnedStream make_compute_stream() override { return make_stream(); }
   [[nodiscard]] OwnedStream make_side_stream(std::string_view /*name*/) override {
@@ -218,10 +210,6 @@ void CudaDevice::name_range(std::string_view phase, std::string_view unit) noexc
   in_range_ = true;
 }
 
-std::string version_text(int version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
 }  // namespace
 }  // namespace tessera::cuda
 
@@ -235,24 +223,7 @@ tessera::Device* tessera_cuda_make_device(const tessera::CudaDeviceOptions& opti
   return new tessera::cuda::CudaDevice{options};
 }
 
-void tessera_cuda_look(tessera::CudaMachine& machine) {
-  using namespace tessera::cuda;
-  int version = 0;
-  if (cudaRuntimeGetVersion(&version) == cudaSuccess) {
-    machine.libraries.push_back("CUDA runtime " + version_text(version));
-  }
-  if (cudaDriverGetVersion(&version) == cudaSuccess && version > 0) {
-    machine.libraries.push_back("driver for CUDA " + version_text(version));
-  }
-  try {
-    const int count = device_count();
-    for (int ordinal = 0; ordinal < count; ++ordinal) {
-      cudaDeviceProp properties{};
-      check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
-      machine.devices.push_back(fmt::format("{} ({}, compute capability {}.{})", properties.name,
-                                            tessera::format_bytes(properties.totalGlobalMem),
-                                            properties.major, properties.minor));
-    }
-  } catch (const tessera::Error& error) { machine.problem = error.what(); }
+void tessera_cuda_use(const tessera::Device& device, tessera::DeviceUse& use) {
+  use = dynamic_cast<const tessera::cuda::CudaDevice&>(device).use();
 }
 }

@@ -77,6 +77,10 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   return *handle == nullptr ? CUBLAS_STATUS_ALLOC_FAILED : CUBLAS_STATUS_SUCCESS;
 }
 
+size_t cublasLtGetVersion() {
+  return CUBLAS_VERSION;
+}
+
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   delete handle;
   return CUBLAS_STATUS_SUCCESS;
