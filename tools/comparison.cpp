@@ -29,6 +29,22 @@ Json json_of(const RankMemory& rank, const RankPlan& planned) {
   return json;
 }
 
+std::string_view counted(DeviceUse::Of of) {
+  if (of == DeviceUse::Of::process) { return "process"; }
+  return of == DeviceUse::Of::newcomers ? "newcomers" : "everybody";
+}
+
+Json json_of(const DeviceLedger& ledger) {
+  Json rows;
+  for (const LedgerRow& row : ledger.rows()) { rows[row.name] = row.bytes; }
+  return {{"device", ledger.device},
+          {"id", ledger.use.id},
+          {"ranks", ledger.ranks},
+          {"counted", counted(ledger.use.of)},
+          {"used_bytes", ledger.use.used_bytes},
+          {"rows", rows}};
+}
+
 double tokens_per_second(const Job& job, const RunResult& result) {
   return static_cast<double>(job.settings.tokens_per_step()) / result.seconds_per_step();
 }
@@ -41,11 +57,13 @@ Json json_of(const Job& job, const RunResult& result) {
     const RankPlan& planned = job.planned(result.strategy, rank.rank);
     ranks.push_back(json_of(rank, planned));
   }
-  return {{"name", to_string(result.strategy)},
-          {"seconds_per_step", result.seconds_per_step()},
-          {"tokens_per_second", tokens_per_second(job, result)},
-          {"losses", losses},
-          {"ranks", ranks}};
+  Json json = {{"name", to_string(result.strategy)},
+               {"seconds_per_step", result.seconds_per_step()},
+               {"tokens_per_second", tokens_per_second(job, result)},
+               {"losses", losses},
+               {"ranks", ranks}};
+  for (const DeviceLedger& ledger : result.devices) { json["devices"].push_back(json_of(ledger)); }
+  return json;
 }
 
 const RunResult* find(const std::vector<RunResult>& results, Strategy strategy) {
@@ -137,8 +155,8 @@ std::string describe(const Job& job) {
       "steps, seed {}, "
       "{}{}\n",
       job.model.name, config.parameter_elems(), config.layers, config.hidden, config.heads,
-      config.vocab, config.seq, settings.ranks, settings.comm == CommChoice::mpi ? " (mpi)" : "",
-      threads, settings.batch, settings.accumulate, settings.steps, settings.seed,
+      config.vocab, config.seq, settings.ranks, describe_ranks(settings), threads, settings.batch,
+      settings.accumulate, settings.steps, settings.seed,
       describe_precision(settings) + describe_optimizer(settings), describe_forward(settings));
 }
 
@@ -168,8 +186,9 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
             {"seq", config.seq}}},
           {"ranks", job.settings.ranks},
           {"threads", job.settings.threads},
-          {"device", "cpu"},
-          {"comm", job.settings.comm == CommChoice::mpi ? "mpi" : "local"},
+          {"device", to_string(job.settings.device)},
+          {"comm", comm_name(job.settings)},
+          {"graph", job.settings.graph},
           {"batch", job.settings.batch},
           {"accumulate", job.settings.accumulate},
           {"accumulate_mode", to_string(job.settings.accumulate_mode)},

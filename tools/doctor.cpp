@@ -1,6 +1,7 @@
 #include "doctor.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/Version.hpp>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "support.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/comm/launch.hpp"
+#include "tessera/device/device.hpp"
 #include "tessera/device/product_library.hpp"
 
 namespace tessera::tools {
@@ -32,17 +34,25 @@ std::string found_library(const std::string& library) {
   return has_library(library) ? library : "";
 }
 
-std::vector<Part> parts() {
-  std::vector<Part> parts = {
-      {"CUDA driver",
-       first_line_of(
-           "nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader"),
-       "Debian package nvidia-driver (non-free), on a machine with an NVIDIA GPU"},
-      {"CUDA toolkit", first_line_of("{ command -v nvcc || ls /usr/local/cuda/bin/nvcc; }"),
-       "Debian package nvidia-cuda-toolkit (non-free), or NVIDIA's own packages"},
-      {"NCCL", found_library("libnccl.so.2"),
-       "Debian package libnccl-dev (contrib), or NVIDIA's own"},
-  };
+/// What a CUDA module is built from and needs to run.
+void add_cuda_parts(const CudaMachine& cuda, std::vector<Part>& parts) {
+  if (cuda.devices.empty()) {
+    parts.push_back({"CUDA driver",
+                     first_line_of("nvidia-smi --query-gpu=name,driver_version,memory.total "
+                                   "--format=csv,noheader"),
+                     "Debian package nvidia-driver (non-free), on a machine with an NVIDIA GPU"});
+  }
+  if (!cuda.module.empty()) { return; }
+  parts.push_back({"CUDA toolkit",
+                   first_line_of("{ command -v nvcc || ls /usr/local/cuda/bin/nvcc; }"),
+                   "NVIDIA's packages (cuda-toolkit-13-0, 12.4 at least), and another build"});
+  parts.push_back({"NCCL", found_library("libnccl.so.2"),
+                   "NVIDIA's packages (libnccl-dev), or Python's nvidia-nccl, and another build"});
+}
+
+std::vector<Part> parts(const CudaMachine& cuda) {
+  std::vector<Part> parts;
+  add_cuda_parts(cuda, parts);
   if (mpi_version().empty()) {
     parts.push_back({"MPI", first_line_of("mpirun --version"),
                      "Debian packages libopenmpi-dev openmpi-bin, and another build"});
@@ -63,7 +73,7 @@ void machine() {
   line("memory", format_bytes(usable_memory()));
 }
 
-void build() {
+void build(const CudaMachine& cuda) {
   fmt::print("\nbuild\n");
   line("tessera", TESSERA_VERSION);
   line("compiler", TESSERA_COMPILER);
@@ -75,28 +85,45 @@ void build() {
   line("matrix products", product_library().empty()
                               ? "Eigen"
                               : fmt::format("{}; Eigen where that is faster", product_library()));
-  line("devices", "cpu");
+  line("devices", cuda.module.empty() ? "cpu" : "cpu, cuda");
   line("communicators", "local (ranks are threads of one process)");
   if (!mpi_version().empty()) {
     line("", fmt::format("mpi (ranks are processes of mpirun or srun: {})", mpi_version()));
   }
+  if (!cuda.module.empty()) {
+    line("", "nccl (ranks are processes of torchrun, mpirun or srun, on CUDA devices)");
+  }
   line("strategies", "dp, ddp, zero1, zero2, zero3 (fsdp)");
   line("works together", "tessera doctor --support prints the table");
-  line("precision", "fp32");
+  line("precision", "fp32, bf16 and fp16 (with fp32 master weights)");
   line("threads", fmt::format("1 a rank unless --threads says more; {} cores for ranks x threads",
                               usable_cores()));
 }
 
-void beyond() {
+void cuda_section(const CudaMachine& cuda) {
+  fmt::print("\nCUDA\n");
+  if (!cuda.module.empty()) { line("module", cuda.module); }
+  if (!cuda.libraries.empty()) {
+    line("libraries", fmt::format("{}", fmt::join(cuda.libraries, ", ")));
+  }
+  for (std::size_t i = 0; i < cuda.devices.size(); ++i) {
+    line(fmt::format("cuda:{}", i), cuda.devices[i]);
+  }
+  if (!cuda.problem.empty()) { line("not usable", cuda.problem); }
+}
+
+void beyond(const CudaMachine& cuda) {
+  const std::vector<Part> all = parts(cuda);
+  if (all.empty()) { return; }
   fmt::print("\non this machine, not used by this build\n");
   bool missing = false;
-  for (const Part& part : parts()) {
+  for (const Part& part : all) {
     line(part.name, part.found.empty() ? "not found" : part.found);
     missing = missing || part.found.empty();
   }
   if (!missing) { return; }
   fmt::print("\nmissing (nothing that this build needs)\n");
-  for (const Part& part : parts()) {
+  for (const Part& part : all) {
     if (part.found.empty()) { line(part.name, part.how); }
   }
 }
@@ -108,9 +135,11 @@ void doctor(const Settings& settings) {
     fmt::print("{}", support_table());
     return;
   }
+  const CudaMachine cuda = cuda_machine();
   machine();
-  build();
-  beyond();
+  build(cuda);
+  cuda_section(cuda);
+  beyond(cuda);
 }
 
 }  // namespace tessera::tools

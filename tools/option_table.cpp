@@ -69,11 +69,6 @@ Apply text(std::string_view what) {
   };
 }
 
-/// An option of which this build has one value, named at its default, and others come later.
-Apply only(std::string_view value, std::vector<std::string_view> later) {
-  return [=](Settings&, const std::string& text) { require_value(text, value, later); };
-}
-
 Strategy strategy_called(const std::string& name) {
   if (name == "hybrid") {
     throw ConfigError("hybrid is not available in this build; use dp, ddp, zero1, zero2 or zero3");
@@ -131,24 +126,25 @@ void set_schedule(Settings& settings, const std::string& text) {
 }
 
 void set_comm(Settings& settings, const std::string& text) {
-  static const std::map<std::string, CommChoice> choices = {
-      {"auto", CommChoice::automatic}, {"local", CommChoice::local}, {"mpi", CommChoice::mpi}};
+  static const std::map<std::string, CommChoice> choices = {{"auto", CommChoice::automatic},
+                                                            {"local", CommChoice::local},
+                                                            {"mpi", CommChoice::mpi},
+                                                            {"nccl", CommChoice::nccl}};
   const auto choice = choices.find(text);
   if (choice == choices.end()) {
-    const bool later = text == "nccl" || text == "simulated";
-    throw ConfigError(
-        fmt::format("{}; use auto, local or mpi", later ? text + " is not available in this build"
-                                                        : fmt::format("'{}' is unknown", text)));
+    throw ConfigError(fmt::format("'{}' is unknown; use auto, local, mpi or nccl", text));
   }
   settings.comm = choice->second;
 }
 
-void set_for(Settings&, const std::string& text) {
-  if (text == "cpu") { return; }
-  if (text != "cuda") { throw ConfigError(fmt::format("'{}' is unknown; use cpu", text)); }
-  throw ConfigError(
-      "cuda is not available in this build: it has no CUDA kernels that could say what workspace "
-      "they need; use cpu");
+void set_device(Settings& settings, const std::string& text) {
+  if (text == "meta") {
+    throw ConfigError("meta only counts, as tessera plan does; use cpu or cuda");
+  }
+  if (text != "cpu" && text != "cuda") {
+    throw ConfigError(fmt::format("'{}' is unknown; use cpu or cuda", text));
+  }
+  settings.device = text == "cpu" ? DeviceKind::cpu : DeviceKind::cuda;
 }
 
 void set_budget(Settings& settings, const std::string& text) {
@@ -289,16 +285,28 @@ std::vector<OptionRow> parallel_rows() {
       {"--persist", "parallel", "ELEMS", "0",
        "under zero3 units of at most so many elements stay gathered until the next update",
        kOneTraining, whole<&Settings::persist_elems>(0, kMostParameters)},
-      {"--device", "parallel", "D", "cpu", "cpu", kRun, only("cpu", {"cuda", "meta"})},
+      {"--device", "parallel", "D", "cpu",
+       "where the ranks compute: cpu or cuda (threads share the GPUs out in turn)", kRun,
+       set_device},
       {"--comm", "parallel", "C", "auto",
-       "local (ranks are threads), mpi (this process is a rank of mpirun's or srun's job), or "
-       "auto: "
-       "mpi in such a job",
+       "local (ranks are threads), mpi or nccl (this process is a rank of a launcher's job, on cpu "
+       "or on cuda), or auto: in such a job the one that the device has",
        kRun, set_comm},
       {"--comm", "parallel", "C", "auto",
-       "local (ranks are threads), mpi (processes), or auto: mpi for more than 256 ranks", kPlanned,
-       set_comm},
-      {"--for", "parallel", "D", "cpu", "the device that the plan is for: cpu", kPlanned, set_for},
+       "local (ranks are threads), mpi or nccl (processes, on cpu or on cuda), or auto: processes "
+       "for more than 256 ranks",
+       kPlanned, set_comm},
+      {"--device", "parallel", "D", "cpu", "the device that the plan is for: cpu or cuda", "plan",
+       set_device},
+      {"--device", "parallel", "D", "cpu",
+       "the device that is planned for, and that --measure trains on: cpu or cuda", "scale",
+       set_device},
+      {"--for", "parallel", "D", "", "another name of --device: none needs to be there to plan",
+       kPlanned, set_device},
+      {"--graph", "parallel", "", "",
+       "on cuda, launch each step from the third on as one CUDA graph: the same results, less time "
+       "between kernels",
+       kBoth, [](Settings& s, const std::string&) { s.graph = true; }},
       {"--threads", "parallel", "N", "1",
        "threads a rank computes with; ranks times threads should not exceed the cores", kEvery,
        whole<&Settings::threads>(1, kMostThreads)},

@@ -91,15 +91,6 @@ std::vector<std::string> parse_list(std::string_view text) {
   return entries;
 }
 
-void require_value(std::string_view text, std::string_view only,
-                   const std::vector<std::string_view>& later) {
-  if (text == only) { return; }
-  if (std::find(later.begin(), later.end(), text) != later.end()) {
-    throw ConfigError(fmt::format("{} is not available in this build; use {}", text, only));
-  }
-  throw ConfigError(fmt::format("'{}' is unknown; this build knows {}", text, only));
-}
-
 std::string nearest(std::string_view text, const std::vector<std::string>& known) {
   std::string best;
   std::size_t best_edits = std::max<std::size_t>(2, text.size() / 3) + 1;

@@ -31,10 +31,6 @@ struct NumberRange {
 /// `text` cut at commas. ConfigError if an entry is empty.
 [[nodiscard]] std::vector<std::string> parse_list(std::string_view text);
 
-/// ConfigError unless `text` is `only`; values in `later` exist, but not in this build.
-void require_value(std::string_view text, std::string_view only,
-                   const std::vector<std::string_view>& later);
-
 /// The entry of `known` that `text` was probably meant to be; empty if none is near.
 [[nodiscard]] std::string nearest(std::string_view text, const std::vector<std::string>& known);
 

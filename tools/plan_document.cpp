@@ -189,7 +189,7 @@ Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans)
   for (const StrategyPlan& plan : plans) { strategies.push_back(json_of(settings, plan)); }
   Json json = {{"model", model_json(settings)},
                {"ranks", settings.ranks},
-               {"device", "cpu"},
+               {"device", to_string(settings.device)},
                {"comm", to_string(planned_comm(settings, settings.ranks))},
                {"precision", to_string(settings.precision)},
                {"gradient_dtype", to_string(settings.gradient_dtype)},
@@ -221,7 +221,8 @@ std::string describe_plan(const Settings& settings) {
   const std::string threads =
       settings.threads > 1 ? fmt::format(" of {} threads", settings.threads) : "";
   return model_line(settings) +
-         fmt::format("{} ranks ({}){}, {}{} micro-batches a step, {}, {}{}\n", settings.ranks,
+         fmt::format("{} ranks ({}{}){}, {}{} micro-batches a step, {}, {}{}\n", settings.ranks,
+                     settings.device == DeviceKind::cuda ? "cuda, " : "",
                      to_string(planned_comm(settings, settings.ranks)), threads, samples,
                      settings.accumulate, describe_resharding(settings),
                      describe_precision(settings) + describe_optimizer(settings),

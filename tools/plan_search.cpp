@@ -169,14 +169,17 @@ SearchResult search(const Settings& settings) {
 
 std::string command_line_of(const Choice& choice) {
   const Settings& settings = choice.settings;
-  const bool local = planned_comm(settings, settings.ranks) == CommKind::local;
-  const std::string rest = fmt::format(
-      "{} --strategy {}{} --budget {}", model_words(settings), to_string(choice.strategy),
-      step_words(settings, choice.strategy), size_words(*settings.budget_bytes));
+  const CommKind comm = planned_comm(settings, settings.ranks);
+  const bool local = comm == CommKind::local;
+  const bool cuda = settings.device == DeviceKind::cuda;
+  const std::string rest =
+      fmt::format("{}{} --strategy {}{} --budget {}", cuda ? " --device cuda" : "",
+                  model_words(settings), to_string(choice.strategy),
+                  step_words(settings, choice.strategy), size_words(*settings.budget_bytes));
   const bool trains = !settings.params;
   if (!trains) {
-    return fmt::format("tessera plan --ranks {} --comm {}{}", settings.ranks,
-                       local ? "local" : "mpi", rest);
+    return fmt::format("tessera plan --ranks {} --comm {}{}", settings.ranks, to_string(comm),
+                       rest);
   }
   return local ? fmt::format("tessera train --data PATH --ranks {}{}", settings.ranks, rest)
                : fmt::format("mpirun -n {} tessera train --data PATH{}", settings.ranks, rest);

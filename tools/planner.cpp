@@ -84,7 +84,7 @@ std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks,
                                  const std::function<ModelStateBytes(World&)>& body) {
   PlanOptions options;
   options.ranks = ranks;
-  options.backend.comm = planned_comm(settings, ranks);
+  options.backend = {.device = settings.device, .comm = planned_comm(settings, ranks)};
   options.world = world_options(settings);
   options.world.trace = false;
   options.world.budget_bytes.reset();  // a plan says what is needed, whatever there is
@@ -155,7 +155,8 @@ StrategyPlan plan_asked(const Settings& settings, Strategy strategy) {
 CommKind planned_comm(const Settings& settings, int ranks) {
   const bool threads = settings.comm == CommChoice::local ||
                        (settings.comm == CommChoice::automatic && ranks <= kMostThreadRanks);
-  return threads ? CommKind::local : CommKind::mpi;
+  if (threads) { return CommKind::local; }
+  return settings.device == DeviceKind::cuda ? CommKind::nccl : CommKind::mpi;
 }
 
 }  // namespace tessera::tools

@@ -50,8 +50,8 @@ struct StrategyPlan {
 /// The plan of what `settings` name: plan_stack for `--params`, else plan_training.
 [[nodiscard]] StrategyPlan plan_asked(const Settings& settings, Strategy strategy);
 
-/// What `ranks` ranks of `settings` talk through: as `--comm` says; for `auto` threads, or mpi
-/// where there are more ranks than one process can have threads for.
+/// What `ranks` ranks of `settings` talk through: as `--comm` says; for `auto` threads, or
+/// processes (mpi, nccl on CUDA) where there are more ranks than one process can have threads for.
 [[nodiscard]] CommKind planned_comm(const Settings& settings, int ranks);
 
 }  // namespace tessera::tools

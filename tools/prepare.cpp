@@ -1,16 +1,15 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <optional>
 
 #include "budget.hpp"
-#include "machine.hpp"
 #include "optimizer.hpp"
 #include "output_file.hpp"
 #include "ranks.hpp"
 #include "resharding.hpp"
+#include "room.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
@@ -93,43 +92,24 @@ void check_init(const Job& job) {
   }
 }
 
-/// The ranks that share this process's machine.
-struct Neighbours {
-  int ranks = 1;
-  bool rank0 = true;  ///< it is among them
-};
-
-// Machines are told apart by their names; a container has its own, and its own memory.
-Neighbours neighbours_of(World& world) {
-  const std::string own = machine_name();
-  const std::vector<std::string> names = world.exchange(own);
-  return {static_cast<int>(std::count(names.begin(), names.end(), own)), names.front() == own};
-}
-
-// What the ranks of one machine hold together; in doubles, as it may be far beyond 64 bits.
-double bytes_here(const StrategyPlan& plan, int ranks, const Neighbours& here) {
-  const auto peak = [&](int rank) {
-    const RankPlan& planned = plan.of(rank);
-    return static_cast<double>(planned.memory.peak_bytes) +
-           static_cast<double>(planned.host_peak_bytes);
-  };
-  const int others = here.ranks - (here.rank0 ? 1 : 0);
-  return (here.rank0 ? peak(0) : 0) + others * peak(ranks - 1);
+void require_room(const Job& job, const StrategyPlan& plan, const Room& room) {
+  const double need = bytes_in(room, plan);
+  if (need <= room.free_bytes) { return; }
+  const bool device = room.holds == Room::Holds::device;
+  throw OutOfMemory(fmt::format(
+      "{} ranks of {} under {} need {:.3g} GiB{} and {} has {}{}; use fewer ranks on it, a smaller "
+      "--batch, a smaller model, or a strategy that shards more",
+      room.ranks.size(), job.model.name, to_string(plan.strategy), need / (1 << 30),
+      room.holds == Room::Holds::host_pools ? " of host memory" : "", room.name,
+      format_bytes(static_cast<std::size_t>(room.free_bytes)), device ? " free" : ""));
 }
 
 // Linux promises memory that it does not have, and kills the process when it is touched. Ranks on
 // other machines are judged there.
-void check_memory(const Job& job, const Neighbours& here) {
-  const std::size_t have = usable_memory();
+void check_memory(const Job& job, const std::vector<Room>& rooms) {
   for (const StrategyPlan& plan : job.plans) {
     require_budget(plan, job.settings);
-    const double need = bytes_here(plan, job.settings.ranks, here);
-    if (need <= static_cast<double>(have)) { continue; }
-    throw OutOfMemory(fmt::format(
-        "{} ranks of {} under {} need {:.3g} GiB and this machine has {}; use fewer ranks on it, a "
-        "smaller --batch, a smaller model, or a strategy that shards more",
-        here.ranks, job.model.name, to_string(plan.strategy), need / (1 << 30),
-        format_bytes(have)));
+    for (const Room& room : rooms) { require_room(job, plan, room); }
   }
 }
 
@@ -183,7 +163,7 @@ StrategyPlan plan_of_sampling(const Job& job, Strategy strategy) {
 
 /// This process's part of prepare(), for settled `settings`.
 Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
-            const Neighbours& here, Use use) {
+            const std::vector<Room>& rooms, Use use) {
   if (use == Use::training) {
     check_resharding(settings, strategies);
     check_optimizer(settings);
@@ -195,7 +175,7 @@ Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
     job.plans.push_back(use == Use::training ? plan_asked(settings, strategy)
                                              : plan_of_sampling(job, strategy));
   }
-  check_memory(job, here);
+  check_memory(job, rooms);
   if (use == Use::training) {
     job.source = open_source(settings);
     if (job.source) { check_data(job); }
@@ -212,16 +192,16 @@ Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
 Job prepare(const Settings& asked, const std::vector<Strategy>& strategies, Use use) {
   const Settings settings = settle(asked);
   if (settings.comm == CommChoice::local) {
-    return checked(settings, strategies, {settings.ranks, /*rank0=*/true}, use);
+    return checked(settings, strategies, rooms_of_threads(settings), use);
   }
   std::optional<Job> job;
   Settings unlimited = settings;  // the budget is judged by the plan, which says more
   unlimited.budget_bytes.reset();
   run_on_ranks(unlimited, [&](World& world) {
-    const Neighbours here = neighbours_of(world);
+    const std::vector<Room> rooms = rooms_of_process(world);
     std::exception_ptr error;
     try {
-      job = checked(settings, strategies, here, use);
+      job = checked(settings, strategies, rooms, use);
     } catch (...) { error = std::current_exception(); }
     fail_together(world, error);
   });

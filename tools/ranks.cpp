@@ -17,10 +17,12 @@ constexpr std::string_view kGetMpi =
     "this build has no MPI: install it (Debian: libopenmpi-dev openmpi-bin), configure with "
     "-DTESSERA_MPI=ON and build again";
 
-CommChoice chosen(CommChoice asked, const std::optional<LaunchedJob>& job, bool has_mpi) {
-  if (asked != CommChoice::automatic) { return asked; }
-  const bool joins = job && (has_mpi || job->size > 1);
-  return joins ? CommChoice::mpi : CommChoice::local;
+CommChoice chosen(const Settings& asked, const std::optional<LaunchedJob>& job, bool has_mpi) {
+  if (asked.comm != CommChoice::automatic) { return asked.comm; }
+  const bool cuda = asked.device == DeviceKind::cuda;
+  const bool joins = job && (cuda || has_mpi || job->size > 1);
+  if (!joins) { return CommChoice::local; }
+  return cuda ? CommChoice::nccl : CommChoice::mpi;
 }
 
 std::string started_by(const LaunchedJob& job) {
@@ -39,22 +41,23 @@ void check_local(const Settings& settings, const std::optional<LaunchedJob>& job
   if (settings.ranks > kMostThreadRanks) {
     throw ConfigError(
         fmt::format("--ranks: '{}' is not a whole number from 1 to {}, as ranks that are threads "
-                    "of one process need; start more with mpirun",
+                    "of one process need; start more as processes, with mpirun or srun",
                     settings.ranks, kMostThreadRanks));
   }
 }
 
-void check_mpi(const Settings& settings, const std::optional<LaunchedJob>& job, bool has_mpi) {
-  if (!has_mpi) {
-    throw ConfigError(job ? fmt::format("{}, but {}; or start one process with --ranks {}",
-                                        started_by(*job), kGetMpi, job->size)
-                          : fmt::format("--comm mpi: {}; or use --comm local", kGetMpi));
-  }
+[[noreturn]] void refuse_without_mpi(const std::optional<LaunchedJob>& job) {
+  throw ConfigError(job ? fmt::format("{}, but {}; or start one process with --ranks {}",
+                                      started_by(*job), kGetMpi, job->size)
+                        : fmt::format("--comm mpi: {}; or use --comm local", kGetMpi));
+}
+
+void check_processes(const Settings& settings, const std::optional<LaunchedJob>& job) {
   if (!job) {
-    throw ConfigError(
-        fmt::format("--comm mpi: no launcher has started this process; start it with mpirun -n {}, "
-                    "or use --comm local",
-                    settings.ranks == 0 ? "N" : std::to_string(settings.ranks)));
+    throw ConfigError(fmt::format(
+        "--comm {}: no launcher has started this process; start it with mpirun -n {}, "
+        "or use --comm local",
+        comm_name(settings), settings.ranks == 0 ? "N" : std::to_string(settings.ranks)));
   }
   if (settings.ranks != 0 && settings.ranks != job->size) {
     throw ConfigError(
@@ -64,10 +67,34 @@ void check_mpi(const Settings& settings, const std::optional<LaunchedJob>& job, 
   }
 }
 
+void check_graph(const Settings& settings) {
+  if (!settings.graph) { return; }
+  if (settings.device != DeviceKind::cuda) {
+    throw ConfigError(
+        "--graph: only a CUDA device can be given a step as a graph; leave it out, "
+        "or use --device cuda");
+  }
+  if (settings.comm == CommChoice::local && settings.ranks > 1) {
+    throw ConfigError(fmt::format(
+        "--graph: {} ranks are threads that wait for each other within a step, which no graph can "
+        "hold; leave it out, use one rank, or ranks that are processes (--comm nccl)",
+        settings.ranks));
+  }
+}
+
 }  // namespace
+
+void require_device(const Settings& settings) {
+  if (settings.device != DeviceKind::cuda) { return; }
+  const CudaMachine machine = cuda_machine();
+  if (machine.devices.empty()) {
+    throw ConfigError(fmt::format("--device cuda: {}", machine.problem));
+  }
+}
 
 WorldOptions world_options(const Settings& settings) {
   WorldOptions options;
+  options.device = settings.device;
   options.threads = settings.threads;
   options.budget_bytes = settings.budget_bytes;
   options.trace = settings.records();
@@ -75,25 +102,28 @@ WorldOptions world_options(const Settings& settings) {
 }
 
 Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_mpi) {
-  asked.comm = chosen(asked.comm, job, has_mpi);
+  asked.comm = chosen(asked, job, has_mpi);
+  check_device(asked);
   const bool local = asked.comm == CommChoice::local;
-  if (local) {
-    check_local(asked, job);
-  } else {
-    check_mpi(asked, job, has_mpi);
-  }
+  if (asked.comm == CommChoice::mpi && !has_mpi) { refuse_without_mpi(job); }
+  local ? check_local(asked, job) : check_processes(asked, job);
   if (asked.ranks == 0) { asked.ranks = local ? 1 : job->size; }
+  check_graph(asked);
   return asked;
 }
 
 Settings settle(const Settings& asked) {
-  return in_turn([&] { return settle(asked, launched_job(), !mpi_version().empty()); });
+  return in_turn([&] {
+    Settings settled = settle(asked, launched_job(asked.device), !mpi_version().empty());
+    require_device(settled);
+    return settled;
+  });
 }
 
 void run_on_ranks(const Settings& settings, const std::function<void(World&)>& body) {
   const WorldOptions options = world_options(settings);
-  if (settings.comm == CommChoice::mpi) { return run(body, options); }
-  run_ranks(settings.ranks, body, options);
+  if (settings.comm == CommChoice::local) { return run_ranks(settings.ranks, body, options); }
+  run(body, options);
 }
 
 bool has_rank0() {

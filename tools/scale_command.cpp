@@ -8,6 +8,7 @@
 #include "json_text.hpp"
 #include "optimizer.hpp"
 #include "output_file.hpp"
+#include "ranks.hpp"
 #include "report.hpp"
 #include "resharding.hpp"
 #include "scale_document.hpp"
@@ -23,6 +24,7 @@ void check(const Settings& settings) {
   if (!settings.report.empty()) { require_writable("--report", settings.report); }
   require_apart({{"--json", settings.json}, {"--report", settings.report}});
   check_planned(settings);
+  if (settings.measure) { require_device(settings); }
   check_optimizer(settings);
   check_resharding(settings, settings.strategies);
 }

@@ -8,6 +8,7 @@
 #include "machine.hpp"
 #include "rank_gpt.hpp"
 #include "ranks.hpp"
+#include "room.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 
@@ -17,19 +18,11 @@ namespace {
 constexpr int kSteps = 2;  // the second would hold more, if anything grew
 // Some seconds on an ordinary core.
 constexpr double kFlopsPerCore = 1e11;
+constexpr double kFlopsOfGpu = 1e14;
 
 double flops(const Settings& settings, const ScalePoint& point) {
   return double{kSteps} * point.ranks * settings.accumulate *
          bench::step_flops(point.model, settings.batch);
-}
-
-// In doubles: the request may be far beyond 64 bits.
-double bytes_of_all_ranks(const StrategyPlan& plan) {
-  double sum = 0;
-  for (const RankPlan& rank : plan.ranks) {
-    sum += static_cast<double>(rank.memory.peak_bytes) * rank.count;
-  }
-  return sum;
 }
 
 Measurement not_run(std::string why, std::string reason) {
@@ -39,18 +32,23 @@ Measurement not_run(std::string why, std::string reason) {
 std::optional<Measurement> beyond(const Settings& settings, const ScalePoint& point) {
   if (!point.fits()) { return not_run("no fit", "not even the smallest model fits"); }
   if (planned_comm(settings, point.ranks) != CommKind::local) {
-    return not_run("processes", "planned for ranks in processes of their own (--comm mpi)");
+    return not_run("processes", "planned for ranks in processes of their own");
   }
   if (point.ranks > kMostThreadRanks) {
     return not_run("threads", fmt::format("one process has {} ranks at most", kMostThreadRanks));
   }
-  const double have = 0.75 * static_cast<double>(usable_memory());
-  if (const double need = bytes_of_all_ranks(point.plan); need > have) {
-    return not_run("memory", fmt::format("all ranks need {:.3g} GiB, and may use three quarters of "
-                                         "this machine's {}",
-                                         need / (1 << 30), format_bytes(usable_memory())));
+  Settings run = settings;
+  run.ranks = point.ranks;
+  for (const Room& room : rooms_of_threads(run)) {
+    const double need = bytes_in(room, point.plan);
+    if (need <= 0.75 * room.free_bytes) { continue; }
+    return not_run("memory",
+                   fmt::format("{} ranks need {:.3g} GiB, and may use three quarters of {} of {}",
+                               room.ranks.size(), need / (1 << 30),
+                               format_bytes(static_cast<std::size_t>(room.free_bytes)), room.name));
   }
-  const double most = kFlopsPerCore * usable_cores();
+  const bool cuda = settings.device == DeviceKind::cuda;
+  const double most = cuda ? kFlopsOfGpu : kFlopsPerCore * usable_cores();
   if (const double work = flops(settings, point); work > most) {
     return not_run("time", fmt::format("two steps are {:.3g} GFLOP, and may be {:.3g} here",
                                        work * 1e-9, most * 1e-9));

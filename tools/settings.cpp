@@ -60,6 +60,20 @@ DType travelling(const Settings& settings) {
 
 }  // namespace
 
+std::string_view comm_name(const Settings& settings) {
+  if (settings.comm == CommChoice::mpi) { return "mpi"; }
+  return settings.comm == CommChoice::nccl ? "nccl" : "local";
+}
+
+std::string describe_ranks(const Settings& settings) {
+  const bool threads = comm_name(settings) == "local";
+  if (settings.device == DeviceKind::cpu) {
+    return threads ? "" : fmt::format(" ({})", comm_name(settings));
+  }
+  return fmt::format(" ({}{}{}{})", to_string(settings.device), threads ? "" : ", ",
+                     threads ? "" : comm_name(settings), settings.graph ? ", graph" : "");
+}
+
 std::string_view offload_name(const Settings& settings) {
   return settings.boundaries == nn::Boundaries::host ? "activations" : "none";
 }
@@ -90,15 +104,39 @@ void check_reduce_dtype(const Settings& settings) {
                   to_string(settings.reduce_dtype), to_string(settings.gradient_dtype)));
 }
 
+void check_device(const Settings& settings) {
+  const bool cuda = settings.device == DeviceKind::cuda;
+  if (settings.comm == CommChoice::mpi && cuda) {
+    throw ConfigError(
+        "--comm mpi: processes on CUDA devices are joined by NCCL; leave --comm out, or use nccl");
+  }
+  if (settings.comm == CommChoice::nccl && !cuda) {
+    throw ConfigError(
+        "--comm nccl: NCCL moves memory of CUDA devices, and these ranks are on the cpu; use the "
+        "device cuda, or --comm local or mpi");
+  }
+  if (settings.threads > 1 && cuda) {
+    throw ConfigError(
+        fmt::format("--threads {}: ranks on a CUDA device compute there, not with threads of the "
+                    "host; leave --threads out",
+                    settings.threads));
+  }
+}
+
 void check_planned(const Settings& settings) {
+  if (settings.has("--device") && settings.has("--for")) {
+    throw ConfigError(
+        "--device and --for cannot be combined; give --for alone, the device that the plan is for");
+  }
+  check_device(settings);
   std::vector<int> counts = settings.rank_counts;
   counts.push_back(settings.ranks);
   const int ranks = std::ranges::max(counts);
   if (settings.comm == CommChoice::local && ranks > kMostThreadRanks) {
     throw ConfigError(
         fmt::format("--comm local: one process has {} ranks at most, not {}; leave it out, or use "
-                    "--comm mpi",
-                    kMostThreadRanks, ranks));
+                    "--comm {}",
+                    kMostThreadRanks, ranks, settings.device == DeviceKind::cuda ? "nccl" : "mpi"));
   }
   check_reduce_dtype(settings);
 }

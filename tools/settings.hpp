@@ -9,6 +9,7 @@
 
 #include "tessera/base/dtype.hpp"
 #include "tessera/base/rounding.hpp"
+#include "tessera/device/device.hpp"
 #include "tessera/engine/loss_scaling.hpp"
 #include "tessera/engine/strategy.hpp"
 #include "tessera/nn/gpt.hpp"
@@ -25,9 +26,10 @@ struct NamedModel {
 
 /// How the ranks of a run talk to each other.
 enum class CommChoice : std::uint8_t {
-  automatic,  ///< mpi in a job of mpirun or srun, else local
+  automatic,  ///< in a launcher's job mpi (on a CPU) or nccl (on CUDA), else local
   local,      ///< ranks are threads of this process
   mpi,        ///< this process is one rank of the launcher's job
+  nccl,       ///< the same, on CUDA devices
 };
 
 /// The rules that --optimizer knows.
@@ -46,9 +48,11 @@ struct Settings {
   std::string data;
   std::string tokens;
   // parallel
-  int ranks = 0;                 ///< 0: as many as the job has, or one
-  std::vector<int> rank_counts;  ///< several of them, to scale over
+  int ranks = 0;                        ///< 0: as many as the job has, or one
+  std::vector<int> rank_counts;         ///< several of them, to scale over
+  DeviceKind device = DeviceKind::cpu;  ///< that ranks run on, or that a plan is for
   CommChoice comm{};
+  bool graph = false;  ///< steps are launched as CUDA graphs
   int threads = 0;
   Strategy strategy{};
   std::vector<Strategy> strategies;
@@ -118,6 +122,10 @@ struct Settings {
   [[nodiscard]] std::int64_t tokens_per_step() const;
 };
 
+/// "local", "mpi", "nccl": of settled settings.
+[[nodiscard]] std::string_view comm_name(const Settings& settings);
+/// " (mpi)", " (cuda, nccl)": where ranks run, unless they are threads on the CPU.
+[[nodiscard]] std::string describe_ranks(const Settings& settings);
 /// "none" or "activations", as --offload has it.
 [[nodiscard]] std::string_view offload_name(const Settings& settings);
 /// ", recompute block, dropout 0.1": what of these was asked for; empty otherwise.
@@ -126,8 +134,10 @@ struct Settings {
 [[nodiscard]] std::string describe_precision(const Settings& settings);
 /// ConfigError for a reduce dtype that was given and changes nothing.
 void check_reduce_dtype(const Settings& settings);
-/// ConfigError for what no run could do: more ranks in one process than it can have, a reduce dtype
-/// that changes nothing.
+/// ConfigError for a communicator, or a number of threads, that ranks on the device cannot have.
+void check_device(const Settings& settings);
+/// ConfigError for what no run could do: more ranks in one process than it can have, what ranks on
+/// the device cannot have, a reduce dtype that changes nothing.
 void check_planned(const Settings& settings);
 
 }  // namespace tessera::tools

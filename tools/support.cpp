@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "command_line.hpp"
+#include "ranks.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/comm/simulate.hpp"
 #include "tessera/nn/gpt.hpp"
@@ -18,6 +20,7 @@ namespace {
 struct Choice {
   ModelOptions model;
   nn::GPTOptions gpt;
+  DeviceKind device = DeviceKind::cpu;
 };
 
 /// A line of a table: what it sets, beside the defaults.
@@ -67,7 +70,8 @@ void use(World& world, const Choice& choice) {
 /// Empty if it works.
 std::string why_not(const Choice& choice) {
   try {
-    simulate_rank({.ranks = 2}, [&](World& world) { use(world, choice); });
+    const SimulatedRank rank{.ranks = 2, .backend = {.device = choice.device}};
+    simulate_rank(rank, [&](World& world) { use(world, choice); });
   } catch (const ConfigError& refusal) { return refusal.what(); }
   return {};
 }
@@ -77,8 +81,8 @@ std::string cell(const Choice& choice, Notes& notes) {
   return why.empty() ? "yes" : notes.number(why);
 }
 
-std::string feature_table(Notes& notes) {
-  const std::vector<Feature> features = {
+std::vector<Feature> features() {
+  return {
       {"fp32", [](Choice&) {}},
       {"compute bf16, fp32 master weights", [](Choice& c) { c.model.compute = DType::bf16; }},
       {"compute fp16, fp32 master weights", [](Choice& c) { c.model.compute = DType::fp16; }},
@@ -132,6 +136,9 @@ std::string feature_table(Notes& notes) {
          c.model.accumulate = 2;
        }},
   };
+}
+
+std::string feature_table(Notes& notes) {
   std::string text = "| |";
   std::string rule = "\n|---|";
   for (const Strategy strategy : all_strategies()) {
@@ -139,7 +146,7 @@ std::string feature_table(Notes& notes) {
     rule += "---|";
   }
   text += rule + "\n";
-  for (const Feature& feature : features) {
+  for (const Feature& feature : features()) {
     text += fmt::format("| {} |", feature.name);
     for (const Strategy strategy : all_strategies()) {
       Choice choice;
@@ -164,6 +171,25 @@ std::string under_all(Choice choice, Notes& notes) {
   return answer;
 }
 
+/// Which lines of the tables have another answer on a CUDA device; a sentence if none has.
+std::string on_cuda(Notes& notes) {
+  std::string differing;
+  for (const Feature& feature : features()) {
+    for (const Strategy strategy : all_strategies()) {
+      Choice choice;
+      choice.model.strategy = strategy;
+      feature.set(choice);
+      const std::string here = cell(choice, notes);
+      choice.device = DeviceKind::cuda;
+      if (const std::string there = cell(choice, notes); there != here) {
+        differing += fmt::format("- {}, `{}`: {}\n", feature.name, to_string(strategy), there);
+      }
+    }
+  }
+  return differing.empty() ? "On `cuda` every line of the table above has the same answers.\n"
+                           : "On `cuda` the table above has other answers here:\n\n" + differing;
+}
+
 std::string dtype_table(Notes& notes) {
   const std::vector<DType> dtypes = {DType::fp32, DType::bf16, DType::fp16, DType::fp64};
   std::string text = "| compute | gradient |";
@@ -185,20 +211,43 @@ std::string dtype_table(Notes& notes) {
   return text;
 }
 
+/// The job that a launcher would have started for such settings.
+std::optional<LaunchedJob> job_of(const Settings& settings) {
+  const bool processes = settings.comm == CommChoice::mpi || settings.comm == CommChoice::nccl;
+  if (!processes) { return {}; }
+  return LaunchedJob{"mpirun", "OMPI_COMM_WORLD_SIZE", 0, 2};
+}
+
 std::string flag_table(Notes& notes) {
   using Words = std::vector<const char*>;
-  const std::vector<Words> asked = {{"--device", "cpu"},    {"--device", "cuda"},
-                                    {"--comm", "local"},    {"--comm", "nccl"},
-                                    {"--strategy", "fsdp"}, {"--strategy", "hybrid"},
-                                    {"--shard-group", "2"}, {"--offload", "optimizer"},
-                                    {"--resume"},           {"--checkpoint-every", "10"}};
+  const std::vector<Words> asked = {{"--device", "cpu"},
+                                    {"--device", "cuda"},
+                                    {"--device", "meta"},
+                                    {"--device", "cuda", "--ranks", "8"},
+                                    {"--device", "cuda", "--threads", "2"},
+                                    {"--device", "cuda", "--comm", "mpi"},
+                                    {"--device", "cuda", "--comm", "nccl"},
+                                    {"--device", "cuda", "--offload", "activations"},
+                                    {"--device", "cuda", "--graph"},
+                                    {"--device", "cuda", "--graph", "--ranks", "8"},
+                                    {"--device", "cpu", "--graph"},
+                                    {"--device", "cpu", "--comm", "local"},
+                                    {"--device", "cpu", "--comm", "mpi"},
+                                    {"--device", "cpu", "--comm", "nccl"},
+                                    {"--strategy", "fsdp"},
+                                    {"--strategy", "hybrid"},
+                                    {"--shard-group", "2"},
+                                    {"--offload", "optimizer"},
+                                    {"--resume"},
+                                    {"--checkpoint-every", "10"}};
   std::string text = "| `tessera train ...` | |\n|---|---|\n";
   for (Words words : asked) {
     const std::string name = fmt::format("{}", fmt::join(words, " "));
     words.insert(words.begin(), "train");
     std::string answer = "yes";
     try {
-      (void)parse_command_line(words);
+      const Settings settings = parse_command_line(words).settings;
+      (void)settle(settings, job_of(settings), /*has_mpi=*/true);
     } catch (const ConfigError& refusal) { answer = notes.number(refusal.what()); }
     text += fmt::format("| `{}` | {} |\n", name, answer);
   }
@@ -218,11 +267,17 @@ std::string support_table() {
       "to it. What is not refused has an effect.\n\n"
       "## Features by strategy\n\n";
   text += feature_table(notes);
+  text += "\n" + on_cuda(notes);
   text += "\n## Dtypes, under every strategy\n\n" + dtype_table(notes);
   text += "\n## Devices, communicators and what this build does not have\n\n" + flag_table(notes);
   text +=
       "\nCommunicators: `local` (ranks are threads) in every build, `mpi` in builds that found "
-      "MPI; both give the same\nbits. Plans count for either on any machine.\n";
+      "MPI, `nccl` with the CUDA\nmodule. `local` and `mpi` give the same bits. Plans count for "
+      "any "
+      "of them, and for either device, on any machine.\n"
+      "Several ranks on `cuda` that are threads share the GPUs out in turn, all of them one where "
+      "there is one. An optimizer of\nthe user's own works on `cuda` if it enqueues kernels on the "
+      "stream that it is given: loops of the host cannot read\nthe device's memory.\n";
   return text + "\n## Why not\n\n" + notes.text();
 }
 

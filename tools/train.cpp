@@ -57,8 +57,7 @@ std::string title(const Job& job) {
   return fmt::format(
       "{}: {} parameters, {} on {} ranks{}, {} x {} tokens a rank{}, {} steps{}{}\n",
       job.model.name, job.model.config.parameter_elems(), to_string(settings.strategy),
-      settings.ranks, settings.comm == CommChoice::mpi ? " (mpi)" : "", settings.batch,
-      job.model.config.seq,
+      settings.ranks, describe_ranks(settings), settings.batch, job.model.config.seq,
       settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "", settings.steps,
       precision == "fp32" ? "" : ", " + precision, describe_forward(settings));
 }
@@ -78,6 +77,7 @@ void print_result(const Job& job, const RunResult& result) {
   fmt::print("peak memory {} on rank 0, {} at most; planned {}\n",
              format_bytes(result.ranks[0].peak_bytes), format_bytes(most),
              format_bytes(job.planned(job.settings.strategy, 0).memory.peak_bytes));
+  for (const DeviceLedger& ledger : result.devices) { fmt::print("\n{}", ledger.text()); }
   if (!job.settings.checkpoint.empty()) {
     const DType precision = job.settings.precision;
     fmt::print(

@@ -20,6 +20,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// The first steps learn the order of units and make what later ones use again.
+constexpr std::int64_t kStepsBeforeGraphs = 2;
+
 SamplerOptions sampler_options(const Settings& settings, const World& world) {
   SamplerOptions options;
   options.batch = settings.batch;
@@ -89,11 +92,18 @@ class RankTrainer {
   StepRecord run_step(TokenLoader& loader, std::int64_t step) {
     const auto begin = Clock::now();
     std::vector<TokenBatch> batches;  // kept until the step has read them
-    for (int micro = 0; micro < job_.settings.accumulate; ++micro) {
-      const TokenBatch& batch = batches.emplace_back(loader.next());
-      gpt_.micro_batch(batch.inputs, batch.targets);
+    const auto passes = [&] {
+      for (int micro = 0; micro < job_.settings.accumulate; ++micro) {
+        const TokenBatch& batch = batches.emplace_back(loader.next());
+        gpt_.micro_batch(batch.inputs, batch.targets);
+      }
+      gpt_.update(job_.schedule.at(step));
+    };
+    if (job_.settings.graph && step >= kStepsBeforeGraphs) {
+      world_.run_as_graph(passes);
+    } else {
+      passes();
     }
-    gpt_.update(job_.schedule.at(step));
     StepRecord record;
     record.report = gpt_.report();
     record.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -171,9 +181,11 @@ RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step)
     }
     trainer.save();
     std::vector<RankMemory> memory = exchange_memory(world, trainer.model().state_bytes());
+    std::vector<DeviceLedger> devices = gather_device_ledgers(world);
     if (world.rank() == 0) {
       result.parameters = trainer.model().parameter_elems();
       result.ranks = std::move(memory);
+      result.devices = std::move(devices);
       result.recording = trainer.take_recording();
     }
   };

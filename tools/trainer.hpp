@@ -13,6 +13,7 @@
 #include "tessera/data/token_source.hpp"
 #include "tessera/engine/sharded_model.hpp"
 #include "tessera/memory/tracker.hpp"
+#include "tessera/profile/ledger.hpp"
 
 namespace tessera::tools {
 
@@ -67,7 +68,8 @@ struct RunResult {
   std::int64_t parameters = 0;
   std::vector<StepRecord> steps;
   std::vector<RankMemory> ranks;
-  Recording recording;  ///< if settings.records()
+  std::vector<DeviceLedger> devices;  ///< what was held on each at the end; none of CPU ranks
+  Recording recording;                ///< if settings.records()
 
   /// The median without the first two steps (of all, if there are no more than two).
   [[nodiscard]] double seconds_per_step() const;

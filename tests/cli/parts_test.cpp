@@ -116,6 +116,35 @@ TEST(SettleTest, AutoIsMpiInAJobElseThreads) {
   EXPECT_EQ(settled(2, kJobOfOne, false), std::pair(CommChoice::local, 2));
 }
 
+TEST(SettleTest, OnCudaAutoIsNcclInAJobElseThreads) {
+  const auto settled = [](int ranks, const std::optional<LaunchedJob>& job) {
+    Settings settings = asked(CommChoice::automatic, ranks);
+    settings.device = DeviceKind::cuda;
+    settings = settle(settings, job, /*has_mpi=*/true);
+    return std::pair{settings.comm, settings.ranks};
+  };
+  EXPECT_EQ(settled(0, {}), std::pair(CommChoice::local, 1));
+  EXPECT_EQ(settled(8, {}), std::pair(CommChoice::local, 8));
+  EXPECT_EQ(settled(0, kJobOfFour), std::pair(CommChoice::nccl, 4));
+  EXPECT_EQ(settled(0, kJobOfOne), std::pair(CommChoice::nccl, 1));
+}
+
+TEST(SettleTest, AGraphNeedsACudaDeviceAndRanksApart) {
+  const auto refusal = [](DeviceKind device, int ranks, const std::optional<LaunchedJob>& job) {
+    Settings settings = asked(CommChoice::automatic, ranks);
+    settings.device = device;
+    settings.graph = true;
+    try {
+      (void)settle(settings, job, /*has_mpi=*/true);
+    } catch (const ConfigError& error) { return std::string{error.what()}; }
+    return std::string{"nothing"};
+  };
+  EXPECT_THAT(refusal(DeviceKind::cpu, 1, {}), testing::HasSubstr("only a CUDA device"));
+  EXPECT_THAT(refusal(DeviceKind::cuda, 2, {}), testing::HasSubstr("2 ranks are threads"));
+  EXPECT_EQ(refusal(DeviceKind::cuda, 1, {}), "nothing");
+  EXPECT_EQ(refusal(DeviceKind::cuda, 0, kJobOfFour), "nothing");
+}
+
 TEST(SettleTest, RefusalsSayWhatToDo) {
   const auto refusal = [](CommChoice comm, int ranks, const std::optional<LaunchedJob>& job,
                           bool has_mpi) -> std::string {
@@ -134,6 +163,7 @@ TEST(SettleTest, RefusalsSayWhatToDo) {
   EXPECT_THAT(refusal(CommChoice::automatic, 3, kJobOfOne, true), HasSubstr("start 3 processes"));
   EXPECT_THAT(refusal(CommChoice::local, 4, kJobOfFour, true), HasSubstr("leave it out"));
   EXPECT_THAT(refusal(CommChoice::local, 257, {}, true), HasSubstr("from 1 to 256"));
+  EXPECT_THAT(refusal(CommChoice::nccl, 4, kJobOfFour, true), HasSubstr("--comm local or mpi"));
 }
 
 TEST(OptionTest, HelpNamesEveryOptionInHundredColumns) {

@@ -72,6 +72,24 @@ TEST_F(Planner, TalksThroughMpiWhereThreadsCannotBe) {
   EXPECT_EQ(planned_comm(asked, 257), CommKind::mpi);
   asked.comm = CommChoice::mpi;
   EXPECT_EQ(planned_comm(asked, 2), CommKind::mpi);
+  asked = settings({"--device", "cuda"});
+  EXPECT_EQ(planned_comm(asked, 256), CommKind::local);
+  EXPECT_EQ(planned_comm(asked, 257), CommKind::nccl);
+}
+
+// Nothing of CUDA is needed for it: the kernels' workspace is a constant, attention's a function.
+TEST_F(Planner, PlansForCudaAnywhere) {
+  const Settings cpu = settings({});
+  const Settings cuda = settings({"--device", "cuda"});
+  for (const Strategy strategy : all_strategies()) {
+    const auto there = plan_training(cuda, cuda.named_model(), strategy, 4);
+    const auto here = plan_training(cpu, cpu.named_model(), strategy, 4);
+    ASSERT_EQ(there.size(), here.size());
+    EXPECT_EQ(there[0].state, here[0].state);
+    EXPECT_GE(there[0].memory.at_peak[Category::workspace], std::size_t{32} << 20);
+    EXPECT_EQ(there[0].memory.at_peak[Category::parameters],
+              here[0].memory.at_peak[Category::parameters]);
+  }
 }
 
 // Parameters divide among units and ranks without a rest here, so the sums are those of the table.

@@ -61,12 +61,34 @@ TEST_F(Refusal, OptionsOfLaterBuilds) {
 }
 
 TEST_F(Refusal, ValuesOfLaterBuilds) {
-  const std::vector<std::vector<std::string>> later = {
-      {"--offload", "optimizer"}, {"--device", "cuda"}, {"--device", "meta"},
-      {"--comm", "simulated"},    {"--comm", "nccl"},   {"--strategy", "hybrid"}};
+  const std::vector<std::vector<std::string>> later = {{"--offload", "optimizer"},
+                                                       {"--strategy", "hybrid"}};
   for (const auto& option : later) {
     train_refused(option, {option[0], option[1], "not available in this build"});
   }
+}
+
+TEST_F(Refusal, DevicesThatCannotBe) {
+  train_refused({"--device", "meta"}, {"--device: meta only counts", "use cpu or cuda"});
+  train_refused({"--device", "tpu"}, {"--device: 'tpu' is unknown; use cpu or cuda"});
+  train_refused({"--comm", "nccl"}, {"--comm nccl", "on the cpu", "use the device cuda"});
+  train_refused({"--graph"}, {"--graph: only a CUDA device"});
+  refused(small("compare", {"--graph"}), {"--graph: only a CUDA device"});
+}
+
+TEST_F(Refusal, ACudaDeviceWithoutAModule) {
+  ::setenv("TESSERA_CUDA_MODULE", "/nonexistent/module.so", 1);
+  const std::vector<std::string> parts = {"--device cuda",
+                                          "the CUDA module /nonexistent/module.so"};
+  for (const char* command : {"train", "compare"}) {
+    refused(small(command, {"--device", "cuda", "--steps", "1"}), parts);
+  }
+  refused({"scale", "--measure", "--for", "cuda", "--model", "gpt-nano"}, parts);
+  EXPECT_EQ(tessera({"plan", "--for", "cuda"}).status, 0) << "a plan needs none";
+  const Outcome doctor = tessera({"doctor"});
+  EXPECT_EQ(doctor.status, 0);
+  EXPECT_NE(doctor.out.find("not usable"), std::string::npos) << doctor.out;
+  ::unsetenv("TESSERA_CUDA_MODULE");
 }
 
 TEST_F(Refusal, UnknownValues) {
@@ -156,7 +178,7 @@ TEST_F(Refusal, ByAProcessThatIsNotTheFirstComesLater) {
 
 TEST_F(Refusal, CommunicatorsThatCannotBe) {
   train_refused({"--comm", "mpi"}, {"--comm mpi: ", "--comm local"});
-  train_refused({"--comm", "gloo"}, {"--comm", "'gloo' is unknown", "auto, local or mpi"});
+  train_refused({"--comm", "gloo"}, {"--comm", "'gloo' is unknown", "auto, local, mpi or nccl"});
 }
 
 TEST_F(Refusal, ThreadsThatCannotBe) {
@@ -238,9 +260,11 @@ TEST_F(Refusal, PlansThatCannotBe) {
   }
   plan({"--strategy", "ddp", "--strategies", "ddp"}, {"--strategy and --strategies"});
   plan({"--strategies", "ddp,zero9"}, {"--strategies: ", "zero9"});
-  plan({"--for", "cuda"}, {"--for: cuda is not available in this build", "use cpu"});
+  plan({"--for", "cuda", "--comm", "mpi"}, {"--comm mpi: processes on CUDA devices"});
+  plan({"--for", "cuda", "--threads", "2"}, {"--threads 2: ranks on a CUDA device"});
+  plan({"--for", "cuda", "--device", "cuda"}, {"--device and --for cannot be combined"});
   plan({"--for", "tpu"}, {"--for: 'tpu' is unknown"});
-  plan({"--comm", "nccl"}, {"--comm: nccl is not available"});
+  plan({"--comm", "nccl"}, {"--comm nccl: NCCL moves memory of CUDA devices"});
   plan({"--precision", "fp8"}, {"--precision: 'fp8' is unknown; use fp32, bf16, fp16"});
   plan({"--gradient-dtype", "fp64"}, {"--gradient-dtype: 'fp64'"});
   plan({"--gradient-dtype", "fp16", "--reduce-dtype", "bf16"},

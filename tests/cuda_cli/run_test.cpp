@@ -1,0 +1,149 @@
+// train, compare, sample, plan and scale with --device cuda.
+#include <cmath>
+
+#include "cuda_cli/cuda_command.hpp"
+
+namespace tessera::test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+using CudaRun = CudaCommand;
+
+TEST_F(CudaRun, LossesAreTheCpusUnderEveryStrategyAndMemoryIsAsPlanned) {
+  for (const char* ranks : {"1", "2", "4"}) {
+    SCOPED_TRACE(ranks);
+    const Json cpu = compared(ranks, {"--steps", "4", "--strategies", "ddp"});
+    const Json cuda = compared(ranks, {"--steps", "4", "--device", "cuda"});
+    EXPECT_EQ(cuda.at("device"), "cuda");
+    EXPECT_EQ(cuda.at("comm"), "local");
+    ASSERT_EQ(cuda.at("strategies").size(), 5U);
+    const auto base = cpu.at("strategies")[0].at("losses").get<std::vector<double>>();
+    for (const Json& strategy : cuda.at("strategies")) {
+      SCOPED_TRACE(strategy.at("name"));
+      const auto losses = strategy.at("losses").get<std::vector<double>>();
+      ASSERT_EQ(losses.size(), base.size());
+      for (std::size_t i = 0; i < base.size(); ++i) {
+        EXPECT_LE(std::abs(losses[i] - base[i]), 1e-4 * std::abs(base[i])) << "step " << i + 1;
+      }
+      EXPECT_EQ(strategy.at("losses"), cuda.at("strategies")[0].at("losses"));
+      for (const Json& rank : strategy.at("ranks")) {
+        EXPECT_EQ(rank.at("peak_bytes"), rank.at("planned_peak_bytes")) << rank.at("rank");
+        EXPECT_GE(rank.at("at_peak").at("workspace"), 32 << 20);
+      }
+    }
+  }
+}
+
+TEST_F(CudaRun, EveryPrecisionAndFeatureHoldsWhatIsPlanned) {
+  const std::vector<Words> variants = {
+      {"--precision", "bf16", "--reduce-dtype", "bf16"},
+      {"--precision", "fp16", "--gradient-dtype", "fp16", "--accumulate", "3"},
+      {"--recompute", "block", "--dropout", "0.1", "--offload", "activations"}};
+  for (Words variant : variants) {
+    SCOPED_TRACE(testing::PrintToString(variant));
+    variant.insert(variant.end(), {"--device", "cuda", "--steps", "2"});
+    const Json json = compared("2", variant);
+    for (const Json& strategy : json.at("strategies")) {
+      for (const Json& rank : strategy.at("ranks")) {
+        EXPECT_EQ(rank.at("peak_bytes"), rank.at("planned_peak_bytes"));
+        if (!rank.contains("host_peak_bytes")) { continue; }
+        EXPECT_EQ(rank.at("host_peak_bytes"), rank.at("planned_host_peak_bytes"));
+      }
+    }
+  }
+}
+
+TEST_F(CudaRun, APlanForCudaIsWhatItsRunsHold) {
+  const Words model = {"--layers", "2",  "--hidden", "20", "--heads", "2",
+                       "--seq",    "16", "--batch",  "2",  "--ranks", "3"};
+  Words words = {"plan", "--for", "cuda", "--json", path("plan.json")};
+  words.insert(words.end(), model.begin(), model.end());
+  const Outcome outcome = tessera(words);
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const Json plan = Json::parse(read_file(path("plan.json")));
+  const Json run = compared("3", {"--steps", "2", "--device", "cuda"});
+  for (std::size_t s = 0; s < 5; ++s) {
+    const Json& planned = plan.at("strategies")[s].at("ranks");
+    EXPECT_EQ(planned[0].at("planned_peak_bytes"),
+              run.at("strategies")[s].at("ranks")[0].at("peak_bytes"));
+    EXPECT_EQ(planned[0].at("at_peak"), run.at("strategies")[s].at("ranks")[0].at("at_peak"));
+  }
+}
+
+TEST_F(CudaRun, AGraphChangesNoBit) {
+  for (const Words& more : std::vector<Words>{{"--strategy", "zero3"},
+                                              {"--precision", "bf16", "--accumulate", "2"},
+                                              {"--precision", "fp16", "--dropout", "0.1"},
+                                              {"--report", path("page.html")}}) {
+    SCOPED_TRACE(testing::PrintToString(more));
+    Words words = {"--device", "cuda", "--steps", "6"};
+    words.insert(words.end(), more.begin(), more.end());
+    const std::vector<double> plain = losses(words);
+    words.emplace_back("--graph");
+    EXPECT_EQ(losses(words), plain);
+  }
+}
+
+TEST_F(CudaRun, SamplesWhatTheCpuSamples) {
+  ASSERT_EQ(tessera(small("train", {"--steps", "3", "--checkpoint", path("w")})).status, 0);
+  const auto sampled = [&](const char* device) {
+    const Outcome outcome = tessera({"sample",   "--init",      path("w/model.safetensors"),
+                                     "--layers", "2",           "--hidden",
+                                     "20",       "--heads",     "2",
+                                     "--seq",    "16",          "--ranks",
+                                     "2",        "--strategy",  "zero3",
+                                     "--count",  "8",           "--temperature",
+                                     "0",        "--device",    device,
+                                     "--json",   path("s.json")});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    const Json json = Json::parse(read_file(path("s.json")));
+    EXPECT_EQ(json.at("peak_bytes"), json.at("planned_peak_bytes"));
+    return json.at("samples");
+  };
+  EXPECT_EQ(sampled("cuda"), sampled("cpu"));
+}
+
+TEST_F(CudaRun, ScaleMeasuresWhatItPlans) {
+  const Outcome outcome = tessera({"scale", "--measure", "--model", "gpt-nano", "--seq", "16",
+                                   "--batch", "1", "--budget", "36MiB", "--ranks", "1,2",
+                                   "--strategies", "ddp,zero3", "--device", "cuda"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("measured 4 of 4 points: as planned on every rank"));
+}
+
+TEST_F(CudaRun, DoctorNamesTheDevicesAndTheLibraries) {
+  const Outcome outcome = tessera({"doctor"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  for (const char* part : {"cpu, cuda", "module", "cuda:0", "CUDA runtime", "nccl (ranks"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(part));
+  }
+  EXPECT_THAT(outcome.out, Not(HasSubstr("not usable")));
+}
+
+TEST_F(CudaRun, RefusesWhatCannotBe) {
+  const auto train = [&](const Words& more) {
+    Words words = small("train", {"--device", "cuda", "--steps", "1"});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  refused(train({"--graph"}), 2, "--graph: 3 ranks are threads that wait for each other");
+  refused(train({"--threads", "2"}), 2, "--threads 2: ranks on a CUDA device");
+  refused(train({"--comm", "mpi"}), 2, "--comm mpi: processes on CUDA devices are joined by NCCL");
+  refused(train({"--comm", "nccl"}), 2, "--comm nccl: no launcher has started this process");
+  refused(train({"--budget", "1MiB"}), 3, "--budget 1.00 MiB");
+}
+
+TEST_F(CudaRun, RanksThatShareADeviceMustFitItTogether) {
+  const Variable bytes{"TESSERA_EMULATED_CUDA_BYTES", std::to_string(80 << 20)};
+  if (!machine_is_emulated()) { GTEST_SKIP() << "memory of a real device cannot be taken away"; }
+  refused(small("train", {"--device", "cuda", "--steps", "1"}), 3,
+          "GiB and cuda:0 has 80.0 MiB free");
+  const Variable devices{"TESSERA_EMULATED_CUDA_DEVICES", "3"};
+  const Outcome apart = tessera(small("train", {"--device", "cuda", "--steps", "1"}));
+  EXPECT_EQ(apart.status, 0) << apart.err;
+}
+
+}  // namespace
+}  // namespace tessera::test
