@@ -140,6 +140,8 @@ TEST(Layers, NothingFromTheEngineUpAsksForABackend) {
     const auto from = height(layer_of(line.file));
     if (!from || *from < *height("engine")) { continue; }
     EXPECT_FALSE(std::regex_search(line.text, conditional)) << line.where();
+    // The command reads the user's word for a device, and settles what goes with it.
+    if (layer_of(line.file) == "tools") { continue; }
     EXPECT_FALSE(std::regex_search(line.text, kind)) << line.where();
   }
 }

@@ -184,17 +184,19 @@ class World {
 void run_ranks(int ranks, const std::function<void(World&)>& body,
                const WorldOptions& options = {});
 
-/// Runs `body` as this process's rank of the job that mpirun or srun has started (launched_job),
-/// and returns when all ranks have finished; without a job alone, as the only rank. On the calling
-/// thread.
+/// Runs `body` as this process's rank of the job that mpirun, srun or torchrun has started
+/// (launched_job), and returns when all ranks have finished; without a job alone, as the only rank.
+/// On the calling thread. Processes with CPUs are joined by MPI, those with CUDA devices by NCCL
+/// (docs/nccl.md).
 ///
 /// Errors:  alone, what `body` throws comes out as it is. In a job the others are told and leave,
 ///          and it comes out as from run_ranks, at once on the (lowest) rank that failed, else as
 ///          CommError some seconds later if their processes still run then. The caller reports it
 ///          and leaves: whatever status the process exits with becomes the job's, and ends it. No
 ///          further run is possible then. A process that leaves with status 0 waits for the others,
-///          until the deadline. ConfigError if the environment names a job that this build cannot
-///          join (no MPI, torchrun).
+///          until the deadline (with NCCL, no process waits for others once its run has ended).
+///          ConfigError if the environment names a job that this build cannot join (no MPI or CUDA
+///          module; torchrun, on CPUs), or does not say where ranks meet.
 /// Threads: a job's runs all on one thread; MPI starts at the first and ends with the process.
 void run(const std::function<void(World&)>& body, const WorldOptions& options = {});
 

@@ -107,9 +107,10 @@ class CudaStream final : public StreamState {
   std::shared_ptr<CaptureState> capture_;
   StreamHandle handle_;
   StreamChecks checks_;
-  std::vector<std::unique_ptr<StreamExtension>> extensions_;
   mutable std::mutex mutex_;  // of error_
   std::exception_ptr error_;
+  // Last, so that they go first: a watchdog may end the stream until its own has gone.
+  std::vector<std::unique_ptr<StreamExtension>> extensions_;
 };
 
 /// ContractError if `stream` is not a CUDA device's.
