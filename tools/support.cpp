@@ -267,7 +267,8 @@ std::string support_table() {
       "to it. What is not refused has an effect.\n\n"
       "## Features by strategy\n\n";
   text += feature_table(notes);
-  text += "\n" + on_cuda(notes);
+  text += '\n';
+  text += on_cuda(notes);
   text += "\n## Dtypes, under every strategy\n\n" + dtype_table(notes);
   text += "\n## Devices, communicators and what this build does not have\n\n" + flag_table(notes);
   text +=
