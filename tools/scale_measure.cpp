@@ -32,7 +32,9 @@ Measurement not_run(std::string why, std::string reason) {
 std::optional<Measurement> beyond(const Settings& settings, const ScalePoint& point) {
   if (!point.fits()) { return not_run("no fit", "not even the smallest model fits"); }
   if (planned_comm(settings, point.ranks) != CommKind::local) {
-    return not_run("processes", "planned for ranks in processes of their own");
+    return not_run("processes",
+                   fmt::format("planned for ranks in processes of their own (--comm {})",
+                               to_string(planned_comm(settings, point.ranks))));
   }
   if (point.ranks > kMostThreadRanks) {
     return not_run("threads", fmt::format("one process has {} ranks at most", kMostThreadRanks));

@@ -181,7 +181,7 @@ TEST(PlanOfNothingReal, IsRefusedWithWhatIsWrong) {
   const auto nothing = [](World&) {};
   EXPECT_THROW((void)plan({.ranks = 0}, nothing), ConfigError);
   EXPECT_THROW((void)plan({.ranks = 1 << 21}, nothing), ConfigError);
-  EXPECT_THROW((void)plan({.ranks = 2, .backend = {.device = DeviceKind::cuda}}, nothing),
+  EXPECT_THROW((void)plan({.ranks = 2, .backend = {.device = DeviceKind::meta}}, nothing),
                ConfigError);
   EXPECT_THROW(simulate_rank({.rank = 2, .ranks = 2}, nothing), ConfigError);
 }
