@@ -31,6 +31,19 @@ cublasLtMatrixLayout_t layout_of(DType dtype, std::int64_t rows, std::int64_t co
   return layout;
 }
 
+/// Not where the module is an emulated one, of whose device cuBLASLt itself knows nothing.
+bool finds_a_device() {
+  cublasLtHandle_t handle = nullptr;
+  const cublasStatus_t status = cublasLtCreate(&handle);
+  if (status == CUBLAS_STATUS_NOT_INITIALIZED) {
+    fmt::print(stderr, "cuBLASLt finds no device: nothing stands beside the module's products\n");
+    return false;
+  }
+  check(status, "cublasLtCreate");
+  (void)cublasLtDestroy(handle);
+  return true;
+}
+
 /// Everything cuBLASLt wants for one product. C^T = op(B)^T op(A)^T in its column-major terms.
 class PlainProduct {
  public:
@@ -87,6 +100,7 @@ class PlainProduct {
     check(cublasLtMatmulAlgoGetHeuristic(handle_, operation_, first_, second_, result_, result_,
                                          preference, 1, &best, &found),
           "cublasLtMatmulAlgoGetHeuristic");
+    if (found == 0) { throw DeviceError{"cuBLASLt has no algorithm for a plain product"}; }
     (void)cublasLtMatmulPreferenceDestroy(preference);
     algorithm_ = best.algo;
   }
@@ -104,6 +118,7 @@ class PlainProduct {
 }  // namespace
 
 std::function<void()> plain_product(Rig& rig, const kernels::MatMul& product) {
+  if (!finds_a_device()) { return {}; }
   const auto plain = std::make_shared<const PlainProduct>(rig, product);
   return [plain, &rig] { plain->enqueue(rig.stream()); };
 }
