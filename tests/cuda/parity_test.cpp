@@ -29,8 +29,9 @@ class CudaParity : public OnCuda<std::tuple<int, DType>> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaParity,
-                         ::testing::Combine(::testing::Values(1, 2, 4, 8),
-                                            ::testing::Values(DType::fp32, DType::bf16)),
+                         ::testing::Values(std::tuple{1, DType::fp32}, std::tuple{2, DType::bf16},
+                                           std::tuple{2, DType::fp32}, std::tuple{4, DType::bf16},
+                                           std::tuple{8, DType::fp32}),
                          [](const auto& test) {
                            return std::to_string(std::get<0>(test.param)) + "_" +
                                   std::string{to_string(std::get<1>(test.param))};

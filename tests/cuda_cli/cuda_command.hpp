@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/command.hpp"
+#include "cuda/support.hpp"
 #include "tessera/device/device.hpp"
 
 namespace tessera::test {
@@ -38,7 +39,9 @@ class Variable {
 class CudaCommand : public CommandTest {
  protected:
   void SetUp() override {
-    if (machine().devices.empty()) { GTEST_SKIP() << machine().problem; }
+    if (const std::string reason = tessera::test::no_cuda(); !reason.empty()) {
+      GTEST_SKIP() << reason;
+    }
   }
   [[nodiscard]] static const CudaMachine& machine() {
     static const CudaMachine machine = cuda_machine();
