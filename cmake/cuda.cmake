@@ -95,7 +95,9 @@ function(tessera_add_cuda_module)
   set_target_properties(tessera_cuda PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib
     CXX_VISIBILITY_PRESET default
-    BUILD_RPATH_USE_ORIGIN OFF)
+    BUILD_RPATH_USE_ORIGIN OFF
+    # Libraries of CUDA, and of Python's wheels, lie where no loader looks.
+    INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
   # Of one file: it changes with every header.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/device/cuda/cuda_device.cpp
     PROPERTIES COMPILE_DEFINITIONS TESSERA_BUILD_ID="${TESSERA_BUILD_ID}")

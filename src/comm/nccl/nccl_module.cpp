@@ -3,6 +3,7 @@
 
 #include <array>
 #include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -92,6 +93,9 @@ void tessera_nccl_look(tessera::CudaMachine& machine) {
 
 void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels& channels) {
   using namespace tessera::nccl;
+  // Kernels of the two communicators start on every rank in the order of the program: where a
+  // device has no room for both, ranks that had started different ones would wait for each other.
+  (void)::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   tessera::cuda::use_device(join.ordinal);
   const std::shared_ptr<NcclLink> link = make_link(join);
   channels.gather = std::make_unique<NcclCommunicator>(link, 0, join.instruments[0]);

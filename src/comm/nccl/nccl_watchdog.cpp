@@ -1,6 +1,7 @@
 #include "comm/nccl/nccl_watchdog.hpp"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 #include "comm/aborted.hpp"
@@ -139,6 +140,7 @@ NcclWatchdog::~NcclWatchdog() {
   }
   changed_.notify_all();
   thread_.join();
+  if (group_->failed()) { end_all(); }  // unless it has: the communicators' own ends come in turn
 }
 
 void NcclWatchdog::watch() {
@@ -183,12 +185,25 @@ void NcclWatchdog::look_for_faults() {
   group_->fail(fault, FoundBy::this_rank);
 }
 
+// At the same time: ending a communicator waits for the device, where a kernel of the other may
+// wait for a peer that is gone until that one is being ended too.
 void NcclWatchdog::end_all() noexcept {
   std::exception_ptr error;
   try {
     group_->check_alive();
   } catch (...) { error = std::current_exception(); }
-  for (const auto& channel : channels_) { channel->end_with(error); }
+  const auto end = [&](NcclChannel& channel) {
+    (void)cudaSetDevice(ordinal_);
+    channel.end_with(error);
+  };
+  std::thread other;
+  try {
+    other = std::thread{[&] { end(*channels_[1]); }};
+  } catch (const std::system_error&) {  // no thread left: in turn, then
+    end(*channels_[1]);
+  }
+  end(*channels_[0]);
+  if (other.joinable()) { other.join(); }
 }
 
 }  // namespace tessera::nccl

@@ -78,6 +78,7 @@ cudaStream_t CudaStream::open() {
 
 void CudaStream::record(EventState& event) {
   CudaEvent& mark = cuda_event(event);
+  use_device(ordinal_);
   capture_->join(*this);
   check(cudaEventRecord(mark.handle_.get(), handle_.get()), "cudaEventRecord");
   mark.graph_ = capture_->current();
@@ -91,6 +92,7 @@ void CudaStream::wait_for(EventState& event) {
       "a stream waits for an event of another device while either's graph is captured: no graph "
       "can hold that");
   if (capturing() && !mark.is_captured()) { return; }
+  use_device(ordinal_);
   capture_->join(*this);
   check(cudaStreamWaitEvent(handle_.get(), capturing() ? mark.handle_.get() : mark.outside(), 0),
         "cudaStreamWaitEvent");
@@ -99,6 +101,7 @@ void CudaStream::wait_for(EventState& event) {
 void CudaStream::wait() {
   expects(!capturing(), "a stream is waited for while a graph is captured: its work has not begun");
   try {
+    use_device(ordinal_);
     check(cudaStreamSynchronize(handle_.get()), "cudaStreamSynchronize");
     checks_.look();
   } catch (...) { end_with(std::current_exception()); }
