@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 
@@ -239,7 +240,8 @@ TEST(JobGroup, AFailureIsToldWithItsReasonToAll) {
   }
 }
 
-TEST(JobGroup, OfFailuresAtTheSameTimeTheLowestRanksIsReported) {
+// The lowest of those that fail before they hear of another: which they are is chance.
+TEST(JobGroup, OfFailuresAtTheSameTimeOneIsReported) {
   Meeting meeting{4};
   std::array<std::atomic<bool>, 4> others_report{};
   meeting.run([&](JobGroup& group) {
@@ -255,9 +257,7 @@ TEST(JobGroup, OfFailuresAtTheSameTimeTheLowestRanksIsReported) {
     others_report[static_cast<std::size_t>(group.rank())] = group.another_reports();
   });
   EXPECT_TRUE(others_report[0]);
-  EXPECT_FALSE(others_report[1]);
-  EXPECT_TRUE(others_report[2]);
-  EXPECT_TRUE(others_report[3]);
+  EXPECT_EQ(std::count(others_report.begin() + 1, others_report.end(), false), 1);
 }
 
 TEST(JobGroup, AMissingCallEndsByTheDeadlineAndNamesWhoIsMissing) {
