@@ -53,13 +53,16 @@ void LocalDeviceCommunicator::do_submit(Batch batch, Stream stream) {
   expects(static_cast<bool>(stream), "submit: no stream");
   try {
     group_->check_alive();
+    // Before the ranks meet: from then on nothing here may fail for want of memory.
+    DeviceHands hands{device_, kernels_, stream};
+    Mover mover{rank(), size(), hands};
     const std::shared_ptr<Meeting> meeting = group_->join({.channel = channel_,
                                                            .purpose = Purpose::batch,
                                                            .sequence = next_batch_++,
                                                            .rank = rank(),
                                                            .batch = &batch,
                                                            .marks = &marks_});
-    enqueue(batch, *meeting, stream);
+    enqueue(batch, *meeting, mover, stream);
   } catch (...) {
     stream.state()->end_with(std::current_exception());
     throw;
@@ -68,7 +71,8 @@ void LocalDeviceCommunicator::do_submit(Batch batch, Stream stream) {
 
 // All ranks are in the meeting and stay to its end, whatever fails here: else they would wait for
 // this one, or it would leave while they look at its batch.
-void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Stream stream) {
+void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Mover& mover,
+                                      Stream stream) {
   std::exception_ptr error;
   const auto attempt = [&](const std::function<void()>& work) {
     if (error) { return; }
@@ -76,8 +80,6 @@ void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Stre
       work();
     } catch (...) { error = std::current_exception(); }
   };
-  DeviceHands hands{device_, kernels_, stream};
-  Mover mover{rank(), size(), hands};
   attempt([&] {
     watch_begin(stream);
     stream.record(marks_.ready.get());

@@ -36,7 +36,7 @@ class LocalDeviceCommunicator final : public Communicator {
   void do_abort(std::string_view reason) noexcept override;
   void do_withdraw() noexcept override;
 
-  void enqueue(const Batch& batch, Meeting& meeting, Stream stream);
+  void enqueue(const Batch& batch, Meeting& meeting, Mover& mover, Stream stream);
   void watch_begin(Stream stream);
   void watch_end(const Batch& batch, Stream stream);
 
