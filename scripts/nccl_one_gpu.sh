@@ -4,18 +4,25 @@
 # host name of its own (NCCL_HOSTID), and data goes through sockets of the loopback. That shows that
 # a job of several ranks works; its times mean nothing.
 #
-#   scripts/nccl_one_gpu.sh -n N PROGRAM [ARGUMENT...]
+#   scripts/nccl_one_gpu.sh -n N [-p FILE] PROGRAM [ARGUMENT...]
 #
-# The status is 0, or that of the first process that failed; then the others have GRACE_S (1)
-# seconds to leave by themselves. MASTER_PORT is chosen if it is not set.
+# -p writes a line "RANK PROCESS" for each of them into FILE. The status is 0, or that of the first
+# process that failed; then the others have GRACE_S (1) seconds to leave by themselves. MASTER_PORT
+# is chosen if it is not set.
 set -u
 
 if [[ ${1-} != -n || ! ${2-} =~ ^[1-9][0-9]*$ || $# -lt 3 ]]; then
-  sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "$0" >&2
   exit 2
 fi
 ranks=$2
 shift 2
+list=/dev/null
+if [[ $1 == -p && $# -gt 2 ]]; then
+  list=$2
+  shift 2
+fi
+: > "$list" || exit 2
 
 is_free() {
   ! (exec 3<> "/dev/tcp/127.0.0.1/$1") 2> /dev/null
@@ -37,6 +44,7 @@ for ((rank = 0; rank < ranks; rank++)); do
   ((rank > 0)) || input=/dev/fd/4
   RANK=$rank LOCAL_RANK=$rank NCCL_HOSTID=$host-$rank "$@" < "$input" 4<&- 2>&5 5>&- &
   processes[$!]=$rank
+  echo "$rank $!" >> "$list"
 done
 exec 4<&-
 
@@ -45,6 +53,13 @@ end_all() {
 }
 trap 'end_all KILL; exit 143' TERM INT
 
+# A process that has ended is there, as a zombie, until it is waited for.
+has_ended() {
+  local line
+  read -r line < "/proc/$1/stat" || return 0
+  [[ ${line##*) } == Z* ]]
+}
+
 status=0
 ends=
 while ((${#processes[@]} > 0)); do
@@ -52,8 +67,7 @@ while ((${#processes[@]} > 0)); do
     end_all KILL
   fi
   for process in "${!processes[@]}"; do
-    # A process that has ended is there until it is waited for.
-    [[ $(ps -o stat= -p "$process") == [!Z]* ]] && continue
+    has_ended "$process" || continue
     wait "$process"
     ended=$?
     if ((ended != 0 && status == 0)); then
