@@ -8,7 +8,7 @@ fp32 parameters under bf16 autocast, flash attention (scaled_dot_product_attenti
 on CUDA), clipping at 1: what a PyTorch user would write. --ddp wraps the model in
 DistributedDataParallel, in a job of one process, for the memory that its buckets take. Prints one
 JSON object: the median tokens a second of the later half of the steps, and the most bytes that the
-allocator held and reserved.
+allocator held and reserved. The exit status is 3 if the device's memory does not suffice.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import statistics
+import sys
 import time
 
 import torch
@@ -124,6 +125,15 @@ def train(args):
     print(json.dumps(result))
 
 
+def out_of_memory(error):
+    """Whether that is what it comes from: a compiler's errors may wrap it."""
+    while error is not None:
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("layers", "hidden", "heads", "seq", "vocab", "batch"):
@@ -135,7 +145,13 @@ def main():
     args = parser.parse_args()
     torch.set_float32_matmul_precision("high")
     with job_of_one(args.device) if args.ddp else contextlib.nullcontext():
-        train(args)
+        try:
+            train(args)
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+            print(f"out of memory: {error}", file=sys.stderr)
+            sys.exit(3)
 
 
 if __name__ == "__main__":
