@@ -1,0 +1,39 @@
+# Part build of scripts/gpu_check.sh.
+
+part_build() {
+  bar device "the module is built for the card and can use it"
+  if [[ -n $given_build ]]; then
+    note "A finished build was named: nothing is compiled."
+  else
+    compile || return 0
+  fi
+  if ! keep 60 "$build/tools/tessera" doctor; then
+    judge device "NOT met" "tessera doctor failed"
+  elif grep -q 'cuda:0' "$log"; then
+    judge device met "$(sed -n 's/^ *\(cuda:0\) */\1: /p' "$log" | head -n 1)" "$shown"
+  else
+    fails "no CUDA device can be used: see \`not usable\` above"
+    judge device "NOT met" "tessera doctor names no device" "$shown"
+  fi
+}
+
+compile() {
+  local arch options=(-DCMAKE_BUILD_TYPE=Release -DTESSERA_CUDA=ON -DTESSERA_BUILD_BENCH=OFF
+    -DTESSERA_BUILD_EXAMPLES=OFF -DTESSERA_MPI=OFF -DTESSERA_EMULATED_CUDA=OFF)
+  if ! arch=$(architecture); then
+    fails "no compute capability: neither nvidia-smi nor a small CUDA program finds a device"
+    judge device "NOT met" "no device was found"
+    return 1
+  fi
+  options+=("-DTESSERA_CUDA_ARCHITECTURES=$arch-real")
+  if [[ -n $bundle ]]; then options+=("-DTESSERA_BUNDLE=$bundle"); fi
+  if command -v ninja >/dev/null; then options+=(-G Ninja); fi
+  # Its Python is the first that CMake asks for wheels of NCCL and cuDNN.
+  local path=$PATH
+  if [[ -n $python ]]; then path=$(dirname "$python"):$PATH; fi
+  keep 20 env PATH="$path" cmake -S . -B "$build" "${options[@]}" || return 1
+  keep 12 cmake --build "$build" --parallel "$(nproc)" --target tessera_command tessera_cuda \
+    tessera_cuda_bench test_cuda test_cuda_comm test_cuda_parity test_cuda_cli test_comm \
+    test_nccl_parity test_nccl_fault failing_rank || return 1
+  build=$(realpath "$build")
+}

@@ -1,0 +1,77 @@
+#!/usr/bin/env python3
+"""What scripts/gpu_check.sh, part memory, says of a model.
+
+  memory.py PREFIX RANKS PYTORCH
+
+PREFIX-plan.json is the plan of all strategies, PREFIX-STRATEGY.json the comparison of one,
+PREFIX.statuses its exit status, and PYTORCH the bytes of PyTorch's DDP or why there are none. Prints
+a table of Markdown; PREFIX.results gets what the bars need.
+"""
+
+import json
+import sys
+
+MIB = 2**20
+
+
+def mib(number):
+    return f"{number / MIB:.0f}"
+
+
+def planned_peaks(plan):
+    """Peaks of every rank, by strategy."""
+    return {
+        strategy["name"]: [
+            rank["planned_peak_bytes"]
+            for rank in strategy["ranks"]
+            for _ in range(rank["count"])
+        ]
+        for strategy in plan["strategies"]
+    }
+
+
+def measured(path):
+    """Peaks of every rank, and what no row of a device's ledger explains at most."""
+    (strategy,) = json.load(open(path))["strategies"]
+    rows = [device["rows"]["unattributed"] for device in strategy["devices"]]
+    return [rank["peak_bytes"] for rank in strategy["ranks"]], max(map(abs, rows), default=None)
+
+
+def without(status):
+    return "does not fit" if status == 3 else f"none, status {status}"
+
+
+def main():
+    prefix, ranks, torch = sys.argv[1:]
+    planned = planned_peaks(json.load(open(f"{prefix}-plan.json")))
+    other = f"{mib(int(torch))} MiB" if torch.isdigit() else torch
+    results, figures = [], []
+    print(f"| strategy, {ranks} ranks | planned, MiB a rank | measured, MiB a rank "
+          "| unattributed, MiB | PyTorch DDP, max_memory_allocated |")
+    print("|---|---|---|---|---|")
+    for line in open(f"{prefix}.statuses"):
+        name, status = line.split()
+        plan = planned[name]
+        row = [name, f"{mib(max(plan))} at most, {mib(min(plan))} at least"]
+        if status != "0":
+            print(f"| {' | '.join(row)} | {without(int(status))} | | {other} |")
+            continue
+        peaks, unattributed = measured(f"{prefix}-{name}.json")
+        if peaks == plan:
+            results.append("planned same")
+            row.append("the same, to the byte")
+        else:
+            results.append(f"planned differs {name} of {ranks} ranks: {peaks}, planned {plan}")
+            row.append(f"{mib(max(peaks))} at most, {mib(min(peaks))} at least")
+        if unattributed is not None:
+            results.append(f"unattributed {unattributed}")
+        row.append("no ledger" if unattributed is None else f"{unattributed / MIB:.1f}")
+        figures.append(f"{name} {mib(max(peaks))}")
+        print(f"| {' | '.join(row)} | {other} |")
+    print()
+    results.append(f"figures {', '.join(figures)} MiB at most a rank; PyTorch {other}")
+    open(f"{prefix}.results", "w").write("\n".join(results) + "\n")
+
+
+if __name__ == "__main__":
+    main()

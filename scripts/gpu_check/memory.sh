@@ -1,0 +1,91 @@
+# Part memory of scripts/gpu_check.sh: what each strategy was planned to hold, what it held, and what
+# PyTorch's DDP held of the same shapes.
+
+strategies=(dp ddp zero1 zero2 zero3)
+
+part_memory() {
+  bar planned "bytes that the library holds on the device = planned, every rank, every strategy that ran"
+  bar unattributed "the ledger's unattributed row under 64 MiB"
+  bar large "gpt2-large, 4 ranks, every strategy: peak bytes a rank, planned, measured, PyTorch DDP's"
+  bar xl "gpt2-xl, 8 ranks, those that fit: peak bytes a rank, planned, measured, PyTorch DDP's"
+  local model data shape top steps
+  gpt2_model
+  if [[ -z $python ]]; then
+    note "Nothing was run: there is no python3 to read the reports."
+    return
+  fi
+  rm -f "$work"/memory-*
+  if [[ $emulated == yes ]]; then
+    strategies=(ddp zero3)
+    model_memory large 2 "${model[@]}"
+    model_memory xl 2 "${model[@]}"
+  else
+    shape=(--layers 36 --hidden 1280 --heads 20 --seq 1024 --vocab 50257)
+    model_memory large 4 --model gpt2-large
+    shape=(--layers 48 --hidden 1600 --heads 25 --seq 1024 --vocab 50257)
+    model_memory xl 8 --model gpt2-xl
+  fi
+  judge_memory
+}
+
+# model_memory NAME RANKS OPTION...: each strategy by itself, since not all may fit.
+model_memory() {
+  local name=$1 ranks=$2 strategy status torch_bytes=
+  shift 2
+  local common=("$@" --ranks "$ranks" --batch 1 --precision bf16)
+  keep 12 "$build/tools/tessera" plan --for cuda "${common[@]}" \
+    --strategies "$(IFS=,; echo "${strategies[*]}")" --json "$work/memory-$name-plan.json" || return 0
+  for strategy in "${strategies[@]}"; do
+    status=0 allowed=3
+    keep 12 "$build/tools/tessera" compare --device cuda "${data[@]}" "${common[@]}" --steps 2 \
+      --strategies "$strategy" --json "$work/memory-$name-$strategy.json" || status=$?
+    allowed=''
+    echo "$strategy $status" >>"$work/memory-$name.statuses"
+  done
+  torch_memory
+  "$python" scripts/gpu_check/memory.py "$work/memory-$name" "$ranks" "$torch_bytes" \
+    >"$work/memory-$name.md" || fails "the reports of $name could not be read"
+  cat "$work/memory-$name.md" | tee -a "$section"
+}
+
+# The same shapes in PyTorch's DDP, a job of one process: bytes, or why there are none.
+torch_memory() {
+  local status=0
+  torch_bytes=$no_torch
+  has_torch || return 0
+  allowed=3
+  keep 4 "$python" bench/peers/torch_gpt.py --device "$torch_device" --ddp "${shape[@]}" --batch 1 \
+    --steps 3 || status=$?
+  allowed=''
+  torch_bytes=$(sed -n 's/.*"max_memory_allocated": \([0-9]*\).*/\1/p' "$log")
+  if ((status != 0)) || [[ -z $torch_bytes ]]; then torch_bytes=$(reason_of "$status"); fi
+}
+
+# By what memory.py found: lines "planned same N", "planned differs TEXT", "unattributed BYTES".
+judge_memory() {
+  local name results=$work/memory.results differs most
+  cat "$work"/memory-*.results >"$results" 2>/dev/null || true
+  differs=$(sed -n 's/^planned differs //p' "$results" | paste -sd ';')
+  if [[ -n $differs ]]; then
+    judge planned "NOT met" "$differs"
+  elif ! grep -q '^planned same' "$results"; then
+    judge planned "not measured" "nothing ran to its end"
+  else
+    judge planned met "in all $(grep -c '^planned same' "$results") runs"
+  fi
+  most=$(sed -n 's/^unattributed //p' "$results" | sort -g | tail -n 1)
+  if [[ -z $most ]]; then
+    judge unattributed "not measured" "no run has a ledger"
+  elif ((most < 67108864)); then
+    judge unattributed met "at most $most bytes"
+  else
+    judge unattributed "NOT met" "$most bytes"
+  fi
+  for name in large xl; do
+    if grep -qs '^planned' "$work/memory-$name.results"; then
+      judge "$name" measured "$(sed -n 's/^figures //p' "$work/memory-$name.results")"
+    else
+      judge "$name" "not measured" "nothing ran to its end"
+    fi
+  done
+}

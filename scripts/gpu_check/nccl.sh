@@ -1,0 +1,105 @@
+# Part nccl of scripts/gpu_check.sh: jobs of processes over the NCCL of this machine.
+
+part_nccl() {
+  bar one "NCCL, a job of one process: training, what every communicator must do, parity of strategies"
+  bar several "NCCL, several processes on one card, each with an NCCL_HOSTID of its own"
+  bar suites "NCCL, several processes: what every communicator must do, parity, faults"
+  bar lost "NCCL, one of three processes killed: the others leave within 10 s with its name"
+  local model data shape top steps hosts=() refusal='' sizes=(2 3 4)
+  gpt2_model
+  if [[ $emulated == yes ]]; then sizes=(2); fi
+  local tests=$build/tests launch=scripts/nccl_one_gpu.sh failing
+  failing=$(find "$build/tests" -name failing_rank -type f | head -n 1)
+  local train=("$build/tools/tessera" train --device cuda "${data[@]}" "${model[@]}" --precision bf16
+    --batch 1 --strategy zero3 --comm nccl)
+  export NCCL_DEBUG=${NCCL_DEBUG:-WARN}
+  job_of_one
+  if joins_several; then
+    job_of_several
+    lose_one
+  fi
+  unset NCCL_DEBUG
+}
+
+# passes COMMAND...: whether it ends well; notes it in $bad if not.
+passes() {
+  local status=0
+  keep 8 "$@" || status=$?
+  if ((status != 0)); then bad+="${bad:+, }\`$shown\`: $(reason_of "$status")"; fi
+}
+
+# verdict ID: of the commands since $bad was emptied.
+verdict() {
+  if [[ -z $bad ]]; then judge "$1" met "$2" "$3"; else judge "$1" "NOT met" "$bad"; fi
+}
+
+job_of_one() {
+  local bad=
+  passes "$launch" -n 1 "${train[@]}" --steps 4
+  suites_of_size 1
+  verdict one "all pass" "$launch -n 1 ..."
+}
+
+suites_of_size() {
+  passes "$launch" -n "$1" "$tests/test_comm" --gtest_brief=1 --gtest_filter="$(conformance)"
+  passes "$launch" -n "$1" "$tests/nccl/test_nccl_parity" --gtest_brief=1 --gtest_filter="$(parity)"
+}
+conformance() { if [[ $emulated == yes ]]; then echo '*Conformance.AnEmptyBatch*'; else echo '*Conformance*'; fi; }
+parity() { if [[ $emulated == yes ]]; then echo 'NcclWorld*'; else echo '*'; fi; }
+
+# Whether NCCL takes two processes on one card: as of two hosts, or where its newer versions allow it.
+joins_several() {
+  local status=0
+  allowed=any
+  keep 20 "$launch" -n 2 "$failing" succeed 60000 || status=$?
+  if ((status != 0)) && is_refusal; then
+    refusal=$(is_refusal)
+    export NCCL_MULTI_RANK_GPU_ENABLE=1
+    status=0
+    keep 20 "$launch" -n 2 "$failing" succeed 60000 || status=$?
+    if ((status != 0)); then unset NCCL_MULTI_RANK_GPU_ENABLE; fi
+  fi
+  allowed=''
+  if ((status == 0)); then
+    judge several met "accepted${refusal:+, with NCCL_MULTI_RANK_GPU_ENABLE=1 alone; without: $refusal}" "$shown"
+    return 0
+  fi
+  if [[ -n $refusal ]]; then
+    judge several refused "NCCL: $refusal" "$shown"
+  else
+    fails "status $status of \`$shown\`"
+    judge several "NOT met" "status $status, and not for a refusal of NCCL's" "$shown"
+  fi
+  judge suites "not measured" "no job of several processes"
+  judge lost "not measured" "no job of several processes"
+  return 1
+}
+
+# What NCCL says where it does not take two ranks on one card.
+is_refusal() {
+  grep -m 1 -iE 'duplicate gpu|same (cuda )?device|multiple ranks.*(gpu|device)' "$log" |
+    sed 's/^.*NCCL WARN *//' | plain
+}
+
+job_of_several() {
+  local bad='' ranks
+  passes "$launch" -n 2 "${train[@]}" --steps 4
+  for ranks in "${sizes[@]}"; do suites_of_size "$ranks"; done
+  local faults=()
+  if [[ $emulated == yes ]]; then faults=(--gtest_filter='NcclFault.AJobOfOneWorks:JobFault.AJobInOrder*'); fi
+  passes "$tests/nccl/test_nccl_fault" --gtest_brief=1 "${faults[@]}"
+  verdict suites "$(IFS=,; echo "${sizes[*]}") processes: all pass" "$launch -n N ..."
+}
+
+lose_one() {
+  local status=0 said
+  allowed=3
+  keep 12 scripts/gpu_check/lose_a_rank.sh 3 1 "${train[@]}" --steps 1000000 || status=$?
+  allowed=''
+  said=$(grep '^the others left' "$log" | tail -n 1 || true)
+  if ((status == 0)); then
+    judge lost met "$said" "$shown"
+  else
+    judge lost "NOT met" "${said:-$(tail -n 1 "$log" | plain)}" "$shown"
+  fi
+}

@@ -1,0 +1,129 @@
+# The page of scripts/gpu_check.sh, which sources this: sections, verdicts, what is in the end
+# printed and given as the status.
+
+# Paths as they are in any checkout.
+plain() {
+  local edits=(-e "s|$work|WORK|g" -e "s|$PWD/||g" -e "s|$PWD|.|g")
+  if [[ ${HOME:-/} == /?* ]]; then edits+=(-e "s|$HOME/|~/|g"); fi
+  sed "${edits[@]}"
+}
+
+# note TEXT: a paragraph of the part's section.
+note() { printf '%s\n\n' "$*" | plain | tee -a "$section"; }
+
+# fails WHAT: counts a command or a test that failed, and says so.
+failed=0
+fails() {
+  failed=$((failed + 1))
+  note "**Failed:** $*"
+}
+
+# --- Verdicts -------------------------------------------------------------------------------------
+
+# bar ID TEXT: what the part has to say something about, in the order of these calls.
+declare -A bar_text=() bar_row=()
+bar_ids=()
+bar() {
+  bar_ids+=("$1")
+  bar_text[$1]=$2
+}
+
+# judge ID VERDICT FIGURE [COMMAND]: VERDICT is met, "NOT met", measured, "not measured" or refused.
+judge() {
+  local command=${4:-}
+  if [[ -n $command ]]; then command="\`$command\`"; fi
+  bar_row[$1]="| $2 | ${bar_text[$1]:?} | $3 | ${command//|/\\|} |"
+  printf '%s: %s: %s\n' "$2" "${bar_text[$1]}" "$3"
+}
+
+# at_least ID FIGURE LEAST TEXT [COMMAND]: judges a figure of speed; none is not measured.
+at_least() {
+  if [[ ! $2 =~ ^[0-9.]+(e[+-]?[0-9]+)?$ ]]; then
+    judge "$1" "not measured" "$4" "${5:-}"
+  elif [[ $emulated == yes ]]; then
+    judge "$1" measured "$4 (emulated: means nothing)" "${5:-}"
+  elif awk -v figure="$2" -v least="$3" 'BEGIN { exit !(figure + 0 >= least + 0) }'; then
+    judge "$1" met "$4" "${5:-}"
+  else
+    judge "$1" "NOT met" "$4" "${5:-}"
+  fi
+}
+
+# Table of this part's bars, as the section has it.
+verdicts() {
+  local id
+  ((${#bar_ids[@]} > 0)) || return 0
+  printf '| verdict | bar | figure | command |\n|---|---|---|---|\n'
+  for id in "${bar_ids[@]}"; do
+    echo "${bar_row[$id]:-| not measured | ${bar_text[$id]} | the part ended before it | |}"
+  done | plain
+  echo
+}
+
+# verdict_rows VERDICT: those of all parts' sections.
+verdict_rows() { grep -h "^| $1 |" "$work"/parts/*.md || true; }
+
+# --- The page -------------------------------------------------------------------------------------
+
+title() {
+  case "$1" in
+    build) echo "Build" ;;
+    test) echo "Tests" ;;
+    kernels) echo "Kernels" ;;
+    train) echo "Training" ;;
+    memory) echo "Memory" ;;
+    nccl) echo "NCCL" ;;
+    sanitize) echo "compute-sanitizer" ;;
+  esac
+}
+
+# Sections that this folder of work does not have are those of the page, of whatever machine.
+import_page() {
+  local each
+  [[ -f $out/gpu.md ]] || return 0
+  for each in "${all_parts[@]}"; do
+    [[ ! -f $work/parts/$each.md ]] || continue
+    awk -v title="## $(title "$each")" '/^## / { inside = $0 == title; next } inside' \
+      "$out/gpu.md" | sed '/./,$!d' >"$work/parts/$each.md"
+    if [[ $(cat "$work/parts/$each.md") == "Not run." ]]; then rm "$work/parts/$each.md"; fi
+  done
+}
+
+write_page() {
+  local each
+  {
+    printf '# A GPU, checked and measured\n\n'
+    printf 'Written by `scripts/gpu_check.sh`; WORK is its folder. Each section is of the last run of its part.\n\n'
+    cat "$work/machine.md"
+    printf '\n## Verdicts\n\n'
+    printf '| verdict | bar | figure | command |\n|---|---|---|---|\n'
+    for each in "NOT met" refused "not measured" met measured; do verdict_rows "$each"; done
+    for each in "${all_parts[@]}"; do
+      printf '\n## %s\n\n' "$(title "$each")"
+      if [[ -s $work/parts/$each.md ]]; then cat "$work/parts/$each.md"; else echo "Not run."; fi
+    done
+  } | cat -s >"$work/page.md"
+  cp "$work/page.md" "$out/gpu.md"
+}
+
+# Says what has come of it, and exits with the status.
+finish() {
+  local verdict status=0
+  write_page
+  printf '\n'
+  for verdict in "NOT met" refused "not measured" met measured; do
+    printf '%3s %s\n' "$(verdict_rows "$verdict" | wc -l)" "$verdict"
+  done
+  verdict_rows "NOT met"
+  if ((unfinished > 0)); then
+    echo "there was no time for all: the same call with --resume goes on"
+    status=4
+  fi
+  if ((missed > 0)); then status=3; fi
+  if ((all_failed > 0)); then
+    echo "$all_failed commands or tests failed"
+    status=1
+  fi
+  echo "the page: $out/gpu.md"
+  exit "$status"
+}

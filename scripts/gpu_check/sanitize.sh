@@ -1,0 +1,43 @@
+# Part sanitize of scripts/gpu_check.sh: the four tools of compute-sanitizer on the tests of kernels,
+# each with a time of its own.
+
+part_sanitize() {
+  local tool tools=(memcheck racecheck initcheck synccheck) left=4 status
+  for tool in "${tools[@]}"; do bar "$tool" "compute-sanitizer's $tool finds nothing"; done
+  if [[ $emulated == yes ]] || ! command -v compute-sanitizer >/dev/null; then
+    for tool in "${tools[@]}"; do judge "$tool" "not measured" "no compute-sanitizer, or no device for it"; done
+    return
+  fi
+  # Racecheck sees shared memory alone: the kernels that sum in it.
+  local sums='*SquaredNorm*:*LayerNorm*:*CrossEntropy*:*Bias*:*Attention*:*Embedding*'
+  local kernels="$sums:*Add*:*Cast*:*Accumulate*:*Update*:*Gelu*:*Dropout*:*Normal*:*NonFinite*:*StepScalars*:*Combine*"
+  declare -A filters=([memcheck]="$kernels" [racecheck]="$sums" [initcheck]="$kernels" [synccheck]="$sums")
+  for tool in "${tools[@]}"; do
+    status=0
+    cap=$(($(seconds_left) / left)) left=$((left - 1))
+    # Sequences that are long, for what only the bits show, are hours under a tool.
+    allowed=any
+    keep 12 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 20 \
+      "$build/tests/cuda/test_cuda" --gtest_brief=1 \
+      --gtest_filter="${filters[$tool]}-*LongSequence*" || status=$?
+    allowed=''
+    judge_tool "$tool" "$status"
+  done
+  cap=''
+}
+
+judge_tool() {
+  local refusal summary
+  refusal=$(grep -m 1 -iE 'not supported|unable to find' "$log" || true)
+  summary=$(grep -E 'SUMMARY' "$log" | tail -n 1 | sed 's/^=* *//' || true)
+  if (($2 == 0)); then
+    judge "$1" met "${summary:-status 0}" "$shown"
+  elif [[ -n $refusal ]]; then
+    judge "$1" "not measured" "it refuses this device: ${refusal##*= }" "$shown"
+  elif (($2 == 124)); then
+    judge "$1" "not measured" "it had not ended after $cap s" "$shown"
+  else
+    fails "$1, status $2"
+    judge "$1" "NOT met" "status $2; ${summary:-no summary}" "$shown"
+  fi
+}

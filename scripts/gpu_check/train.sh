@@ -1,0 +1,176 @@
+# Part train of scripts/gpu_check.sh: GPT-2 124M on one rank beside PyTorch, and on four that share
+# the card.
+
+part_train() {
+  timed=yes
+  bar same_batch "speed of GPT-2 124M, bf16, seq 1024: at least PyTorch's tokens/s at the largest batch up to 64 that fits both"
+  bar own_batch "speed of the same, each at its own largest batch: at least PyTorch's tokens/s"
+  bar zero3 "zero3 and ddp on 4 ranks that share the card: peak bytes a rank, s a step"
+  local model data shape top steps problem='' torch_problem='' ours=0 theirs=0 common speed peak
+  local ours_same='' ours_own='' theirs_same='' theirs_own='' rows='' ours_shown=''
+  gpt2_model
+  if ! largest_batch ours ours_at; then
+    judge same_batch "not measured" "tessera: $problem" "$shown"
+    judge own_batch "not measured" "tessera: $problem" "$shown"
+    return
+  fi
+  common=$ours
+  if ! has_torch; then
+    torch_problem=$no_torch
+  elif ! largest_batch theirs theirs_at; then
+    torch_problem="PyTorch: $problem"
+  elif ((theirs < ours)); then
+    common=$theirs
+  fi
+  at_batches
+  judge_speeds
+  compare_sharded "$(((common + 3) / 4))"
+}
+
+# The model as options of the command, its data, and the same as options of torch_gpt.py.
+gpt2_model() {
+  if [[ $emulated == yes ]]; then
+    top=2 steps=4
+    model=(--layers 1 --hidden 16 --heads 2 --seq 8 --vocab 256) data=(--data README.md)
+    shape=("${model[@]}")
+  else
+    model=(--model gpt2) data=(--tokens "$(tokens)") top=64 steps=30
+    shape=(--layers 12 --hidden 768 --heads 12 --seq 1024 --vocab 50257)
+  fi
+}
+
+# Random tokens, a file of uint16: a text's bytes would be of 256 kinds only.
+tokens() {
+  local file=$work/tokens.bin
+  if [[ ! -s $file ]]; then
+    "${python:-false}" -c "
+import array, random
+random.seed(1)
+array.array('H', (random.randrange(50257) for _ in range(2_000_000))).tofile(open('$file', 'wb'))" ||
+      fails "no Python to write random tokens"
+  fi
+  echo "$file"
+}
+
+# ours_at BATCH STEPS [OPTION...], theirs_at BATCH STEPS: a run, its tokens/s in $speed. Status 3: it
+# does not fit.
+ours_at() {
+  rm -f "$work/single.jsonl"
+  keep 5 "$build/tools/tessera" train --device cuda "${data[@]}" "${model[@]}" --precision bf16 \
+    --batch "$1" --steps "$2" --log "$work/single.jsonl" "${@:3}" || return $?
+  speed=$(field tokens_per_second "$work/single.jsonl")
+  peak=$(last_peaks "$work/single.jsonl")
+}
+theirs_at() {
+  local compile=(--compile)
+  if [[ $emulated == yes ]]; then compile=(); fi
+  keep 12 "$python" bench/peers/torch_gpt.py --device "$torch_device" "${shape[@]}" --batch "$1" \
+    --steps "$2" "${compile[@]}" || return $?
+  speed=$(sed -n 's/.*"tokens_per_second": \([0-9.]*\).*/\1/p' "$log")
+  peak=$(sed -n 's/.*"max_memory_allocated": \([0-9]*\).*/\1/p' "$log")
+}
+
+# field NAME LOG: the median of a number over the later half of a run's steps.
+field() { sed -n "s/.*\"$1\":\\([0-9.e+-]*\\).*/\\1/p" "$2" | tail -n "$((($(wc -l <"$2") + 1) / 2))" | median; }
+
+last_peaks() { sed -n 's/.*"peak_bytes":\(\[[^]]*\]\).*/\1/p' "$1" | head -n 1; }
+
+# largest_batch NAME RUN: sets NAME to the largest batch up to $top that fits: $top itself, or what
+# halving the numbers below it comes to. $problem says why there is none; only memory makes it
+# smaller.
+largest_batch() {
+  local -n largest=$1
+  local fits=0 over=$((top + 1)) batch=$top status
+  allowed=3
+  while ((over - fits > 1)); do
+    status=0
+    "$2" "$batch" 3 || status=$?
+    if ((status == 0)); then
+      fits=$batch
+    elif ((status == 3)); then
+      over=$batch
+    else
+      allowed='' problem="$(reason_of "$status") at batch $batch"
+      return 1
+    fi
+    batch=$(((fits + over) / 2))
+  done
+  allowed='' largest=$fits
+  if ((fits == 0)); then problem="not even a batch of 1 fits"; fi
+  ((fits > 0))
+}
+
+# Both at the batch that fits both, and each at its own where that is larger.
+at_batches() {
+  measure_ours "$common"
+  ours_same=$speed ours_own=$speed
+  if ((ours != common)); then
+    measure_ours "$ours"
+    ours_own=$speed
+  fi
+  if [[ -z $torch_problem ]]; then
+    measure PyTorch "$common" theirs_at
+    theirs_same=$speed theirs_own=$speed
+    if ((theirs != common)); then
+      measure PyTorch "$theirs" theirs_at
+      theirs_own=$speed
+    fi
+  fi
+  note "| one rank | batch | tokens/s, median of the later half | peak bytes |
+|---|---|---|---|$rows"
+}
+
+# measure NAME BATCH RUN [OPTION...]: a row of the table; $speed is empty if there is none.
+measure() {
+  speed='' peak=''
+  "$3" "$2" "$steps" "${@:4}" || true
+  rows+="
+| $1 | $2 | ${speed:-none} | ${peak:-not told} |"
+}
+
+# The faster of the step as it is and the step as one graph.
+measure_ours() {
+  local plain_speed
+  measure tessera "$1" ours_at
+  plain_speed=$speed ours_shown=$shown
+  measure "tessera, a step as one graph" "$1" ours_at --graph
+  if [[ $(printf '%s\n' "${plain_speed:-0}" "${speed:-0}" | sort -g | tail -n 1) != "${speed:-0}" ]]; then
+    speed=$plain_speed
+  else
+    ours_shown=$shown
+  fi
+}
+
+judge_speeds() {
+  local which figure
+  for which in same own; do
+    local -n mine=ours_$which other=theirs_$which
+    if [[ -n $torch_problem || -z $mine || -z $other ]]; then
+      judge "${which}_batch" "not measured" \
+        "${torch_problem:-one of them gave no figure}; tessera ${mine:-none}, PyTorch ${other:-none}" "$ours_shown"
+      continue
+    fi
+    figure="tessera $mine, PyTorch $other, both at batch $common"
+    if [[ $which == own ]]; then figure="tessera $mine at batch $ours, PyTorch $other at batch $theirs"; fi
+    at_least "${which}_batch" "$mine" "$other" "$figure" "$ours_shown"
+  done
+}
+
+# zero3 beside ddp, 4 ranks that share the card.
+compare_sharded() {
+  local strategy status=0 figures=()
+  for strategy in ddp zero3; do
+    rm -f "$work/$strategy.jsonl"
+    allowed=3
+    keep 5 "$build/tools/tessera" train --device cuda "${data[@]}" "${model[@]}" --precision bf16 \
+      --batch "$1" --ranks 4 --strategy "$strategy" --steps "$(((steps + 1) / 2))" \
+      --log "$work/$strategy.jsonl" || status=$?
+    allowed=''
+    if ((status != 0)); then
+      judge zero3 "not measured" "$strategy: $(reason_of "$status")" "$shown"
+      return
+    fi
+    figures+=("$strategy: $(last_peaks "$work/$strategy.jsonl") bytes, $(field seconds "$work/$strategy.jsonl") s")
+  done
+  judge zero3 measured "batch $1 each; ${figures[0]}; ${figures[1]}" "$shown"
+}

@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# What scripts/gpu_check.sh makes of what it sees: verdicts, failures, batches, refusals, its status.
+# The machine is fake/program.sh, under the names of all programs.
+#
+#   check_verdicts.sh SCRATCH
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+scratch=$1
+rm -rf "$scratch"
+mkdir -p "$scratch"
+scratch=$(realpath "$scratch")
+fake=$PWD/tests/gpu_check/fake/program.sh
+for name in build/tools/tessera build/bench/cuda/tessera_cuda_bench build/tests/test_comm \
+  build/tests/cuda/test_cuda build/tests/cuda/test_cuda_comm build/tests/cuda/test_cuda_parity \
+  build/tests/cuda_cli/test_cuda_cli build/tests/nccl/test_nccl_parity build/tests/nccl/test_nccl_fault \
+  build/tests/nccl/failing_rank bin/nvidia-smi bin/compute-sanitizer bin/python3; do
+  mkdir -p "$(dirname "$scratch/$name")"
+  cp "$fake" "$scratch/$name"
+  chmod +x "$scratch/$name"
+done
+FAKE_PYTHON=$(command -v python3)
+export FAKE_PYTHON FAKE_FOLDER=$scratch FAKE_CALLS=$scratch/calls
+
+fail() {
+  echo "$1"
+  echo "--- output"
+  cat "$scratch/output"
+  echo "--- page"
+  cat "$scratch/gpu.md" 2>/dev/null
+  exit 1
+}
+
+# check STATUS [VARIABLE=VALUE...] -- ARGUMENT...: runs the script of a fresh folder, unless KEEP is set.
+check() {
+  local wanted=$1 variables=() status=0
+  shift
+  while [[ $1 != -- ]]; do variables+=("$1"); shift; done
+  shift
+  [[ -n ${KEEP-} ]] || rm -rf "$scratch/work" "$scratch/gpu.md"
+  rm -f "$scratch/rank-1"
+  : >"$FAKE_CALLS"
+  env PATH="$scratch/bin:$PATH" HOME=/ "${variables[@]}" scripts/gpu_check.sh --build "$scratch/build" \
+    --work "$scratch/work" --out "$scratch" --commit "some commit" "$@" >"$scratch/output" 2>&1 || status=$?
+  [[ $status == "$wanted" ]] || fail "status $status, not $wanted, of ${variables[*]} $*"
+}
+
+# has TEXT...: the page has a line with all of these words, in this order.
+has() {
+  local pattern
+  pattern=$(printf '%s.*' "$@")
+  grep -qE -- "$pattern" "$scratch/gpu.md" || fail "the page has no line '$*'"
+}
+has_not() { ! grep -qE -- "$1" "$scratch/gpu.md" || fail "the page has '$1'"; }
+calls() { grep -cE -- "$1" "$FAKE_CALLS" || true; }
+
+# All is well.
+check 0 --
+has '^\| met ' 'AdamW, fp32' '0.952 \(4000 GB/s'
+has '^\| met ' 'torch.optim' "4000 GB/s, PyTorch's 3900"
+has '^\| met ' 'matrix products' '0.986, the least of 2: c_fc dW'
+has '^\| met ' 'largest batch up to 64' 'tessera 1000, PyTorch 900.0, both at batch 64'
+has '^\| met ' 'planned' 'all 10 runs'
+has '^\| met ' 'unattributed' '1048576'
+has '^\| met ' 'killed' '2 of 2 named it'
+has '^\| met ' 'memcheck'
+has '^\| zero1 ' '2 MiB'
+has 'before: SM 1980 MHz, memory 2619 MHz, 400.0 W, 50 C, held by software power cap\+software thermal slowdown'
+has 'commit some commit'
+has_not '^\| (NOT met|refused|not measured) '
+[[ $(calls 'tessera train .*--model gpt2 .*--batch 64') == 3 ]] || fail "not one search and two measurements at batch 64"
+
+# A bar that is missed is no failure.
+check 3 FAKE_ADAMW_RATIO=0.85 FAKE_PRODUCT=0.96 FAKE_ADAMW=3800 -- kernels
+has '^\| NOT met ' 'AdamW, fp32' '0.85' 'tessera_cuda_bench adamw'
+has '^\| NOT met ' 'torch.optim'
+has '^\| NOT met ' 'matrix products' '0.96'
+has '^\| met ' 'AdamW, bf16'
+has_not 'Failed'
+check 3 FAKE_LOSS=5.6 FAKE_BITS=different -- test
+has '^\| NOT met ' 'fp32 losses' '0.1 apart'
+has '^\| NOT met ' 'bit-identical'
+check 3 FAKE_PEAK=1001 FAKE_UNATTRIBUTED=67108864 -- memory
+has '^\| NOT met ' 'planned' 'ddp of 4 ranks: \[1001\], planned \[1000\]'
+has '^\| NOT met ' 'unattributed'
+check 3 FAKE_LOST_MESSAGE="something" -- nccl
+has '^\| NOT met ' 'killed' '0 of 2 named it'
+
+# The largest batches are found to the last one, and compared at the one that fits both.
+check 0 FAKE_OURS_FITS=23 FAKE_THEIRS_FITS=41 FAKE_THEIRS=1000 -- train
+has '^\| met ' 'fits both' 'both at batch 23'
+has '^\| met ' 'own largest' 'tessera 1000 at batch 23, PyTorch 1000.0 at batch 41'
+check 0 FAKE_OURS_FITS=41 FAKE_THEIRS_FITS=1 -- train
+has '^\| met ' 'fits both' 'both at batch 1,? '
+has '^\| met ' 'own largest' 'tessera 1000 at batch 41, PyTorch 900.0 at batch 1'
+# A crash is none of memory's, and no smaller batch is tried.
+check 1 FAKE_CRASHES_AT=64 -- train
+has '^\| not measured ' 'fits both' 'it failed, status 1 at batch 64'
+[[ $(calls 'batch 32') == 0 ]] || fail "a smaller batch was tried after a crash"
+
+check 0 FAKE_DOES_NOT_FIT="ddp dp" -- memory
+has '^\| ddp ' 'does not fit'
+has '^\| measured ' 'gpt2-xl' 'zero1'
+
+# NCCL that takes one rank a card alone is no failure; what it says is in the page.
+check 0 FAKE_NCCL_SAYS="Duplicate GPU detected : rank 0 and 1" FAKE_NCCL_NEVER=1 -- nccl
+has '^\| refused ' 'several processes' 'Duplicate GPU detected : rank 0 and 1'
+has '^\| not measured ' 'killed'
+check 0 FAKE_NCCL_SAYS="Duplicate GPU detected : rank 0 and 1" -- nccl
+has '^\| met ' 'several processes' 'with NCCL_MULTI_RANK_GPU_ENABLE=1 alone'
+check 1 FAKE_NCCL_SAYS="unhandled system error" -- nccl
+has '^\| NOT met ' 'several processes'
+
+# A test that fails is one, however often the program names it.
+check 1 FAKE_FAILING_TEST=test_cuda_comm -- test
+has '^\| NOT met ' 'ranks that are threads' '1 passed, 0 skipped, 1 failed'
+has '\*\*1 failed\*\*'
+
+# A tool that hangs takes nothing from the others.
+check 0 PART_SECONDS=28 FAKE_HANGS=memcheck -- sanitize
+has '^\| not measured ' 'memcheck' 'had not ended after [67] s'
+has '^\| met ' 'racecheck'
+[[ $(calls 'gtest_filter=.*-\*LongSequence\*') == 4 ]] || fail "long sequences are not left out"
+
+# What there is no time for is done by the next call, and nothing else.
+check 0 -- kernels
+KEEP=1 check 4 PART_SECONDS=4 -- train
+has '^\| not measured ' 'fits both' 'no time'
+has '^\| met ' 'AdamW, fp32'
+KEEP=1 check 0 -- --resume kernels train
+[[ $(calls tessera_cuda_bench) == 0 ]] || fail "a part that was done has been run again"
+has '^\| met ' 'fits both'
+# On another machine the page itself is what is left.
+rm -rf "$scratch/work"
+KEEP=1 check 0 -- sanitize
+has '^\| met ' 'fits both'
+has '^\| AdamW, bf16 gradients'

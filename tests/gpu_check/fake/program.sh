@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# Every program that scripts/gpu_check.sh calls, by the name that this is called by: it says what the
+# environment tells it to (FAKE_...), of a machine that is not there.
+name=$(basename "$0")
+echo "$name $*" >>"$FAKE_CALLS"
+
+# option NAME DEFAULT: the word behind it in the command line.
+words=("$@")
+option() {
+  local i
+  for i in "${!words[@]}"; do
+    if [[ ${words[i]} == "$1" ]]; then echo "${words[i + 1]}"; return; fi
+  done
+  echo "$2"
+}
+
+# A test program with one suite of two tests, the second with a parameter.
+tests() {
+  if [[ $* == *--gtest_list_tests* ]]; then
+    printf 'Running main() from fake\nSuite.\n  First\nSizes/Suite.\n  Second/0  # GetParam() = (1, fp32)\n'
+    return
+  fi
+  if [[ $* == *"=Suite."* ]]; then
+    printf '[ RUN      ] Suite.First\n[       OK ] Suite.First (1 ms)\n'
+    return
+  fi
+  if [[ ${FAKE_FAILING_TEST-} == "$name" ]]; then
+    printf '[ RUN      ] Sizes/Suite.Second/0\nnot so\n'
+    printf '[  FAILED  ] Sizes/Suite.Second/0, where GetParam() = (1, fp32) (2 ms)\n'
+    printf '[  FAILED  ] 1 test, listed below:\n[  FAILED  ] Sizes/Suite.Second/0, where GetParam() = (1, fp32)\n'
+    exit 1
+  fi
+  printf '[ RUN      ] Sizes/Suite.Second/0\n[       OK ] Sizes/Suite.Second/0 (1 ms)\n'
+}
+
+# A rank of a job that works until rank 1 has gone.
+work_on() {
+  local lost=$FAKE_FOLDER/rank-1
+  if [[ $RANK == 1 ]]; then echo $$ >"$lost"; fi
+  until [[ -s $lost ]]; do sleep 0.05; done
+  if [[ $RANK == 0 ]]; then echo "step 1/1000000"; fi
+  while kill -0 "$(cat "$lost")" 2>/dev/null; do sleep 0.05; done
+  echo "error: ${FAKE_LOST_MESSAGE-rank 1 (process 5 on here) has left}" >&2
+  exit 4
+}
+
+train() {
+  local batch steps i
+  batch=$(option --batch 4) steps=$(option --steps 2)
+  if [[ $steps == 1000000 ]]; then work_on; fi
+  if [[ $batch == "${FAKE_CRASHES_AT-}" ]]; then echo "error: a crash" >&2; exit 1; fi
+  if ((batch > ${FAKE_OURS_FITS-64})); then echo "error: out of memory" >&2; exit 3; fi
+  for ((i = 1; i <= steps; i++)); do
+    echo "{\"step\":$i,\"loss\":$([[ $(option --device cpu) == cuda ]] && echo "${FAKE_LOSS-5.5}" || echo 5.5),\"seconds\":0.1,\"tokens_per_second\":${FAKE_OURS-1000},\"peak_bytes\":[7]}"
+  done >"$(option --log /dev/null)"
+}
+
+json() {  # json PEAK: of the strategies that are asked for
+  local each first=yes
+  printf '{"strategies":['
+  for each in $(option --strategies ddp | tr , ' '); do
+    [[ $first == yes ]] || printf ,
+    first=no
+    printf '{"name":"%s","ranks":[{"count":1,"planned_peak_bytes":1000,"peak_bytes":%s}],"devices":[{"rows":{"unattributed":%s}}]}' \
+      "$each" "$1" "${FAKE_UNATTRIBUTED-1048576}"
+  done
+  printf ']}\n'
+}
+
+case "$name" in
+  tessera)
+    case "$1" in
+      doctor) echo "  cuda:0   a card" ;;
+      train) train ;;
+      plan) json 1000 >"$(option --json /dev/null)" ;;
+      compare)
+        if [[ " ${FAKE_DOES_NOT_FIT-} " == *" $(option --strategies none) "* ]]; then exit 3; fi
+        json "${FAKE_PEAK-1000}" >"$(option --json /dev/null)"
+        echo "losses: ${FAKE_BITS-bit-identical} under all 5 strategies"
+        ;;
+    esac
+    ;;
+  tessera_cuda_bench)
+    echo "| operation | tessera, median | limit in the same rounds | of the limit |"
+    echo "|---|---|---|---|"
+    case "$1" in
+      adamw)
+        echo "| AdamW, fp32 gradients | ${FAKE_ADAMW-4000} GB/s | device copy: 4200 GB/s | ${FAKE_ADAMW_RATIO-0.952} |"
+        echo "| AdamW, bf16 gradients | 4000 GB/s | device copy: 4200 GB/s | 0.952 |"
+        ;;
+      products)
+        echo "| c_fc forward | 700.0 TFLOP/s | plain cuBLASLt: 700.0 TFLOP/s | 1.000 |"
+        echo "| c_fc dW | 700.0 TFLOP/s | plain cuBLASLt: 710.0 TFLOP/s | ${FAKE_PRODUCT-0.986} |"
+        ;;
+    esac
+    ;;
+  test_cuda | test_cuda_comm | test_cuda_parity | test_cuda_cli) tests "$@" ;;
+  test_comm | test_nccl_parity | test_nccl_fault) exit "${FAKE_NCCL_TEST-0}" ;;
+  failing_rank)
+    if [[ $WORLD_SIZE -gt 1 && -n ${FAKE_NCCL_SAYS-} && -z ${NCCL_MULTI_RANK_GPU_ENABLE-} ]] ||
+      [[ -n ${FAKE_NCCL_NEVER-} ]]; then
+      echo "host:1:2 [0] NCCL WARN ${FAKE_NCCL_SAYS-}" >&2
+      exit 4
+    fi
+    ;;
+  nvidia-smi)
+    case "$*" in
+      *clocks_event_reasons*) echo "1980 MHz, 2619 MHz, 400.0 W, 50, 0x0000000000000024" ;;
+      *compute_cap*) echo 9.0 ;;
+      *) echo "something" ;;
+    esac
+    ;;
+  compute-sanitizer)
+    if [[ $(option --tool none) == "${FAKE_HANGS-}" ]]; then sleep 60; fi
+    echo "========= ERROR SUMMARY: 0 errors"
+    ;;
+  python3)
+    case "$1" in
+      -c) ;;
+      *torch_gpt.py)
+        if (($(option --batch 1) > ${FAKE_THEIRS_FITS-64})); then exit 3; fi
+        echo "{\"tokens_per_second\": ${FAKE_THEIRS-900}.0, \"max_memory_allocated\": 2000000}"
+        ;;
+      *torch_adamw.py) echo "| AdamW(fused), fp32 gradients | 3900 GB/s | device copy: 4200 GB/s | 0.929 |" ;;
+      *) exec "$FAKE_PYTHON" "$@" ;;
+    esac
+    ;;
+esac
