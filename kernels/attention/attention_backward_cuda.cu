@@ -8,20 +8,18 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-template <class T>
 struct Backward {
-  const T* qkv;
-  const T* y;
+  ConstValues qkv;
+  ConstValues y;
   const float* log_sum_exp;
-  const T* dy;
-  T* dqkv;
+  ConstValues dy;
+  Values dqkv;
   float* means;  ///< as log_sum_exp: sum of y * dy over each row
   Heads heads;
 };
 
 // A warp has a row of a head.
-template <class T>
-__global__ void means_kernel(Backward<T> args) {
+__global__ void means_kernel(Backward args) {
   const Heads& heads = args.heads;
   const std::int64_t warp_elems = kWarp;
   for (std::int64_t row = first_index() / warp_elems; row < heads.count * heads.seq;
@@ -30,7 +28,8 @@ __global__ void means_kernel(Backward<T> args) {
     const std::int64_t at = head.at(row % heads.seq, 0, 1);
     float sum = 0.0F;
     for (std::int64_t d = threadIdx.x % kWarp; d < heads.size; d += kWarp) {
-      sum = fmaf(to_float(args.y[at + d]), to_float(args.dy[at + d]), sum);
+      sum = fmaf(load_one(args.y.data, args.y.dtype, at + d),
+                 load_one(args.dy.data, args.dy.dtype, at + d), sum);
     }
     sum = warp_sum(sum);
     if (threadIdx.x % kWarp == 0) { args.means[row] = sum; }
@@ -44,8 +43,8 @@ struct Looks {
 };
 
 /// Of a tile of query rows and one of keys; `a` and `b` are worked in, once all threads have come.
-template <int Chunks, class T>
-__device__ Looks looks_of(const Backward<T>& args, const Head& head, std::int64_t queries,
+template <int Chunks>
+__device__ Looks looks_of(const Backward& args, const Head& head, std::int64_t queries,
                           std::int64_t keys, Tile& a, Tile& b) {
   const Heads& heads = args.heads;
   Looks looks;
@@ -95,8 +94,8 @@ __device__ void multiply_columns(const Head& head, const Tile& a, Tile& b, RowsO
   }
 }
 
-template <class T, int Chunks>
-__global__ void __launch_bounds__(kTileThreads) query_kernel(Backward<T> args) {
+template <int Chunks>
+__global__ void __launch_bounds__(kTileThreads, Chunks <= 2 ? 2 : 1) query_kernel(Backward args) {
   __shared__ Tile a;
   __shared__ Tile b;
   const Heads& heads = args.heads;
@@ -118,8 +117,8 @@ __global__ void __launch_bounds__(kTileThreads) query_kernel(Backward<T> args) {
   }
 }
 
-template <class T, int Chunks>
-__global__ void __launch_bounds__(kTileThreads) key_kernel(Backward<T> args) {
+template <int Chunks>
+__global__ void __launch_bounds__(kTileThreads, Chunks == 1 ? 2 : 1) key_kernel(Backward args) {
   __shared__ Tile a;
   __shared__ Tile b;
   const Heads& heads = args.heads;
@@ -155,22 +154,20 @@ void attention_backward(const AttentionBackward& args, Stream stream) {
           "attention_backward: qkv, y, dy and dqkv are of one dtype");
   expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_backward: dropout is in [0, 1)");
   if (cudnn_computes(args)) { return cudnn_attention_backward(args, stream); }
-  with_device_type(dtype, [&]<class T>(std::type_identity<T>) {
-    with_chunks(args.shape.head_size, [&]<int Chunks>(std::integral_constant<int, Chunks>) {
-      const Backward<T> backward{args.qkv.as<T>(),
-                                 args.y.as<T>(),
-                                 args.log_sum_exp,
-                                 args.dy.as<T>(),
-                                 args.dqkv.as<T>(),
-                                 args.workspace,
-                                 heads_of(args, kPack<T>, {args.qkv, args.y, args.dy, args.dqkv})};
-      const Heads& heads = backward.heads;
-      const Grid tiles{static_cast<unsigned>(heads.tiles() * heads.count), kTileThreads};
-      const cudaStream_t handle = cuda_stream(stream).open();
-      launch(means_kernel<T>, grid_for(heads.count * heads.seq * kWarp), handle, backward);
-      launch(query_kernel<T, Chunks>, tiles, handle, backward);
-      launch(key_kernel<T, Chunks>, tiles, handle, backward);
-    });
+  with_chunks(args.shape.head_size, [&]<int Chunks>(std::integral_constant<int, Chunks>) {
+    const Backward backward{args.qkv,
+                            args.y,
+                            args.log_sum_exp,
+                            args.dy,
+                            args.dqkv,
+                            args.workspace,
+                            heads_of(args, {args.qkv, args.y, args.dy, args.dqkv})};
+    const Heads& heads = backward.heads;
+    const Grid tiles{static_cast<unsigned>(heads.tiles() * heads.count), kTileThreads};
+    const cudaStream_t handle = cuda_stream(stream).open();
+    launch(means_kernel, grid_for(heads.count * heads.seq * kWarp), handle, backward);
+    launch(query_kernel<Chunks>, tiles, handle, backward);
+    launch(key_kernel<Chunks>, tiles, handle, backward);
   });
 }
 

@@ -8,10 +8,9 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-template <class T>
 struct Forward {
-  const T* qkv;
-  T* y;
+  ConstValues qkv;
+  Values y;
   float* log_sum_exp;
   Heads heads;
 };
@@ -59,8 +58,8 @@ struct Softmax {
   }
 };
 
-template <class T, int Chunks>
-__global__ void __launch_bounds__(kTileThreads) forward_kernel(Forward<T> args) {
+template <int Chunks>
+__global__ void __launch_bounds__(kTileThreads, Chunks <= 2 ? 2 : 1) forward_kernel(Forward args) {
   __shared__ Tile q;
   __shared__ Tile k;
   __shared__ Tile v;
@@ -132,15 +131,12 @@ void attention_forward(const AttentionForward& args, Stream stream) {
   expects(args.y.dtype == args.qkv.dtype, "attention_forward: qkv and y are of one dtype");
   expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_forward: dropout is in [0, 1)");
   if (cudnn_computes(args)) { return cudnn_attention_forward(args, stream); }
-  with_device_type(args.qkv.dtype, [&]<class T>(std::type_identity<T>) {
-    with_chunks(args.shape.head_size, [&]<int Chunks>(std::integral_constant<int, Chunks>) {
-      const Forward<T> forward{args.qkv.as<T>(), args.y.as<T>(), args.log_sum_exp,
-                               heads_of(args, kPack<T>, {args.qkv, args.y})};
-      const Heads& heads = forward.heads;
-      launch(forward_kernel<T, Chunks>,
-             {static_cast<unsigned>(heads.tiles() * heads.count), kTileThreads},
-             cuda_stream(stream).open(), forward);
-    });
+  with_chunks(args.shape.head_size, [&]<int Chunks>(std::integral_constant<int, Chunks>) {
+    const Forward forward{args.qkv, args.y, args.log_sum_exp, heads_of(args, {args.qkv, args.y})};
+    const Heads& heads = forward.heads;
+    launch(forward_kernel<Chunks>,
+           {static_cast<unsigned>(heads.tiles() * heads.count), kTileThreads},
+           cuda_stream(stream).open(), forward);
   });
 }
 

@@ -10,10 +10,13 @@
 #include "kernels/dropout/mask_key.hpp"
 #include "kernels/support/cuda/cuda_lanes.cuh"
 #include "kernels/support/cuda/cuda_reduce.cuh"
+#include "kernels/support/cuda/cuda_tile.cuh"
 #include "tessera/base/math.hpp"
 
 // What attention's kernels are made of: tiles of 64 x 64 floats in shared memory, which 16 x 16
-// threads multiply, each with 4 x 4 elements of a product in registers.
+// threads multiply, each with 4 x 4 elements of a product in registers. The dtype is known when a
+// kernel runs, not when it is compiled: it matters where a tile is loaded alone, and one kernel
+// takes as long to compile as three.
 namespace tessera::kernels::cuda {
 
 inline constexpr int kTileSide = 64;  // query rows, keys, or elements of a head
@@ -27,6 +30,7 @@ struct alignas(16) Tile {
   float at[kTileSide][kTileSide];
 };
 using Part = float[kSide][kSide];
+inline constexpr int kEight = 8;  // neighbours that a thread loads at once: a pack of 16 bits each
 
 /// The calling thread's first row and column of a product.
 __device__ inline int part_row() {
@@ -36,54 +40,124 @@ __device__ inline int part_column() {
   return static_cast<int>(threadIdx.x) % kThreadSide * kSide;
 }
 
+/// What begins at element `i` of an array.
+__device__ inline ConstValues at_element(ConstValues array, std::int64_t i) {
+  const std::int64_t bytes = array.dtype == DType::fp32 ? 4 : 2;
+  array.data = static_cast<const std::byte*>(array.data) + i * bytes;
+  return array;
+}
+
+/// As numbers, exactly.
+__device__ inline void widen(const Bits& bits, DType dtype, float (&to)[kEight]) {
+#pragma unroll
+  for (int j = 0; j < kEight; ++j) {
+    if (dtype == DType::fp32) {
+      to[j] = std::bit_cast<float>(bits.at[j]);
+    } else {
+      const std::uint32_t word = bits.at[j / 2];
+      to[j] = widen_bits(static_cast<std::uint16_t>(j % 2 == 0 ? word : word >> 16U), dtype);
+    }
+  }
+}
+
+/// store_floats to element `i` of an array on.
+__device__ inline void store_any(Values to, std::int64_t i, Access access, std::int64_t count,
+                                 const float (&from)[kSide]) {
+  if (to.dtype == DType::fp32) {
+    store_floats(static_cast<float*>(to.data) + i, access, count, from);
+  } else if (to.dtype == DType::bf16) {
+    store_floats(static_cast<__nv_bfloat16*>(to.data) + i, access, count, from);
+  } else {
+    store_floats(static_cast<__half*>(to.data) + i, access, count, from);
+  }
+}
+
 /// Some rows of a matrix in memory, at most kTileSide, and at most kTileSide of their elements.
-template <class T>
 struct Rows {
-  const T* data;
+  ConstValues data;
   std::int64_t stride;
   int rows;
   int columns;
   Access access;
 
-  /// N elements of a row; zeros beyond the matrix.
-  template <int N>
-  __device__ void load(int row, int column, float (&to)[N]) const {
-    if (row < rows && column < columns) {
-      load_floats(data + row * stride + column, access, columns - column, to);
-    } else {
-#pragma unroll
-      for (int j = 0; j < N; ++j) { to[j] = 0.0F; }
+  /// Issues the loads of eight neighbours of a row; zeros beyond the matrix.
+  [[nodiscard]] __device__ Bits load(int row, int column) const {
+    if (row >= rows || column >= columns) { return {}; }
+    const std::int64_t at = row * stride + column;
+    if (data.dtype == DType::fp32) {
+      return load_bits(static_cast<const std::uint32_t*>(data.data) + at, columns - column);
     }
+    return load_bits(static_cast<const std::uint16_t*>(data.data) + at, columns - column);
+  }
+
+ private:
+  template <class Word>
+  [[nodiscard]] __device__ Bits load_bits(const Word* from, int count) const {
+    constexpr int width = kPack<Word>;
+    Bits bits{};
+    if (access == Access::packs) {
+#pragma unroll
+      for (int i = 0; i < kEight / width; ++i) {
+        const auto words = reinterpret_cast<const FourWords*>(from)[i];
+#pragma unroll
+        for (int j = 0; j < 4; ++j) { bits.at[4 * i + j] = words.at[j]; }
+      }
+    } else {
+      constexpr int per_word = width / 4;
+#pragma unroll
+      for (int j = 0; j < kEight; ++j) {
+        if (j < count) {
+          bits.at[j / per_word] |= std::uint32_t{from[j]} << (16U * (j % per_word));
+        }
+      }
+    }
+    return bits;
   }
 };
 
-/// to[r][c] = from[r][c]; zeros beyond.
-template <class T>
-__device__ void load_rows(Tile& to, const Rows<T>& from) {
-  constexpr int N = kPack<T>;
-  constexpr int packs = kTileSide / N;
-  for (int i = static_cast<int>(threadIdx.x); i < kTileSide * packs; i += kTileThreads) {
-    const int row = i / packs;
-    const int column = i % packs * N;
-    float values[N];
-    from.load(row, column, values);
-    store_floats(&to.at[row][column], Access::packs, N, values);
+/// Such loads of a thread for a tile.
+inline constexpr int kEights = kTileSide * kTileSide / kEight / kTileThreads;
+
+/// What load(i) has read, as numbers: to(i, values) for each of the thread's i. All loads are
+/// issued before the first of them is waited for.
+template <class Load, class To>
+__device__ void load_eights(DType dtype, Load load, To to) {
+  Bits bits[kEights];
+#pragma unroll
+  for (int i = 0; i < kEights; ++i) { bits[i] = load(i); }
+#pragma unroll
+  for (int i = 0; i < kEights; ++i) {
+    float values[kEight];
+    widen(bits[i], dtype, values);
+    to(i, values);
   }
+}
+
+/// to[r][c] = from[r][c]; zeros beyond.
+__device__ inline void load_rows(Tile& to, const Rows& from) {
+  constexpr int packs = kTileSide / kEight;
+  const auto row = [](int i) { return (static_cast<int>(threadIdx.x) + i * kTileThreads) / packs; };
+  const int column = static_cast<int>(threadIdx.x) % packs * kEight;
+  load_eights(
+      from.data.dtype, [&](int i) { return from.load(row(i), column); },
+      [&](int i, const float(&values)[kEight]) {
+        store_floats(&to.at[row(i)][column], Access::packs, kEight, values);
+      });
 }
 
 /// to[c][r] = from[r][c]; zeros beyond. Neighbouring threads have rows below each other, so that
 /// what they write lies in different banks.
-template <class T>
-__device__ void load_transposed(Tile& to, const Rows<T>& from) {
-  constexpr int N = kPack<T>;
+__device__ inline void load_transposed(Tile& to, const Rows& from) {
   const int row = static_cast<int>(threadIdx.x) % kTileSide;
-  for (int column = static_cast<int>(threadIdx.x) / kTileSide * N; column < kTileSide;
-       column += kTileThreads / kTileSide * N) {
-    float values[N];
-    from.load(row, column, values);
+  const auto column = [](int i) {
+    return (static_cast<int>(threadIdx.x) + i * kTileThreads) / kTileSide * kEight;
+  };
+  load_eights(
+      from.data.dtype, [&](int i) { return from.load(row, column(i)); },
+      [&](int i, const float(&values)[kEight]) {
 #pragma unroll
-    for (int j = 0; j < N; ++j) { to.at[column + j][row] = values[j]; }
-  }
+        for (int j = 0; j < kEight; ++j) { to.at[column(i) + j][row] = values[j]; }
+      });
 }
 
 /// to[r][c] = the product whose parts the threads hold.
@@ -196,15 +270,13 @@ struct Head {
     return static_cast<int>(rest < kTileSide ? rest : kTileSide);
   }
   /// Chunk `chunk` of tile `tile` of one of `parts` matrices side by side.
-  template <class T>
-  [[nodiscard]] __device__ Rows<T> tile(const T* data, std::int64_t tile, int chunk, int part,
-                                        int parts) const {
-    return {data + at(tile * kTileSide, part, parts) + chunk * kTileSide, parts * all.hidden,
-            rows(tile), columns(chunk), all.access};
+  [[nodiscard]] __device__ Rows tile(ConstValues data, std::int64_t tile, int chunk, int part,
+                                     int parts) const {
+    return {at_element(data, at(tile * kTileSide, part, parts) + chunk * kTileSide),
+            parts * all.hidden, rows(tile), columns(chunk), all.access};
   }
   /// Stores a thread's part of chunk `chunk` of such a tile.
-  template <class T>
-  __device__ void store(T* data, std::int64_t tile, int chunk, int which, int parts,
+  __device__ void store(Values data, std::int64_t tile, int chunk, int which, int parts,
                         const Part& part) const {
     const int count = columns(chunk) - part_column();
     if (count <= 0) { return; }
@@ -212,8 +284,8 @@ struct Head {
     for (int i = 0; i < kSide; ++i) {
       const std::int64_t t = tile * kTileSide + part_row() + i;
       if (t < all.seq) {
-        store_floats(data + at(t, which, parts) + chunk * kTileSide + part_column(), all.access,
-                     count, part[i]);
+        store_any(data, at(t, which, parts) + chunk * kTileSide + part_column(), all.access, count,
+                  part[i]);
       }
     }
   }
@@ -228,7 +300,7 @@ struct Head {
 template <int Chunks, class Load>
 __device__ void multiply_rows(const Head& head, const Tile& a, const Tile& b, Load load,
                               Part& part) {
-#pragma unroll
+#pragma unroll 1
   for (int chunk = 0; chunk < Chunks; ++chunk) {
     if (head.columns(chunk) <= 0) { break; }
     __syncthreads();
@@ -239,8 +311,7 @@ __device__ void multiply_rows(const Head& head, const Tile& a, const Tile& b, Lo
 }
 
 template <class Args>
-[[nodiscard]] Heads heads_of(const Args& args, int pack,
-                             std::initializer_list<ConstValues> arrays) {
+[[nodiscard]] Heads heads_of(const Args& args, std::initializer_list<ConstValues> arrays) {
   const AttentionShape& shape = args.shape;
   const Dropout rule{
       .x = nullptr, .y = nullptr, .samples = 0, .sample_elems = 0, .p = args.dropout};
@@ -255,7 +326,7 @@ template <class Args>
                    .threshold = rule.threshold(),
                    .key = mask_key(args.key),
                    .first_sample = args.key.first_sample},
-          .access = access_of(pack, shape.head_size, arrays)};
+          .access = access_of(kEight, shape.head_size, arrays)};
 }
 
 /// body(std::integral_constant<int, Chunks>{}) with room for a head of `size`.

@@ -27,6 +27,10 @@ Grid warp_grid(std::int64_t items) {
   return grid_for(items * kWarp, kThreads);
 }
 
+unsigned blocks_across(std::int64_t columns, std::int64_t of_a_block) {
+  return static_cast<unsigned>(ceil_div(columns, of_a_block));
+}
+
 template <class Table, class Y>
 struct Forward {
   const std::int32_t* tokens;
@@ -60,111 +64,250 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Forward<Table, Y> arg
   }
 }
 
-/// Adds `rows` rows of dy to the elements [column, column + N) of one row of a table, in order:
-/// row_of(i) is where the i-th lies in dy. The sum is rounded to the table's dtype every time.
-template <int N, class Dy, class Table, class RowOf>
-__device__ void add_rows(Table* to, const Dy* dy, std::int64_t rows, std::int64_t column,
-                         std::int64_t hidden, Access access, RowOf row_of) {
-  const std::int64_t count = hidden - column;
+/// A table's gradient, whose dtype is known when the kernel runs.
+struct Table {
+  Values data;
+  Access access;
+
+  template <int N>
+  __device__ void load(std::int64_t i, std::int64_t count, float (&to)[N]) const {
+    of_type([&](auto* elems) { load_floats(elems + i, access, count, to); });
+  }
+  template <int N>
+  __device__ void store(std::int64_t i, std::int64_t count, const float (&from)[N]) const {
+    of_type([&](auto* elems) { store_floats(elems + i, access, count, from); });
+  }
+  /// body(the elements) with their type.
+  template <class Body>
+  __device__ void of_type(Body body) const {
+    if (data.dtype == DType::fp32) {
+      body(static_cast<float*>(data.data));
+    } else if (data.dtype == DType::bf16) {
+      body(static_cast<__nv_bfloat16*>(data.data));
+    } else {
+      body(static_cast<__half*>(data.data));
+    }
+  }
+};
+
+template <class Dy>
+struct Backward {
+  const Dy* dy;
+  Table table;
+  std::int64_t hidden;
+};
+
+/// The sum in a table's dtype.
+template <class T>
+__device__ float add_rounded(float sum, float x) {
+  return to_float(from_float<T>(sum + x));
+}
+
+/// Adds `rows` rows of dy to the elements [column, column + N) of row `to` of the table, in order:
+/// row_of(i) is where the i-th lies in dy.
+template <int N, class Dy, class RowOf>
+__device__ void add_rows(const Backward<Dy>& args, std::int64_t to, std::int64_t rows,
+                         std::int64_t column, RowOf row_of) {
+  const std::int64_t count = args.hidden - column;
   float sum[N];
-  load_floats(to + column, access, count, sum);
+  args.table.load(to * args.hidden + column, count, sum);
   for (std::int64_t first = 0; first < rows; first += kTogether) {
     float some[kTogether][N];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       const std::int64_t row = row_of(first + i < rows ? first + i : rows - 1);
-      load_floats(dy + row * hidden + column, access, count, some[i]);
+      load_floats(args.dy + row * args.hidden + column, args.table.access, count, some[i]);
     }
+    args.table.of_type([&]<class T>(T*) {
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      if (first + i < rows) {
+      for (int i = 0; i < kTogether; ++i) {
+        if (first + i < rows) {
 #pragma unroll
-        for (int j = 0; j < N; ++j) { sum[j] = to_float(from_float<Table>(sum[j] + some[i][j])); }
+          for (int j = 0; j < N; ++j) { sum[j] = add_rounded<T>(sum[j], some[i][j]); }
+        }
       }
-    }
+    });
   }
-  store_floats(to + column, access, count, sum);
+  args.table.store(to * args.hidden + column, count, sum);
 }
 
-template <class Dy, class Table>
-struct Backward {
-  const Dy* dy;
-  Table* table;
-  std::int64_t hidden;
-  Access access;
-};
+// Some tokens come thousands of times, and their rows are added one after another. Were one warp to
+// read them all, it would wait for memory at every few rows. So a run of more than kStageRows rows
+// is a block's: its threads read that many at once, of a few columns, while two warps add those
+// that were read before.
+constexpr int kStageRows = 128;
+constexpr int kStageColumns = 64;
 
-/// The end of the run of equal tokens that starts at `first`, in whole warps.
-__device__ std::int64_t run_end(const std::int32_t* tokens, std::int64_t first,
-                                std::int64_t elems) {
+/// How many tokens equal to that at `first` follow each other from there on, counted up to
+/// kStageRows + 1. In whole warps.
+__device__ std::int64_t short_run(const std::int32_t* tokens, std::int64_t first,
+                                  std::int64_t elems) {
   const std::int32_t token = tokens[first];
-  for (std::int64_t at = first;; at += kWarp) {
-    const bool same = at + lane() < elems && tokens[at + lane()] == token;
-    const int count = warp_sum(same ? 1 : 0);
-    if (count < kWarp) { return at + count; }
+  for (std::int64_t rows = 0; rows <= kStageRows; rows += kWarp) {
+    const std::int64_t at = first + rows + lane();
+    const int count = warp_sum(at < elems && tokens[at] == token ? 1 : 0);
+    if (count < kWarp) { return rows + count; }
   }
+  return kStageRows + 1;
 }
 
 // A warp has some columns of a distinct token: the first of its run in `sorted`.
-template <class Dy, class Table>
+template <class Dy>
 __global__ void __launch_bounds__(kThreads)
-    token_kernel(Backward<Dy, Table> args, SortedTokens sorted, std::int64_t elems) {
-  constexpr int N = kPackOf<Dy, Table>;
+    token_kernel(Backward<Dy> args, SortedTokens sorted, std::int64_t elems) {
+  constexpr int N = kPack<Dy>;
   const std::int64_t column = (static_cast<std::int64_t>(blockIdx.y) * kWarp + lane()) * N;
   for (std::int64_t first = first_warp(); first < elems; first += warp_stride()) {
     const std::int32_t token = sorted.tokens[first];
     if (first > 0 && sorted.tokens[first - 1] == token) { continue; }
-    const std::int64_t rows = run_end(sorted.tokens, first, elems) - first;
-    if (column < args.hidden) {
-      add_rows<N>(args.table + token * args.hidden, args.dy, rows, column, args.hidden, args.access,
+    const std::int64_t rows = short_run(sorted.tokens, first, elems);
+    if (rows <= kStageRows && column < args.hidden) {
+      add_rows<N>(args, token, rows, column,
                   [&](std::int64_t i) { return std::int64_t{sorted.positions[first + i]}; });
     }
   }
 }
 
-// A thread has some columns of a position.
-template <class Dy, class Table>
+/// The first place in [0, elems) where the ascending `tokens` are `token` or more.
+__device__ std::int64_t lower_bound(const std::int32_t* tokens, std::int64_t elems,
+                                    std::int64_t token) {
+  std::int64_t first = 0;
+  for (std::int64_t last = elems; first < last;) {
+    const std::int64_t middle = (first + last) / 2;
+    if (tokens[middle] < token) {
+      first = middle + 1;
+    } else {
+      last = middle;
+    }
+  }
+  return first;
+}
+
+template <class Dy>
+struct alignas(16) Stage {
+  Dy at[kStageRows][kStageColumns];
+};
+
+/// A thread's part of a stage: some packs of kStageRows rows of kStageColumns columns.
+template <class Dy>
+struct StagePart {
+  static constexpr int N = kPack<Dy>;
+  static constexpr int kAcross = kStageColumns / N;
+  static constexpr int kPacks = kStageRows * kAcross / kThreads;
+  Pack<Dy, N> packs[kPacks];
+
+  static __device__ int row(int k) {
+    return (static_cast<int>(threadIdx.x) + k * kThreads) / kAcross;
+  }
+  static __device__ int column() { return static_cast<int>(threadIdx.x) % kAcross * N; }
+
+  /// Of the rows that `positions` names, `rows` at most, from `first_column` on.
+  __device__ void load(const Backward<Dy>& args, const std::int32_t* positions, std::int64_t rows,
+                       std::int64_t first_column) {
+    const std::int64_t at = first_column + column();
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) {
+      if (row(k) >= rows || at >= args.hidden) { continue; }
+      const Dy* const from = args.dy + positions[row(k)] * args.hidden + at;
+      if (args.table.access == Access::packs) {
+        packs[k] = load_pack<N>(from);
+      } else {
+        for (int j = 0; j < N && at + j < args.hidden; ++j) { packs[k].at[j] = from[j]; }
+      }
+    }
+  }
+  __device__ void store(Stage<Dy>& to) const {
+#pragma unroll
+    for (int k = 0; k < kPacks; ++k) { store_pack(&to.at[row(k)][column()], packs[k]); }
+  }
+};
+
+// Block x has the run that is at the x-th multiple of kStageRows in `sorted`, if it is a long one
+// and there at none before: every long run is at one.
+template <class Dy>
 __global__ void __launch_bounds__(kThreads)
-    position_kernel(Backward<Dy, Table> args, std::int64_t batch, std::int64_t seq) {
-  constexpr int N = kPackOf<Dy, Table>;
+    long_run_kernel(Backward<Dy> args, SortedTokens sorted, std::int64_t elems) {
+  __shared__ Stage<Dy> stage;
+  const std::int64_t here = static_cast<std::int64_t>(blockIdx.x) * kStageRows;
+  const std::int64_t token = sorted.tokens[here];
+  if (here > 0 && sorted.tokens[here - kStageRows] == token) { return; }
+  const std::int64_t first = lower_bound(sorted.tokens, elems, token);
+  const std::int64_t rows = lower_bound(sorted.tokens, elems, token + 1) - first;
+  if (rows <= kStageRows) { return; }
+
+  const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.y) * kStageColumns;
+  const std::int64_t column = first_column + threadIdx.x;
+  const bool adds = threadIdx.x < kStageColumns && column < args.hidden;
+  const std::int64_t at = token * args.hidden + column;
+  float sum[1] = {};
+  if (adds) { args.table.load(at, 1, sum); }
+  StagePart<Dy> part{};
+  part.load(args, sorted.positions + first, rows, first_column);
+  for (std::int64_t done = 0; done < rows; done += kStageRows) {
+    __syncthreads();  // the stage before has been added
+    part.store(stage);
+    __syncthreads();
+    const std::int64_t next = done + kStageRows;
+    part.load(args, sorted.positions + first + next, rows - next, first_column);
+    if (adds) {
+      const auto count = static_cast<int>(rows < next ? rows - done : kStageRows);
+      args.table.of_type([&]<class T>(T*) {
+#pragma unroll 8
+        for (int r = 0; r < count; ++r) {
+          sum[0] = add_rounded<T>(sum[0], to_float(stage.at[r][threadIdx.x]));
+        }
+      });
+    }
+  }
+  if (adds) { args.table.store(at, 1, sum); }
+}
+
+// A thread has some columns of a position.
+template <class Dy>
+__global__ void __launch_bounds__(kThreads)
+    position_kernel(Backward<Dy> args, std::int64_t batch, std::int64_t seq) {
+  constexpr int N = kPack<Dy>;
   const std::int64_t packs = (args.hidden + N - 1) / N;
   for (std::int64_t i = first_index(); i < seq * packs; i += index_stride()) {
     const std::int64_t t = i / packs;
-    add_rows<N>(args.table + t * args.hidden, args.dy, batch, i % packs * N, args.hidden,
-                args.access, [&](std::int64_t b) { return b * seq + t; });
+    add_rows<N>(args, t, batch, i % packs * N, [&](std::int64_t b) { return b * seq + t; });
   }
+}
+
+template <class Dy>
+Backward<Dy> backward_of(const EmbeddingBackward& args, Values table) {
+  return {
+      args.dy.as<Dy>(), {table, access_of(kPack<Dy>, args.hidden, {args.dy, table})}, args.hidden};
 }
 
 // Tokens are sorted in pieces that the workspace has room for, one after another: each row is still
 // added in order.
-template <class Dy, class Table>
+template <class Dy>
 void add_tokens(const EmbeddingBackward& args, Stream stream) {
-  constexpr int N = kPackOf<Dy, Table>;
   const std::int64_t rows = args.batch * args.seq;
-  const Access access = access_of(N, args.hidden, {args.dy, args.dtoken_table});
-  const std::int64_t across = ceil_div(args.hidden, std::int64_t{N * kWarp});
   const std::int64_t most = most_sorted(stream);
+  Backward<Dy> backward = backward_of<Dy>(args, args.dtoken_table);
   for (std::int64_t first = 0; first < rows; first += most) {
     const std::int64_t elems = std::min(most, rows - first);
     const SortedTokens sorted = sort_by_token(args.tokens + first, elems, stream);
     Grid grid = warp_grid(elems);
-    grid.blocks_y = static_cast<unsigned>(across);
-    launch(token_kernel<Dy, Table>, grid, cuda_stream(stream).open(),
-           Backward<Dy, Table>{args.dy.as<Dy>() + first * args.hidden,
-                               args.dtoken_table.as<Table>(), args.hidden, access},
-           sorted, elems);
+    grid.blocks_y = blocks_across(args.hidden, kPack<Dy> * kWarp);
+    launch(token_kernel<Dy>, grid, cuda_stream(stream).open(), backward, sorted, elems);
+    if (elems > kStageRows) {
+      const Grid stages{static_cast<unsigned>(ceil_div<std::int64_t>(elems, kStageRows)), kThreads,
+                        blocks_across(args.hidden, kStageColumns)};
+      launch(long_run_kernel<Dy>, stages, cuda_stream(stream).open(), backward, sorted, elems);
+    }
+    backward.dy += elems * args.hidden;
   }
 }
 
-template <class Dy, class Table>
+template <class Dy>
 void add_positions(const EmbeddingBackward& args, Stream stream) {
-  constexpr int N = kPackOf<Dy, Table>;
-  launch(position_kernel<Dy, Table>,
-         grid_for(args.seq * ceil_div(args.hidden, std::int64_t{N}), kThreads),
-         cuda_stream(stream).open(),
-         Backward<Dy, Table>{args.dy.as<Dy>(), args.dposition_table.as<Table>(), args.hidden,
-                             access_of(N, args.hidden, {args.dy, args.dposition_table})},
-         args.batch, args.seq);
+  launch(position_kernel<Dy>,
+         grid_for(args.seq * ceil_div(args.hidden, std::int64_t{kPack<Dy>}), kThreads),
+         cuda_stream(stream).open(), backward_of<Dy>(args, args.dposition_table), args.batch,
+         args.seq);
 }
 
 }  // namespace
@@ -189,11 +332,10 @@ void embedding_backward(const EmbeddingBackward& args, Stream stream) {
   const Values table = args.dtoken_table ? args.dtoken_table : args.dposition_table;
   expects(!args.dposition_table || args.dposition_table.dtype == table.dtype,
           "embedding_backward: both gradients are of one dtype");
-  with_device_types(args.dy.dtype, table.dtype,
-                    [&]<class Dy, class Table>(std::type_identity<Dy>, std::type_identity<Table>) {
-                      if (args.dtoken_table) { add_tokens<Dy, Table>(args, stream); }
-                      if (args.dposition_table) { add_positions<Dy, Table>(args, stream); }
-                    });
+  with_device_type(args.dy.dtype, [&]<class Dy>(std::type_identity<Dy>) {
+    if (args.dtoken_table) { add_tokens<Dy>(args, stream); }
+    if (args.dposition_table) { add_positions<Dy>(args, stream); }
+  });
 }
 
 }  // namespace tessera::kernels::cuda

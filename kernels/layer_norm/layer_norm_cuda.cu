@@ -1,3 +1,4 @@
+#include "kernels/cast/cast.hpp"
 #include "kernels/layer_norm/layer_norm.hpp"
 #include "kernels/support/cuda/cuda_column_sum.cuh"
 #include "kernels/support/cuda/cuda_reduce.cuh"
@@ -264,17 +265,32 @@ struct ParameterGradients {
 };
 
 void add_parameter_gradients(const LayerNormBackward& args, Stream stream) {
-  const DType gradient = args.dweight ? args.dweight.dtype : args.dbias.dtype;
-  with_device_types(
-      args.x.dtype, gradient,
-      [&]<class T, class Gradient>(std::type_identity<T>, std::type_identity<Gradient>) {
-        const ParameterGradients<T> terms{
-            args.x.as<T>(), args.dy.as<T>(),
-            args.mean,      args.inverse_std,
-            args.columns,   access_of(kPack<T>, args.columns, {args.x, args.dy})};
-        const ColumnSums<Gradient, 2> to{{args.dweight.as<Gradient>(), args.dbias.as<Gradient>()}};
-        add_column_sums(terms, to, args.rows, args.columns, stream);
-      });
+  with_device_type(args.x.dtype, [&]<class T>(std::type_identity<T>) {
+    const ParameterGradients<T> terms{
+        args.x.as<T>(),   args.dy.as<T>(), args.mean,
+        args.inverse_std, args.columns,    access_of(kPack<T>, args.columns, {args.x, args.dy})};
+    add_column_sums(terms, {{args.dweight, args.dbias}}, args.rows, args.columns, stream);
+  });
+}
+
+/// Parameters of a row as the kernels take them: of the activations' dtype or in fp32. A parameter
+/// of the other 16 bits, which nobody trains with, is widened into the workspace, so that there are
+/// five pairs of types to compile instead of nine.
+ConstValues widened(ConstValues parameter, DType activations, std::int64_t columns,
+                    WorkspaceCut& workspace, Stream stream) {
+  if (parameter.dtype == activations || parameter.dtype == DType::fp32) { return parameter; }
+  float* const wide = workspace.take<float>(columns);
+  cast({wide, columns, DType::fp32}, {parameter.data, columns, parameter.dtype}, stream);
+  return wide;
+}
+
+/// body(T, Weight) of such types.
+template <class Body>
+void with_types_of_rows(DType activations, DType parameters, Body body) {
+  with_device_type(activations, [&]<class T>(std::type_identity<T> type) {
+    if (parameters == DType::fp32) { return body(type, std::type_identity<float>{}); }
+    body(type, type);
+  });
 }
 
 }  // namespace
@@ -282,17 +298,20 @@ void add_parameter_gradients(const LayerNormBackward& args, Stream stream) {
 void layer_norm_forward(const LayerNormForward& args, Stream stream) {
   expects(args.x.dtype == args.y.dtype && args.weight.dtype == args.bias.dtype,
           "layer_norm_forward: x and y are of one dtype, weight and bias of one");
-  with_device_types(
-      args.x.dtype, args.weight.dtype,
+  WorkspaceCut workspace{stream};
+  const ConstValues weight = widened(args.weight, args.x.dtype, args.columns, workspace, stream);
+  const ConstValues bias = widened(args.bias, args.x.dtype, args.columns, workspace, stream);
+  with_types_of_rows(
+      args.x.dtype, weight.dtype,
       [&]<class T, class Weight>(std::type_identity<T>, std::type_identity<Weight>) {
         const int threads = row_threads(args.columns, kForwardElems);
         const Access access =
-            access_of(kPackOf<T, Weight>, args.columns, {args.x, args.weight, args.bias, args.y});
+            access_of(kPackOf<T, Weight>, args.columns, {args.x, weight, bias, args.y});
         launch(forward_kernel<T, Weight>, row_grid(args.rows, threads), cuda_stream(stream).open(),
-               ForwardArgs<T, Weight>{args.x.as<T>(), args.weight.as<Weight>(),
-                                      args.bias.as<Weight>(), args.y.as<T>(), args.mean,
-                                      args.inverse_std, args.rows, args.columns,
-                                      1.0 / static_cast<double>(args.columns), threads, access});
+               ForwardArgs<T, Weight>{args.x.as<T>(), weight.as<Weight>(), bias.as<Weight>(),
+                                      args.y.as<T>(), args.mean, args.inverse_std, args.rows,
+                                      args.columns, 1.0 / static_cast<double>(args.columns),
+                                      threads, access});
       });
 }
 
@@ -301,14 +320,16 @@ void layer_norm_backward(const LayerNormBackward& args, Stream stream) {
           "layer_norm_backward: x, dy and dx are of one dtype");
   expects(!args.dweight || !args.dbias || args.dweight.dtype == args.dbias.dtype,
           "layer_norm_backward: both gradients are of one dtype");
-  with_device_types(
-      args.x.dtype, args.weight.dtype,
+  WorkspaceCut workspace{stream};
+  const ConstValues weight = widened(args.weight, args.x.dtype, args.columns, workspace, stream);
+  with_types_of_rows(
+      args.x.dtype, weight.dtype,
       [&]<class T, class Weight>(std::type_identity<T>, std::type_identity<Weight>) {
         const int threads = row_threads(args.columns, kBackwardElems);
         const Access access =
-            access_of(kPackOf<T, Weight>, args.columns, {args.x, args.weight, args.dy, args.dx});
+            access_of(kPackOf<T, Weight>, args.columns, {args.x, weight, args.dy, args.dx});
         launch(backward_kernel<T, Weight>, row_grid(args.rows, threads), cuda_stream(stream).open(),
-               BackwardArgs<T, Weight>{args.x.as<T>(), args.weight.as<Weight>(), args.mean,
+               BackwardArgs<T, Weight>{args.x.as<T>(), weight.as<Weight>(), args.mean,
                                        args.inverse_std, args.dy.as<T>(), args.dx.as<T>(),
                                        args.rows, args.columns,
                                        1.0 / static_cast<double>(args.columns), threads, access});

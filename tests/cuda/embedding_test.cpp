@@ -12,8 +12,10 @@ struct Shape {
   std::int64_t batch, seq, hidden, vocab;
 };
 // Tokens that come often, once and never; rows that are whole packs and not, of one warp and more.
-constexpr Shape kShapes[] = {{0, 3, 8, 5},   {1, 1, 1, 1},    {3, 9, 37, 11},    {2, 100, 64, 3},
-                             {5, 33, 8, 40}, {1, 70, 264, 1}, {4, 31, 300, 1000}};
+// The last have runs of as many equal tokens as one warp adds, of one more, and of hundreds.
+constexpr Shape kShapes[] = {{0, 3, 8, 5},    {1, 1, 1, 1},    {3, 9, 37, 11},     {2, 100, 64, 3},
+                             {5, 33, 8, 40},  {1, 70, 264, 1}, {4, 31, 300, 1000}, {1, 128, 8, 1},
+                             {1, 129, 70, 1}, {4, 200, 72, 3}};
 
 std::vector<std::int32_t> tokens_of(const Shape& shape) {
   std::mt19937 generator{1};

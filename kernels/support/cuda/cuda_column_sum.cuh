@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/support/cuda/cuda_lanes.cuh"
+#include "kernels/support/cuda/cuda_tile.cuh"
 #include "kernels/support/cuda/cuda_workspace.hpp"
 #include "tessera/base/math.hpp"
 
@@ -70,38 +71,38 @@ __global__ void __launch_bounds__(kSumThreads) column_partials_kernel(Terms term
   });
 }
 
-template <class T, int K>
+template <int K>
 struct ColumnSums {
-  T* at[K];  ///< null: not wanted
+  Values at[K];  ///< null: not wanted
 };
 
-template <class T, int K>
+template <int K>
 __global__ void __launch_bounds__(kSumThreads)
-    add_partials_kernel(ColumnSums<T, K> to, ColumnCut cut) {
-  T* const sums = blockIdx.y == 0 ? to.at[0] : to.at[K - 1];
+    add_partials_kernel(ColumnSums<K> to, ColumnCut cut) {
+  const Values sums = blockIdx.y == 0 ? to.at[0] : to.at[K - 1];
   static_assert(K <= 2);
   const std::int64_t column =
       static_cast<std::int64_t>(blockIdx.x) * kSumLanes + static_cast<int>(threadIdx.x) % kSumLanes;
   const float* partials = cut.partials + blockIdx.y * cut.chunks * cut.columns + column;
   float sum[1] = {};
-  if (column < cut.columns && sums != nullptr) {
+  if (column < cut.columns && sums.data != nullptr) {
 #pragma unroll 8
     for (std::int64_t c = threadIdx.x / kSumLanes; c < cut.chunks; c += kSumRows) {
       sum[0] += partials[c * cut.columns];
     }
   }
   sum_thread_rows(sum, [&](int, float all) {
-    if (column >= cut.columns || sums == nullptr) { return; }
-    T& at = sums[cut.first + column];
-    at = from_float<T>(to_float(at) + all);
+    if (column >= cut.columns || sums.data == nullptr) { return; }
+    const std::int64_t at = cut.first + column;
+    store_one(sums.data, sums.dtype, at, load_one(sums.data, sums.dtype, at) + all);
   });
 }
 
 /// to[k][c] += the sum over r in [0, rows) of what `terms.add(r, c, sums)` adds to
 /// sums[k * kColumns + j] for column c + j; c is a multiple of Terms::kColumns, k < Terms::kSums.
 /// Each `to` is rounded once.
-template <class Terms, class T>
-void add_column_sums(const Terms& terms, const ColumnSums<T, Terms::kSums>& to, std::int64_t rows,
+template <class Terms>
+void add_column_sums(const Terms& terms, const ColumnSums<Terms::kSums>& to, std::int64_t rows,
                      std::int64_t columns, Stream stream) {
   constexpr std::int64_t K = Terms::kSums;
   const std::int64_t most_chunks = std::min(kMostChunks, ceil_div(rows, kChunkRows));
@@ -122,7 +123,7 @@ void add_column_sums(const Terms& terms, const ColumnSums<T, Terms::kSums>& to, 
         column_partials_kernel<Terms>,
         {static_cast<unsigned>(ceil_div(count, tile)), kSumThreads, static_cast<unsigned>(chunks)},
         cuda_stream(stream).open(), terms, cut);
-    launch(add_partials_kernel<T, Terms::kSums>,
+    launch(add_partials_kernel<Terms::kSums>,
            {static_cast<unsigned>(ceil_div<std::int64_t>(count, kSumLanes)), kSumThreads,
             static_cast<unsigned>(K)},
            cuda_stream(stream).open(), to, cut);
