@@ -29,10 +29,9 @@ find_path(TESSERA_CUDA_RUNTIME_INCLUDE cuda_runtime_api.h
 find_program(TESSERA_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda
   PATH_SUFFIXES bin)
 # Python's wheel of NCCL has no libnccl.so, and lies where no linker looks.
-file(GLOB nccl_wheels /usr/local/lib/python3*/*-packages/nvidia/nccl
-  /usr/lib/python3*/*-packages/nvidia/nccl /opt/*/lib/python3*/site-packages/nvidia/nccl
-  $ENV{HOME}/.pyenv/versions/*/lib/python3*/site-packages/nvidia/nccl
-  $ENV{HOME}/.local/lib/python3*/site-packages/nvidia/nccl)
+include(cmake/python_packages.cmake)
+set(nccl_wheels ${TESSERA_SITE_PACKAGES})
+list(TRANSFORM nccl_wheels APPEND /nvidia/nccl)
 get_filename_component(cuda_root "${TESSERA_CUDA_RUNTIME_INCLUDE}" DIRECTORY)
 find_path(TESSERA_NCCL_INCLUDE nccl.h HINTS ${cuda_root} ${nccl_wheels} PATH_SUFFIXES include)
 find_library(TESSERA_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${cuda_root} ${nccl_wheels}

@@ -8,15 +8,11 @@ if(TESSERA_CUDNN STREQUAL "OFF")
   return()
 endif()
 
-file(GLOB site_packages /usr/local/lib/python3*/*-packages /usr/lib/python3*/*-packages
-  /opt/*/lib/python3*/site-packages $ENV{HOME}/.pyenv/versions/*/lib/python3*/site-packages
-  $ENV{HOME}/.local/lib/python3*/site-packages)
-set(cudnn_wheels "")
-foreach(folder IN LISTS site_packages)
-  list(APPEND cudnn_wheels ${folder}/nvidia/cudnn)
-endforeach()
+set(cudnn_wheels ${TESSERA_SITE_PACKAGES})
+list(TRANSFORM cudnn_wheels APPEND /nvidia/cudnn)
 find_path(TESSERA_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h
-  HINTS ${TESSERA_CUDNN_FRONTEND} ${cuda_root} ${site_packages} PATH_SUFFIXES include)
+  HINTS ${TESSERA_CUDNN_FRONTEND} ${TESSERA_BUNDLE} ${cuda_root}
+  ${TESSERA_SITE_PACKAGES} PATH_SUFFIXES include)
 find_path(TESSERA_CUDNN_INCLUDE cudnn.h HINTS ${cuda_root} ${cudnn_wheels} PATH_SUFFIXES include)
 find_library(TESSERA_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${cuda_root} ${cudnn_wheels}
   PATH_SUFFIXES lib lib64)
