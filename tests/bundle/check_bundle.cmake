@@ -12,11 +12,24 @@ endfunction()
 
 file(REMOVE_RECURSE ${WORK_DIR})
 run(${SOURCE_DIR}/scripts/bundle_deps.sh ${WORK_DIR}/bundle)
-run(${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/bundle -B ${WORK_DIR}/build -G ${GENERATOR}
+execute_process(COMMAND ${SOURCE_DIR}/scripts/without_packages.sh true RESULT_VARIABLE status
+  ERROR_VARIABLE problem)
+if(status EQUAL 0)
+  set(hidden ${SOURCE_DIR}/scripts/without_packages.sh)
+  # If packages were not hidden, this check would show nothing.
+  execute_process(COMMAND ${hidden} ls /usr/include/fmt OUTPUT_VARIABLE files)
+  if(NOT files STREQUAL "")
+    message(FATAL_ERROR "the packages are not hidden: ${files}")
+  endif()
+else()
+  message("the packages are not hidden: ${problem}")
+  set(hidden "")
+endif()
+run(${hidden} ${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/bundle -B ${WORK_DIR}/build -G ${GENERATOR}
   -DCMAKE_CXX_COMPILER=${CXX} -DSOURCE_DIR=${SOURCE_DIR} -DTESSERA_BUNDLE=${WORK_DIR}/bundle
   -DCMAKE_EXPORT_COMPILE_COMMANDS=ON -DCMAKE_BUILD_TYPE=Debug)
-run(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
-run(${WORK_DIR}/build/bundle_user)
+run(${hidden} ${CMAKE_COMMAND} --build ${WORK_DIR}/build)
+run(${hidden} ${WORK_DIR}/build/bundle_user)
 
 # What the compiler reads, given the options that it was called with.
 file(STRINGS ${WORK_DIR}/build/compile_commands.json command REGEX "command.*tests/bundle/main.cpp")
