@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "support/a_gpu.hpp"
 #include "support/device_copies.hpp"
+#include "support/reduction_check.hpp"
 #include "tessera/comm/launch.hpp"
 #include "tessera/comm/world.hpp"
 
@@ -44,6 +46,11 @@ inline const std::vector<CommKind>& comm_kinds() {
 inline std::vector<int> rank_counts(std::vector<int> wanted) {
   const auto job = launched_job(rank_device());
   return job ? std::vector<int>{job->size} : wanted;
+}
+
+/// NCCL itself adds as it likes; its double, and everything else, in rank order.
+inline SumOrder sum_order() {
+  return on_a_gpu() && launched_job(rank_device()) ? SumOrder::any : SumOrder::ranks;
 }
 
 using RankJob = std::tuple<CommKind, int>;
