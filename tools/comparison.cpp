@@ -37,12 +37,14 @@ std::string_view counted(DeviceUse::Of of) {
 Json json_of(const DeviceLedger& ledger) {
   Json rows;
   for (const LedgerRow& row : ledger.rows()) { rows[row.name] = row.bytes; }
-  return {{"device", ledger.device},
-          {"id", ledger.use.id},
-          {"ranks", ledger.ranks},
-          {"counted", counted(ledger.use.of)},
-          {"used_bytes", ledger.use.used_bytes},
-          {"rows", rows}};
+  Json json = {{"device", ledger.device},
+               {"id", ledger.use.id},
+               {"ranks", ledger.ranks},
+               {"counted", counted(ledger.use.of)},
+               {"used_bytes", ledger.use.used_bytes},
+               {"rows", rows}};
+  if (!ledger.use.communicated.empty()) { json["communicated"] = ledger.use.communicated; }
+  return json;
 }
 
 double tokens_per_second(const Job& job, const RunResult& result) {

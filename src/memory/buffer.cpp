@@ -14,10 +14,28 @@ namespace {
 
 constexpr std::size_t kAlignment = 128;
 
+/// What ranks gather and reduce: the arenas that communicators move data from and to.
+bool is_communicated(Category category) {
+  switch (category) {
+    case Category::parameters:
+    case Category::gradients:
+    case Category::gather:
+    case Category::reduce:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void* allocate(Device& device, Category category, std::size_t bytes, BufferPlace place) {
+  if (place == BufferPlace::host) { return device.allocate_host(bytes); }
+  return is_communicated(category) ? device.allocate_communicated(bytes) : device.allocate(bytes);
+}
+
 void* allocate(Device& device, const MemoryTracker& tracker, Category category, std::size_t bytes,
                const std::string& name, BufferPlace place) {
   try {
-    return place == BufferPlace::device ? device.allocate(bytes) : device.allocate_host(bytes);
+    return allocate(device, category, bytes, place);
   } catch (const OutOfMemory& refusal) {
     throw OutOfMemory(fmt::format("no memory for {} ({}, {}): {}; this rank holds {}", name,
                                   to_string(category), format_bytes(bytes), refusal.what(),

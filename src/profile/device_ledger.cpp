@@ -25,8 +25,13 @@ std::string_view whose(DeviceUse::Of of) {
 
 /// What two processes use of one device.
 DeviceUse together(const DeviceUse& a, const DeviceUse& b) {
-  DeviceUse both{a.id, std::max(a.of, b.of), 0, a.context_bytes + b.context_bytes,
-                 a.library_bytes + b.library_bytes};
+  DeviceUse both{a.id,
+                 std::max(a.of, b.of),
+                 0,
+                 a.context_bytes + b.context_bytes,
+                 a.library_bytes + b.library_bytes,
+                 a.rounding_bytes + b.rounding_bytes,
+                 a.communicated.empty() ? b.communicated : a.communicated};
   if (both.of == DeviceUse::Of::process) {
     both.used_bytes = a.used_bytes + b.used_bytes;
   } else {
@@ -47,6 +52,8 @@ std::string to_text(World& world) {
   mine.add(use.used_bytes);
   mine.add(use.context_bytes);
   mine.add(use.library_bytes);
+  mine.add(use.rounding_bytes);
+  mine.add(std::string_view{use.communicated});
   mine.add(world.memory().report().live);
   return mine.text();
 }
@@ -60,6 +67,8 @@ void add(DeviceLedger& ledger, int rank, const std::string& text, bool is_first)
   use.used_bytes = reader.number();
   use.context_bytes = reader.number();
   use.library_bytes = reader.number();
+  use.rounding_bytes = reader.number();
+  use.communicated = reader.text();
   const CategoryBytes counted = reader.category_bytes();
   for (std::size_t c = 0; c < kCategories; ++c) {
     ledger.counted[static_cast<Category>(c)] += counted[static_cast<Category>(c)];
@@ -76,8 +85,8 @@ void add(DeviceLedger& ledger, int rank, const std::string& text, bool is_first)
 }  // namespace
 
 std::int64_t DeviceLedger::unattributed() const noexcept {
-  const std::size_t known =
-      use.context_bytes + use.library_bytes + counted.total() - counted[Category::unattributed];
+  const std::size_t known = use.context_bytes + use.library_bytes + use.rounding_bytes +
+                            counted.total() - counted[Category::unattributed];
   return static_cast<std::int64_t>(use.used_bytes) - static_cast<std::int64_t>(known);
 }
 
@@ -87,6 +96,7 @@ std::vector<LedgerRow> DeviceLedger::rows() const {
                    use.context_bytes + counted[Category::context]);
   profile::add_category_rows(all, counted);
   profile::add_row(all, "libraries", use.library_bytes);
+  profile::add_row(all, "rounding", use.rounding_bytes);
   all.push_back({std::string{to_string(Category::unattributed)}, unattributed()});
   return all;
 }
@@ -96,7 +106,9 @@ std::string DeviceLedger::text() const {
                                  fmt::join(ranks, ", "));
   for (const LedgerRow& row : rows()) { text += profile::ledger_line(row, use.used_bytes); }
   text += profile::ledger_line({"used", static_cast<std::int64_t>(use.used_bytes)}, use.used_bytes);
-  return text + fmt::format("({})\n", whose(use.of));
+  text += fmt::format("({})\n", whose(use.of));
+  if (!use.communicated.empty()) { text += fmt::format("({})\n", use.communicated); }
+  return text;
 }
 
 std::vector<DeviceLedger> gather_device_ledgers(World& world) {

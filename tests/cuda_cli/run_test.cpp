@@ -122,6 +122,19 @@ TEST_F(CudaRun, DoctorNamesTheDevicesAndTheLibraries) {
   EXPECT_THAT(outcome.out, Not(HasSubstr("not usable")));
 }
 
+TEST_F(CudaRun, DoctorSaysWhetherNcclRegistersArenas) {
+  EXPECT_THAT(tessera({"doctor"}).out,
+              ::testing::ContainsRegex("NCCL 2\\.[0-9.]+ \\((registers arenas|arenas)"));
+  const Variable off{"TESSERA_NCCL_REGISTER", "0"};
+  EXPECT_THAT(tessera({"doctor"}).out,
+              HasSubstr("(arenas are not registered: TESSERA_NCCL_REGISTER=0)"));
+  if (!machine_is_emulated()) { return; }
+  const Variable on{"TESSERA_NCCL_REGISTER", "1"};
+  const Variable old{"TESSERA_EMULATED_NCCL_VERSION", "21805"};
+  EXPECT_THAT(tessera({"doctor"}).out,
+              HasSubstr("NCCL 2.18.5 (arenas are not registered: NCCL 2.18.5 cannot, 2.19 is"));
+}
+
 TEST_F(CudaRun, RefusesWhatCannotBe) {
   const auto train = [&](const Words& more) {
     Words words = small("train", {"--device", "cuda", "--steps", "1"});

@@ -22,4 +22,17 @@ void emulated_cuda_set_devices(int count);
 int emulated_cuda_protects();
 /// Calls of the API function `call` since the process began.
 std::uint64_t emulated_cuda_calls(const char* call);
+
+/// What the double of NCCL has been asked for since the process began.
+struct EmulatedNcclCounts {
+  std::uint64_t allocated;  ///< ncclMemAlloc
+  std::uint64_t freed;
+  std::uint64_t registered;  ///< buffers, with a communicator each
+  std::uint64_t deregistered;
+  std::uint64_t ended;         ///< by the abort of their communicator
+  std::uint64_t direct_calls;  ///< of collectives, all of whose buffers were registered
+  std::uint64_t copied_calls;  ///< of others
+  std::uint64_t copied_large;  ///< of these, of more than 256 bytes
+};
+void emulated_nccl_counts(EmulatedNcclCounts* counts);
 }

@@ -19,7 +19,6 @@ namespace {
 constexpr std::size_t kPage = 4096;
 constexpr std::size_t kAlignment = 256;
 constexpr std::size_t kReserved = std::size_t{1} << 40U;  // addresses alone
-constexpr std::size_t kCountedIn = 512;
 constexpr unsigned char kFresh = 0xFF;
 constexpr unsigned char kAround = 0xE5;
 
@@ -31,6 +30,7 @@ struct Allocation {
   std::size_t bytes;
   std::byte* pages;
   std::size_t page_bytes;
+  std::size_t counted;
 
   [[nodiscard]] std::byte* end() const { return pages + page_bytes; }
 };
@@ -45,12 +45,12 @@ class Arena {
     if (static_cast<void*>(begin_) == MAP_FAILED) { misuse("no addresses for device memory"); }
   }
 
-  void* allocate(std::size_t bytes) {
+  void* allocate(std::size_t bytes, std::size_t unit) {
     const std::scoped_lock lock{mutex_};
     has_context_ = true;
-    const std::size_t counted = rounded(bytes, kCountedIn);
+    const std::size_t counted = rounded(bytes, unit);
     if (counted > free_bytes()) { return nullptr; }
-    Allocation made{bytes, next_, rounded(bytes, kPage)};
+    Allocation made{bytes, next_, rounded(bytes, kPage), counted};
     if (made.end() + kPage > begin_ + kReserved) { misuse("out of addresses for device memory"); }
     open(made);
     next_ = made.end() + kPage;
@@ -70,7 +70,7 @@ class Arena {
     if (found == live_.end()) { return false; }
     check_surroundings(data, found->second);
     close(found->second);
-    used_ -= rounded(found->second.bytes, kCountedIn);
+    used_ -= found->second.counted;
     live_.erase(found);
     return true;
   }
@@ -182,8 +182,8 @@ Pinned& pinned() {
 
 }  // namespace
 
-void* allocate_device(int device, std::size_t bytes) {
-  return arena(device).allocate(bytes);
+void* allocate_device(int device, std::size_t bytes, std::size_t unit) {
+  return arena(device).allocate(bytes, unit);
 }
 
 bool free_device(void* data) {

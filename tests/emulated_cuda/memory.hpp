@@ -11,7 +11,9 @@ namespace emulated_cuda {
 /// Fresh memory is full of 0xFF.
 ///
 /// Threads: any.
-[[nodiscard]] void* allocate_device(int device, std::size_t bytes);  // null: it is full
+/// `unit`: what of the device's memory it takes is a multiple of that.
+[[nodiscard]] void* allocate_device(int device, std::size_t bytes,
+                                    std::size_t unit = 512);  // null: it is full
 /// False if `data` is no allocation's start. Ends the process if something was written around it.
 [[nodiscard]] bool free_device(void* data);
 

@@ -30,7 +30,7 @@ class Elements {
  public:
   Elements(World& world, std::int64_t count)
       : world_{world},
-        buffer_{world.allocate(Category::workspace, static_cast<std::size_t>(count) * sizeof(float),
+        buffer_{world.allocate(Category::gather, static_cast<std::size_t>(count) * sizeof(float),
                                "elements")},
         count_{count} {
     const std::vector<float> ones(static_cast<std::size_t>(count), 1.0F);

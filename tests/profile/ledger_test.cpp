@@ -168,17 +168,21 @@ TEST(Ledger, ADevicesRowsSumToWhatItSays) {
   ledger.use.used_bytes = 1000 * kMiB;
   ledger.use.context_bytes = 300 * kMiB;
   ledger.use.library_bytes = 50 * kMiB;
+  ledger.use.rounding_bytes = 10 * kMiB;
+  ledger.use.communicated = "all of it registered";
   ledger.counted[Category::parameters] = 400 * kMiB;
   ledger.counted[Category::communicator] = 200 * kMiB;
-  EXPECT_EQ(ledger.unattributed(), 50 * kMiB);
+  EXPECT_EQ(ledger.unattributed(), 40 * kMiB);
   EXPECT_EQ(sum_of(ledger.rows()), 1000 * kMiB);
   EXPECT_EQ(ledger.rows().front(), (LedgerRow{"context", 300 * kMiB}));
-  EXPECT_EQ(ledger.rows().back(), (LedgerRow{"unattributed", 50 * kMiB}));
+  EXPECT_EQ(ledger.rows().back(), (LedgerRow{"unattributed", 40 * kMiB}));
   const std::string text = ledger.text();
   EXPECT_THAT(text, HasSubstr("cuda:1, of ranks 1, 3\n"));
   EXPECT_THAT(text, HasSubstr("libraries           50.0 MiB    5.0 %\n"));
   EXPECT_THAT(text, HasSubstr("used                1000 MiB  100.0 %\n"));
+  EXPECT_THAT(text, HasSubstr("rounding            10.0 MiB    1.0 %\n"));
   EXPECT_THAT(text, HasSubstr("as NVML counts"));
+  EXPECT_THAT(text, HasSubstr("\n(all of it registered)\n"));
 }
 
 TEST(Ledger, ReadsAsLinesWithSignsAndParts) {

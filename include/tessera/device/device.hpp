@@ -92,7 +92,10 @@ class Device {
 
   /// `bytes` of memory, 128-byte aligned, contents undefined. OutOfMemory says how much was asked.
   [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
-  /// `bytes`: as they were asked for. What was large is the system's again at once.
+  /// As `allocate`, for what communicators move data from and to: memory of the kind that they can
+  /// use without copies of their own, where there is one.
+  [[nodiscard]] virtual void* allocate_communicated(std::size_t bytes) { return allocate(bytes); }
+  /// Either's. `bytes`: as they were asked for. What was large is the system's again at once.
   virtual void free(void* data, std::size_t bytes) noexcept = 0;
 
   /// `bytes` of the host's memory from and to which copies run beside the host's own work: pinned

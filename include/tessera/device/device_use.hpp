@@ -26,6 +26,10 @@ struct DeviceUse {
   std::size_t context_bytes = 0;
   /// Of these: what libraries (cuBLASLt) took when they were started.
   std::size_t library_bytes = 0;
+  /// Of these: what memory that the communicator can use directly takes beyond what was asked for.
+  std::size_t rounding_bytes = 0;
+  /// How the communicator uses that memory, for people; empty if it has nothing to say.
+  std::string communicated = {};
 };
 
 /// Of a device with memory of its own; nothing of others, whose memory is the process's.

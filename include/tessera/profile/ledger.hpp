@@ -52,8 +52,8 @@ struct DeviceLedger {
   /// What no other row holds: code of kernels, which CUDA loads at their first use, what streams
   /// and graphs take, and memory of the program's own. Below 0 if the rows hold more than is used.
   [[nodiscard]] std::int64_t unattributed() const noexcept;
-  /// "context", every category, "libraries" (what they took when they were started), and
-  /// "unattributed". They sum to `use.used_bytes`.
+  /// "context", every category, "libraries" (what they took when they were started), "rounding" (of
+  /// memory that the communicator uses directly), and "unattributed". They sum to `use.used_bytes`.
   [[nodiscard]] std::vector<LedgerRow> rows() const;
   /// The rows as lines with bytes and parts, and whose use was counted, for people.
   [[nodiscard]] std::string text() const;

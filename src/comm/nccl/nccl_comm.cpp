@@ -9,6 +9,13 @@
 #include "comm/aborted.hpp"
 #include "tessera/base/error.hpp"
 
+// Not in libraries before 2.19: null there.
+extern "C" {
+[[gnu::weak]] ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, size_t bytes,
+                                            void** handle);
+[[gnu::weak]] ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
+}
+
 namespace tessera::nccl {
 namespace {
 
@@ -128,6 +135,20 @@ void NcclComm::issue(const std::function<void(ncclComm_t)>& calls) {
     check(ncclGroupEnd(), comm_, "ncclGroupEnd");
   }
   settle("ncclGroupEnd");
+}
+
+void* NcclComm::register_memory(void* data, std::size_t bytes) {
+  (void)state();
+  const std::scoped_lock lock{calls_};
+  if (comm_ == nullptr) { throw Aborted{"NCCL's communicator has been ended"}; }
+  void* handle = nullptr;
+  check(ncclCommRegister(comm_, data, bytes, &handle), comm_, "ncclCommRegister");
+  return handle;
+}
+
+void NcclComm::deregister(void* handle) noexcept {
+  const std::scoped_lock lock{calls_};
+  if (comm_ != nullptr) { (void)ncclCommDeregister(comm_, handle); }
 }
 
 std::string NcclComm::fault() noexcept {

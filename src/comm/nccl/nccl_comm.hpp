@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -38,6 +39,11 @@ class NcclComm {
   /// Makes `calls` on the communicator as one NCCL group, and returns when all of it is enqueued.
   /// The host waits for peers only where NCCL connects to them for the first time.
   void issue(const std::function<void(ncclComm_t)>& calls);
+  /// NCCL moves data straight from and to this memory from now on, until `deregister` of what it
+  /// gives, or its end. Null: NCCL does not want to. CommError, or Aborted once it has ended.
+  [[nodiscard]] void* register_memory(void* data, std::size_t bytes);
+  /// Nothing if the communicator has ended, with all that was registered.
+  void deregister(void* handle) noexcept;
   /// What has gone wrong within NCCL since; empty if nothing.
   [[nodiscard]] std::string fault() noexcept;
   /// What it has under way on the device ends, wherever it stands. Any thread; not the one that

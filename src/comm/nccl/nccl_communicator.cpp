@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <utility>
 #include <variant>
 
 #include "comm/batch_code.hpp"
 #include "comm/batch_text.hpp"
 #include "comm/failure_texts.hpp"
 #include "comm/rank_errors.hpp"
+#include "comm/rendezvous/frame.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "tessera/base/error.hpp"
 
@@ -108,6 +110,11 @@ void copy_own_part(const Gather& op, int rank, cudaStream_t stream) {
 
 }  // namespace
 
+NcclLink::~NcclLink() {
+  watchdog.reset();
+  if (arenas) { arenas->end(); }
+}
+
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclLink> link, int channel,
                                    const Instruments& instruments)
     : Communicator{link->group->rank(), link->group->size()},
@@ -181,7 +188,19 @@ void NcclCommunicator::watch_end(const Batch& batch, std::uint64_t sequence, Str
 
 std::vector<std::string> NcclCommunicator::do_exchange(std::string message) {
   const CallKind kind = number_ == 0 ? CallKind::gather_text : CallKind::reduce_text;
-  return link_->group->exchange(kind, std::move(message));
+  JobGroup& group = *link_->group;
+  if (!link_->arenas) { return group.exchange(kind, std::move(message)); }
+  std::string both =
+      PayloadWriter{}.text(link_->arenas->offer()).text(std::exchange(message, {})).take();
+  std::vector<std::string> texts = group.exchange(kind, std::move(both));
+  std::vector<std::string> offers;
+  for (std::string& text : texts) {
+    PayloadReader reader{text};
+    offers.push_back(reader.text());
+    text = reader.text();
+  }
+  link_->arenas->settle(offers);
+  return texts;
 }
 
 void NcclCommunicator::do_abort(std::string_view reason) noexcept {

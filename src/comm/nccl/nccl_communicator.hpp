@@ -1,21 +1,30 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "comm/instruments.hpp"
+#include "comm/nccl/nccl_memory.hpp"
 #include "comm/nccl/nccl_watchdog.hpp"
 #include "tessera/comm/communicator.hpp"
 
 namespace tessera::nccl {
 
-/// What the two communicators of a rank share. The watchdog goes before what it watches.
+/// What the two communicators of a rank share. The watchdog goes before what it watches, and what
+/// is registered with the communicators before these end.
 struct NcclLink {
+  NcclLink() = default;
+  NcclLink(const NcclLink&) = delete;
+  NcclLink& operator=(const NcclLink&) = delete;
+  ~NcclLink();
+
   std::shared_ptr<JobGroup> group;
   CountedMemory memory;  ///< what the device lost when NCCL was started
   std::array<std::shared_ptr<NcclChannel>, 2> channels;
+  std::shared_ptr<NcclMemory> arenas;  ///< null in a job of one
   std::unique_ptr<NcclWatchdog> watchdog;
 };
 

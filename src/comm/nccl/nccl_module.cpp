@@ -9,7 +9,9 @@
 
 #include "base/environment.hpp"
 #include "comm/nccl/nccl_communicator.hpp"
+#include "comm/nccl/nccl_memory.hpp"
 #include "comm/nccl_job.hpp"
+#include "device/cuda/communicated_memory.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "tessera/base/error.hpp"
 
@@ -78,6 +80,11 @@ std::shared_ptr<NcclLink> make_link(const NcclJoin& join) {
   // Other processes may share the device: what they give back meanwhile is not NCCL's.
   link->memory = join.memory->register_memory(Category::communicator,
                                               before > after ? before - after : 0, "nccl");
+  if (join.group->size() > 1) {
+    link->arenas = std::make_shared<NcclMemory>(
+        std::array{&link->channels[0]->comm(), &link->channels[1]->comm()});
+    cuda::take_communicated_from(link->arenas, *join.device);
+  }
   link->watchdog = std::make_unique<NcclWatchdog>(join.group, join.ordinal, link->channels);
   return link;
 }
@@ -88,7 +95,8 @@ std::shared_ptr<NcclLink> make_link(const NcclJoin& join) {
 extern "C" {
 
 void tessera_nccl_look(tessera::CudaMachine& machine) {
-  machine.libraries.push_back("NCCL " + tessera::nccl::library_version());
+  machine.libraries.push_back(fmt::format("NCCL {} ({})", tessera::nccl::library_version(),
+                                          tessera::nccl::registration_text()));
 }
 
 void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels& channels) {

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string>
 
+#include "device/cuda/communicated_memory.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_fill_check.hpp"
 #include "device/cuda/cuda_look.hpp"
@@ -70,10 +71,15 @@ class CudaDevice final : public Device {
   [[nodiscard]] bool computes() const noexcept override { return true; }
 
   [[nodiscard]] void* allocate(std::size_t bytes) override;
+  [[nodiscard]] void* allocate_communicated(std::size_t bytes) override;
   void free(void* data, std::size_t /*bytes*/) noexcept override {
     if (data == nullptr) { return; }
     (void)cudaSetDevice(ordinal_);
+    if (communicated_ && communicated_->free(data)) { return; }
     (void)cudaFree(data);
+  }
+  void take_communicated_from(std::shared_ptr<CommunicatedMemory> memory) noexcept {
+    communicated_ = std::move(memory);
   }
   [[nodiscard]] void* allocate_host(std::size_t bytes) override;
   void free_host(void* data, std::size_t /*bytes*/) noexcept override {
@@ -87,7 +93,14 @@ class CudaDevice final : public Device {
     check(cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes), "cudaMemGetInfo");
     return memory;
   }
-  [[nodiscard]] DeviceUse use() const { return use_of(ordinal_); }
+  [[nodiscard]] DeviceUse use() const {
+    DeviceUse use = use_of(ordinal_);
+    if (communicated_) {
+      use.rounding_bytes = communicated_->rounding_bytes();
+      use.communicated = communicated_->text();
+    }
+    return use;
+  }
 
   [[nodiscard]] OwnedStream make_compute_stream() override { return make_stream(); }
   [[nodiscard]] OwnedStream make_side_stream(std::string_view /*name*/) override {
@@ -135,6 +148,7 @@ class CudaDevice final : public Device {
   int ordinal_;
   std::shared_ptr<CaptureState> capture_;
   PinnedRanges pinned_;
+  std::shared_ptr<CommunicatedMemory> communicated_;
   std::unique_ptr<StagingRing> staging_;
   bool in_range_ = false;
 };
@@ -167,6 +181,13 @@ void* CudaDevice::allocate(std::size_t bytes) {
   }
   check(status, "cudaMalloc");
   return data;
+}
+
+void* CudaDevice::allocate_communicated(std::size_t bytes) {
+  if (bytes == 0 || !communicated_) { return allocate(bytes); }
+  use_device(ordinal_);
+  void* const data = communicated_->allocate(bytes);
+  return data == nullptr ? allocate(bytes) : data;
 }
 
 void* CudaDevice::allocate_host(std::size_t bytes) {
@@ -211,6 +232,11 @@ void CudaDevice::name_range(std::string_view phase, std::string_view unit) noexc
 }
 
 }  // namespace
+
+void take_communicated_from(std::shared_ptr<CommunicatedMemory> memory, Device& device) {
+  dynamic_cast<CudaDevice&>(device).take_communicated_from(std::move(memory));
+}
+
 }  // namespace tessera::cuda
 
 extern "C" {

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "base/environment.hpp"
 #include "emulated_cuda/nccl/comm.hpp"
+#include "emulated_cuda/nccl/registrations.hpp"
 #include "emulated_cuda/nccl/root.hpp"
 
 using namespace emulated_nccl;
@@ -35,10 +37,22 @@ ncclResult_t end_group() {
   return whole.comm ? whole.comm->enqueue(whole.works, whole.stream) : ncclSuccess;
 }
 
+/// Whether NCCL would move the data straight from and to the rank's own buffers.
+bool is_direct(const Comm& comm, const Work& work) {
+  const std::size_t item = size_of(work.call.type);
+  const std::size_t from = sent(work.call, comm.rank(), comm.ranks()) * item;
+  const std::size_t to = given(work.call, comm.rank(), comm.ranks()) * item;
+  return (from == 0 || is_registered(&comm, work.from, from)) &&
+         (to == 0 || is_registered(&comm, work.to, to));
+}
+
 /// One communicator and one stream a group: the module needs no more.
-ncclResult_t add(ncclComm_t handle, cudaStream_t stream, const Work& work) {
+ncclResult_t add(ncclComm_t handle, cudaStream_t stream, Work work) {
   if (handle == nullptr || size_of(work.call.type) == 0) { return ncclInvalidArgument; }
   if (!handle->comm->started()) { return ncclInvalidUsage; }
+  const bool direct = is_direct(*handle->comm, work);
+  work.call.registered = direct ? 1 : 0;
+  count_call(direct, work.call.count * size_of(work.call.type));
   if (group.comm && (group.comm != handle->comm || group.stream != stream)) {
     return ncclInvalidUsage;
   }
@@ -61,8 +75,13 @@ Call call_of(Kind kind, std::size_t count, ncclDataType_t type, ncclRedOp_t op =
 
 }  // namespace
 
+std::shared_ptr<Comm> emulated_nccl::comm_of(ncclComm_t handle) {
+  return handle->comm;
+}
+
 ncclResult_t ncclGetVersion(int* version) {
-  *version = NCCL_VERSION_CODE;
+  const auto other = tessera::environment("TESSERA_EMULATED_NCCL_VERSION");
+  *version = other ? std::stoi(*other) : NCCL_VERSION_CODE;
   return ncclSuccess;
 }
 
@@ -96,13 +115,17 @@ ncclResult_t ncclCommFinalize(ncclComm_t /*handle*/) {
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t handle) {
+  check_none_registered(handle->comm.get());
   handle->comm->abort();
   delete handle;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
-  return ncclCommDestroy(handle);
+  handle->comm->abort();
+  forget_registered(handle->comm.get());
+  delete handle;
+  return ncclSuccess;
 }
 
 const char* ncclGetErrorString(ncclResult_t result) {

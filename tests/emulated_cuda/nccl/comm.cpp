@@ -16,18 +16,17 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What the variable says to `rank`.
+/// Calls that a fresh communicator's first group makes: NCCL connects to its peers then.
+constexpr int kConnecting = 3;
+
+}  // namespace
+
 std::string setting(const char* name, int rank) {
   const std::string text = tessera::environment(name).value_or("");
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) { return text; }
   return text.substr(colon + 1) == std::to_string(rank) ? text.substr(0, colon) : "";
 }
-
-/// Calls that a fresh communicator's first group makes: NCCL connects to its peers then.
-constexpr int kConnecting = 3;
-
-}  // namespace
 
 Faults faults_of(int rank) {
   Faults faults;

@@ -25,6 +25,8 @@ struct Faults {
   bool notices_loss = false;              ///< TESSERA_EMULATED_NCCL_LOSS=noticed
 };
 [[nodiscard]] Faults faults_of(int rank);
+/// What the variable says to `rank`.
+[[nodiscard]] std::string setting(const char* name, int rank);
 
 /// A call with its addresses.
 struct Work {
@@ -73,5 +75,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::condition_variable changed_;
   std::uint64_t turn_ = 0;  // groups run in the order in which they were given
 };
+
+/// What a handle stands for.
+[[nodiscard]] std::shared_ptr<Comm> comm_of(ncclComm_t handle);
 
 }  // namespace emulated_nccl

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "emulated_cuda/misuse.hpp"
 #include "emulated_cuda/nccl/comm.hpp"
 #include "emulated_cuda/nccl/wire.hpp"
 #include "kernels/combine/combine.hpp"
@@ -152,6 +153,12 @@ class Root {
     }
   }
 
+  /// NCCL's results are undefined where some ranks' buffers are registered and others' are not.
+  static void check_alike(const Call& a, const Call& b) {
+    if (a.registered == b.registered) { return; }
+    emulated_cuda::misuse("some ranks pass NCCL registered buffers, and others do not");
+  }
+
   /// Every rank's part in what is call `i` of `rank`. False if they differ.
   [[nodiscard]] static bool find_shares(const std::vector<Part>& parts, std::size_t rank,
                                         std::size_t i, std::vector<Share>& shares) {
@@ -160,6 +167,7 @@ class Root {
     for (const Part& part : parts) {
       if (number >= part.collectives.size()) { return false; }
       const std::size_t at = part.collectives[number];
+      check_alike(part.calls[at], parts[rank].calls[i]);
       if (std::memcmp(&part.calls[at], &parts[rank].calls[i], sizeof(Call)) != 0) { return false; }
       shares.push_back({&part.calls[at], &part.data[at]});
     }
@@ -181,6 +189,7 @@ class Root {
       if (other.kind != Kind::send || static_cast<std::size_t>(other.peer) != rank) { continue; }
       if (before-- > 0) { continue; }
       if (other.count != call.count || other.type != call.type) { return false; }
+      check_alike(other, call);
       add(peer.data[j], 0, peer.data[j].size(), out);
       return true;
     }

@@ -68,6 +68,7 @@ struct Call {
   std::int32_t op = 0;    ///< ncclRedOp_t
   std::int32_t peer = 0;  ///< root, or the other end
   std::uint64_t count = 0;
+  std::uint64_t registered = 0;  ///< 1: the rank's buffers are
 };
 
 [[nodiscard]] std::size_t size_of(std::int32_t type);

@@ -1,0 +1,189 @@
+#include "comm/nccl/nccl_memory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/environment.hpp"
+#include "comm/rendezvous/frame.hpp"
+#include "device/cuda/cuda_check.hpp"
+#include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
+
+// Not in libraries before 2.19: null there.
+extern "C" {
+[[gnu::weak]] ncclResult_t ncclMemAlloc(void** data, size_t bytes);
+[[gnu::weak]] ncclResult_t ncclMemFree(void* data);
+}
+
+namespace tessera::nccl {
+namespace {
+
+constexpr const char* kVariable = "TESSERA_NCCL_REGISTER";
+constexpr int kFirstVersion = NCCL_VERSION(2, 19, 0);
+
+/// Empty: it can.
+std::string why_not() {
+  const std::string asked = environment(kVariable).value_or("1");
+  if (asked != "0" && asked != "1") {
+    throw ConfigError{
+        fmt::format("the environment variable {} is \"{}\": 0 leaves arenas unregistered with "
+                    "NCCL, 1 registers "
+                    "them",
+                    kVariable, asked)};
+  }
+  if (asked == "0") { return fmt::format("{}=0", kVariable); }
+  int version = 0;
+  if (ncclGetVersion(&version) != ncclSuccess || version < kFirstVersion ||
+      &ncclMemAlloc == nullptr) {
+    return fmt::format("NCCL {} cannot, 2.19 is the first that can", library_version());
+  }
+  return {};
+}
+
+std::size_t free_bytes() {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
+}
+
+std::string arenas_text(std::size_t count, std::size_t bytes) {
+  return fmt::format("{} arena{} ({})", count, count == 1 ? "" : "s", format_bytes(bytes));
+}
+
+}  // namespace
+
+std::string registration_text() {
+  const std::string reason = why_not();
+  return reason.empty() ? "registers arenas" : "arenas are not registered: " + reason;
+}
+
+NcclMemory::NcclMemory(const std::array<NcclComm*, 2>& comms) : comms_{comms}, off_{why_not()} {}
+
+void* NcclMemory::allocate(std::size_t bytes) {
+  const std::scoped_lock lock{mutex_};
+  ++made_;
+  if (!off_.empty()) { return nullptr; }
+  const std::size_t before = free_bytes();
+  void* data = nullptr;
+  const ncclResult_t result = ncclMemAlloc(&data, bytes);
+  if (result != ncclSuccess) {
+    (void)cudaGetLastError();
+    off_ = fmt::format("ncclMemAlloc of {} failed: {}", format_bytes(bytes),
+                       ncclGetErrorString(result));
+    return nullptr;
+  }
+  // Other processes may share the device: what they take or give back meanwhile is not NCCL's.
+  const std::size_t lost = before - std::min(free_bytes(), before);
+  try {
+    arenas_[data] = {bytes, lost - std::min(bytes, lost)};
+  } catch (...) {
+    (void)ncclMemFree(data);
+    throw;
+  }
+  return data;
+}
+
+bool NcclMemory::free(void* data) noexcept {
+  const std::scoped_lock lock{mutex_};
+  const auto found = arenas_.find(data);
+  if (found == arenas_.end()) { return false; }
+  // As cudaFree does: what is enqueued may use it, and NCCL only unmaps.
+  (void)cudaDeviceSynchronize();
+  deregister_locked(found->second);
+  (void)ncclMemFree(data);
+  arenas_.erase(found);
+  return true;
+}
+
+std::size_t NcclMemory::rounding_bytes() const {
+  const std::scoped_lock lock{mutex_};
+  std::size_t sum = 0;
+  for (const auto& [data, arena] : arenas_) { sum += arena.rounding; }
+  return sum;
+}
+
+std::string NcclMemory::text() const {
+  const std::scoped_lock lock{mutex_};
+  if (!off_.empty()) { return fmt::format("NCCL moves data through buffers of its own: {}", off_); }
+  std::size_t count = 0;
+  std::size_t bytes = 0;
+  std::size_t waiting = 0;
+  for (const auto& [data, arena] : arenas_) {
+    count += arena.settled ? 1 : 0;
+    bytes += arena.settled ? arena.bytes : 0;
+    waiting += arena.settled ? 0 : 1;
+  }
+  std::string text = fmt::format("registered with NCCL: {}", arenas_text(count, bytes));
+  if (waiting == 0) { return text; }
+  return text + fmt::format("; not yet {}{}", waiting,
+                            differ_ ? ", as the ranks have made different numbers of arenas" : "");
+}
+
+void NcclMemory::register_locked(void* data, Arena& arena) {
+  for (std::size_t i = 0; i < comms_.size(); ++i) {
+    arena.handles[i] = comms_[i]->register_memory(data, arena.bytes);
+    if (arena.handles[i] == nullptr) {
+      throw CommError{"NCCL declines (NCCL_LOCAL_REGISTER=0, or copies between GPUs by the host)"};
+    }
+  }
+}
+
+void NcclMemory::deregister_locked(Arena& arena) noexcept {
+  for (std::size_t i = 0; i < comms_.size(); ++i) {
+    if (arena.handles[i] == nullptr) { continue; }
+    comms_[i]->deregister(arena.handles[i]);
+    arena.handles[i] = nullptr;
+  }
+  arena.settled = false;
+}
+
+void NcclMemory::deregister_all_locked() noexcept {
+  for (auto& [data, arena] : arenas_) { deregister_locked(arena); }
+}
+
+std::string NcclMemory::offer() {
+  const std::scoped_lock lock{mutex_};
+  for (auto& [data, arena] : arenas_) {
+    if (!off_.empty() || arena.settled) { continue; }
+    try {
+      register_locked(data, arena);
+    } catch (const CommError& error) { off_ = error.what(); }
+  }
+  return PayloadWriter{}.number(made_).text(off_).take();
+}
+
+void NcclMemory::settle(const std::vector<std::string>& offers) {
+  const std::scoped_lock lock{mutex_};
+  if (off_agreed_) { return; }
+  differ_ = false;
+  std::string off;
+  for (std::size_t rank = 0; rank < offers.size(); ++rank) {
+    PayloadReader offer{offers[rank]};
+    differ_ = offer.number() != made_ || differ_;
+    const std::string reason = offer.text();
+    if (off.empty() && !reason.empty()) { off = fmt::format("rank {}: {}", rank, reason); }
+  }
+  if (!off.empty()) {
+    deregister_all_locked();
+    off_ = off;
+    off_agreed_ = true;
+    return;
+  }
+  for (auto& [data, arena] : arenas_) {
+    if (arena.settled) { continue; }
+    if (differ_) {
+      deregister_locked(arena);
+    } else {
+      arena.settled = true;
+    }
+  }
+}
+
+void NcclMemory::end() noexcept {
+  const std::scoped_lock lock{mutex_};
+  deregister_all_locked();
+}
+
+}  // namespace tessera::nccl

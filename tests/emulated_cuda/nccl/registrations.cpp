@@ -1,0 +1,143 @@
+#include "emulated_cuda/nccl/registrations.hpp"
+
+#include <nccl.h>
+
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "base/environment.hpp"
+#include "emulated_cuda/api.hpp"
+#include "emulated_cuda/controls.hpp"
+#include "emulated_cuda/memory.hpp"
+#include "emulated_cuda/misuse.hpp"
+#include "emulated_cuda/nccl/comm.hpp"
+
+namespace emulated_nccl {
+namespace {
+
+// What a GPU recommends.
+constexpr std::size_t kGranularity = std::size_t{2} << 20;
+
+struct Range {
+  const Comm* comm;
+  const std::byte* begin;
+  std::size_t bytes;
+
+  [[nodiscard]] bool holds(const std::byte* data, std::size_t size) const {
+    return data >= begin && data + size <= begin + bytes;
+  }
+};
+
+struct All {
+  std::mutex mutex;
+  std::set<const void*> allocations;
+  std::map<void*, Range> ranges;  // by handle
+  std::uintptr_t handles = 0;
+  EmulatedNcclCounts counts = {};
+};
+
+All& all() {
+  static auto* const them = new All;
+  return *them;
+}
+
+int own_rank() {
+  return std::stoi(tessera::environment("RANK").value_or("0"));
+}
+
+}  // namespace
+
+bool is_registered(const Comm* comm, const void* data, std::size_t bytes) {
+  const std::scoped_lock lock{all().mutex};
+  for (const auto& [handle, range] : all().ranges) {
+    if (range.comm == comm && range.holds(static_cast<const std::byte*>(data), bytes)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void count_call(bool registered, std::size_t bytes) {
+  const std::scoped_lock lock{all().mutex};
+  EmulatedNcclCounts& counts = all().counts;
+  ++(registered ? counts.direct_calls : counts.copied_calls);
+  counts.copied_large += !registered && bytes > 256 ? 1 : 0;
+}
+
+void check_none_registered(const Comm* comm) {
+  const std::scoped_lock lock{all().mutex};
+  for (const auto& [handle, range] : all().ranges) {
+    if (range.comm == comm) {
+      emulated_cuda::misuse("a communicator of NCCL's is destroyed with buffers registered");
+    }
+  }
+}
+
+void forget_registered(const Comm* comm) {
+  const std::scoped_lock lock{all().mutex};
+  all().counts.ended +=
+      std::erase_if(all().ranges, [&](const auto& each) { return each.second.comm == comm; });
+}
+
+}  // namespace emulated_nccl
+
+using namespace emulated_nccl;
+
+ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
+  if (setting("TESSERA_EMULATED_NCCL_MEMORY", own_rank()) == "none") {
+    return ncclUnhandledCudaError;
+  }
+  *data = emulated_cuda::allocate_device(emulated_cuda::current_device(), bytes, kGranularity);
+  if (*data == nullptr) { return ncclUnhandledCudaError; }
+  const std::scoped_lock lock{all().mutex};
+  all().allocations.insert(*data);
+  ++all().counts.allocated;
+  return ncclSuccess;
+}
+
+// Waits for nothing: what is enqueued finds the memory gone.
+ncclResult_t ncclMemFree(void* data) {
+  {
+    const std::scoped_lock lock{all().mutex};
+    if (all().allocations.erase(data) == 0) { return ncclInvalidArgument; }
+    for (const auto& [handle, range] : all().ranges) {
+      if (range.begin == data) { emulated_cuda::misuse("memory is freed that is registered"); }
+    }
+    ++all().counts.freed;
+  }
+  return emulated_cuda::free_device(data) ? ncclSuccess : ncclInvalidArgument;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t handle, void* data, size_t bytes, void** given) {
+  const std::shared_ptr<Comm> comm = comm_of(handle);
+  *given = nullptr;
+  if (setting("TESSERA_EMULATED_NCCL_REGISTER", comm->rank()) == "declines") { return ncclSuccess; }
+  const std::string at = setting("TESSERA_EMULATED_NCCL_REGISTER_FAILS_AT", comm->rank());
+  const std::scoped_lock lock{all().mutex};
+  EmulatedNcclCounts& counts = all().counts;
+  if (!comm->started() || !all().allocations.contains(data)) { return ncclInvalidUsage; }
+  if (!at.empty() && counts.registered >= std::stoull(at)) { return ncclSystemError; }
+  if (!emulated_cuda::is_allocated(data, bytes)) { return ncclInvalidArgument; }
+  *given = reinterpret_cast<void*>(++all().handles);
+  all().ranges.emplace(*given, Range{comm.get(), static_cast<const std::byte*>(data), bytes});
+  ++counts.registered;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t handle, void* given) {
+  const std::scoped_lock lock{all().mutex};
+  const auto found = all().ranges.find(given);
+  if (found == all().ranges.end() || found->second.comm != comm_of(handle).get()) {
+    return ncclInvalidUsage;
+  }
+  all().ranges.erase(found);
+  ++all().counts.deregistered;
+  return ncclSuccess;
+}
+
+void emulated_nccl_counts(EmulatedNcclCounts* counts) {
+  const std::scoped_lock lock{all().mutex};
+  *counts = all().counts;
+}

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace emulated_nccl {
+
+class Comm;
+
+/// Memory of ncclMemAlloc, and which of it is registered with which communicators of this process:
+/// ends the process where a program leaves something behind that NCCL, or the memory, would trip
+/// on.
+///
+/// Threads: any.
+
+/// Whether all of it is registered with `comm`.
+[[nodiscard]] bool is_registered(const Comm* comm, const void* data, std::size_t bytes);
+/// A call of `bytes` was made with registered buffers, or with others.
+void count_call(bool registered, std::size_t bytes);
+/// The communicator is destroyed: nothing may be registered with it any more.
+void check_none_registered(const Comm* comm);
+/// It is aborted: what was registered is not any more.
+void forget_registered(const Comm* comm);
+
+}  // namespace emulated_nccl

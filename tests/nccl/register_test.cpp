@@ -1,0 +1,264 @@
+// What NCCL is told of the ranks' arenas, by the double's account of it. Run by a launcher.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "device/cuda_module.hpp"
+#include "emulated_cuda/controls.hpp"
+#include "support/gpt_run.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/comm/launch.hpp"
+#include "tessera/profile/ledger.hpp"
+
+namespace tessera::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::int64_t kElems = 1024;
+constexpr std::int64_t kUnit = 2 << 20;  // of the double's memory
+
+const StartRanks kAsProcesses = [](int, const std::function<void(World&)>& body,
+                                   const WorldOptions& options) { run(body, options); };
+
+int ranks() {
+  return launched_job(DeviceKind::cuda).value().size;
+}
+
+/// While it lives; for one rank with ":RANK" behind the value.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_{name} {
+    ::setenv(name, value.c_str(), 1);
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+class NcclRegister : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (counting() == nullptr) { GTEST_SKIP() << "asks the double of NCCL"; }
+    if (ranks() == 1) { GTEST_SKIP() << "nothing moves between ranks"; }
+    before_ = all();
+  }
+
+  using Count = void(EmulatedNcclCounts* counts);
+  static Count* counting() { return CudaModule::get().function<Count>("emulated_nccl_counts"); }
+  static EmulatedNcclCounts all() {
+    EmulatedNcclCounts counts{};
+    counting()(&counts);
+    return counts;
+  }
+  /// Since the test began.
+  [[nodiscard]] EmulatedNcclCounts counts() const {
+    EmulatedNcclCounts now = all();
+    now.allocated -= before_.allocated;
+    now.freed -= before_.freed;
+    now.registered -= before_.registered;
+    now.deregistered -= before_.deregistered;
+    now.ended -= before_.ended;
+    now.direct_calls -= before_.direct_calls;
+    now.copied_calls -= before_.copied_calls;
+    now.copied_large -= before_.copied_large;
+    return now;
+  }
+  void expect_all_undone() const {
+    const EmulatedNcclCounts now = counts();
+    EXPECT_EQ(now.allocated, now.freed);
+    EXPECT_EQ(now.registered, now.deregistered);
+    EXPECT_EQ(now.ended, 0U);
+  }
+
+  static void run_ranks(const std::function<void(World&)>& body) {
+    WorldOptions options;
+    options.device = DeviceKind::cuda;
+    run(body, options);
+  }
+  static Buffer arena(World& world) {
+    return world.allocate(Category::gather, kElems * sizeof(float), "an arena");
+  }
+  /// The sum over the ranks of their numbers plus 1, taken in `buffer`.
+  static void expect_sum(World& world, Buffer& buffer) {
+    const std::vector<float> mine(kElems, static_cast<float>(world.rank() + 1));
+    const Channel reduce = world.reduce_channel();
+    world.device().copy_in(buffer.data(), mine.data(), mine.size() * sizeof(float), reduce.stream);
+    reduce.communicator.submit(Batch{"sum"}.all_reduce({buffer.data(), kElems, DType::fp32}),
+                               reduce.stream);
+    std::vector<float> sum(kElems);
+    world.device().copy_out(sum.data(), buffer.data(), sum.size() * sizeof(float), reduce.stream);
+    reduce.stream.wait();
+    const int n = world.size();
+    EXPECT_EQ(sum, std::vector<float>(kElems, static_cast<float>(n * (n + 1) / 2)));
+  }
+  static std::string said(World& world) { return use_of(world.device())->communicated; }
+
+  /// An arena that is used before and after the ranks agree on it; what is said of it then.
+  static std::string with_an_arena() {
+    std::string text;
+    run_ranks([&](World& world) {
+      Buffer buffer = arena(world);
+      expect_sum(world, buffer);
+      world.barrier();
+      expect_sum(world, buffer);
+      text = said(world);
+    });
+    return text;
+  }
+
+ private:
+  EmulatedNcclCounts before_{};
+};
+
+GPTRun small_run() {
+  GPTRun run;
+  run.ranks = ranks();
+  run.steps = 3;
+  run.world.device = DeviceKind::cuda;
+  return run;
+}
+
+// But for the few numbers of norms, and for what is gathered before there is an optimizer.
+TEST_F(NcclRegister, CoversWhatEveryStrategyMovesInAStep) {
+  for (const Strategy strategy : all_strategies()) {
+    SCOPED_TRACE(to_string(strategy));
+    std::array<EmulatedNcclCounts, 3> after{counts()};
+    for (const int i : {1, 2}) {
+      GPTRun run = small_run();
+      run.options.strategy = strategy;
+      run.steps = i;
+      (void)train_gpt(run, kAsProcesses);
+      after[static_cast<std::size_t>(i)] = counts();
+    }
+    EXPECT_GT(after[2].direct_calls - after[1].direct_calls,
+              after[1].direct_calls - after[0].direct_calls);
+    EXPECT_EQ(after[2].copied_large - after[1].copied_large,
+              after[1].copied_large - after[0].copied_large);
+  }
+  expect_all_undone();
+}
+
+TEST_F(NcclRegister, ChangesNoBit) {
+  for (const Strategy strategy : {Strategy::dp, Strategy::ddp, Strategy::zero3}) {
+    SCOPED_TRACE(to_string(strategy));
+    GPTRun run = small_run();
+    run.options.strategy = strategy;
+    run.first_graph_step = strategy == Strategy::zero3 ? 2 : -1;
+    const ToyOutcome with = train_gpt(run, kAsProcesses);
+    const Variable off{"TESSERA_NCCL_REGISTER", "0"};
+    const EmulatedNcclCounts before = counts();
+    const ToyOutcome without = train_gpt(run, kAsProcesses);
+    EXPECT_EQ(counts().direct_calls, before.direct_calls);
+    EXPECT_EQ(counts().allocated, before.allocated);
+    if (launched_rank() == 0) { EXPECT_EQ(difference(with, without), ""); }
+  }
+  expect_all_undone();
+}
+
+TEST_F(NcclRegister, HoldsFromWhereTheRanksNextMeet) {
+  EXPECT_EQ(with_an_arena(), "registered with NCCL: 1 arena (4.00 KiB)");
+  EXPECT_EQ(counts().copied_calls, 1U);
+  EXPECT_EQ(counts().direct_calls, 1U);
+  EXPECT_EQ(counts().registered, 2U) << "with each of the two communicators";
+  expect_all_undone();
+}
+
+TEST_F(NcclRegister, FailureOnOneRankLeavesAllWithout) {
+  for (const char* const at : {"0:1", "1:1"}) {  // of the first communicator, of the second
+    SCOPED_TRACE(at);
+    const auto done = std::to_string(all().registered + static_cast<std::uint64_t>(at[0] - '0'));
+    const Variable fails{"TESSERA_EMULATED_NCCL_REGISTER_FAILS_AT", done + ":1"};
+    const EmulatedNcclCounts before = counts();
+    EXPECT_THAT(with_an_arena(),
+                AllOf(HasSubstr("through buffers of its own: rank 1: ncclCommRegister failed: "),
+                      HasSubstr("unhandled system error")));
+    EXPECT_EQ(counts().direct_calls, before.direct_calls);
+  }
+  expect_all_undone();
+}
+
+TEST_F(NcclRegister, GoesOnWithoutWhereNcclDoesNotTakeIt) {
+  const std::vector<std::array<const char*, 3>> ways{
+      {"TESSERA_EMULATED_NCCL_REGISTER", "declines:0", "rank 0: NCCL declines"},
+      {"TESSERA_EMULATED_NCCL_MEMORY", "none:1", "rank 1: ncclMemAlloc of 4.00 KiB failed: "},
+      {"TESSERA_EMULATED_NCCL_VERSION", "21805", "rank 0: NCCL 2.18.5 cannot"},
+      {"TESSERA_NCCL_REGISTER", "0", "rank 0: TESSERA_NCCL_REGISTER=0"}};
+  for (const auto& [name, value, expected] : ways) {
+    SCOPED_TRACE(name);
+    const Variable variable{name, value};
+    EXPECT_THAT(with_an_arena(), HasSubstr(expected));
+  }
+  EXPECT_EQ(counts().direct_calls, 0U);
+  expect_all_undone();
+}
+
+TEST_F(NcclRegister, WaitsForRanksThatHaveMadeFewerArenas) {
+  run_ranks([](World& world) {
+    Buffer buffer = arena(world);
+    Buffer more;
+    if (world.rank() == 0) { more = arena(world); }
+    world.barrier();
+    EXPECT_THAT(said(world), AllOf(HasSubstr("0 arenas"), HasSubstr("different numbers")));
+    expect_sum(world, buffer);
+    if (world.rank() != 0) { more = arena(world); }
+    world.barrier();
+    EXPECT_THAT(said(world), HasSubstr("2 arenas (8.00 KiB)"));
+    expect_sum(world, buffer);
+  });
+  EXPECT_EQ(counts().direct_calls, 1U);
+  expect_all_undone();
+}
+
+TEST_F(NcclRegister, MemoryThatRunsOutLeavesNothingBehind) {
+  run_ranks([](World& world) {
+    Buffer buffer = arena(world);
+    world.barrier();
+    EXPECT_THROW((void)world.allocate(Category::gather, std::size_t{1} << 40U, "all of it"),
+                 OutOfMemory);
+    world.barrier();
+    EXPECT_THAT(said(world), HasSubstr("ncclMemAlloc of 1.00 TiB failed"));
+    expect_sum(world, buffer);
+  });
+  EXPECT_EQ(counts().direct_calls, 0U);
+  expect_all_undone();
+}
+
+TEST_F(NcclRegister, TheLedgerSaysWhereTheRoundingGoes) {
+  run_ranks([](World& world) {
+    Buffer buffer = arena(world);
+    const std::vector<DeviceLedger> ledgers = gather_device_ledgers(world);
+    const auto bytes = static_cast<std::int64_t>(buffer.bytes());
+    const auto all = static_cast<std::int64_t>(ledgers.size());  // of one device, of each rank's
+    for (const DeviceLedger& ledger : ledgers) {
+      const auto here = static_cast<std::int64_t>(ledger.ranks.size());
+      EXPECT_EQ(here * all, world.size());
+      std::int64_t sum = 0;
+      for (const LedgerRow& row : ledger.rows()) {
+        sum += row.bytes;
+        if (row.name == "gather") { EXPECT_EQ(row.bytes, here * bytes); }
+        if (row.name == "rounding") { EXPECT_EQ(row.bytes, here * (kUnit - bytes)); }
+        if (row.name == "unattributed") { EXPECT_LT(std::abs(row.bytes), 64 << 10); }
+      }
+      EXPECT_EQ(sum, static_cast<std::int64_t>(ledger.use.used_bytes));
+      EXPECT_THAT(ledger.text(), HasSubstr("(registered with NCCL: 1 arena (4.00 KiB))"));
+    }
+  });
+}
+
+TEST(NcclRegisterAlone, SaysNothing) {
+  if (ranks() > 1) { GTEST_SKIP() << "for a job of one"; }
+  WorldOptions options;
+  options.device = DeviceKind::cuda;
+  run([](World& world) { EXPECT_EQ(use_of(world.device())->communicated, ""); }, options);
+}
+
+}  // namespace
+}  // namespace tessera::testing
