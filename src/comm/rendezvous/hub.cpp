@@ -5,10 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
-#include "comm/batch_code.hpp"
-#include "comm/batch_text.hpp"
 #include "comm/failure_texts.hpp"
 #include "tessera/base/error.hpp"
 
@@ -21,9 +18,6 @@ using namespace std::chrono_literals;
 constexpr std::size_t kHelloBytes = 4096;
 constexpr std::size_t kMostStrangers = 256;
 constexpr auto kHelloTime = 5s;
-// Batches that some ranks have issued and others not yet.
-constexpr std::size_t kMostIssued = std::size_t{1} << 20;
-constexpr auto kDisputeTime = 1s;
 constexpr auto kLastWords = 1s;
 constexpr int kTickMs = 20;
 constexpr int kIdleMs = 1000;
@@ -38,8 +32,8 @@ Hub::Hub(JobIdentity job, Socket listener, Socket own, std::chrono::milliseconds
     : job_{std::move(job)},
       join_end_{Clock::now() + patience},
       listener_{std::move(listener)},
-      gather_{job_.size},
-      reduce_{job_.size} {
+      meetings_{job_.size},
+      dispute_{job_.size} {
   std::tie(wake_reader_, wake_writer_) = socket_pair();
   lines_.emplace_back(std::move(own), FrameReader{kHelloBytes});
   thread_ = std::thread{[this] { serve(); }};
@@ -64,7 +58,7 @@ void Hub::serve() {
 }
 
 int Hub::timeout_ms() const {
-  const bool waits = (!joined_ && !given_up_) || dispute_.has_value();
+  const bool waits = (!joined_ && !given_up_) || dispute_.open();
   return waits ? kTickMs : kIdleMs;
 }
 
@@ -103,7 +97,7 @@ void Hub::look_at_time() {
                     list_ranks(absent), job_.size,
                     absent.size() == 1 ? "its process runs" : "their processes run"));
   }
-  if (dispute_) { settle_dispute(); }
+  settle_dispute();
 }
 
 void Hub::let_in() {
@@ -243,9 +237,10 @@ void Hub::on_frame(Line& line, Frame& frame) {
     case FrameType::failure:
       return say_to_all(frame);
     case FrameType::issued:
-      return on_issued(line, frame);
+      dispute_.on_issued(line.rank, frame);
+      return settle_dispute();
     case FrameType::code:
-      return on_code(line, frame);
+      return dispute_.on_code(line.rank, frame);
     case FrameType::ask: {
       PayloadWriter ranks;
       for (const int rank : missing(frame.call, frame.sequence)) { ranks.number(rank); }
@@ -265,116 +260,21 @@ void Hub::on_text(Line& line, Frame& frame) {
     told.type = FrameType::at_end;
     say_to_all(told);
   }
-  const auto key = std::pair{frame.call, frame.sequence};
-  Meeting& meeting = meetings_[key];
-  meeting.texts.resize(static_cast<std::size_t>(job_.size));
-  auto& place = meeting.texts[static_cast<std::size_t>(line.rank)];
-  if (place) { throw CommError{"a rank has come to a call twice"}; }
-  place = std::move(frame.payload);
   // With it came what the rank has issued: ranks that differ do not come past a call.
-  if (++meeting.present < job_.size || dispute_) { return; }
-  PayloadWriter all;
-  for (const auto& text : meeting.texts) { all.text(*text); }
-  frame.type = FrameType::texts;
-  frame.payload = all.take();
-  meetings_.erase(key);
-  if (frame.payload.size() > UINT32_MAX) {
-    frame.type = FrameType::differ;
-    frame.payload = "what the ranks exchange is more than 4 GiB together";
-  }
-  say_to_all(frame);
+  if (!meetings_.add(line.rank, frame) || dispute_.open()) { return; }
+  say_to_all(meetings_.take(frame.call, frame.sequence));
 }
 
-void Hub::on_issued(const Line& line, const Frame& frame) {
-  CallLedger* const calls = ledger(frame.call);
-  std::vector<std::uint64_t> hashes(frame.payload.size() / sizeof(std::uint64_t));
-  if (hashes.size() > kMostIssued) { throw CommError{"more batches than a rank can issue"}; }
-  std::memcpy(hashes.data(), frame.payload.data(), hashes.size() * sizeof(std::uint64_t));
-  if (calls == nullptr || !calls->add(line.rank, frame.sequence, hashes)) {
-    throw CommError{"a rank's batches are not in order"};
-  }
-  if (calls->difference() && !dispute_) {
-    dispute_.emplace();
-    dispute_->channel = frame.call;
-    dispute_->sequence = *calls->difference();
-    dispute_->codes.resize(static_cast<std::size_t>(job_.size));
-    settle_dispute();
-  }
-}
-
-void Hub::on_code(const Line& line, Frame& frame) {
-  if (!dispute_ || frame.payload.empty() || frame.payload[0] != 1 ||
-      frame.call != dispute_->channel || frame.sequence != dispute_->sequence) {
-    return;
-  }
-  (void)decode(std::string_view{frame.payload}.substr(1));  // throws if it is none
-  dispute_->codes[static_cast<std::size_t>(line.rank)] = frame.payload.substr(1);
-}
-
-/// Asks those that have not said what they issued, and tells all the difference once all have, or a
-/// while has passed.
 void Hub::settle_dispute() {
-  Dispute& dispute = *dispute_;
-  if (dispute.told || Clock::now() < dispute.ask_at) { return; }
-  dispute.ask_at = Clock::now() + std::chrono::milliseconds{kTickMs};
-  const bool all = std::all_of(dispute.codes.begin(), dispute.codes.end(),
-                               [](const auto& code) { return code.has_value(); });
-  Frame frame;
-  frame.call = dispute.channel;
-  frame.sequence = dispute.sequence;
-  if (!all && Clock::now() < dispute.since + kDisputeTime) {
-    frame.type = FrameType::explain;
-    for (Line& line : lines_) {
-      if (line.rank >= 0 && !dispute.codes[static_cast<std::size_t>(line.rank)]) {
-        say(line, frame);
-      }
-    }
-    return;
-  }
-  frame.type = FrameType::differ;
-  frame.payload = disagreement_text(dispute.channel == CallKind::gather_batch ? "gather" : "reduce",
-                                    dispute.sequence, dispute_text());
-  say_to_all(frame);
-  dispute.told = true;
-}
-
-std::string Hub::dispute_text() const {
-  std::vector<Batch> batches;
-  std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < dispute_->codes.size(); ++rank) {
-    if (!dispute_->codes[rank]) { continue; }
-    batches.push_back(decode(*dispute_->codes[rank]));
-    ranks.push_back(static_cast<int>(rank));
-  }
-  if (batches.size() == dispute_->codes.size()) {
-    std::vector<const Batch*> all;
-    for (const Batch& batch : batches) { all.push_back(&batch); }
-    return first_difference(all).value_or("the hashes of equal batches");
-  }
-  std::string text = "some did not say what it was";
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    text += fmt::format("; rank {} issued {}", ranks[i], describe(batches[i]));
-  }
-  return text;
+  dispute_.settle([this](int rank, const Frame& frame) {
+    Line* const line = line_of(rank);
+    if (line != nullptr && !line->closing) { say(*line, frame); }
+  });
 }
 
 std::vector<int> Hub::missing(CallKind call, std::uint64_t sequence) const {
-  if (call == CallKind::gather_batch) { return gather_.missing(sequence); }
-  if (call == CallKind::reduce_batch) { return reduce_.missing(sequence); }
-  std::vector<int> ranks;
-  const auto meeting = meetings_.find({call, sequence});
-  for (int rank = 0; rank < job_.size; ++rank) {
-    const bool came = meeting != meetings_.end() &&
-                      meeting->second.texts[static_cast<std::size_t>(rank)].has_value();
-    if (!came) { ranks.push_back(rank); }
-  }
-  return ranks;
-}
-
-CallLedger* Hub::ledger(CallKind call) {
-  if (call == CallKind::gather_batch) { return &gather_; }
-  if (call == CallKind::reduce_batch) { return &reduce_; }
-  return nullptr;
+  const auto batches = dispute_.missing(call, sequence);
+  return batches ? *batches : meetings_.missing(call, sequence);
 }
 
 void Hub::on_closed(Line& line) {

@@ -4,18 +4,16 @@
 #include <chrono>
 #include <cstdint>
 #include <list>
-#include <map>
-#include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "comm/rendezvous/call_ledger.hpp"
+#include "comm/rendezvous/batch_dispute.hpp"
 #include "comm/rendezvous/frame.hpp"
 #include "comm/rendezvous/socket.hpp"
+#include "comm/rendezvous/text_meetings.hpp"
 
 namespace tessera {
 
@@ -30,7 +28,9 @@ struct JobIdentity {
 /// passes on what they say. It decides nothing but who may come in.
 ///
 /// A connection that does not begin as a rank of this job does is closed; it can take no more than
-/// a few hundred bytes and some seconds. Nobody is let in once all ranks are here.
+/// a few hundred bytes and some seconds. Where many come at once, those that have been silent for
+/// longest go first, of one address before others: ranks say who they are as they come. Nobody is
+/// let in once all ranks are here.
 class Hub {
  public:
   /// `own`: the end of rank 0's connection, which is made within the process. Ranks that are not
@@ -56,20 +56,6 @@ class Hub {
     bool at_end = false;
     bool closing = false;  // when `out` has gone
   };
-  struct Meeting {
-    std::vector<std::optional<std::string>> texts;
-    int present = 0;
-  };
-  /// Ranks have issued different batches: what, they are asked.
-  struct Dispute {
-    CallKind channel;
-    std::uint64_t sequence;
-    std::vector<std::optional<std::string>> codes;
-    Clock::time_point since = Clock::now();
-    Clock::time_point ask_at = since;
-    bool told = false;
-  };
-
   void serve();
   void serve_once(int timeout_ms);
   [[nodiscard]] int timeout_ms() const;
@@ -83,16 +69,12 @@ class Hub {
   void on_hello(Line& line, const Frame& frame);
   void on_frame(Line& line, Frame& frame);
   void on_text(Line& line, Frame& frame);
-  void on_issued(const Line& line, const Frame& frame);
-  void on_code(const Line& line, Frame& frame);
   void on_closed(Line& line);
   void begin_job();
   void give_up(const std::string& why);
   void give_up(Line& line, const std::string& why);
   void settle_dispute();
-  [[nodiscard]] std::string dispute_text() const;
   [[nodiscard]] std::vector<int> missing(CallKind call, std::uint64_t sequence) const;
-  [[nodiscard]] CallLedger* ledger(CallKind call);
   [[nodiscard]] Line* line_of(int rank);
   static void say(Line& line, const Frame& frame);
   static void turn_away(Line& line, const std::string& why, bool try_again);
@@ -106,10 +88,8 @@ class Hub {
   std::list<Line> lines_;
   bool joined_ = false;
   bool given_up_ = false;
-  std::map<std::pair<CallKind, std::uint64_t>, Meeting> meetings_;
-  CallLedger gather_;
-  CallLedger reduce_;
-  std::optional<Dispute> dispute_;
+  TextMeetings meetings_;
+  BatchDispute dispute_;
   std::atomic<bool> stop_ = false;
   std::thread thread_;  // last: it uses all the rest
 };

@@ -1,14 +1,9 @@
 #include "comm/rendezvous/job_group.hpp"
 
-#define XXH_INLINE_ALL
 #include <fmt/format.h>
 #include <poll.h>
-#include <unistd.h>
-#include <xxhash.h>
 
 #include <algorithm>
-#include <climits>
-#include <cstring>
 
 #include "comm/aborted.hpp"
 #include "comm/failure_texts.hpp"
@@ -21,51 +16,12 @@ using namespace std::chrono_literals;
 
 constexpr int kCommStatus = 4;
 constexpr std::size_t kReasonBytes = 3000;
-// All ranks' texts come together.
-constexpr std::size_t kMostFrameBytes = UINT32_MAX;
-constexpr std::size_t kKeptCodes = 1024;
-// After the hub's own deadline, for its word of who did not come.
-constexpr auto kGrace = 2s;
-constexpr auto kRetry = 100ms;
 constexpr auto kAnswer = 2s;
 // What all ranks find they find within a moment of each other.
 constexpr auto kTurn = 300ms;
 constexpr auto kLastWords = 1s;
 // Batches are told of so long after they were issued at most.
 constexpr int kTickMs = 20;
-
-/// "process 4711 on node3".
-std::string describe_process() {
-  std::array<char, HOST_NAME_MAX + 1> host{};
-  (void)::gethostname(host.data(), host.size() - 1);
-  return fmt::format("process {} on {}", ::getpid(), host.data());
-}
-
-Frame hello(const JobPlace& place) {
-  Frame frame;
-  frame.type = FrameType::hello;
-  frame.rank = place.rank;
-  frame.payload = PayloadWriter{}
-                      .number(place.job.size)
-                      .text(place.job.build)
-                      .text(place.job.token)
-                      .text(describe_process())
-                      .take();
-  return frame;
-}
-
-/// Waits for `socket` to have something to read; false at `end`.
-bool wait_to_read(const Socket& socket, std::chrono::steady_clock::time_point end) {
-  for (;;) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(end - std::chrono::steady_clock::now())
-            .count();
-    if (left <= 0) { return false; }
-    pollfd watched{socket.handle(), POLLIN, 0};
-    const int ready = ::poll(&watched, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
-    if (ready > 0) { return true; }
-  }
-}
 
 std::string_view channel_name(CallKind call) {
   switch (call) {
@@ -90,10 +46,9 @@ JobGroup::JobGroup(const JobPlace& place, std::chrono::milliseconds patience,
                    std::chrono::milliseconds deadline)
     : place_{place},
       deadline_{std::min(deadline, kLongestDeadline)},
-      in_{kMostFrameBytes},
       ended_(static_cast<std::size_t>(place.job.size)) {
   if (size() == 1) { return; }
-  join(std::min(patience, kLongestDeadline));
+  hub_ = join_job(place, std::min(patience, kLongestDeadline));
   std::tie(wake_reader_, wake_writer_) = socket_pair();
   thread_ = std::thread{[this] { serve(); }};
 }
@@ -103,70 +58,6 @@ JobGroup::~JobGroup() {
   stop_ = true;
   (void)wake_writer_.send_some("x", 1);
   thread_.join();
-}
-
-// ---- joining
-
-void JobGroup::join(std::chrono::milliseconds patience) {
-  if (rank() == 0) { return join_own_hub(patience); }
-  const auto end = Clock::now() + patience;
-  for (;;) {
-    std::string why = "no answer";
-    if (try_to_join(end, why)) { return; }
-    if (Clock::now() + kRetry > end) {
-      throw CommError{fmt::format(
-          "rank {} did not find rank 0 at {} within {} ms ({}); look whether rank 0 runs and that "
-          "MASTER_ADDR and MASTER_PORT are its address",
-          rank(), place_.meet.text(), patience.count(), why)};
-    }
-    std::this_thread::sleep_for(kRetry);
-  }
-}
-
-void JobGroup::join_own_hub(std::chrono::milliseconds patience) {
-  Socket listener = listen_at(place_.meet);
-  auto [mine, hubs] = socket_pair();
-  hub_ = std::make_unique<Hub>(place_.job, std::move(listener), std::move(hubs), patience);
-  socket_ = std::move(mine);
-  append(out_.bytes(), hello(place_));
-  send_waiting();
-  std::string why;
-  if (!welcomed(Clock::now() + patience + kGrace, why)) { throw CommError{why}; }
-}
-
-bool JobGroup::try_to_join(Clock::time_point end, std::string& why) {
-  socket_ = connect_to(place_.meet, end, why);
-  if (!socket_) { return false; }
-  out_.clear();
-  in_ = FrameReader{kMostFrameBytes};
-  append(out_.bytes(), hello(place_));
-  send_waiting();
-  return welcomed(end + kGrace, why);
-}
-
-/// False, with the reason in `why`, if this was no good but another attempt may be.
-bool JobGroup::welcomed(Clock::time_point end, std::string& why) {
-  std::array<char, 4096> buffer;
-  Frame frame;
-  while (!in_.next(frame)) {
-    if (!wait_to_read(socket_, end)) {
-      why = "what listens there does not answer";
-      return false;
-    }
-    const auto count = socket_.receive_some(buffer.data(), buffer.size());
-    if (!count) {
-      why = "what listens there has closed the connection";
-      return false;
-    }
-    if (!in_.add({buffer.data(), *count})) {
-      why = "what listens there is not rank 0 of a job";
-      return false;
-    }
-  }
-  if (frame.type == FrameType::welcome) { return true; }
-  why = frame.payload;
-  if (frame.type == FrameType::refuse && frame.sequence == 0) { throw ConfigError{why}; }
-  return false;
 }
 
 // ---- the thread that reads
@@ -179,7 +70,7 @@ void JobGroup::serve() {
       sends = !out_.empty();
     }
     std::array<pollfd, 2> watched{
-        pollfd{socket_.handle(), static_cast<short>(POLLIN | (sends ? POLLOUT : 0)), 0},
+        pollfd{hub_.socket.handle(), static_cast<short>(POLLIN | (sends ? POLLOUT : 0)), 0},
         pollfd{wake_reader_.handle(), POLLIN, 0}};
     (void)::poll(watched.data(), watched.size(), kTickMs);
     std::array<char, 64> waker;
@@ -196,7 +87,7 @@ void JobGroup::serve() {
     send_waiting();
     if (!out_.empty()) { changed_.wait_for(lock, 5ms); }
   }
-  socket_.end_sending();
+  hub_.socket.end_sending();
 }
 
 /// False if the connection has ended.
@@ -204,11 +95,11 @@ bool JobGroup::read() {
   std::array<char, 65536> buffer;
   try {
     for (;;) {
-      const auto count = socket_.receive_some(buffer.data(), buffer.size());
-      if (!count || (*count > 0 && !in_.add({buffer.data(), *count}))) { break; }
+      const auto count = hub_.socket.receive_some(buffer.data(), buffer.size());
+      if (!count || (*count > 0 && !hub_.in.add({buffer.data(), *count}))) { break; }
       if (*count == 0) { return true; }
       Frame frame;
-      while (in_.next(frame)) { on_frame(frame); }
+      while (hub_.in.next(frame)) { on_frame(frame); }
     }
   } catch (const std::exception&) {  // not to be understood, or no memory: as if it had ended
   }
@@ -270,16 +161,7 @@ void JobGroup::on_lost(int lost, const std::string& who) {
 void JobGroup::explain(const Frame& asked) {
   if (asked.call != CallKind::gather_batch && asked.call != CallKind::reduce_batch) { return; }
   const std::scoped_lock lock{mutex_};
-  const Issued& log = issued(asked.call);
-  const std::uint64_t end = counts_[static_cast<std::size_t>(asked.call)];
-  Frame frame = asked;
-  frame.type = FrameType::code;
-  frame.payload = std::string(1, '\0');
-  if (asked.sequence < end && end - asked.sequence <= log.codes.size()) {
-    frame.payload[0] = 1;
-    frame.payload += log.codes[log.codes.size() - static_cast<std::size_t>(end - asked.sequence)];
-  }
-  append(out_.bytes(), frame);
+  append(out_.bytes(), issued(asked.call).explain(asked));
 }
 
 // ---- under the lock
@@ -291,25 +173,16 @@ void JobGroup::say(const Frame& frame) {
 }
 
 void JobGroup::send_issued() {
-  for (const CallKind channel : {CallKind::gather_batch, CallKind::reduce_batch}) {
-    std::vector<std::uint64_t>& hashes = issued(channel).unsent;
-    if (hashes.empty()) { continue; }
-    Frame frame;
-    frame.type = FrameType::issued;
-    frame.call = channel;
-    frame.sequence = counts_[static_cast<std::size_t>(channel)] - hashes.size();
-    frame.payload.assign(reinterpret_cast<const char*>(hashes.data()),
-                         hashes.size() * sizeof hashes[0]);
-    hashes.clear();
-    append(out_.bytes(), frame);
+  for (IssuedBatches& batches : issued_) {
+    if (const auto frame = batches.take_unsent()) { append(out_.bytes(), *frame); }
   }
 }
 
 void JobGroup::send_waiting() {
-  (void)out_.send_over(socket_);  // the reader sees a lost connection
+  (void)out_.send_over(hub_.socket);  // the reader sees a lost connection
 }
 
-JobGroup::Issued& JobGroup::issued(CallKind channel) noexcept {
+IssuedBatches& JobGroup::issued(CallKind channel) noexcept {
   return issued_[channel == CallKind::gather_batch ? 0 : 1];
 }
 
@@ -390,10 +263,7 @@ std::uint64_t JobGroup::note_batch(CallKind channel, std::string code) {
   check_failure_locked();
   const std::uint64_t sequence = counts_[static_cast<std::size_t>(channel)]++;
   if (size() == 1) { return sequence; }
-  Issued& log = issued(channel);
-  log.unsent.push_back(XXH3_64bits(code.data(), code.size()));
-  log.codes.push_back(std::move(code));
-  if (log.codes.size() > kKeptCodes) { log.codes.pop_front(); }
+  issued(channel).add(std::move(code));
   return sequence;
 }
 

@@ -5,10 +5,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -18,17 +16,11 @@
 #include <vector>
 
 #include "comm/rendezvous/frame.hpp"
-#include "comm/rendezvous/hub.hpp"
+#include "comm/rendezvous/issued_batches.hpp"
+#include "comm/rendezvous/joining.hpp"
 #include "comm/rendezvous/socket.hpp"
 
 namespace tessera {
-
-/// Where and as what a process joins its job.
-struct JobPlace {
-  int rank = 0;
-  JobIdentity job = {};
-  HostPort meet = {};  ///< not looked at in a job of one
-};
 
 /// Who has found out that the job cannot go on: where every rank has, rank 0 reports it.
 enum class FoundBy : std::uint8_t { this_rank, every_rank };
@@ -98,16 +90,7 @@ class JobGroup {
     std::string text;
     Source source;
   };
-  /// Batches of a channel, the last of them with what they are.
-  struct Issued {
-    std::vector<std::uint64_t> unsent;  // hashes
-    std::deque<std::string> codes;      // up to the newest
-  };
 
-  void join(std::chrono::milliseconds patience);
-  void join_own_hub(std::chrono::milliseconds patience);
-  [[nodiscard]] bool try_to_join(Clock::time_point end, std::string& why);
-  [[nodiscard]] bool welcomed(Clock::time_point end, std::string& why);
   [[nodiscard]] std::string called(CallKind call, std::uint64_t sequence) const;
 
   void serve();
@@ -126,13 +109,11 @@ class JobGroup {
   [[nodiscard]] bool set_failure(std::string_view text, Source source) noexcept;
   void check_failure_locked() const;
   void tell(int status, std::string_view text) noexcept;
-  [[nodiscard]] Issued& issued(CallKind channel) noexcept;
+  [[nodiscard]] IssuedBatches& issued(CallKind channel) noexcept;
 
   const JobPlace place_;
   const std::chrono::milliseconds deadline_;
-  std::unique_ptr<Hub> hub_;  // rank 0's
-  Socket socket_;
-  FrameReader in_;
+  HubConnection hub_{nullptr, {}, FrameReader{0}};
   Socket wake_reader_;
   Socket wake_writer_;
 
@@ -143,7 +124,8 @@ class JobGroup {
   std::vector<std::optional<Counts>> ended_;  // by rank: what it had made when its run ended
   std::map<std::pair<CallKind, std::uint64_t>, std::vector<std::string>> texts_;
   std::map<std::pair<CallKind, std::uint64_t>, std::vector<int>> answers_;
-  std::array<Issued, 2> issued_;
+  std::array<IssuedBatches, 2> issued_{IssuedBatches{CallKind::gather_batch},
+                                       IssuedBatches{CallKind::reduce_batch}};
   std::optional<Failure> failure_;
   bool met_at_end_ = false;
   std::atomic<bool> failed_ = false;

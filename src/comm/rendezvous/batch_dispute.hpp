@@ -1,0 +1,54 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/rendezvous/call_ledger.hpp"
+#include "comm/rendezvous/frame.hpp"
+
+namespace tessera {
+
+/// What the ranks have issued on the two channels, as they tell the hub, and what is done where
+/// they differ: they are asked what their batches were, and told how these differ.
+class BatchDispute {
+ public:
+  explicit BatchDispute(int ranks);
+
+  /// A frame `issued` or `code` of `rank`. CommError where it says what cannot be.
+  void on_issued(int rank, const Frame& frame);
+  void on_code(int rank, Frame& frame);
+  /// Whether ranks differ.
+  [[nodiscard]] bool open() const noexcept { return dispute_.has_value(); }
+
+  using Say = std::function<void(int rank, const Frame& frame)>;
+  /// Says what is to be said now; to be called again and again while it is open.
+  void settle(const Say& say);
+
+  /// Those that have not issued batch `sequence` of `channel`; nothing if that is no channel.
+  [[nodiscard]] std::optional<std::vector<int>> missing(CallKind channel,
+                                                        std::uint64_t sequence) const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Dispute {
+    CallKind channel;
+    std::uint64_t sequence;
+    std::vector<std::optional<std::string>> codes;
+    Clock::time_point since = Clock::now();
+    Clock::time_point ask_at = since;
+    bool told = false;
+  };
+
+  [[nodiscard]] std::string text() const;
+
+  int ranks_;
+  std::array<CallLedger, 2> issued_;  // gather, reduce
+  std::optional<Dispute> dispute_;
+};
+
+}  // namespace tessera
