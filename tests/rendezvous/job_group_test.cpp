@@ -225,6 +225,28 @@ TEST(JobGroup, StrangersAtThePortAreTurnedAway) {
   for (const int socket : strangers) { ::close(socket); }
 }
 
+TEST(JobGroup, HearsWhatComesTogetherWithTheWelcome) {
+  const JobPlace place = place_of(1, 2, free_port());
+  const Socket listener = listen_at(place.meet);
+  Socket hub;
+  std::thread welcomes{[&] {
+    while (!(hub = accept_from(listener))) { std::this_thread::sleep_for(1ms); }
+    std::string said;
+    Frame frame;
+    frame.type = FrameType::welcome;
+    append(said, frame);
+    frame.type = FrameType::failure;
+    frame.payload = "rank 0: out of coffee";
+    append(said, frame);
+    (void)hub.send_some(said.data(), said.size());
+  }};
+  const JobGroup group{place, 5s, 5s};
+  welcomes.join();
+  const auto end = Clock::now() + 5s;
+  while (!group.failed() && Clock::now() < end) { std::this_thread::sleep_for(1ms); }
+  EXPECT_TRUE(group.failed());
+}
+
 TEST(JobGroup, AFailureIsToldWithItsReasonToAll) {
   Meeting meeting{3};
   meeting.run([](JobGroup& group) {

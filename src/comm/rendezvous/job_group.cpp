@@ -63,7 +63,8 @@ JobGroup::~JobGroup() {
 // ---- the thread that reads
 
 void JobGroup::serve() {
-  while (!stop_) {
+  bool goes_on = read();  // what came together with the welcome
+  while (goes_on && !stop_) {
     bool sends = false;
     {
       const std::scoped_lock lock{mutex_};
@@ -75,7 +76,8 @@ void JobGroup::serve() {
     (void)::poll(watched.data(), watched.size(), kTickMs);
     std::array<char, 64> waker;
     while (wake_reader_.receive_some(waker.data(), waker.size()).value_or(0) > 0) {}
-    if (watched[0].revents != 0 && !read()) { break; }
+    goes_on = watched[0].revents == 0 || read();
+    if (!goes_on) { break; }
     const std::scoped_lock lock{mutex_};
     send_issued();
     send_waiting();
@@ -95,11 +97,11 @@ bool JobGroup::read() {
   std::array<char, 65536> buffer;
   try {
     for (;;) {
+      Frame frame;
+      while (hub_.in.next(frame)) { on_frame(frame); }
       const auto count = hub_.socket.receive_some(buffer.data(), buffer.size());
       if (!count || (*count > 0 && !hub_.in.add({buffer.data(), *count}))) { break; }
       if (*count == 0) { return true; }
-      Frame frame;
-      while (hub_.in.next(frame)) { on_frame(frame); }
     }
   } catch (const std::exception&) {  // not to be understood, or no memory: as if it had ended
   }
