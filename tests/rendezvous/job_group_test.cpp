@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <deque>
 
 #include "comm/batch_code.hpp"
 #include "rendezvous/meeting.hpp"
@@ -223,6 +224,60 @@ TEST(JobGroup, StrangersAtThePortAreTurnedAway) {
   meeting.join();
   EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
   for (const int socket : strangers) { ::close(socket); }
+}
+
+/// Connections that somebody makes as fast as it goes, keeps silent on or trickles into, and gives
+/// up only for newer ones.
+class Flood {
+ public:
+  explicit Flood(int port) : thread_{[this, port] { run(port); }} {}
+  Flood(const Flood&) = delete;
+  Flood& operator=(const Flood&) = delete;
+  ~Flood() {
+    stop_ = true;
+    thread_.join();
+    for (const int socket : open_) { ::close(socket); }
+  }
+  void wait_for(int connections) const {
+    while (made_ < connections) { std::this_thread::sleep_for(1ms); }
+  }
+  [[nodiscard]] int made() const { return made_; }
+
+ private:
+  static constexpr std::size_t kKept = 400;
+
+  void run(int port) {
+    while (!stop_) {
+      const int socket = connect_as_stranger(port, 1);
+      if (socket < 0) { continue; }
+      if (made_ % 2 == 0) { (void)::send(socket, "T", 1, MSG_NOSIGNAL | MSG_DONTWAIT); }
+      open_.push_back(socket);
+      ++made_;
+      if (open_.size() <= kKept) { continue; }
+      ::close(open_.front());
+      open_.pop_front();
+    }
+  }
+
+  std::atomic<bool> stop_ = false;
+  std::atomic<int> made_ = 0;
+  std::deque<int> open_;
+  std::thread thread_;
+};
+
+TEST(JobGroup, AFloodOfStrangersKeepsNoRankOut) {
+  Meeting meeting{3};
+  meeting.start(0, end_run);
+  Flood flood{meeting.port()};
+  flood.wait_for(600);  // more than are let wait at once
+  const auto begin = Clock::now();
+  meeting.start(1, end_run);
+  std::this_thread::sleep_for(50ms);
+  EXPECT_GT(flood.made(), 600) << "it goes on";
+  meeting.start(2, end_run);
+  meeting.join();
+  EXPECT_LT(Clock::now() - begin, 4s) << "before the first strangers have been here for too long";
+  for (int rank = 0; rank < 3; ++rank) { EXPECT_EQ(meeting.error(rank), ""); }
 }
 
 TEST(JobGroup, HearsWhatComesTogetherWithTheWelcome) {

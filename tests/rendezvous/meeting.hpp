@@ -42,13 +42,13 @@ inline JobPlace place_of(int rank, int size, int port) {
 }
 
 /// Connects to the loopback as anybody may; -1 if nobody listens.
-inline int connect_as_stranger(int port) {
+inline int connect_as_stranger(int port, int attempts = 500) {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<std::uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  for (int attempt = 0; attempt < 500; ++attempt) {
+  for (int attempt = 0; attempt < attempts; ++attempt) {
     if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
       return socket;
     }

@@ -16,8 +16,12 @@ using namespace std::chrono_literals;
 
 // Of a connection that has not said who it is.
 constexpr std::size_t kHelloBytes = 4096;
-constexpr std::size_t kMostStrangers = 256;
+constexpr std::ptrdiff_t kMostStrangers = 256;
+constexpr std::ptrdiff_t kMostOfOneHost = 64;
 constexpr auto kHelloTime = 5s;
+// In one round, so that none keeps the hub from the others.
+constexpr int kMostLetIn = 32;
+constexpr int kMostReads = 16;
 constexpr auto kLastWords = 1s;
 constexpr int kTickMs = 20;
 constexpr int kIdleMs = 1000;
@@ -101,17 +105,49 @@ void Hub::look_at_time() {
 }
 
 void Hub::let_in() {
-  while (Socket socket = accept_from(listener_)) {
-    const auto strangers =
-        std::count_if(lines_.begin(), lines_.end(), [](const Line& line) { return line.rank < 0; });
-    if (static_cast<std::size_t>(strangers) >= kMostStrangers) { continue; }
-    lines_.emplace_back(std::move(socket), FrameReader{kHelloBytes});
+  for (int i = 0; i < kMostLetIn; ++i) {
+    Socket socket = accept_from(listener_);
+    if (!socket) {
+      // Without a handle left for it the connection waits, and would be reported again at once.
+      if (is_out_of_handles() && !close_first_stranger(nullptr)) {
+        std::this_thread::sleep_for(10ms);
+      }
+      return;
+    }
+    std::string host = peer_host(socket);
+    make_room_for(host);
+    lines_.emplace_back(std::move(socket), FrameReader{kHelloBytes}).host = std::move(host);
   }
+}
+
+void Hub::make_room_for(const std::string& host) {
+  std::ptrdiff_t strangers = 0;
+  std::ptrdiff_t of_host = 0;
+  for (const Line& line : lines_) {
+    if (line.rank >= 0 || line.closing) { continue; }
+    ++strangers;
+    of_host += line.host == host ? 1 : 0;
+  }
+  if (of_host >= kMostOfOneHost) {
+    (void)close_first_stranger(&host);
+  } else if (strangers >= kMostStrangers) {
+    (void)close_first_stranger(nullptr);
+  }
+}
+
+/// Of `host`, or of any: who has been here for longest. False if there is none.
+bool Hub::close_first_stranger(const std::string* host) {
+  const auto first = std::find_if(lines_.begin(), lines_.end(), [&](const Line& line) {
+    return line.rank < 0 && !line.host.empty() && (host == nullptr || line.host == *host);
+  });
+  if (first == lines_.end()) { return false; }
+  lines_.erase(first);
+  return true;
 }
 
 void Hub::read(Line& line) {
   std::array<char, 65536> buffer;
-  for (;;) {
+  for (int i = 0; i < kMostReads; ++i) {
     const auto count = line.socket.receive_some(buffer.data(), buffer.size());
     if (!count) { return on_closed(line); }
     if (*count == 0) { return; }

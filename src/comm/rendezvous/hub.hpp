@@ -53,6 +53,7 @@ class Hub {
     Clock::time_point since = Clock::now();
     int rank = -1;  // of nobody yet
     std::string who = {};
+    std::string host = {};  // where it is from
     bool at_end = false;
     bool closing = false;  // when `out` has gone
   };
@@ -61,6 +62,8 @@ class Hub {
   [[nodiscard]] int timeout_ms() const;
   void look_at_time();
   void let_in();
+  void make_room_for(const std::string& host);
+  bool close_first_stranger(const std::string* host);
   void read(Line& line);
   [[nodiscard]] bool take(Line& line, std::string_view bytes);
   static void write(Line& line);

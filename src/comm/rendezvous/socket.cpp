@@ -241,6 +241,22 @@ Socket accept_from(const Socket& listener) noexcept {
   return socket;
 }
 
+bool is_out_of_handles() noexcept {
+  return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+}
+
+std::string peer_host(const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  std::array<char, NI_MAXHOST> text{};
+  auto* const generic = reinterpret_cast<sockaddr*>(&address);
+  if (::getpeername(socket.handle(), generic, &bytes) != 0 ||
+      ::getnameinfo(generic, bytes, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return {};
+  }
+  return text.data();
+}
+
 Socket connect_to(const HostPort& place, Clock::time_point end, std::string& why) {
   const Addresses addresses = resolve(place, why);
   for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {

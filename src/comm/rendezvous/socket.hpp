@@ -66,6 +66,10 @@ struct HostPort {
 [[nodiscard]] Socket listen_at(const HostPort& place);
 /// A connection of `listener`'s that is waiting, if there is one.
 [[nodiscard]] Socket accept_from(const Socket& listener) noexcept;
+/// Why there was none, asked at once: the process or the system has no handle left.
+[[nodiscard]] bool is_out_of_handles() noexcept;
+/// The address of the other end, empty if the connection is lost.
+[[nodiscard]] std::string peer_host(const Socket& socket);
 /// One attempt to connect, which ends by `end`. On failure an empty socket, and why.
 [[nodiscard]] Socket connect_to(const HostPort& place, std::chrono::steady_clock::time_point end,
                                 std::string& why);
