@@ -33,6 +33,9 @@ struct CudaContest {
 /// Limits: for what moves memory, a copy on the device of as many bytes, read and written together;
 /// for attention, a product of two square matrices; for products, plain cuBLASLt where the program
 /// was built with the CUDA toolkit.
-[[nodiscard]] std::vector<CudaContest> cuda_contests(const CudaSizes& sizes);
+[[nodiscard]] std::vector<CudaContest> adamw_contests(const CudaSizes& sizes);
+[[nodiscard]] std::vector<CudaContest> memory_contests(const CudaSizes& sizes);
+[[nodiscard]] std::vector<CudaContest> attention_contests(const CudaSizes& sizes);
+[[nodiscard]] std::vector<CudaContest> product_contests(const CudaSizes& sizes);
 
 }  // namespace tessera::bench

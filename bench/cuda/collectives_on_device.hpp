@@ -1,15 +1,11 @@
 #pragma once
 
-#include <cstdint>
-
 #include "bench/support/collectives.hpp"
 
 namespace tessera::bench {
 
-/// As measure_collectives, with ranks that share CUDA devices: their kernels read each other's
-/// buffers. A time is of kRepeats of them one after the other; the limit is copies on the device of
-/// as many bytes by every rank at once.
-[[nodiscard]] std::vector<Comparison> measure_collectives_on_device(
-    const CollectiveOptions& options);
+/// For measure_collectives: ranks that share CUDA devices, where their kernels read each other's
+/// buffers. The limit is copies on the device of as many bytes by every rank at once.
+[[nodiscard]] CollectivePlace device_memory();
 
 }  // namespace tessera::bench

@@ -75,10 +75,11 @@ bool asks_for(const Request& request, const std::string& group) {
   return asked.empty() || std::find(asked.begin(), asked.end(), group) != asked.end();
 }
 
-void measure_collectives(const Request& request) {
+void measure_device_collectives(const Request& request) {
   CollectiveOptions options = request.collectives;
   options.rounds = request.rounds;
-  for (const Comparison& result : measure_collectives_on_device(options)) {
+  for (const Comparison& result :
+       measure_collectives(all_collectives(), options, device_memory())) {
     print_row(
         fmt::format("{}, {} ranks, {} bytes each", result.ours.name, options.ranks, options.bytes),
         result);
@@ -94,12 +95,15 @@ void measure_all(const Request& request) {
   fmt::print("|---|---|---|---|\n");
   {
     Rig rig;
-    for (const CudaContest& contest : cuda_contests(request.sizes)) {
-      if (!asks_for(request, contest.group)) { continue; }
-      print_row(contest.name, measure(contest.make(rig), request.rounds));
+    for (const auto contests :
+         {adamw_contests, memory_contests, attention_contests, product_contests}) {
+      for (const CudaContest& contest : contests(request.sizes)) {
+        if (!asks_for(request, contest.group)) { continue; }
+        print_row(contest.name, measure(contest.make(rig), request.rounds));
+      }
     }
   }
-  if (asks_for(request, "collectives")) { measure_collectives(request); }
+  if (asks_for(request, "collectives")) { measure_device_collectives(request); }
 }
 
 }  // namespace

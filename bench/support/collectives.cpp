@@ -3,52 +3,52 @@
 #include <cstring>
 
 #include "bench/support/arrays.hpp"
-#include "tessera/comm/world.hpp"
 
 namespace tessera::bench {
 namespace {
 
-/// One rank's buffers, as large as the largest of the collectives needs.
-class RankBuffers {
+class HostBuffers : public CollectiveBuffers {
  public:
-  RankBuffers(World& world, std::int64_t elems)
-      : world_{world},
-        elems_{elems},
-        whole_{floats(elems, 1.0F)},
-        shard_{floats(elems / world.size(), 1.0F)},
+  HostBuffers(std::int64_t elems, int ranks)
+      : whole_{floats(elems, 1.0F)},
+        shard_{floats(elems / ranks, 1.0F)},
         from_{floats(2 * elems, 1.0F)},
         to_{floats(2 * elems, 0.0F)} {}
-
-  void run(Collective collective) {
-    const View whole{whole_.get(), elems_};
-    const View shard{shard_.get(), elems_ / world_.size()};
-    Batch batch{"bench"};
-    switch (collective) {
-      case Collective::all_gather:
-        batch.all_gather(shard, whole);
-        break;
-      case Collective::reduce_scatter:
-        batch.reduce_scatter(whole, shard);
-        break;
-      case Collective::all_reduce:
-        batch.all_reduce(whole);
-        break;
+  [[nodiscard]] float* whole() noexcept override { return whole_.get(); }
+  [[nodiscard]] float* shard() noexcept override { return shard_.get(); }
+  void copy(double bytes, int repeats) override {
+    for (int i = 0; i < repeats; ++i) {
+      std::memcpy(to_.get(), from_.get(), static_cast<std::size_t>(bytes / 2));
     }
-    const Channel channel = world_.gather_channel();
-    channel.communicator.submit(std::move(batch), channel.stream);
-    channel.stream.wait();
-  }
-
-  /// Reads and writes `bytes` in all.
-  void copy(double bytes) {
-    std::memcpy(to_.get(), from_.get(), static_cast<std::size_t>(bytes / 2));
   }
 
  private:
-  World& world_;
-  std::int64_t elems_;
   Floats whole_, shard_, from_, to_;
 };
+
+Batch batch_of(Collective collective, View whole, View shard) {
+  Batch batch{"bench"};
+  switch (collective) {
+    case Collective::all_gather:
+      batch.all_gather(shard, whole);
+      break;
+    case Collective::reduce_scatter:
+      batch.reduce_scatter(whole, shard);
+      break;
+    case Collective::all_reduce:
+      batch.all_reduce(whole);
+      break;
+  }
+  return batch;
+}
+
+void run_collective(World& world, Collective collective, View whole, View shard, int repeats) {
+  const Channel channel = world.gather_channel();
+  for (int i = 0; i < repeats; ++i) {
+    channel.communicator.submit(batch_of(collective, whole, shard), channel.stream);
+  }
+  channel.stream.wait();
+}
 
 /// Seconds until the last rank has finished `work`, on all ranks begun together.
 template <class Work>
@@ -60,20 +60,25 @@ double together(World& world, Work work) {
   return seconds_since(begin);
 }
 
-Comparison measure_on_rank(World& world, Collective collective, const CollectiveOptions& options) {
+Comparison measure_on_rank(World& world, Collective collective, const CollectiveOptions& options,
+                           const CollectivePlace& place) {
   const std::int64_t part =
       options.bytes / static_cast<std::int64_t>(sizeof(float)) / options.ranks;
   const std::int64_t elems = part * options.ranks;
-  RankBuffers buffers{world, elems};
+  const auto buffers = place.make(world, elems);
+  const View whole{buffers->whole(), elems};
+  const View shard{buffers->shard(), part};
   const double moved =
       moved_bytes(collective, static_cast<double>(elems) * sizeof(float), options.ranks);
+  const double all = moved * options.ranks * place.repeats;
   Comparison result{Work::bytes,
-                    {std::string{to_string(collective)}, moved * options.ranks, 0.0, {}},
-                    {{"copy by as many threads", moved * options.ranks, 0.0, {}}}};
+                    {std::string{to_string(collective)}, all, 0.0, {}},
+                    {{place.limit, all, 0.0, {}}}};
   for (int round = -1; round < options.rounds; ++round) {
-    const double ours = together(world, [&] { buffers.run(collective); });
-    const double copy = together(world, [&] { buffers.copy(moved); });
-    if (round < 0) { continue; }  // the first round wakes the memory
+    const double ours =
+        together(world, [&] { run_collective(world, collective, whole, shard, place.repeats); });
+    const double copy = together(world, [&] { buffers->copy(moved, place.repeats); });
+    if (round < 0) { continue; }  // the first round makes what is made once, and wakes the memory
     result.ours.series.seconds.push_back(ours);
     result.limits[0].series.seconds.push_back(copy);
   }
@@ -113,15 +118,28 @@ double moved_bytes(Collective collective, double bytes, int ranks) {
   return 0.0;
 }
 
+CollectivePlace host_memory() {
+  return {.world = {},
+          .limit = "copy by as many threads",
+          .repeats = 1,
+          .make = [](World& world, std::int64_t elems) {
+            return std::make_unique<HostBuffers>(elems, world.size());
+          }};
+}
+
 std::vector<Comparison> measure_collectives(const std::vector<Collective>& collectives,
-                                            const CollectiveOptions& options) {
+                                            const CollectiveOptions& options,
+                                            const CollectivePlace& place) {
   std::vector<Comparison> results;
-  run_ranks(options.ranks, [&](World& world) {
-    for (const Collective collective : collectives) {
-      Comparison result = measure_on_rank(world, collective, options);
-      if (world.rank() == 0) { results.push_back(std::move(result)); }
-    }
-  });
+  run_ranks(
+      options.ranks,
+      [&](World& world) {
+        for (const Collective collective : collectives) {
+          Comparison result = measure_on_rank(world, collective, options, place);
+          if (world.rank() == 0) { results.push_back(std::move(result)); }
+        }
+      },
+      place.world);
   return results;
 }
 

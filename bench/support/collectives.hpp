@@ -1,10 +1,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "bench/support/comparison.hpp"
+#include "tessera/comm/world.hpp"
 
 namespace tessera::bench {
 
@@ -26,10 +30,31 @@ struct CollectiveOptions {
 ///   all_reduce      n + n/N + 2 n(N-1)/N reduces its part, then copies the others' parts
 [[nodiscard]] double moved_bytes(Collective collective, double bytes, int ranks);
 
+/// One rank's buffers, as large as the largest of the collectives needs.
+class CollectiveBuffers {
+ public:
+  virtual ~CollectiveBuffers() = default;
+  [[nodiscard]] virtual float* whole() noexcept = 0;
+  [[nodiscard]] virtual float* shard() noexcept = 0;
+  /// Reads and writes `bytes` in all, at most four times those of the whole; waits for the last of
+  /// `repeats`.
+  virtual void copy(double bytes, int repeats) = 0;
+};
+
+/// Where ranks have their buffers, and what moving as many bytes there is called.
+struct CollectivePlace {
+  WorldOptions world = {};
+  std::string limit;
+  int repeats = 1;  ///< one after the other in each measured time
+  std::function<std::unique_ptr<CollectiveBuffers>(World&, std::int64_t elems)> make;
+};
+[[nodiscard]] CollectivePlace host_memory();
+
 /// Runs the collective out of place (all_reduce: in place) over `local` ranks, in turn with copies
-/// of as many bytes by as many threads at once. One comparison a collective; a time is from the
+/// of as many bytes by as many ranks at once. One comparison a collective; a time is from the
 /// moment all ranks have met to the moment the last has its data.
 [[nodiscard]] std::vector<Comparison> measure_collectives(
-    const std::vector<Collective>& collectives, const CollectiveOptions& options);
+    const std::vector<Collective>& collectives, const CollectiveOptions& options,
+    const CollectivePlace& place = host_memory());
 
 }  // namespace tessera::bench

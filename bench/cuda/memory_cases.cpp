@@ -1,0 +1,140 @@
+#include <algorithm>
+
+#include "bench/cuda/cases.hpp"
+#include "bench/cuda/moving.hpp"
+
+namespace tessera::bench {
+namespace {
+
+Contest cast(Rig& rig, std::int64_t elems, DType from_dtype, DType to_dtype) {
+  const Numbers from{rig, from_dtype, elems}, to{rig, to_dtype, elems};
+  const auto bytes = static_cast<double>(size_of(from_dtype) + size_of(to_dtype));
+  return moving(rig, times(elems, bytes), [=, &rig] {
+    rig.table().cast({to.values().data, elems, to_dtype}, {from.values().data, elems, from_dtype},
+                     rig.stream());
+  });
+}
+
+Contest squared_norm(Rig& rig, std::int64_t elems, DType dtype) {
+  const Numbers x{rig, dtype, elems};
+  const auto sum = device_bytes(rig, sizeof(double));
+  rig.device().fill(sum.get(), 0, sizeof(double), rig.stream());
+  return moving(rig, times(elems, static_cast<double>(size_of(dtype))), [=, &rig] {
+    rig.table().squared_norm(x.values(), elems, static_cast<double*>(sum.get()), rig.stream());
+  });
+}
+
+Contest gelu_forward(Rig& rig, std::int64_t elems) {
+  const Numbers x{rig, DType::bf16, elems}, y{rig, DType::bf16, elems};
+  return moving(rig, times(elems, 4), [=, &rig] {
+    rig.table().gelu_forward(x.values(), y.values(), elems, rig.stream());
+  });
+}
+
+Contest gelu_backward(Rig& rig, std::int64_t elems) {
+  const Numbers x{rig, DType::bf16, elems}, dy{rig, DType::bf16, elems};
+  const Numbers dx{rig, DType::bf16, elems};
+  return moving(rig, times(elems, 6), [=, &rig] {
+    rig.table().gelu_backward(x.values(), dy.values(), dx.values(), elems, rig.stream());
+  });
+}
+
+/// What both directions of a layer norm work on.
+struct Norm {
+  Norm(Rig& rig, std::int64_t rows, std::int64_t columns)
+      : x{rig, DType::bf16, rows * columns},
+        y{rig, DType::bf16, rows * columns},
+        dx{rig, DType::bf16, rows * columns},
+        weights{rig, DType::bf16, 2 * columns},
+        gradients{rig, DType::fp32, 2 * columns},
+        kept{rig, DType::fp32, 2 * rows} {}
+  Numbers x, y, dx, weights, gradients, kept;
+};
+
+Contest layer_norm_forward(Rig& rig, std::int64_t rows, std::int64_t columns) {
+  const Norm norm{rig, rows, columns};
+  return moving(rig, times(rows * columns, 4), [=, &rig] {
+    rig.table().layer_norm_forward({.x = norm.x.values(),
+                                    .weight = norm.weights.values(),
+                                    .bias = norm.weights.values().at(columns),
+                                    .y = norm.y.values(),
+                                    .mean = norm.kept.as<float>(),
+                                    .inverse_std = norm.kept.as<float>() + rows,
+                                    .rows = rows,
+                                    .columns = columns},
+                                   rig.stream());
+  });
+}
+
+/// Reads x and dy, reads and writes dx.
+Contest layer_norm_backward(Rig& rig, std::int64_t rows, std::int64_t columns) {
+  const Norm norm{rig, rows, columns};
+  return moving(rig, times(rows * columns, 8), [=, &rig] {
+    rig.table().layer_norm_backward({.x = norm.x.values(),
+                                     .weight = norm.weights.values(),
+                                     .mean = norm.kept.as<float>(),
+                                     .inverse_std = norm.kept.as<float>() + rows,
+                                     .dy = norm.y.values(),
+                                     .dx = norm.dx.values(),
+                                     .dweight = norm.gradients.values(),
+                                     .dbias = norm.gradients.values().at(columns),
+                                     .rows = rows,
+                                     .columns = columns},
+                                    rig.stream());
+  });
+}
+
+std::vector<std::int32_t> some_targets(std::int64_t rows, std::int64_t classes) {
+  std::vector<std::int32_t> targets(static_cast<std::size_t>(rows));
+  std::int64_t state = 7;
+  for (std::int32_t& target : targets) {
+    state = (state * 48'271) % 2'147'483'647;
+    target = static_cast<std::int32_t>(state % classes);
+  }
+  return targets;
+}
+
+/// In place: each logit read once and written once, at best.
+Contest cross_entropy(Rig& rig, std::int64_t rows, std::int64_t classes) {
+  const Numbers logits{rig, DType::bf16, rows * classes};
+  const std::vector<std::int32_t> values = some_targets(rows, classes);
+  const std::size_t bytes = values.size() * sizeof(std::int32_t);
+  const auto targets = device_bytes(rig, bytes);
+  const auto loss = device_bytes(rig, sizeof(double));
+  rig.device().copy_in(targets.get(), values.data(), bytes, rig.stream());
+  rig.device().fill(loss.get(), 0, sizeof(double), rig.stream());
+  rig.stream().wait();
+  return moving(rig, times(rows * classes, 4), [=, &rig] {
+    rig.table().cross_entropy({.logits = logits.values(),
+                               .targets = static_cast<const std::int32_t*>(targets.get()),
+                               .loss = static_cast<double*>(loss.get()),
+                               .rows = rows,
+                               .classes = classes,
+                               .gradient_scale = 1.0F,
+                               .loss_scale = 1.0},
+                              rig.stream());
+  });
+}
+
+}  // namespace
+
+std::vector<CudaContest> memory_contests(const CudaSizes& sizes) {
+  std::vector<CudaContest> all;
+  const std::int64_t rows = sizes.tokens(), h = sizes.hidden(), wide = 4 * rows * h;
+  const auto add = [&](const char* name, std::function<Contest(Rig&)> make) {
+    all.push_back({"memory", name, std::move(make)});
+  };
+  add("cast fp32 to bf16", [=](Rig& rig) { return cast(rig, wide, DType::fp32, DType::bf16); });
+  add("cast bf16 to fp32", [=](Rig& rig) { return cast(rig, wide, DType::bf16, DType::fp32); });
+  add("squared norm, bf16", [=](Rig& rig) { return squared_norm(rig, wide, DType::bf16); });
+  add("squared norm, fp32", [=](Rig& rig) { return squared_norm(rig, wide, DType::fp32); });
+  add("GELU forward, bf16", [=](Rig& rig) { return gelu_forward(rig, wide); });
+  add("GELU backward, bf16", [=](Rig& rig) { return gelu_backward(rig, wide); });
+  add("layer norm forward, bf16", [=](Rig& rig) { return layer_norm_forward(rig, rows, h); });
+  add("layer norm backward, bf16", [=](Rig& rig) { return layer_norm_backward(rig, rows, h); });
+  const std::int64_t some = std::max<std::int64_t>(rows / 4, 1);
+  add("cross entropy, bf16", [=](Rig& rig) { return cross_entropy(rig, some, sizes.vocab); });
+  return all;
+}
+
+}  // namespace tessera::bench

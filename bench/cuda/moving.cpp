@@ -1,0 +1,24 @@
+#include "bench/cuda/moving.hpp"
+
+#include <algorithm>
+
+namespace tessera::bench {
+namespace {
+
+/// Half of `bytes` read and half written.
+Case copy_case(Rig& rig, double bytes) {
+  const auto half = std::max<std::size_t>(static_cast<std::size_t>(bytes / 2), 1);
+  const auto from = device_bytes(rig, half);
+  const auto to = device_bytes(rig, half);
+  rig.device().fill(from.get(), 0x5A, half, rig.stream());
+  return rig.repeated("device copy", 2 * static_cast<double>(half), 0,
+                      [=, &rig] { rig.device().copy(to.get(), from.get(), half, rig.stream()); });
+}
+
+}  // namespace
+
+Contest moving(Rig& rig, double bytes, const std::function<void()>& enqueue) {
+  return {Work::bytes, rig.repeated("tessera", bytes, 0, enqueue), {copy_case(rig, bytes)}};
+}
+
+}  // namespace tessera::bench

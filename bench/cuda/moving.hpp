@@ -1,0 +1,15 @@
+#pragma once
+
+#include "bench/cuda/rig.hpp"
+
+namespace tessera::bench {
+
+[[nodiscard]] inline double times(std::int64_t a, double b) noexcept {
+  return static_cast<double>(a) * b;
+}
+
+/// What `enqueue` puts on the stream, which moves `bytes`, beside a copy on the device of as many,
+/// read and written together.
+[[nodiscard]] Contest moving(Rig& rig, double bytes, const std::function<void()>& enqueue);
+
+}  // namespace tessera::bench

@@ -1,0 +1,37 @@
+#include "bench/cuda/product_case.hpp"
+
+#include "bench/cuda/plain_product.hpp"
+
+namespace tessera::bench {
+namespace {
+
+using kernels::MatMul;
+
+double product_flops(const MatMul& p) {
+  return 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+}
+
+}  // namespace
+
+Contest product(Rig& rig, const MatMul& like, DType result) {
+  const Numbers a{rig, DType::bf16, like.m * like.k}, b{rig, DType::bf16, like.k * like.n};
+  const Numbers c{rig, result, like.m * like.n};
+  MatMul ours = like;
+  ours.a = a.values();
+  ours.b = b.values();
+  ours.c = c.values();
+  const double flops = product_flops(ours);
+  Contest contest{Work::flops,
+                  rig.repeated("tessera", 0, flops,
+                               [=, &rig] {
+                                 (void)a, (void)b, (void)c;
+                                 rig.table().matmul(ours, rig.stream());
+                               }),
+                  {}};
+  if (const auto plain = plain_product(rig, ours)) {
+    contest.limits.push_back(rig.repeated("plain cuBLASLt", 0, flops, plain));
+  }
+  return contest;
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,71 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "bench/cuda/cases.hpp"
+#include "bench/cuda/product_case.hpp"
+
+namespace tessera::bench {
+namespace {
+
+using kernels::MatMul;
+using kernels::Transpose;
+
+/// A weight [in, out] of a layer.
+struct Weight {
+  const char* name;
+  std::int64_t in;
+  std::int64_t out;
+};
+
+}  // namespace
+
+std::vector<CudaContest> product_contests(const CudaSizes& sizes) {
+  std::vector<CudaContest> all;
+  const std::int64_t h = sizes.hidden(), rows = sizes.tokens();
+  for (const Weight& w : {Weight{"c_attn", h, 3 * h},
+                          {"c_proj", h, h},
+                          {"c_fc", h, 4 * h},
+                          {"mlp.c_proj", 4 * h, h},
+                          {"wte", h, sizes.vocab}}) {
+    // wte is stored as rows of `hidden`, the others as rows of `out`.
+    const bool tied = std::string{w.name} == "wte";
+    const auto add = [&](const char* pass, const MatMul& p, DType result) {
+      all.push_back({"products", fmt::format("{} {}, {} x {} x {}", w.name, pass, p.m, p.n, p.k),
+                     [=](Rig& rig) { return product(rig, p, result); }});
+    };
+    // The logits are made some rows at a time: as many as one sequence in four has.
+    const std::int64_t m = tied ? std::max<std::int64_t>(rows / 4, 1) : rows;
+    add("forward",
+        {.a = {},
+         .b = {},
+         .c = {},
+         .m = m,
+         .n = w.out,
+         .k = w.in,
+         .transpose_b = tied ? Transpose::yes : Transpose::no},
+        DType::bf16);
+    add("dx",
+        {.a = {},
+         .b = {},
+         .c = {},
+         .m = m,
+         .n = w.in,
+         .k = w.out,
+         .transpose_b = tied ? Transpose::no : Transpose::yes},
+        DType::bf16);
+    add("dW",
+        {.a = {},
+         .b = {},
+         .c = {},
+         .m = tied ? w.out : w.in,
+         .n = tied ? w.in : w.out,
+         .k = m,
+         .transpose_a = Transpose::yes,
+         .write = kernels::Write::add},
+        DType::fp32);
+  }
+  return all;
+}
+
+}  // namespace tessera::bench
