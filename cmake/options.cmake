@@ -14,8 +14,11 @@ if(TESSERA_ARCH)
   target_compile_options(tessera_options INTERFACE -march=${TESSERA_ARCH})
 endif()
 if(TESSERA_SANITIZE)
+  # All but targets with the property TESSERA_OUTSIDE, which look at a process from outside.
+  set(instrumented $<NOT:$<BOOL:$<TARGET_PROPERTY:TESSERA_OUTSIDE>>>)
   target_compile_options(tessera_options INTERFACE
-    -fsanitize=${TESSERA_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    $<${instrumented}:-fsanitize=${TESSERA_SANITIZE}> -fno-omit-frame-pointer
+    $<${instrumented}:-fno-sanitize-recover=all>)
   # Instrumented code makes GCC 12 warn about the standard library's own variables.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(tessera_options INTERFACE -Wno-maybe-uninitialized)

@@ -27,8 +27,10 @@ case "${1:-}" in
 esac
 
 scripts/install_deps.sh --browser
+no_precompiled_headers=OFF
 if command -v ccache >/dev/null; then
-  export CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
+  no_precompiled_headers=ON  # ccache keeps no object that is compiled with them
 fi
 
 failed=()
@@ -42,7 +44,8 @@ for preset in "${presets[@]}"; do
     benchmarks=ON
     werror=${TESSERA_WERROR:-OFF}
   fi
-  cmake --preset "$preset" -DTESSERA_BUILD_BENCH=$benchmarks -DTESSERA_WERROR="$werror" >/dev/null
+  cmake --preset "$preset" -DTESSERA_BUILD_BENCH=$benchmarks -DTESSERA_WERROR="$werror" \
+    -DCMAKE_DISABLE_PRECOMPILE_HEADERS=$no_precompiled_headers >/dev/null
   cmake --build --preset "$preset"
   log=build/$preset/ctest.log
   # Tests of the files themselves (what includes what, what must not compile) say the same in every

@@ -1,0 +1,1 @@
+// Made of what tests include, and of nothing else: see precompiled.hpp.
