@@ -16,6 +16,8 @@ namespace {
 // Large enough for most kernels' work to be shared out.
 constexpr nn::GPTConfig kWide{.layers = 2, .hidden = 132, .heads = 4, .vocab = 301, .seq = 70};
 
+constexpr int kFifty = TESSERA_SANITIZED ? 10 : 50;  // minutes, else
+
 class GPTParity : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, GPTParity, ::testing::Values(1, 2, 3, 4, 8),
                          ::testing::PrintToStringParamName());
@@ -23,8 +25,9 @@ INSTANTIATE_TEST_SUITE_P(Ranks, GPTParity, ::testing::Values(1, 2, 3, 4, 8),
 TEST_P(GPTParity, FiftyStepsWithClippingAreBitIdenticalUnderEveryStrategy) {
   GPTRun run;
   run.ranks = GetParam();
+  run.steps = kFifty;
   const ToyOutcome expected = train_gpt(run);
-  ASSERT_EQ(expected.losses.size(), 50U);
+  ASSERT_EQ(std::ssize(expected.losses), run.steps);
   EXPECT_TRUE(expected.clipped);
   EXPECT_LT(expected.losses.back(), expected.losses.front());
   EXPECT_EQ(expected.parameters.size(), 4U + 3U * 12U);
@@ -43,9 +46,7 @@ TEST_P(GPTPrecision, FiftyStepsAreBitIdenticalUnderEveryStrategyRecomputedOrNot)
   GPTRun run;
   run.options = {.compute = GetParam(), .accumulate = 2, .accumulate_mode = AccumulateMode::every};
   run.ranks = 2;
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  run.steps = 10;  // a minute each, else
-#endif
+  run.steps = kFifty;
   const ToyOutcome expected = train_gpt(run);
   ASSERT_EQ(std::ssize(expected.losses), run.steps);
   // Ten steps are too few for the last to be the best.

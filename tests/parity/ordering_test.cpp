@@ -84,7 +84,7 @@ TEST(Ordering, AUnitThatMostStepsLeaveOutAgreesUnderEveryStrategy) {
   };
   const auto expected = run(Strategy::ddp, {});
   for (const Strategy strategy : all_strategies()) {
-    for (const std::uint64_t seed : {1U, 2U, 3U, 4U}) {
+    for (std::uint64_t seed = 1; seed <= (TESSERA_SANITIZED ? 2 : 4); ++seed) {
       EXPECT_EQ(run(strategy, DelayInjection{.seed = seed}), expected) << to_string(strategy);
     }
   }

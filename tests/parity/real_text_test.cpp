@@ -41,7 +41,7 @@ double final_loss(const ModelOptions& options) {
 // At this rate the losses differ by a thousandth, for other seeds too; at three times the rate runs
 // part ways and come to differ by a hundredth, of which low precision is not the reason.
 TEST(RealText, Bf16LossIsWithinOnePercentOfFp32After300Steps) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if TESSERA_SANITIZED
   GTEST_SKIP() << "a comparison of losses, which takes minutes under a sanitizer";
 #endif
   const double fp32 = final_loss({.strategy = Strategy::zero3});
