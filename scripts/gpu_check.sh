@@ -11,7 +11,7 @@
 #   kernels  120   kernels beside a copy on the device and plain cuBLASLt; AdamW beside PyTorch's
 #   train    240   GPT-2 124M in bf16 beside PyTorch; zero3 beside ddp, 4 ranks on the card
 #   memory   300   gpt2-large and gpt2-xl under every strategy: planned, measured, PyTorch DDP's
-#   nccl     180   one process, several on the card, their tests, and one of them killed
+#   nccl     400   one process, several on the card, their tests, and one of them killed
 #   sanitize 400   compute-sanitizer on the tests of kernels
 #
 #   --part PART       the same as PART

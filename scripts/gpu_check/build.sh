@@ -31,7 +31,7 @@ compile() {
   # Its Python is the first that CMake asks for wheels of NCCL and cuDNN.
   local path=$PATH
   if [[ -n $python ]]; then path=$(dirname "$python"):$PATH; fi
-  keep 20 env PATH="$path" cmake -S . -B "$build" "${options[@]}" || return 1
+  PATH=$path keep 20 cmake -S . -B "$build" "${options[@]}" || return 1
   keep 12 cmake --build "$build" --parallel "$(nproc)" --target tessera_command tessera_cuda \
     tessera_cuda_bench test_cuda test_cuda_comm test_cuda_parity test_cuda_cli test_comm \
     test_nccl_parity test_nccl_fault failing_rank || return 1

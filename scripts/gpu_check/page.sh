@@ -3,7 +3,7 @@
 
 # Paths as they are in any checkout.
 plain() {
-  local edits=(-e "s|$work|WORK|g" -e "s|$PWD/||g" -e "s|$PWD|.|g")
+  local edits=(-e "s|$work|WORK|g" -e "s|$build|BUILD|g" -e "s|$PWD/||g" -e "s|$PWD|.|g")
   if [[ ${HOME:-/} == /?* ]]; then edits+=(-e "s|$HOME/|~/|g"); fi
   sed "${edits[@]}"
 }
@@ -32,7 +32,7 @@ bar() {
 judge() {
   local command=${4:-}
   if [[ -n $command ]]; then command="\`$command\`"; fi
-  bar_row[$1]="| $2 | ${bar_text[$1]:?} | $3 | ${command//|/\\|} |"
+  bar_row[$1]="| $2 | ${bar_text[$1]:?} | ${3//|/\\|} | ${command//|/\\|} |"
   printf '%s: %s: %s\n' "$2" "${bar_text[$1]}" "$3"
 }
 
