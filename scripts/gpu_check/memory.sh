@@ -9,6 +9,7 @@ part_memory() {
   bar large "gpt2-large, 4 ranks, every strategy: peak bytes a rank, planned, measured, PyTorch DDP's"
   bar xl "gpt2-xl, 8 ranks, those that fit: peak bytes a rank, planned, measured, PyTorch DDP's"
   local model data shape top steps
+  declare -A compared=()  # the last comparison's command, by model
   gpt2_model
   if [[ -z $python ]]; then
     note "Nothing was run: there is no python3 to read the reports."
@@ -39,7 +40,7 @@ model_memory() {
     status=0 allowed=3
     keep 12 "$build/tools/tessera" compare --device cuda "${data[@]}" "${common[@]}" --steps 2 \
       --strategies "$strategy" --json "$work/memory-$name-$strategy.json" || status=$?
-    allowed=''
+    allowed='' compared[$name]=$shown
     echo "$strategy $status" >>"$work/memory-$name.statuses"
   done
   torch_memory
@@ -67,23 +68,23 @@ judge_memory() {
   cat "$work"/memory-*.results >"$results" 2>/dev/null || true
   differs=$(sed -n 's/^planned differs //p' "$results" | paste -sd ';')
   if [[ -n $differs ]]; then
-    judge planned "NOT met" "$differs"
+    judge planned "NOT met" "$differs" "${compared[large]-}"
   elif ! grep -q '^planned same' "$results"; then
     judge planned "not measured" "nothing ran to its end"
   else
-    judge planned met "in all $(grep -c '^planned same' "$results") runs"
+    judge planned met "in all $(grep -c '^planned same' "$results") runs" "${compared[large]-}"
   fi
   most=$(sed -n 's/^unattributed //p' "$results" | sort -g | tail -n 1)
   if [[ -z $most ]]; then
     judge unattributed "not measured" "no run has a ledger"
   elif ((most < 67108864)); then
-    judge unattributed met "at most $most bytes"
+    judge unattributed met "at most $most bytes" "${compared[large]-}"
   else
-    judge unattributed "NOT met" "$most bytes"
+    judge unattributed "NOT met" "$most bytes" "${compared[large]-}"
   fi
   for name in large xl; do
     if grep -qs '^planned' "$work/memory-$name.results"; then
-      judge "$name" measured "$(sed -n 's/^figures //p' "$work/memory-$name.results")"
+      judge "$name" measured "$(sed -n 's/^figures //p' "$work/memory-$name.results")" "${compared[$name]-}"
     else
       judge "$name" "not measured" "nothing ran to its end"
     fi

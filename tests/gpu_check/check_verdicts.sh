@@ -60,7 +60,7 @@ has '^\| met ' 'AdamW, fp32' '0.952 \(4000 GB/s'
 has '^\| met ' 'torch.optim' "4000 GB/s, PyTorch's 3900"
 has '^\| met ' 'matrix products' '0.986, the least of 2: c_fc dW'
 has '^\| met ' 'largest batch up to 64' 'tessera 1000, PyTorch 900.0, both at batch 64'
-has '^\| met ' 'planned' 'all 10 runs'
+has '^\| met ' 'planned' 'all 10 runs' 'tessera compare .*gpt2-large'
 has '^\| met ' 'unattributed' '1048576'
 has '^\| met ' 'killed' '2 of 2 named it'
 has '^\| met ' 'memcheck'
