@@ -117,14 +117,38 @@ void miss_an_exchange(World& world) {
   if (world.rank() != kCulprit) { world.barrier(); }
 }
 
+void say_process(World& world) {
+  std::printf("rank %d pid %ld\n", world.rank(), static_cast<long>(::getpid()));
+  std::fflush(stdout);
+}
+
 /// Works until somebody kills or stops a rank whose process number is printed here.
 void work_on(World& world) {
   work(world, 1 << 30, [&](int step) {
-    if (step == 3) {
-      std::printf("rank %d pid %ld\n", world.rank(), static_cast<long>(::getpid()));
-      std::fflush(stdout);
-    }
+    if (step == 3) { say_process(world); }
   });
+}
+
+/// As work_on, with each step's batches in a graph.
+void work_on_as_graphs(World& world) {
+  constexpr std::int64_t kPart = 1000;
+  Elements full{world, kPart * world.size()};
+  Elements gradient{world, kPart * world.size()};
+  world.barrier();
+  const View whole = full.view();
+  const Channel gather = world.gather_channel();
+  const Channel reduce = world.reduce_channel();
+  for (int step = 0;; ++step) {
+    world.run_as_graph([&] {
+      gather.communicator.submit(
+          Batch{"gather"}.all_gather(whole.slice(world.rank() * kPart, kPart), whole),
+          gather.stream);
+      reduce.communicator.submit(Batch{"reduce"}.all_reduce(gradient.view()), reduce.stream);
+    });
+    gather.stream.wait();
+    reduce.stream.wait();
+    if (step == 3) { say_process(world); }
+  }
 }
 
 /// The rank fails with batches submitted that no other rank will ever come to.
@@ -163,6 +187,7 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"miss", miss_a_call},
       {"miss-exchange", miss_an_exchange},
       {"work", work_on},
+      {"graphs", work_on_as_graphs},
       {"all", [](World&) { throw ConfigError{"everybody sees it"}; }},
       {"all-but-0",
        [](World& world) {

@@ -80,18 +80,49 @@ TEST_F(NcclFault, AllThatAreLeftLeaveWithinSecondsOfAKilledRankAndNameIt) {
   ::unsetenv("GRACE_S");
 }
 
+/// Kills rank 1 of a job at what `way` says, which the launcher does not end.
+std::string end_of_the_others(const std::vector<std::string>& command) {
+  ::setenv("GRACE_S", "30", 1);
+  MpiJob job{kRanks, command};
+  std::smatch match;
+  EXPECT_TRUE(job.wait_for(" pid ", kRanks) && job.wait_for("\n", kRanks)) << job.output();
+  const std::string said = job.output();
+  if (std::regex_search(said, match, std::regex{"rank 1 pid ([0-9]+)\n"})) {
+    const auto begin = Clock::now();
+    EXPECT_EQ(::kill(std::stoi(match[1]), SIGKILL), 0);
+    EXPECT_NE(job.wait(), 0);
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds{10});
+  }
+  ::unsetenv("GRACE_S");
+  return job.output();
+}
+
 TEST_F(NcclFault, TheControlPathsWordComesBeforeNcclsOwn) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
-  ::setenv("GRACE_S", "30", 1);
-  MpiJob job{kRanks, command("work", 60'000, {"TESSERA_EMULATED_NCCL_LOSS=noticed"})};
-  ASSERT_TRUE(job.wait_for("\n", kRanks)) << job.output();
-  std::smatch match;
-  const std::string said = job.output();
-  ASSERT_TRUE(std::regex_search(said, match, std::regex{"rank 1 pid ([0-9]+)\n"})) << said;
-  ASSERT_EQ(::kill(std::stoi(match[1]), SIGKILL), 0);
-  EXPECT_NE(job.wait(), 0);
-  EXPECT_EQ(count("has left in the middle of the run", job.output()), kRanks - 1) << job.output();
-  ::unsetenv("GRACE_S");
+  const std::string output =
+      end_of_the_others(command("work", 60'000, {"TESSERA_EMULATED_NCCL_LOSS=noticed"}));
+  EXPECT_EQ(count("has left in the middle of the run", output), kRanks - 1) << output;
+}
+
+// NCCL's communicators do not end while a graph holds their work.
+TEST_F(NcclFault, GraphsKeepNobodyFromLeavingAKilledRank) {
+  const std::string output = end_of_the_others(command("graphs", 60'000, {}));
+  EXPECT_EQ(count("has left in the middle of the run", output), kRanks - 1) << output;
+}
+
+// The rank's own thread is within NCCL, and only the communicator's end brings it back.
+TEST_F(NcclFault, ACallThatHangsWithinNcclIsEnded) {
+  if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
+  const End end = end_of("work", 2000, {"TESSERA_EMULATED_NCCL_BLOCKS_AT=5:2"});
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_EQ(count("was ended by signal", end.output), 0) << end.output;
+}
+
+TEST_F(NcclFault, RefusesWhatNobodyCouldEnd) {
+  const End end = end_of("succeed", 60'000, {"NCCL_COMM_BLOCKING=1"});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.output, HasSubstr("NCCL_COMM_BLOCKING=1 makes NCCL's calls wait"));
 }
 
 TEST_F(NcclFault, AFaultWithinNcclEndsTheJobWithItsWords) {

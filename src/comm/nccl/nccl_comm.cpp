@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kPoll = 50us;
 // A thread that is within NCCL for longer hangs there, and an abort is to end that too.
-constexpr auto kOthersCall = 2s;
+constexpr auto kOthersCall = 1s;
 constexpr auto kFarewell = 5s;
 
 std::string words_of(ncclResult_t result, ncclComm_t comm) {
@@ -58,8 +58,10 @@ NcclComm::NcclComm(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, cons
   config.blocking = 0;
   config.commName = name_;
   try {
-    check(ncclCommInitRankConfig(&comm_, group_->size(), id, group_->rank(), &config), nullptr,
-          "ncclCommInitRankConfig");
+    const ncclResult_t result =
+        ncclCommInitRankConfig(&made_, group_->size(), id, group_->rank(), &config);
+    comm_ = made_;
+    check(result, nullptr, "ncclCommInitRankConfig");
     settle("ncclCommInitRankConfig");
   } catch (...) {
     abort();
@@ -73,7 +75,7 @@ NcclComm::~NcclComm() {
 }
 
 void NcclComm::finish() noexcept {
-  const std::scoped_lock lock{calls_};
+  const std::scoped_lock lock{ending_, calls_};
   if (comm_ == nullptr) { return; }
   ncclResult_t result = ncclCommFinalize(comm_);
   const auto end = Clock::now() + kFarewell;
@@ -83,34 +85,41 @@ void NcclComm::finish() noexcept {
     std::this_thread::sleep_for(1ms);
   }
   if (result != ncclSuccess) { return; }
-  (void)ncclCommDestroy(std::exchange(comm_, nullptr));
+  (void)ncclCommDestroy(comm_.exchange(nullptr));
 }
 
 void NcclComm::abort() noexcept {
+  const std::scoped_lock ending{ending_};
   aborted_ = true;
-  std::unique_lock lock{calls_, std::defer_lock};
-  (void)lock.try_lock_for(kOthersCall);
-  if (comm_ != nullptr) { (void)ncclCommAbort(std::exchange(comm_, nullptr)); }
+  std::unique_lock calls{calls_, std::defer_lock};
+  const bool alone = calls.try_lock_for(kOthersCall);
+  ncclComm_t const comm = comm_.exchange(nullptr);
+  if (alone) { calls.unlock(); }  // who comes now finds it ended, and does not wait
+  if (comm != nullptr) { (void)ncclCommAbort(comm); }
+}
+
+void NcclComm::check_alive() const {
+  if (!aborted_ && comm_ != nullptr) { return; }
+  group_->check_alive();
+  throw Aborted{fmt::format("NCCL's communicator {} has been ended", name_)};
 }
 
 ncclResult_t NcclComm::state() {
   const std::scoped_lock lock{calls_};
-  if (aborted_ || comm_ == nullptr) {
-    group_->check_alive();
-    throw Aborted{fmt::format("NCCL's communicator {} has been ended", name_)};
-  }
+  check_alive();
   ncclResult_t result = ncclSuccess;
   check(ncclCommGetAsyncError(comm_, &result), comm_, "ncclCommGetAsyncError");
   return result;
 }
 
 void NcclComm::settle(const char* call) {
-  const auto end = Clock::now() + group_->deadline();
+  const auto begin = Clock::now();
   for (;;) {
     const ncclResult_t result = state();
     if (result != ncclInProgress) { return check(result, comm_, call); }
     group_->check_alive();
-    if (Clock::now() > end) {
+    const auto waited = Clock::now() - begin;
+    if (waited > group_->deadline()) {
       throw CommError{fmt::format(
           "{} of NCCL's communicator {} has not ended within {} ms: ranks cannot reach each other; "
           "NCCL_DEBUG=INFO says more, NCCL_SOCKET_IFNAME chooses the network",
@@ -124,7 +133,7 @@ void NcclComm::issue(const std::function<void(ncclComm_t)>& calls) {
   (void)state();
   {
     const std::scoped_lock lock{calls_};
-    if (comm_ == nullptr) { throw Aborted{"NCCL's communicator has been ended"}; }
+    check_alive();
     check(ncclGroupStart(), comm_, "ncclGroupStart");
     try {
       calls(comm_);
@@ -132,7 +141,9 @@ void NcclComm::issue(const std::function<void(ncclComm_t)>& calls) {
       (void)ncclGroupEnd();
       throw;
     }
-    check(ncclGroupEnd(), comm_, "ncclGroupEnd");
+    const ncclResult_t result = ncclGroupEnd();
+    check_alive();  // who has been ended within it has no other reason to fail
+    check(result, comm_, "ncclGroupEnd");
   }
   settle("ncclGroupEnd");
 }
@@ -140,15 +151,23 @@ void NcclComm::issue(const std::function<void(ncclComm_t)>& calls) {
 void* NcclComm::register_memory(void* data, std::size_t bytes) {
   (void)state();
   const std::scoped_lock lock{calls_};
-  if (comm_ == nullptr) { throw Aborted{"NCCL's communicator has been ended"}; }
+  check_alive();
   void* handle = nullptr;
   check(ncclCommRegister(comm_, data, bytes, &handle), comm_, "ncclCommRegister");
   return handle;
 }
 
 void NcclComm::deregister(void* handle) noexcept {
-  const std::scoped_lock lock{calls_};
-  if (comm_ != nullptr) { (void)ncclCommDeregister(comm_, handle); }
+  {
+    const std::scoped_lock lock{calls_};
+    if (comm_ != nullptr) {
+      (void)ncclCommDeregister(comm_, handle);
+      return;
+    }
+  }
+  // It is being ended, which deregisters: the memory stays until then.
+  std::unique_lock lock{ending_, std::defer_lock};
+  (void)lock.try_lock_for(kFarewell);
 }
 
 std::string NcclComm::fault() noexcept {

@@ -26,7 +26,8 @@ void check(ncclResult_t result, ncclComm_t comm, const char* call);
 /// One NCCL communicator, non-blocking: nothing that waits for a peer does so within NCCL, so that
 /// every wait ends with the job.
 ///
-/// Threads: any. Calls of NCCL are made one at a time, but `abort` does not wait long for another.
+/// Threads: any. Calls of NCCL are made one at a time. `abort` does not wait for one that hangs,
+/// but ends it: NCCL allows for that.
 class NcclComm {
  public:
   /// *Collective.* With an id that rank 0 has made. Blocks until all ranks are in it.
@@ -42,7 +43,7 @@ class NcclComm {
   /// NCCL moves data straight from and to this memory from now on, until `deregister` of what it
   /// gives, or its end. Null: NCCL does not want to. CommError, or Aborted once it has ended.
   [[nodiscard]] void* register_memory(void* data, std::size_t bytes);
-  /// Nothing if the communicator has ended, with all that was registered.
+  /// Waits for the communicator's end, with all that was registered, if that has begun.
   void deregister(void* handle) noexcept;
   /// What has gone wrong within NCCL since; empty if nothing.
   [[nodiscard]] std::string fault() noexcept;
@@ -53,13 +54,16 @@ class NcclComm {
 
  private:
   [[nodiscard]] ncclResult_t state();
+  void check_alive() const;
   void settle(const char* call);
   void finish() noexcept;
 
   std::shared_ptr<JobGroup> group_;
   const char* name_;
-  std::timed_mutex calls_;
-  ncclComm_t comm_ = nullptr;
+  ncclComm_t made_ = nullptr;  // where NCCL writes it, once more when it has been started
+  std::timed_mutex ending_;    // held while NCCL ends it: before, and without, the other
+  std::timed_mutex calls_;     // held by who makes a call
+  std::atomic<ncclComm_t> comm_ = nullptr;
   std::atomic<bool> aborted_ = false;
 };
 

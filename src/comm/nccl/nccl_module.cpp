@@ -61,6 +61,14 @@ std::array<ncclUniqueId, 2> exchange_ids(JobGroup& group) {
   return ids;
 }
 
+/// It would make NCCL wait within its calls, whatever it is told, and nobody could end a start that
+/// waits for a rank.
+void refuse_blocking() {
+  if (environment("NCCL_COMM_BLOCKING") != "1") { return; }
+  throw ConfigError{
+      "NCCL_COMM_BLOCKING=1 makes NCCL's calls wait where a lost rank cannot end them: unset it"};
+}
+
 std::size_t free_bytes(Device& device) {
   return device.memory().value_or(DeviceMemory{}).free_bytes;
 }
@@ -104,6 +112,7 @@ void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels
   // Kernels of the two communicators start on every rank in the order of the program: where a
   // device has no room for both, ranks that had started different ones would wait for each other.
   (void)::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
+  refuse_blocking();
   tessera::cuda::use_device(join.ordinal);
   const std::shared_ptr<NcclLink> link = make_link(join);
   channels.gather = std::make_unique<NcclCommunicator>(link, 0, join.instruments[0]);

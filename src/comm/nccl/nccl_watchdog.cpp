@@ -1,7 +1,6 @@
 #include "comm/nccl/nccl_watchdog.hpp"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include "comm/aborted.hpp"
@@ -50,6 +49,8 @@ NcclChannel::NcclChannel(const ncclUniqueId& id, std::shared_ptr<JobGroup> group
 
 void NcclChannel::track(std::uint64_t sequence, std::string call, cuda::CudaStream& stream) {
   Pending batch{sequence, std::move(call), {}, {}, {}};
+  remember(stream);
+  mark(batch, stream);
   std::unique_lock lock{mutex_};
   while (pending_.size() >= kMostPending && !comm_.aborted()) {
     lock.unlock();
@@ -57,26 +58,29 @@ void NcclChannel::track(std::uint64_t sequence, std::string call, cuda::CudaStre
     lock.lock();
     forget_finished_locked();
   }
-  remember_locked(stream);
-  mark(batch, stream);
   if (pending_.empty()) { head_since_ = Clock::now(); }
   pending_.push_back(std::move(batch));
 }
 
-void NcclChannel::remember_locked(cuda::CudaStream& stream) {
+void NcclChannel::remember(cuda::CudaStream& stream) {
   std::shared_ptr<StreamReach>& reach = stream.extension<ReachedStream>().reach;
   if (!reach) { reach = std::make_shared<StreamReach>(stream); }
+  const std::scoped_lock lock{mutex_};
   if (std::ranges::find(streams_, reach) == streams_.end()) { streams_.push_back(reach); }
+}
+
+cuda::EventHandle NcclChannel::take_spare() {
+  const std::scoped_lock lock{mutex_};
+  if (spare_.empty()) { return {}; }
+  cuda::EventHandle event = std::move(spare_.back());
+  spare_.pop_back();
+  return event;
 }
 
 void NcclChannel::mark(Pending& batch, cuda::CudaStream& stream) {
   if (!stream.capturing()) {
-    if (!spare_.empty()) {
-      batch.end = std::move(spare_.back());
-      spare_.pop_back();
-    } else {
-      batch.end = cuda::make_event_handle();
-    }
+    batch.end = take_spare();
+    if (batch.end.get() == nullptr) { batch.end = cuda::make_event_handle(); }
     return cuda::check(cudaEventRecord(batch.end.get(), stream.handle()), "cudaEventRecord");
   }
   // Nobody can ask for a moment within a graph: a function of the host tells, beside the stream.
@@ -113,12 +117,18 @@ std::optional<NcclChannel::Head> NcclChannel::look() {
               std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - head_since_)};
 }
 
-void NcclChannel::end_with(const std::exception_ptr& error) noexcept {
+void NcclChannel::end_streams(const std::exception_ptr& error) noexcept {
+  const std::scoped_lock lock{mutex_};
+  for (const auto& stream : streams_) { stream->end_with(error); }
+}
+
+void NcclChannel::end_graphs(const std::exception_ptr& error) noexcept {
+  std::vector<std::shared_ptr<StreamReach>> streams;
   {
     const std::scoped_lock lock{mutex_};
-    for (const auto& stream : streams_) { stream->end_with(error); }
+    streams.swap(streams_);
   }
-  comm_.abort();
+  for (const auto& stream : streams) { stream->capture().end_graphs(error); }
 }
 
 void NcclChannel::withdraw() noexcept {
@@ -161,7 +171,7 @@ void NcclWatchdog::look_at(NcclChannel& channel) {
   const auto head = channel.look();
   if (!head || channel.comm().aborted()) { return; }
   if (channel.withdrawn(head->sequence)) {
-    return channel.end_with(std::make_exception_ptr(Aborted{head->call + " was withdrawn"}));
+    return end({&channel}, std::make_exception_ptr(Aborted{head->call + " was withdrawn"}));
   }
   if (const auto ended = group_->ended_without(channel.kind(), head->sequence)) {
     return group_->fail(ended_text(head->call, group_->rank(), *ended), FoundBy::this_rank);
@@ -185,25 +195,36 @@ void NcclWatchdog::look_for_faults() {
   group_->fail(fault, FoundBy::this_rank);
 }
 
-// At the same time: ending a communicator waits for the device, where a kernel of the other may
-// wait for a peer that is gone until that one is being ended too.
+// All at the same time. Ending a communicator waits for the device, where a kernel of the other may
+// wait for a peer that is gone until that one is being ended too; it waits for graphs to let go of
+// its work; and a graph may be under launch, which waits for the device.
+void NcclWatchdog::end(const std::vector<NcclChannel*>& channels,
+                       const std::exception_ptr& error) noexcept {
+  for (NcclChannel* const channel : channels) { channel->end_streams(error); }
+  std::vector<std::thread> threads;
+  const auto beside = [&](auto part) noexcept {
+    try {
+      threads.emplace_back([this, part] {
+        (void)cudaSetDevice(ordinal_);
+        part();
+      });
+    } catch (const std::exception&) { part(); }  // no thread or memory left: in turn, then
+  };
+  for (NcclChannel* const channel : channels) {
+    beside([channel, &error] { channel->end_graphs(error); });
+  }
+  for (NcclChannel* const channel : channels) {
+    beside([channel] { channel->comm().abort(); });
+  }
+  for (std::thread& thread : threads) { thread.join(); }
+}
+
 void NcclWatchdog::end_all() noexcept {
   std::exception_ptr error;
   try {
     group_->check_alive();
   } catch (...) { error = std::current_exception(); }
-  const auto end = [&](NcclChannel& channel) {
-    (void)cudaSetDevice(ordinal_);
-    channel.end_with(error);
-  };
-  std::thread other;
-  try {
-    other = std::thread{[&] { end(*channels_[1]); }};
-  } catch (const std::system_error&) {  // no thread left: in turn, then
-    end(*channels_[1]);
-  }
-  end(*channels_[0]);
-  if (other.joinable()) { other.join(); }
+  end({channels_[0].get(), channels_[1].get()}, error);
 }
 
 }  // namespace tessera::nccl

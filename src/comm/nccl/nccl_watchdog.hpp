@@ -25,13 +25,17 @@ namespace tessera::nccl {
 /// Reaches a stream for as long as it lives, from a thread that does not know for how long.
 class StreamReach {
  public:
-  explicit StreamReach(cuda::CudaStream& stream) noexcept : stream_{&stream} {}
+  explicit StreamReach(cuda::CudaStream& stream) noexcept
+      : stream_{&stream}, capture_{stream.capture()} {}
   void end_with(const std::exception_ptr& error) noexcept;
   void forget() noexcept;
+  /// Of the stream's device.
+  [[nodiscard]] cuda::CaptureState& capture() const noexcept { return *capture_; }
 
  private:
   std::mutex mutex_;
   cuda::CudaStream* stream_;
+  const std::shared_ptr<cuda::CaptureState> capture_;
 };
 
 /// The batches of one channel that are under way on the device, in the order of their numbers.
@@ -58,8 +62,10 @@ class NcclChannel {
   };
   /// Forgets what has finished; the first that has not.
   [[nodiscard]] std::optional<Head> look();
-  /// Streams that have been given batches end with `error`, and then what is under way on them.
-  void end_with(const std::exception_ptr& error) noexcept;
+  /// Streams that have been given batches end with `error`.
+  void end_streams(const std::exception_ptr& error) noexcept;
+  /// Graphs let go of batches: NCCL waits for that as it ends what is under way.
+  void end_graphs(const std::exception_ptr& error) noexcept;
   /// What is under way ends in the same way, by the watchdog's hand; what is submitted later does
   /// not, if that has been nothing.
   void withdraw() noexcept;
@@ -81,7 +87,8 @@ class NcclChannel {
   [[nodiscard]] bool finished(const Pending& batch) const;
   void forget_finished_locked();
   void mark(Pending& batch, cuda::CudaStream& stream);
-  void remember_locked(cuda::CudaStream& stream);
+  [[nodiscard]] cuda::EventHandle take_spare();
+  void remember(cuda::CudaStream& stream);
 
   NcclComm comm_;
   const CallKind kind_;
@@ -89,12 +96,13 @@ class NcclChannel {
   Device& device_;
   std::atomic<std::uint64_t> withdrawn_ = 0;  // the end of what was taken back
 
+  // Never held where CUDA or NCCL is given work: that may wait for what the watchdog is to end.
   std::mutex mutex_;
   std::deque<Pending> pending_;
   std::vector<cuda::EventHandle> spare_;
   Clock::time_point head_since_;
   std::vector<std::shared_ptr<StreamReach>> streams_;  // that have been given batches
-  OwnedStream beside_;  // where the ends of batches within graphs are told
+  OwnedStream beside_;  // where the ends of batches within graphs are told; the submitting thread's
 };
 
 /// Looks after a rank's communicators on a thread of its own: nobody else may have to wait. When
@@ -113,6 +121,7 @@ class NcclWatchdog {
   void watch();
   void look_at(NcclChannel& channel);
   void look_for_faults();
+  void end(const std::vector<NcclChannel*>& channels, const std::exception_ptr& error) noexcept;
   void end_all() noexcept;
 
   std::shared_ptr<JobGroup> group_;

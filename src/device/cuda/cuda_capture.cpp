@@ -25,6 +25,23 @@ void CaptureState::join(CudaStream& stream) {
   joined_.push_back(&stream);
 }
 
+void CaptureState::end_graphs(const std::exception_ptr& error) noexcept {
+  const std::scoped_lock lock{graphs_mutex_};
+  if (!ended_) { ended_ = error; }
+  // One that is being run goes when it has ended.
+  for (CudaGraph* const graph : graphs_) { graph->exec_ = {}; }
+}
+
+CudaGraph::CudaGraph(CaptureState& state) : state_{state} {
+  const std::scoped_lock lock{state_.graphs_mutex_};
+  state_.graphs_.push_back(this);
+}
+
+CudaGraph::~CudaGraph() {
+  const std::scoped_lock lock{state_.graphs_mutex_};
+  std::erase(state_.graphs_, this);
+}
+
 void CudaGraph::run(Stream origin, const std::vector<Stream>& others,
                     const std::function<void()>& enqueue) {
   expects(state_.current() == 0, "a graph is captured within another");
@@ -42,7 +59,10 @@ void CudaGraph::run(Stream origin, const std::vector<Stream>& others,
 
 void CudaGraph::launch(CudaStream& origin, const std::function<void()>& enqueue) {
   try {
-    update(capture(origin, enqueue));
+    const GraphHandle graph = capture(origin, enqueue);
+    const std::scoped_lock lock{state_.graphs_mutex_};
+    if (state_.ended_) { std::rethrow_exception(state_.ended_); }
+    update(graph);
     check(cudaGraphLaunch(exec_.get(), origin.handle()), "cudaGraphLaunch");
   } catch (...) {
     state_.calls_.clear();

@@ -2,8 +2,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "device/cuda/cuda_handle.hpp"
@@ -11,6 +13,7 @@
 
 namespace tessera::cuda {
 
+class CudaGraph;
 class CudaStream;
 
 /// What the streams of a device know of the graphs that are captured on them.
@@ -32,6 +35,9 @@ class CaptureState {
   /// `call` belongs to the graph under way: its launch makes it, and destroys it; without a launch
   /// it is destroyed unmade.
   void keep(std::unique_ptr<std::function<void()>> call) { calls_.push_back(std::move(call)); }
+  /// The device's graphs let go of what they hold, which libraries wait for as they end, and no
+  /// more are launched: that throws `error`. What is under way is not waited for. Any thread.
+  void end_graphs(const std::exception_ptr& error) noexcept;
 
  private:
   friend class CudaGraph;
@@ -42,12 +48,18 @@ class CaptureState {
   EventHandle end_;
   std::vector<CudaStream*> joined_;
   std::vector<std::unique_ptr<std::function<void()>>> calls_;
+  std::mutex graphs_mutex_;  // of these, and of what they hold
+  std::vector<CudaGraph*> graphs_;
+  std::exception_ptr ended_;
 };
 
 /// One graph, captured anew at every run: with whatever addresses and numbers the work has now.
 class CudaGraph final : public WorkGraph {
  public:
-  explicit CudaGraph(CaptureState& state) : state_{state} {}
+  explicit CudaGraph(CaptureState& state);
+  ~CudaGraph() override;
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
   void run(Stream origin, const std::vector<Stream>& others,
            const std::function<void()>& enqueue) override;
 
@@ -57,8 +69,9 @@ class CudaGraph final : public WorkGraph {
   void update(const GraphHandle& graph);
   void launch(CudaStream& origin, const std::function<void()>& enqueue);
 
+  friend class CaptureState;
   CaptureState& state_;
-  GraphExecHandle exec_;
+  GraphExecHandle exec_;  // guarded by the state's graphs_mutex_
 };
 
 }  // namespace tessera::cuda

@@ -87,6 +87,8 @@ class CudaStream final : public StreamState {
   [[nodiscard]] cudaStream_t open();
   [[nodiscard]] cudaStream_t handle() const noexcept { return handle_.get(); }
   [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
+  /// Of its device's graphs.
+  [[nodiscard]] const std::shared_ptr<CaptureState>& capture() const noexcept { return capture_; }
   /// Whether what is enqueued now is captured.
   [[nodiscard]] bool capturing() const noexcept { return capture_->current() != 0; }
   [[nodiscard]] StreamChecks& checks() noexcept { return checks_; }

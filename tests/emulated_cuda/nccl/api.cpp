@@ -116,6 +116,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t /*handle*/) {
 
 ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   check_none_registered(handle->comm.get());
+  handle->comm->wait_for_graphs();
   handle->comm->abort();
   delete handle;
   return ncclSuccess;
@@ -123,6 +124,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
 
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
   handle->comm->abort();
+  handle->comm->wait_for_graphs();
   forget_registered(handle->comm.get());
   delete handle;
   return ncclSuccess;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/environment.hpp"
+#include "emulated_cuda/misuse.hpp"
 #include "emulated_cuda/stream_task.hpp"
 
 namespace emulated_nccl {
@@ -18,6 +19,27 @@ using namespace std::chrono_literals;
 
 /// Calls that a fresh communicator's first group makes: NCCL connects to its peers then.
 constexpr int kConnecting = 3;
+constexpr auto kForEver = 5s;
+
+/// Work that a graph holds.
+class InGraph {
+ public:
+  explicit InGraph(std::shared_ptr<std::atomic<int>> count) : count_{std::move(count)} {
+    ++*count_;
+  }
+  InGraph(const InGraph&) = delete;
+  InGraph& operator=(const InGraph&) = delete;
+  ~InGraph() { --*count_; }
+
+ private:
+  std::shared_ptr<std::atomic<int>> count_;
+};
+
+bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
+}
 
 }  // namespace
 
@@ -35,6 +57,8 @@ Faults faults_of(int rank) {
   faults.init_hangs = init == "hangs";
   const std::string at = setting("TESSERA_EMULATED_NCCL_FAILS_AT", rank);
   if (!at.empty()) { faults.fails_at = std::stoull(at); }
+  const std::string blocks = setting("TESSERA_EMULATED_NCCL_BLOCKS_AT", rank);
+  if (!blocks.empty()) { faults.blocks_at = std::stoull(blocks); }
   faults.notices_loss = setting("TESSERA_EMULATED_NCCL_LOSS", rank) == "noticed";
   return faults;
 }
@@ -82,15 +106,31 @@ ncclResult_t Comm::enqueue(std::vector<Work> works, cudaStream_t stream) {
   if (!started()) { return ncclInvalidUsage; }
   if (works.empty()) { return ncclSuccess; }
   if (emulated_cuda::stream_device(stream) != device_) { return ncclInvalidArgument; }
-  const cudaError_t status =
-      emulated_cuda::enqueue_library_call(stream, "a group of NCCL's",
-                                          [self = shared_from_this(), ticket = tickets_,
-                                           works = std::move(works)] { self->run(ticket, works); });
+  if (faults_.blocks_at == tickets_) {
+    wait_for_abort();
+    return ncclInternalError;
+  }
+  std::shared_ptr<InGraph> held =
+      is_capturing(stream) ? std::make_shared<InGraph>(in_graphs_) : nullptr;
+  const cudaError_t status = emulated_cuda::enqueue_library_call(
+      stream, "a group of NCCL's",
+      [self = shared_from_this(), ticket = tickets_, works = std::move(works),
+       held = std::move(held)] { self->run(ticket, works); });
   if (status != cudaSuccess) { return ncclUnhandledCudaError; }
   ++tickets_;
   if (connected_.exchange(true)) { return ncclSuccess; }
   connecting_ = kConnecting;
   return ncclInProgress;
+}
+
+void Comm::wait_for_graphs() const {
+  const auto end = std::chrono::steady_clock::now() + kForEver;
+  while (*in_graphs_ > 0) {
+    if (std::chrono::steady_clock::now() > end) {
+      emulated_cuda::misuse("a communicator of NCCL's ends while a graph holds its work");
+    }
+    std::this_thread::sleep_for(1ms);
+  }
 }
 
 void Comm::run(std::uint64_t ticket, const std::vector<Work>& works) {

@@ -19,10 +19,11 @@ namespace emulated_nccl {
 /// What a test asks of the double, by environment variables that only say it to one rank where they
 /// end with ":RANK".
 struct Faults {
-  bool init_fails = false;                ///< TESSERA_EMULATED_NCCL_INIT=fails
-  bool init_hangs = false;                ///< TESSERA_EMULATED_NCCL_INIT=hangs
-  std::optional<std::uint64_t> fails_at;  ///< TESSERA_EMULATED_NCCL_FAILS_AT=K: in group number K
-  bool notices_loss = false;              ///< TESSERA_EMULATED_NCCL_LOSS=noticed
+  bool init_fails = false;                 ///< TESSERA_EMULATED_NCCL_INIT=fails
+  bool init_hangs = false;                 ///< TESSERA_EMULATED_NCCL_INIT=hangs
+  std::optional<std::uint64_t> fails_at;   ///< TESSERA_EMULATED_NCCL_FAILS_AT=K: in group number K
+  bool notices_loss = false;               ///< TESSERA_EMULATED_NCCL_LOSS=noticed
+  std::optional<std::uint64_t> blocks_at;  ///< TESSERA_EMULATED_NCCL_BLOCKS_AT=K: enqueuing group K
 };
 [[nodiscard]] Faults faults_of(int rank);
 /// What the variable says to `rank`.
@@ -51,6 +52,9 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
   [[nodiscard]] ncclResult_t state();
   void abort() noexcept { aborted_ = true; }
+  /// Waits until no graph holds its work any more, as NCCL does at the end of a communicator. Ends
+  /// the process where that takes too long: NCCL would wait for ever.
+  void wait_for_graphs() const;
   [[nodiscard]] bool aborted() const noexcept { return aborted_; }
   [[nodiscard]] bool started() const noexcept { return state_ == ncclSuccess; }
 
@@ -69,6 +73,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::atomic<ncclResult_t> state_ = ncclInProgress;
   std::atomic<int> connecting_ = 0;  // so many questions are still answered with "in progress"
   std::atomic<bool> connected_ = false;
+  std::shared_ptr<std::atomic<int>> in_graphs_ = std::make_shared<std::atomic<int>>(0);
   Line line_;
   std::uint64_t tickets_ = 0;
   std::mutex mutex_;
