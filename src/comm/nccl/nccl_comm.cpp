@@ -22,6 +22,10 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
+// NCCL's own thread launches a group within some ten microseconds, and connects to peers within
+// milliseconds to seconds. A sleep takes 50 microseconds more than it is asked for, which every
+// small batch would pay: so nobody sleeps at first.
+constexpr auto kAwake = 200us;
 constexpr auto kPoll = 50us;
 // A thread that is within NCCL for longer hangs there, and an abort is to end that too.
 constexpr auto kOthersCall = 1s;
@@ -125,7 +129,11 @@ void NcclComm::settle(const char* call) {
           "NCCL_DEBUG=INFO says more, NCCL_SOCKET_IFNAME chooses the network",
           call, name_, group_->deadline().count())};
     }
-    std::this_thread::sleep_for(kPoll);
+    if (waited < kAwake) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kPoll);
+    }
   }
 }
 

@@ -17,8 +17,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Calls that a fresh communicator's first group makes: NCCL connects to its peers then.
-constexpr int kConnecting = 3;
+/// Questions that a group's launch takes, which a thread of NCCL's own does.
+constexpr int kLaunching = 3;
 constexpr auto kForEver = 5s;
 
 /// Work that a graph holds.
@@ -98,7 +98,7 @@ void Comm::connect(const std::string& name) {
 }
 
 ncclResult_t Comm::state() {
-  if (connecting_ > 0 && --connecting_ > 0) { return ncclInProgress; }
+  if (launching_ > 0 && --launching_ > 0) { return ncclInProgress; }
   return state_;
 }
 
@@ -118,8 +118,7 @@ ncclResult_t Comm::enqueue(std::vector<Work> works, cudaStream_t stream) {
        held = std::move(held)] { self->run(ticket, works); });
   if (status != cudaSuccess) { return ncclUnhandledCudaError; }
   ++tickets_;
-  if (connected_.exchange(true)) { return ncclSuccess; }
-  connecting_ = kConnecting;
+  launching_ = kLaunching;
   return ncclInProgress;
 }
 

@@ -71,8 +71,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   const Faults faults_;
   std::atomic<bool> aborted_ = false;
   std::atomic<ncclResult_t> state_ = ncclInProgress;
-  std::atomic<int> connecting_ = 0;  // so many questions are still answered with "in progress"
-  std::atomic<bool> connected_ = false;
+  std::atomic<int> launching_ = 0;  // so many questions are still answered with "in progress"
   std::shared_ptr<std::atomic<int>> in_graphs_ = std::make_shared<std::atomic<int>>(0);
   Line line_;
   std::uint64_t tickets_ = 0;
