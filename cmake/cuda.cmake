@@ -43,6 +43,21 @@ if(TESSERA_CUDA_RUNTIME_INCLUDE AND TESSERA_NCCL_INCLUDE)
   list(REMOVE_DUPLICATES TESSERA_CUDA_INCLUDES)
 endif()
 
+# The first whose header declares what arenas are registered with.
+set(nccl_needed 2.19)
+set(nccl_version "")
+if(TESSERA_NCCL_INCLUDE)
+  file(STRINGS ${TESSERA_NCCL_INCLUDE}/nccl.h lines REGEX "^#define NCCL_(MAJOR|MINOR|PATCH) +[0-9]+")
+  foreach(line IN LISTS lines)
+    string(REGEX REPLACE ".* ([0-9]+).*" "\\1" number "${line}")
+    list(APPEND nccl_version ${number})
+  endforeach()
+  list(JOIN nccl_version "." nccl_version)
+  if(nccl_version VERSION_LESS nccl_needed)
+    set(TESSERA_CUDA_INCLUDES "")  # nor can the emulated module be built
+  endif()
+endif()
+
 if(TESSERA_CUDA STREQUAL "OFF")
   return()
 endif()
@@ -52,6 +67,9 @@ CUDA_HOME)")
 elseif(NOT TESSERA_NCCL_INCLUDE OR NOT TESSERA_NCCL_LIBRARY)
   set(cuda_problem "NCCL was not found (nccl.h, libnccl.so.2; in the toolkit, the system's folders, \
 or Python's nvidia-nccl)")
+elseif(nccl_version VERSION_LESS nccl_needed)
+  set(cuda_problem "NCCL ${nccl_version} in ${TESSERA_NCCL_INCLUDE} is too old: needed is ${nccl_needed} \
+(TESSERA_NCCL_INCLUDE and TESSERA_NCCL_LIBRARY name another)")
 else()
   set(CMAKE_CUDA_COMPILER ${TESSERA_NVCC})
   if(NOT CMAKE_CUDA_ARCHITECTURES)

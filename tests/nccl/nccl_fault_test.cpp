@@ -125,6 +125,14 @@ TEST_F(NcclFault, RefusesWhatNobodyCouldEnd) {
   EXPECT_THAT(end.output, HasSubstr("NCCL_COMM_BLOCKING=1 makes NCCL's calls wait"));
 }
 
+TEST_F(NcclFault, RefusesALibraryThatIsTooOld) {
+  if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
+  const End end = end_of("succeed", 60'000, {"TESSERA_EMULATED_NCCL_VERSION=21304"});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.output, AllOf(HasSubstr("NCCL 2.13.4 has been loaded, but 2.14 is the oldest"),
+                                HasSubstr("LD_LIBRARY_PATH")));
+}
+
 TEST_F(NcclFault, AFaultWithinNcclEndsTheJobWithItsWords) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const End end = end_of("work", 60'000, {"TESSERA_EMULATED_NCCL_FAILS_AT=40:2"});

@@ -30,6 +30,8 @@ constexpr auto kPoll = 50us;
 // A thread that is within NCCL for longer hangs there, and an abort is to end that too.
 constexpr auto kOthersCall = 1s;
 constexpr auto kFarewell = 5s;
+// The first with communicators that do not block.
+constexpr int kOldest = NCCL_VERSION(2, 14, 0);
 
 std::string words_of(ncclResult_t result, ncclComm_t comm) {
   const char* const more = ncclGetLastError(comm);
@@ -56,11 +58,23 @@ std::string library_version() {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
+void check_library() {
+  int version = 0;
+  check(ncclGetVersion(&version), nullptr, "ncclGetVersion");
+  if (version >= kOldest) { return; }
+  throw ConfigError{fmt::format(
+      "NCCL {} has been loaded, but 2.14 is the oldest that can be used: let LD_LIBRARY_PATH name "
+      "the folder of a newer libnccl.so.2 (this program was built with {}.{}.{})",
+      library_version(), NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH)};
+}
+
 NcclComm::NcclComm(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, const char* name)
     : group_{std::move(group)}, name_{name} {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   config.commName = name_;
+#endif
   try {
     const ncclResult_t result =
         ncclCommInitRankConfig(&made_, group_->size(), id, group_->rank(), &config);

@@ -20,8 +20,10 @@ namespace tessera::nccl {
 /// NcclComm::settle. `comm` may be null.
 void check(ncclResult_t result, ncclComm_t comm, const char* call);
 
-/// "2.28.9".
+/// "2.28.9", of the library that is loaded.
 [[nodiscard]] std::string library_version();
+/// ConfigError if that one is too old to be used at all.
+void check_library();
 
 /// One NCCL communicator, non-blocking: nothing that waits for a peer does so within NCCL, so that
 /// every wait ends with the job.

@@ -103,8 +103,12 @@ std::shared_ptr<NcclLink> make_link(const NcclJoin& join) {
 extern "C" {
 
 void tessera_nccl_look(tessera::CudaMachine& machine) {
-  machine.libraries.push_back(fmt::format("NCCL {} ({})", tessera::nccl::library_version(),
-                                          tessera::nccl::registration_text()));
+  using namespace tessera::nccl;
+  const std::string built = fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
+  const std::string loaded = library_version();
+  machine.libraries.push_back(fmt::format("NCCL {} ({}{})", loaded,
+                                          loaded == built ? "" : "built with " + built + ", ",
+                                          registration_text()));
 }
 
 void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels& channels) {
@@ -112,6 +116,7 @@ void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels
   // Kernels of the two communicators start on every rank in the order of the program: where a
   // device has no room for both, ranks that had started different ones would wait for each other.
   (void)::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
+  check_library();
   refuse_blocking();
   tessera::cuda::use_device(join.ordinal);
   const std::shared_ptr<NcclLink> link = make_link(join);
