@@ -52,13 +52,23 @@ void check_local(const Settings& settings, const std::optional<LaunchedJob>& job
                         : fmt::format("--comm mpi: {}; or use --comm local", kGetMpi));
 }
 
+[[noreturn]] void refuse_without_launcher(const Settings& settings) {
+  const std::string ranks = settings.ranks == 0 ? "N" : std::to_string(settings.ranks);
+  const std::string& command = settings.command_line;
+  const std::string start =
+      settings.comm == CommChoice::nccl
+          ? fmt::format(
+                "start one process a GPU (torchrun --nproc-per-node {0} --no-python {1}; or "
+                "mpirun -n {0} ..., srun -n {0} ...)",
+                ranks, command)
+          : fmt::format("start it with mpirun -n {} {}", ranks, command);
+  throw ConfigError(
+      fmt::format("--comm {}: no launcher has started this process; {}, or use --comm local",
+                  comm_name(settings), start));
+}
+
 void check_processes(const Settings& settings, const std::optional<LaunchedJob>& job) {
-  if (!job) {
-    throw ConfigError(fmt::format(
-        "--comm {}: no launcher has started this process; start it with mpirun -n {}, "
-        "or use --comm local",
-        comm_name(settings), settings.ranks == 0 ? "N" : std::to_string(settings.ranks)));
-  }
+  if (!job) { refuse_without_launcher(settings); }
   if (settings.ranks != 0 && settings.ranks != job->size) {
     throw ConfigError(
         fmt::format("--ranks {}: each process is one rank, and {}; leave --ranks out, or start {} "

@@ -145,6 +145,25 @@ TEST(SettleTest, AGraphNeedsACudaDeviceAndRanksApart) {
   EXPECT_EQ(refusal(DeviceKind::cuda, 0, kJobOfFour), "nothing");
 }
 
+TEST(SettleTest, WithoutALauncherSaysHowToStartTheSameCommandWithOne) {
+  const auto refusal = [](int ranks) -> std::string {
+    Settings settings = asked(CommChoice::nccl, ranks);
+    settings.device = DeviceKind::cuda;
+    settings.command_line = "tessera train --data text.txt --device cuda --comm nccl";
+    try {
+      (void)settle(settings, {}, /*has_mpi=*/true);
+    } catch (const ConfigError& error) { return error.what(); }
+    return "nothing";
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(
+      refusal(8),
+      AllOf(HasSubstr("torchrun --nproc-per-node 8 --no-python tessera train --data text.txt "
+                      "--device cuda --comm nccl; or"),
+            HasSubstr("mpirun -n 8 ..."), HasSubstr("srun -n 8 ...")));
+  EXPECT_THAT(refusal(0), HasSubstr("torchrun --nproc-per-node N --no-python tessera"));
+}
+
 TEST(SettleTest, RefusalsSayWhatToDo) {
   const auto refusal = [](CommChoice comm, int ranks, const std::optional<LaunchedJob>& job,
                           bool has_mpi) -> std::string {
