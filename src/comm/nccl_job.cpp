@@ -1,14 +1,11 @@
 #include "comm/nccl_job.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <exception>
 #include <thread>
 
 #include "base/resident.hpp"
 #include "comm/job_end.hpp"
-#include "comm/rank_errors.hpp"
+#include "comm/job_rank.hpp"
 #include "comm/world_state.hpp"
 #include "device/cuda_module.hpp"
 #include "tessera/base/error.hpp"
@@ -43,60 +40,24 @@ int choose_device(const FoundPlace& place, const WorldOptions& options) {
   return devices == 0 ? 0 : place.local_rank.value_or(place.place.rank) % devices;
 }
 
-/// This process's rank: what run() does between the start and the end of a job.
-class NcclRank {
+class NcclRank final : public JobRank<JobGroup> {
  public:
-  NcclRank(const FoundPlace& place, const WorldOptions& options)
-      : place_{place},
+  NcclRank(const FoundPlace& place, const WorldOptions& options, const ProcessStart& start)
+      : JobRank{join(place.place, options.deadline)},
+        place_{place},
         options_{options},
-        start_{.ranks = 1, .context_bytes = resident_bytes()},
-        group_{join(place.place, options.deadline)} {}
-
-  void run(const std::function<void(World&)>& body) {
-    try {
-      // Within: the others wait for a rank that has no device.
-      World world =
-          WorldFactory::make_nccl(group_, choose_device(place_, options_), options_, start_);
-      try {
-        body(world);
-        group_->check_alive();  // a body may have swallowed it
-        WorldFactory::finish(world);
-        (void)group_->exchange(CallKind::end, {});
-      } catch (...) {  // tell the peers before the world's end waits for them
-        fail(std::current_exception());
-        throw;
-      }
-    } catch (...) {
-      const std::exception_ptr error = std::current_exception();
-      fail(error);  // unless it has
-      end(error);
-    }
-  }
+        start_{start} {}
 
  private:
-  void fail(const std::exception_ptr& error) noexcept {
-    const int status = exit_status_of(error);
-    try {
-      group_->abort(fmt::format("rank {}: {}", group_->rank(), text_of(error)), status);
-    } catch (...) { group_->abort("out of memory", status); }
+  // Within the run: the others wait for a rank that has no device.
+  World make_world() override {
+    return WorldFactory::make_nccl(group(), choose_device(place_, options_), options_, start_);
   }
-
-  [[noreturn]] void end(const std::exception_ptr& error) {
-    const int rank = group_->rank();
-    group_->give_way();
-    const bool another_reports = group_->another_reports();
-    if (another_reports) { std::this_thread::sleep_for(kCourtesy); }
-    group_.reset();  // what it has told the others has gone
-    if (another_reports && is_echo(error)) {
-      std::rethrow_exception(error);  // its text begins with the rank that failed
-    }
-    rethrow_with_rank(error, rank);
-  }
+  void meet_at_end() override { (void)group()->exchange(CallKind::end, {}); }
 
   const FoundPlace& place_;
   const WorldOptions& options_;
-  ProcessStart start_;
-  std::shared_ptr<JobGroup> group_;
+  const ProcessStart start_;
 };
 
 }  // namespace
@@ -104,7 +65,8 @@ class NcclRank {
 void run_in_nccl_job(const FoundPlace& place, const std::function<void(World&)>& body,
                      const WorldOptions& options) {
   (void)CudaModule::get();  // where there is none, every process finds it
-  NcclRank{place, options}.run(body);
+  const ProcessStart start{.ranks = 1, .context_bytes = resident_bytes()};
+  NcclRank{place, options, start}.run(body);
 }
 
 World WorldFactory::make_nccl(const std::shared_ptr<JobGroup>& group, int ordinal,

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <thread>
 
 #include "base/resident.hpp"
 #include "comm/job_end.hpp"
+#include "comm/job_rank.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
 #include "comm/mpi/mpi_process.hpp"
 #include "comm/rank_errors.hpp"
@@ -46,60 +46,28 @@ ProcessStart start_of(const MpiProcess& process) {
   return {.ranks = 1, .context_bytes = resident - mpi, .mpi_bytes = mpi};
 }
 
-/// This process's rank: what run() does between the start and the end of a job.
-class MpiRank {
+class MpiRank final : public JobRank<MpiGroup> {
  public:
-  MpiRank(MpiProcess& process, const WorldOptions& options)
-      : process_{process},
+  MpiRank(MpiProcess& process, const WorldOptions& options, const ProcessStart& start)
+      : JobRank{std::make_shared<MpiGroup>(process, options.deadline)},
+        process_{process},
         options_{options},
-        start_{start_of(process)},
-        group_{std::make_shared<MpiGroup>(process, options.deadline)} {
+        start_{start} {
     process.leave_within(options.deadline);
   }
 
-  void run(const std::function<void(World&)>& body) {
-    try {
-      World world = WorldFactory::make_mpi(group_, options_, start_);
-      try {
-        body(world);
-        group_->check_alive();  // a body may have swallowed it
-        WorldFactory::finish(world);
-        meet_at_end(*group_);
-      } catch (...) {  // tell the peers before the world's end waits for them
-        fail(std::current_exception());
-        throw;
-      }
-    } catch (...) {
-      const std::exception_ptr error = std::current_exception();
-      fail(error);  // unless it has
-      end(error);
-    }
-  }
-
  private:
-  void fail(const std::exception_ptr& error) noexcept {
-    const int status = exit_status_of(error);
-    try {
-      group_->abort(fmt::format("rank {}: {}", process_.rank(), text_of(error)), status);
-    } catch (...) { group_->abort("out of memory", status); }
-  }
-
-  [[noreturn]] void end(const std::exception_ptr& error) {
-    group_->give_way();
-    const bool another_reports = group_->another_reports();
-    process_.fail(text_of(error), group_->told_status());
-    group_.reset();  // what it tells the others has gone
-    if (another_reports) { std::this_thread::sleep_for(kCourtesy); }
-    if (another_reports && is_echo(error)) {
-      std::rethrow_exception(error);  // its text begins with the rank that failed
-    }
-    rethrow_with_rank(error, process_.rank());
+  World make_world() override { return WorldFactory::make_mpi(group(), options_, start_); }
+  void meet_at_end() override { tessera::meet_at_end(*group()); }
+  // MPI tells the others of what this process ends with while somebody waits for it.
+  void before_end(const std::exception_ptr& error) override {
+    process_.fail(text_of(error), group()->told_status());
+    leave();
   }
 
   MpiProcess& process_;
   const WorldOptions& options_;
-  ProcessStart start_;
-  std::shared_ptr<MpiGroup> group_;
+  const ProcessStart start_;
 };
 
 }  // namespace
@@ -110,7 +78,8 @@ std::string mpi_version() {
 
 void run_in_mpi_job(const LaunchedJob& job, const std::function<void(World&)>& body,
                     const WorldOptions& options) {
-  MpiRank{start(job), options}.run(body);
+  MpiProcess& process = start(job);
+  MpiRank{process, options, start_of(process)}.run(body);
 }
 
 World WorldFactory::make_mpi(const std::shared_ptr<MpiGroup>& group, const WorldOptions& options,
