@@ -18,7 +18,8 @@ namespace tessera {
 
 /// Compares what the ranks issued under one sequence number (`batches` by rank). Empty if all
 /// agree; otherwise says what the first differing entry is: "entry 1 of batch "x": rank 2 issued
-/// ... where rank 0 issued ...".
-[[nodiscard]] std::optional<std::string> first_difference(std::span<const Batch* const> batches);
+/// ... where rank 0 issued ...". `job_ranks`: what the ranks are called, if not what they are here.
+[[nodiscard]] std::optional<std::string> first_difference(std::span<const Batch* const> batches,
+                                                          std::span<const int> job_ranks = {});
 
 }  // namespace tessera

@@ -15,11 +15,17 @@ std::uint64_t mix(std::uint64_t x) noexcept {
 
 }  // namespace
 
-void inject_delay(const Instruments& instruments, int channel, int rank, std::uint64_t sequence,
-                  Moment moment) {
+Instruments Instruments::of_split(std::uint64_t nth) const {
+  constexpr std::uint64_t kSplits = 1000;  // of one communicator, until two share their delays
+  Instruments split = *this;
+  split.number = kSplits * number + kOffloadNumber + 1 + nth;
+  return split;
+}
+
+void inject_delay(const Instruments& instruments, int rank, std::uint64_t sequence, Moment moment) {
   if (!instruments.delays) { return; }
   std::uint64_t random = mix(instruments.delays->seed);
-  random = mix(random ^ static_cast<std::uint64_t>(channel));
+  random = mix(random ^ instruments.number);
   random = mix(random ^ static_cast<std::uint64_t>(rank));
   random = mix(random ^ (2 * sequence + static_cast<std::uint64_t>(moment)));
   const auto longest = static_cast<std::uint64_t>(instruments.delays->longest.count());

@@ -7,21 +7,31 @@
 
 namespace tessera {
 
+/// What the instruments of a rank's channels count them by.
+inline constexpr std::uint64_t kGatherNumber = 0;
+inline constexpr std::uint64_t kReduceNumber = 1;
+inline constexpr std::uint64_t kOffloadNumber = 2;
+
 /// What is attached to a communicator to watch or disturb it. Used by every backend, on the thread
 /// where a batch runs.
 struct Instruments {
   trace::Recorder* recorder = nullptr;  ///< outlives the communicator's streams
   std::optional<DelayInjection> delays = {};
-  const char* stream = "";  ///< what records call the communicator's: "gather", "reduce"
+  const char* stream = "";   ///< what records call the communicator's: "gather", "reduce"
+  std::uint64_t number = 0;  ///< tells its delays from those of others
+
+  /// For the `nth` communicator that is split from this one, counting from 0.
+  [[nodiscard]] Instruments of_split(std::uint64_t nth) const;
 };
 
 enum class Moment : std::uint8_t { before, after };
 
-/// Sleeps as the delays say: for a length that depends on seed, channel, rank, sequence and moment.
-void inject_delay(const Instruments& instruments, int channel, int rank, std::uint64_t sequence,
-                  Moment moment);
+/// Sleeps as the delays say: for a length that depends on seed, number, rank (of the job), sequence
+/// and moment.
+void inject_delay(const Instruments& instruments, int rank, std::uint64_t sequence, Moment moment);
 
-/// Adds one record for each entry of `batch`, which moved its data from `begin_ns` until now.
+/// Adds one record for each entry of `batch`, which moved its data from `begin_ns` until now
+/// between `ranks` ranks, this one being `rank` of them.
 void record_collectives(const Instruments& instruments, const Batch& batch, int rank, int ranks,
                         std::int64_t begin_ns);
 

@@ -81,8 +81,8 @@ World WorldFactory::make_nccl(const std::shared_ptr<JobGroup>& group, int ordina
   join.device = state->device.get();
   join.ordinal = ordinal;
   join.memory = &state->memory;
-  join.instruments = {Instruments{state->recorder.get(), options.delays, "gather"},
-                      Instruments{state->recorder.get(), options.delays, "reduce"}};
+  join.instruments = {Instruments{state->recorder.get(), options.delays, "gather", kGatherNumber},
+                      Instruments{state->recorder.get(), options.delays, "reduce", kReduceNumber}};
   NcclChannels channels;
   CudaModule::get().function<JoinNccl>("tessera_cuda_join_nccl")(join, channels);
   state->gather = std::move(channels.gather);

@@ -47,7 +47,7 @@ class LocalJob {
       World world = WorldFactory::make_local(group_, rank, options_, process_);
       try {
         body_(world);
-        group_->check_alive();  // a body may have swallowed it
+        group_->check_alive(rank);  // a body may have swallowed it
         WorldFactory::finish(world);
         group_->leave(rank);
       } catch (...) {  // tell the peers before the world's end waits for them

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -16,9 +17,6 @@
 
 namespace tessera {
 namespace {
-
-constexpr int kGather = 0;
-constexpr int kReduce = 1;
 
 OwnedStream make_compute_stream(Device& device, int rank, ComputeStream kind) {
   if (kind == ComputeStream::caller || !device.computes()) { return device.make_compute_stream(); }
@@ -66,6 +64,7 @@ World::State::State(int rank_, int size_, const WorldOptions& options_,
 World::World(std::unique_ptr<State> state) : state_{std::move(state)} {}
 World::~World() {
   quiesce();
+  while (!state_->splits.empty()) { state_->splits.pop_back(); }
 }
 
 int World::rank() const noexcept {
@@ -91,6 +90,17 @@ Channel World::gather_channel() noexcept {
 }
 Channel World::reduce_channel() noexcept {
   return {*state_->reduce, state_->reduce_stream.get()};
+}
+Channel World::split(const Channel& whole, const GroupOf& group_of, const std::string& name) {
+  RankGroup group = whole.communicator.agree_on_group(group_of, name);
+  std::vector<SplitChannel>& splits = state_->splits;
+  const auto known = std::ranges::find_if(splits, [&](const SplitChannel& split) {
+    return split.whole == &whole.communicator && split.group.code == group.code;
+  });
+  if (known != splits.end()) { return {*known->communicator, whole.stream}; }
+  std::unique_ptr<Communicator> made = whole.communicator.do_split(group);
+  splits.push_back({&whole.communicator, std::move(group), std::move(made)});
+  return {*splits.back().communicator, whole.stream};
 }
 const kernels::Table& World::kernels() const noexcept {
   return state_->kernels;
@@ -140,6 +150,7 @@ void World::quiesce() noexcept {
   if (std::uncaught_exceptions() > state_->uncaught) {
     state_->gather->withdraw();
     state_->reduce->withdraw();
+    for (const SplitChannel& split : state_->splits) { split.communicator->withdraw(); }
   }
   drain(state_->gather_stream.get());
   drain(state_->reduce_stream.get());
@@ -193,16 +204,17 @@ World WorldFactory::make_local(std::shared_ptr<LocalGroup> group, int rank,
   auto state = std::make_unique<World::State>(rank, group->ranks(), options,
                                               make_device(options, rank), options.device);
   state->process = process;
-  const auto make = [&](int channel, const char* stream) -> std::unique_ptr<Communicator> {
-    const Instruments instruments{state->recorder.get(), options.delays, stream};
+  const auto make = [&](std::uint64_t number, const char* stream) -> std::unique_ptr<Communicator> {
+    const Instruments instruments{state->recorder.get(), options.delays, stream, number};
+    const LocalChannel& channel = group->channel(number);
     if (options.device == DeviceKind::cpu) {
       return std::make_unique<LocalCommunicator>(group, channel, rank, instruments);
     }
     return std::make_unique<LocalDeviceCommunicator>(group, channel, rank, instruments,
                                                      *state->device, state->kernels);
   };
-  state->gather = make(kGather, "gather");
-  state->reduce = make(kReduce, "reduce");
+  state->gather = make(kGatherNumber, "gather");
+  state->reduce = make(kReduceNumber, "reduce");
   make_streams(*state);
   return World{std::move(state)};
 }

@@ -7,8 +7,6 @@
 namespace tessera {
 
 struct OffloadCopies {
-  static constexpr int kChannel = 2;  // for delays, after the two of communication
-
   /// What follows stands before the copy in the stream, ...
   static void begin(World::State& state) {
     if (!watched(state)) { return; }
@@ -42,8 +40,8 @@ struct OffloadCopies {
     return state.recorder != nullptr || state.options.delays;
   }
   static void delay(const World::State& state, Moment moment) {
-    inject_delay({.delays = state.options.delays}, kChannel, state.rank, state.offload_copies,
-                 moment);
+    inject_delay({.delays = state.options.delays, .number = kOffloadNumber}, state.rank,
+                 state.offload_copies, moment);
   }
 };
 

@@ -4,6 +4,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "kernels/table.hpp"
 #include "tessera/comm/simulate.hpp"
@@ -14,6 +15,13 @@ namespace tessera {
 class JobGroup;
 class LocalGroup;
 class MpiGroup;
+
+/// A communicator that was split from another of the rank's.
+struct SplitChannel {
+  const Communicator* whole;
+  RankGroup group;
+  std::unique_ptr<Communicator> communicator;
+};
 
 /// In order of construction: streams come last, so that they are drained before what they use goes.
 struct World::State {
@@ -35,6 +43,7 @@ struct World::State {
   Buffer kernel_workspace;  // lent to the compute stream
   std::unique_ptr<Communicator> gather;
   std::unique_ptr<Communicator> reduce;
+  std::vector<SplitChannel> splits;  // each after what it was split from
   std::unique_ptr<WorkGraph> graph;  // made at its first use
   bool in_graph = false;
   OwnedStream compute_stream;

@@ -98,6 +98,13 @@ TEST(Batch, FirstDifferenceNamesTheEntryAndTheTwoRanks) {
             "(root 0)");
   EXPECT_EQ(difference({&first, &first, &other}),
             "rank 2 issued batch \"y\" where rank 0 issued batch \"x\"");
+
+  const std::vector<int> group{1, 5};
+  EXPECT_EQ(first_difference(std::vector<const Batch*>{&first, &other}, group),
+            "rank 5 issued batch \"y\" where rank 1 issued batch \"x\"");
+  EXPECT_EQ(first_difference(std::vector<const Batch*>{&first, &shorter}, group),
+            "entry 1 of batch \"x\": rank 5 issued nothing where rank 1 issued broadcast of 2 fp32 "
+            "(root 0)");
 }
 
 TEST(BatchCheck, RefusalNamesBatchEntryAndOperation) {

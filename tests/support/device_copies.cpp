@@ -34,10 +34,11 @@ std::vector<ConstView> views_of(const CommOp& op, int rank) {
 
 }  // namespace
 
-DeviceCopies::DeviceCopies(World& world, Batch batch) : world_{world}, original_{std::move(batch)} {
+DeviceCopies::DeviceCopies(World& world, Batch batch, int rank)
+    : world_{world}, original_{std::move(batch)} {
   std::vector<std::pair<std::byte*, std::byte*>> ranges;
   for (const CommOp& op : original_.ops()) {
-    for (const ConstView& view : views_of(op, world.rank())) {
+    for (const ConstView& view : views_of(op, rank)) {
       if (view.data == nullptr) { continue; }
       auto* const begin = static_cast<std::byte*>(const_cast<void*>(view.data));
       ranges.emplace_back(begin, begin + std::max<std::size_t>(view.bytes(), 1));

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "tessera/comm/world.hpp"
@@ -11,8 +12,9 @@ namespace tessera::test {
 /// buffer, so that what lies inside of something else still does.
 class DeviceCopies {
  public:
-  /// Copies all of it in.
-  DeviceCopies(World& world, Batch batch);
+  /// Copies all of it in. `rank` is that of the communicator that the batch is for.
+  DeviceCopies(World& world, Batch batch, int rank);
+  DeviceCopies(World& world, Batch batch) : DeviceCopies{world, std::move(batch), world.rank()} {}
   ~DeviceCopies();
   DeviceCopies(const DeviceCopies&) = delete;
   DeviceCopies& operator=(const DeviceCopies&) = delete;

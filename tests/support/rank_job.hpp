@@ -76,7 +76,7 @@ inline void complete(World& world, const Channel& channel, Batch batch) {
     channel.communicator.submit(std::move(batch), channel.stream);
     return channel.stream.wait();
   }
-  DeviceCopies copies{world, batch};
+  DeviceCopies copies{world, batch, channel.communicator.rank()};
   channel.communicator.submit(copies.batch(), channel.stream);
   channel.stream.wait();
   copies.bring_back();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +47,11 @@ class RecordingCommunicator final : public Communicator {
   std::vector<std::string> do_exchange(std::string message) override {
     check_alive();
     return std::vector<std::string>(static_cast<std::size_t>(size()), message);
+  }
+  std::unique_ptr<Communicator> do_split(const RankGroup& group) override {
+    check_alive();
+    return std::make_unique<RecordingCommunicator>(static_cast<int>(group.members.size()),
+                                                   group.rank);
   }
   void do_abort(std::string_view reason) noexcept override {
     if (reason_.empty()) { reason_ = reason; }

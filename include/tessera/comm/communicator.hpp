@@ -1,15 +1,30 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/comm/batch.hpp"
 #include "tessera/device/stream.hpp"
 
 namespace tessera {
+
+/// Which group each rank of a communicator belongs to: any numbers from 0 on.
+using GroupOf = std::function<int(int rank)>;
+
+/// One of the groups that a communicator's ranks are divided into.
+struct RankGroup {
+  std::string name;
+  int group = 0;             ///< what GroupOf gives for its members
+  int rank = 0;              ///< this rank's place among them
+  std::vector<int> members;  ///< in ascending order, as the whole job counts its ranks
+  std::uint64_t code = 0;    ///< of the name and the groups of all ranks: the same on every rank
+};
 
 /// A fixed group of ranks that move tensors between each other.
 ///
@@ -22,6 +37,7 @@ namespace tessera {
 ///          agree, on one rank for its own addresses (null, overlap). CommError once a peer is
 ///          lost, late (deadline), or has issued another batch than this rank (the text names the
 ///          first entry that differs); it comes from the stream, and from every later call.
+///          Ranks in errors are those of the whole job, also where they are a group of it.
 /// Threads: one thread at a time, except `abort`, which any thread may call.
 class Communicator {
  public:
@@ -40,6 +56,21 @@ class Communicator {
   /// *Collective.* Every rank's `message`, by rank. Control path: host memory, small, blocking.
   [[nodiscard]] std::vector<std::string> exchange(std::string message);
 
+  /// *Collective.* The communicator of this rank's group: of the ranks for which `group_of` gives
+  /// the same number, in the order of their ranks here. `name` is what its errors call it ("shard
+  /// gather"). All ranks give the same rule and name: each then knows all groups, also one that is
+  /// simulated and has nobody to ask. Blocks.
+  ///
+  /// Its calls are matched apart from this one's, so that both can be under way at once, on any
+  /// streams. A failure (abort, a lost or late rank, differing batches) of one ends this one and
+  /// all that were split from it, on all ranks; `withdraw` is for each alone. Records and delays
+  /// are as this one's. It lives no longer than this one.
+  ///
+  /// Errors: ContractError on all ranks, with nothing changed, if a group is negative or if the
+  ///         ranks' rules or names differ. Otherwise as `exchange`.
+  [[nodiscard]] std::unique_ptr<Communicator> split(const GroupOf& group_of,
+                                                    const std::string& name);
+
   /// Ends the group: pending and later calls on every rank fail with CommError carrying `reason`.
   /// Does not wait. Idempotent: the first reason stays.
   void abort(std::string_view reason) noexcept { do_abort(reason); }
@@ -52,17 +83,31 @@ class Communicator {
   void withdraw() noexcept { do_withdraw(); }
 
  protected:
-  Communicator(int rank, int size) noexcept : rank_{rank}, size_{size} {}
+  /// `job_ranks`: what the whole job calls the ranks, by rank; empty if it calls them the same.
+  Communicator(int rank, int size, std::vector<int> job_ranks = {}) noexcept
+      : rank_{rank}, size_{size}, job_ranks_{std::move(job_ranks)} {}
+
+  [[nodiscard]] int job_rank(int rank) const noexcept {
+    return job_ranks_.empty() ? rank : job_ranks_[static_cast<std::size_t>(rank)];
+  }
 
  private:
+  friend class World;  // which splits only what it has not split before
+
   // Backends only move bytes: the contract is checked above, once, for all of them.
   virtual void do_submit(Batch batch, Stream stream) = 0;
   virtual std::vector<std::string> do_exchange(std::string message) = 0;
+  virtual std::unique_ptr<Communicator> do_split(const RankGroup& group) = 0;
   virtual void do_abort(std::string_view reason) noexcept = 0;
   virtual void do_withdraw() noexcept = 0;
 
+  /// *Collective.* The group that `split` is to make a communicator of.
+  [[nodiscard]] RankGroup agree_on_group(const GroupOf& group_of, const std::string& name);
+  void expect_same_on_all_ranks(std::uint64_t hash, const std::string& code);
+
   int rank_;
   int size_;
+  std::vector<int> job_ranks_;
 };
 
 }  // namespace tessera

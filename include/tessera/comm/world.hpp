@@ -102,6 +102,12 @@ class World {
   /// behind a reduction.
   [[nodiscard]] Channel gather_channel() noexcept;
   [[nodiscard]] Channel reduce_channel() noexcept;
+  /// *Collective.* The channel of this rank's group: a communicator split off `whole.communicator`
+  /// (one of the channels above, or what was split from one), driven by `whole.stream`. See
+  /// Communicator::split for the groups, `name` and errors. The world keeps it, and returns the
+  /// same one when the same is asked for again.
+  [[nodiscard]] Channel split(const Channel& whole, const GroupOf& group_of,
+                              const std::string& name);
   /// Runs `work` (passes, a step: what has been run before, so that nothing is made anew) with what
   /// it enqueues on the rank's streams captured and launched as one CUDA graph: the same results,
   /// less time between kernels. See WorkGraph.

@@ -9,7 +9,8 @@
 namespace tessera {
 
 /// *Collective.* Every rank's `message`, by rank: the `sequence`-th exchange of a channel.
-[[nodiscard]] std::vector<std::string> exchange_texts(LocalGroup& group, int channel, int rank,
+[[nodiscard]] std::vector<std::string> exchange_texts(LocalGroup& group,
+                                                      const LocalChannel& channel, int rank,
                                                       std::uint64_t sequence,
                                                       const std::string& message);
 

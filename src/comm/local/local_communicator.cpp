@@ -21,7 +21,7 @@ class BatchTask {
       : group_{std::move(group)},
         visit_{visit},
         batch_{std::move(batch)},
-        mover_{visit.rank, group_->ranks(), host_hands()},
+        mover_{visit.rank, visit.channel->size(), host_hands()},
         instruments_{instruments} {}
 
   void operator()() {
@@ -32,7 +32,7 @@ class BatchTask {
     } catch (const CommError&) {
       throw;
     } catch (const std::exception& error) {  // of this rank alone: the peers must not wait for it
-      group_->abort(fmt::format("rank {}: {}", visit_.rank, error.what()));
+      group_->abort(fmt::format("rank {}: {}", job_rank(), error.what()));
       throw;
     }
   }
@@ -48,11 +48,13 @@ class BatchTask {
       mover_.second(batch_, meeting->visits());
     }
     group_->sync(*meeting);
-    record_collectives(instruments_, batch_, visit_.rank, group_->ranks(), begin_ns);
+    record_collectives(instruments_, batch_, visit_.rank, visit_.channel->size(), begin_ns);
   }
 
+  [[nodiscard]] int job_rank() const noexcept { return visit_.channel->job_rank(visit_.rank); }
+
   void delay(Moment moment) const {
-    inject_delay(instruments_, visit_.channel, visit_.rank, visit_.sequence, moment);
+    inject_delay(instruments_, job_rank(), visit_.sequence, moment);
   }
 
   std::shared_ptr<LocalGroup> group_;
@@ -64,18 +66,18 @@ class BatchTask {
 
 }  // namespace
 
-LocalCommunicator::LocalCommunicator(std::shared_ptr<LocalGroup> group, int channel, int rank,
-                                     Instruments instruments)
-    : Communicator{rank, group->ranks()},
+LocalCommunicator::LocalCommunicator(std::shared_ptr<LocalGroup> group, const LocalChannel& channel,
+                                     int rank, Instruments instruments)
+    : Communicator{rank, channel.size(), channel.members()},
       group_{std::move(group)},
       channel_{channel},
       instruments_{instruments} {}
 
 void LocalCommunicator::do_submit(Batch batch, Stream stream) {
   expects(static_cast<bool>(stream), "submit: no stream");
-  group_->check_alive();
+  group_->check_alive(job_rank(rank()));
   const Visit visit{
-      .channel = channel_, .purpose = Purpose::batch, .sequence = next_batch_, .rank = rank()};
+      .channel = &channel_, .purpose = Purpose::batch, .sequence = next_batch_, .rank = rank()};
   BatchTask task{group_, visit, std::move(batch), instruments_};
   ++next_batch_;  // the order of submitting is the order of matching
   enqueue(stream, std::move(task));
@@ -83,6 +85,12 @@ void LocalCommunicator::do_submit(Batch batch, Stream stream) {
 
 std::vector<std::string> LocalCommunicator::do_exchange(std::string message) {
   return exchange_texts(*group_, channel_, rank(), next_exchange_++, message);
+}
+
+std::unique_ptr<Communicator> LocalCommunicator::do_split(const RankGroup& group) {
+  const std::uint64_t nth = next_split_++;
+  return std::make_unique<LocalCommunicator>(group_, group_->split(channel_, nth, group),
+                                             group.rank, instruments_.of_split(nth));
 }
 
 void LocalCommunicator::do_abort(std::string_view reason) noexcept {

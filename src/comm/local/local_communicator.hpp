@@ -10,10 +10,12 @@
 namespace tessera {
 
 /// Ranks are threads of one process and read each other's buffers. One channel of a group: batches
-/// of different channels, and texts, are matched apart; a failure of one ends all.
+/// of different channels, and texts, are matched apart; a failure of one ends all. So it is also
+/// with what is split from it.
 class LocalCommunicator final : public Communicator {
  public:
-  LocalCommunicator(std::shared_ptr<LocalGroup> group, int channel, int rank,
+  /// As rank `rank` of the channel, which is one of the group's.
+  LocalCommunicator(std::shared_ptr<LocalGroup> group, const LocalChannel& channel, int rank,
                     Instruments instruments);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "local"; }
@@ -21,14 +23,16 @@ class LocalCommunicator final : public Communicator {
  private:
   void do_submit(Batch batch, Stream stream) override;
   std::vector<std::string> do_exchange(std::string message) override;
+  std::unique_ptr<Communicator> do_split(const RankGroup& group) override;
   void do_abort(std::string_view reason) noexcept override;
   void do_withdraw() noexcept override;
 
   std::shared_ptr<LocalGroup> group_;
-  int channel_;
+  const LocalChannel& channel_;
   Instruments instruments_;
   std::uint64_t next_batch_ = 0;
   std::uint64_t next_exchange_ = 0;
+  std::uint64_t next_split_ = 0;
 };
 
 }  // namespace tessera

@@ -38,10 +38,11 @@ void wait_for_all(const Meeting& meeting, OwnedEvent DeviceMarks::*mark, Stream 
 
 }  // namespace
 
-LocalDeviceCommunicator::LocalDeviceCommunicator(std::shared_ptr<LocalGroup> group, int channel,
-                                                 int rank, Instruments instruments, Device& device,
+LocalDeviceCommunicator::LocalDeviceCommunicator(std::shared_ptr<LocalGroup> group,
+                                                 const LocalChannel& channel, int rank,
+                                                 Instruments instruments, Device& device,
                                                  const kernels::Table& kernels)
-    : Communicator{rank, group->ranks()},
+    : Communicator{rank, channel.size(), channel.members()},
       group_{std::move(group)},
       channel_{channel},
       instruments_{instruments},
@@ -52,11 +53,11 @@ LocalDeviceCommunicator::LocalDeviceCommunicator(std::shared_ptr<LocalGroup> gro
 void LocalDeviceCommunicator::do_submit(Batch batch, Stream stream) {
   expects(static_cast<bool>(stream), "submit: no stream");
   try {
-    group_->check_alive();
+    group_->check_alive(job_rank(rank()));
     // Before the ranks meet: from then on nothing here may fail for want of memory.
     DeviceHands hands{device_, kernels_, stream};
     Mover mover{rank(), size(), hands};
-    const std::shared_ptr<Meeting> meeting = group_->join({.channel = channel_,
+    const std::shared_ptr<Meeting> meeting = group_->join({.channel = &channel_,
                                                            .purpose = Purpose::batch,
                                                            .sequence = next_batch_++,
                                                            .rank = rank(),
@@ -107,17 +108,16 @@ void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Move
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& cause) {
-    group_->abort(fmt::format("rank {}: {}", rank(), cause.what()));
+    group_->abort(fmt::format("rank {}: {}", job_rank(rank()), cause.what()));
     throw;
   }
 }
 
 void LocalDeviceCommunicator::watch_begin(Stream stream) {
   if (instruments_.delays) {
-    stream.call(
-        [instruments = instruments_, channel = channel_, rank = rank(), sequence = next_batch_] {
-          inject_delay(instruments, channel, rank, sequence, Moment::before);
-        });
+    stream.call([instruments = instruments_, rank = job_rank(rank()), sequence = next_batch_] {
+      inject_delay(instruments, rank, sequence, Moment::before);
+    });
   }
   if (instruments_.recorder != nullptr) {
     stream.call([this] { begin_ns_ = trace::now_ns(); });
@@ -130,15 +130,21 @@ void LocalDeviceCommunicator::watch_end(const Batch& batch, Stream stream) {
         [this, batch] { record_collectives(instruments_, batch, rank(), size(), begin_ns_); });
   }
   if (instruments_.delays) {
-    stream.call(
-        [instruments = instruments_, channel = channel_, rank = rank(), sequence = next_batch_] {
-          inject_delay(instruments, channel, rank, sequence, Moment::after);
-        });
+    stream.call([instruments = instruments_, rank = job_rank(rank()), sequence = next_batch_] {
+      inject_delay(instruments, rank, sequence, Moment::after);
+    });
   }
 }
 
 std::vector<std::string> LocalDeviceCommunicator::do_exchange(std::string message) {
   return exchange_texts(*group_, channel_, rank(), next_exchange_++, message);
+}
+
+std::unique_ptr<Communicator> LocalDeviceCommunicator::do_split(const RankGroup& group) {
+  const std::uint64_t nth = next_split_++;
+  return std::make_unique<LocalDeviceCommunicator>(group_, group_->split(channel_, nth, group),
+                                                   group.rank, instruments_.of_split(nth), device_,
+                                                   kernels_);
 }
 
 void LocalDeviceCommunicator::do_abort(std::string_view reason) noexcept {

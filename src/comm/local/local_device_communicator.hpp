@@ -24,8 +24,9 @@ namespace tessera {
 ///          ends the stream.
 class LocalDeviceCommunicator final : public Communicator {
  public:
-  /// `device` and `kernels` are this rank's, and outlive the communicator.
-  LocalDeviceCommunicator(std::shared_ptr<LocalGroup> group, int channel, int rank,
+  /// As rank `rank` of the channel, which is one of the group's. `device` and `kernels` are this
+  /// rank's, and outlive the communicator.
+  LocalDeviceCommunicator(std::shared_ptr<LocalGroup> group, const LocalChannel& channel, int rank,
                           Instruments instruments, Device& device, const kernels::Table& kernels);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "local"; }
@@ -33,6 +34,7 @@ class LocalDeviceCommunicator final : public Communicator {
  private:
   void do_submit(Batch batch, Stream stream) override;
   std::vector<std::string> do_exchange(std::string message) override;
+  std::unique_ptr<Communicator> do_split(const RankGroup& group) override;
   void do_abort(std::string_view reason) noexcept override;
   void do_withdraw() noexcept override;
 
@@ -41,13 +43,14 @@ class LocalDeviceCommunicator final : public Communicator {
   void watch_end(const Batch& batch, Stream stream);
 
   std::shared_ptr<LocalGroup> group_;
-  int channel_;
+  const LocalChannel& channel_;
   Instruments instruments_;
   Device& device_;
   const kernels::Table& kernels_;
   DeviceMarks marks_;
   std::uint64_t next_batch_ = 0;
   std::uint64_t next_exchange_ = 0;
+  std::uint64_t next_split_ = 0;
   std::int64_t begin_ns_ = 0;  // of the batch that its stream is in, while it is recorded
 };
 

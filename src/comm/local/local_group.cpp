@@ -1,6 +1,7 @@
 #include "comm/local/local_group.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "comm/aborted.hpp"
 #include "comm/batch_text.hpp"
@@ -9,12 +10,42 @@
 
 namespace tessera {
 
-LocalGroup::LocalGroup(int ranks, std::vector<std::string> channels,
+bool LocalChannel::has(int job_rank) const noexcept {
+  return std::ranges::binary_search(members_, job_rank);
+}
+
+LocalGroup::LocalGroup(int ranks, const std::vector<std::string>& channels,
                        std::chrono::milliseconds deadline)
-    : ranks_{ranks},
-      channels_{std::move(channels)},
-      deadline_{std::min(deadline, kLongestDeadline)},
-      withdrawn_(channels_.size() * static_cast<std::size_t>(ranks), 0) {}
+    : ranks_{ranks}, deadline_{std::min(deadline, kLongestDeadline)} {
+  std::vector<int> all(static_cast<std::size_t>(ranks));
+  std::iota(all.begin(), all.end(), 0);
+  left_.reserve(all.size());
+  for (const std::string& name : channels) { (void)add_channel_locked(name, all); }
+}
+
+const LocalChannel& LocalGroup::channel(std::size_t number) const {
+  const std::scoped_lock lock{mutex_};
+  return places_[number].channel;
+}
+
+const LocalChannel& LocalGroup::split(const LocalChannel& whole, std::uint64_t nth,
+                                      const RankGroup& group) {
+  const std::scoped_lock lock{mutex_};
+  const SplitKey key{whole.number(), nth, group.group};
+  const auto found = splits_.find(key);
+  if (found != splits_.end()) { return places_[found->second].channel; }
+  const LocalChannel& made = add_channel_locked(group.name, group.members);
+  splits_.emplace(key, made.number());
+  return made;
+}
+
+const LocalChannel& LocalGroup::add_channel_locked(std::string name, std::vector<int> members) {
+  std::vector<std::uint64_t> withdrawn(members.size(), 0);
+  return places_
+      .emplace_back(LocalChannel{places_.size(), std::move(name), std::move(members)},
+                    std::move(withdrawn))
+      .channel;
+}
 
 /// A rank's stay in a meeting. It ends here, under the group's lock, unless the meeting opens: what
 /// the visit points to is gone soon after `join` has thrown.
@@ -38,29 +69,36 @@ class LocalGroup::Presence {
   int rank_;
 };
 
-LocalGroup::Key LocalGroup::key_of(const Visit& visit) const noexcept {
-  return {2 * visit.channel + (visit.purpose == Purpose::exchange ? 1 : 0), visit.sequence};
+LocalGroup::Key LocalGroup::key_of(const Visit& visit) noexcept {
+  return {visit.channel->number(), visit.purpose, visit.sequence};
 }
 
 bool LocalGroup::withdrawn(const Visit& visit) const noexcept {
-  const auto slot = static_cast<std::size_t>(visit.channel * ranks_ + visit.rank);
-  return visit.purpose == Purpose::batch && visit.sequence < withdrawn_[slot];
+  const auto& end = places_[visit.channel->number()].withdrawn;
+  return visit.purpose == Purpose::batch &&
+         visit.sequence < end[static_cast<std::size_t>(visit.rank)];
+}
+
+std::optional<int> LocalGroup::left_locked(const LocalChannel& channel) const noexcept {
+  const auto found = std::ranges::find_if(left_, [&](int rank) { return channel.has(rank); });
+  return found == left_.end() ? std::nullopt : std::optional{*found};
 }
 
 std::shared_ptr<Meeting> LocalGroup::join(const Visit& visit) {
+  const int me = visit.channel->job_rank(visit.rank);
   std::unique_lock lock{mutex_};
-  check_alive_locked();
+  check_alive_locked(me);
   if (withdrawn(visit)) { throw Aborted{called(visit) + " was withdrawn"}; }
 
-  const std::shared_ptr<Meeting> meeting = find_or_make_locked(key_of(visit));
+  const std::shared_ptr<Meeting> meeting = find_or_make_locked(visit);
   const Presence presence{*meeting, visit};
-  if (meeting->present_ == ranks_) {
+  if (meeting->present_ == visit.channel->size()) {
     open_locked(*meeting, visit);
     return meeting;
   }
-  if (left_) {
-    fail_without_locked(*left_, visit);
-    check_alive_locked();
+  if (const auto left = left_locked(*visit.channel)) {
+    fail_without_locked(*left, visit);
+    check_alive_locked(me);
   }
 
   const auto over = [&] { return meeting->open_ || failure_ || withdrawn(visit); };
@@ -68,26 +106,26 @@ std::shared_ptr<Meeting> LocalGroup::join(const Visit& visit) {
       meeting->changed_.wait_until(lock, std::chrono::steady_clock::now() + deadline_, over);
   // Open wins over everything: the peers are already reading this rank's buffers.
   if (meeting->open_) { return meeting; }
-  if (!in_time) { fail_locked(late(*meeting, visit), /*echo=*/false); }
-  check_alive_locked();
+  if (!in_time) { fail_locked(late(*meeting, visit), visit.channel); }
+  check_alive_locked(me);
   throw Aborted{called(visit) + " was withdrawn"};
 }
 
-std::shared_ptr<Meeting> LocalGroup::find_or_make_locked(const Key& key) {
+std::shared_ptr<Meeting> LocalGroup::find_or_make_locked(const Visit& visit) {
+  const Key key = key_of(visit);
   const auto found = gathering_.find(key);
   if (found != gathering_.end()) { return found->second; }
-  return gathering_.emplace(key, std::make_shared<Meeting>(ranks_)).first->second;
+  return gathering_.emplace(key, std::make_shared<Meeting>(visit.channel->size())).first->second;
 }
 
 void LocalGroup::open_locked(Meeting& meeting, const Visit& visit) {
   if (visit.purpose == Purpose::batch) {
     std::vector<const Batch*> batches;
     for (const Visit& v : meeting.visits_) { batches.push_back(v.batch); }
-    if (const auto difference = first_difference(batches)) {
-      fail_locked(disagreement_text(channels_[static_cast<std::size_t>(visit.channel)],
-                                    visit.sequence, *difference),
-                  /*echo=*/false);
-      check_alive_locked();
+    if (const auto difference = first_difference(batches, visit.channel->members())) {
+      fail_locked(disagreement_text(visit.channel->name(), visit.sequence, *difference),
+                  visit.channel);
+      check_alive_locked(visit.channel->job_rank(visit.rank));
     }
   }
   meeting.open_ = true;
@@ -98,7 +136,7 @@ void LocalGroup::open_locked(Meeting& meeting, const Visit& visit) {
 void LocalGroup::sync(Meeting& meeting) noexcept {
   std::unique_lock lock{mutex_};
   const std::uint64_t round = meeting.syncs_;
-  if (++meeting.in_sync_ == ranks_) {
+  if (++meeting.in_sync_ == static_cast<int>(meeting.visits_.size())) {
     meeting.in_sync_ = 0;
     ++meeting.syncs_;
     meeting.changed_.notify_all();
@@ -110,68 +148,71 @@ void LocalGroup::sync(Meeting& meeting) noexcept {
 void LocalGroup::abort(std::string_view reason) noexcept {
   const std::scoped_lock lock{mutex_};
   try {
-    fail_locked(std::string{reason}, /*echo=*/true);
+    fail_locked(std::string{reason}, nullptr);
   } catch (...) {  // no memory for the text: fail without it
-    fail_locked({}, /*echo=*/true);
+    fail_locked({}, nullptr);
   }
 }
 
-void LocalGroup::withdraw(int channel, int rank, std::uint64_t end) noexcept {
+void LocalGroup::withdraw(const LocalChannel& channel, int rank, std::uint64_t end) noexcept {
   const std::scoped_lock lock{mutex_};
-  auto& withdrawn = withdrawn_[static_cast<std::size_t>(channel * ranks_ + rank)];
+  auto& withdrawn = places_[channel.number()].withdrawn[static_cast<std::size_t>(rank)];
   withdrawn = std::max(withdrawn, end);
   for (const auto& [key, meeting] : gathering_) { meeting->changed_.notify_all(); }
 }
 
-void LocalGroup::leave(int rank) noexcept {
+void LocalGroup::leave(int job_rank) noexcept {
   const std::scoped_lock lock{mutex_};
-  if (!left_) { left_ = rank; }
+  left_.push_back(job_rank);  // within what the constructor has reserved
   for (const auto& [key, meeting] : gathering_) {
     for (const Visit& visit : meeting->visits_) {
-      if (visit.batch == nullptr && visit.text == nullptr) { continue; }
-      fail_without_locked(rank, visit);
+      if (visit.channel == nullptr || !visit.channel->has(job_rank)) { continue; }
+      fail_without_locked(job_rank, visit);
       return;
     }
   }
 }
 
 void LocalGroup::fail_without_locked(int left, const Visit& waiting) noexcept {
+  const LocalChannel& channel = *waiting.channel;
   try {
-    fail_locked(ended_text(called(waiting), waiting.rank, left), /*echo=*/false);
+    fail_locked(ended_text(called(waiting), channel.job_rank(waiting.rank), left), &channel);
   } catch (...) {  // no memory for the text: fail without it
-    fail_locked({}, /*echo=*/false);
+    fail_locked({}, &channel);
   }
 }
 
-void LocalGroup::check_alive() const {
+void LocalGroup::check_alive(int job_rank) const {
   const std::scoped_lock lock{mutex_};
-  check_alive_locked();
+  check_alive_locked(job_rank);
 }
 
-void LocalGroup::check_alive_locked() const {
+void LocalGroup::check_alive_locked(int job_rank) const {
   if (!failure_) { return; }
-  if (failure_->echo) { throw Aborted{failure_->text}; }
-  throw CommError{failure_->text};
+  const bool is_cause = failure_->found_by != nullptr && failure_->found_by->has(job_rank);
+  if (is_cause) { throw CommError{failure_->text}; }
+  throw Aborted{failure_->text};
 }
 
-void LocalGroup::fail_locked(std::string text, bool echo) noexcept {
+void LocalGroup::fail_locked(std::string text, const LocalChannel* found_by) noexcept {
   if (failure_) { return; }
-  failure_ = Failure{std::move(text), echo};
+  failure_ = Failure{std::move(text), found_by};
   for (const auto& [key, meeting] : gathering_) { meeting->changed_.notify_all(); }
 }
 
-std::string LocalGroup::called(const Visit& visit) const {
+std::string LocalGroup::called(const Visit& visit) {
   const std::string what = visit.purpose == Purpose::batch ? describe(*visit.batch) : "exchange";
-  return call_text(what, channels_[static_cast<std::size_t>(visit.channel)], visit.sequence);
+  return call_text(what, visit.channel->name(), visit.sequence);
 }
 
 std::string LocalGroup::late(const Meeting& meeting, const Visit& visit) const {
+  const LocalChannel& channel = *visit.channel;
   std::vector<int> missing;
-  for (int rank = 0; rank < ranks_; ++rank) {
-    const Visit& v = meeting.visits_[static_cast<std::size_t>(rank)];
-    if (v.batch == nullptr && v.text == nullptr) { missing.push_back(rank); }
+  for (int rank = 0; rank < channel.size(); ++rank) {
+    const bool here = meeting.visits_[static_cast<std::size_t>(rank)].channel != nullptr;
+    if (!here) { missing.push_back(channel.job_rank(rank)); }
   }
-  return missing_text(called(visit), visit.rank, deadline_, missing);
+  return missing_text(called(visit), channel.job_rank(visit.rank), deadline_, missing);
 }
 
 }  // namespace tessera

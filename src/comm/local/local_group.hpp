@@ -2,17 +2,21 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "tessera/comm/batch.hpp"
+#include "tessera/comm/communicator.hpp"
 #include "tessera/device/device.hpp"
 
 namespace tessera {
@@ -29,18 +33,41 @@ struct DeviceMarks {
   OwnedEvent second;  ///< and the second
 };
 
+/// What one communicator of all its ranks is to the group: all of the job's, or those that were
+/// split off. Does not change.
+class LocalChannel {
+ public:
+  LocalChannel(std::size_t number, std::string name, std::vector<int> members)
+      : number_{number}, name_{std::move(name)}, members_{std::move(members)} {}
+
+  [[nodiscard]] std::size_t number() const noexcept { return number_; }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
+  /// Those of the job, in ascending order, by rank of the channel.
+  [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
+  [[nodiscard]] int job_rank(int rank) const noexcept {
+    return members_[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] bool has(int job_rank) const noexcept;
+
+ private:
+  std::size_t number_;
+  std::string name_;
+  std::vector<int> members_;
+};
+
 /// What one rank brings to a meeting. What it points to stays alive until the rank has left.
 struct Visit {
-  int channel = 0;
+  const LocalChannel* channel = nullptr;
   Purpose purpose = Purpose::batch;
   std::uint64_t sequence = 0;
-  int rank = 0;
+  int rank = 0;  ///< of the channel
   const Batch* batch = nullptr;
   const std::string* text = nullptr;
   const DeviceMarks* marks = nullptr;  ///< where devices move the data
 };
 
-/// One collective call of all ranks.
+/// One collective call of all ranks of a channel.
 ///
 ///   gathering --all are here and agree--> open --sync, sync ...--> forgotten
 ///
@@ -69,54 +96,69 @@ class Meeting {
 /// Threads: any.
 class LocalGroup {
  public:
-  LocalGroup(int ranks, std::vector<std::string> channels, std::chrono::milliseconds deadline);
+  /// With channels of all ranks, numbered from 0 on.
+  LocalGroup(int ranks, const std::vector<std::string>& channels,
+             std::chrono::milliseconds deadline);
 
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  [[nodiscard]] const LocalChannel& channel(std::size_t number) const;
+  /// The channel of a group that is split off `whole` by its `nth` split: made by the first of the
+  /// group's ranks that asks.
+  [[nodiscard]] const LocalChannel& split(const LocalChannel& whole, std::uint64_t nth,
+                                          const RankGroup& group);
 
-  /// Blocks until all ranks have come with the same call. CommError, on all ranks alike, if the
-  /// group has failed, if the calls differ, or if a rank does not come by the deadline; on this
-  /// rank alone if it withdraws.
+  /// Blocks until all ranks of the channel have come with the same call. CommError, on all ranks
+  /// alike, if the group has failed, if the calls differ, or if a rank does not come by the
+  /// deadline; on this rank alone if it withdraws.
   [[nodiscard]] std::shared_ptr<Meeting> join(const Visit& visit);
-  /// Blocks until all ranks are at this point of an open meeting.
+  /// Blocks until all of its ranks are at this point of an open meeting.
   void sync(Meeting& meeting) noexcept;
 
   /// Wakes everyone who is in `join`, with Aborted. The first failure stays.
   void abort(std::string_view reason) noexcept;
   /// `rank` does not come to the meetings before `end` on `channel` that are not open yet.
-  void withdraw(int channel, int rank, std::uint64_t end) noexcept;
-  /// `rank` has ended its program well and all its calls: nobody waits for it any more. A call that
-  /// needs it, made already or later, fails the group at once.
-  void leave(int rank) noexcept;
-  /// Throws the group's failure if it has one.
-  void check_alive() const;
+  void withdraw(const LocalChannel& channel, int rank, std::uint64_t end) noexcept;
+  /// `job_rank` has ended its program well and all its calls: nobody waits for it any more. A call
+  /// that needs it, made already or later, fails the group at once.
+  void leave(int job_rank) noexcept;
+  /// Throws the group's failure if it has one: as CommError on ranks of the channel that has found
+  /// it, as Aborted on others.
+  void check_alive(int job_rank) const;
 
  private:
-  using Key = std::pair<int, std::uint64_t>;
+  using Key = std::tuple<std::size_t, Purpose, std::uint64_t>;
+  using SplitKey = std::tuple<std::size_t, std::uint64_t, int>;  // of what, which, and the group
+  struct Place {
+    LocalChannel channel;
+    std::vector<std::uint64_t> withdrawn;  // by rank: the end of what it took back
+  };
   struct Failure {
     std::string text;
-    bool echo;  ///< somebody called `abort`: not what the group found out by itself
+    const LocalChannel* found_by;  ///< null where somebody called `abort`
   };
 
   class Presence;
 
-  [[nodiscard]] Key key_of(const Visit& visit) const noexcept;
+  [[nodiscard]] static Key key_of(const Visit& visit) noexcept;
+  const LocalChannel& add_channel_locked(std::string name, std::vector<int> members);
   [[nodiscard]] bool withdrawn(const Visit& visit) const noexcept;
-  void check_alive_locked() const;
-  [[nodiscard]] std::shared_ptr<Meeting> find_or_make_locked(const Key& key);
+  void check_alive_locked(int job_rank) const;
+  [[nodiscard]] std::shared_ptr<Meeting> find_or_make_locked(const Visit& visit);
+  [[nodiscard]] std::optional<int> left_locked(const LocalChannel& channel) const noexcept;
   void open_locked(Meeting& meeting, const Visit& visit);
-  void fail_locked(std::string text, bool echo) noexcept;
-  [[nodiscard]] std::string called(const Visit& visit) const;
+  void fail_locked(std::string text, const LocalChannel* found_by) noexcept;
+  [[nodiscard]] static std::string called(const Visit& visit);
   [[nodiscard]] std::string late(const Meeting& meeting, const Visit& visit) const;
   void fail_without_locked(int left, const Visit& waiting) noexcept;
 
   const int ranks_;
-  const std::vector<std::string> channels_;
   const std::chrono::milliseconds deadline_;
 
   mutable std::mutex mutex_;
   std::map<Key, std::shared_ptr<Meeting>> gathering_;
-  std::vector<std::uint64_t> withdrawn_;  // [channel * ranks + rank]: the end of what it took back
-  std::optional<int> left_;               // the first rank that has ended
+  std::deque<Place> places_;  // by number; where a channel is it stays
+  std::map<SplitKey, std::size_t> splits_;
+  std::vector<int> left_;  // ranks of the job that have ended, in that order
   std::optional<Failure> failure_;
 };
 

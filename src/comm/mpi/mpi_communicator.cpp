@@ -170,8 +170,7 @@ class BatchTask {
   [[nodiscard]] MpiGroup& group() const noexcept { return *channel_->group; }
   [[nodiscard]] int tag() const noexcept { return batch_tag(sequence_, group().process().tags()); }
   void delay(Moment moment) const {
-    inject_delay(channel_->instruments, static_cast<int>(channel_->kind), group().rank(), sequence_,
-                 moment);
+    inject_delay(channel_->instruments, group().rank(), sequence_, moment);
   }
 
   std::shared_ptr<MpiChannel> channel_;
@@ -204,6 +203,11 @@ std::vector<std::string> MpiCommunicator::do_exchange(std::string message) {
   return group.exchange(group.process().control(),
                         text_tag(channel_->kind, sequence, group.process().tags()), message,
                         AtExchange{channel_->name(), sequence, rank()});
+}
+
+std::unique_ptr<Communicator> MpiCommunicator::do_split(const RankGroup& group) {
+  throw ConfigError{
+      fmt::format("split \"{}\": ranks that talk through mpi cannot be split", group.name)};
 }
 
 void MpiCommunicator::do_abort(std::string_view reason) noexcept {

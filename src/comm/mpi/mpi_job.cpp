@@ -90,7 +90,8 @@ World WorldFactory::make_mpi(const std::shared_ptr<MpiGroup>& group, const World
   const auto make = [&](MpiTexts kind, const char* stream) {
     return std::make_unique<MpiCommunicator>(
         group, kind, *state->device, state->memory,
-        Instruments{state->recorder.get(), options.delays, stream});
+        Instruments{state->recorder.get(), options.delays, stream,
+                    kind == MpiTexts::gather ? kGatherNumber : kReduceNumber});
   };
   state->gather = make(MpiTexts::gather, "gather");
   state->reduce = make(MpiTexts::reduce, "reduce");

@@ -163,8 +163,8 @@ void NcclCommunicator::enqueue(const Batch& batch, cuda::CudaStream& stream) {
 
 void NcclCommunicator::watch_begin(std::uint64_t sequence, Stream stream) {
   if (instruments_.delays) {
-    stream.call([instruments = instruments_, number = number_, rank = rank(), sequence] {
-      inject_delay(instruments, number, rank, sequence, Moment::before);
+    stream.call([instruments = instruments_, rank = rank(), sequence] {
+      inject_delay(instruments, rank, sequence, Moment::before);
     });
   }
   if (instruments_.recorder != nullptr) {
@@ -180,8 +180,8 @@ void NcclCommunicator::watch_end(const Batch& batch, std::uint64_t sequence, Str
         });
   }
   if (instruments_.delays) {
-    stream.call([instruments = instruments_, number = number_, rank = rank(), sequence] {
-      inject_delay(instruments, number, rank, sequence, Moment::after);
+    stream.call([instruments = instruments_, rank = rank(), sequence] {
+      inject_delay(instruments, rank, sequence, Moment::after);
     });
   }
 }
@@ -201,6 +201,11 @@ std::vector<std::string> NcclCommunicator::do_exchange(std::string message) {
   }
   link_->arenas->settle(offers);
   return texts;
+}
+
+std::unique_ptr<Communicator> NcclCommunicator::do_split(const RankGroup& group) {
+  throw ConfigError{
+      fmt::format("split \"{}\": ranks that talk through nccl cannot be split", group.name)};
 }
 
 void NcclCommunicator::do_abort(std::string_view reason) noexcept {

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstdint>
+#include <memory>
+
 #include "comm/instruments.hpp"
 #include "tessera/comm/simulate.hpp"
 #include "tessera/memory/buffer.hpp"
@@ -7,10 +10,13 @@
 namespace tessera {
 
 /// Stands for a communicator of any size: checks and records batches, moves nothing, holds the
-/// staging memory of the kind that it stands for.
+/// staging memory of the kind that it stands for. What is split from it uses the same staging.
 class SimulatedCommunicator final : public Communicator {
  public:
   SimulatedCommunicator(const SimulatedRank& rank, Device& device, MemoryTracker& memory,
+                        Instruments instruments);
+  /// A group's, split from one that has staging.
+  SimulatedCommunicator(const RankGroup& group, std::shared_ptr<const Buffer> staging,
                         Instruments instruments);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "simulated"; }
@@ -18,12 +24,14 @@ class SimulatedCommunicator final : public Communicator {
  private:
   void do_submit(Batch batch, Stream stream) override;
   std::vector<std::string> do_exchange(std::string message) override;
+  std::unique_ptr<Communicator> do_split(const RankGroup& group) override;
   // There is no peer that could fail, and nothing is ever under way.
   void do_abort(std::string_view /*reason*/) noexcept override {}
   void do_withdraw() noexcept override {}
 
-  Buffer staging_;
+  std::shared_ptr<const Buffer> staging_;
   Instruments instruments_;
+  std::uint64_t next_split_ = 0;
 };
 
 }  // namespace tessera

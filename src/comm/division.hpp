@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/comm/communicator.hpp"
+
+namespace tessera {
+
+/// How a communicator's ranks are divided into groups, and what each group is called.
+struct Division {
+  std::vector<std::int32_t> groups;  ///< by rank
+  std::string name;
+};
+
+/// What `group_of` says of each of `ranks` ranks. ContractError if a group is negative; `job_rank`
+/// gives the names of ranks in errors, here and below.
+[[nodiscard]] Division divide(const GroupOf& group_of, int ranks, const std::string& name,
+                              const std::function<int(int)>& job_rank);
+
+/// As bytes, and a hash of them.
+[[nodiscard]] std::string encode(const Division& division);
+[[nodiscard]] std::uint64_t hash_of(const std::string& code);
+
+/// What ranks that do not all divide alike differ in, by what they encoded: "rank 2 splits off
+/// "x" where rank 0 splits off "y"". Empty if they agree.
+[[nodiscard]] std::optional<std::string> first_difference(std::span<const std::string> codes,
+                                                          const std::function<int(int)>& job_rank);
+
+}  // namespace tessera

@@ -1,0 +1,66 @@
+#include "comm/division.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+/// Ranks of the job are ten times what they are here.
+int tenfold(int rank) {
+  return 10 * rank;
+}
+
+std::string code_of(const GroupOf& group_of, const std::string& name = "shard") {
+  return encode(divide(group_of, 4, name, tenfold));
+}
+
+std::string difference(const std::vector<std::string>& codes) {
+  return first_difference(codes, tenfold).value_or("none");
+}
+
+const GroupOf kPairs = [](int rank) { return rank / 2; };
+
+TEST(Division, NegativeGroupsAreRefusedWithTheRankThatHasOne) {
+  EXPECT_EQ(divide(kPairs, 4, "shard", tenfold).groups, (std::vector<std::int32_t>{0, 0, 1, 1}));
+  EXPECT_THAT([] { (void)divide([](int rank) { return 1 - rank; }, 4, "shard", tenfold); },
+              testing::ThrowsMessage<ContractError>(
+                  "split \"shard\": rank 20 is in group -1; groups count from 0"));
+}
+
+TEST(Division, EverythingThatMustAgreeChangesTheCode) {
+  const std::vector<std::string> codes{code_of(kPairs), code_of(kPairs, "replica"),
+                                       code_of([](int rank) { return rank % 2; }),
+                                       code_of([](int rank) { return rank; })};
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    for (std::size_t j = 0; j < codes.size(); ++j) {
+      EXPECT_EQ(codes[i] == codes[j], i == j);
+      EXPECT_EQ(hash_of(codes[i]) == hash_of(codes[j]), i == j);
+    }
+  }
+}
+
+TEST(Division, TheFirstDifferenceIsNamed) {
+  const std::string pairs = code_of(kPairs);
+  EXPECT_EQ(difference({pairs, pairs, pairs, pairs}), "none");
+  EXPECT_EQ(difference({pairs, pairs, code_of(kPairs, "replica"), pairs}),
+            "rank 20 splits off \"replica\" where rank 0 splits off \"shard\"");
+  EXPECT_EQ(difference({pairs, pairs, pairs, code_of([](int rank) { return rank % 2; })}),
+            "split \"shard\": rank 30 has rank 10 in group 1, but rank 0 has it in group 0; every "
+            "rank gives the same rule");
+}
+
+TEST(Division, TextsOfOtherCallsAreReadToo) {
+  const std::string pairs = code_of(kPairs);
+  for (const std::string& stray : {std::string{}, std::string{"abc"}, std::string(16, '\xFF')}) {
+    EXPECT_NE(difference({pairs, stray, pairs, pairs}), "none");
+    EXPECT_NE(difference({stray, pairs, pairs, pairs}), "none");
+  }
+  EXPECT_EQ(difference({"", std::string(16, '\xFF'), "", ""}),
+            "rank 10 makes another call where rank 0 splits");
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,242 @@
+// How communicators of groups are refused, and how they fail: one for all, with the job's ranks.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/rank_groups.hpp"
+#include "support/rank_job.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+using test::complete;
+using test::HostTensor;
+using test::OnRanks;
+using test::QuiesceAtExit;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+/// What `call` throws as E; "nothing" if it returns.
+template <class E>
+std::string error_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const E& error) { return error.what(); }
+  return "nothing";
+}
+
+class SplitErrors : public OnRanks {
+ protected:
+  /// Each rank's own words, by rank.
+  using Texts = std::vector<std::string>;
+  static Texts texts() { return Texts(static_cast<std::size_t>(ranks())); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Ranks, SplitErrors,
+                         testing::Combine(testing::ValuesIn(test::comm_kinds()),
+                                          testing::ValuesIn(test::rank_counts({4, 7}))),
+                         test::rank_job_name);
+
+const GroupOf kOddAndEven = [](int rank) { return rank % 2; };
+
+void expect_usable(World& world, const Channel& channel) {
+  HostTensor data{DType::fp32, 3, 1.0};
+  complete(world, channel, Batch{"t"}.all_reduce(data.view()));
+  EXPECT_EQ(data.at(2), channel.communicator.size());
+}
+
+TEST_P(SplitErrors, WhatRanksDoNotAgreeOnIsRefusedOnAllAndTheWholeStaysUsable) {
+  run([](World& world) {
+    const bool odd_one = world.rank() == world.size() - 1;
+    const Channel whole = world.gather_channel();
+    const auto refusal = [&](const GroupOf& group_of, const char* name) {
+      return error_of<ContractError>([&] { (void)world.split(whole, group_of, name); });
+    };
+    const std::string last = std::to_string(world.size() - 1);
+    EXPECT_EQ(refusal([](int rank) { return rank == 2 ? -3 : rank; }, "shard"),
+              "split \"shard\": rank 2 is in group -3; groups count from 0");
+    EXPECT_EQ(refusal(kOddAndEven, odd_one ? "shard" : "replica"),
+              "rank " + last + " splits off \"shard\" where rank 0 splits off \"replica\"");
+    EXPECT_EQ(refusal([&](int rank) { return odd_one && rank == 2 ? 5 : rank % 2; }, "shard"),
+              "split \"shard\": rank " + last +
+                  " has rank 2 in group 5, but rank 0 has it in group 0; every rank gives the same "
+                  "rule");
+    expect_usable(world, whole);
+    expect_usable(world, world.split(whole, kOddAndEven, "shard"));
+  });
+}
+
+TEST_P(SplitErrors, AMissingCallNamesTheGroupAndTheJobsRanks) {
+  WorldOptions options;
+  options.deadline = std::chrono::milliseconds{300};
+  const std::string error = error_of<CommError>([&] {
+    run(
+        [&](World& world) {
+          HostTensor data{DType::fp32, 4};
+          const QuiesceAtExit guard{world};
+          const Channel odd = world.split(world.gather_channel(), kOddAndEven, "odd and even");
+          world.barrier();
+          if (world.rank() == 1) {
+            complete(world, odd, Batch{"gather h.3"}.all_reduce(data.view()));
+            return;
+          }
+          // Not ended, only late: well past the peer's deadline.
+          const auto begin = std::chrono::steady_clock::now();
+          while (std::chrono::steady_clock::now() - begin < 4 * options.deadline) {
+            std::this_thread::yield();
+          }
+        },
+        options);
+  });
+  EXPECT_THAT(error, AllOf(HasSubstr("rank 1: all_reduce of batch \"gather h.3\""),
+                           HasSubstr("channel odd and even, sequence 0"),
+                           HasSubstr("rank 1 waited 300 ms for rank")));
+  EXPECT_THAT(error, HasSubstr(ranks() > 5 ? "for ranks 3, 5, which" : "for rank 3, which"));
+}
+
+TEST_P(SplitErrors, DifferentBatchesInOneGroupEndAllGroups) {
+  Texts heard = texts();
+  const std::string error = error_of<CommError>([&] {
+    run([&](World& world) {
+      HostTensor data{DType::fp32, 4, 1.0};
+      const HostTensor before = data;
+      const Channel group = world.split(world.reduce_channel(), kOddAndEven, "odd and even");
+      const Channel alone = world.split(
+          world.gather_channel(), [](int rank) { return rank; }, "a");
+      if (world.rank() % 2 == 1) {
+        const View view = data.view().slice(0, world.rank() == 3 ? 3 : 4);
+        heard[static_cast<std::size_t>(world.rank())] =
+            error_of<CommError>([&] { complete(world, group, Batch{"x"}.all_reduce(view)); });
+        EXPECT_EQ(data, before) << "nothing moves";
+      } else {
+        EXPECT_THROW(world.barrier(), CommError);
+      }
+      // Also where a rank would have nobody to wait for.
+      EXPECT_THROW(complete(world, alone, Batch{"y"}.all_reduce(data.view())), CommError);
+    });
+  });
+  EXPECT_EQ(error, "rank 1: " + heard[1]);
+  for (std::size_t rank = 1; rank < heard.size(); rank += 2) {
+    EXPECT_EQ(
+        heard[rank],
+        "ranks disagree on collective 0 of channel odd and even: entry 0 of batch \"x\": rank "
+        "3 issued all_reduce of 3 fp32 (sum) where rank 1 issued all_reduce of 4 fp32 (sum)");
+  }
+}
+
+TEST_P(SplitErrors, ALostRankFreesTheOtherGroupsWithItsCause) {
+  Texts heard = texts();
+  const std::string error = error_of<FormatError>([&] {
+    run([&](World& world) {
+      HostTensor data{DType::fp32, 4};
+      const QuiesceAtExit guard{world};
+      const Channel pair = world.split(
+          world.gather_channel(), [](int rank) { return rank / 2; }, "pair");
+      const Channel other = world.split(world.reduce_channel(), kOddAndEven, "odd and even");
+      if (world.rank() == 3) { throw FormatError{"bad file"}; }
+      try {
+        for (;;) {  // the even ranks do not need rank 3 at first
+          complete(world, pair, Batch{"p"}.all_reduce(data.view()));
+          complete(world, other, Batch{"o"}.all_reduce(data.view()));
+        }
+      } catch (const CommError& echo) {
+        heard[static_cast<std::size_t>(world.rank())] = echo.what();
+        throw;
+      }
+    });
+  });
+  EXPECT_EQ(error, "rank 3: bad file");
+  for (std::size_t rank = 0; rank < heard.size(); ++rank) {
+    if (rank != 3) { EXPECT_EQ(heard[rank], "rank 3: bad file"); }
+  }
+}
+
+TEST_P(SplitErrors, AbortOfAGroupEndsEverything) {
+  const std::string error = error_of<CommError>([&] {
+    run([&](World& world) {
+      HostTensor data{DType::fp32, 4};
+      const QuiesceAtExit guard{world};
+      const Channel group = world.split(world.gather_channel(), kOddAndEven, "odd and even");
+      const Channel pair = world.split(
+          world.reduce_channel(), [](int r) { return r / 2; }, "pair");
+      if (world.rank() == 2) {
+        std::thread{[&group] { group.communicator.abort("stop now"); }}.join();
+      } else {
+        EXPECT_EQ(error_of<CommError>([&] { world.barrier(); }), "stop now");
+      }
+      for (const Channel& channel : {group, pair, world.gather_channel(), world.reduce_channel()}) {
+        EXPECT_EQ(error_of<CommError>(
+                      [&] { complete(world, channel, Batch{"t"}.all_reduce(data.view())); }),
+                  "stop now");
+        EXPECT_EQ(error_of<CommError>([&] { (void)channel.communicator.exchange("x"); }),
+                  "stop now");
+      }
+      EXPECT_EQ(error_of<CommError>([&] {
+                  (void)world.split(
+                      group, [](int) { return 0; }, "late");
+                }),
+                "stop now");
+    });
+  });
+  EXPECT_EQ(error, "rank 0: stop now") << "all bodies swallowed it; the job did not";
+}
+
+TEST_P(SplitErrors, AnUnwindingRankTakesBackWhatItsGroupsHaveNotBegun) {
+  const auto begin = std::chrono::steady_clock::now();
+  const std::string error = error_of<FormatError>([&] {
+    run([](World& world) {
+      HostTensor data{DType::fp32, 4};
+      const Channel group = world.split(world.gather_channel(), kOddAndEven, "odd and even");
+      const Channel pair = world.split(
+          world.reduce_channel(), [](int r) { return r / 2; }, "pair");
+      if (world.rank() == 0) {
+        const QuiesceAtExit guard{world};
+        group.communicator.submit(Batch{"a"}.all_reduce(data.view()), group.stream);
+        pair.communicator.submit(Batch{"b"}.all_reduce(data.view()), pair.stream);
+        throw FormatError{"cannot go on"};
+      }
+      world.barrier();
+    });
+  });
+  EXPECT_EQ(error, "rank 0: cannot go on");
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{20});
+}
+
+// A rank that has ended is missed only by groups that it belongs to.
+TEST_P(SplitErrors, GroupsGoOnWithoutRanksOfOthersThatHaveEnded) {
+  run([](World& world) {
+    const GroupOf first_two = [](int rank) { return rank < 2 ? 0 : 1; };
+    const Channel group = world.split(world.gather_channel(), first_two, "first two");
+    if (world.rank() >= 2) { return; }
+    const auto begin = std::chrono::steady_clock::now();
+    for (bool more = true; more;) {  // past what is looked at before a rank is taken for ended
+      expect_usable(world, group);
+      const bool early = std::chrono::steady_clock::now() - begin < std::chrono::milliseconds{500};
+      more = !group.communicator.exchange(early ? "more" : "").front().empty();
+    }
+  });
+}
+
+TEST_P(SplitErrors, ARankThatHasEndedIsMissedByItsGroup) {
+  const std::string error = error_of<CommError>([&] {
+    run([](World& world) {
+      HostTensor data{DType::fp32, 4};
+      const QuiesceAtExit guard{world};
+      const Channel group = world.split(world.gather_channel(), kOddAndEven, "odd and even");
+      if (world.rank() == 1) { complete(world, group, Batch{"alone"}.all_reduce(data.view())); }
+    });
+  });
+  EXPECT_THAT(error,
+              AllOf(HasSubstr("rank 1: all_reduce of batch \"alone\" (channel odd and even"),
+                    HasSubstr("rank 1 waits for rank"), HasSubstr("which has ended its program")));
+  EXPECT_THAT(error, Not(HasSubstr("rank 0")));
+}
+
+}  // namespace
+}  // namespace tessera
