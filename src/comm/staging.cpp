@@ -15,14 +15,14 @@ std::size_t peers_of(int ranks) noexcept {
 
 }  // namespace
 
-std::size_t mpi_reduce_block_bytes(int ranks) noexcept {
+std::size_t mpi_reduce_block_bytes(std::size_t scratch_bytes, int ranks) noexcept {
   if (ranks < 2) { return kLargestBlock; }
-  const std::size_t fair = kLargestScratch / (2 * peers_of(ranks)) / kPage * kPage;
+  const std::size_t fair = scratch_bytes / (2 * peers_of(ranks)) / kPage * kPage;
   return std::clamp(fair, kPage, kLargestBlock);
 }
 
 std::size_t mpi_scratch_bytes(int ranks) noexcept {
-  return 2 * peers_of(ranks) * mpi_reduce_block_bytes(ranks);
+  return 2 * peers_of(ranks) * mpi_reduce_block_bytes(kLargestScratch, ranks);
 }
 
 std::size_t staging_bytes(CommKind kind, int ranks) noexcept {

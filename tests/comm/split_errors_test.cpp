@@ -45,33 +45,6 @@ INSTANTIATE_TEST_SUITE_P(Ranks, SplitErrors,
 
 const GroupOf kOddAndEven = [](int rank) { return rank % 2; };
 
-void expect_usable(World& world, const Channel& channel) {
-  HostTensor data{DType::fp32, 3, 1.0};
-  complete(world, channel, Batch{"t"}.all_reduce(data.view()));
-  EXPECT_EQ(data.at(2), channel.communicator.size());
-}
-
-TEST_P(SplitErrors, WhatRanksDoNotAgreeOnIsRefusedOnAllAndTheWholeStaysUsable) {
-  run([](World& world) {
-    const bool odd_one = world.rank() == world.size() - 1;
-    const Channel whole = world.gather_channel();
-    const auto refusal = [&](const GroupOf& group_of, const char* name) {
-      return error_of<ContractError>([&] { (void)world.split(whole, group_of, name); });
-    };
-    const std::string last = std::to_string(world.size() - 1);
-    EXPECT_EQ(refusal([](int rank) { return rank == 2 ? -3 : rank; }, "shard"),
-              "split \"shard\": rank 2 is in group -3; groups count from 0");
-    EXPECT_EQ(refusal(kOddAndEven, odd_one ? "shard" : "replica"),
-              "rank " + last + " splits off \"shard\" where rank 0 splits off \"replica\"");
-    EXPECT_EQ(refusal([&](int rank) { return odd_one && rank == 2 ? 5 : rank % 2; }, "shard"),
-              "split \"shard\": rank " + last +
-                  " has rank 2 in group 5, but rank 0 has it in group 0; every rank gives the same "
-                  "rule");
-    expect_usable(world, whole);
-    expect_usable(world, world.split(whole, kOddAndEven, "shard"));
-  });
-}
-
 TEST_P(SplitErrors, AMissingCallNamesTheGroupAndTheJobsRanks) {
   WorldOptions options;
   options.deadline = std::chrono::milliseconds{300};
@@ -206,21 +179,6 @@ TEST_P(SplitErrors, AnUnwindingRankTakesBackWhatItsGroupsHaveNotBegun) {
   });
   EXPECT_EQ(error, "rank 0: cannot go on");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{20});
-}
-
-// A rank that has ended is missed only by groups that it belongs to.
-TEST_P(SplitErrors, GroupsGoOnWithoutRanksOfOthersThatHaveEnded) {
-  run([](World& world) {
-    const GroupOf first_two = [](int rank) { return rank < 2 ? 0 : 1; };
-    const Channel group = world.split(world.gather_channel(), first_two, "first two");
-    if (world.rank() >= 2) { return; }
-    const auto begin = std::chrono::steady_clock::now();
-    for (bool more = true; more;) {  // past what is looked at before a rank is taken for ended
-      expect_usable(world, group);
-      const bool early = std::chrono::steady_clock::now() - begin < std::chrono::milliseconds{500};
-      more = !group.communicator.exchange(early ? "more" : "").front().empty();
-    }
-  });
 }
 
 TEST_P(SplitErrors, ARankThatHasEndedIsMissedByItsGroup) {

@@ -79,6 +79,34 @@ TEST_P(CommStreams, BatchesMatchInTheOrderOfSubmittingWhateverRunsFirst) {
   });
 }
 
+TEST_P(CommStreams, BatchesOfGroupsAndOfTheWholeOvertakeEachOther) {
+  run([](World& world) {
+    HostTensor of_all{DType::fp32, 4, 1.0};
+    HostTensor of_pair{DType::fp32, 4, 1.0};
+    HostTensor of_others{DType::fp32, 4, 1.0};
+    const Channel whole = world.gather_channel();
+    const Channel pair = world.split(
+        whole, [](int rank) { return rank / 2; }, "pair");
+    const Channel others = world.split(
+        whole, [](int rank) { return rank % 2; }, "others");
+    const Stream held = whole.stream;
+    const Stream free = world.reduce_channel().stream;
+
+    // Within a group, ranks come to its batches in different orders too.
+    Gate gate{world.rank() % 2 == 0 ? held : free};
+    whole.communicator.submit(Batch{"all"}.all_reduce(of_all.view()), held);
+    pair.communicator.submit(Batch{"pair"}.all_reduce(of_pair.view()), free);
+    others.communicator.submit(Batch{"others"}.all_reduce(of_others.view()), held);
+    world.barrier();
+    gate.open();
+    held.wait();
+    free.wait();
+    EXPECT_EQ(of_all.at(3), 1.0 * world.size());
+    EXPECT_EQ(of_pair.at(3), 1.0 * pair.communicator.size());
+    EXPECT_EQ(of_others.at(3), 1.0 * others.communicator.size());
+  });
+}
+
 TEST_P(CommStreams, AGatherPassesAReductionThatIsStillQueued) {
   run([](World& world) {
     HostTensor gradient{DType::fp32, 7, 1.0};

@@ -5,34 +5,19 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <atomic>
 #include <exception>
+#include <span>
 
 #include "comm/aborted.hpp"
 #include "comm/batch_code.hpp"
 #include "comm/batch_text.hpp"
 #include "comm/failure_texts.hpp"
+#include "comm/mpi/mpi_channel.hpp"
 #include "comm/mpi/mpi_mover.hpp"
-#include "comm/mpi/mpi_workspace.hpp"
 #include "device/cpu/host_task.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
-
-/// What a channel's batches share.
-struct MpiChannel {
-  std::shared_ptr<MpiGroup> group;
-  MpiTexts kind;
-  MPI_Comm comm;
-  Instruments instruments;
-  MpiWorkspaces workspaces;
-  std::atomic<std::uint64_t> withdrawn = 0;  ///< the end of what this rank took back
-
-  [[nodiscard]] std::string_view name() const noexcept {
-    return kind == MpiTexts::gather ? "gather" : "reduce";
-  }
-};
-
 namespace {
 
 constexpr int kCommStatus = 4;
@@ -118,57 +103,58 @@ class BatchTask {
   };
 
   void run() {
-    const MpiWorkspaces::Lease lease{channel_->workspaces};
+    const MpiWorkspaces::Lease lease{channel_->line->workspaces};
+    const MpiRoute route = channel_->batch_route(sequence_);
     check_wanted();
     group().check_alive();
-    if (group().size() > 1) { meet(*lease); }
+    if (channel_->size() > 1) { meet(*lease, route); }
     const std::int64_t begin_ns = trace::now_ns();
-    MpiMover{group(), *lease, channel_->comm, tag(), Moving{*this}}.run(batch_);
-    record_collectives(channel_->instruments, batch_, group().rank(), group().size(), begin_ns);
+    MpiMover{group(), *lease, route, Moving{*this}}.run(batch_);
+    record_collectives(channel_->instruments, batch_, channel_->rank, channel_->size(), begin_ns);
   }
 
   /// Nothing moves before every rank has seen that all are here with the same batch.
-  void meet(MpiWorkspace& work) {
+  void meet(MpiWorkspace& work, const MpiRoute& route) {
     encode(batch_, work.code);
     work.hash = XXH3_64bits(work.code.data(), work.code.size());
     MpiRequests& requests = work.requests[0];
+    const auto hashes = std::span{work.hashes}.first(route.members.size());
     {
       const MpiCalls calls{group().process()};
-      for (int peer = 0; peer < group().size(); ++peer) {
-        std::uint64_t& hash = work.hashes[static_cast<std::size_t>(peer)];
-        hash = work.hash;
+      for (std::size_t i = 0; i < hashes.size(); ++i) {
+        hashes[i] = work.hash;
+        const int peer = route.members[i];
         if (peer == group().rank()) { continue; }
-        requests.receive(channel_->comm, &hash, sizeof hash, peer, tag());
-        requests.send(channel_->comm, &work.hash, sizeof work.hash, peer, tag());
+        requests.receive(route.comm, &hashes[i], sizeof hashes[i], peer, route.tag);
+        requests.send(route.comm, &work.hash, sizeof work.hash, peer, route.tag);
       }
     }
     group().wait(requests, Coming{*this});
     const auto same = [&](std::uint64_t hash) { return hash == work.hash; };
-    if (!std::all_of(work.hashes.begin(), work.hashes.end(), same)) { disagree(work); }
+    if (!std::ranges::all_of(hashes, same)) { disagree(work, route); }
   }
 
-  /// Every rank sees that hashes differ, comes here, and finds the same text.
-  [[noreturn]] void disagree(const MpiWorkspace& work) {
+  /// Every member sees that hashes differ, comes here, and finds the same text.
+  [[noreturn]] void disagree(const MpiWorkspace& work, const MpiRoute& route) {
     std::vector<Batch> batches;
-    for (const std::string& code :
-         group().exchange(channel_->comm, tag(), work.code, Moving{*this})) {
+    for (const std::string& code : group().exchange(route, work.code, Moving{*this})) {
       batches.push_back(decode(code));
     }
     std::vector<const Batch*> all;
     for (const Batch& batch : batches) { all.push_back(&batch); }
-    const std::string difference = first_difference(all).value_or("the hashes of equal batches");
-    group().fail_and_throw(disagreement_text(channel_->name(), sequence_, difference),
-                           Finding::of_every_rank);
+    const std::string difference =
+        first_difference(all, route.members).value_or("the hashes of equal batches");
+    group().fail_and_throw(disagreement_text(channel_->name, sequence_, difference),
+                           route.members.front());
   }
 
   void check_wanted() const {
     if (sequence_ < channel_->withdrawn) { throw Aborted{called() + " was withdrawn"}; }
   }
   [[nodiscard]] std::string called() const {
-    return call_text(describe(batch_), channel_->name(), sequence_);
+    return call_text(describe(batch_), channel_->name, sequence_);
   }
   [[nodiscard]] MpiGroup& group() const noexcept { return *channel_->group; }
-  [[nodiscard]] int tag() const noexcept { return batch_tag(sequence_, group().process().tags()); }
   void delay(Moment moment) const {
     inject_delay(channel_->instruments, group().rank(), sequence_, moment);
   }
@@ -180,13 +166,20 @@ class BatchTask {
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiGroup> group, MpiTexts kind, Device& device,
+MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiGroup> group, MpiKind kind, Device& device,
                                  MemoryTracker& memory, Instruments instruments)
-    : Communicator{group->rank(), group->size()},
-      channel_{new MpiChannel{
-          group, kind,
-          kind == MpiTexts::gather ? group->process().gather() : group->process().reduce(),
-          instruments, MpiWorkspaces{group->process(), device, memory}}} {}
+    : MpiCommunicator{std::shared_ptr<MpiChannel>{
+          new MpiChannel{.group = group,
+                         .line = std::make_shared<MpiLine>(group->process(), kind, device, memory),
+                         .number = 0,
+                         .name = kind == MpiKind::gather ? "gather" : "reduce",
+                         .members = group->everyone(),
+                         .rank = group->rank(),
+                         .instruments = instruments}}} {}
+
+MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiChannel> channel)
+    : Communicator{channel->rank, channel->size(), channel->members},
+      channel_{std::move(channel)} {}
 
 void MpiCommunicator::do_submit(Batch batch, Stream stream) {
   expects(static_cast<bool>(stream), "submit: no stream");
@@ -200,14 +193,39 @@ std::vector<std::string> MpiCommunicator::do_exchange(std::string message) {
   MpiGroup& group = *channel_->group;
   group.check_alive();
   const std::uint64_t sequence = next_exchange_++;
-  return group.exchange(group.process().control(),
-                        text_tag(channel_->kind, sequence, group.process().tags()), message,
-                        AtExchange{channel_->name(), sequence, rank()});
+  return group.exchange(channel_->text_route(sequence), message,
+                        AtExchange{channel_->name, sequence, group.rank()});
 }
 
 std::unique_ptr<Communicator> MpiCommunicator::do_split(const RankGroup& group) {
-  throw ConfigError{
-      fmt::format("split \"{}\": ranks that talk through mpi cannot be split", group.name)};
+  MpiLine& line = *channel_->line;
+  const int number = agree_on_number(line.next_channel);
+  const int most = channels_of(channel_->group->process().tags());
+  if (number >= most) {
+    throw ConfigError{fmt::format(
+        "split \"{}\": {} communicators have been split from {} in this run, and the tags of {} "
+        "tell no more apart; keep one that has the same groups (World::split does)",
+        group.name, most - 1, line.kind == MpiKind::gather ? "gather" : "reduce",
+        mpi_library_version())};
+  }
+  line.next_channel = number + 1;
+  return std::unique_ptr<MpiCommunicator>{new MpiCommunicator{std::shared_ptr<MpiChannel>{
+      new MpiChannel{.group = channel_->group,
+                     .line = channel_->line,
+                     .number = number,
+                     .name = group.name,
+                     .members = group.members,
+                     .rank = group.rank,
+                     .instruments = channel_->instruments.of_split(next_split_++)}}}};
+}
+
+// Ranks may have been in groups that were split a different number of times.
+int MpiCommunicator::agree_on_number(int next) {
+  int number = next;
+  for (const std::string& text : do_exchange(std::to_string(next))) {
+    number = std::max(number, std::stoi(text));
+  }
+  return number;
 }
 
 void MpiCommunicator::do_abort(std::string_view reason) noexcept {
@@ -220,8 +238,8 @@ void MpiCommunicator::do_withdraw() noexcept {
 
 void meet_at_end(MpiGroup& group) {
   group.check_alive();
-  (void)group.exchange(group.process().control(),
-                       text_tag(MpiTexts::end, 0, group.process().tags()), {}, AtEnd{group.rank()});
+  (void)group.exchange({group.process().control(), kEndTag, group.everyone(), group.rank()}, {},
+                       AtEnd{group.rank()});
 }
 
 }  // namespace tessera

@@ -18,11 +18,12 @@ struct MpiChannel;
 /// batch is the same; MPI is polled by the stream that runs it.
 ///
 /// Memory: staging_bytes(), of Category::communicator, from construction to destruction; as
-///         much again for each batch beyond one that runs at the same time on other streams.
+///         much again for each batch beyond one that runs at the same time on other streams. What
+///         is split from it uses the same.
 class MpiCommunicator final : public Communicator {
  public:
-  /// `kind` is gather or reduce. `device` and `memory` outlive it.
-  MpiCommunicator(std::shared_ptr<MpiGroup> group, MpiTexts kind, Device& device,
+  /// Of all ranks. `device` and `memory` outlive it.
+  MpiCommunicator(std::shared_ptr<MpiGroup> group, MpiKind kind, Device& device,
                   MemoryTracker& memory, Instruments instruments);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "mpi"; }
@@ -34,9 +35,13 @@ class MpiCommunicator final : public Communicator {
   void do_abort(std::string_view reason) noexcept override;
   void do_withdraw() noexcept override;
 
+  explicit MpiCommunicator(std::shared_ptr<MpiChannel> channel);
+  [[nodiscard]] int agree_on_number(int next);
+
   std::shared_ptr<MpiChannel> channel_;
   std::uint64_t next_batch_ = 0;
   std::uint64_t next_exchange_ = 0;
+  std::uint64_t next_split_ = 0;
 };
 
 /// Waits for every rank to come to the end of a run, twice as long as for anything else.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "comm/aborted.hpp"
@@ -50,11 +51,18 @@ constexpr std::chrono::milliseconds kStill{300};
 // second; not counted in time, as this process may have been stopped).
 constexpr int kLooks = 1000;
 
+std::vector<int> first_ranks(int count) {
+  std::vector<int> ranks(static_cast<std::size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 }  // namespace
 
 MpiGroup::MpiGroup(MpiProcess& process, std::chrono::milliseconds deadline)
     : process_{process},
       deadline_{std::min(deadline, kLongestDeadline)},
+      everyone_{first_ranks(process.size())},
       telling_{process, static_cast<std::size_t>(process.size())} {}
 
 class MpiGroup::Deserters {
@@ -85,8 +93,7 @@ class MpiGroup::Deserters {
   }
   [[nodiscard]] bool waits_from(int source) const {
     int waiting = 0;
-    mpi_check(MPI_Iprobe(source, text_tag(MpiTexts::end, 0, process_.tags()), process_.control(),
-                         &waiting, MPI_STATUS_IGNORE),
+    mpi_check(MPI_Iprobe(source, kEndTag, process_.control(), &waiting, MPI_STATUS_IGNORE),
               "MPI_Iprobe");
     return waiting != 0;
   }
@@ -119,41 +126,39 @@ void MpiGroup::wait(MpiRequests& requests, const MpiWait& why) {
       continue;
     }
     const Clock::duration still = Clock::now() - moved;
-    if (still > patience) {
-      fail_and_throw(why.late(patience, requests.peers()), Finding::of_this_rank);
-    }
+    if (still > patience) { fail_and_throw(why.late(patience, requests.peers()), rank()); }
     if (const auto peer = why.at_end() ? std::nullopt : deserters.find(still)) {
-      fail_and_throw(why.ended(*peer), Finding::of_this_rank);
+      fail_and_throw(why.ended(*peer), rank());
     }
     pause();
   }
 }
 
-std::vector<std::string> MpiGroup::exchange(MPI_Comm comm, int tag, const std::string& message,
+std::vector<std::string> MpiGroup::exchange(const MpiRoute& route, const std::string& message,
                                             const MpiWait& why) {
-  const auto ranks = static_cast<std::size_t>(size());
-  const auto me = static_cast<std::size_t>(rank());
+  const std::size_t ranks = route.members.size();
+  const auto me = static_cast<std::size_t>(route.rank);
   std::vector<std::uint64_t> bytes(ranks, message.size());
   const std::uint64_t own_bytes = message.size();
   std::vector<std::string> texts(ranks);
   MpiRequests requests{process_, 2 * ranks};
   const auto with_each_peer = [&](const auto& post) {
     const MpiCalls calls{process_};
-    for (std::size_t peer = 0; peer < ranks; ++peer) {
-      if (peer != me) { post(peer, static_cast<int>(peer)); }
+    for (std::size_t i = 0; i < ranks; ++i) {
+      if (i != me) { post(i, route.members[i]); }
     }
   };
 
   with_each_peer([&](std::size_t i, int peer) {
-    requests.receive(comm, &bytes[i], sizeof bytes[i], peer, tag);
-    requests.send(comm, &own_bytes, sizeof own_bytes, peer, tag);
+    requests.receive(route.comm, &bytes[i], sizeof bytes[i], peer, route.tag);
+    requests.send(route.comm, &own_bytes, sizeof own_bytes, peer, route.tag);
   });
   wait(requests, why);
 
   for (std::size_t i = 0; i < ranks; ++i) { texts[i].resize(bytes[i]); }
   with_each_peer([&](std::size_t i, int peer) {
-    requests.receive(comm, texts[i].data(), texts[i].size(), peer, tag);
-    requests.send(comm, message.data(), message.size(), peer, tag);
+    requests.receive(route.comm, texts[i].data(), texts[i].size(), peer, route.tag);
+    requests.send(route.comm, message.data(), message.size(), peer, route.tag);
   });
   wait(requests, why);
   texts[me] = message;
@@ -164,8 +169,8 @@ void MpiGroup::abort(std::string_view reason, int status) noexcept {
   if (set_failure(reason, status, Source::caller)) { tell(); }
 }
 
-void MpiGroup::fail_and_throw(const std::string& text, Finding finding) {
-  const bool for_another = finding == Finding::of_every_rank && rank() != 0;
+void MpiGroup::fail_and_throw(const std::string& text, int reporter) {
+  const bool for_another = reporter != rank();
   const auto source = for_another ? Source::another_rank : Source::this_rank;
   if (set_failure(text, kCommStatus, source) && !for_another) { tell(); }
   check_failure();

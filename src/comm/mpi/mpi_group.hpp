@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,8 +31,14 @@ class MpiWait {
   [[nodiscard]] virtual std::string ended(int peer) const = 0;
 };
 
-/// Who has found out that the job cannot go on: where every rank has, rank 0 reports it.
-enum class Finding : std::uint8_t { of_this_rank, of_every_rank };
+/// Where the messages of one call go: over `comm` with `tag`, between `members`, this rank being
+/// the `rank`-th of them.
+struct MpiRoute {
+  MPI_Comm comm;
+  int tag;
+  std::span<const int> members;
+  int rank;
+};
 
 /// One rank's ties to the others in one run: how it waits for them, tells them of its failure and
 /// hears of theirs. Shared by the rank's channels.
@@ -44,21 +51,23 @@ class MpiGroup {
   [[nodiscard]] int rank() const noexcept { return process_.rank(); }
   [[nodiscard]] int size() const noexcept { return process_.size(); }
   [[nodiscard]] MpiProcess& process() noexcept { return process_; }
+  /// All ranks, in order.
+  [[nodiscard]] const std::vector<int>& everyone() const noexcept { return everyone_; }
 
   /// Blocks until `requests` are done, yielding at first and then sleeping: ranks may share cores.
   /// CommError, told to all ranks, if nothing moves until the deadline; Aborted if another rank has
   /// failed; what `why` throws.
   void wait(MpiRequests& requests, const MpiWait& why);
 
-  /// Every rank's `message`, by rank, over `comm` with `tag`.
-  [[nodiscard]] std::vector<std::string> exchange(MPI_Comm comm, int tag,
-                                                  const std::string& message, const MpiWait& why);
+  /// Every member's `message`, by their order.
+  [[nodiscard]] std::vector<std::string> exchange(const MpiRoute& route, const std::string& message,
+                                                  const MpiWait& why);
 
   /// Tells the others. The first failure stays. `status` is what the job is to end with.
   void abort(std::string_view reason, int status) noexcept;
-  /// The job cannot go on: tells the others (unless they have found out too), and throws the
-  /// group's failure.
-  [[noreturn]] void fail_and_throw(const std::string& text, Finding finding);
+  /// The job cannot go on: throws the group's failure. `reporter` tells the others: this rank, or
+  /// one of those that find it out as well.
+  [[noreturn]] void fail_and_throw(const std::string& text, int reporter);
   /// Throws the group's failure if it has one, or if word of one is waiting.
   void check_alive();
   /// After a failure of this rank: waits a moment for word of a lower rank that fails by itself as
@@ -91,6 +100,7 @@ class MpiGroup {
 
   MpiProcess& process_;
   const std::chrono::milliseconds deadline_;
+  const std::vector<int> everyone_;
   mutable std::mutex failure_lock_;
   std::optional<Failure> failure_;
   std::atomic<bool> failed_ = false;

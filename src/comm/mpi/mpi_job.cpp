@@ -87,14 +87,14 @@ World WorldFactory::make_mpi(const std::shared_ptr<MpiGroup>& group, const World
   auto state = std::make_unique<World::State>(group->rank(), group->size(), options,
                                               make_device(options, group->rank()), options.device);
   state->process = process;
-  const auto make = [&](MpiTexts kind, const char* stream) {
+  const auto make = [&](MpiKind kind, const char* stream) {
     return std::make_unique<MpiCommunicator>(
         group, kind, *state->device, state->memory,
         Instruments{state->recorder.get(), options.delays, stream,
-                    kind == MpiTexts::gather ? kGatherNumber : kReduceNumber});
+                    kind == MpiKind::gather ? kGatherNumber : kReduceNumber});
   };
-  state->gather = make(MpiTexts::gather, "gather");
-  state->reduce = make(MpiTexts::reduce, "reduce");
+  state->gather = make(MpiKind::gather, "gather");
+  state->reduce = make(MpiKind::reduce, "reduce");
   make_streams(*state);
   return World{std::move(state)};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "comm/pieces.hpp"
 #include "comm/staging.hpp"
@@ -28,16 +29,15 @@ std::size_t length_of(const Transfer& transfer, std::size_t step, std::size_t st
 
 }  // namespace
 
-MpiMover::MpiMover(MpiGroup& group, MpiWorkspace& workspace, MPI_Comm comm, int tag,
+MpiMover::MpiMover(MpiGroup& group, MpiWorkspace& workspace, const MpiRoute& route,
                    const MpiWait& why)
     : group_{group},
       work_{workspace},
-      comm_{comm},
-      tag_{tag},
+      route_{route},
       why_{why},
-      rank_{group.rank()},
-      ranks_{group.size()},
-      block_bytes_{mpi_reduce_block_bytes(group.size())} {}
+      rank_{route.rank},
+      ranks_{static_cast<int>(route.members.size())},
+      block_bytes_{mpi_reduce_block_bytes(workspace.scratch.bytes(), ranks_)} {}
 
 void MpiMover::run(const Batch& batch) {
   for (const CommOp& any : batch.ops()) {
@@ -145,20 +145,20 @@ void MpiMover::transfer() {
 
 void MpiMover::transfer_and_add(View target, ConstView own, ReduceOp op) {
   const auto per_step = static_cast<std::int64_t>(block_bytes_ / size_of(target.dtype));
+  const auto sources = std::span{work_.sources}.first(static_cast<std::size_t>(ranks_));
   const auto add = [&](std::size_t step) {
     const std::int64_t first = static_cast<std::int64_t>(step) * per_step;
     if (first >= target.elems) { return; }  // others have longer pieces
     const std::int64_t count = std::min(per_step, target.elems - first);
-    work_.sources[static_cast<std::size_t>(rank_)] = own.slice(first, count).data;
+    sources[static_cast<std::size_t>(rank_)] = own.slice(first, count).data;
     for (std::size_t i = 0; i < work_.ins.size(); ++i) {
-      work_.sources[static_cast<std::size_t>(work_.ins[i].peer)] = scratch(step, i);
+      sources[static_cast<std::size_t>(work_.ins[i].peer)] = scratch(step, i);
     }
-    kernels::reduce_in_order(target.slice(first, count).data, work_.sources, count, target.dtype,
-                             op);
+    kernels::reduce_in_order(target.slice(first, count).data, sources, count, target.dtype, op);
   };
   if (ranks_ == 1) {  // nothing to wait for, and no blocks
-    work_.sources[0] = own.data;
-    return kernels::reduce_in_order(target.data, work_.sources, target.elems, target.dtype, op);
+    sources[0] = own.data;
+    return kernels::reduce_in_order(target.data, sources, target.elems, target.dtype, op);
   }
   steps(block_bytes_, add);
 }
@@ -183,16 +183,18 @@ void MpiMover::post(std::size_t step, std::size_t step_bytes) {
   MpiRequests& requests = work_.requests[step % 2];
   const std::size_t offset = step * step_bytes;
   const MpiCalls calls{group_.process()};
+  const auto member = [&](int peer) { return route_.members[static_cast<std::size_t>(peer)]; };
   for (std::size_t i = 0; i < work_.ins.size(); ++i) {
     const auto& in = work_.ins[i];
     const std::size_t bytes = length_of(in, step, step_bytes);
     if (bytes == 0) { continue; }
     std::byte* const to = in.data == nullptr ? scratch(step, i) : in.data + offset;
-    requests.receive(comm_, to, bytes, in.peer, tag_);
+    requests.receive(route_.comm, to, bytes, member(in.peer), route_.tag);
   }
   for (const auto& out : work_.outs) {
     const std::size_t bytes = length_of(out, step, step_bytes);
-    if (bytes > 0) { requests.send(comm_, out.data + offset, bytes, out.peer, tag_); }
+    if (bytes == 0) { continue; }
+    requests.send(route_.comm, out.data + offset, bytes, member(out.peer), route_.tag);
   }
 }
 

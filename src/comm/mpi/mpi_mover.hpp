@@ -14,7 +14,7 @@ namespace tessera {
 /// batch's entries, so that one tag serves them.
 class MpiMover {
  public:
-  MpiMover(MpiGroup& group, MpiWorkspace& workspace, MPI_Comm comm, int tag, const MpiWait& why);
+  MpiMover(MpiGroup& group, MpiWorkspace& workspace, const MpiRoute& route, const MpiWait& why);
 
   void run(const Batch& batch);
 
@@ -28,6 +28,7 @@ class MpiMover {
   void move(const Reduce& op);
   void move(const Gather& op);
 
+  // Peers are counted as the batch counts them, among the route's members.
   void send_to(int peer, ConstView data);
   void receive_from(int peer, View data);
   void add_from(int peer, ConstView like);
@@ -44,8 +45,7 @@ class MpiMover {
 
   MpiGroup& group_;
   MpiWorkspace& work_;
-  MPI_Comm comm_;
-  int tag_;
+  const MpiRoute route_;
   const MpiWait& why_;
   const int rank_;
   const int ranks_;

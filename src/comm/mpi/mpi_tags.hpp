@@ -1,27 +1,42 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace tessera {
 
-// Tags on the control communicator: word of a failure, and a range for each sender of texts. On a
-// channel's communicator a batch's tag is its sequence number.
-inline constexpr int kFailureTag = 0;
+/// The two of MPI's communicators of all ranks that batches go over.
+enum class MpiKind : int { gather = 0, reduce = 1 };
+inline constexpr int kMpiKinds = 2;
 
-/// Who exchanges texts: the channels, and the end of a run.
-enum class MpiTexts : int { gather = 0, reduce = 1, end = 2 };
-inline constexpr int kTextKinds = 3;
-
-/// Sequence numbers wrap in what MPI allows, 32,768 tags at least: two calls that share a tag are
-/// so far apart that they are never under way together.
-[[nodiscard]] constexpr int batch_tag(std::uint64_t sequence, int tags) noexcept {
-  return static_cast<int>(sequence % static_cast<std::uint64_t>(tags));
+/// How many channels can share one of them, where MPI has so many tags (32,768 at least): that of
+/// all ranks, which is number 0, and those that are split off.
+[[nodiscard]] constexpr int channels_of(int tags) noexcept {
+  return std::min(tags / 512, 4096);
 }
 
-[[nodiscard]] constexpr int text_tag(MpiTexts kind, std::uint64_t sequence, int tags) noexcept {
-  const int range = (tags - 1) / kTextKinds;
-  return 1 + static_cast<int>(kind) * range +
-         static_cast<int>(sequence % static_cast<std::uint64_t>(range));
+// On a channel's communicator, each channel has a range of tags for its batches. On the control
+// communicator: word of a failure, the end of a run, then a range for each channel's texts.
+inline constexpr int kFailureTag = 0;
+inline constexpr int kEndTag = 1;
+
+// Sequence numbers wrap in a range, of 255 tags at least: two calls that share a tag are so far
+// apart that they are never under way together.
+[[nodiscard]] constexpr int tag_in_range(int range, int range_tags,
+                                         std::uint64_t sequence) noexcept {
+  return range * range_tags + static_cast<int>(sequence % static_cast<std::uint64_t>(range_tags));
+}
+
+[[nodiscard]] constexpr int batch_tag(int channel, std::uint64_t sequence, int tags) noexcept {
+  return tag_in_range(channel, tags / channels_of(tags), sequence);
+}
+
+[[nodiscard]] constexpr int text_tag(MpiKind kind, int channel, std::uint64_t sequence,
+                                     int tags) noexcept {
+  constexpr int first = kEndTag + 1;
+  const int channels = channels_of(tags);
+  return first + tag_in_range(static_cast<int>(kind) * channels + channel,
+                              (tags - first) / (kMpiKinds * channels), sequence);
 }
 
 }  // namespace tessera

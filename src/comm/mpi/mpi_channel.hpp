@@ -1,0 +1,44 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/instruments.hpp"
+#include "comm/mpi/mpi_group.hpp"
+#include "comm/mpi/mpi_tags.hpp"
+#include "comm/mpi/mpi_workspace.hpp"
+
+namespace tessera {
+
+/// One of MPI's communicators of all ranks, and what a rank's channels over it share: the one of
+/// all ranks and what is split off. Their tags tell their messages apart; nothing of MPI's is made
+/// for them, so that nothing blocks within MPI.
+struct MpiLine {
+  MpiLine(MpiProcess& process, MpiKind kind_, Device& device, MemoryTracker& memory);
+
+  MpiKind kind;
+  MPI_Comm comm;
+  MpiWorkspaces workspaces;
+  int next_channel = 1;  ///< the first number that this rank has not seen taken
+};
+
+/// What a communicator's batches share.
+struct MpiChannel {
+  std::shared_ptr<MpiGroup> group;
+  std::shared_ptr<MpiLine> line;
+  int number;                ///< of the line's channels
+  std::string name;          ///< in errors
+  std::vector<int> members;  ///< ranks of the job, by rank of the channel
+  int rank;                  ///< of the channel
+  Instruments instruments;
+  std::atomic<std::uint64_t> withdrawn = 0;  ///< the end of what this rank took back
+
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(members.size()); }
+  [[nodiscard]] MpiRoute batch_route(std::uint64_t sequence) const noexcept;
+  [[nodiscard]] MpiRoute text_route(std::uint64_t sequence) const noexcept;
+};
+
+}  // namespace tessera

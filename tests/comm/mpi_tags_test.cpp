@@ -1,0 +1,49 @@
+#include "comm/mpi/mpi_tags.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+namespace tessera {
+namespace {
+
+// MPI allows 32,768 tags at least; libraries have many more.
+constexpr int kFewest = 32'768;
+constexpr int kMany = 1 << 30;
+
+TEST(MpiTags, NoTwoBatchesThatAreUnderWayTogetherShareATag) {
+  for (const int tags : {kFewest, kFewest + 1000, kMany}) {
+    std::set<int> seen;
+    for (int channel = 0; channel < channels_of(tags); ++channel) {
+      for (std::uint64_t sequence = 1'000'000'000; sequence < 1'000'000'500; sequence += 7) {
+        const int tag = batch_tag(channel, sequence, tags);
+        EXPECT_GE(tag, 0);
+        EXPECT_LT(tag, tags);
+        EXPECT_TRUE(seen.insert(tag).second) << channel << " " << sequence;
+      }
+    }
+  }
+}
+
+TEST(MpiTags, NoTwoTextsShareATagNorThatOfAFailureOrTheEnd) {
+  for (const int tags : {kFewest, kFewest + 1000, kMany}) {
+    std::set<int> seen{kFailureTag, kEndTag};
+    for (const MpiKind kind : {MpiKind::gather, MpiKind::reduce}) {
+      for (int channel = 0; channel < channels_of(tags); ++channel) {
+        for (std::uint64_t sequence = 0; sequence < 255; sequence += 127) {
+          const int tag = text_tag(kind, channel, sequence, tags);
+          EXPECT_LT(tag, tags);
+          EXPECT_TRUE(seen.insert(tag).second) << channel << " " << sequence;
+        }
+      }
+    }
+  }
+}
+
+TEST(MpiTags, ThereAreChannelsToSplitOff) {
+  EXPECT_EQ(channels_of(kFewest), 64);
+  EXPECT_EQ(channels_of(kMany), 4096);
+}
+
+}  // namespace
+}  // namespace tessera
