@@ -7,8 +7,12 @@ foreach(root "$ENV{VIRTUAL_ENV}" "$ENV{CONDA_PREFIX}")
     list(APPEND TESSERA_SITE_PACKAGES ${found})
   endif()
 endforeach()
-# Not kept: which Python is meant may change.
-find_program(python python3 NO_CACHE)
+# Not kept: which Python is meant may change. Python3_EXECUTABLE names another than the path's first.
+if(Python3_EXECUTABLE)
+  set(python ${Python3_EXECUTABLE})
+else()
+  find_program(python python3 NO_CACHE)
+endif()
 if(python)
   execute_process(
     COMMAND ${python} -c "import sys; print(';'.join(p for p in sys.path if p.endswith('-packages')))"

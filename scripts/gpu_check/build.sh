@@ -7,8 +7,12 @@ part_build() {
   else
     compile || return 0
   fi
-  if ! keep 60 "$build/tools/tessera" doctor; then
-    judge device "NOT met" "tessera doctor failed"
+  local status=0
+  keep 60 "$build/tools/tessera" doctor || status=$?
+  if ((status == 124)); then
+    judge device "not measured" "$(reason_of "$status")" "$shown"
+  elif ((status != 0)); then
+    judge device "NOT met" "tessera doctor failed" "$shown"
   elif grep -q 'cuda:0' "$log"; then
     judge device met "$(sed -n 's/^ *\(cuda:0\) */\1: /p' "$log" | head -n 1)" "$shown"
   else
@@ -28,10 +32,9 @@ compile() {
   options+=("-DTESSERA_CUDA_ARCHITECTURES=$arch-real")
   if [[ -n $bundle ]]; then options+=("-DTESSERA_BUNDLE=$bundle"); fi
   if command -v ninja >/dev/null; then options+=(-G Ninja); fi
-  # Its Python is the first that CMake asks for wheels of NCCL and cuDNN.
-  local path=$PATH
-  if [[ -n $python ]]; then path=$(dirname "$python"):$PATH; fi
-  PATH=$path keep 20 cmake -S . -B "$build" "${options[@]}" || return 1
+  # Whose wheels of NCCL and cuDNN CMake looks for.
+  if [[ -n $python ]]; then options+=("-DPython3_EXECUTABLE=$python"); fi
+  keep 20 cmake -S . -B "$build" "${options[@]}" || return 1
   keep 12 cmake --build "$build" --parallel "$(nproc)" --target tessera_command tessera_cuda \
     tessera_cuda_bench test_cuda test_cuda_comm test_cuda_parity test_cuda_cli test_comm \
     test_nccl_parity test_nccl_fault failing_rank || return 1

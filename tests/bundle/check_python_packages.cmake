@@ -20,6 +20,13 @@ file(CHMOD ${WORK_DIR}/bin/python3 PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXEC
 set(ENV{PATH} "${WORK_DIR}/bin:$ENV{PATH}")
 expect_first(${packages})
 
+# Another that is named goes before it.
+set(packages ${WORK_DIR}/named/lib/site-packages)
+set(Python3_EXECUTABLE ${WORK_DIR}/named/python)
+file(WRITE ${Python3_EXECUTABLE} "#!/bin/sh\necho '${packages}'\n")
+file(CHMOD ${Python3_EXECUTABLE} PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE)
+expect_first(${packages})
+
 foreach(variable CONDA_PREFIX VIRTUAL_ENV)
   set(packages ${WORK_DIR}/${variable}/lib/python3.9/site-packages)
   file(MAKE_DIRECTORY ${packages})
