@@ -25,9 +25,10 @@
 #   --commit TEXT     what the page says of the sources, where git cannot say it
 #   --emulated        against the emulated module of --build, at tiny sizes: shows that this works
 #
-# The seconds are estimates for 16 cores and a large card. A part gets PART_SECONDS (580). Parts can
-# be run by several calls: each replaces its own section of the page, also of one that another
-# machine has written. PYTHON names a Python with PyTorch.
+# The seconds are estimates for 16 cores and a large card, and more than half an hour together: on a
+# machine that is lent for no longer, name the parts, and leave `sanitize` to another call. A part gets
+# PART_SECONDS (580). Parts can be run by several calls: each replaces its own section of the page, also
+# of one that another machine has written. PYTHON names a Python with PyTorch.
 #
 # Needed are CUDA 12.4 or newer, CMake, a C++ compiler, NCCL (also Python's wheel of it), and Python
 # with PyTorch for the comparisons. It needs no network, installs nothing, and reads the card's clocks
@@ -100,6 +101,6 @@ done
 import_page
 machine | plain >"$work/machine.md"
 cat "$work/machine.md"
-printf '\nestimated s: %s\n' "$(for each in "${parts[@]}"; do printf '%s %s  ' "$each" "$(estimate "$each")"; done)"
+printf '\nestimated s: %s\n' "$(estimates "${parts[@]}")"
 for part in "${parts[@]}"; do run_part "$part"; done
 finish

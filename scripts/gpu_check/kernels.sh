@@ -6,15 +6,12 @@ part_kernels() {
   bar adamw_bf16 "speed of AdamW, bf16 gradients, 500 M parameters: at least 0.90 of a device copy's"
   bar adamw_torch "speed of AdamW, fp32 gradients: at least that of torch.optim.AdamW(fused=True)"
   bar products "speed of matrix products: at least 0.97 of plain cuBLASLt's"
-  local program=$build/bench/cuda/tessera_cuda_bench small=() elems=500000000
+  local status ours='' program=$build/bench/cuda/tessera_cuda_bench small=() elems=500000000
   if [[ $emulated == yes ]]; then small=(--small) elems=1000; fi
   bench_group adamw
-  local ours
-  ours=$(cell "AdamW, fp32 gradients" 2 "$log")
-  at_least adamw_fp32 "$(cell "AdamW, fp32 gradients" 4 "$log")" 0.90 \
-    "$(row_figure "AdamW, fp32 gradients" "$log")" "$shown"
-  at_least adamw_bf16 "$(cell "AdamW, bf16 gradients" 4 "$log")" 0.90 \
-    "$(row_figure "AdamW, bf16 gradients" "$log")" "$shown"
+  beside_copy adamw_fp32 "AdamW, fp32 gradients"
+  beside_copy adamw_bf16 "AdamW, bf16 gradients"
+  if ((status == 0)); then ours=$(cell "AdamW, fp32 gradients" 2 "$log"); fi
   beside_torch "$ours"
   bench_group products
   slowest_product
@@ -22,11 +19,24 @@ part_kernels() {
   for group in attention memory collectives; do bench_group "$group"; done
 }
 
-bench_group() { keep table "$program" "${small[@]}" "$1" || true; }
+# Sets $status.
+bench_group() {
+  status=0
+  keep table "$program" "${small[@]}" "$1" || status=$?
+}
+
+# beside_copy BAR ROW: judges a row of the group that has just been run.
+beside_copy() {
+  if ((status != 0)); then
+    judge "$1" "not measured" "$(reason_of "$status")" "$shown"
+  else
+    at_least "$1" "$(cell "$2" 4 "$log")" 0.90 "$(row_figure "$2" "$log")" "$shown"
+  fi
+}
 
 # cell NAME COLUMN LOG: of the first row of the table whose first cell is NAME, 1 being that cell.
 cell() {
-  awk -F ' *[|] *' -v name="$1" -v column="$2" '$2 == name { print $(column + 1); exit }' "$3" 2>/dev/null
+  awk -F ' *[|] *' -v name="$1" -v column="$2" '$2 == name { print $(column + 1); exit }' "$3"
 }
 
 row_figure() {
@@ -44,7 +54,7 @@ beside_torch() {
   keep table "$python" bench/peers/torch_adamw.py --device "$torch_device" --parameters "$elems" || status=$?
   theirs=$(sed -n 's/^| AdamW([^|]*| \([0-9.]*\) GB.*/\1/p' "$log")
   if ((status != 0)) || [[ -z $theirs || -z $1 ]]; then
-    judge adamw_torch "not measured" "PyTorch's: $(reason_of "$status")" "$shown"
+    judge adamw_torch "not measured" "ours: ${1:-none}, PyTorch's: ${theirs:-$(reason_of "$status")}" "$shown"
   else
     at_least adamw_torch "${1% GB/s}" "$theirs" "$1, PyTorch's $theirs GB/s" "$shown"
   fi
@@ -52,7 +62,11 @@ beside_torch() {
 
 # A product that has no plain one beside it is judged by none.
 slowest_product() {
-  local least
+  local least count name
+  if ((status != 0)); then
+    judge products "not measured" "$(reason_of "$status")" "$shown"
+    return
+  fi
   least=$(awk -F ' *[|] *' '$4 ~ /^plain cuBLASLt/ { n++; if (least == "" || $5 + 0 < least) { least = $5 + 0; name = $2 } }
     END { if (n) printf "%s %d %s", least, n, name }' "$log")
   read -r least count name <<<"$least"

@@ -7,13 +7,32 @@ part='' section='' commands=0 deadline=0 cut=0 all_failed=0 missed=0 unfinished=
 # Seconds that the help gives for a part.
 estimate() { sed -n "s/^#   $1 *\\([0-9][0-9]*\\)   .*/\\1/p" scripts/gpu_check.sh; }
 
+# estimates PART...: each, and their sum.
+estimates() {
+  local each sum=0
+  for each in "$@"; do
+    printf '%s %s, ' "$each" "$(estimate "$each")"
+    sum=$((sum + $(estimate "$each")))
+  done
+  echo "all of them $sum"
+}
+
 seconds_left() { echo $((deadline - SECONDS)); }
 
 # What the results of a part hold for.
 fingerprint() { { cksum "$build/tools/tessera" "$TESSERA_CUDA_MODULE" 2>/dev/null || true; } | cksum; }
 
-# mark COMMAND...: the file that says with which status and log a command has ended.
+# mark COMMAND...: the file that says with which status a command has ended; its log is beside it.
 mark() { echo "$work/done/$part/$(printf '%q ' "$@" | cksum | tr ' ' -)"; }
+
+# is_done COMMAND...: whether it has ended before as it may, and what it $makes is still there.
+is_done() {
+  local file done_before
+  done_before=$(mark "$@")
+  [[ -f $done_before.log ]] || return 1
+  [[ $(cat "$done_before") == 0 ]] || return 0
+  for file in "${makes[@]}"; do [[ -f $file ]] || return 1; done
+}
 
 # no_time WHAT: counts what the deadline kept from running, to its end or at all.
 no_time() {
@@ -23,14 +42,18 @@ no_time() {
 
 # keep LINES COMMAND...: runs it, shows what it prints, and keeps the last LINES of that in the page;
 # as Markdown where LINES is "table". Gives its status, which counts as a failure if it is not 0 and
-# $allowed (statuses, or "any") has it not. $log is then what it printed and $shown the command as the page has it; $cap,
-# if set, is how many seconds it may take, and 124 its status if it took more. With $timed=yes what
-# the card's clocks do is read before and after it.
-allowed='' cap='' timed=no log='' shown=''
+# $allowed (statuses, or "any") has it not. $log is then what it printed, empty if there was no time
+# for it, and $shown the command as the page has it; $makes are the files that it writes, which are of
+# no other command. $cap, if set, is how many seconds it may take. The status is 124 if it took more,
+# or there was no time for it. With $timed=yes what the card's clocks do is read before and after it.
+allowed='' cap='' timed=no log='' shown='' makes=()
 may_end_with() { (($1 == 0)) || [[ $allowed == any || " $allowed " == *" $1 "* ]]; }
 
+# ran_out STATUS SECONDS LIMIT: whether `timeout` has ended it; the kernel, short of memory, may too.
+ran_out() { (($1 == 124 || ($1 == 137 && $2 >= $3))); }
+
 keep() {
-  local lines=$1 status=0 left done_before
+  local lines=$1 status=0 left done_before began=$SECONDS
   shift
   commands=$((commands + 1))
   log=$work/logs/$part-$commands.log
@@ -38,32 +61,43 @@ keep() {
   shown=${shown% }
   done_before=$(mark "$@")
   left=$(seconds_left)
-  if [[ -f $done_before ]]; then
-    read -r status log <"$done_before"
+  if is_done "$@"; then
+    read -r status <"$done_before"
+    log=$done_before.log
     printf '(done before) $ %s\n' "$shown"
-  elif ((left < 5)); then
-    no_time "$shown"
-    return 124
   else
+    # What an earlier call has left is no figure of this one.
+    rm -f "$log.clocks" "$done_before" "$done_before".* "${makes[@]}"
+    : >"$log"
+    if ((left < 5)); then
+      no_time "$shown"
+      return 124
+    fi
     local limit=$left clocks_before=
     if [[ -n $cap ]] && ((cap < left)); then limit=$cap; fi
     if [[ $timed == yes ]]; then clocks_before=$(clocks); fi
     printf '$ %s\n' "$shown"
     timeout --kill-after=10 "$limit" "$@" 2>&1 </dev/null | tee "$log" || status=${PIPESTATUS[0]}
-    rm -f "$log.clocks"
     if [[ -n $clocks_before ]]; then
       printf 'clocks before: %s; after: %s\n' "$clocks_before" "$(clocks)" >"$log.clocks"
     fi
-    if ((status == 124 || status == 137)) && ((limit == left)); then
+    if ran_out "$status" $((SECONDS - began)) "$limit"; then
       page_of "$lines" "$status" >>"$section"
       no_time "$shown"
       return 124
     fi
-    if [[ " 0 $allowed " == *" $status "* ]]; then echo "$status $log" >"$done_before"; fi
+    if [[ " 0 $allowed " == *" $status "* ]]; then done_with "$status" "$done_before"; fi
   fi
   page_of "$lines" "$status" >>"$section"
   may_end_with "$status" || fails "status $status of \`$shown\`"
   return "$status"
+}
+
+# done_with STATUS MARK: so it is not run again by a call that resumes. The log comes last.
+done_with() {
+  echo "$1" >"$2"
+  if [[ -f $log.clocks ]]; then cp "$log.clocks" "$2.log.clocks"; fi
+  cp "$log" "$2.log"
 }
 
 # A command and what it printed, as the page has it.

@@ -68,6 +68,7 @@ run_suite() {
     return
   fi
   left=$(seconds_left)
+  : >"$log"
   if ((left < 5)); then
     echo "$suite 0 0 0 0 cut" >"$log.row"
     return
@@ -77,7 +78,7 @@ run_suite() {
   if [[ $emulated == yes ]]; then filter=$(first_test "$program" "$suite"); fi
   timeout --kill-after=10 "$limit" "$program" --gtest_filter="$filter" --gtest_color=no \
     >"$log" 2>&1 </dev/null || status=$?
-  if ((status == 124 && limit == left)); then status=cut; fi
+  if ((limit == left)) && ran_out "$status" $((SECONDS - begin)) "$limit"; then status=cut; fi
   printf '%s %s %s %s %s %s\n' "$suite" "$(ended OK "$log")" "$(ended SKIPPED "$log")" \
     "$(ended FAILED "$log")" "$((SECONDS - begin))" "$status" | tee "$log.row" |
     awk '{ print $1 ": " $2 " passed, " $3 " skipped, " $4 " failed, " $5 " s" }'
@@ -135,9 +136,10 @@ beside_the_processor() {
   small_model
   if [[ $emulated == yes ]]; then steps=5; fi
   for device in cpu cuda; do
-    rm -f "$work/losses-$device.jsonl"
+    makes=("$work/losses-$device.jsonl")
     keep 3 "$build/tools/tessera" train "${small[@]}" --steps "$steps" --device "$device" \
-      --log "$work/losses-$device.jsonl" || status=$?
+      --log "${makes[0]}" || status=$?
+    makes=()
   done
   if ((status != 0)); then
     judge losses "not measured" "$(reason_of "$status")" "$shown"

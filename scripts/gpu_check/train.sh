@@ -56,11 +56,14 @@ array.array('H', (random.randrange(50257) for _ in range(2_000_000))).tofile(ope
 # ours_at BATCH STEPS [OPTION...], theirs_at BATCH STEPS: a run, its tokens/s in $speed. Status 3: it
 # does not fit.
 ours_at() {
-  rm -f "$work/single.jsonl"
+  local status=0 steps_log=$work/single-$1-$2${3-}.jsonl
+  makes=("$steps_log")
   keep 5 "$build/tools/tessera" train --device cuda "${data[@]}" "${model[@]}" --precision bf16 \
-    --batch "$1" --steps "$2" --log "$work/single.jsonl" "${@:3}" || return $?
-  speed=$(field tokens_per_second "$work/single.jsonl")
-  peak=$(last_peaks "$work/single.jsonl")
+    --batch "$1" --steps "$2" --log "$steps_log" "${@:3}" || status=$?
+  makes=()
+  ((status == 0)) || return "$status"
+  speed=$(field tokens_per_second "$steps_log")
+  peak=$(last_peaks "$steps_log")
 }
 theirs_at() {
   local compile=(--compile)
@@ -159,19 +162,19 @@ judge_speeds() {
 
 # zero3 beside ddp, 4 ranks that share the card.
 compare_sharded() {
-  local strategy status=0 figures=()
+  local strategy status=0 figures=() steps_log
   for strategy in ddp zero3; do
-    rm -f "$work/$strategy.jsonl"
-    allowed=3
+    steps_log=$work/$strategy-$1.jsonl
+    allowed=3 makes=("$steps_log")
     keep 5 "$build/tools/tessera" train --device cuda "${data[@]}" "${model[@]}" --precision bf16 \
       --batch "$1" --ranks 4 --strategy "$strategy" --steps "$(((steps + 1) / 2))" \
-      --log "$work/$strategy.jsonl" || status=$?
-    allowed=''
+      --log "$steps_log" || status=$?
+    allowed='' makes=()
     if ((status != 0)); then
       judge zero3 "not measured" "$strategy: $(reason_of "$status")" "$shown"
       return
     fi
-    figures+=("$strategy: $(last_peaks "$work/$strategy.jsonl") bytes, $(field seconds "$work/$strategy.jsonl") s")
+    figures+=("$strategy: $(last_peaks "$steps_log") bytes, $(field seconds "$steps_log") s")
   done
   judge zero3 measured "batch $1 each; ${figures[0]}; ${figures[1]}" "$shown"
 }

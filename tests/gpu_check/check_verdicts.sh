@@ -60,7 +60,7 @@ has '^\| met ' 'AdamW, fp32' '0.952 \(4000 GB/s'
 has '^\| met ' 'torch.optim' "4000 GB/s, PyTorch's 3900"
 has '^\| met ' 'matrix products' '0.986, the least of 2: c_fc dW'
 has '^\| met ' 'largest batch up to 64' 'tessera 1000, PyTorch 900.0, both at batch 64'
-has '^\| met ' 'planned' 'all 10 runs' 'tessera compare .*gpt2-large'
+has '^\| met ' 'planned' '10 of 10 runs' 'tessera compare .*gpt2-large'
 has '^\| met ' 'unattributed' '1048576'
 has '^\| met ' 'killed' '2 of 2 named it'
 has '^\| met ' 'memcheck'
@@ -70,6 +70,24 @@ has 'commit some commit'
 has_not '^\| (NOT met|refused|not measured) '
 [[ $(calls 'tessera train .*--model gpt2 .*--batch 64') == 3 ]] || fail "not one search and two measurements at batch 64"
 
+# Parts that are cut halfway and resumed say what they say in one go.
+verdicts_of() { grep -E '^\| (met|NOT met|not measured|measured|refused) ' "$scratch/gpu.md"; }
+verdicts_of >"$scratch/in_one_go"
+KEEP=1 check 4 PART_SECONDS=6 FAKE_SLOW='tessera train .*--device cuda .*--steps (50|30)|--strategies zero1' -- \
+  test train memory
+has '^\| not measured ' 'planned' 'the same in [123] of 10 runs'
+has '^\| not measured ' 'unattributed' 'in [123] of 10 runs'
+has_not '^\| NOT met '
+KEEP=1 check 0 -- --resume test train memory
+verdicts_of | diff "$scratch/in_one_go" - >>"$scratch/output" || fail "resumed, the verdicts are others"
+[[ $(calls 'compare .*gpt2-large .*--strategies dp ') == 0 ]] || fail "a command that was done has been run again"
+
+# What has been measured is no figure of a later call that has no time for it.
+KEEP=1 check 4 PART_SECONDS=4 --
+has_not '^\| (met|NOT met|refused|measured) '
+check 4 PART_SECONDS=4 -- kernels memory nccl
+has_not '^\| (met|NOT met|refused|measured) |\*\*'
+
 # A bar that is missed is no failure.
 check 3 FAKE_ADAMW_RATIO=0.85 FAKE_PRODUCT=0.96 FAKE_ADAMW=3800 -- kernels
 has '^\| NOT met ' 'AdamW, fp32' '0.85' 'tessera_cuda_bench adamw'
@@ -77,6 +95,13 @@ has '^\| NOT met ' 'torch.optim'
 has '^\| NOT met ' 'matrix products' '0.96'
 has '^\| met ' 'AdamW, bf16'
 has_not 'Failed'
+# What the kernel kills for memory is a failure, as is what is not there; nothing of it is judged.
+mv "$scratch/build/tests" "$scratch/tests"
+check 1 FAKE_KILLED=tessera_cuda_bench -- kernels nccl
+mv "$scratch/tests" "$scratch/build/tests"
+has '\*\*Failed:' 'status 137' 'tessera_cuda_bench adamw'
+has '\*\*Failed:' 'tests/nccl is not in the build'
+has_not '^\| (met|NOT met) '
 check 3 FAKE_LOSS=5.6 FAKE_BITS=different -- test
 has '^\| NOT met ' 'fp32 losses' '0.1 apart'
 has '^\| NOT met ' 'bit-identical'
@@ -117,10 +142,20 @@ has '^\| NOT met ' 'ranks that are threads' '1 passed, 0 skipped, 1 failed'
 has '\*\*1 failed\*\*'
 
 # A tool that hangs takes nothing from the others.
-check 0 PART_SECONDS=28 FAKE_HANGS=memcheck -- sanitize
-has '^\| not measured ' 'memcheck' 'had not ended after [67] s'
+check 4 PART_SECONDS=14 FAKE_HANGS=memcheck -- sanitize
+has '^\| not measured ' 'memcheck' 'no time for it, or for its end: [23] s'
 has '^\| met ' 'racecheck'
 [[ $(calls 'gtest_filter=.*-\*LongSequence\*') == 4 ]] || fail "long sequences are not left out"
+
+KEEP=1 check 0 -- --resume sanitize
+has '^\| met ' 'memcheck'
+[[ $(calls compute-sanitizer) == 1 ]] || fail "not the tool alone that had not ended is run again"
+# What a tool has found stands, whatever else it or the program says; a refusal is none of these.
+check 1 FAKE_SANITIZER=differs -- sanitize
+has '^\| NOT met ' 'memcheck' 'status 9; ERROR SUMMARY: 2 errors'
+has '^\| NOT met ' 'racecheck' 'status 1; ERROR SUMMARY: 0 errors'
+has '^\| not measured ' 'initcheck' 'refuses this device: Error: Device not supported'
+has '^\| NOT met ' 'synccheck' 'status 0; no summary'
 
 # What there is no time for is done by the next call, and nothing else.
 check 0 -- kernels

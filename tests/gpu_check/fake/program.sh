@@ -4,6 +4,9 @@
 name=$(basename "$0")
 echo "$name $*" >>"$FAKE_CALLS"
 
+if [[ -n ${FAKE_SLOW-} && "$name $*" =~ $FAKE_SLOW ]]; then sleep 2; fi
+if [[ -n ${FAKE_KILLED-} && "$name $*" =~ $FAKE_KILLED ]]; then kill -KILL $$; fi
+
 # option NAME DEFAULT: the word behind it in the command line.
 words=("$@")
 option() {
@@ -112,6 +115,12 @@ case "$name" in
     ;;
   compute-sanitizer)
     if [[ $(option --tool none) == "${FAKE_HANGS-}" ]]; then sleep 60; fi
+    case "${FAKE_SANITIZER-}$(option --tool none)" in
+      differsmemcheck) printf '========= fp8 is not supported\n========= ERROR SUMMARY: 2 errors\n'; exit 9 ;;
+      differsracecheck) printf 'fp8 is not supported\n========= ERROR SUMMARY: 0 errors\n'; exit 1 ;;
+      differsinitcheck) echo "========= Error: Device not supported"; exit 1 ;;
+      differssynccheck) exit 0 ;;
+    esac
     echo "========= ERROR SUMMARY: 0 errors"
     ;;
   python3)
