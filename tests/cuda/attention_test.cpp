@@ -53,10 +53,10 @@ struct OnDevice {
   OnDevice(CudaBench& bench, DType dtype, const Pass& from, std::int64_t offset = 0)
       : shape{from.shape},
         dropout{from.dropout},
-        qkv{bench, dtype, from.qkv, offset},
-        dy{bench, dtype, from.dy, offset},
-        y{bench, dtype, filled(std::ssize(from.y), kNan), offset},
-        dqkv{bench, dtype, filled(std::ssize(from.dqkv), kNan), offset},
+        qkv{bench, from.qkv, dtype, offset},
+        dy{bench, from.dy, dtype, offset},
+        y{bench, filled(std::ssize(from.y), kNan), dtype, offset},
+        dqkv{bench, filled(std::ssize(from.dqkv), kNan), dtype, offset},
         log_sum_exp{bench, std::ssize(from.log_sum_exp)},
         workspace{bench,
                   kernels::table_of(DeviceKind::cuda).attention_workspace_elems(shape, dtype, 1)} {}
@@ -169,8 +169,8 @@ TEST_F(AttentionCuda, BitsDependOnTheSampleAlone) {
     OnDevice whole{bench(), dtype, pass}, moved{bench(), dtype, pass, 1};
     whole.run(table(), stream());
     moved.run(table(), stream());
-    EXPECT_EQ(moved.y.bytes(), whole.y.bytes());
-    EXPECT_EQ(moved.dqkv.bytes(), whole.dqkv.bytes());
+    EXPECT_EQ(moved.y.read(), whole.y.read());
+    EXPECT_EQ(moved.dqkv.read(), whole.dqkv.read());
 
     Pass first{dtype, one, 0.3F};
     std::copy_n(pass.qkv.begin(), first.qkv.size(), first.qkv.begin());
@@ -224,8 +224,8 @@ TEST_F(AttentionCuda, BackwardHasTheSameBitsInEveryRun) {
   OnDevice first{bench(), DType::bf16, pass}, second{bench(), DType::bf16, pass};
   first.run(table(), stream());
   second.run(table(), stream());
-  EXPECT_EQ(first.y.bytes(), second.y.bytes());
-  EXPECT_EQ(first.dqkv.bytes(), second.dqkv.bytes());
+  EXPECT_EQ(first.y.read(), second.y.read());
+  EXPECT_EQ(first.dqkv.read(), second.dqkv.read());
 }
 
 TEST_F(AttentionCuda, NothingIsLegal) {

@@ -25,9 +25,9 @@ TEST_F(BiasCuda, AddHasTheBitsOfTheReference) {
           const Floats y = random_floats(rows * columns, 1), bias = random_floats(columns, 2);
           HostValues expected{dtype, y}, host_bias{other, bias};
           reference::add_bias(expected.view(), host_bias.view(), rows, columns, Stream{});
-          DeviceValues actual{bench(), dtype, y, offset}, device_bias{bench(), other, bias, offset};
+          DeviceValues actual{bench(), y, dtype, offset}, device_bias{bench(), bias, other, offset};
           table().add_bias(actual, device_bias, rows, columns, stream());
-          EXPECT_EQ(actual.bytes(), expected.bytes());
+          EXPECT_EQ(actual.read(), expected.bytes());
         }
       }
     }
@@ -47,7 +47,7 @@ TEST_F(BiasCuda, GradientIsWithinItsBound) {
         for (float& magnitude : magnitudes) { magnitude = std::abs(magnitude); }
         reference::bias_gradient(magnitudes.data(), sizes.data(), rows, columns, Stream{});
 
-        DeviceValues in{bench(), dtype, dy}, dbias{bench(), other, before};
+        DeviceValues in{bench(), dy, dtype}, dbias{bench(), before, other};
         table().bias_gradient(in, dbias, rows, columns, stream());
         const auto steps = static_cast<double>(41 + rows / 1024);
         expect_within(dbias.floats(), expected, other, [&](std::size_t c) {
@@ -62,17 +62,17 @@ TEST_F(BiasCuda, TheOrderOfTheGradientsSumDependsOnTheSizesAlone) {
   for (const DType dtype : kValueDTypes) {
     constexpr std::int64_t rows = 300, columns = 1016;
     const Floats dy = random_floats(rows * columns, 1), before = random_floats(columns, 2);
-    DeviceValues in{bench(), dtype, dy}, dbias{bench(), DType::fp32, before};
+    DeviceValues in{bench(), dy, dtype}, dbias{bench(), before, DType::fp32};
     table().bias_gradient(in, dbias, rows, columns, stream());
     for (const std::int64_t offset : {0, 1, 5}) {
-      DeviceValues moved{bench(), dtype, dy, offset}, again{bench(), DType::fp32, before, offset};
+      DeviceValues moved{bench(), dy, dtype, offset}, again{bench(), before, DType::fp32, offset};
       table().bias_gradient(moved, again, rows, columns, stream());
-      EXPECT_EQ(again.bytes(), dbias.bytes()) << offset;
+      EXPECT_EQ(again.read(), dbias.read()) << offset;
     }
     const SmallWorkspace pieces{bench(), 16'384};
-    DeviceValues again{bench(), DType::fp32, before};
+    DeviceValues again{bench(), before, DType::fp32};
     table().bias_gradient(in, again, rows, columns, stream());
-    EXPECT_EQ(again.bytes(), dbias.bytes()) << "in pieces";
+    EXPECT_EQ(again.read(), dbias.read()) << "in pieces";
   }
 }
 

@@ -38,7 +38,7 @@ struct OnDevice {
   Problem problem;
 
   OnDevice(CudaBench& bench, DType dtype, const Problem& from, std::int64_t offset = 0)
-      : logits{bench, dtype, from.logits, offset},
+      : logits{bench, from.logits, dtype, offset},
         targets{bench, from.targets},
         loss{bench, std::vector<double>{from.loss}},
         problem{from} {}
@@ -85,14 +85,14 @@ TEST_F(CrossEntropyCuda, ManyRowsGiveTheBitsOfEachAlone) {
     double sum = 0.0;
     for (std::int64_t r = 0; r < rows; ++r) {
       DeviceArray<double> loss{bench(), std::vector<double>{0.0}};
-      table().cross_entropy({apart.logits.view().at(r * classes), apart.targets.data() + r,
+      table().cross_entropy({apart.logits.values().at(r * classes), apart.targets.data() + r,
                              loss.data(), 1, classes, problem.gradient_scale, 1.0},
                             stream());
       sum += loss.read()[0];
     }
     table().cross_entropy(together.args(), stream());
     EXPECT_NEAR(together.loss.read()[0], 0.25 + 0.5 * sum, 1e-12);
-    EXPECT_EQ(together.logits.bytes(), apart.logits.bytes());
+    EXPECT_EQ(together.logits.read(), apart.logits.read());
 
     OnDevice pieces{bench(), dtype, problem};
     {
@@ -100,7 +100,7 @@ TEST_F(CrossEntropyCuda, ManyRowsGiveTheBitsOfEachAlone) {
       table().cross_entropy(pieces.args(), stream());
     }
     EXPECT_NEAR(pieces.loss.read()[0], 0.25 + 0.5 * sum, 1e-12);
-    EXPECT_EQ(pieces.logits.bytes(), apart.logits.bytes());
+    EXPECT_EQ(pieces.logits.read(), apart.logits.read());
   }
 }
 
@@ -178,7 +178,7 @@ TEST_F(CrossEntropyCuda, BitsDoNotDependOnTheAddress) {
       OnDevice actual{bench(), dtype, problem, offset};
       table().cross_entropy(actual.args(), stream());
       EXPECT_EQ(actual.loss.read(), expected.loss.read()) << offset;
-      EXPECT_EQ(actual.logits.bytes(), expected.logits.bytes()) << offset;
+      EXPECT_EQ(actual.logits.read(), expected.logits.read()) << offset;
     }
   }
 }

@@ -8,13 +8,13 @@
 #include <random>
 #include <vector>
 
-#include "cuda/support.hpp"
-#include "kernels/support.hpp"
+#include "cuda/values.hpp"
 #include "kernels/support/typed.hpp"
 
-// Values of any dtype, on the host and on the device, and how far kernels may be from a reference.
+// Values of any dtype, and how far kernels may be from a reference.
 namespace tessera::test {
 
+using kernels::DeviceValues;
 using kernels::filled;
 using kernels::Floats;
 using kernels::kInfinity;
@@ -58,25 +58,6 @@ class HostValues {
 inline Floats rounded(DType dtype, const Floats& values) {
   return HostValues(dtype, values).floats();
 }
-
-/// As HostValues, on the device between guards, `offset` elements after a multiple of 256 bytes.
-class DeviceValues {
- public:
-  DeviceValues(CudaBench& bench, DType dtype, const Floats& values, std::int64_t offset = 0)
-      : dtype_{dtype},
-        array_{bench, HostValues(dtype, values).bytes(),
-               offset * static_cast<std::int64_t>(size_of(dtype))} {}
-
-  [[nodiscard]] Values view() { return {array_.data(), dtype_}; }
-  operator Values() { return view(); }
-  operator ConstValues() { return view(); }
-  [[nodiscard]] std::vector<std::byte> bytes() { return array_.read(); }
-  [[nodiscard]] Floats floats() { return HostValues(dtype_, array_.read()).floats(); }
-
- private:
-  DType dtype_;
-  DeviceArray<std::byte> array_;
-};
 
 /// How far rounding a value of size `value` to a dtype may move it.
 inline double rounding(DType dtype, double value) {

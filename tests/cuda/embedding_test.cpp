@@ -54,12 +54,12 @@ TEST_F(EmbeddingCuda, ForwardHasTheBitsOfTheReference) {
         {tokens.data(), host_wte.view(), host_wpe.view(), expected.view(), batch, seq, hidden},
         Stream{});
     DeviceArray<std::int32_t> device_tokens{bench(), tokens};
-    DeviceValues device_wte{bench(), tables, wte, offset};
-    DeviceValues device_wpe{bench(), tables, wpe, offset};
-    DeviceValues y{bench(), dtype, poison, offset};
+    DeviceValues device_wte{bench(), wte, tables, offset};
+    DeviceValues device_wpe{bench(), wpe, tables, offset};
+    DeviceValues y{bench(), poison, dtype, offset};
     table().embedding_forward({device_tokens.data(), device_wte, device_wpe, y, batch, seq, hidden},
                               stream());
-    EXPECT_EQ(y.bytes(), expected.bytes());
+    EXPECT_EQ(y.read(), expected.bytes());
   });
 }
 
@@ -78,9 +78,9 @@ struct Gradients {
         host_tokens{tables, random_floats(of.vocab * of.hidden, 5)},
         host_positions{tables, random_floats((of.seq + 2) * of.hidden, 6)},
         device_tokens{bench, tokens},
-        dy{bench, dtype, host_dy.floats(), offset},
-        dtokens{bench, tables, host_tokens.floats(), offset},
-        dpositions{bench, tables, host_positions.floats(), offset} {}
+        dy{bench, host_dy.floats(), dtype, offset},
+        dtokens{bench, host_tokens.floats(), tables, offset},
+        dpositions{bench, host_positions.floats(), tables, offset} {}
 
   void run(const kernels::Table& table, Stream stream, bool of_tokens = true,
            bool of_positions = true) {
@@ -89,13 +89,13 @@ struct Gradients {
         {tokens.data(), host_dy.view(), of_tokens ? host_tokens.view() : nullptr,
          of_positions ? host_positions.view() : nullptr, batch, seq, hidden},
         Stream{});
-    table.embedding_backward({device_tokens.data(), dy, of_tokens ? dtokens.view() : nullptr,
-                              of_positions ? dpositions.view() : nullptr, batch, seq, hidden},
+    table.embedding_backward({device_tokens.data(), dy, of_tokens ? dtokens.values() : nullptr,
+                              of_positions ? dpositions.values() : nullptr, batch, seq, hidden},
                              stream);
   }
   void expect_equal() {
-    EXPECT_EQ(dtokens.bytes(), host_tokens.bytes());
-    EXPECT_EQ(dpositions.bytes(), host_positions.bytes());
+    EXPECT_EQ(dtokens.read(), host_tokens.bytes());
+    EXPECT_EQ(dpositions.read(), host_positions.bytes());
   }
 };
 

@@ -25,7 +25,7 @@ TEST_F(GeluCuda, ForwardIsWithinItsBound) {
     const Floats x = rounded(dtype, interesting());
     Floats expected(x.size());
     reference::gelu_forward(x.data(), expected.data(), std::ssize(x), Stream{});
-    DeviceValues in{bench(), dtype, x}, y{bench(), dtype, filled(std::ssize(x), kNan)};
+    DeviceValues in{bench(), x, dtype}, y{bench(), filled(std::ssize(x), kNan), dtype};
     table().gelu_forward(in, y, std::ssize(x), stream());
     expect_within(y.floats(), expected, dtype, [&](std::size_t i) {
       return 6 * kRoundoff * std::abs(static_cast<double>(x[i]));
@@ -39,8 +39,8 @@ TEST_F(GeluCuda, BackwardIsWithinItsBound) {
     const Floats dy = rounded(dtype, random_floats(std::ssize(x), 2));
     Floats expected(x.size());
     reference::gelu_backward(x.data(), dy.data(), expected.data(), std::ssize(x), Stream{});
-    DeviceValues in{bench(), dtype, x}, gradient{bench(), dtype, dy};
-    DeviceValues dx{bench(), dtype, filled(std::ssize(x), kNan)};
+    DeviceValues in{bench(), x, dtype}, gradient{bench(), dy, dtype};
+    DeviceValues dx{bench(), filled(std::ssize(x), kNan), dtype};
     table().gelu_backward(in, gradient, dx, std::ssize(x), stream());
     expect_within(dx.floats(), expected, dtype, [&](std::size_t i) {
       return 20 * kRoundoff * std::abs(static_cast<double>(dy[i]));
@@ -90,15 +90,15 @@ TEST_F(GeluCuda, BitsDependOnTheElementAloneAlsoInPlace) {
   for (const DType dtype : kValueDTypes) {
     for (const std::int64_t elems : kernels::kSizes) {
       const Floats x = random_floats(elems, 2, 3.0F), dy = random_floats(elems, 3);
-      DeviceValues in{bench(), dtype, x}, gradient{bench(), dtype, dy};
-      DeviceValues y{bench(), dtype, filled(elems, kNan)}, dx{bench(), dtype, filled(elems, kNan)};
+      DeviceValues in{bench(), x, dtype}, gradient{bench(), dy, dtype};
+      DeviceValues y{bench(), filled(elems, kNan), dtype}, dx{bench(), filled(elems, kNan), dtype};
       table().gelu_forward(in, y, elems, stream());
       table().gelu_backward(in, gradient, dx, elems, stream());
-      DeviceValues moved_y{bench(), dtype, x, 1}, moved_dx{bench(), dtype, dy, 3};
+      DeviceValues moved_y{bench(), x, dtype, 1}, moved_dx{bench(), dy, dtype, 3};
       table().gelu_backward(moved_y, moved_dx, moved_dx, elems, stream());
       table().gelu_forward(moved_y, moved_y, elems, stream());
-      EXPECT_EQ(moved_y.bytes(), y.bytes()) << elems;
-      EXPECT_EQ(moved_dx.bytes(), dx.bytes()) << elems;
+      EXPECT_EQ(moved_y.read(), y.read()) << elems;
+      EXPECT_EQ(moved_dx.read(), dx.read()) << elems;
     }
   }
 }

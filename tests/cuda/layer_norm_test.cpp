@@ -73,14 +73,14 @@ struct OnDevice {
   std::int64_t rows, columns;
 
   OnDevice(CudaBench& bench, DType dtype, DType other, const Problem& from, std::int64_t offset = 0)
-      : x{bench, dtype, from.x, offset},
-        weight{bench, other, from.weight, offset},
-        bias{bench, other, from.bias, offset},
-        y{bench, dtype, filled(std::ssize(from.x), kNan), offset},
-        dy{bench, dtype, from.dy, offset},
-        dx{bench, dtype, from.dx, offset},
-        dweight{bench, other, from.dweight, offset},
-        dbias{bench, other, from.dbias, offset},
+      : x{bench, from.x, dtype, offset},
+        weight{bench, from.weight, other, offset},
+        bias{bench, from.bias, other, offset},
+        y{bench, filled(std::ssize(from.x), kNan), dtype, offset},
+        dy{bench, from.dy, dtype, offset},
+        dx{bench, from.dx, dtype, offset},
+        dweight{bench, from.dweight, other, offset},
+        dbias{bench, from.dbias, other, offset},
         mean{bench, from.mean},
         inverse_std{bench, from.inverse_std},
         rows{from.rows},
@@ -211,7 +211,7 @@ TEST_F(LayerNormCuda, FrozenParametersGetNoGradient) {
       if (!weight) { args.dweight = nullptr; }
       if (!bias) { args.dbias = nullptr; }
       table().layer_norm_backward(args, stream());
-      EXPECT_EQ(some.dx.bytes(), all.dx.bytes());
+      EXPECT_EQ(some.dx.read(), all.dx.read());
       EXPECT_EQ(some.dweight.floats(), weight ? all.dweight.floats() : problem.dweight);
       EXPECT_EQ(some.dbias.floats(), bias ? all.dbias.floats() : problem.dbias);
     }
@@ -229,10 +229,10 @@ TEST_F(LayerNormCuda, BitsDoNotDependOnTheAddresses) {
         OnDevice actual{bench(), dtype, DType::fp32, problem, offset};
         table().layer_norm_forward(actual.forward(), stream());
         table().layer_norm_backward(actual.backward(), stream());
-        EXPECT_EQ(actual.y.bytes(), expected.y.bytes()) << offset;
-        EXPECT_EQ(actual.dx.bytes(), expected.dx.bytes()) << offset;
-        EXPECT_EQ(actual.dweight.bytes(), expected.dweight.bytes()) << offset;
-        EXPECT_EQ(actual.dbias.bytes(), expected.dbias.bytes()) << offset;
+        EXPECT_EQ(actual.y.read(), expected.y.read()) << offset;
+        EXPECT_EQ(actual.dx.read(), expected.dx.read()) << offset;
+        EXPECT_EQ(actual.dweight.read(), expected.dweight.read()) << offset;
+        EXPECT_EQ(actual.dbias.read(), expected.dbias.read()) << offset;
       }
     }
   }

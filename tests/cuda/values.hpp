@@ -44,7 +44,8 @@ inline bool same_values(const Bytes& a, const Bytes& b, DType dtype) {
   return same;
 }
 
-/// Values of a dtype on the device, `offset` elements behind a multiple of 256 bytes.
+/// Values of a dtype on the device, between guards, `offset` elements behind a multiple of 256
+/// bytes.
 class DeviceValues {
  public:
   DeviceValues(CudaBench& bench, std::span<const float> floats, DType dtype,
@@ -58,6 +59,8 @@ class DeviceValues {
                offset * static_cast<std::int64_t>(size_of(dtype))} {}
 
   [[nodiscard]] Values values() { return {bytes_.data(), dtype_}; }
+  operator Values() { return values(); }
+  operator ConstValues() { return values(); }
   [[nodiscard]] View view() {
     return {bytes_.data(), bytes_.elems() / static_cast<std::int64_t>(size_of(dtype_)), dtype_};
   }
