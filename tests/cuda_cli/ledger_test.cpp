@@ -1,4 +1,7 @@
 // What a run holds on a device, line by line, is what the device says.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "cuda_cli/cuda_command.hpp"
 
 namespace tessera::test {
@@ -10,6 +13,13 @@ constexpr std::int64_t kMiB = 1 << 20;
 
 class CudaLedger : public CudaCommand {
  protected:
+  /// Of so many ranks, which take the devices in turn, those of one device.
+  [[nodiscard]] static std::vector<int> ranks_on(int device, int ranks) {
+    std::vector<int> all;
+    const auto devices = static_cast<int>(machine().devices.size());
+    for (int rank = device; rank < ranks; rank += devices) { all.push_back(rank); }
+    return all;
+  }
   /// Of every device of every strategy, whose sums are checked.
   [[nodiscard]] std::vector<Json> ledgers(const std::string& ranks) {
     std::vector<Json> all;
@@ -33,7 +43,9 @@ class CudaLedger : public CudaCommand {
 
 TEST_F(CudaLedger, RowsSumToWhatTheDeviceSays) {
   for (const Json& ledger : ledgers("2")) {
-    EXPECT_EQ(ledger.at("device"), "cuda:0");
+    const int first = ledger.at("ranks").at(0);
+    EXPECT_EQ(ledger.at("ranks"), Json(ranks_on(first, 2)));
+    EXPECT_EQ(ledger.at("device"), "cuda:" + std::to_string(first));
     EXPECT_THAT(ledger.at("id").get<std::string>(), HasSubstr("GPU-"));
   }
 }
@@ -67,7 +79,10 @@ TEST_F(CudaLedger, HasOneForEachDevice) {
 
 TEST_F(CudaLedger, TrainPrintsIt) {
   const Outcome outcome = tessera(small("train", {"--steps", "2", "--device", "cuda"}));
-  EXPECT_THAT(outcome.out, HasSubstr("cuda:0, of ranks 0, 1, 2\n"));
+  const std::vector<int> ranks = ranks_on(0, 3);
+  EXPECT_THAT(outcome.out,
+              HasSubstr(fmt::format("cuda:0, of rank{} {}\n", ranks.size() > 1 ? "s" : "",
+                                    fmt::join(ranks, ", "))));
   EXPECT_THAT(outcome.out, HasSubstr("\nunattributed "));
 }
 
