@@ -37,6 +37,7 @@ class RankGpt {
 
   [[nodiscard]] Initializer initializer() { return gpt_.module().initializer(settings_.seed); }
   [[nodiscard]] StepReport report() const { return gpt_.report(); }
+  [[nodiscard]] StepReport previous_report() const { return gpt_.previous_report(); }
   [[nodiscard]] ShardedModel& model() noexcept { return gpt_.model(); }
 
  private:

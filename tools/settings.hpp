@@ -35,6 +35,9 @@ enum class CommChoice : std::uint8_t {
 /// The rules that --optimizer knows.
 enum class UpdateRule : std::uint8_t { adamw, adam, sgd, lion };
 
+/// Of a run with --graph: they learn the order of units and make what later ones use again.
+inline constexpr std::int64_t kStepsBeforeGraphs = 2;
+
 /// What the user asked for, one member an option. The defaults stand in the table of options
 /// (option_table.hpp), not here; what a command has no option for is as train has it.
 struct Settings {
@@ -52,7 +55,8 @@ struct Settings {
   std::vector<int> rank_counts;         ///< several of them, to scale over
   DeviceKind device = DeviceKind::cpu;  ///< that ranks run on, or that a plan is for
   CommChoice comm{};
-  bool graph = false;  ///< steps are launched as CUDA graphs
+  bool graph = false;  ///< steps from kStepsBeforeGraphs on are launched as CUDA graphs
+  bool deterministic = false;
   int threads = 0;
   Strategy strategy{};
   std::vector<Strategy> strategies;

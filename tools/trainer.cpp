@@ -6,6 +6,8 @@
 #include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "rank_gpt.hpp"
 #include "ranks.hpp"
@@ -19,9 +21,6 @@ namespace tessera::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// The first steps learn the order of units and make what later ones use again.
-constexpr std::int64_t kStepsBeforeGraphs = 2;
 
 SamplerOptions sampler_options(const Settings& settings, const World& world) {
   SamplerOptions options;
@@ -67,11 +66,24 @@ class RankTrainer {
     const Settings& settings = job_.settings;
     gpt_.prepare();
     TokenLoader loader{job_.source, job_.model.config.seq, sampler_options(settings, world_)};
+    std::optional<StepUnderWay> former;  // told of when the next is under way
     for (std::int64_t step = 0; step < settings.steps; ++step) {
-      StepRecord record = run_step(loader, step);
-      record.eval_loss = held_out_loss(step + 1);
+      StepUnderWay now{step, Clock::now()};
+      try {
+        enqueue(loader, now);
+        tell_of(former, on_step);
+      } catch (const NumericError&) {  // of this step
+        tell_of(former, on_step);
+        throw;
+      }
+      if (!waits_after(step)) {
+        former = std::move(now);
+        continue;
+      }
+      StepRecord record = record_of(now, gpt_.report());
+      if (evaluates_after(step)) { record.eval_loss = held_out_loss(); }
       if (world_.rank() == 0) { on_step(record); }
-      if (settings.records() && step + 1 == recorded_step(settings.steps)) {
+      if (records_after(step)) {
         const int ranks = settings.trace.empty() ? kRanksShown : world_.size();
         recording_ = collect_recording(world_, step + 1, ranks);
       }
@@ -89,36 +101,71 @@ class RankTrainer {
   [[nodiscard]] Recording take_recording() noexcept { return std::move(recording_); }
 
  private:
-  StepRecord run_step(TokenLoader& loader, std::int64_t step) {
-    const auto begin = Clock::now();
-    std::vector<TokenBatch> batches;  // kept until the step has read them
+  /// One that has been enqueued.
+  struct StepUnderWay {
+    std::int64_t step;  ///< from 0
+    Clock::time_point begin;
+    std::vector<TokenBatch> batches = {};  ///< kept until the step has read them
+    std::size_t peak_bytes = 0;
+  };
+
+  void enqueue(TokenLoader& loader, StepUnderWay& now) {
     const auto passes = [&] {
       for (int micro = 0; micro < job_.settings.accumulate; ++micro) {
-        const TokenBatch& batch = batches.emplace_back(loader.next());
+        const TokenBatch& batch = now.batches.emplace_back(loader.next());
         gpt_.micro_batch(batch.inputs, batch.targets);
       }
-      gpt_.update(job_.schedule.at(step));
+      gpt_.update(job_.schedule.at(now.step));
     };
-    if (job_.settings.graph && step >= kStepsBeforeGraphs) {
+    if (job_.settings.graph && now.step >= kStepsBeforeGraphs) {
       world_.run_as_graph(passes);
     } else {
       passes();
     }
+    now.peak_bytes = world_.memory().report().peak_bytes;
+  }
+
+  // A device that works beside the host has the next step in hand while the host tells of one, so
+  // that telling costs it nothing. A rank on the CPU would only tell later.
+  [[nodiscard]] bool waits_after(std::int64_t step) const {
+    return world_.device().kind() == DeviceKind::cpu || step < kStepsBeforeGraphs ||
+           step + 1 == job_.settings.steps || evaluates_after(step) || records_after(step);
+  }
+  [[nodiscard]] bool evaluates_after(std::int64_t step) const {
+    const Settings& settings = job_.settings;
+    const bool due = (step + 1) % settings.eval_every == 0 || step + 1 == settings.steps;
+    return job_.held_out && due;
+  }
+  [[nodiscard]] bool records_after(std::int64_t step) const {
+    return job_.settings.records() && step + 1 == recorded_step(job_.settings.steps);
+  }
+
+  /// Of the step before the last, if it has not been told of.
+  void tell_of(std::optional<StepUnderWay>& former,
+               const std::function<void(const StepRecord&)>& on_step) {
+    if (!former) { return; }
+    const StepReport report = gpt_.previous_report();
+    const StepRecord record = record_of(*std::exchange(former, std::nullopt), report);
+    if (world_.rank() == 0) { on_step(record); }
+  }
+
+  /// Of a step that has ended just now.
+  [[nodiscard]] StepRecord record_of(const StepUnderWay& step, const StepReport& report) {
+    const auto end = Clock::now();
     StepRecord record;
-    record.report = gpt_.report();
-    record.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    record.report = report;
+    record.seconds = std::chrono::duration<double>(end - std::max(step.begin, last_end_)).count();
     record.tokens_per_second =
         static_cast<double>(job_.settings.tokens_per_step()) / record.seconds;
-    record.peak_bytes = every_rank(world_, world_.memory().report().peak_bytes);
+    record.peak_bytes = every_rank(world_, step.peak_bytes);
+    last_end_ = end;
     return record;
   }
 
   // The first windows of the held-out data, dealt out as those of a step are: the same every time,
   // and for any number of ranks with the same global batch.
-  std::optional<double> held_out_loss(std::int64_t steps) {
+  double held_out_loss() {
     const Settings& settings = job_.settings;
-    const bool due = steps % settings.eval_every == 0 || steps == settings.steps;
-    if (!job_.held_out || !due) { return {}; }
     SamplerOptions options = sampler_options(settings, world_);
     options.accumulate = 1;
     options.shuffle = Shuffle::off;
@@ -137,6 +184,7 @@ class RankTrainer {
   World& world_;
   const Job& job_;
   RankGpt gpt_;
+  Clock::time_point last_end_ = {};  // of the step told of last
   Recording recording_;
 };
 

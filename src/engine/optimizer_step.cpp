@@ -52,15 +52,13 @@ OptimizerStep::OptimizerStep(World& world, const TrainingState& state, const Mod
       sums_{world.allocate(Category::workspace,
                            sizeof(double) * (static_cast<std::size_t>(world.size()) + 1),
                            "step sums")},
-      host_scalars_{world.device()},
-      scalars_copied_{world.device().make_event()},
+      returned_{{Returned{world.device()}, Returned{world.device()}}},
       mark_{world.device().make_event()} {
-  host_scalars_->loss_scale =
-      first_loss_scale(options.loss_scaling, options.compute, options.gradient);
-  host_scalars_->used_loss_scale = host_scalars_->loss_scale;
+  kernels::StepScalars& first = *returned_[last_].scalars.get();
+  first.loss_scale = first_loss_scale(options.loss_scaling, options.compute, options.gradient);
+  first.used_loss_scale = first.loss_scale;
   const Stream compute = world.compute_stream();
-  world.device().copy_in(scalars_.data(), host_scalars_.get(), sizeof(kernels::StepScalars),
-                         compute);
+  world.device().copy_in(scalars_.data(), &first, sizeof first, compute);
   compute.wait();
   plan_norms(state);
 }
@@ -110,9 +108,11 @@ void OptimizerStep::update() {
   auto* scalars = static_cast<kernels::StepScalars*>(scalars_.data());
   const Stream compute = world_.compute_stream();
   world_.kernels().finish_step(scalars, static_cast<const double*>(sums_.data()), finish_, compute);
-  world_.device().copy_out(host_scalars_.get(), scalars, sizeof(kernels::StepScalars), compute);
-  compute.record(scalars_copied_.get());
-  last_learning_rate_ = learning_rate();
+  last_ = 1 - last_;
+  Returned& returned = returned_[last_];
+  returned.learning_rate = learning_rate();
+  world_.device().copy_out(returned.scalars.get(), scalars, sizeof *scalars, compute);
+  compute.record(returned.copied.get());
   for (const UpdatePlan::Run& run : plan_.runs) {
     std::visit([&](const auto& rule) { apply(rule, run, scalars); }, optimizer_);
   }
@@ -158,9 +158,10 @@ float OptimizerStep::learning_rate() const {
   return std::visit([](const auto& hyper) { return hyper.lr; }, optimizer_);
 }
 
-const kernels::StepScalars& OptimizerStep::scalars() const {
-  scalars_copied_.get().wait();
-  return *host_scalars_;
+OptimizerStep::Outcome OptimizerStep::outcome(std::size_t which) const {
+  const Returned& returned = returned_[which];
+  returned.copied.get().wait();
+  return {*returned.scalars, returned.learning_rate};
 }
 
 const float* OptimizerStep::loss_scale() const noexcept {

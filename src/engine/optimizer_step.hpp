@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -28,10 +30,14 @@ class OptimizerStep {
 
   void set_learning_rate(float lr);
   [[nodiscard]] float learning_rate() const;
-  /// That of the last `update`.
-  [[nodiscard]] float last_learning_rate() const noexcept { return last_learning_rate_; }
-  /// Of the last `update`: waits until they are there, which is before parameters are.
-  [[nodiscard]] const kernels::StepScalars& scalars() const;
+  /// What an update did. Waits until it is known, which is before parameters are updated.
+  struct Outcome {
+    const kernels::StepScalars& scalars;
+    float learning_rate;
+  };
+  [[nodiscard]] Outcome last() const { return outcome(last_); }
+  [[nodiscard]] Outcome before_last() const { return outcome(1 - last_); }
+  [[nodiscard]] const kernels::StepScalars& scalars() const { return last().scalars; }
   /// Device memory.
   [[nodiscard]] const float* loss_scale() const noexcept;
   [[nodiscard]] std::size_t persistent_bytes() const noexcept { return plan_.arena.bytes(); }
@@ -44,6 +50,15 @@ class OptimizerStep {
     int rank = 0;
   };
 
+  /// Where the host finds it.
+  struct Returned {
+    explicit Returned(Device& device) : scalars{device}, copied{device.make_event()} {}
+    HostBlock<kernels::StepScalars> scalars;
+    OwnedEvent copied;
+    float learning_rate = 0.0F;
+  };
+
+  [[nodiscard]] Outcome outcome(std::size_t which) const;
   void plan_norms(const TrainingState& state);
   template <class Rule>
   void apply(const Rule& rule, const UpdatePlan::Run& run,
@@ -55,13 +70,13 @@ class OptimizerStep {
   StrategyTraits traits_;
   kernels::FinishStep finish_;
   Optimizer optimizer_;
-  float last_learning_rate_ = 0.0F;
   UpdatePlan plan_;
   std::vector<NormTerm> norms_;
   Buffer scalars_;  // StepScalars
   Buffer sums_;     // one squared norm a rank, then the loss
-  HostBlock<kernels::StepScalars> host_scalars_;
-  OwnedEvent scalars_copied_;
+  // In turn: the one before stays while the next is made.
+  std::array<Returned, 2> returned_;
+  std::size_t last_ = 0;
   OwnedEvent mark_;
 };
 

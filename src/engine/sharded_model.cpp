@@ -6,6 +6,22 @@
 #include "tessera/base/error.hpp"
 
 namespace tessera {
+namespace {
+
+StepReport report_of(std::int64_t step, const engine::OptimizerStep::Outcome& outcome) {
+  const kernels::StepScalars& scalars = outcome.scalars;
+  return {.step = step,
+          .loss = scalars.loss,
+          .grad_norm = scalars.grad_norm,
+          .clip_coefficient = scalars.clip,
+          .lr = outcome.learning_rate,
+          .loss_scale = scalars.used_loss_scale,
+          .next_loss_scale = scalars.loss_scale,
+          .skipped = scalars.apply == 0,
+          .skipped_in_a_row = scalars.skipped_in_a_row};
+}
+
+}  // namespace
 
 // Peers may be reading this rank's buffers until its collectives have ended.
 ShardedModel::State::~State() {
@@ -69,16 +85,16 @@ StepReport ShardedModel::report() const {
           "report: no step has been made");
   state_->world.compute_stream().wait();
   state_->check_if_stuck();
-  const kernels::StepScalars& scalars = state_->optimizer->scalars();
-  return {.step = state_->journal.step(),
-          .loss = scalars.loss,
-          .grad_norm = scalars.grad_norm,
-          .clip_coefficient = scalars.clip,
-          .lr = state_->optimizer->last_learning_rate(),
-          .loss_scale = scalars.used_loss_scale,
-          .next_loss_scale = scalars.loss_scale,
-          .skipped = scalars.apply == 0,
-          .skipped_in_a_row = scalars.skipped_in_a_row};
+  return report_of(state_->journal.step(), state_->optimizer->last());
+}
+
+StepReport ShardedModel::previous_report() const {
+  expects(state_->optimizer != nullptr && state_->journal.step() > 1,
+          "previous_report: two steps have not been made");
+  state_->check_if_stuck();
+  const engine::OptimizerStep::Outcome outcome = state_->optimizer->before_last();
+  state_->world.compute_stream().rethrow();  // what ended the stream may have ended the wait
+  return report_of(state_->journal.step() - 1, outcome);
 }
 
 std::int64_t ShardedModel::steps() const noexcept {

@@ -174,6 +174,17 @@ TEST_F(CudaDeviceTest, MoreArraysThanAreUnderWayAtOnceArriveWhole) {
   EXPECT_EQ(array.read(), counted(kArrays * kCount));
 }
 
+TEST_F(CudaDeviceTest, SmallCopiesAreNotWaitedForWhileTheDeviceIsBehind) {
+  constexpr int kArrays = 30;
+  DeviceArray<int> numbers{bench(), kArrays};
+  Gate gate{stream()};
+  for (int i = 0; i < kArrays; ++i) {
+    device().copy_in(numbers.data() + i, &i, sizeof i, stream());
+  }
+  gate.open();
+  EXPECT_EQ(numbers.read(), counted(kArrays));
+}
+
 TEST_F(CudaDeviceTest, CopiesFromPinnedMemoryAreNotWaitedFor) {
   PinnedInts values{device(), 1000};
   std::iota(values.values().begin(), values.values().end(), 0);

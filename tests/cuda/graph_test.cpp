@@ -211,6 +211,57 @@ TEST_F(CudaGraphTest, EventsOfWithinAreWaitedForInTheNextGraph) {
   event(0).wait();
 }
 
+// So that the host can look at what one step gave while the next is under way.
+TEST_F(CudaGraphTest, AnEventOfAGraphIsReachedBeforeLaterGraphsEnd) {
+  std::atomic<bool> open = false;
+  std::atomic<bool> ran = false;
+  run([&] {
+    stream().call([&] { ran = true; });
+    stream().record(event(0));
+  });
+  run([&] {
+    stream().call([&] { open.wait(false); });
+    stream().record(event(1));
+  });
+  event(0).wait();
+  EXPECT_TRUE(ran);
+  open = true;
+  open.notify_all();
+  event(1).wait();
+}
+
+TEST_F(CudaGraphTest, EventsOfGraphsOfLongAgoAreReached) {
+  for (int i = 0; i < 20; ++i) {
+    run([&] {
+      add(0, 1, stream());
+      if (i % 9 == 0) { side().record(event(static_cast<std::size_t>(i) / 9)); }
+    });
+  }
+  for (std::size_t i = 0; i < 3; ++i) {
+    event(i).wait();
+    side().wait_for(event(i));
+  }
+  add(0, 0, side());
+  EXPECT_EQ(array(0).read(), all(42.0F));
+}
+
+TEST_F(CudaGraphTest, SmallArraysOfTheNextGraphDoNotWaitForTheEndOfTheLast) {
+  DeviceArray<int> numbers{bench(), 20};
+  std::atomic<bool> open = false;
+  for (int runs = 0; runs < 2; ++runs) {
+    run([&] {
+      stream().call([&] { open.wait(false); });
+      for (int i = 0; i < 20; ++i) {
+        const int number = 100 * runs + i;
+        device().copy_in(numbers.data() + i, &number, sizeof number, stream());
+      }
+    });
+  }
+  open = true;
+  open.notify_all();
+  EXPECT_EQ(numbers.read().back(), 119);
+}
+
 TEST_F(CudaGraphTest, WhatTheBodyThrowsComesOutAndNothingHasRun) {
   const auto witness = std::make_shared<int>(0);
   for (int i = 0; i < 2; ++i) {

@@ -338,6 +338,9 @@ class ShardedModel {
 
   /// The last step's outcome; waits for it.
   [[nodiscard]] StepReport report() const;
+  /// That of the step before the last; does not wait for the last, with which a device stays busy
+  /// meanwhile. ContractError if no two steps have been made since `optimize_with`.
+  [[nodiscard]] StepReport previous_report() const;
 
   /// Optimizer steps made, those that were skipped among them.
   [[nodiscard]] std::int64_t steps() const noexcept;

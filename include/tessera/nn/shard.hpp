@@ -44,6 +44,7 @@ class Sharded {
   void set_learning_rate(float lr) { model_.set_learning_rate(lr); }
   void step() { model_.step(net_.loss()); }
   [[nodiscard]] StepReport report() const { return model_.report(); }
+  [[nodiscard]] StepReport previous_report() const { return model_.previous_report(); }
 
   [[nodiscard]] ShardedModel& model() noexcept { return model_; }
   [[nodiscard]] M& module() noexcept { return net_; }

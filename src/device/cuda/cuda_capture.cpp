@@ -16,8 +16,24 @@ void order(cudaStream_t earlier, cudaStream_t later, cudaEvent_t mark) {
 
 }  // namespace
 
-CaptureState::CaptureState()
-    : begin_{make_event_handle()}, joined_end_{make_event_handle()}, end_{make_event_handle()} {}
+CaptureState::CaptureState() : begin_{make_event_handle()}, joined_end_{make_event_handle()} {}
+
+cudaEvent_t CaptureState::end_of(std::uint64_t graph) const noexcept {
+  const std::scoped_lock lock{mutex_};
+  const End* first = nullptr;
+  for (const End& end : ends_) {
+    const bool fits = end.graph >= graph && end.graph != 0;
+    if (fits && (first == nullptr || end.graph < first->graph)) { first = &end; }
+  }
+  return first == nullptr ? nullptr : first->event.get();
+}
+
+void CaptureState::note_end(cudaStream_t origin) {
+  const std::scoped_lock lock{mutex_};
+  End& oldest = *std::ranges::min_element(ends_, {}, &End::graph);
+  check(cudaEventRecord(oldest.event.get(), origin), "cudaEventRecord");
+  oldest.graph = launched_ = number_;
+}
 
 void CaptureState::join(CudaStream& stream) {
   if (current_ == 0 || std::ranges::find(joined_, &stream) != joined_.end()) { return; }
@@ -49,10 +65,13 @@ void CudaGraph::run(Stream origin, const std::vector<Stream>& others,
   for (const Stream other : others) {
     order(cuda_stream(other).handle(), first.handle(), state_.begin_.get());
   }
+  if (const cudaEvent_t before = state_.last_end(); before != nullptr) {
+    check(cudaStreamWaitEvent(first.handle(), before, 0), "cudaStreamWaitEvent");
+  }
   launch(first, enqueue);
-  check(cudaEventRecord(state_.end_.get(), first.handle()), "cudaEventRecord");
+  state_.note_end(first.handle());
   for (const Stream other : others) {
-    check(cudaStreamWaitEvent(cuda_stream(other).handle(), state_.end_.get(), 0),
+    check(cudaStreamWaitEvent(cuda_stream(other).handle(), state_.last_end(), 0),
           "cudaStreamWaitEvent");
   }
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -21,15 +22,17 @@ class CudaStream;
 /// An event that is recorded while a graph is captured stands for a point within that graph, of
 /// which CUDA knows nothing outside of it. Who waits for it later waits for the graph's end. An
 /// event that was recorded before is not waited for within a graph: the graph starts after all that
-/// its streams had been given. Graphs of one device are captured and launched one after another.
+/// its streams had been given. Graphs of one device are captured one after another, and run in that
+/// order: who waits for an event of a graph whose end is no longer known waits for a later graph's.
 class CaptureState {
  public:
   CaptureState();
 
   /// Of the graph under way; 0 if there is none.
   [[nodiscard]] std::uint64_t current() const noexcept { return current_; }
-  /// Reached when the last graph launched has finished.
-  [[nodiscard]] cudaEvent_t graph_end() const noexcept { return end_.get(); }
+  /// Reached when `graph` has finished; of one that was launched long ago, when a later one has.
+  /// Null if neither it nor a later one was ever launched. Threads: any.
+  [[nodiscard]] cudaEvent_t end_of(std::uint64_t graph) const noexcept;
   /// `stream` takes part in the graph under way from here on, if there is one and it does not yet.
   void join(CudaStream& stream);
   /// `call` belongs to the graph under way: its launch makes it, and destroys it; without a launch
@@ -41,11 +44,24 @@ class CaptureState {
 
  private:
   friend class CudaGraph;
+  /// Of the graphs launched last.
+  struct End {
+    std::uint64_t graph = 0;
+    EventHandle event = make_event_handle();
+  };
+
+  /// The graph under way has been launched on `origin`.
+  void note_end(cudaStream_t origin);
+  /// Of the graph launched last; null if there was none.
+  [[nodiscard]] cudaEvent_t last_end() const noexcept { return end_of(launched_); }
+
   std::uint64_t number_ = 0;
+  std::uint64_t launched_ = 0;              // the number of the graph launched last
   std::atomic<std::uint64_t> current_ = 0;  // looked at by threads that wait for an event from here
   EventHandle begin_;
-  EventHandle joined_end_;  // of a stream that takes part
-  EventHandle end_;
+  EventHandle joined_end_;    // of a stream that takes part
+  mutable std::mutex mutex_;  // of ends_
+  std::array<End, 4> ends_;
   std::vector<CudaStream*> joined_;
   std::vector<std::unique_ptr<std::function<void()>>> calls_;
   std::mutex graphs_mutex_;  // of these, and of what they hold

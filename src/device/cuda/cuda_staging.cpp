@@ -22,12 +22,15 @@ StagingRing::Piece StagingRing::make_piece() const {
 StagingRing::Piece& StagingRing::next_piece() {
   while (pieces_.size() < kPieces) { pieces_.push_back(make_piece()); }
   next_ %= pieces_.size();
-  if (pieces_[next_].free->is_captured()) {
-    pieces_.insert(pieces_.begin() + static_cast<std::ptrdiff_t>(next_), make_piece());
+  CudaEvent& free = *pieces_[next_].free;
+  if (free.is_captured() || !free.is_reached()) {
+    if (free.is_captured() || pieces_.size() < kMostPieces) {
+      pieces_.insert(pieces_.begin() + static_cast<std::ptrdiff_t>(next_), make_piece());
+    } else {
+      free.wait();
+    }
   }
-  Piece& piece = pieces_[next_++];
-  piece.free->wait();
-  return piece;
+  return pieces_[next_++];
 }
 
 void StagingRing::copy_in(void* to, const void* from_host, std::size_t bytes, Stream stream) {

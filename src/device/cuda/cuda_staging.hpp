@@ -9,12 +9,15 @@
 namespace tessera::cuda {
 
 /// Pinned memory through which small host arrays (tokens, scalars) go to the device: the caller's
-/// array is free on return, and neither the host nor the stream waits, unless all pieces are still
-/// on their way. Within a graph none can have arrived: there are as many pieces as the graph needs.
+/// array is free on return, and neither the host nor the stream waits: where the next piece is
+/// still on its way there is one more, up to kMostPieces. Within a graph none can have arrived:
+/// there are as many pieces as the graph needs.
 class StagingRing {
  public:
   static constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
   static constexpr std::size_t kPieces = 8;
+  /// That the host makes before it waits for the device, which is far behind it then.
+  static constexpr std::size_t kMostPieces = 64;
   /// What goes through the ring at most: more would push earlier arrays out.
   static constexpr std::size_t kMostBytes = kPieceBytes * kPieces / 2;
 

@@ -35,7 +35,16 @@ CudaEvent::CudaEvent(std::shared_ptr<CaptureState> capture)
 void CudaEvent::wait() {
   expects(!is_captured(),
           "an event of a graph is waited for while the graph is captured: its work has not begun");
-  check(cudaEventSynchronize(outside()), "cudaEventSynchronize");
+  const cudaEvent_t event = outside();
+  if (event != nullptr) { check(cudaEventSynchronize(event), "cudaEventSynchronize"); }
+}
+
+bool CudaEvent::is_reached() const {
+  const cudaEvent_t event = outside();
+  const cudaError_t status = event == nullptr ? cudaSuccess : cudaEventQuery(event);
+  if (status == cudaErrorNotReady) { return false; }
+  check(status, "cudaEventQuery");
+  return true;
 }
 
 std::uint32_t* StreamChecks::add(std::string fault) {
@@ -92,10 +101,11 @@ void CudaStream::wait_for(EventState& event) {
       "a stream waits for an event of another device while either's graph is captured: no graph "
       "can hold that");
   if (capturing() && !mark.is_captured()) { return; }
+  const cudaEvent_t point = capturing() ? mark.handle_.get() : mark.outside();
+  if (point == nullptr) { return; }
   use_device(ordinal_);
   capture_->join(*this);
-  check(cudaStreamWaitEvent(handle_.get(), capturing() ? mark.handle_.get() : mark.outside(), 0),
-        "cudaStreamWaitEvent");
+  check(cudaStreamWaitEvent(handle_.get(), point, 0), "cudaStreamWaitEvent");
 }
 
 void CudaStream::wait() {

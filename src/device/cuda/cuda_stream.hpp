@@ -20,6 +20,8 @@ class CudaEvent final : public EventState {
   explicit CudaEvent(std::shared_ptr<CaptureState> capture);
 
   void wait() override;
+  /// Whether wait() would return at once. Of no event of the graph that is captured now.
+  [[nodiscard]] bool is_reached() const;
   /// Whether it stands for a point within the graph that is captured now.
   [[nodiscard]] bool is_captured() const noexcept {
     return graph_ != 0 && graph_ == capture_->current();
@@ -27,9 +29,10 @@ class CudaEvent final : public EventState {
 
  private:
   friend class CudaStream;
-  /// What stands for it outside of the graph in which it may have been recorded.
+  /// What stands for it outside of the graph in which it may have been recorded; null if that never
+  /// was.
   [[nodiscard]] cudaEvent_t outside() const noexcept {
-    return graph_ == 0 ? handle_.get() : capture_->graph_end();
+    return graph_ == 0 ? handle_.get() : capture_->end_of(graph_);
   }
 
   std::shared_ptr<CaptureState> capture_;

@@ -1,0 +1,161 @@
+// What the host does while it enqueues a step: it waits for nothing.
+#include <atomic>
+#include <numeric>
+
+#include "cuda/emulation.hpp"
+#include "cuda/gate.hpp"
+#include "cuda/support.hpp"
+#include "support/gpt_run.hpp"
+
+namespace tessera::testing {
+namespace {
+
+using test::Emulation;
+
+constexpr nn::GPTConfig kConfig{.layers = 2, .hidden = 10, .heads = 2, .vocab = 17, .seq = 7};
+
+/// What makes the host wait for a device: waits, and what waits besides.
+constexpr const char* kWaits[] = {"cudaStreamSynchronize",
+                                  "cudaDeviceSynchronize",
+                                  "cudaEventSynchronize",
+                                  "cudaMemcpy",
+                                  "cudaMemset",
+                                  "cudaMalloc",
+                                  "cudaFree",
+                                  "cudaMallocHost",
+                                  "cudaHostAlloc",
+                                  "cudaFreeHost",
+                                  "cudaStreamDestroy"};
+
+std::uint64_t waits(Emulation& emulation) {
+  return std::accumulate(
+      std::begin(kWaits), std::end(kWaits), std::uint64_t{0},
+      [&](std::uint64_t sum, const char* call) { return sum + emulation.calls(call); });
+}
+
+/// A rank's GPT, and steps of two micro-batches.
+class Steps {
+ public:
+  Steps(World& world, Strategy strategy)
+      : gpt_{shard(nn::GPT{kConfig}, world, {.strategy = strategy, .accumulate = 2})},
+        tokens_(static_cast<std::size_t>(kGPTRunBatch * kConfig.seq)) {
+    std::iota(tokens_.begin(), tokens_.end(), 0);
+    for (std::int32_t& token : tokens_) { token %= kConfig.vocab; }
+    gpt_.materialize(/*seed=*/3);
+    gpt_.optimize_with(AdamW{}, {.clip_norm = 1.0F});
+  }
+  void one() {
+    gpt_.forward_backward(tokens_, tokens_);
+    gpt_.forward_backward(tokens_, tokens_);
+    gpt_.step();
+  }
+  [[nodiscard]] Sharded<nn::GPT>& gpt() noexcept { return gpt_; }
+
+ private:
+  Sharded<nn::GPT> gpt_;
+  std::vector<std::int32_t> tokens_;
+};
+
+class CudaStep : public ::testing::TestWithParam<std::tuple<Strategy, int>> {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = test::no_cuda(); !reason.empty()) { GTEST_SKIP() << reason; }
+  }
+  static WorldOptions on_cuda() {
+    WorldOptions options;
+    options.device = DeviceKind::cuda;
+    return options;
+  }
+  /// Calls that wait, of all ranks, in three steps after some that make what later ones use.
+  static std::uint64_t waits_of_steps(Strategy strategy, int ranks,
+                                      const std::function<void(World&)>& within = {}) {
+    Emulation emulation;
+    emulation.set_delay_us(100);  // the device is behind the host
+    std::atomic<std::uint64_t> counted = 0;
+    run_ranks(
+        ranks,
+        [&](World& world) {
+          Steps steps{world, strategy};
+          for (int i = 0; i < 6; ++i) { steps.one(); }
+          (void)steps.gpt().report();
+          world.barrier();
+          const std::uint64_t before = waits(emulation);
+          world.barrier();
+          for (int i = 0; i < 3; ++i) {
+            steps.one();
+            if (within && i == 1 && world.rank() == 0) { within(world); }
+          }
+          world.barrier();
+          if (world.rank() == 0) { counted = waits(emulation) - before; }
+          world.barrier();
+        },
+        on_cuda());
+    return counted;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Strategies, CudaStep,
+                         ::testing::Combine(::testing::ValuesIn(all_strategies()),
+                                            ::testing::Values(1, 3)),
+                         [](const auto& test) {
+                           return std::string{to_string(std::get<0>(test.param))} + "_" +
+                                  std::to_string(std::get<1>(test.param));
+                         });
+
+TEST_P(CudaStep, WaitsForNothing) {
+  TESSERA_EMULATION_ONLY();
+  const auto [strategy, ranks] = GetParam();
+  EXPECT_EQ(waits_of_steps(strategy, ranks), 0U);
+}
+
+using CudaStepCount = CudaStep;
+INSTANTIATE_TEST_SUITE_P(Ranks, CudaStepCount, ::testing::Values(std::tuple{Strategy::zero3, 2}));
+
+TEST_P(CudaStepCount, SeesAWait) {
+  TESSERA_EMULATION_ONLY();
+  const auto wait = [](World& world) { world.compute_stream().wait(); };
+  EXPECT_EQ(waits_of_steps(Strategy::zero3, 2, wait), 1U);
+}
+
+/// Whether a step is one graph.
+class CudaReport : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (const std::string reason = test::no_cuda(); !reason.empty()) { GTEST_SKIP() << reason; }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Steps, CudaReport, ::testing::Bool(),
+                         [](const auto& test) { return test.param ? "graphs" : "uncaptured"; });
+
+TEST_P(CudaReport, OfTheStepBeforeDoesNotWaitForTheLast) {
+  WorldOptions options;
+  options.device = DeviceKind::cuda;
+  run_ranks(
+      1,
+      [&](World& world) {
+        Steps steps{world, Strategy::zero3};
+        const auto step = [&] {
+          GetParam() ? world.run_as_graph([&] { steps.one(); }) : steps.one();
+        };
+        for (int i = 0; i < 2; ++i) { steps.one(); }
+        step();
+        const StepReport third = steps.gpt().report();
+        step();
+        const StepReport of_third = steps.gpt().previous_report();
+        EXPECT_EQ(of_third.step, 3);
+        EXPECT_EQ(of_third.loss, third.loss);
+        StepReport fourth;
+        {
+          test::Gate gate{world.compute_stream()};
+          step();
+          fourth = steps.gpt().previous_report();
+        }
+        EXPECT_EQ(fourth.step, 4);
+        EXPECT_NE(fourth.loss, third.loss);
+        EXPECT_EQ(steps.gpt().report().step, 5);
+        EXPECT_EQ(steps.gpt().previous_report().loss, fourth.loss);
+      },
+      options);
+}
+
+}  // namespace
+}  // namespace tessera::testing
