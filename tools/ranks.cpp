@@ -90,6 +90,12 @@ void check_graph(const Settings& settings) {
         "hold; leave it out, use one rank, or ranks that are processes (--comm nccl)",
         settings.ranks));
   }
+  if (settings.steps <= kStepsBeforeGraphs) {
+    throw ConfigError(fmt::format(
+        "--graph has no effect on --steps {}: the first {} learn the order of units, and "
+        "graphs begin with the next; leave it out, or make more steps",
+        settings.steps, kStepsBeforeGraphs));
+  }
 }
 
 }  // namespace

@@ -230,6 +230,7 @@ std::string flag_table(Notes& notes) {
                                     {"--device", "cuda", "--offload", "activations"},
                                     {"--device", "cuda", "--graph"},
                                     {"--device", "cuda", "--graph", "--ranks", "8"},
+                                    {"--device", "cuda", "--graph", "--steps", "2"},
                                     {"--device", "cpu", "--graph"},
                                     {"--device", "cpu", "--comm", "local"},
                                     {"--device", "cpu", "--comm", "mpi"},

@@ -130,10 +130,12 @@ TEST(SettleTest, OnCudaAutoIsNcclInAJobElseThreads) {
 }
 
 TEST(SettleTest, AGraphNeedsACudaDeviceAndRanksApart) {
-  const auto refusal = [](DeviceKind device, int ranks, const std::optional<LaunchedJob>& job) {
+  const auto refusal = [](DeviceKind device, int ranks, const std::optional<LaunchedJob>& job,
+                          std::int64_t steps = 3) {
     Settings settings = asked(CommChoice::automatic, ranks);
     settings.device = device;
     settings.graph = true;
+    settings.steps = steps;
     try {
       (void)settle(settings, job, /*has_mpi=*/true);
     } catch (const ConfigError& error) { return std::string{error.what()}; }
@@ -143,6 +145,7 @@ TEST(SettleTest, AGraphNeedsACudaDeviceAndRanksApart) {
   EXPECT_THAT(refusal(DeviceKind::cuda, 2, {}), testing::HasSubstr("2 ranks are threads"));
   EXPECT_EQ(refusal(DeviceKind::cuda, 1, {}), "nothing");
   EXPECT_EQ(refusal(DeviceKind::cuda, 0, kJobOfFour), "nothing");
+  EXPECT_THAT(refusal(DeviceKind::cuda, 1, {}, 2), testing::HasSubstr("no effect on --steps 2"));
 }
 
 TEST(SettleTest, WithoutALauncherSaysHowToStartTheSameCommandWithOne) {
