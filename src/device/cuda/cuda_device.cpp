@@ -225,7 +225,8 @@ void CudaDevice::check_filled(const void* data, unsigned char value, std::size_t
 void CudaDevice::name_range(std::string_view phase, std::string_view unit) noexcept {
   if (in_range_) { nvtxRangePop(); }
   std::array<char, 128> name{};
-  const auto end = fmt::format_to_n(name.data(), name.size() - 1, "{} {}", phase, unit);
+  const auto end = fmt::format_to_n(name.data(), name.size() - 1, "{}{}{}", phase,
+                                    unit.empty() ? "" : " ", unit);
   *end.out = '\0';
   nvtxRangePushA(name.data());
   in_range_ = true;
