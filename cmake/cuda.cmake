@@ -118,6 +118,9 @@ function(tessera_add_cuda_module)
   # Of one file: it changes with every header.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/device/cuda/cuda_device.cpp
     PROPERTIES COMPILE_DEFINITIONS TESSERA_BUILD_ID="${TESSERA_BUILD_ID}")
+  string(REPLACE ";" "," compiled_for "${CMAKE_CUDA_ARCHITECTURES}")
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/device/cuda/cuda_look.cpp
+    PROPERTIES COMPILE_DEFINITIONS TESSERA_CUDA_COMPILED_FOR="${compiled_for}")
   target_include_directories(tessera_cuda PRIVATE
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
   target_include_directories(tessera_cuda SYSTEM PRIVATE

@@ -73,6 +73,12 @@ void machine() {
   line("memory", format_bytes(usable_memory()));
 }
 
+std::string devices_of(const CudaMachine& cuda) {
+  if (cuda.module.empty()) { return "cpu"; }
+  return cuda.devices.empty() ? "cpu; cuda is built, but cannot be used here: see below"
+                              : "cpu, cuda";
+}
+
 void build(const CudaMachine& cuda) {
   fmt::print("\nbuild\n");
   line("tessera", TESSERA_VERSION);
@@ -85,7 +91,7 @@ void build(const CudaMachine& cuda) {
   line("matrix products", product_library().empty()
                               ? "Eigen"
                               : fmt::format("{}; Eigen where that is faster", product_library()));
-  line("devices", cuda.module.empty() ? "cpu" : "cpu, cuda");
+  line("devices", devices_of(cuda));
   line("communicators", "local (ranks are threads of one process)");
   if (!mpi_version().empty()) {
     line("", fmt::format("mpi (ranks are processes of mpirun or srun: {})", mpi_version()));

@@ -82,6 +82,21 @@ TEST_F(CudaDeviceTest, AMachineWithoutADeviceIsToldSo) {
   EXPECT_THAT(machine.problem, HasSubstr("cudaErrorNoDevice"));
 }
 
+TEST_F(CudaDeviceTest, ADeviceThatTheModuleHasNoCodeForIsRefusedBeforeItIsEntered) {
+  TESSERA_EMULATION_ONLY();
+  Emulation emulation;
+  emulation.set_capability(75);
+  const std::uint64_t entered = emulation.calls("cudaMemGetInfo");
+  const std::string refusal = thrown<ConfigError>([] { (void)make_cuda_device(); });
+  EXPECT_THAT(refusal, HasSubstr("no code for CUDA device 0"));
+  EXPECT_THAT(refusal, HasSubstr("compute capability 7.5, but for 80-real,90"));
+  EXPECT_THAT(refusal, HasSubstr("-DTESSERA_CUDA_ARCHITECTURES=75-real"));
+  EXPECT_EQ(emulation.calls("cudaMemGetInfo"), entered);
+  const CudaMachine machine = cuda_machine();
+  EXPECT_TRUE(machine.devices.empty());
+  EXPECT_EQ(machine.problem, refusal);
+}
+
 TEST_F(CudaDeviceTest, MemoryIsAlignedAndCounted) {
   constexpr std::size_t kBytes = std::size_t{64} << 20U;
   const DeviceMemory before = device().memory().value();

@@ -22,6 +22,7 @@ class Emulation {
     CudaModule::get().function<void()>("emulated_cuda_mend")();
     set_delay_us(0);
     set_devices(devices_);
+    set_capability(kCapability);
   }
   Emulation(const Emulation&) = delete;
   Emulation& operator=(const Emulation&) = delete;
@@ -37,6 +38,10 @@ class Emulation {
   void set_devices(int count) {
     CudaModule::get().function<void(int)>("emulated_cuda_set_devices")(count);
   }
+  /// Compute capability: 90 for 9.0.
+  void set_capability(int capability) {
+    CudaModule::get().function<void(int)>("emulated_cuda_set_capability")(capability);
+  }
   /// How often a function of CUDA has been called.
   [[nodiscard]] std::uint64_t calls(const char* call) {
     return CudaModule::get().function<std::uint64_t(const char*)>("emulated_cuda_calls")(call);
@@ -47,6 +52,8 @@ class Emulation {
   static constexpr int kMemoryAllocation = 2;
   static constexpr int kNoDevice = 100;
   static constexpr int kIllegalAddress = 700;
+
+  static constexpr int kCapability = 90;
 
  private:
   int devices_ = static_cast<int>(cuda_machine().devices.size());

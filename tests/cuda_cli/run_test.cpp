@@ -133,6 +133,26 @@ TEST_F(CudaRun, DoctorSaysWhetherNcclRegistersArenas) {
               HasSubstr("NCCL 2.18.5 (arenas are not registered: NCCL 2.18.5 cannot, 2.19 is"));
 }
 
+TEST_F(CudaRun, DoctorDoesNotNameDevicesThatCannotBeUsed) {
+  if (!machine_is_emulated()) { GTEST_SKIP() << "a real device cannot be taken away"; }
+  const std::vector<std::pair<const char*, const char*>> ways = {
+      {"TESSERA_EMULATED_CUDA_DEVICES", "no CUDA device can be used"},
+      {"TESSERA_EMULATED_CUDA_CAPABILITY", "-DTESSERA_CUDA_ARCHITECTURES=00-real"}};
+  for (const auto& [name, problem] : ways) {
+    const Variable none{name, "0"};
+    const Outcome outcome = tessera({"doctor"});
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    for (const char* part : {"cuda is built, but cannot be used here", "not usable", "NCCL",
+                             "cuBLASLt", "without", problem}) {
+      EXPECT_THAT(outcome.out, HasSubstr(part));
+    }
+    for (const char* part : {"cpu, cuda", "cuda:0"}) {
+      EXPECT_THAT(outcome.out, Not(HasSubstr(part)));
+    }
+    refused(small("train", {"--device", "cuda", "--steps", "1"}), 2, problem);
+  }
+}
+
 TEST_F(CudaRun, RefusesWhatCannotBe) {
   const auto train = [&](const Words& more) {
     Words words = small("train", {"--device", "cuda", "--steps", "1"});

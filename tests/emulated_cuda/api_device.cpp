@@ -83,8 +83,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     for (int i = 0; i < 16; ++i) {  // "GPU-00000000-0000-0000-0000-00000000000d" of device d
       properties->uuid.bytes[i] = static_cast<char>(i == 15 ? device : 0);
     }
-    properties->major = 9;
-    properties->minor = 0;
+    properties->major = settings().capability / 10;
+    properties->minor = settings().capability % 10;
     properties->multiProcessorCount = 4;
     properties->warpSize = 32;
     properties->maxThreadsPerBlock = 1024;
@@ -102,10 +102,10 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
         *value = 4;
         return cudaSuccess;
       case cudaDevAttrComputeCapabilityMajor:
-        *value = 9;
+        *value = settings().capability / 10;
         return cudaSuccess;
       case cudaDevAttrComputeCapabilityMinor:
-        *value = 0;
+        *value = settings().capability % 10;
         return cudaSuccess;
       case cudaDevAttrMaxThreadsPerBlock:
         *value = 1024;

@@ -17,6 +17,8 @@ void emulated_cuda_set_seed(std::uint64_t seed);
 void emulated_cuda_set_delay_us(int most);
 void emulated_cuda_set_device_bytes(std::size_t bytes);
 void emulated_cuda_set_devices(int count);
+/// Compute capability: 90 for 9.0.
+void emulated_cuda_set_capability(int capability);
 
 /// Whether host threads are kept from device memory: 0 on processors that have no keys for it.
 int emulated_cuda_protects();

@@ -80,6 +80,10 @@ void emulated_cuda_set_devices(int count) {
   emulated_cuda::settings().devices = count;
 }
 
+void emulated_cuda_set_capability(int capability) {
+  emulated_cuda::settings().capability = capability;
+}
+
 int emulated_cuda_protects() {
   return emulated_cuda::protects() ? 1 : 0;
 }

@@ -28,6 +28,7 @@ Settings from_environment() {
   if (settings.devices > kMostDevices) { misuse("there are 8 emulated devices at most"); }
   read("BYTES", settings.device_bytes);
   read("DELAY_US", settings.most_delay_us);
+  read("CAPABILITY", settings.capability);
   read("CONTEXT_BYTES", settings.context_bytes);
   read("OTHERS_BYTES", settings.others_bytes);
   read("NVML", settings.nvml);

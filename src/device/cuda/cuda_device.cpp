@@ -56,6 +56,7 @@ class CudaDevice final : public Device {
                       "variable CUDA_VISIBLE_DEVICES chooses among them",
                       ordinal_, count, count - 1)};
     }
+    require_code(ordinal_);
     enter_device(ordinal_);
     for (const int peer : options.peers) { reach(peer); }
     capture_ = std::make_shared<CaptureState>();

@@ -7,6 +7,7 @@
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_nvml.hpp"
 #include "device/cuda/cuda_use.hpp"
+#include "device/cuda_architectures.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/device.hpp"
@@ -14,9 +15,14 @@
 namespace tessera::cuda {
 namespace {
 
-std::string describe(int ordinal) {
+cudaDeviceProp properties_of(int ordinal) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
+  return properties;
+}
+
+std::string describe(int ordinal) {
+  const cudaDeviceProp properties = properties_of(ordinal);
   std::string text =
       fmt::format("{} ({}, compute capability {}.{})", properties.name,
                   format_bytes(properties.totalGlobalMem), properties.major, properties.minor);
@@ -24,6 +30,23 @@ std::string describe(int ordinal) {
     text += fmt::format(", now at {} MHz, memory {} MHz", clocks->sm_mhz, clocks->memory_mhz);
   }
   return text;
+}
+
+/// Names all, if one of them can be used.
+void look_at_devices(CudaMachine& machine) {
+  bool any = false;
+  const int count = device_count();
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    machine.devices.push_back(describe(ordinal));
+    try {
+      require_code(ordinal);
+      any = true;
+    } catch (const ConfigError& error) {
+      machine.devices.back() += ": not usable";
+      if (machine.problem.empty()) { machine.problem = error.what(); }
+    }
+  }
+  if (!any) { machine.devices.clear(); }
 }
 
 std::vector<std::string> libraries() {
@@ -57,15 +80,23 @@ int device_count() {
                   cudaGetErrorString(status), cudaGetErrorName(status))};
 }
 
+void require_code(int ordinal) {
+  const cudaDeviceProp properties = properties_of(ordinal);
+  if (has_code_for(TESSERA_CUDA_COMPILED_FOR, properties.major, properties.minor)) { return; }
+  throw ConfigError{fmt::format(
+      "this build has no code for CUDA device {}, {} of compute capability {}.{}, but for {}: "
+      "configure with -DTESSERA_CUDA_ARCHITECTURES={}{}-real and build again, or choose another "
+      "device (CUDA_VISIBLE_DEVICES)",
+      ordinal, properties.name, properties.major, properties.minor, TESSERA_CUDA_COMPILED_FOR,
+      properties.major, properties.minor)};
+}
+
 }  // namespace tessera::cuda
 
 extern "C" void tessera_cuda_look(tessera::CudaMachine& machine) {
   using namespace tessera::cuda;
   machine.libraries = libraries();
   try {
-    const int count = device_count();
-    for (int ordinal = 0; ordinal < count; ++ordinal) {
-      machine.devices.push_back(describe(ordinal));
-    }
+    look_at_devices(machine);
   } catch (const tessera::Error& error) { machine.problem = error.what(); }
 }
