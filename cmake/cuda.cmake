@@ -108,6 +108,9 @@ function(tessera_add_cuda_module)
     set_source_files_properties(${with_cudnn} PROPERTIES COMPILE_DEFINITIONS
       "CUDNN_FRONTEND_SKIP_JSON_LIB;NV_CUDNN_FRONTEND_DISABLE_LOGGING")
   endif()
+  set_source_files_properties(
+    ${PROJECT_SOURCE_DIR}/kernels/attention/cuda/attention_no_cudnn.cpp PROPERTIES
+    COMPILE_DEFINITIONS TESSERA_CUDNN_PROBLEM="${TESSERA_CUDNN_PROBLEM}")
   add_library(tessera_cuda MODULE ${sources})
   set_target_properties(tessera_cuda PROPERTIES
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib

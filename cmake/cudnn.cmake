@@ -4,6 +4,7 @@
 set(TESSERA_HAS_CUDNN OFF)
 set(TESSERA_CUDNN_INCLUDES "")
 set(TESSERA_CUDNN_LIBRARIES "")
+set(TESSERA_CUDNN_PROBLEM "TESSERA_CUDNN is OFF")  # where it is not used: why
 if(TESSERA_CUDNN STREQUAL "OFF")
   return()
 endif()
@@ -11,7 +12,8 @@ endif()
 set(cudnn_wheels ${TESSERA_SITE_PACKAGES})
 list(TRANSFORM cudnn_wheels APPEND /nvidia/cudnn)
 find_path(TESSERA_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h
-  HINTS ${TESSERA_CUDNN_FRONTEND} ${TESSERA_BUNDLE} ${cuda_root}
+  HINTS ${TESSERA_CUDNN_FRONTEND} ${TESSERA_BUNDLE}
+  ${PROJECT_SOURCE_DIR}/third_party/cudnn-frontend ${cuda_root}
   ${TESSERA_SITE_PACKAGES} PATH_SUFFIXES include)
 find_path(TESSERA_CUDNN_INCLUDE cudnn.h HINTS ${cuda_root} ${cudnn_wheels} PATH_SUFFIXES include)
 find_library(TESSERA_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${cuda_root} ${cudnn_wheels}
@@ -36,7 +38,8 @@ if(NOT TESSERA_CUDNN_INCLUDE OR NOT TESSERA_CUDNN_LIBRARY)
 folders, or Python's nvidia-cudnn)")
 elseif(NOT TESSERA_CUDNN_FRONTEND_INCLUDE)
   set(cudnn_problem "cuDNN's frontend was not found (cudnn_frontend.h: Python's \
-nvidia-cudnn-frontend, or its folder in TESSERA_CUDNN_FRONTEND)")
+nvidia-cudnn-frontend, which scripts/install_deps.sh fetches, or its folder in \
+TESSERA_CUDNN_FRONTEND)")
 else()
   set(version_header ${TESSERA_CUDNN_INCLUDE}/cudnn_version.h)
   tessera_defined_number(${version_header} CUDNN_MAJOR major)
@@ -58,6 +61,7 @@ if(cudnn_problem)
     message(FATAL_ERROR "TESSERA_CUDNN is ${TESSERA_CUDNN}, but ${cudnn_problem}; or configure with \
 -DTESSERA_CUDNN=OFF")
   endif()
+  string(REPLACE ";" "," TESSERA_CUDNN_PROBLEM "${cudnn_problem}")  # a text, no list
   message(STATUS "Without cuDNN: ${cudnn_problem}")
   return()
 endif()

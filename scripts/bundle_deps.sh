@@ -6,7 +6,8 @@
 #   cmake -S . -B build -DTESSERA_BUNDLE=FOLDER      on the other machine, x86-64 too
 #
 #   --cudnn-frontend FOLDER   the folder of cudnn_frontend.h too, which no package has: include/ of
-#             Python's nvidia-cudnn-frontend, or of its sources
+#             Python's nvidia-cudnn-frontend, or of its sources (default: what
+#             scripts/install_deps.sh has fetched, if it has)
 #   --check   Afterwards builds the library, the command, a test and the benchmarks against the bundle
 #             in a scratch folder, where the packages are hidden (scripts/without_packages.sh).
 #
@@ -27,6 +28,9 @@ while (($# > 0)); do
   esac
   shift
 done
+
+fetched=third_party/cudnn-frontend/include
+if [[ -z $frontend && -e $fetched/cudnn_frontend.h ]]; then frontend=$fetched; fi
 
 need() {
   if [[ ! -e $1 ]]; then

@@ -8,6 +8,9 @@
 #               package. A snap, as on Ubuntu, cannot read the tests' files: they are skipped there.
 set -euo pipefail
 
+# Where there is CUDA's compiler, cuDNN's frontend is fetched too, which is headers alone and no
+# package of a distribution: from Python's index, by pip, into third_party/cudnn-frontend. Without it
+# attention is compiled with kernels of our own; so nothing fails if it cannot be had.
 browser=no
 if [[ "${1:-}" == --browser ]]; then
   browser=yes
@@ -45,6 +48,30 @@ if [[ $browser == yes ]] && ! installed chromium; then
     echo "no package of Chromium here: the tests of the reports' pages will be skipped"
   fi
 fi
+
+# The version that the tests have seen.
+frontend_version=1.32.0
+fetch_frontend() {
+  local folder scratch
+  folder=$(dirname "${BASH_SOURCE[0]}")/../third_party/cudnn-frontend
+  if [[ -e $folder/include/cudnn_frontend.h ]]; then return; fi
+  command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]] || return 0
+  scratch=$(mktemp -d)
+  # Whatever Python is here: of the wheel only its headers are used.
+  if timeout 120 python3 -m pip download --quiet --disable-pip-version-check --no-deps \
+      --only-binary :all: --platform manylinux_2_28_x86_64 --implementation cp \
+      --python-version 3.11 --dest "$scratch" "nvidia-cudnn-frontend==$frontend_version" \
+      2>"$scratch/log" && python3 -m zipfile -e "$scratch"/*.whl "$scratch/wheel" 2>"$scratch/log"; then
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    mv "$scratch/wheel/include" "$folder/"  # they include each other as ../include
+    echo "fetched cuDNN's frontend $frontend_version"
+  else
+    echo "without cuDNN's frontend, pip cannot fetch it: $(tail -n 1 "$scratch/log")"
+  fi
+  rm -rf "$scratch"
+}
+fetch_frontend
 
 missing=()
 for package in "${packages[@]}"; do

@@ -112,6 +112,7 @@ void cuda_section(const CudaMachine& cuda) {
   if (!cuda.libraries.empty()) {
     line("libraries", fmt::format("{}", fmt::join(cuda.libraries, ", ")));
   }
+  for (const std::string& missing : cuda.without) { line("without", missing); }
   for (std::size_t i = 0; i < cuda.devices.size(); ++i) {
     line(fmt::format("cuda:{}", i), cuda.devices[i]);
   }

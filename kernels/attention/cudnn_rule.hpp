@@ -47,4 +47,10 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
          kCudnnSlackBytes;
 }
 
+/// Whether cuDNN of a version (91801 for 9.18.1) has its deterministic backward on devices whose
+/// compute capability has this major number.
+[[nodiscard]] constexpr bool has_deterministic_cudnn(std::size_t version, int major) noexcept {
+  return major != 10 || version >= 91801;
+}
+
 }  // namespace tessera::kernels::cuda

@@ -93,6 +93,7 @@ CudaMachine cuda_machine() {
     machine.module = module.path();
     module.function<LookAtCudaMachine>("tessera_cuda_look")(machine);
     module.function<LookAtCudaMachine>("tessera_nccl_look")(machine);
+    module.function<LookAtCudaMachine>("tessera_cudnn_look")(machine);
   } catch (const ConfigError& error) { machine.problem = error.what(); }
   return machine;
 }

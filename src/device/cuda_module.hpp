@@ -47,6 +47,6 @@ using CudaModuleBuild = const char*();
 using MakeCudaDevice = Device*(const CudaDeviceOptions& options);
 using LookAtCudaDevice = void(const Device& device, DeviceUse& use);
 using LookAtCudaMachine = void(CudaMachine& machine);
-/// comm/nccl, of the same type: "tessera_nccl_look".
+/// comm/nccl and kernels/attention, of the same type: "tessera_nccl_look", "tessera_cudnn_look".
 
 }  // namespace tessera

@@ -117,6 +117,9 @@ TEST_F(CudaRun, DoctorNamesTheDevicesAndTheLibraries) {
   for (const char* part : {"cpu, cuda", "module", "cuda:0", "CUDA runtime", "nccl (ranks"}) {
     EXPECT_THAT(outcome.out, HasSubstr(part));
   }
+  for (const char* part : {"NCCL ", "cuBLASLt ", "cuDNN"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(part));
+  }
   EXPECT_THAT(outcome.out, Not(HasSubstr("not usable")));
 }
 

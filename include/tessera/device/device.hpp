@@ -158,6 +158,7 @@ struct CudaMachine {
   std::string problem;                 ///< empty if there is a device
   std::string module;                  ///< the file of the CUDA module, empty if there is none
   std::vector<std::string> libraries;  ///< "CUDA runtime 13.0", "NCCL 2.28.9", ... of the module
+  std::vector<std::string> without;    ///< what the module was built without, and why
 };
 
 /// Looks for the CUDA module, and asks it. Never fails: `problem` says what is missing.

@@ -6,14 +6,17 @@
 #include <array>
 #include <cmath>
 #include <compare>
-#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
 
+#include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_stream.hpp"
+#include "device/cuda/cuda_use.hpp"
 #include "kernels/attention/cudnn_rule.hpp"
+#include "kernels/support/recent.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/device/device.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -153,7 +156,19 @@ class GraphMaker {
 struct Plan {
   std::shared_ptr<graph::Graph> graph;
   std::size_t workspace_bytes = 0;
+  bool has_run = false;
 };
+
+std::string version_text(std::size_t version) {
+  return fmt::format("{}.{}.{}", version / 10'000, version % 10'000 / 100, version % 100);
+}
+
+int major_of(int ordinal) {
+  int major = 0;
+  tessera::cuda::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal),
+                       "cudaDeviceGetAttribute");
+  return major;
+}
 
 using Arrays = std::unordered_map<std::int64_t, void*>;
 
@@ -162,38 +177,44 @@ class Cudnn final : public tessera::cuda::StreamExtension {
  public:
   Cudnn() {
     if (cudnnGetVersion() < kLeastVersion) {
-      fail("its start", fmt::format("its version is {}, and needed is 9.15.1", cudnnGetVersion()));
+      fail("its start", fmt::format("its version is {}, and needed is {}",
+                                    version_text(cudnnGetVersion()), version_text(kLeastVersion)));
     }
-    check(cudnnCreate(&handle_), "cudnnCreate");
+    tessera::cuda::start_library([&] { check(cudnnCreate(&handle_), "cudnnCreate"); });
   }
   ~Cudnn() override { (void)cudnnDestroy(handle_); }
 
-  const Plan& plan_of(const Piece& piece) {
-    const auto found = plans_.find(piece.key());
-    if (found != plans_.end()) { return found->second; }
-    if (plans_.size() == kMostPlans) { plans_.clear(); }
-    const GraphMaker maker{piece};
-    Plan plan;
-    plan.graph = piece.pass == Pass::forward ? maker.forward() : maker.backward();
-    check(plan.graph->build(handle_, {cudnn_frontend::HeurMode_t::A}), piece);
-    std::int64_t bytes = 0;
-    check(plan.graph->get_workspace_size(bytes), piece);
-    plan.workspace_bytes = static_cast<std::size_t>(bytes);
-    return plans_.emplace(piece.key(), std::move(plan)).first->second;
+  Plan& plan_of(const Piece& piece) {
+    return plans_.get(piece.key(), [&] { return make_plan(piece); });
   }
 
   void run(const Piece& piece, Arrays& arrays, float* workspace, cudaStream_t stream) {
-    const Plan& plan = plan_of(piece);
-    const auto address = reinterpret_cast<std::uintptr_t>(workspace);
+    Plan& plan = plan_of(piece);
+    const auto address = round_up(reinterpret_cast<std::uintptr_t>(workspace), kWorkspaceAlignment);
     check(cudnnSetStream(handle_, stream), "cudnnSetStream");
-    check(plan.graph->execute(handle_, arrays,
-                              reinterpret_cast<void*>(round_up(address, kWorkspaceAlignment))),
-          piece);
+    const auto execute = [&] {
+      check(plan.graph->execute(handle_, arrays, reinterpret_cast<void*>(address)), piece);
+    };
+    // Its kernels are loaded when they are first launched.
+    plan.has_run ? execute() : tessera::cuda::start_library(execute);
+    plan.has_run = true;
   }
 
  private:
+  [[nodiscard]] Plan make_plan(const Piece& piece) const {
+    const GraphMaker maker{piece};
+    Plan plan;
+    plan.graph = piece.pass == Pass::forward ? maker.forward() : maker.backward();
+    tessera::cuda::start_library(
+        [&] { check(plan.graph->build(handle_, {cudnn_frontend::HeurMode_t::A}), piece); });
+    std::int64_t bytes = 0;
+    check(plan.graph->get_workspace_size(bytes), piece);
+    plan.workspace_bytes = static_cast<std::size_t>(bytes);
+    return plan;
+  }
+
   cudnnHandle_t handle_ = nullptr;
-  std::map<decltype(Piece{}.key()), Plan> plans_;
+  Recent<decltype(Piece{}.key()), Plan> plans_{kMostPlans};
 };
 
 /// As much of all heads as is to be computed at a time: what cudnn_rule.hpp expects, or less if
@@ -262,15 +283,17 @@ bool is_aligned(std::initializer_list<const void*> arrays) noexcept {
 
 }  // namespace
 
-bool cudnn_computes(const AttentionForward& args) noexcept {
+bool cudnn_computes(const AttentionForward& args) {
   return args.dropout == 0.0F && suits_cudnn(args.shape, args.qkv.dtype) &&
          is_aligned({args.qkv.data, args.y.data, args.log_sum_exp, args.workspace});
 }
 
-bool cudnn_computes(const AttentionBackward& args) noexcept {
+bool cudnn_computes(const AttentionBackward& args, Stream stream) {
   return args.dropout == 0.0F && suits_cudnn(args.shape, args.qkv.dtype) &&
          is_aligned({args.qkv.data, args.y.data, args.dy.data, args.dqkv.data, args.log_sum_exp,
-                     args.workspace});
+                     args.workspace}) &&
+         has_deterministic_cudnn(cudnnGetVersion(),
+                                 major_of(tessera::cuda::cuda_stream(stream).ordinal()));
 }
 
 void cudnn_attention_forward(const AttentionForward& args, Stream stream) {
@@ -308,3 +331,9 @@ void cudnn_attention_backward(const AttentionBackward& args, Stream stream) {
 }
 
 }  // namespace tessera::kernels::cuda
+
+extern "C" void tessera_cudnn_look(tessera::CudaMachine& machine) {
+  using tessera::kernels::cuda::version_text;
+  machine.libraries.push_back(fmt::format("cuDNN {} (frontend {})", version_text(cudnnGetVersion()),
+                                          version_text(CUDNN_FRONTEND_VERSION)));
+}

@@ -1,6 +1,7 @@
 // In place of attention_cudnn.cpp where cuDNN was not found.
 #include "kernels/attention/cuda/attention_cudnn.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/device/device.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -11,10 +12,10 @@ namespace {
 
 }  // namespace
 
-bool cudnn_computes(const AttentionForward&) noexcept {
+bool cudnn_computes(const AttentionForward&) {
   return false;
 }
-bool cudnn_computes(const AttentionBackward&) noexcept {
+bool cudnn_computes(const AttentionBackward&, Stream) {
   return false;
 }
 
@@ -26,3 +27,7 @@ void cudnn_attention_backward(const AttentionBackward&, Stream) {
 }
 
 }  // namespace tessera::kernels::cuda
+
+extern "C" void tessera_cudnn_look(tessera::CudaMachine& machine) {
+  machine.without.emplace_back("cuDNN, for attention in 16 bits: " TESSERA_CUDNN_PROBLEM);
+}

@@ -8,7 +8,6 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr std::size_t kMostPlans = 256;
 constexpr std::uintptr_t kMostAlignment = 16;
 
 void check(cublasStatus_t status, const char* call, const std::string& what) {
@@ -139,12 +138,8 @@ CublasLt::GemmKey CublasLt::key_of(const Gemm& gemm) noexcept {
 
 CublasLt::Plan* CublasLt::plan_of(const Gemm& gemm) {
   const GemmKey key = key_of(gemm);
-  auto found = plans_.find(key);
-  if (found == plans_.end()) {
-    if (plans_.size() == kMostPlans) { plans_.clear(); }
-    found = plans_.emplace(key, make_plan(key)).first;
-  }
-  return found->second ? &*found->second : nullptr;
+  std::optional<Plan>& plan = plans_.get(key, [&] { return make_plan(key); });
+  return plan ? &*plan : nullptr;
 }
 
 std::optional<CublasLt::Plan> CublasLt::make_plan(const GemmKey& key) const {

@@ -4,12 +4,12 @@
 
 #include <compare>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 
 #include "device/cuda/cuda_stream.hpp"
 #include "kernels/matmul/matmul.hpp"
+#include "kernels/support/recent.hpp"
 
 namespace tessera::kernels::cuda {
 
@@ -43,6 +43,7 @@ class CublasLt final : public tessera::cuda::StreamExtension {
   [[nodiscard]] bool multiply(const Gemm& gemm, cudaStream_t stream);
 
  private:
+  static constexpr std::size_t kMostPlans = 256;
   struct GemmKey {
     std::int64_t m;
     std::int64_t n;
@@ -75,7 +76,7 @@ class CublasLt final : public tessera::cuda::StreamExtension {
   [[nodiscard]] bool choose_algorithm(const GemmKey& key, Plan& plan) const;
 
   cublasLtHandle_t handle_ = nullptr;
-  std::map<GemmKey, std::optional<Plan>> plans_;
+  Recent<GemmKey, std::optional<Plan>> plans_{kMostPlans};
 };
 
 /// "3 x 4 x 5 (bf16 x bf16 -> fp32)".

@@ -1,0 +1,177 @@
+// How attention comes to cuDNN, over the module that has its double. What it computes there is
+// tested as everywhere: attention_test.cpp.
+#include <gmock/gmock.h>
+
+#include "cuda/device_values.hpp"
+#include "cuda/emulation.hpp"
+#include "device/cuda_module.hpp"
+#include "kernels/attention/attention.hpp"
+#include "kernels/attention/cudnn_rule.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/device/device_use.hpp"
+
+namespace tessera::test {
+namespace {
+
+using kernels::AttentionShape;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class CudnnTest : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) { return; }
+    if (CudaModule::get().function<void(std::size_t)>("emulated_cudnn_set_version") == nullptr) {
+      GTEST_SKIP() << "the module under test is not the emulated one with cuDNN's double";
+    }
+    emulation_ = std::make_unique<Emulation>();
+    (void)builds();
+    (void)executions();
+  }
+  void TearDown() override {
+    if (emulation_) {
+      set("emulated_cudnn_set_version", 91501);
+      set("emulated_cudnn_set_more_workspace", 0);
+    }
+    emulation_.reset();
+  }
+
+  [[nodiscard]] Emulation& emulation() { return *emulation_; }
+  static void set(const char* what, std::size_t value) {
+    CudaModule::get().function<void(std::size_t)>(what)(value);
+  }
+  /// Calls that the double has had since the last time.
+  [[nodiscard]] std::uint64_t builds() { return since(builds_, "cudnnBuild"); }
+  [[nodiscard]] std::uint64_t executions() { return since(executions_, "cudnnExecute"); }
+
+  struct Result {
+    std::vector<std::byte> y, dqkv;
+    friend bool operator==(const Result&, const Result&) = default;
+  };
+  enum class Passes { forward, both };
+  Result attend(const AttentionShape& shape, Passes passes = Passes::both) {
+    return attend(shape, passes, bench());
+  }
+  static Result attend(const AttentionShape& shape, Passes passes, CudaBench& bench) {
+    const Stream stream = bench.stream();
+    const std::int64_t elems = shape.batch * shape.seq * shape.heads * shape.head_size;
+    kernels::DeviceValues qkv{bench, random_floats(3 * elems, 1), DType::bf16};
+    kernels::DeviceValues dy{bench, random_floats(elems, 2), DType::bf16};
+    kernels::DeviceValues y{bench, elems, DType::bf16}, dqkv{bench, 3 * elems, DType::bf16};
+    DeviceArray<float> log_sum_exp{bench, shape.batch * shape.seq * shape.heads};
+    DeviceArray<float> workspace{bench, table().attention_workspace_elems(shape, DType::bf16, 1)};
+    table().attention_forward({qkv, y, log_sum_exp.data(), workspace.data(), shape}, stream);
+    if (passes == Passes::both) {
+      table().attention_backward({qkv, y, log_sum_exp.data(), dy, dqkv, workspace.data(), shape},
+                                 stream);
+    }
+    return {y.read(), passes == Passes::both ? dqkv.read() : std::vector<std::byte>{}};
+  }
+
+ private:
+  std::uint64_t since(std::uint64_t& before, const char* call) {
+    const std::uint64_t now = emulation_->calls(call);
+    return now - std::exchange(before, now);
+  }
+
+  std::unique_ptr<Emulation> emulation_;
+  std::uint64_t builds_ = 0;
+  std::uint64_t executions_ = 0;
+};
+
+constexpr AttentionShape kShape{2, 12, 3, 8};
+
+TEST_F(CudnnTest, IsNamedAmongTheLibraries) {
+  EXPECT_THAT(cuda_machine().libraries, ::testing::Contains(HasSubstr("cuDNN 9.15.1 (frontend ")));
+  EXPECT_THAT(cuda_machine().without, ::testing::IsEmpty());
+}
+
+TEST_F(CudnnTest, ComputesWhatSuitsItAndNothingElse) {
+  (void)attend(kShape);
+  EXPECT_EQ(executions(), 2U);
+  (void)attend({2, 12, 3, 7});
+  EXPECT_EQ(executions(), 0U);
+}
+
+TEST_F(CudnnTest, BuildsAPlanOnceAndLetsTheLeastRecentlyUsedGo) {
+  const auto shape = [](std::int64_t seq) { return AttentionShape{1, seq, 1, 8}; };
+  for (std::int64_t i = 0; i < 64; ++i) { (void)attend(shape(4 + 4 * i), Passes::forward); }
+  EXPECT_EQ(builds(), 64U);
+  (void)attend(shape(4), Passes::forward);
+  EXPECT_EQ(builds(), 0U);
+  (void)attend(shape(4 + 4 * 64), Passes::forward);  // the second goes
+  EXPECT_EQ(builds(), 1U);
+  (void)attend(shape(4), Passes::forward);
+  (void)attend(shape(4 + 4 * 63), Passes::forward);
+  EXPECT_EQ(builds(), 0U);
+  (void)attend(shape(8), Passes::forward);
+  EXPECT_EQ(builds(), 1U);
+}
+
+TEST_F(CudnnTest, BackwardOfBlackwellIsItsFromTheVersionThatIsDeterministicThere) {
+  const Result everywhere = attend(kShape);
+  EXPECT_EQ(executions(), 2U);
+  emulation().set_capability(100);
+  const Result own = attend(kShape);
+  EXPECT_EQ(executions(), 1U) << "forward alone";
+  EXPECT_EQ(own.y, everywhere.y);
+  set("emulated_cudnn_set_version", 91801);
+  EXPECT_EQ(attend(kShape), everywhere);
+  EXPECT_EQ(executions(), 2U);
+}
+
+TEST_F(CudnnTest, WorksOnFewerHeadsAtATimeWhereItNeedsMoreForThem) {
+  const Result whole = attend(kShape);
+  EXPECT_EQ(executions(), 2U);
+  set("emulated_cudnn_set_more_workspace", kernels::cuda::kCudnnSlackBytes / 4);
+  const auto alone = std::make_unique<CudaBench>();  // of the plans that there are, it has none
+  EXPECT_EQ(attend(kShape, Passes::both, *alone), whole);
+  EXPECT_EQ(executions(), 4U) << "three heads at a time, of six";
+}
+
+TEST_F(CudnnTest, WhatItTakesOfTheDeviceIsALibrarys) {
+  const DeviceUse before = use_of(device()).value();
+  const auto free_before = device().memory()->free_bytes;
+  (void)attend(kShape);
+  const std::size_t taken = free_before - device().memory()->free_bytes;
+  const DeviceUse after = use_of(device()).value();
+  EXPECT_GE(taken, std::size_t{8} << 20U) << "the double takes 4 MiB, and 2 for each plan";
+  EXPECT_EQ(after.library_bytes - before.library_bytes, taken);
+}
+
+TEST_F(CudnnTest, AFailureNamesWhatWasComputedAndHowToDoWithoutIt) {
+  for (const char* call : {"cudnnCreate", "cudnnBuild", "cudnnExecute"}) {
+    SCOPED_TRACE(call);
+    emulation().fail(call, 1, Emulation::kInvalidValue);
+    try {
+      (void)attend(kShape);
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const DeviceError& error) {
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr("cuDNN failed in"), HasSubstr("TESSERA_CUDNN=OFF")));
+    }
+  }
+  EXPECT_EQ(attend(kShape), attend(kShape)) << "usable afterwards";
+}
+
+TEST_F(CudnnTest, AnOldVersionIsRefused) {
+  set("emulated_cudnn_set_version", 91001);
+  try {
+    (void)attend(kShape);
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const DeviceError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("its version is 9.10.1, and needed is 9.15.1"));
+  }
+}
+
+TEST(CudnnRule, TheDeterministicBackwardOfBlackwellNeedsANewerVersion) {
+  using kernels::cuda::has_deterministic_cudnn;
+  EXPECT_TRUE(has_deterministic_cudnn(91501, 8));
+  EXPECT_TRUE(has_deterministic_cudnn(91501, 9));
+  EXPECT_FALSE(has_deterministic_cudnn(91800, 10));
+  EXPECT_TRUE(has_deterministic_cudnn(91801, 10));
+}
+
+}  // namespace
+}  // namespace tessera::test
