@@ -191,6 +191,7 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
           {"device", to_string(job.settings.device)},
           {"comm", comm_name(job.settings)},
           {"graph", job.settings.graph},
+          {"deterministic", job.settings.deterministic},
           {"batch", job.settings.batch},
           {"accumulate", job.settings.accumulate},
           {"accumulate_mode", to_string(job.settings.accumulate_mode)},

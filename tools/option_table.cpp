@@ -307,6 +307,10 @@ std::vector<OptionRow> parallel_rows() {
        "on cuda, launch each step from the third on as one CUDA graph: the same results, less time "
        "between kernels",
        kBoth, [](Settings& s, const std::string&) { s.graph = true; }},
+      {"--deterministic", "parallel", "", "",
+       "insist on the same bits in every run: with nccl, sums in the fixed order of its ring; all "
+       "else is so by itself",
+       kBoth, [](Settings& s, const std::string&) { s.deterministic = true; }},
       {"--threads", "parallel", "N", "1",
        "threads a rank computes with; ranks times threads should not exceed the cores", kEvery,
        whole<&Settings::threads>(1, kMostThreads)},

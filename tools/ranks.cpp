@@ -113,6 +113,7 @@ WorldOptions world_options(const Settings& settings) {
   options.device = settings.device;
   options.threads = settings.threads;
   options.budget_bytes = settings.budget_bytes;
+  options.deterministic = settings.deterministic;
   options.trace = settings.records();
   return options;
 }

@@ -1,6 +1,7 @@
 #include "settings.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -66,12 +67,12 @@ std::string_view comm_name(const Settings& settings) {
 }
 
 std::string describe_ranks(const Settings& settings) {
-  const bool threads = comm_name(settings) == "local";
-  if (settings.device == DeviceKind::cpu) {
-    return threads ? "" : fmt::format(" ({})", comm_name(settings));
-  }
-  return fmt::format(" ({}{}{}{})", to_string(settings.device), threads ? "" : ", ",
-                     threads ? "" : comm_name(settings), settings.graph ? ", graph" : "");
+  std::vector<std::string_view> words;
+  if (settings.device != DeviceKind::cpu) { words.push_back(to_string(settings.device)); }
+  if (comm_name(settings) != "local") { words.push_back(comm_name(settings)); }
+  if (settings.graph) { words.push_back("graph"); }
+  if (settings.deterministic) { words.push_back("deterministic"); }
+  return words.empty() ? "" : fmt::format(" ({})", fmt::join(words, ", "));
 }
 
 std::string_view offload_name(const Settings& settings) {

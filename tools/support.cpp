@@ -232,6 +232,7 @@ std::string flag_table(Notes& notes) {
                                     {"--device", "cuda", "--graph", "--ranks", "8"},
                                     {"--device", "cuda", "--graph", "--steps", "2"},
                                     {"--device", "cpu", "--graph"},
+                                    {"--deterministic"},
                                     {"--device", "cpu", "--comm", "local"},
                                     {"--device", "cpu", "--comm", "mpi"},
                                     {"--device", "cpu", "--comm", "nccl"},

@@ -6,6 +6,7 @@
 #include "base/resident.hpp"
 #include "comm/job_end.hpp"
 #include "comm/job_rank.hpp"
+#include "comm/nccl_order.hpp"
 #include "comm/world_state.hpp"
 #include "device/cuda_module.hpp"
 #include "tessera/base/error.hpp"
@@ -65,6 +66,7 @@ class NcclRank final : public JobRank<JobGroup> {
 void run_in_nccl_job(const FoundPlace& place, const std::function<void(World&)>& body,
                      const WorldOptions& options) {
   (void)CudaModule::get();  // where there is none, every process finds it
+  if (options.deterministic) { (void)fixed_nccl_algorithms(nccl_choice()); }  // and so here
   const ProcessStart start{.ranks = 1, .context_bytes = resident_bytes()};
   NcclRank{place, options, start}.run(body);
 }
@@ -83,6 +85,7 @@ World WorldFactory::make_nccl(const std::shared_ptr<JobGroup>& group, int ordina
   join.memory = &state->memory;
   join.instruments = {Instruments{state->recorder.get(), options.delays, "gather", kGatherNumber},
                       Instruments{state->recorder.get(), options.delays, "reduce", kReduceNumber}};
+  if (options.deterministic && group->size() > 1) { fix_nccl_order(*group); }
   NcclChannels channels;
   CudaModule::get().function<JoinNccl>("tessera_cuda_join_nccl")(join, channels);
   state->gather = std::move(channels.gather);

@@ -84,6 +84,61 @@ TEST_F(CudaRun, AGraphChangesNoBit) {
   }
 }
 
+// A step is told of when the next is under way, which nobody can tell from what is told.
+TEST_F(CudaRun, TheLogTellsOfEveryStepInOrderAsOnTheCpu) {
+  const auto logged = [&](const Words& more) {
+    Words all = on_ranks("1", "train",
+                         {"--log", path("run.jsonl"), "--steps", "9", "--eval-data",
+                          path("text.txt"), "--eval-every", "4"});
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = tessera(all);
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    return log("run.jsonl");
+  };
+  const std::vector<Json> cpu = logged({});
+  for (const Words& more :
+       std::vector<Words>{{"--device", "cuda"}, {"--device", "cuda", "--graph"}}) {
+    SCOPED_TRACE(testing::PrintToString(more));
+    const std::vector<Json> cuda = logged(more);
+    ASSERT_EQ(cuda.size(), cpu.size());
+    for (std::size_t i = 0; i < cpu.size(); ++i) {
+      SCOPED_TRACE(cuda[i].dump());
+      for (const char* same : {"step", "lr", "loss_scale", "skipped"}) {
+        EXPECT_EQ(cuda[i].at(same), cpu[i].at(same)) << same;
+      }
+      for (const char* near : {"loss", "grad_norm"}) {
+        EXPECT_NEAR(cuda[i].at(near).get<double>(), cpu[i].at(near).get<double>(), 1e-4) << near;
+      }
+      EXPECT_EQ(cuda[i].contains("eval_loss"), cpu[i].contains("eval_loss"));
+      EXPECT_EQ(cuda[i].at("peak_bytes"), cuda[i].at("planned_peak_bytes"));
+      EXPECT_GT(cuda[i].at("seconds"), 0.0);
+    }
+  }
+}
+
+TEST_F(CudaRun, ARunThatEndsForSkippedStepsHasToldOfAllBeforeTheLast) {
+  for (const Words& more : std::vector<Words>{{}, {"--graph"}}) {
+    SCOPED_TRACE(testing::PrintToString(more));
+    Words all = on_ranks("1", "train",
+                         {"--log", path("run.jsonl"), "--steps", "10", "--lr", "1e30",
+                          "--max-skips", "3", "--loss-scale", "dynamic", "--device", "cuda"});
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = tessera(all);
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_THAT(outcome.err, HasSubstr("step 3 skipped: the gradient is not finite"));
+    EXPECT_THAT(outcome.err, HasSubstr("error: rank 0: step 4: the gradient is not finite"));
+    EXPECT_EQ(log("run.jsonl").size(), 3U);
+  }
+}
+
+TEST_F(CudaRun, DeterministicIsToldInWhatARunPrints) {
+  const Json json = compared(
+      "2", {"--steps", "2", "--device", "cuda", "--deterministic", "--strategies", "zero3"});
+  EXPECT_EQ(json.at("deterministic"), true);
+  const Outcome outcome = tessera(small("train", {"--steps", "1", "--deterministic"}));
+  EXPECT_THAT(outcome.out, HasSubstr("on 3 ranks (deterministic)"));
+}
+
 TEST_F(CudaRun, SamplesWhatTheCpuSamples) {
   ASSERT_EQ(tessera(small("train", {"--steps", "3", "--checkpoint", path("w")})).status, 0);
   const auto sampled = [&](const char* device) {

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 
+#include "base/environment.hpp"
 #include "support/a_gpu.hpp"
 #include "support/gpt_run.hpp"
+#include "tessera/base/error.hpp"
 #include "tessera/comm/launch.hpp"
 
 namespace tessera::testing {
@@ -82,6 +85,28 @@ TEST(NcclParity, AStepAsOneGraphTrainsAlike) {
     run.first_graph_step = 2;
     EXPECT_EQ(difference_from(expected, run), "") << to_string(strategy);
   }
+}
+
+TEST(NcclDeterministic, HoldsNcclToItsRingWhichGivesTheSameBitsInEveryRun) {
+  EXPECT_FALSE(environment("NCCL_ALGO"));
+  GPTRun run = on_cuda();
+  run.world.deterministic = true;
+  const ToyOutcome first = train_gpt(run, kAsProcesses);
+  const ToyOutcome second = train_gpt(run, kAsProcesses);
+  if (this_job().rank == 0) { EXPECT_EQ(difference(first, second), ""); }
+  const bool sums = this_job().size > 1;
+  EXPECT_EQ(environment("NCCL_ALGO").value_or("not set"), sums ? "Ring" : "not set");
+  ::unsetenv("NCCL_ALGO");
+}
+
+TEST(NcclDeterministic, RefusesAlgorithmsWithoutAnOrderBeforeTheRanksMeet) {
+  ::setenv("NCCL_ALGO", "NVLS", 1);
+  WorldOptions options;
+  options.device = DeviceKind::cuda;
+  const auto body = [](World&) { ADD_FAILURE() << "started"; };
+  options.deterministic = true;
+  EXPECT_THROW(run(body, options), ConfigError);
+  ::unsetenv("NCCL_ALGO");
 }
 
 TEST(NcclWorld, NamesItsCommunicator) {

@@ -64,6 +64,12 @@ struct WorldOptions {
   /// What a rank may hold at most, the library's memory and what the caller has registered or taken
   /// with World::allocate: an allocation beyond it throws OutOfMemory that says what is held.
   std::optional<std::size_t> budget_bytes = {};
+  /// Insist on the same bits in every run of this job on the same machines. All of the library
+  /// gives them without being asked, with the deterministic variants of other libraries' kernels,
+  /// but for NCCL, which may add in another order in every run: it is then held to its ring.
+  /// ConfigError if the environment (NCCL_ALGO, NCCL_TUNER_PLUGIN) asks it for what has no fixed
+  /// order.
+  bool deterministic = false;
 };
 
 /// What the process of a rank held when the rank's run began, as the system counts it (0 where it
