@@ -22,11 +22,12 @@ cublasOperation_t operation_of(kernels::Transpose transpose) {
   return transpose == kernels::Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N;
 }
 
-/// A row-major matrix of rows x columns: to cuBLASLt, columns x rows.
-cublasLtMatrixLayout_t layout_of(DType dtype, std::int64_t rows, std::int64_t columns) {
+/// A row-major matrix of rows x columns, `stride` apart: to cuBLASLt, columns x rows.
+cublasLtMatrixLayout_t layout_of(DType dtype, std::int64_t rows, std::int64_t columns,
+                                 std::int64_t stride) {
   cublasLtMatrixLayout_t layout = nullptr;
   check(cublasLtMatrixLayoutCreate(&layout, cuda_type(dtype), static_cast<std::uint64_t>(columns),
-                                   static_cast<std::uint64_t>(rows), columns),
+                                   static_cast<std::uint64_t>(rows), stride),
         "cublasLtMatrixLayoutCreate");
   return layout;
 }
@@ -56,9 +57,10 @@ class PlainProduct {
           "cublasLtMatmulDescCreate");
     set(CUBLASLT_MATMUL_DESC_TRANSA, operation_of(p.transpose_b));
     set(CUBLASLT_MATMUL_DESC_TRANSB, operation_of(p.transpose_a));
-    first_ = layout_of(p.b.dtype, flipped_b ? p.n : p.k, flipped_b ? p.k : p.n);
-    second_ = layout_of(p.a.dtype, flipped_a ? p.k : p.m, flipped_a ? p.m : p.k);
-    result_ = layout_of(p.c.dtype, p.m, p.n);
+    const std::int64_t b_columns = flipped_b ? p.k : p.n;
+    first_ = layout_of(p.b.dtype, flipped_b ? p.n : p.k, b_columns, b_columns);
+    second_ = layout_of(p.a.dtype, flipped_a ? p.k : p.m, flipped_a ? p.m : p.k, p.a_row_elems());
+    result_ = layout_of(p.c.dtype, p.m, p.n, p.c_row_elems());
     choose();
   }
   ~PlainProduct() {

@@ -2,6 +2,7 @@
 
 #include "bench/cuda/cases.hpp"
 #include "bench/cuda/moving.hpp"
+#include "tessera/nn/gpt_config.hpp"
 
 namespace tessera::bench {
 namespace {
@@ -96,7 +97,8 @@ std::vector<std::int32_t> some_targets(std::int64_t rows, std::int64_t classes) 
 
 /// In place: each logit read once and written once, at best.
 Contest cross_entropy(Rig& rig, std::int64_t rows, std::int64_t classes) {
-  const Numbers logits{rig, DType::bf16, rows * classes};
+  const std::int64_t stride = nn::GPTConfig{.vocab = classes}.logits_row_elems();
+  const Numbers logits{rig, DType::bf16, rows * stride};
   const std::vector<std::int32_t> values = some_targets(rows, classes);
   const std::size_t bytes = values.size() * sizeof(std::int32_t);
   const auto targets = device_bytes(rig, bytes);
@@ -111,7 +113,8 @@ Contest cross_entropy(Rig& rig, std::int64_t rows, std::int64_t classes) {
                                .rows = rows,
                                .classes = classes,
                                .gradient_scale = 1.0F,
-                               .loss_scale = 1.0},
+                               .loss_scale = 1.0,
+                               .stride = stride},
                               rig.stream());
   });
 }

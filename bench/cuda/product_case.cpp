@@ -14,8 +14,10 @@ double product_flops(const MatMul& p) {
 }  // namespace
 
 Contest product(Rig& rig, const MatMul& like, DType result) {
-  const Numbers a{rig, DType::bf16, like.m * like.k}, b{rig, DType::bf16, like.k * like.n};
-  const Numbers c{rig, result, like.m * like.n};
+  const std::int64_t a_rows = like.transpose_a == kernels::Transpose::yes ? like.k : like.m;
+  const Numbers a{rig, DType::bf16, a_rows * like.a_row_elems()};
+  const Numbers b{rig, DType::bf16, like.k * like.n};
+  const Numbers c{rig, result, like.m * like.c_row_elems()};
   MatMul ours = like;
   ours.a = a.values();
   ours.b = b.values();

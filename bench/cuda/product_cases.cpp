@@ -4,6 +4,7 @@
 
 #include "bench/cuda/cases.hpp"
 #include "bench/cuda/product_case.hpp"
+#include "tessera/nn/gpt_config.hpp"
 
 namespace tessera::bench {
 namespace {
@@ -30,6 +31,7 @@ std::vector<CudaContest> product_contests(const CudaSizes& sizes) {
                           {"wte", h, sizes.vocab}}) {
     // wte is stored as rows of `hidden`, the others as rows of `out`.
     const bool tied = std::string{w.name} == "wte";
+    const std::int64_t logits = tied ? nn::GPTConfig{.vocab = w.out}.logits_row_elems() : 0;
     const auto add = [&](const char* pass, const MatMul& p, DType result) {
       all.push_back({"products", fmt::format("{} {}, {} x {} x {}", w.name, pass, p.m, p.n, p.k),
                      [=](Rig& rig) { return product(rig, p, result); }});
@@ -43,7 +45,8 @@ std::vector<CudaContest> product_contests(const CudaSizes& sizes) {
          .m = m,
          .n = w.out,
          .k = w.in,
-         .transpose_b = tied ? Transpose::yes : Transpose::no},
+         .transpose_b = tied ? Transpose::yes : Transpose::no,
+         .c_stride = logits},
         DType::bf16);
     add("dx",
         {.a = {},
@@ -52,7 +55,8 @@ std::vector<CudaContest> product_contests(const CudaSizes& sizes) {
          .m = m,
          .n = w.in,
          .k = w.out,
-         .transpose_b = tied ? Transpose::no : Transpose::yes},
+         .transpose_b = tied ? Transpose::no : Transpose::yes,
+         .a_stride = logits},
         DType::bf16);
     add("dW",
         {.a = {},
@@ -62,7 +66,8 @@ std::vector<CudaContest> product_contests(const CudaSizes& sizes) {
          .n = tied ? w.in : w.out,
          .k = m,
          .transpose_a = Transpose::yes,
-         .write = kernels::Write::add},
+         .write = kernels::Write::add,
+         .a_stride = logits},
         DType::fp32);
   }
   return all;

@@ -26,6 +26,10 @@ struct CrossEntropy {
   float gradient_scale;
   double loss_scale;
   const float* dynamic_scale = nullptr;  ///< read when the kernel runs; null: 1
+  /// Elements from one row of logits to the next; 0: `classes`. Gaps are neither read nor written.
+  std::int64_t stride = 0;
+
+  [[nodiscard]] std::int64_t row_elems() const noexcept { return stride == 0 ? classes : stride; }
 };
 using CrossEntropyKernel = void(const CrossEntropy& args, Stream stream);
 

@@ -68,7 +68,7 @@ void add_losses(const CrossEntropy& args, float gradient_scale, std::int64_t fir
     for (std::int64_t i = chunk.first; i < chunk.last; ++i) {
       const std::int64_t r = first + i;
       losses[i] = with_type(args.logits.dtype, [&]<class T>(std::type_identity<T>) {
-        return row_loss(args.logits.as<T>() + r * args.classes, args.classes, args.targets[r],
+        return row_loss(args.logits.as<T>() + r * args.row_elems(), args.classes, args.targets[r],
                         gradient_scale);
       });
     }

@@ -13,7 +13,7 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr int kMostThreads = 1024;
-constexpr int kTogether = 8;  // logits of a thread that are on their way at once
+constexpr int kTogether = 16;  // logits of a thread that are on their way at once
 
 // About 16 logits each, in whole warps.
 int row_threads(std::int64_t classes) {
@@ -41,19 +41,33 @@ struct ExpSum {
   }
 };
 
-// Thread i has the logits i, i + threads, ...: a warp reads neighbours wherever the row starts
-// (rows of 50,257 logits of 16 bits start anywhere), and the order of the sum does not depend on
-// that.
+/// N logits from column c on; -infinity beyond the row's end.
+template <int N, class T>
+__device__ void load_logits(const T* logits, std::int64_t c, std::int64_t classes, bool aligned,
+                            float* to) {
+  if (aligned && c + N <= classes) {
+    const Pack<T, N> pack = load_pack<N>(logits + c);
+#pragma unroll
+    for (int j = 0; j < N; ++j) { to[j] = to_float(pack.at[j]); }
+  } else {
+#pragma unroll
+    for (int j = 0; j < N; ++j) { to[j] = c + j < classes ? to_float(logits[c + j]) : -INFINITY; }
+  }
+}
+
+// Thread i has the packs of 16 bytes i, i + threads, ...: read as such where the row starts at a
+// multiple of 16 bytes, one by one where not, so that the order of the sum does not depend on that.
 template <class T>
 __device__ ExpSum exp_sum(const T* logits, std::int64_t classes) {
+  constexpr int N = kPack<T>;
   ExpSum sum;
-  const std::int64_t threads = blockDim.x;
-  for (std::int64_t c = threadIdx.x; c < classes; c += kTogether * threads) {
+  const bool aligned = reinterpret_cast<std::uintptr_t>(logits) % 16 == 0;
+  const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * N;
+  for (std::int64_t c = threadIdx.x * N; c < classes; c += kTogether / N * stride) {
     float some[kTogether];
 #pragma unroll
-    for (int j = 0; j < kTogether; ++j) {
-      const std::int64_t at = c + j * threads;
-      some[j] = at < classes ? to_float(logits[at]) : -INFINITY;
+    for (int p = 0; p < kTogether / N; ++p) {
+      load_logits<N>(logits, c + p * stride, classes, aligned, some + p * N);
     }
     sum.add(some);
   }
@@ -102,6 +116,7 @@ struct Rows {
   const std::int32_t* targets;
   double* losses;
   std::int64_t classes;
+  std::int64_t stride;
   float gradient_scale;
   const float* dynamic_scale;
 };
@@ -110,7 +125,7 @@ template <class T>
 __global__ void __launch_bounds__(kMostThreads) row_kernel(Rows<T> rows) {
   __shared__ float shared_max[kMostWarps];
   __shared__ double shared_sum[kMostWarps];
-  T* const logits = rows.logits + blockIdx.x * rows.classes;
+  T* const logits = rows.logits + blockIdx.x * rows.stride;
   const std::int64_t target = rows.targets[blockIdx.x];
   const float target_logit = to_float(logits[target]);
 
@@ -151,8 +166,8 @@ void add_rows(const CrossEntropy& args, Stream stream) {
   for (std::int64_t first = 0; first < args.rows; first += most) {
     const std::int64_t rows = std::min(most, args.rows - first);
     launch(row_kernel<T>, {static_cast<unsigned>(rows), threads}, cuda_stream(stream).open(),
-           Rows<T>{args.logits.as<T>() + first * args.classes, args.targets + first, losses,
-                   args.classes, args.gradient_scale, args.dynamic_scale});
+           Rows<T>{args.logits.as<T>() + first * args.row_elems(), args.targets + first, losses,
+                   args.classes, args.row_elems(), args.gradient_scale, args.dynamic_scale});
     launch(add_losses_kernel, {1, kMostThreads}, cuda_stream(stream).open(), losses, rows,
            args.loss_scale, args.loss);
   }

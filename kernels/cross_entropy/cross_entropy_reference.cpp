@@ -12,7 +12,7 @@ void cross_entropy(const CrossEntropy& args, Stream) {
   double loss = 0.0;
   for (std::int64_t r = 0; r < args.rows; ++r) {
     const auto logit = [&](std::int64_t c) {
-      return static_cast<double>(element(args.logits, r * args.classes + c));
+      return static_cast<double>(element(args.logits, r * args.row_elems() + c));
     };
     double max = logit(0);
     for (std::int64_t c = 1; c < args.classes; ++c) { max = std::max(max, logit(c)); }
@@ -23,7 +23,7 @@ void cross_entropy(const CrossEntropy& args, Stream) {
     for (std::int64_t c = 0; c < args.classes; ++c) {
       const double hit = c == args.targets[r] ? 1.0 : 0.0;
       const double softmax = std::exp(logit(c) - max) / sum;
-      set_element(args.logits, r * args.classes + c,
+      set_element(args.logits, r * args.row_elems() + c,
                   static_cast<float>(static_cast<double>(scale) * (softmax - hit)));
     }
   }

@@ -13,6 +13,12 @@ void check_matmul(const MatMul& product) {
           "matmul: bias and epilogue are for products that overwrite C");
   expects(product.epilogue != Epilogue::gelu_gradient || !product.bias,
           "matmul: a gradient of GELU takes no bias");
+  expects(plain || product.c_row_elems() == product.n,
+          "matmul: bias and epilogue are for a C without gaps between its rows");
+  expects(
+      product.c_row_elems() >= product.n &&
+          product.a_row_elems() >= (product.transpose_a == Transpose::yes ? product.m : product.k),
+      "matmul: a stride is shorter than a row");
   const bool given = product.pre_gelu || product.m * product.n == 0;
   expects(
       product.epilogue == Epilogue::none || (given && product.pre_gelu.dtype == product.c.dtype),

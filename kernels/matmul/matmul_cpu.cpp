@@ -18,11 +18,11 @@ namespace tessera::kernels {
 namespace {
 
 Product whole(const MatMul& p) {
-  return {.a = {p.a.as<float>(), p.transpose_a == Transpose::yes ? p.m : p.k},
+  return {.a = {p.a.as<float>(), p.a_row_elems()},
           .transpose_a = p.transpose_a,
           .b = {p.b.as<float>(), p.transpose_b == Transpose::yes ? p.k : p.n},
           .transpose_b = p.transpose_b,
-          .c = {p.c.as<float>(), p.n},
+          .c = {p.c.as<float>(), p.c_row_elems()},
           .m = p.m,
           .n = p.n,
           .k = p.k};
@@ -70,20 +70,21 @@ ConstValues copy_of_columns(const MatMul& p, std::int64_t first, std::int64_t co
   auto* const copy =
       static_cast<std::byte*>(scratch.reserve(static_cast<std::size_t>(p.k) * row_bytes));
   for (std::int64_t l = 0; l < p.k; ++l) {
-    std::memcpy(copy + static_cast<std::size_t>(l) * row_bytes, p.a.at(l * p.m + first).data,
-                row_bytes);
+    std::memcpy(copy + static_cast<std::size_t>(l) * row_bytes,
+                p.a.at(l * p.a_row_elems() + first).data, row_bytes);
   }
   return {copy, p.a.dtype};
 }
 
 void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows) {
   const bool transposed = p.transpose_a == Transpose::yes;
-  DenseProduct piece{p, transposed ? p.m : p.k};
-  piece.product.m = rows;
-  piece.product.c = p.c.at(first * p.n);
-  piece.product.a = p.a.at(transposed ? first : first * p.k);
-  if (transposed && rows < p.m && p.a.dtype == DType::bf16) {
-    piece.product.a = copy_of_columns(p, first, rows);
+  MatMul piece = p;
+  piece.m = rows;
+  piece.c = p.c.at(first * p.c_row_elems());
+  piece.a = p.a.at(transposed ? first : first * p.a_row_elems());
+  piece.a_stride = p.a_row_elems();
+  if (transposed && rows < p.a_row_elems() && p.a.dtype == DType::bf16) {
+    piece.a = copy_of_columns(p, first, rows);
     piece.a_stride = rows;
   }
   onednn_product(piece);

@@ -6,16 +6,19 @@ namespace tessera::kernels::reference {
 namespace {
 
 void multiply(const MatMul& p, Values c) {
+  const std::int64_t stride = p.a_row_elems();
   for (std::int64_t i = 0; i < p.m; ++i) {
     for (std::int64_t j = 0; j < p.n; ++j) {
-      double sum = p.write == Write::add ? static_cast<double>(element(c, i * p.n + j)) : 0.0;
+      double sum =
+          p.write == Write::add ? static_cast<double>(element(c, i * p.c_row_elems() + j)) : 0.0;
       for (std::int64_t l = 0; l < p.k; ++l) {
-        const float a = element(p.a, p.transpose_a == Transpose::yes ? l * p.m + i : i * p.k + l);
+        const float a =
+            element(p.a, p.transpose_a == Transpose::yes ? l * stride + i : i * stride + l);
         const float b = element(p.b, p.transpose_b == Transpose::yes ? j * p.k + l : l * p.n + j);
         sum += static_cast<double>(a) * static_cast<double>(b);
       }
       if (p.bias) { sum += static_cast<double>(element(p.bias, j)); }
-      set_element(c, i * p.n + j, static_cast<float>(sum));
+      set_element(c, i * p.c_row_elems() + j, static_cast<float>(sum));
     }
   }
 }

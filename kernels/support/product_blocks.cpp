@@ -52,7 +52,7 @@ void widen_part(ConstValues matrix, Transpose transpose, std::int64_t stride, st
 
 void multiply_panels(const MatMul& p) {
   if (onednn_is_faster(DType::fp32) && p.m * p.n * p.k >= kLeastForOneDnn) {
-    onednn_product({p, p.transpose_a == Transpose::yes ? p.m : p.k});
+    onednn_product(p);
     return;
   }
   float* const c = p.c.as<float>();
@@ -68,11 +68,10 @@ void multiply_panels(const MatMul& p) {
 }
 
 void sum_up(const MatMul& p, const Block& block) {
-  const std::int64_t a_stride = p.transpose_a == Transpose::yes ? p.m : p.k;
   const std::int64_t b_stride = p.transpose_b == Transpose::yes ? p.k : p.n;
   for (std::int64_t first = 0; first < p.k; first += kPanel) {
     const std::int64_t terms = std::min(kPanel, p.k - first);
-    widen_part(p.a, p.transpose_a, a_stride, block.row, block.rows, first, terms, block.a);
+    widen_part(p.a, p.transpose_a, p.a_row_elems(), block.row, block.rows, first, terms, block.a);
     widen_part(p.b, p.transpose_b, b_stride, first, terms, block.column, block.columns, block.b);
     multiply_panels({.a = block.a,
                      .b = block.b,
@@ -90,7 +89,7 @@ void round_into_c(const MatMul& p, const Block& block) {
   with_type(p.c.dtype, [&]<class T>(std::type_identity<T>) {
     for (std::int64_t r = 0; r < block.rows; ++r) {
       const float* const sums = block.c + r * block.columns;
-      T* const c = p.c.as<T>() + (block.row + r) * p.n + block.column;
+      T* const c = p.c.as<T>() + (block.row + r) * p.c_row_elems() + block.column;
       for_lanes(block.columns, [&](std::int64_t i, auto lanes) {
         const Vec before = p.write == Write::add ? lanes.read(c + i) : Vec{};
         lanes.write(c + i,

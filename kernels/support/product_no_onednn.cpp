@@ -18,13 +18,13 @@ bool onednn_computes(DType) noexcept {
   return false;
 }
 
-void onednn_product(const DenseProduct&) {
+void onednn_product(const MatMul&) {
   throw DeviceError{
       "this build has no oneDNN: install it (Debian: libdnnl-dev) and build again with "
       "-DTESSERA_ONEDNN=ON"};
 }
 
-std::size_t onednn_scratch_bytes(const DenseProduct&) {
+std::size_t onednn_scratch_bytes(const MatMul&) {
   return 0;
 }
 

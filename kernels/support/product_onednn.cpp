@@ -68,12 +68,11 @@ dnnl::memory::desc matrix(DType dtype, std::int64_t rows, std::int64_t columns, 
   return {{rows, columns}, type_of(dtype), strides};
 }
 
-dnnl::matmul::primitive_desc describe(const DenseProduct& dense, const dnnl::engine& engine) {
-  const MatMul& p = dense.product;
+dnnl::matmul::primitive_desc describe(const MatMul& p, const dnnl::engine& engine) {
   const bool tb = p.transpose_b == Transpose::yes;
-  const auto a = matrix(p.a.dtype, p.m, p.k, dense.a_stride, p.transpose_a);
+  const auto a = matrix(p.a.dtype, p.m, p.k, p.a_row_elems(), p.transpose_a);
   const auto b = matrix(p.b.dtype, p.k, p.n, tb ? p.k : p.n, p.transpose_b);
-  const auto c = matrix(p.c.dtype, p.m, p.n, p.n, Transpose::no);
+  const auto c = matrix(p.c.dtype, p.m, p.n, p.c_row_elems(), Transpose::no);
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
 #if DNNL_VERSION_MAJOR > 2 || (DNNL_VERSION_MAJOR == 2 && DNNL_VERSION_MINOR >= 6)
@@ -95,15 +94,15 @@ dnnl::matmul::primitive_desc describe(const DenseProduct& dense, const dnnl::eng
 /// A compiled product and what it is called with: only the addresses change.
 class Compiled {
  public:
-  Compiled(const DenseProduct& like, const dnnl::engine& engine)
+  Compiled(const MatMul& like, const dnnl::engine& engine)
       : Compiled{like, engine, describe(like, engine)} {}
 
-  [[nodiscard]] bool computes(const DenseProduct& other) const {
-    const MatMul& p = like_.product;
-    const MatMul& q = other.product;
-    return p.m == q.m && p.n == q.n && p.k == q.k && like_.a_stride == other.a_stride &&
-           p.transpose_a == q.transpose_a && p.transpose_b == q.transpose_b && p.write == q.write &&
-           p.a.dtype == q.a.dtype && p.b.dtype == q.b.dtype && p.c.dtype == q.c.dtype;
+  [[nodiscard]] bool computes(const MatMul& q) const {
+    const MatMul& p = like_;
+    return p.m == q.m && p.n == q.n && p.k == q.k && p.a_row_elems() == q.a_row_elems() &&
+           p.c_row_elems() == q.c_row_elems() && p.transpose_a == q.transpose_a &&
+           p.transpose_b == q.transpose_b && p.write == q.write && p.a.dtype == q.a.dtype &&
+           p.b.dtype == q.b.dtype && p.c.dtype == q.c.dtype;
   }
 
   [[nodiscard]] std::size_t scratch_bytes() const { return scratch_bytes_; }
@@ -120,7 +119,7 @@ class Compiled {
   std::uint64_t last_use = 0;
 
  private:
-  Compiled(const DenseProduct& like, const dnnl::engine& engine,
+  Compiled(const MatMul& like, const dnnl::engine& engine,
            const dnnl::matmul::primitive_desc& description)
       : like_{like},
         primitive_{description},
@@ -130,7 +129,7 @@ class Compiled {
                    {DNNL_ARG_SCRATCHPAD, {description.scratchpad_desc(), engine, nullptr}}},
         scratch_bytes_{description.scratchpad_desc().get_size()} {}
 
-  DenseProduct like_;
+  MatMul like_;
   dnnl::matmul primitive_;
   std::unordered_map<int, dnnl::memory> arguments_;
   std::size_t scratch_bytes_;
@@ -139,25 +138,25 @@ class Compiled {
 /// What a thread keeps between its products.
 class Products {
  public:
-  void run(const DenseProduct& dense) {
-    Compiled& compiled = find(dense);
-    compiled.run(dense.product, scratch_.reserve(compiled.scratch_bytes()), stream_);
+  void run(const MatMul& product) {
+    Compiled& compiled = find(product);
+    compiled.run(product, scratch_.reserve(compiled.scratch_bytes()), stream_);
   }
-  [[nodiscard]] std::size_t scratch_bytes(const DenseProduct& dense) {
-    return find(dense).scratch_bytes();
+  [[nodiscard]] std::size_t scratch_bytes(const MatMul& product) {
+    return find(product).scratch_bytes();
   }
 
  private:
-  Compiled& find(const DenseProduct& dense) {
-    const auto has = [&](const Compiled& compiled) { return compiled.computes(dense); };
+  Compiled& find(const MatMul& product) {
+    const auto has = [&](const Compiled& compiled) { return compiled.computes(product); };
     auto found = std::find_if(compiled_.begin(), compiled_.end(), has);
-    if (found == compiled_.end()) { found = compile(dense); }
+    if (found == compiled_.end()) { found = compile(product); }
     found->last_use = ++uses_;
     return *found;
   }
 
-  std::vector<Compiled>::iterator compile(const DenseProduct& dense) {
-    Compiled added{dense, engine_};
+  std::vector<Compiled>::iterator compile(const MatMul& product) {
+    Compiled added{product, engine_};
     if (compiled_.size() < kKeptProducts) {
       return compiled_.insert(compiled_.end(), std::move(added));
     }
@@ -232,14 +231,13 @@ bool onednn_is_faster(DType dtype) noexcept {
          (dtype == DType::bf16 && computes().bf16_faster);
 }
 
-void onednn_product(const DenseProduct& product) {
-  with_products(product.product, [&](Products& products) { products.run(product); });
+void onednn_product(const MatMul& product) {
+  with_products(product, [&](Products& products) { products.run(product); });
 }
 
-std::size_t onednn_scratch_bytes(const DenseProduct& product) {
+std::size_t onednn_scratch_bytes(const MatMul& product) {
   std::size_t bytes = 0;
-  with_products(product.product,
-                [&](Products& products) { bytes = products.scratch_bytes(product); });
+  with_products(product, [&](Products& products) { bytes = products.scratch_bytes(product); });
   return bytes;
 }
 

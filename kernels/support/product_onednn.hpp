@@ -7,12 +7,6 @@
 
 namespace tessera::kernels {
 
-/// As MatMul, with the rows of A further apart than they are long where `a_stride` says so.
-struct DenseProduct {
-  MatMul product;
-  std::int64_t a_stride;  ///< elements from one stored row of A to the next
-};
-
 /// Multiply-adds below which oneDNN's call, and compiling a product once, cost more than they save.
 inline constexpr std::int64_t kLeastForOneDnn = 128 * 1024;
 
@@ -29,9 +23,9 @@ inline constexpr std::int64_t kLeastForOneDnn = 128 * 1024;
 /// one
 ///         scratchpad as large as the largest needed; both end with the thread.
 /// Errors: DeviceError.
-void onednn_product(const DenseProduct& product);
+void onednn_product(const MatMul& product);
 
 /// What of the scratchpad the product needs.
-[[nodiscard]] std::size_t onednn_scratch_bytes(const DenseProduct& product);
+[[nodiscard]] std::size_t onednn_scratch_bytes(const MatMul& product);
 
 }  // namespace tessera::kernels

@@ -16,7 +16,8 @@ void CrossEntropy::forward(Values logits, const std::int32_t* targets, double* l
                                      .classes = classes_,
                                      .gradient_scale = static_cast<float>(1.0 / count),
                                      .loss_scale = 1.0 / (count * micro_batches_),
-                                     .dynamic_scale = loss_scale},
+                                     .dynamic_scale = loss_scale,
+                                     .stride = row_elems_},
                                     world_->compute_stream());
   });
 }
@@ -30,7 +31,8 @@ void CrossEntropy::evaluate(Values logits, const std::int32_t* targets, double* 
                                      .rows = rows,
                                      .classes = classes_,
                                      .gradient_scale = 0.0F,
-                                     .loss_scale = 1.0 / static_cast<double>(all_rows)},
+                                     .loss_scale = 1.0 / static_cast<double>(all_rows),
+                                     .stride = row_elems_},
                                     world_->compute_stream());
   });
 }

@@ -54,7 +54,8 @@ void Embedding::head(const Scope& scope, ConstValues x, Values logits, std::int6
                               .m = rows,
                               .n = sizes_.vocab,
                               .k = sizes_.hidden,
-                              .transpose_b = Transpose::yes},
+                              .transpose_b = Transpose::yes,
+                              .c_stride = sizes_.logits_row_elems},
                              scope.stream());
   });
 }
@@ -71,7 +72,8 @@ void Embedding::head_backward(const BackwardScope& scope, ConstValues x, ConstVa
                 .n = sizes_.hidden,
                 .k = rows,
                 .transpose_a = Transpose::yes,
-                .write = Write::add},
+                .write = Write::add,
+                .a_stride = sizes_.logits_row_elems},
                scope.stream());
     }
     k.matmul({.a = dlogits,
@@ -79,7 +81,8 @@ void Embedding::head_backward(const BackwardScope& scope, ConstValues x, ConstVa
               .c = dx,
               .m = rows,
               .n = sizes_.hidden,
-              .k = sizes_.vocab},
+              .k = sizes_.vocab,
+              .a_stride = sizes_.logits_row_elems},
              scope.stream());
   });
 }

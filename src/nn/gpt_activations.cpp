@@ -44,7 +44,8 @@ EvaluationMemory cut_evaluation(const ActivationSizes& sizes, float* workspace, 
   memory.block = cut_block(sizes, workspace, kept);
   memory.ln_f = cut_norm({}, rows, kept);
   memory.logits_rows = std::min(rows, kEvaluatedRows);
-  memory.logits = kept.take_values(memory.logits_rows * sizes.config.vocab, sizes.compute);
+  memory.logits =
+      kept.take_values(memory.logits_rows * sizes.config.logits_row_elems(), sizes.compute);
   memory.bytes = kept.bytes();
   return memory;
 }
@@ -69,7 +70,8 @@ class TrainingCut {
     }
     all_.ln_f = cut_norm(all_.residual.back(), sizes_.shape.rows(), kept_);
     all_.normed = take_stream();
-    all_.logits = kept_.take_values(sizes_.shape.rows() * sizes_.config.vocab, sizes_.compute);
+    all_.logits =
+        kept_.take_values(sizes_.shape.rows() * sizes_.config.logits_row_elems(), sizes_.compute);
     end_stage();
     borrow_for_evaluation();
   }

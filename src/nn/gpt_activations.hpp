@@ -58,7 +58,7 @@ struct EvaluationMemory {
   std::array<Values, 2> stream;  ///< [rows, hidden]: the residual stream before and after a layer
   Block::Saved block{};          ///< of the layer that is computed; its input is one of the two
   LayerNorm::Saved ln_f{};
-  Values logits;  ///< [logits_rows, vocab]
+  Values logits;  ///< [logits_rows, vocab], rows logits_row_elems() apart
   std::int64_t logits_rows = 0;
   double* loss = nullptr;
   std::size_t bytes = 0;  ///< of all that is kept between its kernels
@@ -74,7 +74,7 @@ struct GPTActivations {
   std::vector<Values> residual;
   LayerNorm::Saved ln_f{};
   Values normed;  ///< [rows, hidden], ln_f's output
-  Values logits;  ///< [rows, vocab], then their gradient
+  Values logits;  ///< [rows, vocab], rows logits_row_elems() apart, then their gradient
   /// Bytes that come into use with the embedding, with each layer, and with the head.
   std::vector<std::size_t> stage_bytes;
   /// By layer: whether its activations are those that all such layers share, and computed again.

@@ -39,6 +39,14 @@ bool collects(const GPTOptions& options, const World& world) {
   return options.gather_logits == GatherLogits::on_rank0 && world.rank() == 0;
 }
 
+/// What lies between the rows of logits is looked at with them (ForwardScope::watch) and gathered
+/// with them, and never written after this.
+void clear_gaps(Values logits, std::int64_t elems, World& world) {
+  if (!logits) { return; }
+  world.device().fill(logits.data, 0, static_cast<std::size_t>(elems) * size_of(logits.dtype),
+                      world.compute_stream());
+}
+
 }  // namespace
 
 GPT::State::~State() {
@@ -87,6 +95,7 @@ void GPT::reserve(std::int64_t batch) {
                           .purpose = model.purpose,
                           .workspace_elems = s.layers->block.workspace_elems(shape, model.compute)},
                          cut_kept, cut_passing);
+  clear_gaps(s.at.logits, shape.rows() * s.config.logits_row_elems(), world);
   s.store = std::move(store);
   s.kept = std::move(kept);
   s.passing = std::move(passing);
@@ -120,8 +129,9 @@ GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, s
     bytes.host = store.host;
   }
   if (collects(options, world) && model.purpose == Purpose::training) {
-    bytes.gather = Arena::need(static_cast<std::size_t>(world.size() * shape.rows()) *
-                               static_cast<std::size_t>(config.vocab) * size_of(model.compute));
+    bytes.gather =
+        Arena::need(static_cast<std::size_t>(world.size() * shape.rows()) *
+                    static_cast<std::size_t>(config.logits_row_elems()) * size_of(model.compute));
   }
   return bytes;
 }
@@ -129,7 +139,7 @@ GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, s
 ConstView GPT::gathered_logits() const noexcept {
   const State& s = *state_;
   if (s.gathered.data() == nullptr) { return {}; }
-  return {s.gathered.data(), s.world().size() * s.shape.rows() * s.config.vocab,
+  return {s.gathered.data(), s.world().size() * s.shape.rows() * s.config.logits_row_elems(),
           s.model->options().compute};
 }
 

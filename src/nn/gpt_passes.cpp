@@ -35,7 +35,7 @@ void GPT::forward(std::span<const std::int32_t> inputs, std::span<const std::int
     s.begin_stage(s.blocks.size() + 1);
     s.layers->ln_f.forward(scope, s.at.ln_f, s.at.normed, s.shape.rows());
     s.layers->embedding.head(scope, s.at.normed, s.at.logits, s.shape.rows());
-    s.watch(scope, s.at.logits, s.config.vocab);
+    s.watch(scope, s.at.logits, s.config.logits_row_elems());
     s.gather_logits();
     s.layers->loss.forward(s.at.logits, s.at.targets, s.at.loss, s.shape.rows(),
                            s.model->loss_scale());
@@ -190,7 +190,7 @@ void GPT::State::load(std::span<const std::int32_t> inputs, std::span<const std:
 // The logits turn into their gradient next, so computation waits until they have been sent.
 void GPT::State::gather_logits() {
   if (options.gather_logits == GatherLogits::off) { return; }
-  const std::int64_t elems = shape.rows() * config.vocab;
+  const std::int64_t elems = shape.rows() * config.logits_row_elems();
   const DType dtype = model->options().compute;
   const Channel channel = world().gather_channel();
   Batch batch{"gather logits"};

@@ -21,10 +21,10 @@ inline constexpr std::string_view kRoot = "root";
 
 struct GPTLayers {
   GPTLayers(World& world, const GPTConfig& config, const GPTOptions& options, int micro_batches)
-      : embedding{world, {config.vocab, config.seq, config.hidden}},
+      : embedding{world, {config.vocab, config.seq, config.hidden, config.logits_row_elems()}},
         block{world, config.hidden, config.heads, options.norms},
         ln_f{world, "ln_f", config.hidden, options.norms},
-        loss{world, config.vocab, micro_batches} {}
+        loss{world, config.vocab, micro_batches, config.logits_row_elems()} {}
 
   Embedding embedding;
   Block block;  // one for all: its parameters are those of the scope

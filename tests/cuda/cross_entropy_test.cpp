@@ -104,6 +104,26 @@ TEST_F(CrossEntropyCuda, ManyRowsGiveTheBitsOfEachAlone) {
   }
 }
 
+TEST_F(CrossEntropyCuda, GapsBetweenRowsAreNeitherReadNorWritten) {
+  for (const DType dtype : kValueDTypes) {
+    for (const std::int64_t classes : {3, 101, 5003}) {
+      const std::int64_t stride = (classes + 63) / 64 * 64;
+      Problem problem{5, classes};
+      problem.logits = rounded(dtype, problem.logits);
+      OnDevice dense{bench(), dtype, problem};
+      table().cross_entropy(dense.args(), stream());
+      problem.logits = with_gaps(problem.logits, classes, stride);
+      OnDevice spread{bench(), dtype, problem};
+      kernels::CrossEntropy args = spread.args();
+      args.stride = stride;
+      table().cross_entropy(args, stream());
+      EXPECT_EQ(spread.loss.read(), dense.loss.read());
+      EXPECT_TRUE(
+          same_bits(spread.logits.floats(), with_gaps(dense.logits.floats(), classes, stride)));
+    }
+  }
+}
+
 TEST_F(CrossEntropyCuda, LogitsOfAnySizeAreSafe) {
   Problem problem{3, 4};
   problem.logits = {3e38F,      -3e38F, 0.0F,   1.0F,         // sure of class 0

@@ -21,6 +21,7 @@ using kernels::kInfinity;
 using kernels::kNan;
 using kernels::random_floats;
 using kernels::same_bits;
+using kernels::with_gaps;
 
 inline constexpr DType kValueDTypes[] = {DType::fp32, DType::bf16, DType::fp16};
 inline constexpr double kRoundoff = 0x1p-24;  // of fp32, to nearest

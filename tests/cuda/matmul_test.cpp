@@ -6,7 +6,9 @@
 #include "cuda/emulation.hpp"
 #include "cuda/support.hpp"
 #include "kernels/gelu/gelu.hpp"
+#include "kernels/support.hpp"
 #include "kernels/support/typed.hpp"
+#include "tessera/base/math.hpp"
 
 namespace tessera::test {
 namespace {
@@ -166,6 +168,43 @@ TEST_F(CudaMatMul, IsTheProductInFp64WithinTheBoundOfItsRoundings) {
       }
     }
   }
+}
+
+// As GPT's logits lie: A's gaps are full of NaN, and so are those of C, where it is so afterwards.
+TEST_F(CudaMatMul, GapsBetweenRowsAreNeitherReadNorWritten) {
+  for (const DType dtype : kDtypes) {
+    for (const Size& s : {Size{5, 3, 4}, Size{66, 101, 70}}) {
+      for (const Transpose ta : kTransposes) {
+        for (const Write write : {Write::overwrite, Write::add}) {
+          const std::int64_t a_columns = ta == Transpose::yes ? s.m : s.k;
+          const std::int64_t a_stride = round_up<std::int64_t>(a_columns, 64);
+          const std::int64_t c_stride = round_up<std::int64_t>(s.n, 64);
+          const Floats a = random_values(dtype, s.m * s.k, 1);
+          const Floats b = random_values(dtype, s.k * s.n, 2);
+          const Floats c = random_values(dtype, s.m * s.n, 3);
+          Matrix on_a{bench(), dtype, kernels::with_gaps(a, a_columns, a_stride)};
+          Matrix on_b{bench(), dtype, b};
+          Matrix on_c{bench(), dtype, kernels::with_gaps(c, s.n, c_stride)};
+          MatMul p{on_a.get(), on_b.get(), on_c.get(), s.m, s.n, s.k, ta, Transpose::no, write};
+          p.a_stride = a_stride;
+          p.c_stride = c_stride;
+          table().matmul(p, stream());
+          const Floats all = on_c.read();
+          expect_near(kernels::without_gaps(all, s.n, c_stride), exact(p, a, b, c), dtype);
+          EXPECT_EQ(std::count_if(all.begin(), all.end(), [](float x) { return std::isnan(x); }),
+                    (c_stride - s.n) * s.m);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaMatMul, AnEmptySumLeavesGapsAsTheyAre) {
+  Matrix c{bench(), kBf16, Floats(10, 7.0F)};
+  MatMul p{{nullptr, kBf16}, {nullptr, kBf16}, c.get(), 2, 3, 0};
+  p.c_stride = 5;
+  table().matmul(p, stream());
+  EXPECT_EQ(c.read(), (Floats{0, 0, 0, 7, 7, 0, 0, 0, 7, 7}));
 }
 
 // 1 + 2^-20 times 1: TF32 has ten bits behind the point.
@@ -385,6 +424,9 @@ TEST_F(CudaMatMul, RefusesWhatItCannotMultiply) {
   biased.bias = fp32.get();
   biased.write = Write::add;
   EXPECT_THROW(table().matmul(biased, stream()), ContractError);
+  MatMul gaps{bf16.get(), bf16.get(), {fp32.get().data, DType::fp16}, 1, 1, 1};
+  gaps.c_stride = 2;
+  EXPECT_THROW(table().matmul(gaps, stream()), ContractError);
   const OwnedStream bare = device().make_compute_stream();
   EXPECT_THROW(table().matmul({fp32.get(), fp32.get(), fp32.get(), 1, 1, 1}, bare.get()),
                ContractError);

@@ -78,6 +78,25 @@ TEST_F(CrossEntropyTest, ManyRowsGiveTheBitsOfEachAlone) {
   EXPECT_TRUE(same_bits(together.logits, apart.logits));
 }
 
+TEST_F(CrossEntropyTest, GapsBetweenRowsAreNeitherReadNorWritten) {
+  constexpr std::int64_t rows = 5, classes = 101, stride = 128;
+  Problem dense{rows, classes}, spread{rows, classes}, checked{rows, classes};
+  spread.logits = with_gaps(spread.logits, classes, stride);
+  checked.logits = spread.logits;
+  const auto with_stride = [](Problem& problem) {
+    CrossEntropy args = problem.args();
+    args.stride = stride;
+    return args;
+  };
+  cpu_.cross_entropy(dense.args(), stream());
+  cpu_.cross_entropy(with_stride(spread), stream());
+  reference::cross_entropy(with_stride(checked), Stream{});
+  EXPECT_EQ(spread.loss, dense.loss);
+  EXPECT_TRUE(same_bits(spread.logits, with_gaps(dense.logits, classes, stride)));
+  EXPECT_LE(largest_difference(without_gaps(checked.logits, classes, stride), dense.logits), 1e-6);
+  EXPECT_NEAR(checked.loss, dense.loss, 1e-6);
+}
+
 TEST_F(CrossEntropyTest, GradientIsTheSlopeOfTheLoss) {
   Problem problem{1, 11};
   problem.gradient_scale = 1.0F;

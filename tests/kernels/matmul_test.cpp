@@ -111,6 +111,20 @@ TEST_F(MatMulTest, OverwriteIsAddOntoZero) {
   EXPECT_TRUE(same_bits(added, written));
 }
 
+TEST_F(MatMulTest, RefusesStridesThatDoNotFit) {
+  Floats a(6), b(6), c(6);
+  MatMul product{a.data(), b.data(), c.data(), 2, 3, 2};
+  product.c_stride = 2;
+  EXPECT_THROW(cpu_.matmul(product, stream()), ContractError);
+  product.c_stride = 0;
+  product.a_stride = 1;
+  EXPECT_THROW(cpu_.matmul(product, stream()), ContractError);
+  product.a_stride = 0;
+  product.c_stride = 4;
+  product.bias = b.data();
+  EXPECT_THROW(cpu_.matmul(product, stream()), ContractError);
+}
+
 TEST_F(MatMulTest, AnEmptySumOverwritesWithZero) {
   Floats c(6, kNan);
   cpu_.matmul({nullptr, nullptr, c.data(), 2, 3, 0}, stream());

@@ -343,7 +343,7 @@ TEST(OneDnn, AFailureNamesTheProduct) {
   std::vector<std::uint16_t> bits(64);
   const MatMul p{{bits.data(), kFp16}, {bits.data(), kBf16}, {bits.data(), kFp16}, 3, 4, 5};
   try {
-    onednn_product({p, 5});
+    onednn_product(p);
     FAIL() << "oneDNN multiplies fp16 by bf16";
   } catch (const DeviceError& error) {
     EXPECT_THAT(
@@ -368,7 +368,7 @@ TEST(OneDnn, NeedsAFewMebibytesAtMost) {
                        .k = s.k,
                        .transpose_a = ta,
                        .write = flipped ? Write::add : Write::overwrite};
-        EXPECT_LE(onednn_scratch_bytes({p, flipped ? p.m : p.k}), most) << name_of(p);
+        EXPECT_LE(onednn_scratch_bytes(p), most) << name_of(p);
       }
     }
   }
@@ -428,9 +428,47 @@ TEST(MatMulThreads, OfAnOpenMpLoopRemainTheCallers) {
   multiply_in_every_way();
   std::vector<std::uint16_t> bits(64);
   const MatMul refused{{bits.data(), kFp16}, {bits.data(), kBf16}, {bits.data(), kFp16}, 3, 4, 5};
-  EXPECT_THROW(onednn_product({refused, 5}), DeviceError);
+  EXPECT_THROW(onednn_product(refused), DeviceError);
   EXPECT_EQ(get(), 5);
   set(before);
+}
+
+// A's gaps are full of NaN, and so are those of C, where it is still so afterwards.
+TEST_F(MatMulWays, GapsBetweenRowsAreNeitherReadNorWritten) {
+  for (const Dtypes& d : kDtypes) {
+    for (const Size& size : {Size{3, 5, 7}, Size{70, 101, 33}, Size{300, 65, 70}}) {
+      for (const Transpose ta : kTransposes) {
+        for (const Write write : {Write::overwrite, Write::add}) {
+          const std::int64_t a_columns = ta == Transpose::yes ? size.m : size.k;
+          const std::int64_t a_stride = a_columns + 27, c_stride = size.n + 27;
+          const Floats values = random_floats(size.m * size.k, 1);
+          const Floats before = random_floats(size.m * size.n, 3);
+          Array a{d.a, values}, spread_a{d.a, with_gaps(values, a_columns, a_stride)};
+          Array b{d.b, random_floats(size.k * size.n, 2)};
+          Array c{d.c, before}, spread_c{d.c, with_gaps(before, size.n, c_stride)};
+          MatMul p{a.get(), b.get(), c.get(), size.m, size.n, size.k, ta, Transpose::no, write};
+          reference::matmul(p, Stream{});
+          const Floats expected = c.floats();
+          p.a = spread_a.get();
+          p.c = spread_c.get();
+          p.a_stride = a_stride;
+          p.c_stride = c_stride;
+          for (const MatMulWay way : ways_of(p)) {
+            SCOPED_TRACE(testing::Message() << name_of(p) << to_string(way));
+            spread_c = Array{d.c, with_gaps(before, size.n, c_stride)};
+            p.c = spread_c.get();
+            matmul_in(way, p, stream());
+            const Floats all = spread_c.floats();
+            EXPECT_LE(largest_difference(without_gaps(all, size.n, c_stride), expected),
+                      d.c == kFp32 ? 1e-3 : 0.25);
+            EXPECT_EQ(std::count_if(all.begin(), all.end(), [](float x) { return std::isnan(x); }),
+                      27 * size.m);
+            EXPECT_TRUE(spread_c.guarded());
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -49,6 +49,24 @@ inline Floats filled(std::int64_t elems, float value) {
   return Floats(static_cast<std::size_t>(elems), value);
 }
 
+/// Rows of `columns`, each followed by a gap of NaNs, `stride` apart; and without the gaps again.
+inline Floats with_gaps(const Floats& rows, std::int64_t columns, std::int64_t stride) {
+  const auto count = std::ssize(rows) / columns;
+  Floats all = filled(count * stride, kNan);
+  for (std::int64_t r = 0; r < count; ++r) {
+    std::copy_n(rows.begin() + r * columns, columns, all.begin() + r * stride);
+  }
+  return all;
+}
+inline Floats without_gaps(const Floats& all, std::int64_t columns, std::int64_t stride) {
+  Floats rows;
+  for (std::int64_t r = 0; r < std::ssize(all) / stride; ++r) {
+    const auto first = all.begin() + r * stride;
+    rows.insert(rows.end(), first, first + columns);
+  }
+  return rows;
+}
+
 /// Equality that tells -0 from 0 and knows equal NaNs.
 inline std::vector<std::uint32_t> bits_of(std::span<const float> values) {
   std::vector<std::uint32_t> bits;

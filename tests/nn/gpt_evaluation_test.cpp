@@ -101,7 +101,8 @@ TEST(GPTEvaluation, TakesTheMemoryThatIsThere) {
     const std::int64_t rows = kBatch * 17;
     EXPECT_EQ(reserved.live[Category::activations] - before,
               2 * need(rows) + 2 * need(rows * 36) + 4 * need(rows * 36) + need(rows * 3 * 36) +
-                  2 * need(rows * 4 * 36) + need(rows * 3) + 6 * need(rows) + need(64 * 101));
+                  2 * need(rows * 4 * 36) + need(rows * 3) + 6 * need(rows) +
+                  need(64 * kConfig.logits_row_elems()));
   });
 }
 

@@ -11,8 +11,10 @@ namespace tessera::nn {
 /// step. Turns the logits into the gradient of the micro-batch's mean in place.
 class CrossEntropy {
  public:
-  CrossEntropy(World& world, std::int64_t classes, int micro_batches = 1) noexcept
-      : world_{&world}, classes_{classes}, micro_batches_{micro_batches} {}
+  /// Rows of logits lie `row_elems` apart; 0: they follow each other without gaps.
+  CrossEntropy(World& world, std::int64_t classes, int micro_batches = 1,
+               std::int64_t row_elems = 0) noexcept
+      : world_{&world}, classes_{classes}, micro_batches_{micro_batches}, row_elems_{row_elems} {}
 
   /// logits [rows, classes], targets [rows] in [0, classes). Adds mean / micro_batches to *loss
   /// (device memory): zero it at the beginning of a step. The gradient, not the loss, is multiplied
@@ -27,6 +29,7 @@ class CrossEntropy {
   World* world_;
   std::int64_t classes_;
   int micro_batches_;
+  std::int64_t row_elems_;
 };
 
 }  // namespace tessera::nn

@@ -17,6 +17,7 @@ class Embedding {
     std::int64_t vocab;
     std::int64_t positions;
     std::int64_t hidden;
+    std::int64_t logits_row_elems = 0;  ///< from one row of logits to the next; 0: no gaps
   };
 
   /// Parameters "wte.weight" [vocab, hidden] and "wpe.weight" [positions, hidden].

@@ -43,9 +43,9 @@ struct GPTOptions {
 
 /// Device memory that a GPT takes for a micro-batch, on one rank, beside the model state.
 struct GPTBytes {
-  /// Kept from forward to backward, a row: 16 hidden a layer, logits; of layers that are recomputed
-  /// 1 hidden each, and 15 once; of boundaries in the host pool 3 hidden for all. For inference 17
-  /// hidden, and the logits of 64 rows at most.
+  /// Kept from forward to backward, a row: 16 hidden a layer, logits_row_elems(); of layers that
+  /// are recomputed 1 hidden each, and 15 once; of boundaries in the host pool 3 hidden for all.
+  /// For inference 17 hidden, and the logits of 64 rows at most.
   std::size_t activations = 0;
   /// Gradients of activations (6 hidden a row; 7 with dropout; 0 for inference), attention's tiles.
   std::size_t workspace = 0;
@@ -120,7 +120,8 @@ class GPT {
   /// ShardedModel::step. Null of a model for inference.
   [[nodiscard]] const double* loss() const noexcept;
   /// With GatherLogits::on_rank0, on rank 0: the last forward's logits, [ranks * rows, vocab] in
-  /// rank order, on the compute stream; empty otherwise.
+  /// rank order, rows config().logits_row_elems() apart with zeros between, on the compute stream;
+  /// empty otherwise.
   [[nodiscard]] ConstView gathered_logits() const noexcept;
 
   /// What `reserve(batch)` allocates on rank `world.rank()` of a model with these options.

@@ -24,6 +24,9 @@ struct GPTConfig {
   void validate() const;
 
   [[nodiscard]] std::int64_t head_size() const noexcept { return hidden / heads; }
+  /// Elements from one row of logits to the next: `vocab` rounded up to a multiple of 64. Products
+  /// on GPUs are fast if their rows start at multiples of 16 bytes: those of 50,257 logits do not.
+  [[nodiscard]] std::int64_t logits_row_elems() const noexcept { return (vocab + 63) / 64 * 64; }
   /// Distinct parameters, the tied head counted once:
   ///
   ///   (vocab + seq) hidden + layers (12 hidden^2 + 13 hidden) + 2 hidden

@@ -124,7 +124,8 @@ CublasLt::GemmKey CublasLt::key_of(const Gemm& gemm) noexcept {
   return {.m = p.m,
           .n = p.n,
           .k = p.k,
-          .a_stride = gemm.a_stride,
+          .a_stride = p.a_row_elems(),
+          .c_stride = p.c_row_elems(),
           .workspace_bytes = gemm.workspace.bytes,
           .factors = p.a.dtype,
           .result = p.c.dtype,
@@ -162,7 +163,7 @@ std::optional<CublasLt::Plan> CublasLt::make_plan(const GemmKey& key) const {
                            flipped_b ? key.k : key.n);
   plan.second =
       make_layout(key.factors, flipped_a ? key.k : key.m, flipped_a ? key.m : key.k, key.a_stride);
-  plan.result = make_layout(key.result, key.m, key.n, key.n);
+  plan.result = make_layout(key.result, key.m, key.n, key.c_stride);
   if (!choose_algorithm(key, plan)) { return {}; }
   return plan;
 }

@@ -23,8 +23,7 @@ namespace tessera::kernels::cuda {
 
 /// A product as it is given to cuBLASLt. No size is zero.
 struct Gemm {
-  MatMul product;         ///< is_one_call
-  std::int64_t a_stride;  ///< elements from one stored row of A to the next
+  MatMul product;  ///< is_one_call
   StreamWorkspace workspace;
 };
 
@@ -49,6 +48,7 @@ class CublasLt final : public tessera::cuda::StreamExtension {
     std::int64_t n;
     std::int64_t k;
     std::int64_t a_stride;
+    std::int64_t c_stride;
     std::size_t workspace_bytes;
     DType factors;
     DType result;

@@ -13,10 +13,6 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-std::int64_t stored_columns(const MatMul& p) noexcept {
-  return p.transpose_a == Transpose::yes ? p.m : p.k;
-}
-
 /// As much as every stream of a rank has: the choice of an algorithm depends on it.
 StreamWorkspace workspace_of(Stream stream) {
   constexpr std::size_t bytes = stream_workspace_bytes(DeviceKind::cuda);
@@ -39,9 +35,10 @@ bool multiply(const Gemm& gemm, Stream stream) {
 /// Rows [first, first + rows) of the product, in fp32 at `at`, then rounded into C.
 void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows, float* at,
                    StreamWorkspace workspace, Stream stream) {
-  Gemm gemm{p, stored_columns(p), workspace};
+  Gemm gemm{p, workspace};
+  gemm.product.a_stride = p.a_row_elems();
   gemm.product.m = rows;
-  gemm.product.a = p.a.at(p.transpose_a == Transpose::yes ? first : first * p.k);
+  gemm.product.a = p.a.at(p.transpose_a == Transpose::yes ? first : first * p.a_row_elems());
   gemm.product.c = at;
   gemm.product.write = Write::overwrite;
   if (!multiply(gemm, stream)) { throw_no_algorithm(gemm.product); }
@@ -57,6 +54,8 @@ void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows, float
 /// For a C that cuBLASLt does not write: half of the workspace holds rows of it in fp32, the other
 /// half is cuBLASLt's.
 void multiply_through_workspace(const MatMul& p, Stream stream) {
+  expects(p.c_row_elems() == p.n,
+          "matmul: on CUDA a C of 16 bits that the factors do not have lies without gaps");
   const StreamWorkspace whole = workspace_of(stream);
   const std::size_t half = whole.bytes / 2;
   const StreamWorkspace rest{static_cast<std::byte*>(whole.data) + half, half};
@@ -90,10 +89,14 @@ void multiply_then_add_bias(const MatMul& p, Stream stream) {
 }
 
 void overwrite_with_zero(const MatMul& p, Stream stream) {
-  const std::size_t bytes = static_cast<std::size_t>(p.m * p.n) * size_of(p.c.dtype);
-  tessera::cuda::check(
-      cudaMemsetAsync(p.c.data, 0, bytes, tessera::cuda::cuda_stream(stream).open()),
-      "cudaMemsetAsync");
+  const bool gaps = p.c_row_elems() != p.n;
+  const std::int64_t rows = gaps ? p.m : 1;
+  const std::size_t bytes = static_cast<std::size_t>(gaps ? p.n : p.m * p.n) * size_of(p.c.dtype);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    tessera::cuda::check(cudaMemsetAsync(p.c.at(r * p.c_row_elems()).data, 0, bytes,
+                                         tessera::cuda::cuda_stream(stream).open()),
+                         "cudaMemsetAsync");
+  }
 }
 
 }  // namespace
@@ -103,9 +106,7 @@ void matmul(const MatMul& p, Stream stream) {
   check_matmul(p);
   expects(p.a.dtype == p.b.dtype, "matmul: on CUDA the factors A and B are of one dtype");
   if (p.m == 0 || p.n == 0) { return; }
-  if (p.k > 0 && is_one_call(p) && multiply({p, stored_columns(p), workspace_of(stream)}, stream)) {
-    return;
-  }
+  if (p.k > 0 && is_one_call(p) && multiply({p, workspace_of(stream)}, stream)) { return; }
   if (p.epilogue != Epilogue::none) { return multiply_then_gelu(p, stream); }
   if (p.bias) { return multiply_then_add_bias(p, stream); }
   if (p.k == 0) {
