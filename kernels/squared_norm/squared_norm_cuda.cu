@@ -7,88 +7,78 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-// A thread has four neighbouring lanes of a block: what it reads at once is 16 bytes of fp32, and
-// four threads together read whole sectors. A span's 64 blocks are 256 threads, one thread block.
-constexpr int kLanes = 4;
-constexpr int kThreadsOfBlock = kSquaredNormLanes / kLanes;
-constexpr int kThreads = kSquaredNormSpan * kThreadsOfBlock;
-constexpr std::int64_t kSpanElems = kSquaredNormSpan * kSquaredNormBlock;
-// Accesses under way at once: with four thread blocks resident, a multiprocessor waits for 128 KiB
-// of fp32 or 64 of 16 bits; its share of an H200's rate and latency is 25 KiB.
-constexpr int kAtOnce = 8;
+// A thread has one lane of a block: sixteen of them read 64 bytes of fp32, or a whole sector of 16
+// bits. Many short chains of additions rather than few long ones: a shard of a million elements is
+// 4,096 threads, and each waits for memory sixteen times.
+constexpr int kThreads = 256;
+constexpr int kGroup = kThreads / kSquaredNormLanes;  // blocks of a thread block
+// Loads under way at once: with eight thread blocks resident, a multiprocessor waits for 128 KiB of
+// fp32 or 64 of 16 bits; its share of an H200's rate and latency is 25 KiB.
+constexpr int kAtOnce = 16;
 static_assert(kSquaredNormBlock % (kAtOnce * kSquaredNormLanes) == 0);
 
-struct Lanes {
-  double at[kLanes];
-};
-
-/// Adds the squares of a whole block's elements, of which the thread's first are at `x`. N is how
-/// many the array's alignment allows to be read at once.
-template <int N, class T>
-__device__ void add_block(Lanes& lanes, const T* x) {
+/// A lane's sum over a whole block, of which its first element is at `x`.
+template <class T>
+__device__ double sum_block(const T* x) {
+  double sum = 0.0;
   for (int first = 0; first < kSquaredNormBlock; first += kAtOnce * kSquaredNormLanes) {
-    Pack<T, N> packs[kAtOnce][kLanes / N];
+    T some[kAtOnce];
+#pragma unroll
+    for (int a = 0; a < kAtOnce; ++a) { some[a] = x[first + a * kSquaredNormLanes]; }
 #pragma unroll
     for (int a = 0; a < kAtOnce; ++a) {
-      for (int p = 0; p < kLanes / N; ++p) {
-        packs[a][p] = load_pack<N>(x + first + a * kSquaredNormLanes + p * N);
-      }
-    }
-#pragma unroll
-    for (int a = 0; a < kAtOnce; ++a) {
-      for (int l = 0; l < kLanes; ++l) {
-        const auto value = static_cast<double>(to_float(packs[a][l / N].at[l % N]));
-        lanes.at[l] += value * value;
-      }
+      const auto value = static_cast<double>(to_float(some[a]));
+      sum += value * value;
     }
   }
+  return sum;
 }
 
 /// Of a block that ends early: `left` elements from `x` on, which may be none.
 template <class T>
-__device__ void add_part(Lanes& lanes, const T* x, std::int64_t left) {
-  for (std::int64_t first = 0; first < left; first += kSquaredNormLanes) {
-    for (int l = 0; l < kLanes; ++l) {
-      if (first + l >= left) { return; }
-      const auto value = static_cast<double>(to_float(x[first + l]));
-      lanes.at[l] += value * value;
-    }
+__device__ double sum_part(const T* x, std::int64_t left) {
+  double sum = 0.0;
+  for (std::int64_t i = 0; i < left; i += kSquaredNormLanes) {
+    const auto value = static_cast<double>(to_float(x[i]));
+    sum += value * value;
+  }
+  return sum;
+}
+
+/// sums[b] = what block b of `x` adds up to.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    block_kernel(const T* x, std::int64_t elems, double* sums) {
+  __shared__ double lanes[kGroup][kSquaredNormLanes + 1];
+  const int lane = static_cast<int>(threadIdx.x) % kSquaredNormLanes;
+  const int row = static_cast<int>(threadIdx.x) / kSquaredNormLanes;
+  const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) * kGroup + row;
+  const std::int64_t first = block * kSquaredNormBlock;
+  lanes[row][lane] = first + kSquaredNormBlock <= elems
+                         ? sum_block(x + first + lane)
+                         : sum_part(x + first + lane, elems - first - lane);
+  __syncthreads();
+  const std::int64_t mine = static_cast<std::int64_t>(blockIdx.x) * kGroup + threadIdx.x;
+  if (threadIdx.x < kGroup && mine * kSquaredNormBlock < elems) {
+    double sum = 0.0;
+    for (int l = 0; l < kSquaredNormLanes; ++l) { sum += lanes[threadIdx.x][l]; }
+    sums[mine] = sum;
   }
 }
 
-/// sums[s] = what span s of `x` adds up to. One thread block a span.
-template <int N, class T>
-__global__ void __launch_bounds__(kThreads)
-    span_kernel(const T* x, std::int64_t elems, double* sums) {
-  __shared__ double lane_sums[kThreads][kLanes];
-  __shared__ double block_sums[kSquaredNormSpan];
-  const int thread = static_cast<int>(threadIdx.x);
-  const std::int64_t block = blockIdx.x * kSpanElems + thread / kThreadsOfBlock * kSquaredNormBlock;
-  const std::int64_t first = block + thread % kThreadsOfBlock * kLanes;
+constexpr unsigned kSpanThreads = 32;  // few, so that the spans are shared out
 
-  Lanes lanes{};
-  if (block + kSquaredNormBlock <= elems) {
-    add_block<N>(lanes, x + first);
-  } else {
-    add_part(lanes, x + first, elems - first);
-  }
-  for (int l = 0; l < kLanes; ++l) { lane_sums[thread][l] = lanes.at[l]; }
-  __syncthreads();
-
-  if (thread < kSquaredNormSpan) {
-    double sum = 0.0;
-    for (int l = 0; l < kSquaredNormLanes; ++l) {
-      sum += lane_sums[thread * kThreadsOfBlock + l / kLanes][l % kLanes];
-    }
-    block_sums[thread] = sum;
-  }
-  __syncthreads();
-
-  if (thread == 0) {
-    double sum = 0.0;
-    for (const double block_sum : block_sums) { sum += block_sum; }  // those beyond the end are 0
-    sums[blockIdx.x] = sum;
-  }
+/// sums[s] = what the blocks of span s add up to. One thread a span.
+__global__ void __launch_bounds__(kSpanThreads)
+    span_kernel(const double* block_sums, std::int64_t blocks, double* sums) {
+  const std::int64_t first = first_index() * kSquaredNormSpan;
+  if (first >= blocks) { return; }
+  const std::int64_t rest = blocks - first;
+  const auto count = static_cast<int>(rest < kSquaredNormSpan ? rest : kSquaredNormSpan);
+  double sum = 0.0;
+#pragma unroll 16
+  for (int b = 0; b < count; ++b) { sum += block_sums[first + b]; }
+  sums[first_index()] = sum;
 }
 
 /// *sum += sums[0], then sums[1] and so on. One thread block, whose other threads read ahead for
@@ -109,12 +99,24 @@ __global__ void add_in_order(const double* sums, std::int64_t count, double* sum
   if (threadIdx.x == 0) { *sum = total; }
 }
 
-template <int N, class T>
-void add_spans(const T* x, std::int64_t elems, double* span_sums, double* sum,
-               cudaStream_t stream) {
-  const std::int64_t spans = ceil_div(elems, kSpanElems);
-  launch(span_kernel<N, T>, Grid{static_cast<unsigned>(spans), kThreads}, stream, x, elems,
-         span_sums);
+/// Elements whose blocks' and spans' sums fit the workspace, in whole spans.
+std::int64_t most_at_once(const StreamWorkspace& workspace) {
+  const auto room = static_cast<std::int64_t>(workspace.bytes / sizeof(double));
+  return room / (kSquaredNormSpan + 1) * kSquaredNormSpan * kSquaredNormBlock;
+}
+
+template <class T>
+void add_blocks(const T* x, std::int64_t elems, double* block_sums, double* sum,
+                cudaStream_t stream) {
+  const std::int64_t blocks = ceil_div(elems, kSquaredNormBlock);
+  const std::int64_t spans = ceil_div(blocks, kSquaredNormSpan);
+  double* const span_sums = block_sums + spans * kSquaredNormSpan;
+  launch(block_kernel<T>,
+         Grid{static_cast<unsigned>(ceil_div<std::int64_t>(blocks, kGroup)), kThreads}, stream, x,
+         elems, block_sums);
+  launch(span_kernel,
+         Grid{static_cast<unsigned>(ceil_div<std::int64_t>(spans, kSpanThreads)), kSpanThreads},
+         stream, block_sums, blocks, span_sums);
   launch(add_in_order, Grid{1, kThreads}, stream, span_sums, spans, sum);
 }
 
@@ -123,14 +125,12 @@ void add_spans(const T* x, std::int64_t elems, double* span_sums, double* sum,
 void squared_norm(ConstValues x, std::int64_t elems, double* sum, Stream stream) {
   const cudaStream_t cuda = cuda_stream(stream).open();
   const StreamWorkspace& workspace = stream.state()->workspace();
-  const auto most_spans = static_cast<std::int64_t>(workspace.bytes / sizeof(double));
-  expects(most_spans > 0, "squared_norm: the stream has no workspace");
+  const std::int64_t most = most_at_once(workspace);
+  expects(most > 0, "squared_norm: the stream's workspace has no room for the sums of a span");
   with_device_type(x.dtype, [&]<class T>(std::type_identity<T>) {
-    const auto add = is_aligned<kLanes>(x.as<T>()) ? add_spans<kLanes, T> : add_spans<1, T>;
-    const std::int64_t most = most_spans * kSpanElems;
     for (std::int64_t at = 0; at < elems; at += most) {
-      add(x.as<T>() + at, std::min(most, elems - at), static_cast<double*>(workspace.data), sum,
-          cuda);
+      add_blocks(x.as<T>() + at, std::min(most, elems - at), static_cast<double*>(workspace.data),
+                 sum, cuda);
     }
   });
 }

@@ -40,8 +40,10 @@ TEST_F(CudaSquaredNormTest, AddsSpansInOrder) {
 TEST_F(CudaSquaredNormTest, GoesOverALongArrayInPieces) {
   StreamState& state = *stream().state();
   const StreamWorkspace whole = state.workspace();
-  state.lend({whole.data, 2 * sizeof(double)});
+  state.lend({whole.data, 2 * (kSquaredNormSpan + 1) * sizeof(double)});  // two spans
   expect_norm(5 * kSpanElems + 77, DType::bf16, 0);
+  state.lend({whole.data, kSquaredNormSpan * sizeof(double)});
+  EXPECT_THROW((void)norm(nullptr, 1), ContractError);
   state.lend({});
   EXPECT_THROW((void)norm(nullptr, 1), ContractError);
   state.lend(whole);
