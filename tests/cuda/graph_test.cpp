@@ -341,6 +341,23 @@ TEST_F(CudaGraphTest, ChecksWithinAreLookedAtAfterwards) {
   } catch (const ContractError& error) { EXPECT_STREQ(error.what(), "a fault within"); }
 }
 
+// Nobody can wait within a graph to look at some of them first.
+TEST_F(CudaGraphTest, TakesAsManyChecksAsOneLikes) {
+  for (const int bad : {-1, 5000}) {
+    run([&] {
+      for (int i = 0; i < 9000; ++i) {
+        device().check_filled(array(0).data(), i == bad ? 0x3F : 0xFF, i == bad ? 1 : 0, "fault",
+                              side());
+      }
+    });
+    if (bad < 0) {
+      side().wait();
+    } else {
+      EXPECT_THROW(side().wait(), ContractError);
+    }
+  }
+}
+
 TEST_F(CudaGraphTest, TakesMoreSmallArraysThanAreStagedAtOnce) {
   constexpr int kArrays = 50;
   DeviceArray<int> numbers{bench(), kArrays};

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/environment.hpp"
+#include "cuda/emulation.hpp"
 #include "support/a_gpu.hpp"
 #include "support/gpt_run.hpp"
 #include "tessera/base/error.hpp"
@@ -107,6 +108,19 @@ TEST(NcclDeterministic, RefusesAlgorithmsWithoutAnOrderBeforeTheRanksMeet) {
   options.deterministic = true;
   EXPECT_THROW(run(body, options), ConfigError);
   ::unsetenv("NCCL_ALGO");
+}
+
+// It would stall the device's streams until a thread of the host has run it.
+TEST(NcclParity, AGraphHoldsNoFunctionOfTheHost) {
+  if (!test::Emulation::there()) { GTEST_SKIP() << "counts calls, as the emulated module can"; }
+  GPTRun run = on_cuda();
+  run.options.strategy = Strategy::zero3;
+  run.first_graph_step = 1;
+  test::Emulation emulation;
+  const std::uint64_t before = emulation.calls("cudaLaunchHostFunc");
+  (void)train_gpt(run, kAsProcesses);
+  EXPECT_GT(emulation.calls("cudaGraphLaunch"), 0U);
+  EXPECT_EQ(emulation.calls("cudaLaunchHostFunc"), before);
 }
 
 TEST(NcclWorld, NamesItsCommunicator) {

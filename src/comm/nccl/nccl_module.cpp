@@ -81,8 +81,7 @@ std::shared_ptr<NcclLink> make_link(const NcclJoin& join) {
   link->group = join.group;
   const std::array<CallKind, 2> kinds{CallKind::gather_batch, CallKind::reduce_batch};
   for (std::size_t i = 0; i < kinds.size(); ++i) {
-    link->channels[i] =
-        std::make_shared<NcclChannel>(ids[i], join.group, kinds[i], kNames[i], *join.device);
+    link->channels[i] = std::make_shared<NcclChannel>(ids[i], join.group, kinds[i], kNames[i]);
   }
   const std::size_t after = free_bytes(*join.device);
   // Other processes may share the device: what they give back meanwhile is not NCCL's.

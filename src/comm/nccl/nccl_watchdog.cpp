@@ -44,11 +44,11 @@ void StreamReach::forget() noexcept {
 }
 
 NcclChannel::NcclChannel(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, CallKind kind,
-                         const char* name, Device& device)
-    : comm_{id, std::move(group), name}, kind_{kind}, name_{name}, device_{device} {}
+                         const char* name)
+    : comm_{id, std::move(group), name}, kind_{kind}, name_{name} {}
 
 void NcclChannel::track(std::uint64_t sequence, std::string call, cuda::CudaStream& stream) {
-  Pending batch{sequence, std::move(call), {}, {}, {}};
+  Pending batch{sequence, std::move(call), {}, {}};
   remember(stream);
   mark(batch, stream);
   std::unique_lock lock{mutex_};
@@ -83,17 +83,17 @@ void NcclChannel::mark(Pending& batch, cuda::CudaStream& stream) {
     if (batch.end.get() == nullptr) { batch.end = cuda::make_event_handle(); }
     return cuda::check(cudaEventRecord(batch.end.get(), stream.handle()), "cudaEventRecord");
   }
-  // Nobody can ask for a moment within a graph: a function of the host tells, beside the stream.
-  if (!beside_.get()) { beside_ = device_.make_side_stream("nccl watch"); }
-  batch.mark = device_.make_event();
-  stream.record(*batch.mark.get().state());
-  beside_.get().wait_for(batch.mark.get());
-  batch.reached = std::make_shared<std::atomic<bool>>(false);
-  beside_.get().call([reached = batch.reached] { *reached = true; });
+  // Nobody can ask for a moment within a graph. There are as many flags as batches that are watched
+  // and this one: the batch before of this number has finished.
+  constexpr std::size_t flags = kMostPending + 1;
+  if (!flags_) { flags_.emplace(flags); }
+  batch.flag = flagged_++ % flags;
+  *flags_->at(*batch.flag) = 0;
+  cuda::launch_raise(flags_->at(*batch.flag), stream.open());
 }
 
 bool NcclChannel::finished(const Pending& batch) const {
-  if (batch.reached) { return *batch.reached; }
+  if (batch.flag) { return flags_->is_raised(*batch.flag); }
   // What else the device has to say, streams that are waited for say.
   return cudaEventQuery(batch.end.get()) != cudaErrorNotReady;
 }

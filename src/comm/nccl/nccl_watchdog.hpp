@@ -16,9 +16,9 @@
 
 #include "comm/nccl/nccl_comm.hpp"
 #include "comm/rendezvous/job_group.hpp"
+#include "device/cuda/cuda_flags.hpp"
 #include "device/cuda/cuda_handle.hpp"
 #include "device/cuda/cuda_stream.hpp"
-#include "tessera/device/device.hpp"
 
 namespace tessera::nccl {
 
@@ -43,9 +43,8 @@ class StreamReach {
 /// Threads: the one that submits, and the watchdog.
 class NcclChannel {
  public:
-  /// `device` outlives it.
   NcclChannel(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, CallKind kind,
-              const char* name, Device& device);
+              const char* name);
 
   [[nodiscard]] NcclComm& comm() noexcept { return comm_; }
   [[nodiscard]] CallKind kind() const noexcept { return kind_; }
@@ -79,9 +78,8 @@ class NcclChannel {
   struct Pending {
     std::uint64_t sequence;
     std::string call;
-    cuda::EventHandle end;  // of a batch that is not part of a graph
-    OwnedEvent mark;        // of one that is, and whether it has been reached
-    std::shared_ptr<std::atomic<bool>> reached;
+    cuda::EventHandle end;            // of a batch that is not part of a graph
+    std::optional<std::size_t> flag;  // of one that is: raised when it has been reached
   };
 
   [[nodiscard]] bool finished(const Pending& batch) const;
@@ -90,10 +88,13 @@ class NcclChannel {
   [[nodiscard]] cuda::EventHandle take_spare();
   void remember(cuda::CudaStream& stream);
 
+  // Of the submitting thread. Before the communicator, whose end is that of all that writes them.
+  std::optional<cuda::PinnedFlags> flags_;  // made with the first graph
+  std::size_t flagged_ = 0;                 // batches within graphs so far
+
   NcclComm comm_;
   const CallKind kind_;
   const char* const name_;
-  Device& device_;
   std::atomic<std::uint64_t> withdrawn_ = 0;  // the end of what was taken back
 
   // Never held where CUDA or NCCL is given work: that may wait for what the watchdog is to end.
@@ -102,7 +103,6 @@ class NcclChannel {
   std::vector<cuda::EventHandle> spare_;
   Clock::time_point head_since_;
   std::vector<std::shared_ptr<StreamReach>> streams_;  // that have been given batches
-  OwnedStream beside_;  // where the ends of batches within graphs are told; the submitting thread's
 };
 
 /// Looks after a rank's communicators on a thread of its own: nobody else may have to wait. When

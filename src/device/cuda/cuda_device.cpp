@@ -9,7 +9,7 @@
 
 #include "device/cuda/communicated_memory.hpp"
 #include "device/cuda/cuda_check.hpp"
-#include "device/cuda/cuda_fill_check.hpp"
+#include "device/cuda/cuda_flags.hpp"
 #include "device/cuda/cuda_look.hpp"
 #include "device/cuda/cuda_staging.hpp"
 #include "device/cuda/cuda_stream.hpp"
@@ -214,11 +214,9 @@ void CudaDevice::copy_out(void* to_host, const void* from, std::size_t bytes, St
 void CudaDevice::check_filled(const void* data, unsigned char value, std::size_t bytes,
                               std::string fault, Stream stream) {
   CudaStream& cuda = cuda_stream(stream);
-  std::uint32_t* flag = cuda.checks().add(fault);
-  if (flag == nullptr) {
-    cuda.wait();  // looks at all of them
-    flag = cuda.checks().add(std::move(fault));
-  }
+  // Of a graph that is captured they cannot be looked at yet, however many there are.
+  if (cuda.checks().are_many() && !cuda.capturing()) { cuda.wait(); }
+  std::uint32_t* const flag = cuda.checks().add(std::move(fault));
   launch_fill_check(static_cast<const unsigned char*>(data), value, bytes, flag, cuda.open());
 }
 

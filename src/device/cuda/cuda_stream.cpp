@@ -7,8 +7,6 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr std::size_t kMostChecks = 4096;
-
 CudaEvent& cuda_event(EventState& event) {
   auto* const cuda = dynamic_cast<CudaEvent*>(&event);
   expects(cuda != nullptr, "a CUDA stream takes events of a CUDA device only");
@@ -48,13 +46,9 @@ bool CudaEvent::is_reached() const {
 }
 
 std::uint32_t* StreamChecks::add(std::string fault) {
-  if (flags_ == nullptr) {
-    void* memory = nullptr;
-    check(cudaMallocHost(&memory, kMostChecks * sizeof(std::uint32_t)), "cudaMallocHost");
-    flags_ = static_cast<std::uint32_t*>(memory);
-  }
-  if (faults_.size() == kMostChecks) { return nullptr; }
-  std::uint32_t* const flag = flags_ + faults_.size();
+  const std::size_t at = faults_.size();
+  if (at == blocks_.size() * kBlock) { blocks_.emplace_back(kBlock); }
+  std::uint32_t* const flag = blocks_[at / kBlock].at(at % kBlock);
   *flag = 0;
   faults_.push_back(std::move(fault));
   return flag;
@@ -63,12 +57,8 @@ std::uint32_t* StreamChecks::add(std::string fault) {
 void StreamChecks::look() {
   const std::vector<std::string> faults = std::exchange(faults_, {});
   for (std::size_t i = 0; i < faults.size(); ++i) {
-    if (static_cast<volatile std::uint32_t*>(flags_)[i] != 0) { throw ContractError{faults[i]}; }
+    if (blocks_[i / kBlock].is_raised(i % kBlock)) { throw ContractError{faults[i]}; }
   }
-}
-
-StreamChecks::~StreamChecks() {
-  if (flags_ != nullptr) { (void)cudaFreeHost(flags_); }
 }
 
 CudaStream::CudaStream(int ordinal, std::shared_ptr<CaptureState> capture)

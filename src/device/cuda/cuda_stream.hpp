@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "device/cuda/cuda_capture.hpp"
+#include "device/cuda/cuda_flags.hpp"
 #include "device/cuda/cuda_handle.hpp"
 #include "device/stream_state.hpp"
 #include "tessera/device/stream.hpp"
@@ -43,19 +44,17 @@ class CudaEvent final : public EventState {
 /// Checks that the device makes and whose outcome the host looks at when it waits.
 class StreamChecks {
  public:
-  /// Where the device writes 1 if the check fails; null: there are too many at once.
+  /// Where the device writes 1 if the check fails. Pinned memory for them is made as it is needed.
   [[nodiscard]] std::uint32_t* add(std::string fault);
+  /// Whether there are so many that the host had better wait and look.
+  [[nodiscard]] bool are_many() const noexcept { return faults_.size() >= kBlock; }
   /// ContractError with the fault of the first that has failed. Those that have passed are
   /// forgotten: the stream has been waited for.
   void look();
 
-  StreamChecks() = default;
-  ~StreamChecks();
-  StreamChecks(const StreamChecks&) = delete;
-  StreamChecks& operator=(const StreamChecks&) = delete;
-
  private:
-  std::uint32_t* flags_ = nullptr;  // pinned
+  static constexpr std::size_t kBlock = 4096;
+  std::vector<PinnedFlags> blocks_;  // of kBlock
   std::vector<std::string> faults_;
 };
 

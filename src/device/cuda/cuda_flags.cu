@@ -1,4 +1,6 @@
-#include "device/cuda/cuda_fill_check.hpp"
+#include <utility>
+
+#include "device/cuda/cuda_flags.hpp"
 #include "device/cuda/cuda_launch.cuh"
 
 namespace tessera::cuda {
@@ -11,7 +13,28 @@ __global__ void fill_check(const unsigned char* data, unsigned char value, std::
   }
 }
 
+__global__ void raise(std::uint32_t* flag) {
+  *static_cast<volatile std::uint32_t*>(flag) = 1;
+}
+
 }  // namespace
+
+PinnedFlags::PinnedFlags(std::size_t count) {
+  void* memory = nullptr;
+  check(cudaMallocHost(&memory, count * sizeof(std::uint32_t)), "cudaMallocHost");
+  words_ = static_cast<std::uint32_t*>(memory);
+}
+
+PinnedFlags::PinnedFlags(PinnedFlags&& other) noexcept
+    : words_{std::exchange(other.words_, nullptr)} {}
+
+PinnedFlags::~PinnedFlags() {
+  if (words_ != nullptr) { (void)cudaFreeHost(words_); }
+}
+
+void launch_raise(std::uint32_t* flag, cudaStream_t stream) {
+  launch(raise, Grid{1, 1}, stream, flag);
+}
 
 void launch_fill_check(const unsigned char* data, unsigned char value, std::size_t bytes,
                        std::uint32_t* failed, cudaStream_t stream) {
