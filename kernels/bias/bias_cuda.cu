@@ -54,9 +54,11 @@ void add_bias(Values y, ConstValues bias, std::int64_t rows, std::int64_t column
       [&]<class Y, class Bias>(std::type_identity<Y>, std::type_identity<Bias>) {
         constexpr int pack = kPackOf<Y, Bias>;
         const std::int64_t across = ceil_div(columns, std::int64_t{kLanes * pack});
-        const std::int64_t most_down = std::max<std::int64_t>(
-            1, tessera::cuda::kMostBlocks / std::max<std::int64_t>(across, 1));
-        const std::int64_t down = std::min(ceil_div(rows, std::int64_t{kRows}), most_down);
+        if (across == 0) { return; }
+        const std::int64_t resident =
+            tessera::cuda::resident_blocks(add_bias_kernel<Y, Bias>, kLanes * kRows);
+        const std::int64_t down =
+            std::min(ceil_div(rows, std::int64_t{kRows}), ceil_div(resident, across));
         launch(add_bias_kernel<Y, Bias>,
                {static_cast<unsigned>(across), kLanes * kRows, static_cast<unsigned>(down)},
                cuda_stream(stream).open(), y.as<Y>(), bias.as<Bias>(), rows, columns,

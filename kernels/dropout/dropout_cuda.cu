@@ -74,6 +74,8 @@ Cut<kTile> cut_samples(const Dropout& args) {
   return parts.head == 0 ? parts : Cut<kTile>{elems, 0, elems};
 }
 
+constexpr std::int64_t kMostSamples = 64;  // at once
+
 }  // namespace
 
 void dropout(const Dropout& args, Stream stream) {
@@ -82,7 +84,7 @@ void dropout(const Dropout& args, Stream stream) {
   if (args.samples == 0) { return; }
   const Cut<kTile> parts = cut_samples(args);
   Grid grid = grid_for(parts);
-  grid.blocks_y = static_cast<unsigned>(std::min(args.samples, tessera::cuda::kMostBlocks));
+  grid.blocks_y = static_cast<unsigned>(std::min<std::int64_t>(args.samples, kMostSamples));
   launch(dropout_kernel, grid, cuda, args.x.as<std::byte>(), args.y.as<std::byte>(), args.x.dtype,
          args.samples, args.sample_elems * static_cast<std::int64_t>(size_of(args.x.dtype)),
          static_cast<std::uint64_t>(args.key.first_sample),

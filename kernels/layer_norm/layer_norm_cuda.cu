@@ -25,11 +25,8 @@ int row_threads(std::int64_t columns, int thread_elems) {
 
 Grid row_grid(std::int64_t rows, int threads) {
   const int block_rows = threads == kWarp ? kWarpRows : 1;
-  const std::int64_t blocks = (rows + block_rows - 1) / block_rows;
-  // Twice what a device holds at once, so that none of its multiprocessors waits long at the end.
-  const std::int64_t most = 2 * tessera::cuda::kMostBlocks * 256 / (threads * block_rows);
-  return {static_cast<unsigned>(std::min(blocks, most)),
-          static_cast<unsigned>(threads * block_rows)};
+  return grid_for(ceil_div<std::int64_t>(rows, block_rows) * threads * block_rows,
+                  static_cast<unsigned>(threads * block_rows));
 }
 
 /// The threads of one row, and which of its elements are whose: thread i has the packs of N at

@@ -21,6 +21,7 @@ class Emulation {
   ~Emulation() {
     CudaModule::get().function<void()>("emulated_cuda_mend")();
     set_delay_us(0);
+    set_multiprocessors(kMultiprocessors);
     set_devices(devices_);
     set_capability(kCapability);
   }
@@ -42,6 +43,9 @@ class Emulation {
   void set_capability(int capability) {
     CudaModule::get().function<void(int)>("emulated_cuda_set_capability")(capability);
   }
+  void set_multiprocessors(int count) {
+    CudaModule::get().function<void(int)>("emulated_cuda_set_multiprocessors")(count);
+  }
   /// How often a function of CUDA has been called.
   [[nodiscard]] std::uint64_t calls(const char* call) {
     return CudaModule::get().function<std::uint64_t(const char*)>("emulated_cuda_calls")(call);
@@ -52,6 +56,7 @@ class Emulation {
   static constexpr int kMemoryAllocation = 2;
   static constexpr int kNoDevice = 100;
   static constexpr int kIllegalAddress = 700;
+  static constexpr int kMultiprocessors = 4;
 
   static constexpr int kCapability = 90;
 

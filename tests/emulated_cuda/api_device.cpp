@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <string>
 
@@ -85,7 +86,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     }
     properties->major = settings().capability / 10;
     properties->minor = settings().capability % 10;
-    properties->multiProcessorCount = 4;
+    properties->multiProcessorCount = settings().multiprocessors;
     properties->warpSize = 32;
     properties->maxThreadsPerBlock = 1024;
     properties->maxThreadsPerMultiProcessor = 2048;
@@ -99,7 +100,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     if (!is_device(device)) { return cudaErrorInvalidDevice; }
     switch (attribute) {
       case cudaDevAttrMultiProcessorCount:
-        *value = 4;
+        *value = settings().multiprocessors;
         return cudaSuccess;
       case cudaDevAttrComputeCapabilityMajor:
         *value = settings().capability / 10;
@@ -113,6 +114,16 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       default:
         return cudaErrorInvalidValue;
     }
+  });
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel,
+                                                          int threads, size_t /*shared_bytes*/) {
+  return api("cudaOccupancyMaxActiveBlocksPerMultiprocessor", [&] {
+    if (kernel == nullptr) { return cudaErrorInvalidDeviceFunction; }
+    if (threads < 1 || threads > 1024) { return cudaErrorInvalidValue; }
+    *blocks = std::min(2048 / threads, 32);
+    return cudaSuccess;
   });
 }
 

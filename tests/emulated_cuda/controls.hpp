@@ -19,6 +19,7 @@ void emulated_cuda_set_device_bytes(std::size_t bytes);
 void emulated_cuda_set_devices(int count);
 /// Compute capability: 90 for 9.0.
 void emulated_cuda_set_capability(int capability);
+void emulated_cuda_set_multiprocessors(int count);
 
 /// Whether host threads are kept from device memory: 0 on processors that have no keys for it.
 int emulated_cuda_protects();

@@ -84,6 +84,10 @@ void emulated_cuda_set_capability(int capability) {
   emulated_cuda::settings().capability = capability;
 }
 
+void emulated_cuda_set_multiprocessors(int count) {
+  emulated_cuda::settings().multiprocessors = count;
+}
+
 int emulated_cuda_protects() {
   return emulated_cuda::protects() ? 1 : 0;
 }

@@ -29,6 +29,7 @@ Settings from_environment() {
   read("BYTES", settings.device_bytes);
   read("DELAY_US", settings.most_delay_us);
   read("CAPABILITY", settings.capability);
+  read("MULTIPROCESSORS", settings.multiprocessors);
   read("CONTEXT_BYTES", settings.context_bytes);
   read("OTHERS_BYTES", settings.others_bytes);
   read("NVML", settings.nvml);

@@ -12,6 +12,7 @@ struct Settings {
   std::size_t device_bytes = std::size_t{2} << 30;  ///< TESSERA_EMULATED_CUDA_BYTES
   int most_delay_us = 0;                            ///< TESSERA_EMULATED_CUDA_DELAY_US
   int capability = 90;                              ///< TESSERA_EMULATED_CUDA_CAPABILITY
+  int multiprocessors = 4;                          ///< TESSERA_EMULATED_CUDA_MULTIPROCESSORS
   std::size_t context_bytes = 0;                    ///< TESSERA_EMULATED_CUDA_CONTEXT_BYTES
   std::size_t others_bytes = 0;                     ///< TESSERA_EMULATED_CUDA_OTHERS_BYTES
   int nvml = 2;                                     ///< TESSERA_EMULATED_CUDA_NVML

@@ -15,17 +15,46 @@ struct Grid {
   unsigned blocks = 1;
   unsigned threads = 256;
   unsigned blocks_y = 1;
+  /// Whether the blocks along x stride over the work however many they are: then no more are
+  /// launched than the device holds at once. One more than that would be a second round, in which
+  /// most multiprocessors have nothing to do.
+  bool strides = false;
 };
 
 inline constexpr unsigned kBlockThreads = 256;
-// Eight blocks of 256 threads fill a multiprocessor of 2,048; some hundred multiprocessors are the
-// most that a device has. Kernels stride over the rest.
-inline constexpr std::int64_t kMostBlocks = 8 * 160;
+inline constexpr std::int64_t kMostBlocks = 0x7FFFFFFF;  // of a launch
 
 /// For a grid-stride loop over `items`.
 [[nodiscard]] inline Grid grid_for(std::int64_t items, unsigned threads = kBlockThreads) noexcept {
   const std::int64_t blocks = (items + threads - 1) / threads;
-  return {static_cast<unsigned>(std::min(blocks, kMostBlocks)), threads};
+  return {.blocks = static_cast<unsigned>(std::min(blocks, kMostBlocks)),
+          .threads = threads,
+          .strides = true};
+}
+
+/// How many blocks of so many threads the calling thread's device runs at once of a kernel.
+template <class... Params>
+[[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Params...), unsigned threads) {
+  int device = 0;
+  int multiprocessors = 0;
+  int blocks = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+        "cudaDeviceGetAttribute");
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+            &blocks, reinterpret_cast<const void*>(kernel), static_cast<int>(threads), 0),
+        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  return std::int64_t{multiprocessors} * std::max(blocks, 1);
+}
+
+/// Of `grid`, along x.
+template <class... Params>
+[[nodiscard]] unsigned blocks_to_launch(void (*kernel)(Params...), const Grid& grid) {
+  constexpr unsigned few = 64;  // that every device holds
+  if (!grid.strides || grid.blocks <= few) { return grid.blocks; }
+  const std::int64_t most = resident_blocks(kernel, grid.threads);
+  const std::int64_t across = std::max<std::int64_t>(most / grid.blocks_y, 1);
+  return static_cast<unsigned>(std::min<std::int64_t>(grid.blocks, across));
 }
 
 /// Launches `kernel` on `stream`, whose device is the calling thread's, and checks that it could be
@@ -34,7 +63,7 @@ template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), const Grid& grid, cudaStream_t stream, Args&&... args) {
   if (grid.blocks == 0 || grid.blocks_y == 0) { return; }
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3{grid.blocks, grid.blocks_y, 1};
+  config.gridDim = dim3{blocks_to_launch(kernel, grid), grid.blocks_y, 1};
   config.blockDim = dim3{grid.threads, 1, 1};
   config.stream = stream;
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), "kernel launch");
