@@ -13,8 +13,11 @@ namespace tessera::kernels::cuda {
 // on, in 16 bits, in tiles of 128. So it is given some heads at a time, and one that is too long on
 // its own is none for it. Known without the module: plans count it.
 
-/// What cuDNN may work in, at most, with all that it needs besides.
+/// What cuDNN may work in, at most, with all that it needs besides; one head alone may take more:
+/// it is so for sequences of more than 8,064 tokens. Of 32,640, whose activations are many times as
+/// much, it takes almost all of it.
 inline constexpr std::size_t kMostCudnnBytes = std::size_t{128} << 20U;
+inline constexpr std::size_t kMostCudnnHeadBytes = std::size_t{2} << 30U;
 inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
 
 /// Of one head: the gradient of its probabilities, and a sum for each row.
@@ -25,7 +28,9 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
 
 /// Heads at a time, of those that there are; 0: not even one.
 [[nodiscard]] constexpr std::int64_t cudnn_heads(const AttentionShape& shape) noexcept {
-  const std::size_t most = (kMostCudnnBytes - kCudnnSlackBytes) / cudnn_head_bytes(shape.seq);
+  const std::size_t head = cudnn_head_bytes(shape.seq);
+  const std::size_t alone = head <= kMostCudnnHeadBytes - kCudnnSlackBytes ? 1 : 0;
+  const std::size_t most = std::max((kMostCudnnBytes - kCudnnSlackBytes) / head, alone);
   return std::min(shape.batch * shape.heads, static_cast<std::int64_t>(most));
 }
 

@@ -22,9 +22,9 @@ TEST(CudnnRule, TakesWhatItsDocumentationSupports) {
 TEST(CudnnRule, LeavesEmptyAndVeryLongSequencesToOthers) {
   EXPECT_FALSE(suits_cudnn({0, 64, 4, 64}, DType::bf16));
   EXPECT_FALSE(suits_cudnn({4, 0, 4, 64}, DType::bf16));
-  EXPECT_TRUE(suits_cudnn({1, 8064, 1, 64}, DType::bf16));
-  EXPECT_FALSE(suits_cudnn({1, 8320, 1, 64}, DType::bf16));
-  EXPECT_EQ(cudnn_workspace_bytes({1, 8320, 1, 64}, DType::bf16), 0U);
+  EXPECT_TRUE(suits_cudnn({1, 32'640, 1, 64}, DType::bf16));
+  EXPECT_FALSE(suits_cudnn({1, 32'644, 1, 64}, DType::bf16));
+  EXPECT_EQ(cudnn_workspace_bytes({1, 32'644, 1, 64}, DType::bf16), 0U);
 }
 
 TEST(CudnnRule, LeavesOddLengthsThatDoNotFitAtOnceToOthers) {
@@ -41,8 +41,20 @@ TEST(CudnnRule, TheWorkspaceIsThatOfTheHeadsAtATime) {
   EXPECT_EQ(cudnn_heads({2, 100, 3, 64}), 6);
   EXPECT_EQ(cudnn_workspace_bytes(kGpt2, DType::fp32), 0U);
   for (std::int64_t seq = 2; seq < 10'000; seq += 97) {
-    EXPECT_LE(cudnn_workspace_bytes({64, seq, 32, 64}, DType::bf16), kMostCudnnBytes) << seq;
+    const std::size_t most = seq <= 8064 ? kMostCudnnBytes : kMostCudnnHeadBytes;
+    EXPECT_LE(cudnn_workspace_bytes({64, seq, 32, 64}, DType::bf16), most) << seq;
   }
+}
+
+// A tiled kernel of ours, in fp32, is what they would fall to.
+TEST(CudnnRule, LongSequencesAreTakenAHeadAtATime) {
+  constexpr std::size_t slack = 1U << 20U;
+  for (const std::int64_t seq : {8068, 16'384, 32'640}) {
+    EXPECT_EQ(cudnn_heads({4, seq, 12, 64}), 1) << seq;
+    EXPECT_EQ(cudnn_workspace_bytes({4, seq, 12, 64}, DType::bf16), cudnn_head_bytes(seq) + slack);
+  }
+  EXPECT_EQ(cudnn_heads({4, 8064, 12, 64}), 1);
+  EXPECT_LE(cudnn_workspace_bytes({4, 8064, 12, 64}, DType::bf16), kMostCudnnBytes);
 }
 
 }  // namespace
