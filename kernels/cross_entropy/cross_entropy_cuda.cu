@@ -7,12 +7,13 @@
 
 // A block has a row. It reads the row for the largest logit and the sum of exponentials at once,
 // reads it again and writes the gradient: in 16 bits 2 bytes from memory for each logit, 2 from the
-// L2 cache, which holds the rows that are worked on (264 of 100 KB in flight), and 2 to memory.
+// L2 cache, which holds the rows that are worked on (396 of 100 KB in flight), and 2 to memory.
 
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int kMostThreads = 1024;
+constexpr int kMostThreads = 512;
+constexpr int kResident = 3;   // rows that a multiprocessor works on: one waits, others go on
 constexpr int kTogether = 16;  // logits of a thread that are on their way at once
 
 // About 16 logits each, in whole warps.
@@ -41,33 +42,29 @@ struct ExpSum {
   }
 };
 
-/// N logits from column c on; -infinity beyond the row's end.
-template <int N, class T>
-__device__ void load_logits(const T* logits, std::int64_t c, std::int64_t classes, bool aligned,
-                            float* to) {
-  if (aligned && c + N <= classes) {
-    const Pack<T, N> pack = load_pack<N>(logits + c);
-#pragma unroll
-    for (int j = 0; j < N; ++j) { to[j] = to_float(pack.at[j]); }
-  } else {
-#pragma unroll
-    for (int j = 0; j < N; ++j) { to[j] = c + j < classes ? to_float(logits[c + j]) : -INFINITY; }
-  }
-}
-
 // Thread i has the packs of 16 bytes i, i + threads, ...: read as such where the row starts at a
 // multiple of 16 bytes, one by one where not, so that the order of the sum does not depend on that.
 template <class T>
 __device__ ExpSum exp_sum(const T* logits, std::int64_t classes) {
   constexpr int N = kPack<T>;
+  constexpr int packs = kTogether / N;
   ExpSum sum;
   const bool aligned = reinterpret_cast<std::uintptr_t>(logits) % 16 == 0;
   const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * N;
-  for (std::int64_t c = threadIdx.x * N; c < classes; c += kTogether / N * stride) {
+  for (std::int64_t c = threadIdx.x * N; c < classes; c += packs * stride) {
     float some[kTogether];
+    if (aligned && c + (packs - 1) * stride + N <= classes) {
+      Pack<T, N> loaded[packs];
 #pragma unroll
-    for (int p = 0; p < kTogether / N; ++p) {
-      load_logits<N>(logits, c + p * stride, classes, aligned, some + p * N);
+      for (int p = 0; p < packs; ++p) { loaded[p] = load_pack<N>(logits + c + p * stride); }
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) { some[j] = to_float(loaded[j / N].at[j % N]); }
+    } else {
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) {
+        const std::int64_t at = c + j / N * stride + j % N;
+        some[j] = at < classes ? to_float(logits[at]) : -INFINITY;
+      }
     }
     sum.add(some);
   }
@@ -122,7 +119,7 @@ struct Rows {
 };
 
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) row_kernel(Rows<T> rows) {
+__global__ void __launch_bounds__(kMostThreads, kResident) row_kernel(Rows<T> rows) {
   __shared__ float shared_max[kMostWarps];
   __shared__ double shared_sum[kMostWarps];
   T* const logits = rows.logits + blockIdx.x * rows.stride;

@@ -51,7 +51,7 @@ struct OnDevice {
 // What a row's sum of exponentials is off by: the additions of one thread, its exponentials, and
 // the exponents, whose roundings the largest of them bounds.
 double sum_error(const Problem& problem, float stddev) {
-  const double additions = 16.0 + static_cast<double>(problem.classes) / 1024;
+  const double additions = 16.0 + static_cast<double>(problem.classes) / 512;
   return (2 * additions + 8 + 8 * static_cast<double>(stddev)) * kRoundoff;
 }
 
