@@ -154,7 +154,6 @@ struct BackwardArgs {
   std::int64_t columns;
   double inverse_columns;
   int threads;
-  Access access;
 };
 
 /// Some elements of a row: x as it was normalised, and the gradient of that.
@@ -164,16 +163,16 @@ struct Normals {
   float dnormal[N];  ///< 0 beyond the row's end
 };
 
-template <int N, class T, class Weight>
+template <Access access, int N, class T, class Weight>
 __device__ Normals<N> load_normals(const BackwardArgs<T, Weight>& args, std::int64_t row,
                                    std::int64_t column, float mean, float inverse_std) {
   const std::int64_t at = row * args.columns + column;
   const std::int64_t count = args.columns - column;
   Normals<N> values;
   float weight[N];
-  load_floats(args.x + at, args.access, count, values.normal);
-  load_floats(args.dy + at, args.access, count, values.dnormal);
-  load_floats(args.weight + column, args.access, count, weight);
+  load_floats(args.x + at, access, count, values.normal);
+  load_floats(args.dy + at, access, count, values.dnormal);
+  load_floats(args.weight + column, access, count, weight);
 #pragma unroll
   for (int j = 0; j < N; ++j) {
     values.normal[j] = (values.normal[j] - mean) * inverse_std;
@@ -182,7 +181,9 @@ __device__ Normals<N> load_normals(const BackwardArgs<T, Weight>& args, std::int
   return values;
 }
 
-template <class T, class Weight>
+// The access is known when it is compiled: a branch at each of a row's loads would have them wait
+// for each other.
+template <class T, class Weight, Access access>
 __global__ void __launch_bounds__(kMostThreads) backward_kernel(BackwardArgs<T, Weight> args) {
   constexpr int N = kPackOf<T, Weight>;
   using Threads = RowThreads<N, kBackwardElems>;
@@ -197,7 +198,7 @@ __global__ void __launch_bounds__(kMostThreads) backward_kernel(BackwardArgs<T, 
 #pragma unroll
     for (int k = 0; k < Threads::kHeld; ++k) {
       const std::int64_t c = threads.column(k);
-      if (c < columns) { held[k] = load_normals<N>(args, r, c, mean, inverse_std); }
+      if (c < columns) { held[k] = load_normals<access, N>(args, r, c, mean, inverse_std); }
     }
     const auto for_packs = [&](auto body) {
 #pragma unroll
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(kMostThreads) backward_kernel(BackwardArgs<T, 
         if (threads.column(k) < columns) { body(held[k], threads.column(k)); }
       }
       threads.for_rest(columns, [&](std::int64_t c) {
-        body(load_normals<N>(args, r, c, mean, inverse_std), c);
+        body(load_normals<access, N>(args, r, c, mean, inverse_std), c);
       });
     };
 
@@ -223,12 +224,12 @@ __global__ void __launch_bounds__(kMostThreads) backward_kernel(BackwardArgs<T, 
     for_packs([&](const Normals<N>& values, std::int64_t c) {
       float dx[N];
       T* const to = args.dx + r * columns + c;
-      load_floats(to, args.access, columns - c, dx);
+      load_floats(to, access, columns - c, dx);
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         dx[j] += inverse_std * ((values.dnormal[j] - sum_mean) - values.normal[j] * scaled_mean);
       }
-      store_floats(to, args.access, columns - c, dx);
+      store_floats(to, access, columns - c, dx);
     });
   }
 }
@@ -325,11 +326,13 @@ void layer_norm_backward(const LayerNormBackward& args, Stream stream) {
         const int threads = row_threads(args.columns, kBackwardElems);
         const Access access =
             access_of(kPackOf<T, Weight>, args.columns, {args.x, weight, args.dy, args.dx});
-        launch(backward_kernel<T, Weight>, row_grid(args.rows, threads), cuda_stream(stream).open(),
+        const auto kernel = access == Access::packs ? backward_kernel<T, Weight, Access::packs>
+                                                    : backward_kernel<T, Weight, Access::singles>;
+        launch(kernel, row_grid(args.rows, threads), cuda_stream(stream).open(),
                BackwardArgs<T, Weight>{args.x.as<T>(), weight.as<Weight>(), args.mean,
                                        args.inverse_std, args.dy.as<T>(), args.dx.as<T>(),
                                        args.rows, args.columns,
-                                       1.0 / static_cast<double>(args.columns), threads, access});
+                                       1.0 / static_cast<double>(args.columns), threads});
       });
   if (args.dweight || args.dbias) { add_parameter_gradients(args, stream); }
 }
