@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <exception>
+#include <string_view>
 
 #include "base/environment.hpp"
 #include "tessera/base/error.hpp"
@@ -12,21 +13,53 @@
 namespace tessera {
 namespace {
 
-/// Both variables are set in a process of the job.
+/// `size` and `rank` are variables that are set in a process of the job; the first of `on_machine`
+/// that is set says how many processes there are on its machine.
 struct Launcher {
   LauncherKind kind;
   const char* name;
   const char* size;
   const char* rank;
+  std::array<const char*, 3> on_machine;
 };
 
 // The inner launcher first: mpirun in a batch job counts, not the batch job.
 constexpr std::array<Launcher, 4> kLaunchers{{
-    {LauncherKind::mpirun, "mpirun (Open MPI)", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-    {LauncherKind::mpirun, "mpirun (MPICH, PMI)", "PMI_SIZE", "PMI_RANK"},
-    {LauncherKind::srun, "srun (Slurm)", "SLURM_NTASKS", "SLURM_PROCID"},
-    {LauncherKind::torchrun, "torchrun", "WORLD_SIZE", "RANK"},
+    {LauncherKind::mpirun,
+     "mpirun (Open MPI)",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_RANK",
+     {"OMPI_COMM_WORLD_LOCAL_SIZE"}},
+    {LauncherKind::mpirun, "mpirun (MPICH, PMI)", "PMI_SIZE", "PMI_RANK", {"MPI_LOCALNRANKS"}},
+    {LauncherKind::srun,
+     "srun (Slurm)",
+     "SLURM_NTASKS",
+     "SLURM_PROCID",
+     {"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE"}},
+    {LauncherKind::torchrun, "torchrun", "WORLD_SIZE", "RANK", {"LOCAL_WORLD_SIZE"}},
 }};
+
+/// The number that `text` is; Slurm's "4(x2)" is 4 on each of 2 machines. Empty for anything else.
+std::optional<int> same_on_each(std::string_view text) {
+  int number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{}) { return {}; }
+  const std::string_view rest{stop, static_cast<std::size_t>(end - stop)};
+  const bool repeated = rest.starts_with("(x") && rest.find(')') + 1 == rest.size();
+  return rest.empty() || repeated ? std::optional{number} : std::nullopt;
+}
+
+/// Empty, and no error, if nothing says so that can be understood: most runs need not know.
+std::optional<int> on_machine(const Launcher& launcher, const ReadVariable& read, int size) {
+  for (const char* const name : launcher.on_machine) {
+    const std::optional<std::string> text = name == nullptr ? std::nullopt : read(name);
+    if (!text) { continue; }
+    const std::optional<int> number = same_on_each(*text);
+    return number && *number >= 1 && *number <= size ? number : std::nullopt;
+  }
+  return {};
+}
 
 int parse(const char* variable, const std::string& text, int least, const char* what) {
   int number = 0;
@@ -52,7 +85,8 @@ std::optional<FoundJob> find_job(const ReadVariable& read) {
       throw ConfigError{fmt::format("the environment says that this is process {} ({}) of {} ({})",
                                     rank, launcher.rank, size, launcher.size)};
     }
-    return FoundJob{launcher.kind, {launcher.name, launcher.size, rank, size}};
+    return FoundJob{launcher.kind,
+                    {launcher.name, launcher.size, rank, size, on_machine(launcher, read, size)}};
   }
   return std::nullopt;
 }

@@ -261,6 +261,31 @@ TEST(Launcher, KnowsTheVariablesOfEachLauncher) {
             "OMPI_COMM_WORLD_SIZE: 0 of 1");
 }
 
+TEST(Launcher, MayKnowHowManyProcessesAreOnThisMachine) {
+  const auto on_machine = [](Variables variables, const char* name, const char* text) {
+    if (name != nullptr) { variables[name] = text; }
+    return found(variables)->job.on_machine;
+  };
+  const Variables open_mpi = {{"OMPI_COMM_WORLD_SIZE", "8"}, {"OMPI_COMM_WORLD_RANK", "5"}};
+  EXPECT_EQ(on_machine(open_mpi, nullptr, nullptr), std::nullopt);
+  EXPECT_EQ(on_machine(open_mpi, "OMPI_COMM_WORLD_LOCAL_SIZE", "4"), 4);
+  EXPECT_EQ(on_machine(open_mpi, "LOCAL_WORLD_SIZE", "4"), std::nullopt) << "another launcher's";
+  EXPECT_EQ(on_machine({{"PMI_SIZE", "8"}, {"PMI_RANK", "0"}}, "MPI_LOCALNRANKS", "2"), 2);
+  EXPECT_EQ(on_machine({{"WORLD_SIZE", "8"}, {"RANK", "0"}}, "LOCAL_WORLD_SIZE", "8"), 8);
+  const Variables slurm = {{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}};
+  EXPECT_EQ(on_machine(slurm, "SLURM_NTASKS_PER_NODE", "4"), 4);
+  EXPECT_EQ(on_machine(slurm, "SLURM_TASKS_PER_NODE", "4(x2)"), 4);
+  EXPECT_EQ(on_machine(slurm, "SLURM_STEP_TASKS_PER_NODE", "8"), 8);
+  Variables step = slurm;
+  step["SLURM_TASKS_PER_NODE"] = "16(x2)";
+  EXPECT_EQ(on_machine(step, "SLURM_STEP_TASKS_PER_NODE", "4(x2)"), 4)
+      << "the step's, not the job's";
+  // What is not the same on each, or makes no sense, is not known: most runs need not know.
+  for (const char* other : {"4(x1),2(x2)", "5,3", "4(", "4(x2", "x", "", "0", "-4", "9"}) {
+    EXPECT_EQ(on_machine(slurm, "SLURM_TASKS_PER_NODE", other), std::nullopt) << other;
+  }
+}
+
 TEST(Launcher, RunJoinsMpirunAlwaysAndSrunWhereItStartsSeveral) {
   const auto joined = [](const Variables& variables) {
     return text_of(joined_job(found(variables)));

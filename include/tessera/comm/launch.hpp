@@ -14,6 +14,7 @@ struct LaunchedJob {
   std::string variable;  ///< the environment variable that says how many processes there are
   int rank = 0;
   int size = 1;
+  std::optional<int> on_machine = {};  ///< how many of them are on this machine, if it tells
 };
 
 /// The job that run() would join on devices of this kind, as the launcher's environment variables
