@@ -34,7 +34,8 @@ nn::GPTConfig member(std::int64_t index) {
 
 // One rank's program. It is planned and run as it stands.
 std::size_t train(tessera::World& world, const nn::GPTConfig& config, Strategy strategy) {
-  auto gpt = tessera::shard(nn::GPT(config), world, {.strategy = strategy});
+  const int group = strategy == Strategy::hybrid ? (world.size() + 1) / 2 : 0;  // two copies
+  auto gpt = tessera::shard(nn::GPT(config), world, {.strategy = strategy, .shard_group = group});
   gpt.materialize(/*seed=*/1);
   gpt.optimize_with(tessera::AdamW{.lr = 1e-3F}, {.clip_norm = 1.0F});
   std::vector<std::int32_t> tokens;

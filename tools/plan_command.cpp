@@ -110,7 +110,10 @@ void plan_command(const Settings& asked) {
   Settings settings = asked;
   check(settings);
   if (settings.strategies.empty() && settings.budget_bytes) { return plan_search(settings); }
-  if (settings.strategies.empty()) { settings.strategies = all_strategies(); }
+  if (settings.strategies.empty()) {
+    settings.strategies = {Strategy::dp, Strategy::ddp, Strategy::zero1, Strategy::zero2,
+                           Strategy::zero3};
+  }
   plan_strategies(settings);
 }
 

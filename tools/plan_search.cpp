@@ -29,6 +29,7 @@ std::int64_t traffic_of(Strategy strategy, const Settings& settings) {
     case Strategy::zero2:
       return reduced + 1;
     case Strategy::zero3:
+    case Strategy::hybrid:  // within a group
       // What --persist saves is left out: it is for units too small to decide.
       return (settings.reshard == Reshard::after_backward ? 1 : 2) * micro_batches + reduced;
   }

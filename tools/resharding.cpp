@@ -18,7 +18,7 @@ void check_resharding(const Settings& settings, const std::vector<Strategy>& str
     if (!settings.has(option)) { continue; }
     throw ConfigError(
         fmt::format("{} has no effect under {}, whose ranks hold parameters whole; leave it out, "
-                    "or use zero3, which gathers them",
+                    "or use zero3 or hybrid, which gather them",
                     option, to_string(strategies.front())));
   }
 }

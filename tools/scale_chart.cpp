@@ -25,6 +25,8 @@ char letter(Strategy strategy) {
       return '2';
     case Strategy::zero3:
       return '3';
+    case Strategy::hybrid:
+      return 'h';
   }
   return '?';
 }

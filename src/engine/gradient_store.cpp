@@ -18,27 +18,15 @@ bool reduces_in_slots(const ModelOptions& options) {
   return traits_of(options.strategy).gradients == Holding::sharded;
 }
 
-/// The part of a segment that this rank's optimizer updates.
-Range updated_range(const SegmentLayout& segment, Holding optimizer, int rank) {
-  switch (optimizer) {
-    case Holding::sharded:
-      return segment.shard(rank);
-    case Holding::rank0:
-      return {0, rank == 0 ? segment.padded_elems() : 0};
-    case Holding::replicated:
-      break;
-  }
-  return {0, segment.padded_elems()};
-}
-
 }  // namespace
 
 GradientStore::GradientStore(World& world, const Units& units, Journal& journal,
-                             const ModelOptions& options, int pending)
+                             const ModelOptions& options, const ShardGroup& group, int pending)
     : world_{world},
       units_{units},
       journal_{journal},
       traits_{traits_of(options.strategy)},
+      group_{group},
       in_slots_{reduces_in_slots(options)},
       bucket_bytes_{options.bucket_bytes},
       next_bucket_bytes_{options.first_bucket_bytes},
@@ -85,7 +73,15 @@ View GradientStore::whole(std::size_t unit, std::size_t segment) const {
 Range GradientStore::resident_range(std::size_t unit, std::size_t segment) const {
   const SegmentLayout& layout = units_[unit].layout.segments()[segment];
   if (!layout.trainable()) { return {}; }
-  return updated_range(layout, traits_.optimizer, world_.rank());
+  switch (traits_.optimizer) {
+    case Holding::sharded:
+      return group_.kept(layout);
+    case Holding::rank0:
+      return {0, world_.rank() == 0 ? layout.padded_elems() : 0};
+    case Holding::replicated:
+      break;
+  }
+  return {0, layout.padded_elems()};
 }
 
 View GradientStore::resident(std::size_t unit, std::size_t segment) const {
@@ -167,16 +163,17 @@ void GradientStore::flush() {
   if (bucket_.empty()) { return; }
   std::string label = "reduce";
   for (const std::size_t unit : bucket_) { label += " " + units_[unit].name; }
-  Batch batch{std::move(label)};
+  Batch batch{label};
+  Batch across{label + " across groups"};
   order_reduce_after_compute();
   for (const std::size_t unit : bucket_) {
     load_wire(unit);
     for (std::size_t s = 0; s < units_[unit].layout.segments().size(); ++s) {
-      append_reduction(batch, unit, s);
+      append_reduction(batch, across, unit, s);
     }
   }
-  const Channel channel = world_.reduce_channel();
-  if (!batch.ops().empty()) { channel.communicator.submit(std::move(batch), channel.stream); }
+  submit(std::move(batch), group_.reduce());
+  if (group_.across()) { submit(std::move(across), *group_.across()); }
   for (const std::size_t unit : bucket_) {
     unload_wire(unit);
     if (slot_[unit] != nullptr) { accumulate_and_release(unit); }
@@ -186,7 +183,12 @@ void GradientStore::flush() {
   next_bucket_bytes_ = bucket_bytes_;
 }
 
-void GradientStore::append_reduction(Batch& batch, std::size_t unit, std::size_t segment) const {
+void GradientStore::submit(Batch batch, Channel channel) {
+  if (!batch.ops().empty()) { channel.communicator.submit(std::move(batch), channel.stream); }
+}
+
+void GradientStore::append_reduction(Batch& batch, Batch& across, std::size_t unit,
+                                     std::size_t segment) const {
   const View all = wire_.view(unit, segment, whole(unit, segment));
   if (all.elems == 0) { return; }
   switch (traits_.optimizer) {
@@ -199,8 +201,10 @@ void GradientStore::append_reduction(Batch& batch, std::size_t unit, std::size_t
     case Holding::sharded:
       break;
   }
-  const Range own = units_[unit].layout.segments()[segment].shard(world_.rank());
-  batch.reduce_scatter(all, all.slice(own.first, own.elems));
+  const Range kept = resident_range(unit, segment);
+  const View own = all.slice(kept.first, kept.elems);
+  batch.reduce_scatter(all, own);
+  if (group_.across()) { across.all_reduce(own); }
 }
 
 void GradientStore::load_wire(std::size_t unit) {
@@ -214,7 +218,7 @@ void GradientStore::unload_wire(std::size_t unit) {
 }
 
 void GradientStore::accumulate_and_release(std::size_t unit) {
-  const Stream stream = world_.reduce_channel().stream;
+  const Stream stream = group_.reduce().stream;
   for (std::size_t s = 0; s < units_[unit].layout.segments().size(); ++s) {
     const View to = resident(unit, s);
     if (to.elems == 0) { continue; }
@@ -232,12 +236,12 @@ void GradientStore::accumulate_and_release(std::size_t unit) {
 
 void GradientStore::order_reduce_after_compute() {
   world_.compute_stream().record(compute_mark_.get());
-  world_.reduce_channel().stream.wait_for(compute_mark_.get());
+  group_.reduce().stream.wait_for(compute_mark_.get());
 }
 
 void GradientStore::settle() {
   flush();
-  world_.reduce_channel().stream.record(reduce_mark_.get());
+  group_.reduce().stream.record(reduce_mark_.get());
   world_.compute_stream().wait_for(reduce_mark_.get());
 }
 
@@ -254,7 +258,7 @@ void GradientStore::begin_export(std::size_t unit) {
       in_slots_ && (traits_.gradients == Holding::sharded ||
                     (traits_.gradients == Holding::rank0 && base_[unit] == nullptr));
   order_reduce_after_compute();
-  const Channel channel = world_.reduce_channel();
+  const Channel channel = group_.reduce();
   if (needs_slot) {
     slot_[unit] = &rings_[ring_[unit]].acquire(state.name, state.gradient_bytes(), channel.stream);
   }
@@ -270,7 +274,7 @@ void GradientStore::begin_export(std::size_t unit) {
       batch.all_gather(shard, all);
     }
   }
-  if (!batch.ops().empty()) { channel.communicator.submit(std::move(batch), channel.stream); }
+  submit(std::move(batch), channel);
   settle();
 }
 

@@ -18,14 +18,15 @@ namespace tessera::engine {
 ///
 /// *Direct* (ddp, zero1, dp; others when reduction is deferred over micro-batches): backward adds
 /// into whole gradients that stay, and the last micro-batch reduces them in place.
-/// *In slots* (zero2, zero3; others when every one of several micro-batches is reduced): backward
-/// adds into a slot, which is reduced in place and then added to what stays.
+/// *In slots* (zero2, zero3, hybrid; others when every one of several micro-batches is reduced):
+/// backward adds into a slot, which is reduced in place and then added to what stays.
 ///
 ///   closed --open--> taken (zeroed, or holding earlier micro-batches) --complete--> on its way
 ///
 /// The reduction is what the optimizer's holder needs: reduce to rank 0 (dp), all-reduce in buckets
-/// (ddp), reduce-scatter (zero). Sums are not averaged here. Where the reduce dtype is narrower
-/// than the gradients', a rounded copy travels, and no buckets are formed.
+/// (ddp), reduce-scatter (zero), and an all-reduce across the shard groups of what that has left on
+/// a rank (hybrid). Sums are not averaged here. Where the reduce dtype is narrower than the
+/// gradients', a rounded copy travels, and no buckets are formed.
 ///
 /// Order:   `complete`, `flush` are made by all ranks in the same order.
 /// Time:    everything enqueues; `settle` makes the compute stream wait for all reductions.
@@ -34,7 +35,7 @@ class GradientStore {
  public:
   /// `pending`: the most blocks that are on their way back at once.
   GradientStore(World& world, const Units& units, Journal& journal, const ModelOptions& options,
-                int pending);
+                const ShardGroup& group, int pending);
 
   /// Makes room for `unit`'s gradients on the compute stream, once a micro-batch.
   void open(std::size_t unit) { open(unit, units_[unit].options.gradients); }
@@ -79,7 +80,9 @@ class GradientStore {
   void open(std::size_t unit, GradientInit content);
   void zero(std::size_t unit, GradientInit content);
   void reduce(std::size_t unit);
-  void append_reduction(Batch& batch, std::size_t unit, std::size_t segment) const;
+  /// What follows where there are several shard groups goes into `across`.
+  void append_reduction(Batch& batch, Batch& across, std::size_t unit, std::size_t segment) const;
+  static void submit(Batch batch, Channel channel);
   void load_wire(std::size_t unit);
   void unload_wire(std::size_t unit);
   void accumulate_and_release(std::size_t unit);
@@ -90,6 +93,7 @@ class GradientStore {
   const Units& units_;
   Journal& journal_;
   StrategyTraits traits_;
+  ShardGroup group_;
   bool in_slots_;
   std::size_t bucket_bytes_;
   std::size_t next_bucket_bytes_;

@@ -5,6 +5,7 @@
 
 #include "engine/agreement.hpp"
 #include "engine/model_state.hpp"
+#include "engine/shard_group.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -93,6 +94,7 @@ void validate(const ModelOptions& options) {
 ShardedModel::State::State(World& world_, const ModelOptions& options_)
     : world{world_}, options{options_}, journal{world_} {
   validate(options);
+  engine::check_shard_group(options, world.size());
 }
 
 Unit ShardedModel::State::add_unit(std::string name, std::vector<ParameterSpec> specs,
@@ -173,12 +175,15 @@ void ShardedModel::State::declare_order(const std::vector<Unit>& forward) {
 }
 
 std::string ShardedModel::State::describe() const {
-  std::string text = fmt::format(
-      "strategy {} {} prefetch {} {} accumulate {} {} buckets {} {}\n", to_string(options.strategy),
-      options.purpose == Purpose::training ? "training" : "inference", options.prefetch,
-      options.prefetch_backward.value_or(options.prefetch), options.accumulate,
-      to_string(resolve(options.accumulate_mode, options.strategy)), options.first_bucket_bytes,
-      options.bucket_bytes);
+  const std::string groups =
+      options.shard_group > 0 ? fmt::format(" in groups of {}", options.shard_group) : "";
+  std::string text =
+      fmt::format("strategy {}{} {} prefetch {} {} accumulate {} {} buckets {} {}\n",
+                  to_string(options.strategy), groups,
+                  options.purpose == Purpose::training ? "training" : "inference", options.prefetch,
+                  options.prefetch_backward.value_or(options.prefetch), options.accumulate,
+                  to_string(resolve(options.accumulate_mode, options.strategy)),
+                  options.first_bucket_bytes, options.bucket_bytes);
   text += fmt::format("loss scaling {}, max skips {}\n",
                       tessera::describe(options.loss_scaling, options.compute, options.gradient),
                       options.max_skips);
@@ -226,12 +231,14 @@ void ShardedModel::State::materialize(const Initializer& initial) {
   }
   decide_residence();
   engine::require_agreement(world, "the model", describe());
+  group.emplace(engine::ShardGroup::make(world, options));
+  for (UnitState& unit : units) { unit.kept_shards = group->kept_shards(); }
   opened_ns.assign(units.size(), 0);
   try {
-    parameters = engine::make_parameter_store(world, units, journal, options);
+    parameters = engine::make_parameter_store(world, units, journal, options, *group);
     if (options.purpose == Purpose::training) {
       gradients = std::make_unique<engine::GradientStore>(
-          world, units, journal, options, schedule.most_pending([this](std::size_t u) {
+          world, units, journal, options, *group, schedule.most_pending([this](std::size_t u) {
             return !units[u].is_root() && units[u].trainable();
           }));
       masters = std::make_unique<engine::MasterStore>(world, units, *gradients);
@@ -277,7 +284,7 @@ void ShardedModel::State::optimize_with(const Optimizer& optimizer_,
       describe(optimizer_, optimizer_options) + engine::describe(units, rules));
   const engine::TrainingState state{units, *parameters, *gradients, *masters};
   auto step = std::make_unique<engine::OptimizerStep>(world, state, options, optimizer_,
-                                                      optimizer_options, rules);
+                                                      optimizer_options, rules, *group);
   search = std::make_unique<engine::NonFiniteSearch>(world, options.max_skips);
   optimizer = std::move(step);  // both are there, or neither: memory may run out
 }

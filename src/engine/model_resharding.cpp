@@ -32,7 +32,7 @@ void engine::check_resharding(const ModelOptions& options) {
   if (given == nullptr || gathers(options.strategy)) { return; }
   throw ConfigError{fmt::format(
       "`{}` has no effect under {}, whose ranks hold parameters whole: leave it alone, or choose "
-      "zero3, which gathers them",
+      "zero3 or hybrid, which gather them",
       given, to_string(options.strategy))};
 }
 
@@ -47,7 +47,7 @@ void ShardedModel::State::check_reshard(const std::string& unit,
   if (!gathers(options.strategy)) {
     throw ConfigError{
         fmt::format("unit '{}': `reshard` has no effect under {}, whose ranks hold parameters "
-                    "whole: leave it alone, or choose zero3",
+                    "whole: leave it alone, or choose zero3 or hybrid",
                     unit, to_string(options.strategy))};
   }
   if (options.purpose == Purpose::inference) {

@@ -17,6 +17,7 @@
 #include "engine/optimizer_step.hpp"
 #include "engine/parameter_store.hpp"
 #include "engine/schedule.hpp"
+#include "engine/shard_group.hpp"
 #include "engine/unit_state.hpp"
 #include "tessera/engine/sharded_model.hpp"
 
@@ -113,8 +114,9 @@ struct ShardedModel::State {
   std::unordered_set<std::string> unit_names;
   std::int64_t declared_elems = 0;  // of all units, padded
   engine::Schedule schedule;
-  bool declared = false;        // the order, by declare_order
-  engine::Schedule pass_order;  // of evaluations
+  bool declared = false;                    // the order, by declare_order
+  engine::Schedule pass_order;              // of evaluations
+  std::optional<engine::ShardGroup> group;  // from materialize on
   std::unique_ptr<engine::ParameterStore> parameters;
   std::unique_ptr<engine::GradientStore> gradients;  // null in a model for inference
   std::unique_ptr<engine::MasterStore> masters;      // as gradients

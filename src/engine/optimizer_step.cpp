@@ -42,7 +42,7 @@ kernels::FinishStep finish_options(const World& world, const ModelOptions& optio
 
 OptimizerStep::OptimizerStep(World& world, const TrainingState& state, const ModelOptions& options,
                              const Optimizer& optimizer, const OptimizerOptions& optimizer_options,
-                             const ParameterRules& rules)
+                             const ParameterRules& rules, const ShardGroup& group)
     : world_{world},
       traits_{traits_of(options.strategy)},
       finish_{finish_options(world, options, optimizer_options)},
@@ -60,12 +60,12 @@ OptimizerStep::OptimizerStep(World& world, const TrainingState& state, const Mod
   const Stream compute = world.compute_stream();
   world.device().copy_in(scalars_.data(), &first, sizeof first, compute);
   compute.wait();
-  plan_norms(state);
+  plan_norms(state, group.normed_shard());
 }
 
-// Sharded gradients: this rank's shard. Whole gradients on every rank: also only this rank's
-// shard, so that each is computed once in the job. Rank 0 alone: all shards, one after the other.
-void OptimizerStep::plan_norms(const TrainingState& state) {
+// One shard of each segment a rank, also where ranks hold several or all of them: each is computed
+// once in the job. Rank 0 alone: all shards, one after the other.
+void OptimizerStep::plan_norms(const TrainingState& state, int mine) {
   const auto& [units, parameters, gradients, masters] = state;
   const bool all_shards = traits_.optimizer == Holding::rank0;
   for (std::size_t u = 0; u < units.size(); ++u) {
@@ -73,11 +73,11 @@ void OptimizerStep::plan_norms(const TrainingState& state) {
       const View gradient = gradients.resident(u, s);
       if (gradient.elems == 0) { continue; }
       const Range kept = gradients.resident_range(u, s);
-      for (int rank = 0; rank < world_.size(); ++rank) {
-        if (rank != world_.rank() && !all_shards) { continue; }
-        const Range shard = units[u].layout.segments()[s].shard(rank);
+      for (int index = 0; index < world_.size(); ++index) {
+        if (index != mine && !all_shards) { continue; }
+        const Range shard = units[u].layout.segments()[s].shard(index);
         const View part = gradient.slice(shard.first - kept.first, shard.elems);
-        norms_.push_back({part.values(), part.elems, rank});
+        norms_.push_back({part.values(), part.elems, index});
       }
     }
   }
@@ -89,7 +89,7 @@ void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
   const auto count = static_cast<std::size_t>(world_.size()) + 1;
   world_.device().fill(sums, 0, count * sizeof(double), compute);
   for (const NormTerm& term : norms_) {
-    world_.kernels().squared_norm(term.gradient, term.elems, &sums[term.rank], compute);
+    world_.kernels().squared_norm(term.gradient, term.elems, &sums[term.shard], compute);
   }
   if (loss != nullptr) { world_.device().copy(&sums[count - 1], loss, sizeof(double), compute); }
 

@@ -20,7 +20,7 @@ class OptimizerStep {
  public:
   OptimizerStep(World& world, const TrainingState& state, const ModelOptions& options,
                 const Optimizer& optimizer, const OptimizerOptions& optimizer_options,
-                const ParameterRules& rules);
+                const ParameterRules& rules, const ShardGroup& group);
 
   /// *Collective.* Gradients and parameters have settled on the compute stream. `loss`: device
   /// memory or null.
@@ -43,11 +43,11 @@ class OptimizerStep {
   [[nodiscard]] std::size_t persistent_bytes() const noexcept { return plan_.arena.bytes(); }
 
  private:
-  /// One rank's shard of one segment, as far as this rank computes its squared norm.
+  /// A shard of a segment whose squared norm this rank computes.
   struct NormTerm {
     ConstValues gradient;
     std::int64_t elems = 0;
-    int rank = 0;
+    int shard = 0;
   };
 
   /// Where the host finds it.
@@ -59,7 +59,7 @@ class OptimizerStep {
   };
 
   [[nodiscard]] Outcome outcome(std::size_t which) const;
-  void plan_norms(const TrainingState& state);
+  void plan_norms(const TrainingState& state, int mine);
   template <class Rule>
   void apply(const Rule& rule, const UpdatePlan::Run& run,
              const kernels::StepScalars* scalars) const;
@@ -73,7 +73,7 @@ class OptimizerStep {
   UpdatePlan plan_;
   std::vector<NormTerm> norms_;
   Buffer scalars_;  // StepScalars
-  Buffer sums_;     // one squared norm a rank, then the loss
+  Buffer sums_;     // one squared norm a shard, then the loss
   // In turn: the one before stays while the next is made.
   std::array<Returned, 2> returned_;
   std::size_t last_ = 0;

@@ -9,27 +9,27 @@
 
 namespace tessera::engine {
 
-ParameterStore::ParameterStore(World& world, const Units& units, Journal& journal)
+ParameterStore::ParameterStore(World& world, const Units& units, Journal& journal, Channel gather)
     : world_{world},
       units_{units},
       journal_{journal},
+      gather_{gather},
       compute_mark_{world.device().make_event()},
       gather_mark_{world.device().make_event()} {}
 
 void ParameterStore::order_gather_after_compute() {
   world_.compute_stream().record(compute_mark_.get());
-  world_.gather_channel().stream.wait_for(compute_mark_.get());
+  gather_.stream.wait_for(compute_mark_.get());
 }
 
 void ParameterStore::settle() {
-  world_.gather_channel().stream.record(gather_mark_.get());
+  gather_.stream.record(gather_mark_.get());
   world_.compute_stream().wait_for(gather_mark_.get());
 }
 
 void ParameterStore::submit(const char* verb, std::size_t unit, Batch batch) {
   journal_.issue(verb, units_[unit].name);
-  const Channel channel = world_.gather_channel();
-  channel.communicator.submit(std::move(batch), channel.stream);
+  gather_.communicator.submit(std::move(batch), gather_.stream);
 }
 
 int most_prefetch(const ModelOptions& options) noexcept {
@@ -37,14 +37,15 @@ int most_prefetch(const ModelOptions& options) noexcept {
 }
 
 std::unique_ptr<ParameterStore> make_parameter_store(World& world, const Units& units,
-                                                     Journal& journal,
-                                                     const ModelOptions& options) {
+                                                     Journal& journal, const ModelOptions& options,
+                                                     const ShardGroup& group) {
   const StrategyTraits traits = traits_of(options.strategy);
   switch (traits.parameters) {
     case Holding::rank0:
       return std::make_unique<Rank0Parameters>(world, units, journal);
     case Holding::sharded:
-      return std::make_unique<ShardedParameters>(world, units, journal, most_prefetch(options) + 1);
+      return std::make_unique<ShardedParameters>(world, units, journal, group,
+                                                 most_prefetch(options) + 1);
     case Holding::replicated:
       break;
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "engine/journal.hpp"
+#include "engine/shard_group.hpp"
 #include "engine/unit_state.hpp"
 #include "tessera/comm/world.hpp"
 #include "tessera/engine/strategy.hpp"
@@ -56,7 +57,8 @@ class ParameterStore {
   [[nodiscard]] virtual std::size_t persistent_bytes() const noexcept = 0;
 
  protected:
-  ParameterStore(World& world, const Units& units, Journal& journal);
+  /// `gather`: over which parameters come.
+  ParameterStore(World& world, const Units& units, Journal& journal, Channel gather);
 
   /// The gather stream goes on when the compute stream has come here.
   void order_gather_after_compute();
@@ -65,6 +67,7 @@ class ParameterStore {
   World& world_;
   const Units& units_;
   Journal& journal_;
+  Channel gather_;
 
  private:
   OwnedEvent compute_mark_;
@@ -77,6 +80,7 @@ class ParameterStore {
 /// The one that the strategy asks for.
 [[nodiscard]] std::unique_ptr<ParameterStore> make_parameter_store(World& world, const Units& units,
                                                                    Journal& journal,
-                                                                   const ModelOptions& options);
+                                                                   const ModelOptions& options,
+                                                                   const ShardGroup& group);
 
 }  // namespace tessera::engine

@@ -3,7 +3,7 @@
 namespace tessera::engine {
 
 Rank0Parameters::Rank0Parameters(World& world, const Units& units, Journal& journal)
-    : ParameterStore{world, units, journal} {
+    : ParameterStore{world, units, journal, world.gather_channel()} {
   std::size_t bytes = 0;
   for (const UnitState& unit : units) { bytes += Arena::need(unit.parameter_bytes()); }
   arena_ = world.rank() == 0
@@ -41,7 +41,7 @@ void Rank0Parameters::begin_micro_batch() {
     }
     if (batch.ops().empty()) { continue; }
     submit("broadcast", u, std::move(batch));
-    world_.gather_channel().stream.record(ready_[u].get());
+    gather_.stream.record(ready_[u].get());
   }
 }
 

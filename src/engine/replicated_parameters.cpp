@@ -4,7 +4,7 @@ namespace tessera::engine {
 
 ReplicatedParameters::ReplicatedParameters(World& world, const Units& units, Journal& journal,
                                            Holding optimizer)
-    : ParameterStore{world, units, journal}, optimizer_{optimizer} {
+    : ParameterStore{world, units, journal, world.gather_channel()}, optimizer_{optimizer} {
   std::size_t bytes = 0;
   for (const UnitState& unit : units) { bytes += Arena::need(unit.parameter_bytes()); }
   arena_ = Arena{world.allocate(Category::parameters, bytes, "parameters")};
@@ -44,7 +44,7 @@ void ReplicatedParameters::updated() {
     }
     if (batch.ops().empty()) { continue; }
     submit("gather", u, std::move(batch));
-    world_.gather_channel().stream.record(ready_[u].get());
+    gather_.stream.record(ready_[u].get());
   }
 }
 

@@ -5,8 +5,10 @@
 namespace tessera::engine {
 
 ShardedParameters::ShardedParameters(World& world, const Units& units, Journal& journal,
-                                     int ring_slots)
-    : ParameterStore{world, units, journal}, slot_(units.size(), nullptr) {
+                                     const ShardGroup& group, int ring_slots)
+    : ParameterStore{world, units, journal, group.gather()},
+      group_{group},
+      slot_(units.size(), nullptr) {
   std::size_t bytes = 0;
   for (const UnitState& unit : units) { bytes += Arena::need(unit.parameter_shard_bytes()); }
   shards_ = Arena{world.allocate(Category::parameters, bytes, "parameter shards")};
@@ -26,7 +28,7 @@ View ShardedParameters::resident(std::size_t unit, std::size_t segment) const {
 }
 
 Range ShardedParameters::resident_range(std::size_t unit, std::size_t segment) const {
-  return units_[unit].layout.segments()[segment].shard(world_.rank());
+  return group_.kept(units_[unit].layout.segments()[segment]);
 }
 
 View ShardedParameters::whole(std::size_t unit, std::size_t segment) const {
@@ -35,8 +37,7 @@ View ShardedParameters::whole(std::size_t unit, std::size_t segment) const {
 
 void ShardedParameters::fetch(std::size_t unit) {
   const UnitState& state = units_[unit];
-  const Channel channel = world_.gather_channel();
-  slot_[unit] = &rings_[ring_[unit]].acquire(state.name, state.parameter_bytes(), channel.stream);
+  slot_[unit] = &rings_[ring_[unit]].acquire(state.name, state.parameter_bytes(), gather_.stream);
 
   Batch batch{"gather " + state.name};
   for (std::size_t s = 0; s < state.layout.segments().size(); ++s) {
@@ -44,7 +45,7 @@ void ShardedParameters::fetch(std::size_t unit) {
     batch.all_gather(resident(unit, s), whole(unit, s));
   }
   if (!batch.ops().empty()) { submit("gather", unit, std::move(batch)); }
-  channel.stream.record(slot_[unit]->produced());
+  gather_.stream.record(slot_[unit]->produced());
 }
 
 void ShardedParameters::await(std::size_t unit) {

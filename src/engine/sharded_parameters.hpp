@@ -6,14 +6,15 @@
 
 namespace tessera::engine {
 
-/// Every rank keeps 1/N of every unit (zero3). Units are gathered into slots just in time: those
-/// that are given back after each use into a ring that fits the largest of them, the others into
-/// slots of their own. A unit of Residence::update is not given back by `release`, but by
-/// `updated`.
+/// Every rank keeps its part of every unit, 1/N (zero3) or 1/S (hybrid). Units are gathered into
+/// slots just in time: those that are given back after each use into a ring that fits the largest
+/// of them, the others into slots of their own. A unit of Residence::update is not given back by
+/// `release`, but by `updated`.
 class ShardedParameters final : public ParameterStore {
  public:
   /// `ring_slots`: of the ring, if so many units share it.
-  ShardedParameters(World& world, const Units& units, Journal& journal, int ring_slots);
+  ShardedParameters(World& world, const Units& units, Journal& journal, const ShardGroup& group,
+                    int ring_slots);
 
   View resident(std::size_t unit, std::size_t segment) const override;
   Range resident_range(std::size_t unit, std::size_t segment) const override;
@@ -32,6 +33,7 @@ class ShardedParameters final : public ParameterStore {
   void give_back(std::size_t unit, Stream reader);
   [[nodiscard]] const SlotRing& ring_of(std::size_t unit) const { return rings_[ring_[unit]]; }
 
+  ShardGroup group_;
   Arena shards_;
   std::vector<void*> shard_base_;  // by unit
   Arena slots_;

@@ -9,12 +9,13 @@
 namespace tessera {
 namespace {
 
-constexpr std::array<std::pair<Strategy, std::string_view>, 5> kStrategies{{
+constexpr std::array<std::pair<Strategy, std::string_view>, 6> kStrategies{{
     {Strategy::dp, "dp"},
     {Strategy::ddp, "ddp"},
     {Strategy::zero1, "zero1"},
     {Strategy::zero2, "zero2"},
     {Strategy::zero3, "zero3"},
+    {Strategy::hybrid, "hybrid"},
 }};
 
 constexpr std::array<std::pair<AccumulateMode, std::string_view>, 3> kModes{{
@@ -38,12 +39,12 @@ Strategy parse_strategy(std::string_view name) {
     if (known == name) { return value; }
   }
   throw ConfigError{"unknown strategy '" + std::string{name} +
-                    "': choose dp, ddp, zero1, zero2 or zero3 (fsdp is zero3)"};
+                    "': choose dp, ddp, zero1, zero2, zero3 (fsdp is zero3) or hybrid"};
 }
 
 const std::vector<Strategy>& all_strategies() {
-  static const std::vector<Strategy> all{Strategy::dp, Strategy::ddp, Strategy::zero1,
-                                         Strategy::zero2, Strategy::zero3};
+  static const std::vector<Strategy> all{Strategy::dp,    Strategy::ddp,   Strategy::zero1,
+                                         Strategy::zero2, Strategy::zero3, Strategy::hybrid};
   return all;
 }
 
@@ -86,6 +87,7 @@ StrategyTraits traits_of(Strategy strategy) noexcept {
     case Strategy::zero2:
       return {replicated, sharded, sharded};
     case Strategy::zero3:
+    case Strategy::hybrid:
       return {sharded, sharded, sharded};
   }
   return {replicated, replicated, replicated};

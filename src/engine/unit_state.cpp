@@ -8,8 +8,9 @@ namespace {
 enum class Extent : std::uint8_t { whole, shard };
 enum class Companion : std::uint8_t { parameter, gradient, wire };
 
-std::int64_t elems_of(const SegmentLayout& segment, Extent extent) noexcept {
-  return extent == Extent::whole ? segment.padded_elems() : segment.shard_elems();
+/// Shards of each segment: those that a rank keeps, or all.
+int shards_of(const UnitState& unit, Extent extent) noexcept {
+  return extent == Extent::whole ? unit.layout.ranks() : unit.kept_shards;
 }
 
 DType dtype_of(const SegmentLayout& segment, Companion companion) noexcept {
@@ -24,35 +25,37 @@ DType dtype_of(const SegmentLayout& segment, Companion companion) noexcept {
   return segment.dtypes().reduce;
 }
 
-std::size_t bytes_of(const SegmentLayout& segment, Companion companion, Extent extent) noexcept {
+std::size_t bytes_of(const SegmentLayout& segment, Companion companion, int shards) noexcept {
   if (companion != Companion::parameter && !segment.trainable()) { return 0; }
   const SegmentDTypes& dtypes = segment.dtypes();
   if (companion == Companion::wire && size_of(dtypes.reduce) >= size_of(dtypes.gradient)) {
     return 0;
   }
-  return static_cast<std::size_t>(elems_of(segment, extent)) *
+  return static_cast<std::size_t>(segment.shard_elems() * shards) *
          size_of(dtype_of(segment, companion));
 }
 
-std::size_t total_bytes(const UnitLayout& layout, Companion companion, Extent extent) noexcept {
+std::size_t total_bytes(const UnitState& unit, Companion companion, Extent extent) noexcept {
   std::size_t bytes = 0;
-  for (const SegmentLayout& segment : layout.segments()) {
-    bytes += bytes_of(segment, companion, extent);
+  for (const SegmentLayout& segment : unit.layout.segments()) {
+    bytes += bytes_of(segment, companion, shards_of(unit, extent));
   }
   return bytes;
 }
 
-View view_at(const UnitLayout& layout, std::size_t s, void* base, Companion companion,
+View view_at(const UnitState& unit, std::size_t s, void* base, Companion companion,
              Extent extent) noexcept {
-  const SegmentLayout& segment = layout.segments()[s];
-  if (base == nullptr || bytes_of(segment, companion, extent) == 0) {
+  const auto segments = unit.layout.segments();
+  const SegmentLayout& segment = segments[s];
+  const int shards = shards_of(unit, extent);
+  if (base == nullptr || bytes_of(segment, companion, shards) == 0) {
     return {nullptr, 0, dtype_of(segment, companion)};
   }
   std::size_t offset = 0;
   for (std::size_t before = 0; before < s; ++before) {
-    offset += bytes_of(layout.segments()[before], companion, extent);
+    offset += bytes_of(segments[before], companion, shards);
   }
-  return {static_cast<std::byte*>(base) + offset, elems_of(segment, extent),
+  return {static_cast<std::byte*>(base) + offset, segment.shard_elems() * shards,
           dtype_of(segment, companion)};
 }
 
@@ -66,36 +69,36 @@ UnitState::UnitState(std::string name_, UnitLayout layout_, UnitOptions options_
       alias_of(layout.specs().size()) {}
 
 std::size_t UnitState::parameter_bytes() const noexcept {
-  return total_bytes(layout, Companion::parameter, Extent::whole);
+  return total_bytes(*this, Companion::parameter, Extent::whole);
 }
 std::size_t UnitState::parameter_shard_bytes() const noexcept {
-  return total_bytes(layout, Companion::parameter, Extent::shard);
+  return total_bytes(*this, Companion::parameter, Extent::shard);
 }
 std::size_t UnitState::gradient_bytes() const noexcept {
-  return total_bytes(layout, Companion::gradient, Extent::whole);
+  return total_bytes(*this, Companion::gradient, Extent::whole);
 }
 std::size_t UnitState::wire_bytes() const noexcept {
-  return total_bytes(layout, Companion::wire, Extent::whole);
+  return total_bytes(*this, Companion::wire, Extent::whole);
 }
 std::size_t UnitState::gradient_shard_bytes() const noexcept {
-  return total_bytes(layout, Companion::gradient, Extent::shard);
+  return total_bytes(*this, Companion::gradient, Extent::shard);
 }
 
 View UnitState::parameter_view(std::size_t s, void* base) const noexcept {
-  return view_at(layout, s, base, Companion::parameter, Extent::whole);
+  return view_at(*this, s, base, Companion::parameter, Extent::whole);
 }
 View UnitState::parameter_shard_view(std::size_t s, void* base) const noexcept {
-  return view_at(layout, s, base, Companion::parameter, Extent::shard);
+  return view_at(*this, s, base, Companion::parameter, Extent::shard);
 }
 View UnitState::gradient_view(std::size_t s, void* base) const noexcept {
-  return view_at(layout, s, base, Companion::gradient, Extent::whole);
+  return view_at(*this, s, base, Companion::gradient, Extent::whole);
 }
 View UnitState::gradient_shard_view(std::size_t s, void* base) const noexcept {
-  return view_at(layout, s, base, Companion::gradient, Extent::shard);
+  return view_at(*this, s, base, Companion::gradient, Extent::shard);
 }
 
 View UnitState::wire_view(std::size_t s, void* base) const noexcept {
-  return view_at(layout, s, base, Companion::wire, Extent::whole);
+  return view_at(*this, s, base, Companion::wire, Extent::whole);
 }
 
 }  // namespace tessera::engine

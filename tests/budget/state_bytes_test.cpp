@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
 // What each strategy keeps, asserted against the formula of the layout (DESIGN section 5).
@@ -50,6 +51,24 @@ TEST_P(StateBytes, EqualTheTableOnEveryRank) {
   }
 }
 
+TEST_P(StateBytes, HybridKeepsTheShardOfAGroupOfAnySize) {
+  for (const int group : divisors(GetParam())) {
+    run_ranks(GetParam(), [&](World& world) {
+      ToyModel toy{world, {.strategy = Strategy::hybrid, .shard_group = group}, {}};
+      toy.model().optimize_with(AdamW{});
+      const ModelStateBytes expected{
+          static_cast<std::size_t>(4 * padded_sum(toy.model(), true) / group),
+          static_cast<std::size_t>(4 * padded_sum(toy.model(), false) / group),
+          static_cast<std::size_t>(8 * padded_sum(toy.model(), false) / group)};
+      EXPECT_EQ(toy.model().state_bytes(), expected) << group;
+      const CategoryBytes live = world.memory().report().live;
+      EXPECT_EQ(live[Category::parameters], expected.parameters);
+      EXPECT_EQ(live[Category::gradients], expected.gradients);
+      EXPECT_EQ(live[Category::optimizer], expected.optimizer);
+    });
+  }
+}
+
 TEST_P(StateBytes, DataParallelKeepsEverythingOnRankZeroAndLendsReplicas) {
   run_ranks(GetParam(), [&](World& world) {
     ToyModel toy{world, {.strategy = Strategy::dp}, {}};
@@ -82,9 +101,15 @@ TEST_P(StateBytes, DeferredAccumulationKeepsWholeGradientsAndEveryDoesNot) {
 
 // A ring of prefetch + 1 slots for the largest block, and one slot for each root unit.
 TEST_P(StateBytes, SlotsAreTheRingAndTheRoots) {
-  for (const int prefetch : {0, 1, 2, 7}) {
-    run_ranks(GetParam(), [&](World& world) {
-      ToyModel toy{world, {.strategy = Strategy::zero3, .prefetch = prefetch}, {}};
+  for (const auto& [strategy, prefetch] : {std::pair{Strategy::zero3, 0},
+                                           {Strategy::zero3, 1},
+                                           {Strategy::hybrid, 1},
+                                           {Strategy::zero3, 2},
+                                           {Strategy::hybrid, 7}}) {
+    const ModelOptions options{
+        .strategy = strategy, .shard_group = half_of(GetParam(), strategy), .prefetch = prefetch};
+    run_ranks(GetParam(), [&, prefetch = prefetch](World& world) {
+      ToyModel toy{world, options, {}};
       std::size_t largest = 0;
       std::size_t largest_gradient = 0;
       const auto unit_bytes = [&](Unit unit, bool frozen_too) {
@@ -112,7 +137,7 @@ TEST_P(StateBytes, SlotsAreTheRingAndTheRoots) {
 TEST_P(StateBytes, NothingIsAllocatedAfterTheFirstStepAndThePeakStays) {
   for (const Strategy strategy : all_strategies()) {
     run_ranks(GetParam(), [&](World& world) {
-      ToyModel toy{world, {.strategy = strategy}, {}};
+      ToyModel toy{world, {.strategy = strategy, .shard_group = half_of(GetParam(), strategy)}, {}};
       toy.model().optimize_with(AdamW{});
       MemoryReport second;
       for (int step = 0; step < 8; ++step) {

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "support/groups.hpp"
 #include "support/traced_toy.hpp"
 
 // Bytes and calls of every collective of a step, against DESIGN section 5; the events of a step,
@@ -129,6 +130,41 @@ TEST_P(TrafficOf, AccumulationReducesEachMicroBatchOrOnce) {
   }
 }
 
+// DESIGN section 5: zero3 inside a group, an all-reduce of 2 psi / S across the groups.
+TEST_P(TrafficOf, HybridIsZeroThreeWithinAGroupAndAllReducesShardsAcross) {
+  for (const int group : divisors(GetParam())) {
+    ToyRun run = run_of(GetParam(), Strategy::hybrid);
+    run.options.shard_group = group;
+    const Traced t = trace_last_step(run);
+    const auto s = static_cast<std::size_t>(group);
+    const std::size_t groups = static_cast<std::size_t>(GetParam()) / s;
+    const std::size_t gathered = 2 * t.blocks_bytes + t.root_bytes;
+    const std::size_t reduced = t.root_gradients + t.blocks_gradients;
+    Traffic expected{{"all_gather", {2 * t.segments_of_blocks + 1, gathered * (s - 1) / s}},
+                     {"reduce_scatter", {t.units, reduced * (s - 1) / s}}};
+    if (groups > 1) {
+      expected["all_reduce"] = {t.units, 2 * (reduced / s) * (groups - 1) / groups};
+    }
+    for (const auto& records : t.records) { EXPECT_EQ(traffic_of(records), expected) << group; }
+  }
+}
+
+TEST_P(TrafficOf, HybridReducesAcrossGroupsWhenItReducesWithin) {
+  for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
+    ToyRun run = run_of(4, Strategy::hybrid);
+    run.options.shard_group = 2;
+    run.options.accumulate = 3;
+    run.options.accumulate_mode = mode;
+    const Traced t = trace_last_step(run);
+    const std::size_t reduced = t.root_gradients + t.blocks_gradients;
+    const int times = mode == AccumulateMode::every ? 3 : 1;
+    const Traffic traffic = traffic_of(t.records.front());
+    const Count within{times * t.units, static_cast<std::size_t>(times) * reduced / 2};
+    EXPECT_EQ(traffic.at("reduce_scatter"), within) << to_string(mode);
+    EXPECT_EQ(traffic.at("all_reduce"), within) << "of halves, there and back between two groups";
+  }
+}
+
 TEST_P(TrafficOf, TheStepsScalarsAreOneSmallAllReduce) {
   for (const Strategy strategy : all_strategies()) {
     const Traced t = trace_last_step(run_of(GetParam(), strategy));
@@ -145,7 +181,9 @@ TEST_P(TrafficOf, TheStepsScalarsAreOneSmallAllReduce) {
 
 TEST_P(TrafficOf, NoCollectiveRunsOnTheSubmittingThread) {
   for (const Strategy strategy : all_strategies()) {
-    const Traced t = trace_last_step(run_of(GetParam(), strategy));
+    ToyRun run = run_of(GetParam(), strategy);
+    run.options.shard_group = half_of(GetParam(), strategy);
+    const Traced t = trace_last_step(run);
     for (std::size_t rank = 0; rank < t.records.size(); ++rank) {
       int collectives = 0;
       for (const trace::Record& record : t.records[rank]) {
@@ -190,6 +228,28 @@ TEST(EventsOfAStep, TheFirstStepGathersWithoutPrefetchUnlessTheOrderWasDeclared)
   const Events declared = issued(trace_last_step(run).records.front());
   EXPECT_EQ((Events{declared.begin(), declared.begin() + 3}),
             (Events{"gather root", "gather block.0", "forward root"}));
+}
+
+// An all-reduce across groups follows each reduce-scatter within, as one reduction of the engine's.
+TEST(EventsOfAStep, HybridIssuesWhatZeroThreeIssues) {
+  ToyRun run = run_of(4, Strategy::zero3);
+  const Events zero3 = issued(trace_last_step(run).records.front());
+  run.options.strategy = Strategy::hybrid;
+  run.options.shard_group = 2;
+  const Traced hybrid = trace_last_step(run);
+  EXPECT_EQ(issued(hybrid.records.front()), zero3);
+  Events reductions;
+  for (const trace::Record& record : hybrid.records.front()) {
+    const bool reduces = record.kind == trace::Kind::collective && record.what != "all_gather";
+    if (reduces) { reductions.push_back(record.what + " " + record.unit); }
+  }
+  EXPECT_EQ(reductions,
+            (Events{"reduce_scatter reduce head", "all_reduce reduce head across groups",
+                    "reduce_scatter reduce block.2", "all_reduce reduce block.2 across groups",
+                    "reduce_scatter reduce block.1", "all_reduce reduce block.1 across groups",
+                    "reduce_scatter reduce block.0", "all_reduce reduce block.0 across groups",
+                    "reduce_scatter reduce root", "all_reduce reduce root across groups",
+                    "all_reduce step"}));
 }
 
 TEST(EventsOfAStep, ZeroTwoGathersParametersAfterTheUpdate) {

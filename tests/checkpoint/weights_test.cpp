@@ -38,8 +38,10 @@ void declare(ShardedModel& model) {
 
 void save(int ranks, Strategy strategy, const std::filesystem::path& path,
           const Initializer& initial) {
+  const bool halves = strategy == Strategy::hybrid && ranks % 2 == 0;
+  const int group = halves ? ranks / 2 : 0;
   run_ranks(ranks, [&](World& world) {
-    ShardedModel model{world, {.strategy = strategy}};
+    ShardedModel model{world, {.strategy = strategy, .shard_group = group}};
     declare(model);
     model.materialize(initial);
     save_weights(model, path, full_name);

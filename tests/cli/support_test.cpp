@@ -18,7 +18,7 @@ TEST_F(Support, ACellIsWhatARunIsAnsweredWith) {
   const Outcome run = tessera(small("train", {"--steps", "1", "--strategy", "zero3", "--reshard",
                                               "after-backward", "--reduce-dtype", "bf16"}));
   EXPECT_EQ(run.status, 0) << run.err;
-  EXPECT_NE(table.find("| reshard after backward | no (1) | no (2) | no (3) | no (4) | yes |"),
+  EXPECT_NE(table.find("| reshard after backward | no (1) | no (2) | no (3) | no (4) | yes | yes |"),
             std::string::npos);
   EXPECT_NE(table.find("`reshard` has no effect under ddp"), std::string::npos);
   const Outcome refused = tessera(small("train", {"--comm", "nccl"}));

@@ -2,6 +2,7 @@
 
 #include "cuda/support.hpp"
 #include "support/gpt_run.hpp"
+#include "support/groups.hpp"
 
 // Training on a CUDA device that all ranks share, under every strategy.
 namespace tessera::testing {
@@ -47,6 +48,7 @@ TEST_P(CudaParity, EveryStrategyGivesTheSameBits) {
   EXPECT_TRUE(expected.clipped);
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
+    run.options.shard_group = groups_of_one(strategy);
     EXPECT_EQ(difference(expected, train_gpt(run)), "") << to_string(strategy);
   }
 }
@@ -94,6 +96,7 @@ TEST_P(CudaGraphStep, GivesTheBitsOfTheStepWithoutAGraphUnderEveryStrategy) {
   run.steps = 5;
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
+    run.options.shard_group = groups_of_one(strategy);
     run.first_graph_step = -1;
     const ToyOutcome expected = train_gpt(run);
     run.first_graph_step = 2;

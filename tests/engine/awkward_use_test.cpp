@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "device/cpu/host_task.hpp"
+#include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
 // Uses that are allowed but rare, and refusals after which the model must go on as if nothing had
@@ -67,7 +68,8 @@ TEST_P(OnBothStreams, UnitsWithoutParametersElementsOrTraining) {
     for (const Strategy strategy : all_strategies()) {
       for (const UnitKind kind : {UnitKind::block, UnitKind::root}) {
         const auto body = [&](World& world) {
-          ShardedModel model{world, {.strategy = strategy}};
+          ShardedModel model{
+              world, {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
           const Unit none = model.add_unit("none", {}, {.kind = kind});
           const Unit empty = model.add_unit("empty", {{"w", {0, 4}}}, {.kind = kind});
           const Unit frozen = model.add_unit("frozen", {{"w", {3}, false}}, {.kind = kind});
@@ -99,10 +101,12 @@ TEST_P(OnBothStreams, TwoModelsShareAWorldAndOneEndsEarlier) {
         model.optimize_with(SGD{.lr = 1.0F, .momentum = 0.0F});
         return unit;
       };
-      ShardedModel first{world, {.strategy = strategy}};
+      ShardedModel first{world,
+                         {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
       const Unit a = make(first);
       {
-        ShardedModel second{world, {.strategy = strategy}};
+        ShardedModel second{world,
+                            {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
         const Unit b = make(second);
         pass(first, {a});
         pass(second, {b});
@@ -121,7 +125,8 @@ TEST_P(OnBothStreams, GradientsOfSeveralAliasesMeetInTheirOwnerHoweverScopesNest
   for (const Strategy strategy : all_strategies()) {
     for (const bool alias_closes_first : {true, false}) {
       const auto body = [&](World& world) {
-        ShardedModel model{world, {.strategy = strategy}};
+        ShardedModel model{world,
+                           {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
         const Unit owner = model.add_unit("owner", {{"w", {100}}});
         const Unit first = model.add_unit(
             "first", {{.name = "w", .shape = {100}, .tied_to = TiedTo{"owner", "w"}}, {"b", {3}}});
@@ -154,7 +159,9 @@ TEST_P(OnBothStreams, GradientsOfSeveralAliasesMeetInTheirOwnerHoweverScopesNest
 TEST_P(OnBothStreams, AForwardScopeHeldOverTheWholeMicroBatch) {
   for (const Strategy strategy : all_strategies()) {
     const auto body = [&](World& world) {
-      ShardedModel model{world, {.strategy = strategy, .accumulate = 2}};
+      ShardedModel model{
+          world,
+          {.strategy = strategy, .shard_group = half_of(world.size(), strategy), .accumulate = 2}};
       const Unit base = model.add_unit("base", {{"w", {5}, false}}, {.kind = UnitKind::root});
       const Unit block = model.add_unit("block", {{"w", {5}}});
       model.materialize(init::constant(1.0F));
@@ -175,7 +182,8 @@ TEST_P(OnBothStreams, AForwardScopeHeldOverTheWholeMicroBatch) {
 TEST_P(OnBothStreams, AnUnzeroedUnitLeftOutOfAStepCountsAsZero) {
   for (const Strategy strategy : all_strategies()) {
     const auto body = [&](World& world) {
-      ShardedModel model{world, {.strategy = strategy}};
+      ShardedModel model{world,
+                         {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
       const Unit a = model.add_unit("a", {{"w", {1}}}, {.gradients = GradientInit::unzeroed});
       const Unit b = model.add_unit("b", {{"w", {1}}});
       model.materialize(init::constant(1.0F));
@@ -200,7 +208,8 @@ TEST_P(OnBothStreams, AnUnzeroedUnitLeftOutOfAStepCountsAsZero) {
 TEST_P(OnBothStreams, UnitsThatAreNotAllTheWayBackLeaveTheirSlotsToOneThatIsNotUsed) {
   for (const Strategy strategy : all_strategies()) {
     const auto body = [&](World& world) {
-      ShardedModel model{world, {.strategy = strategy}};
+      ShardedModel model{world,
+                         {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
       const Unit a = model.add_unit("a", {{"w", {9}}});
       const Unit b = model.add_unit("b", {{"w", {9}}});
       (void)model.add_unit("c", {{"w", {9}}});
@@ -241,7 +250,9 @@ TEST(Refusals, ShapesWhoseBytesOverflowAreRefused) {
     for (const std::int64_t elems : {k62, k62 + 4096, k62 / 2, k62 / 4, k62 - 1}) {
       EXPECT_THAT(failure(2,
                           [&](World& world) {
-                            ShardedModel model{world, {.strategy = strategy}};
+                            ShardedModel model{world,
+                                               {.strategy = strategy,
+                                                .shard_group = half_of(world.size(), strategy)}};
                             (void)model.add_unit("huge", {{"w", {elems}}});
                             model.materialize([](const ParameterInfo&, std::int64_t,
                                                  std::span<float>) { FAIL() << "allocated"; });
@@ -321,7 +332,8 @@ TEST(Refusals, AGatherWithoutASlotNamesTheDeeperPrefetch) {
 TEST(Refusals, BackwardBetweenStepsIsRefusedWhateverTheLastStepLeftOut) {
   for (const Strategy strategy : all_strategies()) {
     const auto body = [&](World& world) {
-      ShardedModel model{world, {.strategy = strategy}};
+      ShardedModel model{world,
+                         {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
       const Unit a = model.add_unit("a", {{"w", {9}}});
       model.materialize(init::constant(1.0F));
       model.optimize_with(SGD{.lr = 0.0F, .momentum = 0.0F});
@@ -344,6 +356,7 @@ TEST(Refusals, ASinkThatThrowsLeavesTheModelAsItWas) {
       const auto body = [&](World& world) {
         ShardedModel model{world,
                            {.strategy = strategy,
+                            .shard_group = half_of(world.size(), strategy),
                             .prefetch = 0,
                             .accumulate = 2,
                             .accumulate_mode = AccumulateMode::every}};
@@ -371,7 +384,8 @@ TEST(Refusals, ASinkThatThrowsLeavesTheModelAsItWas) {
 TEST_P(OnBothStreams, AnInitializerThatThrowsLeavesTheModelDeclaredOnly) {
   for (const Strategy strategy : all_strategies()) {
     const auto body = [&](World& world) {
-      ShardedModel model{world, {.strategy = strategy}};
+      ShardedModel model{world,
+                         {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
       const Unit a = model.add_unit("a", {{"w", {9}}});
       const std::size_t before = world.memory().report().live.total();
       // By element, not by call: every rank that keeps something throws; the others go on.
@@ -402,7 +416,8 @@ TEST(Disagreement, ARankThatChangesItsOrderInALaterStepIsToldBeforeTheDeadline) 
   for (const Strategy strategy : all_strategies()) {
     const auto began = std::chrono::steady_clock::now();
     const auto body = [&](World& world) {
-      ShardedModel model{world, {.strategy = strategy}};
+      ShardedModel model{world,
+                         {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
       const Unit a = model.add_unit("a", {{"w", {9}}});
       const Unit b = model.add_unit("b", {{"w", {9}}});
       model.materialize(init::constant(1.0F));

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
 // Bugs that other systems shipped: a norm of each shard for itself, multiplied by the number of
@@ -52,7 +53,11 @@ TEST_P(ClipNorm, IsThatOfTheWholeAveragedGradientUnderEveryStrategyOnAnyNumberOf
   for (const Strategy strategy : all_strategies()) {
     for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
       run_ranks(GetParam(), [&](World& world) {
-        Model net{world, {.strategy = strategy, .accumulate = 2, .accumulate_mode = mode}};
+        Model net{world,
+                  {.strategy = strategy,
+                   .shard_group = half_of(world.size(), strategy),
+                   .accumulate = 2,
+                   .accumulate_mode = mode}};
         net.micro_batch(static_cast<float>(world.rank()));
         net.micro_batch(static_cast<float>(world.rank() + 1));
         net.model.step();

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
 namespace tessera::testing {
@@ -160,7 +161,7 @@ TEST(Scopes, NamesThatAreNotThereAreAnsweredWithThoseThatAre) {
 TEST(Scopes, ATensorUsedAfterItsScopeIsNamedByCategoryAndUnit) {
   const auto use_late = [](Strategy strategy) {
     return refusal<ContractError>(2, [&](World& world) {
-      Small small{world, {.strategy = strategy}};
+      Small small{world, {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
       const auto weight = small.model.forward(small.unit)["weight"];
       (void)small.model.forward(small.other);
       (void)static_cast<const float*>(weight)[0];
@@ -205,7 +206,7 @@ TEST(Scopes, AWriteThroughAKeptPointerIsNamedByCategoryAndUnit) {
 TEST(Scopes, OneThatLeaksPastAStepIsNamedByCategoryAndUnit) {
   const auto leak_forward = [](Strategy strategy) {
     return refusal<ContractError>(2, [&](World& world) {
-      Small small{world, {.strategy = strategy}};
+      Small small{world, {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
       small.pass();
       small.model.step();
       const auto leaked = small.model.forward(small.unit);
@@ -274,18 +275,19 @@ TEST(Scopes, AnExceptionInAScopeEndsTheModelAndIsTheCauseReported) {
 
 TEST(Order, ADivergingRankIsAnErrorThatNamesTheUnits) {
   for (const Strategy strategy : all_strategies()) {
-    const std::string text =
-        refusal<Error>(3,
-                       [&](World& world) {
-                         Small small{world, {.strategy = strategy}};
-                         const bool odd = world.rank() == 1;
-                         (void)small.model.forward(odd ? small.other : small.unit);
-                         (void)small.model.forward(odd ? small.unit : small.other);
-                         (void)small.model.backward(odd ? small.unit : small.other);
-                         (void)small.model.backward(odd ? small.other : small.unit);
-                         small.model.step();
-                       },
-                       {.deadline = std::chrono::seconds{20}});
+    const std::string text = refusal<Error>(
+        3,
+        [&](World& world) {
+          Small small{world,
+                      {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
+          const bool odd = world.rank() == 1;
+          (void)small.model.forward(odd ? small.other : small.unit);
+          (void)small.model.forward(odd ? small.unit : small.other);
+          (void)small.model.backward(odd ? small.unit : small.other);
+          (void)small.model.backward(odd ? small.other : small.unit);
+          small.model.step();
+        },
+        {.deadline = std::chrono::seconds{20}});
     EXPECT_THAT(text, HasSubstr("fc2")) << to_string(strategy);
     EXPECT_THAT(text, HasSubstr("rank")) << to_string(strategy);
   }
@@ -295,7 +297,7 @@ TEST(Order, ChangingTheOrderBetweenStepsChangesNoResult) {
   const auto run = [](Strategy strategy) {
     std::map<std::string, std::vector<float>> parameters;
     run_ranks(2, [&](World& world) {
-      Small small{world, {.strategy = strategy}};
+      Small small{world, {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
       for (int step = 0; step < 6; ++step) {
         const bool swapped = step % 3 == 2;
         const Unit a = swapped ? small.other : small.unit;
@@ -320,7 +322,10 @@ TEST(Order, AUnitLeftOutOfAStepReducesAsZeros) {
   for (const Strategy strategy : all_strategies()) {
     for (const int accumulate : {1, 2}) {
       run_ranks(2, [&](World& world) {
-        Small small{world, {.strategy = strategy, .accumulate = accumulate}};
+        Small small{world,
+                    {.strategy = strategy,
+                     .shard_group = half_of(world.size(), strategy),
+                     .accumulate = accumulate}};
         for (int step = 0; step < 3; ++step) {
           for (int micro = 0; micro < accumulate; ++micro) {
             (void)small.model.forward(small.unit);
@@ -338,7 +343,7 @@ TEST(Order, AUnitLeftOutOfAStepReducesAsZeros) {
 TEST(Step, ABlockUsedTwiceInAForwardIsReducedOnce) {
   for (const Strategy strategy : all_strategies()) {
     run_ranks(2, [&](World& world) {
-      Small small{world, {.strategy = strategy}};
+      Small small{world, {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
       for (int step = 0; step < 3; ++step) {
         (void)small.model.forward(small.unit);
         (void)small.model.forward(small.other);
@@ -359,7 +364,7 @@ TEST(Step, AGradientThatIsNotFiniteOnOneRankSkipsTheUpdateOnAll) {
        {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     for (const Strategy strategy : all_strategies()) {
       run_ranks(3, [&](World& world) {
-        Small small{world, {.strategy = strategy}};
+        Small small{world, {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
         const auto before = exported(small.model, StateTensor::parameters);
         small.pass(world.rank() == 1 ? bad : 1.0F);
         small.model.step();
@@ -388,7 +393,8 @@ TEST(Step, UnzeroedGradientsAreOverwrittenNotAdded) {
   for (const Strategy strategy : all_strategies()) {
     run_ranks(2,
               [&](World& world) {
-                ShardedModel model{world, {.strategy = strategy}};
+                ShardedModel model{
+                    world, {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
                 const Unit unit = model.add_unit("a", {{"v", {3}}, {"w", {5}}},
                                                  {.gradients = GradientInit::unzeroed});
                 model.materialize(init::constant(1.0F));
@@ -421,7 +427,8 @@ TEST(Initialisation, IsTheSameForEveryWorldSizeAndStrategy) {
   for (const int ranks : {1, 2, 3, 8}) {
     for (const Strategy strategy : all_strategies()) {
       run_ranks(ranks, [&](World& world) {
-        ToyModel toy{world, {.strategy = strategy}, {}};
+        ToyModel toy{
+            world, {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}, {}};
         const auto all = exported(toy.model(), StateTensor::parameters);
         if (world.rank() != 0) { return; }
         if (expected.empty()) { expected = all; }

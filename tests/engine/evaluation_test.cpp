@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "device/cpu/host_task.hpp"
+#include "support/groups.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/profile/job_memory.hpp"
 
@@ -65,7 +66,9 @@ Outcome train(const Case& c) {
   Outcome outcome;
   const auto body = [&](World& world) {
     ToyModel toy{world,
-                 {.strategy = c.strategy, .accumulate = c.accumulate},
+                 {.strategy = c.strategy,
+                  .shard_group = half_of(c.ranks, c.strategy),
+                  .accumulate = c.accumulate},
                  {.batch = kRows, .declared_order = c.declared}};
     if (c.passes > 0) { (void)evaluate(toy, 1000, c.passes); }  // before there is an optimizer
     toy.model().optimize_with(AdamW{.lr = 0.02F}, {.clip_norm = 0.5F});
@@ -115,23 +118,29 @@ TEST_P(EvaluationOf, BetweenStepsItChangesNoBitAndNoByteOfTheTraining) {
 
 TEST_P(EvaluationOf, AModelForInferenceComputesTheSameAndHoldsParametersAlone) {
   for (const Strategy strategy : all_strategies()) {
-    run_ranks(GetParam(),
-              [&](World& world) {
-                double expected = 0.0;
-                std::size_t parameters = 0;
-                {
-                  ToyModel trained{world, {.strategy = strategy}, {}};
-                  expected = trained.forward_backward(0, kRows);
-                  parameters = trained.model().state_bytes().parameters;
-                }
-                ToyModel toy{world, {.strategy = strategy, .purpose = Purpose::inference}, {}};
-                for (int i = 0; i < 3; ++i) { EXPECT_EQ(evaluate(toy, 0, 1).front(), expected); }
-                EXPECT_EQ(toy.model().state_bytes(), (ModelStateBytes{parameters, 0, 0}));
-                const CategoryBytes live = world.memory().report().live;
-                EXPECT_EQ(live.total(), live[Category::parameters] + live[Category::gather])
-                    << describe(live);
-              },
-              {.poison = SlotPoison::nan});
+    run_ranks(
+        GetParam(),
+        [&](World& world) {
+          double expected = 0.0;
+          std::size_t parameters = 0;
+          {
+            ToyModel trained{
+                world, {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}, {}};
+            expected = trained.forward_backward(0, kRows);
+            parameters = trained.model().state_bytes().parameters;
+          }
+          ToyModel toy{world,
+                       {.strategy = strategy,
+                        .shard_group = half_of(world.size(), strategy),
+                        .purpose = Purpose::inference},
+                       {}};
+          for (int i = 0; i < 3; ++i) { EXPECT_EQ(evaluate(toy, 0, 1).front(), expected); }
+          EXPECT_EQ(toy.model().state_bytes(), (ModelStateBytes{parameters, 0, 0}));
+          const CategoryBytes live = world.memory().report().live;
+          EXPECT_EQ(live.total(), live[Category::parameters] + live[Category::gather])
+              << describe(live);
+        },
+        {.poison = SlotPoison::nan});
   }
 }
 
@@ -171,7 +180,8 @@ TEST(Inference, OptionsThatConcernGradientsAreRefused) {
 TEST(Evaluation, TrainingCallsAreRefusedWhileItLivesAndWorkAfterIt) {
   for (const Strategy strategy : all_strategies()) {
     run_ranks(2, [&](World& world) {
-      ToyModel toy{world, {.strategy = strategy}, {}};
+      ToyModel toy{
+          world, {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}, {}};
       ShardedModel& model = toy.model();
       model.optimize_with(SGD{});
       (void)toy.forward_backward(0, kRows);
@@ -342,7 +352,9 @@ TEST(Evaluation, OnAStreamOfItsOwnItReadsWhatTheLastStepHasWritten) {
     for (const std::uint64_t seed : {1U, 2U}) {
       run_ranks(3,
                 [&](World& world) {
-                  ShardedModel model{world, {.strategy = strategy}};
+                  ShardedModel model{
+                      world,
+                      {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
                   std::vector<Unit> units;
                   for (const char* name : {"a", "b", "c", "d"}) {
                     units.push_back(model.add_unit(name, {{"w", {300}}}));

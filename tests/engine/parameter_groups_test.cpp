@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
 namespace tessera::testing {
@@ -50,7 +51,7 @@ std::map<std::string, std::vector<float>> trained(const Optimizer& optimizer,
                                                   bool scheduled = false) {
   std::map<std::string, std::vector<float>> result;
   run_ranks(2, [&](World& world) {
-    Trainer trainer{world, {.strategy = strategy}};
+    Trainer trainer{world, {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
     trainer.model.optimize_with(optimizer, options);
     for (int number = 0; number < 6; ++number) {
       if (scheduled) { trainer.model.set_learning_rate(0.01F / static_cast<float>(1 + number)); }

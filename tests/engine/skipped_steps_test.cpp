@@ -4,6 +4,7 @@
 #include <array>
 #include <limits>
 
+#include "support/groups.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
@@ -86,7 +87,8 @@ std::string stop(const ModelOptions& options, const NumbersOf& numbers_of,
 class Stop : public ::testing::TestWithParam<Strategy> {
  protected:
   static ModelOptions options(std::int64_t max_skips = 3) {
-    return {.strategy = GetParam(), .max_skips = max_skips};
+    return {
+        .strategy = GetParam(), .shard_group = half_of(kRanks, GetParam()), .max_skips = max_skips};
   }
 };
 INSTANTIATE_TEST_SUITE_P(Strategies, Stop, ::testing::ValuesIn(all_strategies()),

@@ -80,7 +80,8 @@ void expect_the_loss_is_reported(const ModelOptions& options, ComputeStream stre
   const auto began = std::chrono::steady_clock::now();
   try {
     run_ranks(
-        3, [&](World& rank) { train(rank, options, point); }, world);
+        options.strategy == Strategy::hybrid ? 4 : 3,
+        [&](World& rank) { train(rank, options, point); }, world);
     ADD_FAILURE() << "the loss was not noticed";
   } catch (const FormatError& error) {
     EXPECT_EQ(error.what(), "rank 1: lost at " + std::to_string(point));
@@ -94,7 +95,9 @@ INSTANTIATE_TEST_SUITE_P(Strategies, ModelFailure, testing::ValuesIn(all_strateg
 
 TEST_P(ModelFailure, LosingARankAtAnyPointEndsTheJobWithItsCause) {
   for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
-    const ModelOptions options{.strategy = GetParam(), .accumulate = 2, .accumulate_mode = mode};
+    const int group = GetParam() == Strategy::hybrid ? 2 : 0;
+    const ModelOptions options{
+        .strategy = GetParam(), .shard_group = group, .accumulate = 2, .accumulate_mode = mode};
     for (const ComputeStream stream : {ComputeStream::caller, ComputeStream::worker}) {
       for (int point = 0; point < kPoints; ++point) {
         SCOPED_TRACE("point " + std::to_string(point) + ", " + std::string{to_string(mode)});

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "support/groups.hpp"
 #include "support/planned_jobs.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/comm/launch.hpp"
@@ -58,11 +59,25 @@ TEST_P(MpiParity, AnInfOnOneProcessIsSkippedByAllAsByThreads) {
   expect_same_bits(toy);
 }
 
+// Groups within, copies across: communicators of some of the job's processes.
+TEST(MpiHybrid, ShardGroupsOfProcessesGiveTheBitsOfThreads) {
+  const int ranks = launched_job() ? launched_job()->size : 1;
+  for (const int group : divisors(ranks)) {
+    ToyRun toy;
+    toy.options.strategy = Strategy::hybrid;
+    toy.options.shard_group = group;
+    toy.options.accumulate = 2;
+    toy.steps = 5;
+    toy.world.delays = DelayInjection{.seed = 4, .longest = std::chrono::microseconds{200}};
+    expect_same_bits(toy);
+  }
+}
+
 TEST(MpiPlan, EqualsWhatEveryProcessHoldsToTheByte) {
   const auto launched = launched_job();
   ASSERT_TRUE(launched) << "start this program with mpirun";
   for (const PlannedJob& job : planned_jobs()) {
-    for (const ModelOptions& options : planned_options()) {
+    for (const ModelOptions& options : planned_options(launched->size)) {
       const std::vector<PlannedRank> planned =
           plan({.ranks = launched->size, .backend = {.comm = CommKind::mpi}},
                [&](World& world) { job.body(world, options); });

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "support/gpt_run.hpp"
+#include "support/groups.hpp"
 #include "tessera/nn/shard.hpp"
 
 // GPT-2 with sizes that no number of ranks divides, under every strategy, on streams that really
@@ -33,6 +34,7 @@ TEST_P(GPTParity, FiftyStepsWithClippingAreBitIdenticalUnderEveryStrategy) {
   EXPECT_EQ(expected.parameters.size(), 4U + 3U * 12U);
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
+    run.options.shard_group = groups_of_one(strategy);
     EXPECT_EQ(difference(expected, train_gpt(run)), "") << to_string(strategy);
   }
 }
@@ -56,6 +58,7 @@ TEST_P(GPTPrecision, FiftyStepsAreBitIdenticalUnderEveryStrategyRecomputedOrNot)
   for (const Strategy strategy : all_strategies()) {
     for (const nn::Recompute& recompute : {nn::Recompute::none(), nn::Recompute::block()}) {
       run.options.strategy = strategy;
+      run.options.shard_group = groups_of_one(strategy);
       run.gpt.recompute = recompute;
       EXPECT_EQ(difference(expected, train_gpt(run)), "")
           << to_string(strategy) << ", recompute " << recompute.describe();
@@ -75,6 +78,7 @@ TEST_P(GPTPrecision, NormsInFp32AreTheSameUnderEveryStrategyAndCountFourBytes) {
   EXPECT_EQ(difference(expected, low).empty(), GetParam() == DType::fp32);
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
+    run.options.shard_group = groups_of_one(strategy);
     EXPECT_EQ(difference(expected, train_gpt(run)), "") << to_string(strategy);
   }
   run_ranks(1, [&](World& world) {
@@ -102,6 +106,7 @@ TEST_P(GPTPrecision, NarrowGradientsAndWiresAreTheSameUnderEveryStrategy) {
       const ToyOutcome expected = train_gpt(run);
       for (const Strategy strategy : all_strategies()) {
         run.options.strategy = strategy;
+        run.options.shard_group = groups_of_one(strategy);
         EXPECT_EQ(difference(expected, train_gpt(run)), "")
             << to_string(strategy) << (narrow_gradients ? ", bf16 gradients" : ", bf16 wire");
       }
@@ -134,6 +139,7 @@ TEST_P(GPTThreads, ThreeThreadsARankGiveTheBitsOfOneUnderEveryStrategy) {
   ASSERT_EQ(expected.losses.size(), 3U);
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
+    run.options.shard_group = groups_of_one(strategy);
     for (const ComputeStream stream : {ComputeStream::caller, ComputeStream::worker}) {
       run.world = {.compute_stream = stream, .threads = 3};
       EXPECT_EQ(difference(expected, train_gpt(run)), "") << to_string(strategy);
@@ -159,6 +165,7 @@ TEST_P(GPTParity, AsynchronousComputePoisonAndDelaysChangeNoBit) {
       for (const int prefetch : {0, 1, 2}) {
         if (prefetch != 1 && strategy != Strategy::zero3) { continue; }
         run.options.strategy = strategy;
+        run.options.shard_group = groups_of_one(strategy);
         run.options.prefetch = prefetch;
         EXPECT_EQ(difference(expected, train_gpt(run)), "")
             << to_string(strategy) << " prefetch " << prefetch << " accumulate " << accumulate;

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
 namespace tessera::testing {
@@ -61,6 +62,7 @@ TEST_P(Optimizers, AreBitIdenticalUnderEveryStrategy) {
     EXPECT_LT(expected.losses.back(), expected.losses.front());
     for (const Strategy strategy : all_strategies()) {
       run.options.strategy = strategy;
+      run.options.shard_group = groups_of_one(strategy);
       EXPECT_EQ(difference(expected, run_toy(run)), "") << to_string(strategy) << " " << ranks;
     }
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "support/groups.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/base/half.hpp"
 
@@ -60,6 +61,7 @@ TEST_P(Precision, FiftyStepsAreBitIdenticalUnderEveryStrategy) {
     EXPECT_LT(expected.losses.back(), expected.losses.front());
     for (const Strategy strategy : all_strategies()) {
       run.options.strategy = strategy;
+      run.options.shard_group = groups_of_one(strategy);
       EXPECT_EQ(difference(expected, run_toy(run)), "") << to_string(strategy) << " " << ranks;
     }
   }
@@ -74,6 +76,7 @@ TEST_P(Precision, MicroBatchesAreBitIdenticalUnderEveryStrategy) {
     const ToyOutcome expected = run_toy(run);
     for (const Strategy strategy : all_strategies()) {
       run.options.strategy = strategy;
+      run.options.shard_group = groups_of_one(strategy);
       EXPECT_EQ(difference(expected, run_toy(run)), "") << to_string(strategy);
     }
   }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
 // A gradient that is not finite on one rank: every rank refuses the step, under every strategy, and
@@ -107,6 +108,7 @@ TEST_P(SkippedSteps, AllRanksSkipAndTheScaleHalvesAndParametersStay) {
                                           << to_string(compute) << " " << value);
         ToyRun run = run_with(value, mode);
         run.options.strategy = strategy;
+        run.options.shard_group = groups_of_one(strategy);
         run.options.compute = compute;
         // That of fp16 is dynamic by itself.
         if (compute == DType::fp16) { run.options.loss_scaling = {}; }
@@ -146,6 +148,7 @@ TEST_P(SkippedSteps, TrainingGoesOnWithTheSameBitsUnderEveryStrategy) {
       EXPECT_TRUE(expected.clipped);
       for (const Strategy strategy : all_strategies()) {
         run.options.strategy = strategy;
+        run.options.shard_group = groups_of_one(strategy);
         EXPECT_EQ(difference(expected, run_toy(run)), "")
             << to_string(strategy) << " " << to_string(mode) << " " << value;
       }
@@ -168,6 +171,7 @@ TEST_P(SkippedSteps, SixteenBitModelsSkipTheSameStepsUnderEveryStrategy) {
     EXPECT_LT(expected.losses.back(), expected.losses.front());
     for (const Strategy strategy : all_strategies()) {
       run.options.strategy = strategy;
+      run.options.shard_group = groups_of_one(strategy);
       EXPECT_EQ(difference(expected, run_toy(run)), "") << to_string(strategy);
     }
   }
@@ -188,6 +192,7 @@ TEST_P(SkippedSteps, AScaleThatIsAPowerOfTwoChangesNoBit) {
         .mode = LossScaleMode::dynamic, .initial = 8.0F, .growth_interval = 3};
     for (const Strategy strategy : all_strategies()) {
       run.options.strategy = strategy;
+      run.options.shard_group = groups_of_one(strategy);
       const ToyOutcome dynamic = run_toy(run);
       EXPECT_EQ(dynamic.loss_scales.front(), 8.0F);
       EXPECT_EQ(dynamic.loss_scales.back(), 4096.0F);

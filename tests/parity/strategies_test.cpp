@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
 namespace tessera::testing {
@@ -15,6 +16,7 @@ ToyRun run_of(int ranks, Strategy strategy) {
   ToyRun run;
   run.ranks = ranks;
   run.options.strategy = strategy;
+  run.options.shard_group = groups_of_one(strategy);
   return run;
 }
 
@@ -27,6 +29,7 @@ void expect_every_strategy_agrees(const ToyRun& base) {
   EXPECT_LT(expected.losses.back(), expected.losses.front());
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
+    run.options.shard_group = groups_of_one(strategy);
     EXPECT_EQ(difference(expected, run_toy(run)), "") << to_string(strategy);
   }
 }
@@ -113,6 +116,7 @@ TEST_P(Parity, PoisonedSlotsAndDelayedCollectivesChangeNoBit) {
     for (const Strategy strategy : all_strategies()) {
       for (const std::uint64_t seed : {1U, 2U, 3U}) {
         run.options.strategy = strategy;
+        run.options.shard_group = groups_of_one(strategy);
         run.world.poison = SlotPoison::nan;
         run.world.delays = DelayInjection{.seed = seed, .longest = std::chrono::microseconds{400}};
         EXPECT_EQ(difference(expected, run_toy(run)), "")
@@ -133,6 +137,7 @@ TEST_P(Parity, ATableTiedAcrossUnitsTrainsAsOneThatOneUnitUsesTwice) {
   run.toy.head_bias = false;
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
+    run.options.shard_group = groups_of_one(strategy);
     EXPECT_EQ(difference(shared, run_toy(run)), "") << to_string(strategy);
   }
 }

@@ -34,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, Plan, ::testing::Values(1, 2, 3, 4, 8),
 
 TEST_P(Plan, EqualsWhatEveryRankHoldsToTheByte) {
   for (const PlannedJob& job : planned_jobs()) {
-    for (const ModelOptions& options : planned_options()) {
+    for (const ModelOptions& options : planned_options(GetParam())) {
       const auto body = [&](World& world) { job.body(world, options); };
       const std::vector<MemoryReport> planned = spread(plan({.ranks = GetParam()}, body));
       const std::vector<MemoryReport> held = measured(GetParam(), body);
@@ -100,6 +100,17 @@ TEST(PlanOfLowPrecision, CountsWhatTheTableOfStrategiesSays) {
     expect(Strategy::zero1, 2 * elems, 2 * elems, 12 * elems / n);
     expect(Strategy::zero2, 2 * elems, 2 * elems / n, 12 * elems / n);
     expect(Strategy::zero3, 2 * elems / n, 2 * elems / n, 12 * elems / n);
+    for (const std::size_t group : {1U, 4U, 16U}) {
+      const CategoryBytes bytes =
+          planned_states(static_cast<int>(n), static_cast<std::int64_t>(elems),
+                         {.strategy = Strategy::hybrid,
+                          .shard_group = static_cast<int>(group),
+                          .compute = low,
+                          .gradient = low});
+      EXPECT_EQ(bytes[Category::parameters], 2 * elems / group);
+      EXPECT_EQ(bytes[Category::gradients], 2 * elems / group);
+      EXPECT_EQ(bytes[Category::optimizer], 12 * elems / group);
+    }
     EXPECT_EQ(states(Strategy::ddp, DType::fp32)[Category::gradients], 4 * elems);
   }
 }

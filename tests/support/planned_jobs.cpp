@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "kernels/support/convert.hpp"
+#include "support/groups.hpp"
 
 namespace tessera::testing {
 namespace {
@@ -98,14 +99,18 @@ std::vector<PlannedJob> planned_jobs() {
   };
 }
 
-std::vector<ModelOptions> planned_options() {
+std::vector<ModelOptions> planned_options(int ranks) {
   std::vector<ModelOptions> all;
   for (const Strategy strategy : all_strategies()) {
-    all.push_back({.strategy = strategy});
-    all.push_back({.strategy = strategy, .reduce = DType::bf16});
+    const int group = half_of(ranks, strategy);
+    all.push_back({.strategy = strategy, .shard_group = group});
+    all.push_back({.strategy = strategy, .shard_group = group, .reduce = DType::bf16});
     for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
-      all.push_back(
-          {.strategy = strategy, .prefetch = 2, .accumulate = 2, .accumulate_mode = mode});
+      all.push_back({.strategy = strategy,
+                     .shard_group = group,
+                     .prefetch = 2,
+                     .accumulate = 2,
+                     .accumulate_mode = mode});
     }
   }
   constexpr Strategy gathers = Strategy::zero3;
@@ -133,8 +138,8 @@ std::string difference(const MemoryReport& planned, const MemoryReport& measured
 }
 
 std::string text_of(const ModelOptions& options) {
-  return fmt::format("{}, {} micro-batches ({}), reduced in {}, resharded {}",
-                     to_string(options.strategy), options.accumulate,
+  return fmt::format("{} ({}), {} micro-batches ({}), reduced in {}, resharded {}",
+                     to_string(options.strategy), options.shard_group, options.accumulate,
                      to_string(options.accumulate_mode), to_string(options.reduce),
                      to_string(options.reshard));
 }

@@ -21,8 +21,9 @@ struct PlannedJob {
 /// odd-sized parameters and memory of its own.
 [[nodiscard]] std::vector<PlannedJob> planned_jobs();
 
-/// Every strategy, without accumulation and with both of its modes.
-[[nodiscard]] std::vector<ModelOptions> planned_options();
+/// Every strategy (hybrid in two groups, where they are even), without accumulation and with both
+/// of its modes.
+[[nodiscard]] std::vector<ModelOptions> planned_options(int ranks);
 
 /// Where two reports of one rank differ, for people; empty if nowhere.
 [[nodiscard]] std::string difference(const MemoryReport& planned, const MemoryReport& measured);

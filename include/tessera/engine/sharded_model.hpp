@@ -27,6 +27,10 @@ enum class Purpose : std::uint8_t {
 
 struct ModelOptions {
   Strategy strategy = Strategy::ddp;
+  /// hybrid: S, the neighbouring ranks among which one copy of the model states is sharded. A
+  /// divisor of the number of ranks; 0: the ranks of a machine, which must be as many on each (a
+  /// rank that only counts stands for a job on one machine).
+  int shard_group = 0;
   Purpose purpose = Purpose::training;
   /// Of parameters, and of what is computed with them; a ParameterSpec may say otherwise. Where it
   /// is bf16 or fp16 the optimizer updates fp32 master weights, cut as its own state, and the
@@ -35,16 +39,17 @@ struct ModelOptions {
   /// What backward adds into.
   DType gradient = DType::fp32;
   /// What travels when gradients are reduced, if narrower than `gradient`: fp32 or bf16. Sums are
-  /// made in fp32 or wider, in rank order, and rounded once.
+  /// made in fp32 or wider, in rank order, and rounded once (hybrid: within a shard group, and once
+  /// more across groups).
   DType reduce = DType::fp32;
-  /// Blocks gathered ahead of the one in use, in forward passes and in backward ones (zero3; if
-  /// not given, both as forward). The ring has one slot more than the larger of the two.
+  /// Blocks gathered ahead of the one in use, in forward passes and in backward ones (zero3,
+  /// hybrid; if not given, both as forward). The ring has one slot more than the larger of the two.
   int prefetch = 1;
   std::optional<int> prefetch_backward = {};
-  /// Of every block that does not say otherwise (zero3).
+  /// Of every block that does not say otherwise (zero3, hybrid).
   Reshard reshard = Reshard::after_forward;
   /// Units of at most so many elements, root units too, stay gathered from their first use after an
-  /// update until the next (zero3): each has a slot of its own. 0: none.
+  /// update until the next (zero3, hybrid): each has a slot of its own. 0: none.
   std::int64_t persist_elems = 0;
   /// Micro-batches (forward and backward of the whole model) in a step.
   int accumulate = 1;
@@ -74,7 +79,7 @@ enum class GradientInit : std::uint8_t {
 struct UnitOptions {
   UnitKind kind = UnitKind::block;
   GradientInit gradients = GradientInit::zeroed;
-  /// If not given, ModelOptions::reshard. For blocks under zero3.
+  /// If not given, ModelOptions::reshard. For blocks under zero3 and hybrid.
   std::optional<Reshard> reshard = {};
 };
 
@@ -353,7 +358,8 @@ class ShardedModel {
 
   /// Calls `sink` with the fp32 values that this rank's optimizer updates: master weights, or the
   /// parameters themselves where they are fp32. In host memory (valid during the call), in pieces:
-  /// elements [first, first + values.size()) of the parameter. Frozen parameters have none.
+  /// elements [first, first + values.size()) of the parameter. Frozen parameters have none. Ranks
+  /// that keep copies (ddp; hybrid, one a shard group) are all handed the same.
   void export_masters(const std::function<void(const ParameterInfo&, std::int64_t first,
                                                std::span<const float> values)>& sink);
 

@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-/// What each rank keeps (N ranks):
+/// What each rank keeps (N ranks; under hybrid N/S groups of S):
 ///
 ///            parameters     gradients      optimizer state
 ///   dp       rank 0         rank 0         rank 0          others borrow during the step
@@ -14,7 +14,8 @@ namespace tessera {
 ///   zero1    full           full           1/N
 ///   zero2    full           1/N + slots    1/N
 ///   zero3    1/N + slots    1/N + slots    1/N             (also called fsdp)
-enum class Strategy : std::uint8_t { dp, ddp, zero1, zero2, zero3 };
+///   hybrid   1/S + slots    1/S + slots    1/S             zero3 within a group, copies across
+enum class Strategy : std::uint8_t { dp, ddp, zero1, zero2, zero3, hybrid };
 
 [[nodiscard]] std::string_view to_string(Strategy strategy) noexcept;
 /// ConfigError that lists the known names. "fsdp" is zero3.
@@ -24,7 +25,7 @@ enum class Strategy : std::uint8_t { dp, ddp, zero1, zero2, zero3 };
 
 /// When gradients of several micro-batches are reduced.
 enum class AccumulateMode : std::uint8_t {
-  automatic,  ///< every for zero2 and zero3, deferred for the others
+  automatic,  ///< every for zero2, zero3 and hybrid, deferred for the others
   every,      ///< each micro-batch: no full gradients are kept, more traffic
   deferred,   ///< once, with the last micro-batch: full local gradients are kept
 };
@@ -32,7 +33,7 @@ enum class AccumulateMode : std::uint8_t {
 [[nodiscard]] std::string_view to_string(AccumulateMode mode) noexcept;
 [[nodiscard]] AccumulateMode parse_accumulate_mode(std::string_view name);
 
-/// When a block gives its gathered parameters back (zero3).
+/// When a block gives its gathered parameters back (zero3, hybrid).
 enum class Reshard : std::uint8_t {
   after_forward,   ///< after each use, into a ring of slots: least memory, gathered twice
   after_backward,  ///< after the last use in a micro-batch: a slot of its own, gathered once
@@ -42,7 +43,8 @@ enum class Reshard : std::uint8_t {
 /// "after-forward" or "after-backward"; ConfigError that lists them.
 [[nodiscard]] Reshard parse_reshard(std::string_view name);
 
-/// Who holds a part of the training state between steps.
+/// Who holds a part of the training state between steps. `sharded`: among all ranks, under hybrid
+/// among those of a shard group.
 enum class Holding : std::uint8_t { rank0, replicated, sharded };
 
 struct StrategyTraits {

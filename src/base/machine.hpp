@@ -1,0 +1,11 @@
+#pragma once
+
+#include <string>
+
+namespace tessera {
+
+/// The same for all processes of a machine as it runs now, and no other's: its kernel's boot id, or
+/// its name where there is none.
+[[nodiscard]] std::string machine_id();
+
+}  // namespace tessera

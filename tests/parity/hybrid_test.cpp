@@ -1,0 +1,258 @@
+// Shard groups of every size: as zero3 within one group, as ddp in groups of one, and between them
+// the same to the bit whatever does not change the order of sums.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <mutex>
+#include <numeric>
+
+#include "support/groups.hpp"
+#include "support/toy_model.hpp"
+
+namespace tessera::testing {
+namespace {
+
+ToyRun hybrid(ToyRun run, int group) {
+  run.options.strategy = Strategy::hybrid;
+  run.options.shard_group = group;
+  return run;
+}
+
+ToyRun under(ToyRun run, Strategy strategy) {
+  run.options.strategy = strategy;
+  return run;
+}
+
+struct Variant {
+  const char* name;
+  ToyRun run;
+};
+
+std::vector<Variant> variants() {
+  ToyRun plain;
+  plain.steps = 8;
+  std::vector<Variant> all{{"fp32, clipped", plain}};
+  ToyRun narrow = plain;
+  narrow.options.compute = DType::bf16;
+  narrow.options.gradient = DType::bf16;
+  all.push_back({"bf16", narrow});
+  ToyRun wire = plain;
+  wire.options.reduce = DType::bf16;
+  all.push_back({"bf16 on the wire", wire});
+  for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
+    ToyRun accumulating = plain;
+    accumulating.steps = 5;
+    accumulating.options.accumulate = 3;
+    accumulating.options.accumulate_mode = mode;
+    all.push_back({mode == AccumulateMode::every ? "every" : "deferred", accumulating});
+  }
+  ToyRun disturbed = all[3].run;
+  disturbed.world.poison = SlotPoison::nan;
+  disturbed.world.delays = DelayInjection{.seed = 3, .longest = std::chrono::microseconds{200}};
+  all.push_back({"every, poisoned and delayed", disturbed});
+  return all;
+}
+
+/// Instrumented, fewer: the code is the same on any number of ranks.
+std::vector<int> from_1_to(int most) {
+  std::vector<int> ranks(static_cast<std::size_t>(TESSERA_SANITIZED ? most / 2 : most));
+  std::iota(ranks.begin(), ranks.end(), 1);
+  return ranks;
+}
+
+class HybridOn : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, HybridOn, ::testing::ValuesIn(from_1_to(8)),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(HybridOn, OneGroupIsZero3AndGroupsOfOneAreDdpToTheBit) {
+  const int ranks = GetParam();
+  for (Variant& variant : variants()) {
+    variant.run.ranks = ranks;
+    const ToyOutcome zero3 = run_toy(under(variant.run, Strategy::zero3));
+    EXPECT_EQ(difference(zero3, run_toy(hybrid(variant.run, ranks))), "") << variant.name;
+    ToyRun deeper = hybrid(variant.run, ranks);
+    deeper.options.prefetch = 3;
+    EXPECT_EQ(difference(zero3, run_toy(deeper)), "") << variant.name;
+    const ToyOutcome ddp = run_toy(under(variant.run, Strategy::ddp));
+    EXPECT_EQ(difference(ddp, run_toy(hybrid(variant.run, 1))), "") << variant.name;
+  }
+}
+
+TEST(Hybrid, OnSixteenRanksToo) {
+  ToyRun run = variants()[3].run;
+  run.ranks = 16;
+  run.steps = 3;
+  EXPECT_EQ(difference(run_toy(under(run, Strategy::zero3)), run_toy(hybrid(run, 16))), "");
+  EXPECT_EQ(difference(run_toy(under(run, Strategy::ddp)), run_toy(hybrid(run, 1))), "");
+}
+
+// Threads of a process are on one machine.
+TEST(Hybrid, GroupsAreTheRanksOfAMachineUnlessTold) {
+  ToyRun run;
+  run.ranks = 3;
+  EXPECT_EQ(difference(run_toy(hybrid(run, 3)), run_toy(hybrid(run, 0))), "");
+  run_ranks(3, [](World& world) {
+    ToyModel whole{world, {.strategy = Strategy::hybrid}, {}};
+    ToyModel third{world, {.strategy = Strategy::zero3}, {}};
+    EXPECT_EQ(whole.model().state_bytes(), third.model().state_bytes());
+  });
+}
+
+double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
+  double square = 0.0;
+  double error = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    square += static_cast<double>(a[i]) * a[i];
+    error += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
+  }
+  return std::sqrt(error / (square + 1e-30));
+}
+
+void expect_close(const ToyOutcome& a, const ToyOutcome& b) {
+  ASSERT_EQ(a.losses.size(), b.losses.size());
+  for (std::size_t i = 0; i < a.losses.size(); ++i) { EXPECT_NEAR(a.losses[i], b.losses[i], 1e-5); }
+  EXPECT_NEAR(a.norms.front(), b.norms.front(), 1e-6 * a.norms.front());
+  for (const auto& [name, gradient] : a.first_gradients) {
+    EXPECT_LT(relative_error(gradient, b.first_gradients.at(name)), 1e-6) << name;
+  }
+}
+
+class HybridBetween : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, HybridBetween, ::testing::Values(2, 3, 4, 6, 8, 16),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(HybridBetween, EveryDivisorLearnsWhatZero3LearnsInFiftySteps) {
+  ToyRun run;
+  run.ranks = GetParam();
+  run.toy.batch = 1;
+  run.steps = TESSERA_SANITIZED ? 10 : 50;
+  run.optimizer = AdamW{.lr = 0.003F};
+  const ToyOutcome expected = run_toy(under(run, Strategy::zero3));
+  EXPECT_LT(expected.losses.back(), expected.losses.front());
+  for (const int group : divisors(GetParam())) {
+    SCOPED_TRACE(group);
+    expect_close(expected, run_toy(hybrid(run, group)));
+  }
+}
+
+struct Cut {
+  int ranks;
+  int group;
+};
+void PrintTo(const Cut& cut, std::ostream* out) {
+  *out << cut.ranks << " ranks in groups of " << cut.group;
+}
+class HybridCut : public ::testing::TestWithParam<Cut> {
+ protected:
+  [[nodiscard]] static ToyRun run(int steps) {
+    ToyRun run;
+    run.ranks = GetParam().ranks;
+    run.steps = steps;
+    return hybrid(run, GetParam().group);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Cuts, HybridCut,
+                         ::testing::Values(Cut{4, 2}, Cut{6, 2}, Cut{6, 3}, Cut{8, 4}),
+                         [](const auto& tested) {
+                           return std::to_string(tested.param.ranks) + "_in_groups_of_" +
+                                  std::to_string(tested.param.group);
+                         });
+
+TEST_P(HybridCut, WhatIsNotTheOrderOfSumsChangesNoBit) {
+  const ToyOutcome expected = run_toy(run(6));
+  const auto expect_same = [&](const ToyRun& other, const std::string& what) {
+    EXPECT_EQ(difference(expected, run_toy(other)), "") << what;
+  };
+  for (const int prefetch : {0, 2, 5}) {
+    ToyRun other = run(6);
+    other.options.prefetch = prefetch;
+    other.toy.declared_order = prefetch == 2;
+    expect_same(other, "prefetch " + std::to_string(prefetch));
+  }
+  for (const std::uint64_t seed : {1U, 2U}) {
+    ToyRun other = run(6);
+    other.world.poison = SlotPoison::nan;
+    other.world.delays = DelayInjection{.seed = seed, .longest = std::chrono::microseconds{400}};
+    expect_same(other, "delays " + std::to_string(seed));
+  }
+  ToyRun threads = run(6);
+  threads.world.threads = 3;
+  expect_same(threads, "threads");
+  ToyRun kept = run(6);
+  kept.options.reshard = Reshard::after_backward;
+  kept.options.prefetch_backward = 0;
+  expect_same(kept, "reshard after backward");
+  ToyRun persisting = run(6);
+  persisting.options.persist_elems = 1'000'000;
+  expect_same(persisting, "persist");
+}
+
+TEST_P(HybridCut, AccumulationIsTheSameUnderDelaysAndPoison) {
+  for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
+    ToyRun accumulating = run(4);
+    accumulating.options.accumulate = 3;
+    accumulating.options.accumulate_mode = mode;
+    const ToyOutcome expected = run_toy(accumulating);
+    accumulating.world.poison = SlotPoison::nan;
+    accumulating.world.delays = DelayInjection{.seed = 9};
+    EXPECT_EQ(difference(expected, run_toy(accumulating)), "") << to_string(mode);
+  }
+}
+
+// A copy that drifts would train another model.
+TEST_P(HybridCut, CopiesStayTheSameToTheBit) {
+  for (const DType compute : {DType::fp32, DType::bf16}) {
+    const auto ranks = static_cast<std::size_t>(GetParam().ranks);
+    const auto group = static_cast<std::size_t>(GetParam().group);
+    std::vector<std::vector<float>> kept(ranks);
+    run_ranks(GetParam().ranks, [&](World& world) {
+      ToyModel toy{
+          world,
+          {.strategy = Strategy::hybrid, .shard_group = GetParam().group, .compute = compute},
+          {}};
+      toy.model().optimize_with(AdamW{.lr = 0.02F});
+      for (int step = 0; step < 5; ++step) {
+        const double loss = toy.forward_backward(step * world.size() + world.rank(), 1);
+        toy.model().step(&loss);
+      }
+      toy.model().export_masters(
+          [&](const ParameterInfo&, std::int64_t, std::span<const float> values) {
+            auto& mine = kept[static_cast<std::size_t>(world.rank())];
+            mine.insert(mine.end(), values.begin(), values.end());
+          });
+    });
+    EXPECT_NE(kept[0], kept[1]) << "each rank of a group has a part of its own";
+    for (std::size_t rank = group; rank < ranks; ++rank) {
+      EXPECT_EQ(kept[rank], kept[rank - group]) << "rank " << rank;
+    }
+  }
+}
+
+TEST_P(HybridCut, AStepIsSkippedByAllAndTheLastOfTooManyNamesItsOrigin) {
+  ToyRun spoilt = run(7);
+  spoilt.options.loss_scaling = {.mode = LossScaleMode::dynamic, .growth_interval = 3};
+  const int last = GetParam().ranks - 1;
+  spoilt.spoilt = {{.value = HUGE_VALF, .rank = last, .step = 2},
+                   {.value = std::nanf(""), .rank = 0, .step = 4}};
+  const ToyOutcome outcome = run_toy(spoilt);
+  EXPECT_EQ(outcome.skipped, (std::vector<bool>{false, false, true, false, true, false, false}));
+  const ToyOutcome zero3 = run_toy([&] {
+    ToyRun run = under(spoilt, Strategy::zero3);
+    run.options.shard_group = 0;
+    return run;
+  }());
+  EXPECT_EQ(outcome.skipped, zero3.skipped);
+  EXPECT_EQ(outcome.loss_scales, zero3.loss_scales);
+
+  spoilt.options.max_skips = 1;
+  try {
+    (void)run_toy(spoilt);
+    ADD_FAILURE() << "the run was not ended";
+  } catch (const NumericError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("'block.1' on rank " + std::to_string(last)));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <vector>
+
+#include "tessera/engine/strategy.hpp"
+
+namespace tessera::testing {
+
+/// ModelOptions::shard_group for a job of so many ranks: under hybrid half of them, so that there
+/// are groups and copies, and one where they have no half. Up to 3 ranks sums are then added as
+/// under every other strategy.
+[[nodiscard]] inline int half_of(int ranks, Strategy strategy) {
+  if (strategy != Strategy::hybrid) { return 0; }
+  return ranks % 2 == 0 ? ranks / 2 : 1;
+}
+
+/// ModelOptions::shard_group with which hybrid adds in the order of the other strategies: groups of
+/// one, whose gradients are summed across groups alone. (All ranks in one group do so too, and are
+/// not divided.)
+[[nodiscard]] inline int groups_of_one(Strategy strategy) {
+  return strategy == Strategy::hybrid ? 1 : 0;
+}
+
+/// From 1 to `ranks` itself.
+[[nodiscard]] inline std::vector<int> divisors(int ranks) {
+  std::vector<int> all;
+  for (int d = 1; d <= ranks; ++d) {
+    if (ranks % d == 0) { all.push_back(d); }
+  }
+  return all;
+}
+
+}  // namespace tessera::testing
