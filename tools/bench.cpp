@@ -171,6 +171,7 @@ Json step(const BenchSettings& settings) {
   Json json = bench::json_of(result);
   json["ranks"] = settings.step.ranks;
   json["batch"] = settings.step.batch;
+  if (settings.step.shard_group > 0) { json["shard_group"] = settings.step.shard_group; }
   if (settings.scaling) { json["scaling"] = scaling(settings); }
   if (settings.recording) { json["recording"] = recording(settings); }
   if (settings.features) { json["features"] = features(settings); }

@@ -93,6 +93,11 @@ const std::vector<BenchOption>& options() {
       {"--batch", "B", "8", "samples of a rank", "products step",
        whole(&bench::StepOptions::batch, 1'000'000)},
       {"--strategies", "S,S", "dp,ddp,zero1,zero2,zero3", "what to time", "step", set_strategies},
+      {"--shard-group", "S", "",
+       "ranks that share a copy of the model states under hybrid (default all)", "step",
+       [](BenchSettings& s, const std::string& text) {
+         s.step.shard_group = static_cast<int>(parse_whole(text, 1, 256));
+       }},
       {"--prefetch", "P", "1", "units gathered ahead of the one in use", "step",
        [](BenchSettings& s, const std::string& text) {
          s.step.prefetch = static_cast<int>(parse_whole(text, 0, 1'000));
@@ -203,6 +208,25 @@ void check_memory(const BenchSettings& settings) {
       settings.what, need / (1 << 30), have / (1 << 30)));
 }
 
+void check_shard_group(const BenchSettings& settings) {
+  const bench::StepOptions& step = settings.step;
+  if (step.shard_group == 0) { return; }
+  if (std::ranges::find(step.strategies, Strategy::hybrid) == step.strategies.end()) {
+    throw ConfigError(
+        "--shard-group has no effect under these strategies; leave it out, or time hybrid too");
+  }
+  if (settings.scaling) {
+    throw ConfigError(
+        "--shard-group cannot be combined with --scaling, which also times one rank; leave one of "
+        "them out");
+  }
+  if (step.ranks % step.shard_group != 0) {
+    throw ConfigError(
+        fmt::format("--shard-group {}: groups of so many do not make up {} ranks; use a divisor",
+                    step.shard_group, step.ranks));
+  }
+}
+
 void check(BenchSettings& settings) {
   settings.step.rounds = settings.repeat;
   if (settings.what == "products") { settings.step.model.heads = 1; }  // none are split
@@ -222,8 +246,9 @@ void check(BenchSettings& settings) {
   if (settings.prefetch_given && !gathering) {
     throw ConfigError(
         "--prefetch has no effect under these strategies, whose ranks hold parameters whole; leave "
-        "it out, or time zero3 too");
+        "it out, or time zero3 or hybrid too");
   }
+  check_shard_group(settings);
   check_memory(settings);
   if (!settings.json.empty()) { require_writable("--json", settings.json); }
 }

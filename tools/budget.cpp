@@ -29,6 +29,12 @@ std::string_view activations_remedy(const CategoryBytes& bytes, const Settings& 
                : "a shorter --seq or a smaller model";
 }
 
+std::string_view state_remedy(Strategy strategy, Tried tried) {
+  if (strategy == Strategy::hybrid) { return "a larger --shard-group, zero3 or a smaller model"; }
+  return tried == Tried::one_strategy ? "a strategy that shards more, more ranks or a smaller model"
+                                      : "more ranks or a smaller model";
+}
+
 std::string_view gather_remedy(const Settings& settings, Strategy strategy) {
   if (!gathers(strategy)) { return "smaller units (more layers, less wide)"; }
   if (settings.reshard == Reshard::after_backward) { return "--reshard after-forward"; }
@@ -48,8 +54,7 @@ std::string advice(const StrategyPlan& plan, const Settings& settings, Tried tri
   const CategoryBytes& bytes = rank.memory.at_peak;
   const Share shares[] = {
       {bytes[Category::parameters] + bytes[Category::gradients] + bytes[Category::optimizer],
-       tried == Tried::one_strategy ? "a strategy that shards more, more ranks or a smaller model"
-                                    : "more ranks or a smaller model"},
+       state_remedy(plan.strategy, tried)},
       {bytes[Category::activations] + bytes[Category::workspace],
        activations_remedy(bytes, settings)},
       {bytes[Category::gather] + bytes[Category::reduce], gather_remedy(settings, plan.strategy)},

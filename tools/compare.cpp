@@ -8,6 +8,7 @@
 #include "progress.hpp"
 #include "ranks.hpp"
 #include "report.hpp"
+#include "shard_group.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -25,7 +26,9 @@ RunResult run(const Job& job, Strategy strategy) {
 
 }  // namespace
 
-void compare(const Settings& settings) {
+void compare(const Settings& asked) {
+  Settings settings = asked;
+  settings.strategies = with_hybrid_if_asked(asked, asked.strategies);
   const Job job = prepare(settings, settings.strategies);
   std::vector<RunResult> results;
   for (const Strategy strategy : settings.strategies) { results.push_back(run(job, strategy)); }

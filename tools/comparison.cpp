@@ -3,11 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <optional>
 
 #include "optimizer.hpp"
 #include "plan_document.hpp"
+#include "shard_group.hpp"
 #include "table.hpp"
 #include "tessera/base/bytes.hpp"
 
@@ -159,7 +161,8 @@ std::string describe(const Job& job) {
       job.model.name, config.parameter_elems(), config.layers, config.hidden, config.heads,
       config.vocab, config.seq, settings.ranks, describe_ranks(settings), threads, settings.batch,
       settings.accumulate, settings.steps, settings.seed,
-      describe_precision(settings) + describe_optimizer(settings), describe_forward(settings));
+      describe_precision(settings) + describe_optimizer(settings),
+      describe_forward(settings) + describe_groups(settings));
 }
 
 /// The first step whose losses are not the same bits; empty if there is none.
@@ -170,6 +173,16 @@ std::optional<std::size_t> first_difference(const RunResult& a, const RunResult&
     if (std::memcmp(&x, &y, sizeof x) != 0) { return i; }
   }
   return {};
+}
+
+/// Of two losses of a step, as a part of the first.
+double largest_difference(const RunResult& a, const RunResult& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.steps.size(); ++i) {
+    const double x = a.steps[i].report.loss;
+    largest = std::max(largest, std::abs(b.steps[i].report.loss - x) / std::abs(x));
+  }
+  return largest;
 }
 
 }  // namespace
@@ -201,6 +214,7 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
           {"loss_scaling", tessera::describe(job.settings.loss_scaling, job.settings.precision,
                                              job.settings.gradient_dtype)},
           {"max_skips", job.settings.max_skips},
+          {"shard_group", shard_group_json(job.settings)},
           {"prefetch", job.settings.prefetch},
           {"prefetch_backward", job.settings.prefetch_backward.value_or(job.settings.prefetch)},
           {"reshard", to_string(job.settings.reshard)},
@@ -222,19 +236,29 @@ std::string comparison_text(const Job& job, const std::vector<RunResult>& result
 }
 
 std::string compare_losses(const std::vector<RunResult>& results) {
-  const RunResult& base = results.front();
   if (results.size() == 1) { return "losses: only one strategy, nothing to compare"; }
+  const RunResult& base = *std::ranges::find_if(
+      results, [](const RunResult& r) { return r.strategy != Strategy::hybrid; });
+  std::size_t same = 0;
+  std::string regrouped;
   for (const RunResult& result : results) {
-    if (const auto step = first_difference(base, result)) {
+    const auto step = first_difference(base, result);
+    if (!step) {
+      ++same;
+    } else if (result.strategy == Strategy::hybrid) {
+      regrouped = fmt::format("; hybrid, which adds gradients group by group, within {:.1e} of {}",
+                              largest_difference(base, result), to_string(base.strategy));
+    } else {
       return fmt::format("losses: {} and {} differ from step {} on ({:.17g} and {:.17g})",
                          to_string(base.strategy), to_string(result.strategy), *step + 1,
                          base.steps[*step].report.loss, result.steps[*step].report.loss);
     }
   }
-  return fmt::format(
-      "losses: bit-identical under all {} strategies in all {} steps ({:.4f} -> {:.4f})",
-      results.size(), base.steps.size(), base.steps.front().report.loss,
-      base.steps.back().report.loss);
+  const std::string alike = same == 1 ? std::string{to_string(base.strategy)}
+                                      : fmt::format("bit-identical under {}{} strategies",
+                                                    regrouped.empty() ? "all " : "", same);
+  return fmt::format("losses: {} in all {} steps ({:.4f} -> {:.4f}){}", alike, base.steps.size(),
+                     base.steps.front().report.loss, base.steps.back().report.loss, regrouped);
 }
 
 }  // namespace tessera::tools

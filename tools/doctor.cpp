@@ -100,7 +100,7 @@ void build(const CudaMachine& cuda) {
     line("", "nccl (ranks are processes of torchrun, mpirun or srun, on CUDA devices)");
   }
   line("same bits", "in every run, by itself; with nccl if --deterministic asks for it");
-  line("strategies", "dp, ddp, zero1, zero2, zero3 (fsdp)");
+  line("strategies", "dp, ddp, zero1, zero2, zero3 (fsdp), hybrid");
   line("works together", "tessera doctor --support prints the table");
   line("precision", "fp32, bf16 and fp16 (with fp32 master weights)");
   line("threads", fmt::format("1 a rank unless --threads says more; {} cores for ranks x threads",

@@ -69,17 +69,10 @@ Apply text(std::string_view what) {
   };
 }
 
-Strategy strategy_called(const std::string& name) {
-  if (name == "hybrid") {
-    throw ConfigError("hybrid is not available in this build; use dp, ddp, zero1, zero2 or zero3");
-  }
-  return parse_strategy(name);
-}
-
 void set_strategies(Settings& settings, const std::string& text) {
   settings.strategies.clear();
   for (const std::string& name : parse_list(text)) {
-    const Strategy strategy = strategy_called(name);
+    const Strategy strategy = parse_strategy(name);
     const auto& have = settings.strategies;
     if (std::find(have.begin(), have.end(), strategy) != have.end()) {
       throw ConfigError(fmt::format("{} is named twice", to_string(strategy)));
@@ -260,17 +253,28 @@ std::vector<OptionRow> parallel_rows() {
       {"--ranks", "parallel", "N,N", "1,2,4,8,64,1024", "numbers of ranks", "scale",
        set_rank_counts},
       {"--strategy", "parallel", "S", "ddp",
-       "dp, ddp, zero1, zero2 or zero3 (fsdp is another name of zero3)", "train sample",
-       [](Settings& s, const std::string& text) { s.strategy = strategy_called(text); }},
-      {"--strategies", "parallel", "S,S", "dp,ddp,zero1,zero2,zero3", "what to compare", "compare",
-       set_strategies},
-      {"--strategies", "parallel", "S,S", "dp,ddp,zero1,zero2,zero3", "what to scale", "scale",
-       set_strategies},
+       "dp, ddp, zero1, zero2, zero3 (fsdp is another name of it) or hybrid (zero3 within shard "
+       "groups, copies across them)",
+       "train sample",
+       [](Settings& s, const std::string& text) { s.strategy = parse_strategy(text); }},
+      {"--strategies", "parallel", "S,S", "dp,ddp,zero1,zero2,zero3",
+       "what to compare; hybrid too, with --shard-group by itself", "compare", set_strategies},
+      {"--strategies", "parallel", "S,S", "dp,ddp,zero1,zero2,zero3",
+       "what to scale; hybrid too, with --shard-group by itself", "scale", set_strategies},
       {"--strategies", "parallel", "S,S", "",
-       "what to plan (default dp,ddp,zero1,zero2,zero3; with --budget the cheapest that fits)",
+       "what to plan (default dp,ddp,zero1,zero2,zero3; with --budget the cheapest that fits); "
+       "hybrid too, with --shard-group by itself",
        "plan", set_strategies},
       {"--strategy", "parallel", "S", "", "the same, of one strategy", "plan",
-       [](Settings& s, const std::string& text) { s.strategies = {strategy_called(text)}; }},
+       [](Settings& s, const std::string& text) { s.strategies = {parse_strategy(text)}; }},
+      {"--shard-group", "parallel", "S", "",
+       "ranks that share one copy of the model states under hybrid, neighbours: a divisor of "
+       "--ranks (default the ranks of a machine)",
+       kRun, whole<&Settings::shard_group>(1, kMostRanks)},
+      {"--shard-group", "parallel", "S", "",
+       "ranks that share one copy of the model states under hybrid, neighbours: a divisor of "
+       "--ranks",
+       kPlanned, whole<&Settings::shard_group>(1, kMostPlannedRanks)},
       {"--prefetch", "parallel", "P", "1", "units gathered ahead of the one in use", kEvery,
        whole<&Settings::prefetch>(0, 1'000)},
       {"--prefetch-backward", "parallel", "P", "",
@@ -279,11 +283,12 @@ std::vector<OptionRow> parallel_rows() {
          s.prefetch_backward = static_cast<int>(parse_whole(text, 0, 1'000));
        }},
       {"--reshard", "parallel", "WHEN", "after-forward",
-       "when zero3 gives gathered blocks back: after-forward, or after-backward (more memory, "
-       "gathered once instead of twice)",
+       "when zero3 and hybrid give gathered blocks back: after-forward, or after-backward (more "
+       "memory, gathered once instead of twice)",
        kOneTraining, [](Settings& s, const std::string& text) { s.reshard = parse_reshard(text); }},
       {"--persist", "parallel", "ELEMS", "0",
-       "under zero3 units of at most so many elements stay gathered until the next update",
+       "under zero3 and hybrid units of at most so many elements stay gathered until the next "
+       "update",
        kOneTraining, whole<&Settings::persist_elems>(0, kMostParameters)},
       {"--device", "parallel", "D", "cpu",
        "where the ranks compute: cpu or cuda (threads share the GPUs out in turn)", kRun,
@@ -327,7 +332,6 @@ std::vector<OptionRow> parallel_rows() {
        "what a rank may hold at most: 24GiB, 80GB, bytes (default 24GiB; with --measure 64MiB, or "
        "1GiB of gpt2)",
        "scale", set_budget},
-      {"--shard-group", "parallel", "S", "", "", kAll, {}},
   };
 }
 
@@ -345,7 +349,7 @@ std::vector<OptionRow> training_rows() {
        whole<&Settings::accumulate>(1, most)},
       {"--accumulate-mode", "training", "M", "automatic",
        "when gradients are reduced: every micro-batch, deferred to the last, or automatic (every "
-       "for zero2 and zero3)",
+       "for zero2, zero3 and hybrid)",
        kAll,
        [](Settings& s, const std::string& text) {
          s.accumulate_mode = parse_accumulate_mode(text);

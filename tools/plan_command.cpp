@@ -13,6 +13,7 @@
 #include "plan_search.hpp"
 #include "report.hpp"
 #include "resharding.hpp"
+#include "shard_group.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 
@@ -35,6 +36,14 @@ void check_stack(const Settings& settings) {
   }
 }
 
+// Without strategies, all of them are planned, or searched.
+void check_strategies(const Settings& settings) {
+  std::vector<Strategy> strategies = settings.strategies;
+  if (!strategies.empty()) { check_resharding(settings, strategies); }
+  strategies = with_hybrid_if_asked(settings, std::move(strategies));
+  check_planned_groups(settings, strategies, {settings.ranks});
+}
+
 void check(const Settings& settings) {
   if (settings.params) { check_stack(settings); }
   if (settings.has("--strategy") && settings.has("--strategies")) {
@@ -46,7 +55,7 @@ void check(const Settings& settings) {
   require_apart({{"--json", settings.json}, {"--report", settings.report}});
   check_planned(settings);
   check_optimizer(settings);
-  if (!settings.strategies.empty()) { check_resharding(settings, settings.strategies); }
+  check_strategies(settings);
 }
 
 void write_files(const Settings& settings, const Json& json) {
@@ -111,8 +120,8 @@ void plan_command(const Settings& asked) {
   check(settings);
   if (settings.strategies.empty() && settings.budget_bytes) { return plan_search(settings); }
   if (settings.strategies.empty()) {
-    settings.strategies = {Strategy::dp, Strategy::ddp, Strategy::zero1, Strategy::zero2,
-                           Strategy::zero3};
+    settings.strategies = with_hybrid_if_asked(
+        settings, {Strategy::dp, Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3});
   }
   plan_strategies(settings);
 }

@@ -7,6 +7,7 @@
 #include "budget.hpp"
 #include "optimizer.hpp"
 #include "resharding.hpp"
+#include "shard_group.hpp"
 #include "table.hpp"
 #include "tessera/base/bytes.hpp"
 
@@ -184,6 +185,10 @@ Json json_of(const ModelStateBytes& bytes) {
           {"optimizer", bytes.optimizer}};
 }
 
+Json shard_group_json(const Settings& settings) {
+  return settings.shard_group > 0 ? Json(settings.shard_group) : Json();
+}
+
 Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans) {
   Json strategies = Json::array();
   for (const StrategyPlan& plan : plans) { strategies.push_back(json_of(settings, plan)); }
@@ -196,6 +201,7 @@ Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans)
                {"reduce_dtype", to_string(settings.reduce_dtype)},
                {"optimizer", to_string(settings.optimizer)},
                {"moments", to_string(settings.moments)},
+               {"shard_group", shard_group_json(settings)},
                {"prefetch", settings.prefetch},
                {"prefetch_backward", settings.prefetch_backward.value_or(settings.prefetch)},
                {"reshard", to_string(settings.reshard)},
@@ -221,10 +227,10 @@ std::string describe_plan(const Settings& settings) {
   const std::string threads =
       settings.threads > 1 ? fmt::format(" of {} threads", settings.threads) : "";
   return model_line(settings) +
-         fmt::format("{} ranks ({}{}){}, {}{} micro-batches a step, {}, {}{}\n", settings.ranks,
+         fmt::format("{} ranks ({}{}){}, {}{} micro-batches a step, {}{}, {}{}\n", settings.ranks,
                      settings.device == DeviceKind::cuda ? "cuda, " : "",
                      to_string(planned_comm(settings, settings.ranks)), threads, samples,
-                     settings.accumulate, describe_resharding(settings),
+                     settings.accumulate, describe_resharding(settings), describe_groups(settings),
                      describe_precision(settings) + describe_optimizer(settings),
                      describe_forward(settings));
 }

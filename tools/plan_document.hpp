@@ -19,6 +19,9 @@ namespace tessera::tools {
 /// if it holds anything.
 void add_host_pool(nlohmann::ordered_json& rank, std::size_t planned_bytes, std::size_t bytes);
 
+/// The size of hybrid's shard groups; null where there is no hybrid.
+[[nodiscard]] nlohmann::ordered_json shard_group_json(const Settings& settings);
+
 /// The document of `plan --json`.
 [[nodiscard]] nlohmann::ordered_json plan_json(const Settings& settings,
                                                const std::vector<StrategyPlan>& plans);

@@ -8,6 +8,7 @@
 #include "budget.hpp"
 #include "optimizer.hpp"
 #include "resharding.hpp"
+#include "shard_group.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::tools {
@@ -15,11 +16,20 @@ namespace {
 
 constexpr std::int64_t kMostOfEither = 1'000'000;  // as --batch and --accumulate allow
 
+/// Of each gradient, in a step.
+std::int64_t reductions(Strategy strategy, const Settings& settings) {
+  const bool every = resolve(settings.accumulate_mode, strategy) == AccumulateMode::every;
+  return every ? settings.accumulate : 1;
+}
+
+bool has_several_groups(const Choice& choice) {
+  return choice.strategy == Strategy::hybrid && choice.settings.shard_group < choice.settings.ranks;
+}
+
 std::int64_t traffic_of(Strategy strategy, const Settings& settings) {
   if (settings.ranks == 1) { return 0; }
   const std::int64_t micro_batches = settings.accumulate;
-  const bool every = resolve(settings.accumulate_mode, strategy) == AccumulateMode::every;
-  const std::int64_t reduced = every ? micro_batches : 1;
+  const std::int64_t reduced = reductions(strategy, settings);
   switch (strategy) {
     case Strategy::dp:
       return micro_batches + reduced;
@@ -34,6 +44,16 @@ std::int64_t traffic_of(Strategy strategy, const Settings& settings) {
       return (settings.reshard == Reshard::after_backward ? 1 : 2) * micro_batches + reduced;
   }
   return 0;
+}
+
+void count_traffic(Choice& choice) {
+  const std::int64_t traffic = traffic_of(choice.strategy, choice.settings);
+  if (!has_several_groups(choice)) {
+    choice.traffic = traffic;
+    return;
+  }
+  choice.traffic = 2 * reductions(choice.strategy, choice.settings);
+  choice.within_group = choice.settings.shard_group == 1 ? 0 : traffic;
 }
 
 /// Ways to cut a rank's samples of a step into micro-batches.
@@ -102,6 +122,7 @@ std::string step_words(const Settings& settings, Strategy strategy) {
   if (settings.accumulate_mode != AccumulateMode::automatic) {
     words += fmt::format(" --accumulate-mode {}", to_string(settings.accumulate_mode));
   }
+  if (settings.shard_group > 0) { words += fmt::format(" --shard-group {}", settings.shard_group); }
   if (gathers(strategy)) { words += resharding_words(settings); }
   if (settings.threads > 1) { words += fmt::format(" --threads {}", settings.threads); }
   if (settings.norm_dtype) {
@@ -128,23 +149,25 @@ std::string size_words(std::size_t bytes) {
 }  // namespace
 
 std::vector<Choice> choices(const Settings& settings) {
+  const std::vector<Strategy> strategies = with_hybrid_if_asked(
+      settings, {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3});
   std::vector<Choice> all;
   for (const Settings& cut : cuts(settings)) {
-    for (const Strategy strategy :
-         {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
+    for (const Strategy strategy : strategies) {
       for (const AccumulateMode mode : modes(cut, strategy)) {
         for (const int prefetch : prefetches(cut, strategy)) {
           Choice& choice = all.emplace_back(Choice{cut, strategy});
           choice.settings.accumulate_mode = mode;
           choice.settings.prefetch = prefetch;
-          choice.traffic = traffic_of(strategy, choice.settings);
+          if (strategy != Strategy::hybrid) { choice.settings.shard_group = 0; }
+          count_traffic(choice);
         }
       }
     }
   }
   const auto cost = [](const Choice& choice) {
-    return std::tuple{choice.traffic, -choice.settings.batch, -choice.settings.prefetch,
-                      choice.strategy};
+    return std::tuple{choice.traffic, choice.within_group, -choice.settings.batch,
+                      -choice.settings.prefetch, choice.strategy};
   };
   std::ranges::stable_sort(all, {}, cost);
   return all;

@@ -15,13 +15,16 @@ struct Choice {
   Settings settings;  ///< with prefetch, batch, accumulate and its mode as chosen
   Strategy strategy{};
   /// Elements of the model that pass through a rank in a step, for each of its parameters: what
-  /// docs/memory.md's table of traffic says. 0 for one rank.
+  /// docs/memory.md's table of traffic says. 0 for one rank. Of hybrid's only what passes between
+  /// groups, as their links are the slow ones, and for a group as a whole.
   std::int64_t traffic = 0;
+  std::int64_t within_group = 0;  ///< hybrid's other traffic, for a rank
 };
 
-/// All ways to run `settings`, the cheapest first: least traffic, then larger micro-batches, then
-/// more prefetch, then the simpler strategy. `--prefetch` and `--accumulate-mode`, if given, stay.
-/// Not `dp`, whose rank 0 holds all that a rank of `ddp` does.
+/// All ways to run `settings`, the cheapest first: least traffic, then least within a group, then
+/// larger micro-batches, then more prefetch, then the simpler strategy. `--prefetch` and
+/// `--accumulate-mode`, if given, stay. Not `dp`, whose rank 0 holds all that a rank of `ddp` does;
+/// `hybrid` if `--shard-group` says how.
 [[nodiscard]] std::vector<Choice> choices(const Settings& settings);
 
 struct Planned {

@@ -8,6 +8,7 @@ namespace tessera::tools {
 ModelOptions model_options(const Settings& settings, Strategy strategy) {
   ModelOptions options;
   options.strategy = strategy;
+  if (strategy == Strategy::hybrid) { options.shard_group = settings.shard_group; }
   options.compute = settings.precision;
   options.gradient = settings.gradient_dtype;
   options.reduce = settings.reduce_dtype;
@@ -31,6 +32,7 @@ Sharded<nn::GPT> sampling_gpt(World& world, const Settings& settings, const nn::
                               Strategy strategy) {
   ModelOptions options;
   options.strategy = strategy;
+  if (strategy == Strategy::hybrid) { options.shard_group = settings.shard_group; }
   options.purpose = Purpose::inference;
   options.compute = settings.precision;
   options.prefetch = settings.prefetch;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "shard_group.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::tools {
@@ -126,6 +127,7 @@ Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_
   local ? check_local(asked, job) : check_processes(asked, job);
   if (asked.ranks == 0) { asked.ranks = local ? 1 : job->size; }
   check_graph(asked);
+  asked.shard_group = settled_shard_group(asked, job);
   return asked;
 }
 

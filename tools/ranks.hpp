@@ -19,8 +19,9 @@ inline constexpr int kMostThreadRanks = 256;
 /// ConfigError that says what is missing if this machine has not the device of `settings`.
 void require_device(const Settings& settings);
 
-/// `asked` with `comm` and `ranks` as they will be: what the options, `job` and the build make of
-/// them. ConfigError if they do not go together. Whether there is a CUDA device is not looked at.
+/// `asked` with `comm`, `ranks` and `shard_group` as they will be: what the options, `job` and the
+/// build make of them. ConfigError if they do not go together. Whether there is a CUDA device is
+/// not looked at.
 [[nodiscard]] Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_mpi);
 /// The same for the job, the build and the devices that there are.
 [[nodiscard]] Settings settle(const Settings& asked);

@@ -11,9 +11,11 @@
 
 #include "json_text.hpp"
 #include "output_file.hpp"
+#include "plan_document.hpp"
 #include "rank_gpt.hpp"
 #include "ranks.hpp"
 #include "sample_request.hpp"
+#include "shard_group.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/weights.hpp"
@@ -70,7 +72,7 @@ std::string text_of(const Job& job, const nn::Generation& generation, const Samp
   return text + fmt::format(
                     "---\n{}, {} on {} ranks: {:.0f} tokens/s; peak memory {} on rank 0, {} at "
                     "most; planned {}\n",
-                    job.model.name, to_string(settings.strategy), settings.ranks,
+                    job.model.name, describe_strategy(settings, settings.strategy), settings.ranks,
                     tokens / result.seconds, format_bytes(result.peak_bytes[0]), format_bytes(most),
                     format_bytes(job.planned(settings.strategy, 0).memory.peak_bytes));
 }
@@ -92,6 +94,7 @@ Json json_of(const Job& job, const nn::Generation& generation, const SampleResul
           {"version", TESSERA_VERSION},
           {"model", job.model.name},
           {"strategy", to_string(settings.strategy)},
+          {"shard_group", shard_group_json(settings)},
           {"ranks", settings.ranks},
           {"seed", settings.seed},
           {"temperature", settings.temperature},

@@ -13,6 +13,7 @@
 #include "resharding.hpp"
 #include "scale_document.hpp"
 #include "scale_measure.hpp"
+#include "shard_group.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 
@@ -27,6 +28,7 @@ void check(const Settings& settings) {
   if (settings.measure) { require_device(settings); }
   check_optimizer(settings);
   check_resharding(settings, settings.strategies);
+  check_planned_groups(settings, settings.strategies, settings.rank_counts);
 }
 
 void measure_points(ScaleResult& result) {
@@ -85,7 +87,9 @@ void judge(const ScaleResult& result) {
 
 }  // namespace
 
-void scale_command(const Settings& settings) {
+void scale_command(const Settings& asked) {
+  Settings settings = asked;
+  settings.strategies = with_hybrid_if_asked(asked, asked.strategies);
   check(settings);
   const Family family = family_of(settings);
   const std::size_t budget = scale_budget(settings);

@@ -7,6 +7,7 @@
 
 #include "optimizer.hpp"
 #include "plan_document.hpp"
+#include "shard_group.hpp"
 #include "table.hpp"
 #include "tessera/base/bytes.hpp"
 
@@ -61,10 +62,10 @@ std::string describe(const ScaleResult& result) {
   return fmt::format(
       "The largest {} model that fits {} on every rank\n"
       "{}, vocab {}, seq {}\n"
-      "{} samples a rank and micro-batch, {} micro-batches a step, prefetch {}, {}{}{}\n\n",
+      "{} samples a rank and micro-batch, {} micro-batches a step, prefetch {}{}, {}{}{}\n\n",
       family.name, format_bytes(result.budget_bytes), family.rule(), family.vocab, family.seq,
-      settings.batch, settings.accumulate, settings.prefetch, dtypes, describe_forward(settings),
-      threads);
+      settings.batch, settings.accumulate, settings.prefetch, describe_groups(settings), dtypes,
+      describe_forward(settings), threads);
 }
 
 std::string measured_cell(const ScalePoint& point) {
@@ -156,6 +157,7 @@ Json scale_json(const ScaleResult& result) {
           {"batch", settings.batch},
           {"accumulate", settings.accumulate},
           {"accumulate_mode", to_string(settings.accumulate_mode)},
+          {"shard_group", shard_group_json(settings)},
           {"prefetch", settings.prefetch},
           {"threads", settings.threads},
           {"precision", to_string(settings.precision)},

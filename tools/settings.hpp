@@ -60,6 +60,7 @@ struct Settings {
   int threads = 0;
   Strategy strategy{};
   std::vector<Strategy> strategies;
+  int shard_group = 0;  ///< of hybrid; 0: the ranks of a machine, or no hybrid
   int prefetch = 0;
   std::optional<int> prefetch_backward;
   Reshard reshard{};

@@ -23,6 +23,14 @@ struct Choice {
   DeviceKind device = DeviceKind::cpu;
 };
 
+/// hybrid with both of its groups: copies on two ranks.
+Choice under(Strategy strategy) {
+  Choice choice;
+  choice.model.strategy = strategy;
+  if (strategy == Strategy::hybrid) { choice.model.shard_group = 1; }
+  return choice;
+}
+
 /// A line of a table: what it sets, beside the defaults.
 struct Feature {
   std::string name;
@@ -149,8 +157,7 @@ std::string feature_table(Notes& notes) {
   for (const Feature& feature : features()) {
     text += fmt::format("| {} |", feature.name);
     for (const Strategy strategy : all_strategies()) {
-      Choice choice;
-      choice.model.strategy = strategy;
+      Choice choice = under(strategy);
       feature.set(choice);
       text += fmt::format(" {} |", cell(choice, notes));
     }
@@ -164,6 +171,7 @@ std::string under_all(Choice choice, Notes& notes) {
   std::string answer;
   for (const Strategy strategy : all_strategies()) {
     choice.model.strategy = strategy;
+    choice.model.shard_group = under(strategy).model.shard_group;
     const std::string here = cell(choice, notes);
     if (answer.empty()) { answer = here; }
     if (here != answer) { return fmt::format("{}; {}: {}", answer, to_string(strategy), here); }
@@ -176,8 +184,7 @@ std::string on_cuda(Notes& notes) {
   std::string differing;
   for (const Feature& feature : features()) {
     for (const Strategy strategy : all_strategies()) {
-      Choice choice;
-      choice.model.strategy = strategy;
+      Choice choice = under(strategy);
       feature.set(choice);
       const std::string here = cell(choice, notes);
       choice.device = DeviceKind::cuda;
@@ -215,7 +222,7 @@ std::string dtype_table(Notes& notes) {
 std::optional<LaunchedJob> job_of(const Settings& settings) {
   const bool processes = settings.comm == CommChoice::mpi || settings.comm == CommChoice::nccl;
   if (!processes) { return {}; }
-  return LaunchedJob{"mpirun", "OMPI_COMM_WORLD_SIZE", 0, 2};
+  return LaunchedJob{"mpirun", "OMPI_COMM_WORLD_SIZE", 0, 2, /*on_machine=*/2};
 }
 
 std::string flag_table(Notes& notes) {
@@ -238,6 +245,9 @@ std::string flag_table(Notes& notes) {
                                     {"--device", "cpu", "--comm", "nccl"},
                                     {"--strategy", "fsdp"},
                                     {"--strategy", "hybrid"},
+                                    {"--strategy", "hybrid", "--comm", "mpi"},
+                                    {"--strategy", "hybrid", "--ranks", "8", "--shard-group", "4"},
+                                    {"--strategy", "hybrid", "--ranks", "8", "--shard-group", "3"},
                                     {"--shard-group", "2"},
                                     {"--offload", "optimizer"},
                                     {"--resume"},

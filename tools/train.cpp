@@ -13,6 +13,7 @@
 #include "progress.hpp"
 #include "ranks.hpp"
 #include "report.hpp"
+#include "shard_group.hpp"
 #include "tessera/base/bytes.hpp"
 #include "trainer.hpp"
 
@@ -54,12 +55,13 @@ std::vector<std::size_t> planned_peaks(const Job& job) {
 std::string title(const Job& job) {
   const Settings& settings = job.settings;
   const std::string precision = describe_precision(settings);
-  return fmt::format(
-      "{}: {} parameters, {} on {} ranks{}, {} x {} tokens a rank{}, {} steps{}{}\n",
-      job.model.name, job.model.config.parameter_elems(), to_string(settings.strategy),
-      settings.ranks, describe_ranks(settings), settings.batch, job.model.config.seq,
-      settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "", settings.steps,
-      precision == "fp32" ? "" : ", " + precision, describe_forward(settings));
+  return fmt::format("{}: {} parameters, {} on {} ranks{}, {} x {} tokens a rank{}, {} steps{}{}\n",
+                     job.model.name, job.model.config.parameter_elems(),
+                     describe_strategy(settings, settings.strategy), settings.ranks,
+                     describe_ranks(settings), settings.batch, job.model.config.seq,
+                     settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "",
+                     settings.steps, precision == "fp32" ? "" : ", " + precision,
+                     describe_forward(settings));
 }
 
 void print_result(const Job& job, const RunResult& result) {

@@ -25,6 +25,7 @@ std::vector<std::int32_t> random_tokens(std::int64_t count, std::int64_t vocab,
 RunnerOptions runner_options(const StepOptions& options, Strategy strategy) {
   RunnerOptions run;
   run.model.strategy = strategy;
+  if (strategy == Strategy::hybrid) { run.model.shard_group = options.shard_group; }
   run.model.prefetch = options.prefetch;
   return run;
 }

@@ -13,6 +13,7 @@ struct StepOptions {
   nn::GPTConfig model{.layers = 4, .hidden = 256, .heads = 4, .vocab = 1024, .seq = 128};
   std::int64_t batch = 8;  ///< sequences of a rank
   int ranks = 2;
+  int shard_group = 0;  ///< of hybrid; 0: all ranks
   int prefetch = 1;
   int rounds = 10;
   std::vector<Strategy> strategies = all_strategies();

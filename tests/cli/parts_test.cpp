@@ -129,6 +129,38 @@ TEST(SettleTest, OnCudaAutoIsNcclInAJobElseThreads) {
   EXPECT_EQ(settled(0, kJobOfOne), std::pair(CommChoice::nccl, 1));
 }
 
+TEST(SettleTest, HybridsGroupsAreTheRanksOfTheMachineWhereTheLauncherTells) {
+  const auto group = [](std::optional<LaunchedJob> job, int ranks, int typed) {
+    Settings settings = asked(CommChoice::automatic, ranks);
+    settings.strategy = Strategy::hybrid;
+    settings.shard_group = typed;
+    return settle(settings, job, /*has_mpi=*/true).shard_group;
+  };
+  const auto refusal = [&](std::optional<LaunchedJob> job, int ranks, int typed) {
+    try {
+      (void)group(job, ranks, typed);
+    } catch (const ConfigError& error) { return std::string{error.what()}; }
+    return std::string{"nothing"};
+  };
+  LaunchedJob job = kJobOfFour;
+  EXPECT_EQ(group({}, 6, 0), 6) << "threads";
+  EXPECT_EQ(group({}, 6, 2), 2);
+  EXPECT_EQ(group(job, 0, 4), 4);
+  EXPECT_EQ(refusal(job, 0, 0),
+            "hybrid shards among the ranks of a machine, and mpirun (Open MPI) does not say how "
+            "many those are; give --shard-group S, one of 1, 2, 4");
+  job.on_machine = 2;
+  EXPECT_EQ(group(job, 0, 0), 2);
+  job.on_machine = 3;
+  EXPECT_EQ(
+      refusal(job, 0, 0),
+      "hybrid shards among the ranks of a machine, and groups of the 3 that mpirun (Open MPI) "
+      "has started on this one do not make up 4; give --shard-group S, one of 1, 2, 4");
+  EXPECT_EQ(refusal(job, 0, 3),
+            "--shard-group 3: groups of so many do not make up 4 ranks; use one of 1, 2, 4");
+  EXPECT_EQ(settle(asked(CommChoice::automatic, 0), job, true).shard_group, 0) << "ddp";
+}
+
 TEST(SettleTest, AGraphNeedsACudaDeviceAndRanksApart) {
   const auto refusal = [](DeviceKind device, int ranks, const std::optional<LaunchedJob>& job,
                           std::int64_t steps = 3) {
@@ -233,6 +265,26 @@ TEST(ComparisonTest, ALossThatDiffersInItsLastBitIsNamed) {
   EXPECT_NE(compare_losses(results).find("bit-identical"), std::string::npos);
   results[1].steps[1].report.loss = std::nextafter(2.5, 3.0);
   EXPECT_NE(compare_losses(results).find("ddp and zero3 differ from step 2"), std::string::npos);
+}
+
+TEST(ComparisonTest, HybridsOrderOfSumsIsSaidAndHidesNoOtherDifference) {
+  std::vector<RunResult> results(3);
+  results[0].strategy = Strategy::hybrid;
+  results[1].strategy = Strategy::ddp;
+  results[2].strategy = Strategy::zero3;
+  for (RunResult& result : results) { result.steps = {record_of(1), record_of(2)}; }
+  EXPECT_EQ(compare_losses(results),
+            "losses: bit-identical under all 3 strategies in all 2 steps (2.5000 -> 2.5000)");
+  results[0].steps[1].report.loss = 2.5 + 2.5e-7;
+  EXPECT_EQ(compare_losses(results),
+            "losses: bit-identical under 2 strategies in all 2 steps (2.5000 -> 2.5000); hybrid, "
+            "which adds gradients group by group, within 1.0e-07 of ddp");
+  results[2].steps[1].report.loss = std::nextafter(2.5, 3.0);
+  EXPECT_NE(compare_losses(results).find("ddp and zero3 differ from step 2"), std::string::npos);
+  results.resize(2);
+  EXPECT_EQ(compare_losses(results),
+            "losses: ddp in all 2 steps (2.5000 -> 2.5000); hybrid, which adds gradients group by "
+            "group, within 1.0e-07 of ddp");
 }
 
 }  // namespace

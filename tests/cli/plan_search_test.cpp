@@ -53,6 +53,27 @@ TEST(PlanSearch, KeepsWhatWasGivenAndTheGlobalBatch) {
   EXPECT_EQ(batches, (std::vector<std::int64_t>{12, 6, 4, 3, 2, 1}));
 }
 
+TEST(PlanSearch, HybridIsTriedByWhatPassesBetweenItsGroups) {
+  const auto strategies = [](const char* group) {
+    std::vector<std::string> all;
+    for (const Choice& choice : choices(settings_of(
+             {"--ranks", "4", "--batch", "1", "--prefetch", "1", "--shard-group", group}))) {
+      all.push_back(fmt::format("{}+{} {} of {}", choice.traffic, choice.within_group,
+                                to_string(choice.strategy), choice.settings.shard_group));
+    }
+    return all;
+  };
+  EXPECT_THAT(strategies("2"),
+              testing::ElementsAre("2+0 ddp of 0", "2+0 zero1 of 0", "2+0 zero2 of 0",
+                                   "2+3 hybrid of 2", "3+0 zero3 of 0"));
+  EXPECT_THAT(strategies("1"),
+              testing::ElementsAre("2+0 ddp of 0", "2+0 zero1 of 0", "2+0 zero2 of 0",
+                                   "2+0 hybrid of 1", "3+0 zero3 of 0"));
+  EXPECT_THAT(strategies("4"),
+              testing::ElementsAre("2+0 ddp of 0", "2+0 zero1 of 0", "2+0 zero2 of 0",
+                                   "3+0 zero3 of 0", "3+0 hybrid of 4"));
+}
+
 TEST(PlanSearch, OneRankSendsNothing) {
   for (const Choice& choice : choices(settings_of({}))) { EXPECT_EQ(choice.traffic, 0); }
 }
@@ -83,6 +104,12 @@ TEST(PlanSearch, CommandsAreForTheLauncherWhereRanksAreProcesses) {
             "tessera train --data PATH --ranks 2 --model gpt-nano --strategy zero3 --batch 4 "
             "--accumulate 1 --prefetch 1 --prefetch-backward 2 --reshard after-backward "
             "--persist 5000 --budget 1GiB");
+  choice = {
+      settings_of({"--ranks", "512", "--model", "gpt2", "--budget", "1GiB", "--shard-group", "8"}),
+      Strategy::hybrid};
+  EXPECT_EQ(command_line_of(choice),
+            "mpirun -n 512 tessera train --data PATH --model gpt2 --strategy hybrid --batch 4 "
+            "--accumulate 1 --shard-group 8 --prefetch 1 --budget 1GiB");
 }
 
 }  // namespace

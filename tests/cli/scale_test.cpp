@@ -286,7 +286,6 @@ TEST_F(Scale, RefusesWhatItCannotDo) {
   refused({"--strategies", "zero4"}, {"--strategies", "zero4"});
   refused({"--precision", "fp8"}, {"--precision", "bf16"});
   refused({"--for", "tpu"}, {"--for", "'tpu' is unknown"});
-  refused({"--shard-group", "2"}, {"--shard-group", "not available in this build"});
   refused({"--json", "/nowhere/out.json"}, {"--json"});
   refused({"--report", "/nowhere/out.html"}, {"--report"});
   refused({"--measure=false"}, {"measure"});

@@ -73,16 +73,19 @@ using Case = std::pair<int, std::string>;
 class MpiTrain : public MpiCommand, public ::testing::WithParamInterface<Case> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, MpiTrain,
                          ::testing::Values(Case{2, "ddp"}, Case{2, "zero3"}, Case{4, "ddp"},
-                                           Case{4, "zero3"}),
+                                           Case{4, "zero3"}, Case{4, "hybrid"}),
                          [](const auto& tested) {
                            return tested.param.second + "_" + std::to_string(tested.param.first);
                          });
 
 TEST_P(MpiTrain, GivesTheBitsOfThreads) {
-  const auto [ranks, strategy] = GetParam();
+  const int ranks = GetParam().first;
+  const std::string& strategy = GetParam().second;
   const auto arguments = [&](const std::string& name) {
-    return model("train", {"--strategy", strategy, "--steps", "6", "--log", path(name + ".jsonl"),
-                           "--checkpoint", path(name)});
+    Words all = model("train", {"--strategy", strategy, "--steps", "6", "--log",
+                                path(name + ".jsonl"), "--checkpoint", path(name)});
+    if (strategy == "hybrid") { all.insert(all.end(), {"--shard-group", "2"}); }
+    return all;
   };
   const Outcome processes = job(ranks, arguments("processes"));
   ASSERT_EQ(processes.status, 0) << processes.out;
@@ -103,6 +106,16 @@ TEST_P(MpiTrain, GivesTheBitsOfThreads) {
   const std::string weights = read_file(path("processes/model.safetensors"));
   EXPECT_GT(weights.size(), 15'600 * sizeof(float));
   EXPECT_TRUE(weights == read_file(path("threads/model.safetensors")));
+}
+
+TEST_F(MpiCommand, HybridShardsAmongTheProcessesOfThisMachineUnlessTold) {
+  const Words hybrid = {"--strategy", "hybrid", "--steps", "2"};
+  const Outcome whole = job(2, model("train", hybrid));
+  EXPECT_EQ(whole.status, 0) << whole.out;
+  EXPECT_THAT(whole.out, HasSubstr("hybrid in groups of 2 on 2 ranks"));
+  Words uneven = model("train", hybrid);
+  uneven.insert(uneven.end(), {"--shard-group", "3"});
+  refused(4, uneven, 2, {"--shard-group 3", "use one of 1, 2, 4"});
 }
 
 /// The bytes of a rank without those of its communicator.

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "settings.hpp"
+#include "tessera/comm/launch.hpp"
+
+namespace tessera::tools {
+
+/// The strategies of `settings` where none were typed: with --shard-group, hybrid among them.
+[[nodiscard]] std::vector<Strategy> with_hybrid_if_asked(const Settings& settings,
+                                                         std::vector<Strategy> strategies);
+
+/// For what is only planned, on each number of `ranks`. ConfigError if --shard-group was typed and
+/// none of `strategies` is hybrid, if it was not and one is, or if it does not divide the ranks.
+void check_planned_groups(const Settings& settings, const std::vector<Strategy>& strategies,
+                          const std::vector<int>& ranks);
+
+/// The size of hybrid's shard groups in a run with settled ranks and communicator: what was typed,
+/// or how many of the ranks are on this machine; 0 if the run is not of hybrid. ConfigError if it
+/// was typed and the run is not, if `job` does not tell, and unless it divides the ranks.
+[[nodiscard]] int settled_shard_group(const Settings& settings,
+                                      const std::optional<LaunchedJob>& job);
+
+/// "zero3", "hybrid in groups of 8": for people.
+[[nodiscard]] std::string describe_strategy(const Settings& settings, Strategy strategy);
+
+/// ", hybrid in groups of 8"; empty where there is no hybrid.
+[[nodiscard]] std::string describe_groups(const Settings& settings);
+
+}  // namespace tessera::tools
