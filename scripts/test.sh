@@ -28,7 +28,7 @@ esac
 
 scripts/install_deps.sh --browser
 no_precompiled_headers=OFF
-if command -v ccache >/dev/null; then
+if [[ -z ${CCACHE_DISABLE:-} ]] && command -v ccache >/dev/null; then
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
   no_precompiled_headers=ON  # ccache keeps no object that is compiled with them
 fi
