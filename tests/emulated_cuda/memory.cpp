@@ -97,6 +97,15 @@ class Arena {
     return data + bytes <= begin + allocation.bytes;
   }
 
+  [[nodiscard]] std::optional<Taken> taken_by(const std::byte* data) const {
+    const std::scoped_lock lock{mutex_};
+    const auto after = live_.upper_bound(const_cast<std::byte*>(data));
+    if (after == live_.begin()) { return {}; }
+    const auto& [begin, allocation] = *std::prev(after);
+    if (data >= begin + allocation.bytes) { return {}; }
+    return Taken{begin, allocation.counted};
+  }
+
   // Takes no lock for long: it is called by a signal handler, when the process is about to end.
   [[nodiscard]] std::string describe(const std::byte* data) const {
     const std::unique_lock lock{mutex_, std::try_to_lock};
@@ -236,6 +245,11 @@ std::optional<int> device_of(const void* data) {
 bool is_allocated(const void* data, std::size_t bytes) {
   const auto device = device_of(data);
   return device && arena(*device).is_allocated(static_cast<const std::byte*>(data), bytes);
+}
+
+std::optional<Taken> taken_by(const void* data) {
+  const auto device = device_of(data);
+  return device ? arena(*device).taken_by(static_cast<const std::byte*>(data)) : std::nullopt;
 }
 
 std::string describe(const void* data) {

@@ -36,6 +36,13 @@ void make_context(int device);
 [[nodiscard]] std::optional<int> device_of(const void* data);
 /// Whether all of it lies in one live allocation of a device.
 [[nodiscard]] bool is_allocated(const void* data, std::size_t bytes);
+/// What an allocation takes of a device.
+struct Taken {
+  const void* begin = nullptr;
+  std::size_t bytes = 0;
+};
+/// Of the live allocation that `data` is in, if there is one.
+[[nodiscard]] std::optional<Taken> taken_by(const void* data);
 /// "8 bytes behind the end of an allocation of 64 bytes of device 0", for messages.
 [[nodiscard]] std::string describe(const void* data);
 

@@ -189,6 +189,8 @@ TEST_F(NcclRegister, GoesOnWithoutWhereNcclDoesNotTakeIt) {
   const std::vector<std::array<const char*, 3>> ways{
       {"TESSERA_EMULATED_NCCL_REGISTER", "declines:0", "rank 0: NCCL declines"},
       {"TESSERA_EMULATED_NCCL_MEMORY", "none:1", "rank 1: ncclMemAlloc of 4.00 KiB failed: "},
+      {"TESSERA_EMULATED_NCCL_GRANULARITY", "536870912:1",
+       "rank 1: ncclMemAlloc of 4.00 KiB takes 512 MiB of the device"},
       {"TESSERA_EMULATED_NCCL_VERSION", "21805", "rank 0: NCCL 2.18.5 cannot"},
       {"TESSERA_NCCL_REGISTER", "0", "rank 0: TESSERA_NCCL_REGISTER=0"}};
   for (const auto& [name, value, expected] : ways) {
@@ -197,6 +199,56 @@ TEST_F(NcclRegister, GoesOnWithoutWhereNcclDoesNotTakeIt) {
     EXPECT_THAT(with_an_arena(), HasSubstr(expected));
   }
   EXPECT_EQ(counts().direct_calls, 0U);
+  expect_all_undone();
+}
+
+TEST_F(NcclRegister, TakesARoundingThatIsLittleOfTheArena) {
+  const Variable unit{"TESSERA_EMULATED_NCCL_GRANULARITY", std::to_string(8 << 20)};
+  run_ranks([](World& world) {
+    Buffer large = world.allocate(Category::gather, std::size_t{50} << 20U, "6 of 56 MiB");
+    world.barrier();
+    EXPECT_EQ(said(world), "registered with NCCL: 1 arena (50.0 MiB)");
+    EXPECT_EQ(use_of(world.device())->rounding_bytes, std::size_t{6} << 20U);
+    Buffer small = world.allocate(Category::gather, std::size_t{11} << 20U, "5 of 16 MiB");
+    world.barrier();
+    EXPECT_THAT(said(world), HasSubstr("rank 0: ncclMemAlloc of 11.0 MiB takes 16.0 MiB"));
+  });
+  expect_all_undone();
+}
+
+TEST_F(NcclRegister, GoesOnWithoutWhereTheDriverDoesNotSayWhatItTakes) {
+  constexpr int kNotSupported = 801;
+  using Fail = void(const char* call, int nth, int error);
+  CudaModule::get().function<Fail>("emulated_cuda_fail")("cudaGetDriverEntryPoint", 1,
+                                                         kNotSupported);
+  EXPECT_THAT(with_an_arena(), HasSubstr("rank 0: the driver does not say what ncclMemAlloc"));
+  expect_all_undone();
+}
+
+TEST_F(NcclRegister, WhatOthersTakeOfTheDeviceIsNoRounding) {
+  const Variable crowded{"TESSERA_EMULATED_NCCL_MEMORY", "crowded"};
+  run_ranks([](World& world) {
+    Buffer buffer = arena(world);
+    EXPECT_EQ(use_of(world.device())->rounding_bytes, kUnit - buffer.bytes());
+  });
+}
+
+// The double ends the process where memory is deregistered that is in use.
+TEST_F(NcclRegister, IsTakenBackWhenTheDeviceIsDoneWithIt) {
+  run_ranks([](World& world) {
+    Buffer buffer = world.allocate(Category::gather, std::size_t{16} << 20U, "in use");
+    world.barrier();
+    const Channel reduce = world.reduce_channel();
+    const View all{buffer.data(), std::int64_t{4} << 20, DType::fp32};
+    for (int i = 0; i < 4; ++i) {
+      reduce.communicator.submit(Batch{"sum"}.all_reduce(all), reduce.stream);
+    }
+    const Variable fails{"TESSERA_EMULATED_NCCL_MEMORY", "none:1"};
+    Buffer last = arena(world);
+    world.barrier();
+    EXPECT_THAT(said(world), HasSubstr("rank 1: ncclMemAlloc"));
+    reduce.stream.wait();
+  });
   expect_all_undone();
 }
 

@@ -1,8 +1,11 @@
 #include "comm/nccl/nccl_memory.hpp"
 
+#include <cudaTypedefs.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 
 #include "base/environment.hpp"
 #include "comm/rendezvous/frame.hpp"
@@ -20,6 +23,8 @@ namespace tessera::nccl {
 namespace {
 
 constexpr const char* kVariable = "TESSERA_NCCL_REGISTER";
+// Of one arena; of large ones an eighth. Libraries that reserve for multicast round up to 512 MiB.
+constexpr std::size_t kSmallRounding = std::size_t{4} << 20;
 constexpr int kFirstVersion = NCCL_VERSION(2, 19, 0);
 
 /// Empty: it can.
@@ -41,11 +46,42 @@ std::string why_not() {
   return {};
 }
 
-std::size_t free_bytes() {
-  std::size_t free = 0;
-  std::size_t total = 0;
-  cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
-  return free;
+cudaError_t driver_function(const char* name, void** function,
+                            cudaDriverEntryPointQueryResult* found) {
+#if CUDART_VERSION >= 12050
+  return cudaGetDriverEntryPointByVersion(name, function, 12000, cudaEnableDefault, found);
+#else
+  return cudaGetDriverEntryPoint(name, function, cudaEnableDefault, found);
+#endif
+}
+
+/// What the allocation that begins at `data` takes of the device. Nothing: the driver does not say.
+/// The device's free memory would not do: other processes may take of it meanwhile.
+std::optional<std::size_t> taken_bytes(void* data) {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  if (driver_function("cuMemGetAddressRange", &function, &found) != cudaSuccess ||
+      found != cudaDriverEntryPointSuccess) {
+    (void)cudaGetLastError();
+    return {};
+  }
+  CUdeviceptr begin = 0;
+  std::size_t bytes = 0;
+  const CUresult result = reinterpret_cast<PFN_cuMemGetAddressRange_v3020>(function)(
+      &begin, &bytes, reinterpret_cast<std::uintptr_t>(data));
+  if (result != CUDA_SUCCESS) { return {}; }
+  return bytes;
+}
+
+/// Why an arena of `bytes` is not to have memory of NCCL's that takes `taken`. Empty: it is.
+std::string why_not_taken(std::size_t bytes, std::optional<std::size_t> taken) {
+  if (!taken) {
+    return fmt::format("the driver does not say what ncclMemAlloc of {} takes of the device",
+                       format_bytes(bytes));
+  }
+  if (*taken - std::min(bytes, *taken) <= std::max(kSmallRounding, bytes / 8)) { return {}; }
+  return fmt::format("ncclMemAlloc of {} takes {} of the device, too much more",
+                     format_bytes(bytes), format_bytes(*taken));
 }
 
 std::string arenas_text(std::size_t count, std::size_t bytes) {
@@ -65,7 +101,6 @@ void* NcclMemory::allocate(std::size_t bytes) {
   const std::scoped_lock lock{mutex_};
   ++made_;
   if (!off_.empty()) { return nullptr; }
-  const std::size_t before = free_bytes();
   void* data = nullptr;
   const ncclResult_t result = ncclMemAlloc(&data, bytes);
   if (result != ncclSuccess) {
@@ -74,15 +109,19 @@ void* NcclMemory::allocate(std::size_t bytes) {
                        ncclGetErrorString(result));
     return nullptr;
   }
-  // Other processes may share the device: what they take or give back meanwhile is not NCCL's.
-  const std::size_t lost = before - std::min(free_bytes(), before);
   try {
-    arenas_[data] = {bytes, lost - std::min(bytes, lost)};
+    const std::optional<std::size_t> taken = taken_bytes(data);
+    off_ = why_not_taken(bytes, taken);
+    if (off_.empty()) {
+      arenas_[data] = {bytes, *taken - std::min(bytes, *taken)};
+      return data;
+    }
   } catch (...) {
     (void)ncclMemFree(data);
     throw;
   }
-  return data;
+  (void)ncclMemFree(data);
+  return nullptr;
 }
 
 bool NcclMemory::free(void* data) noexcept {
@@ -165,6 +204,8 @@ void NcclMemory::settle(const std::vector<std::string>& offers) {
     const std::string reason = offer.text();
     if (off.empty() && !reason.empty()) { off = fmt::format("rank {}: {}", rank, reason); }
   }
+  // As in `free`: what is enqueued may use what is registered.
+  if (!off.empty() || differ_) { (void)cudaDeviceSynchronize(); }
   if (!off.empty()) {
     deregister_all_locked();
     off_ = off;

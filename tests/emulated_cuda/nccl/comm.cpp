@@ -112,11 +112,19 @@ ncclResult_t Comm::enqueue(std::vector<Work> works, cudaStream_t stream) {
   }
   std::shared_ptr<InGraph> held =
       is_capturing(stream) ? std::make_shared<InGraph>(in_graphs_) : nullptr;
+  const int counted = held ? 0 : 1;
+  under_way_ += counted;
   const cudaError_t status = emulated_cuda::enqueue_library_call(
       stream, "a group of NCCL's",
       [self = shared_from_this(), ticket = tickets_, works = std::move(works),
-       held = std::move(held)] { self->run(ticket, works); });
-  if (status != cudaSuccess) { return ncclUnhandledCudaError; }
+       held = std::move(held), counted] {
+        self->run(ticket, works);
+        self->under_way_ -= counted;
+      });
+  if (status != cudaSuccess) {
+    under_way_ -= counted;
+    return ncclUnhandledCudaError;
+  }
   ++tickets_;
   launching_ = kLaunching;
   return ncclInProgress;

@@ -55,6 +55,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// Waits until no graph holds its work any more, as NCCL does at the end of a communicator. Ends
   /// the process where that takes too long: NCCL would wait for ever.
   void wait_for_graphs() const;
+  /// Whether groups that it was given, outside of graphs, have not ended yet.
+  [[nodiscard]] bool busy() const noexcept { return under_way_ > 0 && !aborted_; }
   [[nodiscard]] bool aborted() const noexcept { return aborted_; }
   [[nodiscard]] bool started() const noexcept { return state_ == ncclSuccess; }
 
@@ -73,6 +75,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::atomic<ncclResult_t> state_ = ncclInProgress;
   std::atomic<int> launching_ = 0;  // so many questions are still answered with "in progress"
   std::shared_ptr<std::atomic<int>> in_graphs_ = std::make_shared<std::atomic<int>>(0);
+  std::atomic<int> under_way_ = 0;  // groups outside of graphs
   Line line_;
   std::uint64_t tickets_ = 0;
   std::mutex mutex_;

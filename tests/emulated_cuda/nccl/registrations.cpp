@@ -4,7 +4,6 @@
 
 #include <map>
 #include <mutex>
-#include <set>
 #include <string>
 
 #include "base/environment.hpp"
@@ -19,6 +18,7 @@ namespace {
 
 // What a GPU recommends.
 constexpr std::size_t kGranularity = std::size_t{2} << 20;
+constexpr std::size_t kCrowd = std::size_t{8} << 20;
 
 struct Range {
   const Comm* comm;
@@ -32,8 +32,8 @@ struct Range {
 
 struct All {
   std::mutex mutex;
-  std::set<const void*> allocations;
-  std::map<void*, Range> ranges;  // by handle
+  std::map<const void*, void*> allocations;  // with what somebody else took meanwhile
+  std::map<void*, Range> ranges;             // by handle
   std::uintptr_t handles = 0;
   EmulatedNcclCounts counts = {};
 };
@@ -45,6 +45,11 @@ All& all() {
 
 int own_rank() {
   return std::stoi(tessera::environment("RANK").value_or("0"));
+}
+
+std::size_t granularity() {
+  const std::string bytes = setting("TESSERA_EMULATED_NCCL_GRANULARITY", own_rank());
+  return bytes.empty() ? kGranularity : std::stoull(bytes);
 }
 
 }  // namespace
@@ -86,13 +91,15 @@ void forget_registered(const Comm* comm) {
 using namespace emulated_nccl;
 
 ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
-  if (setting("TESSERA_EMULATED_NCCL_MEMORY", own_rank()) == "none") {
-    return ncclUnhandledCudaError;
-  }
-  *data = emulated_cuda::allocate_device(emulated_cuda::current_device(), bytes, kGranularity);
+  const std::string memory = setting("TESSERA_EMULATED_NCCL_MEMORY", own_rank());
+  if (memory == "none") { return ncclUnhandledCudaError; }
+  const int device = emulated_cuda::current_device();
+  *data = emulated_cuda::allocate_device(device, bytes, granularity());
   if (*data == nullptr) { return ncclUnhandledCudaError; }
+  void* const crowd =
+      memory == "crowded" ? emulated_cuda::allocate_device(device, kCrowd) : nullptr;
   const std::scoped_lock lock{all().mutex};
-  all().allocations.insert(*data);
+  all().allocations.emplace(*data, crowd);
   ++all().counts.allocated;
   return ncclSuccess;
 }
@@ -101,7 +108,10 @@ ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
 ncclResult_t ncclMemFree(void* data) {
   {
     const std::scoped_lock lock{all().mutex};
-    if (all().allocations.erase(data) == 0) { return ncclInvalidArgument; }
+    const auto found = all().allocations.find(data);
+    if (found == all().allocations.end()) { return ncclInvalidArgument; }
+    if (found->second != nullptr) { (void)emulated_cuda::free_device(found->second); }
+    all().allocations.erase(found);
     for (const auto& [handle, range] : all().ranges) {
       if (range.begin == data) { emulated_cuda::misuse("memory is freed that is registered"); }
     }
@@ -127,6 +137,9 @@ ncclResult_t ncclCommRegister(const ncclComm_t handle, void* data, size_t bytes,
 }
 
 ncclResult_t ncclCommDeregister(const ncclComm_t handle, void* given) {
+  if (comm_of(handle)->busy()) {
+    emulated_cuda::misuse("memory is deregistered that a call of NCCL's may be using");
+  }
   const std::scoped_lock lock{all().mutex};
   const auto found = all().ranges.find(given);
   if (found == all().ranges.end() || found->second.comm != comm_of(handle).get()) {
