@@ -182,7 +182,7 @@ void* NcclComm::register_memory(void* data, std::size_t bytes) {
 void NcclComm::deregister(void* handle) noexcept {
   {
     const std::scoped_lock lock{calls_};
-    if (comm_ != nullptr) {
+    if (comm_ != nullptr && !aborted_) {
       (void)ncclCommDeregister(comm_, handle);
       return;
     }

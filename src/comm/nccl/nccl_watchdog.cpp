@@ -197,25 +197,23 @@ void NcclWatchdog::look_for_faults() {
 
 // All at the same time. Ending a communicator waits for the device, where a kernel of the other may
 // wait for a peer that is gone until that one is being ended too; it waits for graphs to let go of
-// its work; and a graph may be under launch, which waits for the device.
+// its work; and a graph may be under launch, which waits for the device. Where no thread can be had
+// the communicators come first all the same: that ends launches, and then the program, which sees
+// its streams ended, lets go of graphs itself.
 void NcclWatchdog::end(const std::vector<NcclChannel*>& channels,
                        const std::exception_ptr& error) noexcept {
   for (NcclChannel* const channel : channels) { channel->end_streams(error); }
   std::vector<std::thread> threads;
-  const auto beside = [&](auto part) noexcept {
+  for (NcclChannel* const channel : channels) {
+    const auto abort = [this, channel] {
+      (void)cudaSetDevice(ordinal_);
+      channel->comm().abort();
+    };
     try {
-      threads.emplace_back([this, part] {
-        (void)cudaSetDevice(ordinal_);
-        part();
-      });
-    } catch (const std::exception&) { part(); }  // no thread or memory left: in turn, then
-  };
-  for (NcclChannel* const channel : channels) {
-    beside([channel, &error] { channel->end_graphs(error); });
+      threads.emplace_back(abort);
+    } catch (const std::exception&) { abort(); }  // no thread or memory left: in turn, then
   }
-  for (NcclChannel* const channel : channels) {
-    beside([channel] { channel->comm().abort(); });
-  }
+  for (NcclChannel* const channel : channels) { channel->end_graphs(error); }
   for (std::thread& thread : threads) { thread.join(); }
 }
 

@@ -138,7 +138,8 @@ void Hub::make_room_for(const std::string& host) {
 /// Of `host`, or of any: who has been here for longest. False if there is none.
 bool Hub::close_first_stranger(const std::string* host) {
   const auto first = std::find_if(lines_.begin(), lines_.end(), [&](const Line& line) {
-    return line.rank < 0 && !line.host.empty() && (host == nullptr || line.host == *host);
+    return line.rank < 0 && !line.closing && !line.host.empty() &&
+           (host == nullptr || line.host == *host);
   });
   if (first == lines_.end()) { return false; }
   lines_.erase(first);
