@@ -8,7 +8,6 @@
 #include "comm/batch_code.hpp"
 #include "comm/batch_text.hpp"
 #include "comm/failure_texts.hpp"
-#include "comm/rank_errors.hpp"
 #include "comm/rendezvous/frame.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "tessera/base/error.hpp"
@@ -134,12 +133,15 @@ void NcclCommunicator::do_submit(Batch batch, Stream stream) {
     enqueue(batch, cuda);
     watch_end(batch, sequence, stream);
     channel_.track(sequence, call_text(describe(batch), channel_.name(), sequence), cuda);
-  } catch (const CommError&) {
+  } catch (const CommError& error) {
     // NCCL may have failed here because another rank has: that one is to be named.
-    if (!link_->group->failed()) {
-      link_->group->fail(text_of(std::current_exception()), FoundBy::this_rank);
+    fail_after_control(*link_->group, error.what());
+    try {
+      link_->group->check_alive();
+    } catch (const std::exception&) {
+      cuda.end_with(std::current_exception());
+      throw;
     }
-    cuda.end_with(std::current_exception());
     throw;
   } catch (const std::exception& error) {  // of this rank alone: the peers must not wait for it
     link_->group->abort(fmt::format("rank {}: {}", rank(), error.what()), kCommStatus);

@@ -14,7 +14,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kTick = 2ms;
-// NCCL notices lost peers too, and does not know their names: the control path has the first word.
 constexpr auto kControlFirst = 1s;
 // More than any step has: a rank that is so far ahead of its device waits.
 constexpr std::size_t kMostPending = 4096;
@@ -32,6 +31,14 @@ struct ReachedStream final : cuda::StreamExtension {
 };
 
 }  // namespace
+
+void fail_after_control(JobGroup& group, const std::string& fault) {
+  const auto end = std::chrono::steady_clock::now() + kControlFirst;
+  while (!group.failed() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kTick);
+  }
+  group.fail(fault, FoundBy::this_rank);
+}
 
 void StreamReach::end_with(const std::exception_ptr& error) noexcept {
   const std::scoped_lock lock{mutex_};
@@ -187,12 +194,7 @@ void NcclWatchdog::look_for_faults() {
   for (const auto& channel : channels_) {
     if (fault.empty()) { fault = channel->comm().fault(); }
   }
-  if (fault.empty()) { return; }
-  const auto end = std::chrono::steady_clock::now() + kControlFirst;
-  while (!group_->failed() && std::chrono::steady_clock::now() < end) {
-    std::this_thread::sleep_for(kTick);
-  }
-  group_->fail(fault, FoundBy::this_rank);
+  if (!fault.empty()) { fail_after_control(*group_, fault); }
 }
 
 // All at the same time. Ending a communicator waits for the device, where a kernel of the other may

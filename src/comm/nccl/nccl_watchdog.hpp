@@ -22,6 +22,10 @@
 
 namespace tessera::nccl {
 
+/// Fails the group with what NCCL found, unless the control path says more within a second: NCCL
+/// notices lost peers too, and does not know their names.
+void fail_after_control(JobGroup& group, const std::string& fault);
+
 /// Reaches a stream for as long as it lives, from a thread that does not know for how long.
 class StreamReach {
  public:
