@@ -17,7 +17,7 @@ std::vector<Bytes> results(CudaBench& bench) {
   const kernels::Table& table = kernels::table_of(DeviceKind::cuda);
   const Stream stream = bench.stream();
   const auto fresh = [&](std::int64_t elems, unsigned seed) {
-    return DeviceValues{bench, DType::bf16, random_floats(elems, seed)};
+    return DeviceValues{bench, random_floats(elems, seed), DType::bf16};
   };
   DeviceValues x = fresh(kElems, 1), y = fresh(kElems, 2), dx = fresh(kElems, 3);
   DeviceValues weight = fresh(kColumns, 4), bias = fresh(kColumns, 5);
@@ -32,15 +32,15 @@ std::vector<Bytes> results(CudaBench& bench) {
   table.add_bias(y, bias, kRows, kColumns, stream);
   table.gelu_forward(y, activated, kElems, stream);
   table.dropout({activated, dropped, kRows, kColumns, 0.3F, {}}, stream);
-  table.squared_norm(dropped.view(), kElems, sum.data(), stream);
+  table.squared_norm(dropped, kElems, sum.data(), stream);
   const std::vector<double> norm = sum.read();
   const auto* const first = reinterpret_cast<const std::byte*>(norm.data());
-  return {y.bytes(),
-          dx.bytes(),
-          dweight.bytes(),
-          dbias.bytes(),
-          activated.bytes(),
-          dropped.bytes(),
+  return {y.read(),
+          dx.read(),
+          dweight.read(),
+          dbias.read(),
+          activated.read(),
+          dropped.read(),
           Bytes(first, first + sizeof(double))};
 }
 
