@@ -44,14 +44,4 @@ const Table& table_of(DeviceKind kind) {
   return *CudaModule::get().function<CudaTable>("tessera_cuda_kernels")();
 }
 
-// A stream of `meta` drops what CPU kernels enqueue on it.
-const Table& counting_table(DeviceKind kind) {
-  static const Table for_cuda = [] {
-    Table table = cpu_table();
-    table.attention_workspace_elems = cuda::attention_workspace_elems;
-    return table;
-  }();
-  return kind == DeviceKind::cuda ? for_cuda : cpu_table();
-}
-
 }  // namespace tessera::kernels

@@ -65,10 +65,6 @@ struct Table {
 /// CUDA module.
 [[nodiscard]] const Table& table_of(DeviceKind kind);
 
-/// For streams of `meta` that stand for those of `kind`: kernels do nothing, and what says how much
-/// memory they need speaks for `kind`. Needs no CUDA module.
-[[nodiscard]] const Table& counting_table(DeviceKind kind);
-
 /// What the CUDA module exports as "tessera_cuda_kernels".
 using CudaTable = const Table*();
 

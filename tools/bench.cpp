@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "bench/support/collectives.hpp"
+#include "bench/support/machine.hpp"
 #include "bench/support/operations.hpp"
 #include "bench/support/products.hpp"
 #include "bench/support/recording.hpp"
@@ -49,19 +50,91 @@ Json machine() {
   return {{"processor", processor_name()}, {"cores", usable_cores()}};
 }
 
-Json adamw(const BenchSettings& settings) {
-  const bench::Comparison result =
-      bench::measure(bench::adamw(settings.parameters), settings.repeat);
-  fmt::print("AdamW, fp32, {} parameters, one thread: 28 bytes and 16 FLOPs a parameter\n",
+/// The profile itself is the document, so that `tessera plan --time` takes it as it is.
+Json profile(const BenchSettings& settings) {
+  bench::MachineOptions options;
+  options.cores = usable_cores();
+  options.rounds = settings.repeat;
+  options.models = bench::machine_models(settings.widest);
+  bench::MeasuredMachine measured = bench::measure_machine(options);
+  MachineProfile& profile = measured.profile;
+  profile.name = fmt::format("{} ({} cores)", processor_name(), options.cores);
+  profile.source = "tessera bench machine";
+  Table table{{"", "GFLOP/s", "GB/s", "us"}};
+  for (const auto& [dtype, rate] : profile.flops_per_second) {
+    table.add({fmt::format("products, {}", to_string(dtype)), giga(rate), "", ""});
+  }
+  const auto micros = [](double seconds) { return fmt::format("{:.2f}", seconds * 1e6); };
+  const double step = profile.levels.front().step_seconds.front();
+  table.add({"AdamW", "", giga(profile.bytes_per_second), ""});
+  table.add({"gathering", "", giga(profile.levels.front().bytes_per_second), ""});
+  table.add({"reducing", "", giga(profile.reduce_bytes_per_second), ""});
+  table.add({"ranks meeting", "", "", micros(profile.protocols.front().start_seconds)});
+  table.add({"  and each rank", "", "", micros(step)});
+  table.add({"enqueuing", "", "", micros(profile.enqueue_seconds)});
+  fmt::print(
+      "{}: {} kinds and sizes of kernels, {} times alone\n{}(spread of a kernel's times with all "
+      "cores at work: {:.1f} %, between quartiles)\n",
+      profile.name, profile.kernels.size(), measured.times, table.text(), 100 * measured.spread);
+  Json json = Json::parse(machine_profile_json(profile));
+  json["measured"] = {
+      {"rounds", settings.repeat}, {"times", measured.times}, {"spread", measured.spread}};
+  return json;
+}
+
+double nanoseconds(const bench::Timed& timed, const BenchSettings& settings) {
+  return timed.series.median() * 1e9 / static_cast<double>(settings.parameters);
+}
+
+/// `where`: "", " as an offloaded optimizer runs it".
+Json adamw(const BenchSettings& settings, const bench::Comparison& result, const char* where) {
+  fmt::print("AdamW{}, fp32, {} parameters, one thread: 28 bytes and 16 FLOPs a parameter\n", where,
              settings.parameters);
   print({result});
-  const double nanoseconds =
-      result.ours.series.median() * 1e9 / static_cast<double>(settings.parameters);
-  fmt::print("{:.3f} ns a parameter\n", nanoseconds);
+  const double each = nanoseconds(result.ours, settings);
+  fmt::print("{:.3f} ns a parameter\n", each);
   Json json = bench::json_of(result);
   json["parameters"] = settings.parameters;
-  json["nanoseconds_per_parameter"] = nanoseconds;
+  json["nanoseconds_per_parameter"] = each;
   return json;
+}
+
+Json remainders(const BenchSettings& settings) {
+  const bench::Comparison result =
+      bench::measure(bench::adamw_remainders(settings.parameters), settings.repeat);
+  fmt::print("\nThe same with bf16 parameters: remainders of master weights beside whole ones\n");
+  print({result});
+  return bench::json_of(result);
+}
+
+Json int8_moments(const BenchSettings& settings) {
+  const bench::Comparison result =
+      bench::measure(bench::adamw_int8(settings.parameters), settings.repeat);
+  const double slower = bench::median_ratio(result.ours.series, result.limits.front().series);
+  const double each = nanoseconds(result.ours, settings);
+  fmt::print("\nWith moments of 8 bits: 16 1/16 bytes a parameter\n");
+  print({result});
+  fmt::print("{:.3f} ns a parameter, {:.2f} of the time with fp32 moments\n", each, slower);
+  Json json = bench::json_of(result);
+  json["nanoseconds_per_parameter"] = each;
+  json["time_of_fp32_moments"] = slower;
+  return json;
+}
+
+Json adamw(const BenchSettings& settings) {
+  Json json =
+      adamw(settings, bench::measure(bench::adamw(settings.parameters), settings.repeat), "");
+  json["remainders"] = remainders(settings);
+  json["int8_moments"] = int8_moments(settings);
+  return json;
+}
+
+Json offload(const BenchSettings& settings) {
+  bench::Comparison result;
+  run_ranks(1, [&](World& world) {
+    result = bench::measure(bench::offloaded_adamw(world, settings.parameters), settings.repeat);
+  });
+  return adamw(settings, result, " as an offloaded optimizer runs it");
 }
 
 Json collectives(const BenchSettings& settings) {
@@ -219,8 +292,13 @@ void run_bench(std::span<const char* const> arguments) {
     fmt::print("{}", settings.text);
     return;
   }
-  Json json = {{"bench", settings.what}, {"machine", machine()}, {"repeat", settings.repeat}};
-  json.update(settings.what == "adamw"         ? adamw(settings)
+  Json json =
+      settings.what == "machine"
+          ? profile(settings)
+          : Json{{"bench", settings.what}, {"machine", machine()}, {"repeat", settings.repeat}};
+  json.update(settings.what == "machine"       ? Json::object()
+              : settings.what == "adamw"       ? adamw(settings)
+              : settings.what == "offload"     ? offload(settings)
               : settings.what == "collectives" ? collectives(settings)
               : settings.what == "products"    ? products(settings)
                                                : step(settings));

@@ -28,14 +28,21 @@ struct BenchOption {
 
 constexpr int kScalingRanks = 1 + 2 + 4 + 8;  // side by side, each job with the samples of two
 
-const std::vector<std::string> kBenches = {"adamw", "collectives", "products", "step"};
+const std::vector<std::string> kBenches = {"adamw",   "offload",  "collectives",
+                                           "machine", "products", "step"};
 
 std::string summary(std::string_view bench) {
   if (bench == "adamw") {
     return "Times one AdamW update against plain loops and a triad over the same arrays.";
   }
+  if (bench == "offload") {
+    return "Times the same update on the host's stream, as an offloaded optimizer runs it.";
+  }
   if (bench == "collectives") {
     return "Times the collectives of in-process ranks against copies by as many threads.";
+  }
+  if (bench == "machine") {
+    return "Measures the profile of this machine that tessera plan --time takes: --json FILE.";
   }
   if (bench == "products") {
     return "Times the matrix products of a GPT's step in each dtype, in every way there is here.";
@@ -75,7 +82,7 @@ void set_strategies(BenchSettings& settings, const std::string& text) {
 
 const std::vector<BenchOption>& options() {
   static const std::vector<BenchOption> all = {
-      {"--parameters", "N", "50000000", "parameters updated", "adamw",
+      {"--parameters", "N", "50000000", "parameters updated", "adamw offload",
        [](BenchSettings& s, const std::string& text) {
          s.parameters = parse_whole(text, 1, 100'000'000'000);
        }},
@@ -83,6 +90,8 @@ const std::vector<BenchOption>& options() {
        [](BenchSettings& s, const std::string& text) {
          s.bytes = parse_whole(text, 4, 100'000'000'000);
        }},
+      {"--widest", "H", "512", "width of the widest model whose kernels are timed", "machine",
+       [](BenchSettings& s, const std::string& text) { s.widest = parse_whole(text, 64, 16'384); }},
       {"--layers", "L", "4", "transformer blocks", "step", size_of_model(&nn::GPTConfig::layers)},
       {"--hidden", "H", "256", "width", "products step", size_of_model(&nn::GPTConfig::hidden)},
       {"--heads", "A", "4", "attention heads", "step", size_of_model(&nn::GPTConfig::heads)},
@@ -112,11 +121,11 @@ const std::vector<BenchOption>& options() {
       {"--ranks", "N", "2", "ranks, threads of this process", "collectives step",
        whole(&bench::StepOptions::ranks, 256)},
       {"--repeat", "K", "20", "timed rounds; ours and the limits run in turn in each",
-       "adamw collectives products step",
+       "adamw offload collectives machine products step",
        [](BenchSettings& s, const std::string& text) {
          s.repeat = static_cast<int>(parse_whole(text, 1, 1'000'000));
        }},
-      {"--json", "FILE", "", "write the results there", "adamw collectives products step",
+      {"--json", "FILE", "", "write the results there", "adamw offload collectives machine products step",
        [](BenchSettings& s, const std::string& text) {
          if (text.empty()) { throw ConfigError("is empty; give a path"); }
          s.json = text;
@@ -145,7 +154,8 @@ std::string checked_name(const std::string& name) {
   if (std::find(kBenches.begin(), kBenches.end(), name) != kBenches.end()) { return name; }
   const std::string meant = nearest(name, kBenches);
   throw ConfigError(fmt::format("tessera bench does not know '{}'; {}", name,
-                                meant.empty() ? "it has adamw, collectives, products and step"
+                                meant.empty() ? "it has adamw, offload, collectives, machine, "
+                                                "products and step"
                                               : fmt::format("did you mean {}?", meant)));
 }
 
@@ -257,7 +267,9 @@ void check(BenchSettings& settings) {
 
 BenchSettings parse_bench(std::span<const char* const> arguments) {
   if (arguments.empty()) {
-    throw ConfigError("tessera bench: nothing named; it has adamw, collectives, products and step");
+    throw ConfigError(
+        "tessera bench: nothing named; it has adamw, offload, collectives, machine, products and "
+        "step");
   }
   const std::string first = arguments.front();
   BenchSettings settings;

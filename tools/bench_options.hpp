@@ -10,10 +10,11 @@ namespace tessera::tools {
 
 /// What `tessera bench` was asked for.
 struct BenchSettings {
-  std::string what;  ///< "adamw", "collectives", "products" or "step"; empty: print `text`
+  std::string what;  ///< "adamw", "collectives", "machine", "products" or "step"; empty: print `text`
   std::string text;
   std::int64_t parameters = 0;
   std::int64_t bytes = 0;
+  std::int64_t widest = 0;  ///< model whose kernels are timed
   int repeat = 0;
   bool scaling = false;
   bool recording = false;

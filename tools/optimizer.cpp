@@ -23,6 +23,32 @@ std::vector<std::string_view> without_effect(UpdateRule rule) {
   return {"--momentum"};
 }
 
+void check_master_weights(const Settings& settings) {
+  if (settings.master_weights == MasterWeights::fp32) { return; }
+  const DType norms =
+      settings.params ? settings.precision : settings.norm_dtype.value_or(settings.precision);
+  if (settings.precision == DType::fp16 || norms == DType::fp16) {
+    throw ConfigError(
+        "--master-weights remainder: fp16 parameters are not the upper half of an fp32 number; use "
+        "bf16, or --master-weights fp32");
+  }
+  if (settings.precision != DType::bf16 && norms != DType::bf16) {
+    throw ConfigError(
+        "--master-weights remainder has no effect: parameters of fp32 are their own masters; leave "
+        "it out, or use --precision bf16");
+  }
+  if (settings.rounding == Rounding::stochastic) {
+    throw ConfigError(
+        "--master-weights remainder and --rounding stochastic cannot be combined: only a parameter "
+        "that is the nearest to its master completes a remainder; use one of them");
+  }
+  if (settings.offload != Offload::none) {
+    throw ConfigError(
+        "--master-weights remainder saves device memory, and with --offload optimizer the masters "
+        "are in the host's; leave one of them out");
+  }
+}
+
 }  // namespace
 
 std::string_view to_string(UpdateRule rule) noexcept {
@@ -94,17 +120,18 @@ void check_optimizer(const Settings& settings) {
                                   to_string(settings.optimizer)));
   }
   const bool no_moments = settings.optimizer == UpdateRule::sgd && settings.momentum == 0.0F;
-  if (no_moments && settings.moments != DType::fp32) {
+  if (no_moments && settings.moments != MomentFormat::fp32) {
     throw ConfigError(fmt::format(
         "--moments {} has no effect: sgd with --momentum 0 keeps no moments; leave it out",
         to_string(settings.moments)));
   }
-  const bool rounds = settings.precision != DType::fp32 || settings.moments != DType::fp32;
+  const bool rounds = settings.precision != DType::fp32 || settings.moments == MomentFormat::bf16;
   if (settings.rounding == Rounding::stochastic && !rounds) {
     throw ConfigError(
-        "--rounding stochastic has no effect: parameters and moments are fp32; leave it out, or "
-        "use --moments bf16");
+        "--rounding stochastic has no effect: neither parameters nor moments are of 16 bits; leave "
+        "it out, or use --moments bf16");
   }
+  check_master_weights(settings);
 }
 
 std::string describe_optimizer(const Settings& settings) {
@@ -112,10 +139,11 @@ std::string describe_optimizer(const Settings& settings) {
   if (settings.optimizer != UpdateRule::adamw) {
     text = fmt::format(", {}", to_string(settings.optimizer));
   }
-  if (settings.moments != DType::fp32) {
+  if (settings.moments != MomentFormat::fp32) {
     text += fmt::format(", moments {}", to_string(settings.moments));
   }
   if (settings.rounding == Rounding::stochastic) { text += ", rounded stochastically"; }
+  if (settings.master_weights == MasterWeights::remainder) { text += ", remainders of masters"; }
   return text;
 }
 
@@ -125,10 +153,13 @@ std::string optimizer_words(const Settings& settings) {
     words = fmt::format(" --optimizer {}", to_string(settings.optimizer));
   }
   if (settings.has("--momentum")) { words += fmt::format(" --momentum {}", settings.momentum); }
-  if (settings.moments != DType::fp32) {
+  if (settings.moments != MomentFormat::fp32) {
     words += fmt::format(" --moments {}", to_string(settings.moments));
   }
   if (settings.rounding == Rounding::stochastic) { words += " --rounding stochastic"; }
+  if (settings.master_weights == MasterWeights::remainder) {
+    words += " --master-weights remainder";
+  }
   return words;
 }
 

@@ -94,13 +94,23 @@ void set_rank_counts(Settings& settings, const std::string& text) {
 }
 
 void set_offload(Settings& settings, const std::string& text) {
-  if (text == "optimizer") {
-    throw ConfigError("optimizer is not available in this build; use none or activations");
+  settings.boundaries = nn::Boundaries::device;
+  settings.offload = Offload::none;
+  if (text == "none") { return; }
+  std::vector<std::string> have;
+  for (const std::string& entry : parse_list(text)) {
+    if (entry == "none") { throw ConfigError("none stands alone; leave it or the rest out"); }
+    if (std::find(have.begin(), have.end(), entry) != have.end()) {
+      throw ConfigError(fmt::format("{} is named twice", entry));
+    }
+    have.push_back(entry);
+    if (entry != "optimizer" && entry != "activations") {
+      throw ConfigError(fmt::format(
+          "'{}' is unknown; use none, optimizer, activations or optimizer,activations", entry));
+    }
+    if (entry == "optimizer") { settings.offload = Offload::optimizer; }
+    if (entry == "activations") { settings.boundaries = nn::Boundaries::host; }
   }
-  if (text != "none" && text != "activations") {
-    throw ConfigError(fmt::format("'{}' is unknown; use none or activations", text));
-  }
-  settings.boundaries = text == "none" ? nn::Boundaries::device : nn::Boundaries::host;
 }
 
 void set_prompt_tokens(Settings& settings, const std::string& text) {
@@ -362,8 +372,9 @@ std::vector<OptionRow> training_rows() {
       {"--lr-schedule", "training", "S", "cosine", "cosine or constant", kBoth, set_schedule},
       {"--optimizer", "training", "O", "adamw", "adamw, adam, sgd or lion", kAll,
        [](Settings& s, const std::string& text) { s.optimizer = parse_update_rule(text); }},
-      {"--moments", "training", "P", "fp32", "of the optimizer's state: fp32, or bf16 (half of it)",
-       kAll, dtype<&Settings::moments>({"fp32", "bf16"})},
+      {"--moments", "training", "P", "fp32",
+       "of the optimizer's state: fp32, bf16 (half of it) or int8 (a quarter)", kAll,
+       [](Settings& s, const std::string& text) { s.moments = parse_moment_format(text); }},
       {"--rounding", "training", "R", "nearest",
        "of 16-bit parameters and moments: nearest or stochastic", kAll,
        [](Settings& s, const std::string& text) { s.rounding = parse_rounding(text); }},
@@ -390,6 +401,11 @@ std::vector<OptionRow> training_rows() {
       {"--precision", "training", "P", "fp32",
        "of parameters and what is computed: fp32, bf16 or fp16 (with fp32 master weights)", kAll,
        dtype<&Settings::precision>({"fp32", "bf16", "fp16"})},
+      {"--master-weights", "training", "M", "fp32",
+       "how masters of bf16 parameters are kept: fp32 (4 bytes each) or remainder (2: what the "
+       "parameter lacks); no result changes",
+       kAll,
+       [](Settings& s, const std::string& text) { s.master_weights = parse_master_weights(text); }},
       {"--gradient-dtype", "training", "P", "fp32", "of gradients: fp32, bf16 or fp16", kAll,
        dtype<&Settings::gradient_dtype>({"fp32", "bf16", "fp16"})},
       {"--norm-dtype", "training", "P", "",
@@ -409,9 +425,13 @@ std::vector<OptionRow> training_rows() {
        "(every layer) or every:K",
        kAll, set_recompute},
       {"--offload", "training", "O", "none",
-       "what waits in host memory while it is not needed: none, or activations (the layers' "
-       "inputs)",
+       "what is in host memory: none, optimizer (its state and the update), activations (the "
+       "layers' inputs, while they are not needed), or both, with a comma between",
        kAll, set_offload},
+      {"--offload-keep", "training", "F", "0",
+       "the part of what the optimizer updates, from 0 to below 1, whose state stays on the device "
+       "with --offload optimizer: whole units, the last first",
+       kAll, number<&Settings::offload_keep>({.below = 1})},
       {"--dropout", "training", "P", "0",
        "of the embedding, of attention's probabilities and of what layers add to the residual "
        "stream",
@@ -459,6 +479,10 @@ std::vector<OptionRow> output_rows() {
       {"--json", "output", "FILE", "", "write the samples as JSON", kSample,
        path<&Settings::json>()},
       {"--json", "output", "FILE", "", "write the plan as JSON", "plan", path<&Settings::json>()},
+      {"--time", "output", "FILE", "",
+       "plan the time of a step too, on the machine that this profile describes (of tessera bench "
+       "machine, or by hand: docs/plan-time.md); with --params also give --batch and --seq",
+       "plan", path<&Settings::machine>()},
       {"--json", "output", "FILE", "", "write the results as JSON", "scale",
        path<&Settings::json>()},
       {"--report", "output", "FILE", "", "draw the results as one HTML page", "scale",

@@ -11,6 +11,7 @@
 #include "output_file.hpp"
 #include "plan_document.hpp"
 #include "plan_search.hpp"
+#include "plan_time.hpp"
 #include "report.hpp"
 #include "resharding.hpp"
 #include "shard_group.hpp"
@@ -24,15 +25,27 @@ using Json = nlohmann::ordered_json;
 
 // What a stack of units, which computes nothing, could not heed.
 void check_stack(const Settings& settings) {
-  for (const char* option :
-       {"--model", "--layers", "--hidden", "--heads", "--vocab", "--seq", "--batch", "--threads",
-        "--norm-dtype", "--recompute", "--dropout", "--offload"}) {
+  for (const char* option : {"--batch", "--seq"}) {
+    if (settings.has(option) && settings.machine.empty()) {
+      throw ConfigError(
+          fmt::format("--params cannot be combined with {} without --time: it plans model states "
+                      "and slots, and computes nothing; leave one of them out",
+                      option));
+    }
+  }
+  for (const char* option : {"--model", "--layers", "--hidden", "--heads", "--vocab", "--threads",
+                             "--norm-dtype", "--recompute", "--dropout"}) {
     if (settings.has(option)) {
       throw ConfigError(fmt::format(
           "--params cannot be combined with {}: it plans model states and slots, and computes "
           "nothing; leave one of them out",
           option));
     }
+  }
+  if (settings.boundaries == nn::Boundaries::host) {
+    throw ConfigError(
+        "--params cannot be combined with --offload activations: it computes nothing, and has "
+        "none; use --offload optimizer, or leave one of them out");
   }
 }
 
@@ -56,6 +69,7 @@ void check(const Settings& settings) {
   check_planned(settings);
   check_optimizer(settings);
   check_strategies(settings);
+  check_time(settings);
 }
 
 void write_files(const Settings& settings, const Json& json) {
@@ -73,7 +87,9 @@ void plan_strategies(const Settings& settings) {
     plans.push_back(plan_asked(settings, strategy));
   }
   fmt::print("{}\n{}", describe_plan(settings), plan_text(settings, plans));
-  write_files(settings, plan_json(settings, plans));
+  Json json = plan_json(settings, plans);
+  plan_times(settings, settings.strategies, json);
+  write_files(settings, json);
   const auto no_room = [&](const StrategyPlan& plan) {
     return settings.budget_bytes && !fits(plan, *settings.budget_bytes);
   };
@@ -97,6 +113,7 @@ void plan_search(const Settings& settings) {
   fmt::print("{}\n{}\n", describe_plan(shown.choice.settings),
              plan_text(shown.choice.settings, {shown.plan}));
   Json json = plan_json(shown.choice.settings, {shown.plan});
+  plan_times(shown.choice.settings, {shown.plan.strategy}, json);
   json["search"] = search_json(result);
   if (result.found) {
     fmt::print("the cheapest that fits {}, after {} that do not:\n\n  {}\n", budget,

@@ -180,9 +180,11 @@ Json json_of(const CategoryBytes& bytes) {
 }
 
 Json json_of(const ModelStateBytes& bytes) {
-  return {{"parameters", bytes.parameters},
-          {"gradients", bytes.gradients},
-          {"optimizer", bytes.optimizer}};
+  Json json = {{"parameters", bytes.parameters},
+               {"gradients", bytes.gradients},
+               {"optimizer", bytes.optimizer}};
+  if (bytes.host > 0) { json["host"] = bytes.host; }
+  return json;
 }
 
 Json shard_group_json(const Settings& settings) {
@@ -201,19 +203,21 @@ Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans)
                {"reduce_dtype", to_string(settings.reduce_dtype)},
                {"optimizer", to_string(settings.optimizer)},
                {"moments", to_string(settings.moments)},
+               {"master_weights", to_string(settings.master_weights)},
                {"shard_group", shard_group_json(settings)},
                {"prefetch", settings.prefetch},
                {"prefetch_backward", settings.prefetch_backward.value_or(settings.prefetch)},
                {"reshard", to_string(settings.reshard)},
                {"persist_elems", settings.persist_elems},
                {"accumulate", settings.accumulate},
-               {"accumulate_mode", to_string(settings.accumulate_mode)}};
+               {"accumulate_mode", to_string(settings.accumulate_mode)},
+               {"offload", offload_name(settings)},
+               {"offload_keep", shortest(settings.offload_keep)}};
   if (!settings.params) {
     json["threads"] = settings.threads;
     json["batch"] = settings.batch;
     json["norm_dtype"] = to_string(settings.norm_dtype.value_or(settings.precision));
     json["recompute"] = settings.recompute.describe();
-    json["offload"] = offload_name(settings);
     json["dropout"] = shortest(settings.dropout);
   }
   json["budget_bytes"] = settings.budget_bytes ? Json(*settings.budget_bytes) : Json();

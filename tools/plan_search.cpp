@@ -130,7 +130,7 @@ std::string step_words(const Settings& settings, Strategy strategy) {
   }
   const std::string recompute = settings.recompute.describe();
   if (recompute != "none") { words += " --recompute " + recompute; }
-  if (settings.boundaries == nn::Boundaries::host) { words += " --offload activations"; }
+  words += offload_words(settings);
   if (settings.dropout > 0) { words += fmt::format(" --dropout {}", settings.dropout); }
   return words + dtype_words(settings) + optimizer_words(settings);
 }

@@ -62,15 +62,7 @@ void run_gpt(RankGpt& gpt, const Settings& settings, const nn::GPTConfig& config
 }
 
 void run_stack(ShardedModel& model, const Settings& settings, std::int64_t parameters) {
-  const std::int64_t count = std::min(parameters, kStackUnits);
-  std::vector<Unit> units;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const std::int64_t elems = parameters / count + (i < parameters % count ? 1 : 0);
-    units.push_back(model.add_unit(fmt::format("unit.{}", i), {{"weight", {elems}}}));
-  }
-  model.declare_order(units);
-  model.materialize(init::constant(0.0F));
-  model.optimize_with(optimizer_of(settings), optimizer_options(settings));
+  const std::vector<Unit> units = make_stack(model, settings, parameters);
   for (int micro = 0; micro < settings.accumulate; ++micro) {
     for (const Unit unit : units) { const auto scope = model.forward(unit); }
     std::for_each(units.rbegin(), units.rend(),
@@ -99,6 +91,20 @@ std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks,
 }
 
 }  // namespace
+
+std::vector<Unit> make_stack(ShardedModel& model, const Settings& settings,
+                             std::int64_t parameters) {
+  const std::int64_t count = std::min(parameters, kStackUnits);
+  std::vector<Unit> units;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t elems = parameters / count + (i < parameters % count ? 1 : 0);
+    units.push_back(model.add_unit(fmt::format("unit.{}", i), {{"weight", {elems}}}));
+  }
+  model.declare_order(units);
+  model.materialize(init::constant(0.0F));
+  model.optimize_with(optimizer_of(settings), optimizer_options(settings));
+  return units;
+}
 
 std::vector<RankPlan> plan_training(const Settings& settings, const NamedModel& model,
                                     Strategy strategy, int ranks) {

@@ -47,6 +47,10 @@ struct StrategyPlan {
 [[nodiscard]] std::vector<RankPlan> plan_stack(const Settings& settings, std::int64_t parameters,
                                                Strategy strategy, int ranks);
 
+/// The units of plan_stack's model, declared in it, materialised and with an optimizer.
+[[nodiscard]] std::vector<Unit> make_stack(ShardedModel& model, const Settings& settings,
+                                           std::int64_t parameters);
+
 /// The plan of what `settings` name: plan_stack for `--params`, else plan_training.
 [[nodiscard]] StrategyPlan plan_asked(const Settings& settings, Strategy strategy);
 

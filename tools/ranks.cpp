@@ -122,6 +122,7 @@ WorldOptions world_options(const Settings& settings) {
 Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_mpi) {
   asked.comm = chosen(asked, job, has_mpi);
   check_device(asked);
+  check_offload(asked);
   const bool local = asked.comm == CommChoice::local;
   if (asked.comm == CommChoice::mpi && !has_mpi) { refuse_without_mpi(job); }
   local ? check_local(asked, job) : check_processes(asked, job);

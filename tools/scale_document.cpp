@@ -166,9 +166,11 @@ Json scale_json(const ScaleResult& result) {
           {"norm_dtype", to_string(settings.norm_dtype.value_or(settings.precision))},
           {"recompute", settings.recompute.describe()},
           {"offload", offload_name(settings)},
+          {"offload_keep", shortest(settings.offload_keep)},
           {"dropout", shortest(settings.dropout)},
           {"optimizer", to_string(settings.optimizer)},
           {"moments", to_string(settings.moments)},
+          {"master_weights", to_string(settings.master_weights)},
           {"strategies", strategies}};
 }
 

@@ -76,7 +76,18 @@ std::string describe_ranks(const Settings& settings) {
 }
 
 std::string_view offload_name(const Settings& settings) {
-  return settings.boundaries == nn::Boundaries::host ? "activations" : "none";
+  const bool activations = settings.boundaries == nn::Boundaries::host;
+  if (settings.offload == Offload::none) { return activations ? "activations" : "none"; }
+  return activations ? "optimizer,activations" : "optimizer";
+}
+
+std::string offload_words(const Settings& settings) {
+  if (offload_name(settings) == "none") { return ""; }
+  std::string words = fmt::format(" --offload {}", offload_name(settings));
+  if (settings.offload_keep > 0) {
+    words += fmt::format(" --offload-keep {}", settings.offload_keep);
+  }
+  return words;
 }
 
 std::string describe_forward(const Settings& settings) {
@@ -84,7 +95,12 @@ std::string describe_forward(const Settings& settings) {
   if (settings.norm_dtype) { text += fmt::format(", norms {}", to_string(*settings.norm_dtype)); }
   const std::string recompute = settings.recompute.describe();
   if (recompute != "none") { text += ", recompute " + recompute; }
-  if (settings.boundaries == nn::Boundaries::host) { text += ", offload activations"; }
+  if (offload_name(settings) != "none") {
+    text += fmt::format(", offload {}", offload_name(settings));
+  }
+  if (settings.offload_keep > 0) {
+    text += fmt::format(" (but for {:g} %)", 100 * settings.offload_keep);
+  }
   if (settings.dropout > 0) { text += fmt::format(", dropout {}", settings.dropout); }
   return text;
 }
@@ -103,6 +119,19 @@ void check_reduce_dtype(const Settings& settings) {
       fmt::format("--reduce-dtype {} has no effect: gradients of {} travel as they are; leave it "
                   "out, or use --gradient-dtype fp32",
                   to_string(settings.reduce_dtype), to_string(settings.gradient_dtype)));
+}
+
+void check_offload(const Settings& settings) {
+  if (settings.has("--offload-keep") && settings.offload == Offload::none) {
+    throw ConfigError(
+        "--offload-keep has no effect: the optimizer is not offloaded; leave it out, or use "
+        "--offload optimizer");
+  }
+  if (settings.graph && settings.offload != Offload::none) {
+    throw ConfigError(
+        "--graph cannot be combined with --offload optimizer, whose update runs on the host beside "
+        "the next step; leave one of them out");
+  }
 }
 
 void check_device(const Settings& settings) {
@@ -140,6 +169,7 @@ void check_planned(const Settings& settings) {
                     kMostThreadRanks, ranks, settings.device == DeviceKind::cuda ? "nccl" : "mpi"));
   }
   check_reduce_dtype(settings);
+  check_offload(settings);
 }
 
 }  // namespace tessera::tools

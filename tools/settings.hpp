@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "tessera/base/dtype.hpp"
+#include "tessera/base/moment_format.hpp"
 #include "tessera/base/rounding.hpp"
 #include "tessera/device/device.hpp"
 #include "tessera/engine/loss_scaling.hpp"
+#include "tessera/engine/master_weights.hpp"
 #include "tessera/engine/strategy.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/gpt_config.hpp"
@@ -74,14 +76,17 @@ struct Settings {
   DType precision{};  ///< of parameters and what is computed
   DType gradient_dtype{};
   std::optional<DType> norm_dtype;  ///< of the norms' parameters, if not `precision`
+  MasterWeights master_weights{};
   DType reduce_dtype{};
   LossScaling loss_scaling;
   std::int64_t max_skips = 0;
   nn::Recompute recompute;
   float dropout = 0;
   nn::Boundaries boundaries{};
+  Offload offload{};
+  float offload_keep = 0;  ///< of what `offload` takes off the device
   UpdateRule optimizer{};
-  DType moments{};      ///< of the optimizer's state
+  MomentFormat moments{};
   Rounding rounding{};  ///< of 16-bit parameters and moments
   float momentum = 0;
   float lr = 0;
@@ -109,6 +114,7 @@ struct Settings {
   std::string json;
   std::string report;
   std::string trace;
+  std::string machine;  ///< the profile of the machine whose time is planned
   std::string command_line;  ///< what was typed, for reports
   bool measure = false;
   bool support = false;
@@ -131,14 +137,18 @@ struct Settings {
 [[nodiscard]] std::string_view comm_name(const Settings& settings);
 /// " (mpi)", " (cuda, nccl)": where ranks run, unless they are threads on the CPU.
 [[nodiscard]] std::string describe_ranks(const Settings& settings);
-/// "none" or "activations", as --offload has it.
+/// "none", "optimizer", "activations" or "optimizer,activations", as --offload has it.
 [[nodiscard]] std::string_view offload_name(const Settings& settings);
+/// " --offload optimizer --offload-keep 0.25": empty if nothing is offloaded.
+[[nodiscard]] std::string offload_words(const Settings& settings);
 /// ", recompute block, dropout 0.1": what of these was asked for; empty otherwise.
 [[nodiscard]] std::string describe_forward(const Settings& settings);
 /// "fp32", "bf16 (gradients fp32, reduced in bf16)".
 [[nodiscard]] std::string describe_precision(const Settings& settings);
 /// ConfigError for a reduce dtype that was given and changes nothing.
 void check_reduce_dtype(const Settings& settings);
+/// ConfigError for what concerns an offload that was not asked for, or that it cannot be with.
+void check_offload(const Settings& settings);
 /// ConfigError for a communicator, or a number of threads, that ranks on the device cannot have.
 void check_device(const Settings& settings);
 /// ConfigError for what no run could do: more ranks in one process than it can have, what ranks on

@@ -20,6 +20,7 @@ namespace {
 struct Choice {
   ModelOptions model;
   nn::GPTOptions gpt;
+  OptimizerOptions optimizer;
   DeviceKind device = DeviceKind::cpu;
 };
 
@@ -68,7 +69,7 @@ void use(World& world, const Choice& choice) {
   gpt.module().reserve(1);
   (void)gpt.module().evaluate(tokens, tokens);
   if (choice.model.purpose == Purpose::inference) { return; }
-  gpt.optimize_with(AdamW{});
+  gpt.optimize_with(AdamW{}, choice.optimizer);
   for (int micro = 0; micro < choice.model.accumulate; ++micro) {
     gpt.forward_backward(tokens, tokens);
   }
@@ -94,6 +95,22 @@ std::vector<Feature> features() {
       {"fp32", [](Choice&) {}},
       {"compute bf16, fp32 master weights", [](Choice& c) { c.model.compute = DType::bf16; }},
       {"compute fp16, fp32 master weights", [](Choice& c) { c.model.compute = DType::fp16; }},
+      {"compute bf16, remainders of master weights",
+       [](Choice& c) {
+         c.model.compute = DType::bf16;
+         c.model.master_weights = MasterWeights::remainder;
+       }},
+      {"compute fp16, remainders of master weights",
+       [](Choice& c) {
+         c.model.compute = DType::fp16;
+         c.model.master_weights = MasterWeights::remainder;
+       }},
+      {"remainders of master weights, optimizer in the host pool",
+       [](Choice& c) {
+         c.model.compute = DType::bf16;
+         c.model.master_weights = MasterWeights::remainder;
+         c.model.offload = Offload::optimizer;
+       }},
       {"dynamic loss scaling, bf16",
        [](Choice& c) {
          c.model.compute = DType::bf16;
@@ -103,6 +120,11 @@ std::vector<Feature> features() {
        [](Choice& c) {
          c.model.compute = DType::fp16;
          c.model.loss_scaling.mode = LossScaleMode::fixed;
+       }},
+      {"moments of 8 bits",
+       [](Choice& c) {
+         c.optimizer.moments = MomentFormat::int8;
+         c.model.align_elems = kMomentBlock;
        }},
       {"bf16 on the wire", [](Choice& c) { c.model.reduce = DType::bf16; }},
       {"accumulation, mode every",
@@ -119,6 +141,15 @@ std::vector<Feature> features() {
       {"persist_elems", [](Choice& c) { c.model.persist_elems = 1'000'000; }},
       {"prefetch_backward", [](Choice& c) { c.model.prefetch_backward = 2; }},
       {"activations in the host pool", [](Choice& c) { c.gpt.boundaries = nn::Boundaries::host; }},
+      {"optimizer in the host pool", [](Choice& c) { c.model.offload = Offload::optimizer; }},
+      {"optimizer in the host pool but for a part, bf16, accumulation",
+       [](Choice& c) {
+         c.model.offload = Offload::optimizer;
+         c.model.offload_keep = 0.5F;
+         c.model.compute = DType::bf16;
+         c.model.accumulate = 2;
+       }},
+      {"offload_keep alone", [](Choice& c) { c.model.offload_keep = 0.5F; }},
       {"recompute every block", [](Choice& c) { c.gpt.recompute = nn::Recompute::block(); }},
       {"recompute every second block, bf16",
        [](Choice& c) {
@@ -137,6 +168,11 @@ std::vector<Feature> features() {
        [](Choice& c) {
          c.model.purpose = Purpose::inference;
          c.model.compute = DType::bf16;
+       }},
+      {"inference, optimizer in the host pool",
+       [](Choice& c) {
+         c.model.purpose = Purpose::inference;
+         c.model.offload = Offload::optimizer;
        }},
       {"inference, accumulation",
        [](Choice& c) {
@@ -246,10 +282,15 @@ std::string flag_table(Notes& notes) {
                                     {"--strategy", "fsdp"},
                                     {"--strategy", "hybrid"},
                                     {"--strategy", "hybrid", "--comm", "mpi"},
+                                    {"--strategy", "hybrid", "--device", "cuda", "--comm", "nccl"},
                                     {"--strategy", "hybrid", "--ranks", "8", "--shard-group", "4"},
                                     {"--strategy", "hybrid", "--ranks", "8", "--shard-group", "3"},
                                     {"--shard-group", "2"},
                                     {"--offload", "optimizer"},
+                                    {"--offload", "optimizer,activations"},
+                                    {"--offload-keep", "0.5"},
+                                    {"--device", "cuda", "--offload", "optimizer"},
+                                    {"--device", "cuda", "--offload", "optimizer", "--graph"},
                                     {"--resume"},
                                     {"--checkpoint-every", "10"}};
   std::string text = "| `tessera train ...` | |\n|---|---|\n";

@@ -35,18 +35,22 @@ SamplerOptions sampler_options(const Settings& settings, const World& world) {
 
 std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& state) {
   const MemoryReport report = world.memory().report();
-  nlohmann::json mine = {report.peak_bytes, state.parameters, state.gradients, state.optimizer,
-                         world.host_memory().report().peak_bytes};
+  nlohmann::json mine = {report.peak_bytes, state.parameters,
+                         state.gradients,   state.optimizer,
+                         state.host,        world.host_memory().report().peak_bytes};
   for (std::size_t c = 0; c < kCategories; ++c) {
     mine.push_back(report.at_peak[static_cast<Category>(c)]);
   }
   std::vector<RankMemory> all;
   for (const std::string& text : world.exchange(mine.dump())) {
     const auto values = nlohmann::json::parse(text).get<std::vector<std::size_t>>();
-    RankMemory memory{
-        static_cast<int>(all.size()), values[0], {}, {values[1], values[2], values[3]}, values[4]};
+    RankMemory memory{static_cast<int>(all.size()),
+                      values[0],
+                      {},
+                      {values[1], values[2], values[3], values[4]},
+                      values[5]};
     for (std::size_t c = 0; c < kCategories; ++c) {
-      memory.at_peak[static_cast<Category>(c)] = values[5 + c];
+      memory.at_peak[static_cast<Category>(c)] = values[6 + c];
     }
     all.push_back(memory);
   }

@@ -44,7 +44,8 @@ std::shared_ptr<void> device_bytes(Rig& rig, std::size_t bytes) {
 
 Numbers::Numbers(Rig& rig, DType dtype, std::int64_t elems, float stddev)
     : memory_{device_bytes(rig, static_cast<std::size_t>(elems) * size_of(dtype))}, dtype_{dtype} {
-  rig.table().fill_normal(values(), {.seed = 1, .id = 0}, 0, stddev, elems, rig.stream());
+  rig.table().fill_normal(values(), kernels::MasterPart::value, {.seed = 1, .id = 0}, 0, stddev,
+                          elems, rig.stream());
 }
 
 }  // namespace tessera::bench

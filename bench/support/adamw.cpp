@@ -1,11 +1,16 @@
 #include <fmt/format.h>
 
+#include <functional>
 #include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "bench/support/arrays.hpp"
 #include "bench/support/loops.hpp"
 #include "bench/support/operations.hpp"
 #include "kernels/table.hpp"
+#include "tessera/base/math.hpp"
 
 namespace tessera::bench {
 namespace {
@@ -29,27 +34,93 @@ struct State {
   AdamW hyper;
 };
 
+/// Of the weights of a state.
+struct Halves {
+  explicit Halves(std::int64_t elems)
+      : parameter(static_cast<std::size_t>(elems)), remainder(parameter.size()) {}
+
+  std::vector<bfloat16> parameter;
+  std::vector<std::uint16_t> remainder;
+};
+
+void update(const State& state, Stream stream) {
+  kernels::cpu_table().adamw({.master = state.arrays.weight,
+                              .gradient = state.arrays.gradient,
+                              .first = state.arrays.m,
+                              .second = state.arrays.v,
+                              .elems = state.arrays.elems},
+                             state.hyper, &state.scalars, stream);
+}
+
+Case with_fp32_moments(const std::shared_ptr<State>& state, const char* name) {
+  const auto count = static_cast<double>(state->arrays.elems);
+  return {name, 28 * count, 16 * count, [=] { update(*state, state->stream.get()); }};
+}
+
+/// A moment of 8 bits.
+struct Coded {
+  explicit Coded(std::int64_t elems)
+      : codes(static_cast<std::size_t>(elems)),
+        units(static_cast<std::size_t>(ceil_div(elems, kMomentBlock))) {}
+  kernels::CodedMoment get() { return {codes.data(), units.data()}; }
+
+  std::vector<std::uint8_t> codes;
+  std::vector<float> units;
+};
+
+/// `ours`, and beside it the plain loop compiled for each set of instructions.
+Contest beside_plain_loops(const std::shared_ptr<State>& state, const char* name,
+                           std::function<void()> ours) {
+  const auto count = static_cast<double>(state->arrays.elems);
+  Contest contest{Work::bytes, {name, 28 * count, 16 * count, std::move(ours)}, {}};
+  for (const Loops& loops : loop_variants()) {
+    contest.limits.push_back({fmt::format("plain loop, {}", loops.name), 28 * count, 16 * count,
+                              [=] { loops.plain_adamw(state->arrays, state->hyper, 10); }});
+  }
+  return contest;
+}
+
 }  // namespace
+
+Contest offloaded_adamw(World& world, std::int64_t parameters) {
+  static const std::string unit = "unit";
+  const auto state = std::make_shared<State>(parameters);
+  Contest contest = beside_plain_loops(state, "on the host stream", [&world, state] {
+    world.compute_on_host([state](Stream cpu) { update(*state, cpu); }, "update", unit);
+    world.host_stream().wait();
+  });
+  const auto count = static_cast<double>(parameters);
+  contest.limits.push_back(
+      {"the kernel alone", 28 * count, 16 * count, [=] { update(*state, state->stream.get()); }});
+  return contest;
+}
+
+Contest adamw_remainders(std::int64_t parameters) {
+  const auto state = std::make_shared<State>(parameters);
+  const auto halves = std::make_shared<Halves>(parameters);
+  const auto count = static_cast<double>(parameters);
+  const auto update = [=](float* master, std::uint16_t* remainder) {
+    kernels::cpu_table().adamw({.master = master,
+                                .parameter = halves->parameter.data(),
+                                .remainder = remainder,
+                                .gradient = state->arrays.gradient,
+                                .first = state->arrays.m,
+                                .second = state->arrays.v,
+                                .elems = parameters},
+                               state->hyper, &state->scalars, state->stream.get());
+  };
+  return {
+      Work::bytes,
+      {"remainders", 28 * count, 16 * count, [=] { update(nullptr, halves->remainder.data()); }},
+      {{"fp32 masters", 30 * count, 16 * count, [=] { update(state->arrays.weight, nullptr); }}}};
+}
 
 Contest adamw(std::int64_t parameters) {
   const auto state = std::make_shared<State>(parameters);
   const auto count = static_cast<double>(parameters);
   const AdamWArrays arrays = state->arrays;
-  Contest contest{Work::bytes,
-                  {"tessera", 28 * count, 16 * count,
-                   [=] {
-                     kernels::cpu_table().adamw({.master = arrays.weight,
-                                                 .gradient = arrays.gradient,
-                                                 .first = arrays.m,
-                                                 .second = arrays.v,
-                                                 .elems = arrays.elems},
-                                                state->hyper, &state->scalars, state->stream.get());
-                   }},
-                  {}};
-  for (const Loops& loops : loop_variants()) {
-    contest.limits.push_back({fmt::format("plain loop, {}", loops.name), 28 * count, 16 * count,
-                              [=] { loops.plain_adamw(arrays, state->hyper, 10); }});
-  }
+  Contest contest =
+      beside_plain_loops(state, "tessera", [=] { update(*state, state->stream.get()); });
   const Loops loops = loop_variants().front();
   // Both leave the state finite, and v without negative values.
   contest.limits.push_back(
@@ -61,6 +132,25 @@ Contest adamw(std::int64_t parameters) {
                               loops.adamw_traffic(still);
                             }});
   return contest;
+}
+
+Contest adamw_int8(std::int64_t parameters) {
+  const auto state = std::make_shared<State>(parameters);
+  const auto first = std::make_shared<Coded>(parameters);
+  const auto second = std::make_shared<Coded>(parameters);
+  const auto count = static_cast<double>(parameters);
+  const auto update = [=] {
+    kernels::cpu_table().adamw({.master = state->arrays.weight,
+                                .gradient = state->arrays.gradient,
+                                .first_codes = first->get(),
+                                .second_codes = second->get(),
+                                .elems = state->arrays.elems},
+                               state->hyper, &state->scalars, state->stream.get());
+  };
+  const double units = 16.0 / static_cast<double>(kMomentBlock);
+  return {Work::bytes,
+          {"tessera, int8 moments", (16 + units) * count, 16 * count, update},
+          {with_fp32_moments(state, "tessera, fp32 moments")}};
 }
 
 }  // namespace tessera::bench

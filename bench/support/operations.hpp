@@ -5,6 +5,7 @@
 #include "bench/support/comparison.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/matmul/matmul.hpp"
+#include "tessera/comm/world.hpp"
 
 namespace tessera::bench {
 
@@ -14,6 +15,14 @@ namespace tessera::bench {
 /// 28 bytes and 16 FLOPs a parameter; limits: triad, the traffic alone, the plain loop compiled
 /// for each set of instructions.
 [[nodiscard]] Contest adamw(std::int64_t parameters);
+/// The same of bf16 parameters with remainders of their masters, 28 bytes a parameter, beside whole
+/// fp32 masters, 30.
+[[nodiscard]] Contest adamw_remainders(std::int64_t parameters);
+/// The same with moments of 8 bits: 16 1/16 bytes, beside fp32 moments of the same run.
+[[nodiscard]] Contest adamw_int8(std::int64_t parameters);
+/// The same as an offloaded optimizer runs it, on the host stream of `world`, which outlives this;
+/// limits: the plain loops, the kernel on the calling thread.
+[[nodiscard]] Contest offloaded_adamw(World& world, std::int64_t parameters);
 /// 4 bytes and 2 FLOPs an element.
 [[nodiscard]] Contest squared_norm(std::int64_t elems);
 

@@ -1,6 +1,6 @@
 #include "kernels/adam/adam.hpp"
 #include "kernels/update/adam_factors.hpp"
-#include "kernels/update/cuda/cuda_update.cuh"
+#include "kernels/update/cuda/cuda_coded_update.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -27,7 +27,7 @@ struct AdamRule {
 }  // namespace
 
 void adam(const UpdateRun& run, const Adam& hyper, const StepScalars* scalars, Stream stream) {
-  update<AdamRule>(run, hyper, scalars, stream);
+  step<AdamRule>(run, hyper, scalars, stream);
 }
 
 }  // namespace tessera::kernels::cuda

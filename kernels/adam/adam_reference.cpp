@@ -6,11 +6,15 @@
 
 namespace tessera::kernels::reference {
 
-void adam(const UpdateRun& run, const Adam& hyper, const StepScalars* scalars, Stream) {
+void adam(const UpdateRun& run, const Adam& hyper, const StepScalars* scalars, Stream stream) {
   if (scalars->apply == 0) { return; }
+  if (run.first_codes) {
+    return step_in_fp32(run, *scalars,
+                        [&](const UpdateRun& wide) { adam(wide, hyper, scalars, stream); });
+  }
   const AdamFactors factor = adam_factors(hyper, *scalars);
   for (std::int64_t i = 0; i < run.elems; ++i) {
-    const float w = run.master[i];
+    const float w = read_weight(run, i);
     const float g = read(run.gradient, i) * factor.gradient + hyper.weight_decay * w;
     const float m = hyper.beta1 * read(run.first, i) + (1.0F - hyper.beta1) * g;
     const float v = hyper.beta2 * read(run.second, i) + (1.0F - hyper.beta2) * g * g;

@@ -1,6 +1,6 @@
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/update/adam_factors.hpp"
-#include "kernels/update/cuda/cuda_update.cuh"
+#include "kernels/update/cuda/cuda_coded_update.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -28,7 +28,7 @@ struct AdamWRule {
 }  // namespace
 
 void adamw(const UpdateRun& run, const AdamW& hyper, const StepScalars* scalars, Stream stream) {
-  update<AdamWRule>(run, hyper, scalars, stream);
+  step<AdamWRule>(run, hyper, scalars, stream);
 }
 
 }  // namespace tessera::kernels::cuda

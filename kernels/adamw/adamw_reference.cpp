@@ -7,14 +7,18 @@
 namespace tessera::kernels::reference {
 
 // Written to be read: this loop is what "right" means for every backend. It runs at once.
-void adamw(const UpdateRun& run, const AdamW& hyper, const StepScalars* scalars, Stream) {
+void adamw(const UpdateRun& run, const AdamW& hyper, const StepScalars* scalars, Stream stream) {
   if (scalars->apply == 0) { return; }
+  if (run.first_codes) {
+    return step_in_fp32(run, *scalars,
+                        [&](const UpdateRun& wide) { adamw(wide, hyper, scalars, stream); });
+  }
   const AdamFactors factor = adam_factors(hyper, *scalars);
   for (std::int64_t i = 0; i < run.elems; ++i) {
     const float g = read(run.gradient, i) * factor.gradient;
     const float m = hyper.beta1 * read(run.first, i) + (1.0F - hyper.beta1) * g;
     const float v = hyper.beta2 * read(run.second, i) + (1.0F - hyper.beta2) * g * g;
-    const float w = run.master[i];
+    const float w = read_weight(run, i);
     write(run, *scalars, RoundedArray::first, i, m);
     write(run, *scalars, RoundedArray::second, i, v);
     write_weight(run, *scalars, i,

@@ -1,5 +1,5 @@
 #include "kernels/lion/lion.hpp"
-#include "kernels/update/cuda/cuda_update.cuh"
+#include "kernels/update/cuda/cuda_coded_update.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -27,7 +27,7 @@ struct LionRule {
 }  // namespace
 
 void lion(const UpdateRun& run, const Lion& hyper, const StepScalars* scalars, Stream stream) {
-  update<LionRule>(run, hyper, scalars, stream);
+  step<LionRule>(run, hyper, scalars, stream);
 }
 
 }  // namespace tessera::kernels::cuda

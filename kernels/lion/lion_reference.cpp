@@ -3,8 +3,12 @@
 
 namespace tessera::kernels::reference {
 
-void lion(const UpdateRun& run, const Lion& hyper, const StepScalars* scalars, Stream) {
+void lion(const UpdateRun& run, const Lion& hyper, const StepScalars* scalars, Stream stream) {
   if (scalars->apply == 0) { return; }
+  if (run.first_codes) {
+    return step_in_fp32(run, *scalars,
+                        [&](const UpdateRun& wide) { lion(wide, hyper, scalars, stream); });
+  }
   for (std::int64_t i = 0; i < run.elems; ++i) {
     const float g = read(run.gradient, i) * scalars->gradient_factor;
     const float m = read(run.first, i);
@@ -12,7 +16,7 @@ void lion(const UpdateRun& run, const Lion& hyper, const StepScalars* scalars, S
     float sign = 0.0F;
     if (u > 0.0F) { sign = 1.0F; }
     if (u < 0.0F) { sign = -1.0F; }
-    const float w = run.master[i];
+    const float w = read_weight(run, i);
     write(run, *scalars, RoundedArray::first, i, hyper.beta2 * m + (1.0F - hyper.beta2) * g);
     write_weight(run, *scalars, i, w - (hyper.lr * sign + hyper.lr * hyper.weight_decay * w));
   }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/support/master_parts.hpp"
 #include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
 
@@ -14,9 +15,9 @@ struct NormalKey {
   std::uint32_t id = 0;  ///< of the parameter
 };
 
-/// to[i] = stddev * n(first + i), rounded to the dtype of `to` from fp32, where n(e) is number e %
-/// 4 of the four that Box-Muller makes of the four words w of philox4x32({low, high of e / 4, id,
-/// 0}, seed), in fp64:
+/// to[i] = that part of stddev * n(first + i), rounded from fp32, where n(e) is number e % 4 of the
+/// four that Box-Muller makes of the four words w of philox4x32({low, high of e / 4, id, 0}, seed),
+/// in fp64:
 ///
 ///   r = sqrt(-2 log((w[0] + 1) / 2^32))    a = 2 pi w[1] / 2^32    r cos a, r sin a
 ///
@@ -29,8 +30,8 @@ struct NormalKey {
 /// or to neighbours where a point of rounding lies between, about once in 2^24 elements. After the
 /// product with stddev, itself rounded, that is a difference below 2^-22 of the number, and in 16
 /// bits one step.
-using NormalKernel = void(Values to, const NormalKey& key, std::int64_t first, float stddev,
-                          std::int64_t elems, Stream stream);
+using NormalKernel = void(Values to, MasterPart part, const NormalKey& key, std::int64_t first,
+                          float stddev, std::int64_t elems, Stream stream);
 
 /// The same on the host at once, on the calling thread, in fp32.
 void make_normal(const NormalKey& key, std::int64_t first, float stddev, std::span<float> out);

@@ -4,6 +4,7 @@
 #include "device/cpu/parallel.hpp"
 #include "kernels/normal/four_normals.hpp"
 #include "kernels/support/convert.hpp"
+#include "kernels/support/master_parts.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -26,7 +27,7 @@ void make_normal(const NormalKey& key, std::int64_t first, float stddev, std::sp
 
 namespace cpu {
 
-void fill_normal(Values to, const NormalKey& key, std::int64_t first, float stddev,
+void fill_normal(Values to, MasterPart part, const NormalKey& key, std::int64_t first, float stddev,
                  std::int64_t elems, Stream stream) {
   enqueue(stream, [=] {
     parallel_for(stream, elems, kGrain, [=](const Chunk& chunk) {
@@ -34,7 +35,7 @@ void fill_normal(Values to, const NormalKey& key, std::int64_t first, float stdd
       for (std::int64_t at = chunk.first; at < chunk.last; at += kStagedElems) {
         const std::int64_t count = std::min(kStagedElems, chunk.last - at);
         make_normal(key, first + at, stddev, {floats, static_cast<std::size_t>(count)});
-        narrow(to.at(at), floats, count);
+        store_part(to.at(at), part, floats, count);
       }
     });
   });

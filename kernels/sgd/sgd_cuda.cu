@@ -1,5 +1,5 @@
 #include "kernels/sgd/sgd.hpp"
-#include "kernels/update/cuda/cuda_update.cuh"
+#include "kernels/update/cuda/cuda_coded_update.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -30,10 +30,10 @@ struct SGDRule {
 }  // namespace
 
 void sgd(const UpdateRun& run, const SGD& hyper, const StepScalars* scalars, Stream stream) {
-  if (run.first) {
-    update<SGDRule<1>>(run, hyper, scalars, stream);
+  if (run.first || run.first_codes) {
+    step<SGDRule<1>>(run, hyper, scalars, stream);
   } else {
-    update<SGDRule<0>>(run, hyper, scalars, stream);
+    step<SGDRule<0>>(run, hyper, scalars, stream);
   }
 }
 

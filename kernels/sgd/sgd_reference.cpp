@@ -3,10 +3,14 @@
 
 namespace tessera::kernels::reference {
 
-void sgd(const UpdateRun& run, const SGD& hyper, const StepScalars* scalars, Stream) {
+void sgd(const UpdateRun& run, const SGD& hyper, const StepScalars* scalars, Stream stream) {
   if (scalars->apply == 0) { return; }
+  if (run.first_codes) {
+    return step_in_fp32(run, *scalars,
+                        [&](const UpdateRun& wide) { sgd(wide, hyper, scalars, stream); });
+  }
   for (std::int64_t i = 0; i < run.elems; ++i) {
-    const float w = run.master[i];
+    const float w = read_weight(run, i);
     float u = read(run.gradient, i) * scalars->gradient_factor + hyper.weight_decay * w;
     if (run.first) {
       u = hyper.momentum * read(run.first, i) + u;

@@ -22,12 +22,23 @@ inline constexpr std::int64_t kSquaredNormSpan = 64;  ///< blocks
 /// backend. Finite iff every element is: squares of fp32 do not overflow fp64.
 using SquaredNormKernel = void(ConstValues x, std::int64_t elems, double* sum, Stream stream);
 
+/// The spans of `elems` elements.
+[[nodiscard]] constexpr std::int64_t squared_norm_spans(std::int64_t elems) noexcept {
+  constexpr std::int64_t span = kSquaredNormSpan * kSquaredNormBlock;
+  return (elems + span - 1) / span;
+}
+
+/// sums[s] = what span s of `x` adds up to: added in order onto *sum they are what squared_norm
+/// adds. For the host, which has the arrays in another order than they are to be added in.
+using SpanSumsKernel = void(ConstValues x, std::int64_t elems, double* sums, Stream stream);
+
 namespace reference {
 SquaredNormKernel squared_norm;
 }
 namespace cpu {
 SquaredNormKernel squared_norm;
-}
+SpanSumsKernel span_sums;
+}  // namespace cpu
 namespace cuda {
 SquaredNormKernel squared_norm;
 }

@@ -57,10 +57,13 @@ double block_sum(ConstValues x, std::int64_t elems) {
 }
 
 // Blocks that threads sum before one thread adds the sums, in order: some spans.
-constexpr std::int64_t kBlocksAtOnce = 8 * kSquaredNormSpan;
+constexpr std::int64_t kSpansAtOnce = 8;
+constexpr std::int64_t kBlocksAtOnce = kSpansAtOnce * kSquaredNormSpan;
+constexpr std::int64_t kElemsAtOnce = kBlocksAtOnce * kSquaredNormBlock;
 constexpr std::int64_t kBlockGrain = 2;
 
-void add_spans(ConstValues x, std::int64_t elems, double* sum, Stream stream) {
+/// Of at most kElemsAtOnce.
+void sum_spans(ConstValues x, std::int64_t elems, double* spans, Stream stream) {
   double sums[kBlocksAtOnce];
   const std::int64_t blocks = ceil_div(elems, kSquaredNormBlock);
   parallel_for(stream, blocks, kBlockGrain, [&](const Chunk& chunk) {
@@ -73,17 +76,28 @@ void add_spans(ConstValues x, std::int64_t elems, double* sum, Stream stream) {
     const std::int64_t end = std::min(first + kSquaredNormSpan, blocks);
     double span_sum = 0.0;
     for (std::int64_t b = first; b < end; ++b) { span_sum += sums[b]; }
-    *sum += span_sum;
+    *spans++ = span_sum;
   }
 }
 
 }  // namespace
 
+void span_sums(ConstValues x, std::int64_t elems, double* sums, Stream stream) {
+  enqueue(stream, [=] {
+    for (std::int64_t at = 0; at < elems; at += kElemsAtOnce) {
+      sum_spans(x.at(at), std::min(kElemsAtOnce, elems - at), sums + squared_norm_spans(at),
+                stream);
+    }
+  });
+}
+
 void squared_norm(ConstValues x, std::int64_t elems, double* sum, Stream stream) {
   enqueue(stream, [=] {
-    constexpr std::int64_t most = kBlocksAtOnce * kSquaredNormBlock;
-    for (std::int64_t at = 0; at < elems; at += most) {
-      add_spans(x.at(at), std::min(most, elems - at), sum, stream);
+    double spans[kSpansAtOnce];
+    for (std::int64_t at = 0; at < elems; at += kElemsAtOnce) {
+      const std::int64_t count = std::min(kElemsAtOnce, elems - at);
+      sum_spans(x.at(at), count, spans, stream);
+      for (std::int64_t s = 0; s < squared_norm_spans(count); ++s) { *sum += spans[s]; }
     }
   });
 }

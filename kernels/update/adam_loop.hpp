@@ -6,11 +6,20 @@
 
 namespace tessera::kernels::cpu {
 
-// A cache line, and how far ahead of the update lines are asked for. The processor's own
-// prefetching stops at the end of each page of each of the four streams: measured over arrays
-// larger than any cache, asking takes 0.92 of the time, and 256 to 1024 elements ahead are alike.
+// A cache line, and how far ahead of the update lines are asked for, where that helps. Intel's own
+// prefetching stops at the end of each page of each of the four streams: measured over arrays larger
+// than any cache on a Xeon with AVX-512, asking takes 0.92 of the time, and 256 to 1024 elements
+// ahead are alike. On an EPYC of the fourth generation it takes 1.14.
 inline constexpr std::int64_t kLine = 16;
 inline constexpr std::int64_t kAhead = 512;
+
+inline bool asks_ahead() noexcept {
+#if defined(__x86_64__)
+  return __builtin_cpu_is("intel") != 0;
+#else
+  return false;
+#endif
+}
 
 /// Two moments: g = gradient_of(gradient, w), m and v of it, then w = weight_of(w, m, v). One loop
 /// over four streams of memory, vectorised by the compiler: every operation is correctly rounded,
@@ -35,8 +44,9 @@ void adam_loop(const FloatRun& run, const Hyper& hyper, const GradientOf& gradie
     v_state[i] = v;
     weight[i] = weight_of(w, m, v);
   };
+  const bool ahead = asks_ahead();
   std::int64_t i = 0;
-  for (; i + kLine <= run.elems; i += kLine) {
+  for (; ahead && i + kLine <= run.elems; i += kLine) {
     // Beyond the end of an array this does nothing.
     __builtin_prefetch(gradient + i + kAhead);
     __builtin_prefetch(m_state + i + kAhead, 1);

@@ -5,7 +5,7 @@
 namespace tessera::kernels {
 
 /// parameter = master, rounded as the run says: the last step of an update that was not a kernel's.
-/// Nothing if there is no low-precision copy, or StepScalars::apply is 0.
+/// Masters are whole. Nothing if there is no low-precision copy, or StepScalars::apply is 0.
 using RoundWeightsKernel = void(const UpdateRun& run, const StepScalars* scalars, Stream stream);
 
 namespace reference {

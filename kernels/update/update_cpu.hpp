@@ -5,6 +5,8 @@
 #include "device/cpu/parallel.hpp"
 #include "kernels/support/convert.hpp"
 #include "kernels/support/grain.hpp"
+#include "kernels/support/master_parts.hpp"
+#include "kernels/update/coded_block_cpu.hpp"
 #include "kernels/update/stochastic.hpp"
 
 namespace tessera::kernels::cpu {
@@ -22,9 +24,29 @@ struct FloatRun {
 inline void store_rounded(const UpdateRun& run, Values to, const float* from, std::int64_t elems,
                           std::int64_t updates, RoundedArray array) {
   if (!to || to.dtype == DType::fp32) { return; }
-  if (run.rounding == Rounding::nearest) { return narrow(to, from, elems); }
+  if (run.rounding == Rounding::nearest) {
+    const bool parameter = array == RoundedArray::parameter;
+    return store_part(to, parameter ? MasterPart::parameter : MasterPart::value, from, elems);
+  }
   narrow_stochastic(to, from, elems, StochasticKey::of(run, updates, array),
                     run.first_in_parameter);
+}
+
+/// The weights of a block of up to kStagedElems: masters in place, or joined in `copy`.
+inline float* open_weights(const UpdateRun& block, float* copy) {
+  if (block.remainder == nullptr) { return block.master; }
+  join_masters(copy, block.parameter.as<bfloat16>(), block.remainder, block.elems);
+  return copy;
+}
+
+/// Stores what became of them beside whole masters.
+inline void store_weights(const UpdateRun& block, const float* weights, std::int64_t updates) {
+  if (block.remainder == nullptr) {
+    store_rounded(block, block.parameter, weights, block.elems, updates, RoundedArray::parameter);
+    return;
+  }
+  store_part(block.parameter, MasterPart::parameter, weights, block.elems);
+  store_part({block.remainder, DType::bf16}, MasterPart::remainder, weights, block.elems);
 }
 
 /// One block of a run in mixed dtypes, by way of the first-level cache.
@@ -33,14 +55,28 @@ void update_block(const UpdateRun& block, std::int64_t updates, const Rule& rule
   Staged gradient;
   Staged first;
   Staged second;
-  const FloatRun floats{block.master, block.first ? first.open(block.first, block.elems) : nullptr,
+  alignas(64) float weights[kStagedElems];
+  const FloatRun floats{open_weights(block, weights),
+                        block.first ? first.open(block.first, block.elems) : nullptr,
                         block.second ? second.open(block.second, block.elems) : nullptr,
                         gradient.read(block.gradient, block.elems), block.elems};
   rule(floats);
   store_rounded(block, block.first, floats.first, block.elems, updates, RoundedArray::first);
   store_rounded(block, block.second, floats.second, block.elems, updates, RoundedArray::second);
-  store_rounded(block, block.parameter, block.master, block.elems, updates,
-                RoundedArray::parameter);
+  store_weights(block, floats.weight, updates);
+}
+
+/// The same of moments of 8 bits: one of their blocks.
+template <class Rule>
+void update_coded_block(const UpdateRun& block, std::int64_t updates, const Rule& rule) {
+  Staged gradient;
+  CodedBlock moments{block};
+  alignas(64) float weights[kMomentBlock];
+  const FloatRun floats{open_weights(block, weights), moments.first(), moments.second(),
+                        gradient.read(block.gradient, block.elems), block.elems};
+  rule(floats);
+  moments.store(block, updates);
+  store_weights(block, floats.weight, updates);
 }
 
 /// Inside a task on `stream`: calls `rule(FloatRun)` on pieces that together are `run`, on all of
@@ -48,8 +84,11 @@ void update_block(const UpdateRun& block, std::int64_t updates, const Rule& rule
 /// one piece a thread, in place.
 template <class Rule>
 void update(const UpdateRun& run, std::int64_t updates, Stream stream, const Rule& rule) {
-  const bool all_fp32 = !run.parameter && run.gradient.dtype == DType::fp32 &&
+  static_assert(kElementGrain % kMomentBlock == 0, "no thread may cut a block");
+  const bool all_fp32 = !run.parameter && !run.first_codes && run.gradient.dtype == DType::fp32 &&
                         run.first.dtype == DType::fp32 && run.second.dtype == DType::fp32;
+  const auto update_part = run.first_codes ? &update_coded_block<Rule> : &update_block<Rule>;
+  const std::int64_t staged = run.first_codes ? kMomentBlock : kStagedElems;
   parallel_for(stream, run.elems, kElementGrain, [&](const Chunk& chunk) {
     if (all_fp32) {
       const UpdateRun part = run.slice(chunk.first, chunk.size());
@@ -57,8 +96,8 @@ void update(const UpdateRun& run, std::int64_t updates, Stream stream, const Rul
                     part.gradient.template as<float>(), part.elems});
       return;
     }
-    for (std::int64_t at = chunk.first; at < chunk.last; at += kStagedElems) {
-      update_block(run.slice(at, std::min(kStagedElems, chunk.last - at)), updates, rule);
+    for (std::int64_t at = chunk.first; at < chunk.last; at += staged) {
+      update_part(run.slice(at, std::min(staged, chunk.last - at)), updates, rule);
     }
   });
 }

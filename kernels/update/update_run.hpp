@@ -3,40 +3,73 @@
 #include <cstdint>
 
 #include "kernels/step_scalars/step_scalars.hpp"
+#include "tessera/base/moment_format.hpp"
 #include "tessera/base/rounding.hpp"
 #include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
 
 namespace tessera::kernels {
 
+/// A moment of 8 bits: codes (kernels/update/moment_code.hpp) with a unit for each block of
+/// kMomentBlock. Null if the moment is of another kind.
+struct CodedMoment {
+  std::uint8_t* codes = nullptr;
+  float* units = nullptr;
+
+  [[nodiscard]] explicit operator bool() const noexcept { return codes != nullptr; }
+  /// From element `elems` on, a multiple of kMomentBlock.
+  [[nodiscard]] CodedMoment at(std::int64_t elems) const noexcept {
+    return {codes + elems, units + elems / kMomentBlock};
+  }
+};
+
 /// What every optimizer kernel works on: one run of elements that are updated alike. Arrays of
 /// `elems`, none overlapping. The rule is computed in fp32 on fp32 values of gradient, master and
 /// moments, in one pass over memory; what is stored in a narrower dtype is rounded once. Nothing is
 /// written if StepScalars::apply is 0.
 ///
+/// Masters are kept whole, or as the remainder that a bf16 parameter leaves of them: the kernel
+/// then joins the two and writes both (support/master_parts.hpp), and weights, parameters and
+/// moments have the same bits as with whole ones.
+///
 /// Same bits on every backend and for every way of cutting a tensor: only correctly rounded
 /// operations, in the order that the rule gives, none contracted. Stochastic rounding depends on
-/// the element's place in the whole parameter, never on the cut: see StochasticKey.
+/// the element's place in the whole parameter, never on the cut: see StochasticKey. A run with
+/// moments of 8 bits begins where a block does.
 struct UpdateRun {
-  float* master = nullptr;
-  Values parameter = {};      ///< bf16 or fp16: a rounded copy of the new master; null: not written
-  ConstValues gradient = {};  ///< fp32, bf16 or fp16: summed over ranks and micro-batches
-  Values first = {};          ///< moments, fp32 or bf16; null if the rule has none
+  float* master = nullptr;  ///< null if there is a remainder
+  Values parameter = {};    ///< bf16 or fp16: a rounded copy of the new master; null: not written
+  std::uint16_t* remainder = nullptr;  ///< of the masters of a bf16 `parameter`, which is read too
+  ConstValues gradient = {};           ///< fp32, bf16 or fp16: summed over ranks and micro-batches
+  Values first = {};   ///< moments, fp32 or bf16; null if the rule has none, or has them in 8 bits
   Values second = {};
+  CodedMoment first_codes = {};
+  CodedMoment second_codes = {};  ///< of the square root
   std::int64_t elems = 0;
-  Rounding rounding = Rounding::nearest;  ///< of `parameter` and of bf16 moments
-  // Read by stochastic rounding only. The run then lies in one parameter.
+  /// Of bf16 moments, and of `parameter`, to nearest as MasterPart::parameter says. Where there is
+  /// a remainder the parameter is the nearest whatever this is.
+  Rounding rounding = Rounding::nearest;
+  // Read by stochastic rounding and moments of 8 bits only. The run then lies in one parameter.
   std::uint64_t seed = 0;
   std::uint32_t parameter_id = 0;
   std::int64_t first_in_parameter = 0;  ///< element 0 of the run
 
   [[nodiscard]] UpdateRun slice(std::int64_t from, std::int64_t count) const noexcept {
     const auto at = [from](auto values) { return values ? values.at(from) : values; };
-    return {master + from,     at(parameter),
-            gradient.at(from), at(first),
-            at(second),        count,
-            rounding,          seed,
-            parameter_id,      first_in_parameter + from};
+    const auto beyond = [from](auto* array) { return array != nullptr ? array + from : array; };
+    return {beyond(master),
+            at(parameter),
+            beyond(remainder),
+            gradient.at(from),
+            at(first),
+            at(second),
+            at(first_codes),
+            at(second_codes),
+            count,
+            rounding,
+            seed,
+            parameter_id,
+            first_in_parameter + from};
   }
 };
 

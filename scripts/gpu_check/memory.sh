@@ -1,7 +1,7 @@
 # Part memory of scripts/gpu_check.sh: what each strategy was planned to hold, what it held, and what
 # PyTorch's DDP held of the same shapes.
 
-strategies=(dp ddp zero1 zero2 zero3)
+strategies=(dp ddp zero1 zero2 zero3 hybrid)
 
 part_memory() {
   bar planned "bytes that the library holds on the device = planned, every rank, every strategy that ran"
@@ -17,7 +17,7 @@ part_memory() {
   fi
   rm -f "$work"/memory-*.{statuses,results,md}
   if [[ $emulated == yes ]]; then
-    strategies=(ddp zero3)
+    strategies=(ddp zero3 hybrid)
     model_memory large 2 "${model[@]}"
     model_memory xl 2 "${model[@]}"
   else
@@ -29,22 +29,25 @@ part_memory() {
   judge_memory
 }
 
-# model_memory NAME RANKS OPTION...: each strategy by itself, since not all may fit.
+# model_memory NAME RANKS OPTION...: each strategy by itself, since not all may fit. Hybrid in two
+# groups.
 model_memory() {
-  local name=$1 ranks=$2 strategy status torch_bytes=
+  local name=$1 ranks=$2 strategy status torch_bytes= groups
   shift 2
   local common=("$@" --ranks "$ranks" --batch 1 --precision bf16)
   : >"$work/memory-$name.statuses"
   makes=("$work/memory-$name-plan.json")
   status=0
   keep 12 "$build/tools/tessera" plan --for cuda "${common[@]}" \
-    --strategies "$(IFS=,; echo "${strategies[*]}")" --json "${makes[0]}" || status=$?
+    --strategies "$(IFS=,; echo "${strategies[*]}")" --shard-group "$((ranks / 2))" \
+    --json "${makes[0]}" || status=$?
   makes=()
   ((status == 0)) || return 0
   for strategy in "${strategies[@]}"; do
-    status=0 allowed=3 makes=("$work/memory-$name-$strategy.json")
+    status=0 allowed=3 makes=("$work/memory-$name-$strategy.json") groups=()
+    [[ $strategy != hybrid ]] || groups=(--shard-group "$((ranks / 2))")
     keep 12 "$build/tools/tessera" compare --device cuda "${data[@]}" "${common[@]}" --steps 2 \
-      --strategies "$strategy" --json "${makes[0]}" || status=$?
+      --strategies "$strategy" "${groups[@]}" --json "${makes[0]}" || status=$?
     allowed='' makes=() compared[$name]=$shown
     echo "$strategy $status" >>"$work/memory-$name.statuses"
   done

@@ -5,7 +5,7 @@ part_train() {
   timed=yes
   bar same_batch "speed of GPT-2 124M, bf16, seq 1024: at least PyTorch's tokens/s at the largest batch up to 64 that fits both"
   bar own_batch "speed of the same, each at its own largest batch: at least PyTorch's tokens/s"
-  bar zero3 "zero3 and ddp on 4 ranks that share the card: peak bytes a rank, s a step"
+  bar zero3 "zero3, hybrid in two groups and ddp on 4 ranks that share the card: peak bytes a rank, s a step"
   local model data shape top steps problem='' torch_problem='' ours=0 theirs=0 common speed peak
   local ours_same='' ours_own='' theirs_same='' theirs_own='' rows='' ours_shown=''
   gpt2_model
@@ -160,14 +160,16 @@ judge_speeds() {
   done
 }
 
-# zero3 beside ddp, 4 ranks that share the card.
+# zero3 and hybrid beside ddp, 4 ranks that share the card.
 compare_sharded() {
-  local strategy status=0 figures=() steps_log
-  for strategy in ddp zero3; do
+  local strategy status=0 figures=() steps_log groups
+  for strategy in ddp zero3 hybrid; do
+    groups=()
+    [[ $strategy != hybrid ]] || groups=(--shard-group 2)
     steps_log=$work/$strategy-$1.jsonl
     allowed=3 makes=("$steps_log")
     keep 5 "$build/tools/tessera" train --device cuda "${data[@]}" "${model[@]}" --precision bf16 \
-      --batch "$1" --ranks 4 --strategy "$strategy" --steps "$(((steps + 1) / 2))" \
+      --batch "$1" --ranks 4 --strategy "$strategy" "${groups[@]}" --steps "$(((steps + 1) / 2))" \
       --log "$steps_log" || status=$?
     allowed='' makes=()
     if ((status != 0)); then
@@ -176,5 +178,5 @@ compare_sharded() {
     fi
     figures+=("$strategy: $(last_peaks "$steps_log") bytes, $(field seconds "$steps_log") s")
   done
-  judge zero3 measured "batch $1 each; ${figures[0]}; ${figures[1]}" "$shown"
+  judge zero3 measured "batch $1 each; ${figures[0]}; ${figures[1]}; ${figures[2]}" "$shown"
 }

@@ -11,6 +11,9 @@ namespace tessera {
 inline constexpr std::uint64_t kGatherNumber = 0;
 inline constexpr std::uint64_t kReduceNumber = 1;
 inline constexpr std::uint64_t kOffloadNumber = 2;
+// Beyond all that are split.
+inline constexpr std::uint64_t kStatesNumber = std::uint64_t{1} << 40U;
+inline constexpr std::uint64_t kHostNumber = kStatesNumber + 1;
 
 /// What is attached to a communicator to watch or disturb it. Used by every backend, on the thread
 /// where a batch runs.

@@ -13,6 +13,7 @@
 #include "device/stream_state.hpp"
 #include "kernels/support/workspace.hpp"
 #include "kernels/table.hpp"
+#include "kernels/work/logged_table.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -37,6 +38,24 @@ class FlagWhile {
   bool& flag_;
 };
 
+/// For a device that computes nothing all work is logged, if any: see simulate_rank.
+const kernels::Table& kernels_of(const Device& device, DeviceKind kind, bool logs) {
+  return logs || !device.computes() ? kernels::logged_table(kind) : kernels::table_of(kind);
+}
+
+void log_to(trace::WorkLog* log, Stream stream, const char* name) {
+  if (log != nullptr) { stream.state()->log_to(log, log->add_stream(name)); }
+}
+
+void check_work_log(const WorldOptions& options) {
+  if (!options.log_work) { return; }
+  if (options.device != DeviceKind::cpu || options.compute_stream != ComputeStream::caller) {
+    throw ConfigError{
+        "work is logged where kernels have run when they return: on CPUs, with the compute stream "
+        "of the caller; leave log_work off, or simulate a rank"};
+  }
+}
+
 /// Its error stays in the stream; here only its end matters.
 void drain(Stream stream) noexcept {
   try {
@@ -48,17 +67,20 @@ void drain(Stream stream) noexcept {
 }  // namespace
 
 World::State::State(int rank_, int size_, const WorldOptions& options_,
-                    std::unique_ptr<Device> device_, DeviceKind kind)
+                    std::unique_ptr<Device> device_, DeviceKind kind,
+                    std::unique_ptr<trace::WorkLog> work_log_)
     : rank{rank_},
       size{size_},
       options{options_},
       recorder{options.trace ? std::make_unique<trace::Recorder>() : nullptr},
+      work_log{std::move(work_log_)},
       memory{recorder.get(), options.budget_bytes},
       device{std::move(device_)},
-      kernels{device->computes() ? kernels::table_of(kind) : kernels::counting_table(kind)},
+      kernels{kernels_of(*device, kind, options.log_work)},
       kernel_workspace{*device, memory, Category::workspace, kernels::stream_workspace_bytes(kind),
                        "kernels' workspace"} {
   if (recorder) { recorder->keep_last(options.trace_steps); }
+  if (options.log_work && !work_log) { work_log = std::make_unique<trace::WorkLog>(); }
 }
 
 World::World(std::unique_ptr<State> state) : state_{std::move(state)} {}
@@ -98,6 +120,7 @@ Channel World::split(const Channel& whole, const GroupOf& group_of, const std::s
     return split.whole == &whole.communicator && split.group.code == group.code;
   });
   if (known != splits.end()) { return {*known->communicator, whole.stream}; }
+  expects(!state_->in_graph, "split: a graph under way holds no new communicator; split before it");
   std::unique_ptr<Communicator> made = whole.communicator.do_split(group);
   splits.push_back({&whole.communicator, std::move(group), std::move(made)});
   return {*splits.back().communicator, whole.stream};
@@ -110,6 +133,14 @@ MemoryTracker& World::memory() noexcept {
 }
 trace::Recorder* World::recorder() noexcept {
   return state_->recorder.get();
+}
+trace::WorkLog* World::work_log() noexcept {
+  return state_->work_log.get();
+}
+void World::count(const trace::KernelWork& work) {
+  if (state_->work_log) {
+    state_->work_log->kernel(state_->compute_stream.get().state()->log_number(), work);
+  }
 }
 bool World::computes() const noexcept {
   return state_->device->computes();
@@ -155,7 +186,9 @@ void World::quiesce() noexcept {
   drain(state_->gather_stream.get());
   drain(state_->reduce_stream.get());
   drain(state_->compute_stream.get());
-  if (state_->offload_stream.get()) { drain(state_->offload_stream.get()); }
+  for (const SideStream* side : state_->side_streams()) {
+    if (side->stream.get()) { drain(side->stream.get()); }
+  }
 }
 
 void World::run_as_graph(const std::function<void()>& work) {
@@ -168,7 +201,9 @@ void World::run_as_graph(const std::function<void()>& work) {
   }
   if (!state.graph) { state.graph = state.device->make_graph(); }
   std::vector<Stream> others{state.gather_stream.get(), state.reduce_stream.get()};
-  if (const Stream offload = state.offload_stream.get()) { others.push_back(offload); }
+  for (const SideStream* side : state.side_streams()) {
+    if (side->stream.get()) { others.push_back(side->stream.get()); }
+  }
   state.graph->run(state.compute_stream.get(), others, [&] {
     const FlagWhile captured{state.in_graph};
     work();
@@ -180,6 +215,7 @@ bool World::in_graph() const noexcept {
 }
 
 std::unique_ptr<Device> WorldFactory::make_device(const WorldOptions& options, int local_rank) {
+  check_work_log(options);
   if (options.device == DeviceKind::cpu) {
     return make_cpu_device(
         {.threads = options.threads, .pool_name = fmt::format("pool r{}", local_rank)});
@@ -196,7 +232,8 @@ std::unique_ptr<Device> WorldFactory::make_device(const WorldOptions& options, i
 
 std::shared_ptr<LocalGroup> WorldFactory::make_local_group(int ranks, const WorldOptions& options) {
   return std::make_shared<LocalGroup>(ranks, std::vector<std::string>{"gather", "reduce"},
-                                      options.deadline);
+                                      options.deadline,
+                                      options.trace ? CountTraffic::yes : CountTraffic::no);
 }
 
 World WorldFactory::make_local(std::shared_ptr<LocalGroup> group, int rank,
@@ -226,13 +263,19 @@ void WorldFactory::make_streams(World::State& state) {
       {state.kernel_workspace.data(), state.kernel_workspace.bytes()});
   state.gather_stream = state.device->make_side_stream(fmt::format("gather r{}", state.rank));
   state.reduce_stream = state.device->make_side_stream(fmt::format("reduce r{}", state.rank));
+  log_to(state.work_log.get(), state.compute_stream.get(), "compute");
+  if (state.device->computes()) { return; }  // others' work there is no kernel's
+  log_to(state.work_log.get(), state.gather_stream.get(), "gather");
+  log_to(state.work_log.get(), state.reduce_stream.get(), "reduce");
 }
 
 void WorldFactory::finish(World& world) {
   world.compute_stream().wait();
   world.gather_channel().stream.wait();
   world.reduce_channel().stream.wait();
-  if (const Stream offload = world.state_->offload_stream.get()) { offload.wait(); }
+  for (const SideStream* side : world.state_->side_streams()) {
+    if (side->stream.get()) { side->stream.get().wait(); }
+  }
 }
 
 namespace {

@@ -1,47 +1,88 @@
 #include <fmt/format.h>
 
+#include <exception>
+#include <utility>
+
 #include "comm/instruments.hpp"
 #include "comm/world_state.hpp"
+#include "device/stream_state.hpp"
 
-// Copies between the device and the host pool, on a stream of their own.
+// The host pool: copies between it and the device, and what the host computes there, on streams of
+// their own.
 namespace tessera {
 
 struct OffloadCopies {
+  static SideStream& lane(World::State& state, CopyLane lane) {
+    return state.copies[static_cast<std::size_t>(lane)];
+  }
+  static std::uint64_t number(CopyLane lane) {
+    return lane == CopyLane::activations ? kOffloadNumber : kStatesNumber;
+  }
+  static Stream stream_of(World::State& state, CopyLane which) {
+    SideStream& side = lane(state, which);
+    if (!side.stream.get()) {
+      const char* const name = which == CopyLane::activations ? "offload" : "states";
+      side.stream = state.device->make_side_stream(fmt::format("{} r{}", name, state.rank));
+      if (state.work_log && !state.device->computes()) {
+        side.stream.get().state()->log_to(state.work_log.get(), state.work_log->add_stream(name));
+      }
+    }
+    return side.stream.get();
+  }
+
   /// What follows stands before the copy in the stream, ...
-  static void begin(World::State& state) {
+  static void begin(World::State& state, CopyLane which) {
     if (!watched(state)) { return; }
-    state.offload_stream.get().call([at = &state] {
-      delay(*at, Moment::before);
-      at->offload_begin_ns = trace::now_ns();
+    lane(state, which).stream.get().call([at = &state, which] {
+      start(*at, lane(*at, which), number(which));
     });
   }
 
   /// ... and after it.
-  static void end(World::State& state, const char* what, std::size_t bytes,
-                  const std::string& name) {
+  static void end(World::State& state, const char* what, std::size_t bytes, const std::string& name,
+                  CopyLane which) {
     if (!watched(state)) { return; }
-    state.offload_stream.get().call([at = &state, what, bytes, unit = &name] {
-      if (at->recorder) {
-        at->recorder->add({.kind = trace::Kind::copy,
-                           .what = what,
-                           .unit = *unit,
-                           .bytes = bytes,
-                           .begin_ns = at->offload_begin_ns,
-                           .end_ns = trace::now_ns(),
-                           .stream = "offload"});
-      }
-      delay(*at, Moment::after);
-      ++at->offload_copies;
+    lane(state, which).stream.get().call([at = &state, what, bytes, unit = &name, which] {
+      const trace::Record record{.kind = trace::Kind::copy,
+                                 .what = what,
+                                 .unit = *unit,
+                                 .bytes = bytes,
+                                 .stream = "offload"};
+      finish(*at, lane(*at, which), number(which), record);
     });
+  }
+
+  static void work_on_host(World::State& state, const HostWork& work, const char* what,
+                           const std::string& name) {
+    const Stream cpu = state.host_caller.get();
+    if (!watched(state)) { return work(cpu); }
+    start(state, state.host, kHostNumber);
+    work(cpu);
+    finish(state, state.host, kHostNumber,
+           {.kind = trace::Kind::host, .what = what, .unit = name, .stream = "host"});
   }
 
  private:
   static bool watched(const World::State& state) {
     return state.recorder != nullptr || state.options.delays;
   }
-  static void delay(const World::State& state, Moment moment) {
-    inject_delay({.delays = state.options.delays, .number = kOffloadNumber}, state.rank,
-                 state.offload_copies, moment);
+  static void start(const World::State& state, SideStream& side, std::uint64_t number) {
+    delay(state, side, number, Moment::before);
+    side.begin_ns = trace::now_ns();
+  }
+  static void finish(const World::State& state, SideStream& side, std::uint64_t number,
+                     trace::Record record) {
+    if (state.recorder) {
+      record.begin_ns = side.begin_ns;
+      record.end_ns = trace::now_ns();
+      state.recorder->add(std::move(record));
+    }
+    delay(state, side, number, Moment::after);
+    ++side.done;
+  }
+  static void delay(const World::State& state, const SideStream& side, std::uint64_t number,
+                    Moment moment) {
+    inject_delay({.delays = state.options.delays, .number = number}, state.rank, side.done, moment);
   }
 };
 
@@ -54,26 +95,47 @@ Buffer World::allocate_host(Category category, std::size_t bytes, std::string na
           std::move(name), BufferUse::whole,    BufferPlace::host};
 }
 
-Stream World::offload_stream() {
-  State& state = *state_;
-  if (!state.offload_stream.get()) {
-    state.offload_stream = state.device->make_side_stream(fmt::format("offload r{}", state.rank));
-  }
-  return state.offload_stream.get();
+Stream World::offload_stream(CopyLane lane) {
+  return OffloadCopies::stream_of(*state_, lane);
 }
 
-void World::offload(void* to_host, const void* from, std::size_t bytes, const std::string& name) {
-  const Stream stream = offload_stream();
-  OffloadCopies::begin(*state_);
+void World::offload(void* to_host, const void* from, std::size_t bytes, const std::string& name,
+                    CopyLane lane) {
+  const Stream stream = offload_stream(lane);
+  OffloadCopies::begin(*state_, lane);
   state_->device->copy_out(to_host, from, bytes, stream);
-  OffloadCopies::end(*state_, "offload", bytes, name);
+  OffloadCopies::end(*state_, "offload", bytes, name, lane);
 }
 
-void World::reload(void* to, const void* from_host, std::size_t bytes, const std::string& name) {
-  const Stream stream = offload_stream();
-  OffloadCopies::begin(*state_);
+void World::reload(void* to, const void* from_host, std::size_t bytes, const std::string& name,
+                   CopyLane lane) {
+  const Stream stream = offload_stream(lane);
+  OffloadCopies::begin(*state_, lane);
   state_->device->copy_in(to, from_host, bytes, stream);
-  OffloadCopies::end(*state_, "reload", bytes, name);
+  OffloadCopies::end(*state_, "reload", bytes, name, lane);
+}
+
+Stream World::host_stream() {
+  State& state = *state_;
+  if (!state.host.stream.get()) {
+    const bool on_cuda = state.device->kind() == DeviceKind::cuda;
+    if (on_cuda) { state.host_device = make_cpu_device(); }
+    state.host_caller = (on_cuda ? state.host_device : state.device)->make_compute_stream();
+    state.host.stream = state.device->make_side_stream(fmt::format("host r{}", state.rank));
+  }
+  return state.host.stream.get();
+}
+
+void World::compute_on_host(HostWork work, const char* what, const std::string& name) {
+  host_stream().call([at = state_.get(), work = std::move(work), what, unit = &name] {
+    try {
+      OffloadCopies::work_on_host(*at, work, what, *unit);
+    } catch (...) {
+      // CUDA calls this from C, where nothing may be thrown.
+      if (at->device->kind() != DeviceKind::cuda) { throw; }
+      at->host.stream.get().state()->end_with(std::current_exception());
+    }
+  });
 }
 
 }  // namespace tessera

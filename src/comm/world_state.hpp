@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -9,6 +10,7 @@
 #include "kernels/table.hpp"
 #include "tessera/comm/simulate.hpp"
 #include "tessera/comm/world.hpp"
+#include "tessera/trace/work_log.hpp"
 
 namespace tessera {
 
@@ -23,11 +25,19 @@ struct SplitChannel {
   std::unique_ptr<Communicator> communicator;
 };
 
+/// A stream beside computation and collectives, made at its first use.
+struct SideStream {
+  OwnedStream stream;
+  // Of the stream's own work, while it is watched.
+  std::int64_t begin_ns = 0;
+  std::uint64_t done = 0;
+};
+
 /// In order of construction: streams come last, so that they are drained before what they use goes.
 struct World::State {
   /// On `device_`, with the kernels of devices of `kind`: the device's own, or what it stands for.
   State(int rank_, int size_, const WorldOptions& options_, std::unique_ptr<Device> device_,
-        DeviceKind kind);
+        DeviceKind kind, std::unique_ptr<trace::WorkLog> work_log_ = nullptr);
 
   int rank;
   int size;
@@ -36,6 +46,7 @@ struct World::State {
   // How many exceptions were in flight when the rank started: more mean that it is unwinding.
   int uncaught = std::uncaught_exceptions();
   std::unique_ptr<trace::Recorder> recorder;
+  std::unique_ptr<trace::WorkLog> work_log;
   MemoryTracker memory;
   MemoryTracker host_memory;
   std::unique_ptr<Device> device;
@@ -49,10 +60,14 @@ struct World::State {
   OwnedStream compute_stream;
   OwnedStream gather_stream;
   OwnedStream reduce_stream;
-  // Of the copies' own thread, while they are watched.
-  std::int64_t offload_begin_ns = 0;
-  std::uint64_t offload_copies = 0;
-  OwnedStream offload_stream;  // made at its first use
+  std::unique_ptr<Device> host_device;  // where `device` is not the host's processor
+  OwnedStream host_caller;              // on which the kernels of a HostWork run
+  std::array<SideStream, 2> copies;     // by CopyLane
+  SideStream host;
+
+  [[nodiscard]] std::array<SideStream*, 3> side_streams() noexcept {
+    return {&copies[0], &copies[1], &host};
+  }
 };
 
 /// Makes worlds and ends them in order. One function for each kind of communicator.

@@ -4,6 +4,8 @@
 #include <exception>
 #include <functional>
 
+#include "tessera/trace/work_log.hpp"
+
 namespace tessera {
 
 /// What an Event points to. Backends derive; `Stream` members pass it through.
@@ -48,12 +50,23 @@ class StreamState {
   void lend(const StreamWorkspace& workspace) noexcept { workspace_ = workspace; }
   /// Whether work enqueued here is dropped: on a device that only counts.
   [[nodiscard]] virtual bool skips() const noexcept { return false; }
+  /// Work enqueued here is written into `log`, which outlives the stream's use, as that of its
+  /// stream `number`: all of it on a device that only counts, kernels with their times elsewhere.
+  void log_to(trace::WorkLog* log, int number) noexcept {
+    log_ = log;
+    number_ = number;
+  }
+  /// Null: nobody asked.
+  [[nodiscard]] trace::WorkLog* work_log() const noexcept { return log_; }
+  [[nodiscard]] int log_number() const noexcept { return number_; }
 
  protected:
   StreamState() = default;
 
  private:
   StreamWorkspace workspace_;
+  trace::WorkLog* log_ = nullptr;
+  int number_ = 0;
 };
 
 }  // namespace tessera

@@ -42,6 +42,7 @@ GradientStore::GradientStore(World& world, const Units& units, Journal& journal,
   const bool keeps_shards = in_slots_ && traits_.gradients == Holding::sharded;
   const bool borrows = traits_.gradients == Holding::rank0 && world.rank() != 0;
   const auto kept_bytes = [&](const UnitState& unit) {
+    if (in_slots_ && unit.offloaded) { return std::size_t{0}; }
     if (keeps_shards) { return unit.gradient_shard_bytes(); }
     return borrows && in_slots_ ? std::size_t{0} : unit.gradient_bytes();
   };
@@ -53,6 +54,7 @@ GradientStore::GradientStore(World& world, const Units& units, Journal& journal,
     if (kept_bytes(units[u]) > 0) { base_[u] = arena_.take(kept_bytes(units[u])); }
   }
 
+  make_host(options);
   if (!in_slots_) { return; }
   const SlotPlan plan =
       SlotPlan::make(units, std::max(kReduceSlots, pending), &UnitState::gradient_bytes);
@@ -86,7 +88,9 @@ Range GradientStore::resident_range(std::size_t unit, std::size_t segment) const
 
 View GradientStore::resident(std::size_t unit, std::size_t segment) const {
   const Range range = resident_range(unit, segment);
-  if (range.elems == 0) { return units_[unit].gradient_view(segment, nullptr); }
+  if (range.elems == 0 || base_[unit] == nullptr) {
+    return units_[unit].gradient_view(segment, nullptr);
+  }
   if (in_slots_ && traits_.gradients == Holding::sharded) {
     return units_[unit].gradient_shard_view(segment, base_[unit]);
   }
@@ -176,7 +180,7 @@ void GradientStore::flush() {
   if (group_.across()) { submit(std::move(across), *group_.across()); }
   for (const std::size_t unit : bucket_) {
     unload_wire(unit);
-    if (slot_[unit] != nullptr) { accumulate_and_release(unit); }
+    keep(unit);
   }
   bucket_.clear();
   bucket_filled_ = 0;
@@ -217,6 +221,11 @@ void GradientStore::unload_wire(std::size_t unit) {
       [&](std::size_t segment) { return resident_range(unit, segment); });
 }
 
+void GradientStore::keep(std::size_t unit) {
+  if (units_[unit].offloaded) { return take_to_host(unit); }
+  if (slot_[unit] != nullptr) { accumulate_and_release(unit); }
+}
+
 void GradientStore::accumulate_and_release(std::size_t unit) {
   const Stream stream = group_.reduce().stream;
   for (std::size_t s = 0; s < units_[unit].layout.segments().size(); ++s) {
@@ -243,6 +252,7 @@ void GradientStore::settle() {
   flush();
   group_.reduce().stream.record(reduce_mark_.get());
   world_.compute_stream().wait_for(reduce_mark_.get());
+  if (host_ != nullptr) { host_->settle(world_.compute_stream()); }
 }
 
 void GradientStore::begin_step() {
@@ -253,14 +263,15 @@ void GradientStore::begin_step() {
 
 void GradientStore::begin_export(std::size_t unit) {
   const UnitState& state = units_[unit];
-  if (!state.trainable() || traits_.optimizer == Holding::replicated) { return; }
   const bool needs_slot =
-      in_slots_ && (traits_.gradients == Holding::sharded ||
-                    (traits_.gradients == Holding::rank0 && base_[unit] == nullptr));
+      in_slots_ && (traits_.gradients == Holding::sharded || base_[unit] == nullptr);
+  const bool is_whole = traits_.optimizer == Holding::replicated && !needs_slot;
+  if (!state.trainable() || is_whole) { return; }
   order_reduce_after_compute();
   const Channel channel = group_.reduce();
   if (needs_slot) {
     slot_[unit] = &rings_[ring_[unit]].acquire(state.name, state.gradient_bytes(), channel.stream);
+    if (state.offloaded) { bring_from_host(unit); }
   }
   Batch batch{"export " + state.name};
   for (std::size_t s = 0; s < state.layout.segments().size(); ++s) {
@@ -268,10 +279,10 @@ void GradientStore::begin_export(std::size_t unit) {
     if (all.elems == 0) { continue; }
     if (traits_.optimizer == Holding::rank0) {
       batch.broadcast(all, 0);
-    } else {
+    } else if (traits_.optimizer == Holding::sharded) {
       const Range own = resident_range(unit, s);
-      const ConstView shard = needs_slot ? resident(unit, s) : all.slice(own.first, own.elems);
-      batch.all_gather(shard, all);
+      const bool in_place = !needs_slot || state.offloaded;
+      batch.all_gather(in_place ? all.slice(own.first, own.elems) : resident(unit, s), all);
     }
   }
   submit(std::move(batch), channel);

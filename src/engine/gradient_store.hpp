@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/host_gradients.hpp"
 #include "engine/journal.hpp"
 #include "engine/parameter_store.hpp"
 #include "engine/unit_state.hpp"
@@ -19,7 +20,8 @@ namespace tessera::engine {
 /// *Direct* (ddp, zero1, dp; others when reduction is deferred over micro-batches): backward adds
 /// into whole gradients that stay, and the last micro-batch reduces them in place.
 /// *In slots* (zero2, zero3, hybrid; others when every one of several micro-batches is reduced):
-/// backward adds into a slot, which is reduced in place and then added to what stays.
+/// backward adds into a slot, which is reduced in place and then added to what stays. Of offloaded
+/// units that is in the host pool (HostGradients); with direct gradients there is a copy.
 ///
 ///   closed --open--> taken (zeroed, or holding earlier micro-batches) --complete--> on its way
 ///
@@ -61,6 +63,9 @@ class GradientStore {
   /// What this rank keeps of the reduced segment (empty if nothing), and which elements that is.
   [[nodiscard]] View resident(std::size_t unit, std::size_t segment) const;
   [[nodiscard]] Range resident_range(std::size_t unit, std::size_t segment) const;
+  /// What of them is in the host pool; null if no unit is offloaded. Units that are reduced in
+  /// slots are there alone: `resident` is empty.
+  [[nodiscard]] HostGradients* host() const noexcept { return host_.get(); }
 
   /// *Collective.* Brings the whole reduced segment to every rank, until `end_export`.
   void begin_export(std::size_t unit);
@@ -85,7 +90,11 @@ class GradientStore {
   static void submit(Batch batch, Channel channel);
   void load_wire(std::size_t unit);
   void unload_wire(std::size_t unit);
+  void keep(std::size_t unit);
   void accumulate_and_release(std::size_t unit);
+  void take_to_host(std::size_t unit);
+  void bring_from_host(std::size_t unit);
+  void make_host(const ModelOptions& options);
   void order_reduce_after_compute();
   [[nodiscard]] void* base_of(std::size_t unit) const;
 
@@ -106,6 +115,7 @@ class GradientStore {
   std::vector<std::size_t> ring_;  // by unit
   std::vector<Slot*> slot_;        // by unit
   Wire wire_;
+  std::unique_ptr<HostGradients> host_;
   std::vector<bool> open_;           // by unit
   std::vector<bool> started_;        // by unit: holds something of this step
   std::vector<bool> reduced_;        // by unit

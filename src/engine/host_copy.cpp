@@ -4,11 +4,11 @@
 
 namespace tessera::engine {
 
-void HostCopy::write(View to, std::span<const float> values) {
+void HostCopy::write(View to, kernels::MasterPart part, std::span<const float> values) {
   const void* from = values.data();
   if (to.dtype != DType::fp32) {
     narrow_.resize(to.bytes());
-    kernels::narrow({narrow_.data(), to.dtype}, values.data(), to.elems);
+    kernels::store_part({narrow_.data(), to.dtype}, part, values.data(), to.elems);
     from = narrow_.data();
   }
   world_.device().copy_in(to.data, from, to.bytes(), world_.compute_stream());
@@ -26,6 +26,16 @@ void HostCopy::read(std::span<float> values, ConstView from) {
   if (from.dtype != DType::fp32) {
     kernels::widen(values.data(), {narrow_.data(), from.dtype}, from.elems);
   }
+}
+
+void HostCopy::read_joined(std::span<float> values, ConstView parameter, ConstView remainder) {
+  upper_.resize(values.size());
+  lower_.resize(values.size());
+  const Stream stream = world_.compute_stream();
+  world_.device().copy_out(upper_.data(), parameter.data, parameter.bytes(), stream);
+  world_.device().copy_out(lower_.data(), remainder.data, remainder.bytes(), stream);
+  stream.wait();
+  kernels::join_masters(values.data(), upper_.data(), lower_.data(), std::ssize(values));
 }
 
 }  // namespace tessera::engine

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/support/master_parts.hpp"
 #include "tessera/base/view.hpp"
 #include "tessera/comm/world.hpp"
 
@@ -15,14 +16,18 @@ class HostCopy {
  public:
   explicit HostCopy(World& world) noexcept : world_{world} {}
 
-  /// As many `values` as `to` has elements, rounded to nearest where it is narrower.
-  void write(View to, std::span<const float> values);
+  /// That part of as many `values` as `to` has elements.
+  void write(View to, kernels::MasterPart part, std::span<const float> values);
   /// Exactly.
   void read(std::span<float> values, ConstView from);
+  /// The masters of which these are the halves.
+  void read_joined(std::span<float> values, ConstView parameter, ConstView remainder);
 
  private:
   World& world_;
   std::vector<std::byte> narrow_;
+  std::vector<bfloat16> upper_;
+  std::vector<std::uint16_t> lower_;
 };
 
 }  // namespace tessera::engine

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "engine/agreement.hpp"
 #include "engine/model_state.hpp"
@@ -29,6 +30,15 @@ void check_reduce_dtype(DType dtype) {
       to_string(dtype))};
 }
 
+void check_align(std::int64_t align_elems) {
+  constexpr std::int64_t most = std::int64_t{1} << 20;
+  if (align_elems >= kAlignElems && align_elems <= most && align_elems % kAlignElems == 0) {
+    return;
+  }
+  throw ConfigError{fmt::format("align_elems is {}: choose a multiple of {} elements up to 2^20",
+                                align_elems, kAlignElems)};
+}
+
 /// What concerns gradients has no effect where there are none.
 void check_purpose(const ModelOptions& options) {
   if (options.purpose == Purpose::training) { return; }
@@ -39,6 +49,8 @@ void check_purpose(const ModelOptions& options) {
   if (options.accumulate_mode != AccumulateMode::automatic) { without_effect = "accumulate_mode"; }
   if (options.loss_scaling != LossScaling{}) { without_effect = "loss_scaling"; }
   if (options.max_skips != ModelOptions{}.max_skips) { without_effect = "max_skips"; }
+  if (options.master_weights != MasterWeights::fp32) { without_effect = "master_weights"; }
+  if (options.offload != Offload::none) { without_effect = "offload"; }
   if (without_effect == nullptr) { return; }
   throw ConfigError{
       fmt::format("a model for inference has no gradients: leave `{}` alone", without_effect)};
@@ -57,6 +69,7 @@ void validate(const ModelOptions& options) {
   check_dtype(options.compute, "compute");
   check_dtype(options.gradient, "gradient");
   check_reduce_dtype(options.reduce);
+  check_align(options.align_elems);
   check_purpose(options);
   if (options.prefetch < 0 || options.prefetch > 1024) {
     throw ConfigError{
@@ -73,6 +86,7 @@ void validate(const ModelOptions& options) {
                                   options.persist_elems)};
   }
   engine::check_resharding(options);
+  engine::check_offload(options);
   if (options.accumulate < 1) {
     throw ConfigError{
         fmt::format("accumulate is {}: a step has at least 1 micro-batch", options.accumulate)};
@@ -109,7 +123,8 @@ Unit ShardedModel::State::add_unit(std::string name, std::vector<ParameterSpec> 
   }
   check_reshard(name, unit_options);
   UnitLayout layout = UnitLayout::make(
-      std::move(specs), {options.compute, options.gradient, options.reduce}, world.size());
+      std::move(specs), {options.compute, options.gradient, options.reduce, options.align_elems},
+      world.size());
   const std::int64_t elems = padded_elems(layout);
   if (elems > kMostElems - declared_elems) {
     throw ConfigError{fmt::format(
@@ -184,9 +199,11 @@ std::string ShardedModel::State::describe() const {
                   options.prefetch_backward.value_or(options.prefetch), options.accumulate,
                   to_string(resolve(options.accumulate_mode, options.strategy)),
                   options.first_bucket_bytes, options.bucket_bytes);
-  text += fmt::format("loss scaling {}, max skips {}\n",
+  text += fmt::format("align {}\n", options.align_elems);
+  text += fmt::format("loss scaling {}, max skips {}, master weights {}\n",
                       tessera::describe(options.loss_scaling, options.compute, options.gradient),
-                      options.max_skips);
+                      options.max_skips, to_string(options.master_weights));
+  text += fmt::format("offload {} keep {}\n", to_string(options.offload), options.offload_keep);
   for (const UnitState& unit : units) {
     text += fmt::format("unit {} kind {} gradients {} residence {}\n", unit.name,
                         static_cast<int>(unit.options.kind),
@@ -203,16 +220,44 @@ std::string ShardedModel::State::describe(const Optimizer& rule,
                      to_string(rule_options.rounding), rule_options.rounding_seed);
 }
 
+void ShardedModel::State::require_blocks(const OptimizerOptions& rule_options) const {
+  if (rule_options.moments != MomentFormat::int8 || options.align_elems % kMomentBlock == 0) {
+    return;
+  }
+  throw ConfigError{fmt::format(
+      "int8 moments come in blocks of {} elements, and this model is laid out in multiples of {}: "
+      "make it with ModelOptions::align_elems {}",
+      kMomentBlock, options.align_elems, std::lcm(kMomentBlock, options.align_elems))};
+}
+
 void ShardedModel::State::require_rounding(const OptimizerOptions& rule_options) const {
-  if (rule_options.rounding == Rounding::nearest || rule_options.moments != DType::fp32) { return; }
+  if (rule_options.rounding == Rounding::nearest || rule_options.moments == MomentFormat::bf16) {
+    return;
+  }
   for (const UnitState& unit : units) {
     for (const SegmentLayout& segment : unit.layout.segments()) {
       if (segment.trainable() && segment.dtypes().parameter != segment.dtypes().master) { return; }
     }
   }
   throw ConfigError{
-      "stochastic rounding has no effect: parameters that are trained and moments are fp32; leave "
-      "`rounding` alone, or use 16-bit parameters or moments"};
+      "stochastic rounding has no effect: neither parameters that are trained nor moments are of "
+      "16 bits; leave `rounding` alone, or use 16-bit parameters or moments"};
+}
+
+void ShardedModel::State::require_masters(const Optimizer& rule,
+                                          const OptimizerOptions& rule_options) const {
+  if (options.master_weights == MasterWeights::fp32) { return; }
+  if (rule_options.rounding == Rounding::stochastic) {
+    throw ConfigError{
+        "stochastic rounding: a parameter that is not the nearest to its master does not complete "
+        "a remainder; use rounding nearest, or fp32 master weights"};
+  }
+  if (const auto* const custom = std::get_if<CustomOptimizer>(&rule)) {
+    throw ConfigError{fmt::format(
+        "the optimizer '{}' is given fp32 weights, which remainders do not hold; use fp32 master "
+        "weights, or one of the library's rules",
+        custom->name)};
+  }
 }
 
 void ShardedModel::State::materialize(const Initializer& initial) {
@@ -229,7 +274,9 @@ void ShardedModel::State::materialize(const Initializer& initial) {
           unit.name, options.accumulate)};
     }
   }
+  engine::check_master_weights(units, options.master_weights);
   decide_residence();
+  decide_offload();
   engine::require_agreement(world, "the model", describe());
   group.emplace(engine::ShardGroup::make(world, options));
   for (UnitState& unit : units) { unit.kept_shards = group->kept_shards(); }
@@ -241,10 +288,15 @@ void ShardedModel::State::materialize(const Initializer& initial) {
           world, units, journal, options, *group, schedule.most_pending([this](std::size_t u) {
             return !units[u].is_root() && units[u].trainable();
           }));
-      masters = std::make_unique<engine::MasterStore>(world, units, *gradients);
+      masters =
+          std::make_unique<engine::MasterStore>(world, units, *gradients, options.master_weights);
     }
+    if (gradients != nullptr && gradients->host() != nullptr) {
+      host_weights = std::make_unique<engine::HostWeights>(world, units, *parameters, *gradients);
+    }
+    Buffer scratch = initial_scratch();
     world.compute([&] {
-      for (std::size_t u = 0; u < units.size(); ++u) { initialise(u, initial); }
+      for (std::size_t u = 0; u < units.size(); ++u) { initialise(u, initial, scratch); }
     });
   } catch (...) {
     forget_stores();
@@ -259,6 +311,7 @@ void ShardedModel::State::forget_stores() noexcept {
     world.compute_stream().wait();
   } catch (...) {  // the stream has ended: it touches nothing any more
   }
+  host_weights.reset();
   masters.reset();
   gradients.reset();
   parameters.reset();
@@ -273,6 +326,9 @@ void ShardedModel::State::optimize_with(const Optimizer& optimizer_,
   tessera::validate(optimizer_);
   tessera::validate(optimizer_options, optimizer_);
   require_rounding(optimizer_options);
+  require_masters(optimizer_, optimizer_options);
+  require_blocks(optimizer_options);
+  check_offload(optimizer_);
   if (first_loss_scale(options.loss_scaling, options.compute, options.gradient) != 1.0F) {
     expects(stage == Stage::idle && micro_batch == 0,
             "optimize_with: the loss is to be scaled, and the micro-batches before have not been: "
@@ -282,7 +338,7 @@ void ShardedModel::State::optimize_with(const Optimizer& optimizer_,
   engine::require_agreement(
       world, "the optimizer",
       describe(optimizer_, optimizer_options) + engine::describe(units, rules));
-  const engine::TrainingState state{units, *parameters, *gradients, *masters};
+  const engine::TrainingState state{units, *parameters, *gradients, *masters, host_weights.get()};
   auto step = std::make_unique<engine::OptimizerStep>(world, state, options, optimizer_,
                                                       optimizer_options, rules, *group);
   search = std::make_unique<engine::NonFiniteSearch>(world, options.max_skips);

@@ -29,6 +29,17 @@ void deliver(World& world, const engine::UnitState& unit, float factor, const Vi
   }
 }
 
+/// As many of them as `values` has room for, from element `first` on.
+void read_weights(engine::HostCopy& copy, std::span<float> values,
+                  const engine::UpdatedWeights& weights, std::int64_t first) {
+  const std::int64_t count = std::ssize(values);
+  if (weights.remainders.elems == 0) {
+    return copy.read(values, weights.masters.slice(first, count));
+  }
+  copy.read_joined(values, weights.parameters.slice(first, count),
+                   weights.remainders.slice(first, count));
+}
+
 /// `work`, then `end`, which gives back what `work` looked at, also when a sink throws.
 template <class Work, class End>
 void delivering(const Work& work, const End& end) {
@@ -73,21 +84,30 @@ void ShardedModel::State::export_gradients(const Sink& sink) {
 }
 
 void ShardedModel::State::export_masters(const PieceSink& sink) {
-  constexpr std::int64_t most = std::int64_t{1} << 18;  // 1 MiB of staging
+  constexpr std::int64_t most = std::int64_t{1} << 18;          // 1 MiB of staging
+  if (host_weights != nullptr) { world.host_stream().wait(); }  // updates may be under way
   engine::HostCopy copy{world};
   std::vector<float> host;
   for (std::size_t u = 0; u < units.size(); ++u) {
     for (std::size_t s = 0; s < units[u].layout.segments().size(); ++s) {
       const Range range = gradients->resident_range(u, s);
       if (range.elems == 0) { continue; }
-      const View weights = engine::updated_weights(*parameters, *masters, *gradients, u, s);
+      const bool on_host = units[u].offloaded;
+      const auto weights = on_host
+                               ? engine::UpdatedWeights{.masters = host_weights->master(u, s)}
+                               : engine::updated_weights(*parameters, *masters, *gradients, u, s);
       for (const Placement& placement : units[u].layout.segments()[s].placements()) {
         const std::int64_t begin = std::max(placement.first, range.first);
         const std::int64_t end =
             std::min(placement.first + placement.elems, range.first + range.elems);
         for (std::int64_t at = begin; at < end; at += most) {
           host.resize(static_cast<std::size_t>(std::min(most, end - at)));
-          copy.read(host, weights.slice(at - range.first, std::ssize(host)));
+          if (on_host) {
+            const View part = weights.masters.slice(at - range.first, std::ssize(host));
+            std::copy_n(part.values().as<float>(), part.elems, host.begin());
+          } else {
+            read_weights(copy, host, weights, at - range.first);
+          }
           sink(units[u].infos[placement.parameter], at - placement.first, host);
         }
       }

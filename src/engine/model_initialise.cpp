@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -18,13 +19,16 @@ Range overlap(const Range& range, std::int64_t at, std::int64_t count) {
   return {first, std::max<std::int64_t>(end - first, 0)};
 }
 
-/// An array of some of a segment's elements.
+/// An array of some of a segment's elements, or of a part of them: on the device or, as fp32, in the
+/// host pool.
 struct Held {
   View values;
+  kernels::MasterPart part;
   Range range;
+  bool on_host = false;
 
-  [[nodiscard]] View at(const Range& part) const {
-    return values.slice(part.first - range.first, part.elems);
+  [[nodiscard]] View at(const Range& some) const {
+    return values.slice(some.first - range.first, some.elems);
   }
 };
 
@@ -38,8 +42,9 @@ struct Wanted {
 /// Writes an initializer's values into arrays.
 class FirstValues {
  public:
-  FirstValues(World& world, const Initializer& initial)
-      : world_{world}, initial_{initial}, host_{world} {}
+  /// `scratch`: device memory, of kInitChunkElems if arrays on the host come.
+  FirstValues(World& world, const Initializer& initial, float* scratch)
+      : world_{world}, initial_{initial}, host_{world}, scratch_{scratch} {}
 
   void write(const Wanted& wanted, const std::vector<Held>& arrays) {
     if (const auto stddev = normal_of(wanted.info)) {
@@ -64,8 +69,27 @@ class FirstValues {
     for (const Held& array : arrays) {
       const Range part = overlap(array.range, wanted.range.first, wanted.range.elems);
       if (part.elems == 0) { continue; }
-      world_.kernels().fill_normal(array.at(part).values(), key, part.first - wanted.begin, stddev,
-                                   part.elems, world_.compute_stream());
+      const auto fill = [&](View to, kernels::MasterPart what, std::int64_t first) {
+        world_.kernels().fill_normal(to.values(), what, key, first - wanted.begin, stddev, to.elems,
+                                     world_.compute_stream());
+      };
+      if (array.on_host) {
+        draw_on_device(array, part, fill);
+      } else {
+        fill(array.at(part), array.part, part.first);
+      }
+    }
+  }
+
+  // The host's numbers need not be the device's, to the last bit.
+  template <class Fill>
+  void draw_on_device(const Held& array, const Range& part, const Fill& fill) {
+    const std::int64_t end = part.first + part.elems;
+    for (std::int64_t at = part.first; at < end; at += kInitChunkElems) {
+      const View to = array.at({at, std::min(kInitChunkElems, end - at)});
+      const View drawn{scratch_, to.elems, DType::fp32};
+      fill(drawn, kernels::MasterPart::value, at);
+      host_.read({to.values().as<float>(), static_cast<std::size_t>(to.elems)}, drawn);
     }
   }
 
@@ -78,9 +102,13 @@ class FirstValues {
       for (const Held& array : arrays) {
         const Range part = overlap(array.range, at, count);
         if (part.elems == 0) { continue; }
-        host_.write(array.at(part),
-                    std::span{staging_}.subspan(static_cast<std::size_t>(part.first - at),
-                                                static_cast<std::size_t>(part.elems)));
+        const std::span values = std::span{staging_}.subspan(
+            static_cast<std::size_t>(part.first - at), static_cast<std::size_t>(part.elems));
+        if (array.on_host) {
+          std::ranges::copy(values, array.at(part).values().as<float>());
+        } else {
+          host_.write(array.at(part), array.part, values);
+        }
       }
     }
   }
@@ -88,23 +116,50 @@ class FirstValues {
   World& world_;
   const Initializer& initial_;
   engine::HostCopy host_;
+  float* scratch_;
   std::vector<float> staging_;
 };
 
 }  // namespace
 
-// Masters take the initializer's values in full; the parameter is rounded from them.
-void ShardedModel::State::initialise(std::size_t unit, const Initializer& initial) {
+/// Device memory that the masters of 16-bit parameters are drawn in on their way to the host pool.
+Buffer ShardedModel::State::initial_scratch() {
+  for (std::size_t u = 0; host_weights != nullptr && u < units.size(); ++u) {
+    for (std::size_t s = 0; s < units[u].layout.segments().size(); ++s) {
+      if (host_weights->rounded(u, s).elems == 0) { continue; }
+      return world.allocate(Category::workspace, kInitChunkElems * sizeof(float),
+                            "first master weights");
+    }
+  }
+  return {};
+}
+
+// Masters take the initializer's values in full; the parameter is rounded from them, also where the
+// masters are elsewhere or nowhere: what is trained has one rule of rounding.
+void ShardedModel::State::initialise(std::size_t unit, const Initializer& initial,
+                                     Buffer& scratch) {
   const UnitLayout& layout = units[unit].layout;
-  FirstValues values{world, initial};
+  FirstValues values{world, initial, scratch.floats()};
   for (std::size_t s = 0; s < layout.segments().size(); ++s) {
     const View parameter = parameters->resident(unit, s);
     if (parameter.elems == 0) { continue; }
     const Range kept = parameters->resident_range(unit, s);
-    std::vector<Held> arrays{{parameter, kept}};
+    const bool trained = layout.segments()[s].trainable();
+    const auto rounded = trained ? kernels::MasterPart::parameter : kernels::MasterPart::value;
+    std::vector<Held> arrays{{parameter, rounded, kept}};
     const View master = masters == nullptr ? View{} : masters->resident(unit, s);
-    if (master.elems > 0) { arrays.push_back({master, gradients->resident_range(unit, s)}); }
+    if (master.elems > 0) {
+      arrays.push_back({master, masters->part(), gradients->resident_range(unit, s)});
+    }
+    if (host_weights != nullptr && host_weights->rounded(unit, s).elems > 0) {
+      arrays.push_back({host_weights->master(unit, s), kernels::MasterPart::value,
+                        gradients->resident_range(unit, s), /*on_host=*/true});
+    }
     for (const Held& array : arrays) {
+      if (array.on_host) {
+        std::memset(array.values.data, 0, array.values.bytes());
+        continue;
+      }
       world.device().fill(array.values.data, 0, array.values.bytes(), world.compute_stream());
     }
     for (const Placement& placement : layout.segments()[s].placements()) {
@@ -114,6 +169,7 @@ void ShardedModel::State::initialise(std::size_t unit, const Initializer& initia
     }
   }
   world.compute_stream().wait();  // other streams read them
+  if (host_weights != nullptr) { host_weights->copy_parameters(unit); }
 }
 
 }  // namespace tessera

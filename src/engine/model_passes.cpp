@@ -207,6 +207,7 @@ void ShardedModel::State::require_scopes_ended(const char* what) const {
 // ------------------------------------------------------------------------------- micro-batches
 
 void ShardedModel::State::begin_micro_batch() {
+  require_no_graph();
   if (micro_batch >= options.accumulate) {
     throw ContractError{fmt::format(
         "a forward pass begins after {} micro-batches of this step: call step(), or set accumulate",
@@ -259,6 +260,7 @@ void ShardedModel::State::step(const double* loss) {
     throw ContractError{
         fmt::format("step: {} of {} micro-batches have been run", micro_batch, options.accumulate)};
   }
+  require_no_graph();
   require_loss_scale_known();
   parameters->require_slots_free();
   gradients->require_slots_free();
@@ -274,7 +276,7 @@ void ShardedModel::State::step(const double* loss) {
   if (new_order) { check_order_across_ranks(); }
   if (search->needs_outcome()) { search->learn(optimizer->scalars()); }
   const bool may_be_last = search->end_step();
-  optimizer->update();
+  optimizer->update(units_in_forward_order());
   parameters->updated();
   journal.end_span("update", "", &update_began_ns);
   journal.next_step();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/gradient_store.hpp"
+#include "engine/host_weights.hpp"
 #include "engine/journal.hpp"
 #include "engine/master_store.hpp"
 #include "engine/non_finite_search.hpp"
@@ -26,6 +27,8 @@ namespace tessera {
 namespace engine {
 /// ConfigError if an option that concerns gathering can have no effect.
 void check_resharding(const ModelOptions& options);
+/// ConfigError for a fraction that is none, or that nothing uses.
+void check_offload(const ModelOptions& options);
 }  // namespace engine
 
 /// The engine behind ShardedModel: declaration, passes, step, export, each in a source of its own.
@@ -44,14 +47,22 @@ struct ShardedModel::State {
   void resolve_aliases(engine::UnitState& unit);
   void decide_residence();
   void declare_order(const std::vector<Unit>& forward);
+  void decide_offload();  // model_offload.cpp
+  void check_offload(const Optimizer& rule) const;
+  void require_no_graph() const;
+  [[nodiscard]] std::vector<std::size_t> units_in_forward_order() const;
   void materialize(const Initializer& initial);
   void forget_stores() noexcept;
-  void initialise(std::size_t unit, const Initializer& initial);  // model_initialise.cpp
+  // model_initialise.cpp
+  [[nodiscard]] Buffer initial_scratch();
+  void initialise(std::size_t unit, const Initializer& initial, Buffer& scratch);
   void optimize_with(const Optimizer& optimizer_, const OptimizerOptions& optimizer_options);
   [[nodiscard]] std::string describe() const;
   [[nodiscard]] std::string describe(const Optimizer& rule,
                                      const OptimizerOptions& rule_options) const;
   void require_rounding(const OptimizerOptions& rule_options) const;
+  void require_masters(const Optimizer& rule, const OptimizerOptions& rule_options) const;
+  void require_blocks(const OptimizerOptions& rule_options) const;
 
   // Passes (model_passes.cpp).
   void open(engine::Phase phase, Unit unit);
@@ -118,8 +129,9 @@ struct ShardedModel::State {
   engine::Schedule pass_order;              // of evaluations
   std::optional<engine::ShardGroup> group;  // from materialize on
   std::unique_ptr<engine::ParameterStore> parameters;
-  std::unique_ptr<engine::GradientStore> gradients;  // null in a model for inference
-  std::unique_ptr<engine::MasterStore> masters;      // as gradients
+  std::unique_ptr<engine::GradientStore> gradients;   // null in a model for inference
+  std::unique_ptr<engine::MasterStore> masters;       // as gradients
+  std::unique_ptr<engine::HostWeights> host_weights;  // null unless units are offloaded
   std::unique_ptr<engine::OptimizerStep> optimizer;
   std::unique_ptr<engine::NonFiniteSearch> search;  // as the optimizer
 

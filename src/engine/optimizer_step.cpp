@@ -21,6 +21,36 @@ kernels::SGDKernel* kernel_of(const kernels::Table& table, const SGD&) noexcept 
   return table.sgd;
 }
 
+// As the run's rule says. A group's rate follows the optimizer's.
+template <class Rule>
+void launch(const kernels::Table& kernels, const Rule& rule, float lr, const UpdatePlan::Run& run,
+            const kernels::StepScalars* scalars, Stream stream) {
+  Rule mine = rule;
+  mine.lr = lr * run.rule.lr_scale;
+  mine.weight_decay = run.rule.weight_decay;
+  kernel_of(kernels, mine)(run.update, mine, scalars, stream);
+}
+
+void launch(const kernels::Table& kernels, const CustomOptimizer& rule, float lr,
+            const UpdatePlan::Run& run, const kernels::StepScalars* scalars, Stream stream) {
+  const kernels::UpdateRun& update = run.update;
+  const ShardUpdate piece{
+      .parameter = run.parameter,
+      .first = update.first_in_parameter,
+      .weights = {update.master, static_cast<std::size_t>(update.elems)},
+      .gradient = update.gradient,
+      .states = run.states,
+      .gradient_factor = &scalars->gradient_factor,
+      .apply = &scalars->apply,
+      .updates = &scalars->updates,
+      .lr = lr * run.rule.lr_scale,
+      .weight_decay = run.rule.weight_decay,
+      .stream = stream,
+  };
+  kernels.call([piece, &rule] { rule.update(piece); }, stream);
+  kernels.round_weights(update, scalars, stream);
+}
+
 kernels::FinishStep finish_options(const World& world, const ModelOptions& options,
                                    const OptimizerOptions& optimizer) {
   const double parts = static_cast<double>(world.size()) * options.accumulate;
@@ -44,9 +74,13 @@ OptimizerStep::OptimizerStep(World& world, const TrainingState& state, const Mod
                              const Optimizer& optimizer, const OptimizerOptions& optimizer_options,
                              const ParameterRules& rules, const ShardGroup& group)
     : world_{world},
+      units_{state.units},
+      host_gradients_{state.gradients.host()},
+      host_weights_{state.host},
       traits_{traits_of(options.strategy)},
       finish_{finish_options(world, options, optimizer_options)},
       optimizer_{optimizer},
+      learning_rate_{std::visit([](const auto& rule) { return rule.lr; }, optimizer)},
       plan_{UpdatePlan::make(world, state, optimizer, optimizer_options, rules)},
       scalars_{world.allocate(Category::workspace, sizeof(kernels::StepScalars), "step scalars")},
       sums_{world.allocate(Category::workspace,
@@ -66,7 +100,7 @@ OptimizerStep::OptimizerStep(World& world, const TrainingState& state, const Mod
 // One shard of each segment a rank, also where ranks hold several or all of them: each is computed
 // once in the job. Rank 0 alone: all shards, one after the other.
 void OptimizerStep::plan_norms(const TrainingState& state, int mine) {
-  const auto& [units, parameters, gradients, masters] = state;
+  const auto& [units, parameters, gradients, masters, host] = state;
   const bool all_shards = traits_.optimizer == Holding::rank0;
   for (std::size_t u = 0; u < units.size(); ++u) {
     for (std::size_t s = 0; s < units[u].layout.segments().size(); ++s) {
@@ -83,11 +117,21 @@ void OptimizerStep::plan_norms(const TrainingState& state, int mine) {
   }
 }
 
+// To what the host has added: units whose gradients are there come before those on the device.
+void OptimizerStep::clear_sums() {
+  const Stream compute = world_.compute_stream();
+  world_.device().fill(sums_.data(), 0, sums_.bytes(), compute);
+  if (host_gradients_ == nullptr || !host_gradients_->has_norms()) { return; }
+  const double* const added = host_gradients_->sum_norms(compute);
+  world_.device().copy_in(sums_.data(), added,
+                          static_cast<std::size_t>(world_.size()) * sizeof(double), compute);
+}
+
 void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
   const Stream compute = world_.compute_stream();
   auto* sums = static_cast<double*>(sums_.data());
   const auto count = static_cast<std::size_t>(world_.size()) + 1;
-  world_.device().fill(sums, 0, count * sizeof(double), compute);
+  clear_sums();
   for (const NormTerm& term : norms_) {
     world_.kernels().squared_norm(term.gradient, term.elems, &sums[term.shard], compute);
   }
@@ -104,58 +148,55 @@ void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
   compute.wait_for(mark_.get());
 }
 
-void OptimizerStep::update() {
+void OptimizerStep::update(const std::vector<std::size_t>& units) {
   auto* scalars = static_cast<kernels::StepScalars*>(scalars_.data());
   const Stream compute = world_.compute_stream();
   world_.kernels().finish_step(scalars, static_cast<const double*>(sums_.data()), finish_, compute);
   last_ = 1 - last_;
   Returned& returned = returned_[last_];
-  returned.learning_rate = learning_rate();
+  returned.learning_rate = learning_rate_;
   world_.device().copy_out(returned.scalars.get(), scalars, sizeof *scalars, compute);
   compute.record(returned.copied.get());
   for (const UpdatePlan::Run& run : plan_.runs) {
-    std::visit([&](const auto& rule) { apply(rule, run, scalars); }, optimizer_);
+    if (units_[run.unit].offloaded) { continue; }
+    const auto& kernels = world_.kernels();
+    std::visit(
+        [&](const auto& rule) { launch(kernels, rule, learning_rate_, run, scalars, compute); },
+        optimizer_);
+  }
+  if (host_weights_ != nullptr) { update_on_host(units, returned); }
+}
+
+// The scalars stay in host memory until the step after the next, whose gradients come later.
+void OptimizerStep::update_on_host(const std::vector<std::size_t>& units, Returned& returned) {
+  host_weights_->begin_update();
+  world_.host_stream().wait_for(returned.copied.get());
+  for (const std::size_t unit : units) {
+    if (!units_[unit].offloaded) { continue; }
+    update_on_host(unit, returned.scalars.get());
+    host_gradients_->release(unit);
+    host_weights_->send(unit);
   }
 }
 
-// As the run's rule says. A group's rate follows the optimizer's.
-template <class Rule>
-void OptimizerStep::apply(const Rule& rule, const UpdatePlan::Run& run,
-                          const kernels::StepScalars* scalars) const {
-  Rule mine = rule;
-  mine.lr *= run.rule.lr_scale;
-  mine.weight_decay = run.rule.weight_decay;
-  kernel_of(world_.kernels(), mine)(run.update, mine, scalars, world_.compute_stream());
-}
-
-void OptimizerStep::apply(const CustomOptimizer& rule, const UpdatePlan::Run& run,
-                          const kernels::StepScalars* scalars) const {
-  const kernels::UpdateRun& update = run.update;
-  const Stream compute = world_.compute_stream();
-  const ShardUpdate piece{
-      .parameter = run.parameter,
-      .first = update.first_in_parameter,
-      .weights = {update.master, static_cast<std::size_t>(update.elems)},
-      .gradient = update.gradient,
-      .states = run.states,
-      .gradient_factor = &scalars->gradient_factor,
-      .apply = &scalars->apply,
-      .updates = &scalars->updates,
-      .lr = rule.lr * run.rule.lr_scale,
-      .weight_decay = run.rule.weight_decay,
-      .stream = compute,
+void OptimizerStep::update_on_host(std::size_t unit, const kernels::StepScalars* scalars) {
+  const auto of_unit = std::ranges::equal_range(plan_.runs, unit, {}, &UpdatePlan::Run::unit);
+  const std::span<const UpdatePlan::Run> runs{of_unit};
+  if (runs.empty()) { return; }
+  // The rule stays as it is while the host is at it: its rate is apart.
+  const auto work = [this, runs, scalars, lr = learning_rate_](Stream cpu) {
+    const auto& kernels = kernels::cpu_table();
+    for (const UpdatePlan::Run& run : runs) {
+      std::visit([&](const auto& rule) { launch(kernels, rule, lr, run, scalars, cpu); },
+                 optimizer_);
+    }
   };
-  world_.kernels().call([piece, &rule] { rule.update(piece); }, compute);
-  world_.kernels().round_weights(update, scalars, compute);
+  world_.compute_on_host(work, "update", units_[unit].name);
 }
 
 void OptimizerStep::set_learning_rate(float lr) {
   validate_learning_rate(lr);
-  std::visit([lr](auto& rule) { rule.lr = lr; }, optimizer_);
-}
-
-float OptimizerStep::learning_rate() const {
-  return std::visit([](const auto& hyper) { return hyper.lr; }, optimizer_);
+  learning_rate_ = lr;
 }
 
 OptimizerStep::Outcome OptimizerStep::outcome(std::size_t which) const {

@@ -25,11 +25,12 @@ class OptimizerStep {
   /// *Collective.* Gradients and parameters have settled on the compute stream. `loss`: device
   /// memory or null.
   void reduce_scalars(const double* loss, const char* label);
-  /// Updates what this rank holds, by the scalars that `reduce_scalars` has brought together.
-  void update();
+  /// Updates what this rank holds, by the scalars that `reduce_scalars` has brought together:
+  /// offloaded units on the host stream, in the order of `units`, and sends each on its way.
+  void update(const std::vector<std::size_t>& units);
 
   void set_learning_rate(float lr);
-  [[nodiscard]] float learning_rate() const;
+  [[nodiscard]] float learning_rate() const noexcept { return learning_rate_; }
   /// What an update did. Waits until it is known, which is before parameters are updated.
   struct Outcome {
     const kernels::StepScalars& scalars;
@@ -41,6 +42,7 @@ class OptimizerStep {
   /// Device memory.
   [[nodiscard]] const float* loss_scale() const noexcept;
   [[nodiscard]] std::size_t persistent_bytes() const noexcept { return plan_.arena.bytes(); }
+  [[nodiscard]] std::size_t host_bytes() const noexcept { return plan_.host_arena.bytes(); }
 
  private:
   /// A shard of a segment whose squared norm this rank computes.
@@ -60,16 +62,18 @@ class OptimizerStep {
 
   [[nodiscard]] Outcome outcome(std::size_t which) const;
   void plan_norms(const TrainingState& state, int mine);
-  template <class Rule>
-  void apply(const Rule& rule, const UpdatePlan::Run& run,
-             const kernels::StepScalars* scalars) const;
-  void apply(const CustomOptimizer& rule, const UpdatePlan::Run& run,
-             const kernels::StepScalars* scalars) const;
+  void clear_sums();
+  void update_on_host(const std::vector<std::size_t>& units, Returned& returned);
+  void update_on_host(std::size_t unit, const kernels::StepScalars* scalars);
 
   World& world_;
+  const Units& units_;
+  HostGradients* host_gradients_;  // null unless units are offloaded
+  HostWeights* host_weights_;      // the same
   StrategyTraits traits_;
   kernels::FinishStep finish_;
-  Optimizer optimizer_;
+  Optimizer optimizer_;  // but for its rate:
+  float learning_rate_;
   UpdatePlan plan_;
   std::vector<NormTerm> norms_;
   Buffer scalars_;  // StepScalars

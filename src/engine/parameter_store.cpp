@@ -15,7 +15,12 @@ ParameterStore::ParameterStore(World& world, const Units& units, Journal& journa
       journal_{journal},
       gather_{gather},
       compute_mark_{world.device().make_event()},
-      gather_mark_{world.device().make_event()} {}
+      gather_mark_{world.device().make_event()},
+      arrivals_(units.size()) {
+  for (std::size_t u = 0; u < units.size(); ++u) {
+    if (units[u].offloaded) { arrivals_[u] = world.device().make_event(); }
+  }
+}
 
 void ParameterStore::order_gather_after_compute() {
   world_.compute_stream().record(compute_mark_.get());

@@ -44,6 +44,10 @@ class ParameterStore {
   /// `reader` used the unit last. A unit of Residence::update stays held.
   virtual void release(std::size_t unit, Stream reader) = 0;
 
+  /// The unit's updated parameters, of this rank's share, are on their way by `lane` and there when
+  /// it has come here. Whatever reads them next waits for that.
+  void arrive(std::size_t unit, Stream lane) { lane.record(arrivals_[unit].get()); }
+
   virtual void begin_micro_batch() {}
   /// The compute stream passes when no transfer of parameters is under way.
   void settle();
@@ -63,6 +67,10 @@ class ParameterStore {
   /// The gather stream goes on when the compute stream has come here.
   void order_gather_after_compute();
   void submit(const char* verb, std::size_t unit, Batch batch);
+  /// `reader` goes on when the unit's share has arrived; at once where none is under way.
+  void await_arrival(std::size_t unit, Stream reader) const {
+    if (units_[unit].offloaded) { reader.wait_for(arrivals_[unit].get()); }
+  }
 
   World& world_;
   const Units& units_;
@@ -72,6 +80,7 @@ class ParameterStore {
  private:
   OwnedEvent compute_mark_;
   OwnedEvent gather_mark_;
+  std::vector<OwnedEvent> arrivals_;  // by unit; of offloaded ones
 };
 
 /// The most units that are gathered ahead.

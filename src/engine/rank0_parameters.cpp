@@ -40,6 +40,7 @@ void Rank0Parameters::begin_micro_batch() {
       if (whole(u, s).elems > 0) { batch.broadcast(whole(u, s), 0); }
     }
     if (batch.ops().empty()) { continue; }
+    await_arrival(u, gather_.stream);
     submit("broadcast", u, std::move(batch));
     gather_.stream.record(ready_[u].get());
   }

@@ -27,6 +27,7 @@ View ReplicatedParameters::whole(std::size_t unit, std::size_t segment) const {
 }
 
 void ReplicatedParameters::await(std::size_t unit) {
+  await_arrival(unit, world_.compute_stream());
   world_.compute_stream().wait_for(ready_[unit].get());
 }
 
@@ -43,6 +44,7 @@ void ReplicatedParameters::updated() {
       batch.all_gather(all.slice(own.first, own.elems), all);
     }
     if (batch.ops().empty()) { continue; }
+    await_arrival(u, gather_.stream);
     submit("gather", u, std::move(batch));
     gather_.stream.record(ready_[u].get());
   }

@@ -60,6 +60,15 @@ int Schedule::most_pending(const std::function<bool(std::size_t)>& counts) const
   return static_cast<int>(most);
 }
 
+std::vector<std::size_t> Schedule::units() const {
+  std::vector<std::size_t> units;
+  std::unordered_set<std::size_t> seen;
+  for (const Use& use : known_) {
+    if (seen.insert(use.unit).second) { units.push_back(use.unit); }
+  }
+  return units;
+}
+
 Schedule Schedule::evaluation() const {
   Schedule order;
   for (const Use& use : known_) {

@@ -45,6 +45,8 @@ class Schedule {
   /// backward use to its last, as the known order has them.
   [[nodiscard]] int most_pending(const std::function<bool(std::size_t unit)>& counts) const;
   [[nodiscard]] bool is_known() const noexcept { return !known_.empty(); }
+  /// Units as the known order first opens them.
+  [[nodiscard]] std::vector<std::size_t> units() const;
   /// That of an evaluation: the forward uses of this one.
   [[nodiscard]] Schedule evaluation() const;
   /// The known order, one "phase name" a line.

@@ -139,6 +139,11 @@ ModelStateBytes ShardedModel::state_bytes() const {
   if (state_->gradients != nullptr) { bytes.gradients = state_->gradients->persistent_bytes(); }
   if (state_->masters != nullptr) { bytes.optimizer = state_->masters->persistent_bytes(); }
   if (state_->optimizer != nullptr) { bytes.optimizer += state_->optimizer->persistent_bytes(); }
+  if (state_->host_weights != nullptr) {
+    bytes.host =
+        state_->host_weights->persistent_bytes() + state_->gradients->host()->persistent_bytes();
+    if (state_->optimizer != nullptr) { bytes.host += state_->optimizer->host_bytes(); }
+  }
   return bytes;
 }
 

@@ -38,6 +38,7 @@ View ShardedParameters::whole(std::size_t unit, std::size_t segment) const {
 void ShardedParameters::fetch(std::size_t unit) {
   const UnitState& state = units_[unit];
   slot_[unit] = &rings_[ring_[unit]].acquire(state.name, state.parameter_bytes(), gather_.stream);
+  await_arrival(unit, gather_.stream);
 
   Batch batch{"gather " + state.name};
   for (std::size_t s = 0; s < state.layout.segments().size(); ++s) {

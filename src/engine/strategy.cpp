@@ -75,6 +75,10 @@ Reshard parse_reshard(std::string_view name) {
                     "': choose after-forward or after-backward"};
 }
 
+std::string_view to_string(Offload offload) noexcept {
+  return offload == Offload::none ? "none" : "optimizer";
+}
+
 StrategyTraits traits_of(Strategy strategy) noexcept {
   using enum Holding;
   switch (strategy) {

@@ -64,6 +64,7 @@ struct UnitState {
   [[nodiscard]] View wire_view(std::size_t s, void* base) const noexcept;
 
   Residence residence = Residence::use;  ///< decided in `materialize`
+  bool offloaded = false;  ///< its masters and optimizer state are in the host pool; as residence
 
   // State of the current micro-batch.
   bool gathered_ahead = false;  ///< and not opened since

@@ -1,6 +1,7 @@
 #include "engine/update_plan.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 namespace tessera::engine {
 namespace {
@@ -13,25 +14,31 @@ class Planner {
         options_{options},
         rules_{rules},
         arrays_{static_cast<std::size_t>(state_count(optimizer))},
-        custom_{std::holds_alternative<CustomOptimizer>(optimizer)} {}
+        custom_{std::holds_alternative<CustomOptimizer>(optimizer)},
+        coded_{options.moments == MomentFormat::int8} {}
 
-  [[nodiscard]] std::size_t bytes() const {
+  [[nodiscard]] std::size_t bytes(bool offloaded) const {
     std::size_t bytes = 0;
     for_segments([&](std::size_t unit, std::size_t index) {
-      bytes += arrays_ * Arena::need(array_bytes(state_.gradients.resident_range(unit, index)));
+      if (state_.units[unit].offloaded != offloaded) { return; }
+      const Range range = state_.gradients.resident_range(unit, index);
+      bytes += arrays_ * (Arena::need(array_bytes(range)) + Arena::need(unit_bytes(range)));
     });
     return bytes;
   }
 
-  [[nodiscard]] std::vector<UpdatePlan::Run> runs(Arena& arena) const {
+  [[nodiscard]] std::vector<UpdatePlan::Run> runs(Arena& arena, Arena& host_arena) const {
     std::vector<UpdatePlan::Run> runs;
     for_segments([&](std::size_t unit, std::size_t index) {
-      const Segment segment = make_segment(unit, index, arena);
-      if (custom_ || options_.rounding == Rounding::stochastic) {
+      const std::size_t before = runs.size();
+      Arena& place = state_.units[unit].offloaded ? host_arena : arena;
+      const Segment segment = make_segment(unit, index, place);
+      if (custom_ || coded_ || options_.rounding == Rounding::stochastic) {
         plan_apart(segment, runs);
       } else {
         plan_together(segment, runs);
       }
+      for (std::size_t r = before; r < runs.size(); ++r) { runs[r].unit = unit; }
     });
     return runs;
   }
@@ -57,29 +64,44 @@ class Planner {
   }
 
   [[nodiscard]] std::size_t array_bytes(const Range& range) const noexcept {
-    return static_cast<std::size_t>(range.elems) * size_of(options_.moments);
+    const std::size_t elems = static_cast<std::size_t>(range.elems);
+    if (coded_) { return elems; }
+    return elems * (options_.moments == MomentFormat::bf16 ? sizeof(bfloat16) : sizeof(float));
+  }
+  /// Of the units of 8-bit moments. A range is a whole number of blocks.
+  [[nodiscard]] std::size_t unit_bytes(const Range& range) const noexcept {
+    if (!coded_) { return 0; }
+    return static_cast<std::size_t>(range.elems / kMomentBlock) * sizeof(float);
   }
 
   [[nodiscard]] Segment make_segment(std::size_t unit, std::size_t index, Arena& arena) const {
-    const auto& [units, parameters, gradients, masters] = state_;
+    const auto& [units, parameters, gradients, masters, host] = state_;
+    const bool offloaded = units[unit].offloaded;
     const Range range = gradients.resident_range(unit, index);
-    const View weights = updated_weights(parameters, masters, gradients, unit, index);
-    kernels::UpdateRun all{.master = weights.values().as<float>(),
-                           .gradient = gradients.resident(unit, index).values(),
+    const UpdatedWeights weights =
+        offloaded ? UpdatedWeights{.masters = host->master(unit, index),
+                                   .parameters = host->rounded(unit, index)}
+                  : updated_weights(parameters, masters, gradients, unit, index);
+    const View gradient =
+        offloaded ? gradients.host()->resident(unit, index) : gradients.resident(unit, index);
+    kernels::UpdateRun all{.master = weights.masters.values().as<float>(),
+                           .parameter = weights.parameters.values(),
+                           .remainder = weights.remainders.values().as<std::uint16_t>(),
+                           .gradient = gradient.values(),
                            .elems = range.elems,
                            .rounding = options_.rounding,
                            .seed = options_.rounding_seed};
-    if (masters.resident(unit, index).elems > 0) {
-      const std::int64_t first = range.first - parameters.resident_range(unit, index).first;
-      all.parameter = parameters.resident(unit, index).slice(first, range.elems).values();
-    }
     std::vector<float*> states;
     for (std::size_t i = 0; i < arrays_; ++i) {
       void* const array = arena.take(array_bytes(range));
       if (custom_) {
         states.push_back(static_cast<float*>(array));
+      } else if (coded_) {
+        (i == 0 ? all.first_codes : all.second_codes) = {
+            static_cast<std::uint8_t*>(array), static_cast<float*>(arena.take(unit_bytes(range)))};
       } else {
-        (i == 0 ? all.first : all.second) = {array, options_.moments};
+        const bool narrow = options_.moments == MomentFormat::bf16;
+        (i == 0 ? all.first : all.second) = {array, narrow ? DType::bf16 : DType::fp32};
       }
     }
     return {units[unit], rules_[unit], units[unit].layout.segments()[index].placements(),
@@ -131,6 +153,7 @@ class Planner {
   const ParameterRules& rules_;
   std::size_t arrays_;
   bool custom_;
+  bool coded_;
 };
 
 }  // namespace
@@ -139,10 +162,15 @@ UpdatePlan UpdatePlan::make(World& world, const TrainingState& state, const Opti
                             const OptimizerOptions& options, const ParameterRules& rules) {
   const Planner planner{state, optimizer, options, rules};
   UpdatePlan plan;
-  plan.arena = Arena{world.allocate(Category::optimizer, planner.bytes(), "optimizer state")};
-  plan.runs = planner.runs(plan.arena);
+  plan.arena = Arena{world.allocate(Category::optimizer, planner.bytes(false), "optimizer state")};
+  plan.host_arena = Arena{world.allocate_host(Category::optimizer, planner.bytes(true),
+                                              "optimizer state in the host pool")};
+  plan.runs = planner.runs(plan.arena, plan.host_arena);
   if (plan.arena.bytes() > 0) {
     world.device().fill(plan.arena.data(), 0, plan.arena.bytes(), world.compute_stream());
+  }
+  if (plan.host_arena.bytes() > 0) {
+    world.compute([&] { std::memset(plan.host_arena.data(), 0, plan.host_arena.bytes()); });
   }
   return plan;
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/gradient_store.hpp"
+#include "engine/host_weights.hpp"
 #include "engine/master_store.hpp"
 #include "engine/parameter_rules.hpp"
 #include "engine/parameter_store.hpp"
@@ -18,17 +19,20 @@ struct TrainingState {
   const ParameterStore& parameters;
   const GradientStore& gradients;
   const MasterStore& masters;
+  HostWeights* host = nullptr;  ///< of offloaded units; null if there are none
 };
 
 /// The optimizer's state for what this rank updates, and the runs of elements that are updated
 /// alike: neighbours in one segment whose parameters have one rule. Where it matters which
-/// parameter an element belongs to (a user's optimizer, stochastic rounding), each run lies in one.
+/// parameter an element belongs to (a user's optimizer, stochastic rounding, moments of 8 bits),
+/// each run lies in one.
 struct UpdatePlan {
   struct Run {
     kernels::UpdateRun update;
     ParameterRule rule;
     const ParameterInfo* parameter = nullptr;   ///< the first of the run
     std::vector<std::span<float>> states = {};  ///< a user's optimizer's
+    std::size_t unit = 0;
   };
 
   /// Allocates the state and enqueues that it is zeroed.
@@ -37,7 +41,8 @@ struct UpdatePlan {
                                        const ParameterRules& rules);
 
   Arena arena;
-  std::vector<Run> runs;
+  Arena host_arena;       // of offloaded units
+  std::vector<Run> runs;  // by unit, in order
 };
 
 }  // namespace tessera::engine

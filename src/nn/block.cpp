@@ -56,7 +56,7 @@ void Block::backward(const BackwardScope& scope, const Saved& saved, Values stre
 }
 
 void Block::add(const Scope& scope, ConstValues residual, Values y, std::int64_t rows) const {
-  world_->compute([&] { world_->kernels().add(residual, y, y, rows * hidden_, scope.stream()); });
+  world_->kernels().add(residual, y, y, rows * hidden_, scope.stream());
 }
 
 }  // namespace tessera::nn

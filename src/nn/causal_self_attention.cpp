@@ -39,16 +39,14 @@ std::int64_t CausalSelfAttention::workspace_elems(BatchShape shape, DType comput
 void CausalSelfAttention::forward(const Scope& scope, const Saved& saved, Values y,
                                   BatchShape shape) const {
   c_attn_.forward(scope, saved.x, saved.qkv, shape.rows());
-  world_->compute([&] {
-    world_->kernels().attention_forward({.qkv = saved.qkv,
-                                         .y = saved.mixed,
-                                         .log_sum_exp = saved.log_sum_exp,
-                                         .workspace = saved.workspace,
-                                         .shape = kernel_shape(shape, hidden_, heads_),
-                                         .dropout = saved.dropout.p,
-                                         .key = key_of(saved.dropout, DropSite::attention)},
-                                        scope.stream());
-  });
+  world_->kernels().attention_forward({.qkv = saved.qkv,
+                                       .y = saved.mixed,
+                                       .log_sum_exp = saved.log_sum_exp,
+                                       .workspace = saved.workspace,
+                                       .shape = kernel_shape(shape, hidden_, heads_),
+                                       .dropout = saved.dropout.p,
+                                       .key = key_of(saved.dropout, DropSite::attention)},
+                                      scope.stream());
   c_proj_.forward(scope, saved.mixed, y, shape.rows());
 }
 
@@ -57,18 +55,16 @@ void CausalSelfAttention::backward(const BackwardScope& scope, const Saved& save
   const Values dmixed = flow.scratch;
   const Values dqkv = flow.scratch.at(shape.rows() * hidden_);
   c_proj_.backward(scope, saved.mixed, flow.dy, dmixed, shape.rows());
-  world_->compute([&] {
-    world_->kernels().attention_backward({.qkv = saved.qkv,
-                                          .y = saved.mixed,
-                                          .log_sum_exp = saved.log_sum_exp,
-                                          .dy = dmixed,
-                                          .dqkv = dqkv,
-                                          .workspace = saved.workspace,
-                                          .shape = kernel_shape(shape, hidden_, heads_),
-                                          .dropout = saved.dropout.p,
-                                          .key = key_of(saved.dropout, DropSite::attention)},
-                                         scope.stream());
-  });
+  world_->kernels().attention_backward({.qkv = saved.qkv,
+                                        .y = saved.mixed,
+                                        .log_sum_exp = saved.log_sum_exp,
+                                        .dy = dmixed,
+                                        .dqkv = dqkv,
+                                        .workspace = saved.workspace,
+                                        .shape = kernel_shape(shape, hidden_, heads_),
+                                        .dropout = saved.dropout.p,
+                                        .key = key_of(saved.dropout, DropSite::attention)},
+                                       scope.stream());
   c_attn_.backward(scope, saved.x, dqkv, flow.dx, shape.rows());
 }
 

@@ -14,15 +14,13 @@ kernels::DropoutKey key_of(const Dropout& dropout, DropSite site) {
 
 void drop(World& world, const Dropout& dropout, DropSite site, const Dropped& what) {
   if (!dropout.on()) { return; }
-  world.compute([&] {
-    world.kernels().dropout({.x = what.x,
-                             .y = what.y,
-                             .samples = what.shape.batch,
-                             .sample_elems = what.shape.seq * what.columns,
-                             .p = dropout.p,
-                             .key = key_of(dropout, site)},
-                            world.compute_stream());
-  });
+  world.kernels().dropout({.x = what.x,
+                           .y = what.y,
+                           .samples = what.shape.batch,
+                           .sample_elems = what.shape.seq * what.columns,
+                           .p = dropout.p,
+                           .key = key_of(dropout, site)},
+                          world.compute_stream());
 }
 
 }  // namespace tessera::nn

@@ -19,34 +19,30 @@ std::vector<ParameterSpec> LayerNorm::parameters() const {
 }
 
 void LayerNorm::forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const {
-  world_->compute([&] {
-    world_->kernels().layer_norm_forward({.x = saved.x,
-                                          .weight = scope[weight_],
-                                          .bias = scope[bias_],
-                                          .y = y,
-                                          .mean = saved.mean,
-                                          .inverse_std = saved.inverse_std,
-                                          .rows = rows,
-                                          .columns = size_},
-                                         scope.stream());
-  });
+  world_->kernels().layer_norm_forward({.x = saved.x,
+                                        .weight = scope[weight_],
+                                        .bias = scope[bias_],
+                                        .y = y,
+                                        .mean = saved.mean,
+                                        .inverse_std = saved.inverse_std,
+                                        .rows = rows,
+                                        .columns = size_},
+                                       scope.stream());
 }
 
 void LayerNorm::backward(const BackwardScope& scope, const Saved& saved, ConstValues dy, Values dx,
                          std::int64_t rows) const {
-  world_->compute([&] {
-    world_->kernels().layer_norm_backward({.x = saved.x,
-                                           .weight = scope[weight_],
-                                           .mean = saved.mean,
-                                           .inverse_std = saved.inverse_std,
-                                           .dy = dy,
-                                           .dx = dx,
-                                           .dweight = gradient_or_null(scope, weight_),
-                                           .dbias = gradient_or_null(scope, bias_),
-                                           .rows = rows,
-                                           .columns = size_},
-                                          scope.stream());
-  });
+  world_->kernels().layer_norm_backward({.x = saved.x,
+                                         .weight = scope[weight_],
+                                         .mean = saved.mean,
+                                         .inverse_std = saved.inverse_std,
+                                         .dy = dy,
+                                         .dx = dx,
+                                         .dweight = gradient_or_null(scope, weight_),
+                                         .dbias = gradient_or_null(scope, bias_),
+                                         .rows = rows,
+                                         .columns = size_},
+                                        scope.stream());
 }
 
 }  // namespace tessera::nn

@@ -21,27 +21,23 @@ std::vector<ParameterSpec> Linear::parameters() const {
 }
 
 void Linear::forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const {
-  world_->compute([&] {
-    world_->kernels().matmul(
-        {.a = x, .b = scope[weight_], .c = y, .m = rows, .n = out_, .k = in_, .bias = scope[bias_]},
-        scope.stream());
-  });
+  world_->kernels().matmul(
+      {.a = x, .b = scope[weight_], .c = y, .m = rows, .n = out_, .k = in_, .bias = scope[bias_]},
+      scope.stream());
 }
 
 void Linear::forward_gelu(const Scope& scope, ConstValues x, Values z, Values y,
                           std::int64_t rows) const {
-  world_->compute([&] {
-    world_->kernels().matmul({.a = x,
-                              .b = scope[weight_],
-                              .c = y,
-                              .m = rows,
-                              .n = out_,
-                              .k = in_,
-                              .bias = scope[bias_],
-                              .epilogue = Epilogue::gelu,
-                              .pre_gelu = z},
-                             scope.stream());
-  });
+  world_->kernels().matmul({.a = x,
+                            .b = scope[weight_],
+                            .c = y,
+                            .m = rows,
+                            .n = out_,
+                            .k = in_,
+                            .bias = scope[bias_],
+                            .epilogue = Epilogue::gelu,
+                            .pre_gelu = z},
+                           scope.stream());
 }
 
 void Linear::add_parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
@@ -65,35 +61,31 @@ void Linear::add_parameter_gradients(const BackwardScope& scope, ConstValues x, 
 
 void Linear::backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
                       std::int64_t rows) const {
-  world_->compute([&] {
-    add_parameter_gradients(scope, x, dy, rows);
-    if (!dx) { return; }
-    world_->kernels().matmul({.a = dy,
-                              .b = scope[weight_],
-                              .c = dx,
-                              .m = rows,
-                              .n = in_,
-                              .k = out_,
-                              .transpose_b = Transpose::yes},
-                             scope.stream());
-  });
+  add_parameter_gradients(scope, x, dy, rows);
+  if (!dx) { return; }
+  world_->kernels().matmul({.a = dy,
+                            .b = scope[weight_],
+                            .c = dx,
+                            .m = rows,
+                            .n = in_,
+                            .k = out_,
+                            .transpose_b = Transpose::yes},
+                           scope.stream());
 }
 
 void Linear::backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z,
                            Values dz, std::int64_t rows) const {
-  world_->compute([&] {
-    add_parameter_gradients(scope, x, dy, rows);
-    world_->kernels().matmul({.a = dy,
-                              .b = scope[weight_],
-                              .c = dz,
-                              .m = rows,
-                              .n = in_,
-                              .k = out_,
-                              .transpose_b = Transpose::yes,
-                              .epilogue = Epilogue::gelu_gradient,
-                              .pre_gelu = z},
-                             scope.stream());
-  });
+  add_parameter_gradients(scope, x, dy, rows);
+  world_->kernels().matmul({.a = dy,
+                            .b = scope[weight_],
+                            .c = dz,
+                            .m = rows,
+                            .n = in_,
+                            .k = out_,
+                            .transpose_b = Transpose::yes,
+                            .epilogue = Epilogue::gelu_gradient,
+                            .pre_gelu = z},
+                           scope.stream());
 }
 
 }  // namespace tessera::nn

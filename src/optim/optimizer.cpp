@@ -98,12 +98,8 @@ void check_group(const ParameterGroup& group) {
   }
 }
 
-void check_moments(DType moments, const Optimizer& optimizer) {
-  if (moments == DType::fp32) { return; }
-  if (moments != DType::bf16) {
-    throw ConfigError(
-        fmt::format("moments of dtype {} are not supported: use fp32 or bf16", to_string(moments)));
-  }
+void check_moments(MomentFormat moments, const Optimizer& optimizer) {
+  if (moments == MomentFormat::fp32) { return; }
   if (const auto* custom = std::get_if<CustomOptimizer>(&optimizer)) {
     throw ConfigError(fmt::format("the states of '{}' are its own, in fp32: leave `moments` alone",
                                   custom->name));

@@ -21,7 +21,9 @@ using profile::Progress;
 using trace::Kind;
 using trace::Record;
 
-constexpr std::array<std::string_view, 4> kStreams{"compute", "gather", "reduce", "offload"};
+constexpr std::array<std::string_view, 5> kStreams{"compute", "gather", "reduce", "offload",
+                                                   "host"};
+constexpr std::size_t kAlwaysShown = 3;  // the others only if there is a host pool
 // Thread numbers: ten for each stream, so that its further lanes stand below it.
 constexpr int kLanes = 10;
 constexpr int kIssued = 1;
@@ -121,8 +123,7 @@ Json span_event(const Writer& out, const Record& record, int rank, int thread) {
 
 void write_stream(Writer& out, const RankTrace& trace, std::size_t stream) {
   const std::vector<Lane> lanes = lanes_of(trace.records, kStreams[stream]);
-  const bool unused = kStreams[stream] == "offload" && lanes.front().spans.empty();
-  if (unused) { return; }  // of a run that has no host pool
+  if (stream >= kAlwaysShown && lanes.front().spans.empty()) { return; }
   const int first = kFirstStream + kLanes * static_cast<int>(stream);
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     const int thread = first + std::min(static_cast<int>(i), kLanes - 1);

@@ -28,7 +28,7 @@ Category category_named(std::string_view name) {
 
 bool is_span(const Record& record) noexcept {
   return record.kind == Kind::compute || record.kind == Kind::collective ||
-         record.kind == Kind::copy;
+         record.kind == Kind::copy || record.kind == Kind::host;
 }
 
 bool is_memory(const Record& record) noexcept {

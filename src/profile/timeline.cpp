@@ -20,30 +20,30 @@ struct Window {
   std::int64_t end;
 };
 
-bool moves_data(const Record& record) {
-  return record.kind == Kind::collective || record.kind == Kind::copy;
+// What moves data, and what the host computes, does not know the step it belongs to.
+bool is_beside_the_program(const Record& record) {
+  return record.kind == Kind::collective || record.kind == Kind::copy || record.kind == Kind::host;
 }
 
-// What moves data does not know the step it belongs to; what is set up before the first has the
-// first's.
+// What is set up before the first has the first's.
 bool belongs_to_a_step(const Record& record) {
-  return !moves_data(record) && record.phase != "setup";
+  return !is_beside_the_program(record) && record.phase != "setup";
 }
 
-// The end of the last step: of its scopes and its update, and of what moved data by then.
+// The end of the last step: of its scopes and its update, and of what had begun beside them.
 std::int64_t last_end(const std::vector<Record>& records, std::int64_t step) {
   std::int64_t end = std::numeric_limits<std::int64_t>::min();
   for (const Record& record : records) {
     const bool own = record.kind == Kind::issue || record.kind == Kind::compute;
     if (own && record.step == step - 1) { end = std::max(end, record.end_ns); }
   }
-  std::int64_t with_collectives = end;
+  std::int64_t with_others = end;
   for (const Record& record : records) {
-    if (moves_data(record) && record.begin_ns < end) {
-      with_collectives = std::max(with_collectives, record.end_ns);
+    if (is_beside_the_program(record) && record.begin_ns < end) {
+      with_others = std::max(with_others, record.end_ns);
     }
   }
-  return with_collectives;
+  return with_others;
 }
 
 Window window_of(const std::vector<Record>& records, std::int64_t step) {

@@ -22,10 +22,10 @@ struct SegmentDraft {
   std::vector<Placement> placements;
   std::int64_t end = 0;  // of the last parameter that has elements
 
-  void add(std::size_t parameter, std::int64_t elems) {
-    expects(end <= kMaxElems - kAlignElems && elems <= kMaxElems - round_up(end, kAlignElems),
+  void add(std::size_t parameter, std::int64_t elems, std::int64_t align) {
+    expects(end <= kMaxElems - align && elems <= kMaxElems - round_up(end, align),
             "UnitLayout: the unit has more elements than 63 bits can count");
-    const std::int64_t first = round_up(end, kAlignElems);
+    const std::int64_t first = round_up(end, align);
     placements.push_back({parameter, first, elems});
     // A parameter without elements must not turn the gap before it into a counted one.
     if (elems > 0) { end = first + elems; }
@@ -60,13 +60,22 @@ void check_names(const std::vector<ParameterSpec>& specs) {
   }
 }
 
-std::int64_t checked_shard_elems(std::int64_t elems, int ranks) {
+// Far beyond any use, and far from what could overflow.
+constexpr std::int64_t kMostAlign = std::int64_t{1} << 30;
+
+void check_align(std::int64_t align) {
+  expects(align >= kAlignElems && align <= kMostAlign && align % kAlignElems == 0,
+          "SegmentLayout: the alignment must be a multiple of 64 elements, up to 2^30");
+}
+
+std::int64_t checked_shard_elems(std::int64_t elems, int ranks, std::int64_t align) {
+  check_align(align);
   expects(ranks >= 1, "SegmentLayout: ranks must be at least 1");
   expects(elems >= 0, "SegmentLayout: elems must not be negative");
   // Rounding up adds less than (align + 1) elements a rank.
-  expects(elems <= kMaxElems - (kAlignElems + 1) * ranks,
+  expects(elems <= kMaxElems - (align + 1) * ranks,
           "SegmentLayout: the padded segment has more elements than 63 bits can count");
-  return round_up(ceil_div<std::int64_t>(elems, ranks), kAlignElems);
+  return round_up(ceil_div<std::int64_t>(elems, ranks), align);
 }
 
 std::string describe(const ParameterSpec& spec, const LayoutOptions& options) {
@@ -91,16 +100,17 @@ std::string describe(const SegmentLayout& segment) {
 }  // namespace
 
 SegmentLayout::SegmentLayout(SegmentDTypes dtypes, bool trainable,
-                             std::vector<Placement> placements, std::int64_t elems, int ranks)
+                             std::vector<Placement> placements, std::int64_t elems, int ranks,
+                             std::int64_t align_elems)
     : dtypes_{dtypes},
       trainable_{trainable},
       placements_{std::move(placements)},
       elems_{elems},
       ranks_{ranks},
-      shard_elems_{checked_shard_elems(elems, ranks)} {
+      shard_elems_{checked_shard_elems(elems, ranks, align_elems)} {
   std::int64_t end = 0;
   for (const Placement& placement : placements_) {
-    expects(placement.first >= end && placement.first % kAlignElems == 0 && placement.elems >= 0 &&
+    expects(placement.first >= end && placement.first % align_elems == 0 && placement.elems >= 0 &&
                 placement.elems <= elems_ - std::min(placement.first, elems_),
             "SegmentLayout: placements must be aligned, in order and inside the segment");
     end = placement.first + placement.elems;
@@ -143,13 +153,15 @@ std::vector<Range> SegmentLayout::padding() const {
 UnitLayout UnitLayout::make(std::vector<ParameterSpec> specs, const LayoutOptions& options,
                             int ranks) {
   expects(ranks >= 1, "UnitLayout: ranks must be at least 1");
+  check_align(options.align_elems);
   check_names(specs);
 
   std::vector<SegmentDraft> drafts;
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const ParameterSpec& spec = specs[i];
     if (spec.tied_to) { continue; }
-    draft_for(drafts, dtypes_of(spec, options), spec.trainable).add(i, spec.shape.elems());
+    draft_for(drafts, dtypes_of(spec, options), spec.trainable)
+        .add(i, spec.shape.elems(), options.align_elems);
   }
 
   UnitLayout layout;
@@ -159,7 +171,7 @@ UnitLayout UnitLayout::make(std::vector<ParameterSpec> specs, const LayoutOption
   layout.segments_.reserve(drafts.size());
   for (SegmentDraft& draft : drafts) {
     layout.segments_.emplace_back(draft.dtypes, draft.trainable, std::move(draft.placements),
-                                  draft.end, ranks);
+                                  draft.end, ranks, options.align_elems);
   }
   return layout;
 }

@@ -154,6 +154,33 @@ TEST_P(StateBytes, NothingIsAllocatedAfterTheFirstStepAndThePeakStays) {
   }
 }
 
+// 2 bytes of an element instead of 4, wherever the masters are.
+TEST_P(StateBytes, RemaindersTakeTwoBytesLessOfEachTrainedParameter) {
+  for (const Strategy strategy : all_strategies()) {
+    run_ranks(GetParam(), [&](World& world) {
+      ModelOptions options{.strategy = strategy,
+                           .shard_group = half_of(GetParam(), strategy),
+                           .compute = DType::bf16};
+      const auto state_of = [&](MasterWeights kind) {
+        options.master_weights = kind;
+        ToyModel toy{world, options, {}};
+        toy.model().optimize_with(AdamW{});
+        const ModelStateBytes state = toy.model().state_bytes();
+        EXPECT_EQ(world.memory().report().live[Category::optimizer], state.optimizer);
+        return std::pair{state, static_cast<std::size_t>(padded_sum(toy.model(), false))};
+      };
+      const auto [whole, elems] = state_of(MasterWeights::fp32);
+      const auto halves = state_of(MasterWeights::remainder).first;
+      const std::size_t held = whole.optimizer / 12;  // of them, on this rank
+      EXPECT_EQ(held * 12, whole.optimizer);
+      EXPECT_TRUE(held <= elems && (held > 0 || strategy == Strategy::dp));
+      EXPECT_EQ(whole.optimizer - halves.optimizer, 2 * held) << to_string(strategy);
+      EXPECT_EQ(whole.parameters, halves.parameters);
+      EXPECT_EQ(whole.gradients, halves.gradients);
+    });
+  }
+}
+
 TEST(StateBytesOfFrozenModels, FrozenParametersCostNeitherGradientNorOptimizer) {
   for (const Strategy strategy : all_strategies()) {
     run_ranks(2, [&](World& world) {

@@ -32,11 +32,28 @@ TEST_F(BenchCommand, AdamWCountsBytesAndFlopsByFormula) {
   EXPECT_EQ(json["flops"], 16'000.0);
   EXPECT_EQ(json["seconds"]["all"].size(), 2U);
   EXPECT_GE(json["limits"].size(), 3U);
+  EXPECT_EQ(json["int8_moments"]["bytes"], 16'062.5);
+  EXPECT_GT(json["int8_moments"]["time_of_fp32_moments"], 0.0);
   for (const auto& limit : json["limits"]) {
     const double rate = limit["bytes"].get<double>() / limit["seconds"]["median"].get<double>();
     EXPECT_DOUBLE_EQ(limit["bytes_per_second"].get<double>(), rate);
     EXPECT_GT(limit["ratio"], 0.0);
   }
+  const nlohmann::json& remainders = json["remainders"];
+  EXPECT_EQ(remainders["bytes"], 28'000.0);
+  EXPECT_EQ(remainders["limits"][0]["name"], "fp32 masters");
+  EXPECT_EQ(remainders["limits"][0]["bytes"], 30'000.0);
+}
+
+TEST_F(BenchCommand, OffloadCountsWhatAdamWDoesAndStandsBesideThePlainLoop) {
+  const nlohmann::json json = results({"offload", "--parameters", "1000"});
+  EXPECT_EQ(json["bench"], "offload");
+  EXPECT_EQ(json["bytes"], 28'000.0);
+  EXPECT_EQ(json["name"], "on the host stream");
+  std::set<std::string> limits;
+  for (const auto& limit : json["limits"]) { limits.insert(limit["name"].get<std::string>()); }
+  EXPECT_TRUE(limits.contains("the kernel alone"));
+  EXPECT_GE(limits.size(), 2U);
 }
 
 TEST_F(BenchCommand, ProductsAreThoseOfAStepInEveryDtype) {
@@ -133,7 +150,7 @@ TEST_F(BenchCommand, AStepIsTimedWithEachFeature) {
 }
 
 TEST_F(BenchCommand, RefusesWhatItDoesNotKnow) {
-  refused({"bench"}, "adamw, collectives, products and step");
+  refused({"bench"}, "adamw, offload, collectives, machine, products and step");
   refused({"bench", "adamv"}, "did you mean adamw?");
   refused({"bench", "adamw", "--ranks", "2"}, "'--ranks'");
   refused({"bench", "step", "--repaet", "2"}, "did you mean --repeat?");

@@ -1,4 +1,4 @@
-// --optimizer, --moments, --rounding and --momentum, run as a user runs them.
+// --optimizer, --moments, --rounding, --momentum and --master-weights, run as a user runs them.
 #include "cli/command.hpp"
 
 namespace tessera::test {
@@ -56,6 +56,8 @@ TEST_F(OptimizerFlags, EveryOneTrainsInItsOwnWay) {
       {"--optimizer", "lion", "--weight-decay", "0.5"},
       {"--moments", "bf16"},
       {"--moments", "bf16", "--rounding", "stochastic"},
+      {"--moments", "int8"},
+      {"--moments", "int8", "--seed", "2"},
   };
   std::vector<std::vector<double>> seen;
   for (const Words& words : all) {
@@ -84,7 +86,24 @@ TEST_F(OptimizerFlags, StrategiesGiveTheSameBitsAndThePlannedBytes) {
   }
 }
 
+TEST_F(OptimizerFlags, MomentsOfEightBitsGiveTheSameBitsAndThePlannedBytesToo) {
+  const Outcome outcome = tessera(
+      small("compare", {"--steps", "3", "--moments", "int8", "--precision", "bf16", "--strategies",
+                        "ddp,zero1,zero2,zero3", "--clip", "0", "--json", path("compare.json")}));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("bit-identical"), std::string::npos) << outcome.out;
+  const Json json = Json::parse(read_file(path("compare.json")));
+  for (const Json& strategy : json.at("strategies")) {
+    for (const Json& rank : strategy.at("ranks")) {
+      EXPECT_EQ(rank.at("planned_peak_bytes"), rank.at("peak_bytes"));
+    }
+  }
+}
+
 TEST_F(OptimizerFlags, ThePlanCountsTheirState) {
+  EXPECT_NEAR(planned({"--moments", "int8"}), 2.03125, 0.005);
+  EXPECT_NEAR(planned({"--moments", "int8", "--optimizer", "lion"}), 1.015625, 0.005);
+  EXPECT_NEAR(planned({"--moments", "int8", "--precision", "bf16"}), 6.03125, 0.005);
   EXPECT_NEAR(planned({}), 8, 0.005);
   EXPECT_NEAR(planned({"--moments", "bf16"}), 4, 0.005);
   EXPECT_NEAR(planned({"--optimizer", "adam"}), 8, 0.005);
@@ -96,6 +115,35 @@ TEST_F(OptimizerFlags, ThePlanCountsTheirState) {
   EXPECT_NEAR(planned({"--precision", "bf16", "--optimizer", "lion", "--moments", "bf16",
                        "--rounding", "stochastic"}),
               6, 0.005);
+  EXPECT_NEAR(planned({"--precision", "bf16", "--master-weights", "remainder"}), 10, 0.005);
+}
+
+TEST_F(OptimizerFlags, RemaindersTrainAsFp32MastersAndTakeThePlannedBytes) {
+  const auto losses_and_bytes = [&](const Words& more) {
+    const Outcome outcome =
+        tessera(joined(small("compare", {"--steps", "3", "--precision", "bf16", "--strategies",
+                                         "ddp,zero3", "--json", path("compare.json")}),
+                       more));
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    const Json json = Json::parse(read_file(path("compare.json")));
+    Json losses = Json::array();
+    std::vector<std::size_t> bytes;
+    for (const Json& strategy : json.at("strategies")) {
+      losses.push_back(strategy.at("losses"));
+      for (const Json& rank : strategy.at("ranks")) {
+        EXPECT_EQ(rank.at("planned_peak_bytes"), rank.at("peak_bytes"));
+        bytes.push_back(rank.at("model_state_bytes").at("optimizer").get<std::size_t>());
+      }
+    }
+    return std::pair{losses, bytes};
+  };
+  const auto whole = losses_and_bytes({});
+  const auto halves = losses_and_bytes({"--master-weights", "remainder"});
+  EXPECT_EQ(halves.first, whole.first);
+  ASSERT_EQ(halves.second.size(), whole.second.size());
+  for (std::size_t i = 0; i < whole.second.size(); ++i) {
+    EXPECT_EQ(12 * halves.second[i], 10 * whole.second[i]);
+  }
 }
 
 TEST_F(OptimizerFlags, ALargerModelFitsWithLessState) {
@@ -114,7 +162,7 @@ TEST_F(OptimizerFlags, ALargerModelFitsWithLessState) {
 TEST_F(OptimizerFlags, WhatHasNoEffectIsRefused) {
   refused(small("train", {"--optimizer", "adagrad"}),
           {"--optimizer: 'adagrad' is unknown; use adamw, adam, sgd or lion"});
-  refused(small("train", {"--moments", "fp16"}), {"--moments: 'fp16'", "fp32, bf16"});
+  refused(small("train", {"--moments", "fp16"}), {"--moments: 'fp16'", "fp32, bf16 or int8"});
   refused(small("train", {"--rounding", "up"}), {"--rounding", "nearest, stochastic"});
   refused(small("train", {"--momentum", "0.5"}), {"--momentum has no effect", "adamw"});
   refused(small("train", {"--optimizer", "sgd", "--momentum", "1"}), {"--momentum", "below 1"});
@@ -123,7 +171,18 @@ TEST_F(OptimizerFlags, WhatHasNoEffectIsRefused) {
   refused(small("train", {"--rounding", "stochastic"}), {"--rounding stochastic has no effect"});
   refused({"plan", "--optimizer", "sgd", "--momentum", "0", "--moments", "bf16"},
           {"--moments bf16 has no effect"});
+  refused({"plan", "--moments", "int8", "--rounding", "stochastic"},
+          {"--rounding stochastic has no effect"});
   refused({"scale", "--momentum", "0.5"}, {"--momentum has no effect"});
+  const Words remainder{"--master-weights", "remainder"};
+  refused(small("train", {"--master-weights", "bf16"}), {"--master-weights", "fp32, remainder"});
+  refused(small("train", remainder), {"--master-weights remainder has no effect", "bf16"});
+  refused(joined({"plan", "--precision", "fp16"}, remainder), {"fp16", "use bf16"});
+  refused(joined({"plan", "--precision", "bf16", "--offload", "optimizer"}, remainder),
+          {"--master-weights remainder", "--offload optimizer"});
+  refused(joined({"scale", "--precision", "bf16", "--norm-dtype", "fp16"}, remainder), {"fp16"});
+  refused(joined({"plan", "--precision", "bf16", "--rounding", "stochastic"}, remainder),
+          {"--rounding stochastic cannot be combined"});
 }
 
 }  // namespace

@@ -59,8 +59,15 @@ TEST_F(Refusal, OptionsOfLaterBuilds) {
   refused(small("compare", {"--trace", "t.json"}), {"--trace", "not available in this build"});
 }
 
-TEST_F(Refusal, ValuesOfLaterBuilds) {
-  train_refused({"--offload", "optimizer"}, {"--offload", "optimizer", "not available"});
+TEST_F(Refusal, OffloadThatHasNoEffectOrCannotBe) {
+  train_refused({"--offload-keep", "0.5"}, {"--offload-keep has no effect", "--offload optimizer"});
+  train_refused({"--offload", "optimizer", "--offload-keep", "1"}, {"--offload-keep", "below 1"});
+  train_refused({"--offload", "optimizer", "--offload-keep", "0.001"},
+                {"no whole unit would stay"});
+  train_refused({"--offload", "optimizer", "--optimizer", "sgd", "--momentum", "0"},
+                {"offload has no use", "keeps no state"});
+  train_refused({"--device", "cuda", "--offload", "optimizer", "--graph"},
+                {"--graph cannot be combined with --offload optimizer"});
 }
 
 TEST_F(Refusal, DevicesThatCannotBe) {
@@ -92,7 +99,7 @@ TEST_F(Refusal, UnknownValues) {
   train_refused({"--precision", "fp8"}, {"--precision", "'fp8'"});
   train_refused({"--lr-schedule", "linear"}, {"--lr-schedule", "cosine"});
   train_refused({"--accumulate-mode", "never"}, {"--accumulate-mode", "deferred"});
-  train_refused({"--offload", "everything"}, {"--offload", "activations"});
+  train_refused({"--offload", "everything"}, {"--offload", "optimizer,activations"});
   train_refused({"--recompute", "some"}, {"--recompute", "every:K"});
   train_refused({"--recompute", "every:0"}, {"--recompute", "from 1 to"});
   refused(small("compare", {"--strategies", "ddp,zero9"}), {"--strategies", "zero9"});

@@ -102,6 +102,27 @@ TEST_F(Train, OffloadedActivationsLeaveTheDeviceAndChangeNoLoss) {
   }
 }
 
+TEST_F(Train, AnOffloadedOptimizerLeavesTheDeviceAndChangesNoLoss) {
+  const auto run = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> all = small("train", {"--steps", "3", "--strategy", "zero3"});
+    all.insert(all.end(), more.begin(), more.end());
+    return logged(all);
+  };
+  const auto kept = run({});
+  std::vector<std::size_t> peaks;
+  for (const auto& more : {std::vector<std::string>{"--offload", "optimizer"},
+                           {"--offload", "optimizer", "--offload-keep", "0.5"},
+                           {"--offload", "optimizer,activations"}}) {
+    const auto away = run(more);
+    EXPECT_EQ(losses(away), losses(kept));
+    EXPECT_EQ(away[2].at("peak_bytes"), away[2].at("planned_peak_bytes"));
+    peaks.push_back(away[2].at("peak_bytes")[0].get<std::size_t>());
+  }
+  EXPECT_LT(peaks[1], kept[2].at("peak_bytes")[0].get<std::size_t>());
+  EXPECT_LT(peaks[0], peaks[1]);
+  EXPECT_LE(peaks[2], peaks[0]);  // the model has no more boundaries than slots for them
+}
+
 TEST_F(Train, EveryNumberOfTheOptimizerHasAnEffect) {
   const auto with = [this](const std::vector<std::string>& more) {
     std::vector<std::string> all = small("train", {"--steps", "4", "--lr", "0.01"});

@@ -29,12 +29,7 @@ using test::tensors_of;
 const std::vector<std::pair<DType, std::int64_t>> kShapes{
     {DType::fp32, 777}, {DType::bf16, 3}, {DType::fp64, 0}};
 
-class SplitConformance : public OnRanks {
- protected:
-  void SetUp() override {
-    if (test::comm_kinds().front().name == "nccl") { GTEST_SKIP() << "refused so far"; }
-  }
-};
+class SplitConformance : public OnRanks {};
 
 INSTANTIATE_TEST_SUITE_P(Ranks, SplitConformance,
                          testing::Combine(testing::ValuesIn(test::comm_kinds()),

@@ -10,9 +10,10 @@ class CudaNormalTest : public CudaTest {
   void expect_normal(std::int64_t first, std::int64_t elems, DType dtype, std::int64_t offset) {
     const NormalKey key{.seed = 77, .id = 5};
     DeviceValues device{bench(), elems, dtype, offset};
-    table().fill_normal(device.values(), key, first, 0.02F, elems, stream());
+    table().fill_normal(device.values(), MasterPart::value, key, first, 0.02F, elems, stream());
     Bytes expected(static_cast<std::size_t>(elems) * size_of(dtype));
-    twin_.table().fill_normal({expected.data(), dtype}, key, first, 0.02F, elems, twin_.stream());
+    twin_.table().fill_normal({expected.data(), dtype}, MasterPart::value, key, first, 0.02F, elems,
+                              twin_.stream());
     const Floats actual = device.floats();
     const Floats wanted = decoded(expected, dtype);
     const float step = dtype == DType::fp32 ? 0x1p-22F : dtype == DType::fp16 ? 0x1p-10F : 0x1p-7F;
@@ -41,13 +42,35 @@ TEST_F(CudaNormalTest, DoesNotDependOnTheCut) {
   const NormalKey key{.seed = 1, .id = 2};
   DeviceArray<float> whole{bench(), 1000};
   DeviceArray<float> parts{bench(), 1000};
-  table().fill_normal(whole.data(), key, 0, 1.0F, 1000, stream());
+  table().fill_normal(whole.data(), MasterPart::value, key, 0, 1.0F, 1000, stream());
   const auto cuts = random_cuts(1000, 6, 3);
   for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
-    table().fill_normal(parts.data() + cuts[i], key, cuts[i], 1.0F, cuts[i + 1] - cuts[i],
-                        stream());
+    table().fill_normal(parts.data() + cuts[i], MasterPart::value, key, cuts[i], 1.0F,
+                        cuts[i + 1] - cuts[i], stream());
   }
   EXPECT_TRUE(same_bits(whole.read(), parts.read()));
+}
+
+// What a model starts from, with whole masters and with remainders.
+TEST_F(CudaNormalTest, ThePartsJoinToTheNumbers) {
+  const NormalKey key{.seed = 3, .id = 1};
+  const std::int64_t elems = 70'001;  // every lower half is met about once
+  DeviceArray<float> whole{bench(), elems};
+  DeviceArray<std::uint16_t> parameter{bench(), elems};
+  DeviceArray<std::uint16_t> remainder{bench(), elems};
+  const auto fill = [&](Values to, MasterPart part) {
+    table().fill_normal(to, part, key, 5, 0.02F, elems, stream());
+  };
+  fill(whole.data(), MasterPart::value);
+  fill({parameter.data(), DType::bf16}, MasterPart::parameter);
+  fill({remainder.data(), DType::bf16}, MasterPart::remainder);
+  const auto upper = parameter.read();
+  const auto lower = remainder.read();
+  Floats joined;
+  for (std::size_t i = 0; i < upper.size(); ++i) {
+    joined.push_back(join_master(upper[i], lower[i]));
+  }
+  EXPECT_TRUE(same_bits(joined, whole.read()));
 }
 
 }  // namespace

@@ -66,6 +66,26 @@ TEST_P(CudaParity, DelaysAndPoisonChangeNoBit) {
   }
 }
 
+// The host's kernels have the device's bits, and its memory what the device had.
+TEST_P(CudaParity, AnOffloadedOptimizerChangesNoBit) {
+  GPTRun run = on_cuda();
+  run.steps = 3;
+  for (const Strategy strategy : all_strategies()) {
+    run.options.strategy = strategy;
+    run.options.shard_group = groups_of_one(strategy);
+    for (const int accumulate : {1, 2}) {
+      run.options.accumulate = accumulate;
+      GPTRun offloaded = run;
+      offloaded.options.offload = Offload::optimizer;
+      offloaded.options.offload_keep = accumulate == 2 ? 0.4F : 0.0F;
+      offloaded.world.poison = SlotPoison::nan;
+      offloaded.world.delays = DelayInjection{.seed = 4};
+      EXPECT_EQ(difference(train_gpt(run), train_gpt(offloaded)), "")
+          << to_string(strategy) << " accumulate " << accumulate;
+    }
+  }
+}
+
 class CudaLosses : public OnCuda<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaLosses, ::testing::Values(1, 4),
                          ::testing::PrintToStringParamName());

@@ -36,8 +36,9 @@ std::uint64_t waits(Emulation& emulation) {
 /// A rank's GPT, and steps of two micro-batches.
 class Steps {
  public:
-  Steps(World& world, Strategy strategy)
-      : gpt_{shard(nn::GPT{kConfig}, world, {.strategy = strategy, .accumulate = 2})},
+  Steps(World& world, Strategy strategy, Offload offload = Offload::none)
+      : gpt_{shard(nn::GPT{kConfig}, world,
+                   {.strategy = strategy, .accumulate = 2, .offload = offload})},
         tokens_(static_cast<std::size_t>(kGPTRunBatch * kConfig.seq)) {
     std::iota(tokens_.begin(), tokens_.end(), 0);
     for (std::int32_t& token : tokens_) { token %= kConfig.vocab; }
@@ -68,14 +69,15 @@ class CudaStep : public ::testing::TestWithParam<std::tuple<Strategy, int>> {
   }
   /// Calls that wait, of all ranks, in three steps after some that make what later ones use.
   static std::uint64_t waits_of_steps(Strategy strategy, int ranks,
-                                      const std::function<void(World&)>& within = {}) {
+                                      const std::function<void(World&)>& within = {},
+                                      Offload offload = Offload::none) {
     Emulation emulation;
     emulation.set_delay_us(100);  // the device is behind the host
     std::atomic<std::uint64_t> counted = 0;
     run_ranks(
         ranks,
         [&](World& world) {
-          Steps steps{world, strategy};
+          Steps steps{world, strategy, offload};
           for (int i = 0; i < 6; ++i) { steps.one(); }
           (void)steps.gpt().report();
           world.barrier();
@@ -105,6 +107,47 @@ TEST_P(CudaStep, WaitsForNothing) {
   TESSERA_EMULATION_ONLY();
   const auto [strategy, ranks] = GetParam();
   EXPECT_EQ(waits_of_steps(strategy, ranks), 0U);
+}
+
+TEST_P(CudaStep, WaitsForNothingWhereTheHostUpdates) {
+  TESSERA_EMULATION_ONLY();
+  const auto [strategy, ranks] = GetParam();
+  EXPECT_EQ(waits_of_steps(strategy, ranks, {}, Offload::optimizer), 0U);
+}
+
+TEST_P(CudaStep, LeavesNothingOfAnOffloadedOptimizerOnTheDevice) {
+  const auto [strategy, ranks] = GetParam();
+  run_ranks(
+      ranks,
+      [&](World& world) {
+        Steps steps{world, strategy, Offload::optimizer};
+        steps.one();
+        const ModelStateBytes state = steps.gpt().model().state_bytes();
+        EXPECT_EQ(state.optimizer, 0U);
+        EXPECT_EQ(world.memory().report().live[Category::optimizer], 0U);
+        const CategoryBytes host = world.host_memory().report().live;
+        EXPECT_EQ(state.host == 0, strategy == Strategy::dp && world.rank() > 0);
+        EXPECT_LE(state.host, host[Category::optimizer] + host[Category::gradients]);
+      },
+      on_cuda());
+}
+
+TEST_P(CudaStep, OfAnOffloadedOptimizerIsNoGraph) {
+  const auto [strategy, ranks] = GetParam();
+  if (ranks > 1) { GTEST_SKIP() << "ranks that are threads have no graphs"; }
+  run_ranks(
+      1,
+      [&](World& world) {
+        Steps steps{world, strategy, Offload::optimizer};
+        steps.one();
+        try {
+          world.run_as_graph([&] { steps.one(); });
+          ADD_FAILURE() << "captured";
+        } catch (const ConfigError& error) {
+          EXPECT_NE(std::string{error.what()}.find("cannot be one CUDA graph"), std::string::npos);
+        }
+      },
+      on_cuda());
 }
 
 using CudaStepCount = CudaStep;

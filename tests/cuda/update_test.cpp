@@ -1,7 +1,10 @@
 // The optimizers' kernels: one pass whose bits are the CPU's, however the run is cut and rounded.
+#include <cstdint>
+#include <cstring>
 #include <functional>
 
 #include "cuda/values.hpp"
+#include "kernels/support/master_parts.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -56,6 +59,7 @@ struct Layout {
   std::int64_t offset = 0;         ///< of all arrays
   std::int64_t gradient_skew = 0;  ///< of the gradient, besides
   std::int64_t first_in_parameter = 0;
+  bool remainder = false;  ///< of the masters, with bf16 parameters
 };
 
 std::string text(const Layout& layout) {
@@ -63,6 +67,7 @@ std::string text(const Layout& layout) {
   for (const DType dtype : {layout.gradient, layout.parameter, layout.first, layout.second}) {
     all += std::string{" "} + std::string{to_string(dtype)};
   }
+  if (layout.remainder) { all += " remainders"; }
   return all + " " + std::string{to_string(layout.rounding)} + " from " +
          std::to_string(layout.first_in_parameter);
 }
@@ -82,8 +87,36 @@ struct Start {
 
 /// What they hold afterwards.
 struct Outcome {
-  Bytes weight, parameter, first, second;
+  Bytes weight, parameter, remainder, first, second;
 };
+
+/// Whether remainders are the same. Beside a NaN they are anything, as its bits are.
+bool same_remainders(const Outcome& a, const Outcome& b) {
+  if (a.remainder.size() != b.remainder.size()) { return false; }
+  const auto half_at = [](const Bytes& bytes, std::size_t i) {
+    std::uint16_t half = 0;
+    std::memcpy(&half, &bytes[i], sizeof half);
+    return half;
+  };
+  for (std::size_t i = 0; i < a.remainder.size(); i += sizeof(std::uint16_t)) {
+    const bool nan = (half_at(a.parameter, i) & 0x7FFFU) > 0x7F80U;
+    if (!nan && half_at(a.remainder, i) != half_at(b.remainder, i)) { return false; }
+  }
+  return true;
+}
+
+/// A part of floats as it lies in memory.
+Bytes part_of(const Floats& floats, DType dtype, MasterPart part) {
+  Bytes bytes(floats.size() * size_of(dtype));
+  store_part({bytes.data(), dtype}, part, floats.data(), std::ssize(floats));
+  return bytes;
+}
+
+/// Zeros, unless they are read.
+Bytes first_parameters(const Layout& layout, const Start& start) {
+  const Floats zeros = filled(layout.elems, 0.0F);
+  return part_of(layout.remainder ? start.weight : zeros, layout.parameter, MasterPart::parameter);
+}
 
 UpdateRun common(const Layout& layout) {
   UpdateRun run;
@@ -102,11 +135,16 @@ Outcome on_host(const Layout& layout, const Start& start, int moments, const Ste
   Floats weight = start.weight;
   Bytes gradient = encoded(start.gradient, layout.gradient);
   Outcome out{.weight = {},
-              .parameter = Bytes(start.weight.size() * size_of(layout.parameter)),
+              .parameter = first_parameters(layout, start),
+              .remainder = part_of(start.weight, DType::bf16, MasterPart::remainder),
               .first = encoded(start.first, layout.first),
               .second = encoded(start.second, layout.second)};
   UpdateRun run = common(layout);
-  run.master = weight.data();
+  if (layout.remainder) {
+    run.remainder = reinterpret_cast<std::uint16_t*>(out.remainder.data());
+  } else {
+    run.master = weight.data();
+  }
   run.gradient = {gradient.data(), layout.gradient};
   if (layout.parameter != DType::fp32) { run.parameter = {out.parameter.data(), layout.parameter}; }
   if (moments > 0) { run.first = {out.first.data(), layout.first}; }
@@ -121,17 +159,26 @@ Outcome on_device(CudaBench& bench, const Layout& layout, const Start& start, in
   DeviceValues weight{bench, start.weight, DType::fp32, layout.offset};
   DeviceValues gradient{bench, start.gradient, layout.gradient,
                         layout.offset + layout.gradient_skew};
-  DeviceValues parameter{bench, filled(layout.elems, 0.0F), layout.parameter, layout.offset};
+  const auto placed = [&](const Bytes& bytes, DType dtype) {
+    const auto offset = layout.offset * static_cast<std::int64_t>(size_of(dtype));
+    return DeviceArray<std::byte>{bench, bytes, offset};
+  };
+  auto parameter = placed(first_parameters(layout, start), layout.parameter);
+  auto remainder = placed(part_of(start.weight, DType::bf16, MasterPart::remainder), DType::bf16);
   DeviceValues first{bench, start.first, layout.first, layout.offset};
   DeviceValues second{bench, start.second, layout.second, layout.offset};
   UpdateRun run = common(layout);
-  run.master = weight.values().as<float>();
+  if (layout.remainder) {
+    run.remainder = reinterpret_cast<std::uint16_t*>(remainder.data());
+  } else {
+    run.master = weight.values().as<float>();
+  }
   run.gradient = gradient.values();
-  if (layout.parameter != DType::fp32) { run.parameter = parameter.values(); }
+  if (layout.parameter != DType::fp32) { run.parameter = {parameter.data(), layout.parameter}; }
   if (moments > 0) { run.first = first.values(); }
   if (moments > 1) { run.second = second.values(); }
   step(run);
-  return {weight.read(), parameter.read(), first.read(), second.read()};
+  return {weight.read(), parameter.read(), remainder.read(), first.read(), second.read()};
 }
 
 StepScalars at_update(std::int64_t t, float factor = 0.37F) {
@@ -159,6 +206,8 @@ class CudaUpdateTest : public CudaTest {
         << rule.name << ": weight of " << text(layout);
     EXPECT_TRUE(same_values(actual.parameter, expected.parameter, layout.parameter))
         << rule.name << ": parameter of " << text(layout);
+    EXPECT_TRUE(same_remainders(actual, expected))
+        << rule.name << ": remainder of " << text(layout);
     EXPECT_TRUE(same_values(actual.first, expected.first, layout.first))
         << rule.name << ": first moment of " << text(layout);
     EXPECT_TRUE(same_values(actual.second, expected.second, layout.second))
@@ -307,6 +356,78 @@ TEST_F(CudaUpdateTest, SpecialValuesHaveTheCpusBits) {
   }
 }
 
+// Infinities, both ends of the range, denormals and ties: each has one pair of halves.
+TEST_F(CudaUpdateTest, SpecialValuesInHalvesHaveTheCpusBits) {
+  const Floats special{0.0F,   -0.0F,     1e-45F,         -1e-40F,         1e-38F,      3e38F,
+                       -3e38F, kInfinity, 1.0F + 0x1p-8F, -1.0F - 0x1p-8F, 0x1.ffp127F, 1e20F};
+  Start start{static_cast<std::int64_t>(special.size() * special.size())};
+  for (std::size_t i = 0; i < start.gradient.size(); ++i) {
+    start.gradient[i] = i % 2 == 0 ? 0.0F : 1e-3F;
+    start.weight[i] = special[i / special.size()];
+    start.first[i] = 0.0F;
+  }
+  for (const Rule& rule : rules()) {
+    if (std::string{rule.name} == "round_weights") { continue; }
+    Layout layout;
+    layout.elems = std::ssize(start.weight);
+    layout.parameter = DType::bf16;
+    layout.remainder = true;
+    expect_update(rule, layout, at_update(5, 1.0F), start);
+  }
+}
+
+// At every start, also where arrays are never aligned together and every element is a single one.
+TEST_F(CudaUpdateTest, RemaindersHaveTheCpusBits) {
+  for (const Rule& rule : rules()) {
+    if (std::string{rule.name} == "round_weights") { continue; }  // masters are whole
+    for (const DType gradient : {DType::fp32, DType::bf16}) {
+      for (const std::int64_t offset : {0, 1, 4, 8}) {
+        for (const std::int64_t skew : {0, 1}) {
+          Layout layout;
+          layout.elems = 1200;
+          layout.gradient = gradient;
+          layout.parameter = DType::bf16;
+          layout.first = gradient;
+          layout.offset = offset;
+          layout.gradient_skew = skew;
+          layout.remainder = true;
+          expect_update(rule, layout, at_update(2));
+        }
+      }
+    }
+  }
+}
+
+// As whole masters: joined where they are kept in halves.
+TEST_F(CudaUpdateTest, RemaindersTrainAsWholeMasters) {
+  const StepScalars scalars = at_update(3);
+  DeviceArray<StepScalars> on_gpu{bench(), std::vector<StepScalars>{scalars}};
+  for (const Rule& rule : rules()) {
+    if (std::string{rule.name} == "round_weights") { continue; }
+    Layout layout;
+    layout.elems = 3000;
+    layout.parameter = DType::bf16;
+    const Start start{layout.elems};
+    const auto trained = [&] {
+      return on_device(bench(), layout, start, rule.moments, [&](const UpdateRun& run) {
+        for (int update = 0; update < 5; ++update) {
+          rule.step(table(), run, on_gpu.data(), stream());
+        }
+      });
+    };
+    const Outcome whole = trained();
+    layout.remainder = true;
+    const Outcome halves = trained();
+    Floats joined(start.weight.size());
+    join_masters(joined.data(), reinterpret_cast<const bfloat16*>(halves.parameter.data()),
+                 reinterpret_cast<const std::uint16_t*>(halves.remainder.data()), layout.elems);
+    EXPECT_EQ(encoded(joined, DType::fp32), whole.weight) << rule.name;
+    EXPECT_EQ(halves.parameter, whole.parameter) << rule.name;
+    EXPECT_EQ(halves.first, whole.first) << rule.name;
+    EXPECT_EQ(halves.second, whole.second) << rule.name;
+  }
+}
+
 TEST_F(CudaUpdateTest, TheFactorsHaveTheCpusBitsAtEveryUpdate) {
   for (const std::int64_t t : {1LL, 2LL, 10LL, 999LL, 65536LL, 1'000'000LL, 3'000'000'000LL}) {
     Layout layout;
@@ -323,6 +444,9 @@ TEST_F(CudaUpdateTest, ARefusedStepWritesNothing) {
     Layout layout;
     layout.elems = 1000;
     layout.parameter = DType::bf16;
+    expect_update(rule, layout, scalars);
+    if (std::string{rule.name} == "round_weights") { continue; }
+    layout.remainder = true;
     expect_update(rule, layout, scalars);
   }
 }

@@ -190,7 +190,7 @@ TEST(CustomOptimizer, IsRefusedWithoutNameOrFunctionAndWithBf16Moments) {
   };
   CustomOptimizer custom = own_momentum();
   EXPECT_EQ(refusal(custom), "accepted");
-  EXPECT_THAT(refusal(custom, {.moments = DType::bf16}), HasSubstr("'own momentum' are its own"));
+  EXPECT_THAT(refusal(custom, {.moments = MomentFormat::bf16}), HasSubstr("'own momentum' are its own"));
   custom.states = -1;
   EXPECT_THAT(refusal(custom), HasSubstr("asks for -1 states"));
   custom.update = nullptr;

@@ -60,11 +60,13 @@ has '^\| met ' 'AdamW, fp32' '0.952 \(4000 GB/s'
 has '^\| met ' 'torch.optim' "4000 GB/s, PyTorch's 3900"
 has '^\| met ' 'matrix products' '0.986, the least of 2: c_fc dW'
 has '^\| met ' 'largest batch up to 64' 'tessera 1000, PyTorch 900.0, both at batch 64'
-has '^\| met ' 'planned' '10 of 10 runs' 'tessera compare .*gpt2-large'
+has '^\| met ' 'planned' '12 of 12 runs' 'tessera compare .*gpt2-large'
 has '^\| met ' 'unattributed' '1048576'
 has '^\| met ' 'killed' '2 of 2 named it'
 has '^\| met ' 'memcheck'
 has '^\| zero1 ' '2 MiB'
+has '^\| hybrid ' '2 MiB'
+has '^\| met ' 'bit-identical' 'hybrid at most 3.0e-08 apart' 'compare .*--ranks 8 --shard-group 4'
 has 'before: SM 1980 MHz, memory 2619 MHz, 400.0 W, 50 C, held by software power cap\+software thermal slowdown'
 has 'commit some commit'
 has_not '^\| (NOT met|refused|not measured) '
@@ -75,8 +77,8 @@ verdicts_of() { grep -E '^\| (met|NOT met|not measured|measured|refused) ' "$scr
 verdicts_of >"$scratch/in_one_go"
 KEEP=1 check 4 PART_SECONDS=6 FAKE_SLOW='tessera train .*--device cuda .*--steps (50|30)|--strategies zero1' -- \
   test train memory
-has '^\| not measured ' 'planned' 'the same in [123] of 10 runs'
-has '^\| not measured ' 'unattributed' 'in [123] of 10 runs'
+has '^\| not measured ' 'planned' 'the same in [123] of 12 runs'
+has '^\| not measured ' 'unattributed' 'in [123] of 12 runs'
 has_not '^\| NOT met '
 KEEP=1 check 0 -- --resume test train memory
 verdicts_of | diff "$scratch/in_one_go" - >>"$scratch/output" || fail "resumed, the verdicts are others"
@@ -105,6 +107,8 @@ has_not '^\| (met|NOT met) '
 check 3 FAKE_LOSS=5.6 FAKE_BITS=different -- test
 has '^\| NOT met ' 'fp32 losses' '0.1 apart'
 has '^\| NOT met ' 'bit-identical'
+check 3 FAKE_APART=1.1e-05 -- test
+has '^\| NOT met ' 'bit-identical' 'of N = 1 2 4 8 only 1 2'
 check 3 FAKE_PEAK=1001 FAKE_UNATTRIBUTED=67108864 -- memory
 has '^\| NOT met ' 'planned' 'ddp of 4 ranks: \[1001\], planned \[1000\]'
 has '^\| NOT met ' 'unattributed'

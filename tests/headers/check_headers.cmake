@@ -1,7 +1,8 @@
-# Compiles each header of FOLDER, or the one header that it is, alone and twice included. Needs
-# FOLDER, CXX, and INCLUDES, the folders to search, separated by commas. SYSTEM_INCLUDES, of others'
-# headers, ARCH, the processor to compile for, and SKIP, an expression for headers to leave out, may
-# be given.
+# Compiles each header of FOLDER, or the one that it is, alone, and sees that it may be included
+# twice. A header that its own source includes before all else has been compiled alone in the build.
+# Needs ROOT, of the project, FOLDER, in it, CXX, and INCLUDES, the folders to search, separated by
+# commas. SYSTEM_INCLUDES, of others' headers, ARCH, the processor to compile for, and SKIP, an
+# expression for headers to leave out, may be given.
 cmake_minimum_required(VERSION 3.22)
 
 string(REPLACE "," ";" INCLUDES "${INCLUDES}")
@@ -18,10 +19,26 @@ foreach(include ${SYSTEM_INCLUDES})
   list(APPEND flags -isystem ${include})
 endforeach()
 
-if(IS_DIRECTORY ${FOLDER})
-  file(GLOB_RECURSE headers ${FOLDER}/*.hpp)
-else()
-  set(headers ${FOLDER})
+# Sets `result` to whether the header's own source, of the same name, includes it first.
+function(compiled_with_its_source header result)
+  set(${result} FALSE PARENT_SCOPE)
+  file(RELATIVE_PATH path ${ROOT} ${header})
+  string(REGEX REPLACE "^include/tessera/" "src/" source ${path})
+  string(REGEX REPLACE "\\.hpp$" ".cpp" source ${source})
+  string(REGEX REPLACE "^(include|src)/" "" included_as ${path})
+  if(NOT EXISTS ${ROOT}/${source})
+    return()
+  endif()
+  file(STRINGS ${ROOT}/${source} includes REGEX "^#include ")
+  list(GET includes 0 first)
+  if(first STREQUAL "#include \"${included_as}\"")
+    set(${result} TRUE PARENT_SCOPE)
+  endif()
+endfunction()
+
+set(headers ${ROOT}/${FOLDER})
+if(IS_DIRECTORY ${headers})
+  file(GLOB_RECURSE headers ${headers}/*.hpp)
 endif()
 if(SKIP)
   list(FILTER headers EXCLUDE REGEX "${SKIP}")
@@ -29,13 +46,23 @@ endif()
 if(NOT headers)
   message(FATAL_ERROR "no headers in ${FOLDER}")
 endif()
+set(compiled 0)
 foreach(header ${headers})
+  file(STRINGS ${header} once REGEX "^#pragma once$")
+  if(NOT once)
+    message(SEND_ERROR "${header} has no #pragma once")
+  endif()
+  compiled_with_its_source(${header} in_build)
+  if(in_build)
+    continue()
+  endif()
+  math(EXPR compiled "${compiled} + 1")
   execute_process(
-    COMMAND ${CXX} ${flags} -include ${header} -include ${header} -x c++ /dev/null
+    COMMAND ${CXX} ${flags} -include ${header} -x c++ /dev/null
     RESULT_VARIABLE status ERROR_VARIABLE errors)
   if(NOT status EQUAL 0)
     message(SEND_ERROR "${header} does not compile alone:\n${errors}")
   endif()
 endforeach()
 list(LENGTH headers count)
-message(STATUS "${count} headers compile alone")
+message(STATUS "${count} headers compile alone: ${compiled} here, the others in the build")

@@ -47,6 +47,19 @@ TEST_F(SquaredNormTest, MatchesReferenceToTheBit) {
   }
 }
 
+// Some spans, none, and more than are summed at once.
+TEST_F(SquaredNormTest, SpanSumsAddedInOrderAreTheNorm) {
+  for (const std::int64_t elems : {0, 1, 4097, 64 * 4096, 3 * 64 * 4096 + 17, 17 * 64 * 4096 + 1}) {
+    const Floats x = random_floats(elems, 8);
+    std::vector<double> spans(static_cast<std::size_t>(squared_norm_spans(elems)));
+    EXPECT_EQ(std::ssize(spans), (elems + 64 * 4096 - 1) / (64 * 4096));
+    cpu::span_sums(x.data(), elems, spans.data(), stream());
+    double sum = 0.125;
+    for (const double span : spans) { sum += span; }
+    EXPECT_EQ(sum, reference_norm(x.data(), elems, 0.125)) << elems;
+  }
+}
+
 TEST_F(SquaredNormTest, OfSixteenBitsIsThatOfTheirValues) {
   for (const DType dtype : {DType::bf16, DType::fp16}) {
     for (const std::int64_t elems : {0, 1, 17, 511, 513, 4097, 10'003}) {

@@ -5,6 +5,7 @@
 
 #include "base/philox.hpp"
 #include "kernels/support.hpp"
+#include "kernels/support/master_parts.hpp"
 #include "kernels/update/round_weights.hpp"
 #include "kernels/update/update_run.hpp"
 #include "tessera/base/half.hpp"
@@ -12,13 +13,12 @@
 namespace tessera::kernels {
 namespace {
 
-/// Floats in an array of any dtype, rounded to nearest.
+/// A part of floats in an array of any dtype.
 class Array {
  public:
-  Array(const Floats& values, DType dtype)
-      : dtype_{dtype}, bytes_(values.size() * size_of(dtype) + 64, std::byte{0xA5}) {
-    cpu_table().cast({data(), std::ssize(values), dtype},
-                     {values.data(), std::ssize(values), DType::fp32}, stream_.get());
+  Array(const Floats& floats, DType dtype, MasterPart part = MasterPart::value)
+      : dtype_{dtype}, bytes_(floats.size() * size_of(dtype) + 64, std::byte{0xA5}) {
+    store_part(values(), part, floats.data(), std::ssize(floats));
   }
   [[nodiscard]] void* data() { return bytes_.data() + 2 * size_of(dtype_); }
   [[nodiscard]] Values values() { return {data(), dtype_}; }
@@ -27,15 +27,17 @@ class Array {
  private:
   DType dtype_;
   std::vector<std::byte> bytes_;
-  inline static const std::unique_ptr<Device> device_ = make_cpu_device();
-  inline static const OwnedStream stream_ = device_->make_compute_stream();
 };
+
+/// How the masters of 16-bit parameters are kept.
+enum class Kept : std::uint8_t { whole, remainder };
 
 struct DTypes {
   DType parameter = DType::fp32;  ///< fp32: the master is the parameter
   DType gradient = DType::fp32;
   DType moment = DType::fp32;
   Rounding rounding = Rounding::nearest;
+  Kept masters = Kept::whole;
 };
 
 std::vector<DTypes> all_dtypes() {
@@ -45,6 +47,8 @@ std::vector<DTypes> all_dtypes() {
       for (const DType moment : {DType::fp32, DType::bf16}) {
         for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
           all.push_back({parameter, gradient, moment, rounding});
+          if (parameter != DType::bf16) { continue; }
+          all.push_back({parameter, gradient, moment, rounding, Kept::remainder});
         }
       }
     }
@@ -54,7 +58,8 @@ std::vector<DTypes> all_dtypes() {
 
 std::string text_of(const DTypes& d) {
   return std::string{to_string(d.parameter)} + " gradient " + std::string{to_string(d.gradient)} +
-         " moments " + std::string{to_string(d.moment)} + " " + std::string{to_string(d.rounding)};
+         " moments " + std::string{to_string(d.moment)} + " " + std::string{to_string(d.rounding)} +
+         (d.masters == Kept::remainder ? " remainders" : "");
 }
 
 struct Rule {
@@ -95,15 +100,18 @@ struct State {
         dtypes{dtypes_},
         moments{moments_},
         master{random_floats(elems, 1), DType::fp32},
-        parameter{filled(elems, 7.0F), dtypes.parameter},
+        parameter{random_floats(elems, 1), dtypes.parameter, MasterPart::parameter},
+        remainder{random_floats(elems, 1), DType::bf16, MasterPart::remainder},
         gradient{random_floats(elems, 2), dtypes.gradient},
         first{random_floats(elems, 3, 0.1F), dtypes.moment},
         second{positive(random_floats(elems, 4, 0.1F)), dtypes.moment} {}
 
   UpdateRun run(std::int64_t from, std::int64_t count) {
+    const bool whole = dtypes.masters == Kept::whole;
     const UpdateRun all{
-        .master = master.values().as<float>(),
+        .master = whole ? master.values().as<float>() : nullptr,
         .parameter = dtypes.parameter == DType::fp32 ? Values{} : parameter.values(),
+        .remainder = whole ? nullptr : remainder.values().as<std::uint16_t>(),
         .gradient = gradient.values(),
         .first = moments > 0 ? first.values() : Values{},
         .second = moments > 1 ? second.values() : Values{},
@@ -116,14 +124,14 @@ struct State {
   }
   UpdateRun all() { return run(0, elems); }
   friend bool operator==(const State& a, const State& b) {
-    return a.master == b.master && a.parameter == b.parameter && a.gradient == b.gradient &&
-           a.first == b.first && a.second == b.second;
+    return a.master == b.master && a.parameter == b.parameter && a.remainder == b.remainder &&
+           a.gradient == b.gradient && a.first == b.first && a.second == b.second;
   }
 
   std::int64_t elems;
   DTypes dtypes;
   int moments;
-  Array master, parameter, gradient, first, second;
+  Array master, parameter, remainder, gradient, first, second;
 };
 
 StepScalars at_update(std::int64_t t) {
@@ -205,7 +213,35 @@ TEST_F(UpdateTest, TheCopyIsTheRoundedMaster) {
       rule.cpu(state.all(), &scalars, stream());
       Floats master(900);
       std::memcpy(master.data(), state.master.data(), 900 * sizeof(float));
-      EXPECT_EQ(state.parameter, (Array{master, low})) << rule.name << " " << to_string(low);
+      EXPECT_EQ(state.parameter, (Array{master, low, MasterPart::parameter}))
+          << rule.name << " " << to_string(low);
+    }
+  }
+}
+
+// What remainders are for: as whole masters, and half of their bytes.
+TEST_F(UpdateTest, RemaindersTrainAsWholeMasters) {
+  for (const Rule& rule : kRules) {
+    for (const DType gradient : {DType::fp32, DType::bf16}) {
+      for (const DType moment : {DType::fp32, DType::bf16}) {
+        DTypes dtypes{.parameter = DType::bf16, .gradient = gradient, .moment = moment};
+        State whole{1500, dtypes, rule.moments};
+        dtypes.masters = Kept::remainder;
+        State halves{1500, dtypes, rule.moments};
+        const Array before = halves.parameter;
+        for (std::int64_t update = 1; update <= 20; ++update) {
+          const StepScalars scalars = at_update(update);
+          rule.cpu(whole.all(), &scalars, stream());
+          rule.cpu(halves.all(), &scalars, stream());
+        }
+        EXPECT_FALSE(halves.parameter == before) << "nothing was trained";
+        Array joined{filled(1500, 0.0F), DType::fp32};
+        join_masters(joined.values().as<float>(), halves.parameter.values().as<bfloat16>(),
+                     halves.remainder.values().as<std::uint16_t>(), 1500);
+        EXPECT_EQ(joined, whole.master) << rule.name << " " << text_of(dtypes);
+        EXPECT_EQ(halves.parameter, whole.parameter) << rule.name;
+        EXPECT_TRUE(halves.first == whole.first && halves.second == whole.second) << rule.name;
+      }
     }
   }
 }
@@ -213,7 +249,9 @@ TEST_F(UpdateTest, TheCopyIsTheRoundedMaster) {
 TEST_F(UpdateTest, RoundingWeightsAloneWritesTheCopyAndNothingElse) {
   StepScalars scalars = at_update(2);
   for (const DTypes& dtypes : all_dtypes()) {
-    const State before{900, dtypes, 2};
+    if (dtypes.masters == Kept::remainder) { continue; }  // there is nothing to round
+    State before{900, dtypes, 2};
+    before.parameter = Array{filled(900, 7.0F), dtypes.parameter};
     State expected = before;
     State actual = before;
     reference::round_weights(expected.all(), &scalars, Stream{});

@@ -151,6 +151,46 @@ void work_on_as_graphs(World& world) {
   }
 }
 
+/// As work_on, in two groups: rank 0 alone, and the others, until one of those is killed. What they
+/// were split from, and another group, are idle.
+void work_on_in_groups(World& world) {
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  const Channel group = world.split(
+      reduce, [](int rank) { return rank == 0 ? 0 : 1; }, "all but 0");
+  (void)world.split(
+      world.gather_channel(), [](int) { return 0; }, "idle");
+  say_process(world);
+  for (;;) {
+    group.communicator.submit(Batch{"work"}.all_reduce(data.view()), group.stream);
+    group.stream.wait();
+  }
+}
+
+/// Ranks 1 and 2 issue different batches in their group; rank 0 waits for something else.
+void differ_in_a_group(World& world) {
+  Elements data{world, 12};
+  const Channel group = world.split(
+      world.reduce_channel(), [](int rank) { return rank == 0 ? 0 : 1; }, "all but 0");
+  if (world.rank() > 0) {
+    const View view = data.view().slice(0, world.rank() == kCulprit ? 4 : 3);
+    group.communicator.submit(Batch{"x"}.all_reduce(view), group.stream);
+    group.stream.wait();
+  }
+  world.barrier();
+}
+
+/// A group that is used, ended and made anew.
+void split_once(World& world) {
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  for (int i = 0; i < 2; ++i) {
+    const auto group = reduce.communicator.split([](int) { return 0; }, "all");
+    group->submit(Batch{"x"}.all_reduce(data.view()), reduce.stream);
+    reduce.stream.wait();
+  }
+}
+
 /// The rank fails with batches submitted that no other rank will ever come to.
 void throw_alone_in_front(World& world) {
   Elements data{world, 4};
@@ -188,6 +228,9 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"miss-exchange", miss_an_exchange},
       {"work", work_on},
       {"graphs", work_on_as_graphs},
+      {"groups", work_on_in_groups},
+      {"differ-in-group", differ_in_a_group},
+      {"split", split_once},
       {"all", [](World&) { throw ConfigError{"everybody sees it"}; }},
       {"all-but-0",
        [](World& world) {

@@ -163,6 +163,55 @@ TEST_F(NcclFault, AStartThatHangsEndsByTheDeadline) {
                                 HasSubstr("within 2000 ms")));
 }
 
+// Rank 0 is in no group with the lost one, and rank 2 waits for it in one.
+TEST_F(NcclFault, AKilledRankEndsGroupsThatItIsNotInToo) {
+  const std::string output = end_of_the_others(command("groups", 60'000, {}));
+  EXPECT_EQ(count("rank 1 (", output), kRanks - 1) << output;
+  EXPECT_EQ(count("has left in the middle of the run", output), kRanks - 1) << output;
+}
+
+TEST_F(NcclFault, DifferentBatchesOfAGroupAreNamedByTheJobsRanks) {
+  const End end = end_of("differ-in-group", 60'000, {});
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_THAT(end.output,
+              HasSubstr("error: rank 1: ranks disagree on collective 0 of channel all but 0: entry "
+                        "0 of batch \"x\": rank 2 issued all_reduce of 3 fp32 (sum) where rank 1 "
+                        "issued all_reduce of 4 fp32 (sum)"));
+}
+
+TEST_F(NcclFault, GroupsEndBeforeWhatTheyWereSplitFrom) {
+  const End end = end_of("split", 60'000, {});
+  EXPECT_EQ(end.status, 0);
+  EXPECT_EQ(end.output, "");
+}
+
+TEST_F(NcclFault, ASplitThatFailsOnOneRankEndsAll) {
+  if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
+  const End end = end_of("split", 60'000, {"TESSERA_EMULATED_NCCL_SPLIT=fails:1"});
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_THAT(end.output, AnyOf(HasSubstr("error: rank 1: ncclCommSplit failed: "),
+                                HasSubstr("error: rank 1: NCCL's communicator reduce has failed")));
+}
+
+TEST_F(NcclFault, ASplitThatHangsEndsByTheDeadline) {
+  if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
+  const End end = end_of("split", 1000, {"TESSERA_EMULATED_NCCL_SPLIT=hangs:1"});
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_THAT(end.output, AllOf(HasSubstr("ncclCommSplit of NCCL's communicator reduce"),
+                                HasSubstr("within 1000 ms")));
+}
+
+TEST_F(NcclFault, ALibraryThatCannotSplitSaysSo) {
+  if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
+  const End end = end_of("split", 60'000, {"TESSERA_EMULATED_NCCL_VERSION=21703"});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.output, HasSubstr("split \"all\": NCCL 2.17.3 has been loaded, but 2.18.1 is the "
+                                    "first that can split communicators"));
+}
+
 TEST_F(NcclFault, RanksThatShareAGpuAreNamed) {
   const End end = end_of("succeed", 60'000, {"NCCL_HOSTID=one"});
   EXPECT_EQ(end.status, 4);

@@ -10,6 +10,8 @@
 #include "cuda/emulation.hpp"
 #include "support/a_gpu.hpp"
 #include "support/gpt_run.hpp"
+#include "support/groups.hpp"
+#include "support/planned_jobs.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/comm/launch.hpp"
 
@@ -88,9 +90,69 @@ TEST(NcclParity, AStepAsOneGraphTrainsAlike) {
   }
 }
 
+// Groups within, copies across: communicators of some of the job's processes.
+GPTRun in_groups_of(int ranks) {
+  GPTRun run = on_cuda();
+  run.config = {.layers = 2, .hidden = 9, .heads = 3, .vocab = 13, .seq = 5};
+  run.steps = 2;
+  run.options.strategy = Strategy::hybrid;
+  run.options.shard_group = ranks;
+  return run;
+}
+
+TEST(NcclHybrid, GroupsOfProcessesTrainAsThoseOfThreads) {
+  for (const int group : divisors(this_job().size)) {
+    GPTRun run = in_groups_of(group);
+    run.world.delays = DelayInjection{.seed = 4, .longest = std::chrono::microseconds{100}};
+    const ToyOutcome processes = train_gpt(run, kAsProcesses);
+    run.world.delays.reset();
+    if (this_job().rank == 0) { EXPECT_EQ(unlike(train_gpt(run), processes), "") << group; }
+  }
+}
+
+TEST(NcclHybrid, OneGroupIsZero3AndGroupsOfOneAreDdp) {
+  const int all = this_job().size;
+  for (const auto& [like, group] : {std::pair{Strategy::zero3, all}, {Strategy::ddp, 1}}) {
+    GPTRun run = in_groups_of(0);
+    run.options.strategy = like;
+    const ToyOutcome expected = train_gpt(run, kAsProcesses);
+    EXPECT_EQ(difference_from(expected, in_groups_of(group)), "") << to_string(like);
+  }
+}
+
+TEST(NcclHybrid, AStepAsOneGraphTrainsAlike) {
+  GPTRun run = in_groups_of(half_of(this_job().size, Strategy::hybrid));
+  run.steps = 4;
+  const ToyOutcome expected = train_gpt(run, kAsProcesses);
+  run.first_graph_step = 2;
+  EXPECT_EQ(difference_from(expected, run), "");
+}
+
+TEST(NcclHybrid, PlansAreWhatEveryProcessHolds) {
+  const LaunchedJob job = this_job();
+  const PlannedJob program = planned_jobs().front();
+  const ModelOptions model{.strategy = Strategy::hybrid,
+                           .shard_group = half_of(job.size, Strategy::hybrid)};
+  const std::vector<PlannedRank> planned =
+      plan({.ranks = job.size, .backend = {DeviceKind::cuda, CommKind::nccl}},
+           [&](World& world) { program.body(world, model); });
+  CategoryBytes expected = (job.rank < planned[0].count ? planned[0] : planned[1]).memory.at_peak;
+  WorldOptions options;
+  options.device = DeviceKind::cuda;
+  run(
+      [&](World& world) {
+        program.body(world, model);
+        const CategoryBytes held = world.memory().report().at_peak;
+        // What NCCL itself takes depends on the machine.
+        if (test::on_a_gpu()) { expected[Category::communicator] = held[Category::communicator]; }
+        EXPECT_EQ(held, expected);
+      },
+      options);
+}
+
 TEST(NcclDeterministic, HoldsNcclToItsRingWhichGivesTheSameBitsInEveryRun) {
   EXPECT_FALSE(environment("NCCL_ALGO"));
-  GPTRun run = on_cuda();
+  GPTRun run = in_groups_of(half_of(this_job().size, Strategy::hybrid));
   run.world.deterministic = true;
   const ToyOutcome first = train_gpt(run, kAsProcesses);
   const ToyOutcome second = train_gpt(run, kAsProcesses);

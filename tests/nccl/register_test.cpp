@@ -10,6 +10,7 @@
 #include "device/cuda_module.hpp"
 #include "emulated_cuda/controls.hpp"
 #include "support/gpt_run.hpp"
+#include "support/groups.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/comm/launch.hpp"
 #include "tessera/profile/ledger.hpp"
@@ -126,7 +127,8 @@ GPTRun small_run() {
   return run;
 }
 
-// But for the few numbers of norms, and for what is gathered before there is an optimizer.
+// But for the few numbers of norms, and for what is gathered before there is an optimizer. Under
+// hybrid groups move it, of one here: only the copies talk.
 TEST_F(NcclRegister, CoversWhatEveryStrategyMovesInAStep) {
   for (const Strategy strategy : all_strategies()) {
     SCOPED_TRACE(to_string(strategy));
@@ -134,6 +136,7 @@ TEST_F(NcclRegister, CoversWhatEveryStrategyMovesInAStep) {
     for (const int i : {1, 2}) {
       GPTRun run = small_run();
       run.options.strategy = strategy;
+      run.options.shard_group = groups_of_one(strategy);
       run.steps = i;
       (void)train_gpt(run, kAsProcesses);
       after[static_cast<std::size_t>(i)] = counts();
@@ -144,6 +147,81 @@ TEST_F(NcclRegister, CoversWhatEveryStrategyMovesInAStep) {
               after[1].copied_large - after[0].copied_large);
   }
   expect_all_undone();
+}
+
+/// As expect_sum, of the ranks of `group`.
+void expect_group_sum(World& world, Buffer& buffer, const Channel& group) {
+  const std::vector<float> ones(kElems, 1.0F);
+  world.device().copy_in(buffer.data(), ones.data(), ones.size() * sizeof(float), group.stream);
+  group.communicator.submit(Batch{"sum"}.all_reduce({buffer.data(), kElems, DType::fp32}),
+                            group.stream);
+  std::vector<float> sum(kElems);
+  world.device().copy_out(sum.data(), buffer.data(), sum.size() * sizeof(float), group.stream);
+  group.stream.wait();
+  EXPECT_EQ(sum, std::vector<float>(kElems, static_cast<float>(group.communicator.size())));
+}
+
+// An arena that is there before a group is registered with it where all ranks next meet, as one
+// that comes later is; a group of one moves nothing. When the group ends nothing is left with it.
+TEST_F(NcclRegister, CoversGroupsFromWhereTheRanksNextMeet) {
+  run_ranks([&](World& world) {
+    Buffer first = arena(world);
+    world.barrier();
+    const GroupOf rule = [](int rank) { return rank == 0 ? 0 : 1; };
+    const Channel whole = world.reduce_channel();
+    const std::uint64_t direct = counts().direct_calls;
+    {
+      const auto group = whole.communicator.split(rule, "all but rank 0");
+      const Channel channel{*group, whole.stream};
+      expect_group_sum(world, first, channel);
+      EXPECT_EQ(counts().direct_calls, direct);
+      Buffer second = arena(world);
+      world.barrier();
+      expect_group_sum(world, first, channel);
+      expect_group_sum(world, second, channel);
+      EXPECT_EQ(counts().direct_calls - direct, group->size() > 1 ? 2U : 0U);
+      EXPECT_EQ(counts().registered, group->size() > 1 ? 6U : 4U);
+    }
+    EXPECT_EQ(counts().deregistered, world.rank() > 0 ? 4U : 2U);
+    expect_sum(world, first);
+  });
+  expect_all_undone();
+}
+
+TEST_F(NcclRegister, FailureWithAGroupLeavesAllWithout) {
+  const auto done = std::to_string(all().registered + 2);
+  const Variable fails{"TESSERA_EMULATED_NCCL_REGISTER_FAILS_AT", done + ":1"};
+  run_ranks([&](World& world) {
+    Buffer buffer = arena(world);
+    world.barrier();
+    const Channel group = world.split(
+        world.reduce_channel(), [](int rank) { return rank == 0 ? 0 : 1; }, "all but rank 0");
+    world.barrier();
+    EXPECT_THAT(said(world), HasSubstr("rank 1: ncclCommRegister failed: "));
+    expect_group_sum(world, buffer, group);
+    expect_sum(world, buffer);
+  });
+  EXPECT_EQ(counts().direct_calls, 0U);
+  expect_all_undone();
+}
+
+TEST_F(NcclRegister, WhatNcclTakesForGroupsIsCountedWhileTheyLive) {
+  constexpr std::size_t kTaken = 3U << 20U;
+  const Variable takes{"TESSERA_EMULATED_NCCL_COMM_BYTES", std::to_string(kTaken)};
+  run_ranks([](World& world) {
+    // Ranks that share the device see what the others take meanwhile as well.
+    const auto held = [&] { return world.memory().report().live[Category::communicator]; };
+    const std::size_t whole = held();
+    EXPECT_GE(whole, 2 * kTaken);
+    {
+      const auto group =
+          world.reduce_channel().communicator.split([](int) { return 0; }, "all of them");
+      EXPECT_GE(held(), whole + kTaken);
+      world.barrier();
+    }
+    EXPECT_EQ(held(), whole);
+    world.barrier();
+  });
 }
 
 TEST_F(NcclRegister, ChangesNoBit) {

@@ -39,6 +39,21 @@ TEST(HostBoundaries, ChangeNoBitHoweverLateTheyCome) {
   EXPECT_EQ(train_course(options), expected);
 }
 
+// Both pools' copies have a stream each: inputs of layers do not wait for updated parameters.
+TEST(HostBoundaries, AndTheOptimizerOnTheHostChangeNoBitHoweverLateTheyCome) {
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3}) {
+    CourseOptions options{.config = kDeep, .model = {.strategy = strategy}, .ranks = 2};
+    options.model.compute = DType::bf16;
+    const test::Course expected = train_course(options);
+    options.gpt = {.recompute = Recompute::block(), .boundaries = Boundaries::host};
+    options.model.offload = Offload::optimizer;
+    options.world = {.poison = SlotPoison::nan,
+                     .delays = DelayInjection{.seed = 6, .longest = std::chrono::microseconds{300}},
+                     .compute_stream = ComputeStream::worker};
+    EXPECT_EQ(train_course(options), expected) << to_string(strategy);
+  }
+}
+
 // A pass without backward in between, in a model of one layer and of several.
 TEST(HostBoundaries, LeaveEvaluationAsItIs) {
   for (const std::int64_t layers : {1, 2, 6}) {

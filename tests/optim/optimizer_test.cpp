@@ -93,19 +93,21 @@ TEST(Optimizer, TheRefusalShowsTheValue) {
             "optimizer: momentum must be a finite number in [0, 1), but is 1.5");
 }
 
-TEST(OptimizerOptions, MomentsAreFp32OrBf16AndOnlyWhereTheRuleKeepsSome) {
-  const auto refusal_of = [](const Optimizer& optimizer, DType moments) -> std::string {
+TEST(OptimizerOptions, NarrowMomentsAreOnlyWhereTheRuleKeepsSome) {
+  const auto refusal_of = [](const Optimizer& optimizer, MomentFormat moments) -> std::string {
     try {
       validate({.moments = moments}, optimizer);
     } catch (const ConfigError& error) { return error.what(); }
     return "accepted";
   };
-  EXPECT_EQ(refusal_of(AdamW{}, DType::bf16), "accepted");
-  EXPECT_EQ(refusal_of(SGD{.momentum = 0.0F}, DType::fp32), "accepted");
-  EXPECT_EQ(refusal_of(Lion{}, DType::fp16),
-            "moments of dtype fp16 are not supported: use fp32 or bf16");
-  EXPECT_EQ(refusal_of(SGD{.lr = 1.0F, .momentum = 0.0F}, DType::bf16),
-            "SGD lr 1 momentum 0 weight_decay 0 keeps no moments: leave `moments` alone");
+  EXPECT_EQ(refusal_of(SGD{.momentum = 0.0F}, MomentFormat::fp32), "accepted");
+  for (const MomentFormat narrow : {MomentFormat::bf16, MomentFormat::int8}) {
+    EXPECT_EQ(refusal_of(AdamW{}, narrow), "accepted");
+    EXPECT_EQ(refusal_of(Lion{}, narrow), "accepted");
+    EXPECT_EQ(refusal_of(SGD{.lr = 1.0F, .momentum = 0.0F}, narrow),
+              "SGD lr 1 momentum 0 weight_decay 0 keeps no moments: leave `moments` alone");
+    EXPECT_THAT(refusal_of(CustomOptimizer{.name = "own"}, narrow), testing::HasSubstr("'own'"));
+  }
 }
 
 TEST(Optimizer, MatricesDecayAndVectorsDoNot) {

@@ -17,9 +17,13 @@ struct Case {
 };
 
 std::vector<Case> cases() {
-  const OptimizerOptions bf16_moments{.moments = DType::bf16};
-  const OptimizerOptions stochastic{.moments = DType::bf16, .rounding = Rounding::stochastic};
+  const OptimizerOptions bf16_moments{.moments = MomentFormat::bf16};
+  const OptimizerOptions stochastic{.moments = MomentFormat::bf16,
+                                    .rounding = Rounding::stochastic};
+  const OptimizerOptions int8{.moments = MomentFormat::int8};
   const ModelOptions bf16{.compute = DType::bf16};
+  const ModelOptions blocks{.align_elems = kMomentBlock};
+  const ModelOptions bf16_blocks{.compute = DType::bf16, .align_elems = kMomentBlock};
   const Adam adam{.lr = 0.02F, .weight_decay = 0.01F};
   const Lion lion{.lr = 0.01F, .weight_decay = 0.1F};
   return {
@@ -31,6 +35,13 @@ std::vector<Case> cases() {
       {"adamw_bf16_stochastic", AdamW{.lr = 0.02F}, stochastic, bf16},
       {"adam_fp16_stochastic", adam, {.rounding = Rounding::stochastic}, {.compute = DType::fp16}},
       {"lion_bf16_stochastic", lion, stochastic, bf16},
+      {"adamw_int8", AdamW{.lr = 0.02F}, int8, blocks},
+      {"adam_int8_bf16", adam, int8, bf16_blocks},
+      {"lion_int8_bf16_stochastic",
+       lion,
+       {.moments = MomentFormat::int8, .rounding = Rounding::stochastic},
+       bf16_blocks},
+      {"momentum_int8", SGD{.lr = 0.2F}, int8, blocks},
       {"groups",
        AdamW{.lr = 0.02F},
        {.groups = {{.name = "weights",
@@ -72,7 +83,8 @@ TEST_P(Optimizers, TheOptionHasAnEffect) {
   ToyRun run = run_of(GetParam(), 2);
   const ToyOutcome with = run_toy(run);
   run.optimizer = AdamW{.lr = 0.02F};
-  if (!run.optimizer_options.groups.empty() || run.optimizer_options.moments != DType::fp32 ||
+  if (!run.optimizer_options.groups.empty() ||
+      run.optimizer_options.moments != MomentFormat::fp32 ||
       run.optimizer_options.rounding != Rounding::nearest) {
     run.optimizer = GetParam().optimizer;
     run.optimizer_options = {};
@@ -81,25 +93,25 @@ TEST_P(Optimizers, TheOptionHasAnEffect) {
 }
 
 /// After five updates by gradients that are the same on every rank: powers of two, so that their
-/// sums over 1, 2 and 4 ranks and the averages are exact.
-std::map<std::string, std::vector<float>> trained(int ranks, Strategy strategy,
-                                                  std::uint64_t seed = 1) {
+/// sums and the averages are exact. The sixth has no gradient: moments alone move the weights.
+std::map<std::string, std::vector<float>> trained(int ranks, ModelOptions model_options,
+                                                  const OptimizerOptions& options) {
   std::map<std::string, std::vector<float>> result;
   run_ranks(ranks, [&](World& world) {
-    ShardedModel model{world, {.strategy = strategy, .compute = DType::bf16}};
-    const Unit unit = model.add_unit("unit", {{"a", {700}}, {"b", {33}}});
+    model_options.shard_group = model_options.strategy == Strategy::hybrid ? 1 : 0;
+    ShardedModel model{world, model_options};
+    const Unit unit = model.add_unit("unit", {{"a", {1700}}, {"b", {33}}});
     model.materialize(init::normal(1, 1.0F));
-    model.optimize_with(
-        AdamW{.lr = 1e-3F},
-        {.moments = DType::bf16, .rounding = Rounding::stochastic, .rounding_seed = seed});
-    for (int step = 0; step < 5; ++step) {
+    model.optimize_with(AdamW{.lr = 1e-3F}, options);
+    for (int step = 0; step < 6; ++step) {
       (void)model.forward(unit);
       {
         const auto scope = model.backward(unit);
         for (const char* name : {"a", "b"}) {
           float* const gradient = scope.grad(name);
           for (std::int64_t i = 0; i < scope.grad(name).shape().elems(); ++i) {
-            gradient[i] = std::ldexp(i % 2 == 0 ? 1.0F : -1.0F, static_cast<int>(i + step) % 5);
+            const float sign = i % 2 == 0 ? 1.0F : -1.0F;
+            gradient[i] = step == 5 ? 0.0F : std::ldexp(sign, static_cast<int>(i + step) % 5);
           }
         }
       }
@@ -112,13 +124,49 @@ std::map<std::string, std::vector<float>> trained(int ranks, Strategy strategy,
 }
 
 TEST(StochasticRounding, NoNumberOfRanksChangesABit) {
-  const auto expected = trained(1, Strategy::ddp);
+  ModelOptions model{.compute = DType::bf16};
+  OptimizerOptions options{.moments = MomentFormat::bf16, .rounding = Rounding::stochastic};
+  const auto expected = trained(1, model, options);
   for (const int ranks : {2, 4, 8}) {
     for (const Strategy strategy : all_strategies()) {
-      EXPECT_EQ(trained(ranks, strategy), expected) << ranks << " " << to_string(strategy);
+      model.strategy = strategy;
+      EXPECT_EQ(trained(ranks, model, options), expected) << ranks << " " << to_string(strategy);
     }
   }
-  EXPECT_NE(trained(1, Strategy::ddp, 2), expected) << "another seed";
+  options.rounding_seed = 2;
+  EXPECT_NE(trained(1, model, options), expected) << "another seed";
+}
+
+TEST(MomentsOfEightBits, NoNumberOfRanksAndNoStrategyChangesABit) {
+  for (const DType compute : {DType::fp32, DType::bf16}) {
+    ModelOptions model{.compute = compute, .align_elems = kMomentBlock};
+    OptimizerOptions options{.moments = MomentFormat::int8};
+    const auto expected = trained(1, model, options);
+    for (const int ranks : {2, 3, 4, 8}) {
+      for (const Strategy strategy : all_strategies()) {
+        model.strategy = strategy;
+        EXPECT_EQ(trained(ranks, model, options), expected) << ranks << " " << to_string(strategy);
+      }
+    }
+    options.rounding_seed = 2;
+    EXPECT_NE(trained(1, model, options), expected) << "another seed";
+  }
+}
+
+TEST(MomentsOfEightBits, NeedALayoutInBlocks) {
+  run_ranks(1, [](World& world) {
+    for (const std::int64_t align : {64, 128, 192, 256, 512}) {
+      ShardedModel model{world, {.align_elems = align}};
+      (void)model.add_unit("unit", {{"w", {4}}});
+      model.materialize(init::constant(1.0F));
+      std::string refusal;
+      try {
+        model.optimize_with(AdamW{}, {.moments = MomentFormat::int8});
+      } catch (const ConfigError& error) { refusal = error.what(); }
+      EXPECT_EQ(refusal.empty(), align % kMomentBlock == 0) << align;
+      if (align == 192) { EXPECT_NE(refusal.find("ModelOptions::align_elems 768"), refusal.npos); }
+    }
+  });
 }
 
 TEST(StochasticRounding, IsRefusedWhereNothingIsRounded) {
@@ -129,16 +177,35 @@ TEST(StochasticRounding, IsRefusedWhereNothingIsRounded) {
         {{"w", {4}}, {.name = "frozen", .shape = {4}, .trainable = false, .dtype = DType::bf16}});
     model.materialize(init::constant(1.0F));
     EXPECT_THROW(model.optimize_with(AdamW{}, {.rounding = Rounding::stochastic}), ConfigError);
-    EXPECT_NO_THROW(
-        model.optimize_with(AdamW{}, {.moments = DType::bf16, .rounding = Rounding::stochastic}));
+    EXPECT_NO_THROW(model.optimize_with(
+        AdamW{}, {.moments = MomentFormat::bf16, .rounding = Rounding::stochastic}));
   });
 }
 
+// At most 2.1: a byte for each moment, and a unit of four for each 256 of them.
+TEST(OptimizerState, OfEightBitsTakesTwoBytesAParameter) {
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3}) {
+    run_ranks(4, [&](World& world) {
+      ShardedModel model{world, {.strategy = strategy, .align_elems = kMomentBlock}};
+      (void)model.add_unit("unit", {{"w", {300, 1024}}, {"b", {1024}}});
+      model.materialize(init::constant(1.0F));
+      model.optimize_with(AdamW{}, {.moments = MomentFormat::int8});
+      const std::size_t elems = 301 * 1024 / (strategy == Strategy::ddp ? 1 : 4);
+      const std::size_t bytes = model.state_bytes().optimizer;
+      EXPECT_EQ(bytes, world.memory().report().live[Category::optimizer]);
+      EXPECT_GE(bytes, 2 * (elems + elems / kMomentBlock * sizeof(float)));
+      EXPECT_LE(static_cast<double>(bytes), 2.04 * static_cast<double>(elems));
+    });
+  }
+}
+
 TEST(OptimizerState, TakesWhatItsRuleAndDTypesSay) {
-  const auto bytes = [](const Optimizer& optimizer, DType moments, DType compute) {
+  const auto bytes = [](const Optimizer& optimizer, MomentFormat moments, DType compute,
+                        MasterWeights kind = MasterWeights::fp32) {
     std::size_t result = 0;
     run_ranks(2, [&](World& world) {
-      ShardedModel model{world, {.strategy = Strategy::zero1, .compute = compute}};
+      ShardedModel model{world,
+                         {.strategy = Strategy::zero1, .compute = compute, .master_weights = kind}};
       (void)model.add_unit("unit", {{"w", {1280}}});
       model.materialize(init::constant(1.0F));
       model.optimize_with(optimizer, {.moments = moments});
@@ -146,15 +213,17 @@ TEST(OptimizerState, TakesWhatItsRuleAndDTypesSay) {
     });
     return result / 640;  // of each parameter in the shard
   };
-  EXPECT_EQ(bytes(AdamW{}, DType::fp32, DType::fp32), 8U);
-  EXPECT_EQ(bytes(AdamW{}, DType::bf16, DType::fp32), 4U);
-  EXPECT_EQ(bytes(AdamW{}, DType::fp32, DType::bf16), 12U);
-  EXPECT_EQ(bytes(Adam{}, DType::bf16, DType::bf16), 8U);
-  EXPECT_EQ(bytes(Lion{}, DType::fp32, DType::bf16), 8U);
-  EXPECT_EQ(bytes(Lion{}, DType::bf16, DType::bf16), 6U);
-  EXPECT_EQ(bytes(SGD{.momentum = 0.0F}, DType::fp32, DType::bf16), 4U);
+  EXPECT_EQ(bytes(AdamW{}, MomentFormat::fp32, DType::fp32), 8U);
+  EXPECT_EQ(bytes(AdamW{}, MomentFormat::bf16, DType::fp32), 4U);
+  EXPECT_EQ(bytes(AdamW{}, MomentFormat::fp32, DType::bf16), 12U);
+  EXPECT_EQ(bytes(AdamW{}, MomentFormat::fp32, DType::bf16, MasterWeights::remainder), 10U);
+  EXPECT_EQ(bytes(SGD{.momentum = 0.0F}, MomentFormat::fp32, DType::bf16, MasterWeights::remainder), 2U);
+  EXPECT_EQ(bytes(Adam{}, MomentFormat::bf16, DType::bf16), 8U);
+  EXPECT_EQ(bytes(Lion{}, MomentFormat::fp32, DType::bf16), 8U);
+  EXPECT_EQ(bytes(Lion{}, MomentFormat::bf16, DType::bf16), 6U);
+  EXPECT_EQ(bytes(SGD{.momentum = 0.0F}, MomentFormat::fp32, DType::bf16), 4U);
   EXPECT_EQ(bytes(CustomOptimizer{.name = "c", .states = 3, .update = [](const ShardUpdate&) {}},
-                  DType::fp32, DType::bf16),
+                  MomentFormat::fp32, DType::bf16),
             16U);
 }
 

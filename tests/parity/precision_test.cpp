@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/support/master_parts.hpp"
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/base/half.hpp"
@@ -11,10 +12,11 @@
 namespace tessera::testing {
 namespace {
 
+/// A parameter of a master.
 float rounded(float value, DType dtype) {
   switch (dtype) {
     case DType::bf16:
-      return bfloat16::from_float(value).to_float();
+      return bfloat16{kernels::parameter_bits(value)}.to_float();
     case DType::fp16:
       return float16::from_float(value).to_float();
     default:

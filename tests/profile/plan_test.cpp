@@ -115,6 +115,16 @@ TEST(PlanOfLowPrecision, CountsWhatTheTableOfStrategiesSays) {
   }
 }
 
+TEST(PlanOfLowPrecision, CountsTwoBytesLessWithRemainders) {
+  const std::size_t elems = 6400;
+  for (const auto& [strategy, over] : {std::pair{Strategy::ddp, 1U}, {Strategy::zero3, 2U}}) {
+    const CategoryBytes bytes = planned_states(
+        2, elems,
+        {.strategy = strategy, .compute = DType::bf16, .master_weights = MasterWeights::remainder});
+    EXPECT_EQ(bytes[Category::optimizer], 10 * elems / over) << to_string(strategy);
+  }
+}
+
 TEST(PlanOfLowPrecision, CountsTheCopyThatTravels) {
   const auto copies = [](DType gradient, DType reduce) {
     const ModelOptions options{
@@ -132,10 +142,13 @@ TEST(PlanOfLowPrecision, EqualsWhatAHandWrittenTrainerHoldsToTheByte) {
   for (const Strategy strategy : all_strategies()) {
     for (const DType low : {DType::bf16, DType::fp16}) {
       for (const DType gradient : {DType::fp32, low}) {
-        const ModelOptions options{.strategy = strategy,
-                                   .compute = low,
-                                   .gradient = gradient,
-                                   .loss_scaling = {.mode = LossScaleMode::off}};
+        const bool halves = low == DType::bf16 && gradient == low;
+        const ModelOptions options{
+            .strategy = strategy,
+            .compute = low,
+            .master_weights = halves ? MasterWeights::remainder : MasterWeights::fp32,
+            .gradient = gradient,
+            .loss_scaling = {.mode = LossScaleMode::off}};
         const auto body = [&](World& world) { job.body(world, options); };
         const std::vector<MemoryReport> planned = spread(plan({.ranks = 3}, body));
         const std::vector<MemoryReport> held = measured(3, body);

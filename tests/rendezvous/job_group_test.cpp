@@ -191,7 +191,7 @@ TEST(JobGroup, ARankOfAnotherLaunchIsTurnedAwayAndTheJobGoesOn) {
 
 /// What strangers send, as they connect before the ranks do.
 std::vector<std::string> strange_words() {
-  std::string huge = "TSR1";
+  std::string huge = "TSR2";
   huge += std::string(16, '\0') + "\xff\xff\xff\x7f" + std::string(100, 'x');
   std::string cut;
   Frame hello;
@@ -436,6 +436,123 @@ TEST(JobGroup, ABatchThatDoesNotEndIsExplained) {
     EXPECT_EQ(group.ended_without(CallKind::gather_batch, 1), 2);
     (void)group.exchange(CallKind::reduce_text, {});  // nor does it come to this
   });
+}
+
+// ---- groups
+
+constexpr std::uint64_t kGroups = 7;  // more by the group's first rank
+
+/// Ranks 0, 2, ... are a group, and 1, 3, ...; its number.
+std::uint64_t join_every_second(JobGroup& group) {
+  std::vector<int> members;
+  for (int rank = group.rank() % 2; rank < group.size(); rank += 2) { members.push_back(rank); }
+  const std::uint64_t number = kGroups + static_cast<std::uint64_t>(members.front());
+  group.add_group(number, "every second", members);
+  return number;
+}
+
+TEST(JobGroup, TextsOfAGroupComeInTheOrderOfItsRanks) {
+  for (const int size : {1, 2, 3, 5}) {
+    SCOPED_TRACE(size);
+    Meeting meeting{size};
+    meeting.run([size](JobGroup& group) {
+      const std::uint64_t every_second = join_every_second(group);
+      std::vector<std::string> expected;
+      for (int rank = group.rank() % 2; rank < size; rank += 2) {
+        expected.push_back(std::to_string(rank));
+      }
+      for (int i = 0; i <= group.rank() % 2; ++i) {  // the odd ones more often than the others
+        EXPECT_EQ(
+            group.exchange({CallKind::gather_text, every_second}, std::to_string(group.rank())),
+            expected);
+      }
+      EXPECT_EQ(std::ssize(group.exchange(CallKind::gather_text, {})), size);
+      end_run(group);
+    });
+    for (int rank = 0; rank < size; ++rank) { EXPECT_EQ(meeting.error(rank), ""); }
+  }
+}
+
+TEST(JobGroup, DifferentBatchesOfAGroupEndTheJobAndItsLowestRankReports) {
+  Meeting meeting{5, 60s};
+  meeting.run([](JobGroup& group) {
+    const CallSeries channel{CallKind::reduce_batch, join_every_second(group)};
+    for (int i = 0; i < 30; ++i) {
+      const bool odd = group.rank() == 3 && i == 25;
+      const std::string code = code_of(step(group.rank() % 2 + i, odd ? 3 : 4));
+      EXPECT_EQ(group.note_batch(channel, code), static_cast<std::uint64_t>(i));
+    }
+    end_run(group);
+  });
+  for (int rank = 0; rank < 5; ++rank) {
+    EXPECT_EQ(meeting.error(rank),
+              "ranks disagree on collective 25 of channel every second: entry 0 of batch \"step "
+              "26\": rank 3 issued all_reduce of 3 fp32 (sum) where rank 1 issued all_reduce of 4 "
+              "fp32 (sum)");
+    EXPECT_EQ(meeting.is_echo(rank), rank != 1);
+  }
+}
+
+TEST(JobGroup, WhoIsMissingInAGroupIsCalledAsInTheJob) {
+  Meeting meeting{4};
+  meeting.run([](JobGroup& group) {
+    const CallSeries channel{CallKind::gather_batch, join_every_second(group)};
+    if (group.rank() != 3) { (void)group.note_batch(channel, code_of(step(0, 1))); }
+    (void)group.exchange(CallKind::setup, {});
+    if (group.rank() == 1) {
+      EXPECT_THAT(group.late_text(channel, 0, "the call", 70ms),
+                  HasSubstr("rank 1 waited 70 ms for rank 3, which did not call it"));
+    } else if (group.rank() == 0) {
+      EXPECT_THAT(group.late_text(channel, 0, "the call", 70ms),
+                  HasSubstr("for rank 2, which called it and then moved no data"));
+      EXPECT_THAT(group.late_text(channel, 1, "the call", 70ms),
+                  HasSubstr("for ranks 0, 2, which"));
+    }
+    (void)group.exchange(CallKind::setup, {});
+    end_run(group);
+  });
+  for (int rank = 0; rank < 4; ++rank) { EXPECT_EQ(meeting.error(rank), ""); }
+}
+
+TEST(JobGroup, ARankThatHasEndedIsMissedByItsGroupsAlone) {
+  Meeting meeting{4, 60s};
+  const auto begin = Clock::now();
+  meeting.run([](JobGroup& group) {
+    const std::uint64_t every_second = join_every_second(group);
+    const CallSeries channel{CallKind::gather_batch, every_second};
+    (void)group.exchange(CallKind::setup, {});
+    if (group.rank() == 3) { return end_run(group); }
+    if (group.rank() == 1) {
+      while (!group.ended_without(channel, 0)) { std::this_thread::sleep_for(1ms); }
+      EXPECT_EQ(group.ended_without(channel, 0), 3);
+    } else {
+      EXPECT_FALSE(group.ended_without(channel, 0));
+      EXPECT_EQ(group.exchange({CallKind::gather_text, every_second}, "x").size(), 2U);
+    }
+    (void)group.exchange({CallKind::reduce_text, every_second}, {});
+    end_run(group);
+  });
+  EXPECT_LT(Clock::now() - begin, 5s);
+  EXPECT_THAT(meeting.error(1), AllOf(HasSubstr("exchange (channel every second, sequence 0)"),
+                                      HasSubstr("rank 1 waits for rank 3, which has ended")));
+}
+
+TEST(RankGroups, RefusesWhatCannotBe) {
+  RankGroups groups{4};
+  groups.add(5, "pair", {1, 3});
+  groups.add(5, "pair", {1, 3});
+  EXPECT_EQ(groups.place(5, 3), 1U);
+  EXPECT_EQ(groups.channel_name({CallKind::reduce_batch, 5}), "pair");
+  EXPECT_EQ(groups.members(kAllRanks), (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_THROW((void)groups.place(5, 2), CommError);
+  EXPECT_THROW((void)groups.members(6), CommError);
+  EXPECT_THROW(groups.add(5, "other", {1, 3}), CommError);
+  EXPECT_THROW(groups.add(5, "pair", {1, 2}), CommError);
+  EXPECT_THROW(groups.add(kAllRanks, "all", {0}), CommError);
+  const std::vector<std::vector<int>> bad{{}, {3, 1}, {1, 1}, {-1, 0}, {2, 4}};
+  for (const std::vector<int>& members : bad) {
+    EXPECT_THROW(groups.add(9, "bad", members), CommError);
+  }
 }
 
 }  // namespace

@@ -126,6 +126,35 @@ TEST_F(ReportPage, AComparisonIsDrawnInAllItsParts) {
   EXPECT_TRUE(page.shows("bit-identical under all 4 strategies"));
 }
 
+/// A comparison of which the last strategy is called `name` and has these losses.
+Json with_losses(const char* name, const Json& losses) {
+  Json document = comparison(2, 10);
+  document["strategies"].back()["name"] = name;
+  document["strategies"].back()["losses"] = losses;
+  document.erase("timelines");
+  return document;
+}
+
+TEST_F(ReportPage, HybridsLossesAreSetApartByHowMuchTheyDiffer) {
+  const Loaded page = shown(with_losses("hybrid", {5.5, 5.25, 4.7500001}));
+  expect_drawn(page);
+  EXPECT_TRUE(
+      page.shows("Losses are bit-identical under 3 strategies: 5.5000 \u2192 4.7500 in 3 "
+                 "steps; hybrid, which adds gradients group by group, is within 2.1e-8 of "
+                 "ddp."));
+  EXPECT_TRUE(page.shows("The same bits under all others; hybrid, which"));
+  EXPECT_FALSE(page.shows("differ"));
+  EXPECT_TRUE(shown(with_losses("hybrid", {5.5, 5.25, 4.75})).shows("under all 4 strategies"));
+}
+
+TEST_F(ReportPage, AStrategyWhoseLossesDifferIsNamedWithTheStep) {
+  const Loaded page = shown(with_losses("zero3", {5.5, 5.2500001, 4.75}));
+  expect_drawn(page);
+  EXPECT_TRUE(page.shows("Losses of ddp and zero3 differ from step 2 on (5.25 and 5.2500001)."));
+  EXPECT_TRUE(page.shows("The strategies' losses differ."));
+  EXPECT_TRUE(shown(with_losses("hybrid", {5.5, nullptr, 4.75})).shows("ddp and hybrid differ"));
+}
+
 TEST_F(ReportPage, ThinnedTimelinesSaySo) {
   const Loaded page = shown(comparison(4, 3000));
   expect_drawn(page);

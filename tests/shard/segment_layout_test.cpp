@@ -95,12 +95,12 @@ void expect_padding_is_the_complement(const SegmentLayout& segment) {
   }
 }
 
-void expect_sound(const SegmentLayout& segment, int ranks) {
+void expect_sound(const SegmentLayout& segment, int ranks, std::int64_t align = kAlignElems) {
   const std::int64_t shard = segment.shard_elems();
-  ASSERT_EQ(shard % kAlignElems, 0);
+  ASSERT_EQ(shard % align, 0);
   ASSERT_EQ(segment.padded_elems(), shard * ranks);
   ASSERT_GE(segment.padded_elems(), segment.elems());
-  ASSERT_LT(shard * ranks - segment.elems(), ranks * kAlignElems + ranks);
+  ASSERT_LT(shard * ranks - segment.elems(), ranks * align + ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     ASSERT_EQ(segment.shard(rank), (Range{rank * shard, shard}));
   }
@@ -140,6 +140,26 @@ TEST(SegmentLayout, ShardIsAnEqualPartRoundedUp) {
   EXPECT_EQ(segment_of({256}, 4).shard_elems(), 64);
   EXPECT_EQ(segment_of({257}, 4).shard_elems(), 128);
   EXPECT_EQ(segment_of({3}, 1024).shard_elems(), 64);
+}
+
+TEST(SegmentLayout, AWiderAlignmentHoldsForParametersAndShards) {
+  for (const std::int64_t align : {64, 128, 192, 256}) {
+    const LayoutOptions options{.align_elems = align};
+    for (int ranks = 1; ranks <= 9; ++ranks) {
+      const auto layout = UnitLayout::make({{"a", {1}}, {"b", {0}}, {"c", {align + 1}}, {"d", {3}}},
+                                           options, ranks);
+      const SegmentLayout& segment = layout.segments().front();
+      for (const Placement& placement : segment.placements()) {
+        EXPECT_EQ(placement.first % align, 0);
+      }
+      EXPECT_EQ(segment.elems(), 3 * align + 3);
+      EXPECT_EQ(segment.shard_elems(), (segment.elems() / ranks / align + 1) * align);
+      ASSERT_NO_FATAL_FAILURE(expect_sound(segment, ranks, align));
+    }
+  }
+  for (const std::int64_t align : {0, -64, 32, 100}) {
+    EXPECT_THROW((void)UnitLayout::make({}, {.align_elems = align}, 1), ContractError) << align;
+  }
 }
 
 TEST(SegmentLayout, NothingToHoldNeedsNoMemory) {

@@ -17,6 +17,7 @@
 #include "tessera/memory/slot_ring.hpp"
 #include "tessera/memory/tracker.hpp"
 #include "tessera/trace/recorder.hpp"
+#include "tessera/trace/work_log.hpp"
 
 namespace tessera {
 
@@ -38,6 +39,17 @@ enum class ComputeStream : std::uint8_t {
            ///< enqueued. Test instrument: shows events that the caller's thread would hide
 };
 
+/// What is copied between a rank's two pools. Each has a stream of its own, so that neither waits
+/// for the other: updated parameters may be long in coming.
+enum class CopyLane : std::uint8_t {
+  activations,
+  states,  ///< gradients to the host, updated parameters back
+};
+
+/// Host computation. It gets a stream of a CPU device on which the CPU's kernels run at once, with
+/// the rank's threads.
+using HostWork = std::function<void(Stream cpu)>;
+
 /// How a job's ranks are set up.
 struct WorldOptions {
   /// A collective that has not finished after this long ends the job with CommError.
@@ -47,6 +59,9 @@ struct WorldOptions {
   /// With `trace`: of so many steps that have ended, and of the one under way (0: of all), so that
   /// a long run's records do not grow. See trace::Recorder::keep_last.
   int trace_steps = 0;
+  /// Keep a log of what is enqueued (World::work_log): of kernels with their seconds on a CPU, of
+  /// everything in a simulation.
+  bool log_work = false;
   /// Overwrite slots when they are released. Test instrument; changes no result.
   SlotPoison poison = SlotPoison::off;
   std::optional<DelayInjection> delays = {};
@@ -111,7 +126,8 @@ class World {
   /// *Collective.* The channel of this rank's group: a communicator split off `whole.communicator`
   /// (one of the channels above, or what was split from one), driven by `whole.stream`. See
   /// Communicator::split for the groups, `name` and errors. The world keeps it, and returns the
-  /// same one when the same is asked for again.
+  /// same one when the same is asked for again; a new one is not made within run_as_graph
+  /// (ContractError).
   [[nodiscard]] Channel split(const Channel& whole, const GroupOf& group_of,
                               const std::string& name);
   /// Runs `work` (passes, a step: what has been run before, so that nothing is made anew) with what
@@ -131,6 +147,9 @@ class World {
   /// Null unless WorldOptions::trace.
   [[nodiscard]] trace::Recorder* recorder() noexcept;
 
+  /// Null unless WorldOptions::log_work.
+  [[nodiscard]] trace::WorkLog* work_log() noexcept;
+
   /// Memory of the caller's own (activations, data) that reports then include.
   [[nodiscard]] Buffer allocate(Category category, std::size_t bytes, std::string name,
                                 BufferUse use = BufferUse::whole);
@@ -141,17 +160,35 @@ class World {
   [[nodiscard]] Buffer allocate_host(Category category, std::size_t bytes, std::string name);
   /// Where copies between the pools run, beside computation and collectives: on the CPU a thread of
   /// its own. Made by the first call.
-  [[nodiscard]] Stream offload_stream();
+  [[nodiscard]] Stream offload_stream(CopyLane lane = CopyLane::activations);
   /// Enqueue a copy of `bytes` there, from the device to the host pool and back. Recorded as
   /// `name`'s, which outlives the copy.
-  void offload(void* to_host, const void* from, std::size_t bytes, const std::string& name);
-  void reload(void* to, const void* from_host, std::size_t bytes, const std::string& name);
+  void offload(void* to_host, const void* from, std::size_t bytes, const std::string& name,
+               CopyLane lane = CopyLane::activations);
+  void reload(void* to, const void* from_host, std::size_t bytes, const std::string& name,
+              CopyLane lane = CopyLane::activations);
+  /// Where the host computes on what lies in its pool, beside all of the above: a stream of the
+  /// rank's device, whose events order it. Made by the first call.
+  [[nodiscard]] Stream host_stream();
+  /// Enqueues `work` there. It does not throw, and waits for nothing. Recorded as a span `what` of
+  /// `name`; both outlive it.
+  void compute_on_host(HostWork work, const char* what, const std::string& name);
 
   /// Runs `work`, which computes on the device: on the CPU with plain loops, on CUDA by launching
   /// kernels on `compute_stream()`. Skipped on a device that only counts (`meta`).
   template <class Work>
   void compute(Work&& work) {
     if (computes()) { std::forward<Work>(work)(); }
+  }
+  /// The same, with what the work does said: where it is skipped it is written into the log, if
+  /// there is one, so that the time of a step can be planned.
+  template <class Work>
+  void compute(const trace::KernelWork& does, Work&& work) {
+    if (computes()) {
+      std::forward<Work>(work)();
+    } else {
+      count(does);
+    }
   }
 
   /// *Collective.* The sum over the ranks, added in rank order. Blocks.
@@ -180,6 +217,7 @@ class World {
   struct State;
   explicit World(std::unique_ptr<State> state);
   [[nodiscard]] bool computes() const noexcept;
+  void count(const trace::KernelWork& work);
 
   std::unique_ptr<State> state_;
 };

@@ -11,6 +11,10 @@
 
 #include "tessera/device/stream.hpp"
 
+namespace tessera::trace {
+class WorkLog;
+}
+
 namespace tessera {
 
 enum class DeviceKind : std::uint8_t { cpu, cuda, meta };
@@ -172,8 +176,9 @@ struct CudaMachine {
 [[nodiscard]] std::unique_ptr<Device> make_cuda_device(const CudaDeviceOptions& options = {});
 
 /// Counts and does nothing: memory has addresses that nobody may touch, streams are always done,
-/// kernels and copies are skipped. It stands for another device's sizes. Threads: any.
-[[nodiscard]] std::unique_ptr<Device> make_meta_device();
+/// kernels and copies are skipped. It stands for another device's sizes. Tells `log`, if there is
+/// one, which phases it is in (name_range). Threads: any, without a log.
+[[nodiscard]] std::unique_ptr<Device> make_meta_device(trace::WorkLog* log = nullptr);
 
 /// The host's processor. Every rank has its own. ConfigError if the processor lacks what this build
 /// uses, or if the threads are out of range; DeviceError if the system has no thread left.

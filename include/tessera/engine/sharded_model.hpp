@@ -14,6 +14,7 @@
 #include "tessera/comm/world.hpp"
 #include "tessera/engine/init.hpp"
 #include "tessera/engine/loss_scaling.hpp"
+#include "tessera/engine/master_weights.hpp"
 #include "tessera/engine/strategy.hpp"
 #include "tessera/optim/optimizer.hpp"
 #include "tessera/shard/layout.hpp"
@@ -34,14 +35,22 @@ struct ModelOptions {
   Purpose purpose = Purpose::training;
   /// Of parameters, and of what is computed with them; a ParameterSpec may say otherwise. Where it
   /// is bf16 or fp16 the optimizer updates fp32 master weights, cut as its own state, and the
-  /// parameters are rounded copies.
+  /// parameters are rounded copies: to nearest, bf16 with ties away from zero.
   DType compute = DType::fp32;
+  /// How those masters are kept. `remainder`: parameters that are trained are bf16, and fp32 ones
+  /// may lie beside them. ConfigError where one is fp16, none is bf16, or the optimizer is
+  /// offloaded; from optimize_with for stochastic rounding and a CustomOptimizer.
+  MasterWeights master_weights = MasterWeights::fp32;
   /// What backward adds into.
   DType gradient = DType::fp32;
   /// What travels when gradients are reduced, if narrower than `gradient`: fp32 or bf16. Sums are
   /// made in fp32 or wider, in rank order, and rounded once (hybrid: within a shard group, and once
   /// more across groups).
   DType reduce = DType::fp32;
+  /// Parameters start on multiples of this many elements, and every shard is one: 64, or a multiple
+  /// of it. Moments of 8 bits need a multiple of 256 (kMomentBlock), so that no block of theirs
+  /// belongs to two parameters or two ranks.
+  std::int64_t align_elems = kAlignElems;
   /// Blocks gathered ahead of the one in use, in forward passes and in backward ones (zero3,
   /// hybrid; if not given, both as forward). The ring has one slot more than the larger of the two.
   int prefetch = 1;
@@ -62,6 +71,15 @@ struct ModelOptions {
   /// A step whose gradient is not finite is skipped; after so many in a row `step` throws
   /// NumericError that names the origin. 0: never.
   std::int64_t max_skips = 25;
+  /// optimizer: the fp32 weights that the optimizer updates, its state and the update itself are
+  /// the host's; the device keeps what computation needs. Gradients leave for the host when they
+  /// have been reduced, beside backward; `step` enqueues the update, which runs unit by unit beside
+  /// the next forward pass, and a unit's first use waits for its own. No bit of any result changes
+  /// (docs/offload.md).
+  Offload offload = Offload::none;
+  /// With `offload`: the fraction of the elements that the optimizer updates, from 0 to below 1,
+  /// whose state stays on the device all the same. Whole units, the last declared first.
+  float offload_keep = 0.0F;
 };
 
 enum class UnitKind : std::uint8_t {
@@ -257,6 +275,7 @@ struct ModelStateBytes {
   std::size_t parameters = 0;
   std::size_t gradients = 0;
   std::size_t optimizer = 0;
+  std::size_t host = 0;  ///< in the host pool instead (ModelOptions::offload): no part of the above
   friend bool operator==(const ModelStateBytes&, const ModelStateBytes&) = default;
 };
 
@@ -277,7 +296,8 @@ enum class StateTensor : std::uint8_t {
 ///          `declare_order` was called; ranks whose order differs get an error that names the
 ///          first differing entry.
 /// Time:    scopes and `step` enqueue; on a CPU the compute stream is the calling thread, so a
-///          scope's opening waits for its gather and `step` returns when the update is done.
+///          scope's opening waits for its gather and `step` returns when the update is done, unless
+///          the update is offloaded.
 /// Memory:  state, slots and optimizer are each allocated once, in `materialize` and
 ///          `optimize_with`; a step allocates nothing.
 /// Errors:  ContractError for calls out of order; CommError and DeviceError end the model.
@@ -356,8 +376,9 @@ class ShardedModel {
   void export_state(StateTensor what,
                     const std::function<void(const ParameterInfo&, std::span<const float>)>& sink);
 
-  /// Calls `sink` with the fp32 values that this rank's optimizer updates: master weights, or the
-  /// parameters themselves where they are fp32. In host memory (valid during the call), in pieces:
+  /// Calls `sink` with the fp32 values that this rank's optimizer updates: master weights, joined
+  /// where they are kept as remainders, or the parameters themselves where they are fp32. In host
+  /// memory (valid during the call), in pieces:
   /// elements [first, first + values.size()) of the parameter. Frozen parameters have none. Ranks
   /// that keep copies (ddp; hybrid, one a shard group) are all handed the same.
   void export_masters(const std::function<void(const ParameterInfo&, std::int64_t first,

@@ -43,6 +43,14 @@ enum class Reshard : std::uint8_t {
 /// "after-forward" or "after-backward"; ConfigError that lists them.
 [[nodiscard]] Reshard parse_reshard(std::string_view name);
 
+/// What lies in the rank's host pool instead of the device's memory.
+enum class Offload : std::uint8_t {
+  none,
+  optimizer,  ///< master weights and the optimizer's state; the update runs on the host
+};
+
+[[nodiscard]] std::string_view to_string(Offload offload) noexcept;
+
 /// Who holds a part of the training state between steps. `sharded`: among all ranks, under hybrid
 /// among those of a shard group.
 enum class Holding : std::uint8_t { rank0, replicated, sharded };

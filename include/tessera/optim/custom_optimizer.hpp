@@ -19,6 +19,10 @@ namespace tessera {
 ///
 /// All arrays are in device memory and ready on `stream`. On a CPU the update function is called
 /// when the stream has come there, and plain loops do.
+///
+/// Where the optimizer is offloaded (ModelOptions::offload) all arrays are in host memory, whatever
+/// the device, `stream` is the host's, and the function is called on another thread than the
+/// rank's, beside the next forward pass: plain loops do there too, and it must not throw.
 struct ShardUpdate {
   const ParameterInfo* parameter = nullptr;
   std::int64_t first = 0;

@@ -8,7 +8,7 @@
 #include <variant>
 #include <vector>
 
-#include "tessera/base/dtype.hpp"
+#include "tessera/base/moment_format.hpp"
 #include "tessera/base/rounding.hpp"
 #include "tessera/base/shape.hpp"
 #include "tessera/base/update_rule.hpp"
@@ -53,16 +53,18 @@ struct OptimizerOptions {
   std::function<bool(std::string_view name, const Shape& shape)> decays = decays_by_rank;
   /// A parameter belongs to the first that contains it, or to none: the optimizer's own rate.
   std::vector<ParameterGroup> groups = {};
-  /// Of the moments of AdamW, Adam, Lion and SGD: fp32, or bf16, which takes half the memory.
-  DType moments = DType::fp32;
+  /// Of the moments of AdamW, Adam, Lion and SGD. bf16 takes half the memory, int8 a quarter: codes
+  /// of 8 bits, which are always rounded stochastically (see docs/optimizers.md). It asks for
+  /// ModelOptions::align_elems 256.
+  MomentFormat moments = MomentFormat::fp32;
   /// Of 16-bit parameters and moments when they are written. Stochastic rounding draws its bits by
   /// (seed, update, parameter, element), so no strategy and no number of ranks changes them.
   Rounding rounding = Rounding::nearest;
   std::uint64_t rounding_seed = 1;
 };
 
-/// As above for the options' own values. ConfigError for what has no effect: bf16 moments where
-/// `optimizer` keeps none, or keeps a user's.
+/// As above for the options' own values. ConfigError for what has no effect: bf16 or int8
+/// moments where `optimizer` keeps none, or keeps a user's.
 void validate(const OptimizerOptions& options, const Optimizer& optimizer);
 
 }  // namespace tessera

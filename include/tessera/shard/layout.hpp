@@ -13,9 +13,9 @@
 
 namespace tessera {
 
-/// Parameters start on multiples of this many elements, and every rank's shard is a multiple of
-/// it, so that every companion buffer (low-precision copy, fp32 master, gradient, moments) is cut
-/// alike and a shard is at least 128 bytes in 16-bit dtypes.
+/// Parameters start on multiples of this many elements, or of LayoutOptions::align_elems, and every
+/// rank's shard is a multiple of it, so that every companion buffer (low-precision copy, fp32
+/// master, gradient, moments) is cut alike and a shard is at least 128 bytes in 16-bit dtypes.
 inline constexpr std::int64_t kAlignElems = 64;
 
 /// A tensor that belongs to another unit: `unit` must be registered before. One storage, one
@@ -48,7 +48,7 @@ struct SegmentDTypes {
 /// Where one parameter lies in its segment.
 struct Placement {
   std::size_t parameter = 0;  ///< index in the unit's list of specs
-  std::int64_t first = 0;     ///< first element in the segment, a multiple of kAlignElems
+  std::int64_t first = 0;     ///< first element in the segment, a multiple of the alignment
   std::int64_t elems = 0;
 };
 
@@ -71,7 +71,7 @@ struct Range {
 /// One flat parameter: parameters of equal dtypes and trainability, laid end to end in the order
 /// of declaration, padded so that N equal shards cover it.
 ///
-///   shard_elems  = round_up(ceil(elems / N), 64)
+///   shard_elems  = round_up(ceil(elems / N), align)
 ///   padded_elems = shard_elems * N
 ///
 /// where `elems` counts the gaps between parameters. Any N, any shapes, also N > elems (some
@@ -79,7 +79,7 @@ struct Range {
 class SegmentLayout {
  public:
   SegmentLayout(SegmentDTypes dtypes, bool trainable, std::vector<Placement> placements,
-                std::int64_t elems, int ranks);
+                std::int64_t elems, int ranks, std::int64_t align_elems = kAlignElems);
 
   [[nodiscard]] const SegmentDTypes& dtypes() const noexcept { return dtypes_; }
   [[nodiscard]] bool trainable() const noexcept { return trainable_; }
@@ -103,11 +103,12 @@ class SegmentLayout {
   std::int64_t shard_elems_;
 };
 
-/// Dtypes for a unit's parameters unless a parameter says otherwise.
 struct LayoutOptions {
+  // Dtypes for a unit's parameters unless a parameter says otherwise.
   DType compute = DType::fp32;
   DType gradient = DType::fp32;
   DType reduce = DType::fp32;
+  std::int64_t align_elems = kAlignElems;  ///< a multiple of kAlignElems
 };
 
 /// How one unit's own parameters are laid out and cut: a list of segments. The same for every

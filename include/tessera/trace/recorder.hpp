@@ -20,6 +20,7 @@ enum class Kind : std::uint8_t {
   release,     // ... and given back
   use,         // memory that had been allocated came into use, by `unit`; as allocate
   unuse,       // ... and is out of use: in use is allocate + use - unuse - release
+  host,        // span: the host computed on what lies in its pool ("update", "norm", "accumulate")
 };
 
 /// One plain record. `what` names the action, `unit` the unit (or buffer) it concerns.
@@ -34,7 +35,8 @@ struct Record {
   std::int64_t end_ns = 0;
   std::string phase = {};   // of the rank's program at that moment: "setup", "forward", ...
   std::string during = {};  // the unit of that phase
-  std::string stream = {};  // spans: where they ran, "compute", "gather", "reduce" or "offload"
+  std::string stream =
+      {};  // spans: where they ran, "compute", "gather", "reduce", "offload", "host"
 };
 
 /// Nanoseconds on the clock of the records.

@@ -3,13 +3,14 @@
 #include <array>
 #include <cstdint>
 
-#include "kernels/support/cuda/cuda_tile.cuh"
+#include "kernels/update/cuda/cuda_weights.cuh"
 #include "kernels/update/round_stochastic.hpp"
 #include "kernels/update/stochastic.hpp"
 #include "kernels/update/update_run.hpp"
 
 // One pass over a run. Bytes of an element, read and written: 28 of AdamW in fp32 throughout, or
-// with a gradient and a copy of 16 bits; 30 with a gradient of fp32 and a copy.
+// with a gradient and a copy of 16 bits; 30 with a gradient of fp32 and a copy. A remainder instead
+// of the master takes 2 less: parameter and remainder are read and written, 8 bytes instead of 10.
 //
 // A thread has the loads of all arrays under way before it uses the first: 128 bytes of AdamW in
 // fp32 (4 arrays, 8 elements), 112 with a 16-bit gradient. It takes up to 96 registers, 128 with
@@ -49,6 +50,7 @@ struct Store {
 
   __device__ void tile(Values to, RoundedArray array, std::int64_t at, const Eight& values) const {
     if constexpr (rounding == Rounding::nearest) {
+      if (array == RoundedArray::parameter) { return store_parameters(to, at, values); }
       store_nearest(to.data, to.dtype, at, values);
     } else {
       EightWords words;
@@ -60,13 +62,38 @@ struct Store {
     }
   }
   __device__ void one(Values to, RoundedArray array, std::int64_t i, float value) const {
-    if (rounding == Rounding::nearest || to.dtype == DType::fp32) {
-      store_one(to.data, to.dtype, i, value);
+    if (to.dtype == DType::fp32) { return store_one(to.data, to.dtype, i, value); }
+    auto& bits = static_cast<std::uint16_t*>(to.data)[i];
+    if (rounding == Rounding::nearest) {
+      const bool parameter = array == RoundedArray::parameter;
+      bits = parameter ? narrow_parameter(value, to.dtype) : narrow_bits(value, to.dtype);
     } else {
       const StochasticKey key = StochasticKey::of(run, updates, array);
-      static_cast<std::uint16_t*>(to.data)[i] =
-          round(value, key.word(run.first_in_parameter + i), to.dtype);
+      bits = round(value, key.word(run.first_in_parameter + i), to.dtype);
     }
+  }
+
+  /// Of the masters, or of both halves.
+  __device__ void weights(std::int64_t at, const Eight& values) const {
+    if (run.remainder == nullptr) {
+      store_nearest(run.master, DType::fp32, at, values);
+      if (run.parameter.data != nullptr) {
+        tile(run.parameter, RoundedArray::parameter, at, values);
+      }
+      return;
+    }
+    const auto lower = [](int, float x) { return remainder_bits(x); };
+    store_parameters(run.parameter, at, values);
+    store_tile(run.remainder, DType::bf16, at, pack(values, DType::bf16, lower));
+  }
+  __device__ void weight(std::int64_t i, float value) const {
+    if (run.remainder == nullptr) {
+      run.master[i] = value;
+      if (run.parameter.data != nullptr) { one(run.parameter, RoundedArray::parameter, i, value); }
+      return;
+    }
+    static_cast<std::uint16_t*>(run.parameter.data)[i] = parameter_bits(value);
+    run.remainder[i] = remainder_bits(value);
   }
 
  private:
@@ -90,7 +117,7 @@ struct UpdateWork {
   };
   __device__ Loaded load(std::int64_t at) const {
     Loaded loaded;
-    loaded.weight = load_tile(run.master, DType::fp32, at);
+    loaded.weight = load_weights(run, at);
     loaded.gradient = load_tile(run.gradient.data, run.gradient.dtype, at);
     if constexpr (Rule::kMoments > 0) {
       loaded.first = load_tile(run.first.data, run.first.dtype, at);
@@ -101,33 +128,27 @@ struct UpdateWork {
     return loaded;
   }
   __device__ void finish(std::int64_t at, const Loaded& loaded) const {
-    Eight weight = unpack(loaded.weight, DType::fp32);
+    Eight weight = unpack_weights(run, loaded.weight);
     const Eight gradient = unpack(loaded.gradient, run.gradient.dtype);
     Eight first{};
     Eight second{};
     if constexpr (Rule::kMoments > 0) { first = unpack(loaded.first, run.first.dtype); }
     if constexpr (Rule::kMoments > 1) { second = unpack(loaded.second, run.second.dtype); }
     for (int i = 0; i < 8; ++i) { rule(gradient.at[i], weight.at[i], first.at[i], second.at[i]); }
-    store_nearest(run.master, DType::fp32, at, weight);
+    store.weights(at, weight);
     if constexpr (Rule::kMoments > 0) { store.tile(run.first, RoundedArray::first, at, first); }
     if constexpr (Rule::kMoments > 1) { store.tile(run.second, RoundedArray::second, at, second); }
-    if (run.parameter.data != nullptr) {
-      store.tile(run.parameter, RoundedArray::parameter, at, weight);
-    }
   }
   __device__ void one(std::int64_t i) const {
-    float weight = run.master[i];
+    float weight = load_one_weight(run, i);
     float first = 0.0F;
     float second = 0.0F;
     if constexpr (Rule::kMoments > 0) { first = load_one(run.first.data, run.first.dtype, i); }
     if constexpr (Rule::kMoments > 1) { second = load_one(run.second.data, run.second.dtype, i); }
     rule(load_one(run.gradient.data, run.gradient.dtype, i), weight, first, second);
-    run.master[i] = weight;
+    store.weight(i, weight);
     if constexpr (Rule::kMoments > 0) { store.one(run.first, RoundedArray::first, i, first); }
     if constexpr (Rule::kMoments > 1) { store.one(run.second, RoundedArray::second, i, second); }
-    if (run.parameter.data != nullptr) {
-      store.one(run.parameter, RoundedArray::parameter, i, weight);
-    }
   }
 };
 
@@ -145,9 +166,9 @@ __global__ void __launch_bounds__(kUpdateThreads)
 }
 
 [[nodiscard]] inline Cut<kTile> cut_run(const UpdateRun& run) {
-  return cut<kTile>(run.elems,
-                    std::array{ConstValues{run.master}, ConstValues{run.parameter}, run.gradient,
-                               ConstValues{run.first}, ConstValues{run.second}});
+  return cut<kTile>(run.elems, std::array{ConstValues{run.master}, ConstValues{run.parameter},
+                                          ConstValues{run.remainder, DType::bf16}, run.gradient,
+                                          ConstValues{run.first}, ConstValues{run.second}});
 }
 
 /// Enqueues a step of the rule over the run.

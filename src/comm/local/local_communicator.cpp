@@ -21,7 +21,7 @@ class BatchTask {
       : group_{std::move(group)},
         visit_{visit},
         batch_{std::move(batch)},
-        mover_{visit.rank, visit.channel->size(), host_hands()},
+        mover_{*group_, *visit.channel, visit.rank, host_hands()},
         instruments_{instruments} {}
 
   void operator()() {
@@ -91,6 +91,10 @@ std::unique_ptr<Communicator> LocalCommunicator::do_split(const RankGroup& group
   const std::uint64_t nth = next_split_++;
   return std::make_unique<LocalCommunicator>(group_, group_->split(channel_, nth, group),
                                              group.rank, instruments_.of_split(nth));
+}
+
+std::vector<std::size_t> LocalCommunicator::sent_to_each() const {
+  return group_->traffic()->sent_by(job_rank(rank()));
 }
 
 void LocalCommunicator::do_abort(std::string_view reason) noexcept {

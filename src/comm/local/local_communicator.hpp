@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "comm/counts_traffic.hpp"
 #include "comm/instruments.hpp"
 #include "comm/local/local_group.hpp"
 #include "tessera/comm/communicator.hpp"
@@ -12,13 +13,14 @@ namespace tessera {
 /// Ranks are threads of one process and read each other's buffers. One channel of a group: batches
 /// of different channels, and texts, are matched apart; a failure of one ends all. So it is also
 /// with what is split from it.
-class LocalCommunicator final : public Communicator {
+class LocalCommunicator final : public Communicator, public CountsTraffic {
  public:
   /// As rank `rank` of the channel, which is one of the group's.
   LocalCommunicator(std::shared_ptr<LocalGroup> group, const LocalChannel& channel, int rank,
                     Instruments instruments);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "local"; }
+  [[nodiscard]] std::vector<std::size_t> sent_to_each() const override;
 
  private:
   void do_submit(Batch batch, Stream stream) override;

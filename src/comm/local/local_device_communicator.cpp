@@ -56,7 +56,7 @@ void LocalDeviceCommunicator::do_submit(Batch batch, Stream stream) {
     group_->check_alive(job_rank(rank()));
     // Before the ranks meet: from then on nothing here may fail for want of memory.
     DeviceHands hands{device_, kernels_, stream};
-    Mover mover{rank(), size(), hands};
+    Mover mover{*group_, channel_, rank(), hands};
     const std::shared_ptr<Meeting> meeting = group_->join({.channel = &channel_,
                                                            .purpose = Purpose::batch,
                                                            .sequence = next_batch_++,
@@ -145,6 +145,10 @@ std::unique_ptr<Communicator> LocalDeviceCommunicator::do_split(const RankGroup&
   return std::make_unique<LocalDeviceCommunicator>(group_, group_->split(channel_, nth, group),
                                                    group.rank, instruments_.of_split(nth), device_,
                                                    kernels_);
+}
+
+std::vector<std::size_t> LocalDeviceCommunicator::sent_to_each() const {
+  return group_->traffic()->sent_by(job_rank(rank()));
 }
 
 void LocalDeviceCommunicator::do_abort(std::string_view reason) noexcept {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "comm/counts_traffic.hpp"
 #include "comm/instruments.hpp"
 #include "comm/local/local_group.hpp"
 #include "comm/local/mover.hpp"
@@ -22,7 +23,7 @@ namespace tessera {
 ///          Nobody waits for a device. In the steady course of training all come at the same time.
 /// Errors:  as Communicator; a peer that is late or gone is noticed by `submit`, whose error also
 ///          ends the stream.
-class LocalDeviceCommunicator final : public Communicator {
+class LocalDeviceCommunicator final : public Communicator, public CountsTraffic {
  public:
   /// As rank `rank` of the channel, which is one of the group's. `device` and `kernels` are this
   /// rank's, and outlive the communicator.
@@ -30,6 +31,7 @@ class LocalDeviceCommunicator final : public Communicator {
                           Instruments instruments, Device& device, const kernels::Table& kernels);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "local"; }
+  [[nodiscard]] std::vector<std::size_t> sent_to_each() const override;
 
  private:
   void do_submit(Batch batch, Stream stream) override;

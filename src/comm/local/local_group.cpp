@@ -15,11 +15,12 @@ bool LocalChannel::has(int job_rank) const noexcept {
 }
 
 LocalGroup::LocalGroup(int ranks, const std::vector<std::string>& channels,
-                       std::chrono::milliseconds deadline)
+                       std::chrono::milliseconds deadline, CountTraffic count)
     : ranks_{ranks}, deadline_{std::min(deadline, kLongestDeadline)} {
   std::vector<int> all(static_cast<std::size_t>(ranks));
   std::iota(all.begin(), all.end(), 0);
   left_.reserve(all.size());
+  if (count == CountTraffic::yes) { traffic_.emplace(ranks); }
   for (const std::string& name : channels) { (void)add_channel_locked(name, all); }
 }
 

@@ -15,11 +15,15 @@
 #include <utility>
 #include <vector>
 
+#include "comm/local/traffic_counts.hpp"
 #include "tessera/comm/batch.hpp"
 #include "tessera/comm/communicator.hpp"
 #include "tessera/device/device.hpp"
 
 namespace tessera {
+
+/// Whether the group counts what passes between its ranks.
+enum class CountTraffic : std::uint8_t { no, yes };
 
 /// Where ranks meet: batches and texts of a channel are numbered apart.
 enum class Purpose : std::uint8_t { batch, exchange };
@@ -98,10 +102,12 @@ class LocalGroup {
  public:
   /// With channels of all ranks, numbered from 0 on.
   LocalGroup(int ranks, const std::vector<std::string>& channels,
-             std::chrono::milliseconds deadline);
+             std::chrono::milliseconds deadline, CountTraffic count = CountTraffic::no);
 
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] const LocalChannel& channel(std::size_t number) const;
+  /// Null unless it is counted.
+  [[nodiscard]] TrafficCounts* traffic() noexcept { return traffic_ ? &*traffic_ : nullptr; }
   /// The channel of a group that is split off `whole` by its `nth` split: made by the first of the
   /// group's ranks that asks.
   [[nodiscard]] const LocalChannel& split(const LocalChannel& whole, std::uint64_t nth,
@@ -153,6 +159,7 @@ class LocalGroup {
 
   const int ranks_;
   const std::chrono::milliseconds deadline_;
+  std::optional<TrafficCounts> traffic_;
 
   mutable std::mutex mutex_;
   std::map<Key, std::shared_ptr<Meeting>> gathering_;

@@ -49,6 +49,7 @@ struct First {
   int rank;
   Hands& hands;
   std::vector<const void*>& sources;
+  const Tally& tally;
 
   void operator()(const AllGather& own) const {
     const std::int64_t n = own.shard.elems;
@@ -57,6 +58,7 @@ struct First {
       const int from = (rank + k) % peers.size();
       hands.copy(own.full.slice(from * n, n).data, peers.as<AllGather>(from).shard,
                  own.full.bytes());
+      tally.add(from, rank, own.shard.bytes());
     }
   }
 
@@ -65,6 +67,7 @@ struct First {
     for (int r = 0; r < peers.size(); ++r) {
       sources[static_cast<std::size_t>(r)] =
           peers.as<ReduceScatter>(r).full.slice(rank * n, n).data;
+      tally.add(r, rank, own.shard.bytes());
     }
     hands.reduce(own.shard, sources, own.op);
   }
@@ -75,23 +78,30 @@ struct First {
   void operator()(const Broadcast& own) const {
     if (rank == own.root) { return; }
     hands.copy(own.data.data, peers.as<Broadcast>(own.root).data, own.data.bytes());
+    tally.add(own.root, rank, own.data.bytes());
   }
 
   // All ranks reduce a piece each, straight into the root's buffer.
-  void operator()(const Reduce& own) const { reduce_piece(own, peers.as<Reduce>(own.root).data); }
+  void operator()(const Reduce& own) const {
+    reduce_piece(own, peers.as<Reduce>(own.root).data);
+    tally.add(rank, own.root, piece(own.data, rank, peers.size()).bytes());
+  }
 
   void operator()(const Gather& own) const {
     const Gather& root = peers.as<Gather>(own.root);
     hands.copy(root.full.slice(rank * own.part.elems, own.part.elems).data, own.part,
                root.full.bytes());
+    tally.add(rank, own.root, own.part.bytes());
   }
 
   template <class Op>
   void reduce_piece(const Op& own, View to) const {
+    const View result = piece(to, rank, peers.size());
     for (int r = 0; r < peers.size(); ++r) {
       sources[static_cast<std::size_t>(r)] = piece(peers.as<Op>(r).data, rank, peers.size()).data;
+      tally.add(r, rank, result.bytes());
     }
-    hands.reduce(piece(to, rank, peers.size()), sources, own.op);
+    hands.reduce(result, sources, own.op);
   }
 };
 
@@ -102,12 +112,15 @@ Hands& host_hands() noexcept {
   return hands;
 }
 
-Mover::Mover(int rank, int ranks, Hands& hands)
-    : rank_{rank}, hands_{&hands}, sources_(static_cast<std::size_t>(ranks)) {}
+Mover::Mover(LocalGroup& group, const LocalChannel& channel, int rank, Hands& hands)
+    : rank_{rank},
+      tally_{group.traffic(), &channel},
+      hands_{&hands},
+      sources_(static_cast<std::size_t>(channel.size())) {}
 
 void Mover::first(const Batch& batch, const std::vector<Visit>& visits) {
   for (std::size_t entry = 0; entry < batch.ops().size(); ++entry) {
-    std::visit(First{Peers{visits, entry}, rank_, *hands_, sources_}, batch.ops()[entry]);
+    std::visit(First{Peers{visits, entry}, rank_, *hands_, sources_, tally_}, batch.ops()[entry]);
   }
 }
 
@@ -118,8 +131,10 @@ void Mover::second(const Batch& batch, const std::vector<Visit>& visits) {
     const Peers peers{visits, entry};
     for (int k = 1; k < peers.size(); ++k) {
       const int from = (rank_ + k) % peers.size();
-      hands_->copy(piece(own->data, from, peers.size()).data,
-                   piece(peers.as<AllReduce>(from).data, from, peers.size()), own->data.bytes());
+      const View part = piece(own->data, from, peers.size());
+      hands_->copy(part.data, piece(peers.as<AllReduce>(from).data, from, peers.size()),
+                   own->data.bytes());
+      tally_.add(from, rank_, part.bytes());
     }
   }
 }

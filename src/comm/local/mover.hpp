@@ -8,6 +8,17 @@
 
 namespace tessera {
 
+/// Counts what passes between the ranks of a channel, if the group counts.
+struct Tally {
+  TrafficCounts* counts = nullptr;
+  const LocalChannel* channel = nullptr;
+
+  void add(int from, int to, std::size_t bytes) const noexcept {
+    if (counts == nullptr || from == to) { return; }
+    counts->add(channel->job_rank(from), channel->job_rank(to), bytes);
+  }
+};
+
 /// How a rank's share is done: at once by the calling thread, or by work enqueued on a device.
 class Hands {
  public:
@@ -32,7 +43,8 @@ class Hands {
 /// In each half a rank writes only what no other reads or writes in that half.
 class Mover {
  public:
-  Mover(int rank, int ranks, Hands& hands);
+  /// As rank `rank` of a channel of the group.
+  Mover(LocalGroup& group, const LocalChannel& channel, int rank, Hands& hands);
 
   /// Throws what the hands throw.
   void first(const Batch& batch, const std::vector<Visit>& visits);
@@ -42,6 +54,7 @@ class Mover {
 
  private:
   int rank_;
+  Tally tally_;
   Hands* hands_;
   std::vector<const void*> sources_;  // made beforehand: nothing is allocated while data moves
 };

@@ -9,8 +9,10 @@
 #include "comm/aborted.hpp"
 #include "tessera/base/error.hpp"
 
-// Not in libraries before 2.19: null there.
+// Not in libraries before 2.18 (ncclCommSplit) and 2.19: null there.
 extern "C" {
+[[gnu::weak]] ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
+                                         ncclConfig_t* config);
 [[gnu::weak]] ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, size_t bytes,
                                             void** handle);
 [[gnu::weak]] ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
@@ -32,6 +34,7 @@ constexpr auto kOthersCall = 1s;
 constexpr auto kFarewell = 5s;
 // The first with communicators that do not block.
 constexpr int kOldest = NCCL_VERSION(2, 14, 0);
+constexpr int kFirstToSplit = NCCL_VERSION(2, 18, 1);
 
 std::string words_of(ncclResult_t result, ncclComm_t comm) {
   const char* const more = ncclGetLastError(comm);
@@ -68,16 +71,25 @@ void check_library() {
       library_version(), NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH)};
 }
 
-NcclComm::NcclComm(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, const char* name)
-    : group_{std::move(group)}, name_{name} {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-  config.commName = name_;
-#endif
+void check_can_split(const std::string& name) {
+  int version = 0;
+  check(ncclGetVersion(&version), nullptr, "ncclGetVersion");
+  if (version >= kFirstToSplit && &ncclCommSplit != nullptr) { return; }
+  throw ConfigError{
+      fmt::format("split \"{}\": NCCL {} has been loaded, but 2.18.1 is the first that can split "
+                  "communicators: let LD_LIBRARY_PATH name the folder of a newer libnccl.so.2",
+                  name, library_version())};
+}
+
+NcclComm::NcclComm(std::shared_ptr<JobGroup> group, std::string name)
+    : group_{std::move(group)}, name_{std::move(name)} {}
+
+NcclComm::NcclComm(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, std::string name)
+    : NcclComm{std::move(group), std::move(name)} {
+  ncclConfig_t wanted = config();
   try {
     const ncclResult_t result =
-        ncclCommInitRankConfig(&made_, group_->size(), id, group_->rank(), &config);
+        ncclCommInitRankConfig(&made_, group_->size(), id, group_->rank(), &wanted);
     comm_ = made_;
     check(result, nullptr, "ncclCommInitRankConfig");
     settle("ncclCommInitRankConfig");
@@ -87,9 +99,35 @@ NcclComm::NcclComm(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, cons
   }
 }
 
+ncclConfig_t NcclComm::config() const noexcept {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
+  config.commName = name_.c_str();
+#endif
+  return config;
+}
+
+// The new one is there when this one is done: until then nothing is known of it.
+std::unique_ptr<NcclComm> NcclComm::split(int group, int place, const std::string& name) {
+  (void)state();
+  half_made_.reset(new NcclComm{group_, name});
+  ncclConfig_t wanted = half_made_->config();
+  {
+    const std::scoped_lock lock{calls_};
+    check_alive();
+    check(ncclCommSplit(comm_, group, place, &half_made_->made_, &wanted), comm_, "ncclCommSplit");
+  }
+  settle("ncclCommSplit");
+  half_made_->comm_ = half_made_->made_;
+  half_made_->settle("ncclCommSplit");
+  return std::move(half_made_);
+}
+
 NcclComm::~NcclComm() {
   if (!aborted_ && !group_->failed()) { finish(); }
   abort();
+  if (half_made_) { half_made_->comm_ = half_made_->made_; }
 }
 
 void NcclComm::finish() noexcept {

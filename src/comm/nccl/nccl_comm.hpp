@@ -24,6 +24,8 @@ void check(ncclResult_t result, ncclComm_t comm, const char* call);
 [[nodiscard]] std::string library_version();
 /// ConfigError if that one is too old to be used at all.
 void check_library();
+/// ConfigError if it is too old to split the communicator that errors call `name` off another.
+void check_can_split(const std::string& name);
 
 /// One NCCL communicator, non-blocking: nothing that waits for a peer does so within NCCL, so that
 /// every wait ends with the job.
@@ -32,12 +34,18 @@ void check_library();
 /// but ends it: NCCL allows for that.
 class NcclComm {
  public:
-  /// *Collective.* With an id that rank 0 has made. Blocks until all ranks are in it.
-  NcclComm(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, const char* name);
+  /// *Collective.* Of all ranks of the job, with an id that rank 0 has made. Blocks until all are
+  /// in it.
+  NcclComm(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, std::string name);
   /// Ends it together with the other ranks' unless the job has failed; within seconds in any case.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
   NcclComm& operator=(const NcclComm&) = delete;
+
+  /// *Collective.* One of the ranks of this one that are in group `group`, in the order of `place`.
+  /// Nothing is under way on this one. Blocks until all are in it. After a CommError this one is to
+  /// be aborted.
+  [[nodiscard]] std::unique_ptr<NcclComm> split(int group, int place, const std::string& name);
 
   /// Makes `calls` on the communicator as one NCCL group, and returns when all of it is enqueued.
   /// The host waits for peers only where NCCL connects to them for the first time.
@@ -55,18 +63,22 @@ class NcclComm {
   [[nodiscard]] bool aborted() const noexcept { return aborted_; }
 
  private:
+  NcclComm(std::shared_ptr<JobGroup> group, std::string name);
+  [[nodiscard]] ncclConfig_t config() const noexcept;
   [[nodiscard]] ncclResult_t state();
   void check_alive() const;
   void settle(const char* call);
   void finish() noexcept;
 
   std::shared_ptr<JobGroup> group_;
-  const char* name_;
+  const std::string name_;
   ncclComm_t made_ = nullptr;  // where NCCL writes it, once more when it has been started
   std::timed_mutex ending_;    // held while NCCL ends it: before, and without, the other
   std::timed_mutex calls_;     // held by who makes a call
   std::atomic<ncclComm_t> comm_ = nullptr;
   std::atomic<bool> aborted_ = false;
+  // What is being split off. If that fails it stays: NCCL may write to it until this one has ended.
+  std::unique_ptr<NcclComm> half_made_;
 };
 
 }  // namespace tessera::nccl

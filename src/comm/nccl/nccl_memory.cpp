@@ -95,7 +95,23 @@ std::string registration_text() {
   return reason.empty() ? "registers arenas" : "arenas are not registered: " + reason;
 }
 
-NcclMemory::NcclMemory(const std::array<NcclComm*, 2>& comms) : comms_{comms}, off_{why_not()} {}
+NcclMemory::NcclMemory() : off_{why_not()} {}
+
+void NcclMemory::add(NcclComm& comm) {
+  const std::scoped_lock lock{mutex_};
+  comms_.push_back(&comm);
+}
+
+void NcclMemory::remove(NcclComm& comm) noexcept {
+  const std::scoped_lock lock{mutex_};
+  std::erase(comms_, &comm);
+  for (auto& [data, arena] : arenas_) {
+    const auto found = arena.handles.find(&comm);
+    if (found == arena.handles.end()) { continue; }
+    if (found->second != nullptr) { comm.deregister(found->second); }
+    arena.handles.erase(found);
+  }
+}
 
 void* NcclMemory::allocate(std::size_t bytes) {
   const std::scoped_lock lock{mutex_};
@@ -161,20 +177,21 @@ std::string NcclMemory::text() const {
 }
 
 void NcclMemory::register_locked(void* data, Arena& arena) {
-  for (std::size_t i = 0; i < comms_.size(); ++i) {
-    arena.handles[i] = comms_[i]->register_memory(data, arena.bytes);
-    if (arena.handles[i] == nullptr) {
+  for (NcclComm* const comm : comms_) {
+    void*& handle = arena.handles[comm];
+    if (handle != nullptr) { continue; }
+    handle = comm->register_memory(data, arena.bytes);
+    if (handle == nullptr) {
       throw CommError{"NCCL declines (NCCL_LOCAL_REGISTER=0, or copies between GPUs by the host)"};
     }
   }
 }
 
 void NcclMemory::deregister_locked(Arena& arena) noexcept {
-  for (std::size_t i = 0; i < comms_.size(); ++i) {
-    if (arena.handles[i] == nullptr) { continue; }
-    comms_[i]->deregister(arena.handles[i]);
-    arena.handles[i] = nullptr;
+  for (const auto& [comm, handle] : arena.handles) {
+    if (handle != nullptr) { comm->deregister(handle); }
   }
+  arena.handles.clear();
   arena.settled = false;
 }
 
@@ -185,7 +202,7 @@ void NcclMemory::deregister_all_locked() noexcept {
 std::string NcclMemory::offer() {
   const std::scoped_lock lock{mutex_};
   for (auto& [data, arena] : arenas_) {
-    if (!off_.empty() || arena.settled) { continue; }
+    if (!off_.empty()) { break; }
     try {
       register_locked(data, arena);
     } catch (const CommError& error) { off_ = error.what(); }
@@ -225,6 +242,7 @@ void NcclMemory::settle(const std::vector<std::string>& offers) {
 void NcclMemory::end() noexcept {
   const std::scoped_lock lock{mutex_};
   deregister_all_locked();
+  comms_.clear();
 }
 
 }  // namespace tessera::nccl

@@ -69,30 +69,25 @@ void refuse_blocking() {
       "NCCL_COMM_BLOCKING=1 makes NCCL's calls wait where a lost rank cannot end them: unset it"};
 }
 
-std::size_t free_bytes(Device& device) {
-  return device.memory().value_or(DeviceMemory{}).free_bytes;
-}
-
 std::shared_ptr<NcclLink> make_link(const NcclJoin& join) {
   check_gpus(*join.group, join.ordinal);
   const std::array<ncclUniqueId, 2> ids = exchange_ids(*join.group);
-  const std::size_t before = free_bytes(*join.device);
-  auto link = std::make_shared<NcclLink>();
-  link->group = join.group;
+  auto link = std::make_shared<NcclLink>(join.group, *join.device, *join.memory);
+  const std::size_t free_before = link->free_bytes();
   const std::array<CallKind, 2> kinds{CallKind::gather_batch, CallKind::reduce_batch};
   for (std::size_t i = 0; i < kinds.size(); ++i) {
-    link->channels[i] = std::make_shared<NcclChannel>(ids[i], join.group, kinds[i], kNames[i]);
+    link->channels[i] = std::make_shared<NcclChannel>(
+        std::make_unique<NcclComm>(ids[i], join.group, kNames[i]), kinds[i], kNames[i]);
   }
-  const std::size_t after = free_bytes(*join.device);
-  // Other processes may share the device: what they give back meanwhile is not NCCL's.
-  link->memory = join.memory->register_memory(Category::communicator,
-                                              before > after ? before - after : 0, "nccl");
+  link->taken = link->count_taken(free_before, "nccl");
   if (join.group->size() > 1) {
-    link->arenas = std::make_shared<NcclMemory>(
-        std::array{&link->channels[0]->comm(), &link->channels[1]->comm()});
+    link->arenas = std::make_shared<NcclMemory>();
+    for (const auto& channel : link->channels) { link->arenas->add(channel->comm()); }
     cuda::take_communicated_from(link->arenas, *join.device);
   }
-  link->watchdog = std::make_unique<NcclWatchdog>(join.group, join.ordinal, link->channels);
+  link->watchdog = std::make_unique<NcclWatchdog>(
+      join.group, join.ordinal,
+      NcclWatchdog::Channels{link->channels.begin(), link->channels.end()});
   return link;
 }
 
@@ -119,7 +114,9 @@ void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels
   refuse_blocking();
   tessera::cuda::use_device(join.ordinal);
   const std::shared_ptr<NcclLink> link = make_link(join);
-  channels.gather = std::make_unique<NcclCommunicator>(link, 0, join.instruments[0]);
-  channels.reduce = std::make_unique<NcclCommunicator>(link, 1, join.instruments[1]);
+  channels.gather =
+      std::make_unique<NcclCommunicator>(link, link->channels[0], join.instruments[0]);
+  channels.reduce =
+      std::make_unique<NcclCommunicator>(link, link->channels[1], join.instruments[1]);
 }
 }

@@ -1,11 +1,11 @@
 #include "comm/nccl/nccl_watchdog.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "comm/aborted.hpp"
 #include "comm/failure_texts.hpp"
-#include "device/cuda/cuda_check.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::nccl {
@@ -15,20 +15,6 @@ using namespace std::chrono_literals;
 
 constexpr auto kTick = 2ms;
 constexpr auto kControlFirst = 1s;
-// More than any step has: a rank that is so far ahead of its device waits.
-constexpr std::size_t kMostPending = 4096;
-
-/// Goes with its stream.
-struct ReachedStream final : cuda::StreamExtension {
-  ReachedStream() = default;
-  ReachedStream(const ReachedStream&) = delete;
-  ReachedStream& operator=(const ReachedStream&) = delete;
-  ~ReachedStream() override {
-    if (reach) { reach->forget(); }
-  }
-
-  std::shared_ptr<StreamReach> reach;
-};
 
 }  // namespace
 
@@ -40,112 +26,7 @@ void fail_after_control(JobGroup& group, const std::string& fault) {
   group.fail(fault, FoundBy::this_rank);
 }
 
-void StreamReach::end_with(const std::exception_ptr& error) noexcept {
-  const std::scoped_lock lock{mutex_};
-  if (stream_ != nullptr) { stream_->end_with(error); }
-}
-
-void StreamReach::forget() noexcept {
-  const std::scoped_lock lock{mutex_};
-  stream_ = nullptr;
-}
-
-NcclChannel::NcclChannel(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, CallKind kind,
-                         const char* name)
-    : comm_{id, std::move(group), name}, kind_{kind}, name_{name} {}
-
-void NcclChannel::track(std::uint64_t sequence, std::string call, cuda::CudaStream& stream) {
-  Pending batch{sequence, std::move(call), {}, {}};
-  remember(stream);
-  mark(batch, stream);
-  std::unique_lock lock{mutex_};
-  while (pending_.size() >= kMostPending && !comm_.aborted()) {
-    lock.unlock();
-    std::this_thread::sleep_for(kTick);
-    lock.lock();
-    forget_finished_locked();
-  }
-  if (pending_.empty()) { head_since_ = Clock::now(); }
-  pending_.push_back(std::move(batch));
-}
-
-void NcclChannel::remember(cuda::CudaStream& stream) {
-  std::shared_ptr<StreamReach>& reach = stream.extension<ReachedStream>().reach;
-  if (!reach) { reach = std::make_shared<StreamReach>(stream); }
-  const std::scoped_lock lock{mutex_};
-  if (std::ranges::find(streams_, reach) == streams_.end()) { streams_.push_back(reach); }
-}
-
-cuda::EventHandle NcclChannel::take_spare() {
-  const std::scoped_lock lock{mutex_};
-  if (spare_.empty()) { return {}; }
-  cuda::EventHandle event = std::move(spare_.back());
-  spare_.pop_back();
-  return event;
-}
-
-void NcclChannel::mark(Pending& batch, cuda::CudaStream& stream) {
-  if (!stream.capturing()) {
-    batch.end = take_spare();
-    if (batch.end.get() == nullptr) { batch.end = cuda::make_event_handle(); }
-    return cuda::check(cudaEventRecord(batch.end.get(), stream.handle()), "cudaEventRecord");
-  }
-  // Nobody can ask for a moment within a graph. There are as many flags as batches that are watched
-  // and this one: the batch before of this number has finished.
-  constexpr std::size_t flags = kMostPending + 1;
-  if (!flags_) { flags_.emplace(flags); }
-  batch.flag = flagged_++ % flags;
-  *flags_->at(*batch.flag) = 0;
-  cuda::launch_raise(flags_->at(*batch.flag), stream.open());
-}
-
-bool NcclChannel::finished(const Pending& batch) const {
-  if (batch.flag) { return flags_->is_raised(*batch.flag); }
-  // What else the device has to say, streams that are waited for say.
-  return cudaEventQuery(batch.end.get()) != cudaErrorNotReady;
-}
-
-void NcclChannel::forget_finished_locked() {
-  while (!pending_.empty() && finished(pending_.front())) {
-    if (pending_.front().end.get() != nullptr) {
-      spare_.push_back(std::move(pending_.front().end));
-    }
-    pending_.pop_front();
-    head_since_ = Clock::now();
-  }
-}
-
-std::optional<NcclChannel::Head> NcclChannel::look() {
-  const std::scoped_lock lock{mutex_};
-  forget_finished_locked();
-  if (pending_.empty()) { return {}; }
-  const Pending& head = pending_.front();
-  return Head{head.sequence, head.call,
-              std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - head_since_)};
-}
-
-void NcclChannel::end_streams(const std::exception_ptr& error) noexcept {
-  const std::scoped_lock lock{mutex_};
-  for (const auto& stream : streams_) { stream->end_with(error); }
-}
-
-void NcclChannel::end_graphs(const std::exception_ptr& error) noexcept {
-  std::vector<std::shared_ptr<StreamReach>> streams;
-  {
-    const std::scoped_lock lock{mutex_};
-    streams.swap(streams_);
-  }
-  for (const auto& stream : streams) { stream->capture().end_graphs(error); }
-}
-
-void NcclChannel::withdraw() noexcept {
-  const std::scoped_lock lock{mutex_};
-  forget_finished_locked();
-  if (!pending_.empty()) { withdrawn_ = pending_.back().sequence + 1; }
-}
-
-NcclWatchdog::NcclWatchdog(std::shared_ptr<JobGroup> group, int ordinal,
-                           std::array<std::shared_ptr<NcclChannel>, 2> channels)
+NcclWatchdog::NcclWatchdog(std::shared_ptr<JobGroup> group, int ordinal, Channels channels)
     : group_{std::move(group)}, ordinal_{ordinal}, channels_{std::move(channels)}, thread_{[this] {
         watch();
       }} {}
@@ -157,7 +38,21 @@ NcclWatchdog::~NcclWatchdog() {
   }
   changed_.notify_all();
   thread_.join();
+  const std::scoped_lock lock{looking_};
   if (group_->failed()) { end_all(); }  // unless it has: the communicators' own ends come in turn
+}
+
+void NcclWatchdog::add(std::shared_ptr<NcclChannel> channel) {
+  const std::scoped_lock lock{looking_};
+  channels_.push_back(std::move(channel));
+}
+
+// One that is ended by itself may wait for the device, where a kernel of another waits for a peer
+// that is gone: all end at the same time.
+void NcclWatchdog::remove(const NcclChannel& channel) noexcept {
+  const std::scoped_lock lock{looking_};
+  if (group_->failed() && !ended_) { end_all(); }
+  std::erase_if(channels_, [&](const auto& each) { return each.get() == &channel; });
 }
 
 void NcclWatchdog::watch() {
@@ -165,26 +60,35 @@ void NcclWatchdog::watch() {
   std::unique_lock lock{mutex_};
   while (!changed_.wait_for(lock, kTick, [&] { return stop_; })) {
     lock.unlock();
-    try {
-      for (const auto& channel : channels_) { look_at(*channel); }
-      look_for_faults();
-    } catch (const std::exception& error) { group_->fail(error.what(), FoundBy::this_rank); }
-    if (group_->failed()) { return end_all(); }
+    if (!look_at_all()) { return; }
     lock.lock();
   }
 }
 
-void NcclWatchdog::look_at(NcclChannel& channel) {
-  const auto head = channel.look();
-  if (!head || channel.comm().aborted()) { return; }
-  if (channel.withdrawn(head->sequence)) {
-    return end({&channel}, std::make_exception_ptr(Aborted{head->call + " was withdrawn"}));
+/// False once the job has failed, and all has been ended.
+bool NcclWatchdog::look_at_all() {
+  const std::scoped_lock lock{looking_};
+  try {
+    for (const auto& channel : channels_) { look_at(channel); }
+    look_for_faults();
+  } catch (const std::exception& error) { group_->fail(error.what(), FoundBy::this_rank); }
+  const bool failed = group_->failed();
+  if (failed && !ended_) { end_all(); }
+  return !failed;
+}
+
+void NcclWatchdog::look_at(const std::shared_ptr<NcclChannel>& channel) {
+  const auto head = channel->look();
+  if (!head || channel->comm().aborted()) { return; }
+  if (channel->withdrawn(head->sequence)) {
+    return end({channel}, std::make_exception_ptr(Aborted{head->call + " was withdrawn"}));
   }
-  if (const auto ended = group_->ended_without(channel.kind(), head->sequence)) {
+  const CallSeries& series = channel->series();
+  if (const auto ended = group_->ended_without(series, head->sequence)) {
     return group_->fail(ended_text(head->call, group_->rank(), *ended), FoundBy::this_rank);
   }
   if (head->age > group_->deadline()) {
-    group_->fail(group_->late_text(channel.kind(), head->sequence, head->call, group_->deadline()),
+    group_->fail(group_->late_text(series, head->sequence, head->call, group_->deadline()),
                  FoundBy::this_rank);
   }
 }
@@ -202,12 +106,11 @@ void NcclWatchdog::look_for_faults() {
 // its work; and a graph may be under launch, which waits for the device. Where no thread can be had
 // the communicators come first all the same: that ends launches, and then the program, which sees
 // its streams ended, lets go of graphs itself.
-void NcclWatchdog::end(const std::vector<NcclChannel*>& channels,
-                       const std::exception_ptr& error) noexcept {
-  for (NcclChannel* const channel : channels) { channel->end_streams(error); }
+void NcclWatchdog::end(const Channels& channels, const std::exception_ptr& error) noexcept {
+  for (const auto& channel : channels) { channel->end_streams(error); }
   std::vector<std::thread> threads;
-  for (NcclChannel* const channel : channels) {
-    const auto abort = [this, channel] {
+  for (const auto& channel : channels) {
+    const auto abort = [this, channel = channel.get()] {
       (void)cudaSetDevice(ordinal_);
       channel->comm().abort();
     };
@@ -215,7 +118,7 @@ void NcclWatchdog::end(const std::vector<NcclChannel*>& channels,
       threads.emplace_back(abort);
     } catch (const std::exception&) { abort(); }  // no thread or memory left: in turn, then
   }
-  for (NcclChannel* const channel : channels) { channel->end_graphs(error); }
+  for (const auto& channel : channels) { channel->end_graphs(error); }
   for (std::thread& thread : threads) { thread.join(); }
 }
 
@@ -224,7 +127,8 @@ void NcclWatchdog::end_all() noexcept {
   try {
     group_->check_alive();
   } catch (...) { error = std::current_exception(); }
-  end({channels_[0].get(), channels_[1].get()}, error);
+  ended_ = true;
+  end(channels_, error);
 }
 
 }  // namespace tessera::nccl

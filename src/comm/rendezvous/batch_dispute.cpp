@@ -20,31 +20,27 @@ constexpr std::size_t kMostIssued = std::size_t{1} << 20;
 constexpr auto kPatience = 1s;
 constexpr auto kAskAgain = 20ms;
 
-std::optional<std::size_t> index_of(CallKind channel) {
-  if (channel == CallKind::gather_batch) { return 0; }
-  if (channel == CallKind::reduce_batch) { return 1; }
-  return {};
+bool is_channel(const CallSeries& call) {
+  return call.kind == CallKind::gather_batch || call.kind == CallKind::reduce_batch;
 }
 
 }  // namespace
-
-BatchDispute::BatchDispute(int ranks)
-    : ranks_{ranks}, issued_{CallLedger{ranks}, CallLedger{ranks}} {}
 
 void BatchDispute::on_issued(int rank, const Frame& frame) {
   std::vector<std::uint64_t> hashes(frame.payload.size() / sizeof(std::uint64_t));
   if (hashes.size() > kMostIssued) { throw CommError{"more batches than a rank can issue"}; }
   std::memcpy(hashes.data(), frame.payload.data(), hashes.size() * sizeof(std::uint64_t));
-  const auto index = index_of(frame.call);
-  if (!index || !issued_[*index].add(rank, frame.sequence, hashes)) {
+  if (!is_channel(frame.call)) { throw CommError{"a rank issues batches on no channel"}; }
+  const std::size_t at = groups_.place(frame.call.group, rank);
+  const std::size_t members = groups_.members(frame.call.group).size();
+  CallLedger& ledger = issued_.try_emplace(frame.call, static_cast<int>(members)).first->second;
+  if (!ledger.add(static_cast<int>(at), frame.sequence, hashes)) {
     throw CommError{"a rank's batches are not in order"};
   }
-  const auto difference = issued_[*index].difference();
+  const auto difference = ledger.difference();
   if (!difference || dispute_) { return; }
-  dispute_.emplace();
-  dispute_->channel = frame.call;
-  dispute_->sequence = *difference;
-  dispute_->codes.resize(static_cast<std::size_t>(ranks_));
+  dispute_.emplace(Dispute{.channel = frame.call, .sequence = *difference, .codes = {}});
+  dispute_->codes.resize(members);
 }
 
 void BatchDispute::on_code(int rank, Frame& frame) {
@@ -53,11 +49,11 @@ void BatchDispute::on_code(int rank, Frame& frame) {
     return;
   }
   (void)decode(std::string_view{frame.payload}.substr(1));  // throws if it is none
-  dispute_->codes[static_cast<std::size_t>(rank)] = frame.payload.substr(1);
+  dispute_->codes[groups_.place(frame.call.group, rank)] = frame.payload.substr(1);
 }
 
-/// Asks those that have not said what they issued, and tells all the difference once all have, or a
-/// while has passed.
+/// Asks those that have not said what they issued, and tells all ranks the difference once all
+/// have, or a while has passed.
 void BatchDispute::settle(const Say& say) {
   if (!dispute_ || dispute_->told || Clock::now() < dispute_->ask_at) { return; }
   Dispute& dispute = *dispute_;
@@ -70,26 +66,37 @@ void BatchDispute::settle(const Say& say) {
   dispute.told = all || Clock::now() >= dispute.since + kPatience;
   frame.type = dispute.told ? FrameType::differ : FrameType::explain;
   if (dispute.told) {
-    frame.payload = disagreement_text(
-        dispute.channel == CallKind::gather_batch ? "gather" : "reduce", dispute.sequence, text());
+    frame.rank = groups_.members(dispute.channel.group).front();
+    frame.payload =
+        disagreement_text(groups_.channel_name(dispute.channel), dispute.sequence, text());
   }
-  for (int rank = 0; rank < ranks_; ++rank) {
-    if (dispute.told || !dispute.codes[static_cast<std::size_t>(rank)]) { say(rank, frame); }
+  tell(say, frame);
+}
+
+void BatchDispute::tell(const Say& say, const Frame& frame) const {
+  if (frame.type == FrameType::differ) {
+    for (const int rank : groups_.members(kAllRanks)) { say(rank, frame); }
+    return;
+  }
+  const std::vector<int>& members = groups_.members(frame.call.group);
+  for (std::size_t at = 0; at < members.size(); ++at) {
+    if (!dispute_->codes[at]) { say(members[at], frame); }
   }
 }
 
 std::string BatchDispute::text() const {
+  const std::vector<int>& members = groups_.members(dispute_->channel.group);
   std::vector<Batch> batches;
   std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < dispute_->codes.size(); ++rank) {
-    if (!dispute_->codes[rank]) { continue; }
-    batches.push_back(decode(*dispute_->codes[rank]));
-    ranks.push_back(static_cast<int>(rank));
+  for (std::size_t at = 0; at < members.size(); ++at) {
+    if (!dispute_->codes[at]) { continue; }
+    batches.push_back(decode(*dispute_->codes[at]));
+    ranks.push_back(members[at]);
   }
-  if (batches.size() == dispute_->codes.size()) {
+  if (batches.size() == members.size()) {
     std::vector<const Batch*> all;
     for (const Batch& batch : batches) { all.push_back(&batch); }
-    return first_difference(all).value_or("the hashes of equal batches");
+    return first_difference(all, members).value_or("the hashes of equal batches");
   }
   std::string text = "some did not say what it was";
   for (std::size_t i = 0; i < batches.size(); ++i) {
@@ -98,11 +105,17 @@ std::string BatchDispute::text() const {
   return text;
 }
 
-std::optional<std::vector<int>> BatchDispute::missing(CallKind channel,
+std::optional<std::vector<int>> BatchDispute::missing(const CallSeries& channel,
                                                       std::uint64_t sequence) const {
-  const auto index = index_of(channel);
-  if (!index) { return {}; }
-  return issued_[*index].missing(sequence);
+  if (!is_channel(channel)) { return {}; }
+  const std::vector<int>& members = groups_.members(channel.group);
+  const auto ledger = issued_.find(channel);
+  if (ledger == issued_.end()) { return members; }
+  std::vector<int> ranks;
+  for (const int at : ledger->second.missing(sequence)) {
+    ranks.push_back(members[static_cast<std::size_t>(at)]);
+  }
+  return ranks;
 }
 
 }  // namespace tessera

@@ -1,23 +1,25 @@
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/rendezvous/call_ledger.hpp"
 #include "comm/rendezvous/frame.hpp"
+#include "comm/rendezvous/rank_groups.hpp"
 
 namespace tessera {
 
-/// What the ranks have issued on the two channels, as they tell the hub, and what is done where
-/// they differ: they are asked what their batches were, and told how these differ.
+/// What the ranks have issued on the two channels and on those of groups, as they tell the hub, and
+/// what is done where they differ: they are asked what their batches were, and all ranks are told
+/// how these differ.
 class BatchDispute {
  public:
-  explicit BatchDispute(int ranks);
+  explicit BatchDispute(const RankGroups& groups) : groups_{groups} {}
 
   /// A frame `issued` or `code` of `rank`. CommError where it says what cannot be.
   void on_issued(int rank, const Frame& frame);
@@ -30,24 +32,25 @@ class BatchDispute {
   void settle(const Say& say);
 
   /// Those that have not issued batch `sequence` of `channel`; nothing if that is no channel.
-  [[nodiscard]] std::optional<std::vector<int>> missing(CallKind channel,
+  [[nodiscard]] std::optional<std::vector<int>> missing(const CallSeries& channel,
                                                         std::uint64_t sequence) const;
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Dispute {
-    CallKind channel;
+    CallSeries channel;
     std::uint64_t sequence;
-    std::vector<std::optional<std::string>> codes;
+    std::vector<std::optional<std::string>> codes;  // by the rank's place in its group
     Clock::time_point since = Clock::now();
     Clock::time_point ask_at = since;
     bool told = false;
   };
 
   [[nodiscard]] std::string text() const;
+  void tell(const Say& say, const Frame& frame) const;
 
-  int ranks_;
-  std::array<CallLedger, 2> issued_;  // gather, reduce
+  const RankGroups& groups_;
+  std::map<CallSeries, CallLedger> issued_;
   std::optional<Dispute> dispute_;
 };
 

@@ -9,8 +9,8 @@
 namespace tessera {
 namespace {
 
-// "TSR1": of this form of frames. On a machine of another byte order it reads differently.
-constexpr std::uint32_t kMagic = 0x31525354;
+// "TSR2": of this form of frames. On a machine of another byte order it reads differently.
+constexpr std::uint32_t kMagic = 0x32525354;
 
 struct Header {
   std::uint32_t magic = kMagic;
@@ -19,6 +19,7 @@ struct Header {
   std::uint64_t sequence = 0;
   std::int32_t rank = 0;
   std::uint32_t bytes = 0;
+  std::uint64_t group = 0;
 };
 static_assert(std::has_unique_object_representations_v<Header>);
 
@@ -26,10 +27,11 @@ static_assert(std::has_unique_object_representations_v<Header>);
 
 void append(std::string& out, const Frame& frame) {
   const Header header{.type = static_cast<std::uint16_t>(frame.type),
-                      .call = static_cast<std::uint16_t>(frame.call),
+                      .call = static_cast<std::uint16_t>(frame.call.kind),
                       .sequence = frame.sequence,
                       .rank = frame.rank,
-                      .bytes = static_cast<std::uint32_t>(frame.payload.size())};
+                      .bytes = static_cast<std::uint32_t>(frame.payload.size()),
+                      .group = frame.call.group};
   out.append(reinterpret_cast<const char*>(&header), sizeof header);
   out += frame.payload;
 }
@@ -63,7 +65,7 @@ bool FrameReader::next(Frame& frame) {
   std::memcpy(&header, bytes_.data() + begin_, sizeof header);
   if (there < sizeof header + header.bytes) { return false; }
   frame.type = static_cast<FrameType>(header.type);
-  frame.call = static_cast<CallKind>(header.call);
+  frame.call = {static_cast<CallKind>(header.call), header.group};
   frame.sequence = header.sequence;
   frame.rank = header.rank;
   frame.payload.assign(bytes_, begin_ + sizeof header, header.bytes);

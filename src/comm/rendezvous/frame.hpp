@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -8,8 +9,8 @@
 
 namespace tessera {
 
-/// What ranks do together, each numbered from 0: texts and batches of the two channels, what is
-/// agreed before a run's first collective, and the end of a run.
+/// What ranks do together: texts and batches of the two channels, what is agreed before a run's
+/// first collective, and the end of a run.
 enum class CallKind : std::uint16_t {
   gather_text,
   reduce_text,
@@ -20,27 +21,41 @@ enum class CallKind : std::uint16_t {
 };
 inline constexpr std::size_t kCallKinds = 6;
 
+/// The number of the group that is all ranks of the job.
+inline constexpr std::uint64_t kAllRanks = 0;
+
+/// Calls that are numbered together, from 0: those of a kind, among all ranks or within a group.
+struct CallSeries {
+  CallSeries(CallKind kind_, std::uint64_t group_ = kAllRanks) noexcept  // NOLINT: a kind is one
+      : kind{kind_}, group{group_} {}
+
+  CallKind kind;
+  std::uint64_t group;
+  friend auto operator<=>(const CallSeries&, const CallSeries&) = default;
+};
+
 /// What is said between rank 0's hub and the ranks.
 enum class FrameType : std::uint16_t {
   hello,    ///< a rank to the hub: who it is
   welcome,  ///< to all: all are here
   refuse,   ///< to a rank: why it cannot be one; `sequence` is 1 if it may try again
+  group,    ///< a rank is in a group: what it is called, and its ranks
   text,     ///< a rank's in a call
-  texts,    ///< to all: every rank's
+  texts,    ///< to all whose call it is: every rank's
   failure,  ///< `rank` has failed: its status and reason
   lost,     ///< to all: `rank`'s connection has ended, its run has not
   at_end,   ///< to all: `rank` has come to the end of its run, having made so many calls
   ask,      ///< a rank to the hub: who has not come to a call?
   answer,   ///< those ranks
   issued,   ///< a rank's batches on a channel, from `sequence` on, as hashes
-  explain,  ///< to all: say what batch `sequence` is
+  explain,  ///< to all whose call it is: say what batch `sequence` is
   code,     ///< a rank's batch, after a byte that is 1 if it knows
-  differ,   ///< to all: the ranks have issued different batches
+  differ,   ///< to all: ranks have issued different batches, and `rank` reports it
 };
 
 struct Frame {
   FrameType type = FrameType::hello;
-  CallKind call = CallKind::setup;
+  CallSeries call = CallKind::setup;
   std::uint64_t sequence = 0;
   std::int32_t rank = 0;
   std::string payload = {};

@@ -36,8 +36,9 @@ Hub::Hub(JobIdentity job, Socket listener, Socket own, std::chrono::milliseconds
     : job_{std::move(job)},
       join_end_{Clock::now() + patience},
       listener_{std::move(listener)},
-      meetings_{job_.size},
-      dispute_{job_.size} {
+      groups_{job_.size},
+      meetings_{groups_},
+      dispute_{groups_} {
   std::tie(wake_reader_, wake_writer_) = socket_pair();
   lines_.emplace_back(std::move(own), FrameReader{kHelloBytes});
   thread_ = std::thread{[this] { serve(); }};
@@ -269,6 +270,8 @@ void Hub::give_up(const std::string& why) {
 void Hub::on_frame(Line& line, Frame& frame) {
   frame.rank = line.rank;
   switch (frame.type) {
+    case FrameType::group:
+      return on_group(line.rank, frame);
     case FrameType::text:
       return on_text(line, frame);
     case FrameType::failure:
@@ -290,6 +293,15 @@ void Hub::on_frame(Line& line, Frame& frame) {
   }
 }
 
+void Hub::on_group(int rank, const Frame& frame) {
+  PayloadReader group{frame.payload};
+  const std::string name = group.text();
+  std::vector<int> members;
+  while (!group.empty()) { members.push_back(static_cast<int>(group.number())); }
+  groups_.add(frame.call.group, name, members);
+  (void)groups_.place(frame.call.group, rank);
+}
+
 void Hub::on_text(Line& line, Frame& frame) {
   if (frame.call == CallKind::end) {
     line.at_end = true;
@@ -299,7 +311,7 @@ void Hub::on_text(Line& line, Frame& frame) {
   }
   // With it came what the rank has issued: ranks that differ do not come past a call.
   if (!meetings_.add(line.rank, frame) || dispute_.open()) { return; }
-  say_to_all(meetings_.take(frame.call, frame.sequence));
+  say_to_group(frame.call.group, meetings_.take(frame.call, frame.sequence));
 }
 
 void Hub::settle_dispute() {
@@ -309,7 +321,7 @@ void Hub::settle_dispute() {
   });
 }
 
-std::vector<int> Hub::missing(CallKind call, std::uint64_t sequence) const {
+std::vector<int> Hub::missing(const CallSeries& call, std::uint64_t sequence) const {
   const auto batches = dispute_.missing(call, sequence);
   return batches ? *batches : meetings_.missing(call, sequence);
 }
@@ -343,8 +355,13 @@ void Hub::say(Line& line, const Frame& frame) {
 }
 
 void Hub::say_to_all(const Frame& frame) {
+  say_to_group(kAllRanks, frame);
+}
+
+void Hub::say_to_group(std::uint64_t group, const Frame& frame) {
+  const std::vector<int>& members = groups_.members(group);
   for (Line& line : lines_) {
-    if (line.rank >= 0 && !line.closing) { say(line, frame); }
+    if (!line.closing && std::ranges::binary_search(members, line.rank)) { say(line, frame); }
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include "comm/rendezvous/batch_dispute.hpp"
 #include "comm/rendezvous/frame.hpp"
+#include "comm/rendezvous/rank_groups.hpp"
 #include "comm/rendezvous/socket.hpp"
 #include "comm/rendezvous/text_meetings.hpp"
 
@@ -71,17 +72,19 @@ class Hub {
 
   void on_hello(Line& line, const Frame& frame);
   void on_frame(Line& line, Frame& frame);
+  void on_group(int rank, const Frame& frame);
   void on_text(Line& line, Frame& frame);
   void on_closed(Line& line);
   void begin_job();
   void give_up(const std::string& why);
   void give_up(Line& line, const std::string& why);
   void settle_dispute();
-  [[nodiscard]] std::vector<int> missing(CallKind call, std::uint64_t sequence) const;
+  [[nodiscard]] std::vector<int> missing(const CallSeries& call, std::uint64_t sequence) const;
   [[nodiscard]] Line* line_of(int rank);
   static void say(Line& line, const Frame& frame);
   static void turn_away(Line& line, const std::string& why, bool try_again);
   void say_to_all(const Frame& frame);
+  void say_to_group(std::uint64_t group, const Frame& frame);
 
   const JobIdentity job_;
   const Clock::time_point join_end_;
@@ -91,6 +94,7 @@ class Hub {
   std::list<Line> lines_;
   bool joined_ = false;
   bool given_up_ = false;
+  RankGroups groups_;
   TextMeetings meetings_;
   BatchDispute dispute_;
   std::atomic<bool> stop_ = false;

@@ -14,7 +14,7 @@ namespace tessera {
 /// they were, in case it asks.
 class IssuedBatches {
  public:
-  explicit IssuedBatches(CallKind channel) noexcept : channel_{channel} {}
+  explicit IssuedBatches(const CallSeries& channel) noexcept : channel_{channel} {}
 
   /// `code` stands for the batch that has been issued (encode).
   void add(std::string code);
@@ -24,7 +24,7 @@ class IssuedBatches {
   [[nodiscard]] Frame explain(const Frame& asked) const;
 
  private:
-  CallKind channel_;
+  CallSeries channel_;
   std::uint64_t count_ = 0;
   std::vector<std::uint64_t> unsent_;  // hashes
   std::deque<std::string> codes_;      // up to the newest

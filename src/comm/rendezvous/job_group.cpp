@@ -23,16 +23,6 @@ constexpr auto kLastWords = 1s;
 // Batches are told of so long after they were issued at most.
 constexpr int kTickMs = 20;
 
-std::string_view channel_name(CallKind call) {
-  switch (call) {
-    case CallKind::reduce_text:
-    case CallKind::reduce_batch:
-      return "reduce";
-    default:
-      return "gather";
-  }
-}
-
 std::string lost_text(int rank, const std::string& who) {
   return fmt::format(
       "rank {} ({}) has left in the middle of the run: it was killed, has crashed, or its machine "
@@ -46,6 +36,7 @@ JobGroup::JobGroup(const JobPlace& place, std::chrono::milliseconds patience,
                    std::chrono::milliseconds deadline)
     : place_{place},
       deadline_{std::min(deadline, kLongestDeadline)},
+      groups_{place.job.size},
       ended_(static_cast<std::size_t>(place.job.size)) {
   if (size() == 1) { return; }
   hub_ = join_job(place, std::min(patience, kLongestDeadline));
@@ -122,7 +113,7 @@ void JobGroup::on_frame(Frame& frame) {
     case FrameType::explain:
       return explain(frame);
     case FrameType::differ:
-      return fail(frame.payload, FoundBy::every_rank);
+      return fail_as_one_of_many(frame.payload, frame.rank);
     default:
       break;
   }
@@ -137,8 +128,12 @@ void JobGroup::on_frame(Frame& frame) {
     ranks.clear();
     while (!payload.empty()) { ranks.push_back(static_cast<int>(payload.number())); }
   } else if (frame.type == FrameType::at_end && frame.rank >= 0 && frame.rank < size()) {
-    Counts counts{};
-    for (std::uint64_t& count : counts) { count = static_cast<std::uint64_t>(payload.number()); }
+    Counts counts;
+    while (!payload.empty()) {
+      const auto kind = static_cast<CallKind>(payload.number());
+      const auto group = static_cast<std::uint64_t>(payload.number());
+      counts[{kind, group}] = static_cast<std::uint64_t>(payload.number());
+    }
     ended_[static_cast<std::size_t>(frame.rank)] = counts;
   }
   changed_.notify_all();
@@ -161,7 +156,6 @@ void JobGroup::on_lost(int lost, const std::string& who) {
 }
 
 void JobGroup::explain(const Frame& asked) {
-  if (asked.call != CallKind::gather_batch && asked.call != CallKind::reduce_batch) { return; }
   const std::scoped_lock lock{mutex_};
   append(out_.bytes(), issued(asked.call).explain(asked));
 }
@@ -175,7 +169,7 @@ void JobGroup::say(const Frame& frame) {
 }
 
 void JobGroup::send_issued() {
-  for (IssuedBatches& batches : issued_) {
+  for (auto& [channel, batches] : issued_) {
     if (const auto frame = batches.take_unsent()) { append(out_.bytes(), *frame); }
   }
 }
@@ -184,42 +178,66 @@ void JobGroup::send_waiting() {
   (void)out_.send_over(hub_.socket);  // the reader sees a lost connection
 }
 
-IssuedBatches& JobGroup::issued(CallKind channel) noexcept {
-  return issued_[channel == CallKind::gather_batch ? 0 : 1];
+IssuedBatches& JobGroup::issued(const CallSeries& channel) {
+  return issued_.try_emplace(channel, channel).first->second;
 }
 
 // ---- calls
 
-std::string JobGroup::called(CallKind call, std::uint64_t sequence) const {
+void JobGroup::add_group(std::uint64_t number, const std::string& name,
+                         const std::vector<int>& members) {
+  const std::scoped_lock lock{mutex_};
+  check_failure_locked();
+  groups_.add(number, name, members);
+  if (members.size() == 1) { return; }
+  PayloadWriter group;
+  group.text(name);
+  for (const int member : members) { group.number(member); }
+  Frame frame;
+  frame.type = FrameType::group;
+  frame.call.group = number;
+  frame.payload = group.take();
+  say(frame);
+}
+
+std::string JobGroup::called(const CallSeries& call, std::uint64_t sequence) const {
   const char* const what = call == CallKind::end     ? "end of the run"
                            : call == CallKind::setup ? "start of the communicators"
                                                      : "exchange";
-  return call_text(what, channel_name(call), sequence);
+  return call_text(what, groups_.channel_name(call), sequence);
 }
 
-std::vector<std::string> JobGroup::exchange(CallKind call, std::string message) {
+/// Of the calls that this rank has made.
+std::string JobGroup::counts_text() const {
+  PayloadWriter text;
+  for (const auto& [call, count] : counts_) {
+    text.number(static_cast<std::int64_t>(call.kind))
+        .number(static_cast<std::int64_t>(call.group))
+        .number(static_cast<std::int64_t>(count));
+  }
+  return text.take();
+}
+
+std::vector<std::string> JobGroup::exchange(const CallSeries& call, std::string message) {
   if (message.size() > kMostTextBytes) {
     throw ContractError{fmt::format("a rank exchanges {} bytes of text, but {} are the most",
                                     message.size(), kMostTextBytes)};
   }
   std::unique_lock lock{mutex_};
   check_failure_locked();
-  const std::uint64_t sequence = counts_[static_cast<std::size_t>(call)]++;
-  if (size() == 1) { return {std::move(message)}; }
+  const std::size_t ranks = groups_.members(call.group).size();
+  const std::uint64_t sequence = counts_[call]++;
+  if (ranks == 1) { return {std::move(message)}; }
   send_issued();
   Frame frame;
   frame.type = FrameType::text;
   frame.call = call;
   frame.sequence = sequence;
   frame.payload = std::move(message);
-  if (call == CallKind::end) {
-    PayloadWriter counts;
-    for (const std::uint64_t count : counts_) { counts.number(static_cast<std::int64_t>(count)); }
-    frame.payload = counts.take();
-  }
+  const bool at_end = call == CallKind::end;
+  if (at_end) { frame.payload = counts_text(); }
   say(frame);
 
-  const bool at_end = call == CallKind::end;
   const std::chrono::milliseconds patience = (at_end ? 2 : 1) * deadline_;
   const auto key = std::pair{call, sequence};
   std::optional<int> ended;
@@ -233,20 +251,18 @@ std::vector<std::string> JobGroup::exchange(CallKind call, std::string message) 
     return texts;
   }
   check_failure_locked();
+  const std::string what = called(call, sequence);
   lock.unlock();
-  if (ended) {
-    fail_and_throw(ended_text(called(call, sequence), rank(), *ended), FoundBy::this_rank);
-  }
+  if (ended) { fail_and_throw(ended_text(what, rank(), *ended), FoundBy::this_rank); }
   TESSERA_ASSERT(!in_time);
-  fail_and_throw(
-      missing_text(called(call, sequence), rank(), patience, ask_missing(call, sequence)),
-      FoundBy::this_rank);
+  fail_and_throw(missing_text(what, rank(), patience, ask_missing(call, sequence)),
+                 FoundBy::this_rank);
 }
 
-std::vector<int> JobGroup::ask_missing(CallKind call, std::uint64_t sequence) {
+std::vector<int> JobGroup::ask_missing(const CallSeries& call, std::uint64_t sequence) {
   const auto key = std::pair{call, sequence};
   std::unique_lock lock{mutex_};
-  if (size() == 1) { return {}; }
+  if (groups_.members(call.group).size() == 1) { return {}; }
   send_issued();  // an own batch is not missing
   Frame frame;
   frame.type = FrameType::ask;
@@ -260,36 +276,40 @@ std::vector<int> JobGroup::ask_missing(CallKind call, std::uint64_t sequence) {
   return std::exchange(answers_[key], {});
 }
 
-std::uint64_t JobGroup::note_batch(CallKind channel, std::string code) {
+std::uint64_t JobGroup::note_batch(const CallSeries& channel, std::string code) {
   const std::scoped_lock lock{mutex_};
   check_failure_locked();
-  const std::uint64_t sequence = counts_[static_cast<std::size_t>(channel)]++;
-  if (size() == 1) { return sequence; }
+  const std::size_t ranks = groups_.members(channel.group).size();
+  const std::uint64_t sequence = counts_[channel]++;
+  if (ranks == 1) { return sequence; }
   issued(channel).add(std::move(code));
   return sequence;
 }
 
-std::optional<int> JobGroup::ended_without_locked(CallKind call, std::uint64_t sequence) const {
-  for (std::size_t rank = 0; rank < ended_.size(); ++rank) {
-    if (ended_[rank] && (*ended_[rank])[static_cast<std::size_t>(call)] <= sequence) {
-      return static_cast<int>(rank);
-    }
+std::optional<int> JobGroup::ended_without_locked(const CallSeries& call,
+                                                  std::uint64_t sequence) const {
+  for (const int rank : groups_.members(call.group)) {
+    const auto& ended = ended_[static_cast<std::size_t>(rank)];
+    if (!ended) { continue; }
+    const auto count = ended->find(call);
+    if (count == ended->end() || count->second <= sequence) { return rank; }
   }
   return {};
 }
 
-std::optional<int> JobGroup::ended_without(CallKind channel, std::uint64_t sequence) const {
+std::optional<int> JobGroup::ended_without(const CallSeries& channel,
+                                           std::uint64_t sequence) const {
   const std::scoped_lock lock{mutex_};
   return ended_without_locked(channel, sequence);
 }
 
-std::string JobGroup::late_text(CallKind channel, std::uint64_t sequence, std::string_view call,
-                                std::chrono::milliseconds waited) {
+std::string JobGroup::late_text(const CallSeries& channel, std::uint64_t sequence,
+                                std::string_view call, std::chrono::milliseconds waited) {
   std::vector<int> ranks = ask_missing(channel, sequence);
   if (!ranks.empty()) { return missing_text(call, rank(), waited, ranks); }
-  for (int other = 0; other < size(); ++other) {
-    if (other != rank()) { ranks.push_back(other); }
-  }
+  const std::scoped_lock lock{mutex_};
+  ranks = groups_.members(channel.group);
+  std::erase(ranks, rank());
   return stopped_text(call, rank(), waited, ranks);
 }
 
@@ -300,7 +320,11 @@ void JobGroup::abort(std::string_view reason, int status) noexcept {
 }
 
 void JobGroup::fail(const std::string& text, FoundBy found) noexcept {
-  const bool for_another = found == FoundBy::every_rank && rank() != 0;
+  fail_as_one_of_many(text, found == FoundBy::every_rank ? 0 : rank());
+}
+
+void JobGroup::fail_as_one_of_many(const std::string& text, int reporter) noexcept {
+  const bool for_another = reporter != rank();
   const auto source = for_another ? Source::another_rank : Source::this_rank;
   if (set_failure(text, source) && !for_another) { tell(kCommStatus, text); }
 }

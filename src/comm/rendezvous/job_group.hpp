@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -18,6 +17,7 @@
 #include "comm/rendezvous/frame.hpp"
 #include "comm/rendezvous/issued_batches.hpp"
 #include "comm/rendezvous/joining.hpp"
+#include "comm/rendezvous/rank_groups.hpp"
 #include "comm/rendezvous/socket.hpp"
 
 namespace tessera {
@@ -49,17 +49,24 @@ class JobGroup {
   [[nodiscard]] int size() const noexcept { return place_.job.size; }
   [[nodiscard]] std::chrono::milliseconds deadline() const noexcept { return deadline_; }
 
-  /// *Collective.* Every rank's `message`, by rank. The end of a run is waited for twice as long as
-  /// other calls: ranks that wait for one within it are to be the ones that report it.
-  [[nodiscard]] std::vector<std::string> exchange(CallKind call, std::string message);
+  /// This rank, one of `members` (in ascending order), is in a group of them: calls may be made in
+  /// it from now on. Each of them says so, with the same `number`, which no other group of the job
+  /// has, and the same `name`, which errors call its channel by.
+  void add_group(std::uint64_t number, const std::string& name, const std::vector<int>& members);
+
+  /// *Collective*, within the call's group. Every rank's `message`, by rank. The end of a run is
+  /// waited for twice as long as other calls: ranks that wait for one within it are to be the ones
+  /// that report it.
+  [[nodiscard]] std::vector<std::string> exchange(const CallSeries& call, std::string message);
 
   /// This rank issues a batch on `channel`, which `code` stands for (encode); its number.
-  std::uint64_t note_batch(CallKind channel, std::string code);
-  /// A rank that has ended its run without issuing batch `sequence`.
-  [[nodiscard]] std::optional<int> ended_without(CallKind channel, std::uint64_t sequence) const;
+  std::uint64_t note_batch(const CallSeries& channel, std::string code);
+  /// A rank of its group that has ended its run without issuing batch `sequence`.
+  [[nodiscard]] std::optional<int> ended_without(const CallSeries& channel,
+                                                 std::uint64_t sequence) const;
   /// What to say of batch `sequence`, called `call`, that has not finished after `waited`. Asks who
   /// has not issued it, for a moment.
-  [[nodiscard]] std::string late_text(CallKind channel, std::uint64_t sequence,
+  [[nodiscard]] std::string late_text(const CallSeries& channel, std::uint64_t sequence,
                                       std::string_view call, std::chrono::milliseconds waited);
 
   /// Tells the others. The first failure stays. `status` is what the process is going to end with.
@@ -79,7 +86,7 @@ class JobGroup {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Counts = std::array<std::uint64_t, kCallKinds>;
+  using Counts = std::map<CallSeries, std::uint64_t>;  // none: 0
 
   enum class Source : std::uint8_t {
     this_rank,     // found it out
@@ -91,7 +98,7 @@ class JobGroup {
     Source source;
   };
 
-  [[nodiscard]] std::string called(CallKind call, std::uint64_t sequence) const;
+  [[nodiscard]] std::string called(const CallSeries& call, std::uint64_t sequence) const;
 
   void serve();
   [[nodiscard]] bool read();
@@ -103,13 +110,15 @@ class JobGroup {
   void send_issued();
   void send_waiting();
 
-  [[nodiscard]] std::vector<int> ask_missing(CallKind call, std::uint64_t sequence);
-  [[nodiscard]] std::optional<int> ended_without_locked(CallKind call,
+  [[nodiscard]] std::vector<int> ask_missing(const CallSeries& call, std::uint64_t sequence);
+  [[nodiscard]] std::optional<int> ended_without_locked(const CallSeries& call,
                                                         std::uint64_t sequence) const;
+  [[nodiscard]] std::string counts_text() const;
+  void fail_as_one_of_many(const std::string& text, int reporter) noexcept;
   [[nodiscard]] bool set_failure(std::string_view text, Source source) noexcept;
   void check_failure_locked() const;
   void tell(int status, std::string_view text) noexcept;
-  [[nodiscard]] IssuedBatches& issued(CallKind channel) noexcept;
+  [[nodiscard]] IssuedBatches& issued(const CallSeries& channel);
 
   const JobPlace place_;
   const std::chrono::milliseconds deadline_;
@@ -120,12 +129,12 @@ class JobGroup {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   Outbox out_;
-  Counts counts_{};                           // of calls made
+  RankGroups groups_;                         // that this rank is in
+  Counts counts_;                             // of calls made
   std::vector<std::optional<Counts>> ended_;  // by rank: what it had made when its run ended
-  std::map<std::pair<CallKind, std::uint64_t>, std::vector<std::string>> texts_;
-  std::map<std::pair<CallKind, std::uint64_t>, std::vector<int>> answers_;
-  std::array<IssuedBatches, 2> issued_{IssuedBatches{CallKind::gather_batch},
-                                       IssuedBatches{CallKind::reduce_batch}};
+  std::map<std::pair<CallSeries, std::uint64_t>, std::vector<std::string>> texts_;
+  std::map<std::pair<CallSeries, std::uint64_t>, std::vector<int>> answers_;
+  std::map<CallSeries, IssuedBatches> issued_;
   std::optional<Failure> failure_;
   bool met_at_end_ = false;
   std::atomic<bool> failed_ = false;

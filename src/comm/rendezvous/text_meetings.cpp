@@ -5,15 +5,16 @@
 namespace tessera {
 
 bool TextMeetings::add(int rank, Frame& frame) {
+  const std::size_t at = groups_.place(frame.call.group, rank);
   Meeting& meeting = meetings_[{frame.call, frame.sequence}];
-  meeting.texts.resize(static_cast<std::size_t>(ranks_));
-  auto& place = meeting.texts[static_cast<std::size_t>(rank)];
+  meeting.texts.resize(groups_.members(frame.call.group).size());
+  auto& place = meeting.texts[at];
   if (place) { throw CommError{"a rank has come to a call twice"}; }
   place = std::move(frame.payload);
-  return ++meeting.present == ranks_;
+  return ++meeting.present == meeting.texts.size();
 }
 
-Frame TextMeetings::take(CallKind call, std::uint64_t sequence) {
+Frame TextMeetings::take(const CallSeries& call, std::uint64_t sequence) {
   Frame frame;
   frame.type = FrameType::texts;
   frame.call = call;
@@ -25,18 +26,19 @@ Frame TextMeetings::take(CallKind call, std::uint64_t sequence) {
   frame.payload = all.take();
   if (frame.payload.size() > UINT32_MAX) {
     frame.type = FrameType::differ;
+    frame.rank = groups_.members(call.group).front();
     frame.payload = "what the ranks exchange is more than 4 GiB together";
   }
   return frame;
 }
 
-std::vector<int> TextMeetings::missing(CallKind call, std::uint64_t sequence) const {
+std::vector<int> TextMeetings::missing(const CallSeries& call, std::uint64_t sequence) const {
   std::vector<int> ranks;
   const auto meeting = meetings_.find({call, sequence});
-  for (int rank = 0; rank < ranks_; ++rank) {
-    const bool came = meeting != meetings_.end() &&
-                      meeting->second.texts[static_cast<std::size_t>(rank)].has_value();
-    if (!came) { ranks.push_back(rank); }
+  const std::vector<int>& members = groups_.members(call.group);
+  for (std::size_t at = 0; at < members.size(); ++at) {
+    const bool came = meeting != meetings_.end() && meeting->second.texts[at].has_value();
+    if (!came) { ranks.push_back(members[at]); }
   }
   return ranks;
 }

@@ -8,29 +8,30 @@
 #include <vector>
 
 #include "comm/rendezvous/frame.hpp"
+#include "comm/rendezvous/rank_groups.hpp"
 
 namespace tessera {
 
-/// The texts that ranks bring to calls of all of them.
+/// The texts that ranks bring to calls of all of them, or of all of a group.
 class TextMeetings {
  public:
-  explicit TextMeetings(int ranks) : ranks_{ranks} {}
+  explicit TextMeetings(const RankGroups& groups) : groups_{groups} {}
 
   /// `rank` has come to a call with a frame `text`. Whether all have now. CommError if it has
-  /// before.
+  /// before, or the call is not its.
   [[nodiscard]] bool add(int rank, Frame& frame);
   /// What all are told then: a frame `texts`, and the call is forgotten.
-  [[nodiscard]] Frame take(CallKind call, std::uint64_t sequence);
-  [[nodiscard]] std::vector<int> missing(CallKind call, std::uint64_t sequence) const;
+  [[nodiscard]] Frame take(const CallSeries& call, std::uint64_t sequence);
+  [[nodiscard]] std::vector<int> missing(const CallSeries& call, std::uint64_t sequence) const;
 
  private:
   struct Meeting {
-    std::vector<std::optional<std::string>> texts;
-    int present = 0;
+    std::vector<std::optional<std::string>> texts;  // by the rank's place in its group
+    std::size_t present = 0;
   };
 
-  int ranks_;
-  std::map<std::pair<CallKind, std::uint64_t>, Meeting> meetings_;
+  const RankGroups& groups_;
+  std::map<std::pair<CallSeries, std::uint64_t>, Meeting> meetings_;
 };
 
 }  // namespace tessera

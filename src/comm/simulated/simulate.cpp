@@ -44,11 +44,14 @@ std::string_view to_string(CommKind kind) noexcept {
 }
 
 World WorldFactory::make_simulated(const SimulatedRank& rank, const WorldOptions& options) {
-  auto state = std::make_unique<World::State>(rank.rank, rank.ranks, options, make_meta_device(),
-                                              rank.backend.device);
+  auto log = options.log_work ? std::make_unique<trace::WorkLog>() : nullptr;
+  auto device = make_meta_device(log.get());
+  auto state = std::make_unique<World::State>(rank.rank, rank.ranks, options, std::move(device),
+                                              rank.backend.device, std::move(log));
   const auto make = [&](const char* stream) {
     return std::make_unique<SimulatedCommunicator>(rank, *state->device, state->memory,
-                                                   Instruments{state->recorder.get(), {}, stream});
+                                                   Instruments{state->recorder.get(), {}, stream},
+                                                   state->work_log.get());
   };
   state->gather = make("gather");
   state->reduce = make("reduce");

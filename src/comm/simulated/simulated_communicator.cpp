@@ -2,27 +2,47 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "comm/staging.hpp"
+#include "device/stream_state.hpp"
 
 namespace tessera {
 
 SimulatedCommunicator::SimulatedCommunicator(const SimulatedRank& rank, Device& device,
-                                             MemoryTracker& memory, Instruments instruments)
+                                             MemoryTracker& memory, Instruments instruments,
+                                             trace::WorkLog* log)
     : Communicator{rank.rank, rank.ranks},
       staging_{std::make_shared<Buffer>(device, memory, Category::communicator,
                                         staging_bytes(rank.backend.comm, rank.ranks),
                                         fmt::format("{} staging", to_string(rank.backend.comm)))},
-      instruments_{instruments} {}
+      instruments_{instruments},
+      log_{log} {
+  if (log_ == nullptr) { return; }
+  std::vector<int> all(static_cast<std::size_t>(rank.ranks));
+  std::iota(all.begin(), all.end(), 0);
+  log_group_ = log_->add_group(std::move(all));
+}
 
 SimulatedCommunicator::SimulatedCommunicator(const RankGroup& group,
                                              std::shared_ptr<const Buffer> staging,
-                                             Instruments instruments)
+                                             Instruments instruments, trace::WorkLog* log)
     : Communicator{group.rank, static_cast<int>(group.members.size()), group.members},
       staging_{std::move(staging)},
-      instruments_{instruments} {}
+      instruments_{instruments},
+      log_{log},
+      log_group_{log == nullptr ? 0 : log->add_group(group.members)} {}
 
-void SimulatedCommunicator::do_submit(Batch batch, Stream /*stream*/) {
+void SimulatedCommunicator::do_submit(Batch batch, Stream stream) {
   record_collectives(instruments_, batch, rank(), size(), trace::now_ns());
+  if (log_ == nullptr) { return; }
+  trace::BatchWork work{.label = batch.label(), .group = log_group_, .entries = {}};
+  for (const CommOp& op : batch.ops()) {
+    const auto elems = static_cast<double>(full_elems(op, size()));
+    work.entries.push_back(
+        {std::string{name_of(op)}, elems * static_cast<double>(size_of(dtype_of(op)))});
+  }
+  log_->batch(stream.state()->log_number(), std::move(work));
 }
 
 std::vector<std::string> SimulatedCommunicator::do_exchange(std::string message) {
@@ -31,7 +51,7 @@ std::vector<std::string> SimulatedCommunicator::do_exchange(std::string message)
 
 std::unique_ptr<Communicator> SimulatedCommunicator::do_split(const RankGroup& group) {
   return std::make_unique<SimulatedCommunicator>(group, staging_,
-                                                 instruments_.of_split(next_split_++));
+                                                 instruments_.of_split(next_split_++), log_);
 }
 
 }  // namespace tessera

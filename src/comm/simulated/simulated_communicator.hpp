@@ -10,14 +10,15 @@
 namespace tessera {
 
 /// Stands for a communicator of any size: checks and records batches, moves nothing, holds the
-/// staging memory of the kind that it stands for. What is split from it uses the same staging.
+/// staging memory of the kind that it stands for, and writes batches into `log` if there is one.
+/// What is split from it uses the same staging.
 class SimulatedCommunicator final : public Communicator {
  public:
   SimulatedCommunicator(const SimulatedRank& rank, Device& device, MemoryTracker& memory,
-                        Instruments instruments);
+                        Instruments instruments, trace::WorkLog* log);
   /// A group's, split from one that has staging.
   SimulatedCommunicator(const RankGroup& group, std::shared_ptr<const Buffer> staging,
-                        Instruments instruments);
+                        Instruments instruments, trace::WorkLog* log);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "simulated"; }
 
@@ -31,6 +32,8 @@ class SimulatedCommunicator final : public Communicator {
 
   std::shared_ptr<const Buffer> staging_;
   Instruments instruments_;
+  trace::WorkLog* log_;
+  std::size_t log_group_ = 0;
   std::uint64_t next_split_ = 0;
 };
 

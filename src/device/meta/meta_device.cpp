@@ -18,21 +18,59 @@ constexpr std::size_t kAlignment = 128;
 constexpr std::uintptr_t kFirstAddress = std::uintptr_t{1} << 62U;
 constexpr std::uintptr_t kLastAddress = kFirstAddress + (std::uintptr_t{1} << 61U);
 
+/// Stands for the mark at which it was recorded last, where there is a log of them.
+class MetaEvent final : public EventState {
+ public:
+  void wait() override {
+    if (log_ != nullptr) { log_->host_wait(mark_); }
+  }
+  void set(trace::WorkLog& log, std::size_t mark) noexcept {
+    log_ = &log;
+    mark_ = mark;
+  }
+  [[nodiscard]] bool is_set() const noexcept { return log_ != nullptr; }
+  [[nodiscard]] std::size_t mark() const noexcept { return mark_; }
+
+ private:
+  trace::WorkLog* log_ = nullptr;
+  std::size_t mark_ = 0;
+};
+
 class MetaStream final : public StreamState {
  public:
-  void record(EventState& /*event*/) override {}
-  void wait_for(EventState& /*event*/) override {}
-  void wait() override {}
+  void record(EventState& event) override {
+    if (trace::WorkLog* const log = work_log()) {
+      of_meta(event).set(*log, log->record(log_number()));
+    }
+  }
+  void wait_for(EventState& event) override {
+    trace::WorkLog* const log = work_log();
+    if (log != nullptr && of_meta(event).is_set()) {
+      log->wait(log_number(), of_meta(event).mark());
+    }
+  }
+  void wait() override {
+    if (trace::WorkLog* const log = work_log()) { log->host_wait(log->record(log_number())); }
+  }
   void rethrow() override {}
   void call(std::function<void()> /*work*/) override {}
   [[nodiscard]] void* native() noexcept override { return nullptr; }
   [[nodiscard]] bool skips() const noexcept override { return true; }
+
+ private:
+  static MetaEvent& of_meta(EventState& event) {
+    auto* const own = dynamic_cast<MetaEvent*>(&event);
+    expects(own != nullptr, "a stream that only counts knows its own device's events only");
+    return *own;
+  }
 };
 
-class MetaEvent final : public EventState {
- public:
-  void wait() override {}
-};
+void log_bytes(const char* name, double bytes, Stream stream) {
+  trace::WorkLog* const log = stream.state() == nullptr ? nullptr : stream.state()->work_log();
+  if (log == nullptr) { return; }
+  log->kernel(stream.state()->log_number(),
+              {.name = name, .bytes = bytes, .sizes = {static_cast<std::int64_t>(bytes), 0, 0}});
+}
 
 class MetaGraph final : public WorkGraph {
  public:
@@ -44,6 +82,7 @@ class MetaGraph final : public WorkGraph {
 
 class MetaDevice final : public Device {
  public:
+  explicit MetaDevice(trace::WorkLog* log) noexcept : log_{log} {}
   [[nodiscard]] DeviceKind kind() const noexcept override { return DeviceKind::meta; }
   [[nodiscard]] std::string name() const override { return "meta"; }
   [[nodiscard]] bool computes() const noexcept override { return false; }
@@ -76,25 +115,35 @@ class MetaDevice final : public Device {
     return std::make_unique<MetaGraph>();
   }
 
-  void copy(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/, Stream /*stream*/) override {
+  void copy(void* /*to*/, const void* /*from*/, std::size_t bytes, Stream stream) override {
+    log_bytes("copy", 2 * static_cast<double>(bytes), stream);
   }
-  void copy_in(void* /*to*/, const void* /*from_host*/, std::size_t /*bytes*/,
-               Stream /*stream*/) override {}
-  void copy_out(void* /*to_host*/, const void* /*from*/, std::size_t /*bytes*/,
-                Stream /*stream*/) override {}
-  void fill(void* /*data*/, unsigned char /*value*/, std::size_t /*bytes*/,
-            Stream /*stream*/) override {}
+  void copy_in(void* /*to*/, const void* /*from_host*/, std::size_t bytes, Stream stream) override {
+    log_bytes("copy_in", static_cast<double>(bytes), stream);
+  }
+  void copy_out(void* /*to_host*/, const void* /*from*/, std::size_t bytes,
+                Stream stream) override {
+    log_bytes("copy_out", static_cast<double>(bytes), stream);
+  }
+  void fill(void* /*data*/, unsigned char /*value*/, std::size_t bytes, Stream stream) override {
+    log_bytes("fill", static_cast<double>(bytes), stream);
+  }
   void check_filled(const void* /*data*/, unsigned char /*value*/, std::size_t /*bytes*/,
                     std::string /*fault*/, Stream /*stream*/) override {}
 
+  void name_range(std::string_view phase, std::string_view /*unit*/) noexcept override {
+    if (log_ != nullptr) { log_->enter(phase); }
+  }
+
  private:
+  trace::WorkLog* log_;
   std::atomic<std::uintptr_t> next_ = kFirstAddress;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> make_meta_device() {
-  return std::make_unique<MetaDevice>();
+std::unique_ptr<Device> make_meta_device(trace::WorkLog* log) {
+  return std::make_unique<MetaDevice>(log);
 }
 
 }  // namespace tessera

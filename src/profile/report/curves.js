@@ -62,13 +62,17 @@ function curvesChart(title, series, label, fromZero, width) {
 function lossPart(report) {
   const measured = lossesOf(report);
   if (measured.length === 0) return null;
-  const alike = measured.length > 1 && sameLosses(measured);
-  const series = (alike ? measured.slice(0, 1) : measured).map((one) => ({
-    name: alike ? "all strategies" : one.name, values: one.losses, style: strategyClass(one.name),
-  }));
-  const text = alike
-    ? "The same bits under all " + measured.length + " strategies in every step."
-    : measured.length > 1 ? "The strategies' losses differ." : "Of the whole batch, before its update.";
+  const found = compareLosses(measured);
+  const together = !found.different && found.same.length > 1;
+  const line = (one) => ({ name: one.name, values: one.losses, style: strategyClass(one.name) });
+  const series = together
+    ? [{ ...line(found.base), name: found.hybrid ? "others" : "all strategies" }]
+      .concat(found.hybrid ? [line(found.hybrid)] : [])
+    : measured.map(line);
+  const text = measured.length === 1 ? "Of the whole batch, before its update."
+    : found.different ? "The strategies' losses differ."
+      : found.hybrid ? (found.same.length > 1 ? "The same bits under all others; " : "") + hybridFinding(found) + "."
+        : "The same bits under all " + measured.length + " strategies in every step.";
   return h("div", {}, h("h3", {}, "Loss"), h("p", { class: "lead" }, text),
     chartPlace((width) => curvesChart("Loss over the steps", series, loss, false, width)));
 }

@@ -134,6 +134,22 @@ function plannedFinding(report) {
   return plural(off.length, "peak") + " of " + planned.length + " differ from the plan.";
 }
 
+function lossFinding(measured) {
+  if (measured.length < 2) return null;
+  const found = compareLosses(measured);
+  const values = found.base.losses;
+  if (found.different) {
+    return "Losses of " + found.base.name + " and " + found.different.name + " differ from step " +
+      found.step + " on (" + values[found.step - 1] + " and " +
+      found.different.losses[found.step - 1] + ").";
+  }
+  const alike = found.same.length === 1 ? "Losses of " + found.base.name
+    : "Losses are bit-identical under " + (found.hybrid ? "" : "all ") +
+      found.same.length + " strategies";
+  return alike + ": " + loss(values[0]) + " \u2192 " + loss(values[values.length - 1]) + " in " +
+    plural(values.length, "step") + (found.hybrid ? "; " + hybridFinding(found) : "") + ".";
+}
+
 function findings(report) {
   const found = [];
   const ddp = report.strategies.find((strategy) => strategy.name === "ddp");
@@ -144,15 +160,8 @@ function findings(report) {
   }
   const planned = plannedFinding(report);
   if (planned) found.push(planned);
-  const losses = lossesOf(report);
-  if (losses.length > 1 && sameLosses(losses)) {
-    const values = losses[0].losses;
-    found.push("Losses are bit-identical under all " + losses.length + " strategies: " +
-      loss(values[0]) + " \u2192 " + loss(values[values.length - 1]) + " in " +
-      plural(values.length, "step") + ".");
-  } else if (losses.length > 1) {
-    found.push("Losses differ between the strategies.");
-  }
+  const losses = lossFinding(lossesOf(report));
+  if (losses) found.push(losses);
   return found;
 }
 

@@ -21,8 +21,18 @@ function theDocument() {
   return JSON.parse(document.getElementById("document").textContent);
 }
 
-// By what the parts of the model state are divided on a rank (docs/memory.md).
+// Whether nothing of the gradients stays on the device: reduced in slots, they leave for the host.
+function gradientsLeave(name, report) {
+  if (!(report.offload || "none").includes("optimizer")) return false;
+  const sharded = ["zero2", "zero3", "fsdp", "hybrid"].includes(name);
+  const mode = report.accumulate_mode || "automatic";
+  return report.accumulate > 1 && mode !== "automatic" ? mode === "every" : sharded;
+}
+
+// By what the parts of the model state are divided on a rank (docs/memory.md, docs/offload.md); null
+// where there is no formula.
 function divisorsOf(name, report) {
+  if (report.offload_keep > 0) return null;  // of whole units
   const n = report.ranks;
   const groups = report.shard_group || n;
   const whole = report.accumulate > 1 && report.accumulate_mode === "deferred";
@@ -35,7 +45,9 @@ function divisorsOf(name, report) {
     fsdp: [n, whole ? 1 : n, n],
     hybrid: [groups, whole ? 1 : groups, groups],
   };
-  return table[name] || null;
+  const divisors = table[name];
+  if (!divisors) return null;
+  return gradientsLeave(name, report) ? [divisors[0], Infinity, divisors[2]] : divisors;
 }
 
 const STATE_PARTS = ["parameters", "gradients", "optimizer"];
@@ -55,13 +67,15 @@ function peakOf(strategy) {
 // The whole model state in its parts, from the rank that holds most of it.
 function wholeState(report) {
   const known = report.strategies.filter((strategy) => divisorsOf(strategy.name, report));
-  const base = known.find((strategy) => strategy.name === "ddp") || known[0];
+  const base = known.find((strategy) => strategy.name === "ddp") ||
+    known.find((strategy) => !gradientsLeave(strategy.name, report)) || known[0];
   if (!base) return null;
   const divisors = divisorsOf(base.name, report);
   const rank = fullest(base.ranks, stateOf);
   return {
     from: base.name,
-    parts: STATE_PARTS.map((part, i) => (rank.model_state_bytes[part] || 0) * divisors[i]),
+    parts: STATE_PARTS.map((part, i) =>
+      Number.isFinite(divisors[i]) ? (rank.model_state_bytes[part] || 0) * divisors[i] : 0),
   };
 }
 
@@ -134,9 +148,33 @@ function strategyClass(name) {
   return "strat strat-" + (STRATEGY_MARKS[name] ? name : "other");
 }
 
-function sameLosses(strategies) {
-  const first = JSON.stringify(strategies[0].losses);
-  return strategies.every((strategy) => JSON.stringify(strategy.losses) === first);
+// How the losses of several strategies go together: those with the bits of the first (`same`),
+// hybrid if it differs from them, which adds gradients group by group, and by how much; or the
+// first other strategy that differs, and from which step on.
+function compareLosses(strategies) {
+  const base = strategies.find((one) => one.name !== "hybrid") || strategies[0];
+  const found = { base, same: [], hybrid: null, within: 0, different: null, step: 0 };
+  for (const one of strategies) {
+    const longer = base.losses.length >= one.losses.length ? base : one;
+    const step = longer.losses.findIndex((_, i) => base.losses[i] !== one.losses[i]);
+    const apart = base.losses.map((value, i) => (value === one.losses[i] ? 0
+      : Number.isFinite(one.losses[i]) ? Math.abs((one.losses[i] - value) / value) : NaN));
+    if (step < 0) {
+      found.same.push(one);
+    } else if (one.name === "hybrid" && apart.every(Number.isFinite)) {
+      found.hybrid = one;
+      found.within = apart.reduce((a, b) => Math.max(a, b));
+    } else if (!found.different) {
+      found.different = one;
+      found.step = step + 1;
+    }
+  }
+  return found;
+}
+
+function hybridFinding(found) {
+  return "hybrid, which adds gradients group by group, is within " + found.within.toExponential(1) +
+    " of " + found.base.name;
 }
 
 function lossesOf(report) {

@@ -1,6 +1,7 @@
 // One step of one rank: memory in use as a stacked area, and below it, on the same axis, what ran.
 
-const STREAMS = ["compute", "gather", "reduce", "offload"];
+const STREAMS = ["compute", "gather", "reduce", "offload", "host"];
+const HOST_STREAMS = ["offload", "host"];
 const LANE = 22;
 
 function stepDuration(timeline) {
@@ -12,9 +13,9 @@ function pointTotal(point) {
   return sum(point[3]);
 }
 
-// The last only where something was copied to or from the host pool.
+// Those of the host pool only where something happened there.
 function streamsOf(timeline) {
-  return STREAMS.filter((name) => name !== "offload" || timeline.spans.some((span) => span[2] === name));
+  return STREAMS.filter((name) => !HOST_STREAMS.includes(name) || timeline.spans.some((span) => span[2] === name));
 }
 
 // Stretches of time in one phase: [begin, end, phase].

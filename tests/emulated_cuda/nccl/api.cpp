@@ -52,7 +52,7 @@ ncclResult_t add(ncclComm_t handle, cudaStream_t stream, Work work) {
   if (!handle->comm->started()) { return ncclInvalidUsage; }
   const bool direct = is_direct(*handle->comm, work);
   work.call.registered = direct ? 1 : 0;
-  count_call(direct, work.call.count * size_of(work.call.type));
+  if (handle->comm->ranks() > 1) { count_call(direct, work.call.count * size_of(work.call.type)); }
   if (group.comm && (group.comm != handle->comm || group.stream != stream)) {
     return ncclInvalidUsage;
   }
@@ -79,6 +79,10 @@ std::shared_ptr<Comm> emulated_nccl::comm_of(ncclComm_t handle) {
   return handle->comm;
 }
 
+ncclComm_t emulated_nccl::make_handle(std::shared_ptr<Comm> comm) {
+  return new ncclComm{std::move(comm)};
+}
+
 ncclResult_t ncclGetVersion(int* version) {
   const auto other = tessera::environment("TESSERA_EMULATED_NCCL_VERSION");
   *version = other ? std::stoi(*other) : NCCL_VERSION_CODE;
@@ -100,8 +104,20 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int ranks, ncclUniqueId 
   if (config->blocking != 0) { return ncclInvalidUsage; }  // not what this double is for
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) { return ncclUnhandledCudaError; }
-  *handle = new ncclComm{std::make_shared<Comm>(rank, ranks, device)};
+  *handle = make_handle(std::make_shared<Comm>(rank, ranks, device));
   (*handle)->comm->start(id.internal);
+  return ncclInProgress;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* made,
+                           ncclConfig_t* config) {
+  if (handle == nullptr || made == nullptr || (color < 0 && color != NCCL_SPLIT_NOCOLOR)) {
+    return ncclInvalidArgument;
+  }
+  if (!handle->comm->started() || group.depth > 0) { return ncclInvalidUsage; }
+  if (config != nullptr && config->blocking != 0) { return ncclInvalidUsage; }
+  *made = nullptr;
+  handle->comm->split({color, key}, made);
   return ncclInProgress;
 }
 
@@ -117,6 +133,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t /*handle*/) {
 ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   check_none_registered(handle->comm.get());
   handle->comm->wait_for_graphs();
+  handle->comm->wait_for_split();
   handle->comm->abort();
   delete handle;
   return ncclSuccess;
@@ -124,6 +141,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
 
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
   handle->comm->abort();
+  handle->comm->wait_for_split();
   handle->comm->wait_for_graphs();
   forget_registered(handle->comm.get());
   delete handle;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/environment.hpp"
+#include "emulated_cuda/memory.hpp"
 #include "emulated_cuda/misuse.hpp"
 #include "emulated_cuda/stream_task.hpp"
 
@@ -43,50 +44,60 @@ bool is_capturing(cudaStream_t stream) {
 
 }  // namespace
 
-std::string setting(const char* name, int rank) {
+int own_rank() {
+  return std::stoi(tessera::environment("RANK").value_or("0"));
+}
+
+std::string setting(const char* name) {
   const std::string text = tessera::environment(name).value_or("");
   const std::size_t colon = text.find(':');
   if (colon == std::string::npos) { return text; }
-  return text.substr(colon + 1) == std::to_string(rank) ? text.substr(0, colon) : "";
+  return text.substr(colon + 1) == std::to_string(own_rank()) ? text.substr(0, colon) : "";
 }
 
-Faults faults_of(int rank) {
+Faults faults() {
   Faults faults;
-  const std::string init = setting("TESSERA_EMULATED_NCCL_INIT", rank);
+  const std::string init = setting("TESSERA_EMULATED_NCCL_INIT");
   faults.init_fails = init == "fails";
   faults.init_hangs = init == "hangs";
-  const std::string at = setting("TESSERA_EMULATED_NCCL_FAILS_AT", rank);
+  const std::string split = setting("TESSERA_EMULATED_NCCL_SPLIT");
+  faults.split_fails = split == "fails";
+  faults.split_hangs = split == "hangs";
+  const std::string at = setting("TESSERA_EMULATED_NCCL_FAILS_AT");
   if (!at.empty()) { faults.fails_at = std::stoull(at); }
-  const std::string blocks = setting("TESSERA_EMULATED_NCCL_BLOCKS_AT", rank);
+  const std::string blocks = setting("TESSERA_EMULATED_NCCL_BLOCKS_AT");
   if (!blocks.empty()) { faults.blocks_at = std::stoull(blocks); }
-  faults.notices_loss = setting("TESSERA_EMULATED_NCCL_LOSS", rank) == "noticed";
+  faults.notices_loss = setting("TESSERA_EMULATED_NCCL_LOSS") == "noticed";
   return faults;
 }
 
 Comm::Comm(int rank, int ranks, int device)
-    : rank_{rank}, ranks_{ranks}, device_{device}, faults_{faults_of(rank)} {}
+    : rank_{rank}, ranks_{ranks}, device_{device}, faults_{faults()} {}
 
-void Comm::start(const std::string& name) {
-  std::thread{[self = shared_from_this(), name] { self->connect(name); }}.detach();
+Comm::~Comm() {
+  if (memory_ != nullptr) { (void)emulated_cuda::free_device(memory_); }
 }
 
-void Comm::connect(const std::string& name) {
-  while (faults_.init_hangs && !aborted_) { std::this_thread::sleep_for(1ms); }
-  if (faults_.init_fails) {
-    state_ = ncclSystemError;
-    return;
-  }
+void Comm::start(const std::string& name) {
+  std::thread{[self = shared_from_this(), name] {
+    while (self->faults_.init_hangs && !self->aborted_) { std::this_thread::sleep_for(1ms); }
+    const auto goes_on = [&] { return !self->aborted_; };
+    self->state_ = self->faults_.init_fails ? ncclSystemError : self->connect(name, goes_on);
+  }}.detach();
+}
+
+ncclResult_t Comm::connect(const std::string& name, const Line::GoesOn& goes_on) {
   Hello hello;
   hello.rank = rank_;
   hello.ranks = ranks_;
   hello.device = device_;
+  hello.job_rank = own_rank();
   const auto host = tessera::environment("NCCL_HOSTID");
   if (host) {
     host->copy(hello.host, sizeof hello.host - 1);
   } else {
     (void)::gethostname(hello.host, sizeof hello.host - 1);
   }
-  const auto goes_on = [this] { return !aborted_; };
   Line line = connect_to(name);
   std::int32_t verdict = ncclSystemError;
   if (line && line.send(&hello, sizeof hello, goes_on) == Line::End::done) {
@@ -94,7 +105,43 @@ void Comm::connect(const std::string& name) {
     if (end == Line::End::lost) { verdict = ncclRemoteError; }
   }
   line_ = std::move(line);
-  state_ = static_cast<ncclResult_t>(verdict);
+  const std::string bytes = setting("TESSERA_EMULATED_NCCL_COMM_BYTES");
+  if (!bytes.empty()) { memory_ = emulated_cuda::allocate_device(device_, std::stoull(bytes)); }
+  return static_cast<ncclResult_t>(verdict);
+}
+
+void Comm::split(const SplitAsk& ask, ncclComm_t* made) {
+  if (busy()) { emulated_cuda::misuse("a communicator of NCCL's is split with work under way"); }
+  state_ = ncclInProgress;
+  splitting_ = true;
+  std::thread{[self = shared_from_this(), ask, made] {
+    self->state_ = self->split_off(ask, made);
+    self->splitting_ = false;
+  }}.detach();
+}
+
+ncclResult_t Comm::split_off(const SplitAsk& ask, ncclComm_t* made) {
+  while (faults_.split_hangs && !aborted_) { std::this_thread::sleep_for(1ms); }
+  if (faults_.split_fails) { return ncclSystemError; }
+  const auto goes_on = [this] { return !aborted_; };
+  SplitAnswer answer;
+  if (line_.send(&kSplits, sizeof kSplits, goes_on) != Line::End::done ||
+      line_.send(&ask, sizeof ask, goes_on) != Line::End::done ||
+      line_.receive(&answer, sizeof answer, goes_on) != Line::End::done) {
+    // As of a call: nothing tells NCCL that a peer is gone.
+    if (!faults_.notices_loss) { wait_for_abort(); }
+    return ncclRemoteError;
+  }
+  if (answer.ranks == 0) { return ncclSuccess; }
+  auto child = std::make_shared<Comm>(answer.rank, answer.ranks, device_);
+  const ncclResult_t result = child->connect(answer.name, goes_on);
+  child->state_ = result;
+  if (result == ncclSuccess) { *made = make_handle(std::move(child)); }
+  return result;
+}
+
+void Comm::wait_for_split() const {
+  while (splitting_) { std::this_thread::sleep_for(1ms); }
 }
 
 ncclResult_t Comm::state() {

@@ -16,18 +16,23 @@
 
 namespace emulated_nccl {
 
-/// What a test asks of the double, by environment variables that only say it to one rank where they
-/// end with ":RANK".
+/// What the job calls this process, also where its rank in a communicator is another.
+[[nodiscard]] int own_rank();
+
+/// What a test asks of the double, by environment variables that only say it to one rank of the job
+/// where they end with ":RANK".
 struct Faults {
   bool init_fails = false;                 ///< TESSERA_EMULATED_NCCL_INIT=fails
   bool init_hangs = false;                 ///< TESSERA_EMULATED_NCCL_INIT=hangs
+  bool split_fails = false;                ///< TESSERA_EMULATED_NCCL_SPLIT=fails
+  bool split_hangs = false;                ///< TESSERA_EMULATED_NCCL_SPLIT=hangs
   std::optional<std::uint64_t> fails_at;   ///< TESSERA_EMULATED_NCCL_FAILS_AT=K: in group number K
   bool notices_loss = false;               ///< TESSERA_EMULATED_NCCL_LOSS=noticed
   std::optional<std::uint64_t> blocks_at;  ///< TESSERA_EMULATED_NCCL_BLOCKS_AT=K: enqueuing group K
 };
-[[nodiscard]] Faults faults_of(int rank);
-/// What the variable says to `rank`.
-[[nodiscard]] std::string setting(const char* name, int rank);
+[[nodiscard]] Faults faults();
+/// What the variable says to this process.
+[[nodiscard]] std::string setting(const char* name);
 
 /// A call with its addresses.
 struct Work {
@@ -45,8 +50,17 @@ class Comm : public std::enable_shared_from_this<Comm> {
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
 
+  ~Comm();
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+
   /// Connects on a thread of its own.
   void start(const std::string& name);
+  /// Splits, on a thread of its own, and is in progress until then: `made` gets a handle at the
+  /// end, unless the rank is in no group.
+  void split(const SplitAsk& ask, ncclComm_t* made);
+  /// Nothing is written to what a split has been given any more.
+  void wait_for_split() const;
   /// Enqueues a group of calls on `stream`.
   [[nodiscard]] ncclResult_t enqueue(std::vector<Work> works, cudaStream_t stream);
 
@@ -61,7 +75,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   [[nodiscard]] bool started() const noexcept { return state_ == ncclSuccess; }
 
  private:
-  void connect(const std::string& name);
+  [[nodiscard]] ncclResult_t connect(const std::string& name, const Line::GoesOn& goes_on);
+  [[nodiscard]] ncclResult_t split_off(const SplitAsk& ask, ncclComm_t* made);
   void run(std::uint64_t ticket, const std::vector<Work>& works);
   void move(const std::vector<Work>& works);
   [[nodiscard]] bool check(Line::End end);
@@ -76,6 +91,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::atomic<int> launching_ = 0;  // so many questions are still answered with "in progress"
   std::shared_ptr<std::atomic<int>> in_graphs_ = std::make_shared<std::atomic<int>>(0);
   std::atomic<int> under_way_ = 0;  // groups outside of graphs
+  std::atomic<bool> splitting_ = false;
+  void* memory_ = nullptr;  // of the device: TESSERA_EMULATED_NCCL_COMM_BYTES
   Line line_;
   std::uint64_t tickets_ = 0;
   std::mutex mutex_;
@@ -85,5 +102,6 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
 /// What a handle stands for.
 [[nodiscard]] std::shared_ptr<Comm> comm_of(ncclComm_t handle);
+[[nodiscard]] ncclComm_t make_handle(std::shared_ptr<Comm> comm);
 
 }  // namespace emulated_nccl

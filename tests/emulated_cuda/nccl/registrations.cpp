@@ -6,7 +6,6 @@
 #include <mutex>
 #include <string>
 
-#include "base/environment.hpp"
 #include "emulated_cuda/api.hpp"
 #include "emulated_cuda/controls.hpp"
 #include "emulated_cuda/memory.hpp"
@@ -43,12 +42,8 @@ All& all() {
   return *them;
 }
 
-int own_rank() {
-  return std::stoi(tessera::environment("RANK").value_or("0"));
-}
-
 std::size_t granularity() {
-  const std::string bytes = setting("TESSERA_EMULATED_NCCL_GRANULARITY", own_rank());
+  const std::string bytes = setting("TESSERA_EMULATED_NCCL_GRANULARITY");
   return bytes.empty() ? kGranularity : std::stoull(bytes);
 }
 
@@ -91,7 +86,7 @@ void forget_registered(const Comm* comm) {
 using namespace emulated_nccl;
 
 ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
-  const std::string memory = setting("TESSERA_EMULATED_NCCL_MEMORY", own_rank());
+  const std::string memory = setting("TESSERA_EMULATED_NCCL_MEMORY");
   if (memory == "none") { return ncclUnhandledCudaError; }
   const int device = emulated_cuda::current_device();
   *data = emulated_cuda::allocate_device(device, bytes, granularity());
@@ -123,8 +118,8 @@ ncclResult_t ncclMemFree(void* data) {
 ncclResult_t ncclCommRegister(const ncclComm_t handle, void* data, size_t bytes, void** given) {
   const std::shared_ptr<Comm> comm = comm_of(handle);
   *given = nullptr;
-  if (setting("TESSERA_EMULATED_NCCL_REGISTER", comm->rank()) == "declines") { return ncclSuccess; }
-  const std::string at = setting("TESSERA_EMULATED_NCCL_REGISTER_FAILS_AT", comm->rank());
+  if (setting("TESSERA_EMULATED_NCCL_REGISTER") == "declines") { return ncclSuccess; }
+  const std::string at = setting("TESSERA_EMULATED_NCCL_REGISTER_FAILS_AT");
   const std::scoped_lock lock{all().mutex};
   EmulatedNcclCounts& counts = all().counts;
   if (!comm->started() || !all().allocations.contains(data)) { return ncclInvalidUsage; }

@@ -15,7 +15,7 @@ class Comm;
 
 /// Whether all of it is registered with `comm`.
 [[nodiscard]] bool is_registered(const Comm* comm, const void* data, std::size_t bytes);
-/// A call of `bytes` was made with registered buffers, or with others.
+/// A call of `bytes` between ranks was made with registered buffers, or with others.
 void count_call(bool registered, std::size_t bytes);
 /// The communicator is destroyed: nothing may be registered with it any more.
 void check_none_registered(const Comm* comm);

@@ -1,16 +1,18 @@
 #include "emulated_cuda/nccl/root.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "emulated_cuda/misuse.hpp"
+#include "emulated_cuda/nccl/answers.hpp"
 #include "emulated_cuda/nccl/comm.hpp"
 #include "emulated_cuda/nccl/wire.hpp"
-#include "kernels/combine/combine.hpp"
 
 namespace emulated_nccl {
 namespace {
@@ -19,40 +21,14 @@ bool always() {
   return true;
 }
 
-tessera::DType dtype_of(std::int32_t type) {
-  switch (type) {
-    case ncclFloat64:
-      return tessera::DType::fp64;
-    case ncclFloat16:
-      return tessera::DType::fp16;
-    case ncclBfloat16:
-      return tessera::DType::bf16;
-    default:
-      return tessera::DType::fp32;
-  }
-}
-
-/// What one rank brings to a group of calls.
-struct Part {
-  std::vector<Call> calls;
-  std::vector<std::vector<std::byte>> data;  // of each call
-  std::vector<std::size_t> collectives;      // which of them are all ranks'
-};
-
-/// What a rank brings to a call of all ranks.
-struct Share {
-  const Call* call;
-  const std::vector<std::byte>* data;
-};
-
 class Root {
  public:
-  explicit Root(Line listener) : listener_{std::move(listener)} {}
+  Root(Line listener, std::string name) : listener_{std::move(listener)}, name_{std::move(name)} {}
 
   void serve() {
     if (!meet()) { return; }
     while (group()) {}
-    if (faults_of(0).notices_loss) { return; }
+    if (faults().notices_loss) { return; }
     // Ranks wait for those that are gone until their communicators are aborted, as NCCL's may.
     for (Line& line : lines_) {
       std::byte byte{};
@@ -72,7 +48,11 @@ class Root {
       Line line = accept_one(listener_);
       Hello hello;
       if (!line || line.receive(&hello, sizeof hello, always) != Line::End::done) { return false; }
-      if (lines_.empty()) { lines_.resize(static_cast<std::size_t>(hello.ranks)); }
+      if (lines_.empty()) {
+        lines_.resize(static_cast<std::size_t>(hello.ranks));
+        job_ranks_.resize(lines_.size());
+      }
+      job_ranks_.at(static_cast<std::size_t>(hello.rank)) = hello.job_rank;
       lines_.at(static_cast<std::size_t>(hello.rank)) = std::move(line);
       const std::string gpu = std::string{hello.host} + '/' + std::to_string(hello.device);
       if (!gpus.emplace(gpu, hello.rank).second) { verdict = ncclInvalidUsage; }
@@ -91,11 +71,10 @@ class Root {
     for (std::size_t rank = 0; rank < lines_.size(); ++rank) {
       if (!read(lines_[rank], static_cast<int>(rank), parts[rank])) { return false; }
     }
+    if (all_split(parts)) { return split(parts); }
     std::vector<std::vector<std::byte>> answers(lines_.size());
     for (std::size_t rank = 0; rank < lines_.size(); ++rank) {
-      for (std::size_t i = 0; i < parts[rank].calls.size(); ++i) {
-        if (!answer(parts, rank, i, answers[rank])) { return false; }
-      }
+      if (!Answers{parts, job_ranks_}.append(rank, answers[rank])) { return false; }
     }
     for (std::size_t rank = 0; rank < lines_.size(); ++rank) {
       const auto& bytes = answers[rank];
@@ -109,6 +88,10 @@ class Root {
   [[nodiscard]] bool read(Line& line, int rank, Part& part) const {
     std::uint64_t count = 0;
     if (line.receive(&count, sizeof count, always) != Line::End::done) { return false; }
+    if (count == kSplits) {
+      part.split.emplace();
+      return line.receive(&*part.split, sizeof *part.split, always) == Line::End::done;
+    }
     part.calls.resize(count);
     part.data.resize(count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -123,100 +106,47 @@ class Root {
     return true;
   }
 
-  /// Appends what `rank` gets of its call number `i`.
-  [[nodiscard]] bool answer(const std::vector<Part>& parts, std::size_t rank, std::size_t i,
-                            std::vector<std::byte>& out) const {
-    const Call& call = parts[rank].calls[i];
-    if (call.kind == Kind::send) { return true; }
-    if (call.kind == Kind::receive) { return receive(parts, rank, i, out); }
-    std::vector<Share> shares;
-    if (!find_shares(parts, rank, i, shares)) { return false; }
-    const std::uint64_t bytes = call.count * size_of(call.type);
-    switch (call.kind) {
-      case Kind::all_gather:
-        for (const Share& share : shares) { add(*share.data, 0, bytes, out); }
-        return true;
-      case Kind::broadcast:
-        add(*shares.at(static_cast<std::size_t>(call.peer)).data, 0, bytes, out);
-        return true;
-      case Kind::reduce:
-        if (static_cast<std::size_t>(call.peer) == rank) { reduce(shares, 0, out); }
-        return true;
-      case Kind::all_reduce:
-        reduce(shares, 0, out);
-        return true;
-      case Kind::reduce_scatter:
-        reduce(shares, rank * bytes, out);
-        return true;
-      default:
-        return false;
+  [[nodiscard]] bool all_split(const std::vector<Part>& parts) const {
+    const bool first = parts[0].split.has_value();
+    for (std::size_t rank = 1; rank < parts.size(); ++rank) {
+      if (parts[rank].split.has_value() == first) { continue; }
+      emulated_cuda::misuse("rank " + std::to_string(job_ranks_[first ? 0 : rank]) +
+                            " splits a communicator of NCCL's on which rank " +
+                            std::to_string(job_ranks_[first ? rank : 0]) + " makes calls");
     }
+    return first;
   }
 
-  /// NCCL's results are undefined where some ranks' buffers are registered and others' are not.
-  static void check_alike(const Call& a, const Call& b) {
-    if (a.registered == b.registered) { return; }
-    emulated_cuda::misuse("some ranks pass NCCL registered buffers, and others do not");
-  }
-
-  /// Every rank's part in what is call `i` of `rank`. False if they differ.
-  [[nodiscard]] static bool find_shares(const std::vector<Part>& parts, std::size_t rank,
-                                        std::size_t i, std::vector<Share>& shares) {
-    const auto& mine = parts[rank].collectives;
-    const auto number = static_cast<std::size_t>(std::ranges::find(mine, i) - mine.begin());
-    for (const Part& part : parts) {
-      if (number >= part.collectives.size()) { return false; }
-      const std::size_t at = part.collectives[number];
-      check_alike(part.calls[at], parts[rank].calls[i]);
-      if (std::memcmp(&part.calls[at], &parts[rank].calls[i], sizeof(Call)) != 0) { return false; }
-      shares.push_back({&part.calls[at], &part.data[at]});
+  /// Ranks of a colour are a communicator of their own, in the order of their keys. False if one is
+  /// gone.
+  [[nodiscard]] bool split(const std::vector<Part>& parts) {
+    std::map<int, std::vector<std::pair<int, std::size_t>>> groups;  // by colour: keys and ranks
+    for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+      groups[parts[rank].split->color].emplace_back(parts[rank].split->key, rank);
+    }
+    ++splits_;
+    for (auto& [color, members] : groups) {
+      SplitAnswer answer;
+      const std::string name = name_ + '/' + std::to_string(splits_) + '-' + std::to_string(color);
+      if (color != NCCL_SPLIT_NOCOLOR) {
+        if (name.size() >= sizeof answer.name || !start_root(name)) { return false; }
+        name.copy(answer.name, sizeof answer.name - 1);
+        answer.ranks = static_cast<std::int32_t>(members.size());
+        std::ranges::sort(members);
+      }
+      for (const auto& [key, rank] : members) {
+        if (lines_[rank].send(&answer, sizeof answer, always) != Line::End::done) { return false; }
+        ++answer.rank;
+      }
     }
     return true;
   }
 
-  /// The `n`-th that `rank` receives of a peer is the `n`-th that the peer sends it.
-  [[nodiscard]] static bool receive(const std::vector<Part>& parts, std::size_t rank, std::size_t i,
-                                    std::vector<std::byte>& out) {
-    const Call& call = parts[rank].calls[i];
-    std::size_t before = 0;
-    for (std::size_t j = 0; j < i; ++j) {
-      const Call& other = parts[rank].calls[j];
-      before += other.kind == Kind::receive && other.peer == call.peer ? 1 : 0;
-    }
-    const Part& peer = parts.at(static_cast<std::size_t>(call.peer));
-    for (std::size_t j = 0; j < peer.calls.size(); ++j) {
-      const Call& other = peer.calls[j];
-      if (other.kind != Kind::send || static_cast<std::size_t>(other.peer) != rank) { continue; }
-      if (before-- > 0) { continue; }
-      if (other.count != call.count || other.type != call.type) { return false; }
-      check_alike(other, call);
-      add(peer.data[j], 0, peer.data[j].size(), out);
-      return true;
-    }
-    return false;
-  }
-
-  static void add(const std::vector<std::byte>& from, std::size_t at, std::size_t bytes,
-                  std::vector<std::byte>& out) {
-    const auto begin = from.begin() + static_cast<std::ptrdiff_t>(at);
-    out.insert(out.end(), begin, begin + static_cast<std::ptrdiff_t>(bytes));
-  }
-
-  /// In rank order, so that results can be compared to the bit.
-  static void reduce(const std::vector<Share>& shares, std::size_t at,
-                     std::vector<std::byte>& out) {
-    const Call& call = *shares.front().call;
-    std::vector<const void*> from;
-    for (const Share& share : shares) { from.push_back(share.data->data() + at); }
-    std::vector<std::byte> result(call.count * size_of(call.type));
-    tessera::kernels::reduce_in_order(
-        result.data(), from, static_cast<std::int64_t>(call.count), dtype_of(call.type),
-        call.op == ncclSum ? tessera::ReduceOp::sum : tessera::ReduceOp::max);
-    add(result, 0, result.size(), out);
-  }
-
   Line listener_;
-  std::vector<Line> lines_;  // by rank
+  const std::string name_;
+  std::vector<Line> lines_;     // by rank
+  std::vector<int> job_ranks_;  // likewise, for messages
+  int splits_ = 0;
 };
 
 }  // namespace
@@ -224,7 +154,7 @@ class Root {
 bool start_root(const std::string& name) {
   Line listener = listen_as(name);
   if (!listener) { return false; }
-  auto root = std::make_unique<Root>(std::move(listener));
+  auto root = std::make_unique<Root>(std::move(listener), name);
   std::thread{[root = std::move(root)] { root->serve(); }}.detach();
   return true;
 }

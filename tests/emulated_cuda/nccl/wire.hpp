@@ -48,7 +48,21 @@ struct Hello {
   std::int32_t ranks = 0;
   char host[64] = {};
   std::int32_t device = 0;
-  std::int32_t unused = 0;
+  std::int32_t job_rank = 0;
+};
+
+/// In place of the number of calls in a group: the rank splits the communicator.
+inline constexpr std::uint64_t kSplits = UINT64_MAX;
+
+/// What a rank says of its split, and what it is told: the name to connect to, as which rank.
+struct SplitAsk {
+  std::int32_t color = 0;
+  std::int32_t key = 0;
+};
+struct SplitAnswer {
+  std::int32_t rank = 0;
+  std::int32_t ranks = 0;  ///< 0: it is in no group
+  char name[100] = {};
 };
 
 enum class Kind : std::int32_t {

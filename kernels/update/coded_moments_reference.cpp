@@ -1,0 +1,108 @@
+#include "kernels/update/coded_moments_reference.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/update/stochastic.hpp"
+
+// Written from the formula with numbers, where moment_code.hpp takes it from their bits.
+namespace tessera::kernels::reference {
+namespace {
+
+/// Codes of magnitudes with `steps` of them, a power of two, in each power of two of x / u + 1.
+struct Magnitudes {
+  int steps;
+  double largest;
+
+  [[nodiscard]] double in_units(int code) const {
+    const int exponent = code / steps;
+    const double fraction = static_cast<double>(code % steps) / steps;
+    return std::ldexp(1.0 + fraction, exponent) - 1.0;
+  }
+  [[nodiscard]] double clamp(float x) const {
+    const double magnitude = std::abs(static_cast<double>(x));
+    return magnitude <= largest ? magnitude : largest;  // NaN too
+  }
+  [[nodiscard]] double unit(const float* values, std::int64_t elems) const {
+    double most = 0.0;
+    for (std::int64_t i = 0; i < elems; ++i) { most = std::max(most, clamp(values[i])); }
+    double unit = 0x1p-119;
+    while (most > in_units(16 * steps - 1) * unit) { unit *= 2; }
+    return unit;
+  }
+  [[nodiscard]] int code(double magnitude, double unit, std::uint32_t random) const {
+    const double place = static_cast<float>(magnitude / unit) + 1.0F;
+    const int exponent = std::ilogb(place);
+    const double gaps = std::ldexp(place, -exponent) * steps;
+    const double whole = std::floor(gaps);
+    const bool up = gaps - whole > (random + 0.5) / 65536;
+    return exponent * steps + static_cast<int>(whole) - steps + (up ? 1 : 0);
+  }
+};
+
+constexpr Magnitudes kFirst{8, 0x1p127};
+constexpr Magnitudes kSecond{16, 0x1p63};
+
+/// Calls visit(first element, elements) for each block of a run.
+template <class Visit>
+void for_blocks(const UpdateRun& run, const Visit& visit) {
+  for (std::int64_t at = 0; at < run.elems; at += kMomentBlock) {
+    visit(at, std::min(kMomentBlock, run.elems - at));
+  }
+}
+
+std::uint32_t word(const UpdateRun& run, std::int64_t updates, std::int64_t i) {
+  const StochasticKey key = StochasticKey::of(run, updates, RoundedArray::codes);
+  return key.word(run.first_in_parameter + i);
+}
+
+void write_first(const UpdateRun& run, std::int64_t updates, const std::vector<float>& values) {
+  for_blocks(run, [&](std::int64_t at, std::int64_t elems) {
+    const double unit = kFirst.unit(&values[static_cast<std::size_t>(at)], elems);
+    run.first_codes.units[at / kMomentBlock] = static_cast<float>(unit);
+    for (std::int64_t i = at; i < at + elems; ++i) {
+      const float value = values[static_cast<std::size_t>(i)];
+      const int code = kFirst.code(kFirst.clamp(value), unit, word(run, updates, i) % 65536);
+      run.first_codes.codes[i] = static_cast<std::uint8_t>(code + (std::signbit(value) ? 128 : 0));
+    }
+  });
+}
+
+void write_second(const UpdateRun& run, std::int64_t updates, std::vector<float> roots) {
+  for (float& value : roots) { value = std::sqrt(value); }
+  for_blocks(run, [&](std::int64_t at, std::int64_t elems) {
+    const double unit = kSecond.unit(&roots[static_cast<std::size_t>(at)], elems);
+    run.second_codes.units[at / kMomentBlock] = static_cast<float>(unit);
+    for (std::int64_t i = at; i < at + elems; ++i) {
+      const double root = kSecond.clamp(roots[static_cast<std::size_t>(i)]);
+      const int code = kSecond.code(root, unit, word(run, updates, i) / 65536);
+      const int least = root == 0.0 ? 0 : 1;
+      run.second_codes.codes[i] = static_cast<std::uint8_t>(std::max(code, least));
+    }
+  });
+}
+
+}  // namespace
+
+WideMoments read_codes(const UpdateRun& run) {
+  WideMoments moments;
+  for (std::int64_t i = 0; i < run.elems; ++i) {
+    const std::int64_t block = i / kMomentBlock;
+    const int code = run.first_codes.codes[i];
+    const double unit = run.first_codes.units[block];
+    const auto magnitude = static_cast<float>(kFirst.in_units(code % 128) * unit);
+    moments.first.push_back(code < 128 ? magnitude : -magnitude);
+    if (!run.second_codes) { continue; }
+    const double in_units = kSecond.in_units(run.second_codes.codes[i]);
+    const auto root = static_cast<float>(in_units * run.second_codes.units[block]);
+    moments.second.push_back(root * root);
+  }
+  return moments;
+}
+
+void write_codes(const UpdateRun& run, std::int64_t updates, const WideMoments& moments) {
+  write_first(run, updates, moments.first);
+  if (run.second_codes) { write_second(run, updates, moments.second); }
+}
+
+}  // namespace tessera::kernels::reference

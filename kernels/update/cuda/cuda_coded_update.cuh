@@ -1,0 +1,207 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/update/cuda/cuda_update.cuh"
+#include "kernels/update/moment_code.hpp"
+#include "tessera/base/math.hpp"
+
+// One pass over a run with moments of 8 bits: 16 bytes of AdamW an element, 2 of them codes each
+// way, beside 28 in fp32.
+//
+// A block of codes is a warp's tile, eight elements a thread, in the places of cuda_tile.cuh: its
+// codes are two accesses of four bytes, its largest magnitude a reduction over the warp. A thread
+// draws two Philox counters for its eight elements, which both moments share.
+namespace tessera::kernels::cuda {
+
+static_assert(kMomentBlock == kTile);
+
+/// A thread's eight codes: four neighbours in each word.
+struct EightCodes {
+  std::uint32_t at[2];
+};
+
+__device__ inline EightCodes load_codes(const CodedMoment& moment, std::int64_t tile) {
+  EightCodes codes;
+  for (int half = 0; half < 2; ++half) {
+    codes.at[half] = *reinterpret_cast<const std::uint32_t*>(moment.codes + tile + place(4 * half));
+  }
+  return codes;
+}
+__device__ inline void store_codes(const CodedMoment& moment, std::int64_t tile,
+                                   const EightCodes& codes) {
+  for (int half = 0; half < 2; ++half) {
+    *reinterpret_cast<std::uint32_t*>(moment.codes + tile + place(4 * half)) = codes.at[half];
+  }
+}
+
+template <class Code>
+__device__ Eight decode(const EightCodes& codes, float unit) {
+  Eight values;
+  for (int i = 0; i < 8; ++i) {
+    values.at[i] = Code::decode((codes.at[i / 4] >> (8 * (i % 4))) & 0xFFU, unit);
+  }
+  return values;
+}
+
+/// The codes of a block's values, and its unit. All of a warp call it together.
+template <class Code, int Shift>
+__device__ EightCodes encode(const Eight& values, const EightWords& words, float& unit) {
+  std::uint32_t largest = 0;
+  for (int i = 0; i < 8; ++i) { largest = std::max(largest, Code::magnitude(values.at[i])); }
+  for (int lanes = 16; lanes > 0; lanes /= 2) {
+    largest = std::max(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, lanes));
+  }
+  unit = Code::unit(largest);
+  const float inverse = Code::inverse(unit);
+  EightCodes codes{};
+  for (int i = 0; i < 8; ++i) {
+    const std::uint32_t random = (words.at[i] >> Shift) & 0xFFFFU;
+    codes.at[i / 4] |= Code::encode(values.at[i], inverse, random) << (8 * (i % 4));
+  }
+  return codes;
+}
+
+/// How a warp reaches the elements of a block: of a whole one 16 bytes at a time.
+struct WholeBlock {
+  __device__ static Eight load(const void* data, DType dtype, std::int64_t tile) {
+    return unpack(load_tile(data, dtype, tile), dtype);
+  }
+  __device__ static EightCodes load(const CodedMoment& from, std::int64_t tile) {
+    return load_codes(from, tile);
+  }
+  __device__ static void store(const CodedMoment& to, std::int64_t tile, const EightCodes& codes) {
+    store_codes(to, tile, codes);
+  }
+  __device__ static Eight weights(const UpdateRun& run, std::int64_t tile) {
+    return unpack_weights(run, load_weights(run, tile));
+  }
+  template <Rounding rounding>
+  __device__ static void store(const Store<rounding>& to, std::int64_t tile, const Eight& weights) {
+    to.weights(tile, weights);
+  }
+};
+
+/// Of a last block, or where arrays stand askew, one at a time. What is beyond is zero, of which
+/// every rule makes zero.
+struct PartOfBlock {
+  std::int64_t elems;
+
+  template <class Visit>
+  __device__ void each(std::int64_t tile, const Visit& visit) const {
+    for (int i = 0; i < 8; ++i) {
+      if (place(i) < elems) { visit(i, tile + place(i)); }
+    }
+  }
+  __device__ Eight load(const void* data, DType dtype, std::int64_t tile) const {
+    Eight values{};
+    each(tile, [&](int i, std::int64_t at) { values.at[i] = load_one(data, dtype, at); });
+    return values;
+  }
+  __device__ EightCodes load(const CodedMoment& from, std::int64_t tile) const {
+    EightCodes codes{};
+    each(tile, [&](int i, std::int64_t at) {
+      codes.at[i / 4] |= std::uint32_t{from.codes[at]} << (8 * (i % 4));
+    });
+    return codes;
+  }
+  __device__ void store(const CodedMoment& to, std::int64_t tile, const EightCodes& codes) const {
+    each(tile, [&](int i, std::int64_t at) {
+      to.codes[at] = static_cast<std::uint8_t>(codes.at[i / 4] >> (8 * (i % 4)));
+    });
+  }
+  __device__ Eight weights(const UpdateRun& run, std::int64_t tile) const {
+    Eight values{};
+    each(tile, [&](int i, std::int64_t at) { values.at[i] = load_one_weight(run, at); });
+    return values;
+  }
+  template <Rounding rounding>
+  __device__ void store(const Store<rounding>& to, std::int64_t tile, const Eight& weights) const {
+    each(tile, [&](int i, std::int64_t at) { to.weight(at, weights.at[i]); });
+  }
+};
+
+/// A rule's pass over blocks: see UpdateWork.
+template <class Rule, Rounding rounding>
+struct CodedWork {
+  UpdateRun run;
+  Store<rounding> store;
+  Rule rule;
+
+  /// The block that begins at element `tile`.
+  template <class Access>
+  __device__ void block(std::int64_t tile, const Access& access) const {
+    const std::int64_t index = tile / kMomentBlock;
+    Eight weight = access.weights(run, tile);
+    const Eight gradient = access.load(run.gradient.data, run.gradient.dtype, tile);
+    Eight first =
+        decode<FirstCode>(access.load(run.first_codes, tile), run.first_codes.units[index]);
+    Eight second{};
+    if constexpr (Rule::kMoments > 1) {
+      second =
+          decode<SecondCode>(access.load(run.second_codes, tile), run.second_codes.units[index]);
+    }
+    for (int i = 0; i < 8; ++i) { rule(gradient.at[i], weight.at[i], first.at[i], second.at[i]); }
+    access.store(store, tile, weight);
+    const auto key = StochasticKey::of(run, store.updates, RoundedArray::codes);
+    const EightWords words = words_of(key, run.first_in_parameter + tile);
+    keep<FirstCode, 0>(run.first_codes, tile, first, words, access);
+    if constexpr (Rule::kMoments > 1) {
+      for (int i = 0; i < 8; ++i) { second.at[i] = sqrtf(second.at[i]); }
+      keep<SecondCode, 16>(run.second_codes, tile, second, words, access);
+    }
+  }
+
+ private:
+  template <class Code, int Shift, class Access>
+  __device__ static void keep(const CodedMoment& moment, std::int64_t tile, const Eight& values,
+                              const EightWords& words, const Access& access) {
+    float unit = 0.0F;
+    access.store(moment, tile, encode<Code, Shift>(values, words, unit));
+    if (threadIdx.x % 32 == 0) { moment.units[tile / kMomentBlock] = unit; }
+  }
+};
+
+template <class Rule, Rounding rounding>
+__global__ void __launch_bounds__(kUpdateThreads)
+    coded_kernel(UpdateRun run, typename Rule::Hyper hyper, const StepScalars* scalars,
+                 bool aligned) {
+  if (scalars->apply == 0) { return; }
+  __shared__ typename Rule::Factors factors;
+  if (threadIdx.x == 0) { factors = Rule::factors(hyper, *scalars); }
+  __syncthreads();
+  const CodedWork<Rule, rounding> work{run, {run, scalars->updates}, Rule{hyper, factors}};
+  const std::int64_t warps = index_stride() / 32;
+  for (std::int64_t tile = first_index() / 32 * kTile; tile < run.elems; tile += warps * kTile) {
+    const std::int64_t left = run.elems - tile;
+    if (aligned && left >= kTile) {
+      work.block(tile, WholeBlock{});
+    } else {
+      work.block(tile, PartOfBlock{left});
+    }
+  }
+}
+
+/// Enqueues a step of the rule over the run, whatever its moments.
+template <class Rule>
+void step(const UpdateRun& run, const typename Rule::Hyper& hyper, const StepScalars* scalars,
+          Stream stream) {
+  if constexpr (Rule::kMoments > 0) {
+    if (run.first_codes) {
+      const Cut<kTile> parts = cut_run(run);
+      const bool aligned = parts.head == 0 &&
+                           reinterpret_cast<std::uintptr_t>(run.first_codes.codes) % 4 == 0 &&
+                           reinterpret_cast<std::uintptr_t>(run.second_codes.codes) % 4 == 0;
+      const auto kernel = run.rounding == Rounding::nearest
+                              ? coded_kernel<Rule, Rounding::nearest>
+                              : coded_kernel<Rule, Rounding::stochastic>;
+      launch(kernel, grid_for(ceil_div(run.elems, std::int64_t{kTile}) * 32, kUpdateThreads),
+             cuda_stream(stream).open(), run, hyper, scalars, aligned);
+      return;
+    }
+  }
+  update<Rule>(run, hyper, scalars, stream);
+}
+
+}  // namespace tessera::kernels::cuda

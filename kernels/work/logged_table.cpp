@@ -1,0 +1,104 @@
+#include "kernels/work/logged_table.hpp"
+
+#include <chrono>
+#include <utility>
+
+#include "device/stream_state.hpp"
+#include "kernels/work/kernel_work.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+double seconds_now() {
+  const auto since = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(since).count();
+}
+
+/// Runs what `run` does, and logs what `work` says of it.
+template <class WorkOf, class Run>
+void log_and_run(Stream stream, const WorkOf& work, const Run& run) {
+  StreamState& state = *stream.state();
+  trace::WorkLog* const log = state.work_log();
+  if (state.skips()) {
+    if (log != nullptr) { log->kernel(state.log_number(), work()); }
+    return;
+  }
+  if (log == nullptr) { return run(); }
+  const double begin = seconds_now();
+  run();
+  log->kernel(state.log_number(), work(), seconds_now() - begin);
+}
+
+/// The kernel at `Member`, whose last argument is its stream.
+template <auto Member, class Function>
+struct Logged;
+
+/// Of one argument before the stream, of two, ...: a pack that is not last is not deduced.
+template <auto Member, class A>
+struct Logged<Member, void(A, Stream)> {
+  static void run(A a, Stream stream) {
+    log_and_run(
+        stream, [&] { return work_of(Of<Member>{}, a); },
+        [&] { (cpu_table().*Member)(a, stream); });
+  }
+};
+template <auto Member, class A, class B>
+struct Logged<Member, void(A, B, Stream)> {
+  static void run(A a, B b, Stream stream) {
+    log_and_run(
+        stream, [&] { return work_of(Of<Member>{}, a, b); },
+        [&] { (cpu_table().*Member)(a, b, stream); });
+  }
+};
+template <auto Member, class A, class B, class C>
+struct Logged<Member, void(A, B, C, Stream)> {
+  static void run(A a, B b, C c, Stream stream) {
+    log_and_run(
+        stream, [&] { return work_of(Of<Member>{}, a, b, c); },
+        [&] { (cpu_table().*Member)(a, b, c, stream); });
+  }
+};
+template <auto Member, class A, class B, class C, class D>
+struct Logged<Member, void(A, B, C, D, Stream)> {
+  static void run(A a, B b, C c, D d, Stream stream) {
+    log_and_run(
+        stream, [&] { return work_of(Of<Member>{}, a, b, c, d); },
+        [&] { (cpu_table().*Member)(a, b, c, d, stream); });
+  }
+};
+
+template <auto Member, class Function>
+void set(Table& table, Function* Table::*) {
+  table.*Member = Logged<Member, Function>::run;
+}
+
+template <auto... Members>
+void set_all(Table& table) {
+  (set<Members>(table, Members), ...);
+}
+
+// A kernel that is not named here is not logged.
+Table make_table(DeviceKind kind) {
+  Table table = cpu_table();
+  set_all<&Table::accumulate, &Table::scale, &Table::cast, &Table::adamw, &Table::adam,
+          &Table::lion, &Table::sgd, &Table::round_weights, &Table::squared_norm,
+          &Table::finish_step, &Table::matmul, &Table::add_bias, &Table::bias_gradient,
+          &Table::layer_norm_forward, &Table::layer_norm_backward, &Table::gelu_forward,
+          &Table::gelu_backward, &Table::add, &Table::attention_forward, &Table::attention_backward,
+          &Table::embedding_forward, &Table::embedding_backward, &Table::cross_entropy,
+          &Table::dropout>(table);
+  if (kind == DeviceKind::cuda) {
+    table.attention_workspace_elems = cuda::attention_workspace_elems;
+  }
+  return table;
+}
+
+}  // namespace
+
+const Table& logged_table(DeviceKind kind) {
+  static const Table for_cpu = make_table(DeviceKind::cpu);
+  static const Table for_cuda = make_table(DeviceKind::cuda);
+  return kind == DeviceKind::cuda ? for_cuda : for_cpu;
+}
+
+}  // namespace tessera::kernels

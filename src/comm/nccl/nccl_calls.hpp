@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "tessera/comm/batch.hpp"
+
+namespace tessera::nccl {
+
+/// A rank's part in the batches of a communicator of `ranks`.
+struct BatchPart {
+  int rank;
+  int ranks;
+  cudaStream_t stream;
+};
+
+/// What of `batch` NCCL does not move: the root's own part of a gather.
+void copy_own_parts(const Batch& batch, const BatchPart& part);
+
+/// Makes NCCL's call for each entry of `batch`, within a group. Forms in place are NCCL's own: it
+/// knows them by the addresses.
+void make_calls(const Batch& batch, ncclComm_t comm, const BatchPart& part);
+
+}  // namespace tessera::nccl

@@ -1,0 +1,142 @@
+#include "comm/nccl/nccl_channel.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "device/cuda/cuda_check.hpp"
+
+namespace tessera::nccl {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kLookAgain = 2ms;
+// More than any step has: a rank that is so far ahead of its device waits.
+constexpr std::size_t kMostPending = 4096;
+
+/// Goes with its stream.
+struct ReachedStream final : cuda::StreamExtension {
+  ReachedStream() = default;
+  ReachedStream(const ReachedStream&) = delete;
+  ReachedStream& operator=(const ReachedStream&) = delete;
+  ~ReachedStream() override {
+    if (reach) { reach->forget(); }
+  }
+
+  std::shared_ptr<StreamReach> reach;
+};
+
+}  // namespace
+
+void StreamReach::end_with(const std::exception_ptr& error) noexcept {
+  const std::scoped_lock lock{mutex_};
+  if (stream_ != nullptr) { stream_->end_with(error); }
+}
+
+void StreamReach::forget() noexcept {
+  const std::scoped_lock lock{mutex_};
+  stream_ = nullptr;
+}
+
+NcclChannel::NcclChannel(std::unique_ptr<NcclComm> comm, const CallSeries& series, std::string name)
+    : comm_{std::move(comm)}, series_{series}, name_{std::move(name)} {}
+
+void NcclChannel::track(std::uint64_t sequence, std::string call, cuda::CudaStream& stream) {
+  Pending batch{sequence, std::move(call), {}, {}};
+  remember(stream);
+  mark(batch, stream);
+  std::unique_lock lock{mutex_};
+  while (pending_.size() >= kMostPending && !comm_->aborted()) {
+    lock.unlock();
+    std::this_thread::sleep_for(kLookAgain);
+    lock.lock();
+    forget_finished_locked();
+  }
+  if (pending_.empty()) { head_since_ = Clock::now(); }
+  pending_.push_back(std::move(batch));
+}
+
+void NcclChannel::remember(cuda::CudaStream& stream) {
+  std::shared_ptr<StreamReach>& reach = stream.extension<ReachedStream>().reach;
+  if (!reach) { reach = std::make_shared<StreamReach>(stream); }
+  const std::scoped_lock lock{mutex_};
+  if (std::ranges::find(streams_, reach) == streams_.end()) { streams_.push_back(reach); }
+}
+
+cuda::EventHandle NcclChannel::take_spare() {
+  const std::scoped_lock lock{mutex_};
+  if (spare_.empty()) { return {}; }
+  cuda::EventHandle event = std::move(spare_.back());
+  spare_.pop_back();
+  return event;
+}
+
+void NcclChannel::mark(Pending& batch, cuda::CudaStream& stream) {
+  if (!stream.capturing()) {
+    batch.end = take_spare();
+    if (batch.end.get() == nullptr) { batch.end = cuda::make_event_handle(); }
+    return cuda::check(cudaEventRecord(batch.end.get(), stream.handle()), "cudaEventRecord");
+  }
+  // Nobody can ask for a moment within a graph. There are as many flags as batches that are watched
+  // and this one: the batch before of this number has finished.
+  constexpr std::size_t flags = kMostPending + 1;
+  if (!flags_) { flags_.emplace(flags); }
+  batch.flag = flagged_++ % flags;
+  *flags_->at(*batch.flag) = 0;
+  cuda::launch_raise(flags_->at(*batch.flag), stream.open());
+}
+
+bool NcclChannel::finished(const Pending& batch) const {
+  if (batch.flag) { return flags_->is_raised(*batch.flag); }
+  // What else the device has to say, streams that are waited for say.
+  return cudaEventQuery(batch.end.get()) != cudaErrorNotReady;
+}
+
+void NcclChannel::forget_finished_locked() {
+  while (!pending_.empty() && finished(pending_.front())) {
+    if (pending_.front().end.get() != nullptr) {
+      spare_.push_back(std::move(pending_.front().end));
+    }
+    pending_.pop_front();
+    head_since_ = Clock::now();
+  }
+}
+
+void NcclChannel::wait_until_idle(const JobGroup& group) {
+  while (!idle()) {
+    group.check_alive();
+    std::this_thread::sleep_for(kLookAgain);
+  }
+}
+
+std::optional<NcclChannel::Head> NcclChannel::look() {
+  const std::scoped_lock lock{mutex_};
+  forget_finished_locked();
+  if (pending_.empty()) { return {}; }
+  const Pending& head = pending_.front();
+  return Head{head.sequence, head.call,
+              std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - head_since_)};
+}
+
+void NcclChannel::end_streams(const std::exception_ptr& error) noexcept {
+  const std::scoped_lock lock{mutex_};
+  for (const auto& stream : streams_) { stream->end_with(error); }
+}
+
+void NcclChannel::end_graphs(const std::exception_ptr& error) noexcept {
+  std::vector<std::shared_ptr<StreamReach>> streams;
+  {
+    const std::scoped_lock lock{mutex_};
+    streams.swap(streams_);
+  }
+  for (const auto& stream : streams) { stream->capture().end_graphs(error); }
+}
+
+void NcclChannel::withdraw() noexcept {
+  const std::scoped_lock lock{mutex_};
+  forget_finished_locked();
+  if (!pending_.empty()) { withdrawn_ = pending_.back().sequence + 1; }
+}
+
+}  // namespace tessera::nccl

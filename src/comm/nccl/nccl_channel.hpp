@@ -1,0 +1,112 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/nccl/nccl_comm.hpp"
+#include "comm/rendezvous/job_group.hpp"
+#include "device/cuda/cuda_flags.hpp"
+#include "device/cuda/cuda_handle.hpp"
+#include "device/cuda/cuda_stream.hpp"
+
+namespace tessera::nccl {
+
+/// Reaches a stream for as long as it lives, from a thread that does not know for how long.
+class StreamReach {
+ public:
+  explicit StreamReach(cuda::CudaStream& stream) noexcept
+      : stream_{&stream}, capture_{stream.capture()} {}
+  void end_with(const std::exception_ptr& error) noexcept;
+  void forget() noexcept;
+  /// Of the stream's device.
+  [[nodiscard]] cuda::CaptureState& capture() const noexcept { return *capture_; }
+
+ private:
+  std::mutex mutex_;
+  cuda::CudaStream* stream_;
+  const std::shared_ptr<cuda::CaptureState> capture_;
+};
+
+/// A communicator of NCCL's, and the batches that are under way over it on the device, in the order
+/// of their numbers.
+///
+/// Threads: the one that submits, and the watchdog.
+class NcclChannel {
+ public:
+  /// Errors call it `name`; its batches are those of `series`.
+  NcclChannel(std::unique_ptr<NcclComm> comm, const CallSeries& series, std::string name);
+
+  [[nodiscard]] NcclComm& comm() noexcept { return *comm_; }
+  [[nodiscard]] const CallSeries& series() const noexcept { return series_; }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+
+  /// `stream` has been given batch `sequence`, which errors call `call`. Waits while more are under
+  /// way than can be watched.
+  void track(std::uint64_t sequence, std::string call, cuda::CudaStream& stream);
+
+  struct Head {
+    std::uint64_t sequence;
+    std::string call;
+    std::chrono::milliseconds age;  ///< since it became the first
+  };
+  /// Forgets what has finished; the first that has not.
+  [[nodiscard]] std::optional<Head> look();
+  /// Blocks until all has finished. The group's failure ends that.
+  void wait_until_idle(const JobGroup& group);
+  /// Whether all has finished.
+  [[nodiscard]] bool idle() { return !look(); }
+  /// Whether a graph may hold some of its batches: it must not end before graphs do.
+  [[nodiscard]] bool was_captured() const noexcept { return flags_.has_value(); }
+  /// Streams that have been given batches end with `error`.
+  void end_streams(const std::exception_ptr& error) noexcept;
+  /// Graphs let go of batches: NCCL waits for that as it ends what is under way.
+  void end_graphs(const std::exception_ptr& error) noexcept;
+  /// What is under way ends in the same way, by the watchdog's hand; what is submitted later does
+  /// not, if that has been nothing.
+  void withdraw() noexcept;
+  [[nodiscard]] bool withdrawn(std::uint64_t sequence) const noexcept {
+    return sequence < withdrawn_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Pending {
+    std::uint64_t sequence;
+    std::string call;
+    cuda::EventHandle end;            // of a batch that is not part of a graph
+    std::optional<std::size_t> flag;  // of one that is: raised when it has been reached
+  };
+
+  [[nodiscard]] bool finished(const Pending& batch) const;
+  void forget_finished_locked();
+  void mark(Pending& batch, cuda::CudaStream& stream);
+  [[nodiscard]] cuda::EventHandle take_spare();
+  void remember(cuda::CudaStream& stream);
+
+  // Of the submitting thread. Before the communicator, whose end is that of all that writes them.
+  std::optional<cuda::PinnedFlags> flags_;  // made with the first graph
+  std::size_t flagged_ = 0;                 // batches within graphs so far
+
+  const std::unique_ptr<NcclComm> comm_;
+  const CallSeries series_;
+  const std::string name_;
+  std::atomic<std::uint64_t> withdrawn_ = 0;  // the end of what was taken back
+
+  // Never held where CUDA or NCCL is given work: that may wait for what the watchdog is to end.
+  std::mutex mutex_;
+  std::deque<Pending> pending_;
+  std::vector<cuda::EventHandle> spare_;
+  Clock::time_point head_since_;
+  std::vector<std::shared_ptr<StreamReach>> streams_;  // that have been given batches
+};
+
+}  // namespace tessera::nccl

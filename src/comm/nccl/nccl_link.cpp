@@ -1,0 +1,44 @@
+#include "comm/nccl/nccl_link.hpp"
+
+#include <new>
+#include <utility>
+
+namespace tessera::nccl {
+
+NcclLink::NcclLink(std::shared_ptr<JobGroup> group_, Device& device_, MemoryTracker& memory_)
+    : group{std::move(group_)}, device{device_}, memory{memory_} {}
+
+NcclLink::~NcclLink() {
+  watchdog.reset();
+  if (arenas) { arenas->end(); }
+}
+
+std::size_t NcclLink::free_bytes() const {
+  return device.memory().value_or(DeviceMemory{}).free_bytes;
+}
+
+CountedMemory NcclLink::count_taken(std::size_t free_before, std::string name) const {
+  const std::size_t after = free_bytes();
+  // Other processes may share the device: what they give back meanwhile is not NCCL's.
+  return memory.register_memory(Category::communicator,
+                                free_before > after ? free_before - after : 0, std::move(name));
+}
+
+void NcclLink::enter(const std::shared_ptr<NcclChannel>& channel, int ranks) {
+  watchdog->add(channel);
+  if (arenas && ranks > 1) { arenas->add(channel->comm()); }
+}
+
+void NcclLink::leave(const std::shared_ptr<NcclChannel>& channel) noexcept {
+  if (channel->was_captured()) {
+    try {
+      return in_graphs.push_back(channel);
+    } catch (const std::bad_alloc&) {  // it ends now, and may wait for a graph
+    }
+  }
+  watchdog->remove(*channel);
+  if (!channel->idle()) { channel->comm().abort(); }  // its owner is unwinding
+  if (arenas) { arenas->remove(channel->comm()); }
+}
+
+}  // namespace tessera::nccl

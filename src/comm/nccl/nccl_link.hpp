@@ -1,0 +1,44 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/nccl/nccl_memory.hpp"
+#include "comm/nccl/nccl_watchdog.hpp"
+#include "tessera/device/device.hpp"
+#include "tessera/memory/tracker.hpp"
+
+namespace tessera::nccl {
+
+/// What the communicators of a rank share: those of all ranks, and what is split off. The watchdog
+/// goes before what it watches, and what is registered with the communicators before these end.
+struct NcclLink {
+  NcclLink(std::shared_ptr<JobGroup> group_, Device& device_, MemoryTracker& memory_);
+  NcclLink(const NcclLink&) = delete;
+  NcclLink& operator=(const NcclLink&) = delete;
+  ~NcclLink();
+
+  [[nodiscard]] std::size_t free_bytes() const;
+  /// Counts what the device has lost since it had `free_before` free as what NCCL has taken.
+  [[nodiscard]] CountedMemory count_taken(std::size_t free_before, std::string name) const;
+
+  /// From the time when `channel`'s communicator, of so many ranks, has been split off ...
+  void enter(const std::shared_ptr<NcclChannel>& channel, int ranks);
+  /// ... to its end, which comes when its owner lets go of it. Bounded in time.
+  void leave(const std::shared_ptr<NcclChannel>& channel) noexcept;
+
+  std::shared_ptr<JobGroup> group;
+  Device& device;
+  MemoryTracker& memory;
+  CountedMemory taken;  ///< when NCCL was started
+  std::array<std::shared_ptr<NcclChannel>, 2> channels;
+  std::vector<std::shared_ptr<NcclChannel>> in_graphs;  ///< split off, nobody's, still to be ended
+  std::shared_ptr<NcclMemory> arenas;                   ///< null in a job of one
+  std::unique_ptr<NcclWatchdog> watchdog;
+  int next_group = 1;  ///< the first number of a group that this rank has not seen taken
+};
+
+}  // namespace tessera::nccl

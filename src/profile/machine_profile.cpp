@@ -1,0 +1,83 @@
+#include "tessera/profile/machine_profile.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw ConfigError{"the machine's profile " + what};
+}
+
+void positive(double value, std::string_view what) {
+  if (!(value > 0) || !std::isfinite(value)) {
+    refuse(fmt::format("has {} as {}; it must be above 0", value, what));
+  }
+}
+
+void not_negative(double value, std::string_view what) {
+  if (!(value >= 0) || !std::isfinite(value)) {
+    refuse(fmt::format("has {} as {}; it must be 0 or more", value, what));
+  }
+}
+
+void check(const LinkLevel& level, std::size_t protocols, int below) {
+  positive(level.bytes_per_second, fmt::format("bytes_per_second of level {}", level.name));
+  if (level.step_seconds.size() != protocols) {
+    refuse(fmt::format("has {} step_seconds in level {}, but {} protocols",
+                       level.step_seconds.size(), level.name, protocols));
+  }
+  for (const double seconds : level.step_seconds) {
+    not_negative(seconds, fmt::format("step_seconds of level {}", level.name));
+  }
+  const bool grows =
+      below > 0 && (level.ranks == 0 || (level.ranks > below && level.ranks % below == 0));
+  if (level.ranks < 0 || !grows) {
+    refuse(
+        fmt::format("has {} ranks in a block of level {}; each level holds a whole number of "
+                    "blocks of the one before, and only the last may have 0 (any number)",
+                    level.ranks, level.name));
+  }
+}
+
+}  // namespace
+
+void MachineProfile::validate() const {
+  if (cores < 0) { refuse(fmt::format("has {} cores; 0 or more are possible", cores)); }
+  if (flops_per_second.empty()) { refuse("has no flops_per_second"); }
+  for (const auto& [dtype, rate] : flops_per_second) {
+    positive(rate, fmt::format("flops_per_second of {}", to_string(dtype)));
+  }
+  positive(bytes_per_second, "bytes_per_second");
+  not_negative(host_bytes_per_second, "host_bytes_per_second");
+  not_negative(kernel_seconds, "kernel_seconds");
+  not_negative(enqueue_seconds, "enqueue_seconds");
+  positive(speed_beside_collectives, "speed_beside_collectives");
+  if (speed_beside_collectives > 1) { refuse("has a speed_beside_collectives above 1"); }
+  if (way == CollectiveWay::direct) {
+    positive(reduce_bytes_per_second, "reduce_bytes_per_second");
+  }
+  if (protocols.empty()) { refuse("has no protocols"); }
+  if (levels.empty()) { refuse("has no levels"); }
+  for (const LinkProtocol& protocol : protocols) {
+    positive(protocol.bandwidth_share, "bandwidth_share of protocol " + protocol.name);
+    not_negative(protocol.start_seconds, "start_seconds of protocol " + protocol.name);
+  }
+  int below = 1;
+  for (const LinkLevel& level : levels) {
+    check(level, protocols.size(), below);
+    below = level.ranks;
+  }
+  for (const KernelSample& sample : kernels) {
+    positive(sample.seconds, "seconds of kernel " + sample.work.name);
+    positive(sample.work.flops + sample.work.bytes,
+             "flops and bytes of kernel " + sample.work.name);
+    not_negative(sample.shared_seconds, "shared_seconds of kernel " + sample.work.name);
+  }
+}
+
+}  // namespace tessera

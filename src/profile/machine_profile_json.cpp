@@ -1,0 +1,203 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <type_traits>
+
+#include "tessera/base/error.hpp"
+#include "tessera/profile/machine_profile.hpp"
+
+namespace tessera {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kVersionKey = "tessera_machine";
+
+[[noreturn]] void refuse(const std::string& what) {
+  throw ConfigError{"the machine's profile " + what};
+}
+
+/// One object of the document, whose keys are all known.
+class Object {
+ public:
+  Object(const Json& json, std::string where, std::initializer_list<const char*> keys)
+      : json_{json}, where_{std::move(where)} {
+    if (!json.is_object()) { refuse(fmt::format("has no object as {}", where_)); }
+    for (const auto& [key, value] : json.items()) {
+      const bool known =
+          std::any_of(keys.begin(), keys.end(), [&name = key](const char* k) { return name == k; });
+      if (!known) { refuse(fmt::format("has an unknown key '{}' in {}", key, where_)); }
+    }
+  }
+
+  template <class T>
+  [[nodiscard]] T get(const char* key) const {
+    const auto found = json_.find(key);
+    if (found == json_.end()) { refuse(fmt::format("has no '{}' in {}", key, where_)); }
+    return as<T>(*found, key);
+  }
+  template <class T>
+  [[nodiscard]] T get(const char* key, T otherwise) const {
+    const auto found = json_.find(key);
+    return found == json_.end() ? otherwise : as<T>(*found, key);
+  }
+  [[nodiscard]] const Json& child(const char* key) const {
+    static const Json none = Json::array();
+    const auto found = json_.find(key);
+    return found == json_.end() ? none : *found;
+  }
+
+ private:
+  template <class T>
+  [[nodiscard]] T as(const Json& value, const char* key) const {
+    const bool fits = std::is_same_v<T, bool>          ? value.is_boolean()
+                      : std::is_integral_v<T>       ? value.is_number_integer()
+                      : std::is_floating_point_v<T> ? value.is_number()
+                                                    : true;
+    try {
+      if (!fits) { throw_another_type(key); }
+      return value.get<T>();
+    } catch (const Json::exception&) { throw_another_type(key); }
+  }
+  [[noreturn]] void throw_another_type(const char* key) const {
+    refuse(fmt::format("has a '{}' in {} of another type than it must have", key, where_));
+  }
+
+  const Json& json_;
+  std::string where_;
+};
+
+CollectiveWay way_of(const std::string& name) {
+  if (name == "ring") { return CollectiveWay::ring; }
+  if (name == "direct") { return CollectiveWay::direct; }
+  refuse(fmt::format("has collectives '{}'; use ring or direct", name));
+}
+
+std::string_view name_of(CollectiveWay way) {
+  return way == CollectiveWay::ring ? "ring" : "direct";
+}
+
+LinkLevel level_of(const Json& json) {
+  const Object object{json, "levels", {"name", "ranks", "bytes_per_second", "step_seconds"}};
+  return {.name = object.get<std::string>("name"),
+          .ranks = object.get<int>("ranks", 0),
+          .bytes_per_second = object.get<double>("bytes_per_second"),
+          .step_seconds = object.get<std::vector<double>>("step_seconds")};
+}
+
+LinkProtocol protocol_of(const Json& json) {
+  const Object object{json, "protocols", {"name", "bandwidth_share", "start_seconds"}};
+  return {.name = object.get<std::string>("name"),
+          .bandwidth_share = object.get<double>("bandwidth_share", 1.0),
+          .start_seconds = object.get<double>("start_seconds")};
+}
+
+KernelSample sample_of(const Json& json) {
+  const Object object{
+      json, "kernels", {"kernel", "dtype", "sizes", "flops", "bytes", "seconds", "shared_seconds"}};
+  return {.work = {.name = object.get<std::string>("kernel"),
+                   .dtype = parse_dtype(object.get<std::string>("dtype")),
+                   .flops = object.get<double>("flops"),
+                   .bytes = object.get<double>("bytes"),
+                   .sizes = object.get<std::array<std::int64_t, 3>>("sizes")},
+          .seconds = object.get<double>("seconds"),
+          .shared_seconds = object.get<double>("shared_seconds", 0.0)};
+}
+
+Json json_of(const KernelSample& sample) {
+  return {{"kernel", sample.work.name},
+          {"dtype", to_string(sample.work.dtype)},
+          {"sizes", sample.work.sizes},
+          {"flops", sample.work.flops},
+          {"bytes", sample.work.bytes},
+          {"seconds", sample.seconds},
+          {"shared_seconds", sample.shared_seconds}};
+}
+
+MachineProfile profile_of(const Json& json) {
+  const Object object{
+      json,
+      "its outermost object",
+      {kVersionKey, "name", "source", "cores", "flops_per_second", "bytes_per_second",
+       "host_bytes_per_second", "kernel_seconds", "enqueue_seconds", "speed_beside_collectives",
+       "collectives", "reduce_bytes_per_second", "protocols", "levels", "kernels", "measured"}};
+  const int version = object.get<int>(kVersionKey);
+  if (version != MachineProfile::kVersion) {
+    refuse(fmt::format("is of version {}; this build reads version {}", version,
+                       MachineProfile::kVersion));
+  }
+  MachineProfile profile;
+  profile.name = object.get<std::string>("name");
+  profile.source = object.get<std::string>("source", "");
+  profile.cores = object.get<int>("cores", 0);
+  for (const auto& [name, rate] : object.get<std::map<std::string, double>>("flops_per_second")) {
+    profile.flops_per_second[parse_dtype(name)] = rate;
+  }
+  profile.bytes_per_second = object.get<double>("bytes_per_second");
+  profile.host_bytes_per_second = object.get<double>("host_bytes_per_second", 0.0);
+  profile.kernel_seconds = object.get<double>("kernel_seconds", 0.0);
+  profile.enqueue_seconds = object.get<double>("enqueue_seconds", 0.0);
+  profile.speed_beside_collectives = object.get<double>("speed_beside_collectives", 1.0);
+  profile.way = way_of(object.get<std::string>("collectives"));
+  profile.reduce_bytes_per_second = object.get<double>("reduce_bytes_per_second", 0.0);
+  for (const Json& one : object.child("protocols")) {
+    profile.protocols.push_back(protocol_of(one));
+  }
+  for (const Json& one : object.child("levels")) { profile.levels.push_back(level_of(one)); }
+  for (const Json& one : object.child("kernels")) { profile.kernels.push_back(sample_of(one)); }
+  return profile;
+}
+
+}  // namespace
+
+MachineProfile parse_machine_profile(std::string_view json) {
+  Json document;
+  try {
+    document = Json::parse(json);
+  } catch (const Json::exception& error) { refuse(fmt::format("is not JSON: {}", error.what())); }
+  MachineProfile profile = profile_of(document);
+  profile.validate();
+  return profile;
+}
+
+std::string machine_profile_json(const MachineProfile& profile) {
+  Json rates = Json::object();
+  for (const auto& [dtype, rate] : profile.flops_per_second) {
+    rates[std::string{to_string(dtype)}] = rate;
+  }
+  Json protocols = Json::array();
+  for (const LinkProtocol& p : profile.protocols) {
+    protocols.push_back({{"name", p.name},
+                         {"bandwidth_share", p.bandwidth_share},
+                         {"start_seconds", p.start_seconds}});
+  }
+  Json levels = Json::array();
+  for (const LinkLevel& level : profile.levels) {
+    levels.push_back({{"name", level.name},
+                      {"ranks", level.ranks},
+                      {"bytes_per_second", level.bytes_per_second},
+                      {"step_seconds", level.step_seconds}});
+  }
+  Json kernels = Json::array();
+  for (const KernelSample& sample : profile.kernels) { kernels.push_back(json_of(sample)); }
+  const Json json = {{kVersionKey, MachineProfile::kVersion},
+                     {"name", profile.name},
+                     {"source", profile.source},
+                     {"cores", profile.cores},
+                     {"flops_per_second", rates},
+                     {"bytes_per_second", profile.bytes_per_second},
+                     {"host_bytes_per_second", profile.host_bytes_per_second},
+                     {"kernel_seconds", profile.kernel_seconds},
+                     {"enqueue_seconds", profile.enqueue_seconds},
+                     {"speed_beside_collectives", profile.speed_beside_collectives},
+                     {"collectives", name_of(profile.way)},
+                     {"reduce_bytes_per_second", profile.reduce_bytes_per_second},
+                     {"protocols", protocols},
+                     {"levels", levels},
+                     {"kernels", kernels}};
+  return json.dump(2) + "\n";
+}
+
+}  // namespace tessera

@@ -1,0 +1,207 @@
+#include "profile/step_simulation.hpp"
+
+#include <algorithm>
+
+#include "tessera/base/error.hpp"
+
+namespace tessera::profile {
+namespace {
+
+using trace::WorkEntry;
+using Kind = WorkEntry::Kind;
+
+const WorkEntry& entry_of(const SimulatedKind& kind, std::size_t entry) {
+  return kind.log->entries()[entry];
+}
+
+void begin(SimulatedStream& stream, const Running& running, double now) {
+  stream.busy = true;
+  stream.running = running;
+  stream.running.began = now;
+}
+
+}  // namespace
+
+bool SimulatedKind::ended() const {
+  const auto idle = [](const SimulatedStream& s) { return !s.busy && s.queue.empty(); };
+  return next == log->entries().size() && !host.busy &&
+         std::all_of(streams.begin(), streams.end(), idle);
+}
+
+StepSimulation::StepSimulation(std::span<const RankWork> ranks, const MachineProfile& profile)
+    : profile_{profile} {
+  for (const RankWork& rank : ranks) {
+    SimulatedKind kind;
+    kind.log = rank.log;
+    kind.count = rank.count;
+    kind.streams.resize(rank.log->streams().size());
+    kind.marks.resize(rank.log->marks());
+    kinds_.push_back(std::move(kind));
+  }
+  phases_.resize(kinds_.front().log->phases().size());
+}
+
+void StepSimulation::play() {
+  const auto ended = [this] {
+    return std::all_of(kinds_.begin(), kinds_.end(),
+                       [](const SimulatedKind& kind) { return kind.ended(); });
+  };
+  for (;;) {
+    while (progress()) {}
+    if (ended()) { return; }
+    advance();
+  }
+}
+
+/// Whether anything that takes no time happened, or something began.
+bool StepSimulation::progress() {
+  bool moved = false;
+  for (SimulatedKind& kind : kinds_) {
+    while (progress_host(kind)) { moved = true; }
+    for (SimulatedStream& stream : kind.streams) {
+      while (progress_stream(kind, stream)) { moved = true; }
+    }
+  }
+  return moved;
+}
+
+bool StepSimulation::progress_host(SimulatedKind& kind) {
+  if (kind.host.busy || kind.next == kind.log->entries().size()) { return false; }
+  const WorkEntry& entry = entry_of(kind, kind.next);
+  if (!kind.enqueued) {
+    kind.enqueued = true;
+    // Marks and ends of steps are for the log; what is enqueued in truth are the others.
+    if (entry.kind != Kind::step && profile_.enqueue_seconds > 0) {
+      static const std::string what = "enqueue";
+      begin(kind.host, {.left = profile_.enqueue_seconds, .what = &what}, now_);
+      return true;
+    }
+  }
+  if (entry.kind == Kind::host_wait) {
+    if (!kind.marks[entry.index]) { return false; }
+  } else if (on_host(entry.stream)) {
+    if (!execute_inline(kind, kind.next)) { return false; }
+  } else {
+    kind.streams[static_cast<std::size_t>(entry.stream)].queue.push_back(kind.next);
+  }
+  ++kind.next;
+  kind.enqueued = false;
+  return true;
+}
+
+bool StepSimulation::execute_inline(SimulatedKind& kind, std::size_t index) {
+  const WorkEntry& entry = entry_of(kind, index);
+  kind.phase = entry.phase;
+  switch (entry.kind) {
+    case Kind::kernel:
+      begin_kernel(kind, kind.host, index);
+      return true;
+    case Kind::wait:
+      return kind.marks[entry.index];
+    case Kind::record:
+      kind.marks[entry.index] = true;
+      return true;
+    case Kind::step:
+      end_step(kind);
+      return true;
+    case Kind::batch:
+    case Kind::host_wait:
+      break;
+  }
+  throw ContractError{"step_time: a collective on the stream of computation"};
+}
+
+bool StepSimulation::progress_stream(SimulatedKind& kind, SimulatedStream& stream) {
+  if (stream.busy || stream.arrived || stream.queue.empty()) { return false; }
+  const std::size_t index = stream.queue.front();
+  const WorkEntry& entry = entry_of(kind, index);
+  if (entry.stream == 0) { kind.phase = entry.phase; }
+  switch (entry.kind) {
+    case Kind::wait:
+      if (!kind.marks[entry.index]) { return false; }
+      break;
+    case Kind::record:
+      kind.marks[entry.index] = true;
+      break;
+    case Kind::step:
+      end_step(kind);
+      break;
+    case Kind::kernel:
+      begin_kernel(kind, stream, index);
+      break;
+    case Kind::batch: {
+      const trace::BatchWork& work = kind.log->batches()[entry.index];
+      stream.arrived = true;
+      return begin_batches(work.group, work);
+    }
+    case Kind::host_wait:
+      break;
+  }
+  stream.queue.pop_front();
+  return true;
+}
+
+// A communicator's batches are in the same order on all ranks, and each is driven by one stream.
+bool StepSimulation::begin_batches(std::size_t group, const trace::BatchWork& work) {
+  std::vector<SimulatedStream*> meeting;
+  for (SimulatedKind& kind : kinds_) {
+    for (SimulatedStream& stream : kind.streams) {
+      if (!stream.arrived) { continue; }
+      const WorkEntry& entry = entry_of(kind, stream.queue.front());
+      if (kind.log->batches()[entry.index].group == group) { meeting.push_back(&stream); }
+    }
+  }
+  if (meeting.size() < kinds_.size()) { return false; }
+  Running running{.moves = true, .what = &work.label};
+  for (const trace::CollectiveWork& one : work.entries) {
+    const CollectiveSeconds& seconds = seconds_of(one, group);
+    running.fixed = std::max(running.fixed, seconds.latency);
+    running.left += seconds.moving;
+    running.level = std::max(running.level, seconds.level);
+  }
+  for (SimulatedStream* const stream : meeting) {
+    stream->arrived = false;
+    stream->queue.pop_front();
+    begin(*stream, running, now_);
+  }
+  return true;
+}
+
+void StepSimulation::begin_kernel(SimulatedKind& kind, SimulatedStream& at, std::size_t index) {
+  const WorkEntry& entry = entry_of(kind, index);
+  const trace::KernelWork& work = kind.log->kernels()[entry.index];
+  const KernelSeconds& seconds = seconds_of(work);
+  if (is_first(kind)) { flops_ += work.flops; }
+  begin(at,
+        {.left = seconds.alone,
+         .shared = seconds.alone > 0 ? seconds.shared / seconds.alone : 1,
+         .computes = entry.stream == 0,
+         .memory = seconds.memory,
+         .what = &work.name},
+        now_);
+}
+
+void StepSimulation::end_step(const SimulatedKind& kind) {
+  if (is_first(kind)) { steps_.push_back({now_, flops_, phases_}); }
+}
+
+const KernelSeconds& StepSimulation::seconds_of(const trace::KernelWork& work) {
+  const auto [at, missing] = kernels_.try_emplace(
+      {work.name,
+       {static_cast<double>(work.dtype), work.flops, work.bytes, static_cast<double>(work.sizes[0]),
+        static_cast<double>(work.sizes[1]), static_cast<double>(work.sizes[2])}});
+  if (missing) { at->second = kernel_seconds(work, profile_); }
+  return at->second;
+}
+
+// Groups lie alike on all ranks, so the first kind's tell.
+const CollectiveSeconds& StepSimulation::seconds_of(const trace::CollectiveWork& work,
+                                                    std::size_t group) {
+  const auto [at, missing] = collectives_.try_emplace({work.name, {group, work.bytes}});
+  if (missing) {
+    at->second = collective_seconds(work, kinds_.front().log->groups()[group], profile_);
+  }
+  return at->second;
+}
+
+}  // namespace tessera::profile

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/profile/step_time.hpp"
+
+namespace tessera::profile {
+
+/// What runs on a stream, or on the host.
+struct Running {
+  double fixed = 0;   ///< seconds that pass whatever else runs
+  double left = 0;    ///< seconds of work, at full speed
+  double shared = 1;  ///< how many times as long with all cores busy
+  bool computes = false;
+  bool memory = false;
+  bool moves = false;  ///< a collective
+  int level = 0;       ///< of a collective
+  double began = 0;
+  const std::string* what = nullptr;
+};
+
+/// One stream of one kind of rank.
+struct SimulatedStream {
+  std::deque<std::size_t> queue;  ///< entries of the log
+  bool busy = false;
+  bool arrived = false;  ///< at a batch that other ranks have not come to
+  Running running;
+};
+
+/// One kind of rank in a simulation.
+struct SimulatedKind {
+  const trace::WorkLog* log = nullptr;
+  int count = 1;
+  std::size_t next = 0;   ///< entry that the host enqueues
+  bool enqueued = false;  ///< it has taken its time
+  SimulatedStream host;
+  std::vector<SimulatedStream> streams;
+  std::vector<bool> marks;
+  int phase = 0;
+
+  [[nodiscard]] bool ended() const;
+};
+
+/// The state of step_time between two moments at which something ends.
+class StepSimulation {
+ public:
+  StepSimulation(std::span<const RankWork> ranks, const MachineProfile& profile);
+  [[nodiscard]] StepTime run();
+
+ private:
+  struct StepEnd {
+    double at;
+    double flops;
+    std::vector<TimeShares> phases;
+  };
+
+  void play();
+  bool progress();
+  bool progress_host(SimulatedKind& kind);
+  bool execute_inline(SimulatedKind& kind, std::size_t entry);
+  bool progress_stream(SimulatedKind& kind, SimulatedStream& stream);
+  bool begin_batches(std::size_t group, const trace::BatchWork& work);
+  void begin_kernel(SimulatedKind& kind, SimulatedStream& at, std::size_t entry);
+  void end_step(const SimulatedKind& kind);
+
+  void advance();
+  void account(double seconds);
+  void finish(SimulatedKind& kind, SimulatedStream& stream, const std::string& name);
+  [[nodiscard]] double speed(const SimulatedKind& kind, const Running& running) const;
+  [[nodiscard]] double threads_at_work() const;
+  [[nodiscard]] bool on_host(int stream) const { return profile_.cores > 0 && stream == 0; }
+  [[nodiscard]] bool is_first(const SimulatedKind& kind) const { return &kind == &kinds_.front(); }
+  const KernelSeconds& seconds_of(const trace::KernelWork& work);
+  const CollectiveSeconds& seconds_of(const trace::CollectiveWork& work, std::size_t group);
+  template <class Visit>
+  void for_each_running(const Visit& visit);
+
+  const MachineProfile& profile_;
+  std::vector<SimulatedKind> kinds_;
+  double now_ = 0;
+  double flops_ = 0;
+  std::vector<TimeShares> phases_;
+  std::vector<StepEnd> steps_;
+  std::vector<WorkSpan> spans_;
+  std::map<std::pair<std::string, std::array<double, 6>>, KernelSeconds> kernels_;
+  std::map<std::pair<std::string, std::pair<std::size_t, double>>, CollectiveSeconds> collectives_;
+};
+
+}  // namespace tessera::profile

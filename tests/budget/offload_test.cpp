@@ -1,0 +1,298 @@
+// What an offloaded optimizer leaves on the device and takes of the host, and what runs beside
+// what.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "support/groups.hpp"
+#include "support/toy_model.hpp"
+#include "tessera/profile/plan.hpp"
+
+namespace tessera::testing {
+namespace {
+
+constexpr auto kNothing = [](int) {};
+
+ModelOptions options_of(Strategy strategy, int ranks) {
+  ModelOptions options;
+  options.strategy = strategy;
+  options.shard_group = half_of(ranks, strategy);
+  options.offload = Offload::optimizer;
+  return options;
+}
+
+/// Of the trainable segments: on this rank, as its optimizer updates them.
+std::size_t updated_elems(World& world, const ShardedModel& model) {
+  std::int64_t elems = 0;
+  for (std::size_t u = 0; u < model.unit_count(); ++u) {
+    for (const SegmentLayout& segment : model.layout({u}).segments()) {
+      elems += segment.trainable() ? segment.padded_elems() : 0;
+    }
+  }
+  const ModelOptions& options = model.options();
+  switch (traits_of(options.strategy).optimizer) {
+    case Holding::replicated:
+      return static_cast<std::size_t>(elems);
+    case Holding::rank0:
+      return world.rank() == 0 ? static_cast<std::size_t>(elems) : 0;
+    case Holding::sharded:
+      break;
+  }
+  const int over = options.shard_group > 0 ? options.shard_group : world.size();
+  return static_cast<std::size_t>(elems / over);
+}
+
+class OffloadBytes : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, OffloadBytes, ::testing::Values(1, 2, 4),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(OffloadBytes, NoneOfTheOptimizersAreOnTheDeviceAndTheHostsAreTheFormula) {
+  for (const Strategy strategy : all_strategies()) {
+    for (const DType compute : {DType::fp32, DType::bf16}) {
+      run_ranks(GetParam(), [&](World& world) {
+        ModelOptions options = options_of(strategy, GetParam());
+        options.compute = compute;
+        ToyModel toy{world, options, {}};
+        toy.model().optimize_with(AdamW{});
+        const double loss = toy.forward_backward(world.rank(), 1);
+        toy.model().step(&loss);
+        const std::size_t elems = updated_elems(world, toy.model());
+        // Master, two moments and the gradient, and in 16 bits the copy that goes back.
+        const std::size_t host = elems * (16 + (compute == DType::fp32 ? 0 : 2));
+        const ModelStateBytes state = toy.model().state_bytes();
+        EXPECT_EQ(state.optimizer, 0U) << to_string(strategy);
+        EXPECT_EQ(state.host, host) << to_string(strategy);
+        const CategoryBytes live = world.memory().report().live;
+        EXPECT_EQ(live[Category::optimizer], 0U) << to_string(strategy);
+        EXPECT_EQ(live[Category::gradients], state.gradients);
+        const CategoryBytes away = world.host_memory().report().live;
+        EXPECT_EQ(away[Category::gradients], 4 * elems);
+        EXPECT_EQ(away[Category::optimizer] + away[Category::gradients], host);
+      });
+    }
+  }
+}
+
+// Where backward adds into slots, nothing of the gradients stays.
+TEST_P(OffloadBytes, GradientsInSlotsStayNowhereOnTheDevice) {
+  for (const Strategy strategy : all_strategies()) {
+    for (const int accumulate : {1, 2}) {
+      run_ranks(GetParam(), [&](World& world) {
+        ModelOptions options = options_of(strategy, GetParam());
+        options.accumulate = accumulate;
+        const bool in_slots = traits_of(strategy).gradients == Holding::sharded;
+        ToyModel toy{world, options, {}};
+        EXPECT_EQ(toy.model().state_bytes().gradients == 0,
+                  in_slots || (strategy == Strategy::dp && world.rank() > 0))
+            << to_string(strategy);
+      });
+    }
+  }
+}
+
+TEST_P(OffloadBytes, AreAsPlannedInBothPools) {
+  for (const Strategy strategy : all_strategies()) {
+    for (const float keep : {0.0F, 0.5F}) {
+      ModelOptions options = options_of(strategy, GetParam());
+      options.offload_keep = keep;
+      options.compute = DType::bf16;
+      options.accumulate = keep > 0.0F ? 2 : 1;
+      const auto train = [&](World& world) {
+        ShardedModel model{world, options};
+        std::vector<Unit> units;
+        for (int i = 0; i < 4; ++i) {
+          units.push_back(model.add_unit("unit." + std::to_string(i), {{"weight", {300, 7}}}));
+        }
+        model.declare_order(units);
+        model.materialize(init::normal(1, 0.02F));
+        model.optimize_with(AdamW{});
+        for (int micro = 0; micro < options.accumulate; ++micro) {
+          for (const Unit unit : units) { (void)model.forward(unit); }
+          std::for_each(units.rbegin(), units.rend(),
+                        [&](Unit unit) { (void)model.backward(unit); });
+        }
+        model.step();
+      };
+      PlanOptions planned;
+      planned.ranks = GetParam();
+      const std::vector<PlannedRank> plans = plan(planned, train);
+      run_ranks(GetParam(), [&](World& world) {
+        train(world);
+        const PlannedRank& mine = *std::ranges::find_if(plans, [&](const PlannedRank& rank) {
+          return rank.rank <= world.rank() && world.rank() < rank.rank + rank.count;
+        });
+        EXPECT_EQ(world.memory().report().peak_bytes, mine.memory.peak_bytes);
+        EXPECT_EQ(world.memory().report().at_peak, mine.memory.at_peak);
+        EXPECT_EQ(world.host_memory().report().peak_bytes, mine.host_peak_bytes);
+        EXPECT_EQ(mine.host_peak_bytes == 0, strategy == Strategy::dp && world.rank() > 0);
+      });
+    }
+  }
+}
+
+TEST_P(OffloadBytes, NothingIsAllocatedAfterTheFirstStep) {
+  for (const Strategy strategy : all_strategies()) {
+    run_ranks(GetParam(), [&](World& world) {
+      ModelOptions options = options_of(strategy, GetParam());
+      options.accumulate = 2;
+      ToyModel toy{world, options, {}};
+      toy.model().optimize_with(AdamW{});
+      const auto allocations = [&] {
+        return world.memory().report().allocations + world.host_memory().report().allocations;
+      };
+      const auto step = [&] {
+        (void)toy.forward_backward(0, 3);
+        const double loss = toy.forward_backward(3, 3);
+        toy.model().step(&loss);
+      };
+      step();
+      const auto before = allocations();
+      for (int i = 0; i < 4; ++i) { step(); }
+      EXPECT_EQ(allocations(), before) << to_string(strategy);
+    });
+  }
+}
+
+TEST(OffloadKeep, LeavesTheStateOfTheLastUnitsOnTheDevice) {
+  run_ranks(2, [](World& world) {
+    ModelOptions options = options_of(Strategy::zero3, 2);
+    options.offload_keep = 0.5F;
+    ShardedModel model{world, options};
+    for (int i = 0; i < 4; ++i) {
+      (void)model.add_unit("unit." + std::to_string(i), {{"weight", {256}}});
+    }
+    model.materialize(init::constant(0.0F));
+    model.optimize_with(AdamW{});
+    EXPECT_EQ(model.state_bytes(), (ModelStateBytes{4 * 512, 4 * 256, 8 * 256, 16 * 256}));
+  });
+}
+
+class Stack {
+ public:
+  Stack(World& world, Strategy strategy) : model_{world, options_of(strategy, world.size())} {
+    for (int i = 0; i < 4; ++i) {
+      units_.push_back(model_.add_unit("block." + std::to_string(i), {{"weight", {50, 50}}}));
+    }
+    model_.declare_order(units_);
+    model_.materialize(init::normal(1, 0.1F));
+    model_.optimize_with(AdamW{});
+  }
+  ShardedModel& model() { return model_; }
+
+  template <class During>
+  void forward(const During& during) {
+    for (int i = 0; i < 4; ++i) {
+      const auto p = model_.forward(units_[static_cast<std::size_t>(i)]);
+      during(i);
+    }
+  }
+  template <class During>
+  void backward(const During& during) {
+    for (int i = 3; i >= 0; --i) {
+      const auto g = model_.backward(units_[static_cast<std::size_t>(i)]);
+      during(i);
+    }
+  }
+
+ private:
+  ShardedModel model_;
+  std::vector<Unit> units_;
+};
+
+/// Whether such a span ends while we wait.
+bool ends(World& world, trace::Kind kind, const std::string& what, int block) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+  while (std::chrono::steady_clock::now() < deadline) {
+    for (const trace::Record& record : world.recorder()->records()) {
+      if (record.kind == kind && record.what == what &&
+          record.unit == "block." + std::to_string(block)) {
+        return true;
+      }
+    }
+    std::this_thread::yield();
+  }
+  return false;
+}
+
+// Inside a scope, the caller waits for what should run beside it: if it ran only later, the wait
+// would end by its deadline and the test fail.
+TEST(OffloadOverlap, GradientsLeaveWhileTheUnitBeforeComputes) {
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3}) {
+    run_ranks(2,
+              [&](World& world) {
+                ModelOptions options;
+                Stack stack{world, strategy};
+                stack.forward(kNothing);
+                const bool in_buckets = strategy == Strategy::ddp;
+                stack.backward([&](int i) {
+                  if (i == 3 || in_buckets) { return; }
+                  EXPECT_TRUE(ends(world, trace::Kind::copy, "offload", i + 1)) << i;
+                });
+                stack.model().step();
+              },
+              {.trace = true});
+  }
+}
+
+TEST(OffloadOverlap, NormsAreSquaredOnTheHostWhileTheUnitBeforeComputes) {
+  run_ranks(2,
+            [](World& world) {
+              Stack stack{world, Strategy::zero3};
+              stack.forward(kNothing);
+              stack.backward([&](int i) {
+                if (i < 3) { EXPECT_TRUE(ends(world, trace::Kind::host, "norm", i + 1)) << i; }
+              });
+              stack.model().step();
+            },
+            {.trace = true});
+}
+
+TEST(OffloadOverlap, UnitsAreUpdatedAndSentWhileTheNextForwardUsesThoseBefore) {
+  for (const Strategy strategy : all_strategies()) {
+    run_ranks(2,
+              [&](World& world) {
+                Stack stack{world, strategy};
+                stack.forward(kNothing);
+                stack.backward(kNothing);
+                world.recorder()->clear();
+                stack.model().step();
+                const bool updates = strategy != Strategy::dp || world.rank() == 0;
+                stack.forward([&](int i) {
+                  if (i == 3 || !updates) { return; }
+                  EXPECT_TRUE(ends(world, trace::Kind::host, "update", i + 1)) << i;
+                  EXPECT_TRUE(ends(world, trace::Kind::copy, "reload", i + 1)) << i;
+                });
+              },
+              {.trace = true});
+  }
+}
+
+// The first unit's scope opens when its own parameters have come, whatever the last's are waiting
+// for: a host that is held up in between says so.
+TEST(OffloadOverlap, AUnitWaitsForItsOwnParametersAlone) {
+  run_ranks(1,
+            [](World& world) {
+              Stack stack{world, Strategy::ddp};
+              stack.forward(kNothing);
+              stack.backward(kNothing);
+              world.recorder()->clear();
+              stack.model().step();
+              stack.forward(kNothing);
+              const auto records = world.recorder()->records();
+              const auto find = [&](trace::Kind kind, const char* what, const char* unit) {
+                return *std::ranges::find_if(records, [&](const trace::Record& r) {
+                  return r.kind == kind && r.what == what && r.unit == unit;
+                });
+              };
+              const auto opened = find(trace::Kind::compute, "forward", "block.0").begin_ns;
+              EXPECT_GE(opened, find(trace::Kind::copy, "reload", "block.0").end_ns);
+              EXPECT_LT(opened, find(trace::Kind::host, "update", "block.3").end_ns);
+            },
+            {.trace = true,
+             .delays = DelayInjection{.seed = 2, .longest = std::chrono::microseconds{5000}}});
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "emulated_cuda/nccl/wire.hpp"
+
+namespace emulated_nccl {
+
+/// What one rank brings to a group of calls.
+struct Part {
+  std::vector<Call> calls;
+  std::vector<std::vector<std::byte>> data;  // of each call
+  std::vector<std::size_t> collectives;      // which of them are all ranks'
+  std::optional<SplitAsk> split = {};        // instead of calls
+};
+
+/// What ranks are given for a group of calls that all of them make. It ends the process where some
+/// ranks' buffers are registered and others' are not.
+class Answers {
+ public:
+  /// By rank; `job_ranks`: what messages call them.
+  Answers(const std::vector<Part>& parts, const std::vector<int>& job_ranks) noexcept
+      : parts_{parts}, job_ranks_{job_ranks} {}
+
+  /// Appends what `rank` gets of its calls. False if ranks differ.
+  [[nodiscard]] bool append(std::size_t rank, std::vector<std::byte>& out) const;
+
+ private:
+  struct Share;
+
+  [[nodiscard]] bool answer(std::size_t rank, std::size_t i, std::vector<std::byte>& out) const;
+  void check_alike(const Call& a, std::size_t rank_a, const Call& b, std::size_t rank_b) const;
+  [[nodiscard]] bool find_shares(std::size_t rank, std::size_t i, std::vector<Share>& shares) const;
+  [[nodiscard]] bool receive(std::size_t rank, std::size_t i, std::vector<std::byte>& out) const;
+  static void reduce(const std::vector<Share>& shares, std::size_t at, std::vector<std::byte>& out);
+
+  const std::vector<Part>& parts_;
+  const std::vector<int>& job_ranks_;
+};
+
+}  // namespace emulated_nccl

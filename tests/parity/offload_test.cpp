@@ -1,0 +1,180 @@
+// The update on the host, from memory of the host, gives the bits that the device's gives: under
+// every strategy, in every precision, whatever it is combined with.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/groups.hpp"
+#include "support/toy_model.hpp"
+
+namespace tessera::testing {
+namespace {
+
+ToyRun offloaded(ToyRun run, float keep = 0.0F) {
+  run.options.offload = Offload::optimizer;
+  run.options.offload_keep = keep;
+  return run;
+}
+
+/// Runs `run` under every strategy with and without offload.
+void expect_same(ToyRun run, const std::string& what) {
+  for (const Strategy strategy : all_strategies()) {
+    run.options.strategy = strategy;
+    run.options.shard_group = half_of(run.ranks, strategy);
+    EXPECT_EQ(difference(run_toy(run), run_toy(offloaded(run))), "")
+        << to_string(strategy) << " on " << run.ranks << ": " << what;
+  }
+}
+
+class OffloadOn : public ::testing::TestWithParam<int> {
+ protected:
+  [[nodiscard]] static ToyRun run(int steps = 6) {
+    ToyRun run;
+    run.ranks = GetParam();
+    run.steps = TESSERA_SANITIZED ? 3 : steps;
+    return run;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, OffloadOn, ::testing::Values(1, 2, 4),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(OffloadOn, ChangesNoBitInAnyPrecision) {
+  for (const DType compute : {DType::fp32, DType::bf16, DType::fp16}) {
+    for (const DType gradient : {DType::fp32, DType::bf16}) {
+      ToyRun narrow = run();
+      narrow.options.compute = compute;
+      narrow.options.gradient = gradient;
+      expect_same(narrow, std::string{to_string(compute)} + ", gradients " +
+                              std::string{to_string(gradient)});
+    }
+  }
+}
+
+TEST_P(OffloadOn, ChangesNoBitWhereMicroBatchesAccumulate) {
+  for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
+    ToyRun accumulating = run(4);
+    accumulating.options.accumulate = 3;
+    accumulating.options.accumulate_mode = mode;
+    accumulating.options.gradient = DType::bf16;
+    expect_same(accumulating, std::string{to_string(mode)});
+  }
+}
+
+// What is used too early or written too late is poison, or comes late.
+TEST_P(OffloadOn, ChangesNoBitUnderPoisonAndDelays) {
+  for (const int accumulate : {1, 2}) {
+    ToyRun disturbed = run(5);
+    disturbed.options.accumulate = accumulate;
+    disturbed.options.accumulate_mode = AccumulateMode::every;
+    disturbed.options.compute = accumulate == 1 ? DType::fp32 : DType::bf16;
+    disturbed.options.reduce = accumulate == 1 ? DType::fp32 : DType::bf16;
+    disturbed.world.poison = SlotPoison::nan;
+    disturbed.world.delays = DelayInjection{.seed = 7, .longest = std::chrono::microseconds{300}};
+    expect_same(disturbed, "delays, accumulate " + std::to_string(accumulate));
+  }
+}
+
+TEST_P(OffloadOn, ChangesNoBitOfAnyOptimizer) {
+  const std::vector<Optimizer> optimizers{Adam{.lr = 0.02F, .weight_decay = 0.1F},
+                                          Lion{.lr = 0.003F}, SGD{.lr = 0.1F, .momentum = 0.9F}};
+  for (const Optimizer& optimizer : optimizers) {
+    ToyRun other = run(4);
+    other.optimizer = optimizer;
+    other.options.compute = DType::bf16;
+    other.optimizer_options.moments = MomentFormat::bf16;
+    other.optimizer_options.rounding = Rounding::stochastic;
+    other.optimizer_options.groups = {
+        {.name = "biases",
+         .contains = [](const ParameterInfo& info) { return info.name == "bias"; },
+         .lr_scale = 2.0F}};
+    expect_same(other, describe(optimizer));
+  }
+}
+
+TEST_P(OffloadOn, ChangesNoBitOfMomentsOfEightBits) {
+  for (const DType compute : {DType::fp32, DType::bf16}) {
+    ToyRun coded = run(4);
+    coded.options.compute = compute;
+    coded.options.align_elems = kMomentBlock;
+    coded.optimizer_options.moments = MomentFormat::int8;
+    expect_same(coded, "int8 moments");
+  }
+}
+
+TEST_P(OffloadOn, ChangesNoBitOfAnOptimizerOfAUsersOwn) {
+  const auto update = [](const ShardUpdate& piece) {
+    if (*piece.apply == 0) { return; }
+    for (std::size_t i = 0; i < piece.weights.size(); ++i) {
+      piece.states[0][i] = 0.9F * piece.states[0][i] + piece.gradient_at(i);
+      piece.weights[i] -= piece.lr * piece.states[0][i];
+    }
+  };
+  ToyRun own = run(4);
+  own.optimizer = CustomOptimizer{.name = "own", .states = 1, .lr = 0.05F, .update = update};
+  own.options.compute = DType::bf16;
+  expect_same(own, "an optimizer of the user's own");
+}
+
+TEST_P(OffloadOn, ChangesNoBitOfStepsThatAreSkipped) {
+  ToyRun spoilt = run(6);
+  spoilt.steps = 6;
+  spoilt.options.compute = DType::fp16;
+  spoilt.options.loss_scaling = {.mode = LossScaleMode::dynamic, .growth_interval = 2};
+  spoilt.spoilt = {{.value = HUGE_VALF, .rank = GetParam() - 1, .step = 2}};
+  expect_same(spoilt, "a spoilt step");
+}
+
+TEST_P(OffloadOn, ChangesNoBitWithAnyGathering) {
+  ToyRun gathering = run(4);
+  gathering.options.strategy = Strategy::zero3;
+  const ToyOutcome expected = run_toy(gathering);
+  for (const bool declared : {false, true}) {
+    ToyRun other = offloaded(gathering);
+    other.toy.declared_order = declared;
+    other.options.prefetch = declared ? 3 : 0;
+    EXPECT_EQ(difference(expected, run_toy(other)), "") << "declared " << declared;
+    other.options.reshard = Reshard::after_backward;
+    EXPECT_EQ(difference(expected, run_toy(other)), "") << "resharded late " << declared;
+    other.options.persist_elems = 1'000'000;
+    EXPECT_EQ(difference(expected, run_toy(other)), "") << "persisting " << declared;
+  }
+}
+
+TEST_P(OffloadOn, ChangesNoBitWhereAPartStays) {
+  for (const DType compute : {DType::fp32, DType::bf16}) {
+    for (const Strategy strategy : all_strategies()) {
+      ToyRun part = run(4);
+      part.options.compute = compute;
+      part.options.strategy = strategy;
+      part.options.shard_group = half_of(part.ranks, strategy);
+      const ToyOutcome expected = run_toy(part);
+      for (const float keep : {0.4F, 0.8F}) {
+        EXPECT_EQ(difference(expected, run_toy(offloaded(part, keep))), "")
+            << to_string(strategy) << " keeps " << keep;
+      }
+    }
+  }
+}
+
+TEST_P(OffloadOn, ChangesNoBitWithThreads) {
+  ToyRun threads = run(4);
+  threads.world.threads = 3;
+  threads.toy.hidden = 33;
+  threads.toy.vocab = 131;
+  expect_same(threads, "threads");
+}
+
+// A norm's spans are added in the order of units, though the last unit's come first.
+TEST(Offload, NormsOfManySpansAreTheSameToTheBit) {
+  ToyRun large;
+  large.steps = 2;
+  large.toy.blocks = 2;
+  large.toy.batch = 1;
+  large.toy.hidden = 600;  // a block has two spans, and a part of a third
+  large.options.strategy = Strategy::zero3;
+  EXPECT_EQ(difference(run_toy(large), run_toy(offloaded(large))), "");
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,172 @@
+// What a rank that only counts logs is what a real one computes, and as much as the formulas say.
+#include "tessera/trace/work_log.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "tessera/base/error.hpp"
+#include "tessera/comm/simulate.hpp"
+#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/shard.hpp"
+
+namespace tessera {
+namespace {
+
+using trace::WorkEntry;
+using trace::WorkLog;
+
+constexpr std::int64_t kBatch = 3;
+const nn::GPTConfig kModel{.layers = 2, .hidden = 16, .heads = 2, .vocab = 11, .seq = 8};
+
+WorldOptions logged() {
+  WorldOptions options;
+  options.log_work = true;
+  return options;
+}
+
+/// The second step's entries, of a GPT.
+WorkLog step_of(World& world, const ModelOptions& options) {
+  auto gpt = shard(nn::GPT(kModel), world, options);
+  gpt.materialize(1);
+  gpt.optimize_with(AdamW{}, {});
+  const std::vector<std::int32_t> tokens(static_cast<std::size_t>(kBatch * kModel.seq), 1);
+  for (int step = 0; step < 2; ++step) {
+    if (step == 1) {
+      WorkLog& log = *world.work_log();
+      log.end_step();
+    }
+    for (int micro = 0; micro < options.accumulate; ++micro) {
+      gpt.forward_backward(tokens, tokens);
+    }
+    gpt.step();
+  }
+  return *world.work_log();
+}
+
+WorkLog simulated(int ranks, const ModelOptions& options) {
+  WorkLog log;
+  simulate_rank(
+      {.rank = 0, .ranks = ranks, .backend = {}},
+      [&](World& world) { log = step_of(world, options); }, logged());
+  return log;
+}
+
+/// Entries after the first step.
+std::vector<WorkEntry> second_step(const WorkLog& log) {
+  const auto& all = log.entries();
+  const auto end = std::find_if(all.begin(), all.end(), [](const WorkEntry& entry) {
+    return entry.kind == WorkEntry::Kind::step;
+  });
+  return {end == all.end() ? all.begin() : end + 1, all.end()};
+}
+
+std::vector<trace::KernelWork> kernels_of(const WorkLog& log) {
+  std::vector<trace::KernelWork> kernels;
+  for (const WorkEntry& entry : second_step(log)) {
+    if (entry.kind == WorkEntry::Kind::kernel) { kernels.push_back(log.kernels()[entry.index]); }
+  }
+  return kernels;
+}
+
+double flops_of(const std::vector<trace::KernelWork>& kernels, std::string_view prefix) {
+  double flops = 0;
+  for (const auto& kernel : kernels) {
+    flops += kernel.name.starts_with(prefix) ? kernel.flops : 0;
+  }
+  return flops;
+}
+
+TEST(WorkLog, OfAGptHasSixFlopsAWeightAndTokenAndAttention) {
+  const auto kernels = kernels_of(simulated(1, {.strategy = Strategy::ddp}));
+  const std::int64_t tokens = kBatch * kModel.seq;
+  const std::int64_t h = kModel.hidden;
+  const std::int64_t weights = kModel.layers * 12 * h * h + kModel.vocab * h;
+  EXPECT_DOUBLE_EQ(flops_of(kernels, "matmul"), static_cast<double>(6 * weights * tokens));
+  // Two products of scores that are not masked in forward, five in backward.
+  const std::int64_t scores = kBatch * kModel.seq * (kModel.seq + 1) / 2;
+  EXPECT_DOUBLE_EQ(flops_of(kernels, "attention"),
+                   static_cast<double>(7 * 2 * kModel.layers * scores * h));
+}
+
+TEST(WorkLog, CountsWhatIsComputedAgainAndEveryMicroBatch) {
+  const auto once = kernels_of(simulated(1, {.strategy = Strategy::ddp}));
+  const auto twice = kernels_of(simulated(1, {.strategy = Strategy::ddp, .accumulate = 2}));
+  EXPECT_DOUBLE_EQ(flops_of(twice, "matmul"), 2 * flops_of(once, "matmul"));
+  EXPECT_DOUBLE_EQ(flops_of(twice, "adamw"), flops_of(once, "adamw"));
+}
+
+TEST(WorkLog, OfARankThatOnlyCountsHasTheKernelsOfOneThatComputes) {
+  const ModelOptions options{.strategy = Strategy::zero3};
+  WorkLog real;
+  run_ranks(
+      1, [&](World& world) { real = step_of(world, options); }, logged());
+  std::vector<trace::KernelWork> computed = kernels_of(real);
+  std::vector<trace::KernelWork> counted = kernels_of(simulated(1, options));
+  // The device's own copies and fills are no kernels of a real one's log.
+  std::erase_if(counted,
+                [](const auto& k) { return k.name == "fill" || k.name.starts_with("copy"); });
+  EXPECT_EQ(computed, counted);
+  EXPECT_GT(computed.size(), 50U);
+  for (const WorkEntry& entry : real.entries()) {
+    if (entry.kind == WorkEntry::Kind::kernel) { EXPECT_GT(entry.seconds, 0); }
+  }
+}
+
+TEST(WorkLog, HasTheBatchesOfZero3WithTheirGroup) {
+  const WorkLog log = simulated(4, {.strategy = Strategy::zero3});
+  std::map<std::string, int> operations;
+  for (const WorkEntry& entry : second_step(log)) {
+    if (entry.kind != WorkEntry::Kind::batch) { continue; }
+    const trace::BatchWork& batch = log.batches()[entry.index];
+    EXPECT_EQ(log.groups()[batch.group], (std::vector{0, 1, 2, 3}));
+    for (const auto& one : batch.entries) { ++operations[one.name]; }
+  }
+  // Root once and blocks twice; every unit's gradients; the norms and the loss.
+  EXPECT_EQ(operations["all_gather"], 1 + 2 * kModel.layers);
+  EXPECT_EQ(operations["reduce_scatter"], 1 + kModel.layers);
+  EXPECT_EQ(operations["all_reduce"], 1);
+}
+
+TEST(WorkLog, OfHybridTellsItsGroupsApart) {
+  const WorkLog log = simulated(8, {.strategy = Strategy::hybrid, .shard_group = 4});
+  std::map<std::string, std::vector<int>> members;
+  for (const trace::BatchWork& batch : log.batches()) {
+    for (const auto& one : batch.entries) {
+      if (one.bytes > 100) { members[one.name] = log.groups()[batch.group]; }
+    }
+  }
+  EXPECT_EQ(members["all_gather"], (std::vector{0, 1, 2, 3}));
+  EXPECT_EQ(members["reduce_scatter"], (std::vector{0, 1, 2, 3}));
+  EXPECT_EQ(members["all_reduce"], (std::vector{0, 4}));
+}
+
+TEST(WorkLog, TakesWhatAUserSaysOfItsOwnWork) {
+  WorkLog log;
+  const trace::KernelWork mine{.name = "mine", .flops = 7};
+  simulate_rank(
+      {.rank = 0, .ranks = 2, .backend = {}},
+      [&](World& world) {
+        world.compute(mine, [] { FAIL() << "nothing is computed here"; });
+        log = *world.work_log();
+      },
+      logged());
+  ASSERT_EQ(log.kernels().size(), 1U);
+  EXPECT_EQ(log.kernels().front(), mine);
+  bool ran = false;
+  run_ranks(1, [&](World& world) { world.compute(mine, [&] { ran = true; }); });
+  EXPECT_TRUE(ran);
+}
+
+TEST(WorkLog, IsRefusedWhereKernelsHaveNotRunWhenTheyReturn) {
+  WorldOptions options = logged();
+  options.compute_stream = ComputeStream::worker;
+  EXPECT_THROW(run_ranks(
+                   1, [](World&) {}, options),
+               ConfigError);
+  run_ranks(1, [](World& world) { EXPECT_EQ(world.work_log(), nullptr); });
+}
+
+}  // namespace
+}  // namespace tessera
