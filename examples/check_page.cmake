@@ -1,0 +1,13 @@
+# Expects the table that PAGE shows to be what PROGRAM prints: every line of it with bars.
+execute_process(COMMAND ${PROGRAM} RESULT_VARIABLE status OUTPUT_VARIABLE output)
+file(STRINGS ${PAGE} lines REGEX "^[a-z0-3 ]+ +[0-9 ]+\\|[0-9 ]+\\|[0-9 ]+$")
+list(LENGTH lines count)
+if(NOT status EQUAL 0 OR count LESS 24)
+  message(FATAL_ERROR "status ${status}, ${count} lines in ${PAGE}")
+endif()
+foreach(line IN LISTS lines)
+  string(FIND "${output}" "${line}\n" at)
+  if(at EQUAL -1)
+    message(FATAL_ERROR "${PAGE} shows what the program does not print:\n${line}")
+  endif()
+endforeach()
