@@ -5,11 +5,13 @@
 #include <optional>
 
 #include "budget.hpp"
+#include "init_file.hpp"
 #include "optimizer.hpp"
 #include "output_file.hpp"
 #include "ranks.hpp"
 #include "resharding.hpp"
 #include "room.hpp"
+#include "shard_group.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
@@ -187,6 +189,16 @@ Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
   return job;
 }
 
+/// *Collective.* Runs `body`, which is not; a failure of one rank is the failure of all.
+template <class Body>
+void together(World& world, const Body& body) {
+  std::exception_ptr error;
+  try {
+    body();
+  } catch (...) { error = std::current_exception(); }
+  fail_together(world, error);
+}
+
 }  // namespace
 
 Job prepare(const Settings& asked, const std::vector<Strategy>& strategies, Use use) {
@@ -199,11 +211,15 @@ Job prepare(const Settings& asked, const std::vector<Strategy>& strategies, Use 
   unlimited.budget_bytes.reset();
   run_on_ranks(unlimited, [&](World& world) {
     const std::vector<Room> rooms = rooms_of_process(world);
-    std::exception_ptr error;
-    try {
+    const Placement placement = placement_of(world, settings);
+    std::string init;
+    together(world, [&] {
+      check_placement(settings, placement);
       job = checked(settings, strategies, rooms, use);
-    } catch (...) { error = std::current_exception(); }
-    fail_together(world, error);
+      init = hash_of_file(settings.init);
+    });
+    const std::vector<std::string> inits = world.exchange(init);
+    together(world, [&] { check_same_init(settings, inits); });
   });
   return *job;
 }

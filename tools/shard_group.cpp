@@ -7,6 +7,8 @@
 #include <iterator>
 
 #include "tessera/base/error.hpp"
+#include "tessera/engine/sharded_model.hpp"
+#include "trainer.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -94,6 +96,31 @@ int settled_shard_group(const Settings& settings, const std::optional<LaunchedJo
   }
   const bool threads = settings.comm == CommChoice::local || !job;
   return threads ? settings.ranks : ranks_of_machine(*job);
+}
+
+Placement placement_of(World& world, const Settings& settings) {
+  return {every_rank(world, static_cast<std::size_t>(settings.shard_group)),
+          ranks_of_each_machine(world)};
+}
+
+void check_placement(const Settings& settings, const Placement& placement) {
+  if (settings.has("--shard-group")) { return; }
+  const auto& [groups, on_each] = placement;
+  const auto other = std::ranges::find_if(groups, [&](auto n) { return n != groups.front(); });
+  if (other != groups.end()) {
+    throw ConfigError(fmt::format(
+        "hybrid shards among the ranks of a machine, of which there are {} with rank 0 and {} with "
+        "rank {}; {}, or start as many on each",
+        groups.front(), *other, other - groups.begin(), remedy(settings.ranks)));
+  }
+  const int group = settings.shard_group;
+  if (group == 0 || (on_each > 0 && on_each % group == 0)) { return; }
+  throw ConfigError(fmt::format(
+      "hybrid shards among the ranks of a machine, and {} neighbours are not on one, as where "
+      "ranks "
+      "are dealt out in turn; {}, or place them machine after machine (mpirun --map-by slot, srun "
+      "--distribution block)",
+      group, remedy(settings.ranks)));
 }
 
 std::string describe_strategy(const Settings& settings, Strategy strategy) {

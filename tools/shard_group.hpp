@@ -6,6 +6,7 @@
 
 #include "settings.hpp"
 #include "tessera/comm/launch.hpp"
+#include "tessera/comm/world.hpp"
 
 namespace tessera::tools {
 
@@ -23,6 +24,18 @@ void check_planned_groups(const Settings& settings, const std::vector<Strategy>&
 /// was typed and the run is not, if `job` does not tell, and unless it divides the ranks.
 [[nodiscard]] int settled_shard_group(const Settings& settings,
                                       const std::optional<LaunchedJob>& job);
+
+/// Where the ranks of a job of processes are, as far as hybrid asks.
+struct Placement {
+  std::vector<std::size_t> groups;  ///< by rank: what its settings have been settled to, 0 for none
+  int on_each = 0;                  ///< as ranks_of_each_machine() has it
+};
+/// *Collective.*
+[[nodiscard]] Placement placement_of(World& world, const Settings& settings);
+
+/// A launcher tells a process how many share its machine, not which: ConfigError unless groups of
+/// that size are the same on all ranks and each is on one machine. What was typed may be otherwise.
+void check_placement(const Settings& settings, const Placement& placement);
 
 /// "zero3", "hybrid in groups of 8": for people.
 [[nodiscard]] std::string describe_strategy(const Settings& settings, Strategy strategy);

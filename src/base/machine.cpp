@@ -5,10 +5,13 @@
 #include <array>
 #include <fstream>
 
+#include "base/environment.hpp"
+
 namespace tessera {
 
 std::string machine_id() {
-  std::string id;
+  std::string id = environment("TESSERA_MACHINE").value_or("");
+  if (!id.empty()) { return id; }
   std::ifstream boot{"/proc/sys/kernel/random/boot_id"};
   if (std::getline(boot, id) && !id.empty()) { return id; }
   std::array<char, 256> name{};

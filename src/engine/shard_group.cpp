@@ -14,7 +14,7 @@ namespace tessera::engine {
 namespace {
 
 int ranks_of_a_machine(World& world) {
-  const int ranks = ranks_of_each_machine(world.exchange(machine_id()));
+  const int ranks = tessera::ranks_of_each_machine(world);
   if (ranks > 0) { return ranks; }
   throw ConfigError{fmt::format(
       "hybrid shards among the ranks of a machine, but machines hold different numbers of the {} "
@@ -97,3 +97,11 @@ int ShardGroup::normed_shard() const noexcept {
 }
 
 }  // namespace tessera::engine
+
+namespace tessera {
+
+int ranks_of_each_machine(World& world) {
+  return engine::ranks_of_each_machine(world.exchange(machine_id()));
+}
+
+}  // namespace tessera

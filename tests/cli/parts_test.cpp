@@ -9,10 +9,12 @@
 #include <utility>
 
 #include "comparison.hpp"
+#include "init_file.hpp"
 #include "option_table.hpp"
 #include "option_values.hpp"
 #include "progress.hpp"
 #include "ranks.hpp"
+#include "shard_group.hpp"
 #include "table.hpp"
 #include "tessera/base/error.hpp"
 
@@ -159,6 +161,53 @@ TEST(SettleTest, HybridsGroupsAreTheRanksOfTheMachineWhereTheLauncherTells) {
   EXPECT_EQ(refusal(job, 0, 3),
             "--shard-group 3: groups of so many do not make up 4 ranks; use one of 1, 2, 4");
   EXPECT_EQ(settle(asked(CommChoice::automatic, 0), job, true).shard_group, 0) << "ddp";
+}
+
+TEST(PlacementTest, GroupsThatWereNotTypedAreThoseOfMachinesOnEveryRank) {
+  const auto refusal = [](std::vector<std::size_t> groups, int on_each, std::size_t rank = 0,
+                          bool typed = false) {
+    Settings settings = asked(CommChoice::mpi, static_cast<int>(groups.size()));
+    settings.shard_group = static_cast<int>(groups[rank]);
+    if (typed) { settings.given = {"--shard-group"}; }
+    try {
+      check_placement(settings, {std::move(groups), on_each});
+    } catch (const ConfigError& error) { return std::string{error.what()}; }
+    return std::string{"nothing"};
+  };
+  EXPECT_EQ(refusal({2, 2, 2, 2}, 2), "nothing");
+  EXPECT_EQ(refusal({2, 2, 2, 2}, 4), "nothing") << "two containers of a machine";
+  EXPECT_EQ(refusal({0, 0, 0, 0}, 0), "nothing") << "no hybrid";
+  EXPECT_EQ(refusal({2, 2, 2, 2}, 0, 0, /*typed=*/true), "nothing");
+  EXPECT_EQ(refusal({2, 2, 2, 2}, 0),
+            "hybrid shards among the ranks of a machine, and 2 neighbours are not on one, as where "
+            "ranks are dealt out in turn; give --shard-group S, one of 1, 2, 4, or place them "
+            "machine after machine (mpirun --map-by slot, srun --distribution block)");
+  EXPECT_THAT(refusal({4, 4, 4, 4}, 2), testing::HasSubstr("4 neighbours are not on one"));
+  for (const std::size_t rank : {0U, 4U, 7U}) {
+    EXPECT_EQ(refusal({4, 4, 4, 4, 2, 2, 2, 2}, 0, rank),
+              "hybrid shards among the ranks of a machine, of which there are 4 with rank 0 and 2 "
+              "with rank 4; give --shard-group S, one of 1, 2, 4, 8, or start as many on each");
+  }
+}
+
+TEST(InitFileTest, RanksWithOtherBytesAreNamed) {
+  const auto refusal = [](const std::vector<std::string>& hashes) {
+    Settings settings;
+    settings.init = "w.safetensors";
+    try {
+      check_same_init(settings, hashes);
+    } catch (const ConfigError& error) { return std::string{error.what()}; }
+    return std::string{"nothing"};
+  };
+  EXPECT_EQ(refusal({"a", "a", "a"}), "nothing");
+  EXPECT_EQ(refusal({"", ""}), "nothing");
+  EXPECT_THAT(refusal({"a", "a", "b"}), testing::HasSubstr("--init: rank 2 would"));
+  EXPECT_EQ(refusal({"a", "b", "a", "c"}),
+            "--init: ranks 1, 3 would start from other weights than rank 0 (w.safetensors); give "
+            "every machine the same file");
+  std::vector<std::string> many(12, "b");
+  many[0] = "a";
+  EXPECT_THAT(refusal(many), testing::HasSubstr("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more would"));
 }
 
 TEST(SettleTest, AGraphNeedsACudaDeviceAndRanksApart) {

@@ -118,6 +118,75 @@ TEST_F(MpiCommand, HybridShardsAmongTheProcessesOfThisMachineUnlessTold) {
   refused(4, uneven, 2, {"--shard-group 3", "use one of 1, 2, 4"});
 }
 
+/// Starts the words after it as if rank r were on the r-th machine of `machines`, and the launcher
+/// had said how many ranks that has.
+Words on_machines(const std::string& machines, const Words& words) {
+  const std::string script = "machine=$(echo " + machines +
+                             R"( | cut -d' ' -f$((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} + 1)))
+count=$(echo )" + machines + R"( | tr ' ' '
+' | grep -c "^$machine\$")
+export TESSERA_MACHINE=$machine OMPI_COMM_WORLD_LOCAL_SIZE=$count MPI_LOCALNRANKS=$count
+exec "$@")";
+  Words all = {"sh", "-c", script, "sh"};
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
+}
+
+TEST_F(MpiCommand, HybridIsRefusedWhereItsGroupsWouldNotBeThoseOfMachines) {
+  const auto run = [&](const std::string& machines, const Words& more) {
+    Words arguments = model("train", {"--strategy", "hybrid", "--steps", "1"});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const auto ranks = 1 + std::count(machines.begin(), machines.end(), ' ');
+    MpiJob started{static_cast<int>(ranks), on_machines(machines, as_process(arguments))};
+    const int status = started.wait();
+    return Outcome{status, started.output(), ""};
+  };
+  const Outcome two = run("a a b b", {});
+  EXPECT_EQ(two.status, 0) << two.out;
+  EXPECT_THAT(two.out, HasSubstr("hybrid in groups of 2 on 4 ranks"));
+
+  const Outcome in_turn = run("a b a b", {});
+  EXPECT_EQ(in_turn.status, 2);
+  EXPECT_EQ(count("error: ", in_turn.out), 1) << in_turn.out;
+  EXPECT_THAT(in_turn.out, HasSubstr("2 neighbours are not on one"));
+  EXPECT_THAT(in_turn.out, HasSubstr("--shard-group S, one of 1, 2, 4, or place them machine"));
+
+  const Outcome uneven = run("a a b c", {});
+  EXPECT_EQ(uneven.status, 2);
+  EXPECT_EQ(count("error: ", uneven.out), 1) << uneven.out;
+  EXPECT_THAT(uneven.out, HasSubstr("there are 2 with rank 0 and 1 with rank 2"));
+  EXPECT_THAT(uneven.out, HasSubstr("give --shard-group S, one of 1, 2, 4"));
+
+  const Outcome typed = run("a b a b", {"--shard-group", "2"});
+  EXPECT_EQ(typed.status, 0) << typed.out;
+}
+
+TEST_F(MpiCommand, RanksThatWouldStartFromOtherWeightsAreNamed) {
+  const auto weights = [&](const std::string& name, const char* seed) {
+    const Words made = model("train", {"--steps", "0", "--checkpoint", path(name), "--seed", seed});
+    EXPECT_EQ(tessera(made).status, 0);
+    return path(name + "/model.safetensors");
+  };
+  const auto started_from = [&](const std::string& init) {
+    return as_process(model("train", {"--steps", "1", "--strategy", "zero1", "--init", init}));
+  };
+  const auto joined = [&](const std::string& first, const std::string& second) {
+    Words all = started_from(first);
+    all.erase(all.begin());  // the job puts it there
+    const Words colon = {":", "-n", "2"};
+    all.insert(all.end(), colon.begin(), colon.end());
+    const Words other = started_from(second);
+    all.insert(all.end(), other.begin(), other.end());
+    return all;
+  };
+  const std::string first = weights("first", "1");
+  const std::string same = weights("same", "1");
+  const std::string other = weights("other", "2");
+  EXPECT_EQ(job(1, joined(first, same)).status, 0) << "the path does not matter";
+  refused(1, joined(first, other), 2,
+          {"--init: ranks 1, 2 would start from other weights than rank 0", "same file"});
+}
+
 /// The bytes of a rank without those of its communicator.
 Json own_bytes(Json rank) {
   const std::size_t communicator = rank.at("at_peak").at("communicator");

@@ -82,6 +82,10 @@ struct ModelOptions {
   float offload_keep = 0.0F;
 };
 
+/// *Collective.* How many ranks each machine has, where all have as many and side by side: what
+/// hybrid takes for a `shard_group` of 0. 0 where they have not.
+[[nodiscard]] int ranks_of_each_machine(World& world);
+
 enum class UnitKind : std::uint8_t {
   block,  ///< gathered into a ring slot around each use, or as Reshard says
   root,   ///< used outside the blocks: a slot of its own, kept from its first use to its last
