@@ -5,7 +5,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <system_error>
 
 #include "tessera/base/error.hpp"
 
@@ -69,6 +71,24 @@ std::optional<std::string> first_difference(std::span<const std::string> codes,
       "split \"{}\": rank {} has rank {} in group {}, but rank {} has it in group {}; every rank "
       "gives the same rule",
       first.name, culprit, where, *at.in2, job_rank(0), *at.in1);
+}
+
+int highest_number(std::span<const std::string> texts, const std::string& name,
+                   const std::function<int(int)>& job_rank) {
+  int highest = 0;
+  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
+    const char* const end = texts[rank].data() + texts[rank].size();
+    int number = -1;
+    const auto read = std::from_chars(texts[rank].data(), end, number);
+    if (read.ec != std::errc{} || read.ptr != end || number < 0) {
+      throw ContractError{fmt::format(
+          "split \"{}\": rank {} made another call; every rank makes the same collective calls in "
+          "the same order",
+          name, job_rank(static_cast<int>(rank)))};
+    }
+    highest = std::max(highest, number);
+  }
+  return highest;
 }
 
 }  // namespace tessera

@@ -31,4 +31,9 @@ struct Division {
 [[nodiscard]] std::optional<std::string> first_difference(std::span<const std::string> codes,
                                                           const std::function<int(int)>& job_rank);
 
+/// The highest of the numbers that the ranks exchanged, as texts, where they split `name` off.
+/// ContractError if one is none: that rank made another call.
+[[nodiscard]] int highest_number(std::span<const std::string> texts, const std::string& name,
+                                 const std::function<int(int)>& job_rank);
+
 }  // namespace tessera

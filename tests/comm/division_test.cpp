@@ -62,5 +62,18 @@ TEST(Division, TextsOfOtherCallsAreReadToo) {
             "rank 10 makes another call where rank 0 splits");
 }
 
+TEST(Division, TheHighestOfTheRanksNumbersIsTaken) {
+  const std::vector<std::string> numbers{"1", "12", "3"};
+  EXPECT_EQ(highest_number(numbers, "shard", tenfold), 12);
+  for (const char* const stray : {"", "x", "3x", " 3", "-1", "99999999999"}) {
+    SCOPED_TRACE(stray);
+    const std::vector<std::string> texts{"1", stray};
+    EXPECT_THAT([&] { (void)highest_number(texts, "shard", tenfold); },
+                testing::ThrowsMessage<ContractError>(
+                    "split \"shard\": rank 10 made another call; every rank makes the same "
+                    "collective calls in the same order"));
+  }
+}
+
 }  // namespace
 }  // namespace tessera

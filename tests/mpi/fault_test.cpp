@@ -62,20 +62,21 @@ struct Thrown {
 };
 
 class JobThrow : public ::testing::TestWithParam<Thrown> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, JobThrow,
-                         ::testing::Values(Thrown{"config", "error: rank 1: bad configuration\n",
-                                                  2},
-                                           Thrown{"memory", "error: rank 1: out of memory\n", 3},
-                                           Thrown{"comm", "error: rank 1: no network\n", 4},
-                                           Thrown{"other", "error: rank 1: a bug\n", 1},
-                                           Thrown{"all", ": everybody sees it\n", 2},
-                                           Thrown{"all-but-0", ": everybody sees it\n", 2},
-                                           Thrown{"front", "error: rank 1: cannot go on\n", 2}),
-                         [](const auto& tested) {
-                           std::string name = tested.param.way;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, JobThrow,
+    ::testing::Values(Thrown{"config", "error: rank 1: bad configuration\n", 2},
+                      Thrown{"memory", "error: rank 1: out of memory\n", 3},
+                      Thrown{"comm", "error: rank 1: no network\n", 4},
+                      Thrown{"other", "error: rank 1: a bug\n", 1},
+                      Thrown{"all", ": everybody sees it\n", 2},
+                      Thrown{"all-but-0", ": everybody sees it\n", 2},
+                      Thrown{"split-what-one-has", "split \"all\": rank 1 made another call", 2},
+                      Thrown{"front", "error: rank 1: cannot go on\n", 2}),
+    [](const auto& tested) {
+      std::string name = tested.param.way;
+      std::replace(name.begin(), name.end(), '-', '_');
+      return name;
+    });
 
 TEST_P(JobThrow, EndsTheJobWithItsReasonAndItsStatus) {
   const auto& [way, text, status] = GetParam();

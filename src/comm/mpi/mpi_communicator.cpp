@@ -11,6 +11,7 @@
 #include "comm/aborted.hpp"
 #include "comm/batch_code.hpp"
 #include "comm/batch_text.hpp"
+#include "comm/division.hpp"
 #include "comm/failure_texts.hpp"
 #include "comm/mpi/mpi_channel.hpp"
 #include "comm/mpi/mpi_mover.hpp"
@@ -197,9 +198,11 @@ std::vector<std::string> MpiCommunicator::do_exchange(std::string message) {
                         AtExchange{channel_->name, sequence, group.rank()});
 }
 
+// Ranks may have been in groups that were split a different number of times.
 std::unique_ptr<Communicator> MpiCommunicator::do_split(const RankGroup& group) {
   MpiLine& line = *channel_->line;
-  const int number = agree_on_number(line.next_channel);
+  const int number = highest_number(do_exchange(std::to_string(line.next_channel)), group.name,
+                                    [this](int rank) { return job_rank(rank); });
   const int most = channels_of(channel_->group->process().tags());
   if (number >= most) {
     throw ConfigError{fmt::format(
@@ -217,15 +220,6 @@ std::unique_ptr<Communicator> MpiCommunicator::do_split(const RankGroup& group) 
                      .members = group.members,
                      .rank = group.rank,
                      .instruments = channel_->instruments.of_split(next_split_++)}}}};
-}
-
-// Ranks may have been in groups that were split a different number of times.
-int MpiCommunicator::agree_on_number(int next) {
-  int number = next;
-  for (const std::string& text : do_exchange(std::to_string(next))) {
-    number = std::max(number, std::stoi(text));
-  }
-  return number;
 }
 
 void MpiCommunicator::do_abort(std::string_view reason) noexcept {

@@ -36,7 +36,6 @@ class MpiCommunicator final : public Communicator {
   void do_withdraw() noexcept override;
 
   explicit MpiCommunicator(std::shared_ptr<MpiChannel> channel);
-  [[nodiscard]] int agree_on_number(int next);
 
   std::shared_ptr<MpiChannel> channel_;
   std::uint64_t next_batch_ = 0;
