@@ -24,6 +24,20 @@ std::string missing_text(std::string_view call, int rank, std::chrono::milliseco
       call, rank, waited.count(), list_ranks(missing));
 }
 
+std::string behind_text(const std::vector<int>& behind, std::string_view channel,
+                        std::uint64_t sequence) {
+  return fmt::format("{} did not make call {} of channel {}", list_ranks(behind), sequence,
+                     channel);
+}
+
+std::string held_up_text(std::string_view call, int rank, std::chrono::milliseconds waited,
+                         std::string_view behind) {
+  return fmt::format(
+      "{}: rank {} waited {} ms, held up as {}; every rank makes the same collective calls in the "
+      "same order",
+      call, rank, waited.count(), behind);
+}
+
 std::string stopped_text(std::string_view call, int rank, std::chrono::milliseconds waited,
                          const std::vector<int>& stopped) {
   return fmt::format(

@@ -20,6 +20,15 @@ namespace tessera {
                                        std::chrono::milliseconds waited,
                                        const std::vector<int>& missing);
 
+/// Ranks that did not come to a call of others.
+[[nodiscard]] std::string behind_text(const std::vector<int>& behind, std::string_view channel,
+                                      std::uint64_t sequence);
+
+/// `rank` has waited in `call` so long, to which all came; but one of them waits elsewhere, for
+/// ranks of which behind_text() says `behind`.
+[[nodiscard]] std::string held_up_text(std::string_view call, int rank,
+                                       std::chrono::milliseconds waited, std::string_view behind);
+
 /// `rank` has waited in `call` so long for ranks that came and then stopped.
 [[nodiscard]] std::string stopped_text(std::string_view call, int rank,
                                        std::chrono::milliseconds waited,

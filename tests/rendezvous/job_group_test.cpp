@@ -514,6 +514,52 @@ TEST(JobGroup, WhoIsMissingInAGroupIsCalledAsInTheJob) {
   for (int rank = 0; rank < 4; ++rank) { EXPECT_EQ(meeting.error(rank), ""); }
 }
 
+// Pairs of ranks, and every second one, as models in pairs have them: rank 1 does not come to its
+// pair's batch, and so rank 2's does not begin on rank 0, which has called it.
+TEST(JobGroup, WhoHoldsUpAMemberInAnotherGroupIsNamed) {
+  Meeting meeting{4};
+  meeting.run([](JobGroup& group) {
+    const int rank = group.rank();
+    const CallSeries across{CallKind::reduce_batch, join_every_second(group)};
+    const int first = rank / 2 * 2;
+    const CallSeries pair{CallKind::reduce_batch, 20 + static_cast<std::uint64_t>(first)};
+    group.add_group(pair.group, "pair", {first, first + 1});
+    for (int i = 0; i < 2; ++i) {
+      if (rank != 1 || i == 0) { (void)group.note_batch(pair, code_of(step(i, 1))); }
+      if (rank % 2 == 0 || i == 0) { (void)group.note_batch(across, code_of(step(i, 1))); }
+    }
+    (void)group.exchange(CallKind::setup, {});
+    if (rank == 0) {
+      EXPECT_THAT(group.late_text(pair, 1, "the call", 70ms),
+                  HasSubstr("rank 0 waited 70 ms for rank 1, which did not call it"));
+    } else if (rank == 2) {
+      for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(group.late_text(across, 1, "the call", 70ms),
+                  "the call: rank 2 waited 70 ms, held up as rank 1 did not make call 1 of channel "
+                  "pair; every rank makes the same collective calls in the same order");
+      }
+    }
+    (void)group.exchange(CallKind::setup, {});
+    end_run(group);
+  });
+  for (int rank = 0; rank < 4; ++rank) { EXPECT_EQ(meeting.error(rank), ""); }
+}
+
+TEST(JobGroup, ARankThatIsAloneInItsGroupWaitsForNobody) {
+  for (const int size : {1, 2}) {
+    Meeting meeting{size};
+    meeting.run([](JobGroup& group) {
+      const auto number = kGroups + static_cast<std::uint64_t>(group.rank());
+      group.add_group(number, "alone", {group.rank()});
+      const CallSeries channel{CallKind::gather_batch, number};
+      EXPECT_EQ(group.note_batch(channel, code_of(step(0, 1))), 0U);
+      EXPECT_EQ(group.late_text(channel, 0, "the call", 70ms), "");
+      end_run(group);
+    });
+    for (int rank = 0; rank < size; ++rank) { EXPECT_EQ(meeting.error(rank), ""); }
+  }
+}
+
 TEST(JobGroup, ARankThatHasEndedIsMissedByItsGroupsAlone) {
   Meeting meeting{4, 60s};
   const auto begin = Clock::now();

@@ -118,4 +118,27 @@ std::optional<std::vector<int>> BatchDispute::missing(const CallSeries& channel,
   return ranks;
 }
 
+// Batches of a group are behind each other on streams, those of different groups too: one that has
+// been issued may not begin for that. Members are left out: those that differ may well wait here.
+std::string BatchDispute::behind(const CallSeries& channel) const {
+  const std::vector<int>& here = groups_.members(channel.group);
+  for (const auto& [series, ledger] : issued_) {
+    const std::vector<int>& ranks = groups_.members(series.group);
+    std::map<std::uint64_t, std::vector<int>> others;  // by what they have issued
+    std::uint64_t most = 0;
+    for (std::size_t at = 0; at < ranks.size(); ++at) {
+      const std::uint64_t count = ledger.issued(static_cast<int>(at));
+      if (std::ranges::binary_search(here, ranks[at])) {
+        most = std::max(most, count);
+      } else {
+        others[count].push_back(ranks[at]);
+      }
+    }
+    if (others.empty() || others.begin()->first >= most) { continue; }
+    const auto& [count, last] = *others.begin();
+    return behind_text(last, groups_.channel_name(series), count);
+  }
+  return {};
+}
+
 }  // namespace tessera

@@ -34,6 +34,9 @@ class BatchDispute {
   /// Those that have not issued batch `sequence` of `channel`; nothing if that is no channel.
   [[nodiscard]] std::optional<std::vector<int>> missing(const CallSeries& channel,
                                                         std::uint64_t sequence) const;
+  /// Whom members of `channel`, who have all issued a batch there, wait for in another group: ranks
+  /// that are not members, and have issued less than those. A behind_text(); empty if none.
+  [[nodiscard]] std::string behind(const CallSeries& channel) const;
 
  private:
   using Clock = std::chrono::steady_clock;

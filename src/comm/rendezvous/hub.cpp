@@ -281,13 +281,8 @@ void Hub::on_frame(Line& line, Frame& frame) {
       return settle_dispute();
     case FrameType::code:
       return dispute_.on_code(line.rank, frame);
-    case FrameType::ask: {
-      PayloadWriter ranks;
-      for (const int rank : missing(frame.call, frame.sequence)) { ranks.number(rank); }
-      frame.type = FrameType::answer;
-      frame.payload = ranks.take();
-      return say(line, frame);
-    }
+    case FrameType::ask:
+      return answer(line, frame);
     default:
       throw CommError{"a rank says what only the hub does"};
   }
@@ -319,6 +314,17 @@ void Hub::settle_dispute() {
     Line* const line = line_of(rank);
     if (line != nullptr && !line->closing) { say(*line, frame); }
   });
+}
+
+void Hub::answer(Line& line, Frame& frame) {
+  const std::vector<int> ranks = missing(frame.call, frame.sequence);
+  PayloadWriter said;
+  said.number(std::ssize(ranks));
+  for (const int rank : ranks) { said.number(rank); }
+  said.text(ranks.empty() ? dispute_.behind(frame.call) : "");
+  frame.type = FrameType::answer;
+  frame.payload = said.take();
+  say(line, frame);
 }
 
 std::vector<int> Hub::missing(const CallSeries& call, std::uint64_t sequence) const {

@@ -74,6 +74,7 @@ class Hub {
   void on_frame(Line& line, Frame& frame);
   void on_group(int rank, const Frame& frame);
   void on_text(Line& line, Frame& frame);
+  void answer(Line& line, Frame& frame);
   void on_closed(Line& line);
   void begin_job();
   void give_up(const std::string& why);

@@ -124,9 +124,12 @@ void JobGroup::on_frame(Frame& frame) {
     while (!payload.empty()) { texts.push_back(payload.text()); }
     met_at_end_ = met_at_end_ || frame.call == CallKind::end;
   } else if (frame.type == FrameType::answer) {
-    auto& ranks = answers_[{frame.call, frame.sequence}];
-    ranks.clear();
-    while (!payload.empty()) { ranks.push_back(static_cast<int>(payload.number())); }
+    Answer answer;
+    for (std::int64_t left = payload.number(); left > 0; --left) {
+      answer.missing.push_back(static_cast<int>(payload.number()));
+    }
+    answer.behind = payload.text();
+    answers_[{frame.call, frame.sequence}] = std::move(answer);
   } else if (frame.type == FrameType::at_end && frame.rank >= 0 && frame.rank < size()) {
     Counts counts;
     while (!payload.empty()) {
@@ -255,14 +258,13 @@ std::vector<std::string> JobGroup::exchange(const CallSeries& call, std::string 
   lock.unlock();
   if (ended) { fail_and_throw(ended_text(what, rank(), *ended), FoundBy::this_rank); }
   TESSERA_ASSERT(!in_time);
-  fail_and_throw(missing_text(what, rank(), patience, ask_missing(call, sequence)),
+  fail_and_throw(missing_text(what, rank(), patience, ask(call, sequence).missing),
                  FoundBy::this_rank);
 }
 
-std::vector<int> JobGroup::ask_missing(const CallSeries& call, std::uint64_t sequence) {
+JobGroup::Answer JobGroup::ask(const CallSeries& call, std::uint64_t sequence) {
   const auto key = std::pair{call, sequence};
   std::unique_lock lock{mutex_};
-  if (groups_.members(call.group).size() == 1) { return {}; }
   send_issued();  // an own batch is not missing
   Frame frame;
   frame.type = FrameType::ask;
@@ -271,9 +273,9 @@ std::vector<int> JobGroup::ask_missing(const CallSeries& call, std::uint64_t seq
   say(frame);
   if (!changed_.wait_for(lock, kAnswer, [&] { return failure_ || answers_.contains(key); }) ||
       !answers_.contains(key)) {
-    return {0};  // the hub is rank 0's
+    return {.missing = {0}, .behind = {}};  // the hub is rank 0's
   }
-  return std::exchange(answers_[key], {});
+  return std::move(answers_.extract(key).mapped());
 }
 
 std::uint64_t JobGroup::note_batch(const CallSeries& channel, std::string code) {
@@ -305,12 +307,17 @@ std::optional<int> JobGroup::ended_without(const CallSeries& channel,
 
 std::string JobGroup::late_text(const CallSeries& channel, std::uint64_t sequence,
                                 std::string_view call, std::chrono::milliseconds waited) {
-  std::vector<int> ranks = ask_missing(channel, sequence);
-  if (!ranks.empty()) { return missing_text(call, rank(), waited, ranks); }
-  const std::scoped_lock lock{mutex_};
-  ranks = groups_.members(channel.group);
-  std::erase(ranks, rank());
-  return stopped_text(call, rank(), waited, ranks);
+  std::vector<int> others;
+  {
+    const std::scoped_lock lock{mutex_};
+    others = groups_.members(channel.group);
+  }
+  std::erase(others, rank());
+  if (others.empty()) { return {}; }
+  const Answer answer = ask(channel, sequence);
+  if (!answer.missing.empty()) { return missing_text(call, rank(), waited, answer.missing); }
+  if (!answer.behind.empty()) { return held_up_text(call, rank(), waited, answer.behind); }
+  return stopped_text(call, rank(), waited, others);
 }
 
 // ---- failing

@@ -65,7 +65,8 @@ class JobGroup {
   [[nodiscard]] std::optional<int> ended_without(const CallSeries& channel,
                                                  std::uint64_t sequence) const;
   /// What to say of batch `sequence`, called `call`, that has not finished after `waited`. Asks who
-  /// has not issued it, for a moment.
+  /// has not issued it, for a moment; or, if all have, who keeps one of them waiting in another
+  /// group. Empty of a rank that is alone in its group: nobody is waited for.
   [[nodiscard]] std::string late_text(const CallSeries& channel, std::uint64_t sequence,
                                       std::string_view call, std::chrono::milliseconds waited);
 
@@ -97,6 +98,10 @@ class JobGroup {
     std::string text;
     Source source;
   };
+  struct Answer {
+    std::vector<int> missing;
+    std::string behind;  // if there are none: behind_text() of others, or empty
+  };
 
   [[nodiscard]] std::string called(const CallSeries& call, std::uint64_t sequence) const;
 
@@ -110,7 +115,7 @@ class JobGroup {
   void send_issued();
   void send_waiting();
 
-  [[nodiscard]] std::vector<int> ask_missing(const CallSeries& call, std::uint64_t sequence);
+  [[nodiscard]] Answer ask(const CallSeries& call, std::uint64_t sequence);
   [[nodiscard]] std::optional<int> ended_without_locked(const CallSeries& call,
                                                         std::uint64_t sequence) const;
   [[nodiscard]] std::string counts_text() const;
@@ -133,7 +138,7 @@ class JobGroup {
   Counts counts_;                             // of calls made
   std::vector<std::optional<Counts>> ended_;  // by rank: what it had made when its run ended
   std::map<std::pair<CallSeries, std::uint64_t>, std::vector<std::string>> texts_;
-  std::map<std::pair<CallSeries, std::uint64_t>, std::vector<int>> answers_;
+  std::map<std::pair<CallSeries, std::uint64_t>, Answer> answers_;
   std::map<CallSeries, IssuedBatches> issued_;
   std::optional<Failure> failure_;
   bool met_at_end_ = false;
