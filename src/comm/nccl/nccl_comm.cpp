@@ -45,7 +45,7 @@ std::string words_of(ncclResult_t result, ncclComm_t comm) {
 
 }  // namespace
 
-void check(ncclResult_t result, ncclComm_t comm, const char* call) {
+void check(ncclResult_t result, ncclComm_t comm, std::string_view call) {
   if (result == ncclSuccess || result == ncclInProgress) { return; }
   const char* hint = "";
   if (result == ncclInvalidUsage) {
@@ -112,13 +112,14 @@ ncclConfig_t NcclComm::config() const noexcept {
 std::unique_ptr<NcclComm> NcclComm::split(int group, int place, const std::string& name) {
   (void)state();
   half_made_.reset(new NcclComm{group_, name});
+  const std::string call = fmt::format("ncclCommSplit for \"{}\"", name);
   ncclConfig_t wanted = half_made_->config();
   {
     const std::scoped_lock lock{calls_};
     check_alive();
-    check(ncclCommSplit(comm_, group, place, &half_made_->made_, &wanted), comm_, "ncclCommSplit");
+    check(ncclCommSplit(comm_, group, place, &half_made_->made_, &wanted), comm_, call);
   }
-  settle("ncclCommSplit");
+  settle(call);
   half_made_->comm_ = half_made_->made_;
   half_made_->settle("ncclCommSplit");
   return std::move(half_made_);
@@ -168,7 +169,7 @@ ncclResult_t NcclComm::state() {
   return result;
 }
 
-void NcclComm::settle(const char* call) {
+void NcclComm::settle(std::string_view call) {
   const auto begin = Clock::now();
   for (;;) {
     const ncclResult_t result = state();

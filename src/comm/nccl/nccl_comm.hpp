@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "comm/rendezvous/job_group.hpp"
 
@@ -18,7 +19,7 @@ namespace tessera::nccl {
 
 /// CommError with NCCL's words unless `result` is ncclSuccess, or ncclInProgress, which is for
 /// NcclComm::settle. `comm` may be null.
-void check(ncclResult_t result, ncclComm_t comm, const char* call);
+void check(ncclResult_t result, ncclComm_t comm, std::string_view call);
 
 /// "2.28.9", of the library that is loaded.
 [[nodiscard]] std::string library_version();
@@ -67,7 +68,7 @@ class NcclComm {
   [[nodiscard]] ncclConfig_t config() const noexcept;
   [[nodiscard]] ncclResult_t state();
   void check_alive() const;
-  void settle(const char* call);
+  void settle(std::string_view call);
   void finish() noexcept;
 
   std::shared_ptr<JobGroup> group_;
