@@ -61,12 +61,19 @@ std::array<ncclUniqueId, 2> exchange_ids(JobGroup& group) {
   return ids;
 }
 
-/// It would make NCCL wait within its calls, whatever it is told, and nobody could end a start that
-/// waits for a rank.
-void refuse_blocking() {
-  if (environment("NCCL_COMM_BLOCKING") != "1") { return; }
-  throw ConfigError{
-      "NCCL_COMM_BLOCKING=1 makes NCCL's calls wait where a lost rank cannot end them: unset it"};
+/// What NCCL does for them whatever it is told. It would wait within its calls, and nobody could
+/// end a start that waits for a rank; batches of a group would not run beside those of others, and
+/// one could not end without them.
+void refuse_settings() {
+  if (environment("NCCL_COMM_BLOCKING") == "1") {
+    throw ConfigError{
+        "NCCL_COMM_BLOCKING=1 makes NCCL's calls wait where a lost rank cannot end them: unset it"};
+  }
+  if (environment("NCCL_COMM_SPLIT_SHARE_RESOURCES") == "1") {
+    throw ConfigError{
+        "NCCL_COMM_SPLIT_SHARE_RESOURCES=1 lets communicators share what each has to have for "
+        "itself, to run beside others and to end alone: unset it"};
+  }
 }
 
 std::shared_ptr<NcclLink> make_link(const NcclJoin& join) {
@@ -111,7 +118,7 @@ void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels
   // device has no room for both, ranks that had started different ones would wait for each other.
   (void)::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   check_library();
-  refuse_blocking();
+  refuse_settings();
   tessera::cuda::use_device(join.ordinal);
   const std::shared_ptr<NcclLink> link = make_link(join);
   channels.gather =
