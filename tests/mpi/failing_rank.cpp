@@ -12,12 +12,15 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/environment.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/comm/launch.hpp"
 #include "tessera/comm/world.hpp"
+#include "tessera/engine/init.hpp"
+#include "tessera/engine/sharded_model.hpp"
 
 namespace {
 
@@ -167,6 +170,53 @@ void work_on_in_groups(World& world) {
   }
 }
 
+/// A model of some units, each pair of ranks with the shards of one copy.
+class PairsModel {
+ public:
+  explicit PairsModel(World& world)
+      : model_{world, {.strategy = Strategy::hybrid, .shard_group = 2}} {
+    for (const char* const name : {"a", "b", "c"}) {
+      units_.push_back(model_.add_unit(name, {{"w", {1000}}}));
+    }
+    model_.materialize(init::constant(1.0F));
+    model_.optimize_with(SGD{.lr = 0.1F, .momentum = 0.0F});
+  }
+
+  void forward() {
+    for (const Unit unit : units_) { const auto scope = model_.forward(unit); }
+  }
+  void backward() {
+    for (std::size_t i = units_.size(); i-- > 0;) {  // gradients stay as they are made: 0
+      const auto scope = model_.backward(units_[i]);
+    }
+  }
+  void step() { model_.step(); }
+
+ private:
+  ShardedModel model_;
+  std::vector<Unit> units_;
+};
+
+/// As work_on, with a model in pairs.
+void work_on_in_pairs(World& world) {
+  PairsModel model{world};
+  for (int step = 0;; ++step) {
+    model.forward();
+    model.backward();
+    model.step();
+    if (step == 3) { say_process(world); }
+  }
+}
+
+/// Both ranks of a pair fail, with reductions under way that the other pair does not come to.
+void throw_as_a_pair(World& world) {
+  PairsModel model{world};
+  model.forward();
+  if (world.rank() > 1) { world.barrier(); }
+  model.backward();
+  throw ContractError{"cannot go on"};
+}
+
 /// Ranks 1 and 2 issue different batches in their group; rank 0 waits for something else.
 void differ_in_a_group(World& world) {
   Elements data{world, 12};
@@ -191,14 +241,67 @@ void split_once(World& world) {
   }
 }
 
+/// All make a communicator of a group that they have, but for a rank that takes what it has.
+void split_what_one_has(World& world) {
+  const Channel reduce = world.reduce_channel();
+  const GroupOf together = [](int) { return 0; };
+  (void)world.split(reduce, together, "all");
+  if (world.rank() == kCulprit) {
+    (void)world.split(reduce, together, "all");
+    (void)reduce.communicator.exchange("something else");
+    world.barrier();
+  } else {
+    (void)reduce.communicator.split(together, "all");
+  }
+}
+
+void split_within_a_graph(World& world) {
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  world.run_as_graph([&] {
+    reduce.communicator.submit(Batch{"x"}.all_reduce(data.view()), reduce.stream);
+    (void)reduce.communicator.split([](int) { return 0; }, "all");
+  });
+}
+
+/// The rank's own thread is within the split, or not far from it.
+void abort_within_a_split(World& world) {
+  std::jthread aborts;
+  if (world.rank() == kCulprit) {
+    aborts = std::jthread{[&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds{100});
+      world.abort("stop now");
+    }};
+  }
+  split_once(world);
+}
+
 /// The rank fails with batches submitted that no other rank will ever come to.
 void throw_alone_in_front(World& world) {
   Elements data{world, 4};
+  Elements other{world, 4};
   const View view = data.view();
   const Channel gather = world.gather_channel();
+  const Channel reduce = world.reduce_channel();
   if (world.rank() == kCulprit) {
     gather.communicator.submit(Batch{"a"}.all_reduce(view), gather.stream);
     gather.communicator.submit(Batch{"b"}.all_reduce(view), gather.stream);
+    reduce.communicator.submit(Batch{"c"}.all_reduce(other.view()), reduce.stream);
+    throw ContractError{"cannot go on"};
+  }
+  world.barrier();
+}
+
+/// Likewise, over a communicator of the program's own, which goes first.
+void throw_alone_in_a_group(World& world) {
+  Elements data{world, 4};
+  Elements other{world, 4};
+  const Channel gather = world.gather_channel();
+  const Channel reduce = world.reduce_channel();
+  const auto group = reduce.communicator.split([](int) { return 0; }, "all");
+  if (world.rank() == kCulprit) {
+    gather.communicator.submit(Batch{"a"}.all_reduce(data.view()), gather.stream);
+    group->submit(Batch{"b"}.all_reduce(other.view()), reduce.stream);
     throw ContractError{"cannot go on"};
   }
   world.barrier();
@@ -231,6 +334,11 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"groups", work_on_in_groups},
       {"differ-in-group", differ_in_a_group},
       {"split", split_once},
+      {"split-what-one-has", split_what_one_has},
+      {"split-in-graph", split_within_a_graph},
+      {"abort-in-split", abort_within_a_split},
+      {"pairs", work_on_in_pairs},
+      {"pair-throws", throw_as_a_pair},
       {"all", [](World&) { throw ConfigError{"everybody sees it"}; }},
       {"all-but-0",
        [](World& world) {
@@ -238,6 +346,7 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
          world.barrier();
        }},
       {"front", throw_alone_in_front},
+      {"front-in-group", throw_alone_in_a_group},
       {"swallow", abort_and_swallow},
       {"late-exit", succeed},
       {"succeed", succeed},

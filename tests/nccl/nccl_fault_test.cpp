@@ -21,6 +21,7 @@ using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRanks = 3;
+constexpr int kInPairs = 4;
 constexpr const char* kDoubleOnly = "NCCL itself does not fail when it is asked to";
 
 int count(const std::string& text, const std::string& in) {
@@ -81,11 +82,11 @@ TEST_F(NcclFault, AllThatAreLeftLeaveWithinSecondsOfAKilledRankAndNameIt) {
 }
 
 /// Kills rank 1 of a job at what `way` says, which the launcher does not end.
-std::string end_of_the_others(const std::vector<std::string>& command) {
+std::string end_of_the_others(const std::vector<std::string>& command, int ranks = kRanks) {
   ::setenv("GRACE_S", "30", 1);
-  MpiJob job{kRanks, command};
+  MpiJob job{ranks, command};
   std::smatch match;
-  EXPECT_TRUE(job.wait_for(" pid ", kRanks) && job.wait_for("\n", kRanks)) << job.output();
+  EXPECT_TRUE(job.wait_for(" pid ", ranks) && job.wait_for("\n", ranks)) << job.output();
   const std::string said = job.output();
   if (std::regex_search(said, match, std::regex{"rank 1 pid ([0-9]+)\n"})) {
     const auto begin = Clock::now();
@@ -120,6 +121,12 @@ TEST_F(NcclFault, ACallThatHangsWithinNcclIsEnded) {
   EXPECT_EQ(end.status, 4);
   EXPECT_LT(end.seconds, 10);
   EXPECT_EQ(count("error: ", end.output), kRanks) << end.output;
+}
+
+TEST_F(NcclFault, RefusesThatGroupsShareWhatTheyWereSplitFromHas) {
+  const End end = end_of("succeed", 60'000, {"NCCL_COMM_SPLIT_SHARE_RESOURCES=1"});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_THAT(end.output, HasSubstr("NCCL_COMM_SPLIT_SHARE_RESOURCES=1 lets communicators share"));
 }
 
 TEST_F(NcclFault, RefusesWhatNobodyCouldEnd) {
@@ -180,6 +187,28 @@ TEST_F(NcclFault, DifferentBatchesOfAGroupAreNamedByTheJobsRanks) {
                         "issued all_reduce of 4 fp32 (sum)"));
 }
 
+// Wherever they stand in a step: kernels of several communicators may wait for the lost one.
+TEST_F(NcclFault, AKilledRankEndsAModelThatIsShardedInPairs) {
+  const std::string output = end_of_the_others(command("pairs", 60'000, {}), kInPairs);
+  EXPECT_EQ(count("rank 1 (", output), kInPairs - 1) << output;
+  EXPECT_EQ(count("has left in the middle of the run", output), kInPairs - 1) << output;
+}
+
+// NCCL ends no communicator while another's kernel waits for a peer, as those of both ranks do.
+TEST_F(NcclFault, RanksThatThrowTogetherEndTheirCommunicatorsTogether) {
+  const End end = end_of("pair-throws", 60'000, {}, kInPairs);
+  EXPECT_EQ(end.status, 2);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_THAT(end.output, HasSubstr(": cannot go on\n"));
+}
+
+TEST_F(NcclFault, AGroupThatGoesWithWorkUnderWayTakesAllAlong) {
+  const End end = end_of("front-in-group", 60'000, {});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_EQ(count("error: rank 1: cannot go on\n", end.output), 1) << end.output;
+}
+
 TEST_F(NcclFault, GroupsEndBeforeWhatTheyWereSplitFrom) {
   const End end = end_of("split", 60'000, {});
   EXPECT_EQ(end.status, 0);
@@ -191,8 +220,35 @@ TEST_F(NcclFault, ASplitThatFailsOnOneRankEndsAll) {
   const End end = end_of("split", 60'000, {"TESSERA_EMULATED_NCCL_SPLIT=fails:1"});
   EXPECT_EQ(end.status, 4);
   EXPECT_LT(end.seconds, 10);
-  EXPECT_THAT(end.output, AnyOf(HasSubstr("error: rank 1: ncclCommSplit failed: "),
+  EXPECT_THAT(end.output, AnyOf(HasSubstr("error: rank 1: ncclCommSplit for \"all 0\" failed: "),
                                 HasSubstr("error: rank 1: NCCL's communicator reduce has failed")));
+}
+
+// Of "shard gather" and "shard reduce".
+TEST_F(NcclFault, ASecondSplitThatFailsEndsTheFirstOnAll) {
+  if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
+  const End end = end_of("pairs", 60'000, {"TESSERA_EMULATED_NCCL_SPLIT_FAILS_AT=1:1"}, kInPairs);
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_THAT(end.output,
+              AnyOf(HasSubstr("error: rank 1: ncclCommSplit for \"shard reduce 0\" failed: "),
+                    HasSubstr("error: rank 1: NCCL's communicator reduce has failed")));
+}
+
+TEST_F(NcclFault, ARankThatFailsWithinASplitEndsAll) {
+  if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
+  const End end = end_of("abort-in-split", 60'000, {"TESSERA_EMULATED_NCCL_SPLIT=hangs:1"});
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_EQ(count("error: rank 1: stop now\n", end.output), 1) << end.output;
+}
+
+// It would wait for work of the graph, which begins after it.
+TEST_F(NcclFault, NoGroupIsMadeWhileAGraphIsCaptured) {
+  const End end = end_of("split-in-graph", 60'000, {});
+  EXPECT_EQ(end.status, 2);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_THAT(end.output, HasSubstr("split \"all\": a graph under way holds no new communicator"));
 }
 
 TEST_F(NcclFault, ASplitThatHangsEndsByTheDeadline) {
@@ -200,8 +256,9 @@ TEST_F(NcclFault, ASplitThatHangsEndsByTheDeadline) {
   const End end = end_of("split", 1000, {"TESSERA_EMULATED_NCCL_SPLIT=hangs:1"});
   EXPECT_EQ(end.status, 4);
   EXPECT_LT(end.seconds, 10);
-  EXPECT_THAT(end.output, AllOf(HasSubstr("ncclCommSplit of NCCL's communicator reduce"),
-                                HasSubstr("within 1000 ms")));
+  EXPECT_THAT(end.output,
+              AllOf(HasSubstr("ncclCommSplit for \"all 0\" of NCCL's communicator reduce"),
+                    HasSubstr("within 1000 ms")));
 }
 
 TEST_F(NcclFault, ALibraryThatCannotSplitSaysSo) {

@@ -101,7 +101,9 @@ GPTRun in_groups_of(int ranks) {
 }
 
 TEST(NcclHybrid, GroupsOfProcessesTrainAsThoseOfThreads) {
-  for (const int group : divisors(this_job().size)) {
+  const int all = this_job().size;
+  for (const int group : divisors(all)) {
+    if (all > 4 && (group == 1 || group == all)) { continue; }  // jobs of fewer have them
     GPTRun run = in_groups_of(group);
     run.world.delays = DelayInjection{.seed = 4, .longest = std::chrono::microseconds{100}};
     const ToyOutcome processes = train_gpt(run, kAsProcesses);

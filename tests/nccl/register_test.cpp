@@ -149,6 +149,25 @@ TEST_F(NcclRegister, CoversWhatEveryStrategyMovesInAStep) {
   expect_all_undone();
 }
 
+// Gathers and reductions within pairs, copies across them.
+TEST_F(NcclRegister, CoversAModelInPairs) {
+  if (ranks() % 2 != 0) { GTEST_SKIP() << "pairs"; }
+  std::array<EmulatedNcclCounts, 3> after{counts()};
+  for (const int i : {1, 2}) {
+    GPTRun run = small_run();
+    run.options.strategy = Strategy::hybrid;
+    run.options.shard_group = 2;
+    run.steps = i;
+    (void)train_gpt(run, kAsProcesses);
+    after[static_cast<std::size_t>(i)] = counts();
+  }
+  EXPECT_GT(after[2].direct_calls - after[1].direct_calls,
+            after[1].direct_calls - after[0].direct_calls);
+  EXPECT_EQ(after[2].copied_large - after[1].copied_large,
+            after[1].copied_large - after[0].copied_large);
+  expect_all_undone();
+}
+
 /// As expect_sum, of the ranks of `group`.
 void expect_group_sum(World& world, Buffer& buffer, const Channel& group) {
   const std::vector<float> ones(kElems, 1.0F);
@@ -220,6 +239,28 @@ TEST_F(NcclRegister, WhatNcclTakesForGroupsIsCountedWhileTheyLive) {
       world.barrier();
     }
     EXPECT_EQ(held(), whole);
+    world.barrier();
+  });
+}
+
+// It ends with the run then, as NCCL waits for graphs to let go of it.
+TEST_F(NcclRegister, WhatNcclTakesForAGroupInAGraphIsCountedUntilTheRunEnds) {
+  constexpr std::size_t kTaken = 3U << 20U;
+  const Variable takes{"TESSERA_EMULATED_NCCL_COMM_BYTES", std::to_string(kTaken)};
+  run_ranks([](World& world) {
+    const auto held = [&] { return world.memory().report().live[Category::communicator]; };
+    Buffer buffer = arena(world);
+    const Channel reduce = world.reduce_channel();
+    const std::size_t whole = held();
+    {
+      const auto group = reduce.communicator.split([](int) { return 0; }, "all of them");
+      world.run_as_graph([&] {
+        group->submit(Batch{"sum"}.all_reduce({buffer.data(), kElems, DType::fp32}), reduce.stream);
+      });
+      reduce.stream.wait();
+      world.barrier();
+    }
+    EXPECT_GE(held(), whole + kTaken);
     world.barrier();
   });
 }

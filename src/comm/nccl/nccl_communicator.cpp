@@ -2,14 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "comm/batch_code.hpp"
 #include "comm/batch_text.hpp"
+#include "comm/division.hpp"
 #include "comm/failure_texts.hpp"
 #include "comm/nccl/nccl_calls.hpp"
 #include "comm/rendezvous/frame.hpp"
+#include "device/cuda/cuda_capture.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::nccl {
@@ -35,7 +36,7 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclLink> link,
       begin_ns_{std::make_shared<std::int64_t>(0)} {}
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclLink> link, const RankGroup& group,
-                                   Split split, const Instruments& instruments)
+                                   NcclSplit split, const Instruments& instruments)
     : Communicator{group.rank, static_cast<int>(group.members.size()), group.members},
       link_{std::move(link)},
       channel_{std::move(split.channel)},
@@ -47,7 +48,8 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclLink> link, const RankGro
 
 // Those of all ranks end together, with what they share.
 NcclCommunicator::~NcclCommunicator() {
-  if (channel_->series().group != kAllRanks) { link_->leave(channel_); }
+  if (channel_->series().group == kAllRanks) { return; }
+  link_->leave({std::move(taken_), std::move(channel_)});
 }
 
 void NcclCommunicator::do_submit(Batch batch, Stream stream) {
@@ -140,7 +142,11 @@ std::vector<std::string> NcclCommunicator::do_exchange(std::string message) {
 
 std::unique_ptr<Communicator> NcclCommunicator::do_split(const RankGroup& group) {
   check_can_split(group.name);
-  const int number = agree_on_number();
+  if (cuda::is_capturing(link_->device)) {
+    throw ContractError{fmt::format(
+        "split \"{}\": a graph under way holds no new communicator; split before it", group.name)};
+  }
+  const int number = agree_on_number(group.name);
   try {
     return std::unique_ptr<NcclCommunicator>{
         new NcclCommunicator{link_, group, make_split(group, number_of(number, group)),
@@ -149,7 +155,7 @@ std::unique_ptr<Communicator> NcclCommunicator::do_split(const RankGroup& group)
 }
 
 // NCCL splits no communicator over which something is under way.
-NcclCommunicator::Split NcclCommunicator::make_split(const RankGroup& group, std::uint64_t number) {
+NcclSplit NcclCommunicator::make_split(const RankGroup& group, std::uint64_t number) {
   channel_->wait_until_idle(*link_->group);
   link_->group->add_group(number, group.name, group.members);
   const std::size_t free_before = link_->free_bytes();
@@ -157,15 +163,13 @@ NcclCommunicator::Split NcclCommunicator::make_split(const RankGroup& group, std
       group.group, group.rank, fmt::format("{} {}", group.name, group.group));
   CountedMemory taken = link_->count_taken(free_before, "nccl " + group.name);
   const CallSeries series{channel_->series().kind, number};
-  return {std::make_shared<NcclChannel>(std::move(comm), series, group.name), std::move(taken)};
+  return {std::move(taken), std::make_shared<NcclChannel>(std::move(comm), series, group.name)};
 }
 
 // Ranks may have been in groups that were split a different number of times.
-int NcclCommunicator::agree_on_number() {
-  int number = link_->next_group;
-  for (const std::string& text : do_exchange(std::to_string(number))) {
-    number = std::max(number, std::stoi(text));
-  }
+int NcclCommunicator::agree_on_number(const std::string& name) {
+  const std::vector<std::string> all = do_exchange(std::to_string(link_->next_group));
+  const int number = highest_number(all, name, [this](int rank) { return job_rank(rank); });
   link_->next_group = number + 1;
   return number;
 }

@@ -18,7 +18,9 @@ namespace tessera::nccl {
 /// Time:    `submit` enqueues and returns, except where NCCL connects to a peer for the first time:
 ///          it waits for the peer then.
 /// Errors:  as Communicator. Ranks that issue different batches are told so by the control path
-///          (JobGroup) within moments: by then data may have moved.
+///          (JobGroup) within moments: by then data may have moved. `withdraw` with something under
+///          way ends all of the rank's communicators, and so does the end of one: NCCL ends none
+///          while a kernel of another waits for a peer.
 class NcclCommunicator final : public Communicator {
  public:
   /// Of all ranks.
@@ -31,12 +33,7 @@ class NcclCommunicator final : public Communicator {
   [[nodiscard]] std::string_view name() const noexcept override { return "nccl"; }
 
  private:
-  /// What is a group's own.
-  struct Split {
-    std::shared_ptr<NcclChannel> channel;
-    CountedMemory taken;
-  };
-  NcclCommunicator(std::shared_ptr<NcclLink> link, const RankGroup& group, Split split,
+  NcclCommunicator(std::shared_ptr<NcclLink> link, const RankGroup& group, NcclSplit split,
                    const Instruments& instruments);
 
   void do_submit(Batch batch, Stream stream) override;
@@ -46,8 +43,8 @@ class NcclCommunicator final : public Communicator {
   void do_withdraw() noexcept override;
 
   [[nodiscard]] std::exception_ptr fail(const std::exception_ptr& cause);
-  [[nodiscard]] int agree_on_number();
-  [[nodiscard]] Split make_split(const RankGroup& group, std::uint64_t number);
+  [[nodiscard]] int agree_on_number(const std::string& name);
+  [[nodiscard]] NcclSplit make_split(const RankGroup& group, std::uint64_t number);
   void enqueue(const Batch& batch, cuda::CudaStream& stream);
   void watch_begin(std::uint64_t sequence, Stream stream);
   void watch_end(const Batch& batch, std::uint64_t sequence, Stream stream);

@@ -29,15 +29,16 @@ void NcclLink::enter(const std::shared_ptr<NcclChannel>& channel, int ranks) {
   if (arenas && ranks > 1) { arenas->add(channel->comm()); }
 }
 
-void NcclLink::leave(const std::shared_ptr<NcclChannel>& channel) noexcept {
+void NcclLink::leave(NcclSplit split) noexcept {
+  const std::shared_ptr<NcclChannel> channel = split.channel;
   if (channel->was_captured()) {
+    channel->withdraw();  // what is under way: its owner is unwinding
     try {
-      return in_graphs.push_back(channel);
+      return in_graphs.push_back(std::move(split));
     } catch (const std::bad_alloc&) {  // it ends now, and may wait for a graph
     }
   }
   watchdog->remove(*channel);
-  if (!channel->idle()) { channel->comm().abort(); }  // its owner is unwinding
   if (arenas) { arenas->remove(channel->comm()); }
 }
 

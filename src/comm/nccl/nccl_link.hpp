@@ -13,6 +13,12 @@
 
 namespace tessera::nccl {
 
+/// A communicator that was split off, and what NCCL has taken for it: counted until it has ended.
+struct NcclSplit {
+  CountedMemory taken;
+  std::shared_ptr<NcclChannel> channel;
+};
+
 /// What the communicators of a rank share: those of all ranks, and what is split off. The watchdog
 /// goes before what it watches, and what is registered with the communicators before these end.
 struct NcclLink {
@@ -27,16 +33,17 @@ struct NcclLink {
 
   /// From the time when `channel`'s communicator, of so many ranks, has been split off ...
   void enter(const std::shared_ptr<NcclChannel>& channel, int ranks);
-  /// ... to its end, which comes when its owner lets go of it. Bounded in time.
-  void leave(const std::shared_ptr<NcclChannel>& channel) noexcept;
+  /// ... to its end, which comes when its owner lets go of it. Bounded in time. Where it has work
+  /// under way all of the rank's communicators are ended.
+  void leave(NcclSplit split) noexcept;
 
   std::shared_ptr<JobGroup> group;
   Device& device;
   MemoryTracker& memory;
   CountedMemory taken;  ///< when NCCL was started
   std::array<std::shared_ptr<NcclChannel>, 2> channels;
-  std::vector<std::shared_ptr<NcclChannel>> in_graphs;  ///< split off, nobody's, still to be ended
-  std::shared_ptr<NcclMemory> arenas;                   ///< null in a job of one
+  std::vector<NcclSplit> in_graphs;    ///< nobody's, still to be ended
+  std::shared_ptr<NcclMemory> arenas;  ///< null in a job of one
   std::unique_ptr<NcclWatchdog> watchdog;
   int next_group = 1;  ///< the first number of a group that this rank has not seen taken
 };

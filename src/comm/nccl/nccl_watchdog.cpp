@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "comm/aborted.hpp"
@@ -39,7 +40,7 @@ NcclWatchdog::~NcclWatchdog() {
   changed_.notify_all();
   thread_.join();
   const std::scoped_lock lock{looking_};
-  if (group_->failed()) { end_all(); }  // unless it has: the communicators' own ends come in turn
+  if (group_->failed()) { end_failed(); }  // else the communicators' own ends come in turn
 }
 
 void NcclWatchdog::add(std::shared_ptr<NcclChannel> channel) {
@@ -47,11 +48,11 @@ void NcclWatchdog::add(std::shared_ptr<NcclChannel> channel) {
   channels_.push_back(std::move(channel));
 }
 
-// One that is ended by itself may wait for the device, where a kernel of another waits for a peer
-// that is gone: all end at the same time.
-void NcclWatchdog::remove(const NcclChannel& channel) noexcept {
+void NcclWatchdog::remove(NcclChannel& channel) noexcept {
   const std::scoped_lock lock{looking_};
-  if (group_->failed() && !ended_) { end_all(); }
+  if (group_->failed() && !ended_) { end_failed(); }
+  channel.withdraw();  // its owner is unwinding
+  end_withdrawn();
   std::erase_if(channels_, [&](const auto& each) { return each.get() == &channel; });
 }
 
@@ -68,28 +69,29 @@ void NcclWatchdog::watch() {
 /// False once the job has failed, and all has been ended.
 bool NcclWatchdog::look_at_all() {
   const std::scoped_lock lock{looking_};
-  try {
-    for (const auto& channel : channels_) { look_at(channel); }
-    look_for_faults();
-  } catch (const std::exception& error) { group_->fail(error.what(), FoundBy::this_rank); }
+  if (!group_->failed()) {
+    end_withdrawn();
+    try {
+      for (const auto& channel : channels_) { look_at(channel); }
+      look_for_faults();
+    } catch (const std::exception& error) { group_->fail(error.what(), FoundBy::this_rank); }
+  }
   const bool failed = group_->failed();
-  if (failed && !ended_) { end_all(); }
+  if (failed && !ended_) { end_failed(); }
   return !failed;
 }
 
 void NcclWatchdog::look_at(const std::shared_ptr<NcclChannel>& channel) {
   const auto head = channel->look();
   if (!head || channel->comm().aborted()) { return; }
-  if (channel->withdrawn(head->sequence)) {
-    return end({channel}, std::make_exception_ptr(Aborted{head->call + " was withdrawn"}));
-  }
   const CallSeries& series = channel->series();
   if (const auto ended = group_->ended_without(series, head->sequence)) {
     return group_->fail(ended_text(head->call, group_->rank(), *ended), FoundBy::this_rank);
   }
   if (head->age > group_->deadline()) {
-    group_->fail(group_->late_text(series, head->sequence, head->call, group_->deadline()),
-                 FoundBy::this_rank);
+    const std::string text =
+        group_->late_text(series, head->sequence, head->call, group_->deadline());
+    if (!text.empty()) { group_->fail(text, FoundBy::this_rank); }
   }
 }
 
@@ -101,15 +103,35 @@ void NcclWatchdog::look_for_faults() {
   if (!fault.empty()) { fail_after_control(*group_, fault); }
 }
 
-// All at the same time. Ending a communicator waits for the device, where a kernel of the other may
+/// Who takes back what is under way on one makes no more calls on the others either: it unwinds.
+void NcclWatchdog::end_withdrawn() noexcept {
+  try {
+    for (const auto& channel : channels_) {
+      const auto head = channel->look();
+      if (!head || channel->comm().aborted() || !channel->withdrawn(head->sequence)) { continue; }
+      return end_all(std::make_exception_ptr(Aborted{head->call + " was withdrawn"}));
+    }
+  } catch (const std::bad_alloc&) { end_all(std::current_exception()); }
+}
+
+void NcclWatchdog::end_failed() noexcept {
+  std::exception_ptr error;
+  try {
+    group_->check_alive();
+  } catch (...) { error = std::current_exception(); }
+  ended_ = true;
+  end_all(error);
+}
+
+// All at the same time. Ending a communicator waits for the device, where a kernel of another may
 // wait for a peer that is gone until that one is being ended too; it waits for graphs to let go of
 // its work; and a graph may be under launch, which waits for the device. Where no thread can be had
 // the communicators come first all the same: that ends launches, and then the program, which sees
 // its streams ended, lets go of graphs itself.
-void NcclWatchdog::end(const Channels& channels, const std::exception_ptr& error) noexcept {
-  for (const auto& channel : channels) { channel->end_streams(error); }
+void NcclWatchdog::end_all(const std::exception_ptr& error) noexcept {
+  for (const auto& channel : channels_) { channel->end_streams(error); }
   std::vector<std::thread> threads;
-  for (const auto& channel : channels) {
+  for (const auto& channel : channels_) {
     const auto abort = [this, channel = channel.get()] {
       (void)cudaSetDevice(ordinal_);
       channel->comm().abort();
@@ -118,17 +140,8 @@ void NcclWatchdog::end(const Channels& channels, const std::exception_ptr& error
       threads.emplace_back(abort);
     } catch (const std::exception&) { abort(); }  // no thread or memory left: in turn, then
   }
-  for (const auto& channel : channels) { channel->end_graphs(error); }
+  for (const auto& channel : channels_) { channel->end_graphs(error); }
   for (std::thread& thread : threads) { thread.join(); }
-}
-
-void NcclWatchdog::end_all() noexcept {
-  std::exception_ptr error;
-  try {
-    group_->check_alive();
-  } catch (...) { error = std::current_exception(); }
-  ended_ = true;
-  end(channels_, error);
 }
 
 }  // namespace tessera::nccl

@@ -18,9 +18,9 @@ namespace tessera::nccl {
 void fail_after_control(JobGroup& group, const std::string& fault);
 
 /// Looks after a rank's communicators on a thread of its own: nobody else may have to wait. When
-/// the job has failed, NCCL says that it has, a batch is late, or another rank has ended without
-/// it, then the streams end with the reason, and NCCL's communicators are aborted, so that what
-/// waits on the device goes on.
+/// the job has failed, NCCL says that it has, a batch is late, another rank has ended without it,
+/// or what is under way was withdrawn, then the streams end with the reason, and NCCL's
+/// communicators are aborted, so that what waits on the device goes on: all of the rank's together.
 ///
 /// Threads: any.
 class NcclWatchdog {
@@ -33,16 +33,18 @@ class NcclWatchdog {
   NcclWatchdog& operator=(const NcclWatchdog&) = delete;
 
   void add(std::shared_ptr<NcclChannel> channel);
-  /// It is not looked at any more. Where the job has failed it has been ended with all others then.
-  void remove(const NcclChannel& channel) noexcept;
+  /// It is not looked at any more. Where the job has failed, or `channel` has work under way, all
+  /// have been ended then.
+  void remove(NcclChannel& channel) noexcept;
 
  private:
   void watch();
   [[nodiscard]] bool look_at_all();
   void look_at(const std::shared_ptr<NcclChannel>& channel);
   void look_for_faults();
-  void end(const Channels& channels, const std::exception_ptr& error) noexcept;
-  void end_all() noexcept;
+  void end_withdrawn() noexcept;
+  void end_failed() noexcept;
+  void end_all(const std::exception_ptr& error) noexcept;
 
   std::shared_ptr<JobGroup> group_;
   const int ordinal_;

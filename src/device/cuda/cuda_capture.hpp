@@ -90,4 +90,7 @@ class CudaGraph final : public WorkGraph {
   GraphExecHandle exec_;  // guarded by the state's graphs_mutex_
 };
 
+/// Whether a graph is captured on `device`, a CUDA device.
+[[nodiscard]] bool is_capturing(const Device& device);
+
 }  // namespace tessera::cuda

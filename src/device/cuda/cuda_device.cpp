@@ -94,6 +94,7 @@ class CudaDevice final : public Device {
     check(cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes), "cudaMemGetInfo");
     return memory;
   }
+  [[nodiscard]] bool is_capturing() const noexcept { return capture_->current() != 0; }
   [[nodiscard]] DeviceUse use() const {
     DeviceUse use = use_of(ordinal_);
     if (communicated_) {
@@ -235,6 +236,10 @@ void CudaDevice::name_range(std::string_view phase, std::string_view unit) noexc
 
 void take_communicated_from(std::shared_ptr<CommunicatedMemory> memory, Device& device) {
   dynamic_cast<CudaDevice&>(device).take_communicated_from(std::move(memory));
+}
+
+bool is_capturing(const Device& device) {
+  return dynamic_cast<const CudaDevice&>(device).is_capturing();
 }
 
 }  // namespace tessera::cuda

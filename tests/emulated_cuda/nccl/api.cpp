@@ -143,6 +143,7 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
   handle->comm->abort();
   handle->comm->wait_for_split();
   handle->comm->wait_for_graphs();
+  handle->comm->wait_for_device();
   forget_registered(handle->comm.get());
   delete handle;
   return ncclSuccess;

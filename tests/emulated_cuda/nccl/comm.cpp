@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <set>
 #include <string_view>
 #include <thread>
 
@@ -36,6 +38,17 @@ class InGraph {
   std::shared_ptr<std::atomic<int>> count_;
 };
 
+/// Those of this process.
+struct Comms {
+  std::mutex mutex;
+  std::set<const Comm*> all;
+};
+
+Comms& comms() {
+  static auto* const them = new Comms;
+  return *them;
+}
+
 bool is_capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
@@ -63,6 +76,8 @@ Faults faults() {
   const std::string split = setting("TESSERA_EMULATED_NCCL_SPLIT");
   faults.split_fails = split == "fails";
   faults.split_hangs = split == "hangs";
+  const std::string split_at = setting("TESSERA_EMULATED_NCCL_SPLIT_FAILS_AT");
+  if (!split_at.empty()) { faults.split_fails_at = std::stoi(split_at); }
   const std::string at = setting("TESSERA_EMULATED_NCCL_FAILS_AT");
   if (!at.empty()) { faults.fails_at = std::stoull(at); }
   const std::string blocks = setting("TESSERA_EMULATED_NCCL_BLOCKS_AT");
@@ -72,9 +87,16 @@ Faults faults() {
 }
 
 Comm::Comm(int rank, int ranks, int device)
-    : rank_{rank}, ranks_{ranks}, device_{device}, faults_{faults()} {}
+    : rank_{rank}, ranks_{ranks}, device_{device}, faults_{faults()} {
+  const std::scoped_lock lock{comms().mutex};
+  comms().all.insert(this);
+}
 
 Comm::~Comm() {
+  {
+    const std::scoped_lock lock{comms().mutex};
+    comms().all.erase(this);
+  }
   if (memory_ != nullptr) { (void)emulated_cuda::free_device(memory_); }
 }
 
@@ -122,7 +144,9 @@ void Comm::split(const SplitAsk& ask, ncclComm_t* made) {
 
 ncclResult_t Comm::split_off(const SplitAsk& ask, ncclComm_t* made) {
   while (faults_.split_hangs && !aborted_) { std::this_thread::sleep_for(1ms); }
-  if (faults_.split_fails) { return ncclSystemError; }
+  static std::atomic<int> splits = 0;
+  const int number = splits++;
+  if (faults_.split_fails || faults_.split_fails_at == number) { return ncclSystemError; }
   const auto goes_on = [this] { return !aborted_; };
   SplitAnswer answer;
   if (line_.send(&kSplits, sizeof kSplits, goes_on) != Line::End::done ||
@@ -187,7 +211,27 @@ void Comm::wait_for_graphs() const {
   }
 }
 
+void Comm::wait_for_device() const {
+  const auto blocks = [this](const Comm* comm) {
+    const bool works = comm->under_way_ > 0 || comm->running_ > 0;
+    return comm != this && comm->device_ == device_ && works && !comm->aborted_;
+  };
+  const auto waits = [&] {
+    const std::scoped_lock lock{comms().mutex};
+    return std::ranges::any_of(comms().all, blocks);
+  };
+  const auto end = std::chrono::steady_clock::now() + kForEver;
+  while (waits()) {
+    if (std::chrono::steady_clock::now() > end) {
+      emulated_cuda::misuse(
+          "a communicator of NCCL's is aborted while another's work waits for a peer");
+    }
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
 void Comm::run(std::uint64_t ticket, const std::vector<Work>& works) {
+  ++running_;
   {
     std::unique_lock lock{mutex_};
     while (turn_ != ticket && !aborted_) { changed_.wait_for(lock, 5ms); }
@@ -198,6 +242,7 @@ void Comm::run(std::uint64_t ticket, const std::vector<Work>& works) {
   } else if (!aborted_) {
     move(works);
   }
+  --running_;
   const std::scoped_lock lock{mutex_};
   ++turn_;
   changed_.notify_all();

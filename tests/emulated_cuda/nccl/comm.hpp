@@ -22,10 +22,11 @@ namespace emulated_nccl {
 /// What a test asks of the double, by environment variables that only say it to one rank of the job
 /// where they end with ":RANK".
 struct Faults {
-  bool init_fails = false;                 ///< TESSERA_EMULATED_NCCL_INIT=fails
-  bool init_hangs = false;                 ///< TESSERA_EMULATED_NCCL_INIT=hangs
-  bool split_fails = false;                ///< TESSERA_EMULATED_NCCL_SPLIT=fails
-  bool split_hangs = false;                ///< TESSERA_EMULATED_NCCL_SPLIT=hangs
+  bool init_fails = false;            ///< TESSERA_EMULATED_NCCL_INIT=fails
+  bool init_hangs = false;            ///< TESSERA_EMULATED_NCCL_INIT=hangs
+  bool split_fails = false;           ///< TESSERA_EMULATED_NCCL_SPLIT=fails
+  bool split_hangs = false;           ///< TESSERA_EMULATED_NCCL_SPLIT=hangs
+  std::optional<int> split_fails_at;  ///< TESSERA_EMULATED_NCCL_SPLIT_FAILS_AT=K: split number K
   std::optional<std::uint64_t> fails_at;   ///< TESSERA_EMULATED_NCCL_FAILS_AT=K: in group number K
   bool notices_loss = false;               ///< TESSERA_EMULATED_NCCL_LOSS=noticed
   std::optional<std::uint64_t> blocks_at;  ///< TESSERA_EMULATED_NCCL_BLOCKS_AT=K: enqueuing group K
@@ -69,6 +70,9 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// Waits until no graph holds its work any more, as NCCL does at the end of a communicator. Ends
   /// the process where that takes too long: NCCL would wait for ever.
   void wait_for_graphs() const;
+  /// Waits until no other communicator on the device has work that has begun and was not aborted,
+  /// as NCCL does where it frees memory. Ends the process likewise.
+  void wait_for_device() const;
   /// Whether groups that it was given, outside of graphs, have not ended yet.
   [[nodiscard]] bool busy() const noexcept { return under_way_ > 0 && !aborted_; }
   [[nodiscard]] bool aborted() const noexcept { return aborted_; }
@@ -91,6 +95,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::atomic<int> launching_ = 0;  // so many questions are still answered with "in progress"
   std::shared_ptr<std::atomic<int>> in_graphs_ = std::make_shared<std::atomic<int>>(0);
   std::atomic<int> under_way_ = 0;  // groups outside of graphs
+  std::atomic<int> running_ = 0;    // groups on the device, those of graphs too
   std::atomic<bool> splitting_ = false;
   void* memory_ = nullptr;  // of the device: TESSERA_EMULATED_NCCL_COMM_BYTES
   Line line_;
