@@ -83,6 +83,13 @@ World::State::State(int rank_, int size_, const WorldOptions& options_,
   if (options.log_work && !work_log) { work_log = std::make_unique<trace::WorkLog>(); }
 }
 
+bool World::State::keeps(const Communicator& communicator) const noexcept {
+  return &communicator == gather.get() || &communicator == reduce.get() ||
+         std::ranges::any_of(splits, [&](const SplitChannel& split) {
+           return &communicator == split.communicator.get();
+         });
+}
+
 World::World(std::unique_ptr<State> state) : state_{std::move(state)} {}
 World::~World() {
   quiesce();
@@ -114,6 +121,10 @@ Channel World::reduce_channel() noexcept {
   return {*state_->reduce, state_->reduce_stream.get()};
 }
 Channel World::split(const Channel& whole, const GroupOf& group_of, const std::string& name) {
+  expects(
+      state_->keeps(whole.communicator),
+      "split: the world keeps what it splits off until it ends, and so divides its own channels "
+      "and what it has split from them; divide another communicator with its own split");
   RankGroup group = whole.communicator.agree_on_group(group_of, name);
   std::vector<SplitChannel>& splits = state_->splits;
   const auto known = std::ranges::find_if(splits, [&](const SplitChannel& split) {

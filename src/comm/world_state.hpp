@@ -20,7 +20,7 @@ class MpiGroup;
 
 /// A communicator that was split from another of the rank's.
 struct SplitChannel {
-  const Communicator* whole;
+  const Communicator* whole;  ///< the world's too: as long as it is there, its address is its own
   RankGroup group;
   std::unique_ptr<Communicator> communicator;
 };
@@ -65,6 +65,8 @@ struct World::State {
   std::array<SideStream, 2> copies;     // by CopyLane
   SideStream host;
 
+  /// Whether it is here until the world ends.
+  [[nodiscard]] bool keeps(const Communicator& communicator) const noexcept;
   [[nodiscard]] std::array<SideStream*, 3> side_streams() noexcept {
     return {&copies[0], &copies[1], &host};
   }

@@ -1,9 +1,11 @@
 // Groups of ranks: what a communicator that was split from another must do, of every kind.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -336,6 +338,24 @@ TEST_P(SplitConformance, WhatRanksDoNotAgreeOnIsRefusedOnAllAndTheWholeStaysUsab
     expect_usable(world, whole);
     expect_usable(world, world.split(
                              whole, [](int rank) { return rank; }, "shard"));
+  });
+}
+
+// Its address may be another's once it has ended, and what the world keeps would outlive it.
+TEST_P(SplitConformance, TheWorldDividesNoCommunicatorOfTheUsersOwn) {
+  run([](World& world) {
+    const Channel whole = world.reduce_channel();
+    for (const Rule& rule : rules()) {
+      const std::unique_ptr<Communicator> own =
+          whole.communicator.split(rule.group_of, "of the user's own");
+      const Channel channel{*own, whole.stream};
+      const GroupOf pairs = [](int rank) { return rank / 2; };
+      EXPECT_THAT(refusal([&] { (void)world.split(channel, pairs, "pairs"); }),
+                  testing::HasSubstr("divide another communicator with its own split"));
+      expect_usable(world, channel);
+      expect_usable(world, {*own->split(pairs, "pairs"), whole.stream});
+    }
+    expect_usable(world, whole);
   });
 }
 

@@ -124,10 +124,12 @@ class World {
   [[nodiscard]] Channel gather_channel() noexcept;
   [[nodiscard]] Channel reduce_channel() noexcept;
   /// *Collective.* The channel of this rank's group: a communicator split off `whole.communicator`
-  /// (one of the channels above, or what was split from one), driven by `whole.stream`. See
+  /// (one of the channels above, or what this has split from one), driven by `whole.stream`. See
   /// Communicator::split for the groups, `name` and errors. The world keeps it, and returns the
-  /// same one when the same is asked for again; a new one is not made within run_as_graph
-  /// (ContractError).
+  /// same one when the same is asked for again.
+  ///
+  /// Errors: ContractError for a communicator that is not the world's, which may end before it, and
+  ///         for a new one within run_as_graph. Otherwise as Communicator::split.
   [[nodiscard]] Channel split(const Channel& whole, const GroupOf& group_of,
                               const std::string& name);
   /// Runs `work` (passes, a step: what has been run before, so that nothing is made anew) with what
