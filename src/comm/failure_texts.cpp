@@ -38,6 +38,23 @@ std::string held_up_text(std::string_view call, int rank, std::chrono::milliseco
       call, rank, waited.count(), behind);
 }
 
+std::string held_up_text(std::string_view call, int rank, std::chrono::milliseconds waited,
+                         const std::vector<int>& missing, const std::vector<int>& guilty,
+                         std::string_view where) {
+  return fmt::format(
+      "{}: rank {} waited {} ms for {}, held up in the end by {}, which did not call {}; every "
+      "rank makes the same collective calls in the same order",
+      call, rank, waited.count(), list_ranks(missing), list_ranks(guilty), where);
+}
+
+std::string missing_in_group_text(std::string_view call, int rank, std::chrono::milliseconds waited,
+                                  const std::vector<int>& missing) {
+  return fmt::format(
+      "{}: rank {} waited {} ms for {}, which did not call it: late, or held up by a rank of "
+      "another group; every rank makes the same collective calls in the same order",
+      call, rank, waited.count(), list_ranks(missing));
+}
+
 std::string stopped_text(std::string_view call, int rank, std::chrono::milliseconds waited,
                          const std::vector<int>& stopped) {
   return fmt::format(

@@ -20,6 +20,18 @@ namespace tessera {
                                        std::chrono::milliseconds waited,
                                        const std::vector<int>& missing);
 
+/// The same, where those ranks wait themselves, in the end for `guilty`, who are missing in
+/// `where`.
+[[nodiscard]] std::string held_up_text(std::string_view call, int rank,
+                                       std::chrono::milliseconds waited,
+                                       const std::vector<int>& missing,
+                                       const std::vector<int>& guilty, std::string_view where);
+
+/// The same, within a group of the ranks, where it cannot be known whether those ranks wait.
+[[nodiscard]] std::string missing_in_group_text(std::string_view call, int rank,
+                                                std::chrono::milliseconds waited,
+                                                const std::vector<int>& missing);
+
 /// Ranks that did not come to a call of others.
 [[nodiscard]] std::string behind_text(const std::vector<int>& behind, std::string_view channel,
                                       std::uint64_t sequence);

@@ -254,7 +254,7 @@ World WorldFactory::make_local(std::shared_ptr<LocalGroup> group, int rank,
   state->process = process;
   const auto make = [&](std::uint64_t number, const char* stream) -> std::unique_ptr<Communicator> {
     const Instruments instruments{state->recorder.get(), options.delays, stream, number};
-    const LocalChannel& channel = group->channel(number);
+    const std::shared_ptr<LocalChannel>& channel = group->channel(number);
     if (options.device == DeviceKind::cpu) {
       return std::make_unique<LocalCommunicator>(group, channel, rank, instruments);
     }

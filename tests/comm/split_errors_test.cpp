@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <thread>
@@ -44,6 +45,13 @@ INSTANTIATE_TEST_SUITE_P(Ranks, SplitErrors,
                          test::rank_job_name);
 
 const GroupOf kOddAndEven = [](int rank) { return rank % 2; };
+const GroupOf kPairs = [](int rank) { return rank / 2; };
+
+/// Neither ends nor calls anything.
+void compute_for(std::chrono::milliseconds time) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < time) { std::this_thread::yield(); }
+}
 
 TEST_P(SplitErrors, AMissingCallNamesTheGroupAndTheJobsRanks) {
   WorldOptions options;
@@ -59,11 +67,7 @@ TEST_P(SplitErrors, AMissingCallNamesTheGroupAndTheJobsRanks) {
             complete(world, odd, Batch{"gather h.3"}.all_reduce(data.view()));
             return;
           }
-          // Not ended, only late: well past the peer's deadline.
-          const auto begin = std::chrono::steady_clock::now();
-          while (std::chrono::steady_clock::now() - begin < 4 * options.deadline) {
-            std::this_thread::yield();
-          }
+          compute_for(4 * options.deadline);  // well past the peer's
         },
         options);
   });
@@ -71,6 +75,55 @@ TEST_P(SplitErrors, AMissingCallNamesTheGroupAndTheJobsRanks) {
                            HasSubstr("channel odd and even, sequence 0"),
                            HasSubstr("rank 1 waited 300 ms for rank")));
   EXPECT_THAT(error, HasSubstr(ranks() > 5 ? "for ranks 3, 5, which" : "for rank 3, which"));
+}
+
+// As under hybrid, where rank 1 is late: its neighbour waits for it, and for the neighbour the
+// other groups, which are ahead and whose deadlines pass first.
+TEST_P(SplitErrors, WhoIsMissingIsFollowedToTheRankThatWaitsForNobody) {
+  WorldOptions options;
+  options.deadline = std::chrono::milliseconds{600};
+  const std::string error = error_of<CommError>([&] {
+    run(
+        [&](World& world) {
+          HostTensor data{DType::fp32, 4};
+          const QuiesceAtExit guard{world};
+          const Channel shard = world.split(world.reduce_channel(), kPairs, "shard reduce");
+          const Channel across = world.split(world.reduce_channel(), kOddAndEven, "replicas");
+          world.barrier();
+          if (world.rank() % 2 == 1) { return compute_for(4 * options.deadline); }
+          if (world.rank() == 0) {
+            compute_for(options.deadline / 2);
+            complete(world, shard, Batch{"h.3"}.all_reduce(data.view()));
+          }
+          complete(world, across, Batch{"h.3 across groups"}.all_reduce(data.view()));
+        },
+        options);
+  });
+  EXPECT_THAT(error, HasSubstr("all_reduce of batch \"h.3 across groups\" (channel replicas, "
+                               "sequence 0): rank "));
+  EXPECT_THAT(error, HasSubstr(" waited 600 ms for rank 0, held up in the end by rank 1, which did "
+                               "not call all_reduce of batch \"h.3\" (channel shard reduce, "
+                               "sequence 0); every rank makes the same collective calls"));
+}
+
+TEST_P(SplitErrors, RanksThatWaitForEachOtherAreEachMissing) {
+  WorldOptions options;
+  options.deadline = std::chrono::milliseconds{100};
+  const std::string error = error_of<CommError>([&] {
+    run(
+        [&](World& world) {
+          HostTensor data{DType::fp32, 4};
+          const QuiesceAtExit guard{world};
+          const Channel a = world.split(world.gather_channel(), kPairs, "a");
+          const Channel b = world.split(world.reduce_channel(), kPairs, "b");
+          world.barrier();
+          if (world.rank() > 1) { return compute_for(4 * options.deadline); }
+          complete(world, world.rank() == 0 ? a : b, Batch{"h.3"}.all_reduce(data.view()));
+        },
+        options);
+  });
+  EXPECT_THAT(error, testing::AnyOf(HasSubstr("rank 0 waited 100 ms for rank 1, which did not"),
+                                    HasSubstr("rank 1 waited 100 ms for rank 0, which did not")));
 }
 
 TEST_P(SplitErrors, DifferentBatchesInOneGroupEndAllGroups) {

@@ -217,6 +217,25 @@ void throw_as_a_pair(World& world) {
   throw ContractError{"cannot go on"};
 }
 
+/// Rank 1 is late, rank 0 waits for it in their group, and rank 2 for rank 0 in another, where the
+/// deadline passes first.
+void miss_in_a_group(World& world) {
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  const Channel pair = world.split(
+      reduce, [](int rank) { return rank / 2; }, "shard reduce");
+  const Channel across = world.split(
+      reduce, [](int rank) { return rank % 2; }, "replicas");
+  world.barrier();
+  while (world.rank() % 2 == 1) { ::pause(); }
+  if (world.rank() == 0) {
+    ::usleep(static_cast<useconds_t>(world.options().deadline.count()) * 500);
+    pair.communicator.submit(Batch{"h.3"}.all_reduce(data.view()), pair.stream);
+  }
+  across.communicator.submit(Batch{"h.3"}.all_reduce(data.view()), across.stream);
+  across.stream.wait();
+}
+
 /// Ranks 1 and 2 issue different batches in their group; rank 0 waits for something else.
 void differ_in_a_group(World& world) {
   Elements data{world, 12};
@@ -333,6 +352,7 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"graphs", work_on_as_graphs},
       {"groups", work_on_in_groups},
       {"differ-in-group", differ_in_a_group},
+      {"miss-in-group", miss_in_a_group},
       {"split", split_once},
       {"split-what-one-has", split_what_one_has},
       {"split-in-graph", split_within_a_graph},

@@ -4,9 +4,10 @@
 
 namespace tessera {
 
-std::vector<std::string> exchange_texts(LocalGroup& group, const LocalChannel& channel, int rank,
+std::vector<std::string> exchange_texts(LocalGroup& group,
+                                        const std::shared_ptr<LocalChannel>& channel, int rank,
                                         std::uint64_t sequence, const std::string& message) {
-  const std::shared_ptr<Meeting> meeting = group.join({.channel = &channel,
+  const std::shared_ptr<Meeting> meeting = group.join({.channel = channel,
                                                        .purpose = Purpose::exchange,
                                                        .sequence = sequence,
                                                        .rank = rank,

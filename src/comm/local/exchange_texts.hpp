@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,8 @@ namespace tessera {
 
 /// *Collective.* Every rank's `message`, by rank: the `sequence`-th exchange of a channel.
 [[nodiscard]] std::vector<std::string> exchange_texts(LocalGroup& group,
-                                                      const LocalChannel& channel, int rank,
-                                                      std::uint64_t sequence,
+                                                      const std::shared_ptr<LocalChannel>& channel,
+                                                      int rank, std::uint64_t sequence,
                                                       const std::string& message);
 
 }  // namespace tessera

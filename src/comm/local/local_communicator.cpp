@@ -66,18 +66,19 @@ class BatchTask {
 
 }  // namespace
 
-LocalCommunicator::LocalCommunicator(std::shared_ptr<LocalGroup> group, const LocalChannel& channel,
-                                     int rank, Instruments instruments)
-    : Communicator{rank, channel.size(), channel.members()},
+LocalCommunicator::LocalCommunicator(std::shared_ptr<LocalGroup> group,
+                                     std::shared_ptr<LocalChannel> channel, int rank,
+                                     Instruments instruments)
+    : Communicator{rank, channel->size(), channel->members()},
       group_{std::move(group)},
-      channel_{channel},
+      channel_{std::move(channel)},
       instruments_{instruments} {}
 
 void LocalCommunicator::do_submit(Batch batch, Stream stream) {
   expects(static_cast<bool>(stream), "submit: no stream");
   group_->check_alive(job_rank(rank()));
   const Visit visit{
-      .channel = &channel_, .purpose = Purpose::batch, .sequence = next_batch_, .rank = rank()};
+      .channel = channel_, .purpose = Purpose::batch, .sequence = next_batch_, .rank = rank()};
   BatchTask task{group_, visit, std::move(batch), instruments_};
   ++next_batch_;  // the order of submitting is the order of matching
   enqueue(stream, std::move(task));
@@ -89,7 +90,7 @@ std::vector<std::string> LocalCommunicator::do_exchange(std::string message) {
 
 std::unique_ptr<Communicator> LocalCommunicator::do_split(const RankGroup& group) {
   const std::uint64_t nth = next_split_++;
-  return std::make_unique<LocalCommunicator>(group_, group_->split(channel_, nth, group),
+  return std::make_unique<LocalCommunicator>(group_, group_->split(*channel_, nth, group),
                                              group.rank, instruments_.of_split(nth));
 }
 
@@ -102,7 +103,7 @@ void LocalCommunicator::do_abort(std::string_view reason) noexcept {
 }
 
 void LocalCommunicator::do_withdraw() noexcept {
-  group_->withdraw(channel_, rank(), next_batch_);
+  group_->withdraw(*channel_, rank(), next_batch_);
 }
 
 }  // namespace tessera

@@ -16,8 +16,8 @@ namespace tessera {
 class LocalCommunicator final : public Communicator, public CountsTraffic {
  public:
   /// As rank `rank` of the channel, which is one of the group's.
-  LocalCommunicator(std::shared_ptr<LocalGroup> group, const LocalChannel& channel, int rank,
-                    Instruments instruments);
+  LocalCommunicator(std::shared_ptr<LocalGroup> group, std::shared_ptr<LocalChannel> channel,
+                    int rank, Instruments instruments);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "local"; }
   [[nodiscard]] std::vector<std::size_t> sent_to_each() const override;
@@ -30,7 +30,7 @@ class LocalCommunicator final : public Communicator, public CountsTraffic {
   void do_withdraw() noexcept override;
 
   std::shared_ptr<LocalGroup> group_;
-  const LocalChannel& channel_;
+  std::shared_ptr<LocalChannel> channel_;
   Instruments instruments_;
   std::uint64_t next_batch_ = 0;
   std::uint64_t next_exchange_ = 0;

@@ -39,12 +39,12 @@ void wait_for_all(const Meeting& meeting, OwnedEvent DeviceMarks::*mark, Stream 
 }  // namespace
 
 LocalDeviceCommunicator::LocalDeviceCommunicator(std::shared_ptr<LocalGroup> group,
-                                                 const LocalChannel& channel, int rank,
+                                                 std::shared_ptr<LocalChannel> channel, int rank,
                                                  Instruments instruments, Device& device,
                                                  const kernels::Table& kernels)
-    : Communicator{rank, channel.size(), channel.members()},
+    : Communicator{rank, channel->size(), channel->members()},
       group_{std::move(group)},
-      channel_{channel},
+      channel_{std::move(channel)},
       instruments_{instruments},
       device_{device},
       kernels_{kernels},
@@ -56,8 +56,8 @@ void LocalDeviceCommunicator::do_submit(Batch batch, Stream stream) {
     group_->check_alive(job_rank(rank()));
     // Before the ranks meet: from then on nothing here may fail for want of memory.
     DeviceHands hands{device_, kernels_, stream};
-    Mover mover{*group_, channel_, rank(), hands};
-    const std::shared_ptr<Meeting> meeting = group_->join({.channel = &channel_,
+    Mover mover{*group_, *channel_, rank(), hands};
+    const std::shared_ptr<Meeting> meeting = group_->join({.channel = channel_,
                                                            .purpose = Purpose::batch,
                                                            .sequence = next_batch_++,
                                                            .rank = rank(),
@@ -142,7 +142,7 @@ std::vector<std::string> LocalDeviceCommunicator::do_exchange(std::string messag
 
 std::unique_ptr<Communicator> LocalDeviceCommunicator::do_split(const RankGroup& group) {
   const std::uint64_t nth = next_split_++;
-  return std::make_unique<LocalDeviceCommunicator>(group_, group_->split(channel_, nth, group),
+  return std::make_unique<LocalDeviceCommunicator>(group_, group_->split(*channel_, nth, group),
                                                    group.rank, instruments_.of_split(nth), device_,
                                                    kernels_);
 }
@@ -157,7 +157,7 @@ void LocalDeviceCommunicator::do_abort(std::string_view reason) noexcept {
 
 // What has been submitted is enqueued on every rank: nothing is left to take back.
 void LocalDeviceCommunicator::do_withdraw() noexcept {
-  group_->withdraw(channel_, rank(), next_batch_);
+  group_->withdraw(*channel_, rank(), next_batch_);
 }
 
 }  // namespace tessera

@@ -27,8 +27,9 @@ class LocalDeviceCommunicator final : public Communicator, public CountsTraffic 
  public:
   /// As rank `rank` of the channel, which is one of the group's. `device` and `kernels` are this
   /// rank's, and outlive the communicator.
-  LocalDeviceCommunicator(std::shared_ptr<LocalGroup> group, const LocalChannel& channel, int rank,
-                          Instruments instruments, Device& device, const kernels::Table& kernels);
+  LocalDeviceCommunicator(std::shared_ptr<LocalGroup> group, std::shared_ptr<LocalChannel> channel,
+                          int rank, Instruments instruments, Device& device,
+                          const kernels::Table& kernels);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "local"; }
   [[nodiscard]] std::vector<std::size_t> sent_to_each() const override;
@@ -45,7 +46,7 @@ class LocalDeviceCommunicator final : public Communicator, public CountsTraffic 
   void watch_end(const Batch& batch, Stream stream);
 
   std::shared_ptr<LocalGroup> group_;
-  const LocalChannel& channel_;
+  std::shared_ptr<LocalChannel> channel_;
   Instruments instruments_;
   Device& device_;
   const kernels::Table& kernels_;

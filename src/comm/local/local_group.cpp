@@ -9,6 +9,29 @@
 #include "tessera/base/error.hpp"
 
 namespace tessera {
+namespace {
+
+/// Null where nobody is.
+const Visit* anyone_in(const Meeting& meeting) noexcept {
+  const auto here = [](const Visit& visit) { return visit.channel != nullptr; };
+  const auto found = std::ranges::find_if(meeting.visits(), here);
+  return found == meeting.visits().end() ? nullptr : &*found;
+}
+
+bool is_in(const Meeting& meeting, int job_rank) noexcept {
+  return std::ranges::any_of(meeting.visits(), [&](const Visit& visit) {
+    return visit.channel != nullptr && visit.channel->job_rank(visit.rank) == job_rank;
+  });
+}
+
+/// The job's ranks that have yet to come; somebody is there.
+std::vector<int> missing_in(const Meeting& meeting) {
+  std::vector<int> ranks = anyone_in(meeting)->channel->members();
+  std::erase_if(ranks, [&](int rank) { return is_in(meeting, rank); });
+  return ranks;
+}
+
+}  // namespace
 
 bool LocalChannel::has(int job_rank) const noexcept {
   return std::ranges::binary_search(members_, job_rank);
@@ -21,31 +44,26 @@ LocalGroup::LocalGroup(int ranks, const std::vector<std::string>& channels,
   std::iota(all.begin(), all.end(), 0);
   left_.reserve(all.size());
   if (count == CountTraffic::yes) { traffic_.emplace(ranks); }
-  for (const std::string& name : channels) { (void)add_channel_locked(name, all); }
+  for (const std::string& name : channels) { whole_.push_back(make_channel_locked(name, all)); }
 }
 
-const LocalChannel& LocalGroup::channel(std::size_t number) const {
-  const std::scoped_lock lock{mutex_};
-  return places_[number].channel;
-}
-
-const LocalChannel& LocalGroup::split(const LocalChannel& whole, std::uint64_t nth,
-                                      const RankGroup& group) {
+std::shared_ptr<LocalChannel> LocalGroup::split(const LocalChannel& whole, std::uint64_t nth,
+                                                const RankGroup& group) {
   const std::scoped_lock lock{mutex_};
   const SplitKey key{whole.number(), nth, group.group};
-  const auto found = splits_.find(key);
-  if (found != splits_.end()) { return places_[found->second].channel; }
-  const LocalChannel& made = add_channel_locked(group.name, group.members);
-  splits_.emplace(key, made.number());
-  return made;
+  auto found = splits_.find(key);
+  if (found == splits_.end()) {
+    const Split made{make_channel_locked(group.name, group.members), 0};
+    found = splits_.emplace(key, made).first;
+  }
+  std::shared_ptr<LocalChannel> channel = found->second.channel;
+  if (++found->second.asked == group.members.size()) { splits_.erase(found); }
+  return channel;
 }
 
-const LocalChannel& LocalGroup::add_channel_locked(std::string name, std::vector<int> members) {
-  std::vector<std::uint64_t> withdrawn(members.size(), 0);
-  return places_
-      .emplace_back(LocalChannel{places_.size(), std::move(name), std::move(members)},
-                    std::move(withdrawn))
-      .channel;
+std::shared_ptr<LocalChannel> LocalGroup::make_channel_locked(std::string name,
+                                                              std::vector<int> members) {
+  return std::make_shared<LocalChannel>(next_number_++, std::move(name), std::move(members));
 }
 
 /// A rank's stay in a meeting. It ends here, under the group's lock, unless the meeting opens: what
@@ -74,10 +92,9 @@ LocalGroup::Key LocalGroup::key_of(const Visit& visit) noexcept {
   return {visit.channel->number(), visit.purpose, visit.sequence};
 }
 
-bool LocalGroup::withdrawn(const Visit& visit) const noexcept {
-  const auto& end = places_[visit.channel->number()].withdrawn;
+bool LocalGroup::withdrawn(const Visit& visit) noexcept {
   return visit.purpose == Purpose::batch &&
-         visit.sequence < end[static_cast<std::size_t>(visit.rank)];
+         visit.sequence < visit.channel->withdrawn_[static_cast<std::size_t>(visit.rank)];
 }
 
 std::optional<int> LocalGroup::left_locked(const LocalChannel& channel) const noexcept {
@@ -107,7 +124,7 @@ std::shared_ptr<Meeting> LocalGroup::join(const Visit& visit) {
       meeting->changed_.wait_until(lock, std::chrono::steady_clock::now() + deadline_, over);
   // Open wins over everything: the peers are already reading this rank's buffers.
   if (meeting->open_) { return meeting; }
-  if (!in_time) { fail_locked(late(*meeting, visit), visit.channel); }
+  if (!in_time) { fail_locked(late_locked(*meeting, visit), visit.channel); }
   check_alive_locked(me);
   throw Aborted{called(visit) + " was withdrawn"};
 }
@@ -155,9 +172,9 @@ void LocalGroup::abort(std::string_view reason) noexcept {
   }
 }
 
-void LocalGroup::withdraw(const LocalChannel& channel, int rank, std::uint64_t end) noexcept {
+void LocalGroup::withdraw(LocalChannel& channel, int rank, std::uint64_t end) noexcept {
   const std::scoped_lock lock{mutex_};
-  auto& withdrawn = places_[channel.number()].withdrawn[static_cast<std::size_t>(rank)];
+  std::uint64_t& withdrawn = channel.withdrawn_[static_cast<std::size_t>(rank)];
   withdrawn = std::max(withdrawn, end);
   for (const auto& [key, meeting] : gathering_) { meeting->changed_.notify_all(); }
 }
@@ -175,11 +192,11 @@ void LocalGroup::leave(int job_rank) noexcept {
 }
 
 void LocalGroup::fail_without_locked(int left, const Visit& waiting) noexcept {
-  const LocalChannel& channel = *waiting.channel;
+  const int rank = waiting.channel->job_rank(waiting.rank);
   try {
-    fail_locked(ended_text(called(waiting), channel.job_rank(waiting.rank), left), &channel);
+    fail_locked(ended_text(called(waiting), rank, left), waiting.channel);
   } catch (...) {  // no memory for the text: fail without it
-    fail_locked({}, &channel);
+    fail_locked({}, waiting.channel);
   }
 }
 
@@ -195,9 +212,9 @@ void LocalGroup::check_alive_locked(int job_rank) const {
   throw Aborted{failure_->text};
 }
 
-void LocalGroup::fail_locked(std::string text, const LocalChannel* found_by) noexcept {
+void LocalGroup::fail_locked(std::string text, std::shared_ptr<LocalChannel> found_by) noexcept {
   if (failure_) { return; }
-  failure_ = Failure{std::move(text), found_by};
+  failure_ = Failure{std::move(text), std::move(found_by)};
   for (const auto& [key, meeting] : gathering_) { meeting->changed_.notify_all(); }
 }
 
@@ -206,14 +223,41 @@ std::string LocalGroup::called(const Visit& visit) {
   return call_text(what, visit.channel->name(), visit.sequence);
 }
 
-std::string LocalGroup::late(const Meeting& meeting, const Visit& visit) const {
-  const LocalChannel& channel = *visit.channel;
-  std::vector<int> missing;
-  for (int rank = 0; rank < channel.size(); ++rank) {
-    const bool here = meeting.visits_[static_cast<std::size_t>(rank)].channel != nullptr;
-    if (!here) { missing.push_back(channel.job_rank(rank)); }
+bool LocalGroup::waits_locked(int job_rank) const noexcept {
+  return std::ranges::any_of(gathering_,
+                             [&](const auto& entry) { return is_in(*entry.second, job_rank); });
+}
+
+/// The meetings in which those who are missing in this one wait.
+std::vector<const Meeting*> LocalGroup::held_up_by_locked(const Meeting& meeting) const {
+  const std::vector<int> missing = missing_in(meeting);
+  std::vector<const Meeting*> meetings;
+  for (const auto& [key, other] : gathering_) {
+    const auto is_there = [&](int rank) { return is_in(*other, rank); };
+    if (std::ranges::any_of(missing, is_there)) { meetings.push_back(other.get()); }
   }
-  return missing_text(called(visit), channel.job_rank(visit.rank), deadline_, missing);
+  return meetings;
+}
+
+// A rank that waits elsewhere is not to blame, but who is missing there. Where all wait for each
+// other, each is missing somewhere.
+std::string LocalGroup::late_locked(const Meeting& meeting, const Visit& visit) const {
+  const std::string call = called(visit);
+  const int me = visit.channel->job_rank(visit.rank);
+  std::vector<const Meeting*> reached{&meeting};
+  for (std::size_t i = 0; i < reached.size(); ++i) {
+    std::vector<int> guilty = missing_in(*reached[i]);
+    std::erase_if(guilty, [&](int rank) { return waits_locked(rank); });
+    if (!guilty.empty() && i == 0) { return missing_text(call, me, deadline_, guilty); }
+    if (!guilty.empty()) {
+      return held_up_text(call, me, deadline_, missing_in(meeting), guilty,
+                          called(*anyone_in(*reached[i])));
+    }
+    for (const Meeting* next : held_up_by_locked(*reached[i])) {
+      if (std::ranges::find(reached, next) == reached.end()) { reached.push_back(next); }
+    }
+  }
+  return missing_text(call, me, deadline_, missing_in(meeting));
 }
 
 }  // namespace tessera

@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -38,11 +37,14 @@ struct DeviceMarks {
 };
 
 /// What one communicator of all its ranks is to the group: all of the job's, or those that were
-/// split off. Does not change.
+/// split off. It lives as long as one of them, or what one has submitted.
 class LocalChannel {
  public:
   LocalChannel(std::size_t number, std::string name, std::vector<int> members)
-      : number_{number}, name_{std::move(name)}, members_{std::move(members)} {}
+      : number_{number},
+        name_{std::move(name)},
+        members_{std::move(members)},
+        withdrawn_(members_.size(), 0) {}
 
   [[nodiscard]] std::size_t number() const noexcept { return number_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
@@ -55,14 +57,16 @@ class LocalChannel {
   [[nodiscard]] bool has(int job_rank) const noexcept;
 
  private:
+  friend class LocalGroup;
   std::size_t number_;
   std::string name_;
   std::vector<int> members_;
+  std::vector<std::uint64_t> withdrawn_;  // by rank: the end of what it took back; the group's lock
 };
 
 /// What one rank brings to a meeting. What it points to stays alive until the rank has left.
 struct Visit {
-  const LocalChannel* channel = nullptr;
+  std::shared_ptr<LocalChannel> channel = nullptr;
   Purpose purpose = Purpose::batch;
   std::uint64_t sequence = 0;
   int rank = 0;  ///< of the channel
@@ -105,13 +109,15 @@ class LocalGroup {
              std::chrono::milliseconds deadline, CountTraffic count = CountTraffic::no);
 
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
-  [[nodiscard]] const LocalChannel& channel(std::size_t number) const;
+  [[nodiscard]] const std::shared_ptr<LocalChannel>& channel(std::size_t number) const {
+    return whole_[number];
+  }
   /// Null unless it is counted.
   [[nodiscard]] TrafficCounts* traffic() noexcept { return traffic_ ? &*traffic_ : nullptr; }
   /// The channel of a group that is split off `whole` by its `nth` split: made by the first of the
-  /// group's ranks that asks.
-  [[nodiscard]] const LocalChannel& split(const LocalChannel& whole, std::uint64_t nth,
-                                          const RankGroup& group);
+  /// group's ranks that asks, and left to them when the last has asked.
+  [[nodiscard]] std::shared_ptr<LocalChannel> split(const LocalChannel& whole, std::uint64_t nth,
+                                                    const RankGroup& group);
 
   /// Blocks until all ranks of the channel have come with the same call. CommError, on all ranks
   /// alike, if the group has failed, if the calls differ, or if a rank does not come by the
@@ -123,7 +129,7 @@ class LocalGroup {
   /// Wakes everyone who is in `join`, with Aborted. The first failure stays.
   void abort(std::string_view reason) noexcept;
   /// `rank` does not come to the meetings before `end` on `channel` that are not open yet.
-  void withdraw(const LocalChannel& channel, int rank, std::uint64_t end) noexcept;
+  void withdraw(LocalChannel& channel, int rank, std::uint64_t end) noexcept;
   /// `job_rank` has ended its program well and all its calls: nobody waits for it any more. A call
   /// that needs it, made already or later, fails the group at once.
   void leave(int job_rank) noexcept;
@@ -134,27 +140,30 @@ class LocalGroup {
  private:
   using Key = std::tuple<std::size_t, Purpose, std::uint64_t>;
   using SplitKey = std::tuple<std::size_t, std::uint64_t, int>;  // of what, which, and the group
-  struct Place {
-    LocalChannel channel;
-    std::vector<std::uint64_t> withdrawn;  // by rank: the end of what it took back
+  struct Split {
+    std::shared_ptr<LocalChannel> channel;
+    std::size_t asked;  // by so many of the group's ranks
   };
   struct Failure {
     std::string text;
-    const LocalChannel* found_by;  ///< null where somebody called `abort`
+    std::shared_ptr<LocalChannel> found_by;  ///< null where somebody called `abort`
   };
 
   class Presence;
 
   [[nodiscard]] static Key key_of(const Visit& visit) noexcept;
-  const LocalChannel& add_channel_locked(std::string name, std::vector<int> members);
-  [[nodiscard]] bool withdrawn(const Visit& visit) const noexcept;
+  [[nodiscard]] std::shared_ptr<LocalChannel> make_channel_locked(std::string name,
+                                                                  std::vector<int> members);
+  [[nodiscard]] static bool withdrawn(const Visit& visit) noexcept;
   void check_alive_locked(int job_rank) const;
   [[nodiscard]] std::shared_ptr<Meeting> find_or_make_locked(const Visit& visit);
   [[nodiscard]] std::optional<int> left_locked(const LocalChannel& channel) const noexcept;
   void open_locked(Meeting& meeting, const Visit& visit);
-  void fail_locked(std::string text, const LocalChannel* found_by) noexcept;
+  void fail_locked(std::string text, std::shared_ptr<LocalChannel> found_by) noexcept;
   [[nodiscard]] static std::string called(const Visit& visit);
-  [[nodiscard]] std::string late(const Meeting& meeting, const Visit& visit) const;
+  [[nodiscard]] bool waits_locked(int job_rank) const noexcept;
+  [[nodiscard]] std::vector<const Meeting*> held_up_by_locked(const Meeting& meeting) const;
+  [[nodiscard]] std::string late_locked(const Meeting& meeting, const Visit& visit) const;
   void fail_without_locked(int left, const Visit& waiting) noexcept;
 
   const int ranks_;
@@ -163,9 +172,10 @@ class LocalGroup {
 
   mutable std::mutex mutex_;
   std::map<Key, std::shared_ptr<Meeting>> gathering_;
-  std::deque<Place> places_;  // by number; where a channel is it stays
-  std::map<SplitKey, std::size_t> splits_;
-  std::vector<int> left_;  // ranks of the job that have ended, in that order
+  std::vector<std::shared_ptr<LocalChannel>> whole_;  // by number
+  std::size_t next_number_ = 0;
+  std::map<SplitKey, Split> splits_;  // that a rank has yet to ask for
+  std::vector<int> left_;             // ranks of the job that have ended, in that order
   std::optional<Failure> failure_;
 };
 

@@ -23,14 +23,28 @@ namespace {
 
 constexpr int kCommStatus = 4;
 
+/// Whose call it is.
+enum class Callers : std::uint8_t { all_ranks, a_group };
+
+Callers callers_of(const MpiChannel& channel) noexcept {
+  return channel.size() == channel.group->size() ? Callers::all_ranks : Callers::a_group;
+}
+
+/// Nobody tells where a rank waits that does not come.
+std::string late_text(Callers callers, std::string_view call, int rank,
+                      std::chrono::milliseconds waited, const std::vector<int>& peers) {
+  return callers == Callers::all_ranks ? missing_text(call, rank, waited, peers)
+                                       : missing_in_group_text(call, rank, waited, peers);
+}
+
 /// Waits for ranks to come to an exchange.
 class AtExchange : public MpiWait {
  public:
-  AtExchange(std::string_view channel, std::uint64_t sequence, int rank) noexcept
-      : channel_{channel}, sequence_{sequence}, rank_{rank} {}
+  AtExchange(std::string_view channel, std::uint64_t sequence, int rank, Callers callers) noexcept
+      : channel_{channel}, sequence_{sequence}, rank_{rank}, callers_{callers} {}
   [[nodiscard]] std::string late(std::chrono::milliseconds waited,
                                  const std::vector<int>& peers) const final {
-    return missing_text(called(), rank_, waited, peers);
+    return late_text(callers_, called(), rank_, waited, peers);
   }
   [[nodiscard]] std::string ended(int peer) const final {
     return ended_text(called(), rank_, peer);
@@ -42,12 +56,13 @@ class AtExchange : public MpiWait {
   std::string_view channel_;
   std::uint64_t sequence_;
   int rank_;
+  Callers callers_;
 };
 
 /// Waits for ranks to come to the end of a run.
 class AtEnd final : public AtExchange {
  public:
-  explicit AtEnd(int rank) noexcept : AtExchange{"end of the run", 0, rank} {}
+  explicit AtEnd(int rank) noexcept : AtExchange{"end of the run", 0, rank, Callers::all_ranks} {}
   [[nodiscard]] bool at_end() const noexcept override { return true; }
 };
 
@@ -78,7 +93,8 @@ class BatchTask {
     void check() const override { task_.check_wanted(); }
     [[nodiscard]] std::string late(std::chrono::milliseconds waited,
                                    const std::vector<int>& peers) const override {
-      return missing_text(task_.called(), task_.group().rank(), waited, peers);
+      return late_text(callers_of(*task_.channel_), task_.called(), task_.group().rank(), waited,
+                       peers);
     }
     [[nodiscard]] std::string ended(int peer) const override {
       return ended_text(task_.called(), task_.group().rank(), peer);
@@ -195,7 +211,7 @@ std::vector<std::string> MpiCommunicator::do_exchange(std::string message) {
   group.check_alive();
   const std::uint64_t sequence = next_exchange_++;
   return group.exchange(channel_->text_route(sequence), message,
-                        AtExchange{channel_->name, sequence, group.rank()});
+                        AtExchange{channel_->name, sequence, group.rank(), callers_of(*channel_)});
 }
 
 // Ranks may have been in groups that were split a different number of times.
