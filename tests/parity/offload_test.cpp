@@ -165,6 +165,37 @@ TEST_P(OffloadOn, ChangesNoBitWithThreads) {
   expect_same(threads, "threads");
 }
 
+/// More groups than ranks in one, and fewer.
+class OffloadCut : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Groups, OffloadCut, ::testing::Values(2, 3),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(OffloadCut, ChangesNoBitInGroupsWhateverIsAccumulatedAndCoded) {
+  for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
+    for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::int8}) {
+      for (const DType narrow : {DType::fp32, DType::bf16}) {
+        ToyRun run;
+        run.ranks = 6;
+        run.steps = 3;
+        run.options.strategy = Strategy::hybrid;
+        run.options.shard_group = GetParam();
+        run.options.accumulate = 2;
+        run.options.accumulate_mode = mode;
+        run.options.compute = narrow;
+        run.options.reduce = narrow;
+        run.optimizer_options.moments = moments;
+        if (moments == MomentFormat::int8) { run.options.align_elems = kMomentBlock; }
+        const ToyOutcome expected = run_toy(run);
+        for (const float keep : {0.0F, 0.5F}) {
+          EXPECT_EQ(difference(expected, run_toy(offloaded(run, keep))), "")
+              << to_string(mode) << ", " << to_string(moments) << " moments, " << to_string(narrow)
+              << ", keeps " << keep;
+        }
+      }
+    }
+  }
+}
+
 // A norm's spans are added in the order of units, though the last unit's come first.
 TEST(Offload, NormsOfManySpansAreTheSameToTheBit) {
   ToyRun large;
