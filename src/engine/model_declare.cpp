@@ -302,7 +302,7 @@ void ShardedModel::State::materialize(const Initializer& initial) {
     forget_stores();
     throw;
   }
-  parameters->updated();
+  parameters->updated(units_in_forward_order());
 }
 
 // Out of memory, or an initializer that threw: the model is declared only, as before.

@@ -276,8 +276,9 @@ void ShardedModel::State::step(const double* loss) {
   if (new_order) { check_order_across_ranks(); }
   if (search->needs_outcome()) { search->learn(optimizer->scalars()); }
   const bool may_be_last = search->end_step();
-  optimizer->update(units_in_forward_order());
-  parameters->updated();
+  const std::vector<std::size_t> forward = units_in_forward_order();
+  optimizer->update(forward);
+  parameters->updated(forward);
   journal.end_span("update", "", &update_began_ns);
   journal.next_step();
   micro_batch = 0;

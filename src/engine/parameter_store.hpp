@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/journal.hpp"
@@ -51,8 +52,9 @@ class ParameterStore {
   virtual void begin_micro_batch() {}
   /// The compute stream passes when no transfer of parameters is under way.
   void settle();
-  /// The optimizer, on the compute stream, has changed what this rank updates.
-  virtual void updated() = 0;
+  /// The optimizer, on the compute stream, has changed what this rank updates. What is sent round
+  /// for it goes in the order `forward` of units, which all ranks have alike.
+  virtual void updated(std::span<const std::size_t> forward) = 0;
 
   /// Of the memory that `whole` looks at.
   [[nodiscard]] virtual Category category() const noexcept = 0;

@@ -34,7 +34,7 @@ void Rank0Parameters::await(std::size_t unit) {
 void Rank0Parameters::begin_micro_batch() {
   // The copies' last readers and rank 0's update came before on the compute stream.
   order_gather_after_compute();
-  for (std::size_t u = 0; u < units_.size(); ++u) {
+  for (const std::size_t u : forward_) {
     Batch batch{"broadcast " + units_[u].name};
     for (std::size_t s = 0; s < units_[u].layout.segments().size(); ++s) {
       if (whole(u, s).elems > 0) { batch.broadcast(whole(u, s), 0); }

@@ -7,7 +7,8 @@
 namespace tessera::engine {
 
 /// Rank 0 keeps every parameter; each micro-batch begins with a copy to every other rank, as
-/// DataParallel's replicas (dp). The others hold their copies as borrowed `gather` memory.
+/// DataParallel's replicas (dp), unit by unit in the order of its forward pass. The others hold
+/// their copies as borrowed `gather` memory.
 class Rank0Parameters final : public ParameterStore {
  public:
   Rank0Parameters(World& world, const Units& units, Journal& journal);
@@ -21,7 +22,9 @@ class Rank0Parameters final : public ParameterStore {
   void await(std::size_t unit) override;
   void release(std::size_t, Stream) override {}
   void begin_micro_batch() override;
-  void updated() override {}
+  void updated(std::span<const std::size_t> forward) override {
+    forward_.assign(forward.begin(), forward.end());
+  }
   Category category() const noexcept override {
     return world_.rank() == 0 ? Category::parameters : Category::gather;
   }
@@ -29,8 +32,9 @@ class Rank0Parameters final : public ParameterStore {
 
  private:
   Arena arena_;
-  std::vector<void*> base_;        // by unit
-  std::vector<OwnedEvent> ready_;  // by unit: its copy has arrived
+  std::vector<std::size_t> forward_;  // the order of the copies
+  std::vector<void*> base_;           // by unit
+  std::vector<OwnedEvent> ready_;     // by unit: its copy has arrived
 };
 
 }  // namespace tessera::engine

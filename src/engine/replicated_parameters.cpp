@@ -31,10 +31,10 @@ void ReplicatedParameters::await(std::size_t unit) {
   world_.compute_stream().wait_for(ready_[unit].get());
 }
 
-void ReplicatedParameters::updated() {
+void ReplicatedParameters::updated(std::span<const std::size_t> forward) {
   if (optimizer_ == Holding::replicated) { return; }
   order_gather_after_compute();
-  for (std::size_t u = 0; u < units_.size(); ++u) {
+  for (const std::size_t u : forward) {
     Batch batch{"gather " + units_[u].name};
     const auto segments = units_[u].layout.segments();
     for (std::size_t s = 0; s < segments.size(); ++s) {

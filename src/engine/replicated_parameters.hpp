@@ -8,7 +8,7 @@ namespace tessera::engine {
 
 /// Every rank keeps every parameter whole (ddp, zero1, zero2). Where the optimizer's work is
 /// sharded, each rank updates its shard in place and the shards are gathered after the step, unit
-/// by unit, while the next forward pass is under way.
+/// by unit in the order of the next forward pass, while that is under way.
 class ReplicatedParameters final : public ParameterStore {
  public:
   ReplicatedParameters(World& world, const Units& units, Journal& journal, Holding optimizer);
@@ -21,7 +21,7 @@ class ReplicatedParameters final : public ParameterStore {
   void fetch(std::size_t) override {}
   void await(std::size_t unit) override;
   void release(std::size_t, Stream) override {}
-  void updated() override;
+  void updated(std::span<const std::size_t> forward) override;
   Category category() const noexcept override { return Category::parameters; }
   std::size_t persistent_bytes() const noexcept override { return arena_.bytes(); }
 

@@ -58,7 +58,7 @@ void ShardedParameters::release(std::size_t unit, Stream reader) {
 }
 
 // What has been gathered is the parameters before the update.
-void ShardedParameters::updated() {
+void ShardedParameters::updated(std::span<const std::size_t> /*forward*/) {
   for (std::size_t u = 0; u < units_.size(); ++u) {
     const bool stayed = units_[u].residence == Residence::update && held(u);
     if (stayed) { give_back(u, world_.compute_stream()); }

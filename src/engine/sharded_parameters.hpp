@@ -24,7 +24,7 @@ class ShardedParameters final : public ParameterStore {
   void fetch(std::size_t unit) override;
   void await(std::size_t unit) override;
   void release(std::size_t unit, Stream reader) override;
-  void updated() override;
+  void updated(std::span<const std::size_t> forward) override;
   Category category() const noexcept override { return Category::gather; }
   void require_slots_free() const override;
   std::size_t persistent_bytes() const noexcept override { return shards_.bytes(); }

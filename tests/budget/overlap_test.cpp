@@ -119,6 +119,34 @@ TEST(Overlap, ParametersOfZeroOneAndTwoComeDuringTheNextForward) {
   }
 }
 
+// Not in that in which units were declared: the first in use would come last.
+TEST(Overlap, ParametersAreSentRoundInTheOrderOfTheForward) {
+  for (const Strategy strategy : {Strategy::dp, Strategy::zero1, Strategy::zero2}) {
+    run_ranks(2,
+              [&](World& world) {
+                ShardedModel model{world, {.strategy = strategy}};
+                const Unit last = model.add_unit("last", {{"weight", {50}}});
+                const Unit first = model.add_unit("first", {{"weight", {50}}});
+                model.materialize(init::normal(1, 0.1F));
+                model.optimize_with(AdamW{});
+                (void)model.forward(first);
+                (void)model.forward(last);
+                (void)model.backward(last);
+                (void)model.backward(first);
+                world.recorder()->clear();
+                model.step();
+                (void)model.forward(first);
+                std::vector<std::string> sent;
+                for (const trace::Record& record : world.recorder()->records()) {
+                  const bool sends = record.what == "gather" || record.what == "broadcast";
+                  if (record.kind == trace::Kind::issue && sends) { sent.push_back(record.unit); }
+                }
+                EXPECT_EQ(sent, (std::vector<std::string>{"first", "last"})) << to_string(strategy);
+              },
+              {.trace = true});
+  }
+}
+
 // Rank 1 opens a unit, and so joins the gather of the next, only when rank 0 is already inside:
 // rank 0's gather cannot have ended before its computation began.
 TEST(Overlap, TheTraceShowsTheGatherInsideTheSpanOfTheUnitBefore) {
