@@ -126,6 +126,41 @@ TEST_F(ReportPage, AComparisonIsDrawnInAllItsParts) {
   EXPECT_TRUE(page.shows("bit-identical under all 4 strategies"));
 }
 
+TEST_F(ReportPage, TheoryIsOfWhatStaysOnTheDevice) {
+  Json document = comparison(4, 10);
+  document.erase("timelines");
+  const Loaded plain = shown(document);
+  EXPECT_TRUE(plain.shows("Parameters, gradients and optimizer state: all of them on every rank"));
+  EXPECT_TRUE(plain.shows("by the number of ranks. Lines are"));
+  EXPECT_TRUE(plain.shows("Padding to multiples of 64 elements"));
+  EXPECT_FALSE(plain.shows("host memory"));
+
+  document["offload"] = "optimizer,activations";
+  document["moments"] = "int8";
+  for (Json& strategy : document["strategies"]) {
+    const bool leaves = strategy["name"] == "zero2" || strategy["name"] == "zero3";
+    for (Json& rank : strategy["ranks"]) {
+      rank["model_state_bytes"]["optimizer"] = 0;
+      if (leaves) { rank["model_state_bytes"]["gradients"] = 0; }
+    }
+  }
+  const Loaded offloaded = shown(document);
+  expect_drawn(offloaded);
+  EXPECT_TRUE(offloaded.shows("Parameters and gradients on the device: all of them"));
+  EXPECT_TRUE(
+      offloaded.shows("Optimizer state is in host memory, and so are gradients once they "
+                      "are reduced under zero2, zero3. Lines are"));
+  EXPECT_TRUE(offloaded.shows("Padding to multiples of 256 elements"));
+
+  document["strategies"].erase(0);  // ddp
+  document["strategies"].erase(0);  // zero1
+  document["strategies"][0]["name"] = "hybrid";
+  document["shard_group"] = 2;
+  const Loaded sharded = shown(document);
+  EXPECT_TRUE(sharded.shows("Parameters on the device: all of them"));
+  EXPECT_TRUE(sharded.shows("(hybrid by the 2 of a shard group). Optimizer"));
+}
+
 /// A comparison of which the last strategy is called `name` and has these losses.
 Json with_losses(const char* name, const Json& losses) {
   Json document = comparison(2, 10);

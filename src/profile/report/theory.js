@@ -68,17 +68,31 @@ function markBeside(name) {
     strategyMark(name, 0, 0));
 }
 
+// What is divided, by what, and what of it is not on the device.
+function theoryText(report, whole) {
+  const names = report.strategies.map((s) => s.name).filter((name) => divisorsOf(name, report));
+  const leaving = names.filter((name) => gradientsLeave(name, report));
+  const offloads = (report.offload || "none").includes("optimizer");
+  const parts = !offloads ? "Parameters, gradients and optimizer state"
+    : leaving.length === names.length ? "Parameters" : "Parameters and gradients";
+  const grouped = names.includes("hybrid") && report.shard_group && report.shard_group < report.ranks;
+  return parts + (offloads ? " on the device" : "") + ": all of them on every rank under ddp (" +
+    bytes(sum(whole.parts)) + "); each strategy divides more of them by the number of ranks" +
+    (grouped ? " (hybrid by the " + report.shard_group + " of a shard group)" : "") + ". " +
+    (offloads ? "Optimizer state is in host memory" + (leaving.length > 0
+      ? ", and so are gradients once they are reduced under " + leaving.join(", ") : "") + ". " : "");
+}
+
 function theorySection(report) {
   const whole = wholeState(report);
   if (!whole || sum(whole.parts) === 0) return null;
   const rows = theoryRows(report, whole);
   const planned = report.kind === "plan" ? "planned" : "measured";
   const over = report.ranks > 1
-    ? " Padding to multiples of 64 elements makes the " + planned + " a little more." : "";
+    ? " Padding to multiples of " + (report.moments === "int8" ? 256 : 64) + " elements makes the " +
+      planned + " a little more." : "";
   return figure("Model state against theory",
-    "Parameters, gradients and optimizer state: all of them on every rank under ddp (" +
-      bytes(sum(whole.parts)) + "); each strategy divides more of them by the number of ranks. " +
-      "Lines are the formula, marks what was " + planned + " on " +
+    theoryText(report, whole) + "Lines are the formula, marks what was " + planned + " on " +
       plural(report.ranks, "rank") + "." + over,
     h("div", { class: "beside" },
       chartPlace((width) => theoryChart(report, whole, rows, width)), theoryTable(rows, planned)));
