@@ -1,9 +1,12 @@
 #include "budget.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <vector>
 
+#include "optimizer.hpp"
 #include "ranks.hpp"
 #include "resharding.hpp"
 #include "tessera/base/bytes.hpp"
@@ -29,10 +32,24 @@ std::string_view activations_remedy(const CategoryBytes& bytes, const Settings& 
                : "a shorter --seq or a smaller model";
 }
 
-std::string_view state_remedy(Strategy strategy, Tried tried) {
-  if (strategy == Strategy::hybrid) { return "a larger --shard-group, zero3 or a smaller model"; }
-  return tried == Tried::one_strategy ? "a strategy that shards more, more ranks or a smaller model"
-                                      : "more ranks or a smaller model";
+bool shards_over_all(const Settings& settings, Strategy strategy) {
+  const bool one_group = strategy == Strategy::hybrid && settings.shard_group == settings.ranks;
+  return one_group || strategy == Strategy::zero3;
+}
+
+std::string state_remedy(const CategoryBytes& bytes, const Settings& settings, Strategy strategy,
+                         Tried tried) {
+  const bool one = tried == Tried::one_strategy;
+  const bool in_groups = strategy == Strategy::hybrid && !shards_over_all(settings, strategy);
+  std::vector<std::string_view> remedies;
+  if (one && in_groups) { remedies = {"a larger --shard-group", "zero3"}; }
+  if (one && !in_groups && !shards_over_all(settings, strategy)) {
+    remedies = {"a strategy that shards more"};
+  }
+  const bool trains = bytes[Category::gradients] > 0;
+  if (one && trains && can_offload(settings)) { remedies.push_back("--offload optimizer"); }
+  if (!one || !in_groups) { remedies.push_back("more ranks"); }
+  return fmt::format("{} or a smaller model", fmt::join(remedies, ", "));
 }
 
 std::string_view gather_remedy(const Settings& settings, Strategy strategy) {
@@ -52,9 +69,10 @@ bool fits(const StrategyPlan& plan, std::size_t budget_bytes) {
 std::string advice(const StrategyPlan& plan, const Settings& settings, Tried tried) {
   const RankPlan& rank = plan.fullest();
   const CategoryBytes& bytes = rank.memory.at_peak;
+  const std::string state = state_remedy(bytes, settings, plan.strategy, tried);
   const Share shares[] = {
       {bytes[Category::parameters] + bytes[Category::gradients] + bytes[Category::optimizer],
-       state_remedy(plan.strategy, tried)},
+       state},
       {bytes[Category::activations] + bytes[Category::workspace],
        activations_remedy(bytes, settings)},
       {bytes[Category::gather] + bytes[Category::reduce], gather_remedy(settings, plan.strategy)},

@@ -23,10 +23,17 @@ std::vector<std::string_view> without_effect(UpdateRule rule) {
   return {"--momentum"};
 }
 
+bool keeps_no_moments(const Settings& settings) {
+  return settings.optimizer == UpdateRule::sgd && settings.momentum == 0.0F;
+}
+
+DType dtype_of_norms(const Settings& settings) {
+  return settings.params ? settings.precision : settings.norm_dtype.value_or(settings.precision);
+}
+
 void check_master_weights(const Settings& settings) {
   if (settings.master_weights == MasterWeights::fp32) { return; }
-  const DType norms =
-      settings.params ? settings.precision : settings.norm_dtype.value_or(settings.precision);
+  const DType norms = dtype_of_norms(settings);
   if (settings.precision == DType::fp16 || norms == DType::fp16) {
     throw ConfigError(
         "--master-weights remainder: fp16 parameters are not the upper half of an fp32 number; use "
@@ -113,14 +120,21 @@ OptimizerOptions optimizer_options(const Settings& settings) {
           .rounding_seed = settings.seed};
 }
 
+bool can_offload(const Settings& settings) {
+  const bool refused = settings.offload != Offload::none || settings.graph ||
+                       settings.master_weights != MasterWeights::fp32 || !settings.machine.empty();
+  const DType norms = dtype_of_norms(settings);
+  const bool has_masters = settings.precision != DType::fp32 || norms != DType::fp32;
+  return !refused && (has_masters || !keeps_no_moments(settings));
+}
+
 void check_optimizer(const Settings& settings) {
   for (const std::string_view option : without_effect(settings.optimizer)) {
     if (!settings.has(option)) { continue; }
     throw ConfigError(fmt::format("{} has no effect with --optimizer {}; leave it out", option,
                                   to_string(settings.optimizer)));
   }
-  const bool no_moments = settings.optimizer == UpdateRule::sgd && settings.momentum == 0.0F;
-  if (no_moments && settings.moments != MomentFormat::fp32) {
+  if (keeps_no_moments(settings) && settings.moments != MomentFormat::fp32) {
     throw ConfigError(fmt::format(
         "--moments {} has no effect: sgd with --momentum 0 keeps no moments; leave it out",
         to_string(settings.moments)));

@@ -20,6 +20,10 @@ namespace tessera::tools {
 /// ConfigError if an option was typed that changes nothing under the rule and dtypes asked for.
 void check_optimizer(const Settings& settings);
 
+/// Whether `--offload optimizer` could be added to what was asked for, and would take something off
+/// a rank that trains.
+[[nodiscard]] bool can_offload(const Settings& settings);
+
 /// ", lion, moments bf16, rounded stochastically"; empty for what is usual. For people.
 [[nodiscard]] std::string describe_optimizer(const Settings& settings);
 

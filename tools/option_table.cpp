@@ -336,7 +336,8 @@ std::vector<OptionRow> parallel_rows() {
        kRun, set_budget},
       {"--budget", "parallel", "SIZE", "",
        "what a rank may hold at most: 24GiB, 80GB, bytes. Without strategies: finds the cheapest "
-       "strategy, prefetch, accumulation and micro-batch that fit",
+       "strategy, prefetch, accumulation and micro-batch that fit, with --offload optimizer where "
+       "nothing fits without",
        "plan", set_budget},
       {"--budget", "parallel", "SIZE", "",
        "what a rank may hold at most: 24GiB, 80GB, bytes (default 24GiB; with --measure 64MiB, or "

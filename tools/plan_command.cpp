@@ -105,27 +105,46 @@ Json search_json(const SearchResult& result) {
       {"found", true}, {"tried", result.tried}, {"command", command_line_of(result.found->choice)}};
 }
 
+bool offloads_by_itself(const Settings& settings, const Planned& shown) {
+  return settings.offload != shown.choice.settings.offload;
+}
+
+/// What the command is that follows.
+std::string finding(const Settings& settings, const Planned& found) {
+  const std::string budget = format_bytes(*settings.budget_bytes);
+  if (!offloads_by_itself(settings, found)) {
+    return fmt::format("the cheapest that fits {}", budget);
+  }
+  const bool same_memory = settings.device == DeviceKind::cpu;
+  return fmt::format(
+      "nothing fits {} without --offload optimizer, which takes up to {} of host memory a rank{};\n"
+      "the cheapest that fits with it",
+      budget, format_bytes(found.plan.fullest().host_peak_bytes),
+      same_memory ? " (on the cpu: of the same machine)" : "");
+}
+
 void plan_search(const Settings& settings) {
   const SearchResult result = search(settings);
   // Whatever else cannot be planned has been an error.
   const Planned& shown = result.found ? *result.found : result.nearest.value();
-  const std::string budget = format_bytes(*settings.budget_bytes);
   fmt::print("{}\n{}\n", describe_plan(shown.choice.settings),
              plan_text(shown.choice.settings, {shown.plan}));
   Json json = plan_json(shown.choice.settings, {shown.plan});
   plan_times(shown.choice.settings, {shown.plan.strategy}, json);
   json["search"] = search_json(result);
   if (result.found) {
-    fmt::print("the cheapest that fits {}, after {} that do not:\n\n  {}\n", budget,
-               result.tried - 1, command_line_of(shown.choice));
+    fmt::print("{}, after {} that do not:\n\n  {}\n", finding(settings, shown), result.tried - 1,
+               command_line_of(shown.choice));
     return write_files(settings, json);
   }
   write_files(settings, json);
   const RankPlan& rank = shown.plan.fullest();
   throw OutOfMemory(fmt::format(
-      "nothing fits --budget {}: of {} choices {} needs the least, and its rank {} would hold {}\n"
+      "nothing fits --budget {}: of {} choices {}{} needs the least, and its rank {} would hold "
+      "{}\n"
       "use {}",
-      budget, result.tried, to_string(shown.plan.strategy), rank.rank,
+      format_bytes(*settings.budget_bytes), result.tried, to_string(shown.plan.strategy),
+      offloads_by_itself(settings, shown) ? " with --offload optimizer" : "", rank.rank,
       describe(rank.memory.at_peak),
       advice(shown.plan, shown.choice.settings, Tried::all_strategies)));
 }

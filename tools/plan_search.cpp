@@ -95,6 +95,23 @@ std::optional<StrategyPlan> plan_choice(const Choice& choice, const Settings& as
   }
 }
 
+/// Until one fits.
+void try_choices(const Settings& settings, SearchResult& result) {
+  for (const Choice& choice : choices(settings)) {
+    const std::optional<StrategyPlan> plan = plan_choice(choice, settings);
+    if (!plan) { continue; }
+    ++result.tried;
+    if (fits(*plan, *settings.budget_bytes)) {
+      result.found = Planned{choice, *plan};
+      return;
+    }
+    const std::size_t peak = plan->fullest().memory.peak_bytes;
+    if (!result.nearest || peak < result.nearest->plan.fullest().memory.peak_bytes) {
+      result.nearest = Planned{choice, *plan};
+    }
+  }
+}
+
 std::string model_words(const Settings& settings) {
   if (settings.params) { return fmt::format(" --params {}", *settings.params); }
   const NamedModel model = settings.named_model();
@@ -175,19 +192,11 @@ std::vector<Choice> choices(const Settings& settings) {
 
 SearchResult search(const Settings& settings) {
   SearchResult result;
-  for (const Choice& choice : choices(settings)) {
-    const std::optional<StrategyPlan> plan = plan_choice(choice, settings);
-    if (!plan) { continue; }
-    ++result.tried;
-    if (fits(*plan, *settings.budget_bytes)) {
-      result.found = Planned{choice, *plan};
-      return result;
-    }
-    const std::size_t peak = plan->fullest().memory.peak_bytes;
-    if (!result.nearest || peak < result.nearest->plan.fullest().memory.peak_bytes) {
-      result.nearest = Planned{choice, *plan};
-    }
-  }
+  try_choices(settings, result);
+  if (result.found || settings.has("--offload") || !can_offload(settings)) { return result; }
+  Settings offloaded = settings;
+  offloaded.offload = Offload::optimizer;
+  try_choices(offloaded, result);
   return result;
 }
 

@@ -38,7 +38,8 @@ struct SearchResult {
   std::size_t tried = 0;
 };
 
-/// Plans the choices in order until one fits the budget.
+/// Plans the choices in order until one fits the budget; if none does, and --offload was not typed,
+/// all of them again with the optimizer offloaded (where it can be: can_offload()).
 [[nodiscard]] SearchResult search(const Settings& settings);
 
 /// The command that runs `choice`, with its data still to be named; for `--params`, that plans it.

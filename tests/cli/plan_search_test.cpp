@@ -74,6 +74,48 @@ TEST(PlanSearch, HybridIsTriedByWhatPassesBetweenItsGroups) {
                                    "3+0 zero3 of 0", "3+0 hybrid of 4"));
 }
 
+TEST(PlanSearch, OverSeveralMicroBatchesHybridComesBeforeWhatReducesEachOfThem) {
+  std::vector<std::string> all;
+  for (const Choice& choice : choices(settings_of(
+           {"--ranks", "4", "--batch", "2", "--prefetch", "1", "--shard-group", "2"}))) {
+    if (choice.settings.accumulate == 1) { continue; }
+    all.push_back(
+        fmt::format("{}+{} {} {}", choice.traffic, choice.within_group, to_string(choice.strategy),
+                    to_string(resolve(choice.settings.accumulate_mode, choice.strategy))));
+  }
+  EXPECT_THAT(all,
+              testing::ElementsAre("2+0 ddp deferred", "2+0 zero1 deferred", "2+0 zero2 deferred",
+                                   "2+5 hybrid deferred", "3+0 zero2 every", "4+6 hybrid every",
+                                   "5+0 zero3 deferred", "6+0 zero3 every"));
+}
+
+TEST(PlanSearch, OffloadsTheOptimizerWhereNothingElseFits) {
+  std::vector<const char*> words = {"--ranks", "2", "--batch", "2", "--budget"};
+  const auto found = [&](const std::string& budget, const std::vector<const char*>& more = {}) {
+    std::vector<const char*> all = words;
+    all.push_back(budget.c_str());
+    all.insert(all.end(), more.begin(), more.end());
+    return search(settings_of(all));
+  };
+  const SearchResult none = found("1", {"--offload", "none"});
+  const std::size_t least = none.nearest->plan.fullest().memory.peak_bytes;
+  EXPECT_EQ(found(std::to_string(least)).found->choice.settings.offload, Offload::none);
+
+  const std::string less = std::to_string(least - 1);
+  EXPECT_FALSE(found(less, {"--offload", "none"}).found) << "what was typed stays";
+  EXPECT_EQ(found("1", {"--offload", "activations"}).tried, none.tried);
+  const SearchResult stateless = found("1", {"--optimizer", "sgd", "--momentum", "0"});
+  EXPECT_EQ(stateless.nearest->choice.settings.offload, Offload::none) << "nothing to take off";
+  const SearchResult offloaded = found(less);
+  ASSERT_TRUE(offloaded.found);
+  EXPECT_EQ(offloaded.found->choice.settings.offload, Offload::optimizer);
+  EXPECT_GT(offloaded.tried, none.tried);
+  EXPECT_GT(offloaded.found->plan.fullest().host_peak_bytes, 0U);
+  EXPECT_THAT(command_line_of(offloaded.found->choice), testing::HasSubstr(" --offload optimizer"));
+  EXPECT_LE(offloaded.found->plan.fullest().memory.peak_bytes, least - 1);
+  EXPECT_EQ(found("1").tried, 2 * none.tried);
+}
+
 TEST(PlanSearch, OneRankSendsNothing) {
   for (const Choice& choice : choices(settings_of({}))) { EXPECT_EQ(choice.traffic, 0); }
 }
