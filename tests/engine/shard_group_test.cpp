@@ -31,6 +31,13 @@ TEST(RanksOfEachMachine, AreTheSameNumberSideBySideOrNone) {
   EXPECT_EQ(ranks_of_each_machine(Machines{"a", "a", "b", "b", "b", "b"}), 0);
 }
 
+TEST(RanksOfEachMachine, IsWhatHybridTakesWhereNothingIsGiven) {
+  run_ranks(3, [](World& world) {
+    EXPECT_EQ(tessera::ranks_of_each_machine(world), 3) << "threads";
+    EXPECT_EQ(ShardGroup::make(world, {.strategy = Strategy::hybrid}).ranks(), 3);
+  });
+}
+
 /// What error `body` ends with on `ranks` ranks.
 template <class Kind>
 std::string refusal(int ranks, const std::function<void(World&)>& body) {
