@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
@@ -94,11 +95,10 @@ TEST_P(Optimizers, TheOptionHasAnEffect) {
 
 /// After five updates by gradients that are the same on every rank: powers of two, so that their
 /// sums and the averages are exact. The sixth has no gradient: moments alone move the weights.
-std::map<std::string, std::vector<float>> trained(int ranks, ModelOptions model_options,
+std::map<std::string, std::vector<float>> trained(int ranks, const ModelOptions& model_options,
                                                   const OptimizerOptions& options) {
   std::map<std::string, std::vector<float>> result;
   run_ranks(ranks, [&](World& world) {
-    model_options.shard_group = model_options.strategy == Strategy::hybrid ? 1 : 0;
     ShardedModel model{world, model_options};
     const Unit unit = model.add_unit("unit", {{"a", {1700}}, {"b", {33}}});
     model.materialize(init::normal(1, 1.0F));
@@ -123,16 +123,31 @@ std::map<std::string, std::vector<float>> trained(int ranks, ModelOptions model_
   return result;
 }
 
+/// Hybrid in groups of every size, the others once: what all ranks have is summed without an error,
+/// in whichever order.
+void for_every_strategy_and_group(int ranks, const std::function<void(Strategy, int)>& run) {
+  for (const Strategy strategy : all_strategies()) {
+    if (strategy != Strategy::hybrid) {
+      run(strategy, 0);
+      continue;
+    }
+    for (const int group : divisors(ranks)) { run(strategy, group); }
+  }
+}
+
 TEST(StochasticRounding, NoNumberOfRanksChangesABit) {
   ModelOptions model{.compute = DType::bf16};
   OptimizerOptions options{.moments = MomentFormat::bf16, .rounding = Rounding::stochastic};
   const auto expected = trained(1, model, options);
   for (const int ranks : {2, 4, 8}) {
-    for (const Strategy strategy : all_strategies()) {
+    for_every_strategy_and_group(ranks, [&](Strategy strategy, int group) {
       model.strategy = strategy;
-      EXPECT_EQ(trained(ranks, model, options), expected) << ranks << " " << to_string(strategy);
-    }
+      model.shard_group = group;
+      EXPECT_EQ(trained(ranks, model, options), expected)
+          << ranks << " " << to_string(strategy) << " " << group;
+    });
   }
+  model = {.compute = DType::bf16};
   options.rounding_seed = 2;
   EXPECT_NE(trained(1, model, options), expected) << "another seed";
 }
@@ -143,11 +158,14 @@ TEST(MomentsOfEightBits, NoNumberOfRanksAndNoStrategyChangesABit) {
     OptimizerOptions options{.moments = MomentFormat::int8};
     const auto expected = trained(1, model, options);
     for (const int ranks : {2, 3, 4, 8}) {
-      for (const Strategy strategy : all_strategies()) {
+      for_every_strategy_and_group(ranks, [&](Strategy strategy, int group) {
         model.strategy = strategy;
-        EXPECT_EQ(trained(ranks, model, options), expected) << ranks << " " << to_string(strategy);
-      }
+        model.shard_group = group;
+        EXPECT_EQ(trained(ranks, model, options), expected)
+            << ranks << " " << to_string(strategy) << " " << group;
+      });
     }
+    model = {.compute = compute, .align_elems = kMomentBlock};
     options.rounding_seed = 2;
     EXPECT_NE(trained(1, model, options), expected) << "another seed";
   }
