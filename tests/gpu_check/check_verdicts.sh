@@ -75,7 +75,7 @@ has_not '^\| (NOT met|refused|not measured) '
 # Parts that are cut halfway and resumed say what they say in one go.
 verdicts_of() { grep -E '^\| (met|NOT met|not measured|measured|refused) ' "$scratch/gpu.md"; }
 verdicts_of >"$scratch/in_one_go"
-KEEP=1 check 4 PART_SECONDS=6 FAKE_SLOW='tessera train .*--device cuda .*--steps (50|30)|--strategies zero1' -- \
+KEEP=1 check 4 PART_SECONDS=10 FAKE_SLOW_SECONDS=6 FAKE_SLOW='tessera train .*--device cuda .*--steps (50|30)|--strategies zero1' -- \
   test train memory
 has '^\| not measured ' 'planned' 'the same in [123] of 12 runs'
 has '^\| not measured ' 'unattributed' 'in [123] of 12 runs'

@@ -20,7 +20,7 @@ using Words = std::vector<std::string>;
 using Json = nlohmann::json;
 using Clock = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds kSeconds{10};
+constexpr std::chrono::seconds kSeconds{30};
 
 class MpiCommand : public CommandTest {
  protected:

@@ -253,12 +253,12 @@ TEST_F(NcclFault, NoGroupIsMadeWhileAGraphIsCaptured) {
 
 TEST_F(NcclFault, ASplitThatHangsEndsByTheDeadline) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
-  const End end = end_of("split", 1000, {"TESSERA_EMULATED_NCCL_SPLIT=hangs:1"});
+  const End end = end_of("split", 3000, {"TESSERA_EMULATED_NCCL_SPLIT=hangs:1"});
   EXPECT_EQ(end.status, 4);
   EXPECT_LT(end.seconds, 10);
   EXPECT_THAT(end.output,
               AllOf(HasSubstr("ncclCommSplit for \"all 0\" of NCCL's communicator reduce"),
-                    HasSubstr("within 1000 ms")));
+                    HasSubstr("within 3000 ms")));
 }
 
 TEST_F(NcclFault, ALibraryThatCannotSplitSaysSo) {

@@ -341,7 +341,7 @@ TEST(JobGroup, OfFailuresAtTheSameTimeOneIsReported) {
 }
 
 TEST(JobGroup, AMissingCallEndsByTheDeadlineAndNamesWhoIsMissing) {
-  Meeting meeting{4, 300ms};
+  Meeting meeting{4, 300ms, 20s};
   meeting.run([](JobGroup& group) {
     (void)group.exchange(CallKind::setup, {});
     if (group.rank() == 1 || group.rank() == 3) {

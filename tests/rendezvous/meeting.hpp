@@ -64,7 +64,12 @@ class Meeting {
   using Body = std::function<void(JobGroup&)>;
 
   explicit Meeting(int size, std::chrono::milliseconds deadline = std::chrono::seconds{20})
-      : size_{size}, deadline_{deadline}, errors_(static_cast<std::size_t>(size)) {}
+      : Meeting{size, deadline, deadline} {}
+  Meeting(int size, std::chrono::milliseconds deadline, std::chrono::milliseconds patience)
+      : size_{size},
+        deadline_{deadline},
+        patience_{patience},
+        errors_(static_cast<std::size_t>(size)) {}
   ~Meeting() { join(); }
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
@@ -74,7 +79,7 @@ class Meeting {
   void start(const JobPlace& place, const Body& body) {
     threads_.emplace_back([this, place, body] {
       try {
-        JobGroup group{place, deadline_, deadline_};
+        JobGroup group{place, patience_, deadline_};
         body(group);
       } catch (...) { errors_[static_cast<std::size_t>(place.rank)] = std::current_exception(); }
     });
@@ -100,6 +105,7 @@ class Meeting {
  private:
   int size_;
   std::chrono::milliseconds deadline_;
+  std::chrono::milliseconds patience_;
   int port_ = free_port();
   std::vector<std::exception_ptr> errors_;
   std::vector<std::thread> threads_;

@@ -9,7 +9,7 @@
 namespace tessera {
 
 /// Within this time a connection is lost whose other end's machine does not answer any more.
-inline constexpr std::chrono::seconds kSilence{8};
+inline constexpr std::chrono::seconds kSilence{6};
 
 /// Owns a file descriptor.
 class Socket {

@@ -4,7 +4,7 @@
 name=$(basename "$0")
 echo "$name $*" >>"$FAKE_CALLS"
 
-if [[ -n ${FAKE_SLOW-} && "$name $*" =~ $FAKE_SLOW ]]; then sleep 2; fi
+if [[ -n ${FAKE_SLOW-} && "$name $*" =~ $FAKE_SLOW ]]; then sleep "${FAKE_SLOW_SECONDS-2}"; fi
 if [[ -n ${FAKE_KILLED-} && "$name $*" =~ $FAKE_KILLED ]]; then kill -KILL $$; fi
 
 # option NAME DEFAULT: the word behind it in the command line.
