@@ -105,7 +105,8 @@ function(tessera_add_cuda_module)
     list(FILTER sources EXCLUDE REGEX "/attention_no_cudnn\\.cpp$")
     set(with_cudnn ${PROJECT_SOURCE_DIR}/kernels/attention/cuda/attention_cudnn.cpp)
     list(APPEND sources ${with_cudnn})
-    set_source_files_properties(${with_cudnn} PROPERTIES COMPILE_DEFINITIONS
+    # It builds graphs, once a shape: -O3 takes minutes of cuDNN's templates, for nothing.
+    set_source_files_properties(${with_cudnn} PROPERTIES COMPILE_OPTIONS -O1 COMPILE_DEFINITIONS
       "CUDNN_FRONTEND_SKIP_JSON_LIB;NV_CUDNN_FRONTEND_DISABLE_LOGGING")
   endif()
   set_source_files_properties(

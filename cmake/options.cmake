@@ -19,6 +19,15 @@ if(TESSERA_SANITIZE)
   target_compile_options(tessera_options INTERFACE
     $<${instrumented}:-fsanitize=${TESSERA_SANITIZE}> -fno-omit-frame-pointer
     $<${instrumented}:-fno-sanitize-recover=all>)
+  # The address sanitizer sees accesses through null and beyond an object's end by itself. Of the
+  # library's own code all else is checked; of what uses it (tests, tools, examples) arithmetic is:
+  # checks of every pointer are half of what compiling those takes.
+  if(TESSERA_SANITIZE MATCHES "undefined")
+    set(library $<BOOL:$<TARGET_PROPERTY:TESSERA_LIBRARY>>)
+    target_compile_options(tessera_options INTERFACE
+      $<${instrumented}:-fno-sanitize=null$<COMMA>object-size>
+      $<$<AND:${instrumented},$<NOT:${library}>>:-fno-sanitize=alignment$<COMMA>vptr$<COMMA>pointer-overflow$<COMMA>nonnull-attribute$<COMMA>returns-nonnull-attribute>)
+  endif()
   # Instrumented code makes GCC 12 warn about the standard library's own variables.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(tessera_options INTERFACE -Wno-maybe-uninitialized)

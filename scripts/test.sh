@@ -44,7 +44,9 @@ for preset in "${presets[@]}"; do
     benchmarks=ON
     werror=${TESSERA_WERROR:-OFF}
   fi
+  # Kernels are the same for every GPU (tests/layers): compiled for one, they are for all.
   cmake --preset "$preset" -DTESSERA_BUILD_BENCH=$benchmarks -DTESSERA_WERROR="$werror" \
+    -DTESSERA_CUDA_ARCHITECTURES=90-real \
     -DCMAKE_DISABLE_PRECOMPILE_HEADERS=$no_precompiled_headers >/dev/null
   cmake --build --preset "$preset"
   log=build/$preset/ctest.log
@@ -58,6 +60,10 @@ for preset in "${presets[@]}"; do
 done
 
 echo
+for preset in "${failed[@]}"; do
+  echo "== $preset: what failed"
+  sed -n '/^The following tests FAILED:/,$p' "build/$preset/ctest.log"
+done
 printf '%s\n' "${summary[@]}"
 if ((${#failed[@]} > 0)); then
   echo "failed: ${failed[*]}"

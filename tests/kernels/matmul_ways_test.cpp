@@ -265,8 +265,12 @@ TEST_F(MatMulWays, Fp64IsRefused) {
 
 // --- Bits.
 
-constexpr Size kCut[] = {{700, 130, 300}, {131, 401, 501}, {390, 97, 257}, {1000, 65, 64},
-                         {1, 900, 300},   {900, 1, 300},   {3, 700, 101},  {257, 33, 90}};
+constexpr Size kCut[] = {
+    {700, 130, 300}, {1000, 65, 64}, {1, 900, 300}, {900, 1, 300}, {3, 700, 101}, {257, 33, 90},
+#if !TESSERA_SANITIZED  // these two take half of the time, and cut nothing in another way
+    {131, 401, 501}, {390, 97, 257},
+#endif
+};
 
 /// A device of so many threads with its compute stream.
 struct Machine {

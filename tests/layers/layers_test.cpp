@@ -133,6 +133,11 @@ TEST(Layers, CudaNcclAndMpiStandInFilesNamedAfterThem) {
   }
 }
 
+// So that scripts/test.sh may compile them for one.
+TEST(Layers, KernelsAreTheSameForEveryGpu) {
+  EXPECT_TRUE(files_with(R"(__CUDA_ARCH__|NV_IF_TARGET)").empty());
+}
+
 TEST(Layers, NothingFromTheEngineUpAsksForABackend) {
   const std::regex conditional{R"(^\s*#\s*(if|ifdef|ifndef|elif)\b.*(CUDA|NCCL|MPI))"};
   const std::regex kind{R"(DeviceKind::)"};

@@ -43,7 +43,7 @@ constexpr Case kCases[] = {
 ToyRun run_of(const Case& precision, int ranks) {
   ToyRun run;
   run.ranks = ranks;
-  run.steps = 50;
+  run.steps = TESSERA_SANITIZED ? 15 : 50;
   run.toy.batch = 2;
   run.toy.small_dtype = precision.small;
   run.options.strategy = Strategy::ddp;
