@@ -3,10 +3,26 @@
 #include <algorithm>
 
 #include "comm/batch_check.hpp"
+#include "comm/control_text.hpp"
 #include "comm/division.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
+namespace {
+
+/// Every rank's of what it tells the others.
+using Tell = std::function<std::vector<std::string>(const std::string& text)>;
+
+// All ranks see that there is a difference, and only then say all.
+void expect_same_division(std::uint64_t hash, const std::string& code, const Tell& tell,
+                          const std::function<int(int)>& job_rank) {
+  const std::string brief(reinterpret_cast<const char*>(&hash), sizeof hash);
+  const auto same = [&](const std::string& other) { return other == brief; };
+  if (std::ranges::all_of(tell(brief), same)) { return; }
+  throw ContractError{first_difference(tell(code), job_rank)};
+}
+
+}  // namespace
 
 void Communicator::submit(Batch batch, Stream stream) {
   check(batch, rank_, size_);
@@ -14,7 +30,8 @@ void Communicator::submit(Batch batch, Stream stream) {
 }
 
 std::vector<std::string> Communicator::exchange(std::string message) {
-  return do_exchange(std::move(message));
+  return unseal(do_exchange(seal(TextCall::exchange, message)),
+                [this](int rank) { return job_rank(rank); });
 }
 
 std::unique_ptr<Communicator> Communicator::split(const GroupOf& group_of,
@@ -23,31 +40,23 @@ std::unique_ptr<Communicator> Communicator::split(const GroupOf& group_of,
 }
 
 RankGroup Communicator::agree_on_group(const GroupOf& group_of, const std::string& name) {
-  const Division division =
-      divide(group_of, size_, name, [this](int rank) { return job_rank(rank); });
+  const auto names = [this](int rank) { return job_rank(rank); };
+  const Division division = divide(group_of, size_, name, names);
   const std::string code = encode(division);
   RankGroup mine{.name = name,
                  .group = division.groups[static_cast<std::size_t>(rank_)],
                  .members = {},
                  .code = hash_of(code)};
-  expect_same_on_all_ranks(mine.code, code);
+  const auto tell = [&](const std::string& text) {
+    return unseal(do_exchange(seal(TextCall::division, text, name)), names);
+  };
+  expect_same_division(mine.code, code, tell, names);
   for (int rank = 0; rank < size_; ++rank) {
     if (division.groups[static_cast<std::size_t>(rank)] != mine.group) { continue; }
     if (rank == rank_) { mine.rank = static_cast<int>(mine.members.size()); }
     mine.members.push_back(job_rank(rank));
   }
   return mine;
-}
-
-// All ranks see that there is a difference, and only then say all.
-void Communicator::expect_same_on_all_ranks(std::uint64_t hash, const std::string& code) {
-  const std::string brief(reinterpret_cast<const char*>(&hash), sizeof hash);
-  const auto same = [&](const std::string& other) { return other == brief; };
-  if (std::ranges::all_of(exchange(brief), same)) { return; }
-  const std::vector<std::string> codes = exchange(code);
-  throw ContractError{first_difference(codes, [this](int rank) {
-                        return job_rank(rank);
-                      }).value_or("ranks split a communicator while others made another call")};
 }
 
 }  // namespace tessera

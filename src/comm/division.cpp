@@ -5,21 +5,18 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
-#include <system_error>
 
+#include "comm/control_text.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
 namespace {
 
-/// A text that is too short (another call's) has groups -1 and no name.
 Division decode(const std::string& code, std::size_t ranks) {
-  Division division{.groups = std::vector<std::int32_t>(ranks, -1), .name = {}};
-  const std::size_t bytes = ranks * sizeof division.groups[0];
-  std::memcpy(division.groups.data(), code.data(), std::min(code.size(), bytes));
-  if (code.size() > bytes) { division.name = code.substr(bytes); }
+  const std::size_t bytes = ranks * sizeof(std::int32_t);
+  Division division{.groups = std::vector<std::int32_t>(ranks), .name = code.substr(bytes)};
+  std::memcpy(division.groups.data(), code.data(), bytes);
   return division;
 }
 
@@ -51,10 +48,10 @@ std::uint64_t hash_of(const std::string& code) {
   return XXH3_64bits(code.data(), code.size());
 }
 
-std::optional<std::string> first_difference(std::span<const std::string> codes,
-                                            const std::function<int(int)>& job_rank) {
+std::string first_difference(std::span<const std::string> codes,
+                             const std::function<int(int)>& job_rank) {
   const auto odd = std::ranges::find_if(codes, [&](const auto& c) { return c != codes.front(); });
-  if (odd == codes.end()) { return {}; }
+  TESSERA_ASSERT(odd != codes.end());
   const int culprit = job_rank(static_cast<int>(odd - codes.begin()));
   const Division first = decode(codes.front(), codes.size());
   const Division other = decode(*odd, codes.size());
@@ -63,9 +60,6 @@ std::optional<std::string> first_difference(std::span<const std::string> codes,
                        other.name, job_rank(0), first.name);
   }
   const auto at = std::ranges::mismatch(first.groups, other.groups);
-  if (at.in1 == first.groups.end()) {
-    return fmt::format("rank {} makes another call where rank {} splits", culprit, job_rank(0));
-  }
   const int where = job_rank(static_cast<int>(at.in1 - first.groups.begin()));
   return fmt::format(
       "split \"{}\": rank {} has rank {} in group {}, but rank {} has it in group {}; every rank "
@@ -73,20 +67,13 @@ std::optional<std::string> first_difference(std::span<const std::string> codes,
       first.name, culprit, where, *at.in2, job_rank(0), *at.in1);
 }
 
-int highest_number(std::span<const std::string> texts, const std::string& name,
-                   const std::function<int(int)>& job_rank) {
-  int highest = 0;
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) {
-    const char* const end = texts[rank].data() + texts[rank].size();
-    int number = -1;
-    const auto read = std::from_chars(texts[rank].data(), end, number);
-    if (read.ec != std::errc{} || read.ptr != end || number < 0) {
-      throw ContractError{fmt::format(
-          "split \"{}\": rank {} made another call; every rank makes the same collective calls in "
-          "the same order",
-          name, job_rank(static_cast<int>(rank)))};
-    }
-    highest = std::max(highest, number);
+int agree_on_highest(int number, const std::string& name, const ExchangeTexts& exchange,
+                     const std::function<int(int)>& job_rank) {
+  const std::vector<std::string> sealed =
+      exchange(seal(TextCall::number, std::to_string(number), name));
+  int highest = number;
+  for (const std::string& text : unseal(sealed, job_rank)) {
+    highest = std::max(highest, std::stoi(text));
   }
   return highest;
 }

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,13 +26,17 @@ struct Division {
 [[nodiscard]] std::uint64_t hash_of(const std::string& code);
 
 /// What ranks that do not all divide alike differ in, by what they encoded: "rank 2 splits off
-/// "x" where rank 0 splits off "y"". Empty if they agree.
-[[nodiscard]] std::optional<std::string> first_difference(std::span<const std::string> codes,
-                                                          const std::function<int(int)>& job_rank);
+/// "x" where rank 0 splits off "y"".
+[[nodiscard]] std::string first_difference(std::span<const std::string> codes,
+                                           const std::function<int(int)>& job_rank);
 
-/// The highest of the numbers that the ranks exchanged, as texts, where they split `name` off.
-/// ContractError if one is none: that rank made another call.
-[[nodiscard]] int highest_number(std::span<const std::string> texts, const std::string& name,
-                                 const std::function<int(int)>& job_rank);
+/// Gives every rank's of what this one says.
+using ExchangeTexts = std::function<std::vector<std::string>(std::string text)>;
+
+/// *Collective.* The highest of the ranks' numbers, where they make a communicator for `name`.
+/// ContractError on all ranks if one makes another call.
+[[nodiscard]] int agree_on_highest(int number, const std::string& name,
+                                   const ExchangeTexts& exchange,
+                                   const std::function<int(int)>& job_rank);
 
 }  // namespace tessera

@@ -341,6 +341,34 @@ TEST_P(SplitConformance, WhatRanksDoNotAgreeOnIsRefusedOnAllAndTheWholeStaysUsab
   });
 }
 
+// On every rank, also on those that did not split: what they were given is no text.
+TEST_P(SplitConformance, ASplitWhereAnotherCallIsMadeIsRefusedOnAllAndTheWholeStaysUsable) {
+  run([](World& world) {
+    const Channel whole = world.gather_channel();
+    const std::string last = std::to_string(world.size() - 1);
+    const auto call = [&](bool splits) {
+      return refusal([&] {
+        if (splits) {
+          (void)world.split(
+              whole, [](int rank) { return rank; }, "shard");
+        } else {
+          (void)world.exchange("a text");
+        }
+      });
+    };
+    if (world.size() == 1) { return; }
+    const bool is_last = world.rank() == world.size() - 1;
+    EXPECT_EQ(call(!is_last), "rank " + last +
+                                  " exchanges texts where rank 0 splits off \"shard\"; every rank "
+                                  "makes the same collective calls in the same order");
+    EXPECT_EQ(call(is_last), "rank " + last +
+                                 " splits off \"shard\" where rank 0 exchanges texts; every rank "
+                                 "makes the same collective calls in the same order");
+    expect_usable(world, whole);
+    EXPECT_EQ(call(true), "accepted");
+  });
+}
+
 // Its address may be another's once it has ended, and what the world keeps would outlive it.
 TEST_P(SplitConformance, TheWorldDividesNoCommunicatorOfTheUsersOwn) {
   run([](World& world) {

@@ -268,7 +268,6 @@ void split_what_one_has(World& world) {
   if (world.rank() == kCulprit) {
     (void)world.split(reduce, together, "all");
     (void)reduce.communicator.exchange("something else");
-    world.barrier();
   } else {
     (void)reduce.communicator.split(together, "all");
   }

@@ -54,6 +54,7 @@ class Communicator {
   void submit(Batch batch, Stream stream);
 
   /// *Collective.* Every rank's `message`, by rank. Control path: host memory, small, blocking.
+  /// ContractError on all ranks, with nothing changed, if another rank splits instead.
   [[nodiscard]] std::vector<std::string> exchange(std::string message);
 
   /// *Collective.* The communicator of this rank's group: of the ranks for which `group_of` gives
@@ -103,7 +104,6 @@ class Communicator {
 
   /// *Collective.* The group that `split` is to make a communicator of.
   [[nodiscard]] RankGroup agree_on_group(const GroupOf& group_of, const std::string& name);
-  void expect_same_on_all_ranks(std::uint64_t hash, const std::string& code);
 
   int rank_;
   int size_;

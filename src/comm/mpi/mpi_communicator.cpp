@@ -217,8 +217,10 @@ std::vector<std::string> MpiCommunicator::do_exchange(std::string message) {
 // Ranks may have been in groups that were split a different number of times.
 std::unique_ptr<Communicator> MpiCommunicator::do_split(const RankGroup& group) {
   MpiLine& line = *channel_->line;
-  const int number = highest_number(do_exchange(std::to_string(line.next_channel)), group.name,
-                                    [this](int rank) { return job_rank(rank); });
+  const int number = agree_on_highest(
+      line.next_channel, group.name,
+      [this](std::string text) { return do_exchange(std::move(text)); },
+      [this](int rank) { return job_rank(rank); });
   const int most = channels_of(channel_->group->process().tags());
   if (number >= most) {
     throw ConfigError{fmt::format(

@@ -168,8 +168,9 @@ NcclSplit NcclCommunicator::make_split(const RankGroup& group, std::uint64_t num
 
 // Ranks may have been in groups that were split a different number of times.
 int NcclCommunicator::agree_on_number(const std::string& name) {
-  const std::vector<std::string> all = do_exchange(std::to_string(link_->next_group));
-  const int number = highest_number(all, name, [this](int rank) { return job_rank(rank); });
+  const int number = agree_on_highest(
+      link_->next_group, name, [this](std::string text) { return do_exchange(std::move(text)); },
+      [this](int rank) { return job_rank(rank); });
   link_->next_group = number + 1;
   return number;
 }
