@@ -236,6 +236,22 @@ void miss_in_a_group(World& world) {
   across.stream.wait();
 }
 
+/// Rank 1 is late, rank 0 waits for it in their pair, and the others for both, in a call of all
+/// ranks, where the deadline passes first.
+void hold_up_all(World& world) {
+  Elements data{world, 4};
+  const Channel pair = world.split(
+      world.reduce_channel(), [](int rank) { return rank / 2; }, "shard reduce");
+  world.barrier();
+  while (world.rank() == kCulprit) { ::pause(); }
+  if (world.rank() == 0) {
+    ::usleep(static_cast<useconds_t>(world.options().deadline.count()) * 500);
+    pair.communicator.submit(Batch{"h.3"}.all_reduce(data.view()), pair.stream);
+    pair.stream.wait();
+  }
+  world.barrier();
+}
+
 /// Ranks 1 and 2 issue different batches in their group; rank 0 waits for something else.
 void differ_in_a_group(World& world) {
   Elements data{world, 12};
@@ -352,6 +368,12 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"groups", work_on_in_groups},
       {"differ-in-group", differ_in_a_group},
       {"miss-in-group", miss_in_a_group},
+      {"hold-up-all", hold_up_all},
+      {"hold-up-none",
+       [](World& world) {
+         while (world.rank() == kCulprit) { ::pause(); }
+         world.barrier();
+       }},
       {"split", split_once},
       {"split-what-one-has", split_what_one_has},
       {"split-in-graph", split_within_a_graph},

@@ -23,31 +23,24 @@ namespace {
 
 constexpr int kCommStatus = 4;
 
-/// Whose call it is.
-enum class Callers : std::uint8_t { all_ranks, a_group };
-
-Callers callers_of(const MpiChannel& channel) noexcept {
-  return channel.size() == channel.group->size() ? Callers::all_ranks : Callers::a_group;
-}
-
-/// Nobody tells where a rank waits that does not come.
-std::string late_text(Callers callers, std::string_view call, int rank,
+/// Nobody tells where a rank waits that does not come, be it to a call of a group or of all ranks.
+std::string late_text(const MpiGroup& group, std::string_view call,
                       std::chrono::milliseconds waited, const std::vector<int>& peers) {
-  return callers == Callers::all_ranks ? missing_text(call, rank, waited, peers)
-                                       : missing_in_group_text(call, rank, waited, peers);
+  return group.divided() ? missing_in_group_text(call, group.rank(), waited, peers)
+                         : missing_text(call, group.rank(), waited, peers);
 }
 
 /// Waits for ranks to come to an exchange.
 class AtExchange : public MpiWait {
  public:
-  AtExchange(std::string_view channel, std::uint64_t sequence, int rank, Callers callers) noexcept
-      : channel_{channel}, sequence_{sequence}, rank_{rank}, callers_{callers} {}
+  AtExchange(std::string_view channel, std::uint64_t sequence, const MpiGroup& group) noexcept
+      : channel_{channel}, sequence_{sequence}, group_{group} {}
   [[nodiscard]] std::string late(std::chrono::milliseconds waited,
                                  const std::vector<int>& peers) const final {
-    return late_text(callers_, called(), rank_, waited, peers);
+    return late_text(group_, called(), waited, peers);
   }
   [[nodiscard]] std::string ended(int peer) const final {
-    return ended_text(called(), rank_, peer);
+    return ended_text(called(), group_.rank(), peer);
   }
 
  private:
@@ -55,14 +48,13 @@ class AtExchange : public MpiWait {
 
   std::string_view channel_;
   std::uint64_t sequence_;
-  int rank_;
-  Callers callers_;
+  const MpiGroup& group_;
 };
 
 /// Waits for ranks to come to the end of a run.
 class AtEnd final : public AtExchange {
  public:
-  explicit AtEnd(int rank) noexcept : AtExchange{"end of the run", 0, rank, Callers::all_ranks} {}
+  explicit AtEnd(const MpiGroup& group) noexcept : AtExchange{"end of the run", 0, group} {}
   [[nodiscard]] bool at_end() const noexcept override { return true; }
 };
 
@@ -93,8 +85,7 @@ class BatchTask {
     void check() const override { task_.check_wanted(); }
     [[nodiscard]] std::string late(std::chrono::milliseconds waited,
                                    const std::vector<int>& peers) const override {
-      return late_text(callers_of(*task_.channel_), task_.called(), task_.group().rank(), waited,
-                       peers);
+      return late_text(task_.group(), task_.called(), waited, peers);
     }
     [[nodiscard]] std::string ended(int peer) const override {
       return ended_text(task_.called(), task_.group().rank(), peer);
@@ -211,7 +202,7 @@ std::vector<std::string> MpiCommunicator::do_exchange(std::string message) {
   group.check_alive();
   const std::uint64_t sequence = next_exchange_++;
   return group.exchange(channel_->text_route(sequence), message,
-                        AtExchange{channel_->name, sequence, group.rank(), callers_of(*channel_)});
+                        AtExchange{channel_->name, sequence, group});
 }
 
 // Ranks may have been in groups that were split a different number of times.
@@ -230,6 +221,7 @@ std::unique_ptr<Communicator> MpiCommunicator::do_split(const RankGroup& group) 
         mpi_library_version())};
   }
   line.next_channel = number + 1;
+  channel_->group->note_division();
   return std::unique_ptr<MpiCommunicator>{new MpiCommunicator{std::shared_ptr<MpiChannel>{
       new MpiChannel{.group = channel_->group,
                      .line = channel_->line,
@@ -251,7 +243,7 @@ void MpiCommunicator::do_withdraw() noexcept {
 void meet_at_end(MpiGroup& group) {
   group.check_alive();
   (void)group.exchange({group.process().control(), kEndTag, group.everyone(), group.rank()}, {},
-                       AtEnd{group.rank()});
+                       AtEnd{group});
 }
 
 }  // namespace tessera

@@ -53,6 +53,9 @@ class MpiGroup {
   [[nodiscard]] MpiProcess& process() noexcept { return process_; }
   /// All ranks, in order.
   [[nodiscard]] const std::vector<int>& everyone() const noexcept { return everyone_; }
+  /// From now on a rank may be held up in a group that others are not in.
+  void note_division() noexcept { divided_ = true; }
+  [[nodiscard]] bool divided() const noexcept { return divided_; }
 
   /// Blocks until `requests` are done, yielding at first and then sleeping: ranks may share cores.
   /// CommError, told to all ranks, if nothing moves until the deadline; Aborted if another rank has
@@ -101,6 +104,7 @@ class MpiGroup {
   MpiProcess& process_;
   const std::chrono::milliseconds deadline_;
   const std::vector<int> everyone_;
+  std::atomic<bool> divided_ = false;
   mutable std::mutex failure_lock_;
   std::optional<Failure> failure_;
   std::atomic<bool> failed_ = false;
