@@ -38,4 +38,6 @@ struct EmulatedNcclCounts {
   std::uint64_t copied_large;  ///< of these, of more than 256 bytes
 };
 void emulated_nccl_counts(EmulatedNcclCounts* counts);
+/// How many splits of the process's communicators have begun.
+std::uint64_t emulated_nccl_splits();
 }

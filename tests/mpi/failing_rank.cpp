@@ -5,6 +5,7 @@
 //   failing_rank WAY DEADLINE_MS
 #include <unistd.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "base/environment.hpp"
+#include "device/cuda_module.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/comm/launch.hpp"
 #include "tessera/comm/world.hpp"
@@ -298,12 +300,16 @@ void split_within_a_graph(World& world) {
   });
 }
 
-/// The rank's own thread is within the split, or not far from it.
+/// The rank's own thread is within the split, as the double of NCCL says.
 void abort_within_a_split(World& world) {
   std::jthread aborts;
   if (world.rank() == kCulprit) {
-    aborts = std::jthread{[&] {
-      std::this_thread::sleep_for(std::chrono::milliseconds{100});
+    auto* const splits = CudaModule::get().function<std::uint64_t()>("emulated_nccl_splits");
+    aborts = std::jthread{[&world, splits](const std::stop_token& ended) {
+      while (splits() == 0) {
+        if (ended.stop_requested()) { return; }
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      }
       world.abort("stop now");
     }};
   }

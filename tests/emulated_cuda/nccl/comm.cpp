@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/environment.hpp"
+#include "emulated_cuda/controls.hpp"
 #include "emulated_cuda/memory.hpp"
 #include "emulated_cuda/misuse.hpp"
 #include "emulated_cuda/stream_task.hpp"
@@ -49,6 +50,9 @@ Comms& comms() {
   return *them;
 }
 
+/// That have begun, of all communicators.
+std::atomic<std::uint64_t> splits = 0;
+
 bool is_capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
@@ -77,7 +81,7 @@ Faults faults() {
   faults.split_fails = split == "fails";
   faults.split_hangs = split == "hangs";
   const std::string split_at = setting("TESSERA_EMULATED_NCCL_SPLIT_FAILS_AT");
-  if (!split_at.empty()) { faults.split_fails_at = std::stoi(split_at); }
+  if (!split_at.empty()) { faults.split_fails_at = std::stoull(split_at); }
   const std::string at = setting("TESSERA_EMULATED_NCCL_FAILS_AT");
   if (!at.empty()) { faults.fails_at = std::stoull(at); }
   const std::string blocks = setting("TESSERA_EMULATED_NCCL_BLOCKS_AT");
@@ -143,9 +147,8 @@ void Comm::split(const SplitAsk& ask, ncclComm_t* made) {
 }
 
 ncclResult_t Comm::split_off(const SplitAsk& ask, ncclComm_t* made) {
+  const std::uint64_t number = splits++;
   while (faults_.split_hangs && !aborted_) { std::this_thread::sleep_for(1ms); }
-  static std::atomic<int> splits = 0;
-  const int number = splits++;
   if (faults_.split_fails || faults_.split_fails_at == number) { return ncclSystemError; }
   const auto goes_on = [this] { return !aborted_; };
   SplitAnswer answer;
@@ -279,3 +282,7 @@ void Comm::wait_for_abort() {
 }
 
 }  // namespace emulated_nccl
+
+std::uint64_t emulated_nccl_splits() {
+  return emulated_nccl::splits;
+}

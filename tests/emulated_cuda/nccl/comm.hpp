@@ -22,11 +22,12 @@ namespace emulated_nccl {
 /// What a test asks of the double, by environment variables that only say it to one rank of the job
 /// where they end with ":RANK".
 struct Faults {
-  bool init_fails = false;            ///< TESSERA_EMULATED_NCCL_INIT=fails
-  bool init_hangs = false;            ///< TESSERA_EMULATED_NCCL_INIT=hangs
-  bool split_fails = false;           ///< TESSERA_EMULATED_NCCL_SPLIT=fails
-  bool split_hangs = false;           ///< TESSERA_EMULATED_NCCL_SPLIT=hangs
-  std::optional<int> split_fails_at;  ///< TESSERA_EMULATED_NCCL_SPLIT_FAILS_AT=K: split number K
+  bool init_fails = false;   ///< TESSERA_EMULATED_NCCL_INIT=fails
+  bool init_hangs = false;   ///< TESSERA_EMULATED_NCCL_INIT=hangs
+  bool split_fails = false;  ///< TESSERA_EMULATED_NCCL_SPLIT=fails
+  bool split_hangs = false;  ///< TESSERA_EMULATED_NCCL_SPLIT=hangs
+  /// TESSERA_EMULATED_NCCL_SPLIT_FAILS_AT=K: split number K
+  std::optional<std::uint64_t> split_fails_at;
   std::optional<std::uint64_t> fails_at;   ///< TESSERA_EMULATED_NCCL_FAILS_AT=K: in group number K
   bool notices_loss = false;               ///< TESSERA_EMULATED_NCCL_LOSS=noticed
   std::optional<std::uint64_t> blocks_at;  ///< TESSERA_EMULATED_NCCL_BLOCKS_AT=K: enqueuing group K
