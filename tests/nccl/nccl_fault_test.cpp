@@ -123,16 +123,28 @@ TEST_F(NcclFault, ACallThatHangsWithinNcclIsEnded) {
   EXPECT_EQ(count("error: ", end.output), kRanks) << end.output;
 }
 
+// Numbers as NCCL reads them.
 TEST_F(NcclFault, RefusesThatGroupsShareWhatTheyWereSplitFromHas) {
-  const End end = end_of("succeed", 60'000, {"NCCL_COMM_SPLIT_SHARE_RESOURCES=1"});
-  EXPECT_EQ(end.status, 2);
-  EXPECT_THAT(end.output, HasSubstr("NCCL_COMM_SPLIT_SHARE_RESOURCES=1 lets communicators share"));
+  for (const std::string value : {"1", "01", "0x1", " 2"}) {
+    const End end = end_of("succeed", 60'000, {"NCCL_COMM_SPLIT_SHARE_RESOURCES=" + value}, 1);
+    EXPECT_EQ(end.status, 2);
+    EXPECT_THAT(end.output, HasSubstr("NCCL_COMM_SPLIT_SHARE_RESOURCES=" + value +
+                                      " lets communicators share"));
+  }
 }
 
 TEST_F(NcclFault, RefusesWhatNobodyCouldEnd) {
-  const End end = end_of("succeed", 60'000, {"NCCL_COMM_BLOCKING=1"});
-  EXPECT_EQ(end.status, 2);
-  EXPECT_THAT(end.output, HasSubstr("NCCL_COMM_BLOCKING=1 makes NCCL's calls wait"));
+  for (const std::string value : {"1", "+1x"}) {
+    const End end = end_of("succeed", 60'000, {"NCCL_COMM_BLOCKING=" + value}, 1);
+    EXPECT_EQ(end.status, 2);
+    EXPECT_THAT(end.output, HasSubstr("NCCL_COMM_BLOCKING=" + value + " makes NCCL's calls wait"));
+  }
+}
+
+TEST_F(NcclFault, SettingsThatNcclTakesForNoneAreNotRefused) {
+  const End end =
+      end_of("succeed", 60'000, {"NCCL_COMM_SPLIT_SHARE_RESOURCES=0x0", "NCCL_COMM_BLOCKING="}, 1);
+  EXPECT_EQ(end.status, 0) << end.output;
 }
 
 TEST_F(NcclFault, RefusesALibraryThatIsTooOld) {

@@ -2,10 +2,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
 
 #include "base/environment.hpp"
 #include "comm/nccl/nccl_communicator.hpp"
@@ -61,19 +63,27 @@ std::array<ncclUniqueId, 2> exchange_ids(JobGroup& group) {
   return ids;
 }
 
+/// As NCCL reads numbers: "01" and "0x1" are 1, and what is none is 0.
+bool is_on(const std::string& value) {
+  errno = 0;
+  return std::strtoll(value.c_str(), nullptr, 0) != 0 && errno == 0;
+}
+
+void refuse_if_on(const char* name, const char* because) {
+  const std::optional<std::string> value = environment(name);
+  if (value && is_on(*value)) {
+    throw ConfigError{fmt::format("{}={} {}: unset it", name, *value, because)};
+  }
+}
+
 /// What NCCL does for them whatever it is told. It would wait within its calls, and nobody could
 /// end a start that waits for a rank; batches of a group would not run beside those of others, and
 /// one could not end without them.
 void refuse_settings() {
-  if (environment("NCCL_COMM_BLOCKING") == "1") {
-    throw ConfigError{
-        "NCCL_COMM_BLOCKING=1 makes NCCL's calls wait where a lost rank cannot end them: unset it"};
-  }
-  if (environment("NCCL_COMM_SPLIT_SHARE_RESOURCES") == "1") {
-    throw ConfigError{
-        "NCCL_COMM_SPLIT_SHARE_RESOURCES=1 lets communicators share what each has to have for "
-        "itself, to run beside others and to end alone: unset it"};
-  }
+  refuse_if_on("NCCL_COMM_BLOCKING", "makes NCCL's calls wait where a lost rank cannot end them");
+  refuse_if_on("NCCL_COMM_SPLIT_SHARE_RESOURCES",
+               "lets communicators share what each has to have for itself, to run beside others "
+               "and to end alone");
 }
 
 std::shared_ptr<NcclLink> make_link(const NcclJoin& join) {
