@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -278,6 +279,26 @@ TEST_P(SplitConformance, ACommunicatorCanBeSplitByItself) {
       EXPECT_EQ(data.at(3), members);
     }
     complete(world, whole, Batch{"t"}.all_reduce(data.view()));
+  });
+}
+
+// All but the last rank wait for it there when the group goes.
+TEST_P(SplitConformance, WhatAGroupHasUnderWayCompletesAfterItHasGone) {
+  run([](World& world) {
+    const Channel whole = world.reduce_channel();
+    HostTensor data{DType::fp32, 4, 1.0};
+    test::DeviceCopies copies{world, Batch{"t"}.all_reduce(data.view())};
+    for (int round = 0; round < 2; ++round) {
+      const auto group = whole.communicator.split([](int) { return 0; }, "all");
+      if (world.rank() == world.size() - 1) {
+        std::this_thread::sleep_for(std::chrono::milliseconds{20});
+      }
+      group->submit(copies.batch(), whole.stream);
+    }
+    whole.communicator.submit(copies.batch(), whole.stream);
+    whole.stream.wait();
+    copies.bring_back();
+    EXPECT_EQ(data.at(3), world.size() * world.size() * world.size());
   });
 }
 

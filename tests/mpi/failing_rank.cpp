@@ -278,6 +278,48 @@ void split_once(World& world) {
   }
 }
 
+/// A group that goes while the others wait for a rank in its batch, which is part of a graph.
+void leave_a_group_in_a_graph(World& world) {
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  auto group = reduce.communicator.split([](int) { return 0; }, "all");
+  if (world.rank() == kCulprit) { ::usleep(200'000); }
+  world.run_as_graph([&] { group->submit(Batch{"x"}.all_reduce(data.view()), reduce.stream); });
+  group.reset();
+  reduce.stream.wait();
+  reduce.communicator.submit(Batch{"y"}.all_reduce(data.view()), reduce.stream);
+  reduce.stream.wait();
+}
+
+/// A group that goes with a batch under way that a rank never comes to.
+void leave_a_group_alone(World& world) {
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  {
+    const auto group = reduce.communicator.split([](int) { return 0; }, "all");
+    while (world.rank() == kCulprit) { ::pause(); }
+    group->submit(Batch{"x"}.all_reduce(data.view()), reduce.stream);
+  }
+  world.barrier();
+}
+
+/// What a rank takes back has ended for all of its communicators.
+void go_on_after_withdrawal(World& world) {
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  const Channel group = world.split(
+      reduce, [](int) { return 0; }, "all");
+  if (world.rank() != kCulprit) { return world.barrier(); }
+  group.communicator.submit(Batch{"x"}.all_reduce(data.view()), group.stream);
+  group.communicator.withdraw();
+  try {
+    group.stream.wait();
+  } catch (const CommError&) {  // as it should; but then it goes on
+  }
+  const Channel gather = world.gather_channel();
+  gather.communicator.submit(Batch{"y"}.all_reduce(data.view()), gather.stream);
+}
+
 /// All make a communicator of a group that they have, but for a rank that takes what it has.
 void split_what_one_has(World& world) {
   const Channel reduce = world.reduce_channel();
@@ -381,6 +423,9 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
          world.barrier();
        }},
       {"split", split_once},
+      {"leave-group-in-graph", leave_a_group_in_a_graph},
+      {"leave-group-alone", leave_a_group_alone},
+      {"withdraw", go_on_after_withdrawal},
       {"split-what-one-has", split_what_one_has},
       {"split-in-graph", split_within_a_graph},
       {"abort-in-split", abort_within_a_split},

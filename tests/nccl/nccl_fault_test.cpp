@@ -221,6 +221,32 @@ TEST_F(NcclFault, AGroupThatGoesWithWorkUnderWayTakesAllAlong) {
   EXPECT_EQ(count("error: rank 1: cannot go on\n", end.output), 1) << end.output;
 }
 
+// A graph holds the batch after its owner has gone, normally.
+TEST_F(NcclFault, AGroupThatGoesTakesNothingBackThatAGraphHolds) {
+  const End end = end_of("leave-group-in-graph", 60'000, {});
+  EXPECT_EQ(end.status, 0);
+  EXPECT_EQ(end.output, "");
+}
+
+TEST_F(NcclFault, AGroupThatGoesWaitsForARankUntilTheDeadline) {
+  const int deadline = test::on_a_gpu() ? 6000 : 1000;
+  const End end = end_of("leave-group-alone", deadline, {});
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, 15);
+  EXPECT_THAT(end.output, HasSubstr("all_reduce of batch \"x\" (channel all, sequence 0): rank "));
+  EXPECT_THAT(end.output, HasSubstr(" ms for rank 1, which did not call it"));
+}
+
+TEST_F(NcclFault, WhoGoesOnAfterAWithdrawalIsToldWhatEndedItsCommunicators) {
+  const End end = end_of("withdraw", 60'000, {});
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_THAT(end.output,
+              HasSubstr("error: rank 1: NCCL's communicator gather has been ended, as all of the "
+                        "rank's are: all_reduce of batch \"x\" (channel all, sequence 0) was "
+                        "withdrawn; a rank that takes back what is under way makes no more calls"));
+}
+
 TEST_F(NcclFault, GroupsEndBeforeWhatTheyWereSplitFrom) {
   const End end = end_of("split", 60'000, {});
   EXPECT_EQ(end.status, 0);

@@ -64,11 +64,13 @@ class Communicator {
   ///
   /// Its calls are matched apart from this one's, so that both can be under way at once, on any
   /// streams. A failure (abort, a lost or late rank, differing batches) of one ends this one and
-  /// all that were split from it, on all ranks; `withdraw` is for each alone. Records and delays
-  /// are as this one's. It lives no longer than this one.
+  /// all that were split from it, on all ranks; `withdraw` is for each alone, but see there.
+  /// Records and delays are as this one's. It lives no longer than this one. What was submitted
+  /// completes when it has gone, too: with NCCL its end waits for that, by the deadline at the
+  /// latest, or takes it back, as `withdraw` does, where an exception unwinds the rank's thread.
   ///
-  /// Errors: ContractError on all ranks, with nothing changed, if a group is negative or if the
-  ///         ranks' rules or names differ. Otherwise as `exchange`.
+  /// Errors: ContractError on all ranks, with nothing changed, if a group is negative, if the
+  ///         ranks' rules or names differ, or if one makes another call. Otherwise as `exchange`.
   [[nodiscard]] std::unique_ptr<Communicator> split(const GroupOf& group_of,
                                                     const std::string& name);
 
@@ -80,7 +82,8 @@ class Communicator {
   /// CommError, so that they can be drained without waiting for anyone. The peers are not told and
   /// wait for this rank until `abort` or their deadline. For a rank that is about to fail, whose
   /// buffers are going away before the reason is known (World::quiesce). Nothing happens, and the
-  /// communicator stays usable, if all has begun. Does not wait. The submitting thread.
+  /// communicator stays usable, if all has begun. With NCCL all that has not finished is taken
+  /// back, and with it all of the rank's communicators end. Does not wait. The submitting thread.
   void withdraw() noexcept { do_withdraw(); }
 
  protected:

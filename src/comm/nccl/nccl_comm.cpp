@@ -145,8 +145,9 @@ void NcclComm::finish() noexcept {
   (void)ncclCommDestroy(comm_.exchange(nullptr));
 }
 
-void NcclComm::abort() noexcept {
+void NcclComm::abort(const std::exception_ptr& why) noexcept {
   const std::scoped_lock ending{ending_};
+  if (!aborted_) { why_ = why; }
   aborted_ = true;
   std::unique_lock calls{calls_, std::defer_lock};
   const bool alone = calls.try_lock_for(kOthersCall);
@@ -158,7 +159,19 @@ void NcclComm::abort() noexcept {
 void NcclComm::check_alive() const {
   if (!aborted_ && comm_ != nullptr) { return; }
   group_->check_alive();
-  throw Aborted{fmt::format("NCCL's communicator {} has been ended", name_)};
+  throw Aborted{ended_text()};
+}
+
+std::string NcclComm::ended_text() const {
+  try {
+    if (aborted_ && why_) { std::rethrow_exception(why_); }
+  } catch (const std::exception& error) {
+    return fmt::format(
+        "NCCL's communicator {} has been ended, as all of the rank's are: {}; a rank that takes "
+        "back what is under way makes no more calls",
+        name_, error.what());
+  }
+  return fmt::format("NCCL's communicator {} has been ended", name_);
 }
 
 ncclResult_t NcclComm::state() {

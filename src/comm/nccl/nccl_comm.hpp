@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -59,8 +60,8 @@ class NcclComm {
   /// What has gone wrong within NCCL since; empty if nothing.
   [[nodiscard]] std::string fault() noexcept;
   /// What it has under way on the device ends, wherever it stands. Any thread; not the one that
-  /// waits for the device.
-  void abort() noexcept;
+  /// waits for the device. The first `why` is what later calls say, unless the job has failed.
+  void abort(const std::exception_ptr& why = nullptr) noexcept;
   [[nodiscard]] bool aborted() const noexcept { return aborted_; }
 
  private:
@@ -68,6 +69,7 @@ class NcclComm {
   [[nodiscard]] ncclConfig_t config() const noexcept;
   [[nodiscard]] ncclResult_t state();
   void check_alive() const;
+  [[nodiscard]] std::string ended_text() const;
   void settle(std::string_view call);
   void finish() noexcept;
 
@@ -77,6 +79,7 @@ class NcclComm {
   std::timed_mutex ending_;    // held while NCCL ends it: before, and without, the other
   std::timed_mutex calls_;     // held by who makes a call
   std::atomic<ncclComm_t> comm_ = nullptr;
+  std::exception_ptr why_;  // there once it is aborted
   std::atomic<bool> aborted_ = false;
   // What is being split off. If that fails it stays: NCCL may write to it until this one has ended.
   std::unique_ptr<NcclComm> half_made_;

@@ -49,7 +49,8 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclLink> link, const RankGro
 // Those of all ranks end together, with what they share.
 NcclCommunicator::~NcclCommunicator() {
   if (channel_->series().group == kAllRanks) { return; }
-  link_->leave({std::move(taken_), std::move(channel_)});
+  const bool unwinds = std::uncaught_exceptions() > uncaught_;
+  link_->leave({std::move(taken_), std::move(channel_)}, unwinds ? Owner::unwinds : Owner::goes_on);
 }
 
 void NcclCommunicator::do_submit(Batch batch, Stream stream) {

@@ -19,8 +19,8 @@ namespace tessera::nccl {
 ///          it waits for the peer then.
 /// Errors:  as Communicator. Ranks that issue different batches are told so by the control path
 ///          (JobGroup) within moments: by then data may have moved. `withdraw` with something under
-///          way ends all of the rank's communicators, and so does the end of one: NCCL ends none
-///          while a kernel of another waits for a peer.
+///          way ends all of the rank's communicators, and so does the end of one whose owner is
+///          unwinding: NCCL ends none while a kernel of another waits for a peer.
 class NcclCommunicator final : public Communicator {
  public:
   /// Of all ranks.
@@ -56,6 +56,7 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<std::int64_t> begin_ns_;  // of the batch that its stream is in
   std::string code_;
   std::uint64_t next_split_ = 0;
+  const int uncaught_ = std::uncaught_exceptions();  // more mean that its owner is unwinding
 };
 
 }  // namespace tessera::nccl

@@ -1,9 +1,22 @@
 #include "comm/nccl/nccl_link.hpp"
 
+#include <exception>
 #include <new>
 #include <utility>
 
 namespace tessera::nccl {
+namespace {
+
+/// Waits for what is under way. The job's failure ends that, and then all communicators; so does
+/// what keeps it from waiting.
+void complete(NcclChannel& channel, const JobGroup& group) noexcept {
+  try {
+    channel.wait_until_idle(group);
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch)
+  }
+}
+
+}  // namespace
 
 NcclLink::NcclLink(std::shared_ptr<JobGroup> group_, Device& device_, MemoryTracker& memory_)
     : group{std::move(group_)}, device{device_}, memory{memory_} {}
@@ -29,15 +42,16 @@ void NcclLink::enter(const std::shared_ptr<NcclChannel>& channel, int ranks) {
   if (arenas && ranks > 1) { arenas->add(channel->comm()); }
 }
 
-void NcclLink::leave(NcclSplit split) noexcept {
+void NcclLink::leave(NcclSplit split, Owner owner) noexcept {
   const std::shared_ptr<NcclChannel> channel = split.channel;
   if (channel->was_captured()) {
-    channel->withdraw();  // what is under way: its owner is unwinding
+    if (owner == Owner::unwinds) { channel->withdraw(); }
     try {
       return in_graphs.push_back(std::move(split));
     } catch (const std::bad_alloc&) {  // it ends now, and may wait for a graph
     }
   }
+  if (owner == Owner::goes_on) { complete(*channel, *group); }
   watchdog->remove(*channel);
   if (arenas) { arenas->remove(channel->comm()); }
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@ struct NcclSplit {
   std::shared_ptr<NcclChannel> channel;
 };
 
+/// How a communicator's owner lets go of it.
+enum class Owner : std::uint8_t { goes_on, unwinds };
+
 /// What the communicators of a rank share: those of all ranks, and what is split off. The watchdog
 /// goes before what it watches, and what is registered with the communicators before these end.
 struct NcclLink {
@@ -33,9 +37,10 @@ struct NcclLink {
 
   /// From the time when `channel`'s communicator, of so many ranks, has been split off ...
   void enter(const std::shared_ptr<NcclChannel>& channel, int ranks);
-  /// ... to its end, which comes when its owner lets go of it. Bounded in time. Where it has work
-  /// under way all of the rank's communicators are ended.
-  void leave(NcclSplit split) noexcept;
+  /// ... to its end, which comes when its owner lets go of it. What is under way on it is waited
+  /// for, until the deadline; an owner that unwinds takes it back, which ends all of the rank's
+  /// communicators.
+  void leave(NcclSplit split, Owner owner) noexcept;
 
   std::shared_ptr<JobGroup> group;
   Device& device;

@@ -40,7 +40,11 @@ NcclWatchdog::~NcclWatchdog() {
   changed_.notify_all();
   thread_.join();
   const std::scoped_lock lock{looking_};
-  if (group_->failed()) { end_failed(); }  // else the communicators' own ends come in turn
+  if (group_->failed()) {
+    end_failed();
+  } else {
+    end_withdrawn();  // since the last look; else the communicators' own ends come in turn
+  }
 }
 
 void NcclWatchdog::add(std::shared_ptr<NcclChannel> channel) {
@@ -51,7 +55,7 @@ void NcclWatchdog::add(std::shared_ptr<NcclChannel> channel) {
 void NcclWatchdog::remove(NcclChannel& channel) noexcept {
   const std::scoped_lock lock{looking_};
   if (group_->failed() && !ended_) { end_failed(); }
-  channel.withdraw();  // its owner is unwinding
+  channel.withdraw();  // what its owner does not wait for
   end_withdrawn();
   std::erase_if(channels_, [&](const auto& each) { return each.get() == &channel; });
 }
@@ -132,9 +136,9 @@ void NcclWatchdog::end_all(const std::exception_ptr& error) noexcept {
   for (const auto& channel : channels_) { channel->end_streams(error); }
   std::vector<std::thread> threads;
   for (const auto& channel : channels_) {
-    const auto abort = [this, channel = channel.get()] {
+    const auto abort = [this, channel = channel.get(), &error] {
       (void)cudaSetDevice(ordinal_);
-      channel->comm().abort();
+      channel->comm().abort(error);
     };
     try {
       threads.emplace_back(abort);
