@@ -7,12 +7,13 @@
 
 namespace tessera::tools {
 
-/// Of all its bytes; empty if `path` is. FormatError if it cannot be read.
-[[nodiscard]] std::string hash_of_file(const std::string& path);
+/// A hash of its size and, where it is larger than 256 MiB, of as many of its bytes at even
+/// distances, else of all; empty if `path` is. FormatError if it cannot be read.
+[[nodiscard]] std::string fingerprint_of_file(const std::string& path);
 
 /// Each process of a job reads --init where it runs. ConfigError that names the ranks unless
-/// `hashes`, by rank, are the same: copies of the weights would differ from the first step on, and
+/// `fingerprints`, by rank, are the same: copies of the weights would differ from the first step on, and
 /// shards be of several models.
-void check_same_init(const Settings& settings, const std::vector<std::string>& hashes);
+void check_same_init(const Settings& settings, const std::vector<std::string>& fingerprints);
 
 }  // namespace tessera::tools

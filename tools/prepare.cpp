@@ -216,7 +216,7 @@ Job prepare(const Settings& asked, const std::vector<Strategy>& strategies, Use 
     together(world, [&] {
       check_placement(settings, placement);
       job = checked(settings, strategies, rooms, use);
-      init = hash_of_file(settings.init);
+      init = fingerprint_of_file(settings.init);
     });
     const std::vector<std::string> inits = world.exchange(init);
     together(world, [&] { check_same_init(settings, inits); });

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 
 #include "tessera/base/error.hpp"
 #include "tessera/engine/sharded_model.hpp"
@@ -100,12 +101,12 @@ int settled_shard_group(const Settings& settings, const std::optional<LaunchedJo
 
 Placement placement_of(World& world, const Settings& settings) {
   return {every_rank(world, static_cast<std::size_t>(settings.shard_group)),
-          ranks_of_each_machine(world)};
+          machines_of_ranks(world)};
 }
 
 void check_placement(const Settings& settings, const Placement& placement) {
   if (settings.has("--shard-group")) { return; }
-  const auto& [groups, on_each] = placement;
+  const auto& [groups, machines] = placement;
   const auto other = std::ranges::find_if(groups, [&](auto n) { return n != groups.front(); });
   if (other != groups.end()) {
     throw ConfigError(fmt::format(
@@ -113,14 +114,20 @@ void check_placement(const Settings& settings, const Placement& placement) {
         "rank {}; {}, or start as many on each",
         groups.front(), *other, other - groups.begin(), remedy(settings.ranks)));
   }
-  const int group = settings.shard_group;
-  if (group == 0 || (on_each > 0 && on_each % group == 0)) { return; }
+  const auto group = static_cast<std::size_t>(settings.shard_group);
+  if (group == 0) { return; }
+  const auto of_one = [&](std::size_t first) {
+    return std::ranges::all_of(std::span{machines}.subspan(first, group),
+                               [&](const auto& machine) { return machine == machines[first]; });
+  };
+  std::size_t first = 0;
+  while (first < machines.size() && of_one(first)) { first += group; }
+  if (first == machines.size()) { return; }
   throw ConfigError(fmt::format(
-      "hybrid shards among the ranks of a machine, and {} neighbours are not on one, as where "
-      "ranks "
-      "are dealt out in turn; {}, or place them machine after machine (mpirun --map-by slot, srun "
-      "--distribution block)",
-      group, remedy(settings.ranks)));
+      "hybrid shards among the ranks of a machine, and ranks {} to {} are not on one, as "
+      "where ranks are dealt out in turn; {}, or place them machine after machine (mpirun --map-by "
+      "slot, srun --distribution block)",
+      first, first + group - 1, remedy(settings.ranks)));
 }
 
 std::string describe_strategy(const Settings& settings, Strategy strategy) {

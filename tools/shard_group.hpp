@@ -27,8 +27,8 @@ void check_planned_groups(const Settings& settings, const std::vector<Strategy>&
 
 /// Where the ranks of a job of processes are, as far as hybrid asks.
 struct Placement {
-  std::vector<std::size_t> groups;  ///< by rank: what its settings have been settled to, 0 for none
-  int on_each = 0;                  ///< as ranks_of_each_machine() has it
+  std::vector<std::size_t> groups;    ///< by rank: what its settings have been settled to, 0 for none
+  std::vector<std::string> machines;  ///< by rank
 };
 /// *Collective.*
 [[nodiscard]] Placement placement_of(World& world, const Settings& settings);

@@ -14,7 +14,7 @@ namespace tessera::engine {
 namespace {
 
 int ranks_of_a_machine(World& world) {
-  const int ranks = tessera::ranks_of_each_machine(world);
+  const int ranks = ranks_of_each_machine(machines_of_ranks(world));
   if (ranks > 0) { return ranks; }
   throw ConfigError{fmt::format(
       "hybrid shards among the ranks of a machine, but machines hold different numbers of the {} "
@@ -100,8 +100,6 @@ int ShardGroup::normed_shard() const noexcept {
 
 namespace tessera {
 
-int ranks_of_each_machine(World& world) {
-  return engine::ranks_of_each_machine(world.exchange(machine_id()));
-}
+std::vector<std::string> machines_of_ranks(World& world) { return world.exchange(machine_id()); }
 
 }  // namespace tessera

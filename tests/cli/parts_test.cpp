@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "progress.hpp"
 #include "ranks.hpp"
 #include "shard_group.hpp"
+#include "support/temporary_folder.hpp"
 #include "table.hpp"
 #include "tessera/base/error.hpp"
 
@@ -164,27 +167,32 @@ TEST(SettleTest, HybridsGroupsAreTheRanksOfTheMachineWhereTheLauncherTells) {
 }
 
 TEST(PlacementTest, GroupsThatWereNotTypedAreThoseOfMachinesOnEveryRank) {
-  const auto refusal = [](std::vector<std::size_t> groups, int on_each, std::size_t rank = 0,
+  const auto refusal = [](std::vector<std::size_t> groups, std::string_view machines,
+                          std::size_t rank = 0,
                           bool typed = false) {
     Settings settings = asked(CommChoice::mpi, static_cast<int>(groups.size()));
     settings.shard_group = static_cast<int>(groups[rank]);
     if (typed) { settings.given = {"--shard-group"}; }
     try {
-      check_placement(settings, {std::move(groups), on_each});
+      std::vector<std::string> by_rank;
+      for (const char machine : machines) { by_rank.emplace_back(1, machine); }
+      check_placement(settings, {std::move(groups), by_rank});
     } catch (const ConfigError& error) { return std::string{error.what()}; }
     return std::string{"nothing"};
   };
-  EXPECT_EQ(refusal({2, 2, 2, 2}, 2), "nothing");
-  EXPECT_EQ(refusal({2, 2, 2, 2}, 4), "nothing") << "two containers of a machine";
-  EXPECT_EQ(refusal({0, 0, 0, 0}, 0), "nothing") << "no hybrid";
-  EXPECT_EQ(refusal({2, 2, 2, 2}, 0, 0, /*typed=*/true), "nothing");
-  EXPECT_EQ(refusal({2, 2, 2, 2}, 0),
-            "hybrid shards among the ranks of a machine, and 2 neighbours are not on one, as where "
+  EXPECT_EQ(refusal({2, 2, 2, 2}, "aabb"), "nothing");
+  EXPECT_EQ(refusal({2, 2, 2, 2}, "aaaa"), "nothing") << "two containers of a machine";
+  EXPECT_EQ(refusal({0, 0, 0, 0}, "abab"), "nothing") << "no hybrid";
+  EXPECT_EQ(refusal({2, 2, 2, 2}, "abab", 0, /*typed=*/true), "nothing");
+  EXPECT_EQ(refusal({2, 2, 2, 2, 2, 2}, "aaaabb"), "nothing") << "two launches on one";
+  EXPECT_EQ(refusal({2, 2, 2, 2, 2, 2}, "aabbaa"), "nothing");
+  EXPECT_EQ(refusal({2, 2, 2, 2}, "aaba"),
+            "hybrid shards among the ranks of a machine, and ranks 2 to 3 are not on one, as where "
             "ranks are dealt out in turn; give --shard-group S, one of 1, 2, 4, or place them "
             "machine after machine (mpirun --map-by slot, srun --distribution block)");
-  EXPECT_THAT(refusal({4, 4, 4, 4}, 2), testing::HasSubstr("4 neighbours are not on one"));
+  EXPECT_THAT(refusal({4, 4, 4, 4}, "aabb"), testing::HasSubstr("ranks 0 to 3 are not on one"));
   for (const std::size_t rank : {0U, 4U, 7U}) {
-    EXPECT_EQ(refusal({4, 4, 4, 4, 2, 2, 2, 2}, 0, rank),
+    EXPECT_EQ(refusal({4, 4, 4, 4, 2, 2, 2, 2}, "aaaabbcc", rank),
               "hybrid shards among the ranks of a machine, of which there are 4 with rank 0 and 2 "
               "with rank 4; give --shard-group S, one of 1, 2, 4, 8, or start as many on each");
   }
@@ -208,6 +216,36 @@ TEST(InitFileTest, RanksWithOtherBytesAreNamed) {
   std::vector<std::string> many(12, "b");
   many[0] = "a";
   EXPECT_THAT(refusal(many), testing::HasSubstr("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more would"));
+}
+
+TEST(InitFileTest, OtherBytesGiveAnotherFingerprintAndAnotherSizeToo) {
+  const test::TemporaryFolder folder;
+  const auto of = [&](std::string_view bytes) {
+    return fingerprint_of_file(folder.write("w", bytes).string());
+  };
+  EXPECT_EQ(fingerprint_of_file(""), "");
+  EXPECT_EQ(of("weights"), of("weights"));
+  EXPECT_NE(of("weights"), of("weightz"));
+  EXPECT_NE(of("weights"), of(std::string_view{"weights\0", 8}));
+  EXPECT_NE(of(""), of("w"));
+  EXPECT_THROW((void)fingerprint_of_file((folder / "none").string()), FormatError);
+
+  // Larger than what is read of it: its ends are read.
+  const std::string large = (folder / "large").string();
+  const auto with = [&](std::uintmax_t bytes, std::uintmax_t at) {
+    std::filesystem::remove(large);
+    std::ofstream{large} << "header";
+    std::filesystem::resize_file(large, bytes);
+    std::fstream file{large, std::ios::in | std::ios::out | std::ios::binary};
+    file.seekp(static_cast<std::streamoff>(at)).put('x');
+    file.close();
+    return fingerprint_of_file(large);
+  };
+  constexpr std::uintmax_t kBytes = (std::uintmax_t{300} << 20) + 5;
+  const std::string same = with(kBytes, 0);
+  EXPECT_EQ(with(kBytes, 0), same);
+  EXPECT_NE(with(kBytes, kBytes - 1), same);
+  EXPECT_NE(with(kBytes + 1, 0), same);
 }
 
 TEST(SettleTest, AGraphNeedsACudaDeviceAndRanksApart) {

@@ -33,7 +33,7 @@ TEST(RanksOfEachMachine, AreTheSameNumberSideBySideOrNone) {
 
 TEST(RanksOfEachMachine, IsWhatHybridTakesWhereNothingIsGiven) {
   run_ranks(3, [](World& world) {
-    EXPECT_EQ(tessera::ranks_of_each_machine(world), 3) << "threads";
+    EXPECT_EQ(ranks_of_each_machine(machines_of_ranks(world)), 3) << "threads";
     EXPECT_EQ(ShardGroup::make(world, {.strategy = Strategy::hybrid}).ranks(), 3);
   });
 }

@@ -148,7 +148,7 @@ TEST_F(MpiCommand, HybridIsRefusedWhereItsGroupsWouldNotBeThoseOfMachines) {
   const Outcome in_turn = run("a b a b", {});
   EXPECT_EQ(in_turn.status, 2);
   EXPECT_EQ(count("error: ", in_turn.out), 1) << in_turn.out;
-  EXPECT_THAT(in_turn.out, HasSubstr("2 neighbours are not on one"));
+  EXPECT_THAT(in_turn.out, HasSubstr("ranks 0 to 1 are not on one"));
   EXPECT_THAT(in_turn.out, HasSubstr("--shard-group S, one of 1, 2, 4, or place them machine"));
 
   const Outcome uneven = run("a a b c", {});

@@ -82,9 +82,9 @@ struct ModelOptions {
   float offload_keep = 0.0F;
 };
 
-/// *Collective.* How many ranks each machine has, where all have as many and side by side: what
-/// hybrid takes for a `shard_group` of 0. 0 where they have not.
-[[nodiscard]] int ranks_of_each_machine(World& world);
+/// *Collective.* By rank, what tells its machine from others (or TESSERA_MACHINE): of as many ranks
+/// as each has, side by side, hybrid makes a group where `shard_group` is 0.
+[[nodiscard]] std::vector<std::string> machines_of_ranks(World& world);
 
 enum class UnitKind : std::uint8_t {
   block,  ///< gathered into a ring slot around each use, or as Reshard says
