@@ -26,11 +26,11 @@ std::string missing_text(std::string_view call, int rank, std::chrono::milliseco
 
 std::string behind_text(const std::vector<int>& behind, std::string_view channel,
                         std::uint64_t sequence) {
-  return fmt::format("{} did not make call {} of channel {}", list_ranks(behind), sequence,
-                     channel);
+  return fmt::format("{} did not make the call of channel {}, sequence {}", list_ranks(behind),
+                     channel, sequence);
 }
 
-std::string held_up_text(std::string_view call, int rank, std::chrono::milliseconds waited,
+std::string held_up_elsewhere_text(std::string_view call, int rank, std::chrono::milliseconds waited,
                          std::string_view behind) {
   return fmt::format(
       "{}: rank {} waited {} ms, held up as {}; every rank makes the same collective calls in the "

@@ -27,7 +27,7 @@ namespace tessera {
                                        const std::vector<int>& missing,
                                        const std::vector<int>& guilty, std::string_view where);
 
-/// The same, within a group of the ranks, where it cannot be known whether those ranks wait.
+/// The same, where there are groups and it cannot be known whether those ranks wait.
 [[nodiscard]] std::string missing_in_group_text(std::string_view call, int rank,
                                                 std::chrono::milliseconds waited,
                                                 const std::vector<int>& missing);
@@ -38,7 +38,7 @@ namespace tessera {
 
 /// `rank` has waited in `call` so long, to which all came; but one of them waits elsewhere, for
 /// ranks of which behind_text() says `behind`.
-[[nodiscard]] std::string held_up_text(std::string_view call, int rank,
+[[nodiscard]] std::string held_up_elsewhere_text(std::string_view call, int rank,
                                        std::chrono::milliseconds waited, std::string_view behind);
 
 /// `rank` has waited in `call` so long for ranks that came and then stopped.

@@ -535,8 +535,8 @@ TEST(JobGroup, WhoHoldsUpAMemberInAnotherGroupIsNamed) {
     } else if (rank == 2) {
       for (int i = 0; i < 2; ++i) {
         EXPECT_EQ(group.late_text(across, 1, "the call", 70ms),
-                  "the call: rank 2 waited 70 ms, held up as rank 1 did not make call 1 of channel "
-                  "pair; every rank makes the same collective calls in the same order");
+                  "the call: rank 2 waited 70 ms, held up as rank 1 did not make the call of "
+                  "channel pair, sequence 1; every rank makes the same collective calls in the same order");
       }
     }
     (void)group.exchange(CallKind::setup, {});
