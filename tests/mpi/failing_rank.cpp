@@ -231,7 +231,7 @@ void miss_in_a_group(World& world) {
   world.barrier();
   while (world.rank() % 2 == 1) { ::pause(); }
   if (world.rank() == 0) {
-    ::usleep(static_cast<useconds_t>(world.options().deadline.count()) * 500);
+    ::usleep(static_cast<useconds_t>(world.options().deadline.count()) * 667);
     pair.communicator.submit(Batch{"h.3"}.all_reduce(data.view()), pair.stream);
   }
   across.communicator.submit(Batch{"h.3"}.all_reduce(data.view()), across.stream);

@@ -11,11 +11,11 @@ using ::testing::HasSubstr;
 
 // MPI tells nobody where a rank waits: who does not come may be held up itself, as rank 0 is here.
 TEST(MpiGroupFault, AMissingRankOfAGroupIsNotTakenForTheCause) {
-  MpiJob job{4, {TESSERA_FAILING_RANK, "miss-in-group", "600"}};
+  MpiJob job{4, {TESSERA_FAILING_RANK, "miss-in-group", "3000"}};
   EXPECT_EQ(job.wait(), 4);
   EXPECT_THAT(
       job.output(),
-      HasSubstr("(channel replicas, sequence 0): rank 2 waited 600 ms for rank 0, which did "
+      HasSubstr("(channel replicas, sequence 0): rank 2 waited 3000 ms for rank 0, which did "
                 "not call it: late, or held up by a rank of another group; every rank"));
 }
 
