@@ -114,6 +114,7 @@ function(tessera_add_cuda_module)
     COMPILE_DEFINITIONS TESSERA_CUDNN_PROBLEM="${TESSERA_CUDNN_PROBLEM}")
   add_library(tessera_cuda MODULE ${sources})
   set_target_properties(tessera_cuda PROPERTIES
+    TESSERA_LIBRARY ON
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib
     CXX_VISIBILITY_PRESET default
     BUILD_RPATH_USE_ORIGIN OFF

@@ -8,6 +8,7 @@
 # TESSERA_WERROR=ON makes a warning of the release build an error. It is off by default, since other
 # compilers warn of other things; the sanitizers' builds never have it: under instrumentation GCC
 # takes variables of its own library for uninitialised.
+# TESSERA_CUDA_ARCHITECTURES is as CMake's option, which keeps it in the folder of the build.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -44,9 +45,8 @@ for preset in "${presets[@]}"; do
     benchmarks=ON
     werror=${TESSERA_WERROR:-OFF}
   fi
-  # Kernels are the same for every GPU (tests/layers): compiled for one, they are for all.
   cmake --preset "$preset" -DTESSERA_BUILD_BENCH=$benchmarks -DTESSERA_WERROR="$werror" \
-    -DTESSERA_CUDA_ARCHITECTURES=90-real \
+    ${TESSERA_CUDA_ARCHITECTURES:+"-DTESSERA_CUDA_ARCHITECTURES=$TESSERA_CUDA_ARCHITECTURES"} \
     -DCMAKE_DISABLE_PRECOMPILE_HEADERS=$no_precompiled_headers >/dev/null
   cmake --build --preset "$preset"
   log=build/$preset/ctest.log

@@ -133,7 +133,7 @@ TEST(Layers, CudaNcclAndMpiStandInFilesNamedAfterThem) {
   }
 }
 
-// So that scripts/test.sh may compile them for one.
+// So that .ci/run may compile them for one.
 TEST(Layers, KernelsAreTheSameForEveryGpu) {
   EXPECT_TRUE(files_with(R"(__CUDA_ARCH__|NV_IF_TARGET)").empty());
 }
