@@ -140,10 +140,12 @@ TEST_P(GPTThreads, ThreeThreadsARankGiveTheBitsOfOneUnderEveryStrategy) {
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
     run.options.shard_group = groups_of_one(strategy);
-    for (const ComputeStream stream : {ComputeStream::caller, ComputeStream::worker}) {
+    for (const ComputeStream stream : {ComputeStream::worker, ComputeStream::caller}) {
       run.world = {.compute_stream = stream, .threads = 3};
       EXPECT_EQ(difference(expected, train_gpt(run)), "") << to_string(strategy);
+      if (TESSERA_SANITIZED) { break; }
     }
+    if (TESSERA_SANITIZED) { continue; }
     run.world = {};
     EXPECT_EQ(difference(expected, train_gpt(run)), "") << to_string(strategy) << ", one thread";
   }
