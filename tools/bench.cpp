@@ -46,7 +46,7 @@ void print(const std::vector<bench::Comparison>& comparisons) {
              table.text());
 }
 
-Json machine() {
+Json machine_json() {
   return {{"processor", processor_name()}, {"cores", usable_cores()}};
 }
 
@@ -295,7 +295,7 @@ void run_bench(std::span<const char* const> arguments) {
   Json json =
       settings.what == "machine"
           ? profile(settings)
-          : Json{{"bench", settings.what}, {"machine", machine()}, {"repeat", settings.repeat}};
+          : Json{{"bench", settings.what}, {"machine", machine_json()}, {"repeat", settings.repeat}};
   json.update(settings.what == "machine"       ? Json::object()
               : settings.what == "adamw"       ? adamw(settings)
               : settings.what == "offload"     ? offload(settings)

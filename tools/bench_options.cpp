@@ -61,7 +61,7 @@ std::string bench_usage() {
 }
 
 template <class T>
-auto whole(T bench::StepOptions::*member, std::int64_t most) {
+auto bench_whole(T bench::StepOptions::*member, std::int64_t most) {
   return [=](BenchSettings& s, const std::string& text) {
     s.step.*member = static_cast<T>(parse_whole(text, 1, most));
   };
@@ -73,7 +73,7 @@ auto size_of_model(std::int64_t nn::GPTConfig::*member) {
   };
 }
 
-void set_strategies(BenchSettings& settings, const std::string& text) {
+void set_bench_strategies(BenchSettings& settings, const std::string& text) {
   settings.step.strategies.clear();
   for (const std::string& name : parse_list(text)) {
     settings.step.strategies.push_back(parse_strategy(name));
@@ -100,8 +100,8 @@ const std::vector<BenchOption>& options() {
       {"--seq", "T", "128", "tokens in a sample", "products step",
        size_of_model(&nn::GPTConfig::seq)},
       {"--batch", "B", "8", "samples of a rank", "products step",
-       whole(&bench::StepOptions::batch, 1'000'000)},
-      {"--strategies", "S,S", "dp,ddp,zero1,zero2,zero3", "what to time", "step", set_strategies},
+       bench_whole(&bench::StepOptions::batch, 1'000'000)},
+      {"--strategies", "S,S", "dp,ddp,zero1,zero2,zero3", "what to time", "step", set_bench_strategies},
       {"--shard-group", "S", "",
        "ranks that share a copy of the model states under hybrid (default all)", "step",
        [](BenchSettings& s, const std::string& text) {
@@ -119,7 +119,7 @@ const std::vector<BenchOption>& options() {
        "also time clipping, recomputation, bf16 on the wire, bf16 and fp16, in turn", "step",
        [](BenchSettings& s, const std::string&) { s.features = true; }},
       {"--ranks", "N", "2", "ranks, threads of this process", "collectives step",
-       whole(&bench::StepOptions::ranks, 256)},
+       bench_whole(&bench::StepOptions::ranks, 256)},
       {"--repeat", "K", "20", "timed rounds; ours and the limits run in turn in each",
        "adamw offload collectives machine products step",
        [](BenchSettings& s, const std::string& text) {
@@ -237,7 +237,7 @@ void check_shard_group(const BenchSettings& settings) {
   }
 }
 
-void check(BenchSettings& settings) {
+void check_bench(BenchSettings& settings) {
   settings.step.rounds = settings.repeat;
   if (settings.what == "products") { settings.step.model.heads = 1; }  // none are split
   settings.step.model.validate();
@@ -315,7 +315,7 @@ BenchSettings parse_bench(std::span<const char* const> arguments) {
       apply(*option, std::string{option->preset}, settings);
     }
   }
-  check(settings);
+  check_bench(settings);
   return settings;
 }
 

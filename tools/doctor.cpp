@@ -79,7 +79,7 @@ std::string devices_of(const CudaMachine& cuda) {
                               : "cpu, cuda";
 }
 
-void build(const CudaMachine& cuda) {
+void print_build(const CudaMachine& cuda) {
   fmt::print("\nbuild\n");
   line("tessera", TESSERA_VERSION);
   line("compiler", TESSERA_COMPILER);
@@ -145,7 +145,7 @@ void doctor(const Settings& settings) {
   }
   const CudaMachine cuda = cuda_machine();
   machine();
-  build(cuda);
+  print_build(cuda);
   cuda_section(cuda);
   beyond(cuda);
 }

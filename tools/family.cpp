@@ -10,10 +10,10 @@
 namespace tessera::tools {
 namespace {
 
-constexpr std::int64_t kMostLayers = 1024;
+constexpr std::int64_t kMostFamilyLayers = 1024;
 constexpr std::int64_t kMostHidden = std::int64_t{1} << 20;  // as GPTConfig has
 // Half of what ShardedModel takes, as it counts padding too.
-constexpr std::int64_t kMostParameters = std::int64_t{1} << 49;
+constexpr std::int64_t kMostFamilyParameters = std::int64_t{1} << 49;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::size_t kBudget = 24 * 1024 * kMiB;
@@ -47,7 +47,7 @@ const KnownFamily& known(const Settings& settings) {
 }
 
 bool possible(const nn::GPTConfig& config) {
-  return config.hidden <= kMostHidden && config.parameter_elems() <= kMostParameters;
+  return config.hidden <= kMostHidden && config.parameter_elems() <= kMostFamilyParameters;
 }
 
 std::string times(std::int64_t factor) {
@@ -63,7 +63,7 @@ nn::GPTConfig Family::member(std::int64_t index) const {
 }
 
 std::int64_t Family::last() const {
-  std::int64_t index = kMostLayers;
+  std::int64_t index = kMostFamilyLayers;
   while (index > 1 && !possible(member(index))) { --index; }
   return index;
 }

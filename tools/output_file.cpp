@@ -59,7 +59,7 @@ void OutputFile::fail() const {
 
 namespace {
 
-void require_apart(const Output& first, const Output& second) {
+void require_two_apart(const Output& first, const Output& second) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   if (fs::exists(first.path, ignored) && !fs::is_regular_file(first.path, ignored)) { return; }
@@ -79,7 +79,7 @@ void require_apart(const std::vector<Output>& outputs) {
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     for (std::size_t j = 0; j < i; ++j) {
       if (!outputs[i].path.empty() && !outputs[j].path.empty()) {
-        require_apart(outputs[j], outputs[i]);
+        require_two_apart(outputs[j], outputs[i]);
       }
     }
   }

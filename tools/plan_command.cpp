@@ -57,7 +57,7 @@ void check_strategies(const Settings& settings) {
   check_planned_groups(settings, strategies, {settings.ranks});
 }
 
-void check(const Settings& settings) {
+void check_plan(const Settings& settings) {
   if (settings.params) { check_stack(settings); }
   if (settings.has("--strategy") && settings.has("--strategies")) {
     throw ConfigError("--strategy and --strategies cannot be combined; give one of them");
@@ -153,7 +153,7 @@ void plan_search(const Settings& settings) {
 
 void plan_command(const Settings& asked) {
   Settings settings = asked;
-  check(settings);
+  check_plan(settings);
   if (settings.strategies.empty() && settings.budget_bytes) { return plan_search(settings); }
   if (settings.strategies.empty()) {
     settings.strategies = with_hybrid_if_asked(

@@ -130,7 +130,7 @@ Json json_of(const StepTime& time) {
   return json;
 }
 
-std::string milliseconds(double seconds) {
+std::string short_milliseconds(double seconds) {
   return seconds < 0.1 ? fmt::format("{:.2f}", seconds * 1e3)
                        : fmt::format("{:.0f}", seconds * 1e3);
 }
@@ -139,7 +139,7 @@ void add_row(Table& table, Strategy strategy, const StepTime& time, double token
   const auto part = [&](double seconds) {
     return fmt::format("{:.1f} %", 100 * seconds / time.seconds);
   };
-  table.add({std::string{to_string(strategy)}, milliseconds(time.seconds),
+  table.add({std::string{to_string(strategy)}, short_milliseconds(time.seconds),
              fmt::format("{:.0f}", tokens / time.seconds),
              fmt::format("{:.3g}", time.flops / time.seconds * 1e-12),
              part(time.shares.computing + time.shares.memory), part(time.shares.bandwidth),

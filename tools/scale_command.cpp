@@ -20,7 +20,9 @@
 namespace tessera::tools {
 namespace {
 
-void check(const Settings& settings) {
+using Clock = std::chrono::steady_clock;
+
+void check_scale(const Settings& settings) {
   if (!settings.json.empty()) { require_writable("--json", settings.json); }
   if (!settings.report.empty()) { require_writable("--report", settings.report); }
   require_apart({{"--json", settings.json}, {"--report", settings.report}});
@@ -32,7 +34,6 @@ void check(const Settings& settings) {
 }
 
 void measure_points(ScaleResult& result) {
-  using Clock = std::chrono::steady_clock;
   for (ScalePoint& point : result.points) {
     const auto begin = Clock::now();
     point.measured = measure(result.settings, point);
@@ -90,7 +91,7 @@ void judge(const ScaleResult& result) {
 void scale_command(const Settings& asked) {
   Settings settings = asked;
   settings.strategies = with_hybrid_if_asked(asked, asked.strategies);
-  check(settings);
+  check_scale(settings);
   const Family family = family_of(settings);
   const std::size_t budget = scale_budget(settings);
   ScaleResult result{settings, family, budget, scale_points(settings, family, budget)};

@@ -13,12 +13,12 @@
 namespace tessera::bench {
 namespace {
 
-constexpr int kUntimedRounds = 2;  // the first step gathers without prefetch
+constexpr int kUntimedRecordedRounds = 2;  // the first step gathers without prefetch
 
 enum class Side : std::uint8_t { off, on };
 
 /// Whose step it is. The other job sleeps.
-class Turns {
+class SideTurns {
  public:
   void wait(Side side) {
     std::unique_lock lock{mutex_};
@@ -77,7 +77,7 @@ class TwoJobs {
   void run_rank(World& world, Side side) {
     for (RecordingCost& cost : costs_) {
       GptRunner runner{world, options_, cost.strategy};
-      for (int round = -kUntimedRounds; round < options_.rounds; ++round) {
+      for (int round = -kUntimedRecordedRounds; round < options_.rounds; ++round) {
         if (world.rank() == 0) { turns_.wait(side); }  // the others wait for it
         const double used = cpu_now();
         const double seconds = runner.timed_step();
@@ -107,7 +107,7 @@ class TwoJobs {
 
   const StepOptions& options_;
   std::vector<RecordingCost> costs_;
-  Turns turns_;
+  SideTurns turns_;
   std::exception_ptr cause_;
 };
 

@@ -3,14 +3,10 @@
 #include <fmt/format.h>
 
 namespace tessera {
-namespace {
 
-/// "rank 1", "ranks 1, 2, 5".
 std::string list_ranks(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
-
-}  // namespace
 
 std::string call_text(std::string_view what, std::string_view channel, std::uint64_t sequence) {
   return fmt::format("{} (channel {}, sequence {})", what, channel, sequence);

@@ -10,6 +10,9 @@ namespace tessera {
 
 // What every backend says of the same failure, in the same words.
 
+/// `rank 1` or `ranks 1, 2, 5`.
+[[nodiscard]] std::string list_ranks(const std::vector<int>& ranks);
+
 /// `all_gather of batch "x" (channel gather, sequence 3)`; `what` is "exchange" or what describe()
 /// says of a batch.
 [[nodiscard]] std::string call_text(std::string_view what, std::string_view channel,

@@ -12,8 +12,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kAlignment = 128;
-
 /// What ranks gather and reduce: the arenas that communicators move data from and to.
 bool is_communicated(Category category) {
   switch (category) {
@@ -49,8 +47,8 @@ void free(Device& device, void* data, std::size_t bytes, BufferPlace place) noex
 
 // A size that no machine has stays one, so that the device refuses it.
 std::size_t counted(std::size_t bytes) {
-  constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / kAlignment * kAlignment;
-  return bytes > most ? most : round_up(bytes, kAlignment);
+  constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / Device::kAlignment * Device::kAlignment;
+  return bytes > most ? most : round_up(bytes, Device::kAlignment);
 }
 
 }  // namespace

@@ -4,31 +4,35 @@
 
 #include <cmath>
 
+#include "profile/machine_profile_error.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
-namespace {
 
-[[noreturn]] void refuse(const std::string& what) {
+void profile::refuse_profile(const std::string& what) {
   throw ConfigError{"the machine's profile " + what};
 }
 
+namespace {
+
+using profile::refuse_profile;
+
 void positive(double value, std::string_view what) {
   if (!(value > 0) || !std::isfinite(value)) {
-    refuse(fmt::format("has {} as {}; it must be above 0", value, what));
+    refuse_profile(fmt::format("has {} as {}; it must be above 0", value, what));
   }
 }
 
 void not_negative(double value, std::string_view what) {
   if (!(value >= 0) || !std::isfinite(value)) {
-    refuse(fmt::format("has {} as {}; it must be 0 or more", value, what));
+    refuse_profile(fmt::format("has {} as {}; it must be 0 or more", value, what));
   }
 }
 
 void check(const LinkLevel& level, std::size_t protocols, int below) {
   positive(level.bytes_per_second, fmt::format("bytes_per_second of level {}", level.name));
   if (level.step_seconds.size() != protocols) {
-    refuse(fmt::format("has {} step_seconds in level {}, but {} protocols",
+    refuse_profile(fmt::format("has {} step_seconds in level {}, but {} protocols",
                        level.step_seconds.size(), level.name, protocols));
   }
   for (const double seconds : level.step_seconds) {
@@ -37,7 +41,7 @@ void check(const LinkLevel& level, std::size_t protocols, int below) {
   const bool grows =
       below > 0 && (level.ranks == 0 || (level.ranks > below && level.ranks % below == 0));
   if (level.ranks < 0 || !grows) {
-    refuse(
+    refuse_profile(
         fmt::format("has {} ranks in a block of level {}; each level holds a whole number of "
                     "blocks of the one before, and only the last may have 0 (any number)",
                     level.ranks, level.name));
@@ -47,8 +51,8 @@ void check(const LinkLevel& level, std::size_t protocols, int below) {
 }  // namespace
 
 void MachineProfile::validate() const {
-  if (cores < 0) { refuse(fmt::format("has {} cores; 0 or more are possible", cores)); }
-  if (flops_per_second.empty()) { refuse("has no flops_per_second"); }
+  if (cores < 0) { refuse_profile(fmt::format("has {} cores; 0 or more are possible", cores)); }
+  if (flops_per_second.empty()) { refuse_profile("has no flops_per_second"); }
   for (const auto& [dtype, rate] : flops_per_second) {
     positive(rate, fmt::format("flops_per_second of {}", to_string(dtype)));
   }
@@ -57,12 +61,12 @@ void MachineProfile::validate() const {
   not_negative(kernel_seconds, "kernel_seconds");
   not_negative(enqueue_seconds, "enqueue_seconds");
   positive(speed_beside_collectives, "speed_beside_collectives");
-  if (speed_beside_collectives > 1) { refuse("has a speed_beside_collectives above 1"); }
+  if (speed_beside_collectives > 1) { refuse_profile("has a speed_beside_collectives above 1"); }
   if (way == CollectiveWay::direct) {
     positive(reduce_bytes_per_second, "reduce_bytes_per_second");
   }
-  if (protocols.empty()) { refuse("has no protocols"); }
-  if (levels.empty()) { refuse("has no levels"); }
+  if (protocols.empty()) { refuse_profile("has no protocols"); }
+  if (levels.empty()) { refuse_profile("has no levels"); }
   for (const LinkProtocol& protocol : protocols) {
     positive(protocol.bandwidth_share, "bandwidth_share of protocol " + protocol.name);
     not_negative(protocol.start_seconds, "start_seconds of protocol " + protocol.name);

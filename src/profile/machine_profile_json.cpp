@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <type_traits>
 
+#include "profile/machine_profile_error.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/profile/machine_profile.hpp"
 
@@ -12,30 +13,27 @@ namespace tessera {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using profile::refuse_profile;
 
 constexpr const char* kVersionKey = "tessera_machine";
-
-[[noreturn]] void refuse(const std::string& what) {
-  throw ConfigError{"the machine's profile " + what};
-}
 
 /// One object of the document, whose keys are all known.
 class Object {
  public:
   Object(const Json& json, std::string where, std::initializer_list<const char*> keys)
       : json_{json}, where_{std::move(where)} {
-    if (!json.is_object()) { refuse(fmt::format("has no object as {}", where_)); }
+    if (!json.is_object()) { refuse_profile(fmt::format("has no object as {}", where_)); }
     for (const auto& [key, value] : json.items()) {
       const bool known =
           std::any_of(keys.begin(), keys.end(), [&name = key](const char* k) { return name == k; });
-      if (!known) { refuse(fmt::format("has an unknown key '{}' in {}", key, where_)); }
+      if (!known) { refuse_profile(fmt::format("has an unknown key '{}' in {}", key, where_)); }
     }
   }
 
   template <class T>
   [[nodiscard]] T get(const char* key) const {
     const auto found = json_.find(key);
-    if (found == json_.end()) { refuse(fmt::format("has no '{}' in {}", key, where_)); }
+    if (found == json_.end()) { refuse_profile(fmt::format("has no '{}' in {}", key, where_)); }
     return as<T>(*found, key);
   }
   template <class T>
@@ -62,7 +60,7 @@ class Object {
     } catch (const Json::exception&) { throw_another_type(key); }
   }
   [[noreturn]] void throw_another_type(const char* key) const {
-    refuse(fmt::format("has a '{}' in {} of another type than it must have", key, where_));
+    refuse_profile(fmt::format("has a '{}' in {} of another type than it must have", key, where_));
   }
 
   const Json& json_;
@@ -72,7 +70,7 @@ class Object {
 CollectiveWay way_of(const std::string& name) {
   if (name == "ring") { return CollectiveWay::ring; }
   if (name == "direct") { return CollectiveWay::direct; }
-  refuse(fmt::format("has collectives '{}'; use ring or direct", name));
+  refuse_profile(fmt::format("has collectives '{}'; use ring or direct", name));
 }
 
 std::string_view name_of(CollectiveWay way) {
@@ -125,7 +123,7 @@ MachineProfile profile_of(const Json& json) {
        "collectives", "reduce_bytes_per_second", "protocols", "levels", "kernels", "measured"}};
   const int version = object.get<int>(kVersionKey);
   if (version != MachineProfile::kVersion) {
-    refuse(fmt::format("is of version {}; this build reads version {}", version,
+    refuse_profile(fmt::format("is of version {}; this build reads version {}", version,
                        MachineProfile::kVersion));
   }
   MachineProfile profile;
@@ -156,7 +154,7 @@ MachineProfile parse_machine_profile(std::string_view json) {
   Json document;
   try {
     document = Json::parse(json);
-  } catch (const Json::exception& error) { refuse(fmt::format("is not JSON: {}", error.what())); }
+  } catch (const Json::exception& error) { refuse_profile(fmt::format("is not JSON: {}", error.what())); }
   MachineProfile profile = profile_of(document);
   profile.validate();
   return profile;

@@ -8,7 +8,7 @@ namespace tessera::profile {
 namespace {
 
 using trace::WorkEntry;
-using Kind = WorkEntry::Kind;
+using WorkKind = WorkEntry::Kind;
 
 const WorkEntry& entry_of(const SimulatedKind& kind, std::size_t entry) {
   return kind.log->entries()[entry];
@@ -71,13 +71,13 @@ bool StepSimulation::progress_host(SimulatedKind& kind) {
   if (!kind.enqueued) {
     kind.enqueued = true;
     // Marks and ends of steps are for the log; what is enqueued in truth are the others.
-    if (entry.kind != Kind::step && profile_.enqueue_seconds > 0) {
+    if (entry.kind != WorkKind::step && profile_.enqueue_seconds > 0) {
       static const std::string what = "enqueue";
       begin(kind.host, {.left = profile_.enqueue_seconds, .what = &what}, now_);
       return true;
     }
   }
-  if (entry.kind == Kind::host_wait) {
+  if (entry.kind == WorkKind::host_wait) {
     if (!kind.marks[entry.index]) { return false; }
   } else if (on_host(entry.stream)) {
     if (!execute_inline(kind, kind.next)) { return false; }
@@ -93,19 +93,19 @@ bool StepSimulation::execute_inline(SimulatedKind& kind, std::size_t index) {
   const WorkEntry& entry = entry_of(kind, index);
   kind.phase = entry.phase;
   switch (entry.kind) {
-    case Kind::kernel:
+    case WorkKind::kernel:
       begin_kernel(kind, kind.host, index);
       return true;
-    case Kind::wait:
+    case WorkKind::wait:
       return kind.marks[entry.index];
-    case Kind::record:
+    case WorkKind::record:
       kind.marks[entry.index] = true;
       return true;
-    case Kind::step:
+    case WorkKind::step:
       end_step(kind);
       return true;
-    case Kind::batch:
-    case Kind::host_wait:
+    case WorkKind::batch:
+    case WorkKind::host_wait:
       break;
   }
   throw ContractError{"step_time: a collective on the stream of computation"};
@@ -117,24 +117,24 @@ bool StepSimulation::progress_stream(SimulatedKind& kind, SimulatedStream& strea
   const WorkEntry& entry = entry_of(kind, index);
   if (entry.stream == 0) { kind.phase = entry.phase; }
   switch (entry.kind) {
-    case Kind::wait:
+    case WorkKind::wait:
       if (!kind.marks[entry.index]) { return false; }
       break;
-    case Kind::record:
+    case WorkKind::record:
       kind.marks[entry.index] = true;
       break;
-    case Kind::step:
+    case WorkKind::step:
       end_step(kind);
       break;
-    case Kind::kernel:
+    case WorkKind::kernel:
       begin_kernel(kind, stream, index);
       break;
-    case Kind::batch: {
+    case WorkKind::batch: {
       const trace::BatchWork& work = kind.log->batches()[entry.index];
       stream.arrived = true;
       return begin_batches(work.group, work);
     }
-    case Kind::host_wait:
+    case WorkKind::host_wait:
       break;
   }
   stream.queue.pop_front();

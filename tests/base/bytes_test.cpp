@@ -8,7 +8,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::bytes_test {
 namespace {
 
 using testing::AllOf;
@@ -77,4 +77,4 @@ TEST(ParseBytes, RefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::bytes_test

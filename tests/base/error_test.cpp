@@ -9,7 +9,7 @@
 
 #include "tessera/base/math.hpp"
 
-namespace tessera {
+namespace tessera::error_test {
 namespace {
 
 using testing::AllOf;
@@ -77,4 +77,4 @@ TEST(Assert, IsSilentWhenTheConditionHolds) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::error_test

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace tessera {
+namespace tessera::half_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -160,4 +160,4 @@ TEST(Bfloat16, KnownNumbers) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::half_test

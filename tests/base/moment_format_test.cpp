@@ -4,7 +4,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::moment_format_test {
 namespace {
 
 TEST(MomentFormat, NamesComeBack) {
@@ -24,4 +24,4 @@ TEST(MomentFormat, AnUnknownNameIsRefusedWithTheKnownOnes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::moment_format_test

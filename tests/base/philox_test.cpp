@@ -6,7 +6,7 @@
 #include <bit>
 #include <cstdint>
 
-namespace tessera {
+namespace tessera::philox_test {
 namespace {
 
 using Counter = std::array<std::uint32_t, 4>;
@@ -49,4 +49,4 @@ TEST(Philox, OneBitOfCounterOrKeyChangesAboutHalfOfTheOutput) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::philox_test

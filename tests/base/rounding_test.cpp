@@ -4,7 +4,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::rounding_test {
 namespace {
 
 TEST(Rounding, NamesComeBack) {
@@ -23,4 +23,4 @@ TEST(Rounding, AnUnknownNameIsRefusedWithTheKnownOnes) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::rounding_test

@@ -11,7 +11,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/base/view.hpp"
 
-namespace tessera {
+namespace tessera::shape_test {
 namespace {
 
 using testing::AllOf;
@@ -93,4 +93,4 @@ TEST(View, SlicesByElements) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::shape_test

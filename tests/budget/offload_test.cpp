@@ -11,7 +11,7 @@
 #include "support/toy_model.hpp"
 #include "tessera/profile/plan.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::offload_test {
 namespace {
 
 constexpr auto kNothing = [](int) {};
@@ -305,4 +305,4 @@ TEST(OffloadOverlap, AUnitWaitsForItsOwnParametersAlone) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::offload_test

@@ -11,7 +11,7 @@
 // Communication runs while the caller computes: inside a scope, the caller waits until the
 // collective that should run beside it has finished. If it only ran later, the wait would end by
 // its deadline and the test fail.
-namespace tessera::testing {
+namespace tessera::test::overlap_test {
 namespace {
 
 /// Whether a collective called `label` has finished (again, `times` in all) while we wait.
@@ -192,4 +192,4 @@ TEST(Overlap, TheTraceShowsTheGatherInsideTheSpanOfTheUnitBefore) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::overlap_test

@@ -7,7 +7,7 @@
 
 // What each resharding policy sends and holds, against docs/resharding.md. The toy has a root,
 // three blocks and a head whose table is the root's.
-namespace tessera::testing {
+namespace tessera::test::resharding_traffic_test {
 namespace {
 
 ToyRun zero3(int ranks) {
@@ -167,4 +167,4 @@ TEST(EventsOfResharding, ForwardAndBackwardPrefetchAsFarAsTheirOwnDepth) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::resharding_traffic_test

@@ -6,7 +6,7 @@
 #include "support/toy_model.hpp"
 
 // What each strategy keeps, asserted against the formula of the layout (DESIGN section 5).
-namespace tessera::testing {
+namespace tessera::test::state_bytes_test {
 namespace {
 
 std::int64_t padded_sum(const ShardedModel& model, bool frozen_too) {
@@ -196,4 +196,4 @@ TEST(StateBytesOfFrozenModels, FrozenParametersCostNeitherGradientNorOptimizer) 
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::state_bytes_test

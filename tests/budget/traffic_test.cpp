@@ -7,7 +7,7 @@
 
 // Bytes and calls of every collective of a step, against DESIGN section 5; the events of a step,
 // against a literal list; overlap and threads, from the trace.
-namespace tessera::testing {
+namespace tessera::test::traffic_test {
 namespace {
 
 ToyRun run_of(int ranks, Strategy strategy) {
@@ -285,4 +285,4 @@ TEST(EventsOfAStep, DataParallelCopiesTheModelOutFirst) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::traffic_test

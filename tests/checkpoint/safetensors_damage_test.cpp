@@ -12,7 +12,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 
-namespace tessera {
+namespace tessera::safetensors_damage_test {
 namespace {
 
 // Damaged files are read whole or refused with FormatError; anything else ends the test.
@@ -122,4 +122,4 @@ TEST_F(SafetensorsDamage, RandomEditsOfTheHeaderAreSurvived) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::safetensors_damage_test

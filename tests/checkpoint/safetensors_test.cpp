@@ -19,7 +19,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/base/half.hpp"
 
-namespace tessera {
+namespace tessera::safetensors_test {
 namespace {
 
 using test::message_of;
@@ -390,4 +390,4 @@ TEST(SafetensorsWriter, AFullDiskIsAClearErrorAndLeavesNothing) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::safetensors_test

@@ -16,7 +16,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 
-namespace tessera {
+namespace tessera::weights_test {
 namespace {
 
 using test::message_of;
@@ -193,4 +193,4 @@ TEST(WeightsFrom, MayBeSharedByThreads) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::weights_test

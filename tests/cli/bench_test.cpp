@@ -6,7 +6,7 @@
 #include "machine.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::test {
+namespace tessera::test::bench_test {
 namespace {
 
 class BenchCommand : public CommandTest {
@@ -185,4 +185,4 @@ TEST_F(BenchCommand, HelpNamesTheOptions) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::bench_test

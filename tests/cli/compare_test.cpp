@@ -3,7 +3,7 @@
 
 #include "cli/command.hpp"
 
-namespace tessera::test {
+namespace tessera::test::compare_test {
 namespace {
 
 using Compare = CommandTest;
@@ -150,4 +150,4 @@ TEST_F(Compare, HelpAndVersionArePrinted) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::compare_test

@@ -5,7 +5,7 @@
 
 #include "cli/command.hpp"
 
-namespace tessera::test {
+namespace tessera::test::hybrid_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -177,4 +177,4 @@ TEST_F(HybridCommand, IsTimedByBench) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::hybrid_test

@@ -1,7 +1,7 @@
 // --optimizer, --moments, --rounding, --momentum and --master-weights, run as a user runs them.
 #include "cli/command.hpp"
 
-namespace tessera::test {
+namespace tessera::test::optimizer_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -186,4 +186,4 @@ TEST_F(OptimizerFlags, WhatHasNoEffectIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::optimizer_test

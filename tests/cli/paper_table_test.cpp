@@ -8,7 +8,7 @@
 #include "command_line.hpp"
 #include "planner.hpp"
 
-namespace tessera::tools {
+namespace tessera::tools::paper_table_test {
 namespace {
 
 /// Gigabytes (1e9) of a rank, as printed.
@@ -92,4 +92,4 @@ TEST(PaperTable, PlainDataParallelismHoldsAllOfIt) {
 }
 
 }  // namespace
-}  // namespace tessera::tools
+}  // namespace tessera::tools::paper_table_test

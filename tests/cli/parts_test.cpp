@@ -21,7 +21,7 @@
 #include "table.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::tools {
+namespace tessera::tools::parts_test {
 namespace {
 
 struct CloseFile {
@@ -375,4 +375,4 @@ TEST(ComparisonTest, HybridsOrderOfSumsIsSaidAndHidesNoOtherDifference) {
 }
 
 }  // namespace
-}  // namespace tessera::tools
+}  // namespace tessera::tools::parts_test

@@ -9,7 +9,7 @@
 
 #include "command_line.hpp"
 
-namespace tessera::tools {
+namespace tessera::tools::plan_search_test {
 namespace {
 
 Settings settings_of(std::vector<const char*> words) {
@@ -155,4 +155,4 @@ TEST(PlanSearch, CommandsAreForTheLauncherWhereRanksAreProcesses) {
 }
 
 }  // namespace
-}  // namespace tessera::tools
+}  // namespace tessera::tools::plan_search_test

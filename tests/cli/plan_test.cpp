@@ -6,7 +6,7 @@
 
 #include "cli/command.hpp"
 
-namespace tessera::test {
+namespace tessera::test::plan_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -330,4 +330,4 @@ TEST_F(Budget, AloneSaysWhatMakesItImpossible) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::plan_test

@@ -3,7 +3,7 @@
 
 #include "cli/command.hpp"
 
-namespace tessera::test {
+namespace tessera::test::plan_time_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -149,4 +149,4 @@ TEST_F(PlanTime, OfThisMachineTakesItsMeasuredProfile) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::plan_time_test

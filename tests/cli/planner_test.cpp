@@ -8,7 +8,7 @@
 #include "tessera/base/error.hpp"
 #include "trainer.hpp"
 
-namespace tessera::tools {
+namespace tessera::tools::planner_test {
 namespace {
 
 class Planner : public test::CommandTest {
@@ -107,4 +107,4 @@ TEST_F(Planner, AStackHoldsTheParametersAndTheirSlotsAlone) {
 }
 
 }  // namespace
-}  // namespace tessera::tools
+}  // namespace tessera::tools::planner_test

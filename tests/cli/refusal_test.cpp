@@ -7,7 +7,7 @@
 
 #include "cli/command.hpp"
 
-namespace tessera::test {
+namespace tessera::test::refusal_test {
 namespace {
 
 class Refusal : public CommandTest {
@@ -354,4 +354,4 @@ TEST_F(Refusal, MoreMemoryThanTheMachineHasIsStatusThree) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::refusal_test

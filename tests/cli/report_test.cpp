@@ -4,7 +4,7 @@
 
 #include "cli/command.hpp"
 
-namespace tessera::test {
+namespace tessera::test::report_test {
 namespace {
 
 using Report = CommandTest;
@@ -169,4 +169,4 @@ TEST_F(Report, OfNoStepIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::report_test

@@ -3,7 +3,7 @@
 
 #include "cli/command.hpp"
 
-namespace tessera::test {
+namespace tessera::test::resharding_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -92,4 +92,4 @@ TEST_F(ReshardingOptions, WhereNothingIsGatheredTheyAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::resharding_test

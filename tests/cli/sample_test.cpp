@@ -1,7 +1,7 @@
 // tessera sample, and the held-out loss of tessera train: a model is trained, looked at, and used.
 #include "cli/command.hpp"
 
-namespace tessera::test {
+namespace tessera::test::sample_test {
 namespace {
 
 class Sample : public CommandTest {
@@ -145,4 +145,4 @@ TEST_F(HeldOut, DataThatCannotBeIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::sample_test

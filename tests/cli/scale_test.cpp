@@ -13,7 +13,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/profile/html_report.hpp"
 
-namespace tessera::tools {
+namespace tessera::tools::scale_test {
 namespace {
 
 using nlohmann::json;
@@ -299,4 +299,4 @@ TEST_F(Scale, HelpNamesTheOptions) {
 }
 
 }  // namespace
-}  // namespace tessera::tools
+}  // namespace tessera::tools::scale_test

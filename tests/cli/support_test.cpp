@@ -2,8 +2,9 @@
 #include <gmock/gmock.h>
 
 #include "cli/command.hpp"
+#include "support/places.hpp"
 
-namespace tessera::test {
+namespace tessera::test::support_test {
 namespace {
 
 using ::testing::ContainsRegex;
@@ -14,7 +15,7 @@ class Support : public CommandTest {};
 TEST_F(Support, ThePageIsWhatTheCommandPrints) {
   const Outcome outcome = tessera({"doctor", "--support"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_EQ(outcome.out, read_file(std::filesystem::path{TESSERA_SOURCE_DIR} / "docs/support.md"))
+  EXPECT_EQ(outcome.out, read_file(std::filesystem::path{test::kSourceDir} / "docs/support.md"))
       << "write it again: tessera doctor --support > docs/support.md";
 }
 
@@ -35,4 +36,4 @@ TEST_F(Support, ACellIsWhatARunIsAnsweredWith) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::support_test

@@ -6,7 +6,7 @@
 
 #include "cli/command.hpp"
 
-namespace tessera::test {
+namespace tessera::test::train_test {
 namespace {
 
 class Train : public CommandTest {
@@ -401,4 +401,4 @@ TEST_F(Train, PeakMemoryIsThatOfTheFirstSteps) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::train_test

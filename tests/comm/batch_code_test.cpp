@@ -6,7 +6,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::batch_code_test {
 namespace {
 
 std::string code_of(const Batch& batch) {
@@ -83,4 +83,4 @@ TEST(BatchCode, DamageIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::batch_code_test

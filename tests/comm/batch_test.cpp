@@ -12,7 +12,7 @@
 #include "support/recording_communicator.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::batch_test {
 namespace {
 
 using test::HostTensor;
@@ -199,4 +199,4 @@ TEST(RecordingCommunicator, KeepsWhatItIsGivenAndRefusesWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::batch_test

@@ -10,7 +10,7 @@
 #include "support/rank_values.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::comm_errors_test {
 namespace {
 
 using test::complete;
@@ -269,4 +269,4 @@ TEST_P(CommErrors, AnErrorInAStreamIsReportedWhenTheBodyDidNotLook) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::comm_errors_test

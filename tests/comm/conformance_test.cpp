@@ -7,7 +7,7 @@
 #include "support/rank_job.hpp"
 #include "support/rank_values.hpp"
 
-namespace tessera {
+namespace tessera::conformance_test {
 namespace {
 
 using test::complete;
@@ -339,4 +339,4 @@ TEST_P(Conformance, SumAddsInRankOrder) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::conformance_test

@@ -5,7 +5,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::control_text_test {
 namespace {
 
 /// Ranks of the job are ten times what they are here.
@@ -48,4 +48,4 @@ TEST(ControlText, TheFirstRankThatMakesAnotherCallIsNamedWithBothCalls) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::control_text_test

@@ -6,7 +6,7 @@
 #include "comm/control_text.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::division_test {
 namespace {
 
 /// Ranks of the job are ten times what they are here.
@@ -69,4 +69,4 @@ TEST(Division, TheHighestOfTheRanksNumbersIsTaken) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::division_test

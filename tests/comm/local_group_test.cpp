@@ -6,7 +6,7 @@
 #include <chrono>
 #include <memory>
 
-namespace tessera {
+namespace tessera::local_group_test {
 namespace {
 
 TEST(LocalGroup, ForgetsAGroupWhenTheLastOfItsCommunicatorsIsGone) {
@@ -28,4 +28,4 @@ TEST(LocalGroup, ForgetsAGroupWhenTheLastOfItsCommunicatorsIsGone) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::local_group_test

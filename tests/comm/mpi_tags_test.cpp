@@ -4,7 +4,7 @@
 
 #include <set>
 
-namespace tessera {
+namespace tessera::mpi_tags_test {
 namespace {
 
 // MPI allows 32,768 tags at least; libraries have many more.
@@ -46,4 +46,4 @@ TEST(MpiTags, ThereAreChannelsToSplitOff) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::mpi_tags_test

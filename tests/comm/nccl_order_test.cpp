@@ -4,7 +4,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::nccl_order_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -37,4 +37,4 @@ TEST(NcclOrder, WhatLeavesItOpenIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::nccl_order_test

@@ -8,7 +8,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/comm/simulate.hpp"
 
-namespace tessera {
+namespace tessera::peer_traffic_test {
 namespace {
 
 using test::complete;
@@ -111,4 +111,4 @@ TEST(PeerTrafficOfOtherJobs, IsRefusedWithoutRecordsAndEmptyWhereNothingMoves) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::peer_traffic_test

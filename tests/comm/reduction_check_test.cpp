@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera::test {
+namespace tessera::test::reduction_check_test {
 namespace {
 
 std::vector<HostTensor> two_ranks(DType dtype, double a, double b) {
@@ -45,4 +45,4 @@ TEST(ReductionCheck, LooksAtTheElementsThatItIsToldOf) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::reduction_check_test

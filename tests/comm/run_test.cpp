@@ -15,7 +15,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/comm/world.hpp"
 
-namespace tessera {
+namespace tessera::run_test {
 namespace {
 
 using testing::AllOf;
@@ -315,4 +315,4 @@ TEST(Launcher, RefusesNumbersThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::run_test

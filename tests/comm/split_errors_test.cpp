@@ -12,7 +12,7 @@
 #include "support/rank_job.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::split_errors_test {
 namespace {
 
 using test::complete;
@@ -247,4 +247,4 @@ TEST_P(SplitErrors, ARankThatHasEndedIsMissedByItsGroup) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::split_errors_test

@@ -16,7 +16,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/comm/simulate.hpp"
 
-namespace tessera {
+namespace tessera::split_test {
 namespace {
 
 using test::complete;
@@ -474,4 +474,4 @@ TEST(SimulatedSplit, ASimulatedRankKnowsItsGroup) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::split_test

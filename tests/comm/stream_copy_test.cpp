@@ -8,7 +8,7 @@
 
 #include "tessera/comm/world.hpp"
 
-namespace tessera {
+namespace tessera::stream_copy_test {
 namespace {
 
 constexpr std::size_t kGuard = 64;
@@ -91,4 +91,4 @@ TEST(StreamCopy, CollectivesOfLargeTensorsMoveTheSameNumbers) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::stream_copy_test

@@ -10,7 +10,7 @@
 #include "support/rank_job.hpp"
 #include "support/rank_values.hpp"
 
-namespace tessera {
+namespace tessera::streams_test {
 namespace {
 
 using test::complete;
@@ -172,4 +172,4 @@ TEST_P(CommStreams, NothingIsRecordedUnlessAsked) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::streams_test

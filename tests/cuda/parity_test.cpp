@@ -5,7 +5,7 @@
 #include "support/groups.hpp"
 
 // Training on a CUDA device that all ranks share, under every strategy.
-namespace tessera::testing {
+namespace tessera::test {
 namespace {
 
 template <class Parameter>
@@ -135,4 +135,4 @@ TEST_P(CudaGraphStep, OfRanksThatAreThreadsIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test

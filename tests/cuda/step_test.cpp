@@ -7,7 +7,7 @@
 #include "cuda/support.hpp"
 #include "support/gpt_run.hpp"
 
-namespace tessera::testing {
+namespace tessera::test {
 namespace {
 
 using test::Emulation;
@@ -201,4 +201,4 @@ TEST_P(CudaReport, OfTheStepBeforeDoesNotWaitForTheLast) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test

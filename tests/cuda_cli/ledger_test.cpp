@@ -4,7 +4,7 @@
 
 #include "cuda_cli/cuda_command.hpp"
 
-namespace tessera::test {
+namespace tessera::test::ledger_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -87,4 +87,4 @@ TEST_F(CudaLedger, TrainPrintsIt) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::ledger_test

@@ -1,7 +1,7 @@
 // train, compare, sample, plan and scale with --device cuda.
 #include "cuda_cli/cuda_command.hpp"
 
-namespace tessera::test {
+namespace tessera::test::run_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -238,4 +238,4 @@ TEST_F(CudaRun, RanksThatShareADeviceMustFitItTogether) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::run_test

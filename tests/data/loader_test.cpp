@@ -15,7 +15,7 @@
 #include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::loader_test {
 namespace {
 
 using test::message_of;
@@ -233,4 +233,4 @@ TEST(TokenLoader, TrainsOnTextFromDisk) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::loader_test

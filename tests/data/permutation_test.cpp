@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace tessera {
+namespace tessera::permutation_test {
 namespace {
 
 // A place that two entries share leaves another one empty, so both are seen.
@@ -78,4 +78,4 @@ TEST(Permutation, NeighboursArePulledApart) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::permutation_test

@@ -11,7 +11,7 @@
 #include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::sampler_test {
 namespace {
 
 using test::message_of;
@@ -144,4 +144,4 @@ TEST(DistributedSampler, RefusesRanksStepsAndMicroBatchesThatAreNotThere) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::sampler_test

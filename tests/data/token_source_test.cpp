@@ -14,7 +14,7 @@
 #include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::token_source_test {
 namespace {
 
 using test::message_of;
@@ -277,4 +277,4 @@ TEST(CheckTokens, FindsATokenFarIn) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::token_source_test

@@ -17,7 +17,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/device/device.hpp"
 
-namespace tessera {
+namespace tessera::cpu_device_test {
 namespace {
 
 using testing::AllOf;
@@ -143,4 +143,4 @@ TEST(Processor, ThisOneRunsThisBuild) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cpu_device_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::cuda_architectures_test {
 namespace {
 
 TEST(CudaArchitectures, MachineCodeRunsWithinItsMajorFromItsMinorOn) {
@@ -40,4 +40,4 @@ TEST(CudaArchitectures, OneOfAListIsEnough) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::cuda_architectures_test

@@ -9,7 +9,7 @@
 
 #include "device/cpu/task_queue.hpp"
 
-namespace tessera {
+namespace tessera::host_task_test {
 namespace {
 
 static_assert(std::is_nothrow_move_constructible_v<HostTask>);
@@ -110,4 +110,4 @@ TEST(TaskQueue, DoesNotGrowOnceItHasHeldItsMost) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::host_task_test

@@ -29,7 +29,7 @@ std::atomic<long> allocations{0};
   std::free(data);
 }
 
-namespace tessera {
+namespace tessera::steady_state_test {
 namespace {
 
 TEST(SteadyState, StreamsDoNotAllocateOnceTheyHaveHeldTheirMost) {
@@ -71,4 +71,4 @@ TEST(SteadyState, ParallelLoopsDoNotAllocate) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::steady_state_test

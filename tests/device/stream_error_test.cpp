@@ -12,7 +12,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/device/device.hpp"
 
-namespace tessera {
+namespace tessera::stream_error_test {
 namespace {
 
 using testing::ThrowsMessage;
@@ -192,4 +192,4 @@ TEST_F(FailingStreams, ManyWaitersOfOneErrorAllSeeIt) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::stream_error_test

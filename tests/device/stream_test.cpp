@@ -12,7 +12,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/device/device.hpp"
 
-namespace tessera {
+namespace tessera::stream_test {
 namespace {
 
 class CpuStreams : public testing::Test {
@@ -267,4 +267,4 @@ TEST_F(CpuStreams, AHandleThatStandsForNothingIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::stream_test

@@ -12,7 +12,7 @@
 #include "device/cpu/host_task.hpp"
 #include "tessera/device/device.hpp"
 
-namespace tessera {
+namespace tessera::timeline_test {
 namespace {
 
 using testing::ThrowsMessage;
@@ -73,4 +73,4 @@ TEST(Timeline, IsReachedAfterTheCapturesOfATaskAreDestroyed) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::timeline_test

@@ -14,7 +14,7 @@
 #include "device/cpu/parallel.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::worker_pool_test {
 namespace {
 
 struct Machine {
@@ -180,4 +180,4 @@ TEST(WorkerPool, ThreadsOutOfRangeAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::worker_pool_test

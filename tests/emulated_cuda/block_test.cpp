@@ -3,7 +3,7 @@
 
 #include "emulated_cuda/test_support.hpp"
 
-namespace emulated_cuda::test {
+namespace emulated_cuda::test::block_test {
 namespace {
 
 constexpr unsigned kThreads = 256;
@@ -262,4 +262,4 @@ TEST_F(EmulatedBlock, GridsThatCudaRefusesAreRefused) {
 }
 
 }  // namespace
-}  // namespace emulated_cuda::test
+}  // namespace emulated_cuda::test::block_test

@@ -7,7 +7,7 @@
 #include "emulated_cuda/stream_task.hpp"
 #include "emulated_cuda/test_support.hpp"
 
-namespace emulated_cuda::test {
+namespace emulated_cuda::test::capture_test {
 namespace {
 
 class TestEvent {
@@ -216,4 +216,4 @@ TEST_F(EmulatedCapture, WhatIsAskedToFailFailsOnceOrForGood) {
 }
 
 }  // namespace
-}  // namespace emulated_cuda::test
+}  // namespace emulated_cuda::test::capture_test

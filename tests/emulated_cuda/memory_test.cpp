@@ -3,7 +3,7 @@
 
 #include "emulated_cuda/test_support.hpp"
 
-namespace emulated_cuda::test {
+namespace emulated_cuda::test::memory_test {
 namespace {
 
 __global__ void write_at(int* data, std::int64_t at) {
@@ -210,4 +210,4 @@ TEST_F(EmulatedMemory, OfAPeerIsOpenOnceItWasEnabled) {
 }
 
 }  // namespace
-}  // namespace emulated_cuda::test
+}  // namespace emulated_cuda::test::memory_test

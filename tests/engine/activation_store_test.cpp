@@ -15,7 +15,7 @@
 #include "tessera/profile/job_memory.hpp"
 #include "tessera/profile/plan.hpp"
 
-namespace tessera {
+namespace tessera::activation_store_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -219,4 +219,4 @@ TEST(ActivationStore, CallsOutOfOrderAreRefused) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::activation_store_test

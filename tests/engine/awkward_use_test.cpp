@@ -12,7 +12,7 @@
 
 // Uses that are allowed but rare, and refusals after which the model must go on as if nothing had
 // been asked.
-namespace tessera::testing {
+namespace tessera::test::awkward_use_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -479,4 +479,4 @@ TEST(Report, NamesTheRateThatTheStepUsed) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::awkward_use_test

@@ -7,7 +7,7 @@
 
 // Bugs that other systems shipped: a norm of each shard for itself, multiplied by the number of
 // ranks, with padding or frozen parameters in it, or with a tied tensor in it twice.
-namespace tessera::testing {
+namespace tessera::test::clip_norm_test {
 namespace {
 
 constexpr float kClip = 2.0F;
@@ -109,4 +109,4 @@ TEST(GradientReduction, AddsInFp32UnlessToldOtherwiseAlsoForBf16Parameters) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::clip_norm_test

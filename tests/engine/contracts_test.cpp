@@ -7,7 +7,7 @@
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::contracts_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -517,4 +517,4 @@ TEST(Strategies, NamesRoundTripAndUnknownOnesListTheKnown) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::contracts_test

@@ -10,7 +10,7 @@
 
 #include "support/toy_model.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::custom_optimizer_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -200,4 +200,4 @@ TEST(CustomOptimizer, IsRefusedWithoutNameOrFunctionAndWithBf16Moments) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::custom_optimizer_test

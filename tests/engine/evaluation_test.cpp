@@ -11,7 +11,7 @@
 #include "support/toy_model.hpp"
 #include "tessera/profile/job_memory.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::evaluation_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -394,4 +394,4 @@ TEST(Evaluation, OnAStreamOfItsOwnItReadsWhatTheLastStepHasWritten) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::evaluation_test

@@ -8,7 +8,7 @@
 #include "support/toy_model.hpp"
 #include "tessera/comm/simulate.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::loss_scaling_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -190,4 +190,4 @@ TEST(LossScaling, IsPlanned) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::loss_scaling_test

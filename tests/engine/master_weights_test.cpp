@@ -4,7 +4,7 @@
 
 #include "tessera/tessera.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::master_weights_test {
 namespace {
 
 using ::testing::AllOf;
@@ -101,4 +101,4 @@ TEST(MasterWeightsOption, HasNamesThatAreRead) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::master_weights_test

@@ -4,7 +4,7 @@
 
 #include "support/toy_model.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::offload_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -126,4 +126,4 @@ TEST(Offload, MastersStartFromTheInitializerInFull) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::offload_test

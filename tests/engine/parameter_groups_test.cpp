@@ -5,7 +5,7 @@
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::parameter_groups_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -169,4 +169,4 @@ TEST(ParameterGroups, RanksThatGroupDifferentlyAreToldTheFirstDifference) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::parameter_groups_test

@@ -3,7 +3,7 @@
 #include "kernels/table.hpp"
 #include "support/toy_model.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::previous_report_test {
 namespace {
 
 class PreviousReport : public ::testing::TestWithParam<ComputeStream> {};
@@ -50,4 +50,4 @@ TEST_P(PreviousReport, IsThatOfTheStepBeforeTheLast) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::previous_report_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera::engine {
+namespace tessera::engine::schedule_test {
 namespace {
 
 constexpr Use f(std::size_t unit) {
@@ -103,4 +103,4 @@ TEST(Schedule, CountsTheUnitsThatAreOnTheirWayBackAtOnce) {
 }
 
 }  // namespace
-}  // namespace tessera::engine
+}  // namespace tessera::engine::schedule_test

@@ -9,7 +9,7 @@
 #include "support/toy_model.hpp"
 #include "tessera/comm/simulate.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::shard_group_test {
 namespace {
 
 using engine::ranks_of_each_machine;
@@ -164,4 +164,4 @@ TEST(ShardGroup, AGroupThatGoesAnotherWayIsAnErrorThatNamesTheUnits) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::shard_group_test

@@ -11,7 +11,7 @@
 
 // After so many skipped steps in a row the run stops and says where the first value that is not
 // finite arose.
-namespace tessera::testing {
+namespace tessera::test::skipped_steps_test {
 namespace {
 
 using ::testing::AllOf;
@@ -289,4 +289,4 @@ TEST(StopOfGPT, NamesEmbeddingBlockOrHead) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::skipped_steps_test

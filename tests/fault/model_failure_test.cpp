@@ -8,7 +8,7 @@
 
 #include "tessera/tessera.hpp"
 
-namespace tessera {
+namespace tessera::model_failure_test {
 namespace {
 
 constexpr int kPoints = 13;
@@ -131,4 +131,4 @@ TEST_P(ModelFailure, SoDoesOneWhoseUpdatesAreOnTheHost) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::model_failure_test

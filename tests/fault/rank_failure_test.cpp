@@ -10,7 +10,7 @@
 #include "support/rank_values.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::rank_failure_test {
 namespace {
 
 using test::HostTensor;
@@ -108,4 +108,4 @@ TEST(RankFailure, SeveralRanksMayFailAtOnce) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::rank_failure_test

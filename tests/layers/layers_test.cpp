@@ -7,11 +7,12 @@
 #include <set>
 
 #include "layers/source_tree.hpp"
+#include "support/places.hpp"
 
-namespace tessera::test {
+namespace tessera::test::layers_test {
 namespace {
 
-const std::filesystem::path kRoot = TESSERA_SOURCE_DIR;
+const std::filesystem::path kRoot = test::kSourceDir;
 const std::vector<std::string> kFolders = {"include", "src",   "kernels",
                                            "bench",   "tools", "examples"};
 
@@ -195,4 +196,4 @@ TEST(Layers, SnippetsOfTheDocumentsArePiecesOfCompiledPrograms) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::layers_test

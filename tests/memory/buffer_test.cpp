@@ -13,7 +13,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::buffer_test {
 namespace {
 
 using testing::AllOf;
@@ -163,4 +163,4 @@ TEST_F(Buffers, AnArenaWithoutABufferHasNothingToGive) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::buffer_test

@@ -15,7 +15,7 @@
 #include "device/cpu/host_task.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::slot_ring_test {
 namespace {
 
 using testing::AllOf;
@@ -296,4 +296,4 @@ TEST_F(SlotRings, AReadersErrorReachesTheNextWriterAndTheSlotStaysFree) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::slot_ring_test

@@ -10,7 +10,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::tracker_test {
 namespace {
 
 TEST(Category, EveryOneHasANameOfItsOwn) {
@@ -185,4 +185,4 @@ TEST(MemoryTrackerDeathTest, GivingBackMoreThanIsHeldIsABug) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::tracker_test

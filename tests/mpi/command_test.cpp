@@ -10,11 +10,12 @@
 #include <utility>
 
 #include "mpi/mpi_job.hpp"
+#include "support/places.hpp"
 
-namespace tessera::test {
+namespace tessera::test::command_test {
 namespace {
 
-using ::tessera::testing::MpiJob;
+using ::tessera::test::MpiJob;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 using Json = nlohmann::json;
@@ -32,7 +33,7 @@ class MpiCommand : public CommandTest {
     return all;
   }
   [[nodiscard]] static Words as_process(Words arguments) {
-    arguments.insert(arguments.begin(), TESSERA_COMMAND);
+    arguments.insert(arguments.begin(), test::kCommand);
     return arguments;
   }
   /// Runs the command as a job that ends within seconds.
@@ -335,4 +336,4 @@ TEST_F(MpiCommand, AKilledProcessEndsTheJobWithinSeconds) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::command_test

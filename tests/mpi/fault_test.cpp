@@ -10,8 +10,9 @@
 
 #include "mpi/mpi_job.hpp"
 #include "support/a_gpu.hpp"
+#include "support/places.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::fault_test {
 namespace {
 
 using ::testing::AllOf;
@@ -29,7 +30,7 @@ struct End {
 
 End end_of(const std::string& way, int deadline_ms = 60'000, int ranks = kRanks) {
   const auto begin = Clock::now();
-  MpiJob job{ranks, {TESSERA_FAILING_RANK, way, std::to_string(deadline_ms)}};
+  MpiJob job{ranks, {test::kFailingRank, way, std::to_string(deadline_ms)}};
   const int status = job.wait();
   EXPECT_LT(Clock::now() - begin, kSeconds) << way;
   return {status, job.output()};
@@ -91,7 +92,7 @@ TEST_P(JobThrow, EndsTheJobWithItsReasonAndItsStatus) {
 }
 
 TEST(JobFault, DifferentBatchesAreNamedOnEveryRankAndMoveNothing) {
-  MpiJob job{kRanks, {TESSERA_FAILING_RANK, "differ", "60000"}};
+  MpiJob job{kRanks, {test::kFailingRank, "differ", "60000"}};
   EXPECT_TRUE(job.wait_for("heard: ", kRanks)) << job.output();
   job.end_input();
   EXPECT_EQ(job.wait(), 4);
@@ -137,7 +138,7 @@ TEST(JobFault, AProcessThatEndsBadlyAfterItsRunEndsTheJobWithItsStatus) {
 class WorkingJob {
  public:
   explicit WorkingJob(int deadline_ms)
-      : job_{kRanks, {TESSERA_FAILING_RANK, "work", std::to_string(deadline_ms)}} {
+      : job_{kRanks, {test::kFailingRank, "work", std::to_string(deadline_ms)}} {
     EXPECT_TRUE(job_.wait_for(" pid ", kRanks)) << job_.output();
   }
   /// Sends `signal` to rank 1 and waits for the job's end.
@@ -184,4 +185,4 @@ TEST(JobFault, AStoppedRankEndsTheJobByTheDeadline) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::fault_test

@@ -3,15 +3,16 @@
 #include <gtest/gtest.h>
 
 #include "mpi/mpi_job.hpp"
+#include "support/places.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::group_fault_test {
 namespace {
 
 using ::testing::HasSubstr;
 
 // MPI tells nobody where a rank waits: who does not come may be held up itself, as rank 0 is here.
 TEST(MpiGroupFault, AMissingRankOfAGroupIsNotTakenForTheCause) {
-  MpiJob job{4, {TESSERA_FAILING_RANK, "miss-in-group", "3000"}};
+  MpiJob job{4, {test::kFailingRank, "miss-in-group", "3000"}};
   EXPECT_EQ(job.wait(), 4);
   EXPECT_THAT(
       job.output(),
@@ -20,4 +21,4 @@ TEST(MpiGroupFault, AMissingRankOfAGroupIsNotTakenForTheCause) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::group_fault_test

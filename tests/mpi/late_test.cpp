@@ -3,15 +3,16 @@
 #include <gtest/gtest.h>
 
 #include "mpi/mpi_job.hpp"
+#include "support/places.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::late_test {
 namespace {
 
 using ::testing::HasSubstr;
 
 // Rank 0 is held up in a group that the one who waits knows nothing of.
 TEST(MpiLate, AMissingRankOfAllIsNotTakenForTheCauseWhereThereAreGroups) {
-  MpiJob job{4, {TESSERA_FAILING_RANK, "hold-up-all", "600"}};
+  MpiJob job{4, {test::kFailingRank, "hold-up-all", "600"}};
   EXPECT_EQ(job.wait(), 4);
   EXPECT_THAT(job.output(),
               HasSubstr(" waited 600 ms for ranks 0, 1, which did not call it: late, or held up by "
@@ -19,10 +20,10 @@ TEST(MpiLate, AMissingRankOfAllIsNotTakenForTheCauseWhereThereAreGroups) {
 }
 
 TEST(MpiLate, WhereThereAreNoneItIs) {
-  MpiJob job{3, {TESSERA_FAILING_RANK, "hold-up-none", "600"}};
+  MpiJob job{3, {test::kFailingRank, "hold-up-none", "600"}};
   EXPECT_EQ(job.wait(), 4);
   EXPECT_THAT(job.output(), HasSubstr(" waited 600 ms for rank 1, which did not call it; every"));
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::late_test

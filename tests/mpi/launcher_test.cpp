@@ -3,8 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "mpi/mpi_job.hpp"
+#include "support/places.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::launcher_test {
 namespace {
 
 using ::testing::AllOf;
@@ -12,7 +13,7 @@ using ::testing::HasSubstr;
 
 // As the mpirun of one MPI library starts a program that was built with another.
 TEST(MpiLauncher, AnotherLibrarysLauncherIsRefused) {
-  MpiJob job{1, {"env", "OMPI_COMM_WORLD_SIZE=3", TESSERA_FAILING_RANK, "succeed", "60000"}};
+  MpiJob job{1, {"env", "OMPI_COMM_WORLD_SIZE=3", test::kFailingRank, "succeed", "60000"}};
   EXPECT_EQ(job.wait(), 2);
   EXPECT_THAT(job.output(),
               AllOf(HasSubstr("one of 3 processes (OMPI_COMM_WORLD_SIZE)"),
@@ -20,4 +21,4 @@ TEST(MpiLauncher, AnotherLibrarysLauncherIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::launcher_test

@@ -14,7 +14,7 @@
 #include "tessera/profile/job_memory.hpp"
 #include "tessera/tessera.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::ledger_test {
 namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
@@ -86,4 +86,4 @@ TEST(MpiMemory, IsGatheredFromEveryProcess) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::ledger_test

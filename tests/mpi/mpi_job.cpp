@@ -10,7 +10,9 @@
 #include <cstdlib>
 #include <stdexcept>
 
-namespace tessera::testing {
+#include "support/places.hpp"
+
+namespace tessera::test {
 namespace {
 
 constexpr std::chrono::seconds kLongest{60};
@@ -38,7 +40,7 @@ Pipe make_pipe() {
 
 MpiJob::MpiJob(int ranks, const std::vector<std::string>& command)
     : end_{std::chrono::steady_clock::now() + kLongest} {
-  std::vector<std::string> words{TESSERA_MPIRUN, "-n", std::to_string(ranks)};
+  std::vector<std::string> words{test::kLauncher, "-n", std::to_string(ranks)};
   words.insert(words.end(), command.begin(), command.end());
   std::vector<char*> arguments = pointers(words);
   const auto [from, to] = make_pipe();
@@ -48,7 +50,7 @@ MpiJob::MpiJob(int ranks, const std::vector<std::string>& command)
     ::dup2(their_input, STDIN_FILENO);
     ::dup2(to, STDOUT_FILENO);
     ::dup2(to, STDERR_FILENO);
-    ::setenv("MPIEXEC", TESSERA_MPIEXEC, 1);
+    ::setenv("MPIEXEC", test::kMpiexec, 1);
     ::setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI keeps what it starts with
     ::execv(arguments[0], arguments.data());
     ::_exit(127);
@@ -106,4 +108,4 @@ int MpiJob::wait() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-}  // namespace tessera::testing
+}  // namespace tessera::test

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace tessera::testing {
+namespace tessera::test {
 
 /// A program started by mpirun, with what it says. Everything has a deadline: a job that hangs is
 /// killed, and the test fails.
@@ -36,4 +36,4 @@ class MpiJob {
   std::chrono::steady_clock::time_point end_;
 };
 
-}  // namespace tessera::testing
+}  // namespace tessera::test

@@ -8,7 +8,7 @@
 #include "support/toy_model.hpp"
 #include "tessera/comm/launch.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::parity_test {
 namespace {
 
 const StartRanks kAsProcesses = [](int, const std::function<void(World&)>& body,
@@ -122,4 +122,4 @@ TEST(MpiWorld, RunsFollowOneAnother) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::parity_test

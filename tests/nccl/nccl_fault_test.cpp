@@ -11,8 +11,9 @@
 
 #include "mpi/mpi_job.hpp"
 #include "support/a_gpu.hpp"
+#include "support/places.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::nccl_fault_test {
 namespace {
 
 using ::testing::AllOf;
@@ -50,7 +51,7 @@ class NcclFault : public ::testing::Test {
                                           const std::vector<std::string>& variables) {
     std::vector<std::string> words{"env"};
     words.insert(words.end(), variables.begin(), variables.end());
-    words.insert(words.end(), {TESSERA_FAILING_RANK, way, std::to_string(deadline_ms)});
+    words.insert(words.end(), {test::kFailingRank, way, std::to_string(deadline_ms)});
     return words;
   }
 };
@@ -331,4 +332,4 @@ TEST_F(NcclFault, AJobOfOneWorks) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::nccl_fault_test

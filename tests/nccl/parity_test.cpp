@@ -15,7 +15,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/comm/launch.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::parity_test {
 namespace {
 
 const StartRanks kAsProcesses = [](int, const std::function<void(World&)>& body,
@@ -203,4 +203,4 @@ TEST(NcclWorld, NamesItsCommunicator) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::parity_test

@@ -15,7 +15,7 @@
 #include "tessera/comm/launch.hpp"
 #include "tessera/profile/ledger.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::register_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -432,4 +432,4 @@ TEST(NcclRegisterAlone, SaysNothing) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::register_test

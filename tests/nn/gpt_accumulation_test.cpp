@@ -5,7 +5,7 @@
 #include "nn/nn_support.hpp"
 #include "tessera/nn/shard.hpp"
 
-namespace tessera::nn {
+namespace tessera::nn::gpt_accumulation_test {
 namespace {
 
 using test::Tensors;
@@ -89,4 +89,4 @@ TEST_P(GPTAccumulation, FourMicroBatchesOfOneTrainAsOneOfFourClippedOrNot) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::gpt_accumulation_test

@@ -7,7 +7,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/nn/gpt.hpp"
 
-namespace tessera::nn {
+namespace tessera::nn::gpt_config_test {
 namespace {
 
 using testing::HasSubstr;
@@ -69,4 +69,4 @@ TEST(GPTConfig, TheLargestAllowedSizesDoNotOverflowTheCount) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::gpt_config_test

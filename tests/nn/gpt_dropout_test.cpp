@@ -4,7 +4,7 @@
 
 #include "nn/gpt_course.hpp"
 
-namespace tessera::nn {
+namespace tessera::nn::gpt_dropout_test {
 namespace {
 
 using test::CourseOptions;
@@ -74,4 +74,4 @@ TEST(GPTDropout, IsAProbabilityBelowOne) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::gpt_dropout_test

@@ -2,7 +2,7 @@
 #include "nn/gpt_course.hpp"
 #include "tessera/comm/simulate.hpp"
 
-namespace tessera::nn {
+namespace tessera::nn::gpt_evaluation_test {
 namespace {
 
 using test::CourseOptions;
@@ -160,4 +160,4 @@ TEST(GPTEvaluation, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::gpt_evaluation_test

@@ -3,7 +3,7 @@
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
 
-namespace tessera::nn {
+namespace tessera::nn::gpt_gradients_test {
 namespace {
 
 using test::Tensors;
@@ -146,4 +146,4 @@ TEST(GPTGradients, AccumulateToThoseOfTheWholeBatch) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::gpt_gradients_test

@@ -3,7 +3,7 @@
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
 
-namespace tessera::nn {
+namespace tessera::nn::gpt_memory_test {
 namespace {
 
 constexpr GPTConfig kConfig{.layers = 2, .hidden = 36, .heads = 3, .vocab = 101, .seq = 17};
@@ -124,4 +124,4 @@ TEST(GPTMemory, AllIsGivenBack) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::gpt_memory_test

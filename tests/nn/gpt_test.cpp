@@ -7,7 +7,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/nn/shard.hpp"
 
-namespace tessera::nn {
+namespace tessera::nn::gpt_test {
 namespace {
 
 using testing::HasSubstr;
@@ -151,4 +151,4 @@ TEST(GPT, IsOfNoUseBeforeItIsDeclared) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::gpt_test

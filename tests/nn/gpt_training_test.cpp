@@ -3,7 +3,7 @@
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
 
-namespace tessera::nn {
+namespace tessera::nn::gpt_training_test {
 namespace {
 
 using test::Tensors;
@@ -137,4 +137,4 @@ TEST(GPTGatherLogits, LeavesTheLossAsItIs) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::gpt_training_test

@@ -2,7 +2,7 @@
 #include "nn/gpt_course.hpp"
 #include "tessera/comm/simulate.hpp"
 
-namespace tessera::nn {
+namespace tessera::nn::host_boundaries_test {
 namespace {
 
 using test::CourseOptions;
@@ -131,4 +131,4 @@ TEST(HostBoundaries, ArePlannedAsTheyAreMeasured) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::host_boundaries_test

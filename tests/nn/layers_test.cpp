@@ -5,7 +5,7 @@
 #include "tessera/nn/layer_norm.hpp"
 #include "tessera/nn/linear.hpp"
 
-namespace tessera::nn {
+namespace tessera::nn::layers_test {
 namespace {
 
 using reference::Matrix;
@@ -167,4 +167,4 @@ TEST(CrossEntropy, AddsTheMeanAndTurnsTheLogitsIntoItsGradient) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::layers_test

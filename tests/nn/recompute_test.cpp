@@ -6,7 +6,7 @@
 #include "nn/gpt_course.hpp"
 #include "tessera/profile/plan.hpp"
 
-namespace tessera::nn {
+namespace tessera::nn::recompute_test {
 namespace {
 
 using test::CourseOptions;
@@ -189,4 +189,4 @@ TEST(RecomputeSchedule, LeavesOutTheLayerThatIsStillThere) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::recompute_test

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-namespace tessera::reference {
+namespace tessera::reference::reference_gpt_test {
 namespace {
 
 constexpr nn::GPTConfig kConfig{.layers = 2, .hidden = 12, .heads = 3, .vocab = 19, .seq = 7};
@@ -94,4 +94,4 @@ TEST(ReferenceGPT, CrossEntropyOfTwoClasses) {
 }
 
 }  // namespace
-}  // namespace tessera::reference
+}  // namespace tessera::reference::reference_gpt_test

@@ -3,7 +3,7 @@
 
 #include "nn/gpt_course.hpp"
 
-namespace tessera::nn {
+namespace tessera::nn::sample_test {
 namespace {
 
 using Draws = std::vector<double>;
@@ -147,4 +147,4 @@ TEST(Generate, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::sample_test

@@ -5,7 +5,7 @@
 #include "tessera/nn/causal_self_attention.hpp"
 #include "tessera/nn/mlp.hpp"
 
-namespace tessera::nn {
+namespace tessera::nn::sublayers_test {
 namespace {
 
 using reference::Matrix;
@@ -165,4 +165,4 @@ TEST(Block, MatchesTheReferenceAndTurnsTheStreamsGradientInPlace) {
 }
 
 }  // namespace
-}  // namespace tessera::nn
+}  // namespace tessera::nn::sublayers_test

@@ -9,7 +9,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::optimizer_test {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -119,4 +119,4 @@ TEST(Optimizer, MatricesDecayAndVectorsDoNot) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::optimizer_test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera {
+namespace tessera::schedule_test {
 namespace {
 
 constexpr Schedule kCosine{.shape = ScheduleShape::cosine,
@@ -63,4 +63,4 @@ TEST(Schedule, WithoutWarmUpStartsAtTheHighestRate) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::schedule_test

@@ -11,7 +11,7 @@
 
 // GPT-2 with sizes that no number of ranks divides, under every strategy, on streams that really
 // run beside each other.
-namespace tessera::testing {
+namespace tessera::test::gpt_test {
 namespace {
 
 // Large enough for most kernels' work to be shared out.
@@ -177,4 +177,4 @@ TEST_P(GPTParity, AsynchronousComputePoisonAndDelaysChangeNoBit) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::gpt_test

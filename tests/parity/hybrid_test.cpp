@@ -10,7 +10,7 @@
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::hybrid_test {
 namespace {
 
 ToyRun hybrid(ToyRun run, int group) {
@@ -294,4 +294,4 @@ TEST_P(HybridCut, AStepIsSkippedByAllAndTheLastOfTooManyNamesItsOrigin) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::hybrid_test

@@ -8,7 +8,7 @@
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::offload_test {
 namespace {
 
 ToyRun offloaded(ToyRun run, float keep = 0.0F) {
@@ -208,4 +208,4 @@ TEST(Offload, NormsOfManySpansAreTheSameToTheBit) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::offload_test

@@ -7,7 +7,7 @@
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::optimizers_test {
 namespace {
 
 struct Case {
@@ -246,4 +246,4 @@ TEST(OptimizerState, TakesWhatItsRuleAndDTypesSay) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::optimizers_test

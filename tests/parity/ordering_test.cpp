@@ -9,7 +9,7 @@
 #include "support/toy_model.hpp"
 
 // Waits that injected delays of the communication cannot show, as they give the computation time.
-namespace tessera::testing {
+namespace tessera::test::ordering_test {
 namespace {
 
 /// Holds the compute stream back until a collective called `label` has finished, which it must not
@@ -91,4 +91,4 @@ TEST(Ordering, AUnitThatMostStepsLeaveOutAgreesUnderEveryStrategy) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::ordering_test

@@ -9,7 +9,7 @@
 #include "support/toy_model.hpp"
 #include "tessera/base/half.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::precision_test {
 namespace {
 
 /// A parameter of a master.
@@ -163,4 +163,4 @@ TEST(MasterWeights, TrainAsCloseToFp32AsTheirRoundingAllows) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::precision_test

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "support/places.hpp"
 #include "tessera/data/loader.hpp"
 #include "tessera/data/token_source.hpp"
 #include "tessera/nn/gpt.hpp"
@@ -9,7 +10,7 @@
 
 // Low precision learns what fp32 learns, on text that people wrote: this project's LICENSE, which
 // stays as it is.
-namespace tessera::testing {
+namespace tessera::test::real_text_test {
 namespace {
 
 constexpr nn::GPTConfig kConfig{.layers = 2, .hidden = 48, .heads = 3, .vocab = 256, .seq = 48};
@@ -19,7 +20,7 @@ constexpr std::int64_t kBatch = 2;
 /// The mean loss of the last 20 of 300 steps on two ranks.
 double final_loss(const ModelOptions& options, MomentFormat moments = MomentFormat::fp32) {
   std::vector<double> last;
-  const auto text = open_bytes(TESSERA_SOURCE_DIR "/LICENSE");
+  const auto text = open_bytes(std::string{test::kSourceDir} + "/LICENSE");
   run_ranks(2, [&](World& world) {
     auto gpt = shard(nn::GPT{kConfig}, world, options);
     gpt.materialize(/*seed=*/1);
@@ -60,4 +61,4 @@ TEST(RealText, LossesOfFewBitsAreWithinOnePercentOfFp32After300Steps) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::real_text_test

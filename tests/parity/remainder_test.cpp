@@ -9,7 +9,7 @@
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::remainder_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -182,4 +182,4 @@ TEST(RemaindersOfSpecialValues, ParametersForInferenceAreRoundedAsThoseThatAreTr
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::remainder_test

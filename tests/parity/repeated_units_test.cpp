@@ -5,7 +5,7 @@
 #include "support/toy_model.hpp"
 
 // Blocks that a forward pass uses several times, one after the other or in rounds: A B C A B C.
-namespace tessera::testing {
+namespace tessera::test::repeated_units_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -147,4 +147,4 @@ TEST(GradientSlots, WithoutADeclarationTheErrorSaysToDeclare) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::repeated_units_test

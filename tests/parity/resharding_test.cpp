@@ -5,7 +5,7 @@
 #include "support/toy_model.hpp"
 
 // How long a unit stays gathered changes where it lies and what is sent: never a bit.
-namespace tessera::testing {
+namespace tessera::test::resharding_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -173,4 +173,4 @@ TEST(ReshardingOfUnits, WhatHasNoEffectIsRefusedWithWhatToChange) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::resharding_test

@@ -11,7 +11,7 @@
 
 // A gradient that is not finite on one rank: every rank refuses the step, under every strategy, and
 // training goes on with the same bits.
-namespace tessera::testing {
+namespace tessera::test::skipped_steps_test {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -203,4 +203,4 @@ TEST_P(SkippedSteps, AScaleThatIsAPowerOfTwoChangesNoBit) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::skipped_steps_test

@@ -5,7 +5,7 @@
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::strategies_test {
 namespace {
 
 class Parity : public ::testing::TestWithParam<int> {};
@@ -189,4 +189,4 @@ TEST(ParityAcrossShapesOfTheBatch, FourMicroBatchesOfTwoEqualOneOfEight) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::strategies_test

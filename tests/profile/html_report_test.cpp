@@ -9,7 +9,7 @@
 #include "profile/report_document.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::html_report_test {
 namespace {
 
 using test::Json;
@@ -32,20 +32,20 @@ std::string refusal(const std::string& json) {
 }
 
 TEST(HtmlReport, HoldsTheDocument) {
-  const Json document = test::comparison(4, 50);
+  const Json document = test::comparison_document(4, 50);
   EXPECT_EQ(embedded(html_report(document.dump())), document);
-  EXPECT_EQ(embedded(html_report(test::scale().dump(2))), test::scale());
+  EXPECT_EQ(embedded(html_report(test::scale_document().dump(2))), test::scale_document());
 }
 
 TEST(HtmlReport, NoStringEndsTheElementItStandsIn) {
-  Json document = test::comparison(1, 4);
+  Json document = test::comparison_document(1, 4);
   document["command"] = R"(tessera </script><script>alert("1")</script><!-- <SCRIPT> /* script */)";
   const std::string page = html_report(document.dump());
   EXPECT_EQ(embedded(page), document);
   EXPECT_EQ(page.find("alert("), page.find(R"(alert(\")"));
   EXPECT_EQ(page.find("</script>\\u003c"), std::string::npos);
   // Those of the page itself, and not one more.
-  const std::string plain = html_report(test::comparison(1, 4).dump());
+  const std::string plain = html_report(test::comparison_document(1, 4).dump());
   const auto ends = [](const std::string& text) {
     const std::regex end{"</script>"};
     return std::distance(std::sregex_iterator{text.begin(), text.end(), end}, {});
@@ -54,7 +54,7 @@ TEST(HtmlReport, NoStringEndsTheElementItStandsIn) {
 }
 
 TEST(HtmlReport, NeedsNothingElse) {
-  const std::string page = html_report(test::plan().dump());
+  const std::string page = html_report(test::plan_document().dump());
   const std::regex outside{R"((src|href)\s*=\s*"(?!data:)|url\(|@import|fetch\(|XMLHttpRequest)"};
   std::smatch match;
   EXPECT_FALSE(std::regex_search(page, match, outside)) << match.str();
@@ -63,7 +63,7 @@ TEST(HtmlReport, NeedsNothingElse) {
 }
 
 TEST(HtmlReport, FourRanksAndFourStrategiesStayUnderOneMegabyte) {
-  const Json document = test::comparison(4, TESSERA_SANITIZED ? 10'000 : 100'000);
+  const Json document = test::comparison_document(4, TESSERA_SANITIZED ? 10'000 : 100'000);
   ASSERT_EQ(document["timelines"].size(), 16U);
   ASSERT_GT(document["timelines"][0]["points"].size(), 200U);
   EXPECT_LT(html_report(document.dump()).size(), 1'000'000U);
@@ -106,7 +106,7 @@ TEST(HtmlReport, NamesThePlaceOfWhatItCannotDraw) {
       {[](Json& d) { d["created"] = 5; }, "document.created: expected a string"},
   };
   for (const Damage& damage : damages) {
-    Json document = test::comparison(2, 5);
+    Json document = test::comparison_document(2, 5);
     damage.damage(document);
     EXPECT_THAT(refusal(document.dump()), HasSubstr(damage.says));
   }
@@ -114,10 +114,10 @@ TEST(HtmlReport, NamesThePlaceOfWhatItCannotDraw) {
 
 TEST(HtmlReport, TakesEveryKind) {
   for (const Json& document :
-       {test::comparison(1, 4), test::plan(), test::training(), test::scale()}) {
+       {test::comparison_document(1, 4), test::plan_document(), test::training_document(), test::scale_document()}) {
     EXPECT_EQ(embedded(html_report(document.dump())), document) << document["kind"];
   }
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::html_report_test

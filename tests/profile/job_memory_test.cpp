@@ -10,7 +10,7 @@
 #include "support/planned_jobs.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::job_memory_test {
 namespace {
 
 using ::testing::AllOf;
@@ -151,4 +151,4 @@ TEST(JobMemory, OfARankThatMadeAnotherCallIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::job_memory_test

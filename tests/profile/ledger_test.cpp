@@ -12,7 +12,7 @@
 #include "support/planned_jobs.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::ledger_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -199,4 +199,4 @@ TEST(Ledger, ClosesAlsoWhereTheCallerUsesItsOwnRowsAsCategories) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::ledger_test

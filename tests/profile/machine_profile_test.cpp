@@ -12,7 +12,7 @@
 #include "profile/hand_machine.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::machine_profile_test {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -189,4 +189,4 @@ TEST(MachineProfileDocument, IsRefusedWithWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::machine_profile_test

@@ -9,7 +9,7 @@
 #include "profile/hand_records.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::perfetto_trace_test {
 namespace {
 
 using Json = nlohmann::json;
@@ -124,4 +124,4 @@ TEST(PerfettoTrace, RefusesARankTwice) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::perfetto_trace_test

@@ -6,7 +6,7 @@
 #include "support/planned_jobs.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::plan_test {
 namespace {
 
 std::vector<MemoryReport> measured(int ranks, const std::function<void(World&)>& body) {
@@ -211,4 +211,4 @@ TEST(PlanOfNothingReal, IsRefusedWithWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::plan_test

@@ -10,7 +10,7 @@
 #include "tessera/profile/perfetto_trace.hpp"
 #include "tessera/profile/timeline.hpp"
 
-namespace tessera {
+namespace tessera::recorded_run_test {
 namespace {
 
 using trace::Kind;
@@ -20,7 +20,7 @@ struct Recorded {
   std::vector<MemoryReport> memory;
 };
 
-Recorded recorded(const testing::PlannedJob& job, const ModelOptions& options, int ranks) {
+Recorded recorded(const test::PlannedJob& job, const ModelOptions& options, int ranks) {
   Recorded all;
   std::mutex mutex;
   WorldOptions world_options;
@@ -57,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, RecordedRun,
                          });
 
 TEST_P(RecordedRun, TheHighestTimelineIsTheMostThatTheTrackerSawInUse) {
-  for (const testing::PlannedJob& job : testing::planned_jobs()) {
+  for (const test::PlannedJob& job : test::planned_jobs()) {
     SCOPED_TRACE(job.name);
     const Recorded run = recorded(job, {.strategy = GetParam()}, 2);
     for (std::size_t r = 0; r < run.traces.size(); ++r) {
@@ -75,7 +75,7 @@ TEST_P(RecordedRun, TheHighestTimelineIsTheMostThatTheTrackerSawInUse) {
 }
 
 TEST_P(RecordedRun, TheTraceHasEverySpanOfEveryRank) {
-  const Recorded run = recorded(testing::planned_jobs().front(), {.strategy = GetParam()}, 3);
+  const Recorded run = recorded(test::planned_jobs().front(), {.strategy = GetParam()}, 3);
   const auto events = nlohmann::json::parse(perfetto_trace(run.traces)).at("traceEvents");
   for (const RankTrace& rank : run.traces) {
     const auto spans = std::count_if(rank.records.begin(), rank.records.end(), [](const auto& r) {
@@ -89,4 +89,4 @@ TEST_P(RecordedRun, TheTraceHasEverySpanOfEveryRank) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::recorded_run_test

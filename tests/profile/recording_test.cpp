@@ -9,7 +9,7 @@
 #include "tessera/nn/shard.hpp"
 #include "tessera/tessera.hpp"
 
-namespace tessera::testing {
+namespace tessera::test::recording_test {
 namespace {
 
 constexpr nn::GPTConfig kNano{.layers = 4, .hidden = 128, .heads = 4, .vocab = 256, .seq = 128};
@@ -114,4 +114,4 @@ TEST_P(RecordedSteps, DoNotGrowAndSumToWhatIsInUse) {
 }
 
 }  // namespace
-}  // namespace tessera::testing
+}  // namespace tessera::test::recording_test

@@ -56,7 +56,7 @@ inline StepTimeline long_timeline(std::size_t points) {
 }
 
 /// A comparison of ddp and zero1 to zero3 on `ranks` ranks, with a timeline of each.
-inline Json comparison(int ranks, std::size_t points) {
+inline Json comparison_document(int ranks, std::size_t points) {
   const std::vector<std::string> names = {"ddp", "zero1", "zero2", "zero3"};
   const std::size_t each = kReportPoints / (names.size() * static_cast<std::size_t>(ranks));
   Json strategies = Json::array();
@@ -92,8 +92,8 @@ inline Json comparison(int ranks, std::size_t points) {
           {"timelines", timelines}};
 }
 
-inline Json plan() {
-  Json document = comparison(4, 10);
+inline Json plan_document() {
+  Json document = comparison_document(4, 10);
   document["kind"] = "plan";
   document["ranks"] = 1024;
   document["budget_bytes"] = 500'000'000;
@@ -109,8 +109,8 @@ inline Json plan() {
   return document;
 }
 
-inline Json training() {
-  Json document = comparison(2, 10);
+inline Json training_document() {
+  Json document = comparison_document(2, 10);
   document["kind"] = "train";
   document["strategies"] = Json::array({document["strategies"][3]});
   document["strategies"][0].erase("losses");
@@ -124,7 +124,7 @@ inline Json training() {
   return document;
 }
 
-inline Json scale() {
+inline Json scale_document() {
   const std::vector<int> ranks = {1, 2, 4, 64, 1024};
   Json strategies = Json::array();
   for (const char* name : {"ddp", "zero3"}) {

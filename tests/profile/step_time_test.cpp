@@ -7,7 +7,7 @@
 #include "profile/hand_machine.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::step_time_test {
 namespace {
 
 using test::gather_of;
@@ -268,4 +268,4 @@ TEST(StepTime, RefusesLogsThatNeverEnd) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::step_time_test

@@ -8,7 +8,7 @@
 #include "profile/hand_records.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera {
+namespace tessera::timeline_test {
 namespace {
 
 using test::record;
@@ -181,4 +181,4 @@ TEST(Timeline, JsonIsTheReportsElement) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::timeline_test

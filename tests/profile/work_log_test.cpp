@@ -11,7 +11,7 @@
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
 
-namespace tessera {
+namespace tessera::work_log_test {
 namespace {
 
 using trace::WorkEntry;
@@ -169,4 +169,4 @@ TEST(WorkLog, IsRefusedWhereKernelsHaveNotRunWhenTheyReturn) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::work_log_test

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-namespace tessera::test {
+namespace tessera::test::call_ledger_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -64,4 +64,4 @@ TEST(CallLedger, FindsTheFirstDifferenceInAnyOrderOfArrival) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::call_ledger_test

@@ -14,7 +14,7 @@
 #include "rendezvous/meeting.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::test {
+namespace tessera::test::job_group_test {
 namespace {
 
 namespace testing = ::testing;
@@ -602,4 +602,4 @@ TEST(RankGroups, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::job_group_test

@@ -8,7 +8,7 @@
 
 #include "tessera/base/error.hpp"
 
-namespace tessera::test {
+namespace tessera::test::job_place_test {
 namespace {
 
 using ::testing::AllOf;
@@ -116,4 +116,4 @@ TEST(JobPlace, ReadsTheFirstHostOfSlurmsLists) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::job_place_test

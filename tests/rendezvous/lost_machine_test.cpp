@@ -16,7 +16,7 @@
 #include "rendezvous/meeting.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::test {
+namespace tessera::test::lost_machine_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -111,4 +111,4 @@ TEST(LostMachine, BothEndsAskTheSystemToWaitForItNoLonger) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::lost_machine_test

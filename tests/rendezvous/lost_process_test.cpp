@@ -13,7 +13,7 @@
 #include "rendezvous/meeting.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::test {
+namespace tessera::test::lost_process_test {
 namespace {
 
 using namespace std::chrono_literals;
@@ -114,4 +114,4 @@ TEST(LostProcess, IsNamedByTheOthersAtOnce) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::lost_process_test

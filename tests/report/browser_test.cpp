@@ -15,7 +15,7 @@
 #include "tessera/profile/html_report.hpp"
 #include "tessera/profile/perfetto_trace.hpp"
 
-namespace tessera::test {
+namespace tessera::test::browser_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -225,7 +225,7 @@ TEST_F(ReportPage, NothingIsWiderThanAPhone) {
   const std::string script =
       "document.documentElement.dataset.over = "
       "document.documentElement.scrollWidth - document.documentElement.clientWidth;";
-  for (const Json& document : {comparison(4, 50), plan(), training(), scale()}) {
+  for (const Json& document : {comparison_document(4, 50), plan_document(), training_document(), scale_document()}) {
     const Loaded page = shown(document, script, 390);
     expect_drawn(page);
     EXPECT_NE(page.dom.find(R"(data-over="0")"), std::string::npos) << document["kind"];
@@ -233,7 +233,7 @@ TEST_F(ReportPage, NothingIsWiderThanAPhone) {
 }
 
 TEST_F(ReportPage, APlanNamesHowManyRanksAreAlikeAndWhatFits) {
-  const Loaded page = shown(plan());
+  const Loaded page = shown(plan_document());
   expect_drawn(page);
   EXPECT_TRUE(page.shows("data-count=\"1021\""));
   EXPECT_EQ(occurrences(page.drawn, "does not fit<"), 3U);
@@ -243,14 +243,14 @@ TEST_F(ReportPage, APlanNamesHowManyRanksAreAlikeAndWhatFits) {
 }
 
 TEST_F(ReportPage, ATrainingRunHasItsLossesAndTimes) {
-  const Loaded page = shown(training());
+  const Loaded page = shown(training_document());
   expect_drawn(page);
   EXPECT_TRUE(page.shows("Loss over the steps"));
   EXPECT_TRUE(page.shows("Seconds of each step"));
 }
 
 TEST_F(ReportPage, AScaleHasEveryLargestModelPlannedAndMeasured) {
-  const Json document = scale();
+  const Json document = scale_document();
   const Loaded page = shown(document);
   expect_drawn(page);
   const auto table = cells(page.drawn, "data-ranks");
@@ -267,7 +267,7 @@ TEST_F(ReportPage, AScaleHasEveryLargestModelPlannedAndMeasured) {
 }
 
 TEST_F(ReportPage, StrangeNamesAndManyRanksAreDrawn) {
-  Json document = comparison(1, 4);
+  Json document = comparison_document(1, 4);
   document["strategies"] = Json::array({document["strategies"][0]});
   document["strategies"][0]["name"] = R"(<b onmouseover="x">own & "odd"</b>)";
   Json& ranks = document["strategies"][0]["ranks"];
@@ -295,7 +295,7 @@ TEST_F(ReportPage, ItsDocumentCanBeSaved) {
     const same = saved && saved.type === "application/json" &&
       saved.size === new Blob([document.getElementById("document").textContent]).size;
     document.documentElement.dataset.saved = same;)script";
-  const Loaded page = shown(scale(), script);
+  const Loaded page = shown(scale_document(), script);
   expect_drawn(page);
   EXPECT_NE(page.dom.find(R"(data-saved="true")"), std::string::npos);
 }
@@ -345,9 +345,9 @@ TEST_F(ReportPage, ATraceLoads) {
 }
 
 TEST_F(ReportPage, WithoutJavaScriptItSaysWhatToDo) {
-  const std::string page = html_report(scale().dump());
+  const std::string page = html_report(scale_document().dump());
   EXPECT_THAT(page, HasSubstr("Allow\n    JavaScript for this file and load it again"));
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::browser_test

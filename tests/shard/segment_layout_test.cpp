@@ -7,7 +7,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/shard/layout.hpp"
 
-namespace tessera {
+namespace tessera::segment_layout_test {
 namespace {
 
 constexpr std::int64_t kNobody = -1;
@@ -220,4 +220,4 @@ TEST(SegmentLayout, RefusesWhatIsNotALayout) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::segment_layout_test

@@ -11,7 +11,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/shard/layout.hpp"
 
-namespace tessera {
+namespace tessera::unit_layout_test {
 namespace {
 
 ParameterSpec tied(std::string name, Shape shape, TiedTo owner) {
@@ -266,4 +266,4 @@ TEST(UnitLayout, OverheadOfGpt2IsBelowATenthOfAPercent) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::unit_layout_test

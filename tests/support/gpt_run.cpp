@@ -1,6 +1,6 @@
 #include "support/gpt_run.hpp"
 
-namespace tessera::testing {
+namespace tessera::test {
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
@@ -64,4 +64,4 @@ ToyOutcome train_gpt(const GPTRun& run, const StartRanks& start) {
   return outcome;
 }
 
-}  // namespace tessera::testing
+}  // namespace tessera::test

@@ -4,7 +4,7 @@
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
 
-namespace tessera::testing {
+namespace tessera::test {
 
 /// Of sizes that no number of ranks divides.
 inline constexpr nn::GPTConfig kSmallGPT{
@@ -29,4 +29,4 @@ struct GPTRun {
 /// As above on other ranks than threads; the outcome is there where rank 0 is.
 [[nodiscard]] ToyOutcome train_gpt(const GPTRun& run, const StartRanks& start);
 
-}  // namespace tessera::testing
+}  // namespace tessera::test

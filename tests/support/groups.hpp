@@ -4,7 +4,7 @@
 
 #include "tessera/engine/strategy.hpp"
 
-namespace tessera::testing {
+namespace tessera::test {
 
 /// ModelOptions::shard_group for a job of so many ranks: under hybrid half of them, so that there
 /// are groups and copies, and one where they have no half. Up to 3 ranks sums are then added as
@@ -30,4 +30,4 @@ namespace tessera::testing {
   return all;
 }
 
-}  // namespace tessera::testing
+}  // namespace tessera::test

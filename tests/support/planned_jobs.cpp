@@ -7,7 +7,7 @@
 #include "kernels/support/convert.hpp"
 #include "support/groups.hpp"
 
-namespace tessera::testing {
+namespace tessera::test {
 namespace {
 
 void train_gpt(World& world, const ModelOptions& options, const nn::GPTConfig& config,
@@ -144,4 +144,4 @@ std::string text_of(const ModelOptions& options) {
                      to_string(options.reshard));
 }
 
-}  // namespace tessera::testing
+}  // namespace tessera::test

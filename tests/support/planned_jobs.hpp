@@ -8,7 +8,7 @@
 #include "tessera/nn/shard.hpp"
 #include "tessera/tessera.hpp"
 
-namespace tessera::testing {
+namespace tessera::test {
 
 /// A training program in short (declares, materialises, optimises, makes two steps) whose memory
 /// can be planned and measured.
@@ -31,4 +31,4 @@ struct PlannedJob {
 /// "zero3, 2 micro-batches (every)".
 [[nodiscard]] std::string text_of(const ModelOptions& options);
 
-}  // namespace tessera::testing
+}  // namespace tessera::test

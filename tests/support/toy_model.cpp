@@ -7,7 +7,7 @@
 
 #include "kernels/support/convert.hpp"
 
-namespace tessera::testing {
+namespace tessera::test {
 namespace {
 
 std::size_t at(std::int64_t row, std::int64_t column, std::int64_t columns) {
@@ -329,4 +329,4 @@ std::string difference(const ToyOutcome& a, const ToyOutcome& b) {
   return names;
 }
 
-}  // namespace tessera::testing
+}  // namespace tessera::test

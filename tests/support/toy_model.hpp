@@ -11,7 +11,7 @@
 
 #include "tessera/tessera.hpp"
 
-namespace tessera::testing {
+namespace tessera::test {
 
 /// A small language model written at the pointer level, with everything a layout can meet: odd
 /// sizes, a root unit used at both ends, a table tied across units, and a frozen parameter.
@@ -125,4 +125,4 @@ using StartRanks =
 [[nodiscard]] std::map<std::string, std::vector<float>> exported(ShardedModel& model,
                                                                  StateTensor what);
 
-}  // namespace tessera::testing
+}  // namespace tessera::test

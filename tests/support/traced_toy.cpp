@@ -2,7 +2,7 @@
 
 #include <mutex>
 
-namespace tessera::testing {
+namespace tessera::test {
 
 void PrintTo(const Count& count, std::ostream* out) {
   *out << count.calls << " calls, " << count.bytes << " bytes";
@@ -73,4 +73,4 @@ std::vector<std::string> issued(const std::vector<trace::Record>& records) {
   return events;
 }
 
-}  // namespace tessera::testing
+}  // namespace tessera::test

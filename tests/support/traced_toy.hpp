@@ -9,7 +9,7 @@
 
 #include "support/toy_model.hpp"
 
-namespace tessera::testing {
+namespace tessera::test {
 
 /// Calls and bytes of a kind of collective.
 struct Count {
@@ -41,4 +41,4 @@ struct Traced {
 /// What the engine asked for, in order: "gather root".
 [[nodiscard]] std::vector<std::string> issued(const std::vector<trace::Record>& records);
 
-}  // namespace tessera::testing
+}  // namespace tessera::test

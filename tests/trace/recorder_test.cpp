@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace tessera::trace {
+namespace tessera::trace::recorder_test {
 namespace {
 
 Record named(std::string what) {
@@ -197,4 +197,4 @@ TEST(Recorder, TakesRecordsFromManyThreadsAndTellsThemApart) {
 }
 
 }  // namespace
-}  // namespace tessera::trace
+}  // namespace tessera::trace::recorder_test

@@ -22,13 +22,9 @@ constexpr auto kHelloTime = 5s;
 // In one round, so that none keeps the hub from the others.
 constexpr int kMostLetIn = 32;
 constexpr int kMostReads = 16;
-constexpr auto kLastWords = 1s;
-constexpr int kTickMs = 20;
+constexpr auto kHubLastWords = 1s;
+constexpr int kHubTickMs = 20;
 constexpr int kIdleMs = 1000;
-
-std::string list_ranks(const std::vector<int>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
-}
 
 }  // namespace
 
@@ -53,18 +49,18 @@ Hub::~Hub() {
 void Hub::serve() {
   while (!stop_) { serve_once(timeout_ms()); }
   // What the ranks have said is passed on, and what is to be told leaves, before the end.
-  const auto end = Clock::now() + kLastWords;
+  const auto end = Clock::now() + kHubLastWords;
   serve_once(0);
   const auto has_words = [](const Line& line) { return !line.out.empty(); };
   while (std::any_of(lines_.begin(), lines_.end(), has_words) && Clock::now() < end) {
-    serve_once(kTickMs);
+    serve_once(kHubTickMs);
   }
   for (Line& line : lines_) { line.socket.end_sending(); }
 }
 
 int Hub::timeout_ms() const {
   const bool waits = (!joined_ && !given_up_) || dispute_.open();
-  return waits ? kTickMs : kIdleMs;
+  return waits ? kHubTickMs : kIdleMs;
 }
 
 void Hub::serve_once(int timeout_ms) {

@@ -22,7 +22,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kAlignment = 128;
 // Bytes that are worth a thread to copy or fill.
 constexpr std::int64_t kByteGrain = 256 * 1024;
 
@@ -46,7 +45,7 @@ constexpr std::size_t kHugeFrom = std::size_t{4} << 20;
 
 /// Null if there is none.
 void* take(std::size_t bytes) noexcept {
-  if (bytes < kMappedFrom) { return std::aligned_alloc(kAlignment, round_up(bytes, kAlignment)); }
+  if (bytes < kMappedFrom) { return std::aligned_alloc(Device::kAlignment, round_up(bytes, Device::kAlignment)); }
   void* const data =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) { return nullptr; }

@@ -1,7 +1,6 @@
 #include "device/cpu/worker_pool.hpp"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <exception>
@@ -9,13 +8,13 @@
 #include <string>
 #include <system_error>
 
+#include "device/cpu/thread_name.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
 
 namespace tessera {
 namespace {
 
-constexpr std::size_t kThreadNameBytes = 15;
 // More chunks than threads: who is held up leaves them to the others.
 constexpr std::int64_t kChunksPerThread = 4;
 // Kernels follow each other within microseconds, and waking a thread takes about as long: look for
@@ -86,7 +85,6 @@ class WorkerPool::Loop {
 
 WorkerPool::WorkerPool(int threads, std::string_view name) {
   expects(threads >= 1, "a pool has at least the calling thread");
-  const std::string shown{name.substr(0, kThreadNameBytes)};
   helpers_.reserve(static_cast<std::size_t>(threads - 1));
   for (int helper = 1; helper < threads; ++helper) {
     try {
@@ -101,7 +99,7 @@ WorkerPool::WorkerPool(int threads, std::string_view name) {
       stop();
       throw;
     }
-    pthread_setname_np(helpers_.back().native_handle(), shown.c_str());
+    name_thread(helpers_.back(), name);
   }
 }
 

@@ -1,16 +1,14 @@
 #include <fmt/format.h>
-#include <pthread.h>
 
 #include <exception>
 #include <system_error>
 
 #include "device/cpu/cpu_stream.hpp"
+#include "device/cpu/thread_name.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
 namespace {
-
-constexpr std::size_t kThreadNameBytes = 15;
 
 std::exception_ptr run(HostTask& task) noexcept {
   try {
@@ -30,8 +28,7 @@ WorkerStream::WorkerStream(std::string_view name) {
                     "of ranks or raise the limit of processes (ulimit -u)",
                     name, error.what()));
   }
-  const std::string shown{name.substr(0, kThreadNameBytes)};
-  pthread_setname_np(thread_.native_handle(), shown.c_str());
+  name_thread(thread_, name);
 }
 
 WorkerStream::~WorkerStream() {

@@ -12,7 +12,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kAlignment = 128;
 // Addresses that no 64-bit processor maps: whoever touches them is stopped at once. There is room
 // for 2^61 bytes; a size beyond that is no machine's.
 constexpr std::uintptr_t kFirstAddress = std::uintptr_t{1} << 62U;

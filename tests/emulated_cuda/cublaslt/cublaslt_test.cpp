@@ -5,7 +5,7 @@
 
 #include "emulated_cuda/test_support.hpp"
 
-namespace emulated_cuda::test {
+namespace emulated_cuda::test::cublaslt_test {
 namespace {
 
 /// A product C (m x n) = A (m x k) B (k x n) in fp32, column-major, with what may be changed.
@@ -139,4 +139,4 @@ TEST(EmulatedCublasLt, SumsThatRaceDifferFromRunToRun) {
 }
 
 }  // namespace
-}  // namespace emulated_cuda::test
+}  // namespace emulated_cuda::test::cublaslt_test

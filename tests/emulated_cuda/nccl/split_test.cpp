@@ -7,7 +7,7 @@
 
 #include "emulated_cuda/test_support.hpp"
 
-namespace emulated_cuda::test {
+namespace emulated_cuda::test::split_test {
 namespace {
 
 constexpr int kRanks = 4;
@@ -112,4 +112,4 @@ TEST_F(EmulatedNcclSplit, FindsRanksThatMakeCallsInstead) {
 }
 
 }  // namespace
-}  // namespace emulated_cuda::test
+}  // namespace emulated_cuda::test::split_test

@@ -1,1 +1,0 @@
-// Made of what tests include, and of nothing else: see precompiled.hpp.
