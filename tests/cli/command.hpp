@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "support/places.hpp"
+
 extern char** environ;
 
 namespace tessera::test {
@@ -63,7 +65,7 @@ class CommandTest : public testing::Test {
   }
 
   [[nodiscard]] Outcome tessera(std::vector<std::string> arguments) const {
-    arguments.insert(arguments.begin(), TESSERA_COMMAND);
+    arguments.insert(arguments.begin(), test::kCommand);
     std::vector<char*> raw;
     for (std::string& argument : arguments) { raw.push_back(argument.data()); }
     raw.push_back(nullptr);
