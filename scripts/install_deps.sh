@@ -2,18 +2,20 @@
 # Installs what Tessera is built and tested with, and what is named as arguments besides, from the
 # packages of Debian or Ubuntu. Does nothing, and needs no rights, if all is there.
 #
-#   scripts/install_deps.sh [--browser] [PACKAGE...]
+#   scripts/install_deps.sh [--tests] [PACKAGE...]
 #
-#   --browser   Chromium too, in which the reports' pages are tested, if the distribution has it as a
-#               package. A snap, as on Ubuntu, cannot read the tests' files: they are skipped there.
+#   --tests   Also what scripts/test.sh uses, as far as the distribution has it as a package: ccache,
+#             the linker mold, clang 19 with its tools, shellcheck, and Chromium, in which the reports'
+#             pages are tested. A snap of Chromium, as on Ubuntu, cannot read the tests' files: they are
+#             skipped there.
 set -euo pipefail
 
 # Where there is CUDA's compiler, cuDNN's frontend is fetched too, which is headers alone and no
 # package of a distribution: from Python's index, by pip, into third_party/cudnn-frontend. Without it
 # attention is compiled with kernels of our own; so nothing fails if it cannot be had.
-browser=no
-if [[ "${1:-}" == --browser ]]; then
-  browser=yes
+tests=no
+if [[ "${1:-}" == --tests ]]; then
+  tests=yes
   shift
 fi
 
@@ -35,19 +37,19 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   exit 1
 fi
 
-# Whether apt, with the lists that it has, would install Chromium itself.
-has_chromium() {
+# Installed where the distribution has them.
+optional=()
+if [[ $tests == yes ]]; then
+  optional=(ccache mold clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev shellcheck python3
+    chromium)
+fi
+
+# Whether apt, with the lists that it has, would install $1 itself (Ubuntu's Chromium is a snap).
+is_package() {
   local candidate
-  candidate=$(apt-cache policy chromium 2>/dev/null | sed -n 's/^ *Candidate: //p')
+  candidate=$(apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: //p')
   [[ -n $candidate && $candidate != "(none)" && $candidate != *snap* ]]
 }
-if [[ $browser == yes ]] && ! installed chromium; then
-  if has_chromium || ! compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null; then
-    packages+=(chromium)
-  else
-    echo "no package of Chromium here: the tests of the reports' pages will be skipped"
-  fi
-fi
 
 # The version that the tests have seen.
 frontend_version=1.32.0
@@ -77,7 +79,16 @@ missing=()
 for package in "${packages[@]}"; do
   installed "$package" || missing+=("$package")
 done
-if ((${#missing[@]} == 0)); then
+wanted=()
+for package in "${optional[@]}"; do
+  if installed "$package"; then continue; fi
+  if is_package "$package" || ! compgen -G '/var/lib/apt/lists/*Packages*' >/dev/null; then
+    wanted+=("$package")
+  else
+    echo "no package $package here: what needs it is skipped"
+  fi
+done
+if ((${#missing[@]} + ${#wanted[@]} == 0)); then
   exit 0
 fi
 
@@ -85,23 +96,24 @@ as_root=()
 if ((EUID != 0)); then
   if ! command -v sudo >/dev/null; then
     echo "error: packages are missing, and installing them needs root or sudo; as root, run" >&2
-    echo "apt-get install ${missing[*]}" >&2
+    echo "apt-get install ${missing[*]} ${wanted[*]}" >&2
     exit 1
   fi
   as_root=(sudo)
 fi
 
-echo "installing: ${missing[*]}"
+echo "installing: ${missing[*]} ${wanted[*]}"
 # Another apt may be at work, as on a machine that has just started.
 apt_options=(-qq -o DPkg::Lock::Timeout=300)
 "${as_root[@]}" apt-get "${apt_options[@]}" update
-if [[ " ${missing[*]} " == *" chromium "* ]] && ! has_chromium; then
-  echo "no package of Chromium here: the tests of the reports' pages will be skipped"
-  kept=()
-  for package in "${missing[@]}"; do
-    if [[ $package != chromium ]]; then kept+=("$package"); fi
-  done
-  missing=("${kept[@]}")
+for package in "${wanted[@]}"; do
+  if is_package "$package"; then
+    missing+=("$package")
+  else
+    echo "no package $package here: what needs it is skipped"
+  fi
+done
+if ((${#missing[@]} > 0)); then
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get "${apt_options[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null
 fi
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-  apt-get "${apt_options[@]}" install -y --no-install-recommends "${missing[@]}" >/dev/null

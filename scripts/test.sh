@@ -1,14 +1,20 @@
 #!/usr/bin/env bash
-# Every test: the release build, then the thread and the address + undefined-behaviour sanitizers.
+# Every test: the gates of scripts/lint.sh, the release build, then the thread and the address +
+# undefined-behaviour sanitizers. Prints at its end what took how long, and keeps it in
+# build/test_times.json.
 #
 #   scripts/test.sh           all of it
 #   scripts/test.sh --quick   the release build only
 #
-# CTEST_PARALLEL_LEVEL sets how many tests run at a time (default: the number of processors).
-# TESSERA_WERROR=ON makes a warning of the release build an error. It is off by default, since other
-# compilers warn of other things; the sanitizers' builds never have it: under instrumentation GCC
-# takes variables of its own library for uninitialised.
+# The release build is made with the machine's own compiler (CXX, or c++), the sanitizers' builds with
+# clang 19 where it is installed: both compile the library, the command and the tests.
+#
+# CTEST_PARALLEL_LEVEL sets how many tests run at a time (default: one and a half times the number of
+# processors, since many tests wait).
+# TESSERA_WERROR=ON makes warnings errors. It is off by default, since other compilers warn of other
+# things.
 # TESSERA_CUDA_ARCHITECTURES is as CMake's option, which keeps it in the folder of the build.
+# CCACHE_DISABLE=1 compiles without ccache.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,7 +24,7 @@ case "${1:-}" in
   "") ;;
   --quick) presets=(release) ;;
   -h | --help)
-    sed -n '2,/^set/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
     exit 0
     ;;
   *)
@@ -27,40 +33,86 @@ case "${1:-}" in
     ;;
 esac
 
-scripts/install_deps.sh --browser
-no_precompiled_headers=OFF
-if [[ -z ${CCACHE_DISABLE:-} ]] && command -v ccache >/dev/null; then
-  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
-  no_precompiled_headers=ON  # ccache keeps no object that is compiled with them
-fi
-
+mkdir -p build
+phases=build/test_phases.tsv
+: >"$phases"
+began=$(date +%s)
 failed=()
 summary=()
+
+# phase NAME COMMAND...: runs it and notes its seconds.
+phase() {
+  local name=$1 start status=0
+  shift
+  start=$(date +%s.%N)
+  "$@" || status=$?
+  printf '%s\t%s\n' "$name" "$(awk "BEGIN { print $(date +%s.%N) - $start }")" >>"$phases"
+  return "$status"
+}
+
+phase "packages" scripts/install_deps.sh --tests
+
+# What is compiled is kept across clones: paths below the project's root count as relative.
+launcher=''
+if [[ -z ${CCACHE_DISABLE:-} ]] && command -v ccache >/dev/null; then
+  launcher=ccache
+  CCACHE_BASEDIR=$(pwd -P)
+  export CCACHE_BASEDIR CCACHE_NOHASHDIR=1 CCACHE_STATSLOG=$PWD/build/ccache.log
+  rm -f "$CCACHE_STATSLOG"
+fi
+linker=''
+if command -v mold >/dev/null; then linker=-fuse-ld=mold; fi
+clang=''
+for name in clang++-19 clang++; do
+  if [[ -z $clang ]] && command -v "$name" >/dev/null && [[ $("$name" -dumpversion) == 19.* ]]; then
+    clang=$name
+  fi
+done
+if [[ -z $clang ]]; then
+  echo "no clang 19 here: the sanitizers' builds are made with the machine's own compiler"
+fi
+
+configure() {
+  local preset=$1 benchmarks=OFF compiler=''
+  # The benchmarks are only compiled, once.
+  if [[ $preset == release ]]; then benchmarks=ON; else compiler=$clang; fi
+  cmake --preset "$preset" -DTESSERA_BUILD_BENCH=$benchmarks \
+    -DTESSERA_WERROR="${TESSERA_WERROR:-OFF}" ${compiler:+"-DCMAKE_CXX_COMPILER=$compiler"} \
+    ${TESSERA_CUDA_ARCHITECTURES:+"-DTESSERA_CUDA_ARCHITECTURES=$TESSERA_CUDA_ARCHITECTURES"} \
+    -DCMAKE_CXX_COMPILER_LAUNCHER=$launcher -DCMAKE_CUDA_COMPILER_LAUNCHER=$launcher \
+    -DCMAKE_EXE_LINKER_FLAGS=$linker -DCMAKE_MODULE_LINKER_FLAGS=$linker >/dev/null
+}
+
+# Tests of the files themselves (what includes what, what must not compile) say the same in every
+# build: once is enough.
+run_tests() {
+  local preset=$1 selection=()
+  if [[ $preset != release ]]; then selection=(--label-exclude once); fi
+  ctest --preset "$preset" --parallel "${CTEST_PARALLEL_LEVEL:-$(($(nproc) * 3 / 2))}" \
+    --no-tests=error --output-junit tests.xml "${selection[@]}" 2>&1 | tee "build/$preset/ctest.log"
+}
+
+echo "== gates"
+phase "gates" scripts/lint.sh || failed+=(gates)
 for preset in "${presets[@]}"; do
   echo "== $preset"
-  # The benchmarks are only compiled, once.
-  benchmarks=OFF
-  werror=OFF
-  if [[ $preset == release ]]; then
-    benchmarks=ON
-    werror=${TESSERA_WERROR:-OFF}
-  fi
-  cmake --preset "$preset" -DTESSERA_BUILD_BENCH=$benchmarks -DTESSERA_WERROR="$werror" \
-    ${TESSERA_CUDA_ARCHITECTURES:+"-DTESSERA_CUDA_ARCHITECTURES=$TESSERA_CUDA_ARCHITECTURES"} \
-    -DCMAKE_DISABLE_PRECOMPILE_HEADERS=$no_precompiled_headers >/dev/null
-  cmake --build --preset "$preset"
-  log=build/$preset/ctest.log
-  # Tests of the files themselves (what includes what, what must not compile) say the same in every
-  # build: once is enough.
-  selection=()
-  if [[ $preset != release ]]; then selection=(--label-exclude once); fi
-  ctest --preset "$preset" --parallel "${CTEST_PARALLEL_LEVEL:-$(nproc)}" --no-tests=error \
-    "${selection[@]}" 2>&1 | tee "$log" || failed+=("$preset")
-  summary+=("$(printf '%-8s %s' "$preset" "$(grep -E '% tests passed' "$log" || echo 'did not finish')")")
+  phase "configure $preset" configure "$preset"
+  phase "build $preset" cmake --build --preset "$preset"
+  phase "test $preset" run_tests "$preset" || failed+=("$preset")
+  summary+=("$(printf '%-8s %s' "$preset" "$(grep -E '% tests passed' "build/$preset/ctest.log" || echo 'did not finish')")")
 done
+
+scripts/test_times.py "${presets[@]/#/build/}" --phases "$phases" --since "$began" \
+  --json build/test_times.json
+if [[ -n $launcher ]]; then
+  echo
+  echo "ccache in this run"
+  ccache --show-log-stats 2>/dev/null | sed 's/^/  /'
+fi
 
 echo
 for preset in "${failed[@]}"; do
+  if [[ $preset == gates ]]; then continue; fi
   echo "== $preset: what failed"
   sed -n '/^The following tests FAILED:/,$p' "build/$preset/ctest.log"
 done

@@ -24,7 +24,7 @@ bool is_one_of(const std::exception_ptr& error) {
 int exit_status_of(const std::exception_ptr& error) {
   if (is_one_of<ConfigError, ContractError, FormatError>(error)) { return 2; }
   if (is_one_of<OutOfMemory, std::bad_alloc>(error)) { return 3; }
-  if (is_one_of<CommError>(error)) { return 4; }
+  if (is_one_of<CommError>(error)) { return kCommStatus; }
   return 1;
 }
 

@@ -13,6 +13,7 @@
 #include "comm/batch_text.hpp"
 #include "comm/division.hpp"
 #include "comm/failure_texts.hpp"
+#include "comm/job_end.hpp"
 #include "comm/mpi/mpi_channel.hpp"
 #include "comm/mpi/mpi_mover.hpp"
 #include "device/cpu/host_task.hpp"
@@ -20,8 +21,6 @@
 
 namespace tessera {
 namespace {
-
-constexpr int kCommStatus = 4;
 
 /// Nobody tells where a rank waits that does not come, be it to a call of a group or of all ranks.
 std::string late_text(const MpiGroup& group, std::string_view call,

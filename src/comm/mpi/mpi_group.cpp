@@ -7,6 +7,7 @@
 
 #include "comm/aborted.hpp"
 #include "comm/failure_texts.hpp"
+#include "comm/job_end.hpp"
 #include "comm/mpi/mpi_tags.hpp"
 #include "tessera/base/error.hpp"
 
@@ -15,7 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kCommStatus = 4;
 // A reason leaves at once, whether or not its receiver is in MPI: libraries hold back messages
 // above a limit, which is 4 KiB at least where it is known.
 constexpr std::size_t kReasonBytes = 3000;

@@ -8,6 +8,7 @@
 #include "comm/batch_text.hpp"
 #include "comm/division.hpp"
 #include "comm/failure_texts.hpp"
+#include "comm/job_end.hpp"
 #include "comm/nccl/nccl_calls.hpp"
 #include "comm/rendezvous/frame.hpp"
 #include "device/cuda/cuda_capture.hpp"
@@ -15,8 +16,6 @@
 
 namespace tessera::nccl {
 namespace {
-
-constexpr int kCommStatus = 4;
 
 /// No other group of the job has it: the ranks that agree on `number` have not seen it taken.
 std::uint64_t number_of(int number, const RankGroup& group) {

@@ -7,6 +7,7 @@
 
 #include "comm/aborted.hpp"
 #include "comm/failure_texts.hpp"
+#include "comm/job_end.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -14,7 +15,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kCommStatus = 4;
 constexpr std::size_t kReasonBytes = 3000;
 constexpr auto kAnswer = 2s;
 // What all ranks find they find within a moment of each other.
