@@ -4,6 +4,9 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
+#include <new>
+#include <tuple>
 
 #include "comm/aborted.hpp"
 #include "comm/failure_texts.hpp"
