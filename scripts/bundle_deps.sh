@@ -150,7 +150,7 @@ elif [[ -z $command ]]; then
   echo "$frontend_user is not compiled: $(grep -E '^-- Without (CUDA|cuDNN):' "$scratch/log" ||
     echo 'there is no nvcc')"
 else
-  eval "$command -o $scratch/frontend_user.o -MD -MF $scratch/read"
+  eval "$command -O0 -o $scratch/frontend_user.o -MD -MF $scratch/read"
   if ! grep -q "$(realpath "$folder")/include/cudnn_frontend.h" "$scratch/read"; then
     echo "error: $frontend_user has read another frontend than the bundle's" >&2
     exit 1
