@@ -6,7 +6,11 @@ target_compile_options(tessera_options INTERFACE
   -ffp-contract=off
   # Nothing reads errno or floating-point traps: square roots and selections become vector code.
   # Neither option changes a value.
-  -fno-math-errno -fno-trapping-math)
+  -fno-math-errno -fno-trapping-math
+  # clang warns where it does not vectorise a loop that it was asked to (kernels/support/ivdep.hpp),
+  # and of what std::stable_sort of libstdc++ 12 calls within; GCC sees other deprecated calls.
+  $<$<CXX_COMPILER_ID:Clang,AppleClang>:-Wno-pass-failed>
+  $<$<CXX_COMPILER_ID:Clang,AppleClang>:-Wno-deprecated-declarations>)
 if(TESSERA_WERROR)
   target_compile_options(tessera_options INTERFACE -Werror)
 endif()

@@ -3,6 +3,7 @@
 #include <charconv>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include "tessera/base/error.hpp"
 

@@ -8,6 +8,7 @@
 //
 //   lora [strategy = zero3] [ranks = 4] [steps = 200]
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>

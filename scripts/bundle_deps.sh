@@ -9,7 +9,8 @@
 #             Python's nvidia-cudnn-frontend, or of its sources (default: what
 #             scripts/install_deps.sh has fetched, if it has)
 #   --check   Afterwards builds the library, the command, a test and the benchmarks against the bundle
-#             in a scratch folder, where the packages are hidden (scripts/without_packages.sh).
+#             in a scratch folder, where the packages are hidden (scripts/without_packages.sh); where
+#             nvcc and cuDNN are, compiles what uses cuDNN's frontend too.
 #
 # Headers (Eigen, fmt, nlohmann-json, CLI11, xxHash, Google Benchmark), sources (GoogleTest) and one
 # library (Google Benchmark). Not MPI and oneDNN: a build does without them.
@@ -38,6 +39,43 @@ need() {
     exit 1
   fi
 }
+# Lists what the headers under a folder include in quotes and what is not there: a line "HEADER NAME"
+# each, HEADER relative to the folder. The compiler looks beside the header, then in the folder.
+missing_includes() {
+  local header name
+  find "$1" -type f -printf './%P\0' |
+    (cd "$1" && xargs -0 sed -nE \
+      '/^[[:space:]]*#[[:space:]]*include[[:space:]]*"/{F;s/^[^"]*"([^"]*)".*/\1/p}') |
+    paste -d ' ' - - |
+    while read -r header name; do
+      if [[ ! -e $1/${header%/*}/$name && ! -e $1/$name ]]; then echo "$header $name"; fi
+    done
+}
+
+# Copies cuDNN's frontend from folder $1 into the empty folder $2: what is called after it, and what
+# that includes in quotes. Folder $1 may hold other things, as cuDNN's own headers.
+copy_frontend() {
+  local header name path missing copied=yes
+  cp -r "$1"/cudnn_frontend* "$2/"
+  while [[ $copied == yes ]]; do
+    copied=no
+    missing=$(missing_includes "$2")
+    while read -r header name; do
+      for path in "${header%/*}/$name" "$name"; do
+        if [[ ! -f $1/$path || -e $2/$path ]]; then continue; fi
+        mkdir -p "$(dirname "$2/$path")"
+        cp "$1/$path" "$2/$path"
+        copied=yes
+      done
+    done <<<"$missing"
+  done
+  if [[ -n $missing ]]; then
+    echo "error: $1 is no whole frontend of cuDNN: these of its headers include what is not there" >&2
+    echo "$missing" >&2
+    exit 1
+  fi
+}
+
 need /usr/include/eigen3/Eigen/Core libeigen3-dev
 need /usr/include/fmt/format.h libfmt-dev
 need /usr/include/nlohmann/json.hpp nlohmann-json3-dev
@@ -63,7 +101,10 @@ cp -r /usr/include/{fmt,nlohmann,CLI,benchmark} /usr/include/xxhash.h "$filled/i
 cp -P "$libraries"/libbenchmark.so* "$libraries"/libbenchmark_main.a "$filled/lib/"
 if [[ -n $frontend ]]; then
   need "$frontend/cudnn_frontend.h" nvidia-cudnn-frontend
-  cp -r "$frontend"/cudnn_frontend* "$filled/include/"
+  mkdir -p "$filled/frontend/include"  # they include each other as ../include
+  copy_frontend "$frontend" "$filled/frontend/include"
+  cp -r "$filled/frontend/include/." "$filled/include/"
+  rm -r "$filled/frontend"
 fi
 for part in googletest googlemock; do
   mkdir "$filled/src/googletest/$part"
@@ -92,9 +133,31 @@ fi
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+cuda=OFF
+if command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]]; then cuda=AUTO; fi
 scripts/without_packages.sh cmake -S . -B "$scratch" -DTESSERA_BUNDLE="$(realpath "$folder")" \
-  -DCMAKE_BUILD_TYPE=Release -DTESSERA_MPI=OFF -DTESSERA_ONEDNN=OFF -DTESSERA_CUDA=OFF \
-  -DTESSERA_EMULATED_CUDA=OFF -DTESSERA_BUILD_BENCH=ON
+  -DCMAKE_BUILD_TYPE=Release -DTESSERA_MPI=OFF -DTESSERA_ONEDNN=OFF -DTESSERA_CUDA=$cuda \
+  -DTESSERA_EMULATED_CUDA=OFF -DTESSERA_BUILD_BENCH=ON | tee "$scratch/log"
+
+# What uses the frontend, compiled on its own: the module would take minutes. The command, as JSON
+# has it, is unescaped.
+frontend_user=kernels/attention/cuda/attention_cudnn.cpp
+command=$(sed -nE "s| -o [^ ]*||;s|^ *\"command\": \"(.*$frontend_user)\",?$|\1|p" \
+  "$scratch/compile_commands.json" | sed -E 's/\\(.)/\1/g')
+if [[ -z $frontend ]]; then
+  echo "without cuDNN's frontend: nothing that uses it is compiled"
+elif [[ -z $command ]]; then
+  echo "$frontend_user is not compiled: $(grep -E '^-- Without (CUDA|cuDNN):' "$scratch/log" ||
+    echo 'there is no nvcc')"
+else
+  eval "$command -O0 -o $scratch/frontend_user.o -MD -MF $scratch/read"
+  if ! grep -q "$(realpath "$folder")/include/cudnn_frontend.h" "$scratch/read"; then
+    echo "error: $frontend_user has read another frontend than the bundle's" >&2
+    exit 1
+  fi
+  echo "$frontend_user compiles against $folder"
+fi
+
 scripts/without_packages.sh cmake --build "$scratch" --parallel "$(nproc)" \
   --target tessera_command test_base tessera_benchmarks
 "$scratch/tests/test_base" --gtest_brief=1

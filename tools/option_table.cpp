@@ -6,6 +6,7 @@
 #include <cctype>
 #include <limits>
 #include <map>
+#include <type_traits>
 
 #include "optimizer.hpp"
 #include "option_values.hpp"

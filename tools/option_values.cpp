@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <system_error>
 
 #include "tessera/base/error.hpp"
 

@@ -6,6 +6,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
+#include <utility>
 
 #include "tessera/base/error.hpp"
 

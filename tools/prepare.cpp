@@ -3,6 +3,7 @@
 #include <exception>
 #include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "budget.hpp"
 #include "init_file.hpp"

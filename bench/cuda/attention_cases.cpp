@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "bench/cuda/cases.hpp"
 #include "bench/cuda/moving.hpp"

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "bench/cuda/cases.hpp"
 #include "bench/cuda/moving.hpp"

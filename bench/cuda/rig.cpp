@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "device/stream_state.hpp"
 #include "kernels/support/workspace.hpp"

@@ -1,5 +1,7 @@
 #include "bench/support/comparison.hpp"
 
+#include <utility>
+
 namespace tessera::bench {
 namespace {
 

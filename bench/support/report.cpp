@@ -1,5 +1,7 @@
 #include "bench/support/report.hpp"
 
+#include <utility>
+
 namespace tessera::bench {
 namespace {
 

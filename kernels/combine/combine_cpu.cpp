@@ -6,6 +6,7 @@
 #include "device/cpu/parallel.hpp"
 #include "kernels/combine/combine.hpp"
 #include "kernels/support/grain.hpp"
+#include "kernels/support/ivdep.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/half.hpp"
 #include "tessera/base/values.hpp"
@@ -60,19 +61,19 @@ void ask_for_next(const Stored* x, std::int64_t elems) noexcept {
   for (std::int64_t i = 0; i < elems; i += line) { __builtin_prefetch(x + elems + i); }
 }
 
-// `ivdep`: an element is read before it is written and `to` is exactly a source or apart, so the
-// compiler need not fear (nor test at run time) that they overlap.
+// TESSERA_IVDEP: an element is read before it is written and `to` is exactly a source or apart, so
+// the compiler need not fear (nor test at run time) that they overlap.
 template <class Elem, class Op>
 void combine(typename Elem::Sum* __restrict__ sums, const typename Elem::Stored* x,
              std::int64_t elems) noexcept {
-#pragma GCC ivdep
+  TESSERA_IVDEP
   for (std::int64_t i = 0; i < elems; ++i) { sums[i] = Op::apply(sums[i], Elem::load(x[i])); }
 }
 
 template <class Elem, class Op>
 void combine_first(typename Elem::Sum* __restrict__ sums, const typename Elem::Stored* x,
                    const typename Elem::Stored* y, std::int64_t elems) noexcept {
-#pragma GCC ivdep
+  TESSERA_IVDEP
   for (std::int64_t i = 0; i < elems; ++i) {
     sums[i] = Op::apply(Elem::load(x[i]), Elem::load(y[i]));
   }
@@ -81,7 +82,7 @@ void combine_first(typename Elem::Sum* __restrict__ sums, const typename Elem::S
 template <class Elem, class Op>
 void combine_last(typename Elem::Stored* to, const typename Elem::Sum* sums,
                   const typename Elem::Stored* x, std::int64_t elems) noexcept {
-#pragma GCC ivdep
+  TESSERA_IVDEP
   for (std::int64_t i = 0; i < elems; ++i) {
     to[i] = Elem::store(Op::apply(sums[i], Elem::load(x[i])));
   }
@@ -90,7 +91,7 @@ void combine_last(typename Elem::Stored* to, const typename Elem::Sum* sums,
 template <class Elem, class Op>
 void combine_two(typename Elem::Stored* to, const typename Elem::Stored* x,
                  const typename Elem::Stored* y, std::int64_t elems) noexcept {
-#pragma GCC ivdep
+  TESSERA_IVDEP
   for (std::int64_t i = 0; i < elems; ++i) {
     to[i] = Elem::store(Op::apply(Elem::load(x[i]), Elem::load(y[i])));
   }

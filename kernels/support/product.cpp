@@ -1,6 +1,7 @@
 #include "kernels/support/product.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace tessera::kernels {
 

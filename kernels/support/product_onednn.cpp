@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "kernels/support/scratch.hpp"

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <exception>
 #include <string_view>
+#include <system_error>
 
 #include "base/environment.hpp"
 #include "tessera/base/error.hpp"

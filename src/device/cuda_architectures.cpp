@@ -1,6 +1,7 @@
 #include "device/cuda_architectures.hpp"
 
 #include <charconv>
+#include <system_error>
 
 namespace tessera {
 namespace {

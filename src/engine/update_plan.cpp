@@ -97,11 +97,13 @@ class Planner {
       if (custom_) {
         states.push_back(static_cast<float*>(array));
       } else if (coded_) {
-        (i == 0 ? all.first_codes : all.second_codes) = {
-            static_cast<std::uint8_t*>(array), static_cast<float*>(arena.take(unit_bytes(range)))};
+        kernels::CodedMoment& codes = i == 0 ? all.first_codes : all.second_codes;
+        codes = {static_cast<std::uint8_t*>(array),
+                 static_cast<float*>(arena.take(unit_bytes(range)))};
       } else {
         const bool narrow = options_.moments == MomentFormat::bf16;
-        (i == 0 ? all.first : all.second) = {array, narrow ? DType::bf16 : DType::fp32};
+        Values& values = i == 0 ? all.first : all.second;
+        values = {array, narrow ? DType::bf16 : DType::fp32};
       }
     }
     return {units[unit], rules_[unit], units[unit].layout.segments()[index].placements(),

@@ -7,6 +7,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "profile/records.hpp"
 #include "tessera/base/error.hpp"

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <stdexcept>
 
 #include "cli/command.hpp"
 

@@ -1,4 +1,7 @@
 // --optimizer, --moments, --rounding, --momentum and --master-weights, run as a user runs them.
+#include <cstdint>
+#include <utility>
+
 #include "cli/command.hpp"
 
 namespace tessera::test::optimizer_test {

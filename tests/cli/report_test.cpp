@@ -1,6 +1,7 @@
 // --report and --trace: files that hold what was run.
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "cli/command.hpp"
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "cuda/values.hpp"

@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "cuda/support.hpp"
 #include "support/gpt_run.hpp"
 #include "support/groups.hpp"

@@ -1,6 +1,7 @@
 // What the host does while it enqueues a step: it waits for nothing.
 #include <atomic>
 #include <numeric>
+#include <tuple>
 
 #include "cuda/emulation.hpp"
 #include "cuda/gate.hpp"

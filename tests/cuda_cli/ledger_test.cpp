@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <utility>
+
 #include "cuda_cli/cuda_command.hpp"
 
 namespace tessera::test::ledger_test {

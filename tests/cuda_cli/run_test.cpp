@@ -1,4 +1,6 @@
 // train, compare, sample, plan and scale with --device cuda.
+#include <utility>
+
 #include "cuda_cli/cuda_command.hpp"
 
 namespace tessera::test::run_test {

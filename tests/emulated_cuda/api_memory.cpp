@@ -1,6 +1,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "emulated_cuda/api.hpp"
 #include "emulated_cuda/memory.hpp"

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <utility>
 
 #include "emulated_cuda/misuse.hpp"
 

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "support/toy_model.hpp"
 
 namespace tessera::test::offload_test {

@@ -1,6 +1,8 @@
 // The codes of 8-bit moments, by themselves.
 #include "kernels/update/moment_code.hpp"
 
+#include <type_traits>
+
 #include "kernels/support.hpp"
 
 namespace tessera::kernels {

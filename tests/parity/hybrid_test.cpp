@@ -6,6 +6,7 @@
 #include <cmath>
 #include <mutex>
 #include <numeric>
+#include <ostream>
 
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"

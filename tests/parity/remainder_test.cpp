@@ -1,6 +1,7 @@
 // Remainders in place of fp32 master weights: not a bit of training differs.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <mutex>
 #include <stdexcept>

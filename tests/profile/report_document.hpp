@@ -1,6 +1,7 @@
 // Documents of reports, as large as a user's.
 #pragma once
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>

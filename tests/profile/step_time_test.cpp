@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "profile/hand_machine.hpp"
 #include "tessera/base/error.hpp"
 

@@ -8,7 +8,7 @@ std::vector<std::string> exchange_texts(LocalGroup& group,
                                         const std::shared_ptr<LocalChannel>& channel, int rank,
                                         std::uint64_t sequence, const std::string& message) {
   const std::shared_ptr<Meeting> meeting = group.join({.channel = channel,
-                                                       .purpose = Purpose::exchange,
+                                                       .kind = MeetingKind::exchange,
                                                        .sequence = sequence,
                                                        .rank = rank,
                                                        .text = &message});

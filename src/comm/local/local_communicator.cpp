@@ -78,7 +78,7 @@ void LocalCommunicator::do_submit(Batch batch, Stream stream) {
   expects(static_cast<bool>(stream), "submit: no stream");
   group_->check_alive(job_rank(rank()));
   const Visit visit{
-      .channel = channel_, .purpose = Purpose::batch, .sequence = next_batch_, .rank = rank()};
+      .channel = channel_, .kind = MeetingKind::batch, .sequence = next_batch_, .rank = rank()};
   BatchTask task{group_, visit, std::move(batch), instruments_};
   ++next_batch_;  // the order of submitting is the order of matching
   enqueue(stream, std::move(task));

@@ -32,7 +32,7 @@ DeviceMarks make_marks(Device& device) {
 }
 
 /// `stream` goes on when every rank has come to this mark of its own.
-void wait_for_all(const Meeting& meeting, OwnedEvent DeviceMarks::*mark, Stream stream) {
+void wait_for_all(const Meeting& meeting, OwnedEvent DeviceMarks::* mark, Stream stream) {
   for (const Visit& visit : meeting.visits()) { stream.wait_for((visit.marks->*mark).get()); }
 }
 
@@ -58,7 +58,7 @@ void LocalDeviceCommunicator::do_submit(Batch batch, Stream stream) {
     DeviceHands hands{device_, kernels_, stream};
     Mover mover{*group_, *channel_, rank(), hands};
     const std::shared_ptr<Meeting> meeting = group_->join({.channel = channel_,
-                                                           .purpose = Purpose::batch,
+                                                           .kind = MeetingKind::batch,
                                                            .sequence = next_batch_++,
                                                            .rank = rank(),
                                                            .batch = &batch,

@@ -89,11 +89,11 @@ class LocalGroup::Presence {
 };
 
 LocalGroup::Key LocalGroup::key_of(const Visit& visit) noexcept {
-  return {visit.channel->number(), visit.purpose, visit.sequence};
+  return {visit.channel->number(), visit.kind, visit.sequence};
 }
 
 bool LocalGroup::withdrawn(const Visit& visit) noexcept {
-  return visit.purpose == Purpose::batch &&
+  return visit.kind == MeetingKind::batch &&
          visit.sequence < visit.channel->withdrawn_[static_cast<std::size_t>(visit.rank)];
 }
 
@@ -137,7 +137,7 @@ std::shared_ptr<Meeting> LocalGroup::find_or_make_locked(const Visit& visit) {
 }
 
 void LocalGroup::open_locked(Meeting& meeting, const Visit& visit) {
-  if (visit.purpose == Purpose::batch) {
+  if (visit.kind == MeetingKind::batch) {
     std::vector<const Batch*> batches;
     for (const Visit& v : meeting.visits_) { batches.push_back(v.batch); }
     if (const auto difference = first_difference(batches, visit.channel->members())) {
@@ -219,7 +219,7 @@ void LocalGroup::fail_locked(std::string text, std::shared_ptr<LocalChannel> fou
 }
 
 std::string LocalGroup::called(const Visit& visit) {
-  const std::string what = visit.purpose == Purpose::batch ? describe(*visit.batch) : "exchange";
+  const std::string what = visit.kind == MeetingKind::batch ? describe(*visit.batch) : "exchange";
   return call_text(what, visit.channel->name(), visit.sequence);
 }
 

@@ -24,8 +24,8 @@ namespace tessera {
 /// Whether the group counts what passes between its ranks.
 enum class CountTraffic : std::uint8_t { no, yes };
 
-/// Where ranks meet: batches and texts of a channel are numbered apart.
-enum class Purpose : std::uint8_t { batch, exchange };
+/// What ranks meet for: batches and texts of a channel are numbered apart.
+enum class MeetingKind : std::uint8_t { batch, exchange };
 
 /// Where a rank's stream has come in a batch that streams of a device move: recorded by the rank,
 /// waited for by its peers' streams. On the host each is recorded, then all ranks meet, then it is
@@ -67,7 +67,7 @@ class LocalChannel {
 /// What one rank brings to a meeting. What it points to stays alive until the rank has left.
 struct Visit {
   std::shared_ptr<LocalChannel> channel = nullptr;
-  Purpose purpose = Purpose::batch;
+  MeetingKind kind = MeetingKind::batch;
   std::uint64_t sequence = 0;
   int rank = 0;  ///< of the channel
   const Batch* batch = nullptr;
@@ -138,7 +138,7 @@ class LocalGroup {
   void check_alive(int job_rank) const;
 
  private:
-  using Key = std::tuple<std::size_t, Purpose, std::uint64_t>;
+  using Key = std::tuple<std::size_t, MeetingKind, std::uint64_t>;
   using SplitKey = std::tuple<std::size_t, std::uint64_t, int>;  // of what, which, and the group
   struct Split {
     std::shared_ptr<LocalChannel> channel;

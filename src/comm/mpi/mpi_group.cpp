@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <numeric>
 #include <thread>
+#include <utility>
 
 #include "comm/aborted.hpp"
 #include "comm/failure_texts.hpp"

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "comm/failure_texts.hpp"
 #include "tessera/base/error.hpp"

@@ -4,6 +4,9 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
+#include <new>
+#include <tuple>
 
 #include "comm/aborted.hpp"
 #include "comm/failure_texts.hpp"
@@ -245,7 +248,7 @@ std::vector<std::string> JobGroup::exchange(const CallSeries& call, std::string 
   const auto key = std::pair{call, sequence};
   std::optional<int> ended;
   const bool in_time = changed_.wait_until(lock, Clock::now() + patience, [&] {
-    ended = at_end ? std::nullopt : ended_without_locked(call, sequence);
+    if (!at_end) { ended = ended_without_locked(call, sequence); }
     return failure_ || ended || texts_.contains(key);
   });
   if (const auto found = texts_.find(key); found != texts_.end()) {

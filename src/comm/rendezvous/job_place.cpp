@@ -4,6 +4,7 @@
 
 #include <charconv>
 #include <initializer_list>
+#include <system_error>
 
 #include "tessera/base/error.hpp"
 

@@ -1,6 +1,9 @@
 // What may be built, and what is taken of the device for it, as cuDNN and its frontend have it.
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <memory>
+#include <unordered_map>
 
 #include "emulated_cuda/api.hpp"
 #include "emulated_cuda/cudnn/attention.hpp"
