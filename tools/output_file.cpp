@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+#include <system_error>
 
 #include "tessera/base/error.hpp"
 
@@ -37,7 +37,7 @@ void require_writable(std::string_view option, const std::filesystem::path& path
   std::FILE* file = std::fopen(path.c_str(), "ab");
   if (file == nullptr) {
     throw ConfigError(
-        fmt::format("{}: cannot write {}: {}", option, path.string(), std::strerror(errno)));
+        fmt::format("{}: cannot write {}: {}", option, path.string(), std::generic_category().message(errno)));
   }
   std::fclose(file);
   if (!existed) { std::filesystem::remove(path, ignored); }
@@ -54,7 +54,7 @@ void OutputFile::write(std::string_view text) {
 }
 
 void OutputFile::fail() const {
-  throw Error(fmt::format("cannot write {}: {}", path_.string(), std::strerror(errno)));
+  throw Error(fmt::format("cannot write {}: {}", path_.string(), std::generic_category().message(errno)));
 }
 
 namespace {

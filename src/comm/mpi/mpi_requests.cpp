@@ -89,7 +89,8 @@ void MpiRequests::take_back() noexcept {
       if (std::chrono::steady_clock::now() > end) { break; }
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
-  } catch (const std::exception&) {  // MPI has failed, or the process is abandoned already
+    // NOLINTNEXTLINE(bugprone-empty-catch): MPI has failed, or the process is abandoned already
+  } catch (const std::exception&) {
   }
   process_.abandon();
   left_ = 0;
