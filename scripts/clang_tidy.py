@@ -22,6 +22,7 @@ import tempfile
 FOLDERS = ("bench", "cmake", "examples", "include", "kernels", "src", "tests", "tools")
 SOURCE_SUFFIXES = (".cpp", ".cu")
 HEADER_SUFFIXES = (".hpp", ".cuh", ".h", ".inc")
+ALL_SUFFIXES = SOURCE_SUFFIXES + HEADER_SUFFIXES
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 DIAGNOSTIC = re.compile(r"^(/[^:]+):(\d+):(\d+): (\w+(?: \w+)?): (.*)$")
 CHECKS = re.compile(r" \[([\w.,-]+)\]$")
@@ -85,19 +86,28 @@ def matches(used, user, name):
     return os.path.normpath(os.path.join(os.path.dirname(user), name)) == used
 
 
-def sources_of_change(root, changed, known, per_header):
-    """The changed sources, and for each changed header at most `per_header` sources that show it."""
+def sources_of_change(root, changed, known, for_headers):
+    """The changed sources, and at most `for_headers` more that include changed headers."""
     chosen = {file for file in changed if file in known}
     headers = [file for file in changed if file.endswith(HEADER_SUFFIXES)]
-    if headers:
-        files = subprocess.run(["git", "ls-files", "*.cpp", "*.cu", "*.hpp", "*.cuh", "*.h", "*.inc"],
-                               cwd=root, check=True, capture_output=True, text=True).stdout.split()
-        includes = {file: INCLUDE.findall((root / file).read_text())
-                    for file in files if (root / file).is_file()}
-        for header in headers:
-            users = [file for file in includers_of(header, includes) if file in known]
-            if not chosen.intersection(users):
-                chosen.update(users[:per_header])
+    if not headers:
+        return sorted(chosen)
+    files = subprocess.run(["git", "ls-files", *(f"*{suffix}" for suffix in ALL_SUFFIXES)],
+                           cwd=root, check=True, capture_output=True, text=True).stdout.split()
+    includes = {file: INCLUDE.findall((root / file).read_text())
+                for file in files if (root / file).is_file()}
+    unseen = []
+    for header in headers:
+        users = [file for file in includers_of(header, includes) if file in known]
+        if chosen.intersection(users):
+            continue
+        if users and for_headers > 0:
+            chosen.add(users[0])
+            for_headers -= 1
+        else:
+            unseen.append(header)
+    if unseen:
+        print(f"note: left to --all: {' '.join(unseen)}")
     return sorted(chosen)
 
 
@@ -255,7 +265,8 @@ def main():
     parser.add_argument("--checks", help="in addition to those of .clang-tidy")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--batch", type=int, default=24, help="sources per batch")
-    parser.add_argument("--per-header", type=int, default=3, help="sources that show a changed header")
+    parser.add_argument("--for-headers", type=int, default=16,
+                        help="sources at most that are read only since they include a changed header")
     parser.add_argument("--all", action="store_true", help="every source that has a compile command")
     parser.add_argument("changed", nargs="*", help="changed files, from the root of the project")
     arguments = parser.parse_args()
@@ -263,14 +274,16 @@ def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     known = read_commands(root, arguments.build)
     chosen = sorted(known) if arguments.all else sources_of_change(
-        root, arguments.changed, known, arguments.per_header)
+        root, arguments.changed, known, arguments.for_headers)
     with tempfile.TemporaryDirectory(dir=arguments.build, prefix="tidy-") as folder:
         copy_configurations(root, pathlib.Path(folder))
         runner = Runner(arguments, root, pathlib.Path(folder))
         run_all(runner, [known[file] for file in chosen], arguments.jobs, arguments.batch)
     for path, errors in sorted(runner.broken.items()):
         print(f"error: {path} does not compile:\n{errors}")
-    print(f"{len(chosen)} sources, {len(runner.findings)} findings", file=sys.stderr)
+    (arguments.build / "tidied.txt").write_text(f"{len(chosen)} sources\n")
+    if runner.findings:
+        print(f"{len(runner.findings)} findings in {len(chosen)} sources")
     return 1 if runner.findings or runner.broken else 0
 
 

@@ -9,8 +9,9 @@
 #   scripts/lint.sh --all        at every source
 #   scripts/lint.sh --fix        formats the files first
 #
-# Of a changed header clang-tidy reads a few sources that include it. The folder build/lint is
-# configured for it, with clang and without nvcc, and nothing is built there.
+# clang-tidy sees a changed header through one source that includes it, and reads up to 16 such
+# sources. The folder build/lint is configured for it, with clang and without nvcc; nothing is built
+# there.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -50,7 +51,8 @@ if ((${#missing[@]} > 0)); then
 fi
 
 failed=()
-# gate NAME WHAT COMMAND...: runs it, and prints one line with WHAT and the seconds if it succeeds.
+# gate NAME WHAT COMMAND...: runs it, and prints one line with WHAT, which the command may set, and
+# the seconds if it succeeds.
 gate() {
   local name=$1 what=$2 began=$SECONDS
   shift 2
@@ -139,14 +141,23 @@ configure() {
   cat build/lint.log
   return 1
 }
+# Whether each NOLINT names its check and a reason.
+check_suppressions() {
+  ! printf '%s\n' "${code[@]}" | xargs grep -Hn NOLINT |
+    grep -vE 'NOLINT(NEXTLINE|BEGIN|END)?\([a-z.-]+\): [^ ]' && return
+  echo "write NOLINT(check): reason"
+  return 1
+}
 tidy() {
   mkdir -p build
+  check_suppressions || return
   configure || return
   python3 scripts/clang_tidy.py --build build/lint --compiler "clang++-$llvm" \
-    --tidy "clang-tidy-$llvm" "$@"
+    --tidy "clang-tidy-$llvm" "$@" || return
+  what+=$(<build/lint/tidied.txt)
 }
 if [[ $all == yes ]]; then
-  gate clang-tidy "every source" tidy --all
+  gate clang-tidy "" tidy --all
 else
   find_base
   mapfile -t changed < <({
@@ -157,7 +168,7 @@ else
   if ((${#changed[@]} == 0)); then
     printf '%-12s  no file differs\n' clang-tidy
   else
-    gate clang-tidy "${#changed[@]} changed files" tidy -- "${changed[@]}"
+    gate clang-tidy "${#changed[@]} changed files, " tidy -- "${changed[@]}"
   fi
 fi
 

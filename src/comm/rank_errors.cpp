@@ -18,7 +18,7 @@ void rethrow_as(const std::exception_ptr& error, const std::string& text) {
     std::rethrow_exception(error);
   } catch (const T&) {
     throw T{text};
-  } catch (...) {  // NOLINT(bugprone-empty-catch): another type's turn
+  } catch (...) {  // another type's turn
   }
 }
 

@@ -89,8 +89,7 @@ void MpiRequests::take_back() noexcept {
       if (std::chrono::steady_clock::now() > end) { break; }
       std::this_thread::sleep_for(std::chrono::milliseconds{1});
     }
-    // NOLINTNEXTLINE(bugprone-empty-catch): MPI has failed, or the process is abandoned already
-  } catch (const std::exception&) {
+  } catch (const std::exception&) {  // MPI has failed, or the process is abandoned already
   }
   process_.abandon();
   left_ = 0;
