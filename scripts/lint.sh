@@ -76,7 +76,7 @@ files() {
 mapfile -t code < <(files '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.h' '*.inc')
 format() { printf '%s\n' "${code[@]}" | xargs -P "$(nproc)" -n 64 "clang-format-$llvm" "$@"; }
 check_format() {
-  format --dry-run --Werror && return
+  format --dry-run --Werror --ferror-limit=1 && return
   echo "scripts/lint.sh --fix formats them"
   return 1
 }
@@ -118,7 +118,7 @@ find_base() {
       if [[ $name == "$base" ]]; then echo "note: $base is unknown here"; fi
       continue
     fi
-    if [[ $merge_base != "$head" ]]; then
+    if [[ $name == "$base" || $merge_base != "$head" ]]; then
       base=$merge_base
       compared="the merge base with $name, $(git rev-parse --short "$base")"
       return
