@@ -93,10 +93,16 @@ if [[ $emulated == yes ]]; then export TESSERA_CUDA_MODULE=$build/lib/libtessera
 python=$(command -v "${PYTHON:-python3}" || true)
 call_ends=$((SECONDS + ${seconds:-1000000}))
 
-for piece in page run machine "${all_parts[@]}"; do
-  # shellcheck source=/dev/null
-  source "scripts/gpu_check/$piece.sh"
-done
+source scripts/gpu_check/page.sh
+source scripts/gpu_check/run.sh
+source scripts/gpu_check/machine.sh
+source scripts/gpu_check/build.sh
+source scripts/gpu_check/test.sh
+source scripts/gpu_check/kernels.sh
+source scripts/gpu_check/train.sh
+source scripts/gpu_check/memory.sh
+source scripts/gpu_check/nccl.sh
+source scripts/gpu_check/sanitize.sh
 
 import_page
 machine | plain >"$work/machine.md"

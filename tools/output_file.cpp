@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
@@ -39,7 +38,7 @@ void require_writable(std::string_view option, const std::filesystem::path& path
   std::FILE* file = std::fopen(path.c_str(), "ab");
   if (file == nullptr) {
     throw ConfigError(
-        fmt::format("{}: cannot write {}: {}", option, path.string(), std::strerror(errno)));
+        fmt::format("{}: cannot write {}: {}", option, path.string(), std::generic_category().message(errno)));
   }
   std::fclose(file);
   if (!existed) { std::filesystem::remove(path, ignored); }
@@ -56,7 +55,7 @@ void OutputFile::write(std::string_view text) {
 }
 
 void OutputFile::fail() const {
-  throw Error(fmt::format("cannot write {}: {}", path_.string(), std::strerror(errno)));
+  throw Error(fmt::format("cannot write {}: {}", path_.string(), std::generic_category().message(errno)));
 }
 
 namespace {

@@ -36,9 +36,10 @@ enum class Use : std::uint8_t { training, sampling };
 /// Opens the data and checks everything that can be checked without training: what the ranks are,
 /// sizes that go together, every token in the vocabulary, enough data for a step, the weights file,
 /// outputs that can be written. `strategies` are what will run: each is planned.
-/// ConfigError or FormatError that says what to change; OutOfMemory if a plan exceeds the budget or
-/// the machine. In a job of
-/// processes *collective*: a failure of one is the failure of all.
+///
+/// Order:  in a job of processes *collective*: a failure of one is the failure of all.
+/// Errors: ConfigError or FormatError that says what to change; OutOfMemory if a plan exceeds the
+///         budget or the machine.
 [[nodiscard]] Job prepare(const Settings& settings, const std::vector<Strategy>& strategies,
                           Use use = Use::training);
 

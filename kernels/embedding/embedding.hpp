@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 
-/// y[b, t, :] = tokens_table[tokens[b, t], :] + positions_table[t, :]. Both tables are of one
+/// y[b, t, :] = token_table[tokens[b, t], :] + position_table[t, :]. Both tables are of one
 /// dtype.
 struct EmbeddingForward {
   const std::int32_t* tokens;  ///< [batch, seq], each in [0, vocab)

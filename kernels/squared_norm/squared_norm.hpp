@@ -18,8 +18,8 @@ inline constexpr std::int64_t kSquaredNormSpan = 64;  ///< blocks
 ///   spans' sums are added in order, onto *sum.
 ///
 /// On CUDA in the workspace of the stream, of which it takes 8 bytes a block and a span.
-/// Same bits on every
-/// backend. Finite iff every element is: squares of fp32 do not overflow fp64.
+///
+/// Same bits on every backend. Finite iff every element is: squares of fp32 do not overflow fp64.
 using SquaredNormKernel = void(ConstValues x, std::int64_t elems, double* sum, Stream stream);
 
 /// The spans of `elems` elements.

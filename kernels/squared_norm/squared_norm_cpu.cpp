@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstddef>
 
 #include "device/cpu/host_task.hpp"
 #include "device/cpu/parallel.hpp"
@@ -15,7 +16,7 @@ struct Lanes {
   DoubleVec quarter[4] = {};
 
   [[gnu::always_inline]] void add_squares(const float* x) noexcept {
-    for (int q = 0; q < 4; ++q) {
+    for (std::ptrdiff_t q = 0; q < 4; ++q) {
       HalfVec values;
       std::memcpy(&values, x + 4 * q, sizeof(values));
       const DoubleVec wide = __builtin_convertvector(values, DoubleVec);

@@ -12,8 +12,8 @@ struct StepScalars {
   double grad_norm = 0.0;  ///< L2 norm of the averaged gradients, unscaled
   double loss = 0.0;       ///< mean over ranks
   float clip = 1.0F;       ///< min(1, clip_norm / (grad_norm + 1e-6)), or 1
-  float gradient_factor =
-      1.0F;                  ///< what a summed gradient is multiplied by: average, clip, unscale
+  /// What a summed gradient is multiplied by: average, clip, unscale.
+  float gradient_factor = 1.0F;
   std::int64_t apply = 1;    ///< 0: the norm is not finite, nothing is updated
   std::int64_t updates = 0;  ///< t of Adam: updates applied, this one included
 

@@ -8,8 +8,9 @@ namespace tessera::kernels {
 
 /// Magnitudes as codes of 4 + M bits, relative to the unit u of their block:
 ///
-///   x = u (2^e (1 + f) - 1)        code = 2^M (e + f),   e in [0, 16), f a multiple of 2^-M below
-///   1
+///   x = u (2^e (1 + f) - 1)        code = 2^M (e + f)
+///
+/// with e in [0, 16) and f a multiple of 2^-M below 1.
 ///
 /// Code 0 is 0. Small values lie u 2^-M apart, large ones 2^-M of the power of two below them: a
 /// logarithm with a straight start, in which the largest is 2^19 or 2^20 times the smallest. It is

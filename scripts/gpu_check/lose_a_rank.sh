@@ -8,7 +8,7 @@
 # COMMAND prints a line "step ..." once it is at work, and would go on for long. The status is 3 if the
 # others did not leave so, 1 if there was nobody to kill.
 set -u
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 
 ranks=$1 victim=$2
 shift 2

@@ -32,7 +32,7 @@ part_memory() {
 # model_memory NAME RANKS OPTION...: each strategy by itself, since not all may fit. Hybrid in two
 # groups.
 model_memory() {
-  local name=$1 ranks=$2 strategy status torch_bytes= groups
+  local name=$1 ranks=$2 strategy status torch_bytes='' groups
   shift 2
   local common=("$@" --ranks "$ranks" --batch 1 --precision bf16)
   : >"$work/memory-$name.statuses"
@@ -54,7 +54,7 @@ model_memory() {
   torch_memory
   "$python" scripts/gpu_check/memory.py "$work/memory-$name" "$ranks" "$torch_bytes" \
     >"$work/memory-$name.md" || fails "the reports of $name could not be read"
-  cat "$work/memory-$name.md" | tee -a "$section"
+  tee -a "$section" <"$work/memory-$name.md"
 }
 
 # The same shapes in PyTorch's DDP, a job of one process: bytes, or why there are none.

@@ -5,7 +5,7 @@ part_nccl() {
   bar several "NCCL, several processes on one card, each with an NCCL_HOSTID of its own"
   bar suites "NCCL, several processes: what every communicator must do, parity, faults"
   bar lost "NCCL, one of three processes killed: the others leave within 10 s with its name"
-  local model data shape top steps hosts=() refusal='' sizes=(2 4)
+  local model data shape top steps refusal='' sizes=(2 4)
   gpt2_model
   if [[ $emulated == yes ]]; then sizes=(2); fi
   local tests=$build/tests launch=scripts/nccl_one_gpu.sh failing

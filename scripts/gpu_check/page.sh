@@ -93,6 +93,7 @@ write_page() {
   local each
   {
     printf '# A GPU, checked and measured\n\n'
+    # shellcheck disable=SC2016  # backquotes of Markdown
     printf 'Written by `scripts/gpu_check.sh`; WORK is its folder. Each section is of the last run of its part.\n\n'
     cat "$work/machine.md"
     printf '\n## Verdicts\n\n'

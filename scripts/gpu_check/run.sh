@@ -169,6 +169,7 @@ finish_part() {
   if ((failed > 0)); then result="**$failed failed**"; fi
   if ((cut > 0)); then result+=", $cut without time"; fi
   {
+    # shellcheck disable=SC2016  # backquotes of Markdown
     printf '`scripts/gpu_check.sh %s`, %s, commit %s. %s, %s s (about %s were estimated).\n\n' "$part" \
       "$(date -u +'%Y-%m-%d %H:%M UTC')" "$(commit_name)" "$result" "$1" "$(estimate "$part")"
     verdicts

@@ -78,7 +78,7 @@ run_suite() {
   if [[ $emulated == yes ]]; then filter=$(first_test "$program" "$suite"); fi
   timeout --kill-after=10 "$limit" "$program" --gtest_filter="$filter" --gtest_color=no \
     >"$log" 2>&1 </dev/null || status=$?
-  if ((limit == left)) && ran_out "$status" $((SECONDS - begin)) "$limit"; then status=cut; fi
+  if ((limit == left)) && ran_out "$status" $((SECONDS - begin)) "$limit"; then status="cut"; fi
   printf '%s %s %s %s %s %s\n' "$suite" "$(ended OK "$log")" "$(ended SKIPPED "$log")" \
     "$(ended FAILED "$log")" "$((SECONDS - begin))" "$status" | tee "$log.row" |
     awk '{ print $1 ": " $2 " passed, " $3 " skipped, " $4 " failed, " $5 " s" }'

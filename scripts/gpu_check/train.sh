@@ -99,12 +99,16 @@ largest_batch() {
     fi
     batch=$(((fits + over) / 2))
   done
-  allowed='' largest=$fits
+  # shellcheck disable=SC2034  # the caller's variable of the name in $1
+  largest=$fits
+  allowed=''
   if ((fits == 0)); then problem="not even a batch of 1 fits"; fi
   ((fits > 0))
 }
 
-# Both at the batch that fits both, and each at its own where that is larger.
+# Both at the batch that fits both, and each at its own where that is larger. The verdicts read these
+# speeds by name: ours_same, ours_own, theirs_same, theirs_own.
+# shellcheck disable=SC2034
 at_batches() {
   measure_ours "$common"
   ours_same=$speed ours_own=$speed

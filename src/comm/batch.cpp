@@ -1,9 +1,5 @@
 #include "tessera/comm/batch.hpp"
 
-#include <fmt/format.h>
-
-#include "comm/batch_text.hpp"
-
 namespace tessera {
 namespace {
 
@@ -95,17 +91,6 @@ std::size_t sent_bytes(const CommOp& op, int rank, int ranks) noexcept {
                         [=](const Gather& o) { return rank == o.root ? 0 : n / size; },
                     },
                     op);
-}
-
-std::string signature(const Batch& batch, int ranks) {
-  std::string text = batch.label() + ":";
-  std::string_view separator = " ";
-  for (const CommOp& op : batch.ops()) {
-    text += separator;
-    text += describe(op, ranks);
-    separator = "; ";
-  }
-  return text;
 }
 
 }  // namespace tessera

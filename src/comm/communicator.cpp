@@ -29,7 +29,7 @@ void Communicator::submit(Batch batch, Stream stream) {
   do_submit(std::move(batch), stream);
 }
 
-std::vector<std::string> Communicator::exchange(std::string message) {
+std::vector<std::string> Communicator::exchange(const std::string& message) {
   return unseal(do_exchange(seal(TextCall::exchange, message)),
                 [this](int rank) { return job_rank(rank); });
 }

@@ -74,6 +74,7 @@ void fix_nccl_order(JobGroup& group) {
             kAlgorithms, all[0], *other, other - all.begin()),
         FoundBy::every_rank);
   }
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL takes it from nowhere else
   (void)::setenv(kAlgorithms, mine.c_str(), /*overwrite=*/1);
 }
 

@@ -35,7 +35,7 @@ std::vector<std::string> places() {
 
 /// What the loader said last.
 std::string loader_error() {
-  const char* const text = dlerror();
+  const char* const text = dlerror();  // NOLINT(concurrency-mt-unsafe): one text a thread
   return text == nullptr ? "no reason given" : text;
 }
 

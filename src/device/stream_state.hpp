@@ -44,6 +44,7 @@ class StreamState {
   [[nodiscard]] virtual void* native() noexcept = 0;
   /// The stream ends with `error`, as if work that was enqueued last had thrown it: for what fails
   /// on the host while it enqueues. Streams whose tasks run on the host end by themselves.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): what overrides this keeps the error
   virtual void end_with(std::exception_ptr /*error*/) noexcept {}
   /// Lent by the stream's owner, whose memory it stays; empty on devices whose kernels need none.
   [[nodiscard]] const StreamWorkspace& workspace() const noexcept { return workspace_; }

@@ -19,8 +19,8 @@ namespace tessera::engine {
 class ShardGroup {
  public:
   /// *Collective* under hybrid. A model for inference reduces nothing, and gets no channels for it.
-  /// ConfigError if its size is not given and the ranks' machines do not
-  /// tell: they hold different numbers of them, or not side by side.
+  /// ConfigError if its size is not given and the ranks' machines do not tell: they hold different
+  /// numbers of them, or not side by side.
   static ShardGroup make(World& world, const ModelOptions& options);
 
   /// S: ranks that share one copy.

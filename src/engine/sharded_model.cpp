@@ -38,7 +38,7 @@ Unit ShardedModel::add_unit(std::string name, std::vector<ParameterSpec> paramet
   return state_->add_unit(std::move(name), std::move(parameters), options);
 }
 
-void ShardedModel::declare_order(std::vector<Unit> forward) {
+void ShardedModel::declare_order(const std::vector<Unit>& forward) {
   state_->declare_order(forward);
 }
 

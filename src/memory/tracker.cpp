@@ -127,18 +127,6 @@ MemoryReport MemoryTracker::report() const {
   return report_;
 }
 
-void MemoryTracker::reset_peak() {
-  const std::lock_guard lock{mutex_};
-  report_.peak_bytes = 0;
-  report_.at_peak = {};
-  report_.peak_at = moment_;
-  report_.most_in_use_bytes = 0;
-  report_.most_in_use = {};
-  report_.most_in_use_at = moment_;
-  report_.by_phase = {};
-  update_peaks();
-}
-
 CountedMemory MemoryTracker::register_memory(Category category, std::size_t bytes,
                                              std::string name) {
   add(category, bytes, name);

@@ -42,7 +42,7 @@ void GPT::declare(ShardedModel& model) {
     order.push_back(s.blocks.back());
   }
   order.push_back(s.root);
-  model.declare_order(std::move(order));
+  model.declare_order(order);
   s.model = &model;
 }
 

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "support/signature.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::batch_code_test {
@@ -33,7 +34,7 @@ Batch all_operations() {
 TEST(BatchCode, ADecodedBatchReadsAsTheOriginal) {
   const Batch batch = all_operations();
   const Batch decoded = decode(code_of(batch));
-  EXPECT_EQ(signature(decoded, 4), signature(batch, 4));
+  EXPECT_EQ(test::signature(decoded, 4), test::signature(batch, 4));
   EXPECT_EQ(code_of(decoded), code_of(batch));
 }
 

@@ -70,7 +70,7 @@ TEST(Batch, SignatureNamesEverythingThatMustAgree) {
                           .broadcast(fp32(5), 2)
                           .reduce(fp32(6), ReduceOp::sum, 1)
                           .gather(fp32(7), {}, 0);
-  EXPECT_EQ(signature(batch, 3),
+  EXPECT_EQ(test::signature(batch, 3),
             "loss: all_gather of 12 fp32; reduce_scatter of 12 fp32 (max); "
             "all_reduce of 2 fp64 (sum); broadcast of 5 fp32 (root 2); "
             "reduce of 6 fp32 (sum, root 1); gather of 21 fp32 (root 0)");

@@ -5,6 +5,7 @@
 
 #include "support/rank_job.hpp"
 #include "support/rank_values.hpp"
+#include "support/signature.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/comm/simulate.hpp"
 
@@ -37,7 +38,7 @@ class PeerTraffic : public test::OnRanks {
             parts.push_back(self ? 0
                                  : kPart * static_cast<std::size_t>(expected(world.rank(), to)));
           }
-          EXPECT_EQ(peer_traffic(world), parts) << signature(batch, world.size());
+          EXPECT_EQ(peer_traffic(world), parts) << test::signature(batch, world.size());
         },
         options);
   }

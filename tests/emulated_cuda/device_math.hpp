@@ -1,7 +1,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
-#include <math.h>  // NOLINT(modernize-deprecated-headers): kernels call expf, not std::exp
+#include <math.h>  // kernels call expf, not std::exp
 
 #include <bit>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #include "emulated_cuda/fault_handler.hpp"
 
-#include <signal.h>    // NOLINT(modernize-deprecated-headers): sigaction
+#include <signal.h>    // sigaction
 #include <ucontext.h>  // where the fault was
 
 #include <cstddef>

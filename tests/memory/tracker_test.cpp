@@ -63,20 +63,6 @@ TEST(MemoryTracker, ThePeakHasTheCompositionOfItsFirstMoment) {
   EXPECT_EQ(report.live.total(), 120U);
 }
 
-TEST(MemoryTracker, ResettingThePeakStartsFromWhatIsLive) {
-  MemoryTracker tracker;
-  tracker.add(Category::parameters, 100, "a");
-  tracker.add(Category::gather, 60, "b");
-  tracker.remove(Category::gather, 60, "b");
-  tracker.reset_peak();
-  EXPECT_EQ(tracker.report().peak_bytes, 100U);
-  EXPECT_EQ(tracker.report().at_peak, tracker.report().live);
-  tracker.add(Category::reduce, 5, "c");
-  EXPECT_EQ(tracker.report().peak_bytes, 105U);
-  EXPECT_EQ(tracker.report().at_peak[Category::reduce], 5U);
-  EXPECT_EQ(tracker.report().allocations, 3U);
-}
-
 TEST(MemoryTracker, TellsTheRecorderWhatCameAndWent) {
   trace::Recorder recorder;
   MemoryTracker tracker{&recorder};

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "support/signature.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/comm/communicator.hpp"
 

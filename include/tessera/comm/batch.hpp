@@ -98,8 +98,4 @@ class Batch {
   std::vector<CommOp> ops_;
 };
 
-/// The batch without addresses, for comparison across ranks: label, then operation, elements,
-/// dtype, reduction and root of each entry: "loss: all_reduce of 1 fp64 (sum)".
-[[nodiscard]] std::string signature(const Batch& batch, int ranks);
-
 }  // namespace tessera

@@ -55,7 +55,7 @@ class Communicator {
 
   /// *Collective.* Every rank's `message`, by rank. Control path: host memory, small, blocking.
   /// ContractError on all ranks, with nothing changed, if another rank splits instead.
-  [[nodiscard]] std::vector<std::string> exchange(std::string message);
+  [[nodiscard]] std::vector<std::string> exchange(const std::string& message);
 
   /// *Collective.* The communicator of this rank's group: of the ranks for which `group_of` gives
   /// the same number, in the order of their ranks here. `name` is what its errors call it ("shard

@@ -33,10 +33,9 @@ struct ActivationStoreBytes {
 ///
 /// An activation that is closed without a `save` is gone: for passes that have no backward.
 ///
-/// Time:    everything enqueues. What `open` gives may be written on the compute stream, what
-/// `read`
-///          gives may be read there, until `close`; a slot is used again when its copies and its
-///          readers have finished.
+/// Time:    everything enqueues. What `open` gives may be written on the compute stream, and what
+///          `read` gives may be read there, until `close`; a slot is used again when its copies and
+///          its readers have finished.
 /// Memory:  all of it taken in the constructor: `slots` on the device (activations, in use while
 ///          taken), `count` in the host pool (activations).
 /// Errors:  ContractError for calls out of order and for more activations open at once than slots.

@@ -323,7 +323,7 @@ class ShardedModel {
   /// pass the reverse, so that the first step prefetches too, and that there are slots for the
   /// gradients of all blocks that are on their way back at once: a block that is used several times
   /// (A B C A B C) is from its first backward scope to its last. Optional, before `materialize`.
-  void declare_order(std::vector<Unit> forward);
+  void declare_order(const std::vector<Unit>& forward);
 
   /// *Collective.* Lays out, allocates and initialises; each rank asks `initial` only for what it
   /// keeps.

@@ -55,9 +55,8 @@ struct SlotRingPlace {
 
 /// A fixed number of slots of one size, cut from one buffer, handed out in turn.
 ///
-/// Memory:  a slot counts as in use, with the bytes that its owner asked for, while it is taken;
-/// the
-///          arena's buffer is of BufferUse::parts.
+/// Memory:  a slot counts as in use, with the bytes that its owner asked for, while it is taken.
+///          The arena's buffer is of BufferUse::parts.
 /// Errors:  ContractError if none is free, if `bytes` does not fit, if a slot is released twice or
 ///          never; the text names category and owners. With poison, a write after the release ends
 ///          the next writer's stream with one.

@@ -100,8 +100,6 @@ class MemoryTracker {
 
   [[nodiscard]] std::optional<std::size_t> budget_bytes() const noexcept { return budget_bytes_; }
   [[nodiscard]] MemoryReport report() const;
-  /// The peaks restart from what is live and in use now (to measure one step).
-  void reset_peak();
 
  private:
   friend class CountedMemory;

@@ -9,8 +9,9 @@
 
 namespace tessera::trace {
 
-/// What a record tells of. `issue_*` are made by the rank's own thread in program order and so
-/// are the same in every run; `run_*` are spans on the clock, made where the work ran.
+/// What a record describes. `issue` records are made by the rank's own thread in program order and
+/// are the same in every run; spans have a begin and an end on the clock and are made where the work
+/// ran.
 enum class Kind : std::uint8_t {
   issue,       // the engine asked for something: "gather", "reshard", "reduce", "update", ...
   compute,     // span: a scope of the caller was open ("forward", "backward") or the optimizer ran
@@ -35,8 +36,8 @@ struct Record {
   std::int64_t end_ns = 0;
   std::string phase = {};   // of the rank's program at that moment: "setup", "forward", ...
   std::string during = {};  // the unit of that phase
-  std::string stream =
-      {};  // spans: where they ran, "compute", "gather", "reduce", "offload", "host"
+  // Of a span, where it ran: "compute", "gather", "reduce", "offload", "host".
+  std::string stream = {};
 };
 
 /// Nanoseconds on the clock of the records.

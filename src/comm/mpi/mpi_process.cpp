@@ -44,7 +44,8 @@ bool start_library() {
 int count_tags() {
   int* largest = nullptr;
   int found = 0;
-  mpi_check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &largest, &found), "MPI_Comm_get_attr");
+  mpi_check(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, static_cast<void*>(&largest), &found),
+            "MPI_Comm_get_attr");
   constexpr int kMost = 1 << 30;
   return found == 0 ? 32768 : std::min(*largest, kMost - 1) + 1;
 }
@@ -86,7 +87,7 @@ void MpiProcess::fail(const std::string& text, int status) noexcept {
   failure_status_ = status;
   try {
     failure_ = text;
-  } catch (const std::bad_alloc&) {  // without its text
+  } catch (const std::bad_alloc&) {  // it fails without its text
   }
 }
 

@@ -48,7 +48,6 @@ class MpiProcess {
   /// No thread calls MPI from here on, except to end the job: requests are outstanding that point
   /// to memory which is about to go, and MPI moves data only while it is called.
   void abandon() noexcept { abandoned_ = true; }
-  [[nodiscard]] bool abandoned() const noexcept { return abandoned_; }
 
   /// How long a process that leaves waits for the others.
   void leave_within(std::chrono::milliseconds deadline) noexcept { deadline_ = deadline; }

@@ -126,6 +126,7 @@ void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels
   using namespace tessera::nccl;
   // Kernels of the two communicators start on every rank in the order of the program: where a
   // device has no room for both, ranks that had started different ones would wait for each other.
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL takes it from nowhere else
   (void)::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   check_library();
   refuse_settings();

@@ -26,7 +26,7 @@ inline constexpr std::uint64_t kAllRanks = 0;
 
 /// Calls that are numbered together, from 0: those of a kind, among all ranks or within a group.
 struct CallSeries {
-  CallSeries(CallKind kind_, std::uint64_t group_ = kAllRanks) noexcept  // NOLINT: a kind is one
+  CallSeries(CallKind kind_, std::uint64_t group_ = kAllRanks) noexcept  // a kind is one
       : kind{kind_}, group{group_} {}
 
   CallKind kind;

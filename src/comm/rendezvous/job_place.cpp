@@ -121,7 +121,7 @@ FoundPlace find_place(const FoundJob& found, const ReadVariable& read) {
 }
 
 std::string first_host(const std::string& list) {
-  const std::string first = list.substr(0, list.find_first_of(",["));
+  std::string first = list.substr(0, list.find_first_of(",["));
   if (first.size() == list.size() || list[first.size()] == ',') { return first; }
   const std::string inside = list.substr(first.size() + 1);
   return first + inside.substr(0, inside.find_first_of("-,]"));

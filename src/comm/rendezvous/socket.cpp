@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <system_error>
 
 #include "tessera/base/error.hpp"
 
@@ -34,7 +35,7 @@ struct FreeAddresses {
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
 std::string system_error() {
-  return std::strerror(errno);  // NOLINT(concurrency-mt-unsafe)
+  return std::generic_category().message(errno);
 }
 
 /// Null, with the reason in `why`, if the name stands for nothing.
@@ -142,7 +143,7 @@ Socket connect_one(const addrinfo& address, Clock::time_point end, std::string& 
   socklen_t bytes = sizeof error;
   (void)::getsockopt(socket.handle(), SOL_SOCKET, SO_ERROR, &error, &bytes);
   if (error != 0) {
-    why = std::strerror(error);  // NOLINT(concurrency-mt-unsafe)
+    why = std::generic_category().message(error);
     return {};
   }
   tune(socket);
@@ -233,7 +234,7 @@ Socket listen_at(const HostPort& place) {
   }
   throw ConfigError{fmt::format("rank 0 cannot listen on port {}, where the ranks are to meet: {}",
                                 place.port,
-                                std::strerror(error))};  // NOLINT(concurrency-mt-unsafe)
+                                std::generic_category().message(error))};
 }
 
 Socket accept_from(const Socket& listener) noexcept {

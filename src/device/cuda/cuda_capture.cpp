@@ -104,7 +104,7 @@ GraphHandle CudaGraph::capture(CudaStream& origin, const std::function<void()>& 
   } catch (...) {
     try {
       end_capture(origin, &graph);
-    } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): the first error is the cause
+    } catch (const DeviceError&) {  // the first error is the cause
     }
     throw;
   }

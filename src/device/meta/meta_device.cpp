@@ -98,7 +98,7 @@ class MetaDevice final : public Device {
                         format_bytes(bytes), bytes));
       }
     } while (!next_.compare_exchange_weak(at, at + round_up(bytes, kAlignment)));
-    return reinterpret_cast<void*>(at);  // NOLINT(performance-no-int-to-ptr)
+    return reinterpret_cast<void*>(at);  // NOLINT(performance-no-int-to-ptr): no memory
   }
   void free(void* /*data*/, std::size_t /*bytes*/) noexcept override {}
   [[nodiscard]] void* allocate_host(std::size_t bytes) override { return allocate(bytes); }

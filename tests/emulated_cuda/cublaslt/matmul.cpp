@@ -261,7 +261,7 @@ bool is_aligned(const Call& call) {
 }  // namespace
 }  // namespace emulated_cuda
 
-using namespace emulated_cuda;  // NOLINT(google-build-using-namespace): of this file alone
+using namespace emulated_cuda;
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
                                               cublasLtMatmulDesc_t operation,
