@@ -116,6 +116,16 @@ TEST(Layers, PublicHeadersNeedTheStandardLibraryOnly) {
   }
 }
 
+TEST(Layers, EveryHeaderIsReadOnce) {
+  std::set<std::string> headers;
+  for (const SourceLine& line : all_lines()) {
+    if (line.file.ends_with(".hpp")) { headers.insert(line.file); }
+  }
+  EXPECT_GT(headers.size(), 100U);
+  const std::set<std::string> once = files_with("^#pragma once$");
+  for (const std::string& header : headers) { EXPECT_EQ(once.count(header), 1U) << header; }
+}
+
 TEST(Layers, TheEnvironmentIsReadInOnePlace) {
   EXPECT_LE(files_with(R"(\bgetenv\s*\()").size(), 1U);
 }
