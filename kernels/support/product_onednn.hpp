@@ -19,8 +19,8 @@ inline constexpr std::int64_t kLeastForOneDnn = 128 * 1024;
 /// The product, now, on the calling thread, whose OpenMP settings are left as they were. No size is
 /// zero. The order of sums depends on everything but the addresses.
 ///
-/// Memory: the calling thread keeps its last 64 products (oneDNN keeps 1024 for the process) and one
-///         scratchpad as large as the largest needed; both end with the thread.
+/// Memory: the calling thread keeps its last 64 products (oneDNN keeps 1024 for the process), and
+///         one scratchpad as large as the largest needed; both end with the thread.
 /// Errors: DeviceError.
 void onednn_product(const MatMul& product);
 
