@@ -34,11 +34,14 @@ IRRELEVANT = re.compile(r"-(MM?D|g\d?|O\w|fPI[CE]|W.*)")
 Source = collections.namedtuple("Source", "path options")
 
 
-def unity_members(path):
-    """The sources that a unity source of CMake's includes, or the source itself."""
-    if "/Unity/" not in path:
+def members_of(root, build, path):
+    """The sources that a generated source includes, or the source itself."""
+    if not pathlib.Path(path).is_relative_to(build):
         return [path]
-    return re.findall(r'#include "([^"]+)"', pathlib.Path(path).read_text())
+    if not pathlib.Path(path).is_file():
+        return []
+    return [root / name for name in INCLUDE.findall(pathlib.Path(path).read_text())
+            if name.endswith(SOURCE_SUFFIXES)]
 
 
 def read_commands(root, build):
@@ -55,7 +58,7 @@ def read_commands(root, build):
                 skip = True
             elif not IRRELEVANT.fullmatch(word):
                 options.append(word)
-        for member in unity_members(entry["file"]):
+        for member in members_of(root, build, entry["file"]):
             path = pathlib.Path(member)
             if path.is_relative_to(root) and not path.is_relative_to(build):
                 relative = str(path.relative_to(root))
@@ -218,8 +221,9 @@ def configuration_of(root, source):
 
 def copy_configurations(root, folder):
     """So that clang-tidy finds the .clang-tidy of a batch as it finds that of its sources."""
-    for file in subprocess.run(["git", "ls-files", "--cached", "--others", "*.clang-tidy"], cwd=root,
-                               check=True, capture_output=True, text=True).stdout.split():
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard",
+                             "*.clang-tidy"], cwd=root, check=True, capture_output=True, text=True)
+    for file in listed.stdout.split():
         copy = folder / file
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(root / file, copy)
