@@ -5,8 +5,7 @@
 namespace tessera {
 
 std::optional<std::string> environment(const char* name) {
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): safe beside itself; a program that sets variables later
-  // has to see to it
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): only joining NCCL sets variables
   const char* const value = std::getenv(name);
   return value == nullptr ? std::nullopt : std::optional<std::string>{value};
 }
