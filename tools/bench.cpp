@@ -292,10 +292,10 @@ void run_bench(std::span<const char* const> arguments) {
     fmt::print("{}", settings.text);
     return;
   }
-  Json json =
-      settings.what == "machine"
-          ? profile(settings)
-          : Json{{"bench", settings.what}, {"machine", machine_json()}, {"repeat", settings.repeat}};
+  Json json = settings.what == "machine" ? profile(settings)
+                                         : Json{{"bench", settings.what},
+                                                {"machine", machine_json()},
+                                                {"repeat", settings.repeat}};
   json.update(settings.what == "machine"       ? Json::object()
               : settings.what == "adamw"       ? adamw(settings)
               : settings.what == "offload"     ? offload(settings)

@@ -61,13 +61,13 @@ std::string bench_usage() {
 }
 
 template <class T>
-auto bench_whole(T bench::StepOptions::*member, std::int64_t most) {
+auto bench_whole(T bench::StepOptions::* member, std::int64_t most) {
   return [=](BenchSettings& s, const std::string& text) {
     s.step.*member = static_cast<T>(parse_whole(text, 1, most));
   };
 }
 
-auto size_of_model(std::int64_t nn::GPTConfig::*member) {
+auto size_of_model(std::int64_t nn::GPTConfig::* member) {
   return [=](BenchSettings& s, const std::string& text) {
     s.step.model.*member = parse_whole(text, 1, 1'000'000);
   };
@@ -101,7 +101,8 @@ const std::vector<BenchOption>& options() {
        size_of_model(&nn::GPTConfig::seq)},
       {"--batch", "B", "8", "samples of a rank", "products step",
        bench_whole(&bench::StepOptions::batch, 1'000'000)},
-      {"--strategies", "S,S", "dp,ddp,zero1,zero2,zero3", "what to time", "step", set_bench_strategies},
+      {"--strategies", "S,S", "dp,ddp,zero1,zero2,zero3", "what to time", "step",
+       set_bench_strategies},
       {"--shard-group", "S", "",
        "ranks that share a copy of the model states under hybrid (default all)", "step",
        [](BenchSettings& s, const std::string& text) {
@@ -125,7 +126,8 @@ const std::vector<BenchOption>& options() {
        [](BenchSettings& s, const std::string& text) {
          s.repeat = static_cast<int>(parse_whole(text, 1, 1'000'000));
        }},
-      {"--json", "FILE", "", "write the results there", "adamw offload collectives machine products step",
+      {"--json", "FILE", "", "write the results there",
+       "adamw offload collectives machine products step",
        [](BenchSettings& s, const std::string& text) {
          if (text.empty()) { throw ConfigError("is empty; give a path"); }
          s.json = text;

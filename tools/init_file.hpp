@@ -12,8 +12,8 @@ namespace tessera::tools {
 [[nodiscard]] std::string fingerprint_of_file(const std::string& path);
 
 /// Each process of a job reads --init where it runs. ConfigError that names the ranks unless
-/// `fingerprints`, by rank, are the same: copies of the weights would differ from the first step on, and
-/// shards be of several models.
+/// `fingerprints`, by rank, are the same: copies of the weights would differ from the first step
+/// on, and shards be of several models.
 void check_same_init(const Settings& settings, const std::vector<std::string>& fingerprints);
 
 }  // namespace tessera::tools

@@ -37,8 +37,8 @@ void require_writable(std::string_view option, const std::filesystem::path& path
   if (std::filesystem::is_fifo(path, ignored)) { return; }  // looking would end its reader
   std::FILE* file = std::fopen(path.c_str(), "ab");
   if (file == nullptr) {
-    throw ConfigError(
-        fmt::format("{}: cannot write {}: {}", option, path.string(), std::generic_category().message(errno)));
+    throw ConfigError(fmt::format("{}: cannot write {}: {}", option, path.string(),
+                                  std::generic_category().message(errno)));
   }
   std::fclose(file);
   if (!existed) { std::filesystem::remove(path, ignored); }
@@ -55,7 +55,8 @@ void OutputFile::write(std::string_view text) {
 }
 
 void OutputFile::fail() const {
-  throw Error(fmt::format("cannot write {}: {}", path_.string(), std::generic_category().message(errno)));
+  throw Error(
+      fmt::format("cannot write {}: {}", path_.string(), std::generic_category().message(errno)));
 }
 
 namespace {

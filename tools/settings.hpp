@@ -114,7 +114,7 @@ struct Settings {
   std::string json;
   std::string report;
   std::string trace;
-  std::string machine;  ///< the profile of the machine whose time is planned
+  std::string machine;       ///< the profile of the machine whose time is planned
   std::string command_line;  ///< what was typed, for reports
   bool measure = false;
   bool support = false;

@@ -27,7 +27,7 @@ void check_planned_groups(const Settings& settings, const std::vector<Strategy>&
 
 /// Where the ranks of a job of processes are, as far as hybrid asks.
 struct Placement {
-  std::vector<std::size_t> groups;    ///< by rank: what its settings have been settled to, 0 for none
+  std::vector<std::size_t> groups;  ///< by rank: what its settings have been settled to, 0 for none
   std::vector<std::string> machines;  ///< by rank
 };
 /// *Collective.*

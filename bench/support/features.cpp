@@ -86,8 +86,7 @@ std::vector<FeatureCosts> measure_features(const StepOptions& options) {
   for (const Strategy strategy : options.strategies) {
     FeatureCosts& costs = all.emplace_back(empty_costs(strategy));
     run_ranks(options.ranks, [&](World& world) { time_in_turn(world, options, costs); });
-    run_ranks(
-        options.ranks, [&](World& world) { count_bytes(world, options, costs); }, traced);
+    run_ranks(options.ranks, [&](World& world) { count_bytes(world, options, costs); }, traced);
   }
   return all;
 }

@@ -67,8 +67,7 @@ class TwoJobs {
       WorldOptions options;
       options.trace = side == Side::on;
       options.trace_steps = side == Side::on ? 1 : 0;
-      run_ranks(
-          options_.ranks, [&](World& world) { run_rank(world, side); }, options);
+      run_ranks(options_.ranks, [&](World& world) { run_rank(world, side); }, options);
     } catch (...) {
       if (turns_.end()) { cause_ = std::current_exception(); }
     }

@@ -59,8 +59,8 @@ using AttentionBackwardKernel = void(const AttentionBackward& args, Stream strea
 /// fp32 elements that both directions need on a stream of so many threads. On a CPU, for each of
 /// them that finds a head to work on a few rows of tiles of one head, never seq^2 * heads, and in
 /// 16 bits one head of every tensor in fp32. On CUDA, one for each query row of each head, or, if
-/// it is more, what cuDNN would need (128 MiB at most, or, of more than 8,064 tokens, for one head: 2 GiB at
-/// most, up to 32,640 tokens), in every build.
+/// it is more, what cuDNN would need (128 MiB at most, or, of more than 8,064 tokens, for one head:
+/// 2 GiB at most, up to 32,640 tokens), in every build.
 using AttentionWorkspace = std::int64_t(const AttentionShape& shape, DType dtype, int threads);
 
 namespace reference {

@@ -87,18 +87,16 @@ void backward_parameters(const LayerNormBackward& args, std::int64_t first, std:
   const T* x = args.x.as<T>();
   const T* dy = args.dy.as<T>();
   if (args.dweight) {
-    add_column_sums(
-        args.dweight.as<Gradient>() + columns.first, rows, columns.size(),
-        [&](std::int64_t r, std::int64_t c, auto lanes) __attribute__((always_inline)) {
-          const Vec centred = lanes.read(x + at(r, c)) - args.mean[first + r];
-          return lanes.read(dy + at(r, c)) * (centred * args.inverse_std[first + r]);
-        });
+    add_column_sums(args.dweight.as<Gradient>() + columns.first, rows, columns.size(),
+                    [&](std::int64_t r, std::int64_t c, auto lanes) __attribute__((always_inline)) {
+                      const Vec centred = lanes.read(x + at(r, c)) - args.mean[first + r];
+                      return lanes.read(dy + at(r, c)) * (centred * args.inverse_std[first + r]);
+                    });
   }
   if (args.dbias) {
-    add_column_sums(
-        args.dbias.as<Gradient>() + columns.first, rows, columns.size(),
-        [&](std::int64_t r, std::int64_t c, auto lanes)
-            __attribute__((always_inline)) { return lanes.read(dy + at(r, c)); });
+    add_column_sums(args.dbias.as<Gradient>() + columns.first, rows, columns.size(),
+                    [&](std::int64_t r, std::int64_t c, auto lanes)
+                        __attribute__((always_inline)) { return lanes.read(dy + at(r, c)); });
   }
 }
 

@@ -31,12 +31,8 @@ constexpr std::size_t kKeptProducts = 64;
 class OneThread {
  public:
 #if DNNL_CPU_RUNTIME == DNNL_RUNTIME_OMP
-  OneThread() noexcept : before_{omp_get_max_threads()} {
-    omp_set_num_threads(1);
-  }
-  ~OneThread() {
-    omp_set_num_threads(before_);
-  }
+  OneThread() noexcept : before_{omp_get_max_threads()} { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
 
  private:
   int before_;

@@ -7,9 +7,9 @@
 namespace tessera::kernels::cpu {
 
 // A cache line, and how far ahead of the update lines are asked for, where that helps. Intel's own
-// prefetching stops at the end of each page of each of the four streams: measured over arrays larger
-// than any cache on a Xeon with AVX-512, asking takes 0.92 of the time, and 256 to 1024 elements
-// ahead are alike. On an EPYC of the fourth generation it takes 1.14.
+// prefetching stops at the end of each page of each of the four streams: measured over arrays
+// larger than any cache on a Xeon with AVX-512, asking takes 0.92 of the time, and 256 to 1024
+// elements ahead are alike. On an EPYC of the fourth generation it takes 1.14.
 inline constexpr std::int64_t kLine = 16;
 inline constexpr std::int64_t kAhead = 512;
 

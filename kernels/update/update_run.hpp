@@ -41,7 +41,7 @@ struct UpdateRun {
   Values parameter = {};    ///< bf16 or fp16: a rounded copy of the new master; null: not written
   std::uint16_t* remainder = nullptr;  ///< of the masters of a bf16 `parameter`, which is read too
   ConstValues gradient = {};           ///< fp32, bf16 or fp16: summed over ranks and micro-batches
-  Values first = {};   ///< moments, fp32 or bf16; null if the rule has none, or has them in 8 bits
+  Values first = {};  ///< moments, fp32 or bf16; null if the rule has none, or has them in 8 bits
   Values second = {};
   CodedMoment first_codes = {};
   CodedMoment second_codes = {};  ///< of the square root

@@ -26,8 +26,8 @@ std::string behind_text(const std::vector<int>& behind, std::string_view channel
                      channel, sequence);
 }
 
-std::string held_up_elsewhere_text(std::string_view call, int rank, std::chrono::milliseconds waited,
-                         std::string_view behind) {
+std::string held_up_elsewhere_text(std::string_view call, int rank,
+                                   std::chrono::milliseconds waited, std::string_view behind) {
   return fmt::format(
       "{}: rank {} waited {} ms, held up as {}; every rank makes the same collective calls in the "
       "same order",

@@ -42,7 +42,8 @@ namespace tessera {
 /// `rank` has waited in `call` so long, to which all came; but one of them waits elsewhere, for
 /// ranks of which behind_text() says `behind`.
 [[nodiscard]] std::string held_up_elsewhere_text(std::string_view call, int rank,
-                                       std::chrono::milliseconds waited, std::string_view behind);
+                                                 std::chrono::milliseconds waited,
+                                                 std::string_view behind);
 
 /// `rank` has waited in `call` so long for ranks that came and then stopped.
 [[nodiscard]] std::string stopped_text(std::string_view call, int rank,

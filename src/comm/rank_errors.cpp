@@ -16,9 +16,7 @@ template <class T>
 void rethrow_as(const std::exception_ptr& error, const std::string& text) {
   try {
     std::rethrow_exception(error);
-  } catch (const T&) {
-    throw T{text};
-  } catch (...) {  // another type's turn
+  } catch (const T&) { throw T{text}; } catch (...) {  // another type's turn
   }
 }
 

@@ -18,7 +18,7 @@ class HostBlock {
   explicit HostBlock(Device& device)
       : device_{device},
         memory_{device.computes() ? device.allocate_host(sizeof(T)) : nullptr},
-        value_{memory_ == nullptr ? &own_ : ::new (memory_) T{}} {}
+        value_{memory_ == nullptr ? &own_ : ::new(memory_) T{}} {}
   HostBlock(const HostBlock&) = delete;
   HostBlock& operator=(const HostBlock&) = delete;
   ~HostBlock() {

@@ -19,8 +19,8 @@ Range overlap(const Range& range, std::int64_t at, std::int64_t count) {
   return {first, std::max<std::int64_t>(end - first, 0)};
 }
 
-/// An array of some of a segment's elements, or of a part of them: on the device or, as fp32, in the
-/// host pool.
+/// An array of some of a segment's elements, or of a part of them: on the device or, as fp32, in
+/// the host pool.
 struct Held {
   View values;
   kernels::MasterPart part;

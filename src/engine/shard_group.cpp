@@ -100,6 +100,8 @@ int ShardGroup::normed_shard() const noexcept {
 
 namespace tessera {
 
-std::vector<std::string> machines_of_ranks(World& world) { return world.exchange(machine_id()); }
+std::vector<std::string> machines_of_ranks(World& world) {
+  return world.exchange(machine_id());
+}
 
 }  // namespace tessera

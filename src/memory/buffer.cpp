@@ -47,7 +47,8 @@ void free(Device& device, void* data, std::size_t bytes, BufferPlace place) noex
 
 // A size that no machine has stays one, so that the device refuses it.
 std::size_t counted(std::size_t bytes) {
-  constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / Device::kAlignment * Device::kAlignment;
+  constexpr std::size_t most =
+      std::numeric_limits<std::size_t>::max() / Device::kAlignment * Device::kAlignment;
   return bytes > most ? most : round_up(bytes, Device::kAlignment);
 }
 

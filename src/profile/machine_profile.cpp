@@ -33,7 +33,7 @@ void check(const LinkLevel& level, std::size_t protocols, int below) {
   positive(level.bytes_per_second, fmt::format("bytes_per_second of level {}", level.name));
   if (level.step_seconds.size() != protocols) {
     refuse_profile(fmt::format("has {} step_seconds in level {}, but {} protocols",
-                       level.step_seconds.size(), level.name, protocols));
+                               level.step_seconds.size(), level.name, protocols));
   }
   for (const double seconds : level.step_seconds) {
     not_negative(seconds, fmt::format("step_seconds of level {}", level.name));

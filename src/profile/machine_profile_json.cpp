@@ -50,7 +50,7 @@ class Object {
  private:
   template <class T>
   [[nodiscard]] T as(const Json& value, const char* key) const {
-    const bool fits = std::is_same_v<T, bool>          ? value.is_boolean()
+    const bool fits = std::is_same_v<T, bool>       ? value.is_boolean()
                       : std::is_integral_v<T>       ? value.is_number_integer()
                       : std::is_floating_point_v<T> ? value.is_number()
                                                     : true;
@@ -124,7 +124,7 @@ MachineProfile profile_of(const Json& json) {
   const int version = object.get<int>(kVersionKey);
   if (version != MachineProfile::kVersion) {
     refuse_profile(fmt::format("is of version {}; this build reads version {}", version,
-                       MachineProfile::kVersion));
+                               MachineProfile::kVersion));
   }
   MachineProfile profile;
   profile.name = object.get<std::string>("name");
@@ -154,7 +154,9 @@ MachineProfile parse_machine_profile(std::string_view json) {
   Json document;
   try {
     document = Json::parse(json);
-  } catch (const Json::exception& error) { refuse_profile(fmt::format("is not JSON: {}", error.what())); }
+  } catch (const Json::exception& error) {
+    refuse_profile(fmt::format("is not JSON: {}", error.what()));
+  }
   MachineProfile profile = profile_of(document);
   profile.validate();
   return profile;

@@ -381,9 +381,7 @@ TEST(SafetensorsWriter, AFullDiskIsAClearErrorAndLeavesNothing) {
   const TemporaryFolder folder;
   folder.write("w", "what was there before");
   std::filesystem::create_symlink("/dev/full", folder / "w.partial");
-  EXPECT_THAT(message_of<FormatError>([&] {
-                SafetensorsWriter(folder / "w", {{"x", {1}}});
-              }),
+  EXPECT_THAT(message_of<FormatError>([&] { SafetensorsWriter(folder / "w", {{"x", {1}}}); }),
               AllOf(HasSubstr((folder / "w").string()), HasSubstr("No space left")));
   EXPECT_FALSE(std::filesystem::exists(std::filesystem::symlink_status(folder / "w.partial")));
   EXPECT_EQ(bytes_of(folder / "w"), "what was there before");

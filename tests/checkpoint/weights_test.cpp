@@ -162,9 +162,7 @@ TEST(WeightsFrom, SaysWhichParameterIsMissingOrHasAnotherShape) {
   std::vector<float> part(1);
   EXPECT_THAT(message_of<FormatError>([&] { initial(parameter("y", {10}), 0, part); }),
               AllOf(HasSubstr(path.string()), HasSubstr("no tensor 'u.y'")));
-  EXPECT_THAT(message_of<FormatError>([&] {
-                initial(parameter("x", {5, 2}), 0, part);
-              }),
+  EXPECT_THAT(message_of<FormatError>([&] { initial(parameter("x", {5, 2}), 0, part); }),
               AllOf(HasSubstr("'u.x' has shape [10]"), HasSubstr("expects [5, 2]")));
 }
 

@@ -168,8 +168,7 @@ TEST(SettleTest, HybridsGroupsAreTheRanksOfTheMachineWhereTheLauncherTells) {
 
 TEST(PlacementTest, GroupsThatWereNotTypedAreThoseOfMachinesOnEveryRank) {
   const auto refusal = [](std::vector<std::size_t> groups, std::string_view machines,
-                          std::size_t rank = 0,
-                          bool typed = false) {
+                          std::size_t rank = 0, bool typed = false) {
     Settings settings = asked(CommChoice::mpi, static_cast<int>(groups.size()));
     settings.shard_group = static_cast<int>(groups[rank]);
     if (typed) { settings.given = {"--shard-group"}; }

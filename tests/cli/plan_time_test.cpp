@@ -131,8 +131,8 @@ TEST_F(PlanTime, RefusesWhatItCannotKnow) {
 }
 
 TEST_F(PlanTime, OfThisMachineTakesItsMeasuredProfile) {
-  const Outcome bench =
-      tessera({"bench", "machine", "--repeat", "1", "--widest", "64", "--json", path("machine.json")});
+  const Outcome bench = tessera(
+      {"bench", "machine", "--repeat", "1", "--widest", "64", "--json", path("machine.json")});
   ASSERT_EQ(bench.status, 0) << bench.err;
   const Json profile = Json::parse(read_file(path("machine.json")));
   EXPECT_GT(profile.at("kernels").size(), 30U);

@@ -85,8 +85,8 @@ TEST_P(PeerTraffic, AGroupsRanksAreThoseOfTheJob) {
   options.trace = true;
   run(
       [](World& world) {
-        const Channel odds = world.split(
-            world.gather_channel(), [](int rank) { return rank % 2; }, "odds");
+        const Channel odds =
+            world.split(world.gather_channel(), [](int rank) { return rank % 2; }, "odds");
         const int members = odds.communicator.size();
         HostTensor part{DType::fp32, kElems, 1.0};
         HostTensor whole{DType::fp32, kElems * members};

@@ -48,7 +48,9 @@ const GroupOf kOddAndEven = [](int rank) { return rank % 2; };
 const GroupOf kPairs = [](int rank) { return rank / 2; };
 
 /// Neither ends nor calls anything.
-void compute_for(std::chrono::milliseconds time) { std::this_thread::sleep_for(time); }
+void compute_for(std::chrono::milliseconds time) {
+  std::this_thread::sleep_for(time);
+}
 
 TEST_P(SplitErrors, AMissingCallNamesTheGroupAndTheJobsRanks) {
   WorldOptions options;
@@ -130,8 +132,7 @@ TEST_P(SplitErrors, DifferentBatchesInOneGroupEndAllGroups) {
       HostTensor data{DType::fp32, 4, 1.0};
       const HostTensor before = data;
       const Channel group = world.split(world.reduce_channel(), kOddAndEven, "odd and even");
-      const Channel alone = world.split(
-          world.gather_channel(), [](int rank) { return rank; }, "a");
+      const Channel alone = world.split(world.gather_channel(), [](int rank) { return rank; }, "a");
       if (world.rank() % 2 == 1) {
         const View view = data.view().slice(0, world.rank() == 3 ? 3 : 4);
         heard[static_cast<std::size_t>(world.rank())] =
@@ -159,8 +160,8 @@ TEST_P(SplitErrors, ALostRankFreesTheOtherGroupsWithItsCause) {
     run([&](World& world) {
       HostTensor data{DType::fp32, 4};
       const QuiesceAtExit guard{world};
-      const Channel pair = world.split(
-          world.gather_channel(), [](int rank) { return rank / 2; }, "pair");
+      const Channel pair =
+          world.split(world.gather_channel(), [](int rank) { return rank / 2; }, "pair");
       const Channel other = world.split(world.reduce_channel(), kOddAndEven, "odd and even");
       if (world.rank() == 3) { throw FormatError{"bad file"}; }
       try {
@@ -186,8 +187,7 @@ TEST_P(SplitErrors, AbortOfAGroupEndsEverything) {
       HostTensor data{DType::fp32, 4};
       const QuiesceAtExit guard{world};
       const Channel group = world.split(world.gather_channel(), kOddAndEven, "odd and even");
-      const Channel pair = world.split(
-          world.reduce_channel(), [](int r) { return r / 2; }, "pair");
+      const Channel pair = world.split(world.reduce_channel(), [](int r) { return r / 2; }, "pair");
       if (world.rank() == 2) {
         std::thread{[&group] { group.communicator.abort("stop now"); }}.join();
       } else {
@@ -200,11 +200,9 @@ TEST_P(SplitErrors, AbortOfAGroupEndsEverything) {
         EXPECT_EQ(error_of<CommError>([&] { (void)channel.communicator.exchange("x"); }),
                   "stop now");
       }
-      EXPECT_EQ(error_of<CommError>([&] {
-                  (void)world.split(
-                      group, [](int) { return 0; }, "late");
-                }),
-                "stop now");
+      EXPECT_EQ(
+          error_of<CommError>([&] { (void)world.split(group, [](int) { return 0; }, "late"); }),
+          "stop now");
     });
   });
   EXPECT_EQ(error, "rank 0: stop now") << "all bodies swallowed it; the job did not";
@@ -216,8 +214,7 @@ TEST_P(SplitErrors, AnUnwindingRankTakesBackWhatItsGroupsHaveNotBegun) {
     run([](World& world) {
       HostTensor data{DType::fp32, 4};
       const Channel group = world.split(world.gather_channel(), kOddAndEven, "odd and even");
-      const Channel pair = world.split(
-          world.reduce_channel(), [](int r) { return r / 2; }, "pair");
+      const Channel pair = world.split(world.reduce_channel(), [](int r) { return r / 2; }, "pair");
       if (world.rank() == 0) {
         const QuiesceAtExit guard{world};
         group.communicator.submit(Batch{"a"}.all_reduce(data.view()), group.stream);

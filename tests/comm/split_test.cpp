@@ -203,8 +203,7 @@ TEST_P(SplitConformance, ShardAndReplicaGroupsWorkAtTheSameTime) {
 TEST_P(SplitConformance, OneGroupMayBeBusierThanAnother) {
   run([](World& world) {
     const Channel whole = world.gather_channel();
-    const Channel group = world.split(
-        whole, [](int rank) { return rank % 2; }, "every second");
+    const Channel group = world.split(whole, [](int rank) { return rank % 2; }, "every second");
     const int members = group.communicator.size();
     HostTensor data{DType::fp32, 5, 1.0};
     for (int i = 0; world.rank() % 2 == 1 && i < 3; ++i) {
@@ -220,11 +219,10 @@ TEST_P(SplitConformance, OneGroupMayBeBusierThanAnother) {
 
 TEST_P(SplitConformance, AGroupCanBeSplitAgain) {
   run([](World& world) {
-    const Channel half = world.split(
-        world.gather_channel(), [](int rank) { return rank % 2; }, "half");
+    const Channel half =
+        world.split(world.gather_channel(), [](int rank) { return rank % 2; }, "half");
     // Counted within the half: of ranks 0, 2, 4, 6 those are 0, 2 and 4, 6.
-    const Channel quarter = world.split(
-        half, [](int rank) { return rank / 2; }, "quarter");
+    const Channel quarter = world.split(half, [](int rank) { return rank / 2; }, "quarter");
     const Rule quarters{"quarter", [](int rank) { return 100 * (rank % 2) + rank / 4; }};
     const std::vector<int> members = quarters.members(world.rank(), world.size());
     ASSERT_EQ(quarter.communicator.size(), std::ssize(members));
@@ -233,11 +231,9 @@ TEST_P(SplitConformance, AGroupCanBeSplitAgain) {
                           65);
     // Here the halves have been split a different number of times.
     if (world.rank() % 2 == 0) {
-      (void)world.split(
-          half, [](int) { return 0; }, "even again");
+      (void)world.split(half, [](int) { return 0; }, "even again");
     }
-    const Channel late = world.split(
-        world.gather_channel(), [](int) { return 4; }, "late");
+    const Channel late = world.split(world.gather_channel(), [](int) { return 4; }, "late");
     expect_all_operations(world, late, rules()[0].members(world.rank(), world.size()), DType::fp32,
                           65);
   });
@@ -252,9 +248,7 @@ TEST_P(SplitConformance, TheWorldKeepsWhatItHasSplit) {
     const Channel reduce = world.reduce_channel();
     const GroupOf pairs = [](int rank) { return rank / 2; };
     const Communicator* const first = group_of(gather, pairs, "pairs");
-    EXPECT_EQ(group_of(
-                  gather, [](int rank) { return rank / 2; }, "pairs"),
-              first);
+    EXPECT_EQ(group_of(gather, [](int rank) { return rank / 2; }, "pairs"), first);
     EXPECT_NE(group_of(gather, pairs, "others"), first);
     EXPECT_NE(group_of(reduce, pairs, "pairs"), first);
     // The first two ranks are a pair as before, the others are not.
@@ -307,8 +301,8 @@ TEST_P(SplitConformance, RecordsCountWhatAGroupMoves) {
   options.trace = true;
   run(
       [](World& world) {
-        const Channel pairs = world.split(
-            world.reduce_channel(), [](int rank) { return rank / 2; }, "pairs");
+        const Channel pairs =
+            world.split(world.reduce_channel(), [](int rank) { return rank / 2; }, "pairs");
         const int size = pairs.communicator.size();
         HostTensor shard{DType::fp32, 10};
         HostTensor full{DType::fp32, 10 * size};
@@ -357,8 +351,7 @@ TEST_P(SplitConformance, WhatRanksDoNotAgreeOnIsRefusedOnAllAndTheWholeStaysUsab
                   " has rank 1 in group 5, but rank 0 has it in group 1; every rank gives the same "
                   "rule");
     expect_usable(world, whole);
-    expect_usable(world, world.split(
-                             whole, [](int rank) { return rank; }, "shard"));
+    expect_usable(world, world.split(whole, [](int rank) { return rank; }, "shard"));
   });
 }
 
@@ -370,8 +363,7 @@ TEST_P(SplitConformance, ASplitWhereAnotherCallIsMadeIsRefusedOnAllAndTheWholeSt
     const auto call = [&](bool splits) {
       return refusal([&] {
         if (splits) {
-          (void)world.split(
-              whole, [](int rank) { return rank; }, "shard");
+          (void)world.split(whole, [](int rank) { return rank; }, "shard");
         } else {
           (void)world.exchange("a text");
         }
@@ -411,8 +403,8 @@ TEST_P(SplitConformance, TheWorldDividesNoCommunicatorOfTheUsersOwn) {
 // A rank that has ended is missed only by groups that it belongs to.
 TEST_P(SplitConformance, GroupsGoOnWithoutRanksOfOthersThatHaveEnded) {
   run([](World& world) {
-    const Channel group = world.split(
-        world.gather_channel(), [](int rank) { return rank < 2 ? 0 : 1; }, "first two");
+    const Channel group =
+        world.split(world.gather_channel(), [](int rank) { return rank < 2 ? 0 : 1; }, "first two");
     if (world.rank() >= 2 || world.size() < 3) { return; }
     const auto begin = std::chrono::steady_clock::now();
     for (bool more = true; more;) {  // past what is looked at before a rank is taken for ended
@@ -438,8 +430,7 @@ TEST_P(SplitConformance, TooManySplitsAreRefusedOnAllRanks) {
     EXPECT_EQ(world.exchange(std::to_string(made)), std::vector(2, std::to_string(made)));
     EXPECT_GE(made, 63);
     expect_usable(world, whole);
-    expect_usable(world, world.split(
-                             world.reduce_channel(), [](int) { return 0; }, "others"));
+    expect_usable(world, world.split(world.reduce_channel(), [](int) { return 0; }, "others"));
   });
 }
 
@@ -452,10 +443,10 @@ TEST(SimulatedSplit, ASimulatedRankKnowsItsGroup) {
       {.rank = 1000, .ranks = kRanks, .backend = {DeviceKind::cpu, CommKind::mpi}},
       [](World& world) {
         const std::size_t before = world.memory().report().peak_bytes;
-        const Channel shard = world.split(
-            world.gather_channel(), [](int rank) { return rank / 16; }, "shard");
-        const Channel replica = world.split(
-            world.gather_channel(), [](int rank) { return rank % 16; }, "replica");
+        const Channel shard =
+            world.split(world.gather_channel(), [](int rank) { return rank / 16; }, "shard");
+        const Channel replica =
+            world.split(world.gather_channel(), [](int rank) { return rank % 16; }, "replica");
         EXPECT_EQ(shard.communicator.rank(), 1000 % 16);
         EXPECT_EQ(shard.communicator.size(), 16);
         EXPECT_EQ(replica.communicator.rank(), 1000 / 16);

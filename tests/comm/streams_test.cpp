@@ -85,10 +85,8 @@ TEST_P(CommStreams, BatchesOfGroupsAndOfTheWholeOvertakeEachOther) {
     HostTensor of_pair{DType::fp32, 4, 1.0};
     HostTensor of_others{DType::fp32, 4, 1.0};
     const Channel whole = world.gather_channel();
-    const Channel pair = world.split(
-        whole, [](int rank) { return rank / 2; }, "pair");
-    const Channel others = world.split(
-        whole, [](int rank) { return rank % 2; }, "others");
+    const Channel pair = world.split(whole, [](int rank) { return rank / 2; }, "pair");
+    const Channel others = world.split(whole, [](int rank) { return rank % 2; }, "others");
     const Stream held = whole.stream;
     const Stream free = world.reduce_channel().stream;
 

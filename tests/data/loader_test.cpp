@@ -112,9 +112,8 @@ TEST(WindowCount, CountsWindowsWithATargetForEachToken) {
 
 TEST(TokenLoader, SaysHowManyTokensThereAreAndHowManyAreNeeded) {
   const auto refusal = [](std::int64_t size, std::int64_t seq, const SamplerOptions& options) {
-    return message_of<ConfigError>([&] {
-      TokenLoader{std::make_shared<Counting>(size), seq, options};
-    });
+    return message_of<ConfigError>(
+        [&] { TokenLoader{std::make_shared<Counting>(size), seq, options}; });
   };
   EXPECT_THAT(refusal(1024, 128, {.batch = 2, .ranks = 4}),
               AllOf(HasSubstr("has 1024 tokens"), HasSubstr("need 1025")));
@@ -128,9 +127,7 @@ TEST(TokenLoader, SaysHowManyTokensThereAreAndHowManyAreNeeded) {
 TEST(TokenLoader, TheRefusalNamesTheFile) {
   const test::TemporaryFolder folder;
   const auto path = folder.write("short.txt", "too short");
-  EXPECT_THAT(message_of<ConfigError>([&] {
-                TokenLoader{open_bytes(path), 128, {}};
-              }),
+  EXPECT_THAT(message_of<ConfigError>([&] { TokenLoader{open_bytes(path), 128, {}}; }),
               HasSubstr(path.string() + ": too little data"));
 }
 

@@ -115,7 +115,7 @@ unsigned __match_any_sync(unsigned mask, T value) {
 
 // Streams run beside each other, so these are atomic among threads of the host too.
 template <class T>
-concept EmulatedAtomicInteger = std::is_integral_v<T> &&(sizeof(T) == 4 || sizeof(T) == 8);
+concept EmulatedAtomicInteger = std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8);
 
 template <EmulatedAtomicInteger T>
 T atomicAdd(T* at, std::type_identity_t<T> value) {

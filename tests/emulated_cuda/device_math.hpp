@@ -11,7 +11,7 @@
 // here; the approximate ones (rsqrtf, __expf, ...) have other last bits.
 
 template <class A, class B>
-requires std::is_arithmetic_v<A> && std::is_arithmetic_v<B>
+  requires std::is_arithmetic_v<A> && std::is_arithmetic_v<B>
 constexpr std::common_type_t<A, B> max(A a, B b) {
   using Type = std::common_type_t<A, B>;
   if constexpr (std::is_floating_point_v<Type>) {
@@ -22,7 +22,7 @@ constexpr std::common_type_t<A, B> max(A a, B b) {
   }
 }
 template <class A, class B>
-requires std::is_arithmetic_v<A> && std::is_arithmetic_v<B>
+  requires std::is_arithmetic_v<A> && std::is_arithmetic_v<B>
 constexpr std::common_type_t<A, B> min(A a, B b) {
   using Type = std::common_type_t<A, B>;
   if constexpr (std::is_floating_point_v<Type>) {

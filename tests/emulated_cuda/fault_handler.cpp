@@ -46,7 +46,7 @@ void handle(int signal, siginfo_t* info, void* context) {
 
 void install_fault_handler() {
   [[maybe_unused]] static const bool installed = [] {
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_sigaction = &handle;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     return sigaction(SIGSEGV, &action, &before_segv) == 0 &&

@@ -81,19 +81,19 @@ TEST(ActivationStore, WhatComesBackIsWhatWentToTheBitWhateverTheTiming) {
     for (const int slots : {2, 3, kLayers + 1}) {
       for (const bool ahead : {false, true}) {
         for (const std::uint64_t seed : {1U, 2U, 3U}) {
-          run_ranks(
-              2,
-              [&](World& world) {
-                ActivationStore store{world, {.count = kLayers, .bytes = kBytes, .slots = slots}};
-                for (int step = 0; step < 3; ++step) {
-                  const auto first = static_cast<float>(step + world.rank());
-                  EXPECT_EQ(two_passes(world, store, first, ahead), expected_sum(first))
-                      << slots << " slots, seed " << seed;
-                }
-              },
-              {.poison = SlotPoison::nan,
-               .delays = DelayInjection{seed, std::chrono::microseconds{100}},
-               .compute_stream = stream});
+          run_ranks(2,
+                    [&](World& world) {
+                      ActivationStore store{world,
+                                            {.count = kLayers, .bytes = kBytes, .slots = slots}};
+                      for (int step = 0; step < 3; ++step) {
+                        const auto first = static_cast<float>(step + world.rank());
+                        EXPECT_EQ(two_passes(world, store, first, ahead), expected_sum(first))
+                            << slots << " slots, seed " << seed;
+                      }
+                    },
+                    {.poison = SlotPoison::nan,
+                     .delays = DelayInjection{seed, std::chrono::microseconds{100}},
+                     .compute_stream = stream});
         }
       }
     }

@@ -417,13 +417,13 @@ TEST(Step, UnzeroedGradientsAreOverwrittenNotAdded) {
               },
               {.poison = SlotPoison::nan});
   }
-  EXPECT_THAT(refusal<ConfigError>(
-                  2,
-                  [](World& world) {
-                    ShardedModel model{world, {.accumulate = 2}};
-                    (void)model.add_unit("a", {{"v", {3}}}, {.gradients = GradientInit::unzeroed});
-                    model.materialize(init::constant(1.0F));
-                  }),
+  EXPECT_THAT(refusal<ConfigError>(2,
+                                   [](World& world) {
+                                     ShardedModel model{world, {.accumulate = 2}};
+                                     (void)model.add_unit("a", {{"v", {3}}},
+                                                          {.gradients = GradientInit::unzeroed});
+                                     model.materialize(init::constant(1.0F));
+                                   }),
               HasSubstr("unzeroed"));
 }
 

@@ -73,26 +73,25 @@ TEST(CustomOptimizer, RunsInStreamOrderOnAComputeStreamOfItsOwn) {
                                updater = std::this_thread::get_id();
                                seen = piece.gradient_at(0);
                              }};
-  run_ranks(
-      1,
-      [&](World& world) {
-        ShardedModel model{world};
-        const Unit unit = model.add_unit("unit", {{"w", {64}}});
-        model.materialize(init::constant(1.0F));
-        model.optimize_with(look);
-        (void)model.forward(unit);
-        {
-          const auto scope = model.backward(unit);
-          const std::vector<float> values(64, 0.5F);
-          world.device().copy_in(scope.grad("w").data(), values.data(), 64 * sizeof(float),
-                                 scope.stream());
-          scope.stream().wait();
-        }
-        model.step();
-        (void)model.report();
-        EXPECT_NE(updater, std::this_thread::get_id());
-      },
-      {.compute_stream = ComputeStream::worker});
+  run_ranks(1,
+            [&](World& world) {
+              ShardedModel model{world};
+              const Unit unit = model.add_unit("unit", {{"w", {64}}});
+              model.materialize(init::constant(1.0F));
+              model.optimize_with(look);
+              (void)model.forward(unit);
+              {
+                const auto scope = model.backward(unit);
+                const std::vector<float> values(64, 0.5F);
+                world.device().copy_in(scope.grad("w").data(), values.data(), 64 * sizeof(float),
+                                       scope.stream());
+                scope.stream().wait();
+              }
+              model.step();
+              (void)model.report();
+              EXPECT_NE(updater, std::this_thread::get_id());
+            },
+            {.compute_stream = ComputeStream::worker});
   EXPECT_EQ(seen, 0.5F);
 }
 
@@ -191,7 +190,8 @@ TEST(CustomOptimizer, IsRefusedWithoutNameOrFunctionAndWithBf16Moments) {
   };
   CustomOptimizer custom = own_momentum();
   EXPECT_EQ(refusal(custom), "accepted");
-  EXPECT_THAT(refusal(custom, {.moments = MomentFormat::bf16}), HasSubstr("'own momentum' are its own"));
+  EXPECT_THAT(refusal(custom, {.moments = MomentFormat::bf16}),
+              HasSubstr("'own momentum' are its own"));
   custom.states = -1;
   EXPECT_THAT(refusal(custom), HasSubstr("asks for -1 states"));
   custom.update = nullptr;

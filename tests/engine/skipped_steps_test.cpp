@@ -141,9 +141,8 @@ TEST_P(Stop, NamesTheMicroBatchAndTheRanks) {
 }
 
 TEST_P(Stop, SaysThatOnlyTheSumIsNotFinite) {
-  const std::string text = stop(options(), [](int, int, int) {
-    return Numbers{.gradient = {1.0F, 3e38F, 1.0F}};
-  });
+  const std::string text =
+      stop(options(), [](int, int, int) { return Numbers{.gradient = {1.0F, 3e38F, 1.0F}}; });
   EXPECT_THAT(text, AllOf(HasSubstr("of each rank are finite"), HasSubstr("sum in fp32")));
 }
 
@@ -152,9 +151,8 @@ TEST_P(Stop, SaysInWhatAndOverWhatTheSumIsMade) {
   with.accumulate = 2;
   with.accumulate_mode = AccumulateMode::every;
   with.reduce = DType::bf16;
-  const std::string text = stop(with, [](int, int, int) {
-    return Numbers{.gradient = {1.0F, 1.8e38F, 1.0F}};
-  });
+  const std::string text =
+      stop(with, [](int, int, int) { return Numbers{.gradient = {1.0F, 1.8e38F, 1.0F}}; });
   EXPECT_THAT(text, HasSubstr("sum over ranks and micro-batches in bf16"));
 }
 

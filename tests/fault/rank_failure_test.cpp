@@ -70,8 +70,7 @@ void lose_a_rank(std::uint32_t seed, const WorldOptions& options) {
                ", step " + std::to_string(moment.step) + ", point " + std::to_string(moment.point));
   const auto begin = std::chrono::steady_clock::now();
   try {
-    run_ranks(
-        kRanks, [&](World& world) { work(world, moment); }, options);
+    run_ranks(kRanks, [&](World& world) { work(world, moment); }, options);
     ADD_FAILURE() << "the loss was not noticed";
   } catch (const FormatError& error) {
     EXPECT_EQ(error.what(), "rank " + std::to_string(moment.rank) + ": lost at step " +

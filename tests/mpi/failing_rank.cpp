@@ -162,10 +162,9 @@ void work_on_as_graphs(World& world) {
 void work_on_in_groups(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
-  const Channel group = world.split(
-      reduce, [](int rank) { return rank == 0 ? 0 : 1; }, "all but 0");
-  (void)world.split(
-      world.gather_channel(), [](int) { return 0; }, "idle");
+  const Channel group =
+      world.split(reduce, [](int rank) { return rank == 0 ? 0 : 1; }, "all but 0");
+  (void)world.split(world.gather_channel(), [](int) { return 0; }, "idle");
   say_process(world);
   for (;;) {
     group.communicator.submit(Batch{"work"}.all_reduce(data.view()), group.stream);
@@ -225,10 +224,8 @@ void throw_as_a_pair(World& world) {
 void miss_in_a_group(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
-  const Channel pair = world.split(
-      reduce, [](int rank) { return rank / 2; }, "shard reduce");
-  const Channel across = world.split(
-      reduce, [](int rank) { return rank % 2; }, "replicas");
+  const Channel pair = world.split(reduce, [](int rank) { return rank / 2; }, "shard reduce");
+  const Channel across = world.split(reduce, [](int rank) { return rank % 2; }, "replicas");
   world.barrier();
   while (world.rank() % 2 == 1) { ::pause(); }
   if (world.rank() == 0) {
@@ -243,8 +240,8 @@ void miss_in_a_group(World& world) {
 /// ranks, where the deadline passes first.
 void hold_up_all(World& world) {
   Elements data{world, 4};
-  const Channel pair = world.split(
-      world.reduce_channel(), [](int rank) { return rank / 2; }, "shard reduce");
+  const Channel pair =
+      world.split(world.reduce_channel(), [](int rank) { return rank / 2; }, "shard reduce");
   world.barrier();
   while (world.rank() == kCulprit) { ::pause(); }
   if (world.rank() == 0) {
@@ -258,8 +255,8 @@ void hold_up_all(World& world) {
 /// Ranks 1 and 2 issue different batches in their group; rank 0 waits for something else.
 void differ_in_a_group(World& world) {
   Elements data{world, 12};
-  const Channel group = world.split(
-      world.reduce_channel(), [](int rank) { return rank == 0 ? 0 : 1; }, "all but 0");
+  const Channel group =
+      world.split(world.reduce_channel(), [](int rank) { return rank == 0 ? 0 : 1; }, "all but 0");
   if (world.rank() > 0) {
     const View view = data.view().slice(0, world.rank() == kCulprit ? 4 : 3);
     group.communicator.submit(Batch{"x"}.all_reduce(view), group.stream);
@@ -308,8 +305,7 @@ void leave_a_group_alone(World& world) {
 void go_on_after_withdrawal(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
-  const Channel group = world.split(
-      reduce, [](int) { return 0; }, "all");
+  const Channel group = world.split(reduce, [](int) { return 0; }, "all");
   if (world.rank() != kCulprit) { return world.barrier(); }
   group.communicator.submit(Batch{"x"}.all_reduce(data.view()), group.stream);
   group.communicator.withdraw();

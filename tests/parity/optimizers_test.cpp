@@ -235,7 +235,8 @@ TEST(OptimizerState, TakesWhatItsRuleAndDTypesSay) {
   EXPECT_EQ(bytes(AdamW{}, MomentFormat::bf16, DType::fp32), 4U);
   EXPECT_EQ(bytes(AdamW{}, MomentFormat::fp32, DType::bf16), 12U);
   EXPECT_EQ(bytes(AdamW{}, MomentFormat::fp32, DType::bf16, MasterWeights::remainder), 10U);
-  EXPECT_EQ(bytes(SGD{.momentum = 0.0F}, MomentFormat::fp32, DType::bf16, MasterWeights::remainder), 2U);
+  EXPECT_EQ(bytes(SGD{.momentum = 0.0F}, MomentFormat::fp32, DType::bf16, MasterWeights::remainder),
+            2U);
   EXPECT_EQ(bytes(Adam{}, MomentFormat::bf16, DType::bf16), 8U);
   EXPECT_EQ(bytes(Lion{}, MomentFormat::fp32, DType::bf16), 8U);
   EXPECT_EQ(bytes(Lion{}, MomentFormat::bf16, DType::bf16), 6U);

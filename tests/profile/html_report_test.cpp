@@ -95,9 +95,7 @@ TEST(HtmlReport, NamesThePlaceOfWhatItCannotDraw) {
        "document.strategies[0].ranks: expected one rank or more"},
       {[](Json& d) { d["strategies"][1]["ranks"][0]["at_peak"]["gather"] = "1"; },
        "document.strategies[1].ranks[0].at_peak.gather: expected a number"},
-      {[](Json& d) {
-         d["timelines"][3]["points"][1] = {1, 2, 3, 4};
-       },
+      {[](Json& d) { d["timelines"][3]["points"][1] = {1, 2, 3, 4}; },
        "document.timelines[3].points[1]: expected [microseconds, phase, unit, bytes by category]"},
       {[](Json& d) { d["timelines"][3]["points"][1][3].push_back(7); },
        "document.timelines[3]: expected as many bytes as categories"},
@@ -113,8 +111,8 @@ TEST(HtmlReport, NamesThePlaceOfWhatItCannotDraw) {
 }
 
 TEST(HtmlReport, TakesEveryKind) {
-  for (const Json& document :
-       {test::comparison_document(1, 4), test::plan_document(), test::training_document(), test::scale_document()}) {
+  for (const Json& document : {test::comparison_document(1, 4), test::plan_document(),
+                               test::training_document(), test::scale_document()}) {
     EXPECT_EQ(embedded(html_report(document.dump())), document) << document["kind"];
   }
 }

@@ -100,8 +100,7 @@ TEST(WorkLog, CountsWhatIsComputedAgainAndEveryMicroBatch) {
 TEST(WorkLog, OfARankThatOnlyCountsHasTheKernelsOfOneThatComputes) {
   const ModelOptions options{.strategy = Strategy::zero3};
   WorkLog real;
-  run_ranks(
-      1, [&](World& world) { real = step_of(world, options); }, logged());
+  run_ranks(1, [&](World& world) { real = step_of(world, options); }, logged());
   std::vector<trace::KernelWork> computed = kernels_of(real);
   std::vector<trace::KernelWork> counted = kernels_of(simulated(1, options));
   // The device's own copies and fills are no kernels of a real one's log.
@@ -162,9 +161,7 @@ TEST(WorkLog, TakesWhatAUserSaysOfItsOwnWork) {
 TEST(WorkLog, IsRefusedWhereKernelsHaveNotRunWhenTheyReturn) {
   WorldOptions options = logged();
   options.compute_stream = ComputeStream::worker;
-  EXPECT_THROW(run_ranks(
-                   1, [](World&) {}, options),
-               ConfigError);
+  EXPECT_THROW(run_ranks(1, [](World&) {}, options), ConfigError);
   run_ranks(1, [](World& world) { EXPECT_EQ(world.work_log(), nullptr); });
 }
 

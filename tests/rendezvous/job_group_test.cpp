@@ -537,7 +537,8 @@ TEST(JobGroup, WhoHoldsUpAMemberInAnotherGroupIsNamed) {
       for (int i = 0; i < 2; ++i) {
         EXPECT_EQ(group.late_text(across, 1, "the call", 70ms),
                   "the call: rank 2 waited 70 ms, held up as rank 1 did not make the call of "
-                  "channel pair, sequence 1; every rank makes the same collective calls in the same order");
+                  "channel pair, sequence 1; every rank makes the same collective calls in the "
+                  "same order");
       }
     }
     (void)group.exchange(CallKind::setup, {});

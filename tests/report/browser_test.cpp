@@ -225,7 +225,8 @@ TEST_F(ReportPage, NothingIsWiderThanAPhone) {
   const std::string script =
       "document.documentElement.dataset.over = "
       "document.documentElement.scrollWidth - document.documentElement.clientWidth;";
-  for (const Json& document : {comparison_document(4, 50), plan_document(), training_document(), scale_document()}) {
+  for (const Json& document :
+       {comparison_document(4, 50), plan_document(), training_document(), scale_document()}) {
     const Loaded page = shown(document, script, 390);
     expect_drawn(page);
     EXPECT_NE(page.dom.find(R"(data-over="0")"), std::string::npos) << document["kind"];

@@ -16,20 +16,17 @@ Overloaded(Cases...) -> Overloaded<Cases...>;
 
 /// The views of one entry; a gather's `full` where it is looked at.
 std::vector<ConstView> views_of(const CommOp& op, int rank) {
-  return std::visit(Overloaded{
-                        [](const AllGather& o) {
-                          return std::vector<ConstView>{o.shard, o.full};
-                        },
-                        [](const ReduceScatter& o) {
-                          return std::vector<ConstView>{o.full, o.shard};
-                        },
-                        [&](const Gather& o) {
-                          return rank == o.root ? std::vector<ConstView>{o.part, o.full}
-                                                : std::vector<ConstView>{o.part};
-                        },
-                        [](const auto& o) { return std::vector<ConstView>{o.data}; },
-                    },
-                    op);
+  return std::visit(
+      Overloaded{
+          [](const AllGather& o) { return std::vector<ConstView>{o.shard, o.full}; },
+          [](const ReduceScatter& o) { return std::vector<ConstView>{o.full, o.shard}; },
+          [&](const Gather& o) {
+            return rank == o.root ? std::vector<ConstView>{o.part, o.full}
+                                  : std::vector<ConstView>{o.part};
+          },
+          [](const auto& o) { return std::vector<ConstView>{o.data}; },
+      },
+      op);
 }
 
 }  // namespace

@@ -59,8 +59,7 @@ ToyOutcome train_gpt(const GPTRun& run) {
 
 ToyOutcome train_gpt(const GPTRun& run, const StartRanks& start) {
   ToyOutcome outcome;
-  start(
-      run.ranks, [&](World& world) { train_rank(run, world, outcome); }, run.world);
+  start(run.ranks, [&](World& world) { train_rank(run, world, outcome); }, run.world);
   return outcome;
 }
 

@@ -2,9 +2,9 @@
 
 namespace tessera::test {
 
-// Where CMake built or found what tests read and run. Each program defines those that it uses in one
-// generated source (tessera_test_places in tests/CMakeLists.txt), so that no other object depends on
-// where the project lies, and a compiler's cache hits in every clone.
+// Where CMake built or found what tests read and run. Each program defines those that it uses in
+// one generated source (tessera_test_places in tests/CMakeLists.txt), so that no other object
+// depends on where the project lies, and a compiler's cache hits in every clone.
 
 /// The project's root.
 extern const char* const kSourceDir;

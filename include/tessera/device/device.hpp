@@ -96,7 +96,8 @@ class Device {
 
   /// Bytes that every allocation is aligned to.
   static constexpr std::size_t kAlignment = 128;
-  /// `bytes` of memory, aligned to `kAlignment`, contents undefined. OutOfMemory says how much was asked.
+  /// `bytes` of memory, aligned to `kAlignment`, contents undefined. OutOfMemory says how much was
+  /// asked.
   [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
   /// As `allocate`, for what communicators move data from and to: memory of the kind that they can
   /// use without copies of their own, where there is one.

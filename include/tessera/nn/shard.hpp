@@ -13,11 +13,11 @@ namespace tessera {
 /// device memory, of this rank's mean loss over the step's micro-batches (or null).
 template <class M>
 concept Module = std::move_constructible<M> &&
-    requires(M net, const M& constant, ShardedModel& model, std::uint64_t seed) {
-  net.declare(model);
-  { constant.initializer(seed) } -> std::convertible_to<Initializer>;
-  { constant.loss() } -> std::convertible_to<const double*>;
-};
+                 requires(M net, const M& constant, ShardedModel& model, std::uint64_t seed) {
+                   net.declare(model);
+                   { constant.initializer(seed) } -> std::convertible_to<Initializer>;
+                   { constant.loss() } -> std::convertible_to<const double*>;
+                 };
 
 /// A module and the ShardedModel that holds its state. Made by `shard`; stays where it is made.
 /// Every call is made by all ranks; the contracts are those of ShardedModel and of the module.

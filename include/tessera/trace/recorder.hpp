@@ -10,8 +10,8 @@
 namespace tessera::trace {
 
 /// What a record describes. `issue` records are made by the rank's own thread in program order and
-/// are the same in every run; spans have a begin and an end on the clock and are made where the work
-/// ran.
+/// are the same in every run; spans have a begin and an end on the clock and are made where the
+/// work ran.
 enum class Kind : std::uint8_t {
   issue,       // the engine asked for something: "gather", "reshard", "reduce", "update", ...
   compute,     // span: a scope of the caller was open ("forward", "backward") or the optimizer ran

@@ -28,9 +28,10 @@ void fail_after_control(JobGroup& group, const std::string& fault) {
 }
 
 NcclWatchdog::NcclWatchdog(std::shared_ptr<JobGroup> group, int ordinal, Channels channels)
-    : group_{std::move(group)}, ordinal_{ordinal}, channels_{std::move(channels)}, thread_{[this] {
-        watch();
-      }} {}
+    : group_{std::move(group)},
+      ordinal_{ordinal},
+      channels_{std::move(channels)},
+      thread_{[this] { watch(); }} {}
 
 NcclWatchdog::~NcclWatchdog() {
   {

@@ -319,7 +319,9 @@ std::string JobGroup::late_text(const CallSeries& channel, std::uint64_t sequenc
   if (others.empty()) { return {}; }
   const Answer answer = ask(channel, sequence);
   if (!answer.missing.empty()) { return missing_text(call, rank(), waited, answer.missing); }
-  if (!answer.behind.empty()) { return held_up_elsewhere_text(call, rank(), waited, answer.behind); }
+  if (!answer.behind.empty()) {
+    return held_up_elsewhere_text(call, rank(), waited, answer.behind);
+  }
   return stopped_text(call, rank(), waited, others);
 }
 

@@ -233,8 +233,7 @@ Socket listen_at(const HostPort& place) {
         place.port)};
   }
   throw ConfigError{fmt::format("rank 0 cannot listen on port {}, where the ranks are to meet: {}",
-                                place.port,
-                                std::generic_category().message(error))};
+                                place.port, std::generic_category().message(error))};
 }
 
 Socket accept_from(const Socket& listener) noexcept {

@@ -27,7 +27,7 @@ constexpr std::int64_t kByteGrain = 256 * 1024;
 
 // RAM and swap: what the system could hand out with nothing else running.
 std::size_t machine_bytes() {
-  struct sysinfo info {};
+  struct sysinfo info{};
   if (sysinfo(&info) != 0) { return std::numeric_limits<std::size_t>::max() / 2; }
   return (info.totalram + info.totalswap) * info.mem_unit;
 }
@@ -45,7 +45,9 @@ constexpr std::size_t kHugeFrom = std::size_t{4} << 20;
 
 /// Null if there is none.
 void* take(std::size_t bytes) noexcept {
-  if (bytes < kMappedFrom) { return std::aligned_alloc(Device::kAlignment, round_up(bytes, Device::kAlignment)); }
+  if (bytes < kMappedFrom) {
+    return std::aligned_alloc(Device::kAlignment, round_up(bytes, Device::kAlignment));
+  }
   void* const data =
       ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) { return nullptr; }

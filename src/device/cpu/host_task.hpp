@@ -20,9 +20,9 @@ class HostTask {
   HostTask() = default;
 
   template <class Work>
-  requires(!std::same_as<std::remove_cvref_t<Work>, HostTask> &&
-           std::invocable<std::decay_t<Work>&>) HostTask(Work&& work)
-      : actions_{&kActions<std::decay_t<Work>>} {
+    requires(!std::same_as<std::remove_cvref_t<Work>, HostTask> &&
+             std::invocable<std::decay_t<Work>&>)
+  HostTask(Work&& work) : actions_{&kActions<std::decay_t<Work>>} {
     using Stored = std::decay_t<Work>;
     static_assert(sizeof(Stored) <= kInlineBytes, "captures too much: capture a pointer to it");
     static_assert(alignof(Stored) <= alignof(std::max_align_t),
