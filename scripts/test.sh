@@ -94,7 +94,7 @@ run_tests() {
   local preset=$1 selection=()
   if [[ $preset != release ]]; then selection=(--label-exclude once); fi
   ctest --preset "$preset" --parallel "${CTEST_PARALLEL_LEVEL:-$(($(nproc) * 3 / 2))}" \
-    --no-tests=error --output-junit tests.xml "${selection[@]}" 2>&1 | tee "build/$preset/ctest.log"
+    --no-tests=error --output-junit tests.xml --test-output-size-passed 1000000 "${selection[@]}" 2>&1 | tee "build/$preset/ctest.log"
 }
 
 echo "== gates"

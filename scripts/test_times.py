@@ -31,22 +31,38 @@ def compiled(folder, since):
     return seconds
 
 
+class Entry:
+    """One entry of ctest: a process with one or more cases."""
+
+    def __init__(self, element):
+        self.name = element.get("name")
+        self.seconds = float(element.get("time"))
+        output = element.findtext("system-out") or ""
+        self.folder = self.name.split(".")[0]
+        self.cases = [(f"{self.folder}.{case}", int(ms) / 1000)
+                      for case, ms in re.findall(r"\[       OK \] (\S+) \((\d+) ms\)", output)]
+        # GoogleTest prints the reason between the case's line and this one.
+        self.skipped = re.findall(r"Skipped\n(.*?)\n+\[  SKIPPED \] (\S+) \(", output, re.DOTALL)
+        # What prints no cases is one itself.
+        if not self.cases and not self.skipped:
+            self.cases = [(self.name, self.seconds)]
+
+
 def tested(folder):
-    """Cases of ctest: name and seconds."""
     results = folder / "tests.xml"
     if not results.exists():
         return []
-    cases = xml.etree.ElementTree.parse(results).getroot().iter("testcase")
-    return [(case.get("name"), float(case.get("time"))) for case in cases]
+    root = xml.etree.ElementTree.parse(results).getroot()
+    return [Entry(element) for element in root.iter("testcase")]
 
 
-def by_folder(cases):
+def by_folder(entries):
     folders = {}
-    for name, seconds in cases:
-        count, total = folders.get(name.split(".")[0], (0, 0.0))
-        folders[name.split(".")[0]] = (count + 1, total + seconds)
-    return {name: {"entries": count, "seconds": round(total, 2)}
-            for name, (count, total) in sorted(folders.items())}
+    for entry in entries:
+        cases, seconds = folders.get(entry.folder, (0, 0.0))
+        folders[entry.folder] = (cases + len(entry.cases), seconds + entry.seconds)
+    return {name: {"cases": cases, "seconds": round(seconds, 2)}
+            for name, (cases, seconds) in sorted(folders.items())}
 
 
 def slowest(pairs):
@@ -55,12 +71,14 @@ def slowest(pairs):
 
 
 def gathered(options):
-    sources, cases, builds = [], [], {}
+    sources, cases, skipped, builds = [], [], [], {}
     for folder in options.folders:
         objects = compiled(folder, options.since)
         results = tested(folder)
         sources += [(name, folder.name, seconds) for name, seconds in objects.items()]
-        cases += [(name, folder.name, seconds) for name, seconds in results]
+        cases += [(name, folder.name, seconds) for entry in results for name, seconds in entry.cases]
+        skipped += [{"name": f"{entry.folder}.{name}", "build": folder.name, "reason": reason}
+                    for entry in results for reason, name in entry.skipped]
         builds[folder.name] = {
             "compiled": len(objects),
             "compile_seconds": round(sum(objects.values()), 2),
@@ -71,7 +89,8 @@ def gathered(options):
         "phases": {name: float(seconds) for name, seconds in phases},
         "builds": builds,
         "slowest_sources": slowest(sources),
-        "slowest_tests": slowest(cases),
+        "slowest_cases": slowest(cases),
+        "skipped": skipped,
     }
 
 
@@ -91,19 +110,25 @@ def show(times):
         f"{build['compiled']:>8} in {build['compile_seconds']:7.0f} s" for build in builds.values()))
 
     folders = sorted({name for build in builds.values() for name in build["tests"]})
-    print("\nfolder of tests, seconds (entries)")
+    print("\nfolder of tests, seconds (cases)")
     print("  " + " " * 26 + "".join(f"{name:>18}" for name in builds))
     for folder in folders:
         row = f"  {folder:<26}"
         for build in builds.values():
             part = build["tests"].get(folder)
-            row += f"{part['seconds']:>11.1f} ({part['entries']:4d})" if part else " " * 18
+            row += f"{part['seconds']:>11.1f} ({part['cases']:4d})" if part else " " * 18
         print(row)
+    totals = [sum(part["cases"] for part in build["tests"].values()) for build in builds.values()]
+    print(f"  {'cases in all':<26}" + "".join(f"{total:>18d}" for total in totals))
 
-    for title, key in (("slowest sources", "slowest_sources"), ("slowest tests", "slowest_tests")):
+    for title, key in (("slowest sources", "slowest_sources"), ("slowest cases", "slowest_cases")):
         print(f"\n{title} (s)")
         for row in times[key]:
             print(f"  {row['seconds']:7.1f}  {row['build']:<8} {row['name']}")
+
+    print("\nskipped" if times["skipped"] else "\nnothing was skipped")
+    for row in times["skipped"]:
+        print(f"  {row['build']:<8} {row['name']}: {row['reason']}")
 
 
 def main():
