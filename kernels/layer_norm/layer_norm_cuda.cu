@@ -9,7 +9,7 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-constexpr int kMostThreads = 512;  // of a row
+constexpr int kMostRowThreads = 512;  // of a row
 constexpr int kWarpRows = 4;       // rows of a block where a warp has a row to itself
 // Of a row, what a thread holds in registers; backward holds two numbers for each.
 constexpr int kForwardElems = 32;
@@ -19,7 +19,7 @@ constexpr int kBackwardElems = 16;
 // for that, what is beyond is read again.
 int row_threads(std::int64_t columns, int thread_elems) {
   int threads = kWarp;
-  while (threads < kMostThreads && threads * thread_elems < columns) { threads *= 2; }
+  while (threads < kMostRowThreads && threads * thread_elems < columns) { threads *= 2; }
   return threads;
 }
 
@@ -80,7 +80,7 @@ struct ForwardArgs {
 };
 
 template <class T, class Weight>
-__global__ void __launch_bounds__(kMostThreads) forward_kernel(ForwardArgs<T, Weight> args) {
+__global__ void __launch_bounds__(kMostRowThreads) forward_kernel(ForwardArgs<T, Weight> args) {
   constexpr int N = kPackOf<T, Weight>;
   using Threads = RowThreads<N, kForwardElems>;
   __shared__ double shared[kMostWarps];
@@ -184,7 +184,7 @@ __device__ Normals<N> load_normals(const BackwardArgs<T, Weight>& args, std::int
 // The access is known when it is compiled: a branch at each of a row's loads would have them wait
 // for each other.
 template <class T, class Weight, Access access>
-__global__ void __launch_bounds__(kMostThreads) backward_kernel(BackwardArgs<T, Weight> args) {
+__global__ void __launch_bounds__(kMostRowThreads) backward_kernel(BackwardArgs<T, Weight> args) {
   constexpr int N = kPackOf<T, Weight>;
   using Threads = RowThreads<N, kBackwardElems>;
   __shared__ double shared[kMostWarps];

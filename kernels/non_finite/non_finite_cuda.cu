@@ -5,6 +5,7 @@
 #include "kernels/non_finite/non_finite.hpp"
 #include "kernels/support/cuda/cuda_cut.cuh"
 #include "kernels/support/cuda/cuda_element.cuh"
+#include "kernels/support/cuda/cuda_lanes.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -17,9 +18,6 @@ __device__ bool any_non_finite(const Bits* x, Bits exponent) {
   for (int i = 0; i < N; ++i) { found = found || (pack.at[i] & exponent) == exponent; }
   return found;
 }
-
-template <class Bits>
-constexpr int kPack = 16 / sizeof(Bits);
 
 // Whoever finds something writes the same number, so it does not matter who comes first.
 template <class Bits>
