@@ -1,14 +1,14 @@
 #include <stdexcept>
 
-#include "cuda/values.hpp"
+#include "cuda/support.hpp"
 
-namespace tessera::kernels {
+namespace tessera::test::call_test {
 namespace {
 
 using CudaCallTest = CudaTest;
 
 TEST_F(CudaCallTest, RunsAtOnceAndWhatItEnqueuesIsInOrder) {
-  DeviceArray<float> x{bench(), Floats{1.0F, 2.0F}};
+  DeviceArray<float> x{bench(), std::vector<float>{1.0F, 2.0F}};
   table().scale(x.data(), 2.0F, 2, stream());
   bool ran = false;
   table().call(
@@ -18,7 +18,7 @@ TEST_F(CudaCallTest, RunsAtOnceAndWhatItEnqueuesIsInOrder) {
       },
       stream());
   EXPECT_TRUE(ran);
-  EXPECT_EQ(x.read(), (Floats{4.0F, 8.0F}));
+  EXPECT_EQ(x.read(), (std::vector<float>{4.0F, 8.0F}));
 }
 
 TEST_F(CudaCallTest, WhatItThrowsEndsTheStream) {
@@ -32,4 +32,4 @@ TEST_F(CudaCallTest, WhatItThrowsEndsTheStream) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::test::call_test

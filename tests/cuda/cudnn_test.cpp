@@ -1,19 +1,21 @@
 // How attention comes to cuDNN, over the module that has its double. What it computes there is
-// tested as everywhere: attention_test.cpp.
+// tested as everywhere: tests/kernels/attention_test.cpp.
 #include <gmock/gmock.h>
 
-#include "cuda/device_values.hpp"
 #include "cuda/emulation.hpp"
+#include "cuda/support.hpp"
 #include "device/cuda_module.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/cudnn_rule.hpp"
+#include "kernels/values.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/device_use.hpp"
 
-namespace tessera::test {
+namespace tessera::test::cudnn_test {
 namespace {
 
 using kernels::AttentionShape;
+using kernels::random_floats;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
@@ -165,13 +167,5 @@ TEST_F(CudnnTest, AnOldVersionIsRefused) {
   }
 }
 
-TEST(CudnnRule, TheDeterministicBackwardOfBlackwellNeedsANewerVersion) {
-  using kernels::cuda::has_deterministic_cudnn;
-  EXPECT_TRUE(has_deterministic_cudnn(91501, 8));
-  EXPECT_TRUE(has_deterministic_cudnn(91501, 9));
-  EXPECT_FALSE(has_deterministic_cudnn(91800, 10));
-  EXPECT_TRUE(has_deterministic_cudnn(91801, 10));
-}
-
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::cudnn_test

@@ -10,7 +10,7 @@
 #include "cuda/support.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::test {
+namespace tessera::test::device_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -349,4 +349,4 @@ TEST_F(CudaDeviceTest, RangesCanBeNamedWithoutAProfiler) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::device_test

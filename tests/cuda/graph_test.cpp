@@ -10,7 +10,7 @@
 #include "cuda/support.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::test {
+namespace tessera::test::graph_test {
 namespace {
 
 constexpr std::int64_t kElems = 1000;
@@ -426,4 +426,4 @@ TEST_F(CudaGraphTest, GraphsOfTwoDevicesWaitForEachOther) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::graph_test

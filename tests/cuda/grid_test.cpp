@@ -1,12 +1,15 @@
 // A device with more multiprocessors runs more blocks, which share the work out otherwise.
-#include "cuda/device_values.hpp"
 #include "cuda/emulation.hpp"
+#include "cuda/support.hpp"
+#include "kernels/values.hpp"
 
-namespace tessera::test {
+namespace tessera::test::grid_test {
 namespace {
 
 using GridCuda = CudaTest;
-using Bytes = std::vector<std::byte>;
+using kernels::Bytes;
+using kernels::DeviceValues;
+using kernels::random_floats;
 
 constexpr std::int64_t kRows = 3001;
 constexpr std::int64_t kColumns = 40;
@@ -55,4 +58,4 @@ TEST_F(GridCuda, ResultsDoNotDependOnTheNumberOfMultiprocessors) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::grid_test

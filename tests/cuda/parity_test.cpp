@@ -7,7 +7,7 @@
 #include "support/groups.hpp"
 
 // Training on a CUDA device that all ranks share, under every strategy.
-namespace tessera::test {
+namespace tessera::test::parity_test {
 namespace {
 
 template <class Parameter>
@@ -137,4 +137,4 @@ TEST_P(CudaGraphStep, OfRanksThatAreThreadsIsRefused) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::parity_test

@@ -5,7 +5,7 @@
 #include "cuda/support.hpp"
 #include "tessera/tessera.hpp"
 
-namespace tessera::test {
+namespace tessera::test::ranges_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -61,4 +61,4 @@ TEST_F(CudaRange, EndsWithItsDevice) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::ranges_test

@@ -8,7 +8,7 @@
 #include "cuda/support.hpp"
 #include "support/gpt_run.hpp"
 
-namespace tessera::test {
+namespace tessera::test::step_test {
 namespace {
 
 using test::Emulation;
@@ -202,4 +202,4 @@ TEST_P(CudaReport, OfTheStepBeforeDoesNotWaitForTheLast) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::step_test

@@ -6,7 +6,7 @@
 #include "cuda/support.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::test {
+namespace tessera::test::stream_test {
 namespace {
 
 class CudaStreamTest : public CudaTest {
@@ -165,4 +165,4 @@ TEST_F(CudaStreamTest, ManyStreamsPassWorkOn) {
 }
 
 }  // namespace
-}  // namespace tessera::test
+}  // namespace tessera::test::stream_test

@@ -1,16 +1,11 @@
 #include "kernels/adam/adam.hpp"
 
-#include "kernels/support.hpp"
+#include "kernels/updates.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::adam_test {
 namespace {
 
-StepScalars at_update(std::int64_t t, float factor) {
-  StepScalars scalars;
-  scalars.updates = t;
-  scalars.gradient_factor = factor;
-  return scalars;
-}
+using updates::at_update;
 
 UpdateRun run_of(Floats& w, Floats& m, Floats& v, const Floats& g) {
   return {.master = w.data(),
@@ -50,20 +45,20 @@ TEST(AdamReference, DecayGoesThroughTheMoments) {
   EXPECT_NEAR(m[0], 0.04F, 1e-7F);
 }
 
-using AdamKernelTest = KernelTest;
+class AdamKernels : public updates::UpdateTest {};
+INSTANTIATE_TEST_SUITE_P(Backends, AdamKernels, backends(), backend_name);
 
 // As for AdamW, whose test derives the bound; here the decay is part of the gradient, which makes
 // g's relative error larger by the cancellation of two terms of about equal size: below 2.
-TEST_F(AdamKernelTest, FollowsFloat64OverAHundredSteps) {
+TEST_P(AdamKernels, FollowFloat64OverAHundredSteps) {
   constexpr std::int64_t elems = 501;
   constexpr Adam hyper{.lr = 1e-2F, .beta2 = 0.95F, .weight_decay = 0.1F};
-  Floats weight = random_floats(elems, 1), m = filled(elems, 0.0F), v = filled(elems, 0.0F);
-  std::vector<double> w(weight.begin(), weight.end()), m64(elems, 0.0), v64(elems, 0.0);
+  const auto [start, weight] =
+      follow(updates::rule("adam", 2, hyper, &reference::adam, &Table::adam), elems, 100);
+  std::vector<double> w(start.weight.begin(), start.weight.end()), m64(elems, 0.0), v64(elems, 0.0);
   const double lr = hyper.lr, b1 = hyper.beta1, b2 = hyper.beta2, wd = hyper.weight_decay;
   for (int t = 1; t <= 100; ++t) {
-    const Floats gradient = random_floats(elems, 100U + static_cast<unsigned>(t));
-    const StepScalars scalars = at_update(t, 0.5F);
-    cpu_.adam(run_of(weight, m, v, gradient), hyper, &scalars, stream());
+    const Floats& gradient = start.gradients[static_cast<std::size_t>(t - 1)];
     for (std::size_t i = 0; i < w.size(); ++i) {
       const double g = 0.5 * static_cast<double>(gradient[i]) + wd * w[i];
       m64[i] = b1 * m64[i] + (1 - b1) * g;
@@ -79,4 +74,4 @@ TEST_F(AdamKernelTest, FollowsFloat64OverAHundredSteps) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::adam_test

@@ -1,32 +1,11 @@
 #include "kernels/adamw/adamw.hpp"
 
-#include "kernels/support.hpp"
+#include "kernels/updates.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::adamw_test {
 namespace {
 
-struct State {
-  Floats weight, m, v, gradient;
-
-  explicit State(std::int64_t elems)
-      : weight{random_floats(elems, 1)},
-        m{random_floats(elems, 2, 0.1F)},
-        v{random_floats(elems, 3, 0.1F)},
-        gradient{random_floats(elems, 4)} {
-    for (float& value : v) { value = std::abs(value); }
-  }
-  UpdateRun run(std::int64_t first, std::int64_t elems) {
-    return {.master = weight.data() + first,
-            .gradient = gradient.data() + first,
-            .first = m.data() + first,
-            .second = v.data() + first,
-            .elems = elems};
-  }
-  UpdateRun all() { return run(0, std::ssize(weight)); }
-  friend bool operator==(const State& a, const State& b) {
-    return same_bits(a.weight, b.weight) && same_bits(a.m, b.m) && same_bits(a.v, b.v);
-  }
-};
+using updates::at_update;
 
 UpdateRun run_of(Floats& w, Floats& m, Floats& v, const Floats& g) {
   return {.master = w.data(),
@@ -34,13 +13,6 @@ UpdateRun run_of(Floats& w, Floats& m, Floats& v, const Floats& g) {
           .first = m.data(),
           .second = v.data(),
           .elems = std::ssize(w)};
-}
-
-StepScalars at_update(std::int64_t t, float factor = 0.37F) {
-  StepScalars scalars;
-  scalars.updates = t;
-  scalars.gradient_factor = factor;
-  return scalars;
 }
 
 TEST(AdamWReference, FirstStepMovesByTheLearningRate) {
@@ -64,80 +36,8 @@ TEST(AdamWReference, DecayAloneShrinksTheWeight) {
   EXPECT_EQ(w[0], 1.75F);  // 2 - 0.5 * 0.25 * 2
 }
 
-using AdamWKernelTest = KernelTest;
-
-TEST_F(AdamWKernelTest, MatchesReferenceToTheBit) {
-  const StepScalars scalars = at_update(7);
-  for (const std::int64_t elems : kSizes) {
-    SCOPED_TRACE(elems);
-    State expected{elems};
-    State actual{elems};
-    reference::adamw(expected.all(), AdamW{}, &scalars, Stream{});
-    cpu_.adamw(actual.all(), AdamW{}, &scalars, stream());
-    EXPECT_EQ(expected, actual);
-  }
-}
-
-TEST_F(AdamWKernelTest, EveryStartGivesTheSameBits) {
-  const StepScalars scalars = at_update(2);
-  for (std::int64_t first = 0; first < 17; ++first) {
-    SCOPED_TRACE(first);
-    State expected{300};
-    State actual{300};
-    reference::adamw(expected.run(first, 270), AdamW{}, &scalars, Stream{});
-    cpu_.adamw(actual.run(first, 270), AdamW{}, &scalars, stream());
-    EXPECT_EQ(expected, actual);  // and nothing beside the run has changed
-  }
-}
-
-// The property ZeRO stands on.
-TEST_F(AdamWKernelTest, ShardsGiveTheSameBitsAsTheWhole) {
-  const StepScalars scalars = at_update(3);
-  State whole{5000};
-  cpu_.adamw(whole.all(), AdamW{}, &scalars, stream());
-  for (unsigned seed = 0; seed < 10; ++seed) {
-    SCOPED_TRACE(seed);
-    State sharded{5000};
-    const auto cuts = random_cuts(5000, 7, seed);
-    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
-      cpu_.adamw(sharded.run(cuts[i], cuts[i + 1] - cuts[i]), AdamW{}, &scalars, stream());
-    }
-    EXPECT_EQ(whole, sharded);
-  }
-}
-
-TEST_F(AdamWKernelTest, SpecialValuesMatchReferenceToTheBit) {
-  const Floats special{0.0F,   -0.0F,     1e-45F, -1e-40F, 1e-38F, 3e38F,
-                       -3e38F, kInfinity, 1.0F,   1e-20F,  1e20F,  -kInfinity};
-  const StepScalars scalars = at_update(5, 1.0F);
-  State expected{static_cast<std::int64_t>(special.size() * special.size())};
-  for (std::size_t i = 0; i < expected.gradient.size(); ++i) {
-    expected.gradient[i] = special[i % special.size()];
-    expected.v[i] = std::abs(special[i / special.size()]);
-  }
-  State actual = expected;
-  reference::adamw(expected.all(), AdamW{}, &scalars, Stream{});
-  cpu_.adamw(actual.all(), AdamW{}, &scalars, stream());
-  for (std::size_t i = 0; i < expected.weight.size(); ++i) {
-    if (std::isnan(expected.weight[i])) {
-      EXPECT_TRUE(std::isnan(actual.weight[i])) << i;
-    } else {
-      EXPECT_EQ(expected.weight[i], actual.weight[i]) << i;
-    }
-  }
-}
-
-TEST_F(AdamWKernelTest, ARefusedStepLeavesEverythingUntouched) {
-  StepScalars scalars = at_update(4);
-  scalars.apply = 0;
-  State before{1000};
-  before.gradient[500] = kNan;
-  State after = before;
-  cpu_.adamw(after.all(), AdamW{}, &scalars, stream());
-  EXPECT_EQ(before, after);
-  reference::adamw(after.all(), AdamW{}, &scalars, Stream{});
-  EXPECT_EQ(before, after);
-}
+class AdamWKernels : public updates::UpdateTest {};
+INSTANTIATE_TEST_SUITE_P(Backends, AdamWKernels, backends(), backend_name);
 
 // 100 steps against the textbook in fp64, written independently of the kernel: with m-hat and
 // v-hat formed.
@@ -148,21 +48,18 @@ TEST_F(AdamWKernelTest, ARefusedStepLeavesEverythingUntouched) {
 // and so sum to at most 3 u / (1 - b2); the last subtraction adds u |w|. 100 steps thus differ by
 // at most 100 (2 * 64 lr + |w|) u; the steps' own feedback through decay only shrinks it. Where
 // m cancels, its absolute error is that of the gradients' size, which the same bound covers.
-TEST_F(AdamWKernelTest, FollowsFloat64OverAHundredSteps) {
+TEST_P(AdamWKernels, FollowFloat64OverAHundredSteps) {
   constexpr std::int64_t elems = 501;
   constexpr AdamW hyper{
       .lr = 1e-2F, .beta1 = 0.9F, .beta2 = 0.95F, .eps = 1e-8F, .weight_decay = 0.1F};
-  State state{elems};
-  std::fill(state.m.begin(), state.m.end(), 0.0F);
-  std::fill(state.v.begin(), state.v.end(), 0.0F);
-  std::vector<double> w(state.weight.begin(), state.weight.end()), m(elems, 0.0), v(elems, 0.0);
+  const auto [start, weight] =
+      follow(updates::rule("adamw", 2, hyper, &reference::adamw, &Table::adamw), elems, 100);
+  std::vector<double> w(start.weight.begin(), start.weight.end()), m(elems, 0.0), v(elems, 0.0);
   const double lr = hyper.lr, b1 = hyper.beta1, b2 = hyper.beta2;
   for (int t = 1; t <= 100; ++t) {
-    state.gradient = random_floats(elems, 100U + static_cast<unsigned>(t));
-    const StepScalars scalars = at_update(t, 0.5F);
-    cpu_.adamw(state.all(), hyper, &scalars, stream());
+    const Floats& gradient = start.gradients[static_cast<std::size_t>(t - 1)];
     for (std::size_t i = 0; i < w.size(); ++i) {
-      const double g = 0.5 * static_cast<double>(state.gradient[i]);
+      const double g = 0.5 * static_cast<double>(gradient[i]);
       m[i] = b1 * m[i] + (1 - b1) * g;
       v[i] = b2 * v[i] + (1 - b2) * g * g;
       const double m_hat = m[i] / (1 - std::pow(b1, t));
@@ -173,20 +70,9 @@ TEST_F(AdamWKernelTest, FollowsFloat64OverAHundredSteps) {
   }
   for (std::size_t i = 0; i < w.size(); ++i) {
     const double bound = 100 * (2 * 64 * lr + std::abs(w[i]) + 1) * std::ldexp(1.0, -24);
-    ASSERT_NEAR(static_cast<double>(state.weight[i]), w[i], bound) << "element " << i;
+    ASSERT_NEAR(static_cast<double>(weight[i]), w[i], bound) << "element " << i;
   }
 }
 
-TEST_F(AdamWKernelTest, RunsWhereItsStreamRuns) {
-  const OwnedStream side = device_->make_side_stream("kernels");
-  const StepScalars scalars = at_update(1);
-  State expected{1000};
-  State actual{1000};
-  reference::adamw(expected.all(), AdamW{}, &scalars, Stream{});
-  cpu_.adamw(actual.all(), AdamW{}, &scalars, side.get());
-  side.get().wait();
-  EXPECT_EQ(expected, actual);
-}
-
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::adamw_test

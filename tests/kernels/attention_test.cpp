@@ -1,59 +1,22 @@
 #include "kernels/attention/attention.hpp"
 
-#include "kernels/support.hpp"
+#include "cuda/emulation.hpp"
+#include "kernels/attention_pass.hpp"
+#include "tessera/base/error.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::attention_test {
 namespace {
 
-// Around the tile of query rows, the width of a register and one of everything.
-constexpr AttentionShape kShapes[] = {{1, 1, 1, 1},    {2, 2, 1, 3},   {1, 7, 3, 5},
-                                      {2, 63, 2, 8},   {1, 64, 2, 16}, {1, 65, 2, 33},
-                                      {2, 130, 1, 64}, {1, 200, 3, 32}};
+using attention::OnDevice;
+using attention::Pass;
+using attention::values_of;
 
-std::int64_t hidden(const AttentionShape& shape) {
-  return shape.heads * shape.head_size;
-}
-std::int64_t rows(const AttentionShape& shape) {
-  return shape.batch * shape.seq;
-}
-
-struct Forward {
-  AttentionShape shape;
-  Floats qkv, y, log_sum_exp;
-
-  explicit Forward(const AttentionShape& shape_, float stddev = 1.0F)
-      : shape{shape_},
-        qkv{random_floats(rows(shape) * 3 * hidden(shape), 1, stddev)},
-        y{filled(rows(shape) * hidden(shape), kNan)},
-        log_sum_exp{filled(rows(shape) * shape.heads, kNan)} {}
-  AttentionForward args(float* workspace) {
-    return {qkv.data(), y.data(), log_sum_exp.data(), workspace, shape};
-  }
-};
-
-struct Backward {
-  AttentionShape shape;
-  Floats qkv, y, log_sum_exp, dy, dqkv;
-
-  explicit Backward(const AttentionShape& shape_, float stddev = 1.0F)
-      : shape{shape_},
-        dy{random_floats(rows(shape) * hidden(shape), 2)},
-        dqkv{filled(rows(shape) * 3 * hidden(shape), kNan)} {
-    Forward forward{shape, stddev};
-    reference::attention_forward(forward.args(nullptr), Stream{});
-    qkv = forward.qkv;
-    y = forward.y;
-    log_sum_exp = forward.log_sum_exp;
-  }
-  AttentionBackward args(float* workspace) {
-    return {qkv.data(), y.data(), log_sum_exp.data(), dy.data(), dqkv.data(), workspace, shape};
-  }
-};
-
-/// Workspace of exactly the documented size, poisoned.
-Placed workspace(const AttentionShape& shape, std::size_t offset = 0) {
-  return {filled(cpu_table().attention_workspace_elems(shape, DType::fp32, 1), kNan), offset};
-}
+// Around the tiles of rows and of elements of a head, the width of a register, whole packs and not,
+// and one of everything.
+constexpr AttentionShape kShapes[] = {
+    {1, 1, 1, 1},   {2, 2, 1, 3},   {1, 7, 3, 5},    {2, 63, 2, 8},   {1, 64, 2, 16},
+    {1, 65, 2, 33}, {2, 70, 1, 64}, {1, 130, 2, 32}, {2, 130, 1, 64}, {1, 200, 3, 32},
+    {1, 66, 1, 80}, {1, 9, 2, 128}, {1, 70, 1, 200}, {1, 5, 1, 256}};
 
 TEST(AttentionReference, TwoPositionsByHand) {
   // Head size 1: the second row's scores are 1 * 0 and 1 * ln 3, so it looks 1 : 3.
@@ -67,64 +30,54 @@ TEST(AttentionReference, TwoPositionsByHand) {
   EXPECT_NEAR(log_sum_exp[1], std::log(4.0F), 1e-6F);
 }
 
-using AttentionTest = KernelTest;
+class AttentionKernels : public attention::AttentionTest {};
+INSTANTIATE_TEST_SUITE_P(Backends, AttentionKernels, backends(), backend_name);
 
-TEST_F(AttentionTest, ForwardMatchesReference) {
-  for (const AttentionShape& shape : kShapes) {
-    for (const float stddev : {1.0F, 4.0F}) {
-      SCOPED_TRACE(testing::Message() << shape.seq << " rows, head size " << shape.head_size
-                                      << ", deviation " << stddev);
-      Forward expected{shape, stddev}, actual{shape, stddev};
-      Placed space = workspace(shape);
-      reference::attention_forward(expected.args(nullptr), Stream{});
-      cpu_.attention_forward(actual.args(space.data()), stream());
-      // Scores grow with the square of the deviation, and their absolute errors with them.
-      EXPECT_LE(largest_difference(actual.y, expected.y),
-                1e-5 * static_cast<double>(stddev * stddev));
-      EXPECT_LE(largest_difference(actual.log_sum_exp, expected.log_sum_exp),
-                2e-6 * static_cast<double>(stddev * stddev));
-      EXPECT_TRUE(space.guarded());
+TEST_P(AttentionKernels, AreCloseToTheReference) {
+  for (const DType dtype : kValueDTypes) {
+    for (const AttentionShape& shape : kShapes) {
+      SCOPED_TRACE(testing::Message() << shape.seq << " rows, head size " << shape.head_size << ", "
+                                      << to_string(dtype));
+      expect_close(Pass{dtype, shape});
     }
   }
 }
 
-TEST_F(AttentionTest, BackwardMatchesReference) {
+TEST_P(AttentionKernels, AreCloseToTheReferenceWhereScoresAreLarge) {
   for (const AttentionShape& shape : kShapes) {
+    if (shape.head_size > 64) { continue; }  // scores are sums of as many terms
     SCOPED_TRACE(testing::Message() << shape.seq << " rows, head size " << shape.head_size);
-    Backward expected{shape}, actual{shape};
-    Placed space = workspace(shape);
-    reference::attention_backward(expected.args(nullptr), Stream{});
-    cpu_.attention_backward(actual.args(space.data()), stream());
-    EXPECT_LE(largest_difference(actual.dqkv, expected.dqkv), 2e-5);
-    EXPECT_TRUE(space.guarded());
+    expect_close(Pass{DType::fp32, shape, 0.0F, 4.0F});
   }
 }
 
-TEST_F(AttentionTest, LaterRowsDoNotChangeEarlierOnes) {
-  const AttentionShape shape{1, 150, 2, 16};
-  Forward before{shape}, after{shape};
-  for (std::size_t i = 100 * 96; i < after.qkv.size(); ++i) { after.qkv[i] *= -3.0F; }
-  Placed space = workspace(shape);
-  cpu_.attention_forward(before.args(space.data()), stream());
-  cpu_.attention_forward(after.args(space.data()), stream());
-  const std::size_t kept = 100 * 32;
-  EXPECT_TRUE(same_bits({after.y.data(), kept}, {before.y.data(), kept}));
-  EXPECT_FALSE(same_bits(after.y, before.y));
+TEST_P(AttentionKernels, LaterRowsDoNotChangeEarlierOnes) {
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    const Pass before{dtype, {1, 150, 2, 16}};
+    Pass after = before;
+    for (std::size_t i = 100 * 96; i < after.qkv.size(); ++i) { after.qkv[i] *= -3.0F; }
+    OnDevice first{bench(), before}, second{bench(), after};
+    run(first);
+    run(second);
+    const Floats a = first.y.floats(), b = second.y.floats();
+    EXPECT_TRUE(same_bits({a.data(), 100 * 32}, {b.data(), 100 * 32}));
+    EXPECT_FALSE(same_bits(a, b));
+  }
 }
 
-TEST_F(AttentionTest, LargeScoresAreSafe) {
-  const AttentionShape shape{1, 70, 1, 8};
-  Forward args{shape, 1e3F};  // scores around a million: a plain exp would overflow
-  Placed space = workspace(shape);
-  cpu_.attention_forward(args.args(space.data()), stream());
-  for (const float value : args.y) { ASSERT_TRUE(std::isfinite(value)); }
-  for (const float value : args.log_sum_exp) { ASSERT_TRUE(std::isfinite(value)); }
+TEST_P(AttentionKernels, LargeScoresAreSafe) {
+  // Around a million: a plain exp would overflow.
+  OnDevice actual{bench(), Pass{DType::fp32, {1, 70, 1, 8}, 0.0F, 1e3F}};
+  run(actual);
+  for (const float value : actual.y.floats()) { ASSERT_TRUE(std::isfinite(value)); }
+  for (const float value : actual.log_sum_exp.read()) { ASSERT_TRUE(std::isfinite(value)); }
+  for (const float value : actual.dqkv.floats()) { ASSERT_TRUE(std::isfinite(value)); }
 }
 
 // f = sum of dy * y in fp64 for one head; its slope along every input by central differences.
 class Float64Attention {
  public:
-  explicit Float64Attention(const Backward& from)
+  explicit Float64Attention(const Pass& from)
       : qkv(from.qkv.begin(), from.qkv.end()),
         dy_(from.dy.begin(), from.dy.end()),
         seq_{static_cast<std::size_t>(from.shape.seq)},
@@ -166,70 +119,161 @@ class Float64Attention {
   std::size_t size_;
 };
 
-TEST_F(AttentionTest, BackwardIsTheSlopeOfForward) {
-  Backward args{{1, 9, 1, 6}};
-  Placed space = workspace(args.shape);
-  cpu_.attention_backward(args.args(space.data()), stream());
-  Float64Attention exact{args};
-  for (std::size_t i = 0; i < args.qkv.size(); ++i) {
-    EXPECT_NEAR(args.dqkv[i], exact.slope(i), 1e-5) << i;
+TEST_P(AttentionKernels, BackwardIsTheSlopeOfForward) {
+  const Pass pass{DType::fp32, {1, 9, 1, 6}};
+  OnDevice actual{bench(), pass};
+  run(actual);
+  Float64Attention exact{pass};
+  const Floats dqkv = actual.dqkv.floats();
+  for (std::size_t i = 0; i < dqkv.size(); ++i) { EXPECT_NEAR(dqkv[i], exact.slope(i), 1e-5) << i; }
+}
+
+// Of a sample alone, whatever batch it is in and wherever that lies. What cuDNN takes, in 16 bits
+// without dropout, depends on both.
+TEST_P(AttentionKernels, BitsDependOnTheSampleAlone) {
+  constexpr AttentionShape all{3, 70, 2, 24}, one{1, 70, 2, 24};
+  for (const DType dtype : kValueDTypes) {
+    for (const float dropout : {0.0F, 0.3F}) {
+      if (on_cuda() && dtype != DType::fp32 && dropout == 0.0F) { continue; }
+      const Pass pass{dtype, all, dropout};
+      OnDevice whole{bench(), pass};
+      run(whole);
+      const auto offsets =
+          on_cuda() ? std::vector<std::int64_t>{1} : std::vector<std::int64_t>{1, 2, 3, 7, 8, 15};
+      for (const std::int64_t offset : offsets) {
+        for (const std::int64_t stagger : {0, 1}) {
+          OnDevice moved{bench(), pass, offset, stagger};
+          run(moved);
+          EXPECT_EQ(moved.y.read(), whole.y.read()) << offset;
+          EXPECT_EQ(moved.dqkv.read(), whole.dqkv.read()) << offset;
+          EXPECT_EQ(moved.log_sum_exp.read(), whole.log_sum_exp.read()) << offset;
+        }
+      }
+      const Floats y = whole.y.floats(), dqkv = whole.dqkv.floats();
+      const auto values = static_cast<std::size_t>(values_of(one));
+      for (std::size_t sample = 0; sample < 3; ++sample) {
+        Pass alone{dtype, one, dropout};
+        alone.key.first_sample += static_cast<std::int64_t>(sample);
+        std::copy_n(pass.qkv.data() + 3 * sample * values, 3 * values, alone.qkv.data());
+        std::copy_n(pass.dy.data() + sample * values, values, alone.dy.data());
+        OnDevice actual{bench(), alone};
+        run(actual);
+        EXPECT_TRUE(same_bits(actual.y.floats(), std::span{y}.subspan(sample * values, values)));
+        EXPECT_TRUE(same_bits(actual.dqkv.floats(),
+                              std::span{dqkv}.subspan(3 * sample * values, 3 * values)));
+      }
+    }
   }
 }
 
-// A sequence's result depends neither on its place in the batch nor on any address.
-TEST_F(AttentionTest, BitsDoNotDependOnTheAddresses) {
-  const AttentionShape shape{1, 100, 2, 24};
-  Backward expected{shape};
-  Forward forward{shape};
-  Placed space = workspace(shape);
-  cpu_.attention_forward(forward.args(space.data()), stream());
-  cpu_.attention_backward(expected.args(space.data()), stream());
-  for (const std::size_t offset : {1U, 2U, 3U, 7U, 8U, 15U}) {
-    Placed qkv{expected.qkv, offset}, y{filled(100 * 48, kNan), offset + 1};
-    Placed dy{expected.dy, offset + 2}, dqkv{filled(300 * 48, kNan), offset + 3};
-    Placed other = workspace(shape, offset + 4);
-    Floats log_sum_exp(200, kNan);
-    cpu_.attention_forward({qkv.data(), y.data(), log_sum_exp.data(), other.data(), shape},
-                           stream());
-    EXPECT_TRUE(same_bits(y.values(), forward.y)) << offset;
-    EXPECT_TRUE(same_bits(log_sum_exp, forward.log_sum_exp)) << offset;
-    cpu_.attention_backward({qkv.data(), expected.y.data(), expected.log_sum_exp.data(), dy.data(),
-                             dqkv.data(), other.data(), shape},
-                            stream());
-    EXPECT_TRUE(same_bits(dqkv.values(), expected.dqkv)) << offset;
-    EXPECT_TRUE(y.guarded() && dqkv.guarded() && other.guarded());
+TEST_P(AttentionKernels, BothDirectionsHaveTheSameBitsInEveryRun) {
+  const Pass pass{DType::bf16, {2, 130, 3, 64}};
+  OnDevice first{bench(), pass}, second{bench(), pass};
+  run(first);
+  run(second);
+  EXPECT_EQ(first.y.read(), second.y.read());
+  EXPECT_EQ(first.dqkv.read(), second.dqkv.read());
+}
+
+TEST_P(AttentionKernels, NothingIsLegal) {
+  for (const AttentionShape shape : {AttentionShape{0, 4, 2, 8}, AttentionShape{2, 0, 2, 8}}) {
+    OnDevice actual{bench(), Pass{DType::fp32, shape}};
+    run(actual);
+    stream().wait();
   }
 }
 
-TEST_F(AttentionTest, BatchedSequencesGiveTheBitsOfEachAlone) {
-  const AttentionShape pair{2, 90, 2, 16}, single{1, 90, 2, 16};
-  Forward both{pair}, alone{single};
-  Placed space = workspace(pair);
-  cpu_.attention_forward(both.args(space.data()), stream());
-  std::copy_n(both.qkv.data() + 90 * 96, 90 * 96, alone.qkv.data());
-  cpu_.attention_forward(alone.args(space.data()), stream());
-  EXPECT_TRUE(same_bits(alone.y, std::span{both.y}.subspan(90 * 32)));
-}
-
-TEST_F(AttentionTest, WorkspaceGrowsWithTheSequenceAndNotWithItsSquare) {
-  const auto elems = [this](std::int64_t seq) {
-    return cpu_.attention_workspace_elems({4, seq, 12, 64}, DType::fp32, 1);
+TEST(AttentionWorkspaceOnCpu, GrowsWithTheSequenceAndNotWithItsSquare) {
+  const auto elems = [](std::int64_t seq) {
+    return cpu_table().attention_workspace_elems({4, seq, 12, 64}, DType::fp32, 1);
   };
   EXPECT_GT(elems(1), 0);
   EXPECT_LE(elems(8192), 8 * elems(1024));
   EXPECT_LT(elems(8192), 8192 * 8192 / 32);
-  EXPECT_EQ(elems(1024), cpu_.attention_workspace_elems({1, 1024, 1, 64}, DType::fp32, 1));
+  EXPECT_EQ(elems(1024), cpu_table().attention_workspace_elems({1, 1024, 1, 64}, DType::fp32, 1));
 }
 
-TEST_F(AttentionTest, WorkspaceIsForTheThreadsThatFindAHead) {
+TEST(AttentionWorkspaceOnCpu, IsForTheThreadsThatFindAHead) {
   const AttentionShape six_heads{2, 100, 3, 16};
   const auto elems = [&](int threads) {
-    return cpu_.attention_workspace_elems(six_heads, DType::fp32, threads);
+    return cpu_table().attention_workspace_elems(six_heads, DType::fp32, threads);
   };
   EXPECT_EQ(elems(4), 4 * elems(1));
   EXPECT_EQ(elems(6), 6 * elems(1));
   EXPECT_EQ(elems(64), 6 * elems(1));
 }
 
+class AttentionOnCpu : public attention::AttentionTest {};
+INSTANTIATE_TEST_SUITE_P(Backends, AttentionOnCpu, cpu_alone(), backend_name);
+
+/// Two roundings of a value to a dtype, and what fp32 arithmetic may add where values of the size
+/// `scale` cancel.
+void expect_rounded(const Floats& actual, const Floats& wide, DType dtype, double scale) {
+  ASSERT_EQ(actual.size(), wide.size());
+  const Floats expected = rounded(dtype, wide);
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_NEAR(actual[i], expected[i], 2 * rounding(dtype, expected[i]) + 64 * kRoundoff * scale)
+        << "element " << i;
+  }
+}
+
+TEST_P(AttentionOnCpu, SixteenBitsAreTheFp32KernelsOnWidenedValues) {
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    for (const AttentionShape shape :
+         {AttentionShape{2, 9, 3, 5}, AttentionShape{1, 70, 2, 16}, AttentionShape{2, 65, 2, 9}}) {
+      for (const float dropout : {0.0F, 0.3F}) {
+        const Pass pass{dtype, shape, dropout};
+        Pass wide_pass = pass;
+        wide_pass.dtype = DType::fp32;
+        OnDevice low{bench(), pass}, wide{bench(), wide_pass};
+        run(low);
+        wide.forward(bench());
+        expect_rounded(low.y.floats(), wide.y.floats(), dtype, 1.0);
+        EXPECT_LE(largest_difference(low.log_sum_exp.read(), wide.log_sum_exp.read()), 1e-5);
+        DeviceValues y{bench(), low.y.floats(), DType::fp32};  // as it was stored
+        table().attention_backward({wide.qkv, y, wide.log_sum_exp.data(), wide.dy, wide.dqkv,
+                                    wide.workspace.data(), shape, dropout, pass.key},
+                                   stream());
+        expect_rounded(low.dqkv.floats(), wide.dqkv.floats(), dtype, 50.0);
+      }
+    }
+  }
+}
+
+class AttentionOnCuda : public attention::AttentionTest {};
+INSTANTIATE_TEST_SUITE_P(Backends, AttentionOnCuda, cuda_alone(), backend_name);
+
+// Three heads fit what cuDNN may work in at a time, then two.
+TEST_P(AttentionOnCuda, HeadsOfALongSequenceAreTheirOwn) {
+  if (test::Emulation::there()) { GTEST_SKIP() << "has no cuDNN, and would take minutes"; }
+  constexpr AttentionShape all{1, 4096, 5, 8}, one{1, 4096, 1, 8};
+  const Pass pass{DType::bf16, all};
+  OnDevice whole{bench(), pass};
+  run(whole);
+  const Floats y = whole.y.floats(), dqkv = whole.dqkv.floats();
+  const auto head_of = [&](const Floats& values, std::int64_t parts, std::int64_t head) {
+    Floats of_head;
+    for (std::int64_t i = 0; i < all.seq * parts; ++i) {
+      const auto first = values.begin() + (i * all.heads + head) * all.head_size;
+      of_head.insert(of_head.end(), first, first + all.head_size);
+    }
+    return of_head;
+  };
+  for (std::int64_t head = 0; head < all.heads; ++head) {
+    Pass part{DType::bf16, one};
+    part.qkv = head_of(pass.qkv, 3, head);
+    part.dy = head_of(pass.dy, 1, head);
+    OnDevice alone{bench(), part};
+    run(alone);
+    EXPECT_LE(largest_difference(alone.y.floats(), head_of(y, 1, head)), 0.02) << head;
+    EXPECT_LE(largest_difference(alone.dqkv.floats(), head_of(dqkv, 3, head)), 0.1) << head;
+  }
+}
+
+TEST_P(AttentionOnCuda, HeadsThatAreTooLargeAreRefused) {
+  OnDevice actual{bench(), Pass{DType::fp32, {1, 2, 1, 257}}};
+  EXPECT_THROW(run(actual), ContractError);
+}
+
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::attention_test

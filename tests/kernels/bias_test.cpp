@@ -1,16 +1,19 @@
 #include "kernels/bias/bias.hpp"
 
-#include "kernels/support.hpp"
+#include "kernels/values.hpp"
+#include "tessera/base/error.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::bias_test {
 namespace {
 
 struct Size {
   std::int64_t rows;
   std::int64_t columns;
 };
-constexpr Size kMatrices[] = {{0, 5},   {5, 0},    {1, 1},    {3, 7},    {31, 33},
-                              {33, 31}, {64, 100}, {100, 64}, {257, 255}};
+// Around the widths of registers, packs, warps, chunks and blocks.
+constexpr Size kMatrices[] = {{0, 5},    {0, 8},    {5, 0},     {1, 1},     {3, 7},    {7, 3},
+                              {37, 45},  {31, 33},  {33, 31},   {64, 100},  {100, 64}, {257, 255},
+                              {65, 257}, {64, 768}, {1000, 64}, {1025, 40}, {9'000, 8}};
 
 TEST(BiasReference, ByHand) {
   Floats y{1, 2, 3, 4};
@@ -22,49 +25,91 @@ TEST(BiasReference, ByHand) {
   EXPECT_EQ(dbias, (Floats{124, 246}));
 }
 
-using BiasTest = KernelTest;
+class BiasKernels : public BackendTest {
+ protected:
+  /// How far a sum over rows of which the magnitudes add up to `size` may be off. On a CPU blocks
+  /// of 32 rows are added, then the blocks, each rounded to the dtype of the sum. On CUDA:
+  /// BiasGradientKernel.
+  static double bound(std::int64_t rows, double size, DType sum) {
+    if (on_cuda()) { return static_cast<double>(41 + rows / 1024) * kRoundoff * size; }
+    const auto blocks = static_cast<double>((rows + 31) / 32);
+    const double stored =
+        sum == DType::fp32 ? 0.0 : std::max(0.0, blocks - 1) * rounding(sum, size);
+    return (32 + static_cast<double>(rows) / 32) * kRoundoff * size + stored;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, BiasKernels, backends(), backend_name);
 
-TEST_F(BiasTest, AddBiasMatchesReferenceToTheBit) {
-  for (const auto [rows, columns] : kMatrices) {
-    const Floats bias = random_floats(columns, 1);
-    Floats expected = random_floats(rows * columns, 2);
-    Placed actual{expected, 1};
-    reference::add_bias(expected.data(), bias.data(), rows, columns, Stream{});
-    cpu_.add_bias(actual.data(), bias.data(), rows, columns, stream());
-    EXPECT_TRUE(same_bits(actual.values(), expected)) << rows << " x " << columns;
-    EXPECT_TRUE(actual.guarded());
+TEST_P(BiasKernels, AddHasTheBitsOfTheReference) {
+  for (const DType dtype : kValueDTypes) {
+    for (const DType other : kValueDTypes) {
+      for (const auto [rows, columns] : kMatrices) {
+        for (const std::int64_t offset : {0, 1}) {
+          SCOPED_TRACE(testing::Message() << rows << " x " << columns);
+          const Floats y = random_floats(rows * columns, 1), bias = random_floats(columns, 2);
+          HostValues expected{dtype, y}, host_bias{other, bias};
+          reference::add_bias(expected.view(), host_bias.view(), rows, columns, Stream{});
+          DeviceValues actual{bench(), y, dtype, offset}, device_bias{bench(), bias, other, offset};
+          table().add_bias(actual, device_bias, rows, columns, stream());
+          EXPECT_EQ(actual.read(), expected.bytes());
+        }
+      }
+    }
   }
 }
 
-// fp32 sums of blocks of 32 rows, then of the blocks: an error of at most
-// (32 + rows / 32 + 1) u times the sum of magnitudes.
-TEST_F(BiasTest, GradientMatchesReference) {
-  for (const auto [rows, columns] : kMatrices) {
-    SCOPED_TRACE(testing::Message() << rows << " x " << columns);
-    const Floats dy = random_floats(rows * columns, 3);
-    Floats expected = random_floats(columns, 4);
-    Placed actual{expected, 7};
-    reference::bias_gradient(dy.data(), expected.data(), rows, columns, Stream{});
-    cpu_.bias_gradient(dy.data(), actual.data(), rows, columns, stream());
-    const auto n = static_cast<double>(rows);
-    EXPECT_LE(largest_difference(actual.values(), expected),
-              (34 + n / 32) * std::ldexp(1.0, -24) * (n + 4));
-    EXPECT_TRUE(actual.guarded());
+TEST_P(BiasKernels, GradientIsWithinItsBound) {
+  for (const DType dtype : kValueDTypes) {
+    for (const DType other : kValueDTypes) {
+      for (const auto [rows, columns] : kMatrices) {
+        SCOPED_TRACE(testing::Message() << rows << " x " << columns);
+        Floats dy = rounded(dtype, random_floats(rows * columns, 3));
+        Floats before = rounded(other, random_floats(columns, 4)), expected = before;
+        reference::bias_gradient(dy.data(), expected.data(), rows, columns, Stream{});
+        Floats sizes = before, magnitudes = dy;
+        for (float& size : sizes) { size = std::abs(size); }
+        for (float& magnitude : magnitudes) { magnitude = std::abs(magnitude); }
+        reference::bias_gradient(magnitudes.data(), sizes.data(), rows, columns, Stream{});
+
+        DeviceValues in{bench(), dy, dtype}, dbias{bench(), before, other, 7};
+        table().bias_gradient(in, dbias, rows, columns, stream());
+        const std::int64_t of_rows = rows;
+        expect_within(dbias.floats(), expected, other, [&](std::size_t c) {
+          return bound(of_rows, static_cast<double>(sizes[c]), other);
+        });
+      }
+    }
   }
 }
 
-TEST_F(BiasTest, GradientBitsDoNotDependOnTheStart) {
-  const Floats dy = random_floats(100 * 77, 5);
-  const Floats before = random_floats(77, 6);
-  Floats expected = before;
-  cpu_.bias_gradient(dy.data(), expected.data(), 100, 77, stream());
-  for (std::size_t offset = 0; offset < 17; ++offset) {
-    Placed placed_dy{dy, offset};
-    Placed actual{before, 16 - offset};
-    cpu_.bias_gradient(placed_dy.data(), actual.data(), 100, 77, stream());
-    EXPECT_TRUE(same_bits(actual.values(), expected)) << offset;
+TEST_P(BiasKernels, TheOrderOfTheGradientsSumDependsOnTheSizesAlone) {
+  for (const DType dtype : kValueDTypes) {
+    for (const auto [rows, columns] : {Size{100, 77}, Size{300, 1016}}) {
+      const Floats dy = random_floats(rows * columns, 5), before = random_floats(columns, 6);
+      DeviceValues in{bench(), dy, dtype}, dbias{bench(), before, DType::fp32};
+      table().bias_gradient(in, dbias, rows, columns, stream());
+      for (std::int64_t offset = 0; offset < 17; offset += rows == 100 ? 1 : 5) {
+        DeviceValues moved{bench(), dy, dtype, offset};
+        DeviceValues again{bench(), before, DType::fp32, 16 - offset};
+        table().bias_gradient(moved, again, rows, columns, stream());
+        EXPECT_EQ(again.read(), dbias.read()) << offset;
+      }
+      const SmallWorkspace pieces{bench(), 16'384};
+      DeviceValues again{bench(), before, DType::fp32};
+      table().bias_gradient(in, again, rows, columns, stream());
+      EXPECT_EQ(again.read(), dbias.read()) << "in pieces";
+    }
   }
+}
+
+class BiasOnCuda : public BackendTest {};
+INSTANTIATE_TEST_SUITE_P(Backends, BiasOnCuda, cuda_alone(), backend_name);
+
+TEST_P(BiasOnCuda, AWorkspaceThatIsTooSmallIsRefused) {
+  DeviceArray<float> dy{bench(), 6400}, dbias{bench(), 64};
+  const SmallWorkspace none{bench(), 0};
+  EXPECT_THROW(table().bias_gradient(dy.data(), dbias.data(), 100, 64, stream()), ContractError);
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::bias_test

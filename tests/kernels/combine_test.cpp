@@ -1,39 +1,18 @@
 #include "kernels/combine/combine.hpp"
 
-#include "kernels/support.hpp"
+#include <cstring>
+
+#include "kernels/values.hpp"
 #include "support/host_tensor.hpp"
 #include "support/rank_values.hpp"
 #include "tessera/base/error.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::combine_test {
 namespace {
 
 using test::HostTensor;
 using test::in_rank_order;
-using test::kDTypes;
-using test::rank_tensor;
 using RankValues = test::Values;
-
-struct Case {
-  DType dtype;
-  ReduceOp op;
-  int sources;
-  std::int64_t elems;
-};
-
-std::vector<Case> cases() {
-  std::vector<Case> all;
-  for (const DType dtype : kDTypes) {
-    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
-      for (const int sources : {1, 2, 3, 4, 9}) {
-        for (const std::int64_t elems : {0, 1, 7, 8, 33, 511, 512, 513, 2049, 5000}) {
-          all.push_back({dtype, op, sources, elems});
-        }
-      }
-    }
-  }
-  return all;
-}
 
 std::vector<const void*> addresses(std::vector<HostTensor>& tensors) {
   std::vector<const void*> all;
@@ -41,36 +20,32 @@ std::vector<const void*> addresses(std::vector<HostTensor>& tensors) {
   return all;
 }
 
-TEST(ReduceInOrder, GivesTheBitsOfAPlainLoopWhereverItWrites) {
-  for (const Case& c : cases()) {
-    std::vector<HostTensor> sources;
-    for (int s = 0; s < c.sources; ++s) {
-      sources.push_back(rank_tensor(c.dtype, c.elems, s, RankValues::random));
-    }
-    const HostTensor expected = in_rank_order(sources, c.op);
-
-    HostTensor apart{c.dtype, c.elems};
-    reduce_in_order(apart.view().data, addresses(sources), c.elems, c.dtype, c.op);
-    ASSERT_EQ(apart, expected) << to_string(c.dtype) << " x " << c.sources << ", " << c.elems;
-
-    for (int target = 0; target < c.sources; ++target) {
-      std::vector<HostTensor> copies = sources;
-      HostTensor& into = copies[static_cast<std::size_t>(target)];
-      reduce_in_order(into.view().data, addresses(copies), c.elems, c.dtype, c.op);
-      ASSERT_EQ(into, expected) << "into source " << target << " of " << c.sources;
-    }
+void expect_plain_loops_bits(DType dtype, ReduceOp op, int count, std::int64_t elems) {
+  const std::vector<HostTensor> sources =
+      test::rank_tensors(dtype, elems, count, RankValues::random);
+  const HostTensor expected = in_rank_order(sources, op);
+  std::vector<HostTensor> unchanged = sources;
+  HostTensor apart{dtype, elems};
+  reduce_in_order(apart.view().data, addresses(unchanged), elems, dtype, op);
+  ASSERT_EQ(apart, expected) << to_string(dtype) << " x " << count << ", " << elems;
+  for (int target = 0; target < count; ++target) {
+    std::vector<HostTensor> copies = sources;
+    HostTensor& into = copies[static_cast<std::size_t>(target)];
+    reduce_in_order(into.view().data, addresses(copies), elems, dtype, op);
+    ASSERT_EQ(into, expected) << "into source " << target << " of " << count;
   }
 }
 
-TEST(ReduceInOrder, ANaNOnAnyRankStaysInTheMaximum) {
-  constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-  for (const int where : {0, 1, 2}) {
-    std::vector<HostTensor> sources(3, HostTensor{DType::fp32, 40, 1.0});
-    sources[static_cast<std::size_t>(where)].set(17, kNaN);
-    HostTensor to{DType::fp32, 40};
-    reduce_in_order(to.view().data, addresses(sources), 40, DType::fp32, ReduceOp::max);
-    EXPECT_TRUE(std::isnan(to.at(17))) << "NaN on rank " << where;
-    EXPECT_EQ(to.at(16), 1.0);
+TEST(ReduceInOrder, GivesTheBitsOfAPlainLoopWhereverItWrites) {
+  for (const DType dtype : test::kDTypes) {
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+      for (const int sources : {1, 2, 3, 4, 9}) {
+        for (const std::int64_t elems : {0, 1, 7, 8, 33, 511, 512, 513, 2049, 5000}) {
+          expect_plain_loops_bits(dtype, op, sources, elems);
+          if (HasFatalFailure()) { return; }
+        }
+      }
+    }
   }
 }
 
@@ -89,14 +64,95 @@ TEST(CombineOnThreads, GivesTheSameBitsOnAnyNumberOfThreads) {
   }
 }
 
-using CombineTest = KernelTest;
+Bytes bytes_of(HostTensor tensor) {
+  const View view = tensor.view();
+  Bytes bytes(view.bytes());
+  if (!bytes.empty()) { std::memcpy(bytes.data(), view.data, bytes.size()); }
+  return bytes;
+}
 
-TEST_F(CombineTest, RefusesNoSourcesAndTooMany) {
-  float to = 0.0F;
-  const std::vector<const void*> many(kMostCombined + 1, &to);
-  EXPECT_THROW(cpu_.combine(&to, {}, 1, DType::fp32, ReduceOp::sum, stream()), ContractError);
-  EXPECT_THROW(cpu_.combine(&to, many, 1, DType::fp32, ReduceOp::sum, stream()), ContractError);
+class CombineKernels : public BackendTest {
+ protected:
+  /// Source s starts `3 + s * skew` elements behind an aligned address.
+  void expect_combined(DType dtype, ReduceOp op, int sources, std::int64_t elems,
+                       std::int64_t skew = 0) {
+    const auto tensors = test::rank_tensors(dtype, elems, sources, RankValues::random);
+    const Bytes expected = bytes_of(in_rank_order(tensors, op));
+    const auto size = static_cast<std::int64_t>(size_of(dtype));
+    std::vector<std::unique_ptr<DeviceArray<std::byte>>> placed;
+    std::vector<const void*> from;
+    for (const HostTensor& tensor : tensors) {
+      const std::int64_t offset = 3 + std::ssize(placed) * skew;
+      placed.push_back(
+          std::make_unique<DeviceArray<std::byte>>(bench(), bytes_of(tensor), offset * size));
+      from.push_back(placed.back()->data());
+    }
+    const std::string what = std::string{to_string(dtype)} + " x " + std::to_string(sources) +
+                             ", " + std::to_string(elems);
+    DeviceArray<std::byte> apart{bench(), elems * size, 3 * size};
+    table().combine(apart.data(), from, elems, dtype, op, stream());
+    EXPECT_EQ(apart.read(), expected) << what;
+    DeviceArray<std::byte>& into = *placed[static_cast<std::size_t>(sources) / 2];
+    table().combine(into.data(), from, elems, dtype, op, stream());
+    EXPECT_EQ(into.read(), expected) << what << ", in place";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, CombineKernels, backends(), backend_name);
+
+TEST_P(CombineKernels, GiveTheBitsOfAPlainLoopWhereverTheyWrite) {
+  for (const DType dtype : test::kDTypes) {
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::max}) {
+      for (const int sources : {1, 2, 3, 4, 5, 8, 9}) {
+        for (const std::int64_t elems : {0, 1, 31, 33, 257, 1003}) {
+          expect_combined(dtype, op, sources, elems);
+        }
+      }
+      expect_combined(dtype, op, 3, 1003, 1);
+    }
+  }
+}
+
+TEST_P(CombineKernels, TakeManySources) {
+  for (const int sources : {64, 65, 300}) {
+    expect_combined(DType::bf16, ReduceOp::sum, sources, 333);
+    expect_combined(DType::fp64, ReduceOp::max, sources, 333);
+  }
+  expect_combined(DType::fp32, ReduceOp::sum, 1024, 65);
+}
+
+TEST_P(CombineKernels, CoverALongArray) {
+  expect_combined(DType::fp32, ReduceOp::sum, 4, 100'003);
+  expect_combined(DType::bf16, ReduceOp::sum, 2, 100'003);
+}
+
+TEST_P(CombineKernels, ANaNOnAnyRankStaysInTheMaximum) {
+  for (const float others : {-kInfinity, 1.0F}) {
+    for (const std::size_t where : {0U, 1U, 2U}) {
+      std::vector<std::unique_ptr<DeviceArray<float>>> placed;
+      std::vector<const void*> from;
+      for (std::size_t s = 0; s < 3; ++s) {
+        Floats x(40, others);
+        if (s == where) { x[17] = kNan; }
+        placed.push_back(std::make_unique<DeviceArray<float>>(bench(), x));
+        from.push_back(placed.back()->data());
+      }
+      DeviceArray<float> to{bench(), 40};
+      table().combine(to.data(), from, 40, DType::fp32, ReduceOp::max, stream());
+      const Floats result = to.read();
+      EXPECT_TRUE(std::isnan(result[17])) << "NaN on rank " << where;
+      EXPECT_EQ(result[16], others);
+    }
+  }
+}
+
+TEST_P(CombineKernels, RefuseNoSourcesAndTooMany) {
+  DeviceArray<float> to{bench(), 1};
+  const std::vector<const void*> many(kMostCombined + 1, to.data());
+  EXPECT_THROW(table().combine(to.data(), {}, 1, DType::fp32, ReduceOp::sum, stream()),
+               ContractError);
+  EXPECT_THROW(table().combine(to.data(), many, 1, DType::fp32, ReduceOp::sum, stream()),
+               ContractError);
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::combine_test

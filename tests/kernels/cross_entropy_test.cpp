@@ -1,33 +1,9 @@
 #include "kernels/cross_entropy/cross_entropy.hpp"
 
-#include "kernels/support.hpp"
+#include "kernels/values.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::cross_entropy_test {
 namespace {
-
-struct Problem {
-  Floats logits;
-  std::vector<std::int32_t> targets;
-  double loss = 0.25;
-  float gradient_scale = 0.125F;
-  double loss_scale = 0.5;
-
-  Problem(std::int64_t rows, std::int64_t classes, float stddev = 3.0F)
-      : logits{random_floats(rows * classes, 1, stddev)}, rows_{rows}, classes_{classes} {
-    std::mt19937 generator{2};
-    std::uniform_int_distribution<std::int64_t> uniform{0, classes - 1};
-    for (std::int64_t r = 0; r < rows; ++r) {
-      targets.push_back(static_cast<std::int32_t>(uniform(generator)));
-    }
-  }
-  CrossEntropy args() {
-    return {logits.data(), targets.data(), &loss, rows_, classes_, gradient_scale, loss_scale};
-  }
-
- private:
-  std::int64_t rows_;
-  std::int64_t classes_;
-};
 
 TEST(CrossEntropyReference, ByHand) {
   Floats logits{0.0F, std::log(3.0F), 5.0F, 5.0F};
@@ -41,63 +17,150 @@ TEST(CrossEntropyReference, ByHand) {
   EXPECT_NEAR(logits[3], 4 * 0.5, 1e-6);
 }
 
-using CrossEntropyTest = KernelTest;
+struct Problem {
+  std::int64_t rows, classes;
+  Floats logits;
+  std::vector<std::int32_t> targets;
+  float gradient_scale = 0.125F;
+  double loss_scale = 0.5;
+  double loss = 0.25;
+  std::int64_t stride = 0;
 
-TEST_F(CrossEntropyTest, MatchesReference) {
-  for (const std::int64_t classes : {1, 2, 7, 8, 9, 255, 256, 257, 1023, 1025, 5003}) {
-    for (const float stddev : {0.1F, 3.0F, 50.0F}) {
-      SCOPED_TRACE(testing::Message() << classes << " classes, deviation " << stddev);
-      Problem expected{9, classes, stddev}, actual{9, classes, stddev};
-      Placed logits{actual.logits, 1};
-      reference::cross_entropy(expected.args(), Stream{});
-      CrossEntropy args = actual.args();
-      args.logits = logits.data();
-      cpu_.cross_entropy(args, stream());
-      EXPECT_NEAR(actual.loss, expected.loss, 1e-6 * std::max(1.0, expected.loss));
-      EXPECT_LE(largest_difference(logits.values(), expected.logits), 0.125 * 1e-6);
-      EXPECT_TRUE(logits.guarded());
+  Problem(std::int64_t rows_, std::int64_t classes_, float stddev = 3.0F)
+      : rows{rows_}, classes{classes_}, logits{random_floats(rows * classes, 1, stddev)} {
+    std::mt19937 generator{2};
+    std::uniform_int_distribution<std::int64_t> uniform{0, classes - 1};
+    for (std::int64_t r = 0; r < rows; ++r) {
+      targets.push_back(static_cast<std::int32_t>(uniform(generator)));
+    }
+  }
+  void run_reference(const float* dynamic_scale = nullptr) {
+    reference::cross_entropy({logits.data(), targets.data(), &loss, rows, classes, gradient_scale,
+                              loss_scale, dynamic_scale, stride},
+                             Stream{});
+  }
+};
+
+struct OnDevice {
+  DeviceValues logits;
+  DeviceArray<std::int32_t> targets;
+  DeviceArray<double> loss;
+  Problem problem;
+
+  OnDevice(DeviceBench& bench, DType dtype, const Problem& from, std::int64_t offset = 0)
+      : logits{bench, from.logits, dtype, offset},
+        targets{bench, from.targets},
+        loss{bench, std::vector<double>{from.loss}},
+        problem{from} {}
+  CrossEntropy args() {
+    return {.logits = logits,
+            .targets = targets.data(),
+            .loss = loss.data(),
+            .rows = problem.rows,
+            .classes = problem.classes,
+            .gradient_scale = problem.gradient_scale,
+            .loss_scale = problem.loss_scale,
+            .stride = problem.stride};
+  }
+  double read_loss() { return loss.read().front(); }
+};
+
+class CrossEntropyKernels : public BackendTest {
+ protected:
+  /// What the losses of the rows and the gradients, of scale 1, may be off by.
+  struct Bounds {
+    double loss;
+    double gradient;
+  };
+  /// On CUDA by what a row's sum of exponentials is off by: the additions of one thread, its
+  /// exponentials, and the exponents, whose roundings the largest of them bounds.
+  static Bounds bounds(const Problem& expected, float stddev) {
+    if (!on_cuda()) { return {1e-6 * std::max(1.0, expected.loss), 8e-7}; }
+    const double additions = 16.0 + static_cast<double>(expected.classes) / 512;
+    const double sum = (2 * additions + 8 + 8 * static_cast<double>(stddev)) * kRoundoff;
+    return {0.5 * static_cast<double>(expected.rows) * sum, 2 * sum + kRoundoff};
+  }
+  void run(OnDevice& on_device) { table().cross_entropy(on_device.args(), stream()); }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, CrossEntropyKernels, backends(), backend_name);
+
+TEST_P(CrossEntropyKernels, AreWithinTheirBounds) {
+  for (const DType dtype : kValueDTypes) {
+    for (const std::int64_t classes :
+         {1, 2, 7, 8, 9, 31, 32, 33, 64, 255, 256, 257, 1023, 1025, 1500, 5003, 50'257}) {
+      for (const float stddev : {0.1F, 3.0F, 50.0F}) {
+        SCOPED_TRACE(testing::Message()
+                     << classes << " classes, deviation " << stddev << ", " << to_string(dtype));
+        Problem expected{classes > 10'000 ? 2 : 9, classes, stddev};
+        expected.logits = rounded(dtype, expected.logits);
+        OnDevice actual{bench(), dtype, expected, 1};
+        expected.run_reference();
+        run(actual);
+        const Bounds most = bounds(expected, stddev);
+        EXPECT_NEAR(actual.read_loss(), expected.loss, most.loss);
+        expect_within(actual.logits.floats(), expected.logits, dtype,
+                      [&](std::size_t) { return 0.125 * most.gradient; });
+      }
     }
   }
 }
 
-// More rows than are worked on together: each meets its own target, and the losses are added in
-// the rows' order.
-TEST_F(CrossEntropyTest, ManyRowsGiveTheBitsOfEachAlone) {
-  constexpr std::int64_t rows = 1200, classes = 13;
-  Problem together{rows, classes}, apart{rows, classes};
-  double sum = 0.0;
-  for (std::int64_t r = 0; r < rows; ++r) {
-    double loss = 0.0;
-    cpu_.cross_entropy({apart.logits.data() + r * classes, apart.targets.data() + r, &loss, 1,
-                        classes, apart.gradient_scale, 1.0},
-                       stream());
-    sum += loss;
+// Each row meets its own target, wherever it stands, also where rows go over the workspace in
+// pieces. A CPU adds the losses in the rows' order.
+TEST_P(CrossEntropyKernels, ManyRowsGiveTheBitsOfEachAlone) {
+  const double slack = on_cuda() ? 1e-12 : 0.0;
+  for (const DType dtype : kValueDTypes) {
+    for (const auto& [rows, classes] : {std::pair{150, 67}, {1200, 13}}) {
+      if (rows > 150 && (on_cuda() || dtype != DType::fp32)) { continue; }
+      const Problem problem{rows, classes};
+      OnDevice together{bench(), dtype, problem}, apart{bench(), dtype, problem};
+      DeviceArray<double> losses{bench(), std::vector<double>(static_cast<std::size_t>(rows))};
+      for (std::int64_t r = 0; r < rows; ++r) {
+        table().cross_entropy({apart.logits.values().at(r * classes), apart.targets.data() + r,
+                               losses.data() + r, 1, classes, problem.gradient_scale, 1.0},
+                              stream());
+      }
+      double sum = 0.0;
+      for (const double loss : losses.read()) { sum += loss; }
+      run(together);
+      EXPECT_NEAR(together.read_loss(), 0.25 + 0.5 * sum, slack);
+      EXPECT_EQ(together.logits.read(), apart.logits.read());
+
+      OnDevice pieces{bench(), dtype, problem};
+      {
+        const SmallWorkspace small{bench(), 256};  // 32 rows
+        run(pieces);
+      }
+      EXPECT_NEAR(pieces.read_loss(), 0.25 + 0.5 * sum, slack);
+      EXPECT_EQ(pieces.logits.read(), apart.logits.read());
+    }
   }
-  cpu_.cross_entropy(together.args(), stream());
-  EXPECT_EQ(together.loss, 0.25 + 0.5 * sum);
-  EXPECT_TRUE(same_bits(together.logits, apart.logits));
 }
 
-TEST_F(CrossEntropyTest, GapsBetweenRowsAreNeitherReadNorWritten) {
-  constexpr std::int64_t rows = 5, classes = 101, stride = 128;
-  Problem dense{rows, classes}, spread{rows, classes}, checked{rows, classes};
-  spread.logits = with_gaps(spread.logits, classes, stride);
-  checked.logits = spread.logits;
-  const auto with_stride = [](Problem& problem) {
-    CrossEntropy args = problem.args();
-    args.stride = stride;
-    return args;
-  };
-  cpu_.cross_entropy(dense.args(), stream());
-  cpu_.cross_entropy(with_stride(spread), stream());
-  reference::cross_entropy(with_stride(checked), Stream{});
-  EXPECT_EQ(spread.loss, dense.loss);
-  EXPECT_TRUE(same_bits(spread.logits, with_gaps(dense.logits, classes, stride)));
-  EXPECT_LE(largest_difference(without_gaps(checked.logits, classes, stride), dense.logits), 1e-6);
-  EXPECT_NEAR(checked.loss, dense.loss, 1e-6);
+TEST_P(CrossEntropyKernels, GapsBetweenRowsAreNeitherReadNorWritten) {
+  for (const DType dtype : kValueDTypes) {
+    for (const std::int64_t classes : {3, 101, 5003}) {
+      Problem problem{5, classes};
+      problem.logits = rounded(dtype, problem.logits);
+      OnDevice dense{bench(), dtype, problem};
+      run(dense);
+      problem.stride = (classes + 63) / 64 * 64;
+      problem.logits = with_gaps(problem.logits, classes, problem.stride);
+      OnDevice spread{bench(), dtype, problem};
+      run(spread);
+      EXPECT_EQ(spread.loss.read(), dense.loss.read());
+      const Floats gradient = dense.logits.floats();
+      EXPECT_TRUE(same_bits(spread.logits.floats(), with_gaps(gradient, classes, problem.stride)));
+      problem.run_reference();
+      const Bounds most = bounds(problem, 3.0F);
+      EXPECT_NEAR(spread.read_loss(), problem.loss, most.loss);
+      expect_within(gradient, without_gaps(problem.logits, classes, problem.stride), dtype,
+                    [&](std::size_t) { return 0.125 * most.gradient; });
+    }
+  }
 }
 
-TEST_F(CrossEntropyTest, GradientIsTheSlopeOfTheLoss) {
+TEST_P(CrossEntropyKernels, TheGradientIsTheSlopeOfTheLoss) {
   Problem problem{1, 11};
   problem.gradient_scale = 1.0F;
   const Floats before = problem.logits;
@@ -109,80 +172,108 @@ TEST_F(CrossEntropyTest, GradientIsTheSlopeOfTheLoss) {
     const auto target = static_cast<std::size_t>(problem.targets[0]);
     return std::log(sum) - static_cast<double>(before[target]) - (target == moved ? by : 0.0);
   };
-  cpu_.cross_entropy(problem.args(), stream());
+  OnDevice actual{bench(), DType::fp32, problem};
+  run(actual);
+  const Floats gradient = actual.logits.floats();
   for (std::size_t c = 0; c < before.size(); ++c) {
-    EXPECT_NEAR(problem.logits[c], (loss(c, 1e-5) - loss(c, -1e-5)) / 2e-5, 1e-6) << c;
+    EXPECT_NEAR(gradient[c], (loss(c, 1e-5) - loss(c, -1e-5)) / 2e-5, 1e-6) << c;
   }
 }
 
-TEST_F(CrossEntropyTest, LogitsOfAnySizeAreSafe) {
-  Floats logits{3e38F,      -3e38F, 0.0F,   1.0F,         // sure of class 0
-                -3e38F,     -3e38F, -3e38F, -3e38F,       // undecided, far below
-                -kInfinity, 2.0F,   2.0F,   -kInfinity};  // two classes are impossible
-  const std::vector<std::int32_t> targets{0, 3, 1};
-  double loss = 0.0;
-  cpu_.cross_entropy({logits.data(), targets.data(), &loss, 3, 4, 1.0F, 1.0}, stream());
-  EXPECT_NEAR(loss, std::log(4.0) + std::log(2.0), 1e-6);
-  EXPECT_EQ(logits, (Floats{0, 0, 0, 0, 0.25F, 0.25F, 0.25F, -0.75F, 0, -0.5F, 0.5F, 0}));
+TEST_P(CrossEntropyKernels, LogitsOfAnySizeAreSafe) {
+  Problem problem{3, 4};
+  problem.logits = {3e38F,      -3e38F, 0.0F,   1.0F,         // sure of class 0
+                    -3e38F,     -3e38F, -3e38F, -3e38F,       // undecided, far below
+                    -kInfinity, 2.0F,   2.0F,   -kInfinity};  // two classes are impossible
+  problem.targets = {0, 3, 1};
+  problem.gradient_scale = 1.0F;
+  problem.loss_scale = 1.0;
+  problem.loss = 0.0;
+  OnDevice actual{bench(), DType::fp32, problem};
+  run(actual);
+  EXPECT_NEAR(actual.read_loss(), std::log(4.0) + std::log(2.0), 1e-6);
+  EXPECT_EQ(actual.logits.floats(),
+            (Floats{0, 0, 0, 0, 0.25F, 0.25F, 0.25F, -0.75F, 0, -0.5F, 0.5F, 0}));
 }
 
-TEST_F(CrossEntropyTest, NanInOneLogitShowsInTheLoss) {
-  for (const std::size_t at : {0U, 5U, 8U}) {
-    Problem problem{1, 9};
-    problem.logits[at] = kNan;
-    cpu_.cross_entropy(problem.args(), stream());
-    EXPECT_TRUE(std::isnan(problem.loss)) << at;
+TEST_P(CrossEntropyKernels, ALogitThatIsNotFiniteShowsInTheLossAndItsRowAlone) {
+  for (const std::size_t classes : {9U, 100U}) {
+    for (const float value : {kNan, kInfinity}) {
+      for (const std::size_t at : {std::size_t{0}, classes / 2, classes - 1}) {
+        Problem problem{2, static_cast<std::int64_t>(classes)};
+        problem.logits[at] = value;
+        OnDevice actual{bench(), DType::fp32, problem};
+        run(actual);
+        EXPECT_TRUE(std::isnan(actual.read_loss())) << at;
+        const Floats gradient = actual.logits.floats();
+        for (std::size_t c = 0; c < classes; ++c) { EXPECT_TRUE(std::isnan(gradient[c])) << c; }
+        for (std::size_t c = classes; c < 2 * classes; ++c) {
+          EXPECT_TRUE(std::isfinite(gradient[c])) << c;
+        }
+      }
+    }
+  }
+  Problem nothing{1, 33};  // is possible
+  std::fill(nothing.logits.begin(), nothing.logits.end(), -kInfinity);
+  OnDevice actual{bench(), DType::fp32, nothing};
+  run(actual);
+  EXPECT_TRUE(std::isnan(actual.read_loss()));
+  for (const float value : actual.logits.floats()) { EXPECT_TRUE(std::isnan(value)); }
+}
+
+TEST_P(CrossEntropyKernels, ScaleZeroLeavesTheLogitsAndGivesTheSameLoss) {
+  for (const DType dtype : kValueDTypes) {
+    for (const std::int64_t classes : {9, 1024, 2500}) {
+      Problem problem{5, classes};
+      OnDevice trained{bench(), dtype, problem};
+      problem.gradient_scale = 0.0F;
+      OnDevice watched{bench(), dtype, problem};
+      run(trained);
+      run(watched);
+      EXPECT_EQ(watched.loss.read(), trained.loss.read()) << classes;
+      EXPECT_EQ(watched.logits.read(), encoded(problem.logits, dtype)) << classes;
+      const Floats before = problem.logits;
+      problem.run_reference();
+      EXPECT_TRUE(same_bits(problem.logits, before)) << classes;
+    }
   }
 }
 
-TEST_F(CrossEntropyTest, ScaleZeroLeavesTheLogitsAndGivesTheSameLoss) {
-  for (const std::int64_t classes : {9, 1024, 2500}) {
-    Problem trained{5, classes}, watched{5, classes};
-    watched.gradient_scale = 0.0F;
-    const Floats before = watched.logits;
-    cpu_.cross_entropy(trained.args(), stream());
-    cpu_.cross_entropy(watched.args(), stream());
-    EXPECT_EQ(watched.loss, trained.loss) << classes;
-    EXPECT_TRUE(same_bits(watched.logits, before)) << classes;
-    reference::cross_entropy(watched.args(), Stream{});
-    EXPECT_TRUE(same_bits(watched.logits, before)) << classes;
-  }
-}
-
-TEST_F(CrossEntropyTest, AScaleInMemoryMultipliesTheGradientAndNotTheLoss) {
+TEST_P(CrossEntropyKernels, AScaleInMemoryMultipliesTheGradientAndNotTheLoss) {
   for (const float scale : {1.0F, 65'536.0F, 0.25F}) {
-    Problem plain{9, 257}, scaled{9, 257}, expected{9, 257};
+    Problem problem{9, 257};
+    OnDevice plain{bench(), DType::fp32, problem}, scaled{bench(), DType::fp32, problem};
+    run(plain);
+    DeviceArray<float> in_memory{bench(), Floats{scale}};
     CrossEntropy args = scaled.args();
-    args.dynamic_scale = &scale;
-    cpu_.cross_entropy(plain.args(), stream());
-    cpu_.cross_entropy(args, stream());
-    EXPECT_EQ(scaled.loss, plain.loss);
-    for (float& value : plain.logits) { value *= scale; }
-    EXPECT_TRUE(same_bits(scaled.logits, plain.logits)) << "a power of two";
+    args.dynamic_scale = in_memory.data();
+    table().cross_entropy(args, stream());
+    EXPECT_EQ(scaled.loss.read(), plain.loss.read());
+    Floats expected = plain.logits.floats();
+    for (float& value : expected) { value *= scale; }
+    EXPECT_TRUE(same_bits(scaled.logits.floats(), expected)) << "a power of two";
 
-    args = expected.args();
-    args.dynamic_scale = &scale;
-    reference::cross_entropy(args, Stream{});
-    EXPECT_NEAR(expected.loss, plain.loss, 1e-6 * plain.loss);
-    EXPECT_LE(largest_difference(scaled.logits, expected.logits),
-              0.125 * 1e-6 * static_cast<double>(scale));
+    problem.run_reference(&scale);
+    const Bounds most = bounds(problem, 3.0F);
+    EXPECT_NEAR(problem.loss, plain.read_loss(), most.loss);
+    EXPECT_LE(largest_difference(expected, problem.logits),
+              0.125 * (most.gradient + 2e-7) * static_cast<double>(scale));
   }
 }
 
-TEST_F(CrossEntropyTest, BitsDoNotDependOnTheAddress) {
-  Problem expected{5, 1333};
-  const Floats before = expected.logits;
-  cpu_.cross_entropy(expected.args(), stream());
-  for (std::size_t offset = 1; offset < 17; ++offset) {
-    Problem actual{5, 1333};
-    Placed logits{before, offset};
-    CrossEntropy args = actual.args();
-    args.logits = logits.data();
-    cpu_.cross_entropy(args, stream());
-    EXPECT_EQ(actual.loss, expected.loss) << offset;
-    EXPECT_TRUE(same_bits(logits.values(), expected.logits)) << offset;
+TEST_P(CrossEntropyKernels, BitsDoNotDependOnTheAddress) {
+  for (const DType dtype : kValueDTypes) {
+    const Problem problem{5, 1333};
+    OnDevice expected{bench(), dtype, problem};
+    run(expected);
+    for (std::int64_t offset = 1; offset < 17; ++offset) {
+      OnDevice actual{bench(), dtype, problem, offset};
+      run(actual);
+      EXPECT_EQ(actual.loss.read(), expected.loss.read()) << offset;
+      EXPECT_EQ(actual.logits.read(), expected.logits.read()) << offset;
+    }
   }
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::cross_entropy_test

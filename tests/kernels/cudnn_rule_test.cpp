@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tessera::kernels::cuda {
+namespace tessera::kernels::cuda::cudnn_rule_test {
 namespace {
 
 constexpr AttentionShape kGpt2{.batch = 64, .seq = 1024, .heads = 12, .head_size = 64};
@@ -57,5 +57,12 @@ TEST(CudnnRule, LongSequencesAreTakenAHeadAtATime) {
   EXPECT_LE(cudnn_workspace_bytes({4, 8064, 12, 64}, DType::bf16), kMostCudnnBytes);
 }
 
+TEST(CudnnRule, TheDeterministicBackwardOfBlackwellNeedsANewerVersion) {
+  EXPECT_TRUE(has_deterministic_cudnn(91501, 8));
+  EXPECT_TRUE(has_deterministic_cudnn(91501, 9));
+  EXPECT_FALSE(has_deterministic_cudnn(91800, 10));
+  EXPECT_TRUE(has_deterministic_cudnn(91801, 10));
+}
+
 }  // namespace
-}  // namespace tessera::kernels::cuda
+}  // namespace tessera::kernels::cuda::cudnn_rule_test

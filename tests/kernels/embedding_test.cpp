@@ -1,8 +1,8 @@
 #include "kernels/embedding/embedding.hpp"
 
-#include "kernels/support.hpp"
+#include "kernels/values.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::embedding_test {
 namespace {
 
 TEST(EmbeddingReference, ByHand) {
@@ -22,55 +22,130 @@ TEST(EmbeddingReference, ByHand) {
   EXPECT_EQ(dpositions, (Floats{6, 8, 10, 12}));
 }
 
-class EmbeddingTest : public KernelTest {
- protected:
-  static constexpr std::int64_t kVocab = 11, kBatch = 3, kSeq = 9, kHidden = 37;
-
-  EmbeddingTest() {
-    std::mt19937 generator{1};
-    std::uniform_int_distribution<std::int32_t> uniform{0, kVocab - 1};
-    for (std::int64_t i = 0; i < kBatch * kSeq; ++i) { tokens_.push_back(uniform(generator)); }
-  }
-  std::vector<std::int32_t> tokens_;
+struct Shape {
+  std::int64_t batch, seq, hidden, vocab;
 };
+// Tokens that come often, once and never; rows that are whole packs and not, of one warp and more.
+// The last have runs of as many equal tokens as one warp adds, of one more, and of hundreds.
+constexpr Shape kShapes[] = {{0, 3, 8, 5},       {1, 1, 1, 1},    {2, 3, 7, 4},    {2, 3, 45, 4},
+                             {3, 9, 37, 11},     {2, 100, 64, 3}, {5, 33, 8, 40},  {1, 70, 264, 1},
+                             {4, 31, 300, 1000}, {1, 128, 8, 1},  {1, 129, 70, 1}, {4, 200, 72, 3}};
 
-TEST_F(EmbeddingTest, ForwardMatchesReferenceToTheBit) {
-  const Floats token_table = random_floats(kVocab * kHidden, 2);
-  const Floats position_table = random_floats((kSeq + 2) * kHidden, 3);
-  Floats expected = filled(kBatch * kSeq * kHidden, kNan);
-  Placed actual{expected, 1};
-  EmbeddingForward args{
-      tokens_.data(), token_table.data(), position_table.data(), expected.data(), kBatch, kSeq,
-      kHidden};
-  reference::embedding_forward(args, Stream{});
-  args.y = actual.data();
-  cpu_.embedding_forward(args, stream());
-  EXPECT_TRUE(same_bits(actual.values(), expected));
-  EXPECT_TRUE(actual.guarded());
+std::vector<std::int32_t> tokens_of(const Shape& shape) {
+  std::mt19937 generator{1};
+  std::uniform_int_distribution<std::int64_t> uniform{0, shape.vocab - 1};
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < shape.batch * shape.seq; ++i) {
+    tokens.push_back(static_cast<std::int32_t>(uniform(generator)));
+  }
+  return tokens;
 }
 
-TEST_F(EmbeddingTest, BackwardMatchesReferenceToTheBit) {
-  const Floats dy = random_floats(kBatch * kSeq * kHidden, 4);
-  const Floats tokens_before = random_floats(kVocab * kHidden, 5);
-  const Floats positions_before = random_floats((kSeq + 2) * kHidden, 6);
-  for (const bool with_tokens : {false, true}) {
-    for (const bool with_positions : {false, true}) {
-      const auto run = [&](EmbeddingBackwardKernel* kernel, Floats& dtokens, Floats& dpositions) {
-        kernel({tokens_.data(), dy.data(), with_tokens ? dtokens.data() : nullptr,
-                with_positions ? dpositions.data() : nullptr, kBatch, kSeq, kHidden},
-               stream());
-      };
-      Floats expected_tokens = tokens_before, expected_positions = positions_before;
-      Floats actual_tokens = tokens_before, actual_positions = positions_before;
-      run(reference::embedding_backward, expected_tokens, expected_positions);
-      run(cpu_.embedding_backward, actual_tokens, actual_positions);
-      EXPECT_TRUE(same_bits(actual_tokens, expected_tokens));
-      EXPECT_TRUE(same_bits(actual_positions, expected_positions));
-      EXPECT_EQ(same_bits(actual_tokens, tokens_before), !with_tokens);
-      EXPECT_EQ(same_bits(actual_positions, positions_before), !with_positions);
+/// body(shape, dtype of the activations, dtype of the tables, offset of all arrays).
+template <class Body>
+void for_all(Body body) {
+  for (const Shape& shape : kShapes) {
+    for (const DType dtype : kValueDTypes) {
+      for (const DType table : kValueDTypes) {
+        for (const std::int64_t offset : {0, 1}) {
+          SCOPED_TRACE(testing::Message() << shape.batch << " x " << shape.seq << " x "
+                                          << shape.hidden << ", starting at " << offset);
+          body(shape, dtype, table, offset);
+        }
+      }
     }
   }
 }
 
+class EmbeddingKernels : public BackendTest {};
+INSTANTIATE_TEST_SUITE_P(Backends, EmbeddingKernels, backends(), backend_name);
+
+TEST_P(EmbeddingKernels, ForwardHasTheBitsOfTheReference) {
+  for_all([&](const Shape& shape, DType dtype, DType tables, std::int64_t offset) {
+    const auto [batch, seq, hidden, vocab] = shape;
+    const std::vector<std::int32_t> tokens = tokens_of(shape);
+    const Floats wte = random_floats(vocab * hidden, 2), wpe = random_floats((seq + 2) * hidden, 3);
+    HostValues host_wte{tables, wte}, host_wpe{tables, wpe};
+    HostValues expected{dtype, filled(batch * seq * hidden, kNan)};
+    reference::embedding_forward(
+        {tokens.data(), host_wte.view(), host_wpe.view(), expected.view(), batch, seq, hidden},
+        Stream{});
+    DeviceArray<std::int32_t> device_tokens{bench(), tokens};
+    DeviceValues device_wte{bench(), wte, tables, offset};
+    DeviceValues device_wpe{bench(), wpe, tables, offset};
+    DeviceValues y{bench(), batch * seq * hidden, dtype, offset};
+    table().embedding_forward({device_tokens.data(), device_wte, device_wpe, y, batch, seq, hidden},
+                              stream());
+    EXPECT_EQ(y.read(), expected.bytes());
+  });
+}
+
+/// Gradients of both tables, on the host and on the device.
+struct Gradients {
+  Shape shape;
+  std::vector<std::int32_t> tokens;
+  HostValues host_dy, host_tokens, host_positions;
+  DeviceArray<std::int32_t> device_tokens;
+  DeviceValues dy, dtokens, dpositions;
+
+  Gradients(DeviceBench& bench, const Shape& of, DType dtype, DType tables, std::int64_t offset)
+      : shape{of},
+        tokens{tokens_of(of)},
+        host_dy{dtype, random_floats(of.batch * of.seq * of.hidden, 4)},
+        host_tokens{tables, random_floats(of.vocab * of.hidden, 5)},
+        host_positions{tables, random_floats((of.seq + 2) * of.hidden, 6)},
+        device_tokens{bench, tokens},
+        dy{bench, host_dy.floats(), dtype, offset},
+        dtokens{bench, host_tokens.floats(), tables, offset},
+        dpositions{bench, host_positions.floats(), tables, offset} {}
+
+  void run(const Table& table, Stream stream, bool of_tokens = true, bool of_positions = true) {
+    const auto [batch, seq, hidden, vocab] = shape;
+    reference::embedding_backward(
+        {tokens.data(), host_dy.view(), of_tokens ? host_tokens.view() : nullptr,
+         of_positions ? host_positions.view() : nullptr, batch, seq, hidden},
+        Stream{});
+    table.embedding_backward({device_tokens.data(), dy, of_tokens ? dtokens.values() : nullptr,
+                              of_positions ? dpositions.values() : nullptr, batch, seq, hidden},
+                             stream);
+  }
+  void expect_equal() {
+    EXPECT_EQ(dtokens.read(), host_tokens.bytes());
+    EXPECT_EQ(dpositions.read(), host_positions.bytes());
+  }
+};
+
+TEST_P(EmbeddingKernels, BackwardHasTheBitsOfTheReference) {
+  for_all([&](const Shape& shape, DType dtype, DType tables, std::int64_t offset) {
+    Gradients gradients{bench(), shape, dtype, tables, offset};
+    gradients.run(table(), stream());
+    gradients.expect_equal();
+  });
+}
+
+TEST_P(EmbeddingKernels, FrozenTablesGetNoGradient) {
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    for (const bool of_tokens : {false, true}) {
+      for (const bool of_positions : {false, true}) {
+        Gradients gradients{bench(), {3, 9, 40, 7}, dtype, DType::fp32, 0};
+        const Bytes tokens_before = gradients.host_tokens.bytes();
+        const Bytes positions_before = gradients.host_positions.bytes();
+        gradients.run(table(), stream(), of_tokens, of_positions);
+        gradients.expect_equal();
+        EXPECT_EQ(gradients.dtokens.read() == tokens_before, !of_tokens);
+        EXPECT_EQ(gradients.dpositions.read() == positions_before, !of_positions);
+      }
+    }
+  }
+}
+
+// More tokens than the workspace has room to sort at once: still added in order.
+TEST_P(EmbeddingKernels, TokensThatAreSortedInPiecesAreAddedInOrder) {
+  const SmallWorkspace small{bench(), std::size_t{1} << 18U};
+  Gradients gradients{bench(), {3, 7000, 2, 9}, DType::fp32, DType::fp32, 0};
+  gradients.run(table(), stream());
+  gradients.expect_equal();
+}
+
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::embedding_test

@@ -2,7 +2,7 @@
 
 #include "kernels/support.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::exp_test {
 namespace {
 
 float exp_of(float x) {
@@ -59,4 +59,4 @@ TEST(VectorExp, LanesAreIndependent) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::exp_test

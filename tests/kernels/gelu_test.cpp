@@ -2,28 +2,41 @@
 
 #include <numbers>
 
-#include "kernels/support.hpp"
+#include "kernels/values.hpp"
+#include "tessera/base/error.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::gelu_test {
 namespace {
-
-constexpr double kRoundoff = 5.9604644775390625e-8;  // 2^-24
 
 double gelu(double x) {
   return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
 }
 
-/// Small and large, both signs, around the places where the function bends or is cut off.
-Floats interesting() {
+/// Small and large, both signs, around the places where the function bends or is cut off: those
+/// that are finite in a dtype, as it has them.
+Floats interesting(DType dtype) {
   Floats x = random_floats(20'000, 1, 3.0F);
   for (int i = -13'000; i <= 13'000; ++i) { x.push_back(static_cast<float>(i) * 1e-3F); }
-  for (const float big : {1e-45F, 1e-30F, 12.0F, 12.1F, 100.0F, 1e10F, 1e30F, 3.4e38F}) {
+  for (const float big : {1e-45F, 1e-30F, 12.0F, 12.1F, 100.0F, 1e4F, 1e10F, 1e30F, 3.4e38F}) {
     x.push_back(big);
     x.push_back(-big);
   }
   x.push_back(0.0F);
+  x = rounded(dtype, x);
+  std::erase_if(x, [](float value) { return !std::isfinite(value); });
   return x;
 }
+
+/// How far a backend's results may be from float64, in roundoffs of fp32, beside that of storing
+/// them: |x| times `forward`, |dy| times `backward`; far left of zero, where both are tiny,
+/// relative to them `far - far_slope * 2u`, and `far_gradient` times that. The exponent 2u carries
+/// a few roundings, and |2u| <= 142 scales them into the exponential; where it matters (|gelu| not
+/// tiny) |2u| < 20.
+struct Bounds {
+  double forward, backward, far, far_slope, far_gradient;
+};
+constexpr Bounds kCpuBounds{2, 13, 12, 3, 1};
+constexpr Bounds kCudaBounds{6, 20, 8, 5, 2};
 
 TEST(GeluReference, ByHand) {
   const Floats x{0.0F, 1.0F, -1.0F, 10.0F};
@@ -39,107 +52,126 @@ TEST(GeluReference, ByHand) {
   EXPECT_EQ(dx[3], 1.0F);
 }
 
-using GeluTest = KernelTest;
+class GeluKernels : public BackendTest {
+ protected:
+  static const Bounds& bounds() { return on_cuda() ? kCudaBounds : kCpuBounds; }
 
-// The exponent 2u carries a few roundings and |2u| <= 142 scales them into the exponential; where
-// it matters (|gelu| not tiny) |2u| < 20. Bound: 4 u |x| (and for the slope, which is at most 1.13,
-// 16 u): the largest seen are about a third of it.
-TEST_F(GeluTest, ForwardIsCloseToFloat64) {
-  const Floats x = interesting();
-  Floats expected(x.size()), y(x.size(), kNan);
-  reference::gelu_forward(x.data(), expected.data(), std::ssize(x), Stream{});
-  cpu_.gelu_forward(x.data(), y.data(), std::ssize(x), stream());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    ASSERT_NEAR(y[i], expected[i], 4 * kRoundoff * std::abs(static_cast<double>(x[i])))
-        << "x = " << x[i];
+  struct Results {
+    Floats y, dx;
+  };
+  Results results(const Floats& x) {
+    DeviceArray<float> in{bench(), x}, dy{bench(), filled(std::ssize(x), 1.0F)};
+    DeviceArray<float> y{bench(), in.elems()}, dx{bench(), in.elems()};
+    table().gelu_forward(in.data(), y.data(), in.elems(), stream());
+    table().gelu_backward(in.data(), dy.data(), dx.data(), in.elems(), stream());
+    return {y.read(), dx.read()};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, GeluKernels, backends(), backend_name);
+
+TEST_P(GeluKernels, ForwardIsCloseToFloat64) {
+  for (const DType dtype : kValueDTypes) {
+    const Floats x = interesting(dtype);
+    Floats expected(x.size());
+    reference::gelu_forward(x.data(), expected.data(), std::ssize(x), Stream{});
+    DeviceValues in{bench(), x, dtype}, y{bench(), std::ssize(x), dtype};
+    table().gelu_forward(in, y, std::ssize(x), stream());
+    expect_within(y.floats(), expected, dtype, [&](std::size_t i) {
+      return bounds().forward * kRoundoff * std::abs(static_cast<double>(x[i]));
+    });
   }
 }
 
-TEST_F(GeluTest, BackwardIsCloseToFloat64) {
-  const Floats x = interesting();
-  const Floats dy(x.size(), 1.0F);
-  Floats expected(x.size()), dx(x.size(), kNan);
-  reference::gelu_backward(x.data(), dy.data(), expected.data(), std::ssize(x), Stream{});
-  cpu_.gelu_backward(x.data(), dy.data(), dx.data(), std::ssize(x), stream());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    ASSERT_NEAR(dx[i], expected[i], 16 * kRoundoff) << "x = " << x[i];
+TEST_P(GeluKernels, BackwardIsCloseToFloat64) {
+  for (const DType dtype : kValueDTypes) {
+    const Floats x = interesting(dtype);
+    for (const Floats& dy :
+         {filled(std::ssize(x), 1.0F), rounded(dtype, random_floats(std::ssize(x), 2))}) {
+      Floats expected(x.size());
+      reference::gelu_backward(x.data(), dy.data(), expected.data(), std::ssize(x), Stream{});
+      DeviceValues in{bench(), x, dtype}, gradient{bench(), dy, dtype};
+      DeviceValues dx{bench(), std::ssize(x), dtype};
+      table().gelu_backward(in, gradient, dx, std::ssize(x), stream());
+      expect_within(dx.floats(), expected, dtype, [&](std::size_t i) {
+        return bounds().backward * kRoundoff * std::abs(static_cast<double>(dy[i]));
+      });
+    }
   }
 }
 
-// Where both are tiny, far left of zero, they keep their relative precision: the bound is what
-// roundings of the exponent 2u become in the exponential.
-TEST_F(GeluTest, BothKeepTheirPrecisionFarLeftOfZero) {
+TEST_P(GeluKernels, BothKeepTheirPrecisionFarLeftOfZero) {
   Floats x;
   for (int i = 2'000; i < 9'800; ++i) { x.push_back(static_cast<float>(i) * -1e-3F); }
-  const Floats dy(x.size(), 1.0F);
-  Floats y(x.size(), kNan), dx(x.size(), kNan);
-  cpu_.gelu_forward(x.data(), y.data(), std::ssize(x), stream());
-  cpu_.gelu_backward(x.data(), dy.data(), dx.data(), std::ssize(x), stream());
+  const auto [y, dx] = results(x);
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double wide = x[i];
     const double two_u = 2 * std::sqrt(2 / std::numbers::pi) * wide * (1 + 0.044715 * wide * wide);
     const double inner = 2 * std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * wide * wide);
     const double logistic = 1 / (1 + std::exp(-two_u));
     const double slope = logistic * (1 + wide * inner / (1 + std::exp(two_u)));
-    const double bound = 3 * kRoundoff * (4 - two_u);
+    const double bound = (bounds().far - bounds().far_slope * two_u) * kRoundoff;
     ASSERT_NEAR(y[i] / (wide * logistic), 1.0, bound) << "x = " << x[i];
-    ASSERT_NEAR(dx[i] / slope, 1.0, bound) << "x = " << x[i];
+    ASSERT_NEAR(dx[i] / slope, 1.0, bounds().far_gradient * bound) << "x = " << x[i];
   }
 }
 
-TEST_F(GeluTest, NothingIsLeftFarLeftOfZero) {
-  const Floats x{-12.0F, -13.0F, -1e3F, -1e10F, -3.4e38F};
-  const Floats dy(x.size(), 1.0F);
-  Floats y(x.size(), kNan), dx(x.size(), kNan);
-  cpu_.gelu_forward(x.data(), y.data(), std::ssize(x), stream());
-  cpu_.gelu_backward(x.data(), dy.data(), dx.data(), std::ssize(x), stream());
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    EXPECT_EQ(y[i], 0.0F) << x[i];
-    EXPECT_LE(std::abs(dx[i]), 1e-34F) << x[i];
+TEST_P(GeluKernels, TakeEveryInput) {
+  const auto [y, dx] = results({kNan, kInfinity, 3e38F, -12.0F, -13.0F, -1e3F, -1e10F, -3.4e38F});
+  EXPECT_TRUE(std::isnan(y[0]));
+  EXPECT_TRUE(std::isnan(dx[0]));
+  EXPECT_EQ(y[1], kInfinity);
+  EXPECT_EQ(y[2], 3e38F);
+  EXPECT_EQ(dx[2], 1.0F);
+  for (std::size_t left = 3; left < y.size(); ++left) {
+    EXPECT_EQ(y[left], 0.0F) << left;
+    EXPECT_LE(std::abs(dx[left]), 1e-34F) << left;
   }
 }
 
-TEST_F(GeluTest, BackwardIsTheSlopeOfForward) {
+TEST_P(GeluKernels, BackwardIsTheSlopeOfForward) {
   const double h = 1e-4;
-  for (float x = -6.0F; x < 6.0F; x += 0.37F) {
-    const float dy = 1.5F;
-    float dx = kNan;
-    cpu_.gelu_backward(&x, &dy, &dx, 1, stream());
-    const double wide = x;
-    EXPECT_NEAR(dx, 1.5 * (gelu(wide + h) - gelu(wide - h)) / (2 * h), 2e-6) << x;
+  Floats x;
+  for (float at = -6.0F; at < 6.0F; at += 0.37F) { x.push_back(at); }
+  DeviceArray<float> in{bench(), x}, dy{bench(), filled(std::ssize(x), 1.5F)};
+  DeviceArray<float> dx{bench(), std::ssize(x)};
+  table().gelu_backward(in.data(), dy.data(), dx.data(), std::ssize(x), stream());
+  const Floats slopes = dx.read();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double wide = x[i];
+    EXPECT_NEAR(slopes[i], 1.5 * (gelu(wide + h) - gelu(wide - h)) / (2 * h), 2e-6) << wide;
   }
 }
 
-TEST_F(GeluTest, BitsDependOnTheElementAloneAlsoInPlace) {
-  for (const std::int64_t elems : kSizes) {
-    const Floats x = random_floats(elems, 2, 3.0F);
-    const Floats dy = random_floats(elems, 3);
-    Floats y = filled(elems, kNan), dx = filled(elems, kNan);
-    cpu_.gelu_forward(x.data(), y.data(), elems, stream());
-    cpu_.gelu_backward(x.data(), dy.data(), dx.data(), elems, stream());
-    const auto cuts = random_cuts(elems, 5, 4);
-    Placed cut_y{x, 3}, cut_dx{dy, 5};
-    for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
-      const std::int64_t from = cuts[i];
-      cpu_.gelu_backward(x.data() + from, cut_dx.data() + from, cut_dx.data() + from,
-                         cuts[i + 1] - from, stream());
-      cpu_.gelu_forward(cut_y.data() + from, cut_y.data() + from, cuts[i + 1] - from, stream());
+TEST_P(GeluKernels, BitsDependOnTheElementAloneAlsoInPlace) {
+  for (const DType dtype : kValueDTypes) {
+    for (const std::int64_t elems : kSizes) {
+      const Floats x = random_floats(elems, 2, 3.0F), dy = random_floats(elems, 3);
+      DeviceValues in{bench(), x, dtype}, gradient{bench(), dy, dtype};
+      DeviceValues y{bench(), elems, dtype}, dx{bench(), elems, dtype};
+      table().gelu_forward(in, y, elems, stream());
+      table().gelu_backward(in, gradient, dx, elems, stream());
+      DeviceValues cut_y{bench(), x, dtype, 1}, cut_dx{bench(), dy, dtype, 3};
+      const auto cuts = random_cuts(elems, 5, 4);
+      for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
+        const Values at_y = cut_y.values().at(cuts[i]), at_dx = cut_dx.values().at(cuts[i]);
+        table().gelu_backward(at_y, at_dx, at_dx, cuts[i + 1] - cuts[i], stream());
+        table().gelu_forward(at_y, at_y, cuts[i + 1] - cuts[i], stream());
+      }
+      EXPECT_EQ(cut_y.read(), y.read()) << elems;
+      EXPECT_EQ(cut_dx.read(), dx.read()) << elems;
     }
-    EXPECT_TRUE(same_bits(cut_y.values(), y)) << elems;
-    EXPECT_TRUE(same_bits(cut_dx.values(), dx)) << elems;
-    EXPECT_TRUE(cut_y.guarded());
-    EXPECT_TRUE(cut_dx.guarded());
   }
 }
 
-TEST_F(GeluTest, NanStaysNan) {
-  const float x = kNan, dy = 1.0F;
-  float y = 0.0F, dx = 0.0F;
-  cpu_.gelu_forward(&x, &y, 1, stream());
-  cpu_.gelu_backward(&x, &dy, &dx, 1, stream());
-  EXPECT_TRUE(std::isnan(y));
-  EXPECT_TRUE(std::isnan(dx));
+TEST_P(GeluKernels, RefuseMixedDtypesAndFp64) {
+  DeviceArray<float> x{bench(), 4};
+  EXPECT_THROW(table().gelu_forward(x.data(), Values{x.data(), DType::bf16}, 2, stream()),
+               ContractError);
+  const OwnedStream side = device().make_compute_stream();  // on a CPU it ends
+  EXPECT_THROW(
+      table().gelu_forward({x.data(), DType::fp64}, {x.data(), DType::fp64}, 1, side.get()),
+      ContractError);
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::gelu_test

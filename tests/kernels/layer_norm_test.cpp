@@ -1,67 +1,55 @@
 #include "kernels/layer_norm/layer_norm.hpp"
 
-#include "kernels/support.hpp"
+#include "kernels/values.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::layer_norm_test {
 namespace {
 
 struct Size {
   std::int64_t rows;
   std::int64_t columns;
 };
-constexpr Size kMatrices[] = {{0, 8},   {1, 1},    {2, 3},    {3, 8},   {33, 31},
-                              {31, 33}, {70, 100}, {65, 257}, {8, 1600}};
+// Around the width of a register; rows that a warp holds, that a block holds, and that are read
+// again; whole packs and not.
+constexpr Size kMatrices[] = {{0, 8},    {1, 1},    {1, 3},      {2, 3},     {5, 7},    {3, 8},
+                              {2, 31},   {33, 31},  {31, 33},    {33, 32},   {5, 45},   {5, 257},
+                              {65, 257}, {70, 100}, {9, 1024},   {3, 1025},  {8, 1600}, {300, 24},
+                              {2, 5000}, {2, 8200}, {1, 12'288}, {2, 16'400}};
 
-struct Forward {
-  Floats x, weight, bias, y, mean, inverse_std;
+/// Parameters and results of a row-wise normalisation, in fp32 for the reference.
+struct Problem {
+  std::int64_t rows, columns;
+  Floats x, weight, bias, dy, dx, dweight, dbias;
+  Floats y, mean, inverse_std;
 
-  Forward(std::int64_t rows, std::int64_t columns, float offset = 0.5F)
-      : x{random_floats(rows * columns, 1, 2.0F)},
-        weight{random_floats(columns, 2)},
-        bias{random_floats(columns, 3)},
+  Problem(DType dtype, DType other, const Size& size, float offset = 0.5F)
+      : rows{size.rows},
+        columns{size.columns},
+        weight{rounded(other, random_floats(columns, 2))},
+        bias{rounded(other, random_floats(columns, 3))},
+        dy{rounded(dtype, random_floats(rows * columns, 4))},
+        dx{rounded(dtype, random_floats(rows * columns, 5))},
+        dweight{rounded(other, random_floats(columns, 6))},
+        dbias{rounded(other, random_floats(columns, 7))},
         y{filled(rows * columns, kNan)},
         mean{filled(rows, kNan)},
-        inverse_std{filled(rows, kNan)},
-        rows_{rows},
-        columns_{columns} {
+        inverse_std{filled(rows, kNan)} {
+    x = random_floats(rows * columns, 1, 2.0F);
     for (float& value : x) { value += offset; }
+    x = rounded(dtype, x);
+    forward();
   }
-  LayerNormForward args() {
-    return {x.data(),    weight.data(),      bias.data(), y.data(),
-            mean.data(), inverse_std.data(), rows_,       columns_};
+  void forward() {
+    reference::layer_norm_forward({x.data(), weight.data(), bias.data(), y.data(), mean.data(),
+                                   inverse_std.data(), rows, columns},
+                                  Stream{});
   }
-
- private:
-  std::int64_t rows_;
-  std::int64_t columns_;
-};
-
-struct Backward {
-  Floats x, weight, mean, inverse_std, dy, dx, dweight, dbias;
-
-  Backward(std::int64_t rows, std::int64_t columns)
-      : dy{random_floats(rows * columns, 4)},
-        dx{random_floats(rows * columns, 5)},
-        dweight{random_floats(columns, 6)},
-        dbias{random_floats(columns, 7)},
-        rows_{rows},
-        columns_{columns} {
-    Forward forward{rows, columns};
-    reference::layer_norm_forward(forward.args(), Stream{});
-    x = forward.x;
-    weight = forward.weight;
-    mean = forward.mean;
-    inverse_std = forward.inverse_std;
+  void backward() {
+    reference::layer_norm_backward(
+        {x.data(), weight.data(), mean.data(), inverse_std.data(), dy.data(), dx.data(),
+         dweight.data(), dbias.data(), rows, columns},
+        Stream{});
   }
-  LayerNormBackward args() {
-    return {x.data(),  weight.data(), mean.data(),    inverse_std.data(),
-            dy.data(), dx.data(),     dweight.data(), dbias.data(),
-            rows_,     columns_};
-  }
-
- private:
-  std::int64_t rows_;
-  std::int64_t columns_;
 };
 
 TEST(LayerNormReference, ByHand) {
@@ -76,75 +64,263 @@ TEST(LayerNormReference, ByHand) {
   EXPECT_NEAR(y[1], 15.0F, 1e-4F);
 }
 
-using LayerNormTest = KernelTest;
+/// On the device, all in the dtypes asked for, each array `stagger` elements further than the last.
+struct OnDevice {
+  DeviceValues x, weight, bias, y, dy, dx, dweight, dbias;
+  DeviceArray<float> mean, inverse_std;
+  std::int64_t rows, columns;
 
-TEST_F(LayerNormTest, ForwardMatchesReference) {
-  for (const auto [rows, columns] : kMatrices) {
-    SCOPED_TRACE(testing::Message() << rows << " x " << columns);
-    Forward expected{rows, columns}, actual{rows, columns};
-    reference::layer_norm_forward(expected.args(), Stream{});
-    cpu_.layer_norm_forward(actual.args(), stream());
-    EXPECT_LE(largest_difference(actual.mean, expected.mean), 1e-6);
-    if (columns > 2) {
-      // Of two or fewer numbers the deviation may be tiny and its inverse large.
-      EXPECT_LE(largest_difference(actual.inverse_std, expected.inverse_std), 1e-6);
-      EXPECT_LE(largest_difference(actual.y, expected.y), 1e-5);
+  OnDevice(DeviceBench& bench, DType dtype, DType other, const Problem& from,
+           std::int64_t offset = 0, std::int64_t stagger = 0)
+      : x{bench, from.x, dtype, offset},
+        weight{bench, from.weight, other, offset + stagger},
+        bias{bench, from.bias, other, offset + 2 * stagger},
+        y{bench, std::ssize(from.x), dtype, offset + 3 * stagger},
+        dy{bench, from.dy, dtype, offset + 4 * stagger},
+        dx{bench, from.dx, dtype, offset + 5 * stagger},
+        dweight{bench, from.dweight, other, offset + 6 * stagger},
+        dbias{bench, from.dbias, other, offset + 7 * stagger},
+        mean{bench, from.mean},
+        inverse_std{bench, from.inverse_std},
+        rows{from.rows},
+        columns{from.columns} {}
+  LayerNormForward forward() {
+    return {x, weight, bias, y, mean.data(), inverse_std.data(), rows, columns};
+  }
+  LayerNormBackward backward() {
+    return {x, weight, mean.data(), inverse_std.data(), dy, dx, dweight, dbias, rows, columns};
+  }
+};
+
+/// Of a row.
+struct Sizes {
+  double x = 0.0;        ///< mean |x|
+  double dnormal = 0.0;  ///< mean |dnormal|
+  double scaled = 0.0;   ///< mean |dnormal * normal|
+};
+
+/// How far a backend's results may be from the reference's, beside the rounding of what is stored.
+class Bounds {
+ public:
+  Bounds(const Problem& problem, DType other) : problem_{problem}, other_{other} {
+    const auto n = static_cast<std::size_t>(problem.columns);
+    rows_.resize(problem.mean.size());
+    weight_sizes_.resize(n);
+    bias_sizes_.resize(n);
+    for (std::size_t c = 0; c < n; ++c) {
+      weight_sizes_[c] = std::abs(static_cast<double>(problem.dweight[c]));
+      bias_sizes_[c] = std::abs(static_cast<double>(problem.dbias[c]));
+    }
+    for (std::size_t i = 0; i < problem.x.size(); ++i) {
+      const double dy = problem.dy[i];
+      Sizes& row = rows_[i / n];
+      row.x += std::abs(static_cast<double>(problem.x[i])) / static_cast<double>(n);
+      row.dnormal += std::abs(dnormal(i)) / static_cast<double>(n);
+      row.scaled += std::abs(dnormal(i) * normal(i)) / static_cast<double>(n);
+      weight_sizes_[i % n] += std::abs(dy * normal(i));
+      bias_sizes_[i % n] += std::abs(dy);
     }
   }
+  virtual ~Bounds() = default;
+
+  [[nodiscard]] virtual double mean(std::size_t row) const = 0;
+  [[nodiscard]] virtual double inverse_std(std::size_t row) const = 0;
+  [[nodiscard]] virtual double y(std::size_t i) const = 0;
+  [[nodiscard]] virtual double dx(std::size_t i) const = 0;
+  [[nodiscard]] virtual double dweight(std::size_t column) const = 0;
+  [[nodiscard]] virtual double dbias(std::size_t column) const = 0;
+
+ protected:
+  [[nodiscard]] std::int64_t columns() const { return problem_.columns; }
+  [[nodiscard]] double inverse(std::size_t row) const { return problem_.inverse_std[row]; }
+  [[nodiscard]] std::size_t row_of(std::size_t i) const { return i / weight_sizes_.size(); }
+  [[nodiscard]] double weight(std::size_t i) const {
+    return problem_.weight[i % weight_sizes_.size()];
+  }
+  [[nodiscard]] double normal(std::size_t i) const {
+    return static_cast<double>(problem_.x[i] - problem_.mean[row_of(i)]) * inverse(row_of(i));
+  }
+  [[nodiscard]] double dnormal(std::size_t i) const {
+    return static_cast<double>(problem_.dy[i]) * weight(i);
+  }
+
+  const Problem& problem_;
+  DType other_;
+  std::vector<Sizes> rows_;
+  std::vector<double> weight_sizes_, bias_sizes_;
+};
+
+/// Fixed ones; but of two or fewer numbers the deviation may be tiny and its inverse large.
+class CpuBounds : public Bounds {
+ public:
+  using Bounds::Bounds;
+  [[nodiscard]] double mean(std::size_t) const override { return 1e-6; }
+  [[nodiscard]] double inverse_std(std::size_t row) const override { return scaled(1e-6, row); }
+  [[nodiscard]] double y(std::size_t) const override { return columns() > 2 ? 8e-6 : 3e-5; }
+  [[nodiscard]] double dx(std::size_t i) const override { return scaled(8e-6, row_of(i)); }
+  [[nodiscard]] double dweight(std::size_t c) const override { return sum(weight_sizes_[c]); }
+  [[nodiscard]] double dbias(std::size_t c) const override { return sum(bias_sizes_[c]); }
+
+ private:
+  [[nodiscard]] double scaled(double bound, std::size_t row) const {
+    return columns() > 2 ? bound : bound * std::max(1.0, inverse(row));
+  }
+  /// In 16 bits the sum of every 32 rows is rounded.
+  [[nodiscard]] double sum(double size) const {
+    const auto blocks = static_cast<double>((problem_.rows + 31) / 32);
+    return 1.5e-5 +
+           (other_ == DType::fp32 ? 0.0 : std::max(0.0, blocks - 1)) * rounding(other_, size);
+  }
+};
+
+/// The mean carries the additions of one thread (at most 64 here) into every result, the deviation
+/// half of those of the variance; then a rounding for each operation. In backward the additions of
+/// one thread are at most 48; those of a column are BiasGradientKernel's.
+class CudaBounds : public Bounds {
+ public:
+  using Bounds::Bounds;
+  [[nodiscard]] double mean(std::size_t row) const override {
+    return 66 * kRoundoff * rows_[row].x;
+  }
+  [[nodiscard]] double inverse_std(std::size_t row) const override {
+    return 40 * kRoundoff * inverse(row);
+  }
+  [[nodiscard]] double y(std::size_t i) const override {
+    const double gain = std::abs(weight(i));
+    const double bias = std::abs(static_cast<double>(problem_.bias[i % weight_sizes_.size()]));
+    return kRoundoff * (gain * inverse(row_of(i)) * 66 * rows_[row_of(i)].x +
+                        44 * gain * std::abs(normal(i)) + bias);
+  }
+  [[nodiscard]] double dx(std::size_t i) const override {
+    const Sizes& row = rows_[row_of(i)];
+    return kRoundoff *
+           (56 * inverse(row_of(i)) *
+                (std::abs(dnormal(i)) + row.dnormal + std::abs(normal(i)) * row.scaled) +
+            std::abs(static_cast<double>(problem_.dx[i])));
+  }
+  [[nodiscard]] double dweight(std::size_t c) const override { return steps() * weight_sizes_[c]; }
+  [[nodiscard]] double dbias(std::size_t c) const override { return steps() * bias_sizes_[c]; }
+
+ private:
+  [[nodiscard]] double steps() const {
+    return (45.0 + static_cast<double>(problem_.rows) / 1024) * kRoundoff;
+  }
+};
+
+class LayerNormKernels : public BackendTest {
+ protected:
+  static std::unique_ptr<Bounds> bounds(const Problem& problem, DType other) {
+    if (on_cuda()) { return std::make_unique<CudaBounds>(problem, other); }
+    return std::make_unique<CpuBounds>(problem, other);
+  }
+  void forward(OnDevice& on_device) { table().layer_norm_forward(on_device.forward(), stream()); }
+  void backward(OnDevice& on_device) {
+    table().layer_norm_backward(on_device.backward(), stream());
+  }
+  /// body(dtype of the activations, dtype of the parameters, size).
+  template <class Body>
+  static void for_all(Body body) {
+    for (const DType dtype : kValueDTypes) {
+      for (const DType other : kValueDTypes) {
+        for (const Size& size : kMatrices) {
+          SCOPED_TRACE(testing::Message() << size.rows << " x " << size.columns << ", "
+                                          << to_string(dtype) << " and " << to_string(other));
+          body(dtype, other, size);
+          if (HasFatalFailure()) { return; }
+        }
+      }
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, LayerNormKernels, backends(), backend_name);
+
+TEST_P(LayerNormKernels, ForwardIsWithinItsBound) {
+  for_all([&](DType dtype, DType other, const Size& size) {
+    const Problem expected{dtype, other, size};
+    OnDevice actual{bench(), dtype, other, expected};
+    actual.mean.poison();
+    actual.inverse_std.poison();
+    forward(actual);
+    const auto most = bounds(expected, other);
+    const Floats mean = actual.mean.read(), inverse_std = actual.inverse_std.read();
+    for (std::size_t r = 0; r < mean.size(); ++r) {
+      ASSERT_NEAR(mean[r], expected.mean[r], most->mean(r));
+      ASSERT_NEAR(inverse_std[r], expected.inverse_std[r], most->inverse_std(r));
+    }
+    expect_within(actual.y.floats(), expected.y, dtype, [&](std::size_t i) { return most->y(i); });
+  });
+}
+
+TEST_P(LayerNormKernels, BackwardIsWithinItsBound) {
+  for_all([&](DType dtype, DType other, const Size& size) {
+    Problem expected{dtype, other, size};
+    OnDevice actual{bench(), dtype, other, expected};
+    backward(actual);
+    const Problem before = expected;
+    const auto most = bounds(before, other);
+    expected.backward();
+    expect_within(actual.dx.floats(), expected.dx, dtype,
+                  [&](std::size_t i) { return most->dx(i); });
+    expect_within(actual.dweight.floats(), expected.dweight, other,
+                  [&](std::size_t c) { return most->dweight(c); });
+    expect_within(actual.dbias.floats(), expected.dbias, other,
+                  [&](std::size_t c) { return most->dbias(c); });
+  });
 }
 
 // A mean a thousand times the deviation: the two-pass variance keeps its digits, E[x^2] - E[x]^2
-// would not. What is left is x's own rounding, 1000 u relative to the deviation of 2.
-TEST_F(LayerNormTest, ALargeMeanDoesNotDestroyTheVariance) {
-  Forward expected{4, 300, 2000.0F}, actual{4, 300, 2000.0F};
-  reference::layer_norm_forward(expected.args(), Stream{});
-  cpu_.layer_norm_forward(actual.args(), stream());
-  for (std::size_t r = 0; r < 4; ++r) {
-    EXPECT_NEAR(actual.inverse_std[r], expected.inverse_std[r], 1e-6F);
-  }
-  EXPECT_LE(largest_difference(actual.y, expected.y), 1e-3);
-}
-
-TEST_F(LayerNormTest, AConstantRowGivesTheBias) {
-  Forward args{1, 77};
-  std::fill(args.x.begin(), args.x.end(), 3.0F);
-  cpu_.layer_norm_forward(args.args(), stream());
-  EXPECT_EQ(args.y, args.bias);
-  EXPECT_NEAR(args.inverse_std[0], 1.0F / std::sqrt(kLayerNormEps), 1e-3F);
-}
-
-TEST_F(LayerNormTest, BackwardMatchesReference) {
-  for (const auto [rows, columns] : kMatrices) {
-    SCOPED_TRACE(testing::Message() << rows << " x " << columns);
-    Backward expected{rows, columns}, actual{rows, columns};
-    reference::layer_norm_backward(expected.args(), Stream{});
-    cpu_.layer_norm_backward(actual.args(), stream());
-    if (columns > 2) { EXPECT_LE(largest_difference(actual.dx, expected.dx), 1e-5); }
-    EXPECT_LE(largest_difference(actual.dweight, expected.dweight), 2e-5);
-    EXPECT_LE(largest_difference(actual.dbias, expected.dbias), 2e-5);
+// would not. What is left is the rounding of x and of the mean, relative to the deviation of 2.
+TEST_P(LayerNormKernels, ALargeMeanDoesNotDestroyTheVariance) {
+  for (const std::int64_t columns : {300, 2000, 20'000}) {
+    if (columns > 2000 && !on_cuda()) { continue; }  // its bound is for what models have
+    const Problem expected{DType::fp32, DType::fp32, {4, columns}, 2000.0F};
+    OnDevice actual{bench(), DType::fp32, DType::fp32, expected};
+    forward(actual);
+    EXPECT_LE(largest_difference(actual.inverse_std.read(), expected.inverse_std), 1e-6);
+    EXPECT_LE(largest_difference(actual.y.floats(), expected.y), 1e-3);
   }
 }
 
-TEST_F(LayerNormTest, FrozenParametersGetNoGradient) {
-  Backward expected{33, 40}, actual{33, 40};
-  cpu_.layer_norm_backward(expected.args(), stream());
-  const Floats before = actual.dweight;
-  LayerNormBackward args = actual.args();
-  args.dweight = nullptr;
-  args.dbias = nullptr;
-  cpu_.layer_norm_backward(args, stream());
-  EXPECT_TRUE(same_bits(actual.dx, expected.dx));
-  EXPECT_EQ(actual.dweight, before);
+TEST_P(LayerNormKernels, AConstantRowGivesTheBias) {
+  Problem problem{DType::fp32, DType::fp32, {3, 77}};
+  std::fill(problem.x.begin(), problem.x.end(), 3.0F);
+  OnDevice actual{bench(), DType::fp32, DType::fp32, problem};
+  forward(actual);
+  const Floats y = actual.y.floats();
+  for (std::size_t i = 0; i < y.size(); ++i) { ASSERT_EQ(y[i], problem.bias[i % 77]); }
+  for (const float inverse_std : actual.inverse_std.read()) {
+    EXPECT_NEAR(inverse_std, 1.0F / std::sqrt(kLayerNormEps), 1e-3F);
+  }
+}
+
+TEST_P(LayerNormKernels, FrozenParametersGetNoGradient) {
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    const Problem problem{dtype, DType::fp32, {33, 40}};
+    OnDevice all{bench(), dtype, DType::fp32, problem};
+    backward(all);
+    for (const bool weight : {false, true}) {
+      for (const bool bias : {false, true}) {
+        OnDevice some{bench(), dtype, DType::fp32, problem};
+        LayerNormBackward args = some.backward();
+        if (!weight) { args.dweight = nullptr; }
+        if (!bias) { args.dbias = nullptr; }
+        table().layer_norm_backward(args, stream());
+        EXPECT_EQ(some.dx.read(), all.dx.read());
+        EXPECT_EQ(some.dweight.floats(), weight ? all.dweight.floats() : problem.dweight);
+        EXPECT_EQ(some.dbias.floats(), bias ? all.dbias.floats() : problem.dbias);
+      }
+    }
+  }
 }
 
 // f = sum of dy * y in fp64; its slope along every input by central differences.
 class Float64LayerNorm {
  public:
-  Float64LayerNorm(const Backward& from, std::int64_t columns)
+  explicit Float64LayerNorm(const Problem& from)
       : x(from.x.begin(), from.x.end()),
         weight(from.weight.begin(), from.weight.end()),
         dy(from.dy.begin(), from.dy.end()),
-        columns_{static_cast<std::size_t>(columns)} {}
+        columns_{static_cast<std::size_t>(from.columns)} {}
 
   std::vector<double> x, weight, dy;
 
@@ -177,46 +353,42 @@ class Float64LayerNorm {
   std::size_t columns_;
 };
 
-TEST_F(LayerNormTest, BackwardIsTheSlopeOfForward) {
-  Backward args{5, 13};
-  const Floats dx_before = args.dx, dweight_before = args.dweight;
-  cpu_.layer_norm_backward(args.args(), stream());
-  Float64LayerNorm exact{args, 13};
+TEST_P(LayerNormKernels, BackwardIsTheSlopeOfForward) {
+  const Problem before{DType::fp32, DType::fp32, {5, 13}};
+  OnDevice actual{bench(), DType::fp32, DType::fp32, before};
+  backward(actual);
+  const Floats dx = actual.dx.floats(), dweight = actual.dweight.floats();
+  Float64LayerNorm exact{before};
   for (std::size_t i = 0; i < exact.x.size(); ++i) {
-    EXPECT_NEAR(args.dx[i] - dx_before[i], exact.slope(exact.x[i]), 1e-5) << "dx " << i;
+    EXPECT_NEAR(dx[i] - before.dx[i], exact.slope(exact.x[i]), 1e-5) << "dx " << i;
   }
   for (std::size_t c = 0; c < exact.weight.size(); ++c) {
-    EXPECT_NEAR(args.dweight[c] - dweight_before[c], exact.slope(exact.weight[c]), 1e-5) << c;
+    EXPECT_NEAR(dweight[c] - before.dweight[c], exact.slope(exact.weight[c]), 1e-5) << c;
   }
 }
 
-TEST_F(LayerNormTest, BitsDoNotDependOnTheAddresses) {
-  constexpr std::int64_t rows = 40, columns = 75;
-  Forward forward{rows, columns};
-  cpu_.layer_norm_forward(forward.args(), stream());
-  Backward backward{rows, columns};
-  const Floats dx = backward.dx, dweight = backward.dweight, dbias = backward.dbias;
-  cpu_.layer_norm_backward(backward.args(), stream());
-  for (std::size_t offset = 1; offset < 17; ++offset) {
-    Placed x{forward.x, offset}, weight{forward.weight, offset + 1}, bias{forward.bias, offset + 2};
-    Placed y{filled(rows * columns, kNan), offset + 3}, dy{backward.dy, offset + 4};
-    LayerNormForward f = forward.args();
-    f.x = x.data(), f.weight = weight.data(), f.bias = bias.data(), f.y = y.data();
-    cpu_.layer_norm_forward(f, stream());
-    EXPECT_TRUE(same_bits(y.values(), forward.y)) << offset;
-    EXPECT_TRUE(y.guarded());
-
-    Placed dx2{dx, offset + 5}, dweight2{dweight, offset + 6}, dbias2{dbias, offset + 7};
-    LayerNormBackward b = backward.args();
-    b.x = x.data(), b.weight = weight.data(), b.dy = dy.data(), b.dx = dx2.data();
-    b.dweight = dweight2.data(), b.dbias = dbias2.data();
-    cpu_.layer_norm_backward(b, stream());
-    EXPECT_TRUE(same_bits(dx2.values(), backward.dx)) << offset;
-    EXPECT_TRUE(same_bits(dweight2.values(), backward.dweight)) << offset;
-    EXPECT_TRUE(same_bits(dbias2.values(), backward.dbias)) << offset;
-    EXPECT_TRUE(dx2.guarded() && dweight2.guarded() && dbias2.guarded());
+TEST_P(LayerNormKernels, BitsDoNotDependOnTheAddresses) {
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    for (const Size size : {Size{40, 72}, Size{40, 75}, Size{3, 1600}, Size{2, 16'640}}) {
+      const Problem problem{dtype, DType::fp32, size};
+      OnDevice expected{bench(), dtype, DType::fp32, problem};
+      forward(expected);
+      backward(expected);
+      const auto expect_same = [&](std::int64_t offset, std::int64_t stagger) {
+        OnDevice actual{bench(), dtype, DType::fp32, problem, offset, stagger};
+        forward(actual);
+        backward(actual);
+        EXPECT_EQ(actual.y.read(), expected.y.read()) << offset;
+        EXPECT_EQ(actual.dx.read(), expected.dx.read()) << offset;
+        EXPECT_EQ(actual.dweight.read(), expected.dweight.read()) << offset;
+        EXPECT_EQ(actual.dbias.read(), expected.dbias.read()) << offset;
+      };
+      for (const std::int64_t offset : {1, 2, 7}) { expect_same(offset, 0); }
+      if (size.rows < 40) { continue; }
+      for (std::int64_t offset = 1; offset < 17; ++offset) { expect_same(offset, 1); }
+    }
   }
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::layer_norm_test

@@ -1,8 +1,8 @@
 #include "kernels/lion/lion.hpp"
 
-#include "kernels/support.hpp"
+#include "kernels/updates.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::lion_test {
 namespace {
 
 UpdateRun run_of(Floats& w, Floats& m, const Floats& g) {
@@ -28,22 +28,21 @@ TEST(LionReference, TwoStepsByHand) {
             (Floats{0.625F - 0.25F * 1.3125F, 1.125F - 0.25F * 1.5625F, 0.875F - 0.25F * 1.4375F}));
 }
 
-using LionKernelTest = KernelTest;
+class LionKernels : public updates::UpdateTest {};
+INSTANTIATE_TEST_SUITE_P(Backends, LionKernels, backends(), backend_name);
 
 // The sign decides, so fp32 and fp64 part where u is within rounding of 0: such elements are left
 // out, and there are few.
-TEST_F(LionKernelTest, FollowsFloat64OverAHundredSteps) {
+TEST_P(LionKernels, FollowFloat64OverAHundredSteps) {
   constexpr std::int64_t elems = 501;
   constexpr Lion hyper{.lr = 1e-2F, .weight_decay = 0.1F};
-  Floats weight = random_floats(elems, 1), m = filled(elems, 0.0F);
-  std::vector<double> w(weight.begin(), weight.end()), m64(elems, 0.0);
+  const auto [start, weight] =
+      follow(updates::rule("lion", 1, hyper, &reference::lion, &Table::lion), elems, 100);
+  std::vector<double> w(start.weight.begin(), start.weight.end()), m64(elems, 0.0);
   std::vector<bool> doubtful(elems, false);
   const double lr = hyper.lr, b1 = hyper.beta1, b2 = hyper.beta2, wd = hyper.weight_decay;
   for (int t = 1; t <= 100; ++t) {
-    const Floats gradient = random_floats(elems, 100U + static_cast<unsigned>(t));
-    StepScalars scalars;
-    scalars.gradient_factor = 0.5F;
-    cpu_.lion(run_of(weight, m, gradient), hyper, &scalars, stream());
+    const Floats& gradient = start.gradients[static_cast<std::size_t>(t - 1)];
     for (std::size_t i = 0; i < w.size(); ++i) {
       const double g = 0.5 * static_cast<double>(gradient[i]);
       const double u = b1 * m64[i] + (1 - b1) * g;
@@ -62,4 +61,4 @@ TEST_F(LionKernelTest, FollowsFloat64OverAHundredSteps) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::lion_test

@@ -4,7 +4,7 @@
 #include "kernels/support.hpp"
 #include "tessera/base/half.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::master_parts_test {
 namespace {
 
 constexpr std::uint32_t kHalves = 1U << 16U;
@@ -102,4 +102,4 @@ TEST(MasterParts, ArraysHoldThePartsOfTheirElements) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::master_parts_test

@@ -1,21 +1,34 @@
 #include "kernels/matmul/matmul.hpp"
 
-#include "kernels/support.hpp"
+#include <numbers>
+
+#include "kernels/matmul_exact.hpp"
 #include "kernels/support/product.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/math.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::matmul_test {
 namespace {
 
-struct Size {
-  std::int64_t m;
-  std::int64_t n;
-  std::int64_t k;
-};
-constexpr Size kProducts[] = {{0, 3, 4},   {3, 0, 4},    {3, 4, 0},     {1, 1, 1},    {2, 3, 4},
-                              {1, 65, 33}, {65, 1, 33},  {65, 33, 1},   {7, 8, 9},    {16, 16, 16},
-                              {31, 33, 5}, {64, 64, 64}, {50, 70, 129}, {3, 300, 700}};
-constexpr Transpose kTransposes[] = {Transpose::no, Transpose::yes};
+using matmul::added;
+using matmul::Exact;
+using matmul::exact;
+using matmul::expect_near;
+using matmul::kTransposes;
+using matmul::kWrites;
+using matmul::Size;
+using matmul::stored;
+
+constexpr DType kFp32 = DType::fp32;
+constexpr DType kBf16 = DType::bf16;
+constexpr Size kProducts[] = {
+    {0, 3, 4},    {3, 0, 4},   {3, 4, 0},     {1, 1, 1},     {2, 3, 4},     {1, 65, 33},
+    {65, 1, 33},  {65, 33, 1}, {7, 8, 9},     {16, 16, 16},  {16, 24, 48},  {31, 33, 5},
+    {64, 64, 64}, {7, 8, 900}, {50, 70, 129}, {3, 300, 700}, {40, 56, 2100}};
+
+Floats random_values(DType dtype, std::int64_t elems, unsigned seed) {
+  return rounded(dtype, random_floats(elems, seed));
+}
 
 TEST(MatMulReference, ByHand) {
   const Floats a{1, 2, 3, 4, 5, 6};     // 2 x 3, or its transpose stored 2 x 3
@@ -32,103 +45,6 @@ TEST(MatMulReference, ByHand) {
   reference::matmul({a.data(), b.data(), wide.data(), 3, 3, 2, Transpose::yes, Transpose::yes},
                     Stream{});
   EXPECT_EQ(wide, (Floats{1, 4, 410, 2, 5, 520, 3, 6, 630}));
-}
-
-using MatMulTest = KernelTest;
-
-// |error| <= (k + 1) u times the sum of magnitudes; checked on random data with twice the typical
-// sum, to stay far below what one wrong product would give.
-TEST_F(MatMulTest, MatchesReference) {
-  for (const auto& [m, n, k] : kProducts) {
-    for (const Transpose ta : kTransposes) {
-      for (const Transpose tb : kTransposes) {
-        for (const Write write : {Write::overwrite, Write::add}) {
-          SCOPED_TRACE(testing::Message() << m << " x " << n << " x " << k << " transposed "
-                                          << int(ta) << int(tb) << " write " << int(write));
-          const Floats a = random_floats(m * k, 1);
-          const Floats b = random_floats(k * n, 2);
-          Floats expected = write == Write::add ? random_floats(m * n, 3) : filled(m * n, kNan);
-          Placed actual{expected, 3};
-          reference::matmul({a.data(), b.data(), expected.data(), m, n, k, ta, tb, write},
-                            Stream{});
-          cpu_.matmul({a.data(), b.data(), actual.data(), m, n, k, ta, tb, write}, stream());
-          const auto terms = static_cast<double>(k + 1);
-          EXPECT_LE(largest_difference(actual.values(), expected),
-                    2 * terms * terms * std::ldexp(1.0, -24));
-          EXPECT_TRUE(actual.guarded());
-        }
-      }
-    }
-  }
-}
-
-// Whole numbers: every product and sum is exact, whatever the order.
-TEST_F(MatMulTest, IsExactOnWholeNumbers) {
-  std::mt19937 generator{1};
-  std::uniform_int_distribution<int> uniform{-8, 8};
-  Floats a(200 * 300), b(300 * 100);
-  for (float& value : a) { value = static_cast<float>(uniform(generator)); }
-  for (float& value : b) { value = static_cast<float>(uniform(generator)); }
-  Floats expected = filled(200 * 100, kNan), actual = filled(200 * 100, kNan);
-  reference::matmul({a.data(), b.data(), expected.data(), 200, 100, 300}, Stream{});
-  cpu_.matmul({a.data(), b.data(), actual.data(), 200, 100, 300}, stream());
-  EXPECT_EQ(actual, expected);
-}
-
-// Slots and arenas put the same matrix at other addresses in other strategies.
-TEST_F(MatMulTest, BitsDoNotDependOnTheAddresses) {
-  for (const auto& [m, n, k] : kProducts) {
-    for (const Transpose ta : kTransposes) {
-      for (const Transpose tb : kTransposes) {
-        const Floats a = random_floats(m * k, 4);
-        const Floats b = random_floats(k * n, 5);
-        const Floats before = random_floats(m * n, 6);
-        Floats expected = before;
-        cpu_.matmul({a.data(), b.data(), expected.data(), m, n, k, ta, tb, Write::add}, stream());
-        for (const std::size_t offset : {0U, 1U, 2U, 3U, 5U, 8U, 13U, 16U, 64U, 128U}) {
-          Placed pa{a, offset}, pb{b, (3 * offset) % 17}, pc{before, (5 * offset + 1) % 17};
-          cpu_.matmul({pa.data(), pb.data(), pc.data(), m, n, k, ta, tb, Write::add}, stream());
-          ASSERT_TRUE(same_bits(pc.values(), expected))
-              << m << " x " << n << " x " << k << " offset " << offset;
-        }
-      }
-    }
-  }
-}
-
-TEST_F(MatMulTest, OverwriteIsAddOntoZero) {
-  const Floats a = random_floats(40 * 50, 7), b = random_floats(50 * 60, 8);
-  Floats added = filled(40 * 60, 0.0F), written = filled(40 * 60, kNan);
-  cpu_.matmul({.a = a.data(),
-               .b = b.data(),
-               .c = added.data(),
-               .m = 40,
-               .n = 60,
-               .k = 50,
-               .write = Write::add},
-              stream());
-  cpu_.matmul({a.data(), b.data(), written.data(), 40, 60, 50}, stream());
-  EXPECT_TRUE(same_bits(added, written));
-}
-
-TEST_F(MatMulTest, RefusesStridesThatDoNotFit) {
-  Floats a(6), b(6), c(6);
-  MatMul product{a.data(), b.data(), c.data(), 2, 3, 2};
-  product.c_stride = 2;
-  EXPECT_THROW(cpu_.matmul(product, stream()), ContractError);
-  product.c_stride = 0;
-  product.a_stride = 1;
-  EXPECT_THROW(cpu_.matmul(product, stream()), ContractError);
-  product.a_stride = 0;
-  product.c_stride = 4;
-  product.bias = b.data();
-  EXPECT_THROW(cpu_.matmul(product, stream()), ContractError);
-}
-
-TEST_F(MatMulTest, AnEmptySumOverwritesWithZero) {
-  Floats c(6, kNan);
-  cpu_.matmul({nullptr, nullptr, c.data(), 2, 3, 0}, stream());
-  EXPECT_EQ(c, Floats(6, 0.0F));
 }
 
 TEST(MatMulReference, BiasAndGeluByHand) {
@@ -152,41 +68,299 @@ TEST(MatMulReference, BiasAndGeluByHand) {
   EXPECT_EQ(c, (Floats{1.5F, 4}));
 }
 
-// Whoever takes the steps himself gets the same training, to the bit.
-TEST_F(MatMulTest, EpiloguesAreTheKernelsThatTheyName) {
-  constexpr std::int64_t m = 37, n = 45, k = 70;
-  const Floats a = random_floats(m * k, 1), b = random_floats(k * n, 2), bias = random_floats(n, 3);
-  Floats z(m * n), y(m * n), slope(m * n);
-  cpu_.matmul({a.data(), b.data(), z.data(), m, n, k}, stream());
-  const Floats product = z;
-  cpu_.add_bias(z.data(), bias.data(), m, n, stream());
-  cpu_.gelu_forward(z.data(), y.data(), m * n, stream());
-  cpu_.gelu_backward(z.data(), product.data(), slope.data(), m * n, stream());
+class MatMulKernels : public BackendTest {
+ protected:
+  /// Tensor cores cut off what fp32 does not hold, of all terms that they add at once: four times
+  /// as much as a sum of rounded terms.
+  static double factor(DType dtype) { return on_cuda() && size_of(dtype) == 2 ? 4.0 : 1.0; }
 
-  Floats fused_z(m * n, kNan), fused(m * n, kNan);
-  MatMul p{a.data(), b.data(), fused.data(), m, n, k};
-  p.bias = bias.data();
-  cpu_.matmul(p, stream());
-  EXPECT_TRUE(same_bits(fused, z));
-  p.epilogue = Epilogue::gelu;
-  p.pre_gelu = fused_z.data();
-  cpu_.matmul(p, stream());
-  EXPECT_TRUE(same_bits(fused_z, z));
-  EXPECT_TRUE(same_bits(fused, y));
-  p.bias = {};
-  p.epilogue = Epilogue::gelu_gradient;
-  cpu_.matmul(p, stream());
-  EXPECT_TRUE(same_bits(fused, slope));
+  /// A `result` of factors of a dtype, which every array starts `offset` elements or some off.
+  void expect_product(DType dtype, DType result, const Size& s, std::int64_t offset) {
+    const Floats a = random_values(dtype, s.m * s.k, 1), b = random_values(dtype, s.k * s.n, 2);
+    const Floats c = random_values(result, s.m * s.n, 3);
+    const Exact product = exact(a, b, s, factor(dtype));
+    for (const Transpose ta : kTransposes) {
+      for (const Transpose tb : kTransposes) {
+        DeviceValues on_a{bench(), stored(a, ta, s.m, s.k), dtype, offset};
+        DeviceValues on_b{bench(), stored(b, tb, s.k, s.n), dtype, 3 * offset};
+        for (const Write write : kWrites) {
+          SCOPED_TRACE(testing::Message()
+                       << s.m << " x " << s.n << " x " << s.k << ' ' << to_string(dtype) << " -> "
+                       << to_string(result) << " transposed " << int(ta) << int(tb) << " write "
+                       << int(write) << " offset " << offset);
+          const bool adds = write == Write::add;
+          DeviceValues on_c{bench(), adds ? c : filled(s.m * s.n, kNan), result, 5 * offset};
+          table().matmul({on_a, on_b, on_c, s.m, s.n, s.k, ta, tb, write}, stream());
+          expect_near(on_c.floats(), adds ? added(product, c, s.k, factor(dtype)) : product,
+                      result);
+          if (HasFatalFailure()) { return; }
+        }
+      }
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, MatMulKernels, backends(), backend_name);
+
+TEST_P(MatMulKernels, AreTheProductInFp64WithinTheBoundOfItsRoundings) {
+  for (const DType dtype : kValueDTypes) {
+    for (const DType result : kValueDTypes) {
+      for (const Size& size : kProducts) {
+        for (const std::int64_t offset : {0, 1}) {
+          expect_product(dtype, result, size, offset);
+          if (HasFatalFailure()) { return; }
+        }
+      }
+    }
+  }
 }
 
-TEST_F(MatMulTest, BiasAndEpilogueOfWhatIsAddedAreRefused) {
-  Floats x(4, 1.0F);
-  const MatMul plain{x.data(), x.data(), x.data(), 1, 1, 1};
+// Whole numbers: every product and sum is exact, whatever the order.
+TEST_P(MatMulKernels, AreExactOnWholeNumbers) {
+  std::mt19937 generator{1};
+  std::uniform_int_distribution<int> uniform{-8, 8};
+  Floats a(200 * 300), b(300 * 100);
+  for (float& value : a) { value = static_cast<float>(uniform(generator)); }
+  for (float& value : b) { value = static_cast<float>(uniform(generator)); }
+  Floats expected = filled(200 * 100, kNan);
+  reference::matmul({a.data(), b.data(), expected.data(), 200, 100, 300}, Stream{});
+  DeviceArray<float> on_a{bench(), a}, on_b{bench(), b}, c{bench(), 200 * 100};
+  table().matmul({on_a.data(), on_b.data(), c.data(), 200, 100, 300}, stream());
+  EXPECT_EQ(c.read(), expected);
+}
+
+// Slots and arenas put a matrix at another address in every strategy; on CUDA all at multiples of
+// 16 bytes.
+TEST_P(MatMulKernels, BitsAreTheSameInEveryRunAndAtEveryAddress) {
+  const auto offsets = on_cuda() ? std::vector<std::int64_t>{0, 8, 16, 64}
+                                 : std::vector<std::int64_t>{1, 2, 3, 5, 8, 13, 16, 64, 128};
+  std::vector<Size> sizes(std::begin(kProducts), std::end(kProducts));
+  sizes.push_back({64, 128, 4096});
+  for (const DType dtype : kValueDTypes) {
+    for (const Size& s : sizes) {
+      for (const Transpose ta : kTransposes) {
+        for (const Transpose tb : kTransposes) {
+          if (s.k > 1000 && (ta == Transpose::yes || tb == Transpose::yes)) { continue; }
+          const Floats a = random_floats(s.m * s.k, 4), b = random_floats(s.k * s.n, 5);
+          const Floats before = random_floats(s.m * s.n, 6);
+          const auto product_at = [&](std::int64_t at_a, std::int64_t at_b, std::int64_t at_c) {
+            DeviceValues on_a{bench(), a, dtype, at_a}, on_b{bench(), b, dtype, at_b};
+            DeviceValues c{bench(), before, kFp32, at_c};
+            table().matmul({on_a, on_b, c, s.m, s.n, s.k, ta, tb, Write::add}, stream());
+            return c.read();
+          };
+          const Bytes expected = product_at(0, 0, 0);
+          for (const std::int64_t offset : offsets) {
+            const Bytes bits = on_cuda()
+                                   ? product_at(offset, 3 * offset, 5 * offset)
+                                   : product_at(offset, 3 * offset % 17, (5 * offset + 1) % 17);
+            ASSERT_EQ(bits, expected) << to_string(dtype) << " " << s.m << " x " << s.n << " x "
+                                      << s.k << " offset " << offset;
+          }
+        }
+      }
+    }
+  }
+}
+
+// As GPT's logits lie: A's gaps are full of NaN, and so are those of C, where it is so afterwards.
+TEST_P(MatMulKernels, GapsBetweenRowsAreNeitherReadNorWritten) {
+  for (const DType dtype : kValueDTypes) {
+    for (const Size& s : {Size{5, 3, 4}, Size{66, 101, 70}}) {
+      const Floats a = random_values(dtype, s.m * s.k, 1), b = random_values(dtype, s.k * s.n, 2);
+      const Floats c = random_values(dtype, s.m * s.n, 3);
+      const Exact product = exact(a, b, s, factor(dtype));
+      for (const Transpose ta : kTransposes) {
+        for (const Write write : kWrites) {
+          const std::int64_t a_columns = ta == Transpose::yes ? s.m : s.k;
+          const std::int64_t a_stride = round_up<std::int64_t>(a_columns, 64);
+          const std::int64_t c_stride = round_up<std::int64_t>(s.n, 64);
+          DeviceValues on_a{bench(), with_gaps(stored(a, ta, s.m, s.k), a_columns, a_stride),
+                            dtype};
+          DeviceValues on_b{bench(), b, dtype};
+          DeviceValues on_c{bench(), with_gaps(c, s.n, c_stride), dtype};
+          MatMul p{on_a, on_b, on_c, s.m, s.n, s.k, ta, Transpose::no, write};
+          p.a_stride = a_stride;
+          p.c_stride = c_stride;
+          table().matmul(p, stream());
+          const Floats all = on_c.floats();
+          expect_near(without_gaps(all, s.n, c_stride),
+                      write == Write::add ? added(product, c, s.k, factor(dtype)) : product, dtype);
+          EXPECT_EQ(std::count_if(all.begin(), all.end(), [](float x) { return std::isnan(x); }),
+                    (c_stride - s.n) * s.m);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(MatMulKernels, AnEmptySumLeavesGapsAsTheyAre) {
+  DeviceValues c{bench(), Floats(10, 7.0F), kBf16};
+  MatMul p{{nullptr, kBf16}, {nullptr, kBf16}, c, 2, 3, 0};
+  p.c_stride = 5;
+  table().matmul(p, stream());
+  EXPECT_EQ(c.floats(), (Floats{0, 0, 0, 7, 7, 0, 0, 0, 7, 7}));
+}
+
+TEST_P(MatMulKernels, EmptySumsOverwriteWithZeroAndAddNothing) {
+  for (const DType factors : kValueDTypes) {
+    for (const DType dtype : kValueDTypes) {
+      DeviceValues c{bench(), 6, dtype, 1}, bias{bench(), Floats{1, 2, 3}, dtype};
+      MatMul p{{nullptr, factors}, {nullptr, factors}, c, 2, 3, 0};
+      table().matmul(p, stream());
+      EXPECT_EQ(c.floats(), Floats(6, 0.0F));
+      p.bias = bias;
+      table().matmul(p, stream());
+      EXPECT_EQ(c.floats(), (Floats{1, 2, 3, 1, 2, 3}));
+      p.bias = {};
+      p.write = Write::add;
+      table().matmul(p, stream());
+      p.k = 4;
+      p.m = 0;
+      table().matmul(p, stream());
+      p.m = 2;
+      p.n = 0;
+      table().matmul(p, stream());
+      EXPECT_EQ(c.floats(), (Floats{1, 2, 3, 1, 2, 3}));
+    }
+  }
+}
+
+// 1 + 2^-20 times 1: TF32 has ten bits behind the point.
+TEST_P(MatMulKernels, MultiplyFp32InFp32) {
+  constexpr std::int64_t size = 64;
+  Floats a(size * size, 0.0F);
+  for (std::int64_t i = 0; i < size; ++i) { a[static_cast<std::size_t>(i * size + i)] = 1.0F; }
+  const Floats b(size * size, 1.0F + 0x1p-20F);
+  DeviceArray<float> on_a{bench(), a}, on_b{bench(), b}, c{bench(), size * size};
+  table().matmul({on_a.data(), on_b.data(), c.data(), size, size, size}, stream());
+  EXPECT_EQ(c.read(), b);
+}
+
+/// The tanh form of GELU, and its derivative.
+double gelu(double x) {
+  const double scale = std::sqrt(2.0 / std::numbers::pi);
+  return 0.5 * x * (1.0 + std::tanh(scale * (x + 0.044715 * x * x * x)));
+}
+double slope(double x) {
+  const double scale = std::sqrt(2.0 / std::numbers::pi);
+  const double tanh = std::tanh(scale * (x + 0.044715 * x * x * x));
+  return 0.5 * (1.0 + tanh) +
+         0.5 * x * (1.0 - tanh * tanh) * scale * (1.0 + 3.0 * 0.044715 * x * x);
+}
+
+/// The product plus bias, which may have been rounded to `dtype` in between.
+Exact with_bias(Exact product, const Floats& bias, DType dtype) {
+  for (std::size_t i = 0; i < product.sum.size(); ++i) {
+    product.bound[i] += rounding(dtype, std::abs(product.sum[i]) + product.bound[i]);
+    product.sum[i] += static_cast<double>(bias[i % bias.size()]);
+    product.bound[i] += rounding(kFp32, product.sum[i]);
+  }
+  return product;
+}
+
+/// f of what `z` bounds, where |f'| <= 1.13, in 16 bits with a tanh that is off by 2^-10 at most
+/// (what the hardware's is), and with z rounded to `dtype` in between.
+Exact with_gelu(Exact z, DType dtype) {
+  for (std::size_t i = 0; i < z.sum.size(); ++i) {
+    const double size = std::abs(z.sum[i]) + z.bound[i];
+    const double tanh = dtype == kFp32 ? 0x1p-21 : 0x1p-10;
+    z.bound[i] = 1.13 * (z.bound[i] + rounding(dtype, size)) + tanh * size;
+    z.sum[i] = gelu(z.sum[i]);
+  }
+  return z;
+}
+
+/// `product` times the slope of GELU at `x`.
+Exact with_slope(Exact product, const Floats& x, DType dtype) {
+  for (std::size_t i = 0; i < product.sum.size(); ++i) {
+    const double size = std::abs(product.sum[i]) + product.bound[i];
+    const double tanh = dtype == kFp32 ? 0x1p-20 : 0x1p-9;
+    const double at = x[i];
+    product.bound[i] =
+        1.13 * (product.bound[i] + rounding(dtype, size)) + tanh * (1.0 + std::abs(at)) * size;
+    product.sum[i] *= slope(at);
+  }
+  return product;
+}
+
+/// What cuBLASLt fuses (n a multiple of 8, aligned) and what it does not.
+struct EpilogueCase {
+  Size size;
+  std::int64_t offset;
+};
+constexpr EpilogueCase kEpilogues[] = {
+    {{16, 24, 48}, 0}, {{33, 64, 100}, 0}, {{33, 64, 100}, 1}, {{31, 33, 65}, 0}, {{1, 8, 1}, 0}};
+
+TEST_P(MatMulKernels, GeluKeepsWhatItIsAppliedTo) {
+  for (const DType dtype : kValueDTypes) {
+    for (const auto& [s, offset] : kEpilogues) {
+      SCOPED_TRACE(testing::Message() << to_string(dtype) << " n " << s.n << " offset " << offset);
+      const Floats a = random_values(dtype, s.m * s.k, 1), b = random_values(dtype, s.k * s.n, 2);
+      const Exact product = exact(a, b, s, factor(dtype));
+      for (const bool biased : {false, true}) {
+        const Floats bias = biased ? random_values(dtype, s.n, 3) : Floats(std::size_t(s.n), 0.0F);
+        DeviceValues on_a{bench(), a, dtype}, on_b{bench(), b, dtype};
+        DeviceValues on_bias{bench(), bias, dtype, offset};
+        DeviceValues z{bench(), s.m * s.n, dtype, offset}, c{bench(), s.m * s.n, dtype};
+        MatMul p{on_a, on_b, c, s.m, s.n, s.k};
+        const Exact expected = with_bias(product, bias, dtype);
+        if (biased) {
+          p.bias = on_bias;
+          table().matmul(p, stream());
+          expect_near(c.floats(), expected, dtype);
+        }
+        p.epilogue = Epilogue::gelu;
+        p.pre_gelu = z;
+        table().matmul(p, stream());
+        expect_near(z.floats(), expected, dtype);
+        expect_near(c.floats(), with_gelu(expected, dtype), dtype);
+      }
+    }
+  }
+}
+
+TEST_P(MatMulKernels, AGradientGoesThroughGelu) {
+  for (const DType dtype : kValueDTypes) {
+    for (const auto& [s, offset] : kEpilogues) {
+      SCOPED_TRACE(testing::Message() << to_string(dtype) << " n " << s.n << " offset " << offset);
+      const Floats dy = random_values(dtype, s.m * s.k, 1), w = random_values(dtype, s.k * s.n, 2);
+      const Floats z = random_values(dtype, s.m * s.n, 3);
+      DeviceValues on_dy{bench(), dy, dtype}, dz{bench(), s.m * s.n, dtype};
+      DeviceValues on_w{bench(), stored(w, Transpose::yes, s.k, s.n), dtype};
+      DeviceValues on_z{bench(), z, dtype, offset};
+      MatMul p{on_dy, on_w, dz, s.m, s.n, s.k};
+      p.transpose_b = Transpose::yes;
+      p.epilogue = Epilogue::gelu_gradient;
+      p.pre_gelu = on_z;
+      table().matmul(p, stream());
+      expect_near(dz.floats(), with_slope(exact(dy, w, s, factor(dtype)), z, dtype), dtype);
+      EXPECT_EQ(on_z.floats(), z);
+    }
+  }
+}
+
+TEST_P(MatMulKernels, RefuseStridesThatDoNotFit) {
+  DeviceArray<float> x{bench(), 12};
+  MatMul product{x.data(), x.data(), x.data(), 2, 3, 2};
+  product.c_stride = 2;
+  EXPECT_THROW(table().matmul(product, stream()), ContractError);
+  product.c_stride = 0;
+  product.a_stride = 1;
+  EXPECT_THROW(table().matmul(product, stream()), ContractError);
+  product.a_stride = 0;
+  product.c_stride = 4;
+  product.bias = x.data();
+  EXPECT_THROW(table().matmul(product, stream()), ContractError);
+}
+
+TEST_P(MatMulKernels, RefuseFp64AndBiasAndEpilogueOfWhatIsAdded) {
+  DeviceArray<float> x{bench(), 4};
   const auto refused = [&](auto&& change) {
-    MatMul p = plain;
+    MatMul p{x.data(), x.data(), x.data(), 1, 1, 1};
     change(p);
-    EXPECT_THROW(cpu_.matmul(p, stream()), ContractError);
+    EXPECT_THROW(table().matmul(p, stream()), ContractError);
   };
+  refused([&](MatMul& p) { p.c = {x.data(), DType::fp64}; });
   refused([&](MatMul& p) { p.bias = x.data(), p.write = Write::add; });
   refused(
       [&](MatMul& p) { p.epilogue = Epilogue::gelu, p.pre_gelu = x.data(), p.write = Write::add; });
@@ -195,6 +369,47 @@ TEST_F(MatMulTest, BiasAndEpilogueOfWhatIsAddedAreRefused) {
   refused([&](MatMul& p) {
     p.epilogue = Epilogue::gelu_gradient, p.pre_gelu = x.data(), p.bias = x.data();
   });
+}
+
+class MatMulOnCpu : public BackendTest {};
+INSTANTIATE_TEST_SUITE_P(Backends, MatMulOnCpu, cpu_alone(), backend_name);
+
+TEST_P(MatMulOnCpu, OverwriteIsAddOntoZero) {
+  DeviceArray<float> a{bench(), random_floats(40 * 50, 7)}, b{bench(), random_floats(50 * 60, 8)};
+  DeviceArray<float> sum{bench(), filled(40 * 60, 0.0F)}, written{bench(), 40 * 60};
+  MatMul product{a.data(), b.data(), written.data(), 40, 60, 50};
+  table().matmul(product, stream());
+  product.c = sum.data();
+  product.write = Write::add;
+  table().matmul(product, stream());
+  EXPECT_TRUE(same_bits(sum.read(), written.read()));
+}
+
+// Whoever takes the steps himself gets the same training, to the bit.
+TEST_P(MatMulOnCpu, EpiloguesAreTheKernelsThatTheyName) {
+  constexpr std::int64_t m = 37, n = 45, k = 70;
+  DeviceArray<float> a{bench(), random_floats(m * k, 1)}, b{bench(), random_floats(k * n, 2)};
+  DeviceArray<float> bias{bench(), random_floats(n, 3)}, product{bench(), m * n};
+  table().matmul({a.data(), b.data(), product.data(), m, n, k}, stream());
+  DeviceArray<float> z{bench(), product.read()}, y{bench(), m * n}, slopes{bench(), m * n};
+  table().add_bias(z.data(), bias.data(), m, n, stream());
+  table().gelu_forward(z.data(), y.data(), m * n, stream());
+  table().gelu_backward(z.data(), product.data(), slopes.data(), m * n, stream());
+
+  DeviceArray<float> fused_z{bench(), m * n}, fused{bench(), m * n};
+  MatMul p{a.data(), b.data(), fused.data(), m, n, k};
+  p.bias = bias.data();
+  table().matmul(p, stream());
+  EXPECT_TRUE(same_bits(fused.read(), z.read()));
+  p.epilogue = Epilogue::gelu;
+  p.pre_gelu = fused_z.data();
+  table().matmul(p, stream());
+  EXPECT_TRUE(same_bits(fused_z.read(), z.read()));
+  EXPECT_TRUE(same_bits(fused.read(), y.read()));
+  p.bias = {};
+  p.epilogue = Epilogue::gelu_gradient;
+  table().matmul(p, stream());
+  EXPECT_TRUE(same_bits(fused.read(), slopes.read()));
 }
 
 // One of them runs under matmul; the other is what another processor would take.
@@ -228,4 +443,4 @@ TEST(ProductVariants, EachMatchesReferenceWithStrides) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::matmul_test

@@ -4,25 +4,27 @@
 #include <dlfcn.h>
 #include <malloc.h>
 
-#include <numeric>
 #include <thread>
 
-#include "kernels/support.hpp"
+#include "kernels/matmul_exact.hpp"
 #include "kernels/support/product_onednn.hpp"
-#include "kernels/support/typed.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/product_library.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::matmul_ways_test {
 namespace {
 
-constexpr DType kFp32 = DType::fp32, kBf16 = DType::bf16, kFp16 = DType::fp16;
-constexpr Transpose kTransposes[] = {Transpose::no, Transpose::yes};
+using matmul::added;
+using matmul::Exact;
+using matmul::exact;
+using matmul::expect_near;
+using matmul::kTransposes;
+using matmul::kWrites;
+using matmul::Size;
+using matmul::stored;
 
-struct Size {
-  std::int64_t m, n, k;
-  [[nodiscard]] std::int64_t work() const { return m * n * k; }
-};
+constexpr DType kFp32 = DType::fp32, kBf16 = DType::bf16, kFp16 = DType::fp16;
+
 struct Dtypes {
   DType a, b, c;
 };
@@ -42,105 +44,7 @@ std::string name_of(const MatMul& p) {
   return name + (p.write == Write::add ? " added" : "");
 }
 
-/// Values of some dtype that begin `offset` elements after a boundary of 64 bytes, with a guard on
-/// either side.
-class Array {
- public:
-  Array(DType dtype, std::int64_t elems, std::size_t offset)
-      : dtype_{dtype}, elems_{elems}, bytes_((static_cast<std::size_t>(elems) + offset) * 4 + 256) {
-    std::iota(bytes_.begin(), bytes_.end(), std::uint8_t{3});
-    const auto address = reinterpret_cast<std::uintptr_t>(bytes_.data());
-    first_ = (64 - address % 64) % 64 + 64 + offset * size_of(dtype);
-    before_ = bytes_;
-  }
-  Array(DType dtype, const Floats& values, std::size_t offset = 0)
-      : Array{dtype, std::ssize(values), offset} {
-    for (std::int64_t i = 0; i < elems_; ++i) {
-      set_element(get(), i, values[static_cast<std::size_t>(i)]);
-    }
-  }
-  [[nodiscard]] Values get() { return {bytes_.data() + first_, dtype_}; }
-  [[nodiscard]] Floats floats() {
-    Floats all;
-    for (std::int64_t i = 0; i < elems_; ++i) { all.push_back(element(get(), i)); }
-    return all;
-  }
-  [[nodiscard]] bool guarded() const {
-    const std::size_t last = first_ + static_cast<std::size_t>(elems_) * size_of(dtype_);
-    return std::equal(bytes_.begin(), bytes_.begin() + std::ptrdiff_t(first_), before_.begin()) &&
-           std::equal(bytes_.begin() + std::ptrdiff_t(last), bytes_.end(),
-                      before_.begin() + std::ptrdiff_t(last));
-  }
-
- private:
-  DType dtype_;
-  std::int64_t elems_;
-  std::vector<std::uint8_t> bytes_;
-  std::vector<std::uint8_t> before_;
-  std::size_t first_ = 0;
-};
-
-Floats rounded(DType dtype, Floats values) {
-  return Array{dtype, values}.floats();
-}
-
-Floats transposed(const Floats& matrix, std::int64_t rows, std::int64_t columns) {
-  Floats result(matrix.size());
-  for (std::int64_t r = 0; r < rows; ++r) {
-    for (std::int64_t c = 0; c < columns; ++c) {
-      result[static_cast<std::size_t>(c * rows + r)] =
-          matrix[static_cast<std::size_t>(r * columns + c)];
-    }
-  }
-  return result;
-}
-
-/// A product in fp64, and the sums of the terms' sizes.
-struct Exact {
-  std::vector<double> sum;
-  std::vector<double> size;
-};
-
-Exact exact(const Floats& a, const Floats& b, const Size& s) {
-  Exact result{std::vector<double>(std::size_t(s.m * s.n)),
-               std::vector<double>(std::size_t(s.m * s.n))};
-  for (std::int64_t i = 0; i < s.m; ++i) {
-    for (std::int64_t l = 0; l < s.k; ++l) {
-      const double x = a[std::size_t(i * s.k + l)];
-      for (std::int64_t j = 0; j < s.n; ++j) {
-        const double term = x * static_cast<double>(b[std::size_t(l * s.n + j)]);
-        result.sum[std::size_t(i * s.n + j)] += term;
-        result.size[std::size_t(i * s.n + j)] += std::abs(term);
-      }
-    }
-  }
-  return result;
-}
-
-/// Half a unit in the last place of a number of this size, at most.
-double rounding_of(DType dtype, double value) {
-  const double relative = dtype == kFp32 ? 0x1p-24 : dtype == kBf16 ? 0x1p-8 : 0x1p-11;
-  const double least = dtype == kFp16 ? 0x1p-25 : 0.0;
-  return std::max(std::abs(value) * relative, least);
-}
-
-/// What `c` becomes, and how far from it a sum of k rounded terms in any order, rounded once more
-/// when it is stored, may be: (k + 1) u of the terms' sizes.
-void expect_within_bounds(const Floats& actual, const Exact& product, const Floats& c,
-                          const MatMul& p) {
-  for (std::size_t i = 0; i < actual.size(); ++i) {
-    const double before = p.write == Write::add ? c[i] : 0.0;
-    const double expected = product.sum[i] + before;
-    const double sums =
-        static_cast<double>(p.k + 1) * 0x1p-24 * (product.size[i] + std::abs(before));
-    const double bound = sums + rounding_of(p.c.dtype, std::abs(expected) + sums);
-    const double difference = std::abs(actual[i] - expected);
-    ASSERT_TRUE(difference <= bound)
-        << "element " << i << ": " << actual[i] << ", not " << expected << " within " << bound;
-  }
-}
-
-using MatMulWays = KernelTest;
+using MatMulWays = CpuTest;
 
 // Also around the pieces: 128 and 256 rows with oneDNN, 192 x 384 in sums of 256 where converted.
 TEST_F(MatMulWays, MatchAProductInFp64WithinTheBoundOfTheirRoundings) {
@@ -154,21 +58,21 @@ TEST_F(MatMulWays, MatchAProductInFp64WithinTheBoundOfTheirRoundings) {
       const Exact product = exact(a, b, s);
       for (const Transpose ta : kTransposes) {
         for (const Transpose tb : kTransposes) {
-          Array stored_a{dtypes.a, ta == Transpose::yes ? transposed(a, s.m, s.k) : a, 1};
-          Array stored_b{dtypes.b, tb == Transpose::yes ? transposed(b, s.k, s.n) : b, 3};
-          for (const Write write : {Write::overwrite, Write::add}) {
-            const Floats before = write == Write::add ? c : filled(s.m * s.n, kNan);
-            Array stored_c{dtypes.c, before, 5};
-            const MatMul p{stored_a.get(), stored_b.get(), stored_c.get(), s.m, s.n, s.k, ta, tb,
-                           write};
+          DeviceValues stored_a{bench(), stored(a, ta, s.m, s.k), dtypes.a, 1};
+          DeviceValues stored_b{bench(), stored(b, tb, s.k, s.n), dtypes.b, 3};
+          for (const Write write : kWrites) {
+            const bool adds = write == Write::add;
+            const Floats before = adds ? c : filled(s.m * s.n, kNan);
+            const Exact expected = adds ? added(product, c, s.k) : product;
+            DeviceValues stored_c{bench(), before, dtypes.c, 5};
+            const MatMul p{stored_a, stored_b, stored_c, s.m, s.n, s.k, ta, tb, write};
             for (const MatMulWay way : ways_of(p)) {
               SCOPED_TRACE(std::string{to_string(way)} + ": " + name_of(p));
               for (std::int64_t i = 0; i < s.m * s.n; ++i) {
                 set_element(p.c, i, before[std::size_t(i)]);
               }
               matmul_in(way, p, stream());
-              expect_within_bounds(stored_c.floats(), product, c, p);
-              EXPECT_TRUE(stored_c.guarded());
+              expect_near(stored_c.floats(), expected, p.c.dtype);
               if (HasFatalFailure()) { return; }
             }
           }
@@ -181,10 +85,11 @@ TEST_F(MatMulWays, MatchAProductInFp64WithinTheBoundOfTheirRoundings) {
 TEST_F(MatMulWays, TheReferenceReadsAndWritesEveryDtype) {
   const Floats a{1, 2, 3, 4, 5, 6}, b{1, 0, 0, 1, 10, 100};
   for (const Dtypes& dtypes : kDtypes) {
-    Array stored_a{dtypes.a, a}, stored_b{dtypes.b, b}, stored_c{dtypes.c, Floats(4, 1.0F)};
-    reference::matmul({.a = stored_a.get(),
-                       .b = stored_b.get(),
-                       .c = stored_c.get(),
+    DeviceValues stored_a{bench(), a, dtypes.a}, stored_b{bench(), b, dtypes.b};
+    DeviceValues stored_c{bench(), Floats(4, 1.0F), dtypes.c};
+    reference::matmul({.a = stored_a.values(),
+                       .b = stored_b.values(),
+                       .c = stored_c.values(),
                        .m = 2,
                        .n = 2,
                        .k = 3,
@@ -197,13 +102,14 @@ TEST_F(MatMulWays, TheReferenceReadsAndWritesEveryDtype) {
 TEST_F(MatMulWays, EmptySumsOverwriteWithZeroAndAddNothing) {
   for (const Dtypes& dtypes : kDtypes) {
     for (const Write write : {Write::overwrite, Write::add}) {
-      Array c{dtypes.c, Floats(6, 2.5F), 1};
+      DeviceValues c{bench(), Floats(6, 2.5F), dtypes.c, 1};
       const ConstValues none_a{nullptr, dtypes.a}, none_b{nullptr, dtypes.b};
-      cpu_.matmul({.a = none_a, .b = none_b, .c = c.get(), .m = 2, .n = 3, .k = 0, .write = write},
-                  stream());
+      table().matmul(
+          {.a = none_a, .b = none_b, .c = c.values(), .m = 2, .n = 3, .k = 0, .write = write},
+          stream());
       EXPECT_EQ(c.floats(), Floats(6, write == Write::add ? 2.5F : 0.0F));
-      cpu_.matmul({none_a, none_b, c.get(), 0, 3, 4}, stream());
-      cpu_.matmul({none_a, none_b, c.get(), 2, 0, 4}, stream());
+      table().matmul({none_a, none_b, c.values(), 0, 3, 4}, stream());
+      table().matmul({none_a, none_b, c.values(), 2, 0, 4}, stream());
       EXPECT_EQ(c.floats(), Floats(6, write == Write::add ? 2.5F : 0.0F));
     }
   }
@@ -216,9 +122,10 @@ TEST_F(MatMulWays, NansAndInfinitiesReachTheirRowsAlone) {
     Floats a(std::size_t(s.m * s.k), 0.5F);
     a[std::size_t(s.k + 290)] = kNan;
     a[std::size_t(2 * s.k + 7)] = kInfinity;
-    Array stored_a{dtypes.a, a}, b{dtypes.b, Floats(std::size_t(s.k * s.n), 0.25F)};
-    Array c{dtypes.c, filled(s.m * s.n, kNan)};
-    const MatMul p{stored_a.get(), b.get(), c.get(), s.m, s.n, s.k};
+    DeviceValues stored_a{bench(), a, dtypes.a};
+    DeviceValues b{bench(), filled(s.k * s.n, 0.25F), dtypes.b};
+    DeviceValues c{bench(), filled(s.m * s.n, kNan), dtypes.c};
+    const MatMul p{stored_a.values(), b.values(), c.values(), s.m, s.n, s.k};
     for (const MatMulWay way : ways_of(p)) {
       SCOPED_TRACE(std::string{to_string(way)} + ": " + name_of(p));
       matmul_in(way, p, stream());
@@ -239,12 +146,12 @@ TEST_F(MatMulWays, NansAndInfinitiesReachTheirRowsAlone) {
 TEST_F(MatMulWays, AddingToSixteenBitsRoundsOnce) {
   constexpr Size s{40, 16, 768};
   for (const DType dtype : {kFp32, kBf16}) {
-    Array a{dtype, Floats(std::size_t(s.m * s.k), 0.75F / 256)};
-    Array b{dtype, Floats(std::size_t(s.k * s.n), 1.0F)};
-    Array c{kBf16, s.m * s.n, 0};
-    const MatMul p{.a = a.get(),
-                   .b = b.get(),
-                   .c = c.get(),
+    DeviceValues a{bench(), filled(s.m * s.k, 0.75F / 256), dtype};
+    DeviceValues b{bench(), filled(s.k * s.n, 1.0F), dtype};
+    DeviceValues c{bench(), s.m * s.n, kBf16};
+    const MatMul p{.a = a.values(),
+                   .b = b.values(),
+                   .c = c.values(),
                    .m = s.m,
                    .n = s.n,
                    .k = s.k,
@@ -257,12 +164,6 @@ TEST_F(MatMulWays, AddingToSixteenBitsRoundsOnce) {
   }
 }
 
-TEST_F(MatMulWays, Fp64IsRefused) {
-  double c = 0.0;
-  const float a = 1.0F;
-  EXPECT_THROW(cpu_.matmul({&a, &a, {&c, DType::fp64}, 1, 1, 1}, stream()), ContractError);
-}
-
 // --- Bits.
 
 constexpr Size kCut[] = {
@@ -272,31 +173,30 @@ constexpr Size kCut[] = {
 #endif
 };
 
-/// A device of so many threads with its compute stream.
+/// A device of so many threads.
 struct Machine {
   explicit Machine(int threads_) : threads{threads_} {}
   int threads;
-  std::unique_ptr<Device> device = make_cpu_device({.threads = threads});
-  OwnedStream stream = device->make_compute_stream();
+  DeviceBench bench{make_cpu_device({.threads = threads})};
 };
 
 /// The bits of a product with everything `offset` elements off.
-Floats product_at(MatMul p, MatMulWay way, std::size_t offset, const Machine& machine,
-                  const Floats& a, const Floats& b, const Floats& c) {
-  Array stored_a{p.a.dtype, a, offset}, stored_b{p.b.dtype, b, 3 * offset % 17};
-  Array stored_c{p.c.dtype, c, (5 * offset + 1) % 17};
-  p.a = stored_a.get();
-  p.b = stored_b.get();
-  p.c = stored_c.get();
-  matmul_in(way, p, machine.stream.get());
-  EXPECT_TRUE(stored_c.guarded());
+Floats product_at(MatMul p, MatMulWay way, std::int64_t offset, Machine& machine, const Floats& a,
+                  const Floats& b, const Floats& c) {
+  DeviceValues stored_a{machine.bench, a, p.a.dtype, offset};
+  DeviceValues stored_b{machine.bench, b, p.b.dtype, 3 * offset % 17};
+  DeviceValues stored_c{machine.bench, c, p.c.dtype, (5 * offset + 1) % 17};
+  p.a = stored_a;
+  p.b = stored_b;
+  p.c = stored_c;
+  matmul_in(way, p, machine.bench.stream());
   return stored_c.floats();
 }
 
 // Slots and arenas put a matrix at another address in every strategy, and a user chooses the
 // threads.
 TEST(MatMulBits, DependNeitherOnAddressesNorOnThreads) {
-  const Machine single{1}, two{2}, five{5};
+  Machine single{1}, two{2}, five{5};
   for (const Dtypes& dtypes : kDtypes) {
     for (const Size& s : kCut) {
       const Floats a = random_floats(s.m * s.k, 4), b = random_floats(s.k * s.n, 5);
@@ -313,8 +213,8 @@ TEST(MatMulBits, DependNeitherOnAddressesNorOnThreads) {
                        .write = ta == Transpose::yes ? Write::add : Write::overwrite};
         for (const MatMulWay way : ways_of(p)) {
           const Floats expected = product_at(p, way, 0, single, a, b, c);
-          for (const Machine* machine : {&single, &two, &five}) {
-            const auto offset = static_cast<std::size_t>(2 * machine->threads + 1);
+          for (Machine* const machine : {&single, &two, &five}) {
+            const std::int64_t offset = 2 * machine->threads + 1;
             ASSERT_TRUE(same_bits(product_at(p, way, offset, *machine, a, b, c), expected))
                 << to_string(way) << " on " << machine->threads << " threads: " << name_of(p);
           }
@@ -381,31 +281,30 @@ TEST(OneDnn, NeedsAFewMebibytesAtMost) {
 // More kinds of product than a thread keeps: some are compiled again.
 TEST_F(MatMulWays, MoreProductsThanAreKeptAreStillRight) {
   constexpr std::int64_t k = 128, m = 64, most = 90;
-  Array a{kBf16, Floats(std::size_t(m * k), 1.0F)}, b{kBf16, Floats(std::size_t(k * most), 2.0F)};
+  DeviceValues a{bench(), filled(m * k, 1.0F), kBf16}, b{bench(), filled(k * most, 2.0F), kBf16};
   for (int round = 0; round < 2; ++round) {
     for (std::int64_t n = 16; n <= most; ++n) {
-      Array c{kFp32, filled(m * n, kNan)};
-      cpu_.matmul({a.get(), b.get(), c.get(), m, n, k}, stream());
+      DeviceValues c{bench(), m * n, kFp32};
+      table().matmul({a.values(), b.values(), c.values(), m, n, k}, stream());
       ASSERT_EQ(c.floats(), filled(m * n, 256.0F)) << n;
     }
   }
 }
 
 void multiply_in_every_way() {
-  const auto device = make_cpu_device();
-  const OwnedStream stream = device->make_compute_stream();
+  DeviceBench cpu{make_cpu_device()};
   for (const Dtypes& dtypes : kDtypes) {
-    Array a{dtypes.a, Floats(std::size_t(256 * 64), 1.0F)};
-    Array b{dtypes.b, Floats(std::size_t(64 * 96), 2.0F)};
-    Array c{dtypes.c, 256 * 96, 0};
-    const MatMul p{.a = a.get(),
-                   .b = b.get(),
-                   .c = c.get(),
+    DeviceValues a{cpu, filled(256 * 64, 1.0F), dtypes.a};
+    DeviceValues b{cpu, filled(64 * 96, 2.0F), dtypes.b};
+    DeviceValues c{cpu, 256 * 96, dtypes.c};
+    const MatMul p{.a = a.values(),
+                   .b = b.values(),
+                   .c = c.values(),
                    .m = 256,
                    .n = 96,
                    .k = 64,
                    .transpose_a = Transpose::yes};
-    for (const MatMulWay way : ways_of(p)) { matmul_in(way, p, stream.get()); }
+    for (const MatMulWay way : ways_of(p)) { matmul_in(way, p, cpu.stream()); }
   }
 }
 
@@ -447,27 +346,27 @@ TEST_F(MatMulWays, GapsBetweenRowsAreNeitherReadNorWritten) {
           const std::int64_t a_stride = a_columns + 27, c_stride = size.n + 27;
           const Floats values = random_floats(size.m * size.k, 1);
           const Floats before = random_floats(size.m * size.n, 3);
-          Array a{d.a, values}, spread_a{d.a, with_gaps(values, a_columns, a_stride)};
-          Array b{d.b, random_floats(size.k * size.n, 2)};
-          Array c{d.c, before}, spread_c{d.c, with_gaps(before, size.n, c_stride)};
-          MatMul p{a.get(), b.get(), c.get(), size.m, size.n, size.k, ta, Transpose::no, write};
+          DeviceValues a{bench(), values, d.a};
+          DeviceValues spread_a{bench(), with_gaps(values, a_columns, a_stride), d.a};
+          DeviceValues b{bench(), random_floats(size.k * size.n, 2), d.b};
+          DeviceValues c{bench(), before, d.c};
+          MatMul p{a.values(), b.values(), c.values(),    size.m, size.n,
+                   size.k,     ta,         Transpose::no, write};
           reference::matmul(p, Stream{});
           const Floats expected = c.floats();
-          p.a = spread_a.get();
-          p.c = spread_c.get();
+          p.a = spread_a;
           p.a_stride = a_stride;
           p.c_stride = c_stride;
           for (const MatMulWay way : ways_of(p)) {
             SCOPED_TRACE(testing::Message() << name_of(p) << to_string(way));
-            spread_c = Array{d.c, with_gaps(before, size.n, c_stride)};
-            p.c = spread_c.get();
+            DeviceValues spread_c{bench(), with_gaps(before, size.n, c_stride), d.c};
+            p.c = spread_c.values();
             matmul_in(way, p, stream());
             const Floats all = spread_c.floats();
             EXPECT_LE(largest_difference(without_gaps(all, size.n, c_stride), expected),
                       d.c == kFp32 ? 1e-3 : 0.25);
             EXPECT_EQ(std::count_if(all.begin(), all.end(), [](float x) { return std::isnan(x); }),
                       27 * size.m);
-            EXPECT_TRUE(spread_c.guarded());
           }
         }
       }
@@ -476,4 +375,4 @@ TEST_F(MatMulWays, GapsBetweenRowsAreNeitherReadNorWritten) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::matmul_ways_test

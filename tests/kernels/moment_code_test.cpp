@@ -5,7 +5,7 @@
 
 #include "kernels/support.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::moment_code_test {
 namespace {
 
 // Numbers worked out by hand: x / u = 2^e (1 + f) - 1.
@@ -94,4 +94,4 @@ TEST(SecondMomentCode, WhatIsPositiveStaysSo) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::moment_code_test

@@ -1,96 +1,77 @@
 #include "kernels/non_finite/non_finite.hpp"
 
-#include <cstring>
+#include "kernels/values.hpp"
+#include "support/host_tensor.hpp"
 
-#include "kernels/support.hpp"
-#include "tessera/base/half.hpp"
-
-namespace tessera::kernels {
+namespace tessera::kernels::non_finite_test {
 namespace {
 
-using FindNonFiniteTest = KernelTest;
+using test::HostTensor;
 
-constexpr DType kDTypes[] = {DType::fp32, DType::bf16, DType::fp16, DType::fp64};
+double by_reference(HostTensor& x, double place, double before = 0.0) {
+  reference::find_non_finite(x.view(), place, &before, Stream{});
+  return before;
+}
 
-/// `elems` ones of a dtype, one of which can be replaced.
-class Tensor {
- public:
-  Tensor(DType dtype, std::int64_t elems)
-      : dtype_{dtype}, bytes_(static_cast<std::size_t>(elems) * size_of(dtype)), elems_{elems} {
-    for (std::int64_t i = 0; i < elems; ++i) { set(i, 1.0); }
+class NonFiniteKernels : public BackendTest {
+ protected:
+  double found_in(HostTensor& x, double place, double before = 0.0, std::int64_t offset = 0) {
+    const View view = x.view();
+    const auto* const first = static_cast<const std::byte*>(view.data);
+    const auto size = static_cast<std::int64_t>(size_of(view.dtype));
+    DeviceArray<std::byte> array{bench(), std::span{first, view.bytes()}, offset * size};
+    DeviceArray<double> found{bench(), std::vector<double>{before}};
+    table().find_non_finite({array.data(), view.elems, view.dtype}, place, found.data(), stream());
+    return found.read().front();
   }
-  void set(std::int64_t i, double value) {
-    const auto narrow = static_cast<float>(value);
-    switch (dtype_) {
-      case DType::fp32:
-        return write(i, narrow);
-      case DType::bf16:
-        return write(i, bfloat16::from_float(narrow).bits);
-      case DType::fp16:
-        return write(i, float16::from_float(narrow).bits);
-      case DType::fp64:
-        return write(i, value);
-    }
-  }
-  [[nodiscard]] ConstView view() const { return {bytes_.data(), elems_, dtype_}; }
-
- private:
-  template <class T>
-  void write(std::int64_t i, T value) {
-    std::memcpy(bytes_.data() + static_cast<std::size_t>(i) * sizeof value, &value, sizeof value);
-  }
-
-  DType dtype_;
-  std::vector<std::byte> bytes_;
-  std::int64_t elems_;
 };
+INSTANTIATE_TEST_SUITE_P(Backends, NonFiniteKernels, backends(), backend_name);
 
-TEST_F(FindNonFiniteTest, FindsOneBadElementWhereverItIs) {
-  for (const DType dtype : kDTypes) {
-    for (const std::int64_t elems : {1, 2, 33, 1023, 1024, 1025, 2500}) {
+TEST_P(NonFiniteKernels, FindOneBadElementWhereverItIs) {
+  for (const DType dtype : test::kDTypes) {
+    for (const std::int64_t elems : {1, 2, 33, 257, 1023, 1024, 1025, 2500, 10'003}) {
+      HostTensor tensor{dtype, elems, 1.0};
+      EXPECT_EQ(found_in(tensor, 7.0, 0.0, 1), 0.0);
       for (const std::int64_t at : {std::int64_t{0}, elems / 2, elems - 1}) {
         for (const double bad : {HUGE_VAL, -HUGE_VAL, std::nan("")}) {
-          Tensor tensor{dtype, elems};
           tensor.set(at, bad);
-          double found = 0.0, expected = 0.0;
-          reference::find_non_finite(tensor.view(), 7.0, &expected, stream());
-          cpu_.find_non_finite(tensor.view(), 7.0, &found, stream());
-          EXPECT_EQ(expected, 7.0) << to_string(dtype);
-          EXPECT_EQ(found, 7.0) << to_string(dtype) << ", element " << at << " of " << elems;
+          EXPECT_EQ(by_reference(tensor, 7.0), 7.0) << to_string(dtype);
+          EXPECT_EQ(found_in(tensor, 7.0, 0.0, at % 3), 7.0)
+              << to_string(dtype) << ", element " << at << " of " << elems;
+          tensor.set(at, 1.0);
         }
       }
     }
   }
 }
 
-TEST_F(FindNonFiniteTest, TheLargestAndSmallestValuesAreFinite) {
-  for (const DType dtype : kDTypes) {
-    Tensor tensor{dtype, 5};
-    const double largest = dtype == DType::fp16 ? 65'504.0 : 3e38;
+TEST_P(NonFiniteKernels, TakeTheLargestAndSmallestValuesForFinite) {
+  for (const DType dtype : test::kDTypes) {
+    HostTensor tensor{dtype, 1001, 1.0};
+    const double largest = dtype == DType::fp64   ? std::numeric_limits<double>::max()
+                           : dtype == DType::fp16 ? 65'504.0
+                                                  : 3e38;
     tensor.set(1, largest);
     tensor.set(2, -largest);
     tensor.set(3, 6e-8);
     tensor.set(4, -0.0);
-    for (const auto find : {reference::find_non_finite, cpu::find_non_finite}) {
-      double found = 0.0;
-      find(tensor.view(), 1.0, &found, stream());
-      EXPECT_EQ(found, 0.0) << to_string(dtype);
-    }
+    EXPECT_EQ(by_reference(tensor, 1.0), 0.0) << to_string(dtype);
+    EXPECT_EQ(found_in(tensor, 1.0), 0.0) << to_string(dtype);
   }
 }
 
-TEST_F(FindNonFiniteTest, TheFirstThatFindsSomethingStays) {
-  Tensor good{DType::fp32, 3}, bad{DType::fp32, 3};
+TEST_P(NonFiniteKernels, TheFirstThatFindsSomethingStays) {
+  HostTensor good{DType::fp32, 3, 1.0}, bad{DType::bf16, 100, 1.0}, none{DType::fp32, 0};
   bad.set(2, std::nan(""));
-  for (const auto find : {reference::find_non_finite, cpu::find_non_finite}) {
-    double found = 0.0;
-    find(good.view(), 1.0, &found, stream());
-    find(bad.view(), 2.0, &found, stream());
-    find(bad.view(), 3.0, &found, stream());
-    find({nullptr, 0, DType::fp32}, 4.0, &found, stream());
-    EXPECT_EQ(found, 2.0);
+  double found = 0.0, expected = 0.0, place = 1.0;
+  for (HostTensor* const tensor : {&good, &bad, &bad, &none}) {
+    found = found_in(*tensor, place, found);
+    expected = by_reference(*tensor, place, expected);
+    place += 1.0;
   }
+  EXPECT_EQ(found, 2.0);
+  EXPECT_EQ(expected, 2.0);
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::non_finite_test

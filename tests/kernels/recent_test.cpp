@@ -5,7 +5,7 @@
 #include <memory>
 #include <stdexcept>
 
-namespace tessera::kernels {
+namespace tessera::kernels::recent_test {
 namespace {
 
 TEST(Recent, KeepsWhatWasAskedForLast) {
@@ -39,4 +39,4 @@ TEST(Recent, WhatCannotBeMadeTakesNoPlace) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::recent_test

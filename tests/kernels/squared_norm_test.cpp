@@ -1,11 +1,14 @@
 #include "kernels/squared_norm/squared_norm.hpp"
 
-#include "kernels/support.hpp"
+#include "kernels/values.hpp"
+#include "tessera/base/error.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::squared_norm_test {
 namespace {
 
-double reference_norm(const float* x, std::int64_t elems, double start = 0.0) {
+constexpr std::int64_t kSpanElems = kSquaredNormSpan * kSquaredNormBlock;
+
+double reference_norm(ConstValues x, std::int64_t elems, double start = 0.0) {
   reference::squared_norm(x, elems, &start, Stream{});
   return start;
 }
@@ -33,88 +36,105 @@ TEST(SquaredNormReference, AddsSpansOfBlocks) {
   EXPECT_EQ(reference_norm(x.data(), std::ssize(x)), std::ldexp(1.0, 54) + 2 * 64);
 }
 
-using SquaredNormTest = KernelTest;
-
-TEST_F(SquaredNormTest, MatchesReferenceToTheBit) {
-  for (const std::int64_t elems :
-       {0, 1, 15, 16, 17, 31, 32, 33, 255, 257, 4095, 4096, 4097, 8192, 100'003, 64 * 4096 - 1,
-        64 * 4096, 64 * 4096 + 1, 9 * 64 * 4096 + 5000}) {
-    SCOPED_TRACE(elems);
-    const Floats x = random_floats(elems, 5);
-    double actual = 0.125;
-    cpu_.squared_norm(x.data(), elems, &actual, stream());
-    EXPECT_EQ(actual, reference_norm(x.data(), elems, 0.125));
+TEST(SquaredNormReference, OfSixteenBitsIsThatOfTheirValues) {
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    for (const std::int64_t elems : {0, 1, 17, 511, 513, 4097, 10'003}) {
+      HostValues low{dtype, random_floats(elems, 5)};
+      const Floats wide = low.floats();
+      EXPECT_EQ(reference_norm(low.view(), elems, 0.125), reference_norm(wide.data(), elems, 0.125))
+          << elems;
+    }
   }
 }
 
 // Some spans, none, and more than are summed at once.
-TEST_F(SquaredNormTest, SpanSumsAddedInOrderAreTheNorm) {
+TEST(SpanSums, AddedInOrderAreTheNorm) {
+  DeviceBench cpu{make_cpu_device()};
   for (const std::int64_t elems : {0, 1, 4097, 64 * 4096, 3 * 64 * 4096 + 17, 17 * 64 * 4096 + 1}) {
     const Floats x = random_floats(elems, 8);
     std::vector<double> spans(static_cast<std::size_t>(squared_norm_spans(elems)));
     EXPECT_EQ(std::ssize(spans), (elems + 64 * 4096 - 1) / (64 * 4096));
-    cpu::span_sums(x.data(), elems, spans.data(), stream());
+    cpu::span_sums(x.data(), elems, spans.data(), cpu.stream());
     double sum = 0.125;
     for (const double span : spans) { sum += span; }
     EXPECT_EQ(sum, reference_norm(x.data(), elems, 0.125)) << elems;
   }
 }
 
-TEST_F(SquaredNormTest, OfSixteenBitsIsThatOfTheirValues) {
-  for (const DType dtype : {DType::bf16, DType::fp16}) {
-    for (const std::int64_t elems : {0, 1, 17, 511, 513, 4097, 10'003}) {
-      const Floats x = random_floats(elems, 5);
-      std::vector<std::uint16_t> low(x.size());
-      Floats wide(x.size());
-      cpu_.cast({low.data(), elems, dtype}, {x.data(), elems, DType::fp32}, stream());
-      cpu_.cast({wide.data(), elems, DType::fp32}, {low.data(), elems, dtype}, stream());
-      double actual = 0.125;
-      double reference = 0.125;
-      cpu_.squared_norm({low.data(), dtype}, elems, &actual, stream());
-      reference::squared_norm({low.data(), dtype}, elems, &reference, Stream{});
-      EXPECT_EQ(actual, reference_norm(wide.data(), elems, 0.125)) << elems;
-      EXPECT_EQ(reference, actual) << elems;
+class SquaredNormKernels : public BackendTest {
+ protected:
+  double norm(ConstValues x, std::int64_t elems, double start = 0.125) {
+    DeviceArray<double> sum{bench(), std::vector<double>{start}};
+    table().squared_norm(x, elems, sum.data(), stream());
+    return sum.read().front();
+  }
+  double norm(const Floats& x) {
+    DeviceArray<float> device{bench(), x};
+    return norm(device.data(), device.elems(), 0.0);
+  }
+  void expect_norm(std::int64_t elems, DType dtype, std::int64_t offset = 0) {
+    const Floats x = random_floats(elems, 5);
+    HostValues host{dtype, x};
+    DeviceValues device{bench(), x, dtype, offset};
+    EXPECT_EQ(norm(device, elems), reference_norm(host.view(), elems, 0.125))
+        << elems << " " << to_string(dtype) << " at " << offset;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, SquaredNormKernels, backends(), backend_name);
+
+TEST_P(SquaredNormKernels, HaveTheReferencesBitsWhereverTheyStart) {
+  for (const DType dtype : kValueDTypes) {
+    for (const std::int64_t elems : kSizes) { expect_norm(elems, dtype); }
+    for (const std::int64_t elems :
+         {15, 16, 17, 511, 513, 4095, 4096, 4097, 8192, 10'003, 70'000}) {
+      expect_norm(elems, dtype);
     }
+    for (std::int64_t offset = 1; offset < 17; ++offset) { expect_norm(9001, dtype, offset); }
   }
 }
 
-TEST_F(SquaredNormTest, StartDoesNotChangeTheBits) {
-  const Floats x = random_floats(9001, 6);
-  const double expected = reference_norm(x.data(), 9001);
-  for (std::size_t offset = 0; offset < 17; ++offset) {
-    Placed placed{x, offset};
-    double actual = 0.0;
-    cpu_.squared_norm(placed.data(), 9001, &actual, stream());
-    EXPECT_EQ(actual, expected) << "offset " << offset;
+TEST_P(SquaredNormKernels, AddSpansInOrder) {
+  expect_norm(kSpanElems, DType::bf16);
+  for (const std::int64_t elems :
+       {kSpanElems - 1, kSpanElems, kSpanElems + 1, 3 * kSpanElems + 5001, 9 * kSpanElems + 5000}) {
+    expect_norm(elems, DType::fp32);
   }
 }
 
-TEST_F(SquaredNormTest, IsCloseToTheExactSum) {
+TEST_P(SquaredNormKernels, AreCloseToTheExactSum) {
   const Floats x = random_floats(100'003, 7);
   long double exact = 0.0L;
   for (const float value : x) {
     exact += static_cast<long double>(value) * static_cast<long double>(value);
   }
-  double actual = 0.0;
-  cpu_.squared_norm(x.data(), std::ssize(x), &actual, stream());
-  EXPECT_NEAR(actual, static_cast<double>(exact), 1e-12 * static_cast<double>(exact));
+  EXPECT_NEAR(norm(x), static_cast<double>(exact), 1e-12 * static_cast<double>(exact));
 }
 
-TEST_F(SquaredNormTest, IsFiniteExactlyIfEveryElementIs) {
+TEST_P(SquaredNormKernels, AreFiniteExactlyIfEveryElementIs) {
   for (const std::size_t at : {0U, 17U, 4999U}) {
     Floats x = random_floats(5000, 8);
     x[at] = std::numeric_limits<float>::max();
-    double sum = 0.0;
-    cpu_.squared_norm(x.data(), 5000, &sum, stream());
-    EXPECT_TRUE(std::isfinite(sum));
+    EXPECT_TRUE(std::isfinite(norm(x)));
     for (const float bad : {kNan, kInfinity, -kInfinity}) {
       x[at] = bad;
-      sum = 0.0;
-      cpu_.squared_norm(x.data(), 5000, &sum, stream());
-      EXPECT_FALSE(std::isfinite(sum));
+      EXPECT_FALSE(std::isfinite(norm(x)));
     }
   }
 }
 
+class SquaredNormOnCuda : public SquaredNormKernels {};
+INSTANTIATE_TEST_SUITE_P(Backends, SquaredNormOnCuda, cuda_alone(), backend_name);
+
+TEST_P(SquaredNormOnCuda, GoesOverALongArrayInPieces) {
+  {
+    const SmallWorkspace two_spans{bench(), 2 * (kSquaredNormSpan + 1) * sizeof(double)};
+    expect_norm(5 * kSpanElems + 77, DType::bf16);
+  }
+  for (const std::size_t bytes : {kSquaredNormSpan * sizeof(double), std::size_t{0}}) {
+    const SmallWorkspace too_small{bench(), bytes};
+    EXPECT_THROW((void)norm(nullptr, 1), ContractError);
+  }
+}
+
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::squared_norm_test

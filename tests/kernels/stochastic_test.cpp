@@ -3,7 +3,7 @@
 #include "kernels/support.hpp"
 #include "tessera/base/half.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::stochastic_test {
 namespace {
 
 constexpr DType kLow[] = {DType::bf16, DType::fp16};
@@ -151,4 +151,4 @@ TEST(NarrowStochastic, WhatIsExactStays) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::stochastic_test

@@ -7,15 +7,10 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <initializer_list>
 #include <limits>
-#include <memory>
 #include <random>
 #include <span>
 #include <vector>
-
-#include "kernels/table.hpp"
-#include "tessera/device/device.hpp"
 
 namespace tessera::kernels {
 
@@ -25,16 +20,6 @@ inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 using Floats = std::vector<float>;
-
-/// The CPU's kernels and a stream that runs them at once.
-class KernelTest : public testing::Test {
- protected:
-  [[nodiscard]] Stream stream() const { return stream_.get(); }
-
-  std::unique_ptr<Device> device_ = make_cpu_device();
-  OwnedStream stream_ = device_->make_compute_stream();
-  const Table& cpu_ = cpu_table();
-};
 
 /// Normally distributed, the same for the same seed.
 inline Floats random_floats(std::int64_t elems, unsigned seed, float stddev = 1.0F) {
@@ -77,33 +62,6 @@ inline std::vector<std::uint32_t> bits_of(std::span<const float> values) {
 inline bool same_bits(std::span<const float> a, std::span<const float> b) {
   return bits_of(a) == bits_of(b);
 }
-
-/// A copy of some floats that starts `offset` floats after a multiple of 64 bytes, with a guard on
-/// either side.
-class Placed {
- public:
-  Placed(std::span<const float> values, std::size_t offset)
-      : elems_{values.size()}, store_(values.size() + offset + 64, kGuard) {
-    const auto address = reinterpret_cast<std::uintptr_t>(store_.data());
-    first_ = (64 - address % 64) % 64 / sizeof(float) + 16 + offset;
-    std::copy(values.begin(), values.end(), data());
-  }
-  [[nodiscard]] float* data() { return store_.data() + first_; }
-  [[nodiscard]] std::span<const float> values() { return {data(), elems_}; }
-  /// True if nothing was written beside the values.
-  [[nodiscard]] bool guarded() const {
-    const auto first = store_.begin() + static_cast<std::ptrdiff_t>(first_);
-    const auto is_guard = [](float value) { return value == kGuard; };
-    return std::all_of(store_.begin(), first, is_guard) &&
-           std::all_of(first + static_cast<std::ptrdiff_t>(elems_), store_.end(), is_guard);
-  }
-
- private:
-  static constexpr float kGuard = -12345.0F;
-  std::size_t elems_;
-  std::vector<float> store_;
-  std::size_t first_ = 0;
-};
 
 /// Points that cut [0, elems) into random pieces: first 0, last `elems`.
 inline std::vector<std::int64_t> random_cuts(std::int64_t elems, int pieces, unsigned seed) {

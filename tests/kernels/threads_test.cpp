@@ -2,20 +2,13 @@
 #include <cstring>
 
 #include "device/cpu/parallel.hpp"
-#include "kernels/support.hpp"
 #include "kernels/support/product_split.hpp"
+#include "kernels/values.hpp"
 
-namespace tessera::kernels {
+namespace tessera::kernels::threads_test {
 namespace {
 
 constexpr int kThreads[] = {2, 3, 4, 7};
-
-/// A device of so many threads with its compute stream.
-struct Machine {
-  explicit Machine(int threads) : device{make_cpu_device({.threads = threads})} {}
-  std::unique_ptr<Device> device;
-  OwnedStream stream = device->make_compute_stream();
-};
 
 /// What a kernel wrote, and a scalar for those that add one up.
 struct Result {
@@ -34,11 +27,11 @@ struct Result {
 /// `run(stream, threads)` gives the same Result for every number of threads.
 template <class Run>
 void expect_same_on_all(const Run& run) {
-  const Machine single{1};
-  const Result expected = run(single.stream.get(), 1);
+  const DeviceBench single{make_cpu_device({.threads = 1})};
+  const Result expected = run(single.stream(), 1);
   for (const int threads : kThreads) {
-    const Machine machine{threads};
-    EXPECT_TRUE(run(machine.stream.get(), threads).same(expected)) << threads << " threads";
+    const DeviceBench machine{make_cpu_device({.threads = threads})};
+    EXPECT_TRUE(run(machine.stream(), threads).same(expected)) << threads << " threads";
   }
 }
 
@@ -46,11 +39,11 @@ const Table& cpu = cpu_table();
 constexpr std::int64_t kElems[] = {0, 1, 8191, 8193, 100'003};
 
 TEST(Threads, GetTheirShareOfALoop) {
-  const Machine machine{3};
-  EXPECT_EQ(threads_of(machine.stream.get()), 3);
-  const Machine single{1};
-  EXPECT_EQ(threads_of(single.stream.get()), 1);
-  EXPECT_EQ(pool_of(single.stream.get()), nullptr);
+  const DeviceBench machine{make_cpu_device({.threads = 3})};
+  EXPECT_EQ(threads_of(machine.stream()), 3);
+  const DeviceBench single{make_cpu_device({.threads = 1})};
+  EXPECT_EQ(threads_of(single.stream()), 1);
+  EXPECT_EQ(pool_of(single.stream()), nullptr);
 }
 
 TEST(Threads, ElementwiseKernels) {
@@ -189,13 +182,14 @@ TEST(Threads, Attention) {
       Result r{
           {filled(values, kNan), filled(values / shape.head_size, kNan), filled(3 * values, kNan)}};
       auto& t = r.tensors;
-      Placed workspace{filled(cpu.attention_workspace_elems(shape, DType::fp32, threads), kNan), 0};
+      DeviceBench memory{make_cpu_device()};
+      DeviceArray<float> workspace{memory,
+                                   cpu.attention_workspace_elems(shape, DType::fp32, threads)};
       cpu.attention_forward({qkv.data(), t[0].data(), t[1].data(), workspace.data(), shape},
                             stream);
       cpu.attention_backward(
           {qkv.data(), t[0].data(), t[1].data(), dy.data(), t[2].data(), workspace.data(), shape},
           stream);
-      EXPECT_TRUE(workspace.guarded()) << threads << " threads";
       return r;
     });
   }
@@ -312,4 +306,4 @@ TEST(ProductSplit, LargeProductsUseEveryThread) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::threads_test

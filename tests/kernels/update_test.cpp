@@ -1,244 +1,232 @@
-// What holds of every optimizer kernel: fp32, bf16 and fp16, each rounding, every cut.
-#include <cstring>
-#include <functional>
-#include <string>
+// What holds of every optimizer kernel: one pass whose bits are the reference's, in every mix of
+// dtypes, with each rounding, however the run is cut.
+#include "kernels/updates.hpp"
 
-#include "base/philox.hpp"
-#include "kernels/support.hpp"
-#include "kernels/support/master_parts.hpp"
-#include "kernels/update/round_weights.hpp"
-#include "kernels/update/update_run.hpp"
-#include "tessera/base/half.hpp"
-
-namespace tessera::kernels {
+namespace tessera::kernels::update_test {
 namespace {
 
-/// A part of floats in an array of any dtype.
-class Array {
- public:
-  Array(const Floats& floats, DType dtype, MasterPart part = MasterPart::value)
-      : dtype_{dtype}, bytes_(floats.size() * size_of(dtype) + 64, std::byte{0xA5}) {
-    store_part(values(), part, floats.data(), std::ssize(floats));
-  }
-  [[nodiscard]] void* data() { return bytes_.data() + 2 * size_of(dtype_); }
-  [[nodiscard]] Values values() { return {data(), dtype_}; }
-  friend bool operator==(const Array& a, const Array& b) { return a.bytes_ == b.bytes_; }
+using namespace updates;
 
- private:
-  DType dtype_;
-  std::vector<std::byte> bytes_;
-};
-
-/// How the masters of 16-bit parameters are kept.
-enum class Kept : std::uint8_t { whole, remainder };
-
-struct DTypes {
-  DType parameter = DType::fp32;  ///< fp32: the master is the parameter
-  DType gradient = DType::fp32;
-  DType moment = DType::fp32;
-  Rounding rounding = Rounding::nearest;
-  Kept masters = Kept::whole;
-};
-
-std::vector<DTypes> all_dtypes() {
-  std::vector<DTypes> all;
-  for (const DType parameter : {DType::fp32, DType::bf16, DType::fp16}) {
-    for (const DType gradient : {DType::fp32, DType::bf16, DType::fp16}) {
+/// body(layout) of every mix of dtypes, with each rounding and kind of masters.
+template <class Body>
+void for_all_mixes(Layout layout, Body body) {
+  for (const DType gradient : kValueDTypes) {
+    for (const DType parameter : kValueDTypes) {
       for (const DType moment : {DType::fp32, DType::bf16}) {
         for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
-          all.push_back({parameter, gradient, moment, rounding});
-          if (parameter != DType::bf16) { continue; }
-          all.push_back({parameter, gradient, moment, rounding, Kept::remainder});
+          for (const bool remainder : {false, true}) {
+            if (remainder && parameter != DType::bf16) { continue; }
+            layout.gradient = gradient;
+            layout.parameter = parameter;
+            layout.first = layout.second = moment;
+            layout.rounding = rounding;
+            layout.remainder = remainder;
+            body(std::as_const(layout));
+          }
         }
       }
     }
   }
-  return all;
 }
 
-std::string text_of(const DTypes& d) {
-  return std::string{to_string(d.parameter)} + " gradient " + std::string{to_string(d.gradient)} +
-         " moments " + std::string{to_string(d.moment)} + " " + std::string{to_string(d.rounding)} +
-         (d.masters == Kept::remainder ? " remainders" : "");
-}
-
-struct Rule {
-  const char* name;
-  int moments;
-  std::function<void(const UpdateRun&, const StepScalars*, Stream)> reference;
-  std::function<void(const UpdateRun&, const StepScalars*, Stream)> cpu;
-};
-
-template <class Hyper>
-Rule rule(const char* name, int moments, Hyper hyper, auto* reference, auto* cpu) {
-  return {name, moments,
-          [=](const UpdateRun& run, const StepScalars* s, Stream stream) {
-            reference(run, hyper, s, stream);
+/// The last step of an update that was not a kernel's.
+Rule round_weights() {
+  return {"round_weights", 0,
+          [](const UpdateRun& run, const StepScalars* scalars, Stream stream) {
+            reference::round_weights(run, scalars, stream);
           },
-          [=](const UpdateRun& run, const StepScalars* s, Stream stream) {
-            cpu(run, hyper, s, stream);
+          [](const Table& table, const UpdateRun& run, const StepScalars* scalars, Stream stream) {
+            table.round_weights(run, scalars, stream);
           }};
 }
 
-const Rule kRules[] = {
-    rule("adamw", 2, AdamW{}, &reference::adamw, &cpu::adamw),
-    rule("adam", 2, Adam{.weight_decay = 0.1F}, &reference::adam, &cpu::adam),
-    rule("lion", 1, Lion{.lr = 0.01F, .weight_decay = 0.1F}, &reference::lion, &cpu::lion),
-    rule("momentum", 1, SGD{.weight_decay = 0.1F}, &reference::sgd, &cpu::sgd),
-    rule("sgd", 0, SGD{.momentum = 0.0F}, &reference::sgd, &cpu::sgd),
-};
+class UpdateKernels : public UpdateTest {};
+INSTANTIATE_TEST_SUITE_P(Backends, UpdateKernels, backends(), backend_name);
 
-Floats positive(Floats values) {
-  for (float& value : values) { value = std::abs(value); }
-  return values;
+TEST_P(UpdateKernels, HaveTheReferencesBitsAtEverySize) {
+  for (const Rule& rule : rules()) {
+    for (const std::int64_t elems : kSizes) {
+      expect_reference(rule, {.elems = elems}, {at_update(7)});
+    }
+  }
 }
 
-/// A state in which element i of the arrays is element 1000 + i of parameter 5.
-struct State {
-  State(std::int64_t elems_, const DTypes& dtypes_, int moments_)
-      : elems{elems_},
-        dtypes{dtypes_},
-        moments{moments_},
-        master{random_floats(elems, 1), DType::fp32},
-        parameter{random_floats(elems, 1), dtypes.parameter, MasterPart::parameter},
-        remainder{random_floats(elems, 1), DType::bf16, MasterPart::remainder},
-        gradient{random_floats(elems, 2), dtypes.gradient},
-        first{random_floats(elems, 3, 0.1F), dtypes.moment},
-        second{positive(random_floats(elems, 4, 0.1F)), dtypes.moment} {}
-
-  UpdateRun run(std::int64_t from, std::int64_t count) {
-    const bool whole = dtypes.masters == Kept::whole;
-    const UpdateRun all{
-        .master = whole ? master.values().as<float>() : nullptr,
-        .parameter = dtypes.parameter == DType::fp32 ? Values{} : parameter.values(),
-        .remainder = whole ? nullptr : remainder.values().as<std::uint16_t>(),
-        .gradient = gradient.values(),
-        .first = moments > 0 ? first.values() : Values{},
-        .second = moments > 1 ? second.values() : Values{},
-        .elems = elems,
-        .rounding = dtypes.rounding,
-        .seed = 42,
-        .parameter_id = 5,
-        .first_in_parameter = 1000};
-    return all.slice(from, count);
+TEST_P(UpdateKernels, HaveTheReferencesBitsInEveryMixOfDtypes) {
+  for (const std::int64_t elems : {0, 1, 31, 257, 1500}) {
+    const Start start{elems};
+    for (const Rule& rule : rules()) {
+      for_all_mixes({.elems = elems, .first_in_parameter = 64}, [&](const Layout& layout) {
+        expect_reference(rule, layout, {at_update(7)}, start);
+      });
+    }
   }
-  UpdateRun all() { return run(0, elems); }
-  friend bool operator==(const State& a, const State& b) {
-    return a.master == b.master && a.parameter == b.parameter && a.remainder == b.remainder &&
-           a.gradient == b.gradient && a.first == b.first && a.second == b.second;
-  }
-
-  std::int64_t elems;
-  DTypes dtypes;
-  int moments;
-  Array master, parameter, remainder, gradient, first, second;
-};
-
-StepScalars at_update(std::int64_t t) {
-  StepScalars scalars;
-  scalars.updates = t;
-  scalars.gradient_factor = 0.37F;
-  return scalars;
 }
 
-using UpdateTest = KernelTest;
+TEST_P(UpdateKernels, MomentsMayBeOfTwoDtypes) {
+  expect_reference(rules().front(), {.elems = 1003, .first = DType::bf16}, {at_update(3)});
+  expect_reference(rules().front(),
+                   {.elems = 1003, .second = DType::bf16, .rounding = Rounding::stochastic},
+                   {at_update(3)});
+}
 
-TEST_F(UpdateTest, EveryRuleMatchesItsReferenceToTheBitInEveryDType) {
-  const StepScalars scalars = at_update(7);
-  for (const Rule& rule : kRules) {
-    for (const DTypes& dtypes : all_dtypes()) {
-      SCOPED_TRACE(std::string{rule.name} + " " + text_of(dtypes));
-      for (const std::int64_t elems : {0, 1, 31, 257, 1500}) {
-        State expected{elems, dtypes, rule.moments};
-        State actual{elems, dtypes, rule.moments};
-        rule.reference(expected.all(), &scalars, Stream{});
-        rule.cpu(actual.all(), &scalars, stream());
-        ASSERT_EQ(expected, actual) << elems;
+TEST_P(UpdateKernels, EveryStartGivesTheSameBits) {
+  for (const Rule& rule : rules()) {
+    for (std::int64_t offset = 1; offset < 17; ++offset) {
+      expect_reference(rule, {.elems = 270, .offset = offset}, {at_update(2)});
+    }
+    for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
+      for (const std::int64_t offset : {1, 2, 3, 4, 5, 7, 8}) {
+        for (const std::int64_t skew : {0, 1}) {  // 1: arrays that are never aligned together
+          expect_reference(rule,
+                           {.elems = 600,
+                            .gradient = DType::bf16,
+                            .parameter = offset % 2 == 0 ? DType::fp16 : DType::bf16,
+                            .first = DType::bf16,
+                            .rounding = rounding,
+                            .offset = offset,
+                            .gradient_skew = skew,
+                            .first_in_parameter = (std::int64_t{1} << 34) + offset},
+                           {at_update(2)});
+        }
       }
     }
+  }
+}
+
+// At every start, also where arrays are never aligned together and every element is a single one.
+TEST_P(UpdateKernels, RemaindersHaveTheReferencesBitsAtEveryStart) {
+  for (const Rule& rule : rules()) {
+    for (const DType gradient : {DType::fp32, DType::bf16}) {
+      for (const std::int64_t offset : {0, 1, 4, 8}) {
+        for (const std::int64_t skew : {0, 1}) {
+          expect_reference(rule,
+                           {.elems = 1200,
+                            .gradient = gradient,
+                            .parameter = DType::bf16,
+                            .first = gradient,
+                            .remainder = true,
+                            .offset = offset,
+                            .gradient_skew = skew},
+                           {at_update(2)});
+        }
+      }
+    }
+  }
+}
+
+// Random words are taken by the place in the parameter, which may be out of step with the memory.
+TEST_P(UpdateKernels, RoundByThePlaceInTheParameter) {
+  for (const std::int64_t first : {1, 2, 3, 1001}) {
+    expect_reference(rules().front(),
+                     {.elems = 600,
+                      .parameter = DType::bf16,
+                      .first = DType::bf16,
+                      .second = DType::bf16,
+                      .rounding = Rounding::stochastic,
+                      .first_in_parameter = first},
+                     {at_update(2)});
+  }
+}
+
+// More tiles than CUDA's grid has warps.
+TEST_P(UpdateKernels, ALongRunHasTheReferencesBits) {
+  for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
+    expect_reference(rules().front(),
+                     {.elems = 1'400'003,
+                      .gradient = DType::bf16,
+                      .parameter = DType::bf16,
+                      .rounding = rounding},
+                     {at_update(12)});
   }
 }
 
 // The property ZeRO stands on, for stochastic rounding too: it follows the element, not the shard.
-TEST_F(UpdateTest, NoCutOfATensorChangesABit) {
-  const StepScalars scalars = at_update(3);
-  for (const Rule& rule : kRules) {
-    for (const DTypes& dtypes : all_dtypes()) {
-      SCOPED_TRACE(std::string{rule.name} + " " + text_of(dtypes));
-      State whole{1700, dtypes, rule.moments};
-      rule.cpu(whole.all(), &scalars, stream());
-      State sharded{1700, dtypes, rule.moments};
-      const auto cuts = random_cuts(1700, 7, 1);
-      for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
-        rule.cpu(sharded.run(cuts[i], cuts[i + 1] - cuts[i]), &scalars, stream());
+TEST_P(UpdateKernels, ShardsGiveTheSameBitsAsTheWhole) {
+  const auto expect_same = [&](const Rule& rule, const Layout& layout, const Start& start,
+                               const std::vector<std::int64_t>& cuts) {
+    SCOPED_TRACE(std::string{rule.name} + ", " + text(layout));
+    EXPECT_EQ(in_pieces(rule, layout, start, {at_update(3)}, cuts),
+              on_device(rule, layout, start, {at_update(3)}));
+  };
+  const Start start{1700}, longer{5000};
+  for (const Rule& rule : rules()) {
+    for_all_mixes({.elems = 1700}, [&](const Layout& layout) {
+      expect_same(rule, layout, start, random_cuts(1700, 7, 1));
+    });
+    for (unsigned seed = 0; seed < 10; ++seed) {
+      expect_same(rule, {.elems = 5000}, longer, random_cuts(5000, 7, seed));
+      expect_same(rule,
+                  {.elems = 5000,
+                   .gradient = DType::bf16,
+                   .parameter = DType::bf16,
+                   .rounding = Rounding::stochastic},
+                  longer, random_cuts(5000, 7, seed));
+    }
+  }
+}
+
+TEST_P(UpdateKernels, SpecialValuesHaveTheReferencesBits) {
+  const Floats special{0.0F,   -0.0F,     1e-45F, -1e-40F, 1e-38F, 3e38F, 7e-8F,   -5e-6F,
+                       -3e38F, kInfinity, 1.0F,   1e-20F,  1e20F,  kNan,  65520.F, -kInfinity};
+  Start start{static_cast<std::int64_t>(special.size() * special.size())};
+  const Floats weights = start.weight;
+  for (std::size_t i = 0; i < start.weight.size(); ++i) {
+    start.gradients[0][i] = special[i % special.size()];
+    start.second[i] = std::abs(special[i / special.size()]);
+  }
+  for (const bool weights_too : {false, true}) {
+    for (std::size_t i = 0; i < start.weight.size(); ++i) {
+      start.weight[i] = weights_too ? special[i / special.size()] : weights[i];
+    }
+    for (const Rule& rule : rules()) {
+      for (const DType parameter : kValueDTypes) {
+        for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
+          expect_reference(
+              rule,
+              {.elems = std::ssize(start.weight), .parameter = parameter, .rounding = rounding},
+              {at_update(5, 1.0F)}, start);
+        }
       }
-      ASSERT_EQ(whole, sharded);
     }
   }
 }
 
-TEST_F(UpdateTest, NoNumberOfThreadsChangesABit) {
-  const std::unique_ptr<Device> three = make_cpu_device({.threads = 3});
-  const OwnedStream threads = three->make_compute_stream();
-  const StepScalars scalars = at_update(3);
-  const DTypes dtypes{DType::bf16, DType::bf16, DType::bf16, Rounding::stochastic};
-  for (const Rule& rule : kRules) {
-    State one{30'001, dtypes, rule.moments};
-    rule.cpu(one.all(), &scalars, stream());
-    State several{30'001, dtypes, rule.moments};
-    rule.cpu(several.all(), &scalars, threads.get());
-    EXPECT_EQ(one, several) << rule.name;
+// Infinities, both ends of the range, denormals and ties: each has one pair of halves.
+TEST_P(UpdateKernels, SpecialValuesInHalvesHaveTheReferencesBits) {
+  const Floats special{0.0F,   -0.0F,     1e-45F,         -1e-40F,         1e-38F,      3e38F,
+                       -3e38F, kInfinity, 1.0F + 0x1p-8F, -1.0F - 0x1p-8F, 0x1.ffp127F, 1e20F};
+  Start start{static_cast<std::int64_t>(special.size() * special.size())};
+  for (std::size_t i = 0; i < start.weight.size(); ++i) {
+    start.gradients[0][i] = i % 2 == 0 ? 0.0F : 1e-3F;
+    start.weight[i] = special[i / special.size()];
+    start.first[i] = 0.0F;
   }
-}
-
-TEST_F(UpdateTest, ARefusedStepLeavesEverythingUntouched) {
-  StepScalars scalars = at_update(4);
-  scalars.apply = 0;
-  for (const Rule& rule : kRules) {
-    for (const DTypes& dtypes : all_dtypes()) {
-      const State before{600, dtypes, rule.moments};
-      State after = before;
-      rule.cpu(after.all(), &scalars, stream());
-      rule.reference(after.all(), &scalars, Stream{});
-      ASSERT_EQ(before, after) << rule.name << " " << text_of(dtypes);
-    }
-  }
-}
-
-TEST_F(UpdateTest, TheCopyIsTheRoundedMaster) {
-  const StepScalars scalars = at_update(2);
-  for (const Rule& rule : kRules) {
-    for (const DType low : {DType::bf16, DType::fp16}) {
-      State state{900, {.parameter = low}, rule.moments};
-      rule.cpu(state.all(), &scalars, stream());
-      Floats master(900);
-      std::memcpy(master.data(), state.master.data(), 900 * sizeof(float));
-      EXPECT_EQ(state.parameter, (Array{master, low, MasterPart::parameter}))
-          << rule.name << " " << to_string(low);
-    }
+  for (const Rule& rule : rules()) {
+    expect_reference(
+        rule, {.elems = std::ssize(start.weight), .parameter = DType::bf16, .remainder = true},
+        {at_update(5, 1.0F)}, start);
   }
 }
 
 // What remainders are for: as whole masters, and half of their bytes.
-TEST_F(UpdateTest, RemaindersTrainAsWholeMasters) {
-  for (const Rule& rule : kRules) {
+TEST_P(UpdateKernels, RemaindersTrainAsWholeMasters) {
+  std::vector<StepScalars> scalars;
+  for (std::int64_t update = 1; update <= 20; ++update) { scalars.push_back(at_update(update)); }
+  const Start start{1500};
+  for (const Rule& rule : rules()) {
     for (const DType gradient : {DType::fp32, DType::bf16}) {
       for (const DType moment : {DType::fp32, DType::bf16}) {
-        DTypes dtypes{.parameter = DType::bf16, .gradient = gradient, .moment = moment};
-        State whole{1500, dtypes, rule.moments};
-        dtypes.masters = Kept::remainder;
-        State halves{1500, dtypes, rule.moments};
-        const Array before = halves.parameter;
-        for (std::int64_t update = 1; update <= 20; ++update) {
-          const StepScalars scalars = at_update(update);
-          rule.cpu(whole.all(), &scalars, stream());
-          rule.cpu(halves.all(), &scalars, stream());
-        }
-        EXPECT_FALSE(halves.parameter == before) << "nothing was trained";
-        Array joined{filled(1500, 0.0F), DType::fp32};
-        join_masters(joined.values().as<float>(), halves.parameter.values().as<bfloat16>(),
-                     halves.remainder.values().as<std::uint16_t>(), 1500);
-        EXPECT_EQ(joined, whole.master) << rule.name << " " << text_of(dtypes);
+        Layout layout{.elems = 1500,
+                      .gradient = gradient,
+                      .parameter = DType::bf16,
+                      .first = moment,
+                      .second = moment};
+        const Outcome whole = on_device(rule, layout, start, scalars);
+        layout.remainder = true;
+        const Outcome halves = on_device(rule, layout, start, scalars);
+        EXPECT_NE(halves.parameter, part_of(start.weight, DType::bf16, MasterPart::parameter))
+            << "nothing was trained";
+        EXPECT_EQ(joined(halves), whole.weight) << rule.name << ", " << text(layout);
         EXPECT_EQ(halves.parameter, whole.parameter) << rule.name;
         EXPECT_TRUE(halves.first == whole.first && halves.second == whole.second) << rule.name;
       }
@@ -246,40 +234,128 @@ TEST_F(UpdateTest, RemaindersTrainAsWholeMasters) {
   }
 }
 
-TEST_F(UpdateTest, RoundingWeightsAloneWritesTheCopyAndNothingElse) {
-  StepScalars scalars = at_update(2);
-  for (const DTypes& dtypes : all_dtypes()) {
-    if (dtypes.masters == Kept::remainder) { continue; }  // there is nothing to round
-    State before{900, dtypes, 2};
-    before.parameter = Array{filled(900, 7.0F), dtypes.parameter};
-    State expected = before;
-    State actual = before;
-    reference::round_weights(expected.all(), &scalars, Stream{});
-    cpu_.round_weights(actual.all(), &scalars, stream());
-    EXPECT_EQ(expected, actual) << text_of(dtypes);
-    EXPECT_EQ(actual.parameter == before.parameter, dtypes.parameter == DType::fp32);
-    actual.parameter = before.parameter;
-    EXPECT_EQ(actual, before);
-    scalars.apply = 0;
-    cpu_.round_weights(actual.all(), &scalars, stream());
-    EXPECT_EQ(actual, before);
-    scalars.apply = 1;
+TEST_P(UpdateKernels, TheFactorsHaveTheReferencesBitsAtEveryUpdate) {
+  for (const std::int64_t t : {1LL, 2LL, 10LL, 999LL, 65536LL, 1'000'000LL, 3'000'000'000LL}) {
+    expect_reference(rules()[0], {.elems = 40}, {at_update(t)});
+    expect_reference(rules()[1], {.elems = 40}, {at_update(t)});
+  }
+}
+
+TEST_P(UpdateKernels, ARefusedStepLeavesEverythingUntouched) {
+  StepScalars refused = at_update(4);
+  refused.apply = 0;
+  Start start{600};
+  start.gradients[0][500] = kNan;
+  std::vector<Rule> all = rules();
+  all.push_back(round_weights());
+  for (const Rule& rule : all) {
+    for_all_mixes({.elems = 600}, [&](const Layout& layout) {
+      if (rule.name == round_weights().name && layout.remainder) { return; }
+      SCOPED_TRACE(std::string{rule.name} + ", " + text(layout));
+      const Outcome before = on_device(rule, layout, start, {});
+      EXPECT_EQ(on_device(rule, layout, start, {refused}), before);
+      EXPECT_EQ(by_reference(rule, layout, start, {refused}), before);
+    });
+  }
+}
+
+TEST_P(UpdateKernels, TheCopyIsTheRoundedMaster) {
+  const Start start{900};
+  for (const Rule& rule : rules()) {
+    for (const DType low : {DType::bf16, DType::fp16}) {
+      const Outcome outcome =
+          on_device(rule, {.elems = 900, .parameter = low}, start, {at_update(2)});
+      EXPECT_EQ(outcome.parameter,
+                part_of(decoded(outcome.weight, DType::fp32), low, MasterPart::parameter))
+          << rule.name << " " << to_string(low);
+    }
+  }
+}
+
+TEST_P(UpdateKernels, RoundingWeightsAloneWritesTheCopyAndNothingElse) {
+  for (const std::int64_t elems : {0, 1, 257, 900}) {
+    const Start start{elems};
+    for_all_mixes({.elems = elems}, [&](const Layout& layout) {
+      if (layout.remainder) { return; }  // masters are whole: there is nothing to round
+      expect_reference(round_weights(), layout, {at_update(2)}, start);
+      Outcome before = on_device(round_weights(), layout, start, {});
+      const Outcome after = on_device(round_weights(), layout, start, {at_update(2)});
+      if (elems == 900) {
+        EXPECT_EQ(after.parameter == before.parameter, layout.parameter == DType::fp32);
+      }
+      before.parameter = after.parameter;
+      EXPECT_EQ(after, before);
+    });
+  }
+}
+
+TEST_P(UpdateKernels, RoundingWeightsAloneHasTheReferencesBitsAtEveryStartAndSpecialValue) {
+  Start special{16};
+  special.weight = {0.0F,   -0.0F,     1e-45F, -1e-40F, 1e-38F, 3e38F, 7e-8F,   -5e-6F,
+                    -3e38F, kInfinity, 1.0F,   1e-20F,  1e20F,  kNan,  65520.F, -kInfinity};
+  for (const DType parameter : {DType::bf16, DType::fp16}) {
+    for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
+      Layout layout{.elems = 16, .parameter = parameter, .rounding = rounding};
+      expect_reference(round_weights(), layout, {at_update(5)}, special);
+      layout.elems = 600;
+      for (const std::int64_t offset : {1, 2, 3, 4, 5, 7, 8}) {
+        layout.offset = offset;
+        layout.first_in_parameter = (std::int64_t{1} << 34) + offset;
+        expect_reference(round_weights(), layout, {at_update(2)});
+      }
+    }
   }
 }
 
 // The update itself is done in fp32: what gradients of 16 bits hold, and nothing less.
-TEST_F(UpdateTest, ASixteenBitGradientCountsAsItsValueInFp32) {
-  const StepScalars scalars = at_update(2);
-  for (const Rule& rule : kRules) {
-    State low{900, {.gradient = DType::bf16}, rule.moments};
-    State wide{900, {}, rule.moments};
-    cpu_.cast({wide.gradient.data(), 900, DType::fp32}, {low.gradient.data(), 900, DType::bf16},
-              stream());
-    rule.cpu(low.all(), &scalars, stream());
-    rule.cpu(wide.all(), &scalars, stream());
-    EXPECT_EQ(low.master, wide.master) << rule.name;
+TEST_P(UpdateKernels, ASixteenBitGradientCountsAsItsValueInFp32) {
+  for (const Rule& rule : rules()) {
+    Start start{900};
+    start.gradients[0] = rounded(DType::bf16, start.gradients[0]);
+    const Outcome low =
+        on_device(rule, {.elems = 900, .gradient = DType::bf16}, start, {at_update(2)});
+    const Outcome wide = on_device(rule, {.elems = 900}, start, {at_update(2)});
+    EXPECT_EQ(low, wide) << rule.name;
   }
 }
 
+/// What a rule makes of a run on so many threads of a CPU.
+Outcome on_threads(int threads, const Rule& rule, const Layout& layout) {
+  DeviceBench bench{make_cpu_device({.threads = threads})};
+  return outcome_of(bench, layout, Start{layout.elems}, rule.moments, {at_update(3)},
+                    [&](const UpdateRun& run, const StepScalars* scalars) {
+                      rule.kernel(bench.table(), run, scalars, bench.stream());
+                    });
+}
+
+TEST(UpdatesOnThreads, HaveTheSameBits) {
+  for (const Rule& rule : rules()) {
+    const Layout layout{.elems = 30'001,
+                        .gradient = DType::bf16,
+                        .parameter = DType::bf16,
+                        .first = DType::bf16,
+                        .second = DType::bf16,
+                        .rounding = Rounding::stochastic};
+    EXPECT_EQ(on_threads(3, rule, layout), on_threads(1, rule, layout)) << rule.name;
+    if (rule.moments == 0) { continue; }
+    const Layout coded{.elems = 30'001, .coded = true};
+    EXPECT_EQ(on_threads(3, rule, coded), on_threads(1, rule, coded)) << rule.name;
+  }
+}
+
+TEST(UpdatesOnThreads, RunWhereTheirStreamRuns) {
+  DeviceBench cpu{make_cpu_device()};
+  const OwnedStream side = cpu.device().make_side_stream("kernels");
+  const Rule adamw = rules().front();
+  const auto outcome = [&](Stream stream) {
+    return outcome_of(cpu, {}, Start{700}, 2, {at_update(1)},
+                      [&](const UpdateRun& run, const StepScalars* scalars) {
+                        adamw.kernel(cpu.table(), run, scalars, stream);
+                        stream.wait();
+                      });
+  };
+  EXPECT_EQ(outcome(side.get()), outcome(cpu.stream()));
+}
+
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::kernels::update_test

@@ -1,0 +1,119 @@
+#pragma once
+
+#include "kernels/attention/attention.hpp"
+#include "kernels/attention/cudnn_rule.hpp"
+#include "kernels/values.hpp"
+
+// Both directions of attention, by the reference and on a device.
+namespace tessera::kernels::attention {
+
+inline constexpr DropoutKey kKey{.seed = 3, .step = 5, .site = 4, .first_sample = 6};
+
+inline std::int64_t values_of(const AttentionShape& shape) {
+  return shape.batch * shape.seq * shape.heads * shape.head_size;
+}
+
+/// By the reference, in fp32 on values as a dtype has them.
+struct Pass {
+  DType dtype;
+  AttentionShape shape;
+  float dropout;
+  float stddev;
+  DropoutKey key = kKey;
+  Floats qkv, dy, y, log_sum_exp, dqkv;
+
+  explicit Pass(DType dtype_, const AttentionShape& shape_, float dropout_ = 0.0F,
+                float stddev_ = 1.0F)
+      : dtype{dtype_},
+        shape{shape_},
+        dropout{dropout_},
+        stddev{stddev_},
+        qkv{rounded(dtype, random_floats(3 * values_of(shape), 1, stddev))},
+        dy{rounded(dtype, random_floats(values_of(shape), 2))},
+        y{filled(values_of(shape), kNan)},
+        log_sum_exp{filled(shape.head_size == 0 ? 0 : values_of(shape) / shape.head_size, kNan)},
+        dqkv{filled(3 * values_of(shape), kNan)} {}
+
+  void forward() {
+    reference::attention_forward(
+        {qkv.data(), y.data(), log_sum_exp.data(), nullptr, shape, dropout, key}, Stream{});
+  }
+  void backward() {
+    reference::attention_backward({qkv.data(), y.data(), log_sum_exp.data(), dy.data(), dqkv.data(),
+                                   nullptr, shape, dropout, key},
+                                  Stream{});
+  }
+};
+
+/// On a device, in a workspace of exactly the documented size. Each array starts `stagger` elements
+/// further behind an aligned address than the one before, the first `offset`.
+struct OnDevice {
+  AttentionShape shape;
+  float dropout;
+  DropoutKey key;
+  DeviceValues qkv, dy, y, dqkv;
+  DeviceArray<float> log_sum_exp, workspace;
+
+  OnDevice(DeviceBench& bench, const Pass& from, std::int64_t offset = 0, std::int64_t stagger = 0,
+           int threads = 1)
+      : shape{from.shape},
+        dropout{from.dropout},
+        key{from.key},
+        qkv{bench, from.qkv, from.dtype, offset},
+        dy{bench, from.dy, from.dtype, offset + stagger},
+        y{bench, std::ssize(from.y), from.dtype, offset + 2 * stagger},
+        dqkv{bench, std::ssize(from.dqkv), from.dtype, offset + 3 * stagger},
+        log_sum_exp{bench, std::ssize(from.log_sum_exp)},
+        workspace{bench, bench.table().attention_workspace_elems(shape, from.dtype, threads),
+                  4 * stagger} {}
+
+  void forward(DeviceBench& bench) {
+    bench.table().attention_forward(
+        {qkv, y, log_sum_exp.data(), workspace.data(), shape, dropout, key}, bench.stream());
+  }
+  void run(DeviceBench& bench) {
+    forward(bench);
+    bench.table().attention_backward(
+        {qkv, y, log_sum_exp.data(), dy, dqkv, workspace.data(), shape, dropout, key},
+        bench.stream());
+  }
+};
+
+class AttentionTest : public BackendTest {
+ protected:
+  void run(OnDevice& on_device) { on_device.run(bench()); }
+
+  /// Scores grow with the square of the deviation, and their absolute errors with them; dropout
+  /// scales what it keeps. In 16 bits y is rounded before backward reads it.
+  void expect_close(Pass expected) {
+    OnDevice actual{bench(), expected};
+    run(actual);
+    expected.forward();
+    expected.backward();
+    const double deviation = expected.stddev;
+    const double square = deviation * deviation;
+    const double kept = expected.dropout > 0.0F ? 2.0 : 1.0;
+    const double of_y =
+        (on_cuda() ? 1e-5 : 9e-6) * square * kept + of_cudnn(expected, 4.0 * deviation);
+    expect_within(actual.y.floats(), expected.y, expected.dtype, [&](std::size_t) { return of_y; });
+    EXPECT_LE(largest_difference(actual.log_sum_exp.read(), expected.log_sum_exp),
+              (on_cuda() ? 4e-6 * kept : 2e-6) * square);
+    const double stored =
+        expected.dtype == DType::fp32 ? 0.0 : rounding(expected.dtype, 8.0 * deviation);
+    const double of_dqkv = (on_cuda() ? 4e-5 : 1.8e-5) * square * deviation * kept + stored +
+                           of_cudnn(expected, 32.0 * deviation);
+    expect_within(actual.dqkv.floats(), expected.dqkv, expected.dtype,
+                  [&](std::size_t) { return of_dqkv; });
+  }
+
+ private:
+  /// What cuDNN may be off by besides: it rounds probabilities, of which a row's sum is 1, and
+  /// their gradients to the dtype.
+  static double of_cudnn(const Pass& pass, double size) {
+    const bool may_be =
+        on_cuda() && pass.dropout == 0.0F && cuda::suits_cudnn(pass.shape, pass.dtype);
+    return may_be ? rounding(pass.dtype, size) : 0.0;
+  }
+};
+
+}  // namespace tessera::kernels::attention

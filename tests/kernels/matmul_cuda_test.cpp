@@ -1,0 +1,79 @@
+// What the matmul of CUDA has beside that of tests/kernels/matmul_test.cpp: a workspace, plans that
+// it keeps, and cuBLASLt, which may fail.
+#include "cuda/emulation.hpp"
+#include "kernels/matmul_exact.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::kernels::matmul_cuda_test {
+namespace {
+
+using matmul::added;
+using matmul::exact;
+using matmul::expect_near;
+using matmul::Size;
+using matmul::stored;
+
+constexpr DType kFp32 = DType::fp32, kBf16 = DType::bf16, kFp16 = DType::fp16;
+
+class MatMulOnCuda : public BackendTest {};
+INSTANTIATE_TEST_SUITE_P(Backends, MatMulOnCuda, cuda_alone(), backend_name);
+
+// 66 rows of 65,536 numbers are rounded through the workspace 64 rows at a time.
+TEST_P(MatMulOnCuda, ResultsThatAreRoundedThroughTheWorkspaceComeInPieces) {
+  constexpr Size s{66, 65'536, 2};
+  const Floats a = rounded(kFp16, random_floats(s.m * s.k, 6));
+  const Floats b = rounded(kFp16, random_floats(s.k * s.n, 7));
+  const Floats before = filled(s.m * s.n, 2.5F);
+  const matmul::Exact product = exact(a, b, s, 4.0);
+  DeviceValues on_b{bench(), b, kFp16};
+  for (const Transpose ta : matmul::kTransposes) {
+    DeviceValues on_a{bench(), stored(a, ta, s.m, s.k), kFp16, 1};
+    for (const Write write : matmul::kWrites) {
+      DeviceValues on_c{bench(), before, kBf16};
+      table().matmul({on_a, on_b, on_c, s.m, s.n, s.k, ta, Transpose::no, write}, stream());
+      expect_near(on_c.floats(), write == Write::add ? added(product, before, s.k, 4.0) : product,
+                  kBf16);
+    }
+  }
+}
+
+// The stream keeps 256 plans.
+TEST_P(MatMulOnCuda, MoreProductsThanAreKeptAreStillRight) {
+  constexpr std::int64_t most = 300;
+  DeviceArray<float> a{bench(), filled(2, 1.0F)}, b{bench(), filled(2 * most, 2.0F)};
+  DeviceArray<float> c{bench(), most};
+  for (int round = 0; round < 2; ++round) {
+    for (std::int64_t n = 1; n <= most; ++n) {
+      table().matmul({a.data(), b.data(), c.data(), 1, n, 2}, stream());
+    }
+    ASSERT_EQ(c.read(), filled(most, 4.0F));
+    c.poison();
+  }
+}
+
+TEST_P(MatMulOnCuda, AFailureNamesTheProduct) {
+  TESSERA_EMULATION_ONLY();
+  DeviceValues a{bench(), 15, kBf16}, b{bench(), 20, kBf16}, c{bench(), 12, kFp32};
+  test::Emulation emulation;
+  emulation.fail("cublasLtMatmul", 1, test::Emulation::kInvalidValue);
+  try {
+    table().matmul({a, b, c, 3, 4, 5}, stream());
+    FAIL() << "a failure of cuBLASLt goes unnoticed";
+  } catch (const DeviceError& error) {
+    EXPECT_NE(std::string{error.what()}.find("3 x 4 x 5 (bf16 x bf16 -> fp32)"), std::string::npos)
+        << error.what();
+  }
+}
+
+TEST_P(MatMulOnCuda, RefusesWhatItCannotMultiply) {
+  DeviceValues fp32{bench(), 4, kFp32}, bf16{bench(), 4, kBf16};
+  EXPECT_THROW(table().matmul({fp32, bf16, fp32, 1, 1, 1}, stream()), ContractError);
+  MatMul gaps{bf16, bf16, {fp32.values().data, kFp16}, 1, 1, 1};
+  gaps.c_stride = 2;
+  EXPECT_THROW(table().matmul(gaps, stream()), ContractError);
+  const OwnedStream bare = device().make_compute_stream();
+  EXPECT_THROW(table().matmul({fp32, fp32, fp32, 1, 1, 1}, bare.get()), ContractError);
+}
+
+}  // namespace
+}  // namespace tessera::kernels::matmul_cuda_test
