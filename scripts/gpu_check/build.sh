@@ -36,7 +36,7 @@ compile() {
   if [[ -n $python ]]; then options+=("-DPython3_EXECUTABLE=$python"); fi
   keep 20 cmake -S . -B "$build" "${options[@]}" || return 1
   keep 12 cmake --build "$build" --parallel "$(nproc)" --target tessera_command tessera_cuda \
-    tessera_cuda_bench test_cuda test_cuda_comm test_cuda_parity test_cuda_cli test_comm \
+    tessera_cuda_bench test_kernels test_cuda test_cuda_comm test_cuda_parity test_cuda_cli test_comm \
     test_nccl_parity test_nccl_fault failing_rank || return 1
   build=$(realpath "$build")
 }

@@ -9,8 +9,8 @@ part_sanitize() {
     return
   fi
   # Racecheck sees shared memory alone: the kernels that sum in it.
-  local sums='*SquaredNorm*:*LayerNorm*:*CrossEntropy*:*Bias*:*Attention*:*Embedding*'
-  local kernels="$sums:*Add*:*Cast*:*Accumulate*:*Update*:*Gelu*:*Dropout*:*Normal*:*NonFinite*:*StepScalars*:*Combine*"
+  local sums='*SquaredNorm*/cuda:*LayerNorm*/cuda:*CrossEntropy*/cuda:*Bias*/cuda:*Attention*/cuda:*Embedding*/cuda'
+  local kernels='*/cuda'
   declare -A filters=([memcheck]="$kernels" [racecheck]="$sums" [initcheck]="$kernels" [synccheck]="$sums")
   for tool in "${tools[@]}"; do
     tool_command "$tool"
@@ -28,10 +28,11 @@ part_sanitize() {
   cap=''
 }
 
-# Sets $command. Sequences that are long, for what only the bits show, are hours under a tool.
+# Sets $command. Sequences that are long, for what only the bits show, are hours under a tool; products
+# are cuBLASLt's.
 tool_command() {
-  command=(compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 20 "$build/tests/cuda/test_cuda"
-    --gtest_brief=1 --gtest_filter="${filters[$1]}-*LongSequence*")
+  command=(compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 20 "$build/tests/test_kernels"
+    --gtest_brief=1 --gtest_filter="${filters[$1]}-*LongSequence*:*MatMul*")
 }
 
 # A tool that refuses the device has found nothing, and counted no errors; the programs' own lines may

@@ -2,7 +2,8 @@
 # that crashes takes no other along; and two comparisons that have figures.
 
 part_test() {
-  bar kernels "every CUDA kernel against its reference, and the CPU's twin, at odd sizes, misaligned, poisoned"
+  bar kernels "every CUDA kernel against its reference, at odd sizes, misaligned, poisoned"
+  bar device "its streams, events, graphs, copies and errors, and what else only a CUDA device has"
   bar comm "ranks that are threads on one device: what every communicator must do"
   bar parity "strategies bit-identical, N = 1, 2, 4, 8; a step as one graph has the same bits"
   bar command "the command on a device: losses, plans = bytes held, ledger"
@@ -11,7 +12,8 @@ part_test() {
   : >"$work/skipped"
   printf '| suite | passed | skipped | failed | s |\n|---|---|---|---|---|\n' >"$work/suites"
   # Of the command one at a time: its ledgers look at what the device has free.
-  program_tests kernels cuda/test_cuda 4
+  program_tests kernels test_kernels 4 '*/cuda'
+  program_tests device cuda/test_cuda 4
   program_tests comm cuda/test_cuda_comm 1
   program_tests parity cuda/test_cuda_parity 3
   program_tests command cuda_cli/test_cuda_cli 1
@@ -26,18 +28,19 @@ part_test() {
   every_strategy
 }
 
-# Suites, one a line.
-suites_of() { "$1" --gtest_list_tests 2>/dev/null | sed -n 's/^\([^ #]*\)\..*/\1/p'; }
+# suites_of PROGRAM CASES: suites with such cases, one a line.
+suites_of() { "$1" --gtest_list_tests --gtest_filter="$2" 2>/dev/null | sed -n 's/^\([^ #]*\)\..*/\1/p'; }
 
-# program_tests BAR PROGRAM JOBS: its suites, so many at a time, and what they say of the bar.
+# program_tests BAR PROGRAM JOBS [CASES]: its suites, so many at a time, and what they say of the bar.
+# CASES: of each suite, as googletest's filters have it; all.
 program_tests() {
-  local id=$1 program=$build/tests/$2 jobs=$3 suite suites running=0 rows
+  local id=$1 program=$build/tests/$2 jobs=$3 cases=${4:-*} suite suites running=0 rows
   if [[ ! -x $program ]]; then
     fails "tests/$2 is not in the build: run part build first"
     judge "$id" "not measured" "tests/$2 is not built"
     return
   fi
-  mapfile -t suites < <(suites_of "$program")
+  mapfile -t suites < <(suites_of "$program" "$cases")
   if ((${#suites[@]} == 0)); then
     fails "tests/$2 cannot be started"
     judge "$id" "NOT met" "tests/$2 cannot be started"
@@ -47,7 +50,7 @@ program_tests() {
   rm -f "$work/logs/test-${program##*/}"-*.row
   for suite in "${suites[@]}"; do
     if ((running >= jobs)); then wait -n || true; running=$((running - 1)); fi
-    run_suite "$program" "$suite" &
+    run_suite "$program" "$suite" "$cases" &
     running=$((running + 1))
   done
   wait
@@ -60,7 +63,7 @@ program_tests() {
 
 # Suite, passed, skipped, failed, seconds and status of a suite, in a file: of its own process.
 run_suite() {
-  local program=$1 suite=$2 status=0 begin=$SECONDS left filter limit=${SUITE_SECONDS:-300}
+  local program=$1 suite=$2 cases=$3 status=0 begin=$SECONDS left filter limit=${SUITE_SECONDS:-300}
   local log=$work/logs/test-${program##*/}-${suite//\//-}.log done_before
   done_before=$work/done/$part/${program##*/}-${suite//\//-}
   if [[ -f $done_before ]]; then
@@ -74,8 +77,8 @@ run_suite() {
     return
   fi
   if ((limit > left)); then limit=$left; fi
-  filter="$suite.*"
-  if [[ $emulated == yes ]]; then filter=$(first_test "$program" "$suite"); fi
+  filter="$suite.$cases"
+  if [[ $emulated == yes ]]; then filter=$(first_test "$program" "$filter"); fi
   timeout --kill-after=10 "$limit" "$program" --gtest_filter="$filter" --gtest_color=no \
     >"$log" 2>&1 </dev/null || status=$?
   if ((limit == left)) && ran_out "$status" $((SECONDS - begin)) "$limit"; then status="cut"; fi
@@ -85,9 +88,9 @@ run_suite() {
   if [[ $status == 0 ]]; then cp "$log.row" "$done_before"; fi
 }
 
-# Its first case is enough to see that this works.
+# The first case of a filter is enough to see that this works.
 first_test() {
-  "$1" --gtest_list_tests --gtest_filter="$2.*" | awk '!/^ / { suite = $1 } /^ / && !n++ { print suite $1 }'
+  "$1" --gtest_list_tests --gtest_filter="$2" | awk '!/^ / { suite = $1 } /^ / && !n++ { print suite $1 }'
 }
 
 # Lines of tests that have ended so; the summary below them has no times.

@@ -12,7 +12,7 @@ mkdir -p "$scratch"
 scratch=$(realpath "$scratch")
 fake=$PWD/tests/gpu_check/fake/program.sh
 for name in build/tools/tessera build/bench/cuda/tessera_cuda_bench build/tests/test_comm \
-  build/tests/cuda/test_cuda build/tests/cuda/test_cuda_comm build/tests/cuda/test_cuda_parity \
+  build/tests/test_kernels build/tests/cuda/test_cuda build/tests/cuda/test_cuda_comm build/tests/cuda/test_cuda_parity \
   build/tests/cuda_cli/test_cuda_cli build/tests/nccl/test_nccl_parity build/tests/nccl/test_nccl_fault \
   build/tests/nccl/failing_rank bin/nvidia-smi bin/compute-sanitizer bin/python3; do
   mkdir -p "$(dirname "$scratch/$name")"
@@ -144,6 +144,9 @@ has '^\| NOT met ' 'several processes'
 check 1 FAKE_FAILING_TEST=test_cuda_comm -- test
 has '^\| NOT met ' 'ranks that are threads' '1 passed, 0 skipped, 1 failed'
 has '\*\*1 failed\*\*'
+# Of the kernels' tests the cases of CUDA are run alone.
+[[ $(calls '^test_kernels --gtest_filter=[^ ]*Suite\.\*/cuda ') == 2 ]] || fail "not CUDA's kernels"
+[[ $(calls '^test_kernels ') == 3 ]] || fail "more of the kernels' tests is run"
 
 # A tool that hangs takes nothing from the others.
 check 4 PART_SECONDS=14 FAKE_HANGS=memcheck -- sanitize

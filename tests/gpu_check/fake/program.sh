@@ -102,7 +102,7 @@ case "$name" in
         ;;
     esac
     ;;
-  test_cuda | test_cuda_comm | test_cuda_parity | test_cuda_cli) tests "$@" ;;
+  test_kernels | test_cuda | test_cuda_comm | test_cuda_parity | test_cuda_cli) tests "$@" ;;
   test_comm | test_nccl_parity | test_nccl_fault) exit "${FAKE_NCCL_TEST-0}" ;;
   failing_rank)
     if [[ $WORLD_SIZE -gt 1 && -n ${FAKE_NCCL_SAYS-} && -z ${NCCL_MULTI_RANK_GPU_ENABLE-} ]] ||
