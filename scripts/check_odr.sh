@@ -27,10 +27,10 @@ compare() {
     -o "$merged" "$@" || status=1
   rm -f "$merged"
   if ((status != 0)); then
-    echo "error: of these $# objects some define a thing differently" >&2
+    echo "error: not all of the $# objects agree on what they define" >&2
     exit 1
   fi
-  echo "no two of $# objects define a thing differently"
+  echo "the $# objects agree on what they define"
 }
 if [[ ${1:-} == --objects ]]; then
   shift
