@@ -6,6 +6,7 @@
 #include "kernels/combine/combine.hpp"
 #include "kernels/support/cuda/cuda_cut.cuh"
 #include "kernels/support/cuda/cuda_element.cuh"
+#include "kernels/support/cuda/cuda_lanes.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -96,9 +97,6 @@ __device__ void combine_at(T* to, const Sources<Capacity>& from, std::int64_t at
   for (int i = 0; i < N; ++i) { result.at[i] = round_to<T>(sums[i]); }
   store_pack(to + at, result);
 }
-
-template <class T>
-constexpr int kPack = 16 / sizeof(T);
 
 template <class T, class Op, int Capacity>
 __global__ void combine_kernel(T* to, const __grid_constant__ Sources<Capacity> from,
