@@ -10,7 +10,7 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr int kMostRowThreads = 512;  // of a row
-constexpr int kWarpRows = 4;       // rows of a block where a warp has a row to itself
+constexpr int kWarpRows = 4;          // rows of a block where a warp has a row to itself
 // Of a row, what a thread holds in registers; backward holds two numbers for each.
 constexpr int kForwardElems = 32;
 constexpr int kBackwardElems = 16;
