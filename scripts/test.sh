@@ -97,8 +97,18 @@ run_tests() {
     --no-tests=error --output-junit tests.xml --test-output-size-passed 1000000 "${selection[@]}" 2>&1 | tee "build/$preset/ctest.log"
 }
 
+# Where the distribution has no clang 19, as Ubuntu 22.04, only CI insists on the gates.
+gates() {
+  local status=0
+  scripts/lint.sh || status=$?
+  if ((status == 2)) && [[ ${TESSERA_WERROR:-OFF} != ON ]]; then
+    echo "the gates are skipped: their tools are missing (above)"
+    return 0
+  fi
+  return "$status"
+}
 echo "== gates"
-phase "gates" scripts/lint.sh || failed+=(gates)
+phase "gates" gates || failed+=(gates)
 for preset in "${presets[@]}"; do
   echo "== $preset"
   phase "configure $preset" configure "$preset"
