@@ -4,16 +4,18 @@
 
 #include <cstdlib>
 
+#include "support/places.hpp"
+
 namespace tessera::test {
 namespace {
 
 // Before anything can name a range: NVTX looks for a profiler but once.
-[[maybe_unused]] const int named = ::setenv("NVTX_INJECTION64_PATH", TESSERA_NVTX_RECORDER, 1);
+[[maybe_unused]] const int named = ::setenv("NVTX_INJECTION64_PATH", test::kNvtxRecorder, 1);
 
 /// The calling thread's.
 std::vector<std::string>& recorded() {
   using Recorded = void*();
-  static void* const library = dlopen(TESSERA_NVTX_RECORDER, RTLD_NOW | RTLD_LOCAL);
+  static void* const library = dlopen(test::kNvtxRecorder, RTLD_NOW | RTLD_LOCAL);
   static auto* const function =
       reinterpret_cast<Recorded*>(dlsym(library, "tessera_nvtx_recorded"));
   return *static_cast<std::vector<std::string>*>(function());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "layers/source_tree.hpp"
+#include "support/places.hpp"
 
 namespace tessera::names_test {
 namespace {
@@ -46,7 +47,7 @@ std::map<std::string, std::vector<std::string>> definitions(const std::vector<So
 TEST(Names, NoTypeIsDefinedTwice) {
   std::vector<SourceLine> lines;
   for (const char* folder : {"include", "src", "kernels", "bench", "tools"}) {
-    const auto more = test::lines_under(TESSERA_SOURCE_DIR, folder);
+    const auto more = test::lines_under(test::kSourceDir, folder);
     lines.insert(lines.end(), more.begin(), more.end());
   }
   const auto found = definitions(lines);

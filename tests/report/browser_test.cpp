@@ -93,7 +93,7 @@ std::map<std::string, std::size_t> numbers_of(const Json& rank) {
 }
 
 TEST_F(ReportPage, AComparisonsTableHasTheNumbersOfItsDocument) {
-  const Json document = comparison(4, 300);
+  const Json document = comparison_document(4, 300);
   const Loaded page = shown(document);
   expect_drawn(page);
   const auto table = cells(page.drawn, "data-rank");
@@ -115,7 +115,7 @@ TEST_F(ReportPage, AComparisonsTableHasTheNumbersOfItsDocument) {
 }
 
 TEST_F(ReportPage, AComparisonIsDrawnInAllItsParts) {
-  const Loaded page = shown(comparison(4, 300));
+  const Loaded page = shown(comparison_document(4, 300));
   for (const char* title : {"Memory of each rank", "Model state against theory", "One step",
                             "Losses and times", "All numbers"}) {
     EXPECT_TRUE(page.shows(fmt::format(">{}<", title)));
@@ -127,7 +127,7 @@ TEST_F(ReportPage, AComparisonIsDrawnInAllItsParts) {
 }
 
 TEST_F(ReportPage, TheoryIsOfWhatStaysOnTheDevice) {
-  Json document = comparison(4, 10);
+  Json document = comparison_document(4, 10);
   document.erase("timelines");
   const Loaded plain = shown(document);
   EXPECT_TRUE(plain.shows("Parameters, gradients and optimizer state: all of them on every rank"));
@@ -163,7 +163,7 @@ TEST_F(ReportPage, TheoryIsOfWhatStaysOnTheDevice) {
 
 /// A comparison of which the last strategy is called `name` and has these losses.
 Json with_losses(const char* name, const Json& losses) {
-  Json document = comparison(2, 10);
+  Json document = comparison_document(2, 10);
   document["strategies"].back()["name"] = name;
   document["strategies"].back()["losses"] = losses;
   document.erase("timelines");
@@ -191,7 +191,7 @@ TEST_F(ReportPage, AStrategyWhoseLossesDifferIsNamedWithTheStep) {
 }
 
 TEST_F(ReportPage, ThinnedTimelinesSaySo) {
-  const Loaded page = shown(comparison(4, 3000));
+  const Loaded page = shown(comparison_document(4, 3000));
   expect_drawn(page);
   EXPECT_TRUE(page.shows("of 3\u202f000 changes are drawn"));
 }
@@ -214,7 +214,7 @@ TEST_F(ReportPage, EveryControlWorksFromTheKeyboardAndReportsNoError) {
       }
     }
     document.documentElement.dataset.tips = tips;)script";
-  const Loaded page = shown(comparison(2, 30), script);
+  const Loaded page = shown(comparison_document(2, 30), script);
   expect_drawn(page);
   std::smatch tips;
   ASSERT_TRUE(std::regex_search(page.dom, tips, std::regex{R"re(data-tips="(\d+)")re"}));
@@ -302,7 +302,7 @@ TEST_F(ReportPage, ItsDocumentCanBeSaved) {
 }
 
 TEST_F(ReportPage, ADifferenceBetweenRanksIsNamed) {
-  const Json document = comparison(4, 10);
+  const Json document = comparison_document(4, 10);
   const Loaded page = shown(document);
   const Json& ranks = document["strategies"][3]["ranks"];
   EXPECT_TRUE(page.shows(fmt::format("rank 3; least {} (rank 0)",
