@@ -48,7 +48,7 @@ fi
 # nothing to compare.
 cmake -S . -B "$folder" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" "${launcher[@]}" \
   -DCMAKE_BUILD_TYPE=Odr -DCMAKE_CXX_FLAGS_ODR="-O0 -flto -fno-fat-lto-objects" \
-  -DCMAKE_UNITY_BUILD=OFF -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
+  -DTESSERA_TOGETHER=OFF \
   -DTESSERA_CUDA=OFF -DTESSERA_EMULATED_CUDA=OFF -DTESSERA_BUILD_EXAMPLES=OFF >/dev/null
 targets='tessera|tessera_bench|tessera_tools|tessera_command|tessera_test_sources|test_base'
 mapfile -t objects < <(ninja -C "$folder" -t targets all |
