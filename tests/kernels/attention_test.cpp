@@ -35,6 +35,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, AttentionKernels, backends(), backend_name);
 
 TEST_P(AttentionKernels, AreCloseToTheReference) {
   for (const DType dtype : kValueDTypes) {
+    if (TESSERA_SANITIZED && dtype == DType::fp16) { continue; }  // as bf16, and seconds
     for (const AttentionShape& shape : kShapes) {
       SCOPED_TRACE(testing::Message() << shape.seq << " rows, head size " << shape.head_size << ", "
                                       << to_string(dtype));

@@ -17,8 +17,8 @@
 #include "kernels/table.hpp"
 #include "tessera/device/device.hpp"
 
-#if defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/asan_interface.h>
+#if __has_include(<sanitizer/asan_interface.h>)
+#include <sanitizer/asan_interface.h>  // its macros are nothing in other builds
 #endif
 
 // A device under test, of either backend, and arrays on it. CUDA is whatever module
@@ -172,17 +172,17 @@ class DeviceArray {
   }
 
   void forbid_guards() {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(ASAN_POISON_MEMORY_REGION)
     if (bench_.device().kind() != DeviceKind::cpu) { return; }
     bench_.stream().wait();
-    __asan_poison_memory_region(memory_, front_bytes());
-    __asan_poison_memory_region(memory_ + front_bytes() + bytes(), kGuardBytes);
+    ASAN_POISON_MEMORY_REGION(memory_, front_bytes());
+    ASAN_POISON_MEMORY_REGION(memory_ + front_bytes() + bytes(), kGuardBytes);
 #endif
   }
   void allow_guards() {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(ASAN_POISON_MEMORY_REGION)
     if (bench_.device().kind() != DeviceKind::cpu) { return; }
-    __asan_unpoison_memory_region(memory_, all_bytes());
+    ASAN_UNPOISON_MEMORY_REGION(memory_, all_bytes());
 #endif
   }
 
