@@ -224,7 +224,6 @@ TEST(OffloadOverlap, GradientsLeaveWhileTheUnitBeforeComputes) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3}) {
     run_ranks(2,
               [&](World& world) {
-                ModelOptions options;
                 Stack stack{world, strategy};
                 stack.forward(kNothing);
                 const bool in_buckets = strategy == Strategy::ddp;

@@ -102,14 +102,14 @@ TEST_P(StateBytes, DeferredAccumulationKeepsWholeGradientsAndEveryDoesNot) {
 
 // A ring of prefetch + 1 slots for the largest block, and one slot for each root unit.
 TEST_P(StateBytes, SlotsAreTheRingAndTheRoots) {
-  for (const auto& [strategy, prefetch] : {std::pair{Strategy::zero3, 0},
-                                           {Strategy::zero3, 1},
-                                           {Strategy::hybrid, 1},
-                                           {Strategy::zero3, 2},
-                                           {Strategy::hybrid, 7}}) {
+  for (const auto& [strategy, ahead] : {std::pair{Strategy::zero3, 0},
+                                        {Strategy::zero3, 1},
+                                        {Strategy::hybrid, 1},
+                                        {Strategy::zero3, 2},
+                                        {Strategy::hybrid, 7}}) {
     const ModelOptions options{
-        .strategy = strategy, .shard_group = half_of(GetParam(), strategy), .prefetch = prefetch};
-    run_ranks(GetParam(), [&, prefetch = prefetch](World& world) {
+        .strategy = strategy, .shard_group = half_of(GetParam(), strategy), .prefetch = ahead};
+    run_ranks(GetParam(), [&, prefetch = ahead](World& world) {
       ToyModel toy{world, options, {}};
       std::size_t largest = 0;
       std::size_t largest_gradient = 0;
