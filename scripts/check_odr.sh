@@ -53,7 +53,7 @@ cmake -S . -B "$folder" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" "${launcher[@]}" \
 targets='tessera|tessera_bench|tessera_tools|tessera_command|tessera_test_sources|test_base'
 mapfile -t objects < <(ninja -C "$folder" -t targets all |
   sed -nE "s/^(.*\.o): CXX_COMPILER__($targets)(_unscanned)?_Odr.*/\1/p" | sort)
-if ((${#objects[@]} < 200)) || [[ " ${objects[*]}" == */unity_* ]]; then
+if ((${#objects[@]} < 200)) || [[ " ${objects[*]}" == */together/* ]]; then
   echo "error: ${#objects[@]} objects, and not one a source: this script no longer fits the build" >&2
   exit 1
 fi

@@ -92,6 +92,9 @@ def matches(used, user, name):
 def sources_of_change(root, changed, known, for_headers):
     """The changed sources, and at most `for_headers` more that include changed headers."""
     chosen = {file for file in changed if file in known}
+    foreign = [file for file in changed if file.endswith(SOURCE_SUFFIXES) and file not in known]
+    if foreign:
+        print(f"note: not compiled here, so not read: {' '.join(foreign)}")
     headers = [file for file in changed if file.endswith(HEADER_SUFFIXES)]
     if not headers:
         return sorted(chosen)
@@ -189,9 +192,11 @@ class Runner:
         """Keeps each finding once: a header's comes from every batch that includes it."""
         key = None
         lines = []
+        diagnostics = 0
         for line in done.stdout.splitlines():
             place = DIAGNOSTIC.match(line)
             if place and place.group(4) != "note":
+                diagnostics += 1
                 checks = CHECKS.search(line)
                 text = checks.group(1).replace(",-warnings-as-errors", "") if checks else ""
                 key = (place.group(1), int(place.group(2)), int(place.group(3)), text)
@@ -203,7 +208,7 @@ class Runner:
                 lines.append(line.replace(f"{self.root}/", "") + "\n")
         sys.stdout.write("".join(lines))
         sys.stdout.flush()
-        if done.returncode != 0 and not done.stdout.strip():
+        if done.returncode < 0 or (done.returncode != 0 and diagnostics == 0):
             self.broken[str(batch)] = done.stderr
 
 

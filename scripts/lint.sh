@@ -144,8 +144,11 @@ configure() {
 }
 # Whether each NOLINT names its check and a reason.
 check_suppressions() {
-  ! printf '%s\n' "${code[@]}" | xargs grep -Hn NOLINT |
-    grep -vE 'NOLINT(NEXTLINE|BEGIN|END)?\([a-z.-]+\): [^ ]' && return
+  local bare
+  bare=$(printf '%s\n' "${code[@]}" | xargs grep -Hn NOLINT |
+    grep -vE 'NOLINT(NEXTLINE|BEGIN|END)?\([a-z.-]+\): [^ ]' || true)
+  if [[ -z $bare ]]; then return; fi
+  echo "$bare"
   echo "write NOLINT(check): reason"
   return 1
 }

@@ -60,8 +60,11 @@ if [[ -z ${CCACHE_DISABLE:-} ]] && command -v ccache >/dev/null; then
   export CCACHE_BASEDIR CCACHE_NOHASHDIR=1 CCACHE_STATSLOG=$PWD/build/ccache.log
   rm -f "$CCACHE_STATSLOG"
 fi
+# GCC takes mold from version 12.1 on.
 linker=''
-if command -v mold >/dev/null; then linker=-fuse-ld=mold; fi
+if echo 'int main() {}' | "${CXX:-c++}" -x c++ -fuse-ld=mold -o /dev/null - 2>/dev/null; then
+  linker=-fuse-ld=mold
+fi
 clang=''
 for name in clang++-19 clang++; do
   if [[ -z $clang ]] && command -v "$name" >/dev/null && [[ $("$name" -dumpversion) == 19.* ]]; then
@@ -72,6 +75,14 @@ if [[ -z $clang ]]; then
   echo "no clang 19 here: the sanitizers' builds are made with the machine's own compiler"
 fi
 
+# CMake forgets every setting of a folder whose compiler changes: such a folder is configured anew.
+forget_other_compiler() {
+  local cache=build/$1/CMakeCache.txt kept
+  if [[ -z $2 || ! -f $cache ]]; then return; fi
+  kept=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$cache")
+  if [[ $kept != "$(command -v "$2")" ]]; then rm -rf "$cache" "build/$1/CMakeFiles"; fi
+}
+
 configure() {
   local preset=$1 benchmarks=OFF compiler='' werror=${TESSERA_WERROR:-OFF}
   if [[ $preset == release ]]; then
@@ -81,11 +92,16 @@ configure() {
     # Under instrumentation GCC takes variables of its own library for uninitialised.
     if [[ -z $clang ]]; then werror=OFF; fi
   fi
+  forget_other_compiler "$preset" "$compiler"
   cmake --preset "$preset" -DTESSERA_BUILD_BENCH=$benchmarks \
     -DTESSERA_WERROR="$werror" ${compiler:+"-DCMAKE_CXX_COMPILER=$compiler"} \
     ${TESSERA_CUDA_ARCHITECTURES:+"-DTESSERA_CUDA_ARCHITECTURES=$TESSERA_CUDA_ARCHITECTURES"} \
     -DCMAKE_CXX_COMPILER_LAUNCHER=$launcher -DCMAKE_CUDA_COMPILER_LAUNCHER=$launcher \
     -DCMAKE_EXE_LINKER_FLAGS=$linker -DCMAKE_MODULE_LINKER_FLAGS=$linker >/dev/null
+  if [[ $preset != release ]] && ! grep -q '^TESSERA_SANITIZE:[A-Z]*=.' "build/$preset/CMakeCache.txt"; then
+    echo "error: build/$preset is configured without a sanitizer; remove it" >&2
+    return 1
+  fi
 }
 
 # Tests of the files themselves (what includes what, what must not compile) say the same in every
@@ -114,11 +130,12 @@ for preset in "${presets[@]}"; do
   phase "configure $preset" configure "$preset"
   phase "build $preset" cmake --build --preset "$preset"
   phase "test $preset" run_tests "$preset" || failed+=("$preset")
-  summary+=("$(printf '%-8s %s' "$preset" "$(grep -E '% tests passed' "build/$preset/ctest.log" || echo 'did not finish')")")
+  outcome=$(grep -E '% tests passed' "build/$preset/ctest.log" || echo "did not finish")
+  summary+=("$(printf '%-8s %s' "$preset" "$outcome")")
 done
 
 scripts/test_times.py "${presets[@]/#/build/}" --phases "$phases" --since "$began" \
-  --json build/test_times.json
+  --json build/test_times.json || echo "the table of times could not be made: see above"
 if [[ -n $launcher ]]; then
   echo
   echo "ccache in this run"

@@ -23,7 +23,10 @@ def compiled(folder, since):
     if not log.exists():
         return seconds
     for line in log.read_text().splitlines()[1:]:
-        begin, end, written, output, _ = line.split("\t")
+        fields = line.split("\t")
+        if len(fields) != 5:  # Ninja was ended while it wrote
+            continue
+        begin, end, written, output, _ = fields
         # Times are milliseconds; `written` is the output's own time, in nanoseconds.
         if output.endswith(".o") and int(written) >= since * 1_000_000_000:
             source = re.sub(r"^.*\.dir/", "", output).removesuffix(".o").removeprefix("__/")
@@ -36,7 +39,7 @@ class Entry:
 
     def __init__(self, element):
         self.name = element.get("name")
-        self.seconds = float(element.get("time"))
+        self.seconds = float(element.get("time") or 0)
         output = element.findtext("system-out") or ""
         self.folder = self.name.split(".")[0]
         self.cases = [(f"{self.folder}.{case}", int(ms) / 1000)

@@ -10,8 +10,8 @@ namespace tessera::tools {
 
 /// What `tessera bench` was asked for.
 struct BenchSettings {
-  std::string
-      what;  ///< "adamw", "collectives", "machine", "products" or "step"; empty: print `text`
+  /// "adamw", "collectives", "machine", "products" or "step"; empty: print `text`.
+  std::string what;
   std::string text;
   std::int64_t parameters = 0;
   std::int64_t bytes = 0;
