@@ -4,6 +4,7 @@
   scripts/mutants.py draw --seed 13 --count 40 --build DIR --out LIST
   scripts/mutants.py run LIST --build DIR --out RESULTS [--only 3,7] [--jobs N]
   scripts/mutants.py compare BEFORE AFTER
+  scripts/mutants.py table LIST RESULTS
 
 `draw` chooses mutants of the sources that DIR compiles for the CPU. `run` needs a scratch copy of the
 sources with a build folder DIR of its own: it edits one source at a time and restores it.
@@ -370,14 +371,14 @@ def calibrate(build, layers, jobs):
     return seconds
 
 
-def judge(ran, unmutated_s):
-    """found: failed or crashed, or a time-out where the tests take well under the limit otherwise."""
-    last = ran[-1]
-    if last["verdict"] in ("failed", "crashed"):
-        return "found"
-    if last["verdict"] == "timeout" and unmutated_s < LIMIT_S / 2:
-        return "found"
-    return "survived"
+def judge(ended, unmutated_s, limit_s):
+    """Whether the tests found it. A hang is found only where the tests without a mutant take less
+    than half of the limit."""
+    if ended == "passed":
+        return "survived"
+    if ended == "timeout" and unmutated_s >= limit_s / 2:
+        return "too slow"
+    return "found"
 
 
 def run(args):
@@ -395,26 +396,29 @@ def run(args):
     if not all(n in results["unmutated_s"] for layer in layers for n in programs_of(build, layer)):
         results["unmutated_s"].update(calibrate(build, layers, args.jobs))
     for mutant in mutants:
-        result = run_one(build, mutant, results["unmutated_s"], args.jobs)
-        results["mutants"][str(mutant["id"])] = result
+        result, tail = run_one(build, mutant, results["unmutated_s"], args.jobs, args.limit)
+        kept = results["mutants"].get(str(mutant["id"]), {})
+        results["mutants"][str(mutant["id"])] = kept | result  # a reason stays
         print(f"{mutant['id']:2} {result['verdict']:9} {result['by']:60} {result['seconds']:6} s  "
               f"{mutant['file']}:{mutant['line']}", flush=True)
+        if args.verbose:
+            print(tail, flush=True)
         write(args.out, results)
     verdicts = [r["verdict"] for r in results["mutants"].values()]
     print(f"found {verdicts.count('found')} of {len(verdicts)}")
 
 
-def run_one(build, mutant, unmutated_s, jobs):
+def run_one(build, mutant, unmutated_s, jobs, limit_s):
     names = programs_of(build, layer_of(mutant["file"]))
     with applied(build.root, mutant):
         made = build.make(names, jobs)
         if made.returncode:
-            return {"verdict": "no build", "by": "", "seconds": 0, "tail": made.stdout[-2000:]}
-        ran = run_tests(build, names, LIMIT_S)
+            return {"verdict": "no build", "by": "", "seconds": 0}, made.stdout[-2000:]
+        ran = run_tests(build, names, limit_s)
     last = ran[-1]
-    by = "" if last["verdict"] == "passed" else f"{last['program'][5:]}: {last['case']} ({last['verdict']})"
-    return {"verdict": judge(ran, sum(unmutated_s[name] for name in names)), "by": by,
-            "seconds": round(sum(r["seconds"] for r in ran), 1), "tail": last["tail"]}
+    by = "" if last["verdict"] == "passed" else f"{last['program']}: {last['case']} ({last['verdict']})"
+    verdict = judge(last["verdict"], sum(unmutated_s[name] for name in names), limit_s)
+    return {"verdict": verdict, "by": by, "seconds": round(sum(r["seconds"] for r in ran), 1)}, last["tail"]
 
 
 def compare(args):
@@ -426,6 +430,29 @@ def compare(args):
     print(f"found before: {count(before)}, after: {count(after)}; found before and missed after: "
           f"{', '.join(missed) or 'none'}")
     sys.exit(1 if missed else 0)
+
+
+def table(args):
+    """The results as a table of Markdown."""
+    listed = json.loads(pathlib.Path(args.list).read_text())
+    results = json.loads(pathlib.Path(args.results).read_text())["mutants"]
+    print("| | mutant | change | result |\n|---|---|---|---|")
+    for mutant in listed["mutants"]:
+        result = results[str(mutant["id"])]
+        changed = " → ".join(f"`{text}`" for text in difference(mutant["original"], mutant["mutated"]))
+        told = f"`{result['by']}`" if result["verdict"] == "found" else result["verdict"]
+        told += f"; {result['reason']}" if "reason" in result else ""
+        row = f"| {mutant['id']} | {mutant['file']}:{mutant['line']} | {changed} | {told} |"
+        print(row.replace("||", "\\|\\|"))
+
+
+def difference(before, after):
+    """Where two lines differ, with the words around it."""
+    first = os.path.commonprefix([before, after])
+    last = os.path.commonprefix([before[len(first):][::-1], after[len(first):][::-1]])
+    begin = max(first.rfind(" ", 0, max(len(first) - 10, 0)), 0)
+    cut = lambda text: text[begin:len(text) - max(len(last) - 12, 0)].strip() or "(nothing)"
+    return cut(before), cut(after)
 
 
 def write(path, value):
@@ -448,11 +475,17 @@ def main():
     command.add_argument("--out")
     command.add_argument("--only", help="numbers of mutants, with commas")
     command.add_argument("--jobs", type=int, default=2, help="of the build")
+    command.add_argument("--limit", type=float, default=LIMIT_S, help="seconds of all tests of a mutant")
+    command.add_argument("--verbose", action="store_true", help="show what tests printed last")
     command.set_defaults(call=run)
     command = commands.add_parser("compare")
     command.add_argument("before")
     command.add_argument("after")
     command.set_defaults(call=compare)
+    command = commands.add_parser("table")
+    command.add_argument("list")
+    command.add_argument("results")
+    command.set_defaults(call=table)
     args = parser.parse_args()
     args.call(args)
 
