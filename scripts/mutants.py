@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Mutants of the library: small faults, each of which a test has to find (docs/mutants.md).
+"""Mutants of the library: small faults, each of which a test has to find (docs/testing.md).
 
   scripts/mutants.py draw --seed 13 --count 40 --build DIR --out LIST
   scripts/mutants.py run LIST --build DIR --out RESULTS [--only 3,7] [--jobs N]
