@@ -282,6 +282,7 @@ TEST(ProductSplit, EveryElementIsInOnePieceAndNoPieceIsSmall) {
           whole.m = m;
           whole.n = n;
           whole.c = {reinterpret_cast<float*>(owners.data()), n};
+          whole.a = whole.b = {whole.c.data, n};  // not read, but addresses of pieces are taken
           const Product piece = piece_of(whole, split, i);
           ASSERT_GE(piece.m, std::min<std::int64_t>(m, 8));
           ASSERT_GE(piece.n, std::min<std::int64_t>(n, 48));
