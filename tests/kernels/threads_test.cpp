@@ -1,5 +1,6 @@
 // No kernel's result depends on how many threads compute it.
-#include <cstring>
+#include <bit>
+#include <cstdint>
 
 #include "device/cpu/parallel.hpp"
 #include "kernels/support/product_split.hpp"
@@ -16,7 +17,7 @@ struct Result {
   double sum = 0.0;
 
   [[nodiscard]] bool same(const Result& other) const {
-    bool same = std::memcmp(&sum, &other.sum, sizeof sum) == 0;
+    bool same = std::bit_cast<std::uint64_t>(sum) == std::bit_cast<std::uint64_t>(other.sum);
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       same = same && same_bits(tensors[i], other.tensors[i]);
     }
