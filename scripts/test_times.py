@@ -5,12 +5,14 @@
 
 Each BUILD_FOLDER holds Ninja's log (.ninja_log) and ctest's results (tests.xml). FILE of --phases has
 a line a phase: its name, a tab, its seconds. Only what ran after --since (seconds since 1970, as date
-+%s prints) counts as compiled in this run.
++%s prints) counts as compiled in this run. Ends with 1 where a program of tests ended, by whatever
+status, before its last case.
 """
 import argparse
 import json
 import pathlib
 import re
+import sys
 import xml.etree.ElementTree
 
 SHOWN = 10
@@ -46,6 +48,9 @@ class Entry:
                       for case, ms in re.findall(r"\[       OK \] (\S+) \((\d+) ms\)", output)]
         # GoogleTest prints the reason between the case's line and this one.
         self.skipped = re.findall(r"Skipped\n(.*?)\n+\[  SKIPPED \] (\S+) \(", output, re.DOTALL)
+        # A case that ends its process with status 0 takes the cases after it along.
+        self.cut_short = "[==========] Running " in output and not re.search(
+            r"^\[=+\] .* ran\. \(", output, re.MULTILINE)
         # What prints no cases is one itself.
         if not self.cases and not self.skipped:
             self.cases = [(self.name, self.seconds)]
@@ -74,7 +79,7 @@ def slowest(pairs):
 
 
 def gathered(options):
-    sources, cases, skipped, builds = [], [], [], {}
+    sources, cases, skipped, cut_short, builds = [], [], [], [], {}
     for folder in options.folders:
         objects = compiled(folder, options.since)
         results = tested(folder)
@@ -82,6 +87,8 @@ def gathered(options):
         cases += [(name, folder.name, seconds) for entry in results for name, seconds in entry.cases]
         skipped += [{"name": f"{entry.folder}.{name}", "build": folder.name, "reason": reason}
                     for entry in results for reason, name in entry.skipped]
+        cut_short += [{"name": entry.name, "build": folder.name}
+                      for entry in results if entry.cut_short]
         builds[folder.name] = {
             "compiled": len(objects),
             "compile_seconds": round(sum(objects.values()), 2),
@@ -94,6 +101,7 @@ def gathered(options):
         "slowest_sources": slowest(sources),
         "slowest_cases": slowest(cases),
         "skipped": skipped,
+        "cut_short": cut_short,
     }
 
 
@@ -146,6 +154,9 @@ def main():
     options.json.write_text(json.dumps(times, indent=2) + "\n")
     show(times)
     print(f"\nkept in {options.json}")
+    for row in times["cut_short"]:
+        print(f"error: {row['build']} {row['name']} ended before its last case")
+    return 1 if times["cut_short"] else 0
 
 
-main()
+sys.exit(main())
