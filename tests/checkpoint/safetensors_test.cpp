@@ -293,6 +293,19 @@ TEST(SafetensorsReader, AHeadersLengthIsNotTakenForARequestForMemory) {
   }
 }
 
+TEST(SafetensorsReader, AHeaderMayBeAsLongAsTheFormatsLimitAndNoLonger) {
+  const TemporaryFolder folder;
+  const auto refusal = [&](std::uint64_t length) {
+    std::string bytes = file_of("", "");
+    std::memcpy(bytes.data(), &length, 8);
+    const auto path = folder.write("w", bytes);
+    std::filesystem::resize_file(path, 8 + length);  // zeros, which are not JSON: takes no disk
+    return message_of<FormatError>([&] { SafetensorsReader{path}; });
+  };
+  EXPECT_THAT(refusal(100'000'000), HasSubstr("not valid JSON"));
+  EXPECT_THAT(refusal(100'000'001), HasSubstr("(limit 100000000)"));
+}
+
 TEST(SafetensorsReader, AFileThatShrinksIsAnErrorThatSaysWhere) {
   const TemporaryFolder folder;
   write_two(folder / "w");
