@@ -45,6 +45,7 @@ std::int64_t recorded_step(std::int64_t steps) noexcept {
 
 Recording collect_recording(World& world, std::int64_t step, int ranks) {
   // What this step has issued may still be under way.
+  world.compute_stream().wait();
   world.gather_channel().stream.wait();
   world.reduce_channel().stream.wait();
   trace::Recorder& recorder = *world.recorder();

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -19,8 +19,6 @@
 
 namespace tessera::tools {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 SamplerOptions sampler_options(const Settings& settings, const World& world) {
   SamplerOptions options;
@@ -61,7 +59,10 @@ std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& sta
 class RankTrainer {
  public:
   RankTrainer(World& world, const Job& job, Strategy strategy)
-      : world_{world}, job_{job}, gpt_{world, job.settings, job.model.config, strategy} {
+      : world_{world},
+        job_{job},
+        gpt_{world, job.settings, job.model.config, strategy},
+        clocks_{StepClock{world.device()}, StepClock{world.device()}} {
     const std::string& init = job.settings.init;
     gpt_.materialize(init.empty() ? gpt_.initializer() : weights_from(init, nn::gpt2_weight_name));
   }
@@ -72,7 +73,7 @@ class RankTrainer {
     TokenLoader loader{job_.source, job_.model.config.seq, sampler_options(settings, world_)};
     std::optional<StepUnderWay> former;  // told of when the next is under way
     for (std::int64_t step = 0; step < settings.steps; ++step) {
-      StepUnderWay now{step, Clock::now()};
+      StepUnderWay now{step};
       try {
         enqueue(loader, now);
         tell_of(former, on_step);
@@ -105,10 +106,17 @@ class RankTrainer {
   [[nodiscard]] Recording take_recording() noexcept { return std::move(recording_); }
 
  private:
+  /// When the device began with a step, and when it had ended it.
+  struct StepClock {
+    explicit StepClock(Device& device)
+        : begin{device.make_timed_event()}, end{device.make_timed_event()} {}
+    OwnedEvent begin;
+    OwnedEvent end;
+  };
+
   /// One that has been enqueued.
   struct StepUnderWay {
-    std::int64_t step;  ///< from 0
-    Clock::time_point begin;
+    std::int64_t step;                     ///< from 0
     std::vector<TokenBatch> batches = {};  ///< kept until the step has read them
     std::size_t peak_bytes = 0;
   };
@@ -121,11 +129,14 @@ class RankTrainer {
       }
       gpt_.update(job_.schedule.at(now.step));
     };
+    const StepClock& clock = clock_of(now.step);
+    world_.compute_stream().record(clock.begin.get());
     if (job_.settings.graph && now.step >= kStepsBeforeGraphs) {
       world_.run_as_graph(passes);
     } else {
       passes();
     }
+    world_.compute_stream().record(clock.end.get());
     now.peak_bytes = world_.memory().report().peak_bytes;
   }
 
@@ -153,17 +164,22 @@ class RankTrainer {
     if (world_.rank() == 0) { on_step(record); }
   }
 
-  /// Of a step that has ended just now.
+  /// Waits for the step's end.
   [[nodiscard]] StepRecord record_of(const StepUnderWay& step, const StepReport& report) {
-    const auto end = Clock::now();
+    const StepClock& clock = clock_of(step.step);
+    clock.end.get().wait();
     StepRecord record;
     record.report = report;
-    record.seconds = std::chrono::duration<double>(end - std::max(step.begin, last_end_)).count();
+    record.seconds = clock.end.get().seconds_since(clock.begin.get());
     record.tokens_per_second =
         static_cast<double>(job_.settings.tokens_per_step()) / record.seconds;
     record.peak_bytes = every_rank(world_, step.peak_bytes);
-    last_end_ = end;
     return record;
+  }
+
+  /// Two steps at most are under way.
+  [[nodiscard]] const StepClock& clock_of(std::int64_t step) const {
+    return clocks_[static_cast<std::size_t>(step % 2)];
   }
 
   // The first windows of the held-out data, dealt out as those of a step are: the same every time,
@@ -188,7 +204,7 @@ class RankTrainer {
   World& world_;
   const Job& job_;
   RankGpt gpt_;
-  Clock::time_point last_end_ = {};  // of the step told of last
+  std::array<StepClock, 2> clocks_;
   Recording recording_;
 };
 

@@ -46,8 +46,8 @@ enum class Use : std::uint8_t { training, sampling };
 /// One optimizer step as rank 0 sees it.
 struct StepRecord {
   StepReport report;
-  double seconds = 0;
-  double tokens_per_second = 0;
+  double seconds = 0;                   ///< on the device's clock, from its begin to its end
+  double tokens_per_second = 0;         ///< of the job, in that time
   std::vector<std::size_t> peak_bytes;  ///< of each rank, so far
   std::optional<double> eval_loss;      ///< of the held-out data after the step, if measured
 };

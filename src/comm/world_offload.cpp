@@ -32,54 +32,60 @@ struct OffloadCopies {
 
   /// What follows stands before the copy in the stream, ...
   static void begin(World::State& state, CopyLane which) {
-    if (!watched(state)) { return; }
-    lane(state, which).stream.get().call([at = &state, which] {
-      start(*at, lane(*at, which), number(which));
-    });
+    SideStream& side = lane(state, which);
+    if (state.options.delays) {
+      side.stream.get().call(
+          [at = &state, &side, which] { delay(*at, side, number(which), Moment::before); });
+    }
+    if (state.recorder) {
+      side.stream.get().tell_time([&side](std::int64_t ns) { side.begin_ns = ns; });
+    }
   }
 
   /// ... and after it.
   static void end(World::State& state, const char* what, std::size_t bytes, const std::string& name,
                   CopyLane which) {
-    if (!watched(state)) { return; }
-    lane(state, which).stream.get().call([at = &state, what, bytes, unit = &name, which] {
+    SideStream& side = lane(state, which);
+    if (state.recorder) {
       const trace::Record record{.kind = trace::Kind::copy,
                                  .what = what,
-                                 .unit = *unit,
+                                 .unit = name,
                                  .bytes = bytes,
                                  .stream = "offload"};
-      finish(*at, lane(*at, which), number(which), record);
-    });
+      side.stream.get().tell_time([at = &state, &side, record](std::int64_t ns) {
+        trace::Record done = record;
+        done.begin_ns = side.begin_ns;
+        done.end_ns = ns;
+        at->recorder->add(std::move(done));
+      });
+    }
+    if (state.options.delays) {
+      side.stream.get().call([at = &state, &side, which] {
+        delay(*at, side, number(which), Moment::after);
+        ++side.done;
+      });
+    }
   }
 
   static void work_on_host(World::State& state, const HostWork& work, const char* what,
                            const std::string& name) {
-    const Stream cpu = state.host_caller.get();
-    if (!watched(state)) { return work(cpu); }
-    start(state, state.host, kHostNumber);
-    work(cpu);
-    finish(state, state.host, kHostNumber,
-           {.kind = trace::Kind::host, .what = what, .unit = name, .stream = "host"});
+    SideStream& side = state.host;
+    delay(state, side, kHostNumber, Moment::before);
+    const std::int64_t begin_ns = trace::now_ns();
+    work(state.host_caller.get());
+    if (state.recorder) {
+      state.recorder->add({.kind = trace::Kind::host,
+                           .what = what,
+                           .unit = name,
+                           .begin_ns = begin_ns,
+                           .end_ns = trace::now_ns(),
+                           .stream = "host"});
+    }
+    delay(state, side, kHostNumber, Moment::after);
+    ++side.done;
   }
 
  private:
-  static bool watched(const World::State& state) {
-    return state.recorder != nullptr || state.options.delays;
-  }
-  static void start(const World::State& state, SideStream& side, std::uint64_t number) {
-    delay(state, side, number, Moment::before);
-    side.begin_ns = trace::now_ns();
-  }
-  static void finish(const World::State& state, SideStream& side, std::uint64_t number,
-                     trace::Record record) {
-    if (state.recorder) {
-      record.begin_ns = side.begin_ns;
-      record.end_ns = trace::now_ns();
-      state.recorder->add(std::move(record));
-    }
-    delay(state, side, number, Moment::after);
-    ++side.done;
-  }
   static void delay(const World::State& state, const SideStream& side, std::uint64_t number,
                     Moment moment) {
     inject_delay({.delays = state.options.delays, .number = number}, state.rank, side.done, moment);

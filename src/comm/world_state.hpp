@@ -27,10 +27,10 @@ struct SplitChannel {
 
 /// A stream beside computation and collectives, made at its first use.
 struct SideStream {
-  OwnedStream stream;
   // Of the stream's own work, while it is watched.
   std::int64_t begin_ns = 0;
   std::uint64_t done = 0;
+  OwnedStream stream;
 };
 
 /// In order of construction: streams come last, so that they are drained before what they use goes.

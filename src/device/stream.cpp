@@ -24,6 +24,10 @@ void Event::wait() const {
   checked(state_).wait();
 }
 
+double Event::seconds_since(Event earlier) const {
+  return checked(state_).seconds_since(checked(earlier.state()));
+}
+
 void Stream::record(Event event) const {
   checked(state_).record(checked(event.state()));
 }
@@ -42,6 +46,10 @@ void Stream::rethrow() const {
 
 void Stream::call(std::function<void()> work) const {
   checked(state_).call(std::move(work));
+}
+
+void Stream::tell_time(std::function<void(std::int64_t)> told) const {
+  checked(state_).tell_time(std::move(told));
 }
 
 void* Stream::native() const noexcept {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <functional>
 
@@ -16,6 +17,7 @@ class EventState {
   EventState& operator=(const EventState&) = delete;
 
   virtual void wait() = 0;
+  [[nodiscard]] virtual double seconds_since(const EventState& earlier) const = 0;
 
  protected:
   EventState() = default;
@@ -41,6 +43,7 @@ class StreamState {
   virtual void wait() = 0;
   virtual void rethrow() = 0;
   virtual void call(std::function<void()> work) = 0;
+  virtual void tell_time(std::function<void(std::int64_t)> told) = 0;
   [[nodiscard]] virtual void* native() noexcept = 0;
   /// The stream ends with `error`, as if work that was enqueued last had thrown it: for what fails
   /// on the host while it enqueues. Streams whose tasks run on the host end by themselves.

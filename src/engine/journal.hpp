@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -33,10 +34,15 @@ class Journal {
     if (recorder_ != nullptr) { recorder_->end_step(); }
   }
   [[nodiscard]] std::int64_t step() const noexcept { return step_; }
-  /// *began_ns becomes the time when the compute stream has come to what is enqueued next.
-  void begin_span(std::int64_t* began_ns) const {
-    if (recorder_ == nullptr) { return; }
-    compute_.call([began_ns] { *began_ns = trace::now_ns(); });
+
+  /// When it began, as soon as that is known. Null where nothing is recorded.
+  using Span = std::shared_ptr<std::int64_t>;
+  /// One that begins when the compute stream comes to what is enqueued next.
+  [[nodiscard]] Span begin_span() const {
+    if (recorder_ == nullptr) { return nullptr; }
+    auto began = std::make_shared<std::int64_t>(0);
+    compute_.tell_time([began](std::int64_t ns) { *began = ns; });
+    return began;
   }
 
   void issue(std::string_view what, const std::string& unit) {
@@ -47,9 +53,8 @@ class Journal {
                     .step = step_,
                     .phase = std::string{to_string(phase_)}});
   }
-  /// A span on the compute stream, which began with `begin_span` of the same number: it stays where
-  /// it is until the stream has come here. Ends with what has been enqueued so far.
-  void end_span(std::string_view what, const std::string& unit, const std::int64_t* began_ns) {
+  /// Ends with what has been enqueued so far.
+  void end_span(std::string_view what, const std::string& unit, const Span& began) {
     if (recorder_ == nullptr) { return; }
     trace::Record record;
     record.kind = trace::Kind::compute;
@@ -59,10 +64,10 @@ class Journal {
     record.phase = to_string(phase_);
     record.during = unit;
     record.stream = "compute";
-    compute_.call([recorder = recorder_, record, began_ns] {
+    compute_.tell_time([recorder = recorder_, record, began](std::int64_t ns) {
       trace::Record done = record;
-      done.begin_ns = *began_ns;
-      done.end_ns = trace::now_ns();
+      done.begin_ns = *began;
+      done.end_ns = ns;
       recorder->add(std::move(done));
     });
   }

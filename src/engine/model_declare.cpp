@@ -280,7 +280,7 @@ void ShardedModel::State::materialize(const Initializer& initial) {
   engine::require_agreement(world, "the model", describe());
   group.emplace(engine::ShardGroup::make(world, options));
   for (UnitState& unit : units) { unit.kept_shards = group->kept_shards(); }
-  opened_ns.assign(units.size(), 0);
+  spans.resize(units.size());
   try {
     parameters = engine::make_parameter_store(world, units, journal, options, *group);
     if (options.purpose == Purpose::training) {

@@ -54,11 +54,11 @@ void ShardedModel::State::open_in_evaluation(Unit unit) {
   }
   ++open_scopes;
   journal.issue(to_string(Phase::evaluation), units[unit.index].name);
-  journal.begin_span(&opened_ns[unit.index]);
+  spans[unit.index] = journal.begin_span();
 }
 
 void ShardedModel::State::close_in_evaluation(Unit unit) {
-  journal.end_span(to_string(Phase::evaluation), units[unit.index].name, &opened_ns[unit.index]);
+  journal.end_span(to_string(Phase::evaluation), units[unit.index].name, spans[unit.index]);
   --open_scopes;
   ++units[unit.index].ended_scopes;
   for (const std::size_t u : with_owners(unit.index)) {

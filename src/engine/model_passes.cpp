@@ -62,7 +62,7 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
   ++open_scopes;
   if (phase == Phase::forward) { search_parameters(unit); }
   journal.issue(to_string(phase), state.name);
-  journal.begin_span(&opened_ns[unit.index]);
+  spans[unit.index] = journal.begin_span();
 }
 
 void ShardedModel::State::require_closed(std::size_t unit) const {
@@ -147,7 +147,7 @@ void ShardedModel::State::prefetch(const engine::Schedule& order) {
 }
 
 void ShardedModel::State::close(Phase phase, Unit unit) {
-  journal.end_span(to_string(phase), units[unit.index].name, &opened_ns[unit.index]);
+  journal.end_span(to_string(phase), units[unit.index].name, spans[unit.index]);
   if (phase == Phase::backward) { search_gradients(unit); }
   --open_scopes;
   ++units[unit.index].ended_scopes;
@@ -268,7 +268,7 @@ void ShardedModel::State::step(const double* loss) {
   parameters->settle();
   journal.enter(trace::Phase::update, "");
   journal.issue("update", "");
-  journal.begin_span(&update_began_ns);
+  const engine::Journal::Span span = journal.begin_span();
   // The label tells ranks apart that changed their order from those that did not: the latter would
   // not come to the comparison.
   const bool new_order = schedule.take_changed();
@@ -277,9 +277,9 @@ void ShardedModel::State::step(const double* loss) {
   if (search->needs_outcome()) { search->learn(optimizer->scalars()); }
   const bool may_be_last = search->end_step();
   const std::vector<std::size_t> forward = units_in_forward_order();
-  optimizer->update(forward);
+  optimizer->update(forward, journal);
   parameters->updated(forward);
-  journal.end_span("update", "", &update_began_ns);
+  journal.end_span("update", "", span);
   journal.next_step();
   micro_batch = 0;
   stuck_check_due = may_be_last;

@@ -142,10 +142,9 @@ struct ShardedModel::State {
   int open_scopes = 0;
   bool loss_scale_asked = false;
   std::uint32_t next_parameter_id = 0;
-  bool stuck_check_due = false;         // after a step that may be the last of too many skipped
-  std::vector<std::int64_t> opened_ns;  // by unit: when its open scope began, for the journal
-  std::int64_t update_began_ns = 0;
-  std::exception_ptr failure;  // from a scope's end; thrown by the next call
+  bool stuck_check_due = false;  // after a step that may be the last of too many skipped
+  std::vector<engine::Journal::Span> spans;  // by unit: of its open scope
+  std::exception_ptr failure;                // from a scope's end; thrown by the next call
 };
 
 }  // namespace tessera

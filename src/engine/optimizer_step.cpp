@@ -148,7 +148,7 @@ void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
   compute.wait_for(mark_.get());
 }
 
-void OptimizerStep::update(const std::vector<std::size_t>& units) {
+void OptimizerStep::update(const std::vector<std::size_t>& units, Journal& journal) {
   auto* scalars = static_cast<kernels::StepScalars*>(scalars_.data());
   const Stream compute = world_.compute_stream();
   world_.kernels().finish_step(scalars, static_cast<const double*>(sums_.data()), finish_, compute);
@@ -157,14 +157,28 @@ void OptimizerStep::update(const std::vector<std::size_t>& units) {
   returned.learning_rate = learning_rate_;
   world_.device().copy_out(returned.scalars.get(), scalars, sizeof *scalars, compute);
   compute.record(returned.copied.get());
-  for (const UpdatePlan::Run& run : plan_.runs) {
-    if (units_[run.unit].offloaded) { continue; }
-    const auto& kernels = world_.kernels();
-    std::visit(
-        [&](const auto& rule) { launch(kernels, rule, learning_rate_, run, scalars, compute); },
-        optimizer_);
-  }
+  update_on_device(journal);
   if (host_weights_ != nullptr) { update_on_host(units, returned); }
+}
+
+// Runs of a unit follow each other.
+void OptimizerStep::update_on_device(Journal& journal) {
+  const auto* const scalars = static_cast<const kernels::StepScalars*>(scalars_.data());
+  const auto& kernels = world_.kernels();
+  Journal::Span span;
+  for (std::size_t i = 0; i < plan_.runs.size(); ++i) {
+    const UpdatePlan::Run& run = plan_.runs[i];
+    if (units_[run.unit].offloaded) { continue; }
+    const bool first = i == 0 || plan_.runs[i - 1].unit != run.unit;
+    const bool last = i + 1 == plan_.runs.size() || plan_.runs[i + 1].unit != run.unit;
+    if (first) { span = journal.begin_span(); }
+    std::visit(
+        [&](const auto& rule) {
+          launch(kernels, rule, learning_rate_, run, scalars, world_.compute_stream());
+        },
+        optimizer_);
+    if (last) { journal.end_span("update", units_[run.unit].name, span); }
+  }
 }
 
 // The scalars stay in host memory until the step after the next, whose gradients come later.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "device/host_block.hpp"
+#include "engine/journal.hpp"
 #include "engine/update_plan.hpp"
 #include "kernels/step_scalars/step_scalars.hpp"
 #include "tessera/comm/world.hpp"
@@ -27,7 +28,7 @@ class OptimizerStep {
   void reduce_scalars(const double* loss, const char* label);
   /// Updates what this rank holds, by the scalars that `reduce_scalars` has brought together:
   /// offloaded units on the host stream, in the order of `units`, and sends each on its way.
-  void update(const std::vector<std::size_t>& units);
+  void update(const std::vector<std::size_t>& units, Journal& journal);
 
   void set_learning_rate(float lr);
   [[nodiscard]] float learning_rate() const noexcept { return learning_rate_; }
@@ -61,6 +62,7 @@ class OptimizerStep {
   };
 
   [[nodiscard]] Outcome outcome(std::size_t which) const;
+  void update_on_device(Journal& journal);
   void plan_norms(const TrainingState& state, int mine);
   void clear_sums();
   void update_on_host(const std::vector<std::size_t>& units, Returned& returned);

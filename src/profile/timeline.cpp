@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "profile/device_time.hpp"
 #include "profile/records.hpp"
 #include "tessera/base/error.hpp"
 
@@ -153,7 +154,8 @@ void keep_longest(std::vector<TimelineSpan>& spans, std::size_t most) {
 
 }  // namespace
 
-StepTimeline step_timeline(const std::vector<Record>& records, std::int64_t step) {
+StepTimeline step_timeline(const std::vector<Record>& recorded, std::int64_t step) {
+  const std::vector<Record> records = profile::in_device_time(recorded);
   const Window window = window_of(records, step);
   StepTimeline timeline;
   timeline.step = step;

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <stdexcept>
+#include <thread>
 
 #include "cuda/emulation.hpp"
 #include "cuda/gate.hpp"
@@ -390,7 +392,8 @@ TEST_F(CudaGraphTest, AnyCallOfCudaMayFailAndThingsStayUsable) {
       try {
         run([&] { two_streams(); });
         failed = false;
-      } catch (const DeviceError&) {}
+      } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): the n-th call has failed
+      }
       side().wait();
     }
     EXPECT_GE(nth, 3) << call << " has not failed";
@@ -406,6 +409,18 @@ TEST_F(CudaGraphTest, EventsOfAnotherDevicesStreamsAreRefusedWithin) {
   other.stream().record(elsewhere.get());
   EXPECT_THROW(run([&] { stream().wait_for(elsewhere.get()); }), ContractError);
   stream().wait_for(elsewhere.get());
+  expect_usable();
+}
+
+TEST_F(CudaGraphTest, TimedEventsAreRefusedWithinAndTimeItFromOutside) {
+  const OwnedEvent begin = device().make_timed_event();
+  const OwnedEvent end = device().make_timed_event();
+  EXPECT_THROW(run([&] { stream().record(begin.get()); }), ContractError);
+  stream().record(begin.get());
+  run([&] { stream().call([] { std::this_thread::sleep_for(std::chrono::milliseconds{50}); }); });
+  stream().record(end.get());
+  end.get().wait();
+  EXPECT_GE(end.get().seconds_since(begin.get()), 0.05);
   expect_usable();
 }
 

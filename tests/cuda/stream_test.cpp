@@ -1,6 +1,8 @@
 // Streams and events of CUDA keep the contract of include/tessera/device/stream.hpp.
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "cuda/gate.hpp"
 #include "cuda/support.hpp"
@@ -59,6 +61,23 @@ TEST_F(CudaStreamTest, WaitsForAnEventOfAnother) {
   EXPECT_EQ(value(), 2);
   side().wait();
   EXPECT_EQ(value(), 2);
+}
+
+TEST_F(CudaStreamTest, TimedEventsTellWhenTheDeviceCameToThem) {
+  const OwnedEvent begin = device().make_timed_event();
+  const OwnedEvent end = device().make_timed_event();
+  EXPECT_THROW((void)end.get().seconds_since(begin.get()), ContractError);
+  stream().record(begin.get());
+  stream().call([] { std::this_thread::sleep_for(std::chrono::milliseconds{50}); });
+  Gate gate{stream()};
+  stream().record(end.get());
+  begin.get().wait();
+  EXPECT_THROW((void)end.get().seconds_since(begin.get()), ContractError);
+  gate.open();
+  end.get().wait();
+  EXPECT_GE(end.get().seconds_since(begin.get()), 0.05);
+  EXPECT_LT(end.get().seconds_since(begin.get()), 10);
+  EXPECT_THROW((void)end.get().seconds_since(event()), ContractError);
 }
 
 TEST_F(CudaStreamTest, PassesAnEventThatWasNeverRecorded) {

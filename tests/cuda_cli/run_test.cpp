@@ -1,5 +1,9 @@
 // train, compare, sample, plan and scale with --device cuda.
+#include <algorithm>
+#include <map>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "cuda_cli/cuda_command.hpp"
 
@@ -115,6 +119,71 @@ TEST_F(CudaRun, TheLogTellsOfEveryStepInOrderAsOnTheCpu) {
       EXPECT_EQ(cuda[i].at("peak_bytes"), cuda[i].at("planned_peak_bytes"));
       EXPECT_GT(cuda[i].at("seconds"), 0.0);
     }
+  }
+}
+
+// The host is ahead of the device by as much as a stream holds: what the log tells is the device's
+// time. Each of a step's tasks is delayed, so that all steps take about as long.
+TEST_F(CudaRun, NoStepSeemsShorterThanItWas) {
+  if (!machine_is_emulated()) { GTEST_SKIP() << "tasks of a real device cannot be delayed"; }
+  const Variable delay{"TESSERA_EMULATED_CUDA_DELAY_US", "2000"};
+  const Variable queue{"TESSERA_EMULATED_CUDA_QUEUE", "40"};
+  for (const Words& more : std::vector<Words>{{}, {"--graph"}}) {
+    SCOPED_TRACE(testing::PrintToString(more));
+    Words all =
+        on_ranks("1", "train", {"--log", path("run.jsonl"), "--steps", "8", "--device", "cuda"});
+    all.insert(all.end(), more.begin(), more.end());
+    const Outcome outcome = tessera(all);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    std::vector<double> seconds;
+    for (const Json& line : log("run.jsonl")) {
+      seconds.push_back(line.at("seconds"));
+      EXPECT_NEAR(line.at("tokens_per_second").get<double>() * seconds.back(), 32, 1e-6);
+    }
+    ASSERT_EQ(seconds.size(), 8U);
+    const double quickest = *std::min_element(seconds.begin() + 2, seconds.end() - 1);
+    EXPECT_GT(seconds.back(), quickest / 1.5) << testing::PrintToString(seconds);
+    EXPECT_GT(seconds[3], quickest / 1.5) << testing::PrintToString(seconds);
+  }
+}
+
+// Each task of the device is delayed, but no more than a millisecond: what a span lasts is the
+// device's time, to which nothing that the host does adds.
+TEST_F(CudaRun, ATraceHasASpanOfEveryUnitsForwardBackwardGatherReduceAndUpdate) {
+  const Variable delay{"TESSERA_EMULATED_CUDA_DELAY_US", "1000"};
+  const std::vector<Words> variants = {
+      {"2", "--strategy", "zero3"}, {"1", "--strategy", "ddp"}, {"1", "--graph"}};
+  for (const Words& variant : variants) {
+    SCOPED_TRACE(testing::PrintToString(variant));
+    Words all = on_ranks(variant[0], "train",
+                         {"--steps", "3", "--device", "cuda", "--trace", path("trace.json")});
+    all.insert(all.end(), variant.begin() + 1, variant.end());
+    const Outcome outcome = tessera(all);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    // By what is done: the names of units, each time that it lasted.
+    std::map<std::string, std::multiset<std::string>> spans;
+    const Json trace = Json::parse(read_file(path("trace.json")));
+    for (const Json& event : trace.at("traceEvents")) {
+      if (event.at("ph") != "X" || event.at("pid") != 0) { continue; }
+      EXPECT_GE(event.at("dur").get<double>(), machine_is_emulated() ? 1.0 : 0.0) << event.dump();
+      EXPECT_LT(event.at("dur").get<double>(), 60e6) << event.dump();
+      spans[event.at("cat")].insert(event.at("args").at("unit"));
+    }
+    for (const char* unit : {"h.0", "h.1", "root"}) {
+      const std::size_t uses = std::string{unit} == "root" ? 6 : 3;  // before the blocks and after
+      EXPECT_EQ(spans["forward"].count(unit), uses) << unit;
+      EXPECT_EQ(spans["backward"].count(unit), uses) << unit;
+      EXPECT_EQ(spans["update"].count(unit), 3U) << unit;
+      const auto moves = [&](const char* kind, const std::string& label) {
+        return std::ranges::any_of(spans[kind], [&](const std::string& of) {
+          return of.find(label) != std::string::npos;
+        });
+      };
+      if (variant[0] == "1") { continue; }
+      EXPECT_TRUE(moves("all_gather", std::string{"gather "} + unit)) << unit;
+      EXPECT_TRUE(moves("reduce_scatter", unit)) << unit;
+    }
+    EXPECT_EQ(spans["update"].count(""), 3U);
   }
 }
 

@@ -2,6 +2,7 @@
 #include <pthread.h>
 
 #include <array>
+#include <chrono>
 #include <latch>
 #include <memory>
 #include <string>
@@ -47,6 +48,42 @@ TEST_F(CpuStreams, AWorkerThreadCarriesTheFirstFifteenBytesOfItsName) {
   enqueue(named.get(), [&] { pthread_getname_np(pthread_self(), name.data(), name.size()); });
   named.get().wait();
   EXPECT_STREQ(name.data(), "rank 3: gather ");
+}
+
+TEST_F(CpuStreams, TimedEventsTellWhenTheirStreamCameToThem) {
+  const OwnedEvent begin = device->make_timed_event();
+  const OwnedEvent end = device->make_timed_event();
+  for (const Stream stream : {caller.get(), worker.get()}) {
+    std::latch recorded{1};
+    stream.record(begin.get());
+    const bool waits = stream.state() == worker.get().state();
+    enqueue(stream, [&] {
+      if (waits) { recorded.wait(); }
+      std::this_thread::sleep_for(std::chrono::milliseconds{20});
+    });
+    stream.record(end.get());
+    recorded.count_down();
+    end.get().wait();
+    EXPECT_GE(end.get().seconds_since(begin.get()), 0.02);
+    EXPECT_LT(end.get().seconds_since(begin.get()), 10);
+    EXPECT_EQ(end.get().seconds_since(end.get()), 0);
+  }
+}
+
+TEST_F(CpuStreams, OnlyTimedEventsThatHavePassedHaveATime) {
+  const OwnedEvent begin = device->make_timed_event();
+  const OwnedEvent end = device->make_timed_event();
+  EXPECT_THROW((void)end.get().seconds_since(begin.get()), ContractError);
+  std::latch open{1};
+  worker.get().record(begin.get());
+  worker.get().record(event.get());
+  enqueue(worker.get(), [&] { open.wait(); });
+  worker.get().record(end.get());
+  EXPECT_THROW((void)end.get().seconds_since(begin.get()), ContractError);
+  open.count_down();
+  worker.get().wait();
+  EXPECT_GE(end.get().seconds_since(begin.get()), 0);
+  EXPECT_THROW((void)end.get().seconds_since(event.get()), ContractError);
 }
 
 // More tasks than the ring first holds, pushed while the first one is held up: it must grow with

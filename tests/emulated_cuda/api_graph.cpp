@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -45,6 +46,25 @@ cudaError_t end(CUstream_st& stream, cudaGraph_t* graph) {
   *graph = new CUgraph_st{std::make_shared<const Graph>(std::move(capture->graph))};
   add_handle(*graph);
   return cudaSuccess;
+}
+
+/// The graph for one launch, whose events stand for this launch's moments from now on. Call with
+/// capture_mutex() held.
+std::shared_ptr<const Graph> with_moments(const std::shared_ptr<const Graph>& graph) {
+  const auto records = [](const Graph::Node& node) { return node.kind == Graph::Kind::record; };
+  if (std::ranges::none_of(graph->nodes, records)) { return graph; }
+  auto launched = std::make_shared<Graph>(*graph);
+  for (Graph::Node& node : launched->nodes) {
+    if (!records(node)) { continue; }
+    if (!is_handle(node.event)) { misuse("a graph records an event that has been destroyed"); }
+    auto moment = std::make_shared<Moment>();
+    node.task.work = [moment] {
+      moment->time = std::chrono::steady_clock::now();
+      moment->mark.reach();
+    };
+    node.event->moment = std::move(moment);
+  }
+  return launched;
 }
 
 }  // namespace
@@ -109,14 +129,14 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   return api("cudaGraphLaunch", [&] {
     if (!is_handle(exec)) { return cudaErrorInvalidValue; }
     if (!is_stream(stream)) { return cudaErrorInvalidResourceHandle; }
+    const std::scoped_lock lock{capture_mutex()};
     Task task;
     task.name = "cudaGraphLaunch";
     task.access = Task::Access::none;  // its nodes have their own
-    task.work = [graph = exec->graph, runs = exec->runs, draw = stream->draw()] {
+    task.work = [graph = with_moments(exec->graph), runs = exec->runs, draw = stream->draw()] {
       const std::scoped_lock one_at_a_time{*runs};
       run_graph(*graph, draw);
     };
-    const std::scoped_lock lock{capture_mutex()};
     if (stream->capture) { misuse("a graph launched within a capture is not emulated"); }
     stream->push(std::move(task));
     return cudaSuccess;

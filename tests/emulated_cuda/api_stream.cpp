@@ -47,6 +47,20 @@ cudaError_t record(CUevent_st& event, CUstream_st& stream) {
   return cudaSuccess;
 }
 
+/// At each launch of the graph the event stands for the moment when the graph comes here.
+cudaError_t record_external(CUevent_st& event, CUstream_st& stream) {
+  if (!stream.capture) { return record(event, stream); }
+  if (stream.capture->invalid) { return cudaErrorStreamCaptureInvalidated; }
+  Graph::Node node;
+  node.kind = Graph::Kind::record;
+  node.after = {stream.last_node};
+  node.task.name = "cudaEventRecordWithFlags";
+  node.task.access = Task::Access::none;
+  node.event = &event;
+  add_node(stream, std::move(node));
+  return cudaSuccess;
+}
+
 /// The stream takes part in the capture from here on, behind `node`.
 cudaError_t join(CUstream_st& stream, const Moment& moment) {
   if (!moment.capture->active) { return cudaErrorCapturedEvent; }
@@ -209,6 +223,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (event->device != stream->device()) { return cudaErrorInvalidResourceHandle; }
     const std::scoped_lock lock{capture_mutex()};
     return record(*event, *stream);
+  });
+}
+
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags) {
+  return api("cudaEventRecordWithFlags", [&] {
+    if (flags != cudaEventRecordExternal) { misuse("only external records are emulated"); }
+    if (!is_stream(stream) || !is_handle(event)) { return cudaErrorInvalidResourceHandle; }
+    if (event->device != stream->device()) { return cudaErrorInvalidResourceHandle; }
+    const std::scoped_lock lock{capture_mutex()};
+    return record_external(*event, *stream);
   });
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cuda_runtime_api.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,13 +13,14 @@ namespace emulated_cuda {
 
 /// Tasks and what each has to wait for. `empty` stands where streams meet.
 struct Graph {
-  enum class Kind : std::uint8_t { empty, kernel, copy, fill, host, library };
+  enum class Kind : std::uint8_t { empty, kernel, copy, fill, host, library, record };
   struct Node {
     Kind kind = Kind::empty;
     int detail = 0;  ///< of copies: the direction
     int lane = 0;    ///< nodes of one lane follow each other: they were given to one stream
     std::vector<std::size_t> after;
     Task task;
+    CUevent_st* event = nullptr;  ///< of a record: whose moment each launch is to reach
   };
   std::vector<Node> nodes;
   int lanes = 0;

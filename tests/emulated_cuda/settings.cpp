@@ -33,6 +33,7 @@ Settings from_environment() {
   read("MULTIPROCESSORS", settings.multiprocessors);
   read("CONTEXT_BYTES", settings.context_bytes);
   read("OTHERS_BYTES", settings.others_bytes);
+  read("QUEUE", settings.queue);
   read("NVML", settings.nvml);
   return settings;
 }

@@ -15,6 +15,7 @@ struct Settings {
   int multiprocessors = 4;                          ///< TESSERA_EMULATED_CUDA_MULTIPROCESSORS
   std::size_t context_bytes = 0;                    ///< TESSERA_EMULATED_CUDA_CONTEXT_BYTES
   std::size_t others_bytes = 0;                     ///< TESSERA_EMULATED_CUDA_OTHERS_BYTES
+  int queue = 0;                                    ///< TESSERA_EMULATED_CUDA_QUEUE
   int nvml = 2;                                     ///< TESSERA_EMULATED_CUDA_NVML
 };
 

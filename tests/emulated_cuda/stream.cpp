@@ -80,6 +80,7 @@ void invalidate(CUstream_st& stream) {
 
 cudaError_t enqueue(cudaStream_t stream, Task task, Graph::Kind kind, int detail) {
   if (!is_stream(stream)) { return cudaErrorInvalidResourceHandle; }
+  stream->wait_for_room();
   const std::scoped_lock lock{capture_mutex()};
   if (!stream->capture) {
     stream->push(std::move(task));
@@ -135,6 +136,13 @@ void CUstream_st::wait() {
   changed_.wait(lock, [&] { return tasks_.empty(); });
 }
 
+void CUstream_st::wait_for_room() {
+  const auto most = static_cast<std::size_t>(settings().queue);
+  if (most == 0) { return; }
+  std::unique_lock lock{mutex_};
+  changed_.wait(lock, [&] { return tasks_.size() < most; });
+}
+
 bool CUstream_st::idle() {
   const std::scoped_lock lock{mutex_};
   return tasks_.empty();
@@ -153,6 +161,6 @@ void CUstream_st::run() {
     }
     lock.lock();
     tasks_.pop_front();
-    if (tasks_.empty()) { changed_.notify_all(); }
+    if (tasks_.empty() || settings().queue > 0) { changed_.notify_all(); }
   }
 }

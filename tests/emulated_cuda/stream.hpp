@@ -49,6 +49,8 @@ struct CUstream_st {
 
   void push(emulated_cuda::Task task);
   void wait();
+  /// Blocks while as many tasks as the emulation allows have not run yet.
+  void wait_for_room();
   [[nodiscard]] bool idle();
   [[nodiscard]] int device() const noexcept { return device_; }
   /// Another at every call: what happens here is drawn from it.

@@ -61,6 +61,40 @@ TEST(Timeline, AStepLastsUntilTheNextBegins) {
   EXPECT_EQ(timeline.spans.size(), 5U);
 }
 
+// A device that is behind its host: spans have its time, instants the host's.
+TEST(Timeline, ATimelineOfADeviceThatIsBehindIsThatOfOneThatIsNot) {
+  for (const std::int64_t step : {1, 2}) {
+    auto records = two_steps();
+    for (trace::Record& record : records) {
+      if (record.begin_ns == record.end_ns) { continue; }
+      record.begin_ns += 7'000'000;
+      record.end_ns += 7'000'000;
+    }
+    EXPECT_EQ(step_timeline(records, step), step_timeline(two_steps(), step));
+  }
+}
+
+// The host enqueues both steps in no time.
+TEST(Timeline, AStepThatIsEnqueuedAheadBeginsWhenTheOneBeforeHasEnded) {
+  auto records = two_steps();
+  std::int64_t host = 2'000'000;
+  for (trace::Record& record : records) {
+    if (record.begin_ns != record.end_ns || record.phase == "setup") { continue; }
+    record.begin_ns = record.end_ns = ++host;
+  }
+  const StepTimeline first = step_timeline(records, 1);
+  EXPECT_THAT(first.points, ElementsAre(testing::Field(&TimelinePoint::phase, "forward"),
+                                        testing::Field(&TimelinePoint::phase, "backward"),
+                                        testing::Field(&TimelinePoint::phase, "backward"),
+                                        testing::Field(&TimelinePoint::phase, "update")));
+  const StepTimeline second = step_timeline(records, 2);
+  EXPECT_EQ(second.duration_ns, 100'000);  // from the end of the first's update
+  EXPECT_EQ(second.spans.size(), 5U);
+  EXPECT_EQ(second.points[0].in_use, holding(1000, 500));
+  EXPECT_EQ(second.points[1].phase, "backward");
+  EXPECT_EQ(second.points[1].at_ns, 70'000);
+}
+
 TEST(Timeline, TheLastStepLastsUntilItsCollectivesEnd) {
   auto records = two_steps();
   // As zero1 does: gathered after the update, which does not wait for it.

@@ -118,6 +118,9 @@ class Device {
   /// A stream that runs beside it: on the CPU a worker thread called `name`.
   [[nodiscard]] virtual OwnedStream make_side_stream(std::string_view name) = 0;
   [[nodiscard]] virtual OwnedEvent make_event() = 0;
+  /// An event that also knows when its stream came to it (Event::seconds_since). Recorded outside
+  /// of graphs only (ContractError).
+  [[nodiscard]] virtual OwnedEvent make_timed_event() = 0;
 
   /// Enqueue copies of bytes that do not overlap. `copy_in` reads and `copy_out` writes host
   /// memory, which stays valid until the stream has passed. On CUDA `copy_out` waits for the copy

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 namespace tessera {
@@ -17,6 +18,10 @@ class Event {
   /// Blocks the calling thread until what the event stands for *now* has finished, at once if it
   /// was never recorded; throws the stream's error if that work, or some before it, has failed.
   void wait() const;
+  /// Seconds from the moment that `earlier` stands for to this one's, on the device's own clock:
+  /// when its stream came there, not when the host recorded it. Both are of one device's
+  /// make_timed_event, have been recorded, and have been waited for: ContractError if not.
+  [[nodiscard]] double seconds_since(Event earlier) const;
 
   [[nodiscard]] EventState* state() const noexcept { return state_; }
   [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }
@@ -54,6 +59,13 @@ class Stream {
   /// neither throws nor enqueues. For instruments: on CUDA it holds the stream up for some
   /// microseconds.
   void call(std::function<void()> work) const;
+
+  /// Calls `told` with the moment when the stream has come here, in nanoseconds on the clock of
+  /// trace::now_ns: on a CPU at that moment, on CUDA by the device's own time and later, on a
+  /// thread that enqueues here or waits, in the order of these calls; `wait` and the stream's end
+  /// leave none out. `told` neither throws nor enqueues. Nothing is told of a graph that was not
+  /// launched. Unlike `call` it does not hold the stream up.
+  void tell_time(std::function<void(std::int64_t)> told) const;
 
   /// cudaStream_t on a CUDA device, null on a CPU.
   [[nodiscard]] void* native() const noexcept;

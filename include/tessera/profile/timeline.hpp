@@ -46,12 +46,13 @@ struct StepTimeline {
   friend bool operator==(const StepTimeline&, const StepTimeline&) = default;
 };
 
-/// The `step`-th step (from 1) of the rank that made `records`, from its first issue to that of the
-/// next step, or to its end if it is the last. Spans are cut where the step begins and ends.
+/// The `step`-th step (from 1) of the rank that made `recorded`, from its first issue to that of
+/// the next step, or to its end if it is the last. Spans are cut where the step begins and ends.
+/// Times are the device's: what the host did ahead of it stands where the device came to it.
 ///
-/// Errors:  ContractError if `records` has nothing of that step, or releases what it does not
+/// Errors:  ContractError if `recorded` has nothing of that step, or releases what it does not
 ///          allocate (they must be all since the World was made).
-[[nodiscard]] StepTimeline step_timeline(const std::vector<trace::Record>& records,
+[[nodiscard]] StepTimeline step_timeline(const std::vector<trace::Record>& recorded,
                                          std::int64_t step);
 
 /// Points and spans that a report may hold, shared out among its timelines: with as many the page

@@ -80,7 +80,12 @@ class CpuDevice final : public Device {
   [[nodiscard]] OwnedStream make_side_stream(std::string_view name) override {
     return OwnedStream{new WorkerStream{name}};
   }
-  [[nodiscard]] OwnedEvent make_event() override { return OwnedEvent{new CpuEvent}; }
+  [[nodiscard]] OwnedEvent make_event() override {
+    return OwnedEvent{new CpuEvent{CpuEvent::Kind::plain}};
+  }
+  [[nodiscard]] OwnedEvent make_timed_event() override {
+    return OwnedEvent{new CpuEvent{CpuEvent::Kind::timed}};
+  }
 
   void copy(void* to, const void* from, std::size_t bytes, Stream stream) override;
   void copy_in(void* to, const void* from_host, std::size_t bytes, Stream stream) override {

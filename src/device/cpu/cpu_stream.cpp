@@ -3,6 +3,7 @@
 #include "device/cpu/cpu_event.hpp"
 #include "device/cpu/parallel.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/trace/recorder.hpp"
 
 namespace tessera {
 namespace {
@@ -35,7 +36,15 @@ int threads_of(Stream stream) {
 }
 
 void CpuStream::record(EventState& event) {
-  cpu_event(event).set({timeline_, issued()});
+  CpuEvent& mark = cpu_event(event);
+  if (mark.reached_ns()) {
+    enqueue(HostTask{[at = mark.reached_ns()] { *at = trace::now_ns(); }});
+  }
+  mark.set({timeline_, issued()});
+}
+
+void CpuStream::tell_time(std::function<void(std::int64_t)> told) {
+  enqueue(HostTask{[told = std::move(told)] { told(trace::now_ns()); }});
 }
 
 void CpuStream::wait_for(EventState& event) {

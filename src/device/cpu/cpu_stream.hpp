@@ -26,6 +26,7 @@ class CpuStream : public StreamState {
   void wait() final { timeline_->wait(issued()); }
   void rethrow() final { timeline_->rethrow(); }
   void call(std::function<void()> work) final { enqueue(HostTask{std::move(work)}); }
+  void tell_time(std::function<void(std::int64_t)> told) final;
   [[nodiscard]] void* native() noexcept final { return nullptr; }
 
   /// Whose threads its tasks' loops may use: not owned, null for none but the stream's own.

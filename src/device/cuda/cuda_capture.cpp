@@ -85,10 +85,13 @@ void CudaGraph::launch(CudaStream& origin, const std::function<void()>& enqueue)
     check(cudaGraphLaunch(exec_.get(), origin.handle()), "cudaGraphLaunch");
   } catch (...) {
     state_.calls_.clear();
+    state_.marks_.clear();
     throw;
   }
   for (auto& call : state_.calls_) { (void)call.release(); }
   state_.calls_.clear();
+  for (auto& [stream, mark] : state_.marks_) { stream->times().add(std::move(mark)); }
+  state_.marks_.clear();
 }
 
 GraphHandle CudaGraph::capture(CudaStream& origin, const std::function<void()>& enqueue) {

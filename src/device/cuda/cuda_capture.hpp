@@ -7,9 +7,11 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "device/cuda/cuda_handle.hpp"
+#include "device/cuda/cuda_times.hpp"
 #include "tessera/device/device.hpp"
 
 namespace tessera::cuda {
@@ -38,6 +40,8 @@ class CaptureState {
   /// `call` belongs to the graph under way: its launch makes it, and destroys it; without a launch
   /// it is destroyed unmade.
   void keep(std::unique_ptr<std::function<void()>> call) { calls_.push_back(std::move(call)); }
+  /// The same of a time that is wanted of `stream`.
+  void keep(CudaStream& stream, TimeMark mark) { marks_.push_back({&stream, std::move(mark)}); }
   /// The device's graphs let go of what they hold, which libraries wait for as they end, and no
   /// more are launched: that throws `error`. What is under way is not waited for. Any thread.
   void end_graphs(const std::exception_ptr& error) noexcept;
@@ -64,6 +68,7 @@ class CaptureState {
   std::array<End, 4> ends_;
   std::vector<CudaStream*> joined_;
   std::vector<std::unique_ptr<std::function<void()>>> calls_;
+  std::vector<std::pair<CudaStream*, TimeMark>> marks_;
   std::mutex graphs_mutex_;  // of these, and of what they hold
   std::vector<CudaGraph*> graphs_;
   std::exception_ptr ended_;

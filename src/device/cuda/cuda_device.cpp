@@ -112,6 +112,10 @@ class CudaDevice final : public Device {
     use_device(ordinal_);
     return OwnedEvent{new CudaEvent{capture_}};
   }
+  [[nodiscard]] OwnedEvent make_timed_event() override {
+    use_device(ordinal_);
+    return OwnedEvent{new CudaEvent{capture_, EventKind::timed}};
+  }
 
   void copy(void* to, const void* from, std::size_t bytes, Stream stream) override {
     copy_async(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
@@ -139,7 +143,7 @@ class CudaDevice final : public Device {
   void reach(int peer) const;
   [[nodiscard]] OwnedStream make_stream() {
     use_device(ordinal_);
-    return OwnedStream{new CudaStream{ordinal_, capture_}};
+    return OwnedStream{new CudaStream{ordinal_, capture_, clock_}};
   }
   static void copy_async(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                          Stream stream) {
@@ -149,6 +153,7 @@ class CudaDevice final : public Device {
 
   int ordinal_;
   std::shared_ptr<CaptureState> capture_;
+  std::shared_ptr<CudaClock> clock_ = std::make_shared<CudaClock>();
   PinnedRanges pinned_;
   std::shared_ptr<CommunicatedMemory> communicated_;
   std::unique_ptr<StagingRing> staging_;

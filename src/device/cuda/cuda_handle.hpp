@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <utility>
 
 namespace tessera::cuda {
@@ -33,7 +34,11 @@ using EventHandle = UniqueHandle<cudaEvent_t, &cudaEventDestroy>;
 using GraphHandle = UniqueHandle<cudaGraph_t, &cudaGraphDestroy>;
 using GraphExecHandle = UniqueHandle<cudaGraphExec_t, &cudaGraphExecDestroy>;
 
-/// Without timing, which makes recording and waiting cheaper.
-[[nodiscard]] EventHandle make_event_handle();
+/// Its work runs beside that of all others.
+[[nodiscard]] StreamHandle make_stream_handle();
+
+/// Whether an event knows when its stream came to it: without, recording and waiting are cheaper.
+enum class EventKind : std::uint8_t { plain, timed };
+[[nodiscard]] EventHandle make_event_handle(EventKind kind = EventKind::plain);
 
 }  // namespace tessera::cuda

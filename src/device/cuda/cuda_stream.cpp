@@ -13,22 +13,23 @@ CudaEvent& cuda_event(EventState& event) {
   return *cuda;
 }
 
+}  // namespace
+
 StreamHandle make_stream_handle() {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
   return StreamHandle{stream};
 }
 
-}  // namespace
-
-EventHandle make_event_handle() {
+EventHandle make_event_handle(EventKind kind) {
   cudaEvent_t event = nullptr;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  const unsigned flags = kind == EventKind::timed ? cudaEventDefault : cudaEventDisableTiming;
+  check(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags");
   return EventHandle{event};
 }
 
-CudaEvent::CudaEvent(std::shared_ptr<CaptureState> capture)
-    : capture_{std::move(capture)}, handle_{make_event_handle()} {}
+CudaEvent::CudaEvent(std::shared_ptr<CaptureState> capture, EventKind kind)
+    : capture_{std::move(capture)}, kind_{kind}, handle_{make_event_handle(kind)} {}
 
 void CudaEvent::wait() {
   expects(!is_captured(),
@@ -43,6 +44,19 @@ bool CudaEvent::is_reached() const {
   if (status == cudaErrorNotReady) { return false; }
   check(status, "cudaEventQuery");
   return true;
+}
+
+double CudaEvent::seconds_since(const EventState& earlier) const {
+  const auto* const from = dynamic_cast<const CudaEvent*>(&earlier);
+  expects(from != nullptr && from->kind_ == EventKind::timed && kind_ == EventKind::timed,
+          "seconds_since takes two events of make_timed_event of a CUDA device");
+  float milliseconds = 0.0F;
+  const cudaError_t status =
+      cudaEventElapsedTime(&milliseconds, from->handle_.get(), handle_.get());
+  expects(status != cudaErrorNotReady && status != cudaErrorInvalidResourceHandle,
+          "seconds_since takes events of one device that have been recorded and waited for");
+  check(status, "cudaEventElapsedTime");
+  return static_cast<double>(milliseconds) * 1e-3;
 }
 
 std::uint32_t* StreamChecks::add(std::string fault) {
@@ -61,11 +75,19 @@ void StreamChecks::look() {
   }
 }
 
-CudaStream::CudaStream(int ordinal, std::shared_ptr<CaptureState> capture)
-    : ordinal_{ordinal}, capture_{std::move(capture)}, handle_{make_stream_handle()} {}
+CudaStream::CudaStream(int ordinal, std::shared_ptr<CaptureState> capture,
+                       std::shared_ptr<CudaClock> clock)
+    : ordinal_{ordinal},
+      capture_{std::move(capture)},
+      clock_{std::move(clock)},
+      handle_{make_stream_handle()} {}
 
 CudaStream::~CudaStream() {
   (void)cudaStreamSynchronize(handle_.get());
+  try {
+    times_.tell(*clock_);
+  } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): of a device that is dead already
+  }
 }
 
 cudaStream_t CudaStream::open() {
@@ -77,6 +99,8 @@ cudaStream_t CudaStream::open() {
 
 void CudaStream::record(EventState& event) {
   CudaEvent& mark = cuda_event(event);
+  expects(mark.kind_ == EventKind::plain || !capturing(),
+          "a timed event is recorded while a graph is captured, within which it has no time");
   use_device(ordinal_);
   capture_->join(*this);
   check(cudaEventRecord(mark.handle_.get(), handle_.get()), "cudaEventRecord");
@@ -103,6 +127,7 @@ void CudaStream::wait() {
   try {
     use_device(ordinal_);
     check(cudaStreamSynchronize(handle_.get()), "cudaStreamSynchronize");
+    times_.tell(*clock_);
     checks_.look();
   } catch (...) { end_with(std::current_exception()); }
   rethrow();
@@ -128,6 +153,20 @@ void CudaStream::call(std::function<void()> work) {
   // Within a graph it belongs to a launch that happens once: every run captures anew.
   if (capturing()) { return capture_->keep(std::move(owned)); }
   (void)owned.release();
+}
+
+void CudaStream::tell_time(std::function<void(std::int64_t)> told) {
+  const cudaStream_t stream = open();
+  times_.tell(*clock_);
+  TimeMark mark = times_.mark(std::move(told));
+  if (capturing()) {
+    // External: at every launch it is a mark for those outside, too.
+    check(cudaEventRecordWithFlags(mark.event.get(), stream, cudaEventRecordExternal),
+          "cudaEventRecordWithFlags");
+    return capture_->keep(*this, std::move(mark));
+  }
+  check(cudaEventRecord(mark.event.get(), stream), "cudaEventRecord");
+  times_.add(std::move(mark));
 }
 
 void* CudaStream::native() noexcept {

@@ -10,6 +10,7 @@
 #include "device/cuda/cuda_capture.hpp"
 #include "device/cuda/cuda_flags.hpp"
 #include "device/cuda/cuda_handle.hpp"
+#include "device/cuda/cuda_times.hpp"
 #include "device/stream_state.hpp"
 #include "tessera/device/stream.hpp"
 
@@ -18,9 +19,10 @@ namespace tessera::cuda {
 /// A mark in a stream, or in a graph (see CaptureState).
 class CudaEvent final : public EventState {
  public:
-  explicit CudaEvent(std::shared_ptr<CaptureState> capture);
+  explicit CudaEvent(std::shared_ptr<CaptureState> capture, EventKind kind = EventKind::plain);
 
   void wait() override;
+  [[nodiscard]] double seconds_since(const EventState& earlier) const override;
   /// Whether wait() would return at once. Of no event of the graph that is captured now.
   [[nodiscard]] bool is_reached() const;
   /// Whether it stands for a point within the graph that is captured now.
@@ -37,6 +39,7 @@ class CudaEvent final : public EventState {
   }
 
   std::shared_ptr<CaptureState> capture_;
+  EventKind kind_;
   EventHandle handle_;
   std::uint64_t graph_ = 0;  // in which it was recorded last; 0: in none
 };
@@ -72,7 +75,7 @@ class StreamExtension {
 
 class CudaStream final : public StreamState {
  public:
-  CudaStream(int ordinal, std::shared_ptr<CaptureState> capture);
+  CudaStream(int ordinal, std::shared_ptr<CaptureState> capture, std::shared_ptr<CudaClock> clock);
   ~CudaStream() override;
 
   void record(EventState& event) override;
@@ -80,6 +83,7 @@ class CudaStream final : public StreamState {
   void wait() override;
   void rethrow() override;
   void call(std::function<void()> work) override;
+  void tell_time(std::function<void(std::int64_t)> told) override;
   /// As handle(), within a graph if one is captured.
   [[nodiscard]] void* native() noexcept override;
   void end_with(std::exception_ptr error) noexcept override;
@@ -94,6 +98,7 @@ class CudaStream final : public StreamState {
   /// Whether what is enqueued now is captured.
   [[nodiscard]] bool capturing() const noexcept { return capture_->current() != 0; }
   [[nodiscard]] StreamChecks& checks() noexcept { return checks_; }
+  [[nodiscard]] CudaTimes& times() noexcept { return times_; }
   /// The stream's T, a StreamExtension, made at first use; the stream's device is then the calling
   /// thread's.
   template <class T>
@@ -109,8 +114,10 @@ class CudaStream final : public StreamState {
  private:
   int ordinal_;
   std::shared_ptr<CaptureState> capture_;
+  std::shared_ptr<CudaClock> clock_;
   StreamHandle handle_;
   StreamChecks checks_;
+  CudaTimes times_;
   mutable std::mutex mutex_;  // of error_
   std::exception_ptr error_;
   // Last, so that they go first: a watchdog may end the stream until its own has gone.

@@ -23,6 +23,7 @@ class MetaEvent final : public EventState {
   void wait() override {
     if (log_ != nullptr) { log_->host_wait(mark_); }
   }
+  [[nodiscard]] double seconds_since(const EventState& /*earlier*/) const override { return 0; }
   void set(trace::WorkLog& log, std::size_t mark) noexcept {
     log_ = &log;
     mark_ = mark;
@@ -53,6 +54,7 @@ class MetaStream final : public StreamState {
   }
   void rethrow() override {}
   void call(std::function<void()> /*work*/) override {}
+  void tell_time(std::function<void(std::int64_t)> /*told*/) override {}
   [[nodiscard]] void* native() noexcept override { return nullptr; }
   [[nodiscard]] bool skips() const noexcept override { return true; }
 
@@ -109,6 +111,7 @@ class MetaDevice final : public Device {
     return OwnedStream{new MetaStream};
   }
   [[nodiscard]] OwnedEvent make_event() override { return OwnedEvent{new MetaEvent}; }
+  [[nodiscard]] OwnedEvent make_timed_event() override { return make_event(); }
 
   [[nodiscard]] std::unique_ptr<WorkGraph> make_graph() override {
     return std::make_unique<MetaGraph>();

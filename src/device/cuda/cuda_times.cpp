@@ -1,0 +1,66 @@
+#include "device/cuda/cuda_times.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "device/cuda/cuda_check.hpp"
+#include "tessera/trace/recorder.hpp"
+
+namespace tessera::cuda {
+namespace {
+
+std::int64_t nanoseconds_between(cudaEvent_t from, cudaEvent_t to) {
+  float milliseconds = 0.0F;
+  check(cudaEventElapsedTime(&milliseconds, from, to), "cudaEventElapsedTime");
+  return std::llround(static_cast<double>(milliseconds) * 1e6);
+}
+
+}  // namespace
+
+CudaClock::Moment CudaClock::origin() {
+  const std::scoped_lock lock{mutex_};
+  if (event_.get() == nullptr) {
+    const StreamHandle idle = make_stream_handle();
+    EventHandle event = make_event_handle(EventKind::timed);
+    // Twice: the first may start what the second then finds in place.
+    for (int i = 0; i < 2; ++i) {
+      check(cudaEventRecord(event.get(), idle.get()), "cudaEventRecord");
+      check(cudaEventSynchronize(event.get()), "cudaEventSynchronize");
+      ns_ = trace::now_ns();
+    }
+    event_ = std::move(event);
+  }
+  return {event_.get(), ns_};
+}
+
+TimeMark CudaTimes::mark(std::function<void(std::int64_t)> told) {
+  const std::scoped_lock lock{mutex_};
+  if (spare_.empty()) { return {make_event_handle(EventKind::timed), std::move(told)}; }
+  EventHandle event = std::move(spare_.back());
+  spare_.pop_back();
+  return {std::move(event), std::move(told)};
+}
+
+void CudaTimes::add(TimeMark mark) {
+  const std::scoped_lock lock{mutex_};
+  marks_.push_back(std::move(mark));
+}
+
+void CudaTimes::tell(CudaClock& clock) {
+  const std::scoped_lock lock{mutex_};
+  while (!marks_.empty()) {
+    TimeMark& first = marks_.front();
+    const cudaError_t status = cudaEventQuery(first.event.get());
+    if (status == cudaErrorNotReady) { return; }
+    check(status, "cudaEventQuery");
+    const CudaClock::Moment before =
+        last_.get() == nullptr ? clock.origin() : CudaClock::Moment{last_.get(), last_ns_};
+    last_ns_ = before.ns + nanoseconds_between(before.event, first.event.get());
+    first.told(last_ns_);
+    if (last_.get() != nullptr) { spare_.push_back(std::move(last_)); }
+    last_ = std::move(first.event);
+    marks_.pop_front();
+  }
+}
+
+}  // namespace tessera::cuda
