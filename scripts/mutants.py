@@ -417,7 +417,8 @@ def run_one(build, mutant, unmutated_s, jobs, limit_s):
         ran = run_tests(build, names, limit_s)
     last = ran[-1]
     by = "" if last["verdict"] == "passed" else f"{last['program']}: {last['case']} ({last['verdict']})"
-    verdict = judge(last["verdict"], sum(unmutated_s[name] for name in names), limit_s)
+    # Programs end before it that pass: a hang is judged by those that ran.
+    verdict = judge(last["verdict"], sum(unmutated_s[run["program"]] for run in ran), limit_s)
     return {"verdict": verdict, "by": by, "seconds": round(sum(r["seconds"] for r in ran), 1)}, last["tail"]
 
 

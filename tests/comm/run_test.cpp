@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "comm/launcher.hpp"
+#include "device/cpu/host_task.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/comm/world.hpp"
 
@@ -100,6 +101,24 @@ TEST(RunRanks, TheCauseKeepsItsTypeAndIsPrecededByItsRank) {
   EXPECT_EQ(error_of<Error>(thrown_by_rank_1(std::logic_error{"g"})), "rank 1: g");
   EXPECT_EQ(error_of<Error>(thrown_by_rank_1(7)),
             "rank 1: an exception that is not a std::exception");
+}
+
+TEST(RunRanks, WhatFailsOnAStreamAfterTheBodysEndIsTheJobsFailure) {
+  WorldOptions options;
+  options.compute_stream = ComputeStream::worker;
+  const auto failing = [&] {
+    run_ranks(
+        2,
+        [](World& world) {
+          if (world.rank() == 0) { return; }
+          enqueue(world.compute_stream(), [] {
+            std::this_thread::sleep_for(std::chrono::milliseconds{20});
+            throw DeviceError{"late"};
+          });
+        },
+        options);
+  };
+  EXPECT_EQ(error_of<DeviceError>(failing), "rank 1: late");
 }
 
 TEST(RunRanks, OfSeveralCausesTheLowestRanksIsReported) {

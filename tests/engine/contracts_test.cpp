@@ -515,6 +515,16 @@ TEST(Strategies, NamesRoundTripAndUnknownOnesListTheKnown) {
     EXPECT_THAT(error.what(), HasSubstr("zero4"));
     EXPECT_THAT(error.what(), HasSubstr("zero3"));
   }
+  EXPECT_THROW((void)parse_strategy(""), ConfigError);
+}
+
+TEST(AccumulateModes, NamesRoundTripAndOthersAreRefused) {
+  for (const AccumulateMode mode :
+       {AccumulateMode::automatic, AccumulateMode::every, AccumulateMode::deferred}) {
+    EXPECT_EQ(parse_accumulate_mode(to_string(mode)), mode);
+  }
+  EXPECT_THROW((void)parse_accumulate_mode("sometimes"), ConfigError);
+  EXPECT_THROW((void)parse_accumulate_mode(""), ConfigError);
 }
 
 }  // namespace

@@ -62,6 +62,19 @@ TEST_F(SlotRings, AnArenaTooSmallIsRefused) {
                ContractError);
 }
 
+// The one that has been free for longest comes first: its readers have most likely finished.
+TEST_F(SlotRings, GoOnBehindTheSlotThatWasHandedOutLast) {
+  SlotRing slots = ring(4);
+  std::vector<Slot*> all;
+  for (int i = 0; i < 4; ++i) { all.push_back(&slots.acquire("h", 1, gather.get())); }
+  slots.release(*all[1], compute.get());
+  EXPECT_EQ(&slots.acquire("h", 1, gather.get()), all[1]);
+  slots.release(*all[0], compute.get());
+  slots.release(*all[3], compute.get());
+  EXPECT_EQ(&slots.acquire("h", 1, gather.get()), all[3]);
+  EXPECT_EQ(&slots.acquire("h", 1, gather.get()), all[0]);
+}
+
 TEST_F(SlotRings, HandOutSlotsInTurnAndKnowTheirOwners) {
   SlotRing slots = ring(2);
   Slot& first = slots.acquire("h.0", kSlotBytes, gather.get());

@@ -58,6 +58,14 @@ TEST(StepTime, OfOneStreamIsTheSumOfItsKernels) {
   EXPECT_EQ(bound_of(time.shares), "compute");
 }
 
+TEST(StepTime, WhatComputesNothingTakesTheTimeOfItsBytes) {
+  const StepTime time = time_of(plain_machine(), [](WorkLog& log) {
+    log.kernel(kCompute, {.name = "fill", .bytes = 0.25, .sizes = {1, 1, 1}});
+  });
+  EXPECT_DOUBLE_EQ(time.seconds, 0.25);
+  EXPECT_DOUBLE_EQ(time.shares.computing + time.shares.memory, 0.25);
+}
+
 TEST(StepTime, EventsMakeStreamsWaitAndNothingElseDoes) {
   const auto serial = time_of(plain_machine(), [](WorkLog& log) {
     log.batch(kGather, gather_of(4));

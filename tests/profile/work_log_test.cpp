@@ -90,6 +90,35 @@ TEST(WorkLog, OfAGptHasSixFlopsAWeightAndTokenAndAttention) {
                    static_cast<double>(7 * 2 * kModel.layers * scores * h));
 }
 
+/// A rule of a user's own, whose weights the library rounds.
+CustomOptimizer halving() {
+  return {.name = "halving", .states = 0, .update = [](const ShardUpdate&) {}};
+}
+
+TEST(WorkLog, WeightsAreReadAndParametersWrittenWhereTheyAreRounded) {
+  for (const DType compute : {DType::fp32, DType::bf16}) {
+    WorkLog log;
+    simulate_rank(
+        {.rank = 0, .ranks = 1, .backend = {}},
+        [&](World& world) {
+          ShardedModel model{world, {.strategy = Strategy::ddp, .compute = compute}};
+          const Unit unit = model.add_unit("fc", {{"weight", {64, 8}}});
+          model.materialize(init::constant(1));
+          model.optimize_with(halving());
+          (void)model.forward(unit);
+          (void)model.backward(unit);
+          model.step();
+          log = *world.work_log();
+        },
+        logged());
+    double bytes = 0;
+    for (const trace::KernelWork& kernel : log.kernels()) {
+      if (kernel.name == "round_weights") { bytes += kernel.bytes; }
+    }
+    EXPECT_DOUBLE_EQ(bytes, compute == DType::bf16 ? 512 * (4 + 2) : 0);
+  }
+}
+
 TEST(WorkLog, CountsWhatIsComputedAgainAndEveryMicroBatch) {
   const auto once = kernels_of(simulated(1, {.strategy = Strategy::ddp}));
   const auto twice = kernels_of(simulated(1, {.strategy = Strategy::ddp, .accumulate = 2}));

@@ -425,8 +425,10 @@ TEST(JobGroup, ABatchThatDoesNotEndIsExplained) {
     if (group.rank() == 1) { (void)group.note_batch(CallKind::gather_batch, code_of(step(0, 1))); }
     (void)group.exchange(CallKind::setup, {});
     if (group.rank() == 0) {
-      EXPECT_THAT(group.late_text(CallKind::gather_batch, 0, "the call", 70ms),
-                  HasSubstr("for ranks 1, 2, which called it and then moved no data"));
+      EXPECT_THAT(
+          group.late_text(CallKind::gather_batch, 0, "the call", 70ms),
+          HasSubstr("the call: rank 0 waited 70 ms for ranks 1, 2, which called it and then "
+                    "moved no data"));
     }
     EXPECT_FALSE(group.ended_without(CallKind::gather_batch, 0));
     if (group.rank() == 2) {
