@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What scripts/gpu_check.sh makes of what it sees: verdicts, failures, batches, refusals, its status.
+# What scripts/gpu_check.sh makes of what it sees: verdicts, failures, batches, refusals, figures, its
+# status.
 #
 #   check_verdicts.sh SCRATCH
 set -euo pipefail
@@ -24,10 +25,14 @@ all_is_well() {
   has 'commit some commit'
   has_not '^\| (NOT met|refused|not measured) '
   [[ $(calls 'tessera train .*--model gpt2 .*--batch 64') == 3 ]] || fail "not one search and two measurements at batch 64"
+  # The figures are a literal list, but for what a clock says.
+  figures_of "$scratch/gpu.json" | sed 's/ [0-9]* | ms / MS | ms /' |
+    diff tests/gpu_check/figures.txt - >>"$scratch/output" || fail "the figures are others"
 
   # What has been measured is no figure of a later call that has no time for it.
   KEEP=1 check 4 PART_SECONDS=4 --
   has_not '^\| (met|NOT met|refused|measured) '
+  [[ -z $(figures_of "$scratch/gpu.json") ]] || fail "there are figures of what was not measured"
 }
 
 # Parts that are cut halfway and resumed say what they say in one go.
@@ -35,11 +40,14 @@ verdicts_of() { grep -E '^\| (met|NOT met|not measured|measured|refused) ' "$scr
 resumed() {
   check 0 -- "$@"
   verdicts_of >"$scratch/in_one_go"
+  figures_of "$scratch/gpu.json" >"$scratch/figures_in_one_go"
   KEEP=1 check 4 PART_SECONDS=10 FAKE_SLOW_SECONDS=6 FAKE_SLOW='tessera train .*--device cuda .*--steps (50|30)|--strategies zero1' -- "$@"
   has_not '^\| NOT met '
   cp "$scratch/gpu.md" "$scratch/cut.md"
   KEEP=1 check 0 -- --resume "$@"
   verdicts_of | diff "$scratch/in_one_go" - >>"$scratch/output" || fail "resumed, the verdicts are others"
+  figures_of "$scratch/gpu.json" | diff "$scratch/figures_in_one_go" - >>"$scratch/output" ||
+    fail "resumed, the figures are others"
 }
 resumed_training() { resumed test train; }
 resumed_memory() {
@@ -63,6 +71,8 @@ missed_bars() {
   has '^\| NOT met ' 'matrix products' '0.96'
   has '^\| met ' 'AdamW, bf16'
   has_not 'Failed'
+  figures_of "$scratch/gpu.json" | grep -F "0.85 | ratio | adamw_fp32 | NOT met" >>"$scratch/output" ||
+    fail "the figure has not its verdict"
   check 3 FAKE_LOSS=5.6 FAKE_BITS=different -- test
   has '^\| NOT met ' 'fp32 losses' '0.1 apart'
   has '^\| NOT met ' 'bit-identical'
@@ -153,11 +163,15 @@ next_call() {
   KEEP=1 check 0 -- --resume kernels train
   [[ $(calls tessera_cuda_bench) == 0 ]] || fail "a part that was done has been run again"
   has '^\| met ' 'fits both'
-  # On another machine the page itself is what is left.
+  # On another machine the page itself, and its figures, are what is left.
+  figures_of "$scratch/gpu.json" >"$scratch/before"
   rm -rf "$scratch/work"
-  KEEP=1 check 0 -- sanitize
+  KEEP=1 check 0 FAKE_DEVICE="another card" -- sanitize
   has '^\| met ' 'fits both'
   has '^\| AdamW, bf16 gradients'
+  figures_of "$scratch/gpu.json" | grep -v ^sanitize | diff "$scratch/before" - >>"$scratch/output" ||
+    fail "the figures of the other machine are lost"
+  [[ $(grep -c '"device": "a card, ' "$scratch/gpu.json") == 2 ]] || fail "the other machine is not told"
 }
 
 run_scenarios resumed_memory resumed_training all_is_well sanitizers batches refusals missed_bars next_call \

@@ -8,14 +8,14 @@ root=$1
 rm -rf "$root"
 mkdir -p "$root"
 root=$(realpath "$root")
+python=$(command -v python3)
 for name in build/tools/tessera build/bench/cuda/tessera_cuda_bench build/tests/test_comm \
   build/tests/test_kernels build/tests/cuda/test_cuda build/tests/cuda/test_cuda_comm build/tests/cuda/test_cuda_parity \
   build/tests/cuda_cli/test_cuda_cli build/tests/nccl/test_nccl_parity build/tests/nccl/test_nccl_fault \
   build/tests/nccl/failing_rank bin/nvidia-smi bin/compute-sanitizer bin/python3; do
   install -D tests/gpu_check/fake/program.sh "$root/machine/$name"
 done
-FAKE_PYTHON=$(command -v python3)
-export FAKE_PYTHON
+export FAKE_PYTHON=$python
 
 # fail TEXT: ends the scenario.
 fail() {
@@ -33,7 +33,7 @@ check() {
   shift
   while [[ $1 != -- ]]; do variables+=("$1"); shift; done
   shift
-  [[ -n ${KEEP-} ]] || rm -rf "$scratch/work" "$scratch/gpu.md"
+  [[ -n ${KEEP-} ]] || rm -rf "$scratch/work" "$scratch"/gpu.{md,json}
   rm -f "$scratch/rank-1"
   : >"$FAKE_CALLS"
   env PATH="$scratch/bin:$PATH" HOME=/ "${variables[@]}" scripts/gpu_check.sh --build "$scratch/build" \
@@ -48,7 +48,18 @@ has() {
   grep -qE -- "$pattern" "$scratch/gpu.md" || fail "the page has no line '$*'"
 }
 has_not() { ! grep -qE -- "$1" "$scratch/gpu.md" || fail "the page has '$1'"; }
+says() { grep -qF -- "$1" "$scratch/output" || fail "the output has no '$1'"; }
 calls() { grep -cE -- "$1" "$FAKE_CALLS" || true; }
+
+# The figures in a gpu.json, a line each.
+figures_of() {
+  "$python" -c '
+import json, sys
+for part in json.load(open(sys.argv[1]))["parts"]:
+    for f in part["figures"]:
+        print(part["name"], f["name"], f["shape"], f["value"], f["unit"], f["bar"], f["verdict"], sep=" | ")
+' "$1"
+}
 
 # scenario NAME: in a folder, $scratch, of its own; in a process of its own, too.
 scenario() {
