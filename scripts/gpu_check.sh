@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks and measures this machine's GPU: builds for it, runs every CUDA test on it, measures kernels
 # and training beside their limits and beside PyTorch, judges what they have to reach, and writes one
-# page of Markdown.
+# page of Markdown, and its figures as JSON.
 #
 #   scripts/gpu_check.sh [options] [PART...]        default: all parts, in this order
 #
@@ -18,7 +18,9 @@
 #   --seconds N       no more than that for all parts of this call
 #   --resume          leaves out the parts, and the commands of a part, that have been done for this
 #                     build; so the same call again and again comes to the end of all parts
-#   --out FOLDER      of the page, gpu.md (default docs/benchmarks)
+#   --compare FILE    an older gpu.json: says what got faster or slower since, and changes no status
+#   --noise PERCENT   by which speeds and times may differ and count as the same (default 3)
+#   --out FOLDER      of the page, gpu.md, and of its figures, gpu.json (default: that of --work)
 #   --work FOLDER     of the build, of logs and of what is kept of each part (default build/gpu_check)
 #   --build FOLDER    a finished build, instead of the one of part `build`
 #   --bundle FOLDER   what scripts/bundle_deps.sh filled (default third_party/bundle, if it is there)
@@ -30,8 +32,8 @@
 # PART_SECONDS (580). Parts can be run by several calls: each replaces its own section of the page, also
 # of one that another machine has written. PYTHON names a Python with PyTorch.
 #
-# Needed are CUDA 12.4 or newer, CMake, a C++ compiler, NCCL (also Python's wheel of it), and Python
-# with PyTorch for the comparisons. It needs no network, installs nothing, and reads the card's clocks
+# Needed are CUDA 12.4 or newer, CMake, a C++ compiler, NCCL (also Python's wheel of it), and Python for
+# the figures as JSON and --compare, with PyTorch for the comparisons with it. It needs no network, installs nothing, and reads the card's clocks
 # but changes no setting.
 #
 # Every bar is printed as "met", "NOT met", "not measured" (and why), or "refused" by NCCL; what has no
@@ -46,13 +48,19 @@ usage() { echo "error: $1; see scripts/gpu_check.sh --help" >&2; exit 2; }
 
 all_parts=(build test kernels train memory nccl sanitize)
 out='' work=build/gpu_check given_build='' bundle='' commit='' emulated=no resume=no seconds='' parts=()
+compare='' noise=''
 while (($# > 0)); do
   case "$1" in
-    --part | --seconds | --out | --work | --build | --bundle | --commit)
+    --part | --seconds | --compare | --noise | --out | --work | --build | --bundle | --commit)
       (($# > 1)) || usage "$1 needs a value"
       case "$1" in
         --part) parts+=("$2") ;;
         --seconds) seconds=$2 ;;
+        --compare)
+          [[ -n $2 ]] || usage "--compare needs a file"
+          compare=$2
+          ;;
+        --noise) noise=$2 ;;
         --out) out=$2 ;;
         --work) work=$2 ;;
         --build) given_build=$2 ;;
@@ -78,11 +86,25 @@ if [[ $emulated == yes ]]; then
   [[ -n $given_build ]] || usage "--emulated needs --build, where the emulated module has been built"
   [[ -n $out ]] || usage "--emulated needs --out: its page is none of a GPU"
 fi
-out=${out:-docs/benchmarks}
+out=${out:-$work}
+python=$(command -v "${PYTHON:-python3}" || true)
+if [[ -n $compare ]]; then
+  noise=${noise:-3}
+  [[ $noise =~ ^[0-9]{1,2}(\.[0-9]+)?$ ]] || usage "--noise $noise is no percentage below 100"
+  [[ -n $python ]] || usage "--compare needs python3"
+  "$python" -S scripts/gpu_check/figures.py check "$compare" || usage "--compare needs the gpu.json of an earlier run"
+elif [[ -n $noise ]]; then
+  usage "--noise is for --compare"
+fi
+# What is there already keeps the parts that are not run.
+if [[ -n $python && -e $out/gpu.json ]] && ! "$python" -S scripts/gpu_check/figures.py check "$out/gpu.json"; then
+  usage "$out/gpu.json would be replaced: move it away, or name another folder by --out"
+fi
 if [[ -z $bundle && -d third_party/bundle ]]; then bundle=third_party/bundle; fi
 
 mkdir -p "$out" "$work/parts" "$work/logs" "$work/done"
 out=$(realpath "$out") work=$(realpath "$work")
+if [[ -n $compare ]]; then cp "$compare" "$work/compared.json"; fi  # it may be the one that is replaced
 build=${given_build:-$work/build}
 if [[ -d $build ]]; then build=$(realpath "$build"); fi
 if [[ -n $bundle ]]; then bundle=$(realpath "$bundle"); fi
@@ -90,7 +112,6 @@ export PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
 # Named, the module must be of use: tests do not skip, and what chooses by it tests CUDA.
 export TESSERA_CUDA_MODULE=$build/lib/libtessera_cuda.so
 if [[ $emulated == yes ]]; then export TESSERA_CUDA_MODULE=$build/lib/libtessera_cuda_emulated.so; fi
-python=$(command -v "${PYTHON:-python3}" || true)
 call_ends=$((SECONDS + ${seconds:-1000000}))
 
 source scripts/gpu_check/page.sh

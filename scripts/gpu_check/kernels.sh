@@ -23,6 +23,38 @@ part_kernels() {
 bench_group() {
   status=0
   keep table "$program" "${small[@]}" "$1" || status=$?
+  if ((status == 0)); then bench_figures "$1"; fi
+}
+
+# The rows of the table in $log. Products and collectives have their size in their name, the others
+# that of the line above the table.
+bench_figures() {
+  local name ours limit of_limit sizes shape
+  declare -A bar_of=(["AdamW, fp32 gradients"]=adamw_fp32 ["AdamW, bf16 gradients"]=adamw_bf16)
+  sizes=$(grep -m 1 '^[0-9]* parameters, ' "$log" || true)
+  while IFS=$'\t' read -r name ours limit of_limit; do
+    shape=$(shape_of "$1" "$name" "$sizes")
+    if [[ $name == *", $shape" ]]; then name=${name%", $shape"}; fi
+    figure "$name" "$shape" "${ours% *}" "${ours##* }"
+    figure "$name / ${limit%%:*}" "$shape" "$of_limit" ratio "${bar_of[$name]-}"
+  done < <(awk -F ' *[|] *' -v OFS='\t' '$3 ~ /^[0-9.]+ (GB|TFLOP)\/s$/ { print $2, $3, $4, $5 }' "$log")
+}
+
+# shape_of GROUP NAME LINE: the size of a row; the whole line where it is another than is known here.
+shape_of() {
+  local products='([0-9]+ x [0-9]+ x [0-9]+)$' collectives='([0-9]+ ranks, [0-9]+ bytes each)$'
+  local all='^([0-9]+ parameters), (.*), (vocab [0-9]+);'
+  if [[ $2 =~ $products || $2 =~ $collectives ]]; then
+    echo "${BASH_REMATCH[1]}"
+  elif [[ ! $3 =~ $all ]]; then
+    echo "$3"
+  elif [[ $1 == adamw ]]; then
+    echo "${BASH_REMATCH[1]}"
+  elif [[ $2 == "cross entropy"* ]]; then
+    echo "${BASH_REMATCH[2]}, ${BASH_REMATCH[3]}"
+  else
+    echo "${BASH_REMATCH[2]}"
+  fi
 }
 
 # beside_copy BAR ROW: judges a row of the group that has just been run.
@@ -53,6 +85,10 @@ beside_torch() {
   fi
   keep table "$python" bench/peers/torch_adamw.py --device "$torch_device" --parameters "$elems" || status=$?
   theirs=$(sed -n 's/^| AdamW([^|]*| \([0-9.]*\) GB.*/\1/p' "$log")
+  if ((status == 0)); then
+    figure "PyTorch's AdamW, fp32 gradients" "$elems parameters" "$theirs" GB/s
+    figure "AdamW, fp32 gradients / PyTorch" "$elems parameters" "$(quotient "${1% GB/s}" "$theirs")" ratio adamw_torch
+  fi
   if ((status != 0)) || [[ -z $theirs || -z $1 ]]; then
     judge adamw_torch "not measured" "ours: ${1:-none}, PyTorch's: ${theirs:-$(reason_of "$status")}" "$shown"
   else
@@ -70,5 +106,6 @@ slowest_product() {
   least=$(awk -F ' *[|] *' '$4 ~ /^plain cuBLASLt/ { n++; if (least == "" || $5 + 0 < least) { least = $5 + 0; name = $2 } }
     END { if (n) printf "%s %d %s", least, n, name }' "$log")
   read -r least count name <<<"$least"
+  figure "the slowest product / plain cuBLASLt" "${count:-no} products" "$least" ratio products
   at_least products "$least" 0.97 "${least:-nothing beside it, no plain cuBLASLt was built in}${least:+, the least of $count: $name}" "$shown"
 }

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """What scripts/gpu_check.sh, part memory, says of a model.
 
-  memory.py PREFIX RANKS PYTORCH
+  memory.py PREFIX RANKS PYTORCH SHAPE
 
 PREFIX-plan.json is the plan of all strategies, PREFIX-STRATEGY.json the comparison of one,
 PREFIX.statuses its exit status, and PYTORCH the bytes of PyTorch's DDP or why there are none. Prints
-a table of Markdown; PREFIX.results gets what the bars need.
+a table of Markdown; PREFIX.results gets what the bars need, PREFIX.rows the figures, of the size SHAPE.
 """
 
 import json
+import os
 import sys
 
 MIB = 2**20
@@ -42,10 +43,17 @@ def without(status):
 
 
 def main():
-    prefix, ranks, torch = sys.argv[1:]
+    prefix, ranks, torch, shape = sys.argv[1:]
+    model = os.path.basename(prefix).removeprefix("memory-")  # as its bar is called: large, xl
     planned = planned_peaks(json.load(open(f"{prefix}-plan.json")))
     other = f"{mib(int(torch))} MiB" if torch.isdigit() else torch
-    results, figures = [], []
+    results, figures, rows = [], [], []
+
+    def figure(name, value, unit, bar):
+        rows.append(f"figure\tgpt2-{model}, {name}\t{shape}, {ranks} ranks\t{value}\t{unit}\t{bar}\t\n")
+
+    if torch.isdigit():
+        figure("PyTorch DDP", int(torch) / MIB, "MiB", model)
     print(f"| strategy, {ranks} ranks | planned, MiB a rank | measured, MiB a rank "
           "| unattributed, MiB | PyTorch DDP, max_memory_allocated |")
     print("|---|---|---|---|---|")
@@ -53,6 +61,7 @@ def main():
         name, status = line.split()
         plan = planned[name]
         row = [name, f"{mib(max(plan))} at most, {mib(min(plan))} at least"]
+        figure(f"{name}, planned for the fullest rank", max(plan), "bytes", model)
         if status != "0":
             print(f"| {' | '.join(row)} | {without(int(status))} | | {other} |")
             continue
@@ -63,14 +72,17 @@ def main():
         else:
             results.append(f"planned differs {name} of {ranks} ranks: {peaks}, planned {plan}")
             row.append(f"{mib(max(peaks))} at most, {mib(min(peaks))} at least")
+        figure(f"{name}, measured on the fullest rank", max(peaks), "bytes", "planned")
         if unattributed is not None:
             results.append(f"unattributed {unattributed}")
+            figure(f"{name}, unattributed", unattributed / MIB, "MiB", "unattributed")
         row.append("no ledger" if unattributed is None else f"{unattributed / MIB:.1f}")
         figures.append(f"{name} {mib(max(peaks))}")
         print(f"| {' | '.join(row)} | {other} |")
     print()
     results.append(f"figures {', '.join(figures)} MiB at most a rank; PyTorch {other}")
     open(f"{prefix}.results", "w").write("\n".join(results) + "\n")
+    open(f"{prefix}.rows", "w").writelines(rows)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,14 @@ part_memory() {
   bar unattributed "the ledger's unattributed row under 64 MiB"
   bar large "gpt2-large, 4 ranks, every strategy: peak bytes a rank, planned, measured, PyTorch DDP's"
   bar xl "gpt2-xl, 8 ranks, those that fit: peak bytes a rank, planned, measured, PyTorch DDP's"
-  local model data shape top steps
+  local model data shape shape_words top steps
   declare -A compared=()  # the last comparison's command, by model
   gpt2_model
   if [[ -z $python ]]; then
     note "Nothing was run: there is no python3 to read the reports."
     return
   fi
-  rm -f "$work"/memory-*.{statuses,results,md}
+  rm -f "$work"/memory-*.{statuses,results,rows,md}
   if [[ $emulated == yes ]]; then
     strategies=(ddp zero3 hybrid)
     model_memory large 2 "${model[@]}"
@@ -53,8 +53,9 @@ model_memory() {
   done
   torch_memory
   "$python" scripts/gpu_check/memory.py "$work/memory-$name" "$ranks" "$torch_bytes" \
-    >"$work/memory-$name.md" || fails "the reports of $name could not be read"
+    "$(in_words "${shape[@]}"), batch 1" >"$work/memory-$name.md" || fails "the reports of $name could not be read"
   tee -a "$section" <"$work/memory-$name.md"
+  if [[ -f $work/memory-$name.rows ]]; then cat "$work/memory-$name.rows" >>"$rows_file"; fi
 }
 
 # The same shapes in PyTorch's DDP, a job of one process: bytes, or why there are none.

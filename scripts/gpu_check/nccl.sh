@@ -5,7 +5,7 @@ part_nccl() {
   bar several "NCCL, several processes on one card, each with an NCCL_HOSTID of its own"
   bar suites "NCCL, several processes: what every communicator must do, parity, faults"
   bar lost "NCCL, one of three processes killed: the others leave within 10 s with its name"
-  local model data shape top steps refusal='' sizes=(2 4)
+  local model data shape shape_words top steps refusal='' sizes=(2 4)
   gpt2_model
   if [[ $emulated == yes ]]; then sizes=(2); fi
   local tests=$build/tests launch=scripts/nccl_one_gpu.sh failing
@@ -112,6 +112,9 @@ lose_one() {
   keep 12 scripts/gpu_check/lose_a_rank.sh 3 1 "${train[@]}" --steps 1000000 || status=$?
   allowed=''
   said=$(grep '^the others left' "$log" | tail -n 1 || true)
+  if [[ $said =~ ^"the others left "([0-9]+)" ms" ]]; then
+    figure "NCCL, from the death of a rank until the others have left" "3 processes" "${BASH_REMATCH[1]}" ms lost
+  fi
   if ((status == 0)); then
     judge lost met "$said" "$shown"
   elif ((status == 124)); then

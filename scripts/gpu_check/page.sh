@@ -1,5 +1,5 @@
 # The page of scripts/gpu_check.sh, which sources this: sections, verdicts, what is in the end
-# printed and given as the status.
+# printed and given as the status. figures.py writes the same as data, gpu.json.
 
 # Paths as they are in any checkout.
 plain() {
@@ -26,19 +26,41 @@ bar_ids=()
 bar() {
   bar_ids+=("$1")
   bar_text[$1]=$2
+  row bar "$1" "$2" "not measured" "the part ended before it" ""
 }
 
 # judge ID VERDICT FIGURE [COMMAND]: VERDICT is met, "NOT met", measured, "not measured" or refused.
 judge() {
   local command=${4:-}
+  row bar "$1" "${bar_text[$1]:?}" "$2" "$3" "$command"
   if [[ -n $command ]]; then command="\`$command\`"; fi
   bar_row[$1]="| $2 | ${bar_text[$1]:?} | ${3//|/\\|} | ${command//|/\\|} |"
   printf '%s: %s: %s\n' "$2" "${bar_text[$1]}" "$3"
 }
 
+# row FIELD...: a row for figures.py.
+row() {
+  printf '%s\t' "${@//[$'\t\n']/ }" >>"$rows_file"
+  printf '\n' >>"$rows_file"
+}
+
+# figure NAME SHAPE VALUE UNIT [BAR]: a number that was measured, at the size SHAPE; BAR is the id of
+# the bar that judges it. What is no number is left out.
+figure() {
+  if is_number "$3"; then row figure "$1" "$2" "$3" "$4" "${5:-}"; fi
+}
+is_number() { [[ $1 =~ ^[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?$ ]]; }
+
+# quotient A B: nothing where there is none.
+quotient() {
+  if is_number "$1" && is_number "$2"; then
+    awk -v a="$1" -v b="$2" 'BEGIN { if (b > 0) printf "%.4g", a / b }'
+  fi
+}
+
 # at_least ID FIGURE LEAST TEXT [COMMAND]: judges a figure of speed; none is not measured.
 at_least() {
-  if [[ ! $2 =~ ^[0-9.]+(e[+-]?[0-9]+)?$ ]]; then
+  if ! is_number "$2"; then
     judge "$1" "not measured" "$4" "${5:-}"
   elif [[ $emulated == yes ]]; then
     judge "$1" measured "$4 (emulated: means nothing)" "${5:-}"
@@ -79,14 +101,18 @@ title() {
 
 # Sections that this folder of work does not have are those of the page, of whatever machine.
 import_page() {
-  local each
+  local each taken=()
   [[ -f $out/gpu.md ]] || return 0
   for each in "${all_parts[@]}"; do
     [[ ! -f $work/parts/$each.md ]] || continue
     awk -v title="## $(title "$each")" '/^## / { inside = $0 == title; next } inside' \
       "$out/gpu.md" | sed '/./,$!d' >"$work/parts/$each.md"
+    taken+=("$each")
     if [[ $(cat "$work/parts/$each.md") == "Not run." ]]; then rm "$work/parts/$each.md"; fi
   done
+  if [[ -n $python && -f $out/gpu.json && ${#taken[@]} -gt 0 ]]; then
+    figures_py take "$work/parts" "$out/gpu.json" "${taken[@]}"
+  fi
 }
 
 write_page() {
@@ -103,13 +129,44 @@ write_page() {
       printf '\n## %s\n\n' "$(title "$each")"
       if [[ -s $work/parts/$each.md ]]; then cat "$work/parts/$each.md"; else echo "Not run."; fi
     done
+    if [[ -n $comparison ]]; then printf '\n%s\n' "$comparison"; fi
   } | cat -s >"$work/page.md"
   cp "$work/page.md" "$out/gpu.md"
+}
+
+# --- The same as data -----------------------------------------------------------------------------
+
+figures_py() { "$python" -S scripts/gpu_check/figures.py "$@"; }
+
+# write_figures DATE COMMIT RESULT: of the part at work, and gpu.json, which has those of all parts.
+document_written=no
+write_figures() {
+  [[ -n $python ]] || return 0
+  plain <"$rows_file" | figures_py part "$part" "$@" "$work/machine.md" "$work/parts" "$out/gpu.json" "${all_parts[@]}" ||
+    return
+  document_written=yes
+  rm "$rows_file"
+}
+
+# Where no part was run.
+write_document() {
+  [[ -z $python || $document_written == yes ]] ||
+    figures_py join "$work/parts" "$out/gpu.json" "${all_parts[@]}"
+}
+
+# The section that --compare asks for.
+comparison=''
+compare_figures() {
+  [[ -n $compare ]] || return 0
+  comparison=$("$python" -S scripts/gpu_check/compare.py --noise "$noise" "$work/compared.json" "$out/gpu.json")
+  printf '\n%s\n' "$comparison"
 }
 
 # Says what has come of it, and exits with the status.
 finish() {
   local verdict status=0
+  write_document
+  compare_figures
   write_page
   printf '\n'
   for verdict in "NOT met" refused "not measured" met measured; do
@@ -126,5 +183,10 @@ finish() {
     status=1
   fi
   echo "the page: $out/gpu.md"
+  if [[ -n $python ]]; then
+    echo "its figures: $out/gpu.json"
+  else
+    echo "its figures were not written as JSON: there is no python3"
+  fi
   exit "$status"
 }

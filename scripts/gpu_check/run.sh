@@ -1,8 +1,9 @@
 # Parts and the commands in them, for scripts/gpu_check.sh, which sources this.
 
-# Of the part at work: its name, its section, the number of its commands, and when it must end. Of
-# all: commands and tests that failed, bars that were not met, commands that there was no time for.
-part='' section='' commands=0 deadline=0 cut=0 all_failed=0 missed=0 unfinished=0
+# Of the part at work: its name, its section, the rows of its figures, the number of its commands, and
+# when it must end. Of all: commands and tests that failed, bars that were not met, commands that there
+# was no time for.
+part='' section='' rows_file='' commands=0 deadline=0 cut=0 all_failed=0 missed=0 unfinished=0
 
 # Seconds that the help gives for a part.
 estimate() { sed -n "s/^#   $1 *\\([0-9][0-9]*\\)   .*/\\1/p" scripts/gpu_check.sh; }
@@ -22,13 +23,13 @@ seconds_left() { echo $((deadline - SECONDS)); }
 # What the results of a part hold for.
 fingerprint() { { cksum "$build/tools/tessera" "$TESSERA_CUDA_MODULE" 2>/dev/null || true; } | cksum; }
 
-# mark COMMAND...: the file that says with which status a command has ended; its log is beside it.
-mark() { echo "$work/done/$part/$(printf '%q ' "$@" | cksum | tr ' ' -)"; }
-
-# is_done COMMAND...: whether it has ended before as it may, and what it $makes is still there.
+# is_done COMMAND...: whether it has ended before as it may, and what it $makes is still there. Sets
+# $done_before to the file that says with which status; its log is beside it.
+done_before=''
 is_done() {
-  local file done_before
-  done_before=$(mark "$@")
+  local file
+  done_before=$(printf '%q ' "$@" | cksum)
+  done_before=$work/done/$part/${done_before/ /-}
   [[ -f $done_before.log ]] || return 1
   [[ $(cat "$done_before") == 0 ]] || return 0
   for file in "${makes[@]}"; do [[ -f $file ]] || return 1; done
@@ -53,14 +54,13 @@ may_end_with() { (($1 == 0)) || [[ $allowed == any || " $allowed " == *" $1 "* ]
 ran_out() { (($1 == 124 || ($1 == 137 && $2 >= $3))); }
 
 keep() {
-  local lines=$1 status=0 left done_before began=$SECONDS
+  local lines=$1 status=0 left began=$SECONDS
   shift
   commands=$((commands + 1))
   log=$work/logs/$part-$commands.log
   shown=$(printf '%q ' "$@" | plain)
   shown=${shown% }
-  done_before=$(mark "$@")
-  left=$(seconds_left)
+  left=$((deadline - SECONDS))
   if is_done "$@"; then
     read -r status <"$done_before"
     log=$done_before.log
@@ -154,30 +154,37 @@ run_part() {
     count_again
     return
   fi
-  section=$work/parts/$part.unfinished failed=0 commands=0 cut=0 bar_ids=() bar_text=() bar_row=()
+  section=$work/parts/$part.unfinished rows_file=$work/parts/$part.rows
+  failed=0 commands=0 cut=0 bar_ids=() bar_text=() bar_row=()
   deadline=$((SECONDS + ${PART_SECONDS:-580}))
   if ((deadline > call_ends)); then deadline=$call_ends; fi
   : >"$section"
+  : >"$rows_file"
   timed=no
   "part_$part"
   finish_part $((SECONDS - began))
 }
 
 finish_part() {
-  local body=$section result="Done"
+  local body=$section result="Done" date name
   section=$work/parts/$part.whole
   if ((failed > 0)); then result="**$failed failed**"; fi
   if ((cut > 0)); then result+=", $cut without time"; fi
+  date=$(date -u +'%Y-%m-%d %H:%M UTC') name=$(commit_name)
   {
     # shellcheck disable=SC2016  # backquotes of Markdown
     printf '`scripts/gpu_check.sh %s`, %s, commit %s. %s, %s s (about %s were estimated).\n\n' "$part" \
-      "$(date -u +'%Y-%m-%d %H:%M UTC')" "$(commit_name)" "$result" "$1" "$(estimate "$part")"
+      "$date" "$name" "$result" "$1" "$(estimate "$part")"
     verdicts
     cat "$body"
   } >"$section"
   rm "$body"
   mv "$section" "$work/parts/$part.md"
   printf '%s: %s, %s s\n' "$part" "$result" "$1"
+  if ! write_figures "$date" "$name" "${result//\*/}, $1 s"; then
+    echo "error: the figures of $part were not written as JSON"
+    all_failed=$((all_failed + 1))
+  fi
   # Of a build that has just been made; what is not done will be run again.
   fingerprint >"$work/done/$part/of"
   if ((failed + cut == 0)); then : >"$work/done/$part/all"; fi

@@ -41,6 +41,7 @@ judge_tool() {
   local refusal summary
   refusal=$(grep -m 1 -iE '^=+ .*(not supported|unable to find)' "$log" || true)
   summary=$(grep -E '^=+ .*SUMMARY' "$log" | tail -n 1 | sed 's/^=* *//' || true)
+  if [[ $summary =~ ([0-9]+)" error" ]]; then figure "$1, errors" "" "${BASH_REMATCH[1]}" errors "$1"; fi
   if (($2 == 124)); then
     judge "$1" "not measured" "there was no time for it, or for its end: $cap s" "$shown"
   elif (($2 == 0)) && [[ -n $summary ]]; then

@@ -116,6 +116,11 @@ judge_suites() {
     fi
   done <<<"${3%$'\n'}"
   local figure="$all passed, $without skipped, $bad failed"
+  if ((late == 0)); then
+    figure "tests/$2, passed" "" "$all" tests "$1"
+    figure "tests/$2, skipped" "" "$without" tests "$1"
+    figure "tests/$2, failed" "" "$bad" tests "$1"
+  fi
   if ((bad > 0)); then
     judge "$1" "NOT met" "$figure" "$2"
   elif ((late > 0)); then
@@ -152,7 +157,10 @@ beside_the_processor() {
     END { printf "%d %.3g", n, most }')
   if [[ ${apart% *} != "$steps" ]]; then
     judge losses "not measured" "only ${apart% *} of $steps steps have a loss" "$shown"
-  elif awk -v apart="${apart#* }" 'BEGIN { exit !(apart < 1e-4) }'; then
+    return
+  fi
+  figure "fp32 losses, most apart from the processor's" "$steps steps" "${apart#* }" loss losses
+  if awk -v apart="${apart#* }" 'BEGIN { exit !(apart < 1e-4) }'; then
     judge losses met "at most ${apart#* } apart in $steps steps" "$shown"
   else
     judge losses "NOT met" "${apart#* } apart in $steps steps" "$shown"
@@ -174,7 +182,10 @@ every_strategy() {
   done
   if ((status != 0)); then
     judge bits "not measured" "$(reason_of "$status")" "$shown"
-  elif ((${#good[@]} == ${#numbers[@]})); then
+    return
+  fi
+  figure "fp32 losses, hybrid's most apart from dp's" "N = ${numbers[*]}, $steps steps" "$apart" loss bits
+  if ((${#good[@]} == ${#numbers[@]})); then
     judge bits met "N = ${good[*]}, $steps steps; hybrid at most $apart apart" "$shown"
   else
     judge bits "NOT met" "of N = ${numbers[*]} only ${good[*]:-none}" "$shown"

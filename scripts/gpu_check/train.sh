@@ -6,7 +6,7 @@ part_train() {
   bar same_batch "speed of GPT-2 124M, bf16, seq 1024: at least PyTorch's tokens/s at the largest batch up to 64 that fits both"
   bar own_batch "speed of the same, each at its own largest batch: at least PyTorch's tokens/s"
   bar zero3 "zero3, hybrid in two groups and ddp on 4 ranks that share the card: peak bytes a rank, s a step"
-  local model data shape top steps problem='' torch_problem='' ours=0 theirs=0 common speed peak
+  local model data shape shape_words top steps problem='' torch_problem='' ours=0 theirs=0 common speed peak
   local ours_same='' ours_own='' theirs_same='' theirs_own='' rows='' ours_shown=''
   gpt2_model
   if ! largest_batch ours ours_at; then
@@ -21,6 +21,10 @@ part_train() {
     torch_problem="PyTorch: $problem"
   elif ((theirs < ours)); then
     common=$theirs
+  fi
+  figure "GPT-2 on one rank, tessera, largest batch that fits" "${shape_words}, up to $top" "$ours" sequences
+  if [[ -z $torch_problem ]]; then
+    figure "GPT-2 on one rank, PyTorch, largest batch that fits" "${shape_words}, up to $top" "$theirs" sequences
   fi
   at_batches
   judge_speeds
@@ -38,6 +42,15 @@ gpt2_model() {
     shape=(--layers 12 --hidden 768 --heads 12 --seq 1024 --vocab 50257)
     write_tokens || data=(--data docs)
   fi
+  shape_words=$(in_words "${shape[@]}")
+}
+
+# in_words OPTION VALUE...: as figures have a shape: layers 12, hidden 768.
+in_words() {
+  local words
+  words=$(printf ', %s %s' "$@")
+  words=${words#, }
+  echo "${words//--/}"
 }
 
 # Random tokens, a file of uint16: a text's bytes are of 256 kinds only, which is easier for caches.
@@ -134,7 +147,17 @@ measure() {
   "$3" "$2" "$steps" "${@:4}" || true
   rows+="
 | $1 | $2 | ${speed:-none} | ${peak:-not told} |"
+  figure "GPT-2 on one rank, $1" "$shape_words, batch $2" "$speed" tokens/s
+  # PyTorch's allocator takes more or less from run to run.
+  if [[ $1 == PyTorch ]]; then
+    figure "GPT-2 on one rank, $1, peak" "$shape_words, batch $2" "${peak:+$((peak / 1048576))}" MiB
+  else
+    figure "GPT-2 on one rank, $1, peak" "$shape_words, batch $2" "$(most_of "$peak")" bytes
+  fi
 }
+
+# most_of [BYTES,...]: of the ranks' peaks, or of one number.
+most_of() { tr -d '[]' <<<"$1" | tr ',' '\n' | sort -n | tail -n 1; }
 
 # The faster of the step as it is and the step as one graph.
 measure_ours() {
@@ -150,7 +173,7 @@ measure_ours() {
 }
 
 judge_speeds() {
-  local which figure
+  local which figure batches
   for which in same own; do
     local -n mine=ours_$which other=theirs_$which
     if [[ -n $torch_problem || -z $mine || -z $other ]]; then
@@ -159,7 +182,13 @@ judge_speeds() {
       continue
     fi
     figure="tessera $mine, PyTorch $other, both at batch $common"
-    if [[ $which == own ]]; then figure="tessera $mine at batch $ours, PyTorch $other at batch $theirs"; fi
+    batches="batch $common"
+    if [[ $which == own ]]; then
+      figure="tessera $mine at batch $ours, PyTorch $other at batch $theirs"
+      batches="batch $ours and $theirs"
+    fi
+    figure "GPT-2 on one rank, tessera / PyTorch at $which batch" "$shape_words, $batches" \
+      "$(quotient "$mine" "$other")" ratio "${which}_batch"
     at_least "${which}_batch" "$mine" "$other" "$figure" "$ours_shown"
   done
 }
@@ -180,7 +209,10 @@ compare_sharded() {
       judge zero3 "not measured" "$strategy: $(reason_of "$status")" "$shown"
       return
     fi
-    figures+=("$strategy: $(last_peaks "$steps_log") bytes, $(field seconds "$steps_log") s")
+    peak=$(last_peaks "$steps_log") speed=$(field seconds "$steps_log")
+    figures+=("$strategy: $peak bytes, $speed s")
+    figure "GPT-2 on 4 ranks, $strategy, peak" "$shape_words, batch $1 each" "$(most_of "$peak")" bytes zero3
+    figure "GPT-2 on 4 ranks, $strategy, a step" "$shape_words, batch $1 each" "$speed" s zero3
   done
   judge zero3 measured "batch $1 each; ${figures[0]}; ${figures[1]}; ${figures[2]}" "$shown"
 }

@@ -1,4 +1,4 @@
-# Runs scripts/gpu_check.sh against the emulated module and reads the page that it writes. Needs
+# Runs scripts/gpu_check.sh against the emulated module and reads the page and the figures that it writes. Needs
 # SOURCE_DIR, BUILD_DIR, WORK_DIR.
 cmake_minimum_required(VERSION 3.22)
 
@@ -41,9 +41,23 @@ check(0 train memory)
 page_has("| tessera, a step as one graph | 2 |" "zero3: " "| met | bytes that the library holds"
   "| zero3 | " "the same, to the byte" "| met | the ledger's unattributed row")
 
-check(0 nccl)
+check(0 --compare ${WORK_DIR}/gpu.json nccl)
 page_has("| met | NCCL, a job of one process" "| accepted |" "| 2 processes: all pass |"
   "2 of 2 named it |" "has left in the middle of the run")
+
+# What the programs print has its figures, with their sizes, and is compared with itself.
+page_has("On an emulated device" "- nccl: now only"
+  "| the same | kernels: AdamW, fp32 gradients (1000 parameters) |"
+  "| the same | kernels: wte forward (2 x "
+  "| the same | kernels: cross entropy, bf16 (8 tokens in sequences of 8, hidden 32, vocab "
+  "| the same | kernels: all_gather (4 ranks, 1024 bytes each) |"
+  "| the same | memory: gpt2-large, zero3, measured on the fullest rank (layers 1, hidden 16, heads 2, seq 8, vocab 256, batch 1, 2 ranks) |")
+file(READ ${WORK_DIR}/gpu.json figures)
+string(JSON parts LENGTH "${figures}" parts)
+string(JSON nccl GET "${figures}" parts 5 figures 0 unit)
+if(NOT parts EQUAL 7 OR NOT nccl STREQUAL "ms")
+  message(FATAL_ERROR "gpu.json has ${parts} parts, not 7, or no time of NCCL:\n${figures}")
+endif()
 
 # What there was no time for is in the page, and takes nothing else from it.
 set(ENV{PART_SECONDS} 0)

@@ -1,179 +1,178 @@
 #!/usr/bin/env bash
-# What scripts/gpu_check.sh makes of what it sees: verdicts, failures, batches, refusals, its status.
-# The machine is fake/program.sh, under the names of all programs.
+# What scripts/gpu_check.sh makes of what it sees: verdicts, failures, batches, refusals, figures, its
+# status.
 #
 #   check_verdicts.sh SCRATCH
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
-scratch=$1
-rm -rf "$scratch"
-mkdir -p "$scratch"
-scratch=$(realpath "$scratch")
-fake=$PWD/tests/gpu_check/fake/program.sh
-for name in build/tools/tessera build/bench/cuda/tessera_cuda_bench build/tests/test_comm \
-  build/tests/test_kernels build/tests/cuda/test_cuda build/tests/cuda/test_cuda_comm build/tests/cuda/test_cuda_parity \
-  build/tests/cuda_cli/test_cuda_cli build/tests/nccl/test_nccl_parity build/tests/nccl/test_nccl_fault \
-  build/tests/nccl/failing_rank bin/nvidia-smi bin/compute-sanitizer bin/python3; do
-  mkdir -p "$(dirname "$scratch/$name")"
-  cp "$fake" "$scratch/$name"
-  chmod +x "$scratch/$name"
-done
-FAKE_PYTHON=$(command -v python3)
-export FAKE_PYTHON FAKE_FOLDER=$scratch FAKE_CALLS=$scratch/calls
+source tests/gpu_check/made_up_machine.sh
 
-fail() {
-  echo "$1"
-  echo "--- output"
-  cat "$scratch/output"
-  echo "--- page"
-  cat "$scratch/gpu.md" 2>/dev/null
-  exit 1
+all_is_well() {
+  check 0 --
+  has '^\| met ' 'AdamW, fp32' '0.952 \(4000 GB/s'
+  has '^\| met ' 'torch.optim' "4000 GB/s, PyTorch's 3900"
+  has '^\| met ' 'matrix products' '0.986, the least of 3: c_fc dW'
+  has '^\| met ' 'largest batch up to 64' 'tessera 1000, PyTorch 900.0, both at batch 64'
+  has '^\| met ' 'planned' '12 of 12 runs' 'tessera compare .*gpt2-large'
+  has '^\| met ' 'unattributed' '1048576'
+  has '^\| met ' 'killed' '2 of 2 named it'
+  has '^\| met ' 'memcheck'
+  has '^\| zero1 ' '2 MiB'
+  has '^\| hybrid ' '2 MiB'
+  has '^\| met ' 'bit-identical' 'hybrid at most 3.0e-08 apart' 'compare .*--ranks 8 --shard-group 4'
+  has 'before: SM 1980 MHz, memory 2619 MHz, 400.0 W, 50 C, held by software power cap\+software thermal slowdown'
+  has 'commit some commit'
+  has_not '^\| (NOT met|refused|not measured) '
+  [[ $(calls 'tessera train .*--model gpt2 .*--batch 64') == 3 ]] || fail "not one search and two measurements at batch 64"
+  # The figures are a literal list, but for what a clock says.
+  figures_of "$scratch/gpu.json" | sed 's/ [0-9]* | ms / MS | ms /' |
+    diff tests/gpu_check/figures.txt - >>"$scratch/output" || fail "the figures are others"
+
+  # What has been measured is no figure of a later call that has no time for it.
+  KEEP=1 check 4 PART_SECONDS=4 --
+  has_not '^\| (met|NOT met|refused|measured) '
+  [[ -z $(figures_of "$scratch/gpu.json") ]] || fail "there are figures of what was not measured"
 }
-
-# check STATUS [VARIABLE=VALUE...] -- ARGUMENT...: runs the script of a fresh folder, unless KEEP is set.
-check() {
-  local wanted=$1 variables=() status=0
-  shift
-  while [[ $1 != -- ]]; do variables+=("$1"); shift; done
-  shift
-  [[ -n ${KEEP-} ]] || rm -rf "$scratch/work" "$scratch/gpu.md"
-  rm -f "$scratch/rank-1"
-  : >"$FAKE_CALLS"
-  env PATH="$scratch/bin:$PATH" HOME=/ "${variables[@]}" scripts/gpu_check.sh --build "$scratch/build" \
-    --work "$scratch/work" --out "$scratch" --commit "some commit" "$@" >"$scratch/output" 2>&1 || status=$?
-  [[ $status == "$wanted" ]] || fail "status $status, not $wanted, of ${variables[*]} $*"
-}
-
-# has TEXT...: the page has a line with all of these words, in this order.
-has() {
-  local pattern
-  pattern=$(printf '%s.*' "$@")
-  grep -qE -- "$pattern" "$scratch/gpu.md" || fail "the page has no line '$*'"
-}
-has_not() { ! grep -qE -- "$1" "$scratch/gpu.md" || fail "the page has '$1'"; }
-calls() { grep -cE -- "$1" "$FAKE_CALLS" || true; }
-
-# All is well.
-check 0 --
-has '^\| met ' 'AdamW, fp32' '0.952 \(4000 GB/s'
-has '^\| met ' 'torch.optim' "4000 GB/s, PyTorch's 3900"
-has '^\| met ' 'matrix products' '0.986, the least of 2: c_fc dW'
-has '^\| met ' 'largest batch up to 64' 'tessera 1000, PyTorch 900.0, both at batch 64'
-has '^\| met ' 'planned' '12 of 12 runs' 'tessera compare .*gpt2-large'
-has '^\| met ' 'unattributed' '1048576'
-has '^\| met ' 'killed' '2 of 2 named it'
-has '^\| met ' 'memcheck'
-has '^\| zero1 ' '2 MiB'
-has '^\| hybrid ' '2 MiB'
-has '^\| met ' 'bit-identical' 'hybrid at most 3.0e-08 apart' 'compare .*--ranks 8 --shard-group 4'
-has 'before: SM 1980 MHz, memory 2619 MHz, 400.0 W, 50 C, held by software power cap\+software thermal slowdown'
-has 'commit some commit'
-has_not '^\| (NOT met|refused|not measured) '
-[[ $(calls 'tessera train .*--model gpt2 .*--batch 64') == 3 ]] || fail "not one search and two measurements at batch 64"
 
 # Parts that are cut halfway and resumed say what they say in one go.
 verdicts_of() { grep -E '^\| (met|NOT met|not measured|measured|refused) ' "$scratch/gpu.md"; }
-verdicts_of >"$scratch/in_one_go"
-KEEP=1 check 4 PART_SECONDS=10 FAKE_SLOW_SECONDS=6 FAKE_SLOW='tessera train .*--device cuda .*--steps (50|30)|--strategies zero1' -- \
-  test train memory
-has '^\| not measured ' 'planned' 'the same in [123] of 12 runs'
-has '^\| not measured ' 'unattributed' 'in [123] of 12 runs'
-has_not '^\| NOT met '
-KEEP=1 check 0 -- --resume test train memory
-verdicts_of | diff "$scratch/in_one_go" - >>"$scratch/output" || fail "resumed, the verdicts are others"
-[[ $(calls 'compare .*gpt2-large .*--strategies dp ') == 0 ]] || fail "a command that was done has been run again"
+resumed() {
+  check 0 -- "$@"
+  verdicts_of >"$scratch/in_one_go"
+  figures_of "$scratch/gpu.json" >"$scratch/figures_in_one_go"
+  KEEP=1 check 4 PART_SECONDS=10 FAKE_SLOW_SECONDS=6 FAKE_SLOW='tessera train .*--device cuda .*--steps (50|30)|--strategies zero1' -- "$@"
+  has_not '^\| NOT met '
+  cp "$scratch/gpu.md" "$scratch/cut.md"
+  KEEP=1 check 0 -- --resume "$@"
+  verdicts_of | diff "$scratch/in_one_go" - >>"$scratch/output" || fail "resumed, the verdicts are others"
+  figures_of "$scratch/gpu.json" | diff "$scratch/figures_in_one_go" - >>"$scratch/output" ||
+    fail "resumed, the figures are others"
+}
+resumed_training() { resumed test train; }
+resumed_memory() {
+  resumed memory
+  [[ $(calls 'compare .*gpt2-large .*--strategies dp ') == 0 ]] || fail "a command that was done has been run again"
+  mv "$scratch/cut.md" "$scratch/gpu.md"
+  has '^\| not measured ' 'planned' 'the same in [123] of 12 runs'
+  has '^\| not measured ' 'unattributed' 'in [123] of 12 runs'
+}
 
-# What has been measured is no figure of a later call that has no time for it.
-KEEP=1 check 4 PART_SECONDS=4 --
-has_not '^\| (met|NOT met|refused|measured) '
-check 4 PART_SECONDS=4 -- kernels memory nccl
-has_not '^\| (met|NOT met|refused|measured) |\*\*'
+no_time_at_all() {
+  check 4 PART_SECONDS=4 -- kernels memory nccl
+  has_not '^\| (met|NOT met|refused|measured) |\*\*'
+}
 
 # A bar that is missed is no failure.
-check 3 FAKE_ADAMW_RATIO=0.85 FAKE_PRODUCT=0.96 FAKE_ADAMW=3800 -- kernels
-has '^\| NOT met ' 'AdamW, fp32' '0.85' 'tessera_cuda_bench adamw'
-has '^\| NOT met ' 'torch.optim'
-has '^\| NOT met ' 'matrix products' '0.96'
-has '^\| met ' 'AdamW, bf16'
-has_not 'Failed'
+missed_bars() {
+  check 3 FAKE_ADAMW_RATIO=0.85 FAKE_PRODUCT=0.96 FAKE_ADAMW=3800 -- kernels
+  has '^\| NOT met ' 'AdamW, fp32' '0.85' 'tessera_cuda_bench adamw'
+  has '^\| NOT met ' 'torch.optim'
+  has '^\| NOT met ' 'matrix products' '0.96'
+  has '^\| met ' 'AdamW, bf16'
+  has_not 'Failed'
+  figures_of "$scratch/gpu.json" | grep -F "0.85 | ratio | adamw_fp32 | NOT met" >>"$scratch/output" ||
+    fail "the figure has not its verdict"
+  check 3 FAKE_LOSS=5.6 FAKE_BITS=different -- test
+  has '^\| NOT met ' 'fp32 losses' '0.1 apart'
+  has '^\| NOT met ' 'bit-identical'
+  check 3 FAKE_APART=1.1e-05 -- test
+  has '^\| NOT met ' 'bit-identical' 'of N = 1 2 4 8 only 1 2'
+  check 3 FAKE_PEAK=1001 FAKE_UNATTRIBUTED=67108864 -- memory
+  has '^\| NOT met ' 'planned' 'ddp of 4 ranks: \[1001\], planned \[1000\]'
+  has '^\| NOT met ' 'unattributed'
+}
+
 # What the kernel kills for memory is a failure, as is what is not there; nothing of it is judged.
-mv "$scratch/build/tests" "$scratch/tests"
-check 1 FAKE_KILLED=tessera_cuda_bench -- kernels nccl
-mv "$scratch/tests" "$scratch/build/tests"
-has '\*\*Failed:' 'status 137' 'tessera_cuda_bench adamw'
-has '\*\*Failed:' 'tests/nccl is not in the build'
-has_not '^\| (met|NOT met) '
-check 3 FAKE_LOSS=5.6 FAKE_BITS=different -- test
-has '^\| NOT met ' 'fp32 losses' '0.1 apart'
-has '^\| NOT met ' 'bit-identical'
-check 3 FAKE_APART=1.1e-05 -- test
-has '^\| NOT met ' 'bit-identical' 'of N = 1 2 4 8 only 1 2'
-check 3 FAKE_PEAK=1001 FAKE_UNATTRIBUTED=67108864 -- memory
-has '^\| NOT met ' 'planned' 'ddp of 4 ranks: \[1001\], planned \[1000\]'
-has '^\| NOT met ' 'unattributed'
-check 3 FAKE_LOST_MESSAGE="something" -- nccl
-has '^\| NOT met ' 'killed' '0 of 2 named it'
+killed_or_missing() {
+  rm -r "$scratch/build/tests"
+  check 1 FAKE_KILLED=tessera_cuda_bench -- kernels nccl
+  has '\*\*Failed:' 'status 137' 'tessera_cuda_bench adamw'
+  has '\*\*Failed:' 'tests/nccl is not in the build'
+  has_not '^\| (met|NOT met) '
+}
 
 # The largest batches are found to the last one, and compared at the one that fits both.
-check 0 FAKE_OURS_FITS=23 FAKE_THEIRS_FITS=41 FAKE_THEIRS=1000 -- train
-has '^\| met ' 'fits both' 'both at batch 23'
-has '^\| met ' 'own largest' 'tessera 1000 at batch 23, PyTorch 1000.0 at batch 41'
-check 0 FAKE_OURS_FITS=41 FAKE_THEIRS_FITS=1 -- train
-has '^\| met ' 'fits both' 'both at batch 1,? '
-has '^\| met ' 'own largest' 'tessera 1000 at batch 41, PyTorch 900.0 at batch 1'
-# A crash is none of memory's, and no smaller batch is tried.
-check 1 FAKE_CRASHES_AT=64 -- train
-has '^\| not measured ' 'fits both' 'it failed, status 1 at batch 64'
-[[ $(calls 'batch 32') == 0 ]] || fail "a smaller batch was tried after a crash"
+batches() {
+  check 0 FAKE_OURS_FITS=23 FAKE_THEIRS_FITS=41 FAKE_THEIRS=1000 -- train
+  has '^\| met ' 'fits both' 'both at batch 23'
+  has '^\| met ' 'own largest' 'tessera 1000 at batch 23, PyTorch 1000.0 at batch 41'
+  check 0 FAKE_OURS_FITS=41 FAKE_THEIRS_FITS=1 -- train
+  has '^\| met ' 'fits both' 'both at batch 1,? '
+  has '^\| met ' 'own largest' 'tessera 1000 at batch 41, PyTorch 900.0 at batch 1'
+}
 
-check 0 FAKE_DOES_NOT_FIT="ddp dp" -- memory
-has '^\| ddp ' 'does not fit'
-has '^\| measured ' 'gpt2-xl' 'zero1'
+# A crash is none of memory's, and no smaller batch is tried.
+crash() {
+  check 1 FAKE_CRASHES_AT=64 -- train
+  has '^\| not measured ' 'fits both' 'it failed, status 1 at batch 64'
+  [[ $(calls 'batch 32') == 0 ]] || fail "a smaller batch was tried after a crash"
+
+  check 0 FAKE_DOES_NOT_FIT="ddp dp" -- memory
+  has '^\| ddp ' 'does not fit'
+  has '^\| measured ' 'gpt2-xl' 'zero1'
+}
 
 # NCCL that takes one rank a card alone is no failure; what it says is in the page.
-check 0 FAKE_NCCL_SAYS="Duplicate GPU detected : rank 0 and 1" FAKE_NCCL_NEVER=1 -- nccl
-has '^\| refused ' 'several processes' 'Duplicate GPU detected : rank 0 and 1'
-has '^\| not measured ' 'killed'
-check 0 FAKE_NCCL_SAYS="Duplicate GPU detected : rank 0 and 1" -- nccl
-has '^\| met ' 'several processes' 'with NCCL_MULTI_RANK_GPU_ENABLE=1 alone'
-check 1 FAKE_NCCL_SAYS="unhandled system error" -- nccl
-has '^\| NOT met ' 'several processes'
+refusals() {
+  check 0 FAKE_NCCL_SAYS="Duplicate GPU detected : rank 0 and 1" FAKE_NCCL_NEVER=1 -- nccl
+  has '^\| refused ' 'several processes' 'Duplicate GPU detected : rank 0 and 1'
+  has '^\| not measured ' 'killed'
+  check 0 FAKE_NCCL_SAYS="Duplicate GPU detected : rank 0 and 1" -- nccl
+  has '^\| met ' 'several processes' 'with NCCL_MULTI_RANK_GPU_ENABLE=1 alone'
+  check 1 FAKE_NCCL_SAYS="unhandled system error" -- nccl
+  has '^\| NOT met ' 'several processes'
+  check 3 FAKE_LOST_MESSAGE="something" -- nccl
+  has '^\| NOT met ' 'killed' '0 of 2 named it'
+}
 
 # A test that fails is one, however often the program names it.
-check 1 FAKE_FAILING_TEST=test_cuda_comm -- test
-has '^\| NOT met ' 'ranks that are threads' '1 passed, 0 skipped, 1 failed'
-has '\*\*1 failed\*\*'
-# Of the kernels' tests the cases of CUDA are run alone.
-[[ $(calls '^test_kernels --gtest_filter=[^ ]*Suite\.\*/cuda ') == 2 ]] || fail "not CUDA's kernels"
-[[ $(calls '^test_kernels ') == 3 ]] || fail "more of the kernels' tests is run"
+failing_test() {
+  check 1 FAKE_FAILING_TEST=test_cuda_comm -- test
+  has '^\| NOT met ' 'ranks that are threads' '1 passed, 0 skipped, 1 failed'
+  has '\*\*1 failed\*\*'
+  # Of the kernels' tests the cases of CUDA are run alone.
+  [[ $(calls '^test_kernels --gtest_filter=[^ ]*Suite\.\*/cuda ') == 2 ]] || fail "not CUDA's kernels"
+  [[ $(calls '^test_kernels ') == 3 ]] || fail "more of the kernels' tests is run"
+}
 
 # A tool that hangs takes nothing from the others.
-check 4 PART_SECONDS=14 FAKE_HANGS=memcheck -- sanitize
-has '^\| not measured ' 'memcheck' 'no time for it, or for its end: [23] s'
-has '^\| met ' 'racecheck'
-[[ $(calls 'gtest_filter=.*-\*LongSequence\*') == 4 ]] || fail "long sequences are not left out"
+sanitizers() {
+  check 4 PART_SECONDS=14 FAKE_HANGS=memcheck -- sanitize
+  has '^\| not measured ' 'memcheck' 'no time for it, or for its end: [23] s'
+  has '^\| met ' 'racecheck'
+  [[ $(calls 'gtest_filter=.*-\*LongSequence\*') == 4 ]] || fail "long sequences are not left out"
 
-KEEP=1 check 0 -- --resume sanitize
-has '^\| met ' 'memcheck'
-[[ $(calls compute-sanitizer) == 1 ]] || fail "not the tool alone that had not ended is run again"
-# What a tool has found stands, whatever else it or the program says; a refusal is none of these.
-check 1 FAKE_SANITIZER=differs -- sanitize
-has '^\| NOT met ' 'memcheck' 'status 9; ERROR SUMMARY: 2 errors'
-has '^\| NOT met ' 'racecheck' 'status 1; ERROR SUMMARY: 0 errors'
-has '^\| not measured ' 'initcheck' 'refuses this device: Error: Device not supported'
-has '^\| NOT met ' 'synccheck' 'status 0; no summary'
+  KEEP=1 check 0 -- --resume sanitize
+  has '^\| met ' 'memcheck'
+  [[ $(calls compute-sanitizer) == 1 ]] || fail "not the tool alone that had not ended is run again"
+  # What a tool has found stands, whatever else it or the program says; a refusal is none of these.
+  check 1 FAKE_SANITIZER=differs -- sanitize
+  has '^\| NOT met ' 'memcheck' 'status 9; ERROR SUMMARY: 2 errors'
+  has '^\| NOT met ' 'racecheck' 'status 1; ERROR SUMMARY: 0 errors'
+  has '^\| not measured ' 'initcheck' 'refuses this device: Error: Device not supported'
+  has '^\| NOT met ' 'synccheck' 'status 0; no summary'
+}
 
 # What there is no time for is done by the next call, and nothing else.
-check 0 -- kernels
-KEEP=1 check 4 PART_SECONDS=4 -- train
-has '^\| not measured ' 'fits both' 'no time'
-has '^\| met ' 'AdamW, fp32'
-KEEP=1 check 0 -- --resume kernels train
-[[ $(calls tessera_cuda_bench) == 0 ]] || fail "a part that was done has been run again"
-has '^\| met ' 'fits both'
-# On another machine the page itself is what is left.
-rm -rf "$scratch/work"
-KEEP=1 check 0 -- sanitize
-has '^\| met ' 'fits both'
-has '^\| AdamW, bf16 gradients'
+next_call() {
+  check 0 -- kernels
+  KEEP=1 check 4 PART_SECONDS=4 -- train
+  has '^\| not measured ' 'fits both' 'no time'
+  has '^\| met ' 'AdamW, fp32'
+  KEEP=1 check 0 -- --resume kernels train
+  [[ $(calls tessera_cuda_bench) == 0 ]] || fail "a part that was done has been run again"
+  has '^\| met ' 'fits both'
+  # On another machine the page itself, and its figures, are what is left.
+  figures_of "$scratch/gpu.json" >"$scratch/before"
+  rm -rf "$scratch/work"
+  KEEP=1 check 0 FAKE_DEVICE="another card" -- sanitize
+  has '^\| met ' 'fits both'
+  has '^\| AdamW, bf16 gradients'
+  figures_of "$scratch/gpu.json" | grep -v ^sanitize | diff "$scratch/before" - >>"$scratch/output" ||
+    fail "the figures of the other machine are lost"
+  [[ $(grep -c '"device": "a card, ' "$scratch/gpu.json") == 2 ]] || fail "the other machine is not told"
+}
+
+run_scenarios resumed_memory resumed_training all_is_well sanitizers batches refusals missed_bars next_call \
+  killed_or_missing crash failing_test no_time_at_all

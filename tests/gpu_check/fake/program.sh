@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
 # Every program that scripts/gpu_check.sh calls, by the name that this is called by: it says what the
 # environment tells it to (FAKE_...), of a machine that is not there.
-name=$(basename "$0")
+name=${0##*/}
 echo "$name $*" >>"$FAKE_CALLS"
 
 if [[ -n ${FAKE_SLOW-} && "$name $*" =~ $FAKE_SLOW ]]; then sleep "${FAKE_SLOW_SECONDS-2}"; fi
 if [[ -n ${FAKE_KILLED-} && "$name $*" =~ $FAKE_KILLED ]]; then kill -KILL $$; fi
 
-# option NAME DEFAULT: the word behind it in the command line.
+# option NAME DEFAULT: sets $value to the word behind it in the command line.
 words=("$@")
 option() {
   local i
   for i in "${!words[@]}"; do
-    if [[ ${words[i]} == "$1" ]]; then echo "${words[i + 1]}"; return; fi
+    if [[ ${words[i]} == "$1" ]]; then value=${words[i + 1]}; return; fi
   done
-  echo "$2"
+  value=$2
 }
 
 # A test program with one suite of two tests, the second with a parameter.
@@ -48,26 +48,37 @@ work_on() {
 }
 
 train() {
-  local batch steps i
-  batch=$(option --batch 4) steps=$(option --steps 2)
+  local batch steps loss=5.5 i
+  option --batch 4
+  batch=$value
+  option --steps 2
+  steps=$value
+  option --device cpu
+  if [[ $value == cuda ]]; then loss=${FAKE_LOSS-5.5}; fi
   if [[ $steps == 1000000 ]]; then work_on; fi
   if [[ $batch == "${FAKE_CRASHES_AT-}" ]]; then echo "error: a crash" >&2; exit 1; fi
   if ((batch > ${FAKE_OURS_FITS-64})); then echo "error: out of memory" >&2; exit 3; fi
+  option --log /dev/null
   for ((i = 1; i <= steps; i++)); do
-    echo "{\"step\":$i,\"loss\":$([[ $(option --device cpu) == cuda ]] && echo "${FAKE_LOSS-5.5}" || echo 5.5),\"seconds\":0.1,\"tokens_per_second\":${FAKE_OURS-1000},\"peak_bytes\":[7]}"
-  done >"$(option --log /dev/null)"
+    echo "{\"step\":$i,\"loss\":$loss,\"seconds\":0.1,\"tokens_per_second\":${FAKE_OURS-1000},\"peak_bytes\":[7]}"
+  done >"$value"
 }
 
-json() {  # json PEAK: of the strategies that are asked for
-  local each first=yes
-  printf '{"strategies":['
-  for each in $(option --strategies ddp | tr , ' '); do
-    [[ $first == yes ]] || printf ,
-    first=no
-    printf '{"name":"%s","ranks":[{"count":1,"planned_peak_bytes":1000,"peak_bytes":%s}],"devices":[{"rows":{"unattributed":%s}}]}' \
-      "$each" "$1" "${FAKE_UNATTRIBUTED-1048576}"
-  done
-  printf ']}\n'
+json() {  # json PEAK: of the strategies that are asked for, in the file that is asked for
+  local each first=yes strategies
+  option --strategies ddp
+  IFS=, read -ra strategies <<<"$value"
+  option --json /dev/null
+  {
+    printf '{"strategies":['
+    for each in "${strategies[@]}"; do
+      [[ $first == yes ]] || printf ,
+      first=no
+      printf '{"name":"%s","ranks":[{"count":1,"planned_peak_bytes":1000,"peak_bytes":%s}],"devices":[{"rows":{"unattributed":%s}}]}' \
+        "$each" "$1" "${FAKE_UNATTRIBUTED-1048576}"
+    done
+    printf ']}\n'
+  } >"$value"
 }
 
 case "$name" in
@@ -75,11 +86,13 @@ case "$name" in
     case "$1" in
       doctor) echo "  cuda:0   a card" ;;
       train) train ;;
-      plan) json 1000 >"$(option --json /dev/null)" ;;
+      plan) json 1000 ;;
       compare)
-        if [[ " ${FAKE_DOES_NOT_FIT-} " == *" $(option --strategies none) "* ]]; then exit 3; fi
-        json "${FAKE_PEAK-1000}" >"$(option --json /dev/null)"
-        if (($(option --shard-group 1) == 1)); then
+        option --strategies none
+        if [[ " ${FAKE_DOES_NOT_FIT-} " == *" $value "* ]]; then exit 3; fi
+        json "${FAKE_PEAK-1000}"
+        option --shard-group 1
+        if ((value == 1)); then
           echo "losses: ${FAKE_BITS-bit-identical} under all 6 strategies in all 20 steps (5.5 -> 4.5)"
         else
           echo "losses: ${FAKE_BITS-bit-identical} under 5 strategies in all 20 steps (5.5 -> 4.5);" \
@@ -89,6 +102,9 @@ case "$name" in
     esac
     ;;
   tessera_cuda_bench)
+    vocab=${FAKE_VOCAB-50304}
+    echo "500000000 parameters, 65536 tokens in sequences of 1024, hidden 768, vocab $vocab; 11 rounds in turn"
+    echo
     echo "| operation | tessera, median | limit in the same rounds | of the limit |"
     echo "|---|---|---|---|"
     case "$1" in
@@ -97,8 +113,17 @@ case "$name" in
         echo "| AdamW, bf16 gradients | 4000 GB/s | device copy: 4200 GB/s | 0.952 |"
         ;;
       products)
-        echo "| c_fc forward | 700.0 TFLOP/s | plain cuBLASLt: 700.0 TFLOP/s | 1.000 |"
-        echo "| c_fc dW | 700.0 TFLOP/s | plain cuBLASLt: 710.0 TFLOP/s | ${FAKE_PRODUCT-0.986} |"
+        echo "| c_fc forward, 65536 x 3072 x 768 | 700.0 TFLOP/s | plain cuBLASLt: 700.0 TFLOP/s | 1.000 |"
+        echo "| c_fc dW, 768 x 3072 x 65536 | 700.0 TFLOP/s | plain cuBLASLt: 710.0 TFLOP/s | ${FAKE_PRODUCT-0.986} |"
+        echo "| wte forward, 16384 x $vocab x 768 | 620.5 TFLOP/s | plain cuBLASLt: 621.0 TFLOP/s | 0.999 |"
+        ;;
+      attention) echo "| attention forward, bf16 | 285.0 TFLOP/s | product of 8192 squared: 700.0 TFLOP/s | 0.407 |" ;;
+      memory)
+        echo "| squared norm, bf16 | 2390 GB/s | device copy: 2950 GB/s | 0.810 |"
+        echo "| cross entropy, bf16 | 2059 GB/s | device copy: 3018 GB/s | 0.682 |"
+        ;;
+      collectives)
+        echo "| all_gather, 4 ranks, 268435456 bytes each | 2956 GB/s | device copies: 3004 GB/s | 0.985 |"
         ;;
     esac
     ;;
@@ -115,12 +140,14 @@ case "$name" in
     case "$*" in
       *clocks_event_reasons*) echo "1980 MHz, 2619 MHz, 400.0 W, 50, 0x0000000000000024" ;;
       *compute_cap*) echo 9.0 ;;
+      *gpu=name*) echo "${FAKE_DEVICE-a card}" ;;
       *) echo "something" ;;
     esac
     ;;
   compute-sanitizer)
-    if [[ $(option --tool none) == "${FAKE_HANGS-}" ]]; then sleep 60; fi
-    case "${FAKE_SANITIZER-}$(option --tool none)" in
+    option --tool none
+    if [[ $value == "${FAKE_HANGS-}" ]]; then sleep 60; fi
+    case "${FAKE_SANITIZER-}$value" in
       differsmemcheck) printf '========= fp8 is not supported\n========= ERROR SUMMARY: 2 errors\n'; exit 9 ;;
       differsracecheck) printf 'fp8 is not supported\n========= ERROR SUMMARY: 0 errors\n'; exit 1 ;;
       differsinitcheck) echo "========= Error: Device not supported"; exit 1 ;;
@@ -132,7 +159,8 @@ case "$name" in
     case "$1" in
       -c) ;;
       *torch_gpt.py)
-        if (($(option --batch 1) > ${FAKE_THEIRS_FITS-64})); then exit 3; fi
+        option --batch 1
+        if ((value > ${FAKE_THEIRS_FITS-64})); then exit 3; fi
         echo "{\"tokens_per_second\": ${FAKE_THEIRS-900}.0, \"max_memory_allocated\": 2000000}"
         ;;
       *torch_adamw.py) echo "| AdamW(fused), fp32 gradients | 3900 GB/s | device copy: 4200 GB/s | 0.929 |" ;;
