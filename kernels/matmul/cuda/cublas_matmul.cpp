@@ -87,6 +87,7 @@ cublasLtMatrixLayoutOpaque_t make_layout(DType dtype, std::int64_t rows, std::in
 bool is_one_call(const MatMul& p) noexcept {
   const bool alike = p.c.dtype == p.a.dtype;
   if (p.b.dtype != p.a.dtype || !(alike || p.c.dtype == DType::fp32)) { return false; }
+  if (p.write == Write::add && size_of(p.c.dtype) == 2) { return false; }
   if (p.bias && !(alike && p.bias.dtype == p.c.dtype && is_aligned(p.bias.data))) { return false; }
   if (p.epilogue == Epilogue::none) { return true; }
   return alike && size_of(p.c.dtype) == 2 && p.n % 8 == 0 && is_aligned(p.pre_gelu.data);
