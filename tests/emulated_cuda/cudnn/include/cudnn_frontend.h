@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#define CUDNN_VERSION 91501
 #define CUDNN_FRONTEND_VERSION 11600
 
 using cudnnHandle_t = struct CudnnHandle*;
