@@ -193,11 +193,11 @@ class Cudnn final : public tessera::cuda::StreamExtension {
 
   void run(const Piece& piece, Arrays& arrays, float* workspace, cudaStream_t stream) {
     Plan& plan = plan_of(piece);
-    const auto address = round_up(reinterpret_cast<std::uintptr_t>(workspace), kWorkspaceAlignment);
+    const auto address = reinterpret_cast<std::uintptr_t>(workspace);
+    auto* const aligned = reinterpret_cast<std::byte*>(workspace) +
+                          (round_up(address, kWorkspaceAlignment) - address);
     check(cudnnSetStream(handle_, stream), "cudnnSetStream");
-    const auto execute = [&] {
-      check(plan.graph->execute(handle_, arrays, reinterpret_cast<void*>(address)), piece);
-    };
+    const auto execute = [&] { check(plan.graph->execute(handle_, arrays, aligned), piece); };
     // Its kernels are loaded when they are first launched.
     plan.has_run ? execute() : tessera::cuda::start_library(execute);
     plan.has_run = true;

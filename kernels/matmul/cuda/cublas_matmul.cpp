@@ -24,8 +24,9 @@ void check(cublasStatus_t status, const char* call) {
 template <class T>
 void set(cublasLtMatmulDescOpaque_t& operation, cublasLtMatmulDescAttributes_t attribute,
          const T& value) {
-  check(cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof(value)),
-        "cublasLtMatmulDescSetAttribute");
+  const cublasStatus_t status = cublasLtMatmulDescSetAttribute(
+      &operation, attribute, static_cast<const void*>(&value), sizeof(value));
+  check(status, "cublasLtMatmulDescSetAttribute");
 }
 
 template <class T>
@@ -154,6 +155,7 @@ std::optional<CublasLt::Plan> CublasLt::make_plan(const GemmKey& key) const {
   set(plan.operation, CUBLASLT_MATMUL_DESC_TRANSB, operation_of(key.transpose_a));
   set(plan.operation, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
   // The heuristic takes the alignment of what these point to from them, and looks at no more.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address that nobody follows
   const void* const aligned = reinterpret_cast<const void*>(kMostAlignment);
   if (has_bias(key.epilogue)) { set(plan.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, aligned); }
   if (has_gelu(key.epilogue)) {

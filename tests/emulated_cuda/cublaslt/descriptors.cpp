@@ -17,7 +17,7 @@ namespace {
 template <class T>
 cublasStatus_t assign(T& member, const void* from, size_t bytes) {
   if (from == nullptr || bytes != sizeof(T)) { return CUBLAS_STATUS_INVALID_VALUE; }
-  std::memcpy(&member, from, bytes);
+  std::memcpy(static_cast<void*>(&member), from, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
 

@@ -84,7 +84,9 @@ struct AttentionSetters : AttentionOptions {
     return self();
   }
 
- protected:
+ private:
+  friend Self;
+  AttentionSetters() = default;
   Self& self() { return static_cast<Self&>(*this); }
 };
 struct SDPA_attributes : AttentionSetters<SDPA_attributes> {
