@@ -24,38 +24,22 @@ string(SUBSTRING ${interface_hash} 0 12 interface_hash)
 set(TESSERA_BUILD_ID "${PROJECT_VERSION}-${interface_hash}")
 
 set(cuda_problem "")
-find_path(TESSERA_CUDA_RUNTIME_INCLUDE cuda_runtime_api.h
-  HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda PATH_SUFFIXES include)
 find_program(TESSERA_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH PATHS /usr/local/cuda
   PATH_SUFFIXES bin)
-# Python's wheel of NCCL has no libnccl.so, and lies where no linker looks.
+set(nvcc_root "")
+if(TESSERA_NVCC)
+  get_filename_component(nvcc_root ${TESSERA_NVCC} DIRECTORY)
+  get_filename_component(nvcc_root ${nvcc_root} DIRECTORY)
+endif()
+find_path(TESSERA_CUDA_RUNTIME_INCLUDE cuda_runtime_api.h
+  HINTS ENV CUDA_HOME ENV CUDA_PATH ${nvcc_root} PATHS /usr/local/cuda PATH_SUFFIXES include)
+mark_as_advanced(TESSERA_CUDA_RUNTIME_INCLUDE TESSERA_NVCC)
 include(cmake/python_packages.cmake)
-set(nccl_wheels ${TESSERA_SITE_PACKAGES})
-list(TRANSFORM nccl_wheels APPEND /nvidia/nccl)
 get_filename_component(cuda_root "${TESSERA_CUDA_RUNTIME_INCLUDE}" DIRECTORY)
-find_path(TESSERA_NCCL_INCLUDE nccl.h HINTS ${cuda_root} ${nccl_wheels} PATH_SUFFIXES include)
-find_library(TESSERA_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${cuda_root} ${nccl_wheels}
-  PATH_SUFFIXES lib lib64)
-mark_as_advanced(TESSERA_CUDA_RUNTIME_INCLUDE TESSERA_NVCC TESSERA_NCCL_INCLUDE
-  TESSERA_NCCL_LIBRARY)
-if(TESSERA_CUDA_RUNTIME_INCLUDE AND TESSERA_NCCL_INCLUDE)
+include(cmake/nccl.cmake)
+if(TESSERA_CUDA_RUNTIME_INCLUDE AND TESSERA_NCCL_INCLUDE AND NOT nccl_version VERSION_LESS nccl_needed)
   set(TESSERA_CUDA_INCLUDES ${TESSERA_CUDA_RUNTIME_INCLUDE} ${TESSERA_NCCL_INCLUDE})
   list(REMOVE_DUPLICATES TESSERA_CUDA_INCLUDES)
-endif()
-
-# The first whose header declares what arenas are registered with.
-set(nccl_needed 2.19)
-set(nccl_version "")
-if(TESSERA_NCCL_INCLUDE)
-  file(STRINGS ${TESSERA_NCCL_INCLUDE}/nccl.h lines REGEX "^#define NCCL_(MAJOR|MINOR|PATCH) +[0-9]+")
-  foreach(line IN LISTS lines)
-    string(REGEX REPLACE ".* ([0-9]+).*" "\\1" number "${line}")
-    list(APPEND nccl_version ${number})
-  endforeach()
-  list(JOIN nccl_version "." nccl_version)
-  if(nccl_version VERSION_LESS nccl_needed)
-    set(TESSERA_CUDA_INCLUDES "")  # nor can the emulated module be built
-  endif()
 endif()
 
 if(TESSERA_CUDA STREQUAL "OFF")
@@ -96,7 +80,12 @@ if(cuda_problem)
   return()
 endif()
 set(TESSERA_HAS_CUDA ON)
+tessera_warn_of_two_roots(NCCL ${TESSERA_NCCL_INCLUDE} ${TESSERA_NCCL_LIBRARY}
+  "TESSERA_NCCL_INCLUDE and TESSERA_NCCL_LIBRARY name others")
+tessera_warn_of_two_roots(cuBLASLt ${TESSERA_CUDA_RUNTIME_INCLUDE} ${CUDA_cublasLt_LIBRARY}
+  "CUDA_HOME names a toolkit that has both")
 include(cmake/cudnn.cmake)
+include(cmake/run_path.cmake)
 
 # Called once the library's target is there.
 function(tessera_add_cuda_module)
@@ -116,10 +105,16 @@ function(tessera_add_cuda_module)
   set_target_properties(tessera_cuda PROPERTIES
     TESSERA_LIBRARY ON
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib
-    CXX_VISIBILITY_PRESET default
-    BUILD_RPATH_USE_ORIGIN OFF
-    # Libraries of CUDA, and of Python's wheels, lie where no loader looks.
-    INSTALL_RPATH "$ORIGIN" INSTALL_RPATH_USE_LINK_PATH ON)
+    CXX_VISIBILITY_PRESET default)
+  tessera_loaded_file(${CUDA_cublasLt_LIBRARY} cublaslt_file)
+  tessera_loaded_file(${TESSERA_NCCL_LIBRARY} nccl_file)
+  set(cudnn_file "")
+  if(TESSERA_HAS_CUDNN)
+    tessera_loaded_file(${TESSERA_CUDNN_LIBRARY} cudnn_file)
+  endif()
+  tessera_load_from(tessera_cuda ${cublaslt_file} ${nccl_file} ${cudnn_file})
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/device/cuda/cuda_configured.cpp PROPERTIES
+    COMPILE_DEFINITIONS "TESSERA_CUBLASLT_FILE=\"${cublaslt_file}\";TESSERA_NCCL_FILE=\"${nccl_file}\";TESSERA_CUDNN_FILE=\"${cudnn_file}\"")
   # Of one file: it changes with every header.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/device/cuda/cuda_device.cpp
     PROPERTIES COMPILE_DEFINITIONS TESSERA_BUILD_ID="${TESSERA_BUILD_ID}")

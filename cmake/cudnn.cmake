@@ -9,16 +9,16 @@ if(TESSERA_CUDNN STREQUAL "OFF")
   return()
 endif()
 
-set(cudnn_wheels ${TESSERA_SITE_PACKAGES})
+set(cudnn_wheels "${TESSERA_SITE_PACKAGES}")
 list(TRANSFORM cudnn_wheels APPEND /nvidia/cudnn)
 find_path(TESSERA_CUDNN_FRONTEND_INCLUDE cudnn_frontend.h
   HINTS ${TESSERA_CUDNN_FRONTEND} ${TESSERA_BUNDLE}
   ${PROJECT_SOURCE_DIR}/third_party/cudnn-frontend ${cuda_root}
   ${TESSERA_SITE_PACKAGES} PATH_SUFFIXES include)
-find_path(TESSERA_CUDNN_INCLUDE cudnn.h HINTS ${cuda_root} ${cudnn_wheels} PATH_SUFFIXES include)
-find_library(TESSERA_CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${cuda_root} ${cudnn_wheels}
-  PATH_SUFFIXES lib lib64)
-mark_as_advanced(TESSERA_CUDNN_FRONTEND_INCLUDE TESSERA_CUDNN_INCLUDE TESSERA_CUDNN_LIBRARY)
+include(${CMAKE_CURRENT_LIST_DIR}/one_root.cmake)
+tessera_find_in_one_root(CUDNN HEADER cudnn.h NAMES cudnn libcudnn.so.9
+  ROOTS ${cuda_root} ${cudnn_wheels})
+mark_as_advanced(TESSERA_CUDNN_FRONTEND_INCLUDE)
 
 # The number that `header` defines `name` to be, as `result`; 0 if it does not.
 function(tessera_defined_number header name result)
@@ -65,6 +65,8 @@ if(cudnn_problem)
   message(STATUS "Without cuDNN: ${cudnn_problem}")
   return()
 endif()
+tessera_warn_of_two_roots(cuDNN ${TESSERA_CUDNN_INCLUDE} ${TESSERA_CUDNN_LIBRARY}
+  "TESSERA_CUDNN_INCLUDE and TESSERA_CUDNN_LIBRARY name others")
 set(TESSERA_HAS_CUDNN ON)
 set(TESSERA_CUDNN_INCLUDES ${TESSERA_CUDNN_FRONTEND_INCLUDE} ${TESSERA_CUDNN_INCLUDE})
 set(TESSERA_CUDNN_LIBRARIES ${TESSERA_CUDNN_LIBRARY})

@@ -1,11 +1,11 @@
 #include "doctor.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/Version.hpp>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "machine.hpp"
@@ -110,9 +110,8 @@ void print_build(const CudaMachine& cuda) {
 void cuda_section(const CudaMachine& cuda) {
   fmt::print("\nCUDA\n");
   if (!cuda.module.empty()) { line("module", cuda.module); }
-  if (!cuda.libraries.empty()) {
-    line("libraries", fmt::format("{}", fmt::join(cuda.libraries, ", ")));
-  }
+  const char* what = "libraries";
+  for (const std::string& library : cuda.libraries) { line(std::exchange(what, ""), library); }
   for (const std::string& missing : cuda.without) { line("without", missing); }
   for (std::size_t i = 0; i < cuda.devices.size(); ++i) {
     line(fmt::format("cuda:{}", i), cuda.devices[i]);

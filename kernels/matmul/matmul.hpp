@@ -58,9 +58,9 @@ void check_matmul(const MatMul& product);
 ///
 /// On CUDA A and B are of one dtype, and the order of sums depends on the kind of device and the
 /// version of cuBLASLt, and, for matrices that do not start on a multiple of 16 bytes, on that.
-/// Products of fp32 are true fp32 ones, not TF32. A C of 16 bits that A and B do not have is
-/// multiplied in fp32 into the stream's workspace, some rows at a time, and rounded from there; it
-/// has no gaps (ContractError).
+/// Products of fp32 are true fp32 ones, not TF32. A C of 16 bits that A and B do not have, or that
+/// is added to, is multiplied in fp32 into the stream's workspace, some rows at a time, and rounded
+/// from there: where C has gaps, one launch a row.
 ///
 /// Memory: what a thread works in is kept for its next product: 1 MiB of panels where numbers are
 ///         converted, 256 k bytes where a transposed A of bf16 is cut into pieces, and with oneDNN

@@ -33,6 +33,14 @@ std::vector<std::string> places() {
   return all;
 }
 
+/// ConfigError if a library that every device may need is too old. NCCL is asked when a job is
+/// joined: a process that is alone does not need it.
+void require_libraries(const CudaModule& module) {
+  for (const char* name : {"tessera_cublaslt_require", "tessera_cudnn_require"}) {
+    module.function<RequireCudaLibrary>(name)();
+  }
+}
+
 /// What the loader said last.
 std::string loader_error() {
   const char* const text = dlerror();  // NOLINT(concurrency-mt-unsafe): one text a thread
@@ -94,7 +102,11 @@ CudaMachine cuda_machine() {
     module.function<LookAtCudaMachine>("tessera_cuda_look")(machine);
     module.function<LookAtCudaMachine>("tessera_nccl_look")(machine);
     module.function<LookAtCudaMachine>("tessera_cudnn_look")(machine);
-  } catch (const ConfigError& error) { machine.problem = error.what(); }
+    require_libraries(module);
+  } catch (const ConfigError& error) {
+    machine.devices.clear();
+    machine.problem = error.what();
+  }
   return machine;
 }
 
@@ -106,8 +118,10 @@ std::optional<DeviceUse> use_of(const Device& device) {
 }
 
 std::unique_ptr<Device> make_cuda_device(const CudaDeviceOptions& options) {
+  const CudaModule& module = CudaModule::get();
+  require_libraries(module);
   return std::unique_ptr<Device>{
-      CudaModule::get().function<MakeCudaDevice>("tessera_cuda_make_device")(options)};
+      module.function<MakeCudaDevice>("tessera_cuda_make_device")(options)};
 }
 
 }  // namespace tessera

@@ -48,5 +48,7 @@ using MakeCudaDevice = Device*(const CudaDeviceOptions& options);
 using LookAtCudaDevice = void(const Device& device, DeviceUse& use);
 using LookAtCudaMachine = void(CudaMachine& machine);
 /// comm/nccl and kernels/attention, of the same type: "tessera_nccl_look", "tessera_cudnn_look".
+/// Their libraries' versions, ConfigError: "tessera_cublaslt_require", "tessera_cudnn_require".
+using RequireCudaLibrary = void();
 
 }  // namespace tessera

@@ -85,8 +85,11 @@ class CudnnTest : public CudaTest {
 constexpr AttentionShape kShape{2, 12, 3, 8};
 
 TEST_F(CudnnTest, IsNamedAmongTheLibraries) {
-  EXPECT_THAT(cuda_machine().libraries, ::testing::Contains(HasSubstr("cuDNN 9.15.1 (frontend ")));
-  EXPECT_THAT(cuda_machine().without, ::testing::IsEmpty());
+  const CudaMachine machine = cuda_machine();
+  EXPECT_THAT(
+      machine.libraries,
+      ::testing::Contains("cuDNN 9.15.1 (built with 9.15.1, frontend 1.16.0), " + machine.module));
+  EXPECT_THAT(machine.without, ::testing::IsEmpty());
 }
 
 TEST_F(CudnnTest, ComputesWhatSuitsItAndNothingElse) {
@@ -157,13 +160,19 @@ TEST_F(CudnnTest, AFailureNamesWhatWasComputedAndHowToDoWithoutIt) {
   EXPECT_EQ(attend(kShape), attend(kShape)) << "usable afterwards";
 }
 
-TEST_F(CudnnTest, AnOldVersionIsRefused) {
-  set("emulated_cudnn_set_version", 91001);
+TEST_F(CudnnTest, AnOldVersionIsRefusedAtTheStart) {
+  set("emulated_cudnn_set_version", 91400);
+  const CudaMachine machine = cuda_machine();
+  EXPECT_THAT(machine.libraries, ::testing::Contains(HasSubstr("cuDNN 9.14.0 (built with 9.15.1")));
+  EXPECT_THAT(machine.devices, ::testing::IsEmpty());
+  EXPECT_THAT(machine.problem, HasSubstr("cuDNN 9.14.0 is too old: needed is 9.15.1 or later"));
   try {
-    (void)attend(kShape);
+    (void)make_cuda_device();
     ADD_FAILURE() << "nothing was thrown";
-  } catch (const DeviceError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("its version is 9.10.1, and needed is 9.15.1"));
+  } catch (const ConfigError& error) {
+    EXPECT_EQ(error.what(), machine.problem);
+    EXPECT_THAT(machine.problem, AllOf(HasSubstr("loaded was " + machine.module),
+                                       HasSubstr("was built with 9.15.1, " + machine.module)));
   }
 }
 

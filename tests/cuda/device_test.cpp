@@ -9,6 +9,7 @@
 #include "cuda/gate.hpp"
 #include "cuda/support.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/device/device_use.hpp"
 
 namespace tessera::test::device_test {
 namespace {
@@ -97,19 +98,35 @@ TEST_F(CudaDeviceTest, ADeviceThatTheModuleHasNoCodeForIsRefusedBeforeItIsEntere
   EXPECT_EQ(machine.problem, refusal);
 }
 
-TEST_F(CudaDeviceTest, MemoryIsAlignedAndCounted) {
-  constexpr std::size_t kBytes = std::size_t{64} << 20U;
-  const DeviceMemory before = device().memory().value();
+TEST_F(CudaDeviceTest, MemoryIsAligned) {
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{100}, std::size_t{64} << 20U}) {
+    void* const data = device().allocate(bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 128, 0U);
+    device().free(data, bytes);
+  }
+}
+
+// On a card that processes share, what is free changes with every one of them; what NVML says of
+// this one does not.
+TEST_F(CudaDeviceTest, MemoryIsCountedWhateverOtherProcessesDo) {
+  constexpr std::size_t kBytes = std::size_t{64} << 20U, kOthers = std::size_t{100} << 20U;
+  const DeviceUse before = use_of(device()).value();
+  if (before.of != DeviceUse::Of::process) {
+    GTEST_SKIP() << "nothing tells this process's memory from that of others";
+  }
+  const DeviceMemory all_before = device().memory().value();
   void* const data = device().allocate(kBytes);
-  void* const odd = device().allocate(1);
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data) % 128, 0U);
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(odd) % 128, 0U);
-  const DeviceMemory held = device().memory().value();
-  EXPECT_EQ(held.total_bytes, before.total_bytes);
-  EXPECT_GE(before.free_bytes - held.free_bytes, kBytes);
-  device().free(odd, 1);
+  std::optional<Emulation> emulation;
+  if (Emulation::there()) { emulation.emplace().set_others_bytes(kOthers); }
+  const DeviceUse held = use_of(device()).value();
+  const DeviceMemory all_held = device().memory().value();
+  EXPECT_GE(held.used_bytes, before.used_bytes + kBytes);
+  EXPECT_EQ(all_held.total_bytes, all_before.total_bytes);
   device().free(data, kBytes);
-  EXPECT_EQ(device().memory()->free_bytes, before.free_bytes);
+  EXPECT_LE(use_of(device())->used_bytes, held.used_bytes - kBytes);
+  if (!emulation) { return; }
+  EXPECT_EQ(all_before.free_bytes - all_held.free_bytes, kBytes + kOthers);
+  EXPECT_EQ(all_before.free_bytes - device().memory()->free_bytes, kOthers);
 }
 
 TEST_F(CudaDeviceTest, NoBytesHaveNoAddress) {

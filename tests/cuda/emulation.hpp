@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <cstdint>
 
 #include "device/cuda_module.hpp"
@@ -22,6 +23,7 @@ class Emulation {
     CudaModule::get().function<void()>("emulated_cuda_mend")();
     set_delay_us(0);
     set_multiprocessors(kMultiprocessors);
+    set_others_bytes(0);
     set_devices(devices_);
     set_capability(kCapability);
   }
@@ -35,6 +37,10 @@ class Emulation {
   /// Before everything that a stream does, up to as much.
   void set_delay_us(int most) {
     CudaModule::get().function<void(int)>("emulated_cuda_set_delay_us")(most);
+  }
+  /// What other processes hold of a device.
+  void set_others_bytes(std::size_t bytes) {
+    CudaModule::get().function<void(std::size_t)>("emulated_cuda_set_others_bytes")(bytes);
   }
   void set_devices(int count) {
     CudaModule::get().function<void(int)>("emulated_cuda_set_devices")(count);

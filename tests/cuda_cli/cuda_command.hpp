@@ -42,6 +42,7 @@ class CudaCommand : public CommandTest {
     if (const std::string reason = tessera::test::no_cuda(); !reason.empty()) {
       GTEST_SKIP() << reason;
     }
+    ASSERT_FALSE(machine().devices.empty()) << machine().problem;
   }
   [[nodiscard]] static const CudaMachine& machine() {
     static const CudaMachine machine = cuda_machine();

@@ -1,4 +1,6 @@
 // train, compare, sample, plan and scale with --device cuda.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <set>
@@ -10,6 +12,7 @@
 namespace tessera::test::run_test {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -249,18 +252,55 @@ TEST_F(CudaRun, DoctorNamesTheDevicesAndTheLibraries) {
   EXPECT_THAT(outcome.out, Not(HasSubstr("not usable")));
 }
 
+TEST_F(CudaRun, DoctorNamesTheFilesAndTheVersionsOfTheBuild) {
+  const std::string out = tessera({"doctor"}).out;
+  for (const char* library : {"cuBLASLt", "NCCL"}) {
+    EXPECT_THAT(out, ContainsRegex(fmt::format(
+                         "{} ([0-9.]+) \\(built with [0-9.]+[^)\n]*\\), /[^\n]*\\.so", library)));
+  }
+  if (!machine_is_emulated()) { return; }
+  // The doubles are part of the module.
+  EXPECT_THAT(
+      out, ContainsRegex("cuBLASLt [0-9.]+ \\(built with [0-9.]+\\), " + machine().module + "\n"));
+  const Variable other{"TESSERA_EMULATED_CUBLASLT_VERSION", "130001"};
+  EXPECT_THAT(tessera({"doctor"}).out,
+              ContainsRegex("cuBLASLt 13\\.0\\.1 \\(built with ([0-9.]+)\\), [^\n]*; the file has "
+                            "changed since the build: install cuBLASLt [0-9.]+ there"));
+}
+
 TEST_F(CudaRun, DoctorSaysWhetherNcclRegistersArenas) {
-  EXPECT_THAT(tessera({"doctor"}).out,
-              ::testing::ContainsRegex("NCCL 2\\.[0-9.]+ \\((registers arenas|arenas)"));
-  const Variable off{"TESSERA_NCCL_REGISTER", "0"};
-  EXPECT_THAT(tessera({"doctor"}).out,
-              HasSubstr("(arenas are not registered: TESSERA_NCCL_REGISTER=0)"));
+  const auto says = [&](const std::string& what) {
+    EXPECT_THAT(tessera({"doctor"}).out,
+                ContainsRegex("NCCL 2\\.[0-9.]+ \\(built with 2\\.[0-9.]+, " + what));
+  };
+  says("(registers arenas|arenas are not registered: )");
+  {
+    const Variable off{"TESSERA_NCCL_REGISTER", "0"};
+    says("arenas are not registered: TESSERA_NCCL_REGISTER=0\\)");
+  }
   if (!machine_is_emulated()) { return; }
   const Variable on{"TESSERA_NCCL_REGISTER", "1"};
+  {
+    const Variable other{"TESSERA_EMULATED_NCCL_VERSION", "22304"};
+    says("registers arenas\\)");
+  }
   const Variable old{"TESSERA_EMULATED_NCCL_VERSION", "21805"};
-  EXPECT_THAT(tessera({"doctor"}).out,
-              ::testing::ContainsRegex("NCCL 2\\.18\\.5 \\(built with [0-9.]+, arenas are not "
-                                       "registered: NCCL 2\\.18\\.5 cannot, 2\\.19 is"));
+  says("arenas are not registered: NCCL 2\\.18\\.5 cannot, 2\\.19 is");
+}
+
+TEST_F(CudaRun, ALibraryThatIsTooOldIsRefusedAtTheStart) {
+  if (!machine_is_emulated()) { GTEST_SKIP() << "a real library is of the version that it is"; }
+  const Variable old{"TESSERA_EMULATED_CUBLASLT_VERSION", "120305"};
+  const std::string problem = fmt::format(
+      "cuBLASLt 12.3.5 is too old: needed is 12.4.0 or later; loaded was {}; the CUDA module was "
+      "built with ",
+      machine().module);
+  refused(small("train", {"--device", "cuda", "--steps", "1"}), 2, problem);
+  const std::string out = tessera({"doctor"}).out;
+  EXPECT_THAT(out, HasSubstr("; too old: needed is 12.4.0 or later; "));
+  EXPECT_THAT(out, HasSubstr("not usable"));
+  EXPECT_THAT(out, HasSubstr(problem));
+  EXPECT_THAT(out, Not(HasSubstr("cuda:0")));
 }
 
 TEST_F(CudaRun, DoctorDoesNotNameDevicesThatCannotBeUsed) {

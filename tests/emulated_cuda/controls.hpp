@@ -16,6 +16,8 @@ void emulated_cuda_set_seed(std::uint64_t seed);
 /// Before every task of a stream, up to as much.
 void emulated_cuda_set_delay_us(int most);
 void emulated_cuda_set_device_bytes(std::size_t bytes);
+/// What other processes hold of each device.
+void emulated_cuda_set_others_bytes(std::size_t bytes);
 void emulated_cuda_set_devices(int count);
 /// Compute capability: 90 for 9.0.
 void emulated_cuda_set_capability(int capability);

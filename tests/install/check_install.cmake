@@ -1,6 +1,7 @@
 # Installs the build tree into an empty folder, builds a stranger's project against the copy, and
-# runs it. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR, CXX, GENERATOR, VERSION.
+# runs it. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR, CXX, GENERATOR, READELF, VERSION.
 cmake_minimum_required(VERSION 3.22)
+include(${SOURCE_DIR}/tests/libraries/read_run_path.cmake)
 
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE out)
@@ -66,5 +67,14 @@ if(EXISTS ${BUILD_DIR}/lib/libtessera_cuda.so)
   string(REGEX MATCH "\n  module +([^\n]+)" line "${output}")
   if(NOT module OR NOT line OR NOT CMAKE_MATCH_1 STREQUAL module)
     message(FATAL_ERROR "installed was the module '${module}', and the command says:\n${output}")
+  endif()
+  # It loads what the build was configured with, as the one of the build does.
+  if(output MATCHES "; built with ")
+    message(FATAL_ERROR "the installed module has loaded other libraries:\n${output}")
+  endif()
+  read_run_path(${module} installed)
+  read_run_path(${BUILD_DIR}/lib/libtessera_cuda.so built)
+  if(NOT installed OR NOT installed STREQUAL built)
+    message(FATAL_ERROR "the run path is ${built} where it was built, ${installed} where installed")
   endif()
 endif()

@@ -1,6 +1,7 @@
 #include "kernels/matmul/matmul.hpp"
 
 #include <numbers>
+#include <utility>
 
 #include "kernels/matmul_exact.hpp"
 #include "kernels/support/product.hpp"
@@ -73,6 +74,28 @@ class MatMulKernels : public BackendTest {
   /// Tensor cores cut off what fp32 does not hold, of all terms that they add at once: four times
   /// as much as a sum of rounded terms.
   static double factor(DType dtype) { return on_cuda() && size_of(dtype) == 2 ? 4.0 : 1.0; }
+
+  /// Within C, whose rows have gaps, as within A.
+  void expect_gaps(DType dtype, DType result, const Size& s, Transpose ta, Write write) {
+    const Floats a = random_values(dtype, s.m * s.k, 1), b = random_values(dtype, s.k * s.n, 2);
+    const Floats c = random_values(result, s.m * s.n, 3);
+    const std::int64_t a_columns = ta == Transpose::yes ? s.m : s.k;
+    const std::int64_t a_stride = round_up<std::int64_t>(a_columns, 64);
+    const std::int64_t c_stride = round_up<std::int64_t>(s.n, 64);
+    DeviceValues on_a{bench(), with_gaps(stored(a, ta, s.m, s.k), a_columns, a_stride), dtype};
+    DeviceValues on_b{bench(), b, dtype};
+    DeviceValues on_c{bench(), with_gaps(c, s.n, c_stride), result};
+    MatMul p{on_a, on_b, on_c, s.m, s.n, s.k, ta, Transpose::no, write};
+    p.a_stride = a_stride;
+    p.c_stride = c_stride;
+    table().matmul(p, stream());
+    const Exact product = exact(a, b, s, factor(dtype));
+    const Floats all = on_c.floats();
+    expect_near(without_gaps(all, s.n, c_stride),
+                write == Write::add ? added(product, c, s.k, factor(dtype)) : product, result);
+    EXPECT_EQ(std::count_if(all.begin(), all.end(), [](float x) { return std::isnan(x); }),
+              (c_stride - s.n) * s.m);
+  }
 
   /// A `result` of factors of a dtype, which every array starts `offset` elements or some off.
   void expect_product(DType dtype, DType result, const Size& s, std::int64_t offset) {
@@ -165,31 +188,36 @@ TEST_P(MatMulKernels, BitsAreTheSameInEveryRunAndAtEveryAddress) {
 // As GPT's logits lie: A's gaps are full of NaN, and so are those of C, where it is so afterwards.
 TEST_P(MatMulKernels, GapsBetweenRowsAreNeitherReadNorWritten) {
   for (const DType dtype : kValueDTypes) {
-    for (const Size& s : {Size{5, 3, 4}, Size{66, 101, 70}}) {
-      const Floats a = random_values(dtype, s.m * s.k, 1), b = random_values(dtype, s.k * s.n, 2);
-      const Floats c = random_values(dtype, s.m * s.n, 3);
-      const Exact product = exact(a, b, s, factor(dtype));
-      for (const Transpose ta : kTransposes) {
-        for (const Write write : kWrites) {
-          const std::int64_t a_columns = ta == Transpose::yes ? s.m : s.k;
-          const std::int64_t a_stride = round_up<std::int64_t>(a_columns, 64);
-          const std::int64_t c_stride = round_up<std::int64_t>(s.n, 64);
-          DeviceValues on_a{bench(), with_gaps(stored(a, ta, s.m, s.k), a_columns, a_stride),
-                            dtype};
-          DeviceValues on_b{bench(), b, dtype};
-          DeviceValues on_c{bench(), with_gaps(c, s.n, c_stride), dtype};
-          MatMul p{on_a, on_b, on_c, s.m, s.n, s.k, ta, Transpose::no, write};
-          p.a_stride = a_stride;
-          p.c_stride = c_stride;
-          table().matmul(p, stream());
-          const Floats all = on_c.floats();
-          expect_near(without_gaps(all, s.n, c_stride),
-                      write == Write::add ? added(product, c, s.k, factor(dtype)) : product, dtype);
-          EXPECT_EQ(std::count_if(all.begin(), all.end(), [](float x) { return std::isnan(x); }),
-                    (c_stride - s.n) * s.m);
+    for (const DType result : kValueDTypes) {
+      for (const Size& s : {Size{5, 3, 4}, Size{66, 101, 70}}) {
+        for (const Transpose ta : kTransposes) {
+          for (const Write write : kWrites) {
+            SCOPED_TRACE(testing::Message()
+                         << s.m << " x " << s.n << " x " << s.k << ' ' << to_string(dtype) << " -> "
+                         << to_string(result) << " transposed " << int(ta) << " write "
+                         << int(write));
+            expect_gaps(dtype, result, s, ta, write);
+            if (HasFatalFailure()) { return; }
+          }
         }
       }
     }
+  }
+}
+
+// Sixteen bits hold the exact result; the product lies halfway below it, and would be rounded down.
+TEST_P(MatMulKernels, AddRoundsOnce) {
+  constexpr std::int64_t size = 16;
+  for (const auto& [dtype, half_step] :
+       {std::pair{kBf16, 0x1p-8F}, std::pair{DType::fp16, 0x1p-11F}}) {
+    Floats a(size * 2, half_step);
+    for (std::size_t i = 0; i < a.size(); i += 2) { a[i] = 1.0F; }  // 1 + half a step: each row
+    DeviceValues on_a{bench(), a, dtype}, on_b{bench(), filled(2 * size, 1.0F), dtype};
+    DeviceValues c{bench(), filled(size * size, half_step), dtype};
+    MatMul p{on_a, on_b, c, size, size, 2};
+    p.write = Write::add;
+    table().matmul(p, stream());
+    EXPECT_EQ(c.floats(), filled(size * size, 1.0F + 2 * half_step)) << to_string(dtype);
   }
 }
 

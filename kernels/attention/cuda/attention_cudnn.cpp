@@ -11,8 +11,10 @@
 #include <unordered_map>
 
 #include "device/cuda/cuda_check.hpp"
+#include "device/cuda/cuda_configured.hpp"
 #include "device/cuda/cuda_stream.hpp"
 #include "device/cuda/cuda_use.hpp"
+#include "device/cuda_library.hpp"
 #include "kernels/attention/cudnn_rule.hpp"
 #include "kernels/support/recent.hpp"
 #include "tessera/base/error.hpp"
@@ -23,7 +25,7 @@ namespace {
 
 namespace graph = cudnn_frontend::graph;
 
-constexpr std::size_t kLeastVersion = 91501;  // before, graphs of odd lengths could not be replayed
+constexpr int kLeastVersion = 91501;  // before, graphs of odd lengths could not be replayed
 constexpr std::size_t kMostPlans = 64;
 constexpr std::uintptr_t kWorkspaceAlignment = 256;
 
@@ -159,8 +161,13 @@ struct Plan {
   bool has_run = false;
 };
 
-std::string version_text(std::size_t version) {
-  return fmt::format("{}.{}.{}", version / 10'000, version % 10'000 / 100, version % 100);
+CudaLibrary cudnn_library() {
+  return {"cuDNN",
+          static_cast<int>(cudnnGetVersion()),
+          file_of(reinterpret_cast<const void*>(&cudnnGetVersion)),
+          CUDNN_VERSION,
+          tessera::cuda::configured_files().cudnn,
+          kLeastVersion};
 }
 
 int major_of(int ordinal) {
@@ -176,10 +183,6 @@ using Arrays = std::unordered_map<std::int64_t, void*>;
 class Cudnn final : public tessera::cuda::StreamExtension {
  public:
   Cudnn() {
-    if (cudnnGetVersion() < kLeastVersion) {
-      fail("its start", fmt::format("its version is {}, and needed is {}",
-                                    version_text(cudnnGetVersion()), version_text(kLeastVersion)));
-    }
     tessera::cuda::start_library([&] { check(cudnnCreate(&handle_), "cudnnCreate"); });
   }
   ~Cudnn() override { (void)cudnnDestroy(handle_); }
@@ -190,11 +193,11 @@ class Cudnn final : public tessera::cuda::StreamExtension {
 
   void run(const Piece& piece, Arrays& arrays, float* workspace, cudaStream_t stream) {
     Plan& plan = plan_of(piece);
-    const auto address = round_up(reinterpret_cast<std::uintptr_t>(workspace), kWorkspaceAlignment);
+    const auto address = reinterpret_cast<std::uintptr_t>(workspace);
+    auto* const aligned = reinterpret_cast<std::byte*>(workspace) +
+                          (round_up(address, kWorkspaceAlignment) - address);
     check(cudnnSetStream(handle_, stream), "cudnnSetStream");
-    const auto execute = [&] {
-      check(plan.graph->execute(handle_, arrays, reinterpret_cast<void*>(address)), piece);
-    };
+    const auto execute = [&] { check(plan.graph->execute(handle_, arrays, aligned), piece); };
     // Its kernels are loaded when they are first launched.
     plan.has_run ? execute() : tessera::cuda::start_library(execute);
     plan.has_run = true;
@@ -332,8 +335,14 @@ void cudnn_attention_backward(const AttentionBackward& args, Stream stream) {
 
 }  // namespace tessera::kernels::cuda
 
-extern "C" void tessera_cudnn_look(tessera::CudaMachine& machine) {
-  using tessera::kernels::cuda::version_text;
-  machine.libraries.push_back(fmt::format("cuDNN {} (frontend {})", version_text(cudnnGetVersion()),
-                                          version_text(CUDNN_FRONTEND_VERSION)));
+extern "C" {
+
+void tessera_cudnn_look(tessera::CudaMachine& machine) {
+  const std::string frontend = "frontend " + tessera::version_text(CUDNN_FRONTEND_VERSION);
+  machine.libraries.push_back(describe(tessera::kernels::cuda::cudnn_library(), frontend));
+}
+
+void tessera_cudnn_require() {
+  tessera::require_version(tessera::kernels::cuda::cudnn_library());
+}
 }

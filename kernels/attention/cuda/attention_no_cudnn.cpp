@@ -28,6 +28,11 @@ void cudnn_attention_backward(const AttentionBackward&, Stream) {
 
 }  // namespace tessera::kernels::cuda
 
-extern "C" void tessera_cudnn_look(tessera::CudaMachine& machine) {
+extern "C" {
+
+void tessera_cudnn_look(tessera::CudaMachine& machine) {
   machine.without.emplace_back("cuDNN, for attention in 16 bits: " TESSERA_CUDNN_PROBLEM);
+}
+
+void tessera_cudnn_require() {}
 }

@@ -16,6 +16,7 @@ namespace tessera::kernels::cuda {
 /// Whether one call of cuBLASLt may compute `product` with its bias and epilogue:
 ///
 ///   A, B    of one dtype; C of that dtype or fp32
+///   add     with C of fp32: what it adds to 16 bits cuBLASLt rounds twice, before and after
 ///   bias    with C of the dtype of A and B, the bias too, at a multiple of 16 bytes
 ///   GELU    with all of one dtype of 16 bits (how exact cuBLASLt's is in fp32 is not documented),
 ///           n a multiple of 8, `pre_gelu` at a multiple of 16 bytes

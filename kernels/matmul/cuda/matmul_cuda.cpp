@@ -32,6 +32,15 @@ bool multiply(const Gemm& gemm, Stream stream) {
       fmt::format("cuBLASLt has no algorithm on this device for {}", name_of(product))};
 }
 
+/// C = or += `from`, rounded once.
+void round_into(Values c, const float* from, std::int64_t elems, Write write, Stream stream) {
+  if (write == Write::add) {
+    accumulate(c, from, elems, stream);
+  } else {
+    cast({c.data, elems, c.dtype}, {from, elems, DType::fp32}, stream);
+  }
+}
+
 /// Rows [first, first + rows) of the product, in fp32 at `at`, then rounded into C.
 void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows, float* at,
                    StreamWorkspace workspace, Stream stream) {
@@ -40,22 +49,20 @@ void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows, float
   gemm.product.m = rows;
   gemm.product.a = p.a.at(p.transpose_a == Transpose::yes ? first : first * p.a_row_elems());
   gemm.product.c = at;
+  gemm.product.c_stride = 0;
   gemm.product.write = Write::overwrite;
   if (!multiply(gemm, stream)) { throw_no_algorithm(gemm.product); }
-  const Values c = p.c.at(first * p.n);
-  const std::int64_t elems = rows * p.n;
-  if (p.write == Write::add) {
-    accumulate(c, at, elems, stream);
-  } else {
-    cast({c.data, elems, c.dtype}, {at, elems, DType::fp32}, stream);
+  const std::int64_t c_row = p.c_row_elems();
+  const Values c = p.c.at(first * c_row);
+  if (c_row == p.n) { return round_into(c, at, rows * p.n, p.write, stream); }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    round_into(c.at(r * c_row), at + r * p.n, p.n, p.write, stream);
   }
 }
 
-/// For a C that cuBLASLt does not write: half of the workspace holds rows of it in fp32, the other
-/// half is cuBLASLt's.
+/// For a C that cuBLASLt does not write, or rounds twice: half of the workspace holds rows of it in
+/// fp32, the other half is cuBLASLt's.
 void multiply_through_workspace(const MatMul& p, Stream stream) {
-  expects(p.c_row_elems() == p.n,
-          "matmul: on CUDA a C of 16 bits that the factors do not have lies without gaps");
   const StreamWorkspace whole = workspace_of(stream);
   const std::size_t half = whole.bytes / 2;
   const StreamWorkspace rest{static_cast<std::byte*>(whole.data) + half, half};

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/aborted.hpp"
+#include "device/cuda/cuda_configured.hpp"
 #include "tessera/base/error.hpp"
 
 // Not in libraries before 2.18 (ncclCommSplit) and 2.19: null there.
@@ -55,30 +56,21 @@ void check(ncclResult_t result, ncclComm_t comm, std::string_view call) {
                               words_of(result, comm), hint)};
 }
 
-std::string library_version() {
+CudaLibrary loaded_library() {
   int version = 0;
-  if (ncclGetVersion(&version) != ncclSuccess) { return "unknown"; }
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
-
-void check_library() {
-  int version = 0;
-  check(ncclGetVersion(&version), nullptr, "ncclGetVersion");
-  if (version >= kOldest) { return; }
-  throw ConfigError{fmt::format(
-      "NCCL {} has been loaded, but 2.14 is the oldest that can be used: let LD_LIBRARY_PATH name "
-      "the folder of a newer libnccl.so.2 (this program was built with {}.{}.{})",
-      library_version(), NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH)};
+  (void)ncclGetVersion(&version);  // of what does not tell: 0, which is too old
+  return {"NCCL",
+          version,
+          file_of(reinterpret_cast<const void*>(&ncclGetVersion)),
+          NCCL_VERSION_CODE,
+          cuda::configured_files().nccl,
+          kOldest};
 }
 
 void check_can_split(const std::string& name) {
-  int version = 0;
-  check(ncclGetVersion(&version), nullptr, "ncclGetVersion");
-  if (version >= kFirstToSplit && &ncclCommSplit != nullptr) { return; }
-  throw ConfigError{
-      fmt::format("split \"{}\": NCCL {} has been loaded, but 2.18.1 is the first that can split "
-                  "communicators: let LD_LIBRARY_PATH name the folder of a newer libnccl.so.2",
-                  name, library_version())};
+  const CudaLibrary library = loaded_library();
+  if (library.version >= kFirstToSplit && &ncclCommSplit != nullptr) { return; }
+  throw ConfigError{fmt::format("split \"{}\": {}", name, too_old_text(library, kFirstToSplit))};
 }
 
 NcclComm::NcclComm(std::shared_ptr<JobGroup> group, std::string name)

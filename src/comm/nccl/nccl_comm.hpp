@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "comm/rendezvous/job_group.hpp"
+#include "device/cuda_library.hpp"
 
 namespace tessera::nccl {
 
@@ -22,10 +23,8 @@ namespace tessera::nccl {
 /// NcclComm::settle. `comm` may be null.
 void check(ncclResult_t result, ncclComm_t comm, std::string_view call);
 
-/// "2.28.9", of the library that is loaded.
-[[nodiscard]] std::string library_version();
-/// ConfigError if that one is too old to be used at all.
-void check_library();
+/// The NCCL of this process.
+[[nodiscard]] CudaLibrary loaded_library();
 /// ConfigError if it is too old to split the communicator that errors call `name` off another.
 void check_can_split(const std::string& name);
 

@@ -41,7 +41,7 @@ std::string why_not() {
   int version = 0;
   if (ncclGetVersion(&version) != ncclSuccess || version < kFirstVersion ||
       &ncclMemAlloc == nullptr) {
-    return fmt::format("NCCL {} cannot, 2.19 is the first that can", library_version());
+    return fmt::format("NCCL {} cannot, 2.19 is the first that can", version_text(version));
   }
   return {};
 }

@@ -115,11 +115,7 @@ extern "C" {
 
 void tessera_nccl_look(tessera::CudaMachine& machine) {
   using namespace tessera::nccl;
-  const std::string built = fmt::format("{}.{}.{}", NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
-  const std::string loaded = library_version();
-  machine.libraries.push_back(fmt::format("NCCL {} ({}{})", loaded,
-                                          loaded == built ? "" : "built with " + built + ", ",
-                                          registration_text()));
+  machine.libraries.push_back(describe(loaded_library(), registration_text()));
 }
 
 void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels& channels) {
@@ -128,7 +124,7 @@ void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels
   // device has no room for both, ranks that had started different ones would wait for each other.
   // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL takes it from nowhere else
   (void)::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
-  check_library();
+  tessera::require_version(loaded_library());
   refuse_settings();
   tessera::cuda::use_device(join.ordinal);
   const std::shared_ptr<NcclLink> link = make_link(join);

@@ -5,15 +5,28 @@
 #include <fmt/format.h>
 
 #include "device/cuda/cuda_check.hpp"
+#include "device/cuda/cuda_configured.hpp"
 #include "device/cuda/cuda_nvml.hpp"
 #include "device/cuda/cuda_use.hpp"
 #include "device/cuda_architectures.hpp"
+#include "device/cuda_library.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/device.hpp"
 
 namespace tessera::cuda {
 namespace {
+
+constexpr int kLeastCublasLt = 120400;  // of the oldest CUDA that this is built with
+
+CudaLibrary cublaslt() {
+  return {"cuBLASLt",
+          static_cast<int>(cublasLtGetVersion()),
+          file_of(reinterpret_cast<const void*>(&cublasLtGetVersion)),
+          CUBLAS_VERSION,
+          configured_files().cublaslt,
+          kLeastCublasLt};
+}
 
 cudaDeviceProp properties_of(int ordinal) {
   cudaDeviceProp properties{};
@@ -60,9 +73,7 @@ std::vector<std::string> libraries() {
     all.push_back(fmt::format("driver{} for CUDA {}.{}", own ? " " + *own : "", version / 1000,
                               version % 1000 / 10));
   }
-  const auto cublas = static_cast<int>(cublasLtGetVersion());
-  all.push_back(
-      fmt::format("cuBLASLt {}.{}.{}", cublas / 10000, cublas % 10000 / 100, cublas % 100));
+  all.push_back(describe(cublaslt()));
   return all;
 }
 
@@ -93,10 +104,17 @@ void require_code(int ordinal) {
 
 }  // namespace tessera::cuda
 
-extern "C" void tessera_cuda_look(tessera::CudaMachine& machine) {
+extern "C" {
+
+void tessera_cuda_look(tessera::CudaMachine& machine) {
   using namespace tessera::cuda;
   machine.libraries = libraries();
   try {
     look_at_devices(machine);
   } catch (const tessera::Error& error) { machine.problem = error.what(); }
+}
+
+void tessera_cublaslt_require() {
+  tessera::require_version(tessera::cuda::cublaslt());
+}
 }

@@ -34,8 +34,9 @@ struct Product {
     return cublasLtMatmulAlgoGetHeuristic(handle, &operation, &a, &b, &c, &c, &preference, 1,
                                           &chosen, &found);
   }
-  cublasStatus_t run(const float* x, const float* y, float* z, float beta,
-                     DeviceNumbers<char>& work, std::size_t bytes, cudaStream_t stream) {
+  template <class T>
+  cublasStatus_t run(const T* x, const T* y, T* z, float beta, DeviceNumbers<char>& work,
+                     std::size_t bytes, cudaStream_t stream) {
     const float alpha = 1.0F;
     return cublasLtMatmul(handle, &operation, &alpha, x, &a, y, &b, &beta, z, &c, z, &c,
                           &chosen.algo, work.data(), bytes, stream);
@@ -50,9 +51,10 @@ struct Product {
   cublasLtMatmulHeuristicResult_t chosen{};
 };
 
-void write(DeviceNumbers<float>& to, const std::vector<float>& values, const TestStream& stream) {
-  check(cudaMemcpyAsync(to.data(), values.data(), values.size() * sizeof(float),
-                        cudaMemcpyHostToDevice, stream),
+template <class T>
+void write(DeviceNumbers<T>& to, const std::vector<T>& values, const TestStream& stream) {
+  check(cudaMemcpyAsync(to.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice,
+                        stream),
         "cudaMemcpyAsync");
   stream.wait();
 }
@@ -61,8 +63,8 @@ TEST(EmulatedCublasLt, MultipliesColumnMajorMatrices) {
   const TestStream stream;
   DeviceNumbers<float> a{6}, b{6}, c{4};
   DeviceNumbers<char> work{256};
-  write(a, {1, 4, 2, 5, 3, 6}, stream);     // 1 2 3, 4 5 6
-  write(b, {1, 0, 10, 0, 1, 100}, stream);  // 1 0, 0 1, 10 100
+  write<float>(a, {1, 4, 2, 5, 3, 6}, stream);     // 1 2 3, 4 5 6
+  write<float>(b, {1, 0, 10, 0, 1, 100}, stream);  // 1 0, 0 1, 10 100
   Product product{2, 2, 3};
   ASSERT_EQ(product.choose(), CUBLAS_STATUS_SUCCESS);
   ASSERT_EQ(product.run(a.data(), b.data(), c.data(), 0.0F, work, 256, stream),
@@ -71,6 +73,27 @@ TEST(EmulatedCublasLt, MultipliesColumnMajorMatrices) {
   ASSERT_EQ(product.run(a.data(), b.data(), c.data(), 1.0F, work, 256, stream),
             CUBLAS_STATUS_SUCCESS);
   EXPECT_EQ(c.read(stream), (std::vector<float>{62, 128, 604, 1210}));
+}
+
+// Eight bits hold 1 + 2^-7: the exact result. 1 + 2^-8, the product, lies halfway below it.
+TEST(EmulatedCublasLt, RoundsAProductBeforeItIsAddedTo16Bits) {
+  constexpr std::uint16_t one = 0x3F80, small = 0x3B80;  // 1 and 2^-8 in bf16
+  const TestStream stream;
+  DeviceNumbers<std::uint16_t> a{2}, b{2}, c{1};
+  DeviceNumbers<char> work{256};
+  write<std::uint16_t>(a, {one, small}, stream);
+  write<std::uint16_t>(b, {one, one}, stream);
+  write<std::uint16_t>(c, {small}, stream);
+  Product product{1, 1, 2};
+  for (auto* const layout : {&product.a, &product.b, &product.c}) {
+    const bool is_b = layout == &product.b;
+    (void)cublasLtMatrixLayoutInit(layout, CUDA_R_16BF, is_b ? 2 : 1, layout == &product.a ? 2 : 1,
+                                   is_b ? 2 : 1);
+  }
+  ASSERT_EQ(product.choose(), CUBLAS_STATUS_SUCCESS);
+  ASSERT_EQ(product.run(a.data(), b.data(), c.data(), 1.0F, work, 256, stream),
+            CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(c.read(stream), std::vector<std::uint16_t>{one});
 }
 
 TEST(EmulatedCublasLt, RefusesTypesThatTheLibraryDoesNotCombine) {

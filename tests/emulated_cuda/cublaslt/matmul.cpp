@@ -134,6 +134,17 @@ void put(cudaDataType_t type, void* data, std::int64_t i, float value) {
   }
 }
 
+float rounded(cudaDataType_t type, float value) {
+  switch (type) {
+    case CUDA_R_16BF:
+      return tessera::bfloat16::from_float(value).to_float();
+    case CUDA_R_16F:
+      return tessera::float16::from_float(value).to_float();
+    default:
+      return value;
+  }
+}
+
 /// op(X) in fp32, `rows` x `columns` column-major without gaps.
 std::vector<float> unpacked(const LtLayout& layout, cublasOperation_t transpose, const void* data) {
   const bool flipped = transpose == CUBLAS_OP_T;
@@ -238,7 +249,9 @@ void run(const Call& call) {
     for (std::int64_t i = 0; i < p.m(); ++i) {
       float value = call.alpha * sums[static_cast<std::size_t>(i)];
       if (call.beta != 0.0F) {
-        value += call.beta * value_at(p.c.type, call.c, j * p.c.stride + i);
+        // As the library does: a product that is added to 16 bits is rounded to them first.
+        value =
+            rounded(p.d.type, value) + call.beta * value_at(p.c.type, call.c, j * p.c.stride + i);
       }
       put(p.d.type, call.d, j * p.d.stride + i, finished(call, i, j, value));
     }

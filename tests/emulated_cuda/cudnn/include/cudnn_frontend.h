@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#define CUDNN_VERSION 91501
 #define CUDNN_FRONTEND_VERSION 11600
 
 using cudnnHandle_t = struct CudnnHandle*;
@@ -83,7 +84,9 @@ struct AttentionSetters : AttentionOptions {
     return self();
   }
 
- protected:
+ private:
+  friend Self;
+  AttentionSetters() = default;
   Self& self() { return static_cast<Self&>(*this); }
 };
 struct SDPA_attributes : AttentionSetters<SDPA_attributes> {
