@@ -91,6 +91,15 @@ std::function<void(World&)> throwing(E error) {
   };
 }
 
+/// One batch of all ranks over each: NCCL has connected them then, and `submit` waits for no rank.
+void connect(World& world, const std::vector<Channel>& channels) {
+  Elements data{world, 4};
+  for (const Channel& channel : channels) {
+    channel.communicator.submit(Batch{"first"}.all_reduce(data.view()), channel.stream);
+    channel.stream.wait();
+  }
+}
+
 void submit_other_batches(World& world) {
   Elements data{world, 12};
   const Channel reduce = world.reduce_channel();
@@ -214,6 +223,9 @@ void work_on_in_pairs(World& world) {
 void throw_as_a_pair(World& world) {
   PairsModel model{world};
   model.forward();
+  model.backward();
+  model.step();
+  model.forward();
   if (world.rank() > 1) { world.barrier(); }
   model.backward();
   throw ContractError{"cannot go on"};
@@ -281,6 +293,7 @@ void leave_a_group_in_a_graph(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
   auto group = reduce.communicator.split([](int) { return 0; }, "all");
+  connect(world, {{*group, reduce.stream}});
   if (world.rank() == kCulprit) { ::usleep(200'000); }
   world.run_as_graph([&] { group->submit(Batch{"x"}.all_reduce(data.view()), reduce.stream); });
   group.reset();
@@ -295,6 +308,7 @@ void leave_a_group_alone(World& world) {
   const Channel reduce = world.reduce_channel();
   {
     const auto group = reduce.communicator.split([](int) { return 0; }, "all");
+    connect(world, {{*group, reduce.stream}});
     while (world.rank() == kCulprit) { ::pause(); }
     group->submit(Batch{"x"}.all_reduce(data.view()), reduce.stream);
   }
@@ -306,6 +320,7 @@ void go_on_after_withdrawal(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
   const Channel group = world.split(reduce, [](int) { return 0; }, "all");
+  connect(world, {group});
   if (world.rank() != kCulprit) { return world.barrier(); }
   group.communicator.submit(Batch{"x"}.all_reduce(data.view()), group.stream);
   group.communicator.withdraw();
@@ -362,6 +377,7 @@ void throw_alone_in_front(World& world) {
   const View view = data.view();
   const Channel gather = world.gather_channel();
   const Channel reduce = world.reduce_channel();
+  connect(world, {gather, reduce});
   if (world.rank() == kCulprit) {
     gather.communicator.submit(Batch{"a"}.all_reduce(view), gather.stream);
     gather.communicator.submit(Batch{"b"}.all_reduce(view), gather.stream);
@@ -378,6 +394,7 @@ void throw_alone_in_a_group(World& world) {
   const Channel gather = world.gather_channel();
   const Channel reduce = world.reduce_channel();
   const auto group = reduce.communicator.split([](int) { return 0; }, "all");
+  connect(world, {gather, {*group, reduce.stream}});
   if (world.rank() == kCulprit) {
     gather.communicator.submit(Batch{"a"}.all_reduce(data.view()), gather.stream);
     group->submit(Batch{"b"}.all_reduce(other.view()), reduce.stream);

@@ -234,7 +234,7 @@ TEST_F(NcclFault, AGroupThatGoesWaitsForARankUntilTheDeadline) {
   const End end = end_of("leave-group-alone", deadline, {});
   EXPECT_EQ(end.status, 4);
   EXPECT_LT(end.seconds, 15);
-  EXPECT_THAT(end.output, HasSubstr("all_reduce of batch \"x\" (channel all, sequence 0): rank "));
+  EXPECT_THAT(end.output, HasSubstr("all_reduce of batch \"x\" (channel all, sequence 1): rank "));
   EXPECT_THAT(end.output, HasSubstr(" ms for rank 1, which did not call it"));
 }
 
@@ -244,7 +244,7 @@ TEST_F(NcclFault, WhoGoesOnAfterAWithdrawalIsToldWhatEndedItsCommunicators) {
   EXPECT_LT(end.seconds, 10);
   EXPECT_THAT(end.output,
               HasSubstr("error: rank 1: NCCL's communicator gather has been ended, as all of the "
-                        "rank's are: all_reduce of batch \"x\" (channel all, sequence 0) was "
+                        "rank's are: all_reduce of batch \"x\" (channel all, sequence 1) was "
                         "withdrawn; a rank that takes back what is under way makes no more calls"));
 }
 
