@@ -137,6 +137,16 @@ void say_process(World& world) {
   std::fflush(stdout);
 }
 
+/// The job's first collective, to which rank 1 never comes.
+void miss_the_first_call(World& world) {
+  Elements data{world, 4};
+  const Channel gather = world.gather_channel();
+  say_process(world);
+  while (world.rank() == kCulprit) { ::pause(); }
+  gather.communicator.submit(Batch{"h.3"}.all_reduce(data.view()), gather.stream);
+  gather.stream.wait();
+}
+
 /// Works until somebody kills or stops a rank whose process number is printed here.
 void work_on(World& world) {
   work(world, 1 << 30, [&](int step) {
@@ -424,6 +434,7 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"comm", throwing(CommError{"no network"})},
       {"differ", submit_other_batches},
       {"miss", miss_a_call},
+      {"miss-first", miss_the_first_call},
       {"miss-exchange", miss_an_exchange},
       {"work", work_on},
       {"graphs", work_on_as_graphs},

@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
@@ -82,14 +83,17 @@ TEST_F(NcclFault, AllThatAreLeftLeaveWithinSecondsOfAKilledRankAndNameIt) {
   ::unsetenv("GRACE_S");
 }
 
-/// Kills rank 1 of a job at what `way` says, which the launcher does not end.
-std::string end_of_the_others(const std::vector<std::string>& command, int ranks = kRanks) {
+/// Kills rank 1 of a job at what `way` says, which the launcher does not end, `after` all have told
+/// their process numbers.
+std::string end_of_the_others(const std::vector<std::string>& command, int ranks = kRanks,
+                              std::chrono::milliseconds after = {}) {
   ::setenv("GRACE_S", "30", 1);
   MpiJob job{ranks, command};
   std::smatch match;
   EXPECT_TRUE(job.wait_for(" pid ", ranks) && job.wait_for("\n", ranks)) << job.output();
   const std::string said = job.output();
   if (std::regex_search(said, match, std::regex{"rank 1 pid ([0-9]+)\n"})) {
+    std::this_thread::sleep_for(after);
     const auto begin = Clock::now();
     EXPECT_EQ(::kill(std::stoi(match[1]), SIGKILL), 0);
     EXPECT_NE(job.wait(), 0);
@@ -97,6 +101,46 @@ std::string end_of_the_others(const std::vector<std::string>& command, int ranks
   }
   ::unsetenv("GRACE_S");
   return job.output();
+}
+
+/// The launcher's numbers of processes at which what NCCL connects lazily is looked at.
+class NcclFirstCall : public NcclFault, public ::testing::WithParamInterface<int> {
+ protected:
+  static constexpr const char* kCall = "all_reduce of batch \"h.3\" (channel gather, sequence 0)";
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, NcclFirstCall, ::testing::Values(2, 3, 4),
+                         ::testing::PrintToStringParamName());
+
+// NCCL does not enqueue it, as it waits for the rank to connect.
+TEST_P(NcclFirstCall, ThatARankNeverMakesNamesTheRankByTheDeadline) {
+  const int deadline = test::on_a_gpu() ? 8000 : 2000;
+  const End end = end_of("miss-first", deadline, {}, GetParam());
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, deadline / 1000.0 + 10);
+  EXPECT_THAT(end.output,
+              ContainsRegex("error: rank [0-9]: all_reduce of batch \"h.3\" .channel "
+                            "gather, sequence 0.: rank [0-9] waited " +
+                            std::to_string(deadline) + " ms for rank 1, which did not call it"));
+}
+
+TEST_P(NcclFirstCall, NamesARankThatEndsItsProgramInsteadAtOnce) {
+  const End end = end_of("miss", 60'000, {}, GetParam());
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_THAT(end.output, ContainsRegex("error: rank [0-9]: all_reduce of batch \"h.3\" .channel "
+                                        "gather, sequence 0.: rank [0-9] waits for rank 1, which "
+                                        "has ended its program"));
+}
+
+TEST_P(NcclFirstCall, NamesARankThatIsKilledMeanwhileAndTheCall) {
+  const int ranks = GetParam();
+  constexpr std::chrono::milliseconds kToTheCall{300};
+  const std::string output =
+      end_of_the_others(command("miss-first", 60'000, {}), ranks, kToTheCall);
+  EXPECT_EQ(count("error: ", output), ranks - 1) << output;
+  EXPECT_EQ(count("rank 1 (process ", output), ranks - 1) << output;
+  EXPECT_EQ(count("has left in the middle of the run", output), ranks - 1) << output;
+  EXPECT_EQ(count(std::string{" was in "} + kCall, output), ranks - 1) << output;
 }
 
 TEST_F(NcclFault, TheControlPathsWordComesBeforeNcclsOwn) {

@@ -42,10 +42,15 @@ void StreamReach::forget() noexcept {
 NcclChannel::NcclChannel(std::unique_ptr<NcclComm> comm, const CallSeries& series, std::string name)
     : comm_{std::move(comm)}, series_{series}, name_{std::move(name)} {}
 
-void NcclChannel::track(std::uint64_t sequence, std::string call, cuda::CudaStream& stream) {
-  Pending batch{sequence, std::move(call), {}, {}};
+void NcclChannel::announce(std::uint64_t sequence, std::string call, cuda::CudaStream& stream) {
   remember(stream);
-  mark(batch, stream);
+  wait_for_room();
+  const std::scoped_lock lock{mutex_};
+  announced_ = Pending{sequence, std::move(call), {}, {}};
+  announced_since_ = Clock::now();
+}
+
+void NcclChannel::wait_for_room() {
   std::unique_lock lock{mutex_};
   while (pending_.size() >= kMostPending && !comm_->aborted()) {
     lock.unlock();
@@ -53,8 +58,34 @@ void NcclChannel::track(std::uint64_t sequence, std::string call, cuda::CudaStre
     lock.lock();
     forget_finished_locked();
   }
+}
+
+// While the device is behind, its queue may be full, and NCCL's launch waits for it, not for peers.
+void NcclChannel::issue(const std::function<void(ncclComm_t)>& calls) {
+  comm_->issue(calls, [this] { return busy(); });
+}
+
+bool NcclChannel::busy() {
+  const std::scoped_lock lock{mutex_};
+  forget_finished_locked();
+  return !pending_.empty();
+}
+
+void NcclChannel::track(cuda::CudaStream& stream) {
+  Pending batch;
+  mark(batch, stream);
+  const std::scoped_lock lock{mutex_};
   if (pending_.empty()) { head_since_ = Clock::now(); }
+  batch.sequence = announced_->sequence;
+  batch.call = std::move(announced_->call);
   pending_.push_back(std::move(batch));
+  announced_.reset();
+}
+
+void NcclChannel::retract() noexcept {
+  std::optional<Pending> gone;
+  const std::scoped_lock lock{mutex_};
+  gone.swap(announced_);
 }
 
 void NcclChannel::remember(cuda::CudaStream& stream) {
@@ -113,10 +144,14 @@ void NcclChannel::wait_until_idle(const JobGroup& group) {
 std::optional<NcclChannel::Head> NcclChannel::look() {
   const std::scoped_lock lock{mutex_};
   forget_finished_locked();
-  if (pending_.empty()) { return {}; }
-  const Pending& head = pending_.front();
-  return Head{head.sequence, head.call,
-              std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - head_since_)};
+  const auto now = Clock::now();
+  const auto head = [&](const Pending& batch, Clock::time_point since) {
+    return Head{batch.sequence, batch.call,
+                std::chrono::duration_cast<std::chrono::milliseconds>(now - since)};
+  };
+  if (!pending_.empty()) { return head(pending_.front(), head_since_); }
+  if (announced_) { return head(*announced_, std::max(announced_since_, head_since_)); }
+  return {};
 }
 
 void NcclChannel::end_streams(const std::exception_ptr& error) noexcept {

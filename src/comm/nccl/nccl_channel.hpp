@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -48,16 +49,22 @@ class NcclChannel {
   [[nodiscard]] const CallSeries& series() const noexcept { return series_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
-  /// `stream` has been given batch `sequence`, which errors call `call`. Waits while more are under
-  /// way than can be watched.
-  void track(std::uint64_t sequence, std::string call, cuda::CudaStream& stream);
+  /// `stream` is about to be given batch `sequence`, which errors call `call`: NCCL may wait for
+  /// peers before it has it. Waits while more are under way than can be watched.
+  void announce(std::uint64_t sequence, std::string call, cuda::CudaStream& stream);
+  /// Makes its calls, and returns when all of it is enqueued. Errors as NcclComm::issue's.
+  void issue(const std::function<void(ncclComm_t)>& calls);
+  /// `stream` has it.
+  void track(cuda::CudaStream& stream);
+  /// `stream` does not get it. Without effect if it has it.
+  void retract() noexcept;
 
   struct Head {
     std::uint64_t sequence;
     std::string call;
-    std::chrono::milliseconds age;  ///< since it became the first
+    std::chrono::milliseconds age;  ///< since it became the first, or its submission began
   };
-  /// Forgets what has finished; the first that has not.
+  /// Forgets what has finished; the first that has not, or else the one that is being submitted.
   [[nodiscard]] std::optional<Head> look();
   /// Blocks until all has finished. The group's failure ends that.
   void wait_until_idle(const JobGroup& group);
@@ -80,16 +87,18 @@ class NcclChannel {
   using Clock = std::chrono::steady_clock;
 
   struct Pending {
-    std::uint64_t sequence;
-    std::string call;
-    cuda::EventHandle end;            // of a batch that is not part of a graph
-    std::optional<std::size_t> flag;  // of one that is: raised when it has been reached
+    std::uint64_t sequence = 0;
+    std::string call = {};
+    cuda::EventHandle end = {};            // of a batch that is not part of a graph
+    std::optional<std::size_t> flag = {};  // of one that is: raised when it has been reached
   };
 
   [[nodiscard]] bool finished(const Pending& batch) const;
   void forget_finished_locked();
   void mark(Pending& batch, cuda::CudaStream& stream);
   [[nodiscard]] cuda::EventHandle take_spare();
+  void wait_for_room();
+  [[nodiscard]] bool busy();
   void remember(cuda::CudaStream& stream);
 
   // Of the submitting thread. Before the communicator, whose end is that of all that writes them.
@@ -106,6 +115,8 @@ class NcclChannel {
   std::deque<Pending> pending_;
   std::vector<cuda::EventHandle> spare_;
   Clock::time_point head_since_;
+  std::optional<Pending> announced_;
+  Clock::time_point announced_since_;
   std::vector<std::shared_ptr<StreamReach>> streams_;  // that have been given batches
 };
 

@@ -59,11 +59,13 @@ void NcclCommunicator::do_submit(Batch batch, Stream stream) {
     encode(batch, code_);
     const std::uint64_t sequence = link_->group->note_batch(channel_->series(), code_);
     watch_begin(sequence, stream);
+    channel_->announce(sequence, call_text(describe(batch), channel_->name(), sequence), cuda);
     enqueue(batch, cuda);
     watch_end(batch, sequence, stream);
-    channel_->track(sequence, call_text(describe(batch), channel_->name(), sequence), cuda);
+    channel_->track(cuda);
   } catch (...) {
     const std::exception_ptr failure = fail(std::current_exception());
+    channel_->retract();  // now: the watchdog may have known by it who is missing
     cuda.end_with(failure);
     std::rethrow_exception(failure);
   }
@@ -89,7 +91,7 @@ std::exception_ptr NcclCommunicator::fail(const std::exception_ptr& cause) {
 void NcclCommunicator::enqueue(const Batch& batch, cuda::CudaStream& stream) {
   const BatchPart part{rank(), size(), stream.open()};
   copy_own_parts(batch, part);
-  channel_->comm().issue([&](ncclComm_t comm) { make_calls(batch, comm, part); });
+  channel_->issue([&](ncclComm_t comm) { make_calls(batch, comm, part); });
 }
 
 void NcclCommunicator::watch_begin(std::uint64_t sequence, Stream stream) {

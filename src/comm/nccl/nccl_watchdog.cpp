@@ -16,6 +16,8 @@ using namespace std::chrono_literals;
 
 constexpr auto kTick = 2ms;
 constexpr auto kControlFirst = 1s;
+// Most looks take microseconds; one that asks who is missing waits for the control path.
+constexpr auto kLookTime = 100ms;
 
 }  // namespace
 
@@ -28,12 +30,13 @@ void fail_after_control(JobGroup& group, const std::string& fault) {
 }
 
 NcclWatchdog::NcclWatchdog(std::shared_ptr<JobGroup> group, int ordinal, Channels channels)
-    : group_{std::move(group)},
-      ordinal_{ordinal},
-      channels_{std::move(channels)},
-      thread_{[this] { watch(); }} {}
+    : group_{std::move(group)}, ordinal_{ordinal}, channels_{std::move(channels)} {
+  group_->name_calls_by([this] { return call_under_way(); });
+  thread_ = std::thread{[this] { watch(); }};
+}
 
 NcclWatchdog::~NcclWatchdog() {
+  group_->name_calls_by(nullptr);
   {
     const std::scoped_lock lock{mutex_};
     stop_ = true;
@@ -59,6 +62,17 @@ void NcclWatchdog::remove(NcclChannel& channel) noexcept {
   channel.withdraw();  // what its owner does not wait for
   end_withdrawn();
   std::erase_if(channels_, [&](const auto& each) { return each.get() == &channel; });
+}
+
+/// Of the control path's thread, which is not to wait for a look that waits for it.
+std::string NcclWatchdog::call_under_way() {
+  const std::unique_lock lock{looking_, kLookTime};
+  if (!lock) { return {}; }
+  (void)cudaSetDevice(ordinal_);
+  for (const auto& channel : channels_) {
+    if (const auto head = channel->look()) { return head->call; }
+  }
+  return {};
 }
 
 void NcclWatchdog::watch() {

@@ -7,6 +7,7 @@
 #include <array>
 #include <new>
 #include <tuple>
+#include <utility>
 
 #include "comm/aborted.hpp"
 #include "comm/failure_texts.hpp"
@@ -157,8 +158,21 @@ void JobGroup::on_failure(const Frame& frame) {
 /// All that are left find it: the lowest of them reports.
 void JobGroup::on_lost(int lost, const std::string& who) {
   const int reports = lost == 0 ? 1 : 0;
-  (void)set_failure(lost_text(lost, who),
-                    rank() == reports ? Source::this_rank : Source::another_rank);
+  std::string text = lost_text(lost, who);
+  if (const std::string call = call_under_way(); !call.empty()) {
+    text += fmt::format("; rank {} was in {}", rank(), call);
+  }
+  (void)set_failure(text, rank() == reports ? Source::this_rank : Source::another_rank);
+}
+
+std::string JobGroup::call_under_way() {
+  const std::scoped_lock lock{under_way_mutex_};
+  return under_way_ ? under_way_() : "";
+}
+
+void JobGroup::name_calls_by(std::function<std::string()> under_way) {
+  const std::scoped_lock lock{under_way_mutex_};
+  under_way_ = std::move(under_way);
 }
 
 void JobGroup::explain(const Frame& asked) {

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -70,6 +71,10 @@ class JobGroup {
   [[nodiscard]] std::string late_text(const CallSeries& channel, std::uint64_t sequence,
                                       std::string_view call, std::chrono::milliseconds waited);
 
+  /// Errors that name a lost rank say what `under_way` gives, the call that this rank is in; empty:
+  /// it is in none. Null: nobody knows any more, and it is not being called when this returns.
+  void name_calls_by(std::function<std::string()> under_way);
+
   /// Tells the others. The first failure stays. `status` is what the process is going to end with.
   void abort(std::string_view reason, int status) noexcept;
   /// The job cannot go on: tells the others, unless they have found out too.
@@ -110,6 +115,7 @@ class JobGroup {
   void on_frame(Frame& frame);
   void on_failure(const Frame& frame);
   void on_lost(int rank, const std::string& who);
+  [[nodiscard]] std::string call_under_way();
   void explain(const Frame& frame);
   void say(const Frame& frame);
   void send_issued();
@@ -130,6 +136,9 @@ class JobGroup {
   HubConnection hub_{nullptr, {}, FrameReader{0}};
   Socket wake_reader_;
   Socket wake_writer_;
+
+  std::mutex under_way_mutex_;
+  std::function<std::string()> under_way_;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
