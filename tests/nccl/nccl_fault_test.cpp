@@ -143,6 +143,17 @@ TEST_P(NcclFirstCall, NamesARankThatIsKilledMeanwhileAndTheCall) {
   EXPECT_EQ(count(std::string{" was in "} + kCall, output), ranks - 1) << output;
 }
 
+// Nothing within the process ends such a call, nor what waits for it.
+TEST_F(NcclFault, AnAbortThatHangsDoesNotKeepTheProcessAlive) {
+  if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
+  const std::string output =
+      end_of_the_others(command("work", 60'000, {"TESSERA_EMULATED_NCCL_ABORT=hangs:0"}));
+  EXPECT_EQ(count("has left in the middle of the run", output), kRanks - 1) << output;
+  EXPECT_THAT(output, ContainsRegex("error: rank 0: rank 1 .process .* has left .*; NCCL's "
+                                    "communicators have not ended within 6 s of that "
+                                    ".ncclCommAbort does not return.: the process ends\n"));
+}
+
 TEST_F(NcclFault, TheControlPathsWordComesBeforeNcclsOwn) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const std::string output =

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/aborted.hpp"
+#include "comm/nccl/last_resort.hpp"
 #include "tessera/base/error.hpp"
 
 // Not in libraries before 2.18 (ncclCommSplit) and 2.19: null there.
@@ -96,7 +97,7 @@ NcclComm::NcclComm(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, std:
     check(result, nullptr, "ncclCommInitRankConfig");
     settle("ncclCommInitRankConfig");
   } catch (...) {
-    abort();
+    abort_by_itself(std::current_exception());
     throw;
   }
 }
@@ -129,7 +130,7 @@ std::unique_ptr<NcclComm> NcclComm::split(int group, int place, const std::strin
 
 NcclComm::~NcclComm() {
   if (!aborted_ && !group_->failed()) { finish(); }
-  abort();
+  abort_by_itself(nullptr);
   if (half_made_) { half_made_->comm_ = half_made_->made_; }
 }
 
@@ -156,6 +157,18 @@ void NcclComm::abort(const std::exception_ptr& why) noexcept {
   ncclComm_t const comm = comm_.exchange(nullptr);
   if (alone) { calls.unlock(); }  // who comes now finds it ended, and does not wait
   if (comm != nullptr) { (void)ncclCommAbort(comm); }
+}
+
+/// Where no watchdog looks after that.
+void NcclComm::abort_by_itself(const std::exception_ptr& why) noexcept {
+  const auto text = [&] {
+    return fmt::format(
+        "rank {}: {}ncclCommAbort of NCCL's communicator {} has not returned within {} s: the "
+        "process ends",
+        group_->rank(), why ? reason_of(why) + "; " : "", name_, kAbortTime.count());
+  };
+  const LastResort resort{text, kAbortTime};
+  abort(why);
 }
 
 void NcclComm::check_alive() const {

@@ -77,6 +77,7 @@ class NcclComm {
   void settle(std::string_view call, std::chrono::milliseconds patience,
               const std::function<bool()>& excused);
   void finish() noexcept;
+  void abort_by_itself(const std::exception_ptr& why) noexcept;
 
   std::shared_ptr<JobGroup> group_;
   const std::string name_;

@@ -1,5 +1,7 @@
 #include "comm/nccl/nccl_watchdog.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <new>
@@ -7,6 +9,7 @@
 
 #include "comm/aborted.hpp"
 #include "comm/failure_texts.hpp"
+#include "comm/nccl/last_resort.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::nccl {
@@ -18,6 +21,14 @@ constexpr auto kTick = 2ms;
 constexpr auto kControlFirst = 1s;
 // Most looks take microseconds; one that asks who is missing waits for the control path.
 constexpr auto kLookTime = 100ms;
+
+/// Where the communicators that end for `error` do not.
+std::string hangs_text(int rank, const std::exception_ptr& error) {
+  return fmt::format(
+      "rank {}: {}; NCCL's communicators have not ended within {} s of that (ncclCommAbort does "
+      "not return): the process ends",
+      rank, reason_of(error), kAbortTime.count());
+}
 
 }  // namespace
 
@@ -148,6 +159,7 @@ void NcclWatchdog::end_failed() noexcept {
 // the communicators come first all the same: that ends launches, and then the program, which sees
 // its streams ended, lets go of graphs itself.
 void NcclWatchdog::end_all(const std::exception_ptr& error) noexcept {
+  const LastResort resort{[&] { return hangs_text(group_->rank(), error); }, kAbortTime};
   for (const auto& channel : channels_) { channel->end_streams(error); }
   std::vector<std::thread> threads;
   for (const auto& channel : channels_) {

@@ -21,7 +21,8 @@ void fail_after_control(JobGroup& group, const std::string& fault);
 /// the job has failed, NCCL says that it has, a batch is late (also one that NCCL has not enqueued,
 /// as it connects to a peer that has not come), another rank has ended without it, or what is under
 /// way was withdrawn, then the streams end with the reason, and NCCL's communicators are aborted,
-/// so that what waits on the device goes on: all of the rank's together.
+/// so that what waits on the device goes on: all of the rank's together. Where that does not
+/// return, the process ends (LastResort).
 ///
 /// Threads: any.
 class NcclWatchdog {
