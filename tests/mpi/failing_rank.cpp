@@ -147,6 +147,46 @@ void miss_the_first_call(World& world) {
   gather.stream.wait();
 }
 
+/// Steps of more batches on one channel than are watched at a time.
+void run_long_graphs(World& world) {
+  constexpr int kBatches = 4200;
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  for (int step = 0; step < 2; ++step) {
+    world.run_as_graph([&] {
+      for (int i = 0; i < kBatches; ++i) {
+        reduce.communicator.submit(Batch{"x"}.all_reduce(data.view()), reduce.stream);
+      }
+    });
+  }
+  reduce.stream.wait();
+}
+
+/// What makes a graph fails on all ranks, which go on.
+void throw_within_a_graph(World& world) {
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  const auto submit = [&] {
+    reduce.communicator.submit(Batch{"x"}.all_reduce(data.view()), reduce.stream);
+  };
+  world.run_as_graph(submit);
+  try {
+    world.run_as_graph([&] {
+      submit();
+      throw ContractError{"not this step"};
+    });
+  } catch (const ContractError&) {  // as it should
+  }
+  submit();
+  // Which waits for all that is under way.
+  const auto group = reduce.communicator.split([](int) { return 0; }, "all");
+  world.run_as_graph(submit);
+  reduce.stream.wait();
+  if (data.first() != static_cast<float>(world.size() * world.size() * world.size())) {
+    throw std::logic_error{"the graph that was not launched has added"};
+  }
+}
+
 /// Works until somebody kills or stops a rank whose process number is printed here.
 void work_on(World& world) {
   work(world, 1 << 30, [&](int step) {
@@ -435,6 +475,8 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"differ", submit_other_batches},
       {"miss", miss_a_call},
       {"miss-first", miss_the_first_call},
+      {"long-graphs", run_long_graphs},
+      {"throw-in-graph", throw_within_a_graph},
       {"miss-exchange", miss_an_exchange},
       {"work", work_on},
       {"graphs", work_on_as_graphs},

@@ -154,6 +154,19 @@ TEST_F(NcclFault, AnAbortThatHangsDoesNotKeepTheProcessAlive) {
                                     ".ncclCommAbort does not return.: the process ends\n"));
 }
 
+TEST_F(NcclFault, AGraphMayHaveMoreBatchesThanAreWatchedAtATime) {
+  const End end = end_of("long-graphs", 20'000, {}, 2);
+  EXPECT_EQ(end.status, 0);
+  EXPECT_EQ(end.output, "");
+}
+
+// The batches of the graph that was not launched are not waited for.
+TEST_F(NcclFault, WhatMakesAGraphMayThrow) {
+  const End end = end_of("throw-in-graph", test::on_a_gpu() ? 8000 : 4000, {}, 2);
+  EXPECT_EQ(end.status, 0);
+  EXPECT_EQ(end.output, "");
+}
+
 TEST_F(NcclFault, TheControlPathsWordComesBeforeNcclsOwn) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const std::string output =

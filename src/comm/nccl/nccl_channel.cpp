@@ -4,8 +4,6 @@
 #include <thread>
 #include <utility>
 
-#include "device/cuda/cuda_check.hpp"
-
 namespace tessera::nccl {
 namespace {
 
@@ -46,13 +44,15 @@ void NcclChannel::announce(std::uint64_t sequence, std::string call, cuda::CudaS
   remember(stream);
   wait_for_room();
   const std::scoped_lock lock{mutex_};
-  announced_ = Pending{sequence, std::move(call), {}, {}};
+  announced_ = Pending{sequence, std::move(call), {}};
   announced_since_ = Clock::now();
 }
 
+// Batches of a graph that is still captured begin after it: nobody waits for them.
 void NcclChannel::wait_for_room() {
   std::unique_lock lock{mutex_};
-  while (pending_.size() >= kMostPending && !comm_->aborted()) {
+  while (pending_.size() >= kMostPending && !pending_.front().end.is_captured() &&
+         !comm_->aborted()) {
     lock.unlock();
     std::this_thread::sleep_for(kLookAgain);
     lock.lock();
@@ -72,13 +72,11 @@ bool NcclChannel::busy() {
 }
 
 void NcclChannel::track(cuda::CudaStream& stream) {
-  Pending batch;
-  mark(batch, stream);
+  StreamMark end = marks_.set(stream);
   const std::scoped_lock lock{mutex_};
   if (pending_.empty()) { head_since_ = Clock::now(); }
-  batch.sequence = announced_->sequence;
-  batch.call = std::move(announced_->call);
-  pending_.push_back(std::move(batch));
+  announced_->end = std::move(end);
+  pending_.push_back(std::move(*announced_));
   announced_.reset();
 }
 
@@ -95,40 +93,9 @@ void NcclChannel::remember(cuda::CudaStream& stream) {
   if (std::ranges::find(streams_, reach) == streams_.end()) { streams_.push_back(reach); }
 }
 
-cuda::EventHandle NcclChannel::take_spare() {
-  const std::scoped_lock lock{mutex_};
-  if (spare_.empty()) { return {}; }
-  cuda::EventHandle event = std::move(spare_.back());
-  spare_.pop_back();
-  return event;
-}
-
-void NcclChannel::mark(Pending& batch, cuda::CudaStream& stream) {
-  if (!stream.capturing()) {
-    batch.end = take_spare();
-    if (batch.end.get() == nullptr) { batch.end = cuda::make_event_handle(); }
-    return cuda::check(cudaEventRecord(batch.end.get(), stream.handle()), "cudaEventRecord");
-  }
-  // Nobody can ask for a moment within a graph. There are as many flags as batches that are watched
-  // and this one: the batch before of this number has finished.
-  constexpr std::size_t flags = kMostPending + 1;
-  if (!flags_) { flags_.emplace(flags); }
-  batch.flag = flagged_++ % flags;
-  *flags_->at(*batch.flag) = 0;
-  cuda::launch_raise(flags_->at(*batch.flag), stream.open());
-}
-
-bool NcclChannel::finished(const Pending& batch) const {
-  if (batch.flag) { return flags_->is_raised(*batch.flag); }
-  // What else the device has to say, streams that are waited for say.
-  return cudaEventQuery(batch.end.get()) != cudaErrorNotReady;
-}
-
 void NcclChannel::forget_finished_locked() {
-  while (!pending_.empty() && finished(pending_.front())) {
-    if (pending_.front().end.get() != nullptr) {
-      spare_.push_back(std::move(pending_.front().end));
-    }
+  while (!pending_.empty() && StreamMarks::is_reached(pending_.front().end)) {
+    marks_.take_back(std::move(pending_.front().end));
     pending_.pop_front();
     head_since_ = Clock::now();
   }

@@ -13,9 +13,8 @@
 #include <vector>
 
 #include "comm/nccl/nccl_comm.hpp"
+#include "comm/nccl/stream_marks.hpp"
 #include "comm/rendezvous/job_group.hpp"
-#include "device/cuda/cuda_flags.hpp"
-#include "device/cuda/cuda_handle.hpp"
 #include "device/cuda/cuda_stream.hpp"
 
 namespace tessera::nccl {
@@ -71,7 +70,7 @@ class NcclChannel {
   /// Whether all has finished.
   [[nodiscard]] bool idle() { return !look(); }
   /// Whether a graph may hold some of its batches: it must not end before graphs do.
-  [[nodiscard]] bool was_captured() const noexcept { return flags_.has_value(); }
+  [[nodiscard]] bool was_captured() const noexcept { return marks_.were_captured(); }
   /// Streams that have been given batches end with `error`.
   void end_streams(const std::exception_ptr& error) noexcept;
   /// Graphs let go of batches: NCCL waits for that as it ends what is under way.
@@ -87,23 +86,18 @@ class NcclChannel {
   using Clock = std::chrono::steady_clock;
 
   struct Pending {
-    std::uint64_t sequence = 0;
-    std::string call = {};
-    cuda::EventHandle end = {};            // of a batch that is not part of a graph
-    std::optional<std::size_t> flag = {};  // of one that is: raised when it has been reached
+    std::uint64_t sequence;
+    std::string call;
+    StreamMark end;
   };
 
-  [[nodiscard]] bool finished(const Pending& batch) const;
   void forget_finished_locked();
-  void mark(Pending& batch, cuda::CudaStream& stream);
-  [[nodiscard]] cuda::EventHandle take_spare();
   void wait_for_room();
   [[nodiscard]] bool busy();
   void remember(cuda::CudaStream& stream);
 
-  // Of the submitting thread. Before the communicator, whose end is that of all that writes them.
-  std::optional<cuda::PinnedFlags> flags_;  // made with the first graph
-  std::size_t flagged_ = 0;                 // batches within graphs so far
+  // Before the communicator, whose end is that of all that writes to them.
+  StreamMarks marks_;
 
   const std::unique_ptr<NcclComm> comm_;
   const CallSeries series_;
@@ -113,7 +107,6 @@ class NcclChannel {
   // Never held where CUDA or NCCL is given work: that may wait for what the watchdog is to end.
   std::mutex mutex_;
   std::deque<Pending> pending_;
-  std::vector<cuda::EventHandle> spare_;
   Clock::time_point head_since_;
   std::optional<Pending> announced_;
   Clock::time_point announced_since_;

@@ -77,6 +77,7 @@ void CudaGraph::run(Stream origin, const std::vector<Stream>& others,
 }
 
 void CudaGraph::launch(CudaStream& origin, const std::function<void()>& enqueue) {
+  state_.fate_ = std::make_shared<std::atomic<GraphFate>>(GraphFate::captured);
   try {
     const GraphHandle graph = capture(origin, enqueue);
     const std::scoped_lock lock{state_.graphs_mutex_};
@@ -84,9 +85,11 @@ void CudaGraph::launch(CudaStream& origin, const std::function<void()>& enqueue)
     update(graph);
     check(cudaGraphLaunch(exec_.get(), origin.handle()), "cudaGraphLaunch");
   } catch (...) {
+    *state_.fate_ = GraphFate::dropped;
     state_.calls_.clear();
     throw;
   }
+  *state_.fate_ = GraphFate::launched;
   for (auto& call : state_.calls_) { (void)call.release(); }
   state_.calls_.clear();
 }
