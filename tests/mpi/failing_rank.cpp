@@ -147,6 +147,24 @@ void miss_the_first_call(World& world) {
   gather.stream.wait();
 }
 
+/// All devices have so much to do before a batch that the deadline passes meanwhile.
+void be_behind(World& world, bool as_graph) {
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  connect(world, {reduce});
+  const auto enqueue = [&] {
+    reduce.stream.call(
+        [work = 2 * world.options().deadline] { std::this_thread::sleep_for(work); });
+    reduce.communicator.submit(Batch{"x"}.all_reduce(data.view()), reduce.stream);
+  };
+  if (as_graph) {
+    world.run_as_graph(enqueue);
+  } else {
+    enqueue();
+  }
+  reduce.stream.wait();
+}
+
 /// Steps of more batches on one channel than are watched at a time.
 void run_long_graphs(World& world) {
   constexpr int kBatches = 4200;
@@ -475,6 +493,8 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"differ", submit_other_batches},
       {"miss", miss_a_call},
       {"miss-first", miss_the_first_call},
+      {"behind", [](World& world) { be_behind(world, false); }},
+      {"behind-in-graph", [](World& world) { be_behind(world, true); }},
       {"long-graphs", run_long_graphs},
       {"throw-in-graph", throw_within_a_graph},
       {"miss-exchange", miss_an_exchange},

@@ -154,6 +154,17 @@ TEST_F(NcclFault, AnAbortThatHangsDoesNotKeepTheProcessAlive) {
                                     ".ncclCommAbort does not return.: the process ends\n"));
 }
 
+// It is the device that is late, not a rank.
+TEST_F(NcclFault, ADeviceThatIsBehindForLongerThanTheDeadlineIsNoFailure) {
+  const int deadline = test::on_a_gpu() ? 6000 : 1000;
+  for (const std::string way : {"behind", "behind-in-graph"}) {
+    SCOPED_TRACE(way);
+    const End end = end_of(way, deadline, {}, 2);
+    EXPECT_EQ(end.status, 0);
+    EXPECT_EQ(end.output, "");
+  }
+}
+
 TEST_F(NcclFault, AGraphMayHaveMoreBatchesThanAreWatchedAtATime) {
   const End end = end_of("long-graphs", 20'000, {}, 2);
   EXPECT_EQ(end.status, 0);

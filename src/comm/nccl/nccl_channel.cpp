@@ -43,15 +43,16 @@ NcclChannel::NcclChannel(std::unique_ptr<NcclComm> comm, const CallSeries& serie
 void NcclChannel::announce(std::uint64_t sequence, std::string call, cuda::CudaStream& stream) {
   remember(stream);
   wait_for_room();
+  Pending batch{sequence, std::move(call), marks_.set(stream), {}};
   const std::scoped_lock lock{mutex_};
-  announced_ = Pending{sequence, std::move(call), {}};
+  announced_ = std::move(batch);
   announced_since_ = Clock::now();
 }
 
 // Batches of a graph that is still captured begin after it: nobody waits for them.
 void NcclChannel::wait_for_room() {
   std::unique_lock lock{mutex_};
-  while (pending_.size() >= kMostPending && !pending_.front().end.is_captured() &&
+  while (pending_.size() >= kMostPending && !pending_.front().begin.is_captured() &&
          !comm_->aborted()) {
     lock.unlock();
     std::this_thread::sleep_for(kLookAgain);
@@ -95,6 +96,7 @@ void NcclChannel::remember(cuda::CudaStream& stream) {
 
 void NcclChannel::forget_finished_locked() {
   while (!pending_.empty() && StreamMarks::is_reached(pending_.front().end)) {
+    marks_.take_back(std::move(pending_.front().begin));
     marks_.take_back(std::move(pending_.front().end));
     pending_.pop_front();
     head_since_ = Clock::now();
@@ -112,6 +114,7 @@ std::optional<NcclChannel::Head> NcclChannel::look() {
   const std::scoped_lock lock{mutex_};
   forget_finished_locked();
   const auto now = Clock::now();
+  if (!pending_.empty() && !StreamMarks::is_reached(pending_.front().begin)) { head_since_ = now; }
   const auto head = [&](const Pending& batch, Clock::time_point since) {
     return Head{batch.sequence, batch.call,
                 std::chrono::duration_cast<std::chrono::milliseconds>(now - since)};

@@ -61,7 +61,9 @@ class NcclChannel {
   struct Head {
     std::uint64_t sequence;
     std::string call;
-    std::chrono::milliseconds age;  ///< since it became the first, or its submission began
+    /// Since the device has come to it and it is the first: what the device was behind before does
+    /// not count. Of one that is being submitted: since that began.
+    std::chrono::milliseconds age;
   };
   /// Forgets what has finished; the first that has not, or else the one that is being submitted.
   [[nodiscard]] std::optional<Head> look();
@@ -88,6 +90,7 @@ class NcclChannel {
   struct Pending {
     std::uint64_t sequence;
     std::string call;
+    StreamMark begin;
     StreamMark end;
   };
 
