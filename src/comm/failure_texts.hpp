@@ -39,10 +39,11 @@ namespace tessera {
 [[nodiscard]] std::string behind_text(const std::vector<int>& behind, std::string_view channel,
                                       std::uint64_t sequence);
 
-/// `rank` has waited in `call` so long, to which all came; but one of them waits elsewhere, for
-/// ranks of which behind_text() says `behind`.
+/// `rank` has waited in `call` so long, for `missing`, or, if that is empty, for ranks that all
+/// came; but they, or one of them, wait elsewhere, for ranks of which behind_text() says `behind`.
 [[nodiscard]] std::string held_up_elsewhere_text(std::string_view call, int rank,
                                                  std::chrono::milliseconds waited,
+                                                 const std::vector<int>& missing,
                                                  std::string_view behind);
 
 /// `rank` has waited in `call` so long for ranks that came and then stopped.

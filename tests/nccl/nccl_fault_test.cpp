@@ -143,6 +143,23 @@ TEST_P(NcclFirstCall, NamesARankThatIsKilledMeanwhileAndTheCall) {
   EXPECT_EQ(count(std::string{" was in "} + kCall, output), ranks - 1) << output;
 }
 
+// Rank 0 is within the first batch of its pair; the others wait for it elsewhere, and are late
+// first.
+TEST_F(NcclFault, ARankThatIsHeldUpInItsGroupsFirstCallIsNotTakenForTheCause) {
+  const int deadline = test::on_a_gpu() ? 12'000 : 3000;
+  const std::string waited = " waited " + std::to_string(deadline) + " ms for ";
+  const End all = end_of("hold-up-all", deadline, {}, kInPairs);
+  EXPECT_EQ(all.status, 4);
+  EXPECT_THAT(all.output, HasSubstr(waited + "rank 1, which did not call it; every rank"));
+  const End across = end_of("miss-in-group", deadline, {}, kInPairs);
+  EXPECT_EQ(across.status, 4);
+  EXPECT_THAT(
+      across.output,
+      HasSubstr("all_reduce of batch \"h.3\" (channel replicas, sequence 0): rank 2" + waited +
+                "rank 0, held up as rank 1 did not make the call of channel shard "
+                "reduce, sequence 0; every rank"));
+}
+
 // Nothing within the process ends such a call, nor what waits for it.
 TEST_F(NcclFault, AnAbortThatHangsDoesNotKeepTheProcessAlive) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }

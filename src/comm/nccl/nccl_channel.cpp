@@ -12,6 +12,8 @@ using namespace std::chrono_literals;
 constexpr auto kLookAgain = 2ms;
 // More than any step has: a rank that is so far ahead of its device waits.
 constexpr std::size_t kMostPending = 4096;
+// Where all ranks come to a batch, NCCL takes milliseconds to launch it once it is connected.
+constexpr auto kHeld = 200ms;
 
 /// Goes with its stream.
 struct ReachedStream final : cuda::StreamExtension {
@@ -122,6 +124,12 @@ std::optional<NcclChannel::Head> NcclChannel::look() {
   if (!pending_.empty()) { return head(pending_.front(), head_since_); }
   if (announced_) { return head(*announced_, std::max(announced_since_, head_since_)); }
   return {};
+}
+
+std::optional<std::uint64_t> NcclChannel::held() {
+  const std::scoped_lock lock{mutex_};
+  if (!announced_ || Clock::now() - announced_since_ < kHeld) { return {}; }
+  return announced_->sequence;
 }
 
 void NcclChannel::end_streams(const std::exception_ptr& error) noexcept {

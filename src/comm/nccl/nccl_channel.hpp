@@ -67,6 +67,9 @@ class NcclChannel {
   };
   /// Forgets what has finished; the first that has not, or else the one that is being submitted.
   [[nodiscard]] std::optional<Head> look();
+  /// The number of a batch that is being submitted, for longer than that takes where all ranks have
+  /// come to it.
+  [[nodiscard]] std::optional<std::uint64_t> held();
   /// Blocks until all has finished. The group's failure ends that.
   void wait_until_idle(const JobGroup& group);
   /// Whether all has finished.

@@ -112,6 +112,7 @@ bool NcclWatchdog::look_at_all() {
 }
 
 void NcclWatchdog::look_at(const std::shared_ptr<NcclChannel>& channel) {
+  group_->note_held(channel->series(), channel->held());
   const auto head = channel->look();
   if (!head || channel->comm().aborted()) { return; }
   const CallSeries& series = channel->series();

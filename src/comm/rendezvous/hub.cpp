@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
+#include <utility>
 
 #include "comm/failure_texts.hpp"
 #include "tessera/base/error.hpp"
@@ -278,6 +279,8 @@ void Hub::on_frame(Line& line, Frame& frame) {
       return settle_dispute();
     case FrameType::code:
       return dispute_.on_code(line.rank, frame);
+    case FrameType::held:
+      return on_held(line.rank, frame);
     case FrameType::ask:
       return answer(line, frame);
     default:
@@ -313,12 +316,33 @@ void Hub::settle_dispute() {
   });
 }
 
+void Hub::on_held(int rank, const Frame& frame) {
+  (void)groups_.place(frame.call.group, rank);
+  const HeldRanks::Call call{frame.call, frame.sequence};
+  if (PayloadReader{frame.payload}.number() != 0) {
+    held_.hold(rank, call);
+  } else {
+    held_.release(rank, call);
+  }
+}
+
 void Hub::answer(Line& line, Frame& frame) {
-  const std::vector<int> ranks = missing(frame.call, frame.sequence);
+  std::vector<int> ranks = missing(frame.call, frame.sequence);
+  std::string behind;
+  if (ranks.empty()) {
+    behind = dispute_.behind(frame.call);
+  } else if (std::vector<int> free = held_.free_of(ranks); !free.empty()) {
+    ranks = std::move(free);
+  } else if (const auto cause = held_.cause(ranks, [this](const HeldRanks::Call& call) {
+               return missing(call.series, call.sequence);
+             })) {
+    const auto& [call, guilty] = *cause;
+    behind = behind_text(guilty, groups_.channel_name(call.series), call.sequence);
+  }
   PayloadWriter said;
   said.number(std::ssize(ranks));
   for (const int rank : ranks) { said.number(rank); }
-  said.text(ranks.empty() ? dispute_.behind(frame.call) : "");
+  said.text(behind);
   frame.type = FrameType::answer;
   frame.payload = said.take();
   say(line, frame);

@@ -12,6 +12,7 @@
 
 #include "comm/rendezvous/batch_dispute.hpp"
 #include "comm/rendezvous/frame.hpp"
+#include "comm/rendezvous/held_ranks.hpp"
 #include "comm/rendezvous/rank_groups.hpp"
 #include "comm/rendezvous/socket.hpp"
 #include "comm/rendezvous/text_meetings.hpp"
@@ -74,6 +75,7 @@ class Hub {
   void on_frame(Line& line, Frame& frame);
   void on_group(int rank, const Frame& frame);
   void on_text(Line& line, Frame& frame);
+  void on_held(int rank, const Frame& frame);
   void answer(Line& line, Frame& frame);
   void on_closed(Line& line);
   void begin_job();
@@ -98,6 +100,7 @@ class Hub {
   RankGroups groups_;
   TextMeetings meetings_;
   BatchDispute dispute_;
+  HeldRanks held_;
   std::atomic<bool> stop_ = false;
   std::thread thread_;  // last: it uses all the rest
 };

@@ -275,8 +275,13 @@ std::vector<std::string> JobGroup::exchange(const CallSeries& call, std::string 
   lock.unlock();
   if (ended) { fail_and_throw(ended_text(what, rank(), *ended), FoundBy::this_rank); }
   TESSERA_ASSERT(!in_time);
-  fail_and_throw(missing_text(what, rank(), patience, ask(call, sequence).missing),
-                 FoundBy::this_rank);
+  fail_and_throw(missing_text_of(what, patience, ask(call, sequence)), FoundBy::this_rank);
+}
+
+std::string JobGroup::missing_text_of(std::string_view call, std::chrono::milliseconds waited,
+                                      const Answer& answer) const {
+  if (answer.behind.empty()) { return missing_text(call, rank(), waited, answer.missing); }
+  return held_up_elsewhere_text(call, rank(), waited, answer.missing, answer.behind);
 }
 
 JobGroup::Answer JobGroup::ask(const CallSeries& call, std::uint64_t sequence) {
@@ -303,6 +308,25 @@ std::uint64_t JobGroup::note_batch(const CallSeries& channel, std::string code) 
   if (ranks == 1) { return sequence; }
   issued(channel).add(std::move(code));
   return sequence;
+}
+
+void JobGroup::note_held(const CallSeries& channel, std::optional<std::uint64_t> sequence) {
+  const std::scoped_lock lock{mutex_};
+  const auto told = held_.find(channel);
+  if (failure_ || groups_.members(channel.group).size() == 1) { return; }
+  if (told == held_.end() ? !sequence : sequence == told->second) { return; }
+  send_issued();  // that batch among them
+  Frame frame;
+  frame.type = FrameType::held;
+  frame.call = channel;
+  frame.sequence = sequence ? *sequence : told->second;
+  frame.payload = PayloadWriter{}.number(sequence ? 1 : 0).take();
+  say(frame);
+  if (sequence) {
+    held_.insert_or_assign(channel, *sequence);
+  } else {
+    held_.erase(told);
+  }
 }
 
 std::optional<int> JobGroup::ended_without_locked(const CallSeries& call,
@@ -332,9 +356,8 @@ std::string JobGroup::late_text(const CallSeries& channel, std::uint64_t sequenc
   std::erase(others, rank());
   if (others.empty()) { return {}; }
   const Answer answer = ask(channel, sequence);
-  if (!answer.missing.empty()) { return missing_text(call, rank(), waited, answer.missing); }
-  if (!answer.behind.empty()) {
-    return held_up_elsewhere_text(call, rank(), waited, answer.behind);
+  if (!answer.missing.empty() || !answer.behind.empty()) {
+    return missing_text_of(call, waited, answer);
   }
   return stopped_text(call, rank(), waited, others);
 }

@@ -71,6 +71,9 @@ class JobGroup {
   [[nodiscard]] std::string late_text(const CallSeries& channel, std::uint64_t sequence,
                                       std::string_view call, std::chrono::milliseconds waited);
 
+  /// The rank's own thread is held up within the submission of batch `sequence`, as a peer has not
+  /// come to it; nothing: it is not, or no longer. Who waits for this rank elsewhere is told so.
+  void note_held(const CallSeries& channel, std::optional<std::uint64_t> sequence);
   /// Errors that name a lost rank say what `under_way` gives, the call that this rank is in; empty:
   /// it is in none. Null: nobody knows any more, and it is not being called when this returns.
   void name_calls_by(std::function<std::string()> under_way);
@@ -105,7 +108,8 @@ class JobGroup {
   };
   struct Answer {
     std::vector<int> missing;
-    std::string behind;  // if there are none: behind_text() of others, or empty
+    std::string behind;  // behind_text() of others that hold these up, or, if none is missing, one
+                         // of those that have come; empty: nobody does
   };
 
   [[nodiscard]] std::string called(const CallSeries& call, std::uint64_t sequence) const;
@@ -121,6 +125,8 @@ class JobGroup {
   void send_issued();
   void send_waiting();
 
+  [[nodiscard]] std::string missing_text_of(std::string_view call, std::chrono::milliseconds waited,
+                                            const Answer& answer) const;
   [[nodiscard]] Answer ask(const CallSeries& call, std::uint64_t sequence);
   [[nodiscard]] std::optional<int> ended_without_locked(const CallSeries& call,
                                                         std::uint64_t sequence) const;
@@ -149,6 +155,7 @@ class JobGroup {
   std::map<std::pair<CallSeries, std::uint64_t>, std::vector<std::string>> texts_;
   std::map<std::pair<CallSeries, std::uint64_t>, Answer> answers_;
   std::map<CallSeries, IssuedBatches> issued_;
+  std::map<CallSeries, std::uint64_t> held_;
   std::optional<Failure> failure_;
   bool met_at_end_ = false;
   std::atomic<bool> failed_ = false;
