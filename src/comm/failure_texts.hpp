@@ -54,6 +54,9 @@ namespace tessera {
 /// `rank` waits in `call` for `ended`, whose program has ended without it.
 [[nodiscard]] std::string ended_text(std::string_view call, int rank, int ended);
 
+/// `who` has said something on the control path that it must not: `problem`.
+[[nodiscard]] std::string broken_text(std::string_view who, std::string_view problem);
+
 /// The ranks issued different batches; `difference` as first_difference() has it.
 [[nodiscard]] std::string disagreement_text(std::string_view channel, std::uint64_t sequence,
                                             std::string_view difference);

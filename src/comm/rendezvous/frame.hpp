@@ -51,7 +51,7 @@ enum class FrameType : std::uint16_t {
   explain,  ///< to all whose call it is: say what batch `sequence` is
   code,     ///< a rank's batch, after a byte that is 1 if it knows
   held,     ///< a rank is held up as it submits batch `sequence` (1), or no longer (0)
-  differ,   ///< to all: ranks have issued different batches, and `rank` reports it
+  differ,   ///< to all: why the job cannot go on, as the hub has found; `rank` reports it
 };
 
 struct Frame {

@@ -28,6 +28,14 @@ constexpr auto kHubLastWords = 1s;
 constexpr int kHubTickMs = 20;
 constexpr int kIdleMs = 1000;
 
+Frame told_by(int reporter, std::string text) {
+  Frame frame;
+  frame.type = FrameType::differ;
+  frame.rank = reporter;
+  frame.payload = std::move(text);
+  return frame;
+}
+
 }  // namespace
 
 Hub::Hub(JobIdentity job, Socket listener, Socket own, std::chrono::milliseconds patience)
@@ -152,13 +160,15 @@ void Hub::read(Line& line) {
     if (!count) { return on_closed(line); }
     if (*count == 0) { return; }
     if (line.closing) { continue; }
-    if (!take(line, {buffer.data(), *count})) { return on_closed(line); }
+    const std::string problem = take(line, {buffer.data(), *count});
+    if (!problem.empty()) { return on_broken(line, problem); }
   }
 }
 
-/// False if the line does not speak as it should.
-bool Hub::take(Line& line, std::string_view bytes) {
-  if (!line.in.add(bytes)) { return false; }
+/// How the line does not speak as it should; empty if it does.
+std::string Hub::take(Line& line, std::string_view bytes) {
+  constexpr const char* kNoFrame = "it sends what is no message of ranks";
+  if (!line.in.add(bytes)) { return kNoFrame; }
   Frame frame;
   try {
     while (!line.closing && line.in.next(frame)) {
@@ -168,9 +178,11 @@ bool Hub::take(Line& line, std::string_view bytes) {
         on_hello(line, frame);
       }
     }
-    // A frame that was acceptable as it began may follow one that changed what is.
-    return line.in.add({});
-  } catch (const std::exception&) { return false; }  // cut short, or not a batch's code
+  } catch (const std::exception& error) {
+    return error.what();  // cut short, or not a batch's code
+  }
+  // A frame that was acceptable as it began may follow one that changed what is.
+  return line.in.add({}) ? "" : kNoFrame;
 }
 
 void Hub::write(Line& line) {
@@ -369,6 +381,14 @@ void Hub::on_closed(Line& line) {
   frame.rank = line.rank;
   frame.payload = line.who;
   say_to_all(frame);
+}
+
+/// A rank that says what it must not is no rank that has gone.
+void Hub::on_broken(Line& line, const std::string& problem) {
+  if (line.rank < 0 || !joined_ || line.at_end) { return on_closed(line); }
+  say_to_all(told_by(line.rank == 0 ? 1 : 0,
+                     broken_text(fmt::format("rank {} ({})", line.rank, line.who), problem)));
+  line.closing = true;
 }
 
 Hub::Line* Hub::line_of(int rank) {

@@ -67,7 +67,7 @@ class Hub {
   void make_room_for(const std::string& host);
   bool close_first_stranger(const std::string* host);
   void read(Line& line);
-  [[nodiscard]] bool take(Line& line, std::string_view bytes);
+  [[nodiscard]] std::string take(Line& line, std::string_view bytes);
   static void write(Line& line);
   void close_ended();
 
@@ -78,6 +78,7 @@ class Hub {
   void on_held(int rank, const Frame& frame);
   void answer(Line& line, Frame& frame);
   void on_closed(Line& line);
+  void on_broken(Line& line, const std::string& problem);
   void begin_job();
   void give_up(const std::string& why);
   void give_up(Line& line, const std::string& why);

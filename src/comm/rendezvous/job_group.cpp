@@ -90,18 +90,24 @@ void JobGroup::serve() {
 /// False if the connection has ended.
 bool JobGroup::read() {
   std::array<char, 65536> buffer;
+  std::string problem;
   try {
     for (;;) {
       Frame frame;
       while (hub_.in.next(frame)) { on_frame(frame); }
       const auto count = hub_.socket.receive_some(buffer.data(), buffer.size());
-      if (!count || (*count > 0 && !hub_.in.add({buffer.data(), *count}))) { break; }
+      if (!count) { break; }
       if (*count == 0) { return true; }
+      if (!hub_.in.add({buffer.data(), *count})) {
+        problem = "it sends what is no message of ranks";
+        break;
+      }
     }
-  } catch (const std::exception&) {  // not to be understood, or no memory: as if it had ended
+  } catch (const std::exception& error) {
+    problem = error.what();
   }
-  if (!met_at_end_) { on_lost(0, fmt::format("at {}", place_.meet.text())); }
-  {
+  if (!met_at_end_) { on_hubs_end(problem); }
+  if (problem.empty()) {
     const std::scoped_lock lock{mutex_};
     out_.clear();
   }
@@ -163,6 +169,14 @@ void JobGroup::on_lost(int lost, const std::string& who) {
     text += fmt::format("; rank {} was in {}", rank(), call);
   }
   (void)set_failure(text, rank() == reports ? Source::this_rank : Source::another_rank);
+}
+
+/// The connection has ended, or, if `problem` says why, is of no use.
+void JobGroup::on_hubs_end(const std::string& problem) {
+  const std::string where = fmt::format("at {}", place_.meet.text());
+  if (problem.empty()) { return on_lost(0, where); }
+  const std::string text = broken_text(fmt::format("rank 0 ({})", where), problem);
+  if (set_failure(text, Source::this_rank)) { tell(kCommStatus, text); }
 }
 
 std::string JobGroup::call_under_way() {

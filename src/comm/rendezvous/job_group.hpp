@@ -119,6 +119,7 @@ class JobGroup {
   void on_frame(Frame& frame);
   void on_failure(const Frame& frame);
   void on_lost(int rank, const std::string& who);
+  void on_hubs_end(const std::string& problem);
   [[nodiscard]] std::string call_under_way();
   void explain(const Frame& frame);
   void say(const Frame& frame);
