@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <tuple>
 #include <utility>
 
@@ -27,6 +28,8 @@ constexpr int kMostReads = 16;
 constexpr auto kHubLastWords = 1s;
 constexpr int kHubTickMs = 20;
 constexpr int kIdleMs = 1000;
+// Of a rank's outbox, for words that are to go without memory.
+constexpr std::size_t kHubWordsBytes = 4096;
 
 Frame told_by(int reporter, std::string text) {
   Frame frame;
@@ -47,6 +50,9 @@ Hub::Hub(JobIdentity job, Socket listener, Socket own, std::chrono::milliseconds
       dispute_{groups_} {
   std::tie(wake_reader_, wake_writer_) = socket_pair();
   lines_.emplace_back(std::move(own), FrameReader{kHelloBytes});
+  append(last_words_, told_by(0,
+                              "out of memory on rank 0, on the thread that passes on what the "
+                              "ranks of the job tell each other"));
   thread_ = std::thread{[this] { serve(); }};
 }
 
@@ -57,6 +63,30 @@ Hub::~Hub() {
 }
 
 void Hub::serve() {
+  try {
+    serve_all();
+  } catch (const std::exception&) { end_without_memory(); }
+  for (Line& line : lines_) { line.socket.end_sending(); }
+}
+
+/// What went wrong keeps the hub from going on, and is no rank's fault: they are told, if that can
+/// be done without memory; else they see that their connections end.
+void Hub::end_without_memory() noexcept {
+  listener_ = {};
+  for (Line& line : lines_) {
+    std::string& out = line.out.bytes();
+    if (out.capacity() - out.size() >= last_words_.size()) { out += last_words_; }
+  }
+  const auto end = Clock::now() + kHubLastWords;
+  const auto has_words = [](const Line& line) { return !line.closing && !line.out.empty(); };
+  for (;;) {
+    for (Line& line : lines_) { write(line); }
+    if (std::none_of(lines_.begin(), lines_.end(), has_words) || Clock::now() > end) { return; }
+    std::this_thread::sleep_for(5ms);
+  }
+}
+
+void Hub::serve_all() {
   while (!stop_) { serve_once(timeout_ms()); }
   // What the ranks have said is passed on, and what is to be told leaves, before the end.
   const auto end = Clock::now() + kHubLastWords;
@@ -65,7 +95,6 @@ void Hub::serve() {
   while (std::any_of(lines_.begin(), lines_.end(), has_words) && Clock::now() < end) {
     serve_once(kHubTickMs);
   }
-  for (Line& line : lines_) { line.socket.end_sending(); }
 }
 
 int Hub::timeout_ms() const {
@@ -178,7 +207,7 @@ std::string Hub::take(Line& line, std::string_view bytes) {
         on_hello(line, frame);
       }
     }
-  } catch (const std::exception& error) {
+  } catch (const std::bad_alloc&) { throw; } catch (const std::exception& error) {
     return error.what();  // cut short, or not a batch's code
   }
   // A frame that was acceptable as it began may follow one that changed what is.
@@ -238,6 +267,7 @@ void Hub::on_hello(Line& line, const Frame& frame) {
   line.rank = frame.rank;
   line.who = who;
   line.in.allow(kMostTextBytes);
+  line.out.bytes().reserve(kHubWordsBytes);
   const auto ranks =
       std::count_if(lines_.begin(), lines_.end(), [](const Line& each) { return each.rank >= 0; });
   if (ranks == job_.size) { begin_job(); }

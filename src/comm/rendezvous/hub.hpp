@@ -60,6 +60,8 @@ class Hub {
     bool closing = false;  // when `out` has gone
   };
   void serve();
+  void serve_all();
+  void end_without_memory() noexcept;
   void serve_once(int timeout_ms);
   [[nodiscard]] int timeout_ms() const;
   void look_at_time();
@@ -102,6 +104,7 @@ class Hub {
   TextMeetings meetings_;
   BatchDispute dispute_;
   HeldRanks held_;
+  std::string last_words_;  // a frame: there is no memory left
   std::atomic<bool> stop_ = false;
   std::thread thread_;  // last: it uses all the rest
 };

@@ -34,6 +34,10 @@ std::string lost_text(int rank, const std::string& who) {
       rank, who);
 }
 
+constexpr std::string_view kNoMemory = "out of memory on the thread that hears from other ranks";
+// For words that are to go without memory.
+constexpr std::size_t kWordsBytes = 4096;
+
 }  // namespace
 
 JobGroup::JobGroup(const JobPlace& place, std::chrono::milliseconds patience,
@@ -45,6 +49,13 @@ JobGroup::JobGroup(const JobPlace& place, std::chrono::milliseconds patience,
   if (size() == 1) { return; }
   hub_ = join_job(place, std::min(patience, kLongestDeadline));
   std::tie(wake_reader_, wake_writer_) = socket_pair();
+  Frame failure;
+  failure.type = FrameType::failure;
+  failure.sequence = kCommStatus;
+  failure.payload = fmt::format("rank {}: {}", rank(), kNoMemory);
+  append(last_words_, failure);
+  no_memory_ = kNoMemory;
+  out_.bytes().reserve(kWordsBytes);
   thread_ = std::thread{[this] { serve(); }};
 }
 
@@ -58,6 +69,32 @@ JobGroup::~JobGroup() {
 // ---- the thread that reads
 
 void JobGroup::serve() {
+  try {
+    hear();
+  } catch (const std::exception&) { end_without_memory(); }
+  // The connection is lost, or this rank leaves: what it has said last is to arrive.
+  const auto end = Clock::now() + kLastWords;
+  std::unique_lock lock{mutex_};
+  while (!out_.empty() && Clock::now() < end) {
+    send_waiting();
+    if (!out_.empty()) { changed_.wait_for(lock, 5ms); }
+  }
+  hub_.socket.end_sending();
+}
+
+/// The rank fails, and the others are told, if that can be done without memory; else they see that
+/// the connection ends.
+void JobGroup::end_without_memory() noexcept {
+  const std::scoped_lock lock{mutex_};
+  if (failure_) { return; }
+  failure_.emplace(Failure{std::move(no_memory_), Source::this_rank});
+  failed_ = true;
+  std::string& out = out_.bytes();
+  if (out.capacity() - out.size() >= last_words_.size()) { out += last_words_; }
+  changed_.notify_all();
+}
+
+void JobGroup::hear() {
   bool goes_on = read();  // what came together with the welcome
   while (goes_on && !stop_) {
     bool sends = false;
@@ -77,14 +114,6 @@ void JobGroup::serve() {
     send_issued();
     send_waiting();
   }
-  // The connection is lost, or this rank leaves: what it has said last is to arrive.
-  const auto end = Clock::now() + kLastWords;
-  std::unique_lock lock{mutex_};
-  while (!out_.empty() && Clock::now() < end) {
-    send_waiting();
-    if (!out_.empty()) { changed_.wait_for(lock, 5ms); }
-  }
-  hub_.socket.end_sending();
 }
 
 /// False if the connection has ended.
@@ -103,7 +132,7 @@ bool JobGroup::read() {
         break;
       }
     }
-  } catch (const std::exception& error) {
+  } catch (const std::bad_alloc&) { throw; } catch (const std::exception& error) {
     problem = error.what();
   }
   if (!met_at_end_) { on_hubs_end(problem); }

@@ -115,6 +115,8 @@ class JobGroup {
   [[nodiscard]] std::string called(const CallSeries& call, std::uint64_t sequence) const;
 
   void serve();
+  void hear();
+  void end_without_memory() noexcept;
   [[nodiscard]] bool read();
   void on_frame(Frame& frame);
   void on_failure(const Frame& frame);
@@ -150,6 +152,8 @@ class JobGroup {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   Outbox out_;
+  std::string last_words_;                    // a frame: there is no memory left
+  std::string no_memory_;                     // what this rank fails with then
   RankGroups groups_;                         // that this rank is in
   Counts counts_;                             // of calls made
   std::vector<std::optional<Counts>> ended_;  // by rank: what it had made when its run ended
