@@ -1,6 +1,7 @@
 // Streams and events of CUDA keep the contract of include/tessera/device/stream.hpp.
 #include <atomic>
 #include <memory>
+#include <new>
 
 #include "cuda/gate.hpp"
 #include "cuda/support.hpp"
@@ -143,6 +144,14 @@ TEST_F(CudaStreamTest, AStreamThatWasEndedThrowsItsErrorAtEveryUse) {
   expect_error([&] { side().call([] {}); });
   fill(7, stream());
   EXPECT_EQ(value(), 7);
+}
+
+TEST_F(CudaStreamTest, ACallThatThrowsEndsItsStreamAlone) {
+  side().call([] { throw std::bad_alloc{}; });
+  EXPECT_THROW(side().wait(), std::bad_alloc);
+  EXPECT_THROW(fill(1, side()), std::bad_alloc);
+  fill(8, stream());
+  EXPECT_EQ(value(), 8);
 }
 
 TEST_F(CudaStreamTest, ManyStreamsPassWorkOn) {

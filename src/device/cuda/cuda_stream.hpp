@@ -70,6 +70,19 @@ class StreamExtension {
   StreamExtension() = default;
 };
 
+/// What a stream has ended with. Threads: any.
+class StreamEnd {
+ public:
+  /// The first error stays.
+  void set(std::exception_ptr error) noexcept;
+  /// Throws it if there is one.
+  void rethrow();
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
 class CudaStream final : public StreamState {
  public:
   CudaStream(int ordinal, std::shared_ptr<CaptureState> capture);
@@ -111,9 +124,8 @@ class CudaStream final : public StreamState {
   std::shared_ptr<CaptureState> capture_;
   StreamHandle handle_;
   StreamChecks checks_;
-  mutable std::mutex mutex_;  // of error_
-  std::exception_ptr error_;
-  // Last, so that they go first: a watchdog may end the stream until its own has gone.
+  std::shared_ptr<StreamEnd> end_ = std::make_shared<StreamEnd>();  // calls under way have it too
+  // Declared last, destroyed first: a watchdog may end the stream until its extension is gone.
   std::vector<std::unique_ptr<StreamExtension>> extensions_;
 };
 
