@@ -37,6 +37,7 @@ inline JobPlace place_of(int rank, int size, int port) {
   place.job.size = size;
   place.job.build = "a build";
   place.job.token = "a launch";
+  place.job.secret = "a secret";
   place.meet = {"127.0.0.1", port};
   return place;
 }

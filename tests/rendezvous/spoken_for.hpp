@@ -97,6 +97,7 @@ class SpokenForRank : public SpokenFor {
                         .number(size)
                         .text(place.job.build)
                         .text(place.job.token)
+                        .text(place.job.secret)
                         .text("a process of the test's")
                         .take();
     say(hello);

@@ -31,6 +31,17 @@ constexpr int kIdleMs = 1000;
 // Of a rank's outbox, for words that are to go without memory.
 constexpr std::size_t kHubWordsBytes = 4096;
 
+/// In a time that says nothing of where they differ.
+bool same_secret(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) { return false; }
+  unsigned differ = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    differ |= static_cast<unsigned>(static_cast<unsigned char>(a[i])) ^
+              static_cast<unsigned>(static_cast<unsigned char>(b[i]));
+  }
+  return differ == 0;
+}
+
 Frame told_by(int reporter, std::string text) {
   Frame frame;
   frame.type = FrameType::differ;
@@ -239,9 +250,13 @@ void Hub::on_hello(Line& line, const Frame& frame) {
   const std::int64_t size = hello.number();
   const std::string build = hello.text();
   const std::string token = hello.text();
+  const std::string secret = hello.text();
   const std::string who = hello.text();
-  if (token != job_.token) {
-    return turn_away(line, "rank 0 that listens there is of another job", /*try_again=*/true);
+  if (token != job_.token || !same_secret(secret, job_.secret)) {
+    return turn_away(line,
+                     "rank 0 that listens there is of another job, or was given another secret "
+                     "(TESSERA_JOB_SECRET)",
+                     /*try_again=*/true);
   }
   if (size != job_.size) {
     return give_up(line,

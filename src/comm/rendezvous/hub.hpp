@@ -24,6 +24,8 @@ struct JobIdentity {
   int size = 1;
   std::string build;  ///< of the program
   std::string token;  ///< of the launch, empty if the launcher gives none
+  /// Of the launch, and known to its processes alone; empty if there is none.
+  std::string secret = {};
 };
 
 /// The centre of a job's control path, on a thread of rank 0's process: ranks connect here, and it
