@@ -315,7 +315,7 @@ TEST_P(SplitConformance, RecordsCountWhatAGroupMoves) {
             world.split(world.reduce_channel(), [](int rank) { return rank / 2; }, "pairs");
         const int size = pairs.communicator.size();
         HostTensor shard{DType::fp32, 10};
-        HostTensor full{DType::fp32, 10 * size};
+        HostTensor full{DType::fp32, std::int64_t{10} * size};
         complete(world, pairs, Batch{"gather h.0"}.all_gather(shard.view(), full.view()));
         std::vector<trace::Record> records = world.recorder()->records();
         std::erase_if(records, [](const auto& r) { return r.kind != trace::Kind::collective; });

@@ -1,6 +1,7 @@
 #include "device/cuda/cuda_capture.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_stream.hpp"
@@ -90,7 +91,7 @@ void CudaGraph::launch(CudaStream& origin, const std::function<void()>& enqueue)
     throw;
   }
   *state_.fate_ = GraphFate::launched;
-  for (auto& call : state_.calls_) { (void)call.release(); }
+  for (auto& call : state_.calls_) { std::ignore = call.release(); }
   state_.calls_.clear();
 }
 

@@ -1,5 +1,6 @@
 #include "device/cuda/cuda_stream.hpp"
 
+#include <tuple>
 #include <utility>
 
 #include "device/cuda/cuda_check.hpp"
@@ -140,7 +141,7 @@ void CudaStream::call(std::function<void()> work) {
   check(cudaLaunchHostFunc(open(), run, owned.get()), "cudaLaunchHostFunc");
   // Within a graph it belongs to a launch that happens once: every run captures anew.
   if (capturing()) { return capture_->keep(std::move(owned)); }
-  (void)owned.release();
+  std::ignore = owned.release();
 }
 
 void* CudaStream::native() noexcept {

@@ -184,8 +184,9 @@ void Comm::abort() noexcept {
 }
 
 ncclResult_t Comm::state() {
-  if (launching_ > 0 && --launching_ > 0) { return ncclInProgress; }
-  return state_;
+  if (launching_ == 0) { return state_; }
+  const int left = --launching_;
+  return left > 0 ? ncclInProgress : state_.load();
 }
 
 ncclResult_t Comm::enqueue(std::vector<Work> works, cudaStream_t stream) {
