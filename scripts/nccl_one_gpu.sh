@@ -8,7 +8,7 @@
 #
 # -p writes a line "RANK PROCESS" for each of them into FILE. The status is 0, or that of the first
 # process that failed; then the others have GRACE_S (1) seconds to leave by themselves. MASTER_PORT
-# is chosen if it is not set.
+# is chosen if it is not set, and so is the job's secret (TESSERA_JOB_SECRET).
 set -u
 
 if [[ ${1-} != -n || ! ${2-} =~ ^[1-9][0-9]*$ || $# -lt 3 ]]; then
@@ -33,6 +33,10 @@ if [[ -z ${MASTER_PORT-} ]]; then
   until is_free "$MASTER_PORT"; do MASTER_PORT=$((20000 + RANDOM % 12000)); done
 fi
 export MASTER_PORT MASTER_ADDR=127.0.0.1 WORLD_SIZE=$ranks LOCAL_WORLD_SIZE=$ranks
+if [[ -z ${TESSERA_JOB_SECRET-} ]]; then
+  TESSERA_JOB_SECRET=$(od -An -N16 -tx8 /dev/urandom | tr -d ' ')
+fi
+export TESSERA_JOB_SECRET
 export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME-lo}
 host=${NCCL_HOSTID-one-gpu}
 

@@ -27,11 +27,12 @@ std::string behind_text(const std::vector<int>& behind, std::string_view channel
 }
 
 std::string held_up_elsewhere_text(std::string_view call, int rank,
-                                   std::chrono::milliseconds waited, std::string_view behind) {
+                                   std::chrono::milliseconds waited,
+                                   const std::vector<int>& missing, std::string_view behind) {
   return fmt::format(
-      "{}: rank {} waited {} ms, held up as {}; every rank makes the same collective calls in the "
-      "same order",
-      call, rank, waited.count(), behind);
+      "{}: rank {} waited {} ms{}, held up as {}; every rank makes the same collective calls in "
+      "the same order",
+      call, rank, waited.count(), missing.empty() ? "" : " for " + list_ranks(missing), behind);
 }
 
 std::string held_up_text(std::string_view call, int rank, std::chrono::milliseconds waited,
@@ -64,6 +65,13 @@ std::string ended_text(std::string_view call, int rank, int ended) {
       "{}: rank {} waits for rank {}, which has ended its program; every rank makes the same "
       "collective calls in the same order",
       call, rank, ended);
+}
+
+std::string broken_text(std::string_view who, std::string_view problem) {
+  return fmt::format(
+      "{} does not keep to what ranks say to each other: {}; look whether another program writes "
+      "to its connection, else this is a bug in the library",
+      who, problem);
 }
 
 std::string disagreement_text(std::string_view channel, std::uint64_t sequence,

@@ -39,10 +39,11 @@ namespace tessera {
 [[nodiscard]] std::string behind_text(const std::vector<int>& behind, std::string_view channel,
                                       std::uint64_t sequence);
 
-/// `rank` has waited in `call` so long, to which all came; but one of them waits elsewhere, for
-/// ranks of which behind_text() says `behind`.
+/// `rank` has waited in `call` so long, for `missing`, or, if that is empty, for ranks that all
+/// came; but they, or one of them, wait elsewhere, for ranks of which behind_text() says `behind`.
 [[nodiscard]] std::string held_up_elsewhere_text(std::string_view call, int rank,
                                                  std::chrono::milliseconds waited,
+                                                 const std::vector<int>& missing,
                                                  std::string_view behind);
 
 /// `rank` has waited in `call` so long for ranks that came and then stopped.
@@ -52,6 +53,9 @@ namespace tessera {
 
 /// `rank` waits in `call` for `ended`, whose program has ended without it.
 [[nodiscard]] std::string ended_text(std::string_view call, int rank, int ended);
+
+/// `who` has said something on the control path that it must not: `problem`.
+[[nodiscard]] std::string broken_text(std::string_view who, std::string_view problem);
 
 /// The ranks issued different batches; `difference` as first_difference() has it.
 [[nodiscard]] std::string disagreement_text(std::string_view channel, std::uint64_t sequence,

@@ -34,9 +34,8 @@ void inject_delay(const Instruments& instruments, int rank, std::uint64_t sequen
 }
 
 void record_collectives(const Instruments& instruments, const Batch& batch, int rank, int ranks,
-                        std::int64_t begin_ns) {
+                        std::int64_t begin_ns, std::int64_t end_ns) {
   if (instruments.recorder == nullptr) { return; }
-  const std::int64_t end_ns = trace::now_ns();
   for (const CommOp& op : batch.ops()) {
     instruments.recorder->add({.kind = trace::Kind::collective,
                                .what = std::string{name_of(op)},

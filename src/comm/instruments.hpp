@@ -33,9 +33,9 @@ enum class Moment : std::uint8_t { before, after };
 /// and moment.
 void inject_delay(const Instruments& instruments, int rank, std::uint64_t sequence, Moment moment);
 
-/// Adds one record for each entry of `batch`, which moved its data from `begin_ns` until now
+/// Adds one record for each entry of `batch`, which moved its data from `begin_ns` to `end_ns`
 /// between `ranks` ranks, this one being `rank` of them.
 void record_collectives(const Instruments& instruments, const Batch& batch, int rank, int ranks,
-                        std::int64_t begin_ns);
+                        std::int64_t begin_ns, std::int64_t end_ns);
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <new>
 #include <thread>
 
 #include "cuda/gate.hpp"
@@ -162,6 +163,14 @@ TEST_F(CudaStreamTest, AStreamThatWasEndedThrowsItsErrorAtEveryUse) {
   expect_error([&] { side().call([] {}); });
   fill(7, stream());
   EXPECT_EQ(value(), 7);
+}
+
+TEST_F(CudaStreamTest, ACallThatThrowsEndsItsStreamAlone) {
+  side().call([] { throw std::bad_alloc{}; });
+  EXPECT_THROW(side().wait(), std::bad_alloc);
+  EXPECT_THROW(fill(1, side()), std::bad_alloc);
+  fill(8, stream());
+  EXPECT_EQ(value(), 8);
 }
 
 TEST_F(CudaStreamTest, ManyStreamsPassWorkOn) {

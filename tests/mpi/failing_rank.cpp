@@ -91,6 +91,15 @@ std::function<void(World&)> throwing(E error) {
   };
 }
 
+/// One batch of all ranks over each: NCCL has connected them then, and `submit` waits for no rank.
+void connect(World& world, const std::vector<Channel>& channels) {
+  Elements data{world, 4};
+  for (const Channel& channel : channels) {
+    channel.communicator.submit(Batch{"first"}.all_reduce(data.view()), channel.stream);
+    channel.stream.wait();
+  }
+}
+
 void submit_other_batches(World& world) {
   Elements data{world, 12};
   const Channel reduce = world.reduce_channel();
@@ -126,6 +135,74 @@ void miss_an_exchange(World& world) {
 void say_process(World& world) {
   std::printf("rank %d pid %ld\n", world.rank(), static_cast<long>(::getpid()));
   std::fflush(stdout);
+}
+
+/// The job's first collective, to which rank 1 never comes.
+void miss_the_first_call(World& world) {
+  Elements data{world, 4};
+  const Channel gather = world.gather_channel();
+  say_process(world);
+  while (world.rank() == kCulprit) { ::pause(); }
+  gather.communicator.submit(Batch{"h.3"}.all_reduce(data.view()), gather.stream);
+  gather.stream.wait();
+}
+
+/// All devices have so much to do before a batch that the deadline passes meanwhile.
+void be_behind(World& world, bool as_graph) {
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  connect(world, {reduce});
+  const auto enqueue = [&] {
+    reduce.stream.call(
+        [work = 2 * world.options().deadline] { std::this_thread::sleep_for(work); });
+    reduce.communicator.submit(Batch{"x"}.all_reduce(data.view()), reduce.stream);
+  };
+  if (as_graph) {
+    world.run_as_graph(enqueue);
+  } else {
+    enqueue();
+  }
+  reduce.stream.wait();
+}
+
+/// Steps of more batches on one channel than are watched at a time.
+void run_long_graphs(World& world) {
+  constexpr int kBatches = 4200;
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  for (int step = 0; step < 2; ++step) {
+    world.run_as_graph([&] {
+      for (int i = 0; i < kBatches; ++i) {
+        reduce.communicator.submit(Batch{"x"}.all_reduce(data.view()), reduce.stream);
+      }
+    });
+  }
+  reduce.stream.wait();
+}
+
+/// What makes a graph fails on all ranks, which go on.
+void throw_within_a_graph(World& world) {
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  const auto submit = [&] {
+    reduce.communicator.submit(Batch{"x"}.all_reduce(data.view()), reduce.stream);
+  };
+  world.run_as_graph(submit);
+  try {
+    world.run_as_graph([&] {
+      submit();
+      throw ContractError{"not this step"};
+    });
+  } catch (const ContractError&) {  // as it should
+  }
+  submit();
+  // Which waits for all that is under way.
+  const auto group = reduce.communicator.split([](int) { return 0; }, "all");
+  world.run_as_graph(submit);
+  reduce.stream.wait();
+  if (data.first() != static_cast<float>(world.size() * world.size() * world.size())) {
+    throw std::logic_error{"the graph that was not launched has added"};
+  }
 }
 
 /// Works until somebody kills or stops a rank whose process number is printed here.
@@ -214,6 +291,9 @@ void work_on_in_pairs(World& world) {
 void throw_as_a_pair(World& world) {
   PairsModel model{world};
   model.forward();
+  model.backward();
+  model.step();
+  model.forward();
   if (world.rank() > 1) { world.barrier(); }
   model.backward();
   throw ContractError{"cannot go on"};
@@ -281,6 +361,7 @@ void leave_a_group_in_a_graph(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
   auto group = reduce.communicator.split([](int) { return 0; }, "all");
+  connect(world, {{*group, reduce.stream}});
   if (world.rank() == kCulprit) { ::usleep(200'000); }
   world.run_as_graph([&] { group->submit(Batch{"x"}.all_reduce(data.view()), reduce.stream); });
   group.reset();
@@ -295,6 +376,7 @@ void leave_a_group_alone(World& world) {
   const Channel reduce = world.reduce_channel();
   {
     const auto group = reduce.communicator.split([](int) { return 0; }, "all");
+    connect(world, {{*group, reduce.stream}});
     while (world.rank() == kCulprit) { ::pause(); }
     group->submit(Batch{"x"}.all_reduce(data.view()), reduce.stream);
   }
@@ -306,6 +388,7 @@ void go_on_after_withdrawal(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
   const Channel group = world.split(reduce, [](int) { return 0; }, "all");
+  connect(world, {group});
   if (world.rank() != kCulprit) { return world.barrier(); }
   group.communicator.submit(Batch{"x"}.all_reduce(data.view()), group.stream);
   group.communicator.withdraw();
@@ -362,6 +445,7 @@ void throw_alone_in_front(World& world) {
   const View view = data.view();
   const Channel gather = world.gather_channel();
   const Channel reduce = world.reduce_channel();
+  connect(world, {gather, reduce});
   if (world.rank() == kCulprit) {
     gather.communicator.submit(Batch{"a"}.all_reduce(view), gather.stream);
     gather.communicator.submit(Batch{"b"}.all_reduce(view), gather.stream);
@@ -378,6 +462,7 @@ void throw_alone_in_a_group(World& world) {
   const Channel gather = world.gather_channel();
   const Channel reduce = world.reduce_channel();
   const auto group = reduce.communicator.split([](int) { return 0; }, "all");
+  connect(world, {gather, {*group, reduce.stream}});
   if (world.rank() == kCulprit) {
     gather.communicator.submit(Batch{"a"}.all_reduce(data.view()), gather.stream);
     group->submit(Batch{"b"}.all_reduce(other.view()), reduce.stream);
@@ -407,6 +492,11 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"comm", throwing(CommError{"no network"})},
       {"differ", submit_other_batches},
       {"miss", miss_a_call},
+      {"miss-first", miss_the_first_call},
+      {"behind", [](World& world) { be_behind(world, false); }},
+      {"behind-in-graph", [](World& world) { be_behind(world, true); }},
+      {"long-graphs", run_long_graphs},
+      {"throw-in-graph", throw_within_a_graph},
       {"miss-exchange", miss_an_exchange},
       {"work", work_on},
       {"graphs", work_on_as_graphs},

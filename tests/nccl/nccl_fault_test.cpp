@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
@@ -82,14 +83,17 @@ TEST_F(NcclFault, AllThatAreLeftLeaveWithinSecondsOfAKilledRankAndNameIt) {
   ::unsetenv("GRACE_S");
 }
 
-/// Kills rank 1 of a job at what `way` says, which the launcher does not end.
-std::string end_of_the_others(const std::vector<std::string>& command, int ranks = kRanks) {
+/// Kills rank 1 of a job at what `way` says, which the launcher does not end, `after` all have told
+/// their process numbers.
+std::string end_of_the_others(const std::vector<std::string>& command, int ranks = kRanks,
+                              std::chrono::milliseconds after = {}) {
   ::setenv("GRACE_S", "30", 1);
   MpiJob job{ranks, command};
   std::smatch match;
   EXPECT_TRUE(job.wait_for(" pid ", ranks) && job.wait_for("\n", ranks)) << job.output();
   const std::string said = job.output();
   if (std::regex_search(said, match, std::regex{"rank 1 pid ([0-9]+)\n"})) {
+    std::this_thread::sleep_for(after);
     const auto begin = Clock::now();
     EXPECT_EQ(::kill(std::stoi(match[1]), SIGKILL), 0);
     EXPECT_NE(job.wait(), 0);
@@ -97,6 +101,98 @@ std::string end_of_the_others(const std::vector<std::string>& command, int ranks
   }
   ::unsetenv("GRACE_S");
   return job.output();
+}
+
+/// The launcher's numbers of processes at which what NCCL connects lazily is looked at.
+class NcclFirstCall : public NcclFault, public ::testing::WithParamInterface<int> {
+ protected:
+  static constexpr const char* kCall = "all_reduce of batch \"h.3\" (channel gather, sequence 0)";
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, NcclFirstCall, ::testing::Values(2, 3, 4),
+                         ::testing::PrintToStringParamName());
+
+// NCCL does not enqueue it, as it waits for the rank to connect.
+TEST_P(NcclFirstCall, ThatARankNeverMakesNamesTheRankByTheDeadline) {
+  const int deadline = test::on_a_gpu() ? 8000 : 2000;
+  const End end = end_of("miss-first", deadline, {}, GetParam());
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, deadline / 1000.0 + 10);
+  EXPECT_THAT(end.output,
+              ContainsRegex("error: rank [0-9]: all_reduce of batch \"h.3\" .channel "
+                            "gather, sequence 0.: rank [0-9] waited " +
+                            std::to_string(deadline) + " ms for rank 1, which did not call it"));
+}
+
+TEST_P(NcclFirstCall, NamesARankThatEndsItsProgramInsteadAtOnce) {
+  const End end = end_of("miss", 60'000, {}, GetParam());
+  EXPECT_EQ(end.status, 4);
+  EXPECT_LT(end.seconds, 10);
+  EXPECT_THAT(end.output, ContainsRegex("error: rank [0-9]: all_reduce of batch \"h.3\" .channel "
+                                        "gather, sequence 0.: rank [0-9] waits for rank 1, which "
+                                        "has ended its program"));
+}
+
+TEST_P(NcclFirstCall, NamesARankThatIsKilledMeanwhileAndTheCall) {
+  const int ranks = GetParam();
+  constexpr std::chrono::milliseconds kToTheCall{300};
+  const std::string output =
+      end_of_the_others(command("miss-first", 60'000, {}), ranks, kToTheCall);
+  EXPECT_EQ(count("error: ", output), ranks - 1) << output;
+  EXPECT_EQ(count("rank 1 (process ", output), ranks - 1) << output;
+  EXPECT_EQ(count("has left in the middle of the run", output), ranks - 1) << output;
+  EXPECT_EQ(count(std::string{" was in "} + kCall, output), ranks - 1) << output;
+}
+
+// Rank 0 is within the first batch of its pair; the others wait for it elsewhere, and are late
+// first.
+TEST_F(NcclFault, ARankThatIsHeldUpInItsGroupsFirstCallIsNotTakenForTheCause) {
+  const int deadline = test::on_a_gpu() ? 12'000 : 3000;
+  const std::string waited = " waited " + std::to_string(deadline) + " ms for ";
+  const End all = end_of("hold-up-all", deadline, {}, kInPairs);
+  EXPECT_EQ(all.status, 4);
+  EXPECT_THAT(all.output, HasSubstr(waited + "rank 1, which did not call it; every rank"));
+  const End across = end_of("miss-in-group", deadline, {}, kInPairs);
+  EXPECT_EQ(across.status, 4);
+  EXPECT_THAT(
+      across.output,
+      HasSubstr("all_reduce of batch \"h.3\" (channel replicas, sequence 0): rank 2" + waited +
+                "rank 0, held up as rank 1 did not make the call of channel shard "
+                "reduce, sequence 0; every rank"));
+}
+
+// Nothing within the process ends such a call, nor what waits for it.
+TEST_F(NcclFault, AnAbortThatHangsDoesNotKeepTheProcessAlive) {
+  if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
+  const std::string output =
+      end_of_the_others(command("work", 60'000, {"TESSERA_EMULATED_NCCL_ABORT=hangs:0"}));
+  EXPECT_EQ(count("has left in the middle of the run", output), kRanks - 1) << output;
+  EXPECT_THAT(output, ContainsRegex("error: rank 0: rank 1 .process .* has left .*; NCCL's "
+                                    "communicators have not ended within 6 s of that "
+                                    ".ncclCommAbort does not return.: the process ends\n"));
+}
+
+// It is the device that is late, not a rank.
+TEST_F(NcclFault, ADeviceThatIsBehindForLongerThanTheDeadlineIsNoFailure) {
+  const int deadline = test::on_a_gpu() ? 6000 : 1000;
+  for (const std::string way : {"behind", "behind-in-graph"}) {
+    SCOPED_TRACE(way);
+    const End end = end_of(way, deadline, {}, 2);
+    EXPECT_EQ(end.status, 0);
+    EXPECT_EQ(end.output, "");
+  }
+}
+
+TEST_F(NcclFault, AGraphMayHaveMoreBatchesThanAreWatchedAtATime) {
+  const End end = end_of("long-graphs", 20'000, {}, 2);
+  EXPECT_EQ(end.status, 0);
+  EXPECT_EQ(end.output, "");
+}
+
+// The batches of the graph that was not launched are not waited for.
+TEST_F(NcclFault, WhatMakesAGraphMayThrow) {
+  const End end = end_of("throw-in-graph", test::on_a_gpu() ? 8000 : 4000, {}, 2);
+  EXPECT_EQ(end.status, 0);
+  EXPECT_EQ(end.output, "");
 }
 
 TEST_F(NcclFault, TheControlPathsWordComesBeforeNcclsOwn) {
@@ -235,7 +331,7 @@ TEST_F(NcclFault, AGroupThatGoesWaitsForARankUntilTheDeadline) {
   const End end = end_of("leave-group-alone", deadline, {});
   EXPECT_EQ(end.status, 4);
   EXPECT_LT(end.seconds, 15);
-  EXPECT_THAT(end.output, HasSubstr("all_reduce of batch \"x\" (channel all, sequence 0): rank "));
+  EXPECT_THAT(end.output, HasSubstr("all_reduce of batch \"x\" (channel all, sequence 1): rank "));
   EXPECT_THAT(end.output, HasSubstr(" ms for rank 1, which did not call it"));
 }
 
@@ -245,7 +341,7 @@ TEST_F(NcclFault, WhoGoesOnAfterAWithdrawalIsToldWhatEndedItsCommunicators) {
   EXPECT_LT(end.seconds, 10);
   EXPECT_THAT(end.output,
               HasSubstr("error: rank 1: NCCL's communicator gather has been ended, as all of the "
-                        "rank's are: all_reduce of batch \"x\" (channel all, sequence 0) was "
+                        "rank's are: all_reduce of batch \"x\" (channel all, sequence 1) was "
                         "withdrawn; a rank that takes back what is under way makes no more calls"));
 }
 

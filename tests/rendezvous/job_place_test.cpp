@@ -79,6 +79,14 @@ TEST(JobPlace, OfARestartIsAnother) {
             place_in(with(kTorchrun, {{"TORCHELASTIC_RESTART_COUNT", "2"}})).place.job.token);
 }
 
+TEST(JobPlace, HasTheSecretThatItsProcessesAreGiven) {
+  EXPECT_EQ(place_in(kTorchrun).place.job.secret, "");
+  EXPECT_EQ(place_in(with(kTorchrun, {{"TESSERA_JOB_SECRET", "s3"}})).place.job.secret, "s3");
+  EXPECT_THAT(refusal_of(with(kSrun, {{"TESSERA_JOB_SECRET", std::string(1025, 's')},
+                                      {"MASTER_ADDR", "gpu07"}})),
+              HasSubstr("TESSERA_JOB_SECRET has 1025 bytes, but 1024 are the most"));
+}
+
 TEST(JobPlace, IsTheLoopbackWhereAllAreOnOneMachine) {
   EXPECT_EQ(place_in(kMpirun).place.meet.text(), "127.0.0.1:29500");
   EXPECT_EQ(place_in(kMpirun).local_rank, 1);

@@ -24,11 +24,12 @@ inline int free_port() {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  (void)::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  const bool bound =
+      ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
   socklen_t bytes = sizeof address;
   (void)::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes);
   ::close(socket);
-  return ntohs(address.sin_port);
+  return bound ? ntohs(address.sin_port) : 0;
 }
 
 inline JobPlace place_of(int rank, int size, int port) {
@@ -37,6 +38,7 @@ inline JobPlace place_of(int rank, int size, int port) {
   place.job.size = size;
   place.job.build = "a build";
   place.job.token = "a launch";
+  place.job.secret = "a secret";
   place.meet = {"127.0.0.1", port};
   return place;
 }

@@ -48,9 +48,11 @@ inline std::vector<int> rank_counts(std::vector<int> wanted) {
   return job ? std::vector<int>{job->size} : wanted;
 }
 
-/// NCCL itself adds as it likes; its double, and everything else, in rank order.
+/// NCCL itself adds as it likes, and its double in the order that it is told; everything else, and
+/// the double if nothing is said, in rank order.
 inline SumOrder sum_order() {
-  return on_a_gpu() && launched_job(rank_device()) ? SumOrder::any : SumOrder::ranks;
+  const bool as_nccl_likes = on_a_gpu() || environment("TESSERA_EMULATED_NCCL_SUMS");
+  return as_nccl_likes && launched_job(rank_device()) ? SumOrder::any : SumOrder::ranks;
 }
 
 using RankJob = std::tuple<CommKind, int>;

@@ -48,7 +48,8 @@ class BatchTask {
       mover_.second(batch_, meeting->visits());
     }
     group_->sync(*meeting);
-    record_collectives(instruments_, batch_, visit_.rank, visit_.channel->size(), begin_ns);
+    record_collectives(instruments_, batch_, visit_.rank, visit_.channel->size(), begin_ns,
+                       trace::now_ns());
   }
 
   [[nodiscard]] int job_rank() const noexcept { return visit_.channel->job_rank(visit_.rank); }

@@ -113,6 +113,7 @@ void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Move
   }
 }
 
+// What the stream calls may come after the communicator has gone: nothing of it is used there.
 void LocalDeviceCommunicator::watch_begin(Stream stream) {
   if (instruments_.delays) {
     stream.call([instruments = instruments_, rank = job_rank(rank()), sequence = next_batch_] {
@@ -120,14 +121,16 @@ void LocalDeviceCommunicator::watch_begin(Stream stream) {
     });
   }
   if (instruments_.recorder != nullptr) {
-    stream.call([this] { begin_ns_ = trace::now_ns(); });
+    stream.tell_time([begin = begin_ns_](std::int64_t ns) { *begin = ns; });
   }
 }
 
 void LocalDeviceCommunicator::watch_end(const Batch& batch, Stream stream) {
   if (instruments_.recorder != nullptr) {
-    stream.call(
-        [this, batch] { record_collectives(instruments_, batch, rank(), size(), begin_ns_); });
+    stream.tell_time([instruments = instruments_, batch, rank = rank(), size = size(),
+                      begin = begin_ns_](std::int64_t ns) {
+      record_collectives(instruments, batch, rank, size, *begin, ns);
+    });
   }
   if (instruments_.delays) {
     stream.call([instruments = instruments_, rank = job_rank(rank()), sequence = next_batch_] {

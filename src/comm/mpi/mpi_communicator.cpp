@@ -117,7 +117,8 @@ class BatchTask {
     if (channel_->size() > 1) { meet(*lease, route); }
     const std::int64_t begin_ns = trace::now_ns();
     MpiMover{group(), *lease, route, Moving{*this}}.run(batch_);
-    record_collectives(channel_->instruments, batch_, channel_->rank, channel_->size(), begin_ns);
+    record_collectives(channel_->instruments, batch_, channel_->rank, channel_->size(), begin_ns,
+                       trace::now_ns());
   }
 
   /// Nothing moves before every rank has seen that all are here with the same batch.

@@ -4,8 +4,6 @@
 #include <thread>
 #include <utility>
 
-#include "device/cuda/cuda_check.hpp"
-
 namespace tessera::nccl {
 namespace {
 
@@ -14,6 +12,8 @@ using namespace std::chrono_literals;
 constexpr auto kLookAgain = 2ms;
 // More than any step has: a rank that is so far ahead of its device waits.
 constexpr std::size_t kMostPending = 4096;
+// Where all ranks come to a batch, NCCL takes milliseconds to launch it once it is connected.
+constexpr auto kHeld = 200ms;
 
 /// Goes with its stream.
 struct ReachedStream final : cuda::StreamExtension {
@@ -42,19 +42,51 @@ void StreamReach::forget() noexcept {
 NcclChannel::NcclChannel(std::unique_ptr<NcclComm> comm, const CallSeries& series, std::string name)
     : comm_{std::move(comm)}, series_{series}, name_{std::move(name)} {}
 
-void NcclChannel::track(std::uint64_t sequence, std::string call, cuda::CudaStream& stream) {
-  Pending batch{sequence, std::move(call), {}, {}};
+void NcclChannel::announce(std::uint64_t sequence, std::string call, cuda::CudaStream& stream) {
   remember(stream);
-  mark(batch, stream);
+  wait_for_room();
+  Pending batch{sequence, std::move(call), marks_.set(stream), {}};
+  const std::scoped_lock lock{mutex_};
+  announced_ = std::move(batch);
+  announced_since_ = Clock::now();
+}
+
+// Batches of a graph that is still captured begin after it: nobody waits for them.
+void NcclChannel::wait_for_room() {
   std::unique_lock lock{mutex_};
-  while (pending_.size() >= kMostPending && !comm_->aborted()) {
+  while (pending_.size() >= kMostPending && !pending_.front().begin.is_captured() &&
+         !comm_->aborted()) {
     lock.unlock();
     std::this_thread::sleep_for(kLookAgain);
     lock.lock();
     forget_finished_locked();
   }
+}
+
+// While the device is behind, its queue may be full, and NCCL's launch waits for it, not for peers.
+void NcclChannel::issue(const std::function<void(ncclComm_t)>& calls) {
+  comm_->issue(calls, [this] { return busy(); });
+}
+
+bool NcclChannel::busy() {
+  const std::scoped_lock lock{mutex_};
+  forget_finished_locked();
+  return !pending_.empty();
+}
+
+void NcclChannel::track(cuda::CudaStream& stream) {
+  StreamMark end = marks_.set(stream);
+  const std::scoped_lock lock{mutex_};
   if (pending_.empty()) { head_since_ = Clock::now(); }
-  pending_.push_back(std::move(batch));
+  announced_->end = std::move(end);
+  pending_.push_back(std::move(*announced_));
+  announced_.reset();
+}
+
+void NcclChannel::retract() noexcept {
+  std::optional<Pending> gone;
+  const std::scoped_lock lock{mutex_};
+  gone.swap(announced_);
 }
 
 void NcclChannel::remember(cuda::CudaStream& stream) {
@@ -64,40 +96,10 @@ void NcclChannel::remember(cuda::CudaStream& stream) {
   if (std::ranges::find(streams_, reach) == streams_.end()) { streams_.push_back(reach); }
 }
 
-cuda::EventHandle NcclChannel::take_spare() {
-  const std::scoped_lock lock{mutex_};
-  if (spare_.empty()) { return {}; }
-  cuda::EventHandle event = std::move(spare_.back());
-  spare_.pop_back();
-  return event;
-}
-
-void NcclChannel::mark(Pending& batch, cuda::CudaStream& stream) {
-  if (!stream.capturing()) {
-    batch.end = take_spare();
-    if (batch.end.get() == nullptr) { batch.end = cuda::make_event_handle(); }
-    return cuda::check(cudaEventRecord(batch.end.get(), stream.handle()), "cudaEventRecord");
-  }
-  // Nobody can ask for a moment within a graph. There are as many flags as batches that are watched
-  // and this one: the batch before of this number has finished.
-  constexpr std::size_t flags = kMostPending + 1;
-  if (!flags_) { flags_.emplace(flags); }
-  batch.flag = flagged_++ % flags;
-  *flags_->at(*batch.flag) = 0;
-  cuda::launch_raise(flags_->at(*batch.flag), stream.open());
-}
-
-bool NcclChannel::finished(const Pending& batch) const {
-  if (batch.flag) { return flags_->is_raised(*batch.flag); }
-  // What else the device has to say, streams that are waited for say.
-  return cudaEventQuery(batch.end.get()) != cudaErrorNotReady;
-}
-
 void NcclChannel::forget_finished_locked() {
-  while (!pending_.empty() && finished(pending_.front())) {
-    if (pending_.front().end.get() != nullptr) {
-      spare_.push_back(std::move(pending_.front().end));
-    }
+  while (!pending_.empty() && StreamMarks::is_reached(pending_.front().end)) {
+    marks_.take_back(std::move(pending_.front().begin));
+    marks_.take_back(std::move(pending_.front().end));
     pending_.pop_front();
     head_since_ = Clock::now();
   }
@@ -113,10 +115,21 @@ void NcclChannel::wait_until_idle(const JobGroup& group) {
 std::optional<NcclChannel::Head> NcclChannel::look() {
   const std::scoped_lock lock{mutex_};
   forget_finished_locked();
-  if (pending_.empty()) { return {}; }
-  const Pending& head = pending_.front();
-  return Head{head.sequence, head.call,
-              std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - head_since_)};
+  const auto now = Clock::now();
+  if (!pending_.empty() && !StreamMarks::is_reached(pending_.front().begin)) { head_since_ = now; }
+  const auto head = [&](const Pending& batch, Clock::time_point since) {
+    return Head{batch.sequence, batch.call,
+                std::chrono::duration_cast<std::chrono::milliseconds>(now - since)};
+  };
+  if (!pending_.empty()) { return head(pending_.front(), head_since_); }
+  if (announced_) { return head(*announced_, std::max(announced_since_, head_since_)); }
+  return {};
+}
+
+std::optional<std::uint64_t> NcclChannel::held() {
+  const std::scoped_lock lock{mutex_};
+  if (!announced_ || Clock::now() - announced_since_ < kHeld) { return {}; }
+  return announced_->sequence;
 }
 
 void NcclChannel::end_streams(const std::exception_ptr& error) noexcept {

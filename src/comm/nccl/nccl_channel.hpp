@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -12,9 +13,8 @@
 #include <vector>
 
 #include "comm/nccl/nccl_comm.hpp"
+#include "comm/nccl/stream_marks.hpp"
 #include "comm/rendezvous/job_group.hpp"
-#include "device/cuda/cuda_flags.hpp"
-#include "device/cuda/cuda_handle.hpp"
 #include "device/cuda/cuda_stream.hpp"
 
 namespace tessera::nccl {
@@ -48,23 +48,34 @@ class NcclChannel {
   [[nodiscard]] const CallSeries& series() const noexcept { return series_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
-  /// `stream` has been given batch `sequence`, which errors call `call`. Waits while more are under
-  /// way than can be watched.
-  void track(std::uint64_t sequence, std::string call, cuda::CudaStream& stream);
+  /// `stream` is about to be given batch `sequence`, which errors call `call`: NCCL may wait for
+  /// peers before it has it. Waits while more are under way than can be watched.
+  void announce(std::uint64_t sequence, std::string call, cuda::CudaStream& stream);
+  /// Makes its calls, and returns when all of it is enqueued. Errors as NcclComm::issue's.
+  void issue(const std::function<void(ncclComm_t)>& calls);
+  /// `stream` has it.
+  void track(cuda::CudaStream& stream);
+  /// `stream` does not get it. Without effect if it has it.
+  void retract() noexcept;
 
   struct Head {
     std::uint64_t sequence;
     std::string call;
-    std::chrono::milliseconds age;  ///< since it became the first
+    /// Since the device has come to it and it is the first: what the device was behind before does
+    /// not count. Of one that is being submitted: since that began.
+    std::chrono::milliseconds age;
   };
-  /// Forgets what has finished; the first that has not.
+  /// Forgets what has finished; the first that has not, or else the one that is being submitted.
   [[nodiscard]] std::optional<Head> look();
+  /// The number of a batch that is being submitted, for longer than that takes where all ranks have
+  /// come to it.
+  [[nodiscard]] std::optional<std::uint64_t> held();
   /// Blocks until all has finished. The group's failure ends that.
   void wait_until_idle(const JobGroup& group);
   /// Whether all has finished.
   [[nodiscard]] bool idle() { return !look(); }
   /// Whether a graph may hold some of its batches: it must not end before graphs do.
-  [[nodiscard]] bool was_captured() const noexcept { return flags_.has_value(); }
+  [[nodiscard]] bool was_captured() const noexcept { return marks_.were_captured(); }
   /// Streams that have been given batches end with `error`.
   void end_streams(const std::exception_ptr& error) noexcept;
   /// Graphs let go of batches: NCCL waits for that as it ends what is under way.
@@ -82,19 +93,17 @@ class NcclChannel {
   struct Pending {
     std::uint64_t sequence;
     std::string call;
-    cuda::EventHandle end;            // of a batch that is not part of a graph
-    std::optional<std::size_t> flag;  // of one that is: raised when it has been reached
+    StreamMark begin;
+    StreamMark end;
   };
 
-  [[nodiscard]] bool finished(const Pending& batch) const;
   void forget_finished_locked();
-  void mark(Pending& batch, cuda::CudaStream& stream);
-  [[nodiscard]] cuda::EventHandle take_spare();
+  void wait_for_room();
+  [[nodiscard]] bool busy();
   void remember(cuda::CudaStream& stream);
 
-  // Of the submitting thread. Before the communicator, whose end is that of all that writes them.
-  std::optional<cuda::PinnedFlags> flags_;  // made with the first graph
-  std::size_t flagged_ = 0;                 // batches within graphs so far
+  // Before the communicator, whose end is that of all that writes to them.
+  StreamMarks marks_;
 
   const std::unique_ptr<NcclComm> comm_;
   const CallSeries series_;
@@ -104,8 +113,9 @@ class NcclChannel {
   // Never held where CUDA or NCCL is given work: that may wait for what the watchdog is to end.
   std::mutex mutex_;
   std::deque<Pending> pending_;
-  std::vector<cuda::EventHandle> spare_;
   Clock::time_point head_since_;
+  std::optional<Pending> announced_;
+  Clock::time_point announced_since_;
   std::vector<std::shared_ptr<StreamReach>> streams_;  // that have been given batches
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "comm/aborted.hpp"
+#include "comm/nccl/last_resort.hpp"
 #include "device/cuda/cuda_configured.hpp"
 #include "tessera/base/error.hpp"
 
@@ -33,6 +34,8 @@ constexpr auto kPoll = 50us;
 // A thread that is within NCCL for longer hangs there, and an abort is to end that too.
 constexpr auto kOthersCall = 1s;
 constexpr auto kFarewell = 5s;
+// The watchdog names who is missing: it asks them by the deadline, for two seconds at most.
+constexpr auto kWatchdogFirst = 5s;
 // The first with communicators that do not block.
 constexpr int kOldest = NCCL_VERSION(2, 14, 0);
 constexpr int kFirstToSplit = NCCL_VERSION(2, 18, 1);
@@ -86,7 +89,7 @@ NcclComm::NcclComm(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, std:
     check(result, nullptr, "ncclCommInitRankConfig");
     settle("ncclCommInitRankConfig");
   } catch (...) {
-    abort();
+    abort_by_itself(std::current_exception());
     throw;
   }
 }
@@ -119,7 +122,7 @@ std::unique_ptr<NcclComm> NcclComm::split(int group, int place, const std::strin
 
 NcclComm::~NcclComm() {
   if (!aborted_ && !group_->failed()) { finish(); }
-  abort();
+  abort_by_itself(nullptr);
   if (half_made_) { half_made_->comm_ = half_made_->made_; }
 }
 
@@ -146,6 +149,18 @@ void NcclComm::abort(const std::exception_ptr& why) noexcept {
   ncclComm_t const comm = comm_.exchange(nullptr);
   if (alone) { calls.unlock(); }  // who comes now finds it ended, and does not wait
   if (comm != nullptr) { (void)ncclCommAbort(comm); }
+}
+
+/// Where no watchdog looks after that.
+void NcclComm::abort_by_itself(const std::exception_ptr& why) noexcept {
+  const auto text = [&] {
+    return fmt::format(
+        "rank {}: {}ncclCommAbort of NCCL's communicator {} has not returned within {} s: the "
+        "process ends",
+        group_->rank(), why ? reason_of(why) + "; " : "", name_, kAbortTime.count());
+  };
+  const LastResort resort{text, kAbortTime};
+  abort(why);
 }
 
 void NcclComm::check_alive() const {
@@ -175,17 +190,24 @@ ncclResult_t NcclComm::state() {
 }
 
 void NcclComm::settle(std::string_view call) {
-  const auto begin = Clock::now();
+  settle(call, group_->deadline(), [] { return false; });
+}
+
+void NcclComm::settle(std::string_view call, std::chrono::milliseconds patience,
+                      const std::function<bool()>& excused) {
+  auto begin = Clock::now();
   for (;;) {
     const ncclResult_t result = state();
     if (result != ncclInProgress) { return check(result, comm_, call); }
     group_->check_alive();
     const auto waited = Clock::now() - begin;
-    if (waited > group_->deadline()) {
+    if (waited > patience) {
+      begin = Clock::now();
+      if (excused()) { continue; }
       throw CommError{fmt::format(
           "{} of NCCL's communicator {} has not ended within {} ms: ranks cannot reach each other; "
           "NCCL_DEBUG=INFO says more, NCCL_SOCKET_IFNAME chooses the network",
-          call, name_, group_->deadline().count())};
+          call, name_, patience.count())};
     }
     if (waited < kAwake) {
       std::this_thread::yield();
@@ -195,7 +217,8 @@ void NcclComm::settle(std::string_view call) {
   }
 }
 
-void NcclComm::issue(const std::function<void(ncclComm_t)>& calls) {
+void NcclComm::issue(const std::function<void(ncclComm_t)>& calls,
+                     const std::function<bool()>& device_is_behind) {
   (void)state();
   {
     const std::scoped_lock lock{calls_};
@@ -211,7 +234,7 @@ void NcclComm::issue(const std::function<void(ncclComm_t)>& calls) {
     check_alive();  // who has been ended within it has no other reason to fail
     check(result, comm_, "ncclGroupEnd");
   }
-  settle("ncclGroupEnd");
+  settle("ncclGroupEnd", group_->deadline() + kWatchdogFirst, device_is_behind);
 }
 
 void* NcclComm::register_memory(void* data, std::size_t bytes) {

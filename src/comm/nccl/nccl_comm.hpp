@@ -49,8 +49,11 @@ class NcclComm {
   [[nodiscard]] std::unique_ptr<NcclComm> split(int group, int place, const std::string& name);
 
   /// Makes `calls` on the communicator as one NCCL group, and returns when all of it is enqueued.
-  /// The host waits for peers only where NCCL connects to them for the first time.
-  void issue(const std::function<void(ncclComm_t)>& calls);
+  /// The host waits for peers only where NCCL connects to them for the first time. Who waits, and
+  /// for whom, the watchdog finds out by the deadline; here CommError comes some seconds later, and
+  /// not while `device_is_behind` says that NCCL may wait for the device.
+  void issue(const std::function<void(ncclComm_t)>& calls,
+             const std::function<bool()>& device_is_behind);
   /// NCCL moves data straight from and to this memory from now on, until `deregister` of what it
   /// gives, or its end. Null: NCCL does not want to. CommError, or Aborted once it has ended.
   [[nodiscard]] void* register_memory(void* data, std::size_t bytes);
@@ -70,7 +73,10 @@ class NcclComm {
   void check_alive() const;
   [[nodiscard]] std::string ended_text() const;
   void settle(std::string_view call);
+  void settle(std::string_view call, std::chrono::milliseconds patience,
+              const std::function<bool()>& excused);
   void finish() noexcept;
+  void abort_by_itself(const std::exception_ptr& why) noexcept;
 
   std::shared_ptr<JobGroup> group_;
   const std::string name_;

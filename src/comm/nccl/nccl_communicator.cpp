@@ -59,11 +59,13 @@ void NcclCommunicator::do_submit(Batch batch, Stream stream) {
     encode(batch, code_);
     const std::uint64_t sequence = link_->group->note_batch(channel_->series(), code_);
     watch_begin(sequence, stream);
+    channel_->announce(sequence, call_text(describe(batch), channel_->name(), sequence), cuda);
     enqueue(batch, cuda);
     watch_end(batch, sequence, stream);
-    channel_->track(sequence, call_text(describe(batch), channel_->name(), sequence), cuda);
+    channel_->track(cuda);
   } catch (...) {
     const std::exception_ptr failure = fail(std::current_exception());
+    channel_->retract();  // now: the watchdog may have known by it who is missing
     cuda.end_with(failure);
     std::rethrow_exception(failure);
   }
@@ -89,7 +91,7 @@ std::exception_ptr NcclCommunicator::fail(const std::exception_ptr& cause) {
 void NcclCommunicator::enqueue(const Batch& batch, cuda::CudaStream& stream) {
   const BatchPart part{rank(), size(), stream.open()};
   copy_own_parts(batch, part);
-  channel_->comm().issue([&](ncclComm_t comm) { make_calls(batch, comm, part); });
+  channel_->issue([&](ncclComm_t comm) { make_calls(batch, comm, part); });
 }
 
 void NcclCommunicator::watch_begin(std::uint64_t sequence, Stream stream) {
@@ -99,16 +101,16 @@ void NcclCommunicator::watch_begin(std::uint64_t sequence, Stream stream) {
     });
   }
   if (instruments_.recorder != nullptr) {
-    stream.call([begin = begin_ns_] { *begin = trace::now_ns(); });
+    stream.tell_time([begin = begin_ns_](std::int64_t ns) { *begin = ns; });
   }
 }
 
 void NcclCommunicator::watch_end(const Batch& batch, std::uint64_t sequence, Stream stream) {
   if (instruments_.recorder != nullptr) {
-    stream.call(
-        [instruments = instruments_, batch, rank = rank(), size = size(), begin = begin_ns_] {
-          record_collectives(instruments, batch, rank, size, *begin);
-        });
+    stream.tell_time([instruments = instruments_, batch, rank = rank(), size = size(),
+                      begin = begin_ns_](std::int64_t ns) {
+      record_collectives(instruments, batch, rank, size, *begin, ns);
+    });
   }
   if (instruments_.delays) {
     stream.call([instruments = instruments_, rank = job_rank(rank()), sequence] {

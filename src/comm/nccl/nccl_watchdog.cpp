@@ -1,5 +1,7 @@
 #include "comm/nccl/nccl_watchdog.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <new>
@@ -7,6 +9,7 @@
 
 #include "comm/aborted.hpp"
 #include "comm/failure_texts.hpp"
+#include "comm/nccl/last_resort.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::nccl {
@@ -16,6 +19,16 @@ using namespace std::chrono_literals;
 
 constexpr auto kTick = 2ms;
 constexpr auto kControlFirst = 1s;
+// Most looks take microseconds; one that asks who is missing waits for the control path.
+constexpr auto kLookTime = 100ms;
+
+/// Where the communicators that end for `error` do not.
+std::string hangs_text(int rank, const std::exception_ptr& error) {
+  return fmt::format(
+      "rank {}: {}; NCCL's communicators have not ended within {} s of that (ncclCommAbort does "
+      "not return): the process ends",
+      rank, reason_of(error), kAbortTime.count());
+}
 
 }  // namespace
 
@@ -28,12 +41,13 @@ void fail_after_control(JobGroup& group, const std::string& fault) {
 }
 
 NcclWatchdog::NcclWatchdog(std::shared_ptr<JobGroup> group, int ordinal, Channels channels)
-    : group_{std::move(group)},
-      ordinal_{ordinal},
-      channels_{std::move(channels)},
-      thread_{[this] { watch(); }} {}
+    : group_{std::move(group)}, ordinal_{ordinal}, channels_{std::move(channels)} {
+  group_->name_calls_by([this] { return call_under_way(); });
+  thread_ = std::thread{[this] { watch(); }};
+}
 
 NcclWatchdog::~NcclWatchdog() {
+  group_->name_calls_by(nullptr);
   {
     const std::scoped_lock lock{mutex_};
     stop_ = true;
@@ -59,6 +73,17 @@ void NcclWatchdog::remove(NcclChannel& channel) noexcept {
   channel.withdraw();  // what its owner does not wait for
   end_withdrawn();
   std::erase_if(channels_, [&](const auto& each) { return each.get() == &channel; });
+}
+
+/// Of the control path's thread, which is not to wait for a look that waits for it.
+std::string NcclWatchdog::call_under_way() {
+  const std::unique_lock lock{looking_, kLookTime};
+  if (!lock) { return {}; }
+  (void)cudaSetDevice(ordinal_);
+  for (const auto& channel : channels_) {
+    if (const auto head = channel->look()) { return head->call; }
+  }
+  return {};
 }
 
 void NcclWatchdog::watch() {
@@ -87,6 +112,7 @@ bool NcclWatchdog::look_at_all() {
 }
 
 void NcclWatchdog::look_at(const std::shared_ptr<NcclChannel>& channel) {
+  group_->note_held(channel->series(), channel->held());
   const auto head = channel->look();
   if (!head || channel->comm().aborted()) { return; }
   const CallSeries& series = channel->series();
@@ -134,6 +160,7 @@ void NcclWatchdog::end_failed() noexcept {
 // the communicators come first all the same: that ends launches, and then the program, which sees
 // its streams ended, lets go of graphs itself.
 void NcclWatchdog::end_all(const std::exception_ptr& error) noexcept {
+  const LastResort resort{[&] { return hangs_text(group_->rank(), error); }, kAbortTime};
   for (const auto& channel : channels_) { channel->end_streams(error); }
   std::vector<std::thread> threads;
   for (const auto& channel : channels_) {

@@ -18,9 +18,11 @@ namespace tessera::nccl {
 void fail_after_control(JobGroup& group, const std::string& fault);
 
 /// Looks after a rank's communicators on a thread of its own: nobody else may have to wait. When
-/// the job has failed, NCCL says that it has, a batch is late, another rank has ended without it,
-/// or what is under way was withdrawn, then the streams end with the reason, and NCCL's
-/// communicators are aborted, so that what waits on the device goes on: all of the rank's together.
+/// the job has failed, NCCL says that it has, a batch is late (also one that NCCL has not enqueued,
+/// as it connects to a peer that has not come), another rank has ended without it, or what is under
+/// way was withdrawn, then the streams end with the reason, and NCCL's communicators are aborted,
+/// so that what waits on the device goes on: all of the rank's together. Where that does not
+/// return, the process ends (LastResort).
 ///
 /// Threads: any.
 class NcclWatchdog {
@@ -38,6 +40,7 @@ class NcclWatchdog {
   void remove(NcclChannel& channel) noexcept;
 
  private:
+  [[nodiscard]] std::string call_under_way();
   void watch();
   [[nodiscard]] bool look_at_all();
   void look_at(const std::shared_ptr<NcclChannel>& channel);
@@ -48,7 +51,7 @@ class NcclWatchdog {
 
   std::shared_ptr<JobGroup> group_;
   const int ordinal_;
-  std::mutex looking_;  // held while channels are looked at, or ended
+  std::timed_mutex looking_;  // held while channels are looked at, or ended
   Channels channels_;
   bool ended_ = false;  // all, as the job has failed
   std::mutex mutex_;

@@ -25,7 +25,9 @@ static_assert(std::has_unique_object_representations_v<Header>);
 
 }  // namespace
 
+// All of it or, without memory, nothing: what went before is to arrive whole.
 void append(std::string& out, const Frame& frame) {
+  out.reserve(out.size() + sizeof(Header) + frame.payload.size());
   const Header header{.type = static_cast<std::uint16_t>(frame.type),
                       .call = static_cast<std::uint16_t>(frame.call.kind),
                       .sequence = frame.sequence,

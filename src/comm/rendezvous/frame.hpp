@@ -46,11 +46,12 @@ enum class FrameType : std::uint16_t {
   lost,     ///< to all: `rank`'s connection has ended, its run has not
   at_end,   ///< to all: `rank` has come to the end of its run, having made so many calls
   ask,      ///< a rank to the hub: who has not come to a call?
-  answer,   ///< those ranks; a text, if all have, of who keeps one of them waiting elsewhere
+  answer,   ///< those ranks; a text of who holds them up, or, if all have, one of them elsewhere
   issued,   ///< a rank's batches on a channel, from `sequence` on, as hashes
   explain,  ///< to all whose call it is: say what batch `sequence` is
   code,     ///< a rank's batch, after a byte that is 1 if it knows
-  differ,   ///< to all: ranks have issued different batches, and `rank` reports it
+  held,     ///< a rank is held up as it submits batch `sequence` (1), or no longer (0)
+  differ,   ///< to all: why the job cannot go on, as the hub has found; `rank` reports it
 };
 
 struct Frame {

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <tuple>
+#include <utility>
 
 #include "comm/failure_texts.hpp"
 #include "tessera/base/error.hpp"
@@ -26,6 +28,27 @@ constexpr int kMostReads = 16;
 constexpr auto kHubLastWords = 1s;
 constexpr int kHubTickMs = 20;
 constexpr int kIdleMs = 1000;
+// Of a rank's outbox, for words that are to go without memory.
+constexpr std::size_t kHubWordsBytes = 4096;
+
+/// In a time that says nothing of where they differ.
+bool same_secret(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) { return false; }
+  unsigned differ = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    differ |= static_cast<unsigned>(static_cast<unsigned char>(a[i])) ^
+              static_cast<unsigned>(static_cast<unsigned char>(b[i]));
+  }
+  return differ == 0;
+}
+
+Frame told_by(int reporter, std::string text) {
+  Frame frame;
+  frame.type = FrameType::differ;
+  frame.rank = reporter;
+  frame.payload = std::move(text);
+  return frame;
+}
 
 }  // namespace
 
@@ -38,6 +61,9 @@ Hub::Hub(JobIdentity job, Socket listener, Socket own, std::chrono::milliseconds
       dispute_{groups_} {
   std::tie(wake_reader_, wake_writer_) = socket_pair();
   lines_.emplace_back(std::move(own), FrameReader{kHelloBytes});
+  append(last_words_, told_by(0,
+                              "out of memory on rank 0, on the thread that passes on what the "
+                              "ranks of the job tell each other"));
   thread_ = std::thread{[this] { serve(); }};
 }
 
@@ -48,6 +74,30 @@ Hub::~Hub() {
 }
 
 void Hub::serve() {
+  try {
+    serve_all();
+  } catch (const std::exception&) { end_without_memory(); }
+  for (Line& line : lines_) { line.socket.end_sending(); }
+}
+
+/// What went wrong keeps the hub from going on, and is no rank's fault: they are told, if that can
+/// be done without memory; else they see that their connections end.
+void Hub::end_without_memory() noexcept {
+  listener_ = {};
+  for (Line& line : lines_) {
+    std::string& out = line.out.bytes();
+    if (out.capacity() - out.size() >= last_words_.size()) { out += last_words_; }
+  }
+  const auto end = Clock::now() + kHubLastWords;
+  const auto has_words = [](const Line& line) { return !line.closing && !line.out.empty(); };
+  for (;;) {
+    for (Line& line : lines_) { write(line); }
+    if (std::none_of(lines_.begin(), lines_.end(), has_words) || Clock::now() > end) { return; }
+    std::this_thread::sleep_for(5ms);
+  }
+}
+
+void Hub::serve_all() {
   while (!stop_) { serve_once(timeout_ms()); }
   // What the ranks have said is passed on, and what is to be told leaves, before the end.
   const auto end = Clock::now() + kHubLastWords;
@@ -56,7 +106,6 @@ void Hub::serve() {
   while (std::any_of(lines_.begin(), lines_.end(), has_words) && Clock::now() < end) {
     serve_once(kHubTickMs);
   }
-  for (Line& line : lines_) { line.socket.end_sending(); }
 }
 
 int Hub::timeout_ms() const {
@@ -151,13 +200,15 @@ void Hub::read(Line& line) {
     if (!count) { return on_closed(line); }
     if (*count == 0) { return; }
     if (line.closing) { continue; }
-    if (!take(line, {buffer.data(), *count})) { return on_closed(line); }
+    const std::string problem = take(line, {buffer.data(), *count});
+    if (!problem.empty()) { return on_broken(line, problem); }
   }
 }
 
-/// False if the line does not speak as it should.
-bool Hub::take(Line& line, std::string_view bytes) {
-  if (!line.in.add(bytes)) { return false; }
+/// How the line does not speak as it should; empty if it does.
+std::string Hub::take(Line& line, std::string_view bytes) {
+  constexpr const char* kNoFrame = "it sends what is no message of ranks";
+  if (!line.in.add(bytes)) { return kNoFrame; }
   Frame frame;
   try {
     while (!line.closing && line.in.next(frame)) {
@@ -167,9 +218,11 @@ bool Hub::take(Line& line, std::string_view bytes) {
         on_hello(line, frame);
       }
     }
-    // A frame that was acceptable as it began may follow one that changed what is.
-    return line.in.add({});
-  } catch (const std::exception&) { return false; }  // cut short, or not a batch's code
+  } catch (const std::bad_alloc&) { throw; } catch (const std::exception& error) {
+    return error.what();  // cut short, or not a batch's code
+  }
+  // A frame that was acceptable as it began may follow one that changed what is.
+  return line.in.add({}) ? "" : kNoFrame;
 }
 
 void Hub::write(Line& line) {
@@ -197,9 +250,13 @@ void Hub::on_hello(Line& line, const Frame& frame) {
   const std::int64_t size = hello.number();
   const std::string build = hello.text();
   const std::string token = hello.text();
+  const std::string secret = hello.text();
   const std::string who = hello.text();
-  if (token != job_.token) {
-    return turn_away(line, "rank 0 that listens there is of another job", /*try_again=*/true);
+  if (token != job_.token || !same_secret(secret, job_.secret)) {
+    return turn_away(line,
+                     "rank 0 that listens there is of another job, or was given another secret "
+                     "(TESSERA_JOB_SECRET)",
+                     /*try_again=*/true);
   }
   if (size != job_.size) {
     return give_up(line,
@@ -225,6 +282,7 @@ void Hub::on_hello(Line& line, const Frame& frame) {
   line.rank = frame.rank;
   line.who = who;
   line.in.allow(kMostTextBytes);
+  line.out.bytes().reserve(kHubWordsBytes);
   const auto ranks =
       std::count_if(lines_.begin(), lines_.end(), [](const Line& each) { return each.rank >= 0; });
   if (ranks == job_.size) { begin_job(); }
@@ -278,6 +336,8 @@ void Hub::on_frame(Line& line, Frame& frame) {
       return settle_dispute();
     case FrameType::code:
       return dispute_.on_code(line.rank, frame);
+    case FrameType::held:
+      return on_held(line.rank, frame);
     case FrameType::ask:
       return answer(line, frame);
     default:
@@ -313,12 +373,33 @@ void Hub::settle_dispute() {
   });
 }
 
+void Hub::on_held(int rank, const Frame& frame) {
+  (void)groups_.place(frame.call.group, rank);
+  const HeldRanks::Call call{frame.call, frame.sequence};
+  if (PayloadReader{frame.payload}.number() != 0) {
+    held_.hold(rank, call);
+  } else {
+    held_.release(rank, call);
+  }
+}
+
 void Hub::answer(Line& line, Frame& frame) {
-  const std::vector<int> ranks = missing(frame.call, frame.sequence);
+  std::vector<int> ranks = missing(frame.call, frame.sequence);
+  std::string behind;
+  if (ranks.empty()) {
+    behind = dispute_.behind(frame.call);
+  } else if (std::vector<int> free = held_.free_of(ranks); !free.empty()) {
+    ranks = std::move(free);
+  } else if (const auto cause = held_.cause(ranks, [this](const HeldRanks::Call& call) {
+               return missing(call.series, call.sequence);
+             })) {
+    const auto& [call, guilty] = *cause;
+    behind = behind_text(guilty, groups_.channel_name(call.series), call.sequence);
+  }
   PayloadWriter said;
   said.number(std::ssize(ranks));
   for (const int rank : ranks) { said.number(rank); }
-  said.text(ranks.empty() ? dispute_.behind(frame.call) : "");
+  said.text(behind);
   frame.type = FrameType::answer;
   frame.payload = said.take();
   say(line, frame);
@@ -345,6 +426,14 @@ void Hub::on_closed(Line& line) {
   frame.rank = line.rank;
   frame.payload = line.who;
   say_to_all(frame);
+}
+
+/// A rank that says what it must not is no rank that has gone.
+void Hub::on_broken(Line& line, const std::string& problem) {
+  if (line.rank < 0 || !joined_ || line.at_end) { return on_closed(line); }
+  say_to_all(told_by(line.rank == 0 ? 1 : 0,
+                     broken_text(fmt::format("rank {} ({})", line.rank, line.who), problem)));
+  line.closing = true;
 }
 
 Hub::Line* Hub::line_of(int rank) {

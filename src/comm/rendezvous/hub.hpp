@@ -12,6 +12,7 @@
 
 #include "comm/rendezvous/batch_dispute.hpp"
 #include "comm/rendezvous/frame.hpp"
+#include "comm/rendezvous/held_ranks.hpp"
 #include "comm/rendezvous/rank_groups.hpp"
 #include "comm/rendezvous/socket.hpp"
 #include "comm/rendezvous/text_meetings.hpp"
@@ -23,6 +24,8 @@ struct JobIdentity {
   int size = 1;
   std::string build;  ///< of the program
   std::string token;  ///< of the launch, empty if the launcher gives none
+  /// Of the launch, and known to its processes alone; empty if there is none.
+  std::string secret = {};
 };
 
 /// The centre of a job's control path, on a thread of rank 0's process: ranks connect here, and it
@@ -59,6 +62,8 @@ class Hub {
     bool closing = false;  // when `out` has gone
   };
   void serve();
+  void serve_all();
+  void end_without_memory() noexcept;
   void serve_once(int timeout_ms);
   [[nodiscard]] int timeout_ms() const;
   void look_at_time();
@@ -66,7 +71,7 @@ class Hub {
   void make_room_for(const std::string& host);
   bool close_first_stranger(const std::string* host);
   void read(Line& line);
-  [[nodiscard]] bool take(Line& line, std::string_view bytes);
+  [[nodiscard]] std::string take(Line& line, std::string_view bytes);
   static void write(Line& line);
   void close_ended();
 
@@ -74,8 +79,10 @@ class Hub {
   void on_frame(Line& line, Frame& frame);
   void on_group(int rank, const Frame& frame);
   void on_text(Line& line, Frame& frame);
+  void on_held(int rank, const Frame& frame);
   void answer(Line& line, Frame& frame);
   void on_closed(Line& line);
+  void on_broken(Line& line, const std::string& problem);
   void begin_job();
   void give_up(const std::string& why);
   void give_up(Line& line, const std::string& why);
@@ -98,6 +105,8 @@ class Hub {
   RankGroups groups_;
   TextMeetings meetings_;
   BatchDispute dispute_;
+  HeldRanks held_;
+  std::string last_words_;  // a frame: there is no memory left
   std::atomic<bool> stop_ = false;
   std::thread thread_;  // last: it uses all the rest
 };

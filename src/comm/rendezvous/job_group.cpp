@@ -7,6 +7,7 @@
 #include <array>
 #include <new>
 #include <tuple>
+#include <utility>
 
 #include "comm/aborted.hpp"
 #include "comm/failure_texts.hpp"
@@ -33,6 +34,10 @@ std::string lost_text(int rank, const std::string& who) {
       rank, who);
 }
 
+constexpr std::string_view kNoMemory = "out of memory on the thread that hears from other ranks";
+// For words that are to go without memory.
+constexpr std::size_t kWordsBytes = 4096;
+
 }  // namespace
 
 JobGroup::JobGroup(const JobPlace& place, std::chrono::milliseconds patience,
@@ -44,6 +49,13 @@ JobGroup::JobGroup(const JobPlace& place, std::chrono::milliseconds patience,
   if (size() == 1) { return; }
   hub_ = join_job(place, std::min(patience, kLongestDeadline));
   std::tie(wake_reader_, wake_writer_) = socket_pair();
+  Frame failure;
+  failure.type = FrameType::failure;
+  failure.sequence = kCommStatus;
+  failure.payload = fmt::format("rank {}: {}", rank(), kNoMemory);
+  append(last_words_, failure);
+  no_memory_ = kNoMemory;
+  out_.bytes().reserve(kWordsBytes);
   thread_ = std::thread{[this] { serve(); }};
 }
 
@@ -57,6 +69,32 @@ JobGroup::~JobGroup() {
 // ---- the thread that reads
 
 void JobGroup::serve() {
+  try {
+    hear();
+  } catch (const std::exception&) { end_without_memory(); }
+  // The connection is lost, or this rank leaves: what it has said last is to arrive.
+  const auto end = Clock::now() + kLastWords;
+  std::unique_lock lock{mutex_};
+  while (!out_.empty() && Clock::now() < end) {
+    send_waiting();
+    if (!out_.empty()) { changed_.wait_for(lock, 5ms); }
+  }
+  hub_.socket.end_sending();
+}
+
+/// The rank fails, and the others are told, if that can be done without memory; else they see that
+/// the connection ends.
+void JobGroup::end_without_memory() noexcept {
+  const std::scoped_lock lock{mutex_};
+  if (failure_) { return; }
+  failure_.emplace(Failure{std::move(no_memory_), Source::this_rank});
+  failed_ = true;
+  std::string& out = out_.bytes();
+  if (out.capacity() - out.size() >= last_words_.size()) { out += last_words_; }
+  changed_.notify_all();
+}
+
+void JobGroup::hear() {
   bool goes_on = read();  // what came together with the welcome
   while (goes_on && !stop_) {
     bool sends = false;
@@ -76,31 +114,29 @@ void JobGroup::serve() {
     send_issued();
     send_waiting();
   }
-  // The connection is lost, or this rank leaves: what it has said last is to arrive.
-  const auto end = Clock::now() + kLastWords;
-  std::unique_lock lock{mutex_};
-  while (!out_.empty() && Clock::now() < end) {
-    send_waiting();
-    if (!out_.empty()) { changed_.wait_for(lock, 5ms); }
-  }
-  hub_.socket.end_sending();
 }
 
 /// False if the connection has ended.
 bool JobGroup::read() {
   std::array<char, 65536> buffer;
+  std::string problem;
   try {
     for (;;) {
       Frame frame;
       while (hub_.in.next(frame)) { on_frame(frame); }
       const auto count = hub_.socket.receive_some(buffer.data(), buffer.size());
-      if (!count || (*count > 0 && !hub_.in.add({buffer.data(), *count}))) { break; }
+      if (!count) { break; }
       if (*count == 0) { return true; }
+      if (!hub_.in.add({buffer.data(), *count})) {
+        problem = "it sends what is no message of ranks";
+        break;
+      }
     }
-  } catch (const std::exception&) {  // not to be understood, or no memory: as if it had ended
+  } catch (const std::bad_alloc&) { throw; } catch (const std::exception& error) {
+    problem = error.what();
   }
-  if (!met_at_end_) { on_lost(0, fmt::format("at {}", place_.meet.text())); }
-  {
+  if (!met_at_end_) { on_hubs_end(problem); }
+  if (problem.empty()) {
     const std::scoped_lock lock{mutex_};
     out_.clear();
   }
@@ -157,8 +193,29 @@ void JobGroup::on_failure(const Frame& frame) {
 /// All that are left find it: the lowest of them reports.
 void JobGroup::on_lost(int lost, const std::string& who) {
   const int reports = lost == 0 ? 1 : 0;
-  (void)set_failure(lost_text(lost, who),
-                    rank() == reports ? Source::this_rank : Source::another_rank);
+  std::string text = lost_text(lost, who);
+  if (const std::string call = call_under_way(); !call.empty()) {
+    text += fmt::format("; rank {} was in {}", rank(), call);
+  }
+  (void)set_failure(text, rank() == reports ? Source::this_rank : Source::another_rank);
+}
+
+/// The connection has ended, or, if `problem` says why, is of no use.
+void JobGroup::on_hubs_end(const std::string& problem) {
+  const std::string where = fmt::format("at {}", place_.meet.text());
+  if (problem.empty()) { return on_lost(0, where); }
+  const std::string text = broken_text(fmt::format("rank 0 ({})", where), problem);
+  if (set_failure(text, Source::this_rank)) { tell(kCommStatus, text); }
+}
+
+std::string JobGroup::call_under_way() {
+  const std::scoped_lock lock{under_way_mutex_};
+  return under_way_ ? under_way_() : "";
+}
+
+void JobGroup::name_calls_by(std::function<std::string()> under_way) {
+  const std::scoped_lock lock{under_way_mutex_};
+  under_way_ = std::move(under_way);
 }
 
 void JobGroup::explain(const Frame& asked) {
@@ -261,8 +318,13 @@ std::vector<std::string> JobGroup::exchange(const CallSeries& call, std::string 
   lock.unlock();
   if (ended) { fail_and_throw(ended_text(what, rank(), *ended), FoundBy::this_rank); }
   TESSERA_ASSERT(!in_time);
-  fail_and_throw(missing_text(what, rank(), patience, ask(call, sequence).missing),
-                 FoundBy::this_rank);
+  fail_and_throw(missing_text_of(what, patience, ask(call, sequence)), FoundBy::this_rank);
+}
+
+std::string JobGroup::missing_text_of(std::string_view call, std::chrono::milliseconds waited,
+                                      const Answer& answer) const {
+  if (answer.behind.empty()) { return missing_text(call, rank(), waited, answer.missing); }
+  return held_up_elsewhere_text(call, rank(), waited, answer.missing, answer.behind);
 }
 
 JobGroup::Answer JobGroup::ask(const CallSeries& call, std::uint64_t sequence) {
@@ -289,6 +351,25 @@ std::uint64_t JobGroup::note_batch(const CallSeries& channel, std::string code) 
   if (ranks == 1) { return sequence; }
   issued(channel).add(std::move(code));
   return sequence;
+}
+
+void JobGroup::note_held(const CallSeries& channel, std::optional<std::uint64_t> sequence) {
+  const std::scoped_lock lock{mutex_};
+  const auto told = held_.find(channel);
+  if (failure_ || groups_.members(channel.group).size() == 1) { return; }
+  if (told == held_.end() ? !sequence : sequence == told->second) { return; }
+  send_issued();  // that batch among them
+  Frame frame;
+  frame.type = FrameType::held;
+  frame.call = channel;
+  frame.sequence = sequence ? *sequence : told->second;
+  frame.payload = PayloadWriter{}.number(sequence ? 1 : 0).take();
+  say(frame);
+  if (sequence) {
+    held_.insert_or_assign(channel, *sequence);
+  } else {
+    held_.erase(told);
+  }
 }
 
 std::optional<int> JobGroup::ended_without_locked(const CallSeries& call,
@@ -318,9 +399,8 @@ std::string JobGroup::late_text(const CallSeries& channel, std::uint64_t sequenc
   std::erase(others, rank());
   if (others.empty()) { return {}; }
   const Answer answer = ask(channel, sequence);
-  if (!answer.missing.empty()) { return missing_text(call, rank(), waited, answer.missing); }
-  if (!answer.behind.empty()) {
-    return held_up_elsewhere_text(call, rank(), waited, answer.behind);
+  if (!answer.missing.empty() || !answer.behind.empty()) {
+    return missing_text_of(call, waited, answer);
   }
   return stopped_text(call, rank(), waited, others);
 }

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -70,6 +71,13 @@ class JobGroup {
   [[nodiscard]] std::string late_text(const CallSeries& channel, std::uint64_t sequence,
                                       std::string_view call, std::chrono::milliseconds waited);
 
+  /// The rank's own thread is held up within the submission of batch `sequence`, as a peer has not
+  /// come to it; nothing: it is not, or no longer. Who waits for this rank elsewhere is told so.
+  void note_held(const CallSeries& channel, std::optional<std::uint64_t> sequence);
+  /// Errors that name a lost rank say what `under_way` gives, the call that this rank is in; empty:
+  /// it is in none. Null: nobody knows any more, and it is not being called when this returns.
+  void name_calls_by(std::function<std::string()> under_way);
+
   /// Tells the others. The first failure stays. `status` is what the process is going to end with.
   void abort(std::string_view reason, int status) noexcept;
   /// The job cannot go on: tells the others, unless they have found out too.
@@ -100,21 +108,28 @@ class JobGroup {
   };
   struct Answer {
     std::vector<int> missing;
-    std::string behind;  // if there are none: behind_text() of others, or empty
+    std::string behind;  // behind_text() of others that hold these up, or, if none is missing, one
+                         // of those that have come; empty: nobody does
   };
 
   [[nodiscard]] std::string called(const CallSeries& call, std::uint64_t sequence) const;
 
   void serve();
+  void hear();
+  void end_without_memory() noexcept;
   [[nodiscard]] bool read();
   void on_frame(Frame& frame);
   void on_failure(const Frame& frame);
   void on_lost(int rank, const std::string& who);
+  void on_hubs_end(const std::string& problem);
+  [[nodiscard]] std::string call_under_way();
   void explain(const Frame& frame);
   void say(const Frame& frame);
   void send_issued();
   void send_waiting();
 
+  [[nodiscard]] std::string missing_text_of(std::string_view call, std::chrono::milliseconds waited,
+                                            const Answer& answer) const;
   [[nodiscard]] Answer ask(const CallSeries& call, std::uint64_t sequence);
   [[nodiscard]] std::optional<int> ended_without_locked(const CallSeries& call,
                                                         std::uint64_t sequence) const;
@@ -131,15 +146,21 @@ class JobGroup {
   Socket wake_reader_;
   Socket wake_writer_;
 
+  std::mutex under_way_mutex_;
+  std::function<std::string()> under_way_;
+
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   Outbox out_;
+  std::string last_words_;                    // a frame: there is no memory left
+  std::string no_memory_;                     // what this rank fails with then
   RankGroups groups_;                         // that this rank is in
   Counts counts_;                             // of calls made
   std::vector<std::optional<Counts>> ended_;  // by rank: what it had made when its run ended
   std::map<std::pair<CallSeries, std::uint64_t>, std::vector<std::string>> texts_;
   std::map<std::pair<CallSeries, std::uint64_t>, Answer> answers_;
   std::map<CallSeries, IssuedBatches> issued_;
+  std::map<CallSeries, std::uint64_t> held_;
   std::optional<Failure> failure_;
   bool met_at_end_ = false;
   std::atomic<bool> failed_ = false;

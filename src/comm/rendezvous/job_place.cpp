@@ -106,6 +106,17 @@ std::string token(LauncherKind kind, const ReadVariable& read) {
   return {};
 }
 
+/// What whoever starts a job gives to its processes alone.
+std::string secret(const ReadVariable& read) {
+  constexpr std::size_t kMostBytes = 1024;
+  std::string text = read("TESSERA_JOB_SECRET").value_or("");
+  if (text.size() <= kMostBytes) { return text; }
+  throw ConfigError{
+      fmt::format("the environment variable TESSERA_JOB_SECRET has {} bytes, but {} are the most: "
+                  "32 are as good",
+                  text.size(), kMostBytes)};
+}
+
 }  // namespace
 
 FoundPlace find_place(const FoundJob& found, const ReadVariable& read) {
@@ -115,6 +126,7 @@ FoundPlace find_place(const FoundJob& found, const ReadVariable& read) {
   all.place.rank = found.job.rank;
   all.place.job.size = found.job.size;
   all.place.job.token = token(found.kind, read);
+  all.place.job.secret = secret(read);
   all.place.meet.host = host(found, all.local_size, read);
   all.place.meet.port = port(read);
   return all;

@@ -40,6 +40,7 @@ Frame hello(const JobPlace& place) {
                       .number(place.job.size)
                       .text(place.job.build)
                       .text(place.job.token)
+                      .text(place.job.secret)
                       .text(describe_process())
                       .take();
   return frame;

@@ -99,6 +99,36 @@ int listen_v6(Socket& socket, const HostPort& place) {
   return listen_with(socket, address);
 }
 
+bool is_loopback(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    const auto* const v4 = reinterpret_cast<const sockaddr_in*>(address);
+    return ntohl(v4->sin_addr.s_addr) >> 24U == IN_LOOPBACKNET;
+  }
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr) != 0;
+}
+
+/// The errno of what failed last, EADDRNOTAVAIL where no address fits. A machine's own name often
+/// stands for its loopback there, and elsewhere for the address that is meant.
+int listen_on_one(Socket& socket, const HostPort& place) {
+  std::string why;
+  const Addresses addresses = resolve(place, why);
+  int error = EADDRNOTAVAIL;
+  for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
+    const bool known = each->ai_family == AF_INET || each->ai_family == AF_INET6;
+    if (!known || is_loopback(each->ai_addr)) { continue; }
+    socket = make_socket(each->ai_family);
+    if (!socket) { continue; }
+    set(socket, SOL_SOCKET, SO_REUSEADDR, 1);
+    if (::bind(socket.handle(), each->ai_addr, each->ai_addrlen) == 0 &&
+        ::listen(socket.handle(), kBacklog) == 0) {
+      return 0;
+    }
+    error = errno;
+    if (error == EADDRINUSE) { break; }
+  }
+  return error;
+}
+
 int listen_v4(Socket& socket, const HostPort& place) {
   socket = make_socket(AF_INET);
   if (!socket) { return errno; }
@@ -221,8 +251,10 @@ std::string HostPort::text() const {
 
 Socket listen_at(const HostPort& place) {
   Socket socket;
+  int error = is_loopback(place.host) ? EADDRNOTAVAIL : listen_on_one(socket, place);
+  if (error == 0) { return socket; }
   const bool v4_only = is_loopback(place.host) && place.host != "::1";
-  int error = v4_only ? EAFNOSUPPORT : listen_v6(socket, place);
+  if (error != EADDRINUSE) { error = v4_only ? EAFNOSUPPORT : listen_v6(socket, place); }
   // A machine may have no IPv6.
   if (error == EAFNOSUPPORT || error == EADDRNOTAVAIL) { error = listen_v4(socket, place); }
   if (error == 0) { return socket; }

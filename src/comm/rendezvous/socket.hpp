@@ -61,7 +61,8 @@ struct HostPort {
   [[nodiscard]] std::string text() const;
 };
 
-/// Listens on all of this machine's addresses; on the loopback alone if `place` is there.
+/// Listens on the address of this machine that `place` names. On all of them where it names none
+/// but the loopback, without being that itself, or one that others know this machine by.
 /// ConfigError if the port is taken, or may not be used.
 [[nodiscard]] Socket listen_at(const HostPort& place);
 /// A connection of `listener`'s that is waiting, if there is one.

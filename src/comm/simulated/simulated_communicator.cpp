@@ -34,7 +34,8 @@ SimulatedCommunicator::SimulatedCommunicator(const RankGroup& group,
       log_group_{log == nullptr ? 0 : log->add_group(group.members)} {}
 
 void SimulatedCommunicator::do_submit(Batch batch, Stream stream) {
-  record_collectives(instruments_, batch, rank(), size(), trace::now_ns());
+  const std::int64_t now_ns = trace::now_ns();
+  record_collectives(instruments_, batch, rank(), size(), now_ns, now_ns);
   if (log_ == nullptr) { return; }
   trace::BatchWork work{.label = batch.label(), .group = log_group_, .entries = {}};
   for (const CommOp& op : batch.ops()) {

@@ -1,6 +1,7 @@
 #include "device/cuda/cuda_capture.hpp"
 
 #include <algorithm>
+#include <tuple>
 
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_stream.hpp"
@@ -77,6 +78,7 @@ void CudaGraph::run(Stream origin, const std::vector<Stream>& others,
 }
 
 void CudaGraph::launch(CudaStream& origin, const std::function<void()>& enqueue) {
+  state_.fate_ = std::make_shared<std::atomic<GraphFate>>(GraphFate::captured);
   try {
     const GraphHandle graph = capture(origin, enqueue);
     const std::scoped_lock lock{state_.graphs_mutex_};
@@ -84,11 +86,13 @@ void CudaGraph::launch(CudaStream& origin, const std::function<void()>& enqueue)
     update(graph);
     check(cudaGraphLaunch(exec_.get(), origin.handle()), "cudaGraphLaunch");
   } catch (...) {
+    *state_.fate_ = GraphFate::dropped;
     state_.calls_.clear();
     state_.marks_.clear();
     throw;
   }
-  for (auto& call : state_.calls_) { (void)call.release(); }
+  *state_.fate_ = GraphFate::launched;
+  for (auto& call : state_.calls_) { std::ignore = call.release(); }
   state_.calls_.clear();
   for (auto& [stream, mark] : state_.marks_) { stream->times().add(std::move(mark)); }
   state_.marks_.clear();

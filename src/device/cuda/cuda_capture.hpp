@@ -19,6 +19,9 @@ namespace tessera::cuda {
 class CudaGraph;
 class CudaStream;
 
+/// What becomes of a graph. One that is dropped is never launched.
+enum class GraphFate : std::uint8_t { captured, launched, dropped };
+
 /// What the streams of a device know of the graphs that are captured on them.
 ///
 /// An event that is recorded while a graph is captured stands for a point within that graph, of
@@ -32,6 +35,10 @@ class CaptureState {
 
   /// Of the graph under way; 0 if there is none.
   [[nodiscard]] std::uint64_t current() const noexcept { return current_; }
+  /// Of the graph that is or was captured last, also once another is; null before the first.
+  [[nodiscard]] std::shared_ptr<const std::atomic<GraphFate>> fate() const noexcept {
+    return fate_;
+  }
   /// Reached when `graph` has finished; of one that was launched long ago, when a later one has.
   /// Null if neither it nor a later one was ever launched. Threads: any.
   [[nodiscard]] cudaEvent_t end_of(std::uint64_t graph) const noexcept;
@@ -62,6 +69,7 @@ class CaptureState {
   std::uint64_t number_ = 0;
   std::uint64_t launched_ = 0;              // the number of the graph launched last
   std::atomic<std::uint64_t> current_ = 0;  // looked at by threads that wait for an event from here
+  std::shared_ptr<std::atomic<GraphFate>> fate_;
   EventHandle begin_;
   EventHandle joined_end_;    // of a stream that takes part
   mutable std::mutex mutex_;  // of ends_

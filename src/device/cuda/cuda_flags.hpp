@@ -9,6 +9,11 @@
 // stream's way for that, nor in a graph's.
 namespace tessera::cuda {
 
+/// Whether the device has written to `flag`.
+[[nodiscard]] inline bool is_raised(const std::uint32_t* flag) noexcept {
+  return *static_cast<const volatile std::uint32_t*>(flag) != 0;
+}
+
 /// Words of pinned memory, which end with it.
 class PinnedFlags {
  public:
@@ -20,9 +25,7 @@ class PinnedFlags {
 
   [[nodiscard]] std::uint32_t* at(std::size_t i) const noexcept { return words_ + i; }
   /// As the device has left it.
-  [[nodiscard]] bool is_raised(std::size_t i) const noexcept {
-    return static_cast<const volatile std::uint32_t*>(words_)[i] != 0;
-  }
+  [[nodiscard]] bool is_raised(std::size_t i) const noexcept { return cuda::is_raised(at(i)); }
 
  private:
   std::uint32_t* words_ = nullptr;

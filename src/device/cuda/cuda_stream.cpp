@@ -1,5 +1,6 @@
 #include "device/cuda/cuda_stream.hpp"
 
+#include <tuple>
 #include <utility>
 
 #include "device/cuda/cuda_check.hpp"
@@ -133,18 +134,31 @@ void CudaStream::wait() {
   rethrow();
 }
 
-void CudaStream::rethrow() {
-  const std::scoped_lock lock{mutex_};
-  if (error_) { std::rethrow_exception(error_); }
-}
-
-void CudaStream::end_with(std::exception_ptr error) noexcept {
+void StreamEnd::set(std::exception_ptr error) noexcept {
   const std::scoped_lock lock{mutex_};
   if (!error_) { error_ = std::move(error); }
 }
 
+void StreamEnd::rethrow() {
+  const std::scoped_lock lock{mutex_};
+  if (error_) { std::rethrow_exception(error_); }
+}
+
+void CudaStream::rethrow() {
+  end_->rethrow();
+}
+
+void CudaStream::end_with(std::exception_ptr error) noexcept {
+  end_->set(std::move(error));
+}
+
+// An exception must not leave a function that CUDA calls: it would end the process without a word.
 void CudaStream::call(std::function<void()> work) {
-  auto owned = std::make_unique<std::function<void()>>(std::move(work));
+  auto owned = std::make_unique<std::function<void()>>([work = std::move(work), end = end_] {
+    try {
+      work();
+    } catch (...) { end->set(std::current_exception()); }
+  });
   const auto run = [](void* data) {
     const std::unique_ptr<std::function<void()>> mine{static_cast<std::function<void()>*>(data)};
     (*mine)();
@@ -152,7 +166,7 @@ void CudaStream::call(std::function<void()> work) {
   check(cudaLaunchHostFunc(open(), run, owned.get()), "cudaLaunchHostFunc");
   // Within a graph it belongs to a launch that happens once: every run captures anew.
   if (capturing()) { return capture_->keep(std::move(owned)); }
-  (void)owned.release();
+  std::ignore = owned.release();
 }
 
 void CudaStream::tell_time(std::function<void(std::int64_t)> told) {

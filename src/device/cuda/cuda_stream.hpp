@@ -73,6 +73,19 @@ class StreamExtension {
   StreamExtension() = default;
 };
 
+/// What a stream has ended with. Threads: any.
+class StreamEnd {
+ public:
+  /// The first error stays.
+  void set(std::exception_ptr error) noexcept;
+  /// Throws it if there is one.
+  void rethrow();
+
+ private:
+  std::mutex mutex_;
+  std::exception_ptr error_;
+};
+
 class CudaStream final : public StreamState {
  public:
   CudaStream(int ordinal, std::shared_ptr<CaptureState> capture, std::shared_ptr<CudaClock> clock);
@@ -118,9 +131,8 @@ class CudaStream final : public StreamState {
   StreamHandle handle_;
   StreamChecks checks_;
   CudaTimes times_;
-  mutable std::mutex mutex_;  // of error_
-  std::exception_ptr error_;
-  // Last, so that they go first: a watchdog may end the stream until its own has gone.
+  std::shared_ptr<StreamEnd> end_ = std::make_shared<StreamEnd>();  // calls under way have it too
+  // Declared last, destroyed first: a watchdog may end the stream until its extension is gone.
   std::vector<std::unique_ptr<StreamExtension>> extensions_;
 };
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "emulated_cuda/misuse.hpp"
+#include "emulated_cuda/nccl/comm.hpp"
 #include "kernels/combine/combine.hpp"
 
 namespace emulated_nccl {
@@ -119,12 +120,14 @@ bool Answers::receive(std::size_t rank, std::size_t i, std::vector<std::byte>& o
   return false;
 }
 
-/// In rank order, so that results can be compared to the bit.
+/// In rank order, so that results can be compared to the bit; or the other way round, as a test
+/// asks.
 void Answers::reduce(const std::vector<Share>& shares, std::size_t at,
                      std::vector<std::byte>& out) {
   const Call& call = *shares.front().call;
   std::vector<const void*> from;
   for (const Share& share : shares) { from.push_back(share.data->data() + at); }
+  if (setting("TESSERA_EMULATED_NCCL_SUMS") == "backward") { std::ranges::reverse(from); }
   std::vector<std::byte> result(call.count * size_of(call.type));
   tessera::kernels::reduce_in_order(
       result.data(), from, static_cast<std::int64_t>(call.count), dtype_of(call.type),

@@ -133,15 +133,15 @@ ncclResult_t ncclCommFinalize(ncclComm_t /*handle*/) {
 ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   check_none_registered(handle->comm.get());
   handle->comm->wait_for_graphs();
-  handle->comm->wait_for_split();
-  handle->comm->abort();
+  handle->comm->wait_for_own_thread();
+  handle->comm->end();
   delete handle;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
   handle->comm->abort();
-  handle->comm->wait_for_split();
+  handle->comm->wait_for_own_thread();
   handle->comm->wait_for_graphs();
   handle->comm->wait_for_device();
   forget_registered(handle->comm.get());

@@ -6,6 +6,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <set>
 #include <string_view>
 #include <thread>
@@ -25,18 +26,23 @@ using namespace std::chrono_literals;
 constexpr int kLaunching = 3;
 constexpr auto kForEver = 5s;
 
-/// Work that a graph holds.
+/// Work that a graph holds; `at_end` is called when it does no more.
 class InGraph {
  public:
-  explicit InGraph(std::shared_ptr<std::atomic<int>> count) : count_{std::move(count)} {
+  InGraph(std::shared_ptr<std::atomic<int>> count, std::function<void()> at_end)
+      : count_{std::move(count)}, at_end_{std::move(at_end)} {
     ++*count_;
   }
   InGraph(const InGraph&) = delete;
   InGraph& operator=(const InGraph&) = delete;
-  ~InGraph() { --*count_; }
+  ~InGraph() {
+    at_end_();
+    --*count_;
+  }
 
  private:
   std::shared_ptr<std::atomic<int>> count_;
+  std::function<void()> at_end_;
 };
 
 /// Those of this process.
@@ -87,6 +93,7 @@ Faults faults() {
   const std::string blocks = setting("TESSERA_EMULATED_NCCL_BLOCKS_AT");
   if (!blocks.empty()) { faults.blocks_at = std::stoull(blocks); }
   faults.notices_loss = setting("TESSERA_EMULATED_NCCL_LOSS") == "noticed";
+  faults.abort_hangs = setting("TESSERA_EMULATED_NCCL_ABORT") == "hangs";
   return faults;
 }
 
@@ -139,10 +146,10 @@ ncclResult_t Comm::connect(const std::string& name, const Line::GoesOn& goes_on)
 void Comm::split(const SplitAsk& ask, ncclComm_t* made) {
   if (busy()) { emulated_cuda::misuse("a communicator of NCCL's is split with work under way"); }
   state_ = ncclInProgress;
-  splitting_ = true;
+  own_thread_works_ = true;
   std::thread{[self = shared_from_this(), ask, made] {
     self->state_ = self->split_off(ask, made);
-    self->splitting_ = false;
+    self->own_thread_works_ = false;
   }}.detach();
 }
 
@@ -167,13 +174,19 @@ ncclResult_t Comm::split_off(const SplitAsk& ask, ncclComm_t* made) {
   return result;
 }
 
-void Comm::wait_for_split() const {
-  while (splitting_) { std::this_thread::sleep_for(1ms); }
+void Comm::wait_for_own_thread() const {
+  while (own_thread_works_) { std::this_thread::sleep_for(1ms); }
+}
+
+void Comm::abort() noexcept {
+  while (faults_.abort_hangs) { std::this_thread::sleep_for(1s); }
+  end();
 }
 
 ncclResult_t Comm::state() {
-  if (launching_ > 0 && --launching_ > 0) { return ncclInProgress; }
-  return state_;
+  if (launching_ == 0) { return state_; }
+  const int left = --launching_;
+  return left > 0 ? ncclInProgress : state_.load();
 }
 
 ncclResult_t Comm::enqueue(std::vector<Work> works, cudaStream_t stream) {
@@ -184,8 +197,37 @@ ncclResult_t Comm::enqueue(std::vector<Work> works, cudaStream_t stream) {
     wait_for_abort();
     return ncclInternalError;
   }
-  std::shared_ptr<InGraph> held =
-      is_capturing(stream) ? std::make_shared<InGraph>(in_graphs_) : nullptr;
+  if (connected_ || ranks_ == 1) { return give(std::move(works), stream); }
+  connected_ = true;  // or it fails
+  state_ = ncclInProgress;
+  own_thread_works_ = true;
+  std::thread{[self = shared_from_this(), works = std::move(works), stream]() mutable {
+    ncclResult_t result = self->meet_peers();
+    if (result == ncclSuccess) { result = self->give(std::move(works), stream); }
+    self->state_ = result == ncclInProgress ? ncclSuccess : result;  // the rest is its launch
+    self->own_thread_works_ = false;
+  }}.detach();
+  return ncclInProgress;
+}
+
+/// NCCL connects to peers only when they are needed.
+ncclResult_t Comm::meet_peers() {
+  const auto goes_on = [this] { return !aborted_; };
+  std::byte here{};
+  if (line_.send(&kConnects, sizeof kConnects, goes_on) == Line::End::done &&
+      line_.receive(&here, sizeof here, goes_on) == Line::End::done && !aborted_) {
+    return ncclSuccess;
+  }
+  if (!faults_.notices_loss) { wait_for_abort(); }  // nothing tells NCCL that a peer is gone
+  return ncclRemoteError;
+}
+
+ncclResult_t Comm::give(std::vector<Work> works, cudaStream_t stream) {
+  std::shared_ptr<InGraph> held;
+  if (is_capturing(stream)) {
+    held = std::make_shared<InGraph>(
+        in_graphs_, [self = shared_from_this(), ticket = tickets_] { self->pass(ticket); });
+  }
   const int counted = held ? 0 : 1;
   under_way_ += counted;
   const cudaError_t status = emulated_cuda::enqueue_library_call(
@@ -247,7 +289,19 @@ void Comm::run(std::uint64_t ticket, const std::vector<Work>& works) {
   }
   --running_;
   const std::scoped_lock lock{mutex_};
+  end_turn_locked();
+}
+
+/// No launch runs the group any more, if none has.
+void Comm::pass(std::uint64_t ticket) {
+  const std::scoped_lock lock{mutex_};
+  if (ticket > turn_) { passed_.insert(ticket); }
+  if (ticket == turn_) { end_turn_locked(); }
+}
+
+void Comm::end_turn_locked() {
   ++turn_;
+  while (passed_.erase(turn_) > 0) { ++turn_; }
   changed_.notify_all();
 }
 

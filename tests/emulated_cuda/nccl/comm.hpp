@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct Faults {
   std::optional<std::uint64_t> fails_at;   ///< TESSERA_EMULATED_NCCL_FAILS_AT=K: in group number K
   bool notices_loss = false;               ///< TESSERA_EMULATED_NCCL_LOSS=noticed
   std::optional<std::uint64_t> blocks_at;  ///< TESSERA_EMULATED_NCCL_BLOCKS_AT=K: enqueuing group K
+  bool abort_hangs = false;                ///< TESSERA_EMULATED_NCCL_ABORT=hangs
 };
 [[nodiscard]] Faults faults();
 /// What the variable says to this process.
@@ -61,13 +63,18 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// Splits, on a thread of its own, and is in progress until then: `made` gets a handle at the
   /// end, unless the rank is in no group.
   void split(const SplitAsk& ask, ncclComm_t* made);
-  /// Nothing is written to what a split has been given any more.
-  void wait_for_split() const;
-  /// Enqueues a group of calls on `stream`.
+  /// Its own thread has ended: nothing is written to what a split has been given any more, and
+  /// nothing is enqueued any more.
+  void wait_for_own_thread() const;
+  /// Enqueues a group of calls on `stream`. The first group connects to the peers before that, on a
+  /// thread of its own, and is in progress until all ranks have come.
   [[nodiscard]] ncclResult_t enqueue(std::vector<Work> works, cudaStream_t stream);
 
   [[nodiscard]] ncclResult_t state();
-  void abort() noexcept { aborted_ = true; }
+  /// Work that waits for peers goes on without them.
+  void end() noexcept { aborted_ = true; }
+  /// The same; does not return where a test asks for that.
+  void abort() noexcept;
   /// Waits until no graph holds its work any more, as NCCL does at the end of a communicator. Ends
   /// the process where that takes too long: NCCL would wait for ever.
   void wait_for_graphs() const;
@@ -82,6 +89,10 @@ class Comm : public std::enable_shared_from_this<Comm> {
  private:
   [[nodiscard]] ncclResult_t connect(const std::string& name, const Line::GoesOn& goes_on);
   [[nodiscard]] ncclResult_t split_off(const SplitAsk& ask, ncclComm_t* made);
+  [[nodiscard]] ncclResult_t meet_peers();
+  [[nodiscard]] ncclResult_t give(std::vector<Work> works, cudaStream_t stream);
+  void pass(std::uint64_t ticket);
+  void end_turn_locked();
   void run(std::uint64_t ticket, const std::vector<Work>& works);
   void move(const std::vector<Work>& works);
   [[nodiscard]] bool check(Line::End end);
@@ -97,13 +108,15 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::shared_ptr<std::atomic<int>> in_graphs_ = std::make_shared<std::atomic<int>>(0);
   std::atomic<int> under_way_ = 0;  // groups outside of graphs
   std::atomic<int> running_ = 0;    // groups on the device, those of graphs too
-  std::atomic<bool> splitting_ = false;
+  std::atomic<bool> own_thread_works_ = false;
+  bool connected_ = false;
   void* memory_ = nullptr;  // of the device: TESSERA_EMULATED_NCCL_COMM_BYTES
   Line line_;
   std::uint64_t tickets_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::uint64_t turn_ = 0;  // groups run in the order in which they were given
+  std::uint64_t turn_ = 0;          // groups run in the order in which they were given
+  std::set<std::uint64_t> passed_;  // of graphs that went without a launch
 };
 
 /// What a handle stands for.

@@ -72,6 +72,7 @@ class Root {
       if (!read(lines_[rank], static_cast<int>(rank), parts[rank])) { return false; }
     }
     if (all_split(parts)) { return split(parts); }
+    if (parts.front().connects) { return connect(); }  // before the first calls of all ranks
     std::vector<std::vector<std::byte>> answers(lines_.size());
     for (std::size_t rank = 0; rank < lines_.size(); ++rank) {
       if (!Answers{parts, job_ranks_}.append(rank, answers[rank])) { return false; }
@@ -92,6 +93,8 @@ class Root {
       part.split.emplace();
       return line.receive(&*part.split, sizeof *part.split, always) == Line::End::done;
     }
+    part.connects = count == kConnects;
+    if (part.connects) { return true; }
     part.calls.resize(count);
     part.data.resize(count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -115,6 +118,14 @@ class Root {
                             std::to_string(job_ranks_[first ? rank : 0]) + " makes calls");
     }
     return first;
+  }
+
+  /// All ranks have come. False if one is gone.
+  [[nodiscard]] bool connect() {
+    return std::ranges::all_of(lines_, [](Line& line) {
+      constexpr std::byte kHere{1};
+      return line.send(&kHere, 1, always) == Line::End::done;
+    });
   }
 
   /// Ranks of a colour are a communicator of their own, in the order of their keys. False if one is

@@ -1,56 +1,14 @@
 // The double of NCCL splits communicators as NCCL does: by colour, in the order of keys.
-#include <nccl.h>
+#include <vector>
 
-#include <cstdlib>
-#include <functional>
-#include <thread>
-
-#include "emulated_cuda/test_support.hpp"
+#include "emulated_cuda/nccl/nccl_ranks.hpp"
 
 namespace emulated_cuda::test::split_test {
 namespace {
 
-constexpr int kRanks = 4;
-
-ncclConfig_t config_of(int blocking) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = blocking;
-  return config;
-}
-
-ncclResult_t settle(ncclComm_t comm) {
-  ncclResult_t result = ncclInProgress;
-  while (result == ncclInProgress) { (void)ncclCommGetAsyncError(comm, &result); }
-  return result;
-}
-
 /// Ranks that are threads, with a device each.
-class EmulatedNcclSplit : public ::testing::Test {
+class EmulatedNcclSplit : public NcclRanks {
  protected:
-  void SetUp() override {
-    GTEST_FLAG_SET(death_test_style, "threadsafe");
-    emulated_cuda_set_devices(kRanks);
-  }
-  void TearDown() override { emulated_cuda_set_devices(1); }
-
-  static void run(const std::function<void(int rank, ncclComm_t comm)>& body) {
-    ncclUniqueId id{};
-    ASSERT_EQ(ncclGetUniqueId(&id), ncclSuccess);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < kRanks; ++rank) {
-      threads.emplace_back([&, rank] {
-        ASSERT_EQ(cudaSetDevice(rank), cudaSuccess);
-        ncclComm_t comm = nullptr;
-        ncclConfig_t config = config_of(0);
-        (void)ncclCommInitRankConfig(&comm, kRanks, id, rank, &config);
-        ASSERT_EQ(settle(comm), ncclSuccess);
-        body(rank, comm);
-        (void)ncclCommDestroy(comm);
-      });
-    }
-    for (std::thread& thread : threads) { thread.join(); }
-  }
-
   /// What `rank` is given where every rank of `comm` gives its number.
   static std::vector<int> gathered(ncclComm_t comm, int rank, std::size_t ranks) {
     const TestStream stream{rank};

@@ -51,8 +51,10 @@ struct Hello {
   std::int32_t job_rank = 0;
 };
 
-/// In place of the number of calls in a group: the rank splits the communicator.
+/// In place of the number of calls in a group: the rank splits the communicator, or connects to its
+/// peers, as it does before its first group.
 inline constexpr std::uint64_t kSplits = UINT64_MAX;
+inline constexpr std::uint64_t kConnects = UINT64_MAX - 1;
 
 /// What a rank says of its split, and what it is told: the name to connect to, as which rank.
 struct SplitAsk {

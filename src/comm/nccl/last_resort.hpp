@@ -1,0 +1,40 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace tessera::nccl {
+
+/// How long ncclCommAbort may take, which takes milliseconds.
+inline constexpr std::chrono::seconds kAbortTime{6};
+
+/// What `error` says.
+[[nodiscard]] std::string reason_of(const std::exception_ptr& error);
+
+/// While it lives: a call that may never return, and that nothing within the process can end. After
+/// `patience` the process ends with the status of a failure of communication, and `text` on
+/// standard error. Nothing of the process is destroyed and no output is flushed: that could wait as
+/// well. docs/decisions/0015.
+class LastResort {
+ public:
+  LastResort(std::function<std::string()> text, std::chrono::milliseconds patience) noexcept;
+  LastResort(const LastResort&) = delete;
+  LastResort& operator=(const LastResort&) = delete;
+  ~LastResort();
+
+ private:
+  void wait(std::chrono::milliseconds patience) noexcept;
+
+  std::function<std::string()> text_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+  std::thread thread_;  // none where none could be had
+};
+
+}  // namespace tessera::nccl

@@ -1,0 +1,83 @@
+// Threads of the control path that get no memory fail the job with a word, and end no process.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "rendezvous/meeting.hpp"
+#include "rendezvous/spoken_for.hpp"
+#include "tessera/base/error.hpp"
+
+namespace {
+
+// So many bytes at once, or more, are refused on threads that are not the test's own; 0: none are.
+std::atomic<std::size_t> refused{0};
+thread_local bool is_own = false;
+
+}  // namespace
+
+// Not inlined: g++ 12 would see only half of a pair and warn of a mismatch.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
+  const std::size_t limit = refused.load(std::memory_order_relaxed);
+  const bool refuses = limit > 0 && bytes >= limit && !is_own;
+  if (void* const data = refuses ? nullptr : std::malloc(bytes)) { return data; }
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* data) noexcept {
+  std::free(data);
+}
+[[gnu::noinline]] void operator delete(void* data, std::size_t) noexcept {
+  std::free(data);
+}
+
+namespace tessera::test::out_of_memory_test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+class ControlPathWithoutMemory : public ::testing::Test {
+ protected:
+  void SetUp() override { is_own = true; }
+  void TearDown() override { refused = 0; }
+};
+
+TEST_F(ControlPathWithoutMemory, TheThreadThatHearsFailsTheRankAndTellsTheOthers) {
+  SpokenForHub hub;
+  JobGroup group{place_of(1, 2, hub.port()), 5s, 5s};
+  refused = 2048;
+  const auto end = Clock::now() + 10s;
+  std::string failure;
+  try {
+    while (Clock::now() < end) { (void)group.note_batch(CallKind::gather_batch, "a batch"); }
+  } catch (const CommError& error) { failure = error.what(); }
+  refused = 0;
+  EXPECT_EQ(failure, "out of memory on the thread that hears from other ranks");
+  EXPECT_THAT(hub.heard(FrameType::failure),
+              HasSubstr("rank 1: out of memory on the thread that hears from other ranks"));
+}
+
+// Whatever is refused: the text of a rank that has arrived, or all.
+TEST_F(ControlPathWithoutMemory, TheHubEndsTheJobAndAllRanksSayWhy) {
+  for (const std::size_t bytes : {200'000U, 1U}) {
+    SCOPED_TRACE(bytes);
+    Meeting meeting{3};
+    meeting.run([bytes](JobGroup& group) {
+      is_own = true;
+      (void)group.exchange(CallKind::setup, {});
+      (void)group.exchange(CallKind::setup, {});
+      if (group.rank() == 0) { refused = bytes; }
+      (void)group.exchange(CallKind::gather_text, std::string(300'000, 'x'));
+    });
+    refused = 0;
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_THAT(meeting.error(rank), HasSubstr("out of memory on "));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test::out_of_memory_test
