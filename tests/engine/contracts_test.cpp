@@ -273,7 +273,8 @@ TEST(Scopes, AnExceptionInAScopeEndsTheModelAndIsTheCauseReported) {
     try {
       const auto p = small.model.forward(small.unit);
       throw std::runtime_error{"caught by the trainer"};
-    } catch (const std::runtime_error&) {}
+    } catch (const std::runtime_error&) {  // NOLINT(bugprone-empty-catch): thrown above
+    }
     EXPECT_THROW((void)small.model.forward(small.unit), ContractError);
   });
 }

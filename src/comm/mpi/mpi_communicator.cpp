@@ -174,8 +174,8 @@ class BatchTask {
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiGroup> group, MpiKind kind, Device& device,
-                                 MemoryTracker& memory, Instruments instruments)
+MpiCommunicator::MpiCommunicator(const std::shared_ptr<MpiGroup>& group, MpiKind kind,
+                                 Device& device, MemoryTracker& memory, Instruments instruments)
     : MpiCommunicator{std::shared_ptr<MpiChannel>{
           new MpiChannel{.group = group,
                          .line = std::make_shared<MpiLine>(group->process(), kind, device, memory),

@@ -23,7 +23,7 @@ struct MpiChannel;
 class MpiCommunicator final : public Communicator {
  public:
   /// Of all ranks. `device` and `memory` outlive it.
-  MpiCommunicator(std::shared_ptr<MpiGroup> group, MpiKind kind, Device& device,
+  MpiCommunicator(const std::shared_ptr<MpiGroup>& group, MpiKind kind, Device& device,
                   MemoryTracker& memory, Instruments instruments);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "mpi"; }
