@@ -39,4 +39,17 @@ compile() {
     tessera_cuda_bench test_kernels test_cuda test_cuda_comm test_cuda_parity test_cuda_cli test_comm \
     test_nccl_parity test_nccl_fault failing_rank || return 1
   build=$(realpath "$build")
+  compile_trainer "$arch"
+}
+
+# The CUDA trainer of the examples, as a project of a user's own. What fails counts, and stops nothing.
+compile_trainer() {
+  local nvcc options=(-DCMAKE_BUILD_TYPE=Release "-DCMAKE_CUDA_ARCHITECTURES=$1-real")
+  nvcc=$(sed -n 's/^TESSERA_NVCC:FILEPATH=//p' "$build/CMakeCache.txt")
+  if command -v ninja >/dev/null; then options+=(-G Ninja); fi
+  keep 3 cmake --install "$build" --prefix "$build/installed" &&
+    keep 6 cmake -S tests/install/cuda_trainer -B "$build/cuda_trainer" "${options[@]}" \
+      "-DCMAKE_CUDA_COMPILER=$nvcc" "-DCMAKE_PREFIX_PATH=$build/installed" \
+      "-DSOURCE=$PWD/examples/cuda_trainer.cu" &&
+    keep 6 cmake --build "$build/cuda_trainer" || true
 }

@@ -8,6 +8,7 @@ part_test() {
   bar parity "strategies bit-identical, N = 1, 2, 4, 8; a step as one graph has the same bits"
   bar command "the command on a device: losses, plans = bytes held, ledger"
   bar losses "fp32 losses on the device within 1e-4 of the processor's, 50 steps"
+  bar trainer "a CUDA trainer as people write them, plain and wrapped: the same losses, bytes as planned"
   bar bits "losses of all strategies bit-identical, of hybrid in two groups to 1e-5, 'local' on one device, N = 1, 2, 4, 8"
   : >"$work/skipped"
   printf '| suite | passed | skipped | failed | s |\n|---|---|---|---|---|\n' >"$work/suites"
@@ -25,7 +26,29 @@ part_test() {
     echo >>"$section"
   fi
   beside_the_processor
+  own_trainer
   every_strategy
+}
+
+# examples/cuda_trainer.cu. Its own kernels, cuBLAS and Thrust have no double.
+own_trainer() {
+  local status=0 apart program=$build/cuda_trainer/cuda_trainer
+  if [[ $emulated == yes || ! -x $program ]]; then
+    judge trainer "not measured" "cuda_trainer is not built: part build compiles it"
+    return
+  fi
+  keep 8 "$program" zero3 2 || status=$?
+  apart=$(sed -n 's/^largest difference: \([^ ]*\) of the loss$/\1/p' "$log")
+  if ((status == 124)) || ! is_number "$apart"; then
+    judge trainer "not measured" "$(reason_of "$status")" "$shown"
+    return
+  fi
+  figure "CUDA trainer, plain and wrapped, most apart" "zero3, 2 ranks, 60 steps" "$apart" loss trainer
+  if ((status == 0)); then
+    judge trainer met "at most $apart of the loss apart, bytes as planned" "$shown"
+  else
+    judge trainer "NOT met" "$apart of the loss apart, or not as planned" "$shown"
+  fi
 }
 
 # suites_of PROGRAM CASES: suites with such cases, one a line.

@@ -73,6 +73,8 @@ missed_bars() {
   has_not 'Failed'
   figures_of "$scratch/gpu.json" | grep -F "0.85 | ratio | adamw_fp32 | NOT met" >>"$scratch/output" ||
     fail "the figure has not its verdict"
+  check 1 FAKE_TRAINER=0.5 FAKE_TRAINER_STATUS=1 -- test
+  has '^\| NOT met ' 'plain and wrapped' '0.5 of the loss apart'
   check 3 FAKE_LOSS=5.6 FAKE_BITS=different -- test
   has '^\| NOT met ' 'fp32 losses' '0.1 apart'
   has '^\| NOT met ' 'bit-identical'

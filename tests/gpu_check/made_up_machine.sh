@@ -12,7 +12,7 @@ python=$(command -v python3)
 for name in build/tools/tessera build/bench/cuda/tessera_cuda_bench build/tests/test_comm \
   build/tests/test_kernels build/tests/cuda/test_cuda build/tests/cuda/test_cuda_comm build/tests/cuda/test_cuda_parity \
   build/tests/cuda_cli/test_cuda_cli build/tests/nccl/test_nccl_parity build/tests/nccl/test_nccl_fault \
-  build/tests/nccl/failing_rank bin/nvidia-smi bin/compute-sanitizer bin/python3; do
+  build/tests/nccl/failing_rank build/cuda_trainer/cuda_trainer bin/nvidia-smi bin/compute-sanitizer bin/python3; do
   install -D tests/gpu_check/fake/program.sh "$root/machine/$name"
 done
 export FAKE_PYTHON=$python
