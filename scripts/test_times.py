@@ -49,8 +49,9 @@ class Entry:
         # GoogleTest prints the reason between the case's line and this one.
         self.skipped = re.findall(r"Skipped\n(.*?)\n+\[  SKIPPED \] (\S+) \(", output, re.DOTALL)
         # A case that ends its process with status 0 takes the cases after it along.
-        self.cut_short = "[==========] Running " in output and not re.search(
-            r"^\[=+\] .* ran\. \(", output, re.MULTILINE)
+        self.cut_short = ("[==========] Running " in output
+                          and "test output was removed since it exceeds" not in output
+                          and not re.search(r"\[=+\] \d+ tests? from .* ran\. \(", output))
         # What prints no cases is one itself.
         if not self.cases and not self.skipped:
             self.cases = [(self.name, self.seconds)]

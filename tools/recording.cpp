@@ -48,6 +48,7 @@ Recording collect_recording(World& world, std::int64_t step, int ranks) {
   world.compute_stream().wait();
   world.gather_channel().stream.wait();
   world.reduce_channel().stream.wait();
+  world.quiesce();  // copies to and from the host pool
   trace::Recorder& recorder = *world.recorder();
   recorder.stop();
   Recording recording{.step = step, .ranks = {}};

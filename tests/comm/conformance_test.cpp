@@ -1,6 +1,8 @@
 // One suite for every communicator: what each operation must do, at several numbers of ranks.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <vector>
 
@@ -282,6 +284,32 @@ TEST_P(Conformance, QueuedBatchesRunInOrder) {
     double expected = 1.0;
     for (int i = 0; i < 10; ++i) { expected *= world.size(); }
     EXPECT_EQ(data.at(4), expected);
+  });
+}
+
+// A rank's stream goes on behind a batch when no other rank reads its memory any more.
+TEST_P(Conformance, WhatIsWrittenBehindABatchHasBeenReadByAll) {
+  run([](World& world) {
+    constexpr std::int64_t kElems = 1 << 15;
+    constexpr std::size_t kBytes = kElems * sizeof(float);
+    constexpr std::size_t kRounds = 20;
+    const std::vector<float> ones(kElems, 1.0F);
+    const Buffer data = world.allocate(Category::workspace, kBytes, "data");
+    const Buffer results = world.allocate(Category::workspace, kRounds * kBytes, "results");
+    const test::QuiesceAtExit quiesce{world};
+    const auto& [communicator, stream] = world.reduce_channel();
+    for (std::size_t round = 0; round < kRounds; ++round) {
+      world.device().copy_in(data.data(), ones.data(), kBytes, stream);
+      communicator.submit(Batch{"t"}.all_reduce({data.data(), kElems, DType::fp32}), stream);
+      void* const result = static_cast<std::byte*>(results.data()) + round * kBytes;
+      world.device().copy(result, data.data(), kBytes, stream);
+      world.device().fill(data.data(), 0xFF, kBytes, stream);
+    }
+    std::vector<float> seen(kRounds * kElems);
+    world.device().copy_out(seen.data(), results.data(), kRounds * kBytes, stream);
+    stream.wait();
+    const auto sum = static_cast<float>(world.size());
+    EXPECT_EQ(std::count(seen.begin(), seen.end(), sum), std::ssize(seen));
   });
 }
 

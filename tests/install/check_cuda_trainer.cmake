@@ -17,7 +17,7 @@ file(REMOVE_RECURSE ${WORK_DIR})
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/prefix)
 run(${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/install/cuda_trainer -B ${WORK_DIR}/build -G ${GENERATOR}
   -DSOURCE=${SOURCE_DIR}/examples/cuda_trainer.cu -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix
-  -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_CUDA_HOST_COMPILER=${CXX}
+  -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CXX}
   -DCMAKE_CUDA_COMPILER=${NVCC} -DCMAKE_CUDA_ARCHITECTURES=${ARCHITECTURES})
 run(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
 set(trainer ${WORK_DIR}/build/cuda_trainer)

@@ -121,6 +121,7 @@ void LocalDeviceCommunicator::watch_begin(Stream stream) {
     });
   }
   if (instruments_.recorder != nullptr) {
+    begin_ns_ = std::make_shared<std::int64_t>(0);
     stream.tell_time([begin = begin_ns_](std::int64_t ns) { *begin = ns; });
   }
 }

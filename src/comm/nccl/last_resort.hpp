@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -10,8 +11,15 @@
 
 namespace tessera::nccl {
 
-/// How long ncclCommAbort may take, which takes milliseconds.
-inline constexpr std::chrono::seconds kAbortTime{6};
+/// How long ncclCommAbort may take where the job has failed: it takes milliseconds.
+inline constexpr std::chrono::milliseconds kAbortTime{6000};
+
+/// How long it may take. Where the job has not failed it may have to wait for much work of the
+/// device that has nothing to do with NCCL: as long as a collective may take.
+[[nodiscard]] inline std::chrono::milliseconds abort_time(bool failed,
+                                                          std::chrono::milliseconds deadline) {
+  return failed ? kAbortTime : std::max(kAbortTime, deadline);
+}
 
 /// What `error` says.
 [[nodiscard]] std::string reason_of(const std::exception_ptr& error);

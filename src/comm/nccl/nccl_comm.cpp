@@ -153,13 +153,14 @@ void NcclComm::abort(const std::exception_ptr& why) noexcept {
 
 /// Where no watchdog looks after that.
 void NcclComm::abort_by_itself(const std::exception_ptr& why) noexcept {
+  const auto patience = abort_time(group_->failed(), group_->deadline());
   const auto text = [&] {
     return fmt::format(
         "rank {}: {}ncclCommAbort of NCCL's communicator {} has not returned within {} s: the "
         "process ends",
-        group_->rank(), why ? reason_of(why) + "; " : "", name_, kAbortTime.count());
+        group_->rank(), why ? reason_of(why) + "; " : "", name_, patience.count() / 1000);
   };
-  const LastResort resort{text, kAbortTime};
+  const LastResort resort{text, patience};
   abort(why);
 }
 

@@ -101,6 +101,7 @@ void NcclCommunicator::watch_begin(std::uint64_t sequence, Stream stream) {
     });
   }
   if (instruments_.recorder != nullptr) {
+    begin_ns_ = std::make_shared<std::int64_t>(0);
     stream.tell_time([begin = begin_ns_](std::int64_t ns) { *begin = ns; });
   }
 }

@@ -23,11 +23,12 @@ constexpr auto kControlFirst = 1s;
 constexpr auto kLookTime = 100ms;
 
 /// Where the communicators that end for `error` do not.
-std::string hangs_text(int rank, const std::exception_ptr& error) {
+std::string hangs_text(int rank, const std::exception_ptr& error,
+                       std::chrono::milliseconds patience) {
   return fmt::format(
       "rank {}: {}; NCCL's communicators have not ended within {} s of that (ncclCommAbort does "
       "not return): the process ends",
-      rank, reason_of(error), kAbortTime.count());
+      rank, reason_of(error), patience.count() / 1000);
 }
 
 }  // namespace
@@ -42,8 +43,8 @@ void fail_after_control(JobGroup& group, const std::string& fault) {
 
 NcclWatchdog::NcclWatchdog(std::shared_ptr<JobGroup> group, int ordinal, Channels channels)
     : group_{std::move(group)}, ordinal_{ordinal}, channels_{std::move(channels)} {
+  thread_ = std::thread{[this] { watch(); }};  // first: where there is none, nobody may ask this
   group_->name_calls_by([this] { return call_under_way(); });
-  thread_ = std::thread{[this] { watch(); }};
 }
 
 NcclWatchdog::~NcclWatchdog() {
@@ -160,7 +161,9 @@ void NcclWatchdog::end_failed() noexcept {
 // the communicators come first all the same: that ends launches, and then the program, which sees
 // its streams ended, lets go of graphs itself.
 void NcclWatchdog::end_all(const std::exception_ptr& error) noexcept {
-  const LastResort resort{[&] { return hangs_text(group_->rank(), error); }, kAbortTime};
+  const auto patience = abort_time(group_->failed(), group_->deadline());
+  const LastResort resort{[&, patience] { return hangs_text(group_->rank(), error, patience); },
+                          patience};
   for (const auto& channel : channels_) { channel->end_streams(error); }
   std::vector<std::thread> threads;
   for (const auto& channel : channels_) {

@@ -86,8 +86,9 @@ CudaStream::CudaStream(int ordinal, std::shared_ptr<CaptureState> capture,
 CudaStream::~CudaStream() {
   (void)cudaStreamSynchronize(handle_.get());
   try {
-    times_.tell(*clock_);
-  } catch (const DeviceError&) {  // NOLINT(bugprone-empty-catch): of a device that is dead already
+    use_device(ordinal_);
+    times_.tell(*clock_, *capture_);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): of a dead device, or without memory: times alone
   }
 }
 
@@ -128,7 +129,7 @@ void CudaStream::wait() {
   try {
     use_device(ordinal_);
     check(cudaStreamSynchronize(handle_.get()), "cudaStreamSynchronize");
-    times_.tell(*clock_);
+    times_.tell(*clock_, *capture_);
     checks_.look();
   } catch (...) { end_with(std::current_exception()); }
   rethrow();
@@ -171,12 +172,13 @@ void CudaStream::call(std::function<void()> work) {
 
 void CudaStream::tell_time(std::function<void(std::int64_t)> told) {
   const cudaStream_t stream = open();
-  times_.tell(*clock_);
+  times_.tell(*clock_, *capture_);
   TimeMark mark = times_.mark(std::move(told));
   if (capturing()) {
     // External: at every launch it is a mark for those outside, too.
     check(cudaEventRecordWithFlags(mark.event.get(), stream, cudaEventRecordExternal),
           "cudaEventRecordWithFlags");
+    mark.graph = capture_->current();
     return capture_->keep(*this, std::move(mark));
   }
   check(cudaEventRecord(mark.event.get(), stream), "cudaEventRecord");

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "device/cuda/cuda_capture.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "tessera/trace/recorder.hpp"
 
@@ -13,6 +14,19 @@ std::int64_t nanoseconds_between(cudaEvent_t from, cudaEvent_t to) {
   float milliseconds = 0.0F;
   check(cudaEventElapsedTime(&milliseconds, from, to), "cudaEventElapsedTime");
   return std::llround(static_cast<double>(milliseconds) * 1e6);
+}
+
+bool is_reached(cudaEvent_t event) {
+  const cudaError_t status = cudaEventQuery(event);
+  if (status == cudaErrorNotReady) { return false; }
+  check(status, "cudaEventQuery");
+  return true;
+}
+
+bool has_ended(std::uint64_t graph, const CaptureState& graphs) {
+  if (graph == 0) { return true; }
+  const cudaEvent_t end = graphs.end_of(graph);
+  return end != nullptr && is_reached(end);
 }
 
 }  // namespace
@@ -35,10 +49,10 @@ CudaClock::Moment CudaClock::origin() {
 
 TimeMark CudaTimes::mark(std::function<void(std::int64_t)> told) {
   const std::scoped_lock lock{mutex_};
-  if (spare_.empty()) { return {make_event_handle(EventKind::timed), std::move(told)}; }
+  if (spare_.empty()) { return {make_event_handle(EventKind::timed), std::move(told), 0}; }
   EventHandle event = std::move(spare_.back());
   spare_.pop_back();
-  return {std::move(event), std::move(told)};
+  return {std::move(event), std::move(told), 0};
 }
 
 void CudaTimes::add(TimeMark mark) {
@@ -46,19 +60,18 @@ void CudaTimes::add(TimeMark mark) {
   marks_.push_back(std::move(mark));
 }
 
-void CudaTimes::tell(CudaClock& clock) {
+void CudaTimes::tell(CudaClock& clock, const CaptureState& graphs) {
   const std::scoped_lock lock{mutex_};
   while (!marks_.empty()) {
     TimeMark& first = marks_.front();
-    const cudaError_t status = cudaEventQuery(first.event.get());
-    if (status == cudaErrorNotReady) { return; }
-    check(status, "cudaEventQuery");
+    if (!has_ended(first.graph, graphs) || !is_reached(first.event.get())) { return; }
     const CudaClock::Moment before =
         last_.get() == nullptr ? clock.origin() : CudaClock::Moment{last_.get(), last_ns_};
-    last_ns_ = before.ns + nanoseconds_between(before.event, first.event.get());
-    first.told(last_ns_);
+    const std::int64_t ns = before.ns + nanoseconds_between(before.event, first.event.get());
+    first.told(ns);
     if (last_.get() != nullptr) { spare_.push_back(std::move(last_)); }
     last_ = std::move(first.event);
+    last_ns_ = ns;
     marks_.pop_front();
   }
 }

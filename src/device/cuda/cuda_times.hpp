@@ -12,6 +12,8 @@
 
 namespace tessera::cuda {
 
+class CaptureState;
+
 /// What the device's time is by the host's clock. Threads: any.
 class CudaClock {
  public:
@@ -34,6 +36,7 @@ class CudaClock {
 struct TimeMark {
   EventHandle event;
   std::function<void(std::int64_t)> told;
+  std::uint64_t graph = 0;  ///< in which it was recorded; 0: in none
 };
 
 /// The places of one stream whose times are wanted, in order: Stream::tell_time.
@@ -46,8 +49,9 @@ class CudaTimes {
   [[nodiscard]] TimeMark mark(std::function<void(std::int64_t)> told);
   /// It has been recorded, or launched with its graph.
   void add(TimeMark mark);
-  /// Tells of all that the device has come to, from the first on.
-  void tell(CudaClock& clock);
+  /// Tells of all that the device has come to, from the first on: of marks of a graph when it has
+  /// ended, since CUDA does not say what their events stand for until then.
+  void tell(CudaClock& clock, const CaptureState& graphs);
 
  private:
   std::mutex mutex_;
