@@ -163,11 +163,12 @@ TEST_P(Conformance, GatherInPlaceOnTheRoot) {
     const auto parts = rank_tensors(DType::fp32, 33, world.size(), Values::random);
     const int root = world.size() - 1;
     HostTensor part = parts[static_cast<std::size_t>(world.rank())];
-    HostTensor full{DType::fp32, 33 * world.size()};
+    HostTensor full{DType::fp32, std::int64_t{33} * world.size()};
     ConstView from = part.view();
     if (world.rank() == root) {
-      from = full.view().slice(root * 33, 33);
-      std::memcpy(full.view().slice(root * 33, 33).data, part.view().data, part.view().bytes());
+      from = full.view().slice(std::int64_t{33} * root, 33);
+      std::memcpy(full.view().slice(std::int64_t{33} * root, 33).data, part.view().data,
+                  part.view().bytes());
     }
     complete(world, world.gather_channel(), Batch{"t"}.gather(from, full.view(), root));
     if (world.rank() == root) { EXPECT_EQ(full, concatenate(parts)); }
@@ -252,7 +253,7 @@ TEST_P(Conformance, ABatchMovesAllItsOperations) {
     const auto data = rank_tensors(DType::fp32, 301, world.size(), Values::random, 2);
     const auto loss = rank_tensors(DType::fp64, 1, world.size(), Values::random, 3);
     HostTensor part = parts[me];
-    HostTensor full{DType::fp32, 100 * world.size()};
+    HostTensor full{DType::fp32, std::int64_t{100} * world.size()};
     HostTensor summed = data[me];
     HostTensor copied = data[me];
     HostTensor losses = loss[me];
