@@ -46,7 +46,7 @@ std::vector<Wrong> wrong_words() {
   welcome.type = FrameType::welcome;
   return {{"a rank's batches are not in order", words_of({late})},
           {"a rank has come to a call twice", words_of({text, text})},
-          {"a rank tells of a group of ranks that there are not", words_of({group})},
+          {"a rank names a group of ranks that do not exist", words_of({group})},
           {"a message between ranks was cut short", words_of({cut})},
           {"a rank says what only the hub does", words_of({welcome})},
           {"it sends what is no message of ranks", "GET / HTTP/1.1\r\n\r\n"}};

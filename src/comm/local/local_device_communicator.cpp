@@ -113,7 +113,7 @@ void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Move
   }
 }
 
-// What the stream calls may come after the communicator has gone: nothing of it is used there.
+// The stream may make these calls after the communicator is gone: they hold copies, never `this`.
 void LocalDeviceCommunicator::watch_begin(Stream stream) {
   if (instruments_.delays) {
     stream.call([instruments = instruments_, rank = job_rank(rank()), sequence = next_batch_] {

@@ -54,7 +54,7 @@ class LocalDeviceCommunicator final : public Communicator, public CountsTraffic 
   std::uint64_t next_batch_ = 0;
   std::uint64_t next_exchange_ = 0;
   std::uint64_t next_split_ = 0;
-  // Of the batch that its stream is in, while it is recorded.
+  // Of the batch that is being enqueued, while records are kept.
   std::shared_ptr<std::int64_t> begin_ns_ = std::make_shared<std::int64_t>(0);
 };
 

@@ -106,7 +106,7 @@ std::string token(LauncherKind kind, const ReadVariable& read) {
   return {};
 }
 
-/// What whoever starts a job gives to its processes alone.
+/// The secret that the starter of a job hands to its processes alone.
 std::string secret(const ReadVariable& read) {
   constexpr std::size_t kMostBytes = 1024;
   std::string text = read("TESSERA_JOB_SECRET").value_or("");

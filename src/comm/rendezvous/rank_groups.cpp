@@ -19,7 +19,7 @@ void RankGroups::add(std::uint64_t group, const std::string& name,
   const bool ascending =
       std::ranges::adjacent_find(members, std::greater_equal<>{}) == members.end();
   if (members.empty() || !ascending || members.front() < 0 || members.back() >= ranks_) {
-    throw CommError{"a rank tells of a group of ranks that there are not"};
+    throw CommError{"a rank names a group of ranks that do not exist"};
   }
   const auto [known, is_new] = groups_.emplace(group, Group{name, members});
   if (!is_new && known->second != Group{name, members}) {
