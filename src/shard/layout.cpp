@@ -20,15 +20,16 @@ struct SegmentDraft {
   SegmentDTypes dtypes;
   bool trainable;
   std::vector<Placement> placements;
-  std::int64_t end = 0;  // of the last parameter that has elements
+  std::int64_t end = 0;  // of the last parameter that has elements or room
 
-  void add(std::size_t parameter, std::int64_t elems, std::int64_t align) {
-    expects(end <= kMaxElems - align && elems <= kMaxElems - round_up(end, align),
+  void add(std::size_t parameter, std::int64_t elems, std::int64_t room, std::int64_t align) {
+    const std::int64_t extent = std::max(elems, room);
+    expects(end <= kMaxElems - align && extent <= kMaxElems - round_up(end, align),
             "UnitLayout: the unit has more elements than 63 bits can count");
-    const std::int64_t first = round_up(end, align);
-    placements.push_back({parameter, first, elems});
+    const Placement place{parameter, round_up(end, align), elems, room};
+    placements.push_back(place);
     // A parameter without elements must not turn the gap before it into a counted one.
-    if (elems > 0) { end = first + elems; }
+    if (extent > 0) { end = place.end(); }
   }
 };
 
@@ -83,9 +84,10 @@ std::string describe(const ParameterSpec& spec, const LayoutOptions& options) {
     return fmt::format("parameter {} {} tied to {}.{}\n", spec.name, spec.shape.to_string(),
                        spec.tied_to->unit, spec.tied_to->parameter);
   }
-  return fmt::format("parameter {} {} {} {}\n", spec.name, spec.shape.to_string(),
+  const std::string room = spec.room == 0 ? "" : fmt::format(" room {}", spec.room);
+  return fmt::format("parameter {} {} {} {}{}\n", spec.name, spec.shape.to_string(),
                      to_string(spec.dtype.value_or(options.compute)),
-                     spec.trainable ? "trainable" : "frozen");
+                     spec.trainable ? "trainable" : "frozen", room);
 }
 
 std::string describe(const SegmentLayout& segment) {
@@ -110,10 +112,11 @@ SegmentLayout::SegmentLayout(SegmentDTypes dtypes, bool trainable,
       shard_elems_{checked_shard_elems(elems, ranks, align_elems)} {
   std::int64_t end = 0;
   for (const Placement& placement : placements_) {
+    const std::int64_t extent = std::max(placement.elems, placement.room);
     expects(placement.first >= end && placement.first % align_elems == 0 && placement.elems >= 0 &&
-                placement.elems <= elems_ - std::min(placement.first, elems_),
+                placement.room >= 0 && extent <= elems_ - std::min(placement.first, elems_),
             "SegmentLayout: placements must be aligned, in order and inside the segment");
-    end = placement.first + placement.elems;
+    end = placement.end();
   }
 }
 
@@ -159,9 +162,14 @@ UnitLayout UnitLayout::make(std::vector<ParameterSpec> specs, const LayoutOption
   std::vector<SegmentDraft> drafts;
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const ParameterSpec& spec = specs[i];
+    if (spec.room < 0) {
+      throw ContractError(
+          fmt::format("UnitLayout: parameter '{}' has room for {} elements: give 0 for none",
+                      spec.name, spec.room));
+    }
     if (spec.tied_to) { continue; }
     draft_for(drafts, dtypes_of(spec, options), spec.trainable)
-        .add(i, spec.shape.elems(), options.align_elems);
+        .add(i, spec.shape.elems(), spec.room, options.align_elems);
   }
 
   UnitLayout layout;

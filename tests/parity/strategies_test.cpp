@@ -52,6 +52,26 @@ TEST_P(Parity, SgdWithMomentumIsBitIdenticalUnderEveryStrategy) {
   expect_every_strategy_agrees(run);
 }
 
+// Other cuts, and so other orders in which the squares of a norm are added: without clipping.
+TEST_P(Parity, RoomBehindAParameterChangesNoBit) {
+  for (const std::int64_t align : {std::int64_t{64}, std::int64_t{256}}) {
+    ToyRun run;
+    run.ranks = GetParam();
+    run.clip_norm = 0.0F;
+    run.options.align_elems = align;
+    run.optimizer_options.moments = align == 256 ? MomentFormat::int8 : MomentFormat::fp32;
+    ToyOutcome expected = run_toy(run);
+    run.toy.room = 450;
+    for (const Strategy strategy : all_strategies()) {
+      run.options.strategy = strategy;
+      run.options.shard_group = groups_of_one(strategy);
+      ToyOutcome outcome = run_toy(run);
+      expected.norms = outcome.norms = {};
+      EXPECT_EQ(difference(expected, outcome), "") << to_string(strategy) << " align " << align;
+    }
+  }
+}
+
 TEST_P(Parity, BothAccumulateModesAreBitIdenticalUnderEveryStrategy) {
   for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
     SCOPED_TRACE(to_string(mode));

@@ -141,6 +141,7 @@ TEST(UnitLayout, DescriptionsAgreeWhenDeclarationsDo) {
   EXPECT_NE(base, describe({{"a", {2, 3}}, tied("b", {4}, {"x", "y"})}));
   EXPECT_NE(base, describe({{"a", {2, 3}}, {"b", {4}}}, {.gradient = DType::bf16}));
   EXPECT_NE(base, describe({{"a", {2, 3}}, {"b", {4}}}, {.reduce = DType::bf16}));
+  EXPECT_NE(base, describe({{.name = "a", .shape = {2, 3}, .room = 6}, {"b", {4}}}));
 }
 
 TEST(UnitLayout, DescribesOneEntryALine) {
@@ -169,6 +170,7 @@ RandomUnit random_unit(std::mt19937& random) {
   for (int i = 0; i < count; ++i) {
     ParameterSpec spec{fmt::format("p{}", i), {draw(0, 20), draw(1, 20)}, draw(0, 3) != 0};
     if (draw(0, 2) == 0) { spec.dtype = kDTypes[draw(0, 2)]; }
+    if (draw(0, 3) == 0) { spec.room = draw(0, 900); }
     if (draw(0, 5) == 0) { spec.tied_to = TiedTo{"root", "owner"}; }
     if (!spec.tied_to) { unit.elems += spec.shape.elems(); }
     unit.specs.push_back(std::move(spec));
@@ -191,6 +193,41 @@ std::vector<std::int64_t> covered_elems(const UnitLayout& layout) {
     }
   }
   return covered;
+}
+
+// What a parameter has room for belongs to no other, and lies in the segment.
+void expect_room(const UnitLayout& layout) {
+  for (const SegmentLayout& segment : layout.segments()) {
+    const auto placements = segment.placements();
+    for (std::size_t p = 0; p < placements.size(); ++p) {
+      const std::int64_t room = layout.specs()[placements[p].parameter].room;
+      if (room == 0 && placements[p].elems == 0) { continue; }
+      const bool last = p + 1 == placements.size();
+      const std::int64_t end = last ? segment.elems() : placements[p + 1].first;
+      EXPECT_GE(end - placements[p].first, std::max(room, placements[p].elems));
+    }
+  }
+}
+
+TEST(UnitLayout, RoomLiesBetweenParametersAndBehindTheLast) {
+  const auto layout = UnitLayout::make({{.name = "table", .shape = {5, 3}, .room = 200},
+                                        {.name = "bias", .shape = {70}, .room = 64},
+                                        {.name = "last", .shape = {1}, .room = 65},
+                                        {.name = "none", .shape = {0}}},
+                                       {}, 2);
+  ASSERT_EQ(layout.segments().size(), 1U);
+  const SegmentLayout& segment = layout.segments()[0];
+  EXPECT_EQ(layout.locate(1)->first, 256);
+  EXPECT_EQ(layout.locate(2)->first, 384);
+  EXPECT_EQ(segment.elems(), 449);
+  EXPECT_EQ(segment.shard_elems(), 256);
+  EXPECT_EQ(segment.padding(), (std::vector<Range>{{15, 241}, {326, 58}, {385, 127}}));
+  EXPECT_EQ(layout.parameter_elems(), 86);
+}
+
+TEST(UnitLayout, RefusesANegativeRoom) {
+  EXPECT_THROW((void)UnitLayout::make({{.name = "a", .shape = {2}, .room = -1}}, {}, 1),
+               ContractError);
 }
 
 TEST(UnitLayout, RandomUnitsAreCoveredOnce) {
@@ -221,6 +258,7 @@ TEST(UnitLayout, RandomUnitsAreCoveredOnce) {
       for (const Range& range : segment.padding()) { padding += range.elems; }
     }
     ASSERT_EQ(padded, unit.elems + padding);
+    expect_room(layout);
   }
 }
 

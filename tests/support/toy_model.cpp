@@ -43,7 +43,8 @@ ToyModel::ToyModel(World& world, const ModelOptions& options, const ToyConfig& c
     : config_{config}, model_{world, options} {
   const std::int64_t v = config.vocab;
   const std::int64_t h = config.hidden;
-  root_ = model_.add_unit("root", {{"table", {v, h}}}, {.kind = UnitKind::root});
+  root_ = model_.add_unit("root", {{.name = "table", .shape = {v, h}, .room = config.room}},
+                          {.kind = UnitKind::root});
   for (int i = 0; i < config.blocks; ++i) {
     blocks_.push_back(model_.add_unit("block." + std::to_string(i),
                                       {{"weight", {h, h}},

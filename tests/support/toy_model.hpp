@@ -30,6 +30,7 @@ struct ToyConfig {
   bool head_bias = true;  ///< of a head that is a unit of its own
   bool declared_order = false;
   std::optional<DType> small_dtype = {};  ///< of biases and scales, if not the model's
+  std::int64_t room = 0;                  ///< of the table
   std::uint64_t seed = 5;
 };
 

@@ -33,6 +33,11 @@ struct ParameterSpec {
   std::optional<DType> dtype = {};     ///< compute dtype of this parameter, if not the model's
   std::optional<TiedTo> tied_to = {};  ///< an alias; the owner decides all but the shape,
                                        ///< which must be equal
+  /// Elements that its place has at least, for kernels that read or write beyond its end: whole
+  /// rows of a product, say. What exceeds the shape holds zeros: the trainer may write zeros there,
+  /// into parameters and gradients, and nothing else. Counted in every arena, and in no number of
+  /// parameters, export, file or initialiser. An alias has its owner's.
+  std::int64_t room = 0;
 };
 
 /// The dtypes of one segment and its companions.
@@ -50,6 +55,10 @@ struct Placement {
   std::size_t parameter = 0;  ///< index in the unit's list of specs
   std::int64_t first = 0;     ///< first element in the segment, a multiple of the alignment
   std::int64_t elems = 0;
+  std::int64_t room = 0;  ///< ParameterSpec::room
+
+  /// What no other parameter may lie in.
+  [[nodiscard]] std::int64_t end() const noexcept { return first + (room > elems ? room : elems); }
 };
 
 /// A run of elements that belong to one parameter and to one rank's shard.
@@ -74,8 +83,8 @@ struct Range {
 ///   shard_elems  = round_up(ceil(elems / N), align)
 ///   padded_elems = shard_elems * N
 ///
-/// where `elems` counts the gaps between parameters. Any N, any shapes, also N > elems (some
-/// shards are then padding only), also elems == 0.
+/// where `elems` counts the room of parameters and the gaps between them. Any N, any shapes, also N
+/// > elems (some shards are then padding only), also elems == 0.
 class SegmentLayout {
  public:
   SegmentLayout(SegmentDTypes dtypes, bool trainable, std::vector<Placement> placements,
@@ -91,7 +100,7 @@ class SegmentLayout {
   [[nodiscard]] Range shard(int rank) const noexcept;
   /// What rank r's shard holds, in order; padding belongs to no piece.
   [[nodiscard]] std::vector<Piece> pieces(int rank) const;
-  /// The elements that belong to no parameter, in order: alignment gaps and the tail.
+  /// The elements that belong to no parameter, in order: room, alignment gaps and the tail.
   [[nodiscard]] std::vector<Range> padding() const;
 
  private:
@@ -116,8 +125,8 @@ struct LayoutOptions {
 class UnitLayout {
  public:
   /// Segments come in the order in which their (dtypes, trainable) combination first appears.
-  /// Aliases (`tied_to`) take no place. ContractError on an empty or repeated parameter name or
-  /// ranks < 1.
+  /// Aliases (`tied_to`) take no place. ContractError on an empty or repeated parameter name, a
+  /// negative room, or ranks < 1.
   static UnitLayout make(std::vector<ParameterSpec> specs, const LayoutOptions& options, int ranks);
 
   [[nodiscard]] std::span<const ParameterSpec> specs() const noexcept { return specs_; }
