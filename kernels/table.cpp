@@ -1,6 +1,7 @@
 #include "kernels/table.hpp"
 
 #include "device/cuda_module.hpp"
+#include "kernels/support/row_multiple.hpp"
 
 namespace tessera::kernels {
 
@@ -35,6 +36,7 @@ const Table& cpu_table() noexcept {
       .dropout = cpu::dropout,
       .combine = cpu::combine,
       .fill_normal = cpu::fill_normal,
+      .row_multiple = row_multiple_of(DeviceKind::cpu),
   };
   return table;
 }

@@ -57,6 +57,7 @@ struct Table {
   DropoutKernel* dropout;
   CombineKernel* combine;
   NormalKernel* fill_normal;
+  std::int64_t row_multiple;  ///< kernels/support/row_multiple.hpp
 };
 
 [[nodiscard]] const Table& cpu_table() noexcept;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "device/stream_state.hpp"
+#include "kernels/support/row_multiple.hpp"
 #include "kernels/work/kernel_work.hpp"
 
 namespace tessera::kernels {
@@ -90,6 +91,7 @@ Table make_table(DeviceKind kind) {
   if (kind == DeviceKind::cuda) {
     table.attention_workspace_elems = cuda::attention_workspace_elems;
   }
+  table.row_multiple = row_multiple_of(kind);
   return table;
 }
 

@@ -1,7 +1,10 @@
 #include "tessera/nn/embedding.hpp"
 
+#include <algorithm>
+
 #include "kernels/table.hpp"
 #include "nn/layer.hpp"
+#include "tessera/base/math.hpp"
 
 namespace tessera::nn {
 
@@ -13,8 +16,19 @@ constexpr std::string_view kTokens = "wte.weight";
 constexpr std::string_view kPositions = "wpe.weight";
 }  // namespace
 
+std::int64_t head_rows(std::int64_t vocab, std::int64_t logits_row_elems, std::int64_t multiple) {
+  return std::max(vocab, std::min(round_up(vocab, multiple), logits_row_elems));
+}
+
+Embedding::Embedding(World& world, Sizes sizes)
+    : world_{&world},
+      sizes_{sizes},
+      table_rows_{head_rows(sizes.vocab, sizes.logits_row_elems, world.kernels().row_multiple)} {}
+
 std::vector<ParameterSpec> Embedding::parameters() const {
-  return {{.name = std::string{kTokens}, .shape = {sizes_.vocab, sizes_.hidden}},
+  return {{.name = std::string{kTokens},
+           .shape = {sizes_.vocab, sizes_.hidden},
+           .room = table_rows_ > sizes_.vocab ? table_rows_ * sizes_.hidden : 0},
           {.name = std::string{kPositions}, .shape = {sizes_.positions, sizes_.hidden}}};
 }
 
@@ -47,7 +61,7 @@ void Embedding::head(const Scope& scope, ConstValues x, Values logits, std::int6
                             .b = scope[kTokens],
                             .c = logits,
                             .m = rows,
-                            .n = sizes_.vocab,
+                            .n = table_rows_,
                             .k = sizes_.hidden,
                             .transpose_b = Transpose::yes,
                             .c_stride = sizes_.logits_row_elems},
@@ -61,7 +75,7 @@ void Embedding::head_backward(const BackwardScope& scope, ConstValues x, ConstVa
     k.matmul({.a = dlogits,
               .b = x,
               .c = dtable,
-              .m = sizes_.vocab,
+              .m = table_rows_,
               .n = sizes_.hidden,
               .k = rows,
               .transpose_a = Transpose::yes,
@@ -74,7 +88,7 @@ void Embedding::head_backward(const BackwardScope& scope, ConstValues x, ConstVa
             .c = dx,
             .m = rows,
             .n = sizes_.hidden,
-            .k = sizes_.vocab,
+            .k = table_rows_,
             .a_stride = sizes_.logits_row_elems},
            scope.stream());
 }

@@ -40,6 +40,16 @@ struct EmulatedNcclCounts {
   std::uint64_t copied_large;  ///< of these, of more than 256 bytes
 };
 void emulated_nccl_counts(EmulatedNcclCounts* counts);
+/// What the double of cuBLASLt has been asked for since the process began.
+struct EmulatedCublasLtCounts {
+  std::uint64_t products;
+  std::uint64_t uneven;  ///< of which a size, or a stride, is no multiple of 8
+  /// Of the last one of these: C is m x n, row-major, and k what is summed over.
+  std::int64_t m;
+  std::int64_t n;
+  std::int64_t k;
+};
+void emulated_cublaslt_counts(EmulatedCublasLtCounts* counts);
 /// How many splits of the process's communicators have begun.
 std::uint64_t emulated_nccl_splits();
 }

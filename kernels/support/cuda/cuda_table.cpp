@@ -1,3 +1,4 @@
+#include "kernels/support/row_multiple.hpp"
 #include "kernels/table.hpp"
 
 extern "C" const tessera::kernels::Table* tessera_cuda_kernels() {
@@ -32,6 +33,7 @@ extern "C" const tessera::kernels::Table* tessera_cuda_kernels() {
       .dropout = cuda::dropout,
       .combine = cuda::combine,
       .fill_normal = cuda::fill_normal,
+      .row_multiple = tessera::kernels::row_multiple_of(tessera::DeviceKind::cuda),
   };
   return &table;
 }

@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <mutex>
 #include <type_traits>
 #include <vector>
 
 #include "emulated_cuda/api.hpp"
+#include "emulated_cuda/controls.hpp"
 #include "emulated_cuda/cublaslt/descriptors.hpp"
 #include "emulated_cuda/stream_task.hpp"
 #include "tessera/base/half.hpp"
@@ -76,6 +78,29 @@ bool is_supported(const Problem& p) {
   if (p.operation.epilogue != CUBLASLT_EPILOGUE_DEFAULT && p.d.type != factor) { return false; }
   const std::int64_t aux = p.operation.aux_stride;
   return !has_aux(p) || (aux % 8 == 0 && aux >= p.m());
+}
+
+struct Asked {
+  std::mutex mutex;
+  EmulatedCublasLtCounts counts{};
+};
+
+Asked& asked() {
+  static Asked all;
+  return all;
+}
+
+void count(const Problem& p) {
+  const std::int64_t sizes[] = {p.m(), p.n(), p.k, p.a.stride, p.b.stride, p.d.stride};
+  const bool even = std::ranges::all_of(sizes, [](std::int64_t size) { return size % 8 == 0; });
+  const std::scoped_lock lock{asked().mutex};
+  EmulatedCublasLtCounts& counts = asked().counts;
+  ++counts.products;
+  if (even) { return; }
+  ++counts.uneven;
+  counts.m = p.n();  // as they are where rows are columns
+  counts.n = p.m();
+  counts.k = p.k;
 }
 
 std::uint32_t alignment_of(const void* data) {
@@ -302,6 +327,11 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
   return CUBLAS_STATUS_SUCCESS;
 }
 
+void emulated_cublaslt_counts(EmulatedCublasLtCounts* counts) {
+  const std::scoped_lock lock{emulated_cuda::asked().mutex};
+  *counts = emulated_cuda::asked().counts;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
                               const void* alpha, const void* a, cublasLtMatrixLayout_t a_layout,
                               const void* b, cublasLtMatrixLayout_t b_layout, const void* beta,
@@ -329,6 +359,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (!is_aligned(call)) { return CUBLAS_STATUS_INVALID_VALUE; }
+  count(call.problem);
   const cudaError_t enqueued =
       enqueue_library_call(stream, "cublasLtMatmul", [call] { run(call); });
   return enqueued == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
