@@ -16,7 +16,7 @@ struct CudaSizes {
   std::int64_t seq = 1024;
   std::int64_t heads = 12;
   std::int64_t head_size = 64;
-  std::int64_t vocab = 50304;
+  std::int64_t vocab = 50257;
 
   [[nodiscard]] std::int64_t tokens() const noexcept { return batch * seq; }
   [[nodiscard]] std::int64_t hidden() const noexcept { return heads * head_size; }

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <utility>
 
 #include "bench/cuda/cases.hpp"
@@ -136,8 +135,7 @@ std::vector<CudaContest> memory_contests(const CudaSizes& sizes) {
   add("GELU backward, bf16", [=](Rig& rig) { return gelu_backward(rig, wide); });
   add("layer norm forward, bf16", [=](Rig& rig) { return layer_norm_forward(rig, rows, h); });
   add("layer norm backward, bf16", [=](Rig& rig) { return layer_norm_backward(rig, rows, h); });
-  const std::int64_t some = std::max<std::int64_t>(rows / 4, 1);
-  add("cross entropy, bf16", [=](Rig& rig) { return cross_entropy(rig, some, sizes.vocab); });
+  add("cross entropy, bf16", [=](Rig& rig) { return cross_entropy(rig, rows, sizes.vocab); });
   return all;
 }
 
