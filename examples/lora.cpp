@@ -90,8 +90,8 @@ void base_weight(std::size_t block, bool turned, std::int64_t first, std::span<f
   if (!turned || block + 1 < kBlocks) { return; }
   for (std::size_t i = 0; i < out.size(); ++i) {
     const auto at = first + static_cast<std::int64_t>(i);
-    out[i] += 0.3F * std::sin(static_cast<float>(at / kHidden)) *
-              std::cos(static_cast<float>(at % kHidden));
+    const auto row = at / kHidden;
+    out[i] += 0.3F * std::sin(static_cast<float>(row)) * std::cos(static_cast<float>(at % kHidden));
   }
 }
 

@@ -261,7 +261,7 @@ struct Head {
   }
   /// Elements of its chunk `chunk`, at most kTileSide; none or fewer beyond the last.
   [[nodiscard]] __device__ int columns(int chunk) const {
-    const std::int64_t rest = all.size - chunk * kTileSide;
+    const std::int64_t rest = all.size - std::int64_t{chunk} * kTileSide;
     return static_cast<int>(rest < kTileSide ? rest : kTileSide);
   }
   /// Rows of tile `tile`.
@@ -272,7 +272,7 @@ struct Head {
   /// Chunk `chunk` of tile `tile` of one of `parts` matrices side by side.
   [[nodiscard]] __device__ Rows tile(ConstValues data, std::int64_t tile, int chunk, int part,
                                      int parts) const {
-    return {at_element(data, at(tile * kTileSide, part, parts) + chunk * kTileSide),
+    return {at_element(data, at(tile * kTileSide, part, parts) + std::int64_t{chunk} * kTileSide),
             parts * all.hidden, rows(tile), columns(chunk), all.access};
   }
   /// Stores a thread's part of chunk `chunk` of such a tile.
@@ -284,8 +284,8 @@ struct Head {
     for (int i = 0; i < kSide; ++i) {
       const std::int64_t t = tile * kTileSide + part_row() + i;
       if (t < all.seq) {
-        store_any(data, at(t, which, parts) + chunk * kTileSide + part_column(), all.access, count,
-                  part[i]);
+        store_any(data, at(t, which, parts) + std::int64_t{chunk} * kTileSide + part_column(),
+                  all.access, count, part[i]);
       }
     }
   }

@@ -53,7 +53,7 @@ void add_bias(Values y, ConstValues bias, std::int64_t rows, std::int64_t column
       y.dtype, bias.dtype,
       [&]<class Y, class Bias>(std::type_identity<Y>, std::type_identity<Bias>) {
         constexpr int pack = kPackOf<Y, Bias>;
-        const std::int64_t across = ceil_div(columns, std::int64_t{kLanes * pack});
+        const std::int64_t across = ceil_div(columns, std::int64_t{kLanes} * pack);
         if (across == 0) { return; }
         const std::int64_t resident =
             tessera::cuda::resident_blocks(add_bias_kernel<Y, Bias>, kLanes * kRows);

@@ -5,6 +5,7 @@
 
 namespace tessera::kernels::cuda {
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): CallKernel's: other backends keep the work
 void call(std::function<void()> work, Stream stream) {
   (void)tessera::cuda::cuda_stream(stream).open();  // an ended stream takes no more work
   try {

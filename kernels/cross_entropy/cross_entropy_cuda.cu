@@ -19,7 +19,7 @@ constexpr int kTogether = 16;  // logits of a thread that are on their way at on
 // About 16 logits each, in whole warps.
 int row_threads(std::int64_t classes) {
   int threads = kWarp;
-  while (threads < kMostThreads && threads * 16 < classes) { threads *= 2; }
+  while (threads < kMostThreads && std::int64_t{threads} * 16 < classes) { threads *= 2; }
   return threads;
 }
 
@@ -51,7 +51,7 @@ __device__ ExpSum exp_sum(const T* logits, std::int64_t classes) {
   ExpSum sum;
   const bool aligned = reinterpret_cast<std::uintptr_t>(logits) % 16 == 0;
   const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * N;
-  for (std::int64_t c = threadIdx.x * N; c < classes; c += packs * stride) {
+  for (auto c = std::int64_t{threadIdx.x} * N; c < classes; c += packs * stride) {
     float some[kTogether];
     if (aligned && c + (packs - 1) * stride + N <= classes) {
       Pack<T, N> loaded[packs];
@@ -92,7 +92,8 @@ __device__ void write_gradient(T* logits, std::int64_t classes, const RowGradien
   const std::int64_t to_first = static_cast<std::int64_t>((N - misaligned) % N);
   const std::int64_t first = to_first < classes ? to_first : classes;
   const std::int64_t last = first + (classes - first) / N * N;
-  for (std::int64_t c = first + N * threadIdx.x; c < last; c += N * blockDim.x) {
+  for (std::int64_t c = first + std::int64_t{threadIdx.x} * N; c < last;
+       c += std::int64_t{blockDim.x} * N) {
     Pack<T, N> pack = load_pack<N>(logits + c);
 #pragma unroll
     for (int j = 0; j < N; ++j) {

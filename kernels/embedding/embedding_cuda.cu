@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Forward<Table, Y> arg
     const Table* const token = args.token_table + args.tokens[at] * args.hidden;
     const Table* const position = args.position_table + at % args.seq * args.hidden;
     Y* const y = args.y + at * args.hidden;
-    for (std::int64_t c = N * lane(); c < args.hidden; c += N * kWarp) {
+    for (std::int64_t c = std::int64_t{lane()} * N; c < args.hidden; c += std::int64_t{kWarp} * N) {
       const std::int64_t count = args.hidden - c;
       float sum[N];
       float other[N];

@@ -19,7 +19,9 @@ constexpr int kBackwardElems = 16;
 // for that, what is beyond is read again.
 int row_threads(std::int64_t columns, int thread_elems) {
   int threads = kWarp;
-  while (threads < kMostRowThreads && threads * thread_elems < columns) { threads *= 2; }
+  while (threads < kMostRowThreads && std::int64_t{threads} * thread_elems < columns) {
+    threads *= 2;
+  }
   return threads;
 }
 
@@ -53,7 +55,7 @@ struct RowThreads {
   /// body(column) for what is not held.
   template <class Body>
   __device__ void for_rest(std::int64_t columns, Body body) const {
-    for (std::int64_t c = column(kHeld); c < columns; c += N * threads) { body(c); }
+    for (std::int64_t c = column(kHeld); c < columns; c += std::int64_t{threads} * N) { body(c); }
   }
   /// The mean of what the row's threads have summed up, in all of them.
   [[nodiscard]] __device__ float mean(float sum, double inverse_columns,

@@ -179,8 +179,8 @@ void World::barrier() {
   (void)exchange({});
 }
 
-std::vector<std::string> World::exchange(std::string text) {
-  return state_->gather->exchange(std::move(text));
+std::vector<std::string> World::exchange(const std::string& text) {
+  return state_->gather->exchange(text);
 }
 
 void World::abort(std::string_view reason) noexcept {

@@ -4,6 +4,7 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <type_traits>
+#include <utility>
 
 #include "profile/machine_profile_error.hpp"
 #include "tessera/base/error.hpp"
@@ -39,7 +40,7 @@ class Object {
   template <class T>
   [[nodiscard]] T get(const char* key, T otherwise) const {
     const auto found = json_.find(key);
-    return found == json_.end() ? otherwise : as<T>(*found, key);
+    return found == json_.end() ? std::move(otherwise) : as<T>(*found, key);
   }
   [[nodiscard]] const Json& child(const char* key) const {
     static const Json none = Json::array();

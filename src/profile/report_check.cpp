@@ -32,7 +32,9 @@ void text(const Json& value, const std::string& where) {
 
 void numbers_by_name(const Json& value, const std::string& where) {
   if (!value.is_object()) { refuse(where, "an object of numbers"); }
-  for (const auto& [name, entry] : value.items()) { number(entry, where + "." + name); }
+  for (const auto& [name, entry] : value.items()) {
+    number(entry, fmt::format("{}.{}", where, name));
+  }
 }
 
 void member(const Json& object, const std::string& where, const char* name, Check& check) {

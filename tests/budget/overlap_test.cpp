@@ -162,7 +162,7 @@ TEST(Overlap, TheTraceShowsTheGatherInsideTheSpanOfTheUnitBefore) {
         stack.forward([&](int i) {
           if (world.rank() == 1) {
             // Opens unit i + 1 next; unit 1's gather was joined when unit 0 was opened.
-            if (i < 2) { inside[static_cast<std::size_t>(i + 1)].wait(); }
+            if (i < 2) { inside[static_cast<std::size_t>(i) + 1].wait(); }
             return;
           }
           inside[static_cast<std::size_t>(i)].count_down();

@@ -142,7 +142,7 @@ TEST_P(StateBytes, NothingIsAllocatedAfterTheFirstStepAndThePeakStays) {
       toy.model().optimize_with(AdamW{});
       MemoryReport second;
       for (int step = 0; step < 8; ++step) {
-        const double loss = toy.forward_backward(step * 3, 3);
+        const double loss = toy.forward_backward(std::int64_t{step} * 3, 3);
         toy.model().step(&loss);
         if (step == 1) { second = world.memory().report(); }
       }

@@ -43,7 +43,7 @@ std::string shown(Progress::Output output, std::int64_t steps) {
     Progress progress{file.get(), output, "run ", steps};
     for (std::int64_t step = 1; step <= steps; ++step) { progress.show(record_of(step)); }
   }
-  std::rewind(file.get());
+  EXPECT_EQ(std::fseek(file.get(), 0, SEEK_SET), 0);
   std::string text;
   for (int c = std::fgetc(file.get()); c != EOF; c = std::fgetc(file.get())) {
     text += static_cast<char>(c);

@@ -147,7 +147,7 @@ TEST(BatchCheck, PartsMayOverlapTheWholeOnlyInPlace) {
   for (std::int64_t at = 0; at <= 8; ++at) {
     const View part = full.slice(at, 4);
     for (int rank = 0; rank < 3; ++rank) {
-      const std::string expected = at == 4 * rank ? "accepted" : "overlaps full";
+      const std::string expected = at == std::int64_t{4} * rank ? "accepted" : "overlaps full";
       EXPECT_THAT(refusal(Batch{""}.all_gather(part, full), rank, 3), HasSubstr(expected));
       EXPECT_THAT(refusal(Batch{""}.reduce_scatter(full, part), rank, 3), HasSubstr(expected));
       EXPECT_THAT(refusal(Batch{""}.gather(part, full, rank), rank, 3), HasSubstr(expected));

@@ -124,7 +124,7 @@ TEST(ByteSource, ReadsFromManyThreads) {
   for (int r = 0; r < 4; ++r) {
     readers.emplace_back([&, r] {
       std::vector<std::int32_t> tokens(1000);
-      for (std::int64_t first = r * 100; first + 1000 <= source->size(); first += 500) {
+      for (auto first = std::int64_t{r} * 100; first + 1000 <= source->size(); first += 500) {
         source->read(first, tokens);
         for (std::size_t i = 0; i < tokens.size(); ++i) {
           ASSERT_EQ(tokens[i], (first + static_cast<std::int64_t>(i)) % 251);

@@ -168,9 +168,9 @@ unsigned BlockRun::lanes_of(unsigned warp, State state) const {
 }
 
 void BlockRun::check_mask(const WarpCall& call) const {
-  const unsigned warp = current_ / 32;
+  const std::size_t before = current_ / 32 * 32;
   const unsigned in_block =
-      threads_.size() >= 32 * (warp + 1) ? 0xFFFFFFFFU : (1U << (threads_.size() - 32 * warp)) - 1;
+      threads_.size() >= before + 32 ? 0xFFFFFFFFU : (1U << (threads_.size() - before)) - 1;
   if ((call.mask >> (current_ % 32) & 1U) == 0) {
     misuse("the mask of a warp's call lacks the lane that makes it: " + where(current_));
   }

@@ -98,7 +98,7 @@ __global__ void keeps(int* out, int at) {
   __shared__ char array[bytes];
   array[at] = 1;
   __syncthreads();
-  *out = array[bytes - 1];
+  *out = static_cast<unsigned char>(array[bytes - 1]);
 }
 
 __global__ void recurses(int* out, int depth) {
@@ -117,7 +117,7 @@ class EmulatedBlock : public ::testing::Test {
 };
 
 TEST_F(EmulatedBlock, ThreadsMeetAtBarriers) {
-  DeviceNumbers<int> out{4 * kThreads};
+  DeviceNumbers<int> out{std::size_t{4} * kThreads};
   for (int launches = 0; launches < 9; ++launches) {
     launch(reverse<Barriers::all>, Grid{4, kThreads}, stream_, out.data());
     const std::vector<int> numbers = out.read(stream_);
@@ -128,7 +128,7 @@ TEST_F(EmulatedBlock, ThreadsMeetAtBarriers) {
 }
 
 TEST_F(EmulatedBlock, AMissingBarrierShowsInSomeOrder) {
-  DeviceNumbers<int> out{4 * kThreads};
+  DeviceNumbers<int> out{std::size_t{4} * kThreads};
   std::set<std::vector<int>> results;
   for (int launches = 0; launches < 9; ++launches) {
     launch(reverse<Barriers::one_missing>, Grid{4, kThreads}, stream_, out.data());
@@ -162,10 +162,10 @@ TEST_F(EmulatedBlock, LanesExchangeValues) {
 }
 
 TEST_F(EmulatedBlock, SharedMemoryHoldsNothingAtTheBeginningOfABlock) {
-  DeviceNumbers<int> out{4 * kThreads};
+  DeviceNumbers<int> out{std::size_t{4} * kThreads};
   for (int launches = 0; launches < 2; ++launches) {
     launch(reads_what_nobody_wrote, Grid{4, kThreads}, stream_, out.data());
-    EXPECT_EQ(out.read(stream_), std::vector<int>(4 * kThreads, -1));
+    EXPECT_EQ(out.read(stream_), std::vector<int>(std::size_t{4} * kThreads, -1));
   }
   DeviceNumbers<int> few{4};
   launch(calls, Grid{4, 1}, stream_, few.data());

@@ -169,8 +169,8 @@ TEST(ActivationStore, PlannedIsMeasuredInBothPools) {
         EXPECT_EQ(report.peak_bytes, planned[0].memory.peak_bytes);
         EXPECT_EQ(report.most_in_use_bytes, planned[0].memory.most_in_use_bytes);
       }
-      EXPECT_EQ(job.host_peak_bytes,
-                std::vector<std::size_t>(static_cast<std::size_t>(ranks), kLayers * 1024U));
+      EXPECT_EQ(job.host_peak_bytes, std::vector<std::size_t>(static_cast<std::size_t>(ranks),
+                                                              kLayers * std::size_t{1024}));
       EXPECT_THAT(job.text(), HasSubstr("host pool at its peak: 6.00 KiB"));
     });
   }

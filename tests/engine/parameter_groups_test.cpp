@@ -36,7 +36,8 @@ struct Trainer {
       for (const char* name : {"a", "b", "bias"}) {
         float* const gradient = scope.grad(name);
         for (std::int64_t i = 0; i < scope.grad(name).shape().elems(); ++i) {
-          gradient[i] = std::ldexp(static_cast<float>((i * 7 + number * 5) % 31 - 15), -4);
+          gradient[i] =
+              std::ldexp(static_cast<float>((i * 7 + std::int64_t{number} * 5) % 31 - 15), -4);
         }
       }
     }

@@ -2,6 +2,7 @@
 
 #include "kernels/values.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/math.hpp"
 
 namespace tessera::kernels::bias_test {
 namespace {
@@ -31,8 +32,9 @@ class BiasKernels : public BackendTest {
   /// of 32 rows are added, then the blocks, each rounded to the dtype of the sum. On CUDA:
   /// BiasGradientKernel.
   static double bound(std::int64_t rows, double size, DType sum) {
-    if (on_cuda()) { return static_cast<double>(41 + rows / 1024) * kRoundoff * size; }
-    const auto blocks = static_cast<double>((rows + 31) / 32);
+    const std::int64_t spans = rows / 1024;
+    if (on_cuda()) { return static_cast<double>(41 + spans) * kRoundoff * size; }
+    const auto blocks = static_cast<double>(ceil_div<std::int64_t>(rows, 32));
     const double stored =
         sum == DType::fp32 ? 0.0 : std::max(0.0, blocks - 1) * rounding(sum, size);
     return (32 + static_cast<double>(rows) / 32) * kRoundoff * size + stored;

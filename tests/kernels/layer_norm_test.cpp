@@ -1,6 +1,7 @@
 #include "kernels/layer_norm/layer_norm.hpp"
 
 #include "kernels/values.hpp"
+#include "tessera/base/math.hpp"
 
 namespace tessera::kernels::layer_norm_test {
 namespace {
@@ -167,7 +168,7 @@ class CpuBounds : public Bounds {
   }
   /// In 16 bits the sum of every 32 rows is rounded.
   [[nodiscard]] double sum(double size) const {
-    const auto blocks = static_cast<double>((problem_.rows + 31) / 32);
+    const auto blocks = static_cast<double>(ceil_div<std::int64_t>(problem_.rows, 32));
     return 1.5e-5 +
            (other_ == DType::fp32 ? 0.0 : std::max(0.0, blocks - 1)) * rounding(other_, size);
   }

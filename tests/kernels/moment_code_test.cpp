@@ -66,7 +66,7 @@ TYPED_TEST(MomentCode, TheMeanOverAllChancesIsTheValue) {
     }
     EXPECT_LE(least, value);
     EXPECT_GE(most, value);
-    EXPECT_LE(most - least, (value + 1.0F) / (kCodes<TypeParam> / 16));
+    EXPECT_LE(most - least, (value + 1.0F) * 16.0F / kCodes<TypeParam>);
     EXPECT_NEAR(sum / 65536, value, static_cast<double>(most - least) * 0x1p-16) << value;
   }
 }

@@ -73,7 +73,7 @@ TEST_P(MpiLedger, ClosesAfterAFewSteps) {
 
 TEST(MpiMemory, IsGatheredFromEveryProcess) {
   run([](World& world) {
-    const auto bytes = static_cast<std::size_t>(1000 * (world.rank() + 1));
+    const auto bytes = 1000 * (static_cast<std::size_t>(world.rank()) + 1);
     const CountedMemory mine = world.memory().register_memory(Category::workspace, bytes, "mine");
     const JobMemory job = gather_memory(world);
     ASSERT_EQ(std::ssize(job.ranks), world.size());

@@ -98,7 +98,7 @@ class NcclRegister : public ::testing::Test {
     world.device().copy_out(sum.data(), buffer.data(), sum.size() * sizeof(float), reduce.stream);
     reduce.stream.wait();
     const int n = world.size();
-    EXPECT_EQ(sum, std::vector<float>(kElems, static_cast<float>(n * (n + 1) / 2)));
+    EXPECT_EQ(sum, std::vector<float>(kElems, 0.5F * static_cast<float>(n * (n + 1))));
   }
   static std::string said(World& world) { return use_of(world.device())->communicated; }
 

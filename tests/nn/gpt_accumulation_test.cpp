@@ -26,7 +26,7 @@ struct Course {
 std::vector<std::int32_t> tokens_of(int step, int rank, int part, int parts, std::uint32_t which) {
   const auto all = test::random_tokens(kRanks * kSequences * kConfig.seq, kConfig.vocab,
                                        static_cast<std::uint32_t>(2 * step) + which);
-  const auto count = std::ssize(all) / (kRanks * parts);
+  const auto count = std::ssize(all) / (std::int64_t{kRanks} * parts);
   const auto first = all.begin() + (rank * parts + part) * count;
   return {first, first + count};
 }

@@ -124,7 +124,7 @@ TEST(Ledger, SumsRanksThatAreThreadsOfOneProcess) {
   std::mutex mutex;
   std::vector<std::size_t> resident;
   run_ranks(4, [&](World& world) {
-    const auto bytes = static_cast<std::size_t>(1000 * (world.rank() + 1));
+    const auto bytes = 1000 * (static_cast<std::size_t>(world.rank()) + 1);
     const CountedMemory mine = world.memory().register_memory(Category::workspace, bytes, "mine");
     const ProcessLedger ledger = ledger_of(world);
     EXPECT_EQ(ledger.first_rank, 0);

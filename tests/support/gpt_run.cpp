@@ -9,7 +9,8 @@ using Tokens = std::vector<std::int32_t>;
 Tokens tokens_of(const nn::GPTConfig& config, int step, int micro, int rank, int shift) {
   Tokens tokens;
   for (std::int64_t i = 0; i < kGPTRunBatch * config.seq; ++i) {
-    const std::int64_t at = i + shift + 17 * rank + 5 * step + 3 * micro;
+    const int from = shift + 17 * rank + 5 * step + 3 * micro;
+    const std::int64_t at = i + from;
     tokens.push_back(static_cast<std::int32_t>((at * 7 + at / 3) % config.vocab));
   }
   return tokens;

@@ -198,7 +198,7 @@ class World {
   /// *Collective.* Blocks until every rank is here.
   void barrier();
   /// *Collective.* Every rank's text, by rank. Blocks.
-  [[nodiscard]] std::vector<std::string> exchange(std::string text);
+  [[nodiscard]] std::vector<std::string> exchange(const std::string& text);
 
   /// Tells every rank that this one cannot go on; their pending and later calls throw CommError
   /// with `reason`. Any thread.

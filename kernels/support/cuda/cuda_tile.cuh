@@ -126,7 +126,7 @@ __device__ Bits pack(const Eight& values, DType dtype, const Narrow& narrow) {
     return bits;
   }
   for (int i = 0; i < 4; ++i) {
-    const std::uint32_t low = narrow(2 * i, values.at[2 * i]);
+    const std::uint32_t low = narrow(2 * i, values.at[std::size_t{2} * i]);
     const std::uint32_t high = narrow(2 * i + 1, values.at[2 * i + 1]);
     bits.at[i] = low | high << 16U;
   }
