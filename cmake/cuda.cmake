@@ -71,6 +71,19 @@ else()
     set(cuda_problem "the CUDA toolkit in ${CUDAToolkit_LIBRARY_DIR} has no cublasLt")
   endif()
 endif()
+# What the module is to load, before anything is decided: a stub has nothing beside it to load.
+if(NOT cuda_problem)
+  include(cmake/cudnn.cmake)
+  include(cmake/run_path.cmake)
+  tessera_loaded_file(${CUDA_cublasLt_LIBRARY} cublaslt_file cuda_problem)
+  tessera_loaded_file(${TESSERA_NCCL_LIBRARY} nccl_file cuda_problem)
+  set(cudnn_file "")
+  if(TESSERA_HAS_CUDNN)
+    tessera_loaded_file(${TESSERA_CUDNN_LIBRARY} cudnn_file cuda_problem)
+  endif()
+  set(cuda_files ${cublaslt_file} ${nccl_file} ${cudnn_file})
+  tessera_run_path("${cuda_files}" cuda_folders cuda_problem)
+endif()
 if(cuda_problem)
   if(NOT TESSERA_CUDA STREQUAL "AUTO")
     message(FATAL_ERROR "TESSERA_CUDA is ${TESSERA_CUDA}, but ${cuda_problem}; or configure with \
@@ -84,8 +97,6 @@ tessera_warn_of_two_roots(NCCL ${TESSERA_NCCL_INCLUDE} ${TESSERA_NCCL_LIBRARY}
   "TESSERA_NCCL_INCLUDE and TESSERA_NCCL_LIBRARY name others")
 tessera_warn_of_two_roots(cuBLASLt ${TESSERA_CUDA_RUNTIME_INCLUDE} ${CUDA_cublasLt_LIBRARY}
   "CUDA_HOME names a toolkit that has both")
-include(cmake/cudnn.cmake)
-include(cmake/run_path.cmake)
 
 # Called once the library's target is there.
 function(tessera_add_cuda_module)
@@ -106,13 +117,7 @@ function(tessera_add_cuda_module)
     TESSERA_LIBRARY ON
     LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib
     CXX_VISIBILITY_PRESET default)
-  tessera_loaded_file(${CUDA_cublasLt_LIBRARY} cublaslt_file)
-  tessera_loaded_file(${TESSERA_NCCL_LIBRARY} nccl_file)
-  set(cudnn_file "")
-  if(TESSERA_HAS_CUDNN)
-    tessera_loaded_file(${TESSERA_CUDNN_LIBRARY} cudnn_file)
-  endif()
-  tessera_load_from(tessera_cuda ${cublaslt_file} ${nccl_file} ${cudnn_file})
+  tessera_load_from(tessera_cuda ${cuda_folders})
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/device/cuda/cuda_configured.cpp PROPERTIES
     COMPILE_DEFINITIONS "TESSERA_CUBLASLT_FILE=\"${cublaslt_file}\";TESSERA_NCCL_FILE=\"${nccl_file}\";TESSERA_CUDNN_FILE=\"${cudnn_file}\"")
   # Of one file: it changes with every header.

@@ -1,8 +1,9 @@
 # Makes a module load the libraries that it was linked to (decision 16).
 
 # The file that a program linked to `library` is to load, called as the program asks for it; empty if
-# the program does not load it, but has a copy.
-function(tessera_loaded_file library result)
+# the program does not load it, but has a copy. Where there is no such file, the variable that
+# `problem_name` names says why, unless it has something to say already.
+function(tessera_loaded_file library result problem_name)
   if(library MATCHES "\\.a$")
     set(${result} "" PARENT_SCOPE)
     return()
@@ -20,8 +21,11 @@ function(tessera_loaded_file library result)
       return()
     endif()
   endforeach()
-  message(FATAL_ERROR "a program linked to ${library} asks for ${name}, which is not beside it: it \
-could not be loaded from there")
+  set(${result} "" PARENT_SCOPE)
+  if(NOT ${problem_name})
+    set(${problem_name} "a program linked to ${library} asks for ${name}, which is not beside it: it could \
+not be loaded from there" PARENT_SCOPE)
+  endif()
 endfunction()
 
 # The first folder of one of `files` in which none of them finds another file of its name; empty if
@@ -46,16 +50,22 @@ function(tessera_first_folder files result)
   endforeach()
 endfunction()
 
-# The folders of `files`, in an order in which each is the first of its name that is found.
-function(tessera_run_path files result)
+# The folders of `files`, in an order in which each is the first of its name that is found. Where there
+# is no such order, the variable that `problem_name` names says why, unless it has something to say
+# already.
+function(tessera_run_path files result problem_name)
+  set(${result} "" PARENT_SCOPE)
   set(folders "")
   while(files)
     tessera_first_folder("${files}" folder)
     if(NOT folder)
       list(JOIN files ", " text)
-      message(FATAL_ERROR "no run path leads to all of ${text}: their folders have other files of \
-each other's names, so that one of those would be loaded; configure with libraries of one installation \
-(TESSERA_NCCL_LIBRARY, TESSERA_CUDNN_LIBRARY), or with -DTESSERA_CUDA=OFF")
+      if(NOT ${problem_name})
+        set(${problem_name} "no run path leads to all of ${text}: their folders have other files of each \
+other's names, so that one of those would be loaded; configure with libraries of one installation \
+(TESSERA_NCCL_LIBRARY, TESSERA_CUDNN_LIBRARY)" PARENT_SCOPE)
+      endif()
+      return()
     endif()
     list(APPEND folders ${folder})
     set(rest "")
@@ -70,13 +80,12 @@ each other's names, so that one of those would be loaded; configure with librari
   set(${result} "${folders}" PARENT_SCOPE)
 endfunction()
 
-# Lets `target`, built or installed, load these files (tessera_loaded_file), whatever else of their
-# names is on the machine. It has its final run path from the start: one that is to be replaced when
+# Lets `target`, built or installed, load what lies in these folders (tessera_run_path), whatever else
+# of the same names is on the machine. It has its final run path from the start: one that is to be replaced when
 # it is installed is padded with empty entries, which name the current folder. LD_LIBRARY_PATH goes
 # before it.
 function(tessera_load_from target)
-  tessera_run_path("${ARGN}" folders)
   set_target_properties(${target} PROPERTIES
-    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${folders}" INSTALL_RPATH_USE_LINK_PATH ON)
+    BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${ARGN}" INSTALL_RPATH_USE_LINK_PATH ON)
   target_link_options(${target} PRIVATE -Wl,--enable-new-dtags)
 endfunction()

@@ -554,6 +554,14 @@ std::vector<tessera::PlannedRank> planned(const Arguments& arguments) {
   return plan;
 }
 
+/// A plan names the first of the ranks that hold the same, and how many they are.
+std::size_t planned_peak(const std::vector<tessera::PlannedRank>& plan, int rank) {
+  for (const tessera::PlannedRank& alike : plan) {
+    if (rank < alike.rank + alike.count) { return alike.memory.peak_bytes; }
+  }
+  throw std::logic_error{"rank " + std::to_string(rank) + " is in no plan"};
+}
+
 /// Whether every rank held what was planned for it.
 bool run(const Arguments& arguments, const std::vector<tessera::PlannedRank>& plan,
          const Windows& windows, std::vector<double>& losses) {
@@ -568,8 +576,7 @@ bool run(const Arguments& arguments, const std::vector<tessera::PlannedRank>& pl
             train_wrapped(world, arguments.strategy, windows, arguments.steps, arguments.kernels);
         const std::size_t peak = world.memory().report().peak_bytes;
         const std::lock_guard lock{printing};
-        as_planned =
-            as_planned && peak == plan[world.rank() < plan[0].count ? 0 : 1].memory.peak_bytes;
+        as_planned = as_planned && peak == planned_peak(plan, world.rank());
         std::printf("rank %d held %zu bytes at most\n", world.rank(), peak);
         if (world.rank() == 0) { losses = std::move(mine); }
       },

@@ -22,7 +22,8 @@
 #   --noise PERCENT   by which speeds and times may differ and count as the same (default 3)
 #   --out FOLDER      of the page, gpu.md, and of its figures, gpu.json (default: that of --work)
 #   --work FOLDER     of the build, of logs and of what is kept of each part (default build/gpu_check)
-#   --build FOLDER    a finished build, instead of the one of part `build`
+#   --build FOLDER    a finished build, of which part `build` compiles nothing; with the CUDA trainer as
+#                     FOLDER/cuda_trainer, built as docs/cuda-trainer.md says, or that is not measured
 #   --bundle FOLDER   what scripts/bundle_deps.sh filled (default third_party/bundle, if it is there)
 #   --commit TEXT     what the page says of the sources, where git cannot say it
 #   --emulated        against the emulated module of --build, at tiny sizes: shows that this works

@@ -11,7 +11,7 @@ part_nccl() {
   local tests=$build/tests launch=scripts/nccl_one_gpu.sh failing
   failing=$(find "$build/tests" -name failing_rank -type f -print -quit 2>/dev/null || true)
   if [[ -z $failing ]]; then
-    fails "tests/nccl is not in the build: run part build first"
+    fails "$(not_built tests/nccl)"
     return
   fi
   local train=("$build/tools/tessera" train --device cuda "${data[@]}" "${model[@]}" --precision bf16

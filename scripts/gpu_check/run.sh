@@ -18,6 +18,15 @@ estimates() {
   echo "all of them $sum"
 }
 
+# not_built WHAT: what to do about it. Part build compiles nothing where a build was named.
+not_built() {
+  if [[ -n $given_build ]]; then
+    echo "$1 is not in the build that --build names: build it there, or leave --build out"
+  else
+    echo "$1 is not in the build: run part build first"
+  fi
+}
+
 seconds_left() { echo $((deadline - SECONDS)); }
 
 # What the results of a part hold for.

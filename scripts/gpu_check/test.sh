@@ -33,8 +33,12 @@ part_test() {
 # examples/cuda_trainer.cu. Its own kernels, cuBLAS and Thrust have no double.
 own_trainer() {
   local status=0 apart program=$build/cuda_trainer/cuda_trainer
-  if [[ $emulated == yes || ! -x $program ]]; then
-    judge trainer "not measured" "cuda_trainer is not built: part build compiles it"
+  if [[ $emulated == yes ]]; then
+    judge trainer "not measured" "cuBLAS, Thrust and kernels of its own have no double"
+    return
+  fi
+  if [[ ! -x $program ]]; then
+    judge trainer "not measured" "$(not_built "cuda_trainer/cuda_trainer")"
     return
   fi
   keep 8 "$program" zero3 2 || status=$?
@@ -59,7 +63,7 @@ suites_of() { "$1" --gtest_list_tests --gtest_filter="$2" 2>/dev/null | sed -n '
 program_tests() {
   local id=$1 program=$build/tests/$2 jobs=$3 cases=${4:-*} suite suites running=0 rows
   if [[ ! -x $program ]]; then
-    fails "tests/$2 is not in the build: run part build first"
+    fails "$(not_built "tests/$2")"
     judge "$id" "not measured" "tests/$2 is not built"
     return
   fi

@@ -1,14 +1,7 @@
 # Fills a bundle from the installed packages, and builds a program of each of them from it alone.
 # Needs SOURCE_DIR, WORK_DIR, CXX, GENERATOR.
 cmake_minimum_required(VERSION 3.22)
-
-function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE out)
-  if(NOT status EQUAL 0)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "status ${status} from: ${command}\n${out}")
-  endif()
-endfunction()
+include(${SOURCE_DIR}/tests/support/run.cmake)
 
 file(REMOVE_RECURSE ${WORK_DIR})
 # A frontend of cuDNN that is made up, in a folder where other headers are too.

@@ -32,7 +32,18 @@ std::atomic<long> allocations{0};
 namespace tessera::steady_state_test {
 namespace {
 
-TEST(SteadyState, StreamsDoNotAllocateOnceTheyHaveHeldTheirMost) {
+class SteadyState : public testing::Test {
+ protected:
+  void SetUp() override {
+    const long before = allocations.load();
+    ::operator delete(::operator new(64));
+    if (allocations.load() == before) {
+      GTEST_SKIP() << "the sanitizer has operators new of its own: nothing is counted";
+    }
+  }
+};
+
+TEST_F(SteadyState, StreamsDoNotAllocateOnceTheyHaveHeldTheirMost) {
   const auto device = make_cpu_device();
   const OwnedStream compute = device->make_compute_stream();
   const OwnedStream side = device->make_side_stream("side");
@@ -56,7 +67,7 @@ TEST(SteadyState, StreamsDoNotAllocateOnceTheyHaveHeldTheirMost) {
   EXPECT_EQ(sum, 2 * 10 * 101);
 }
 
-TEST(SteadyState, ParallelLoopsDoNotAllocate) {
+TEST_F(SteadyState, ParallelLoopsDoNotAllocate) {
   const auto device = make_cpu_device({.threads = 3});
   const OwnedStream compute = device->make_compute_stream();
   std::atomic<long> sum{0};

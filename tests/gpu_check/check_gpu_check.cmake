@@ -31,7 +31,8 @@ endfunction()
 check(2 no_such_part)
 check(0 build test)
 page_has("emulated on the processor" "## Build" "cuda:0" "| suite | passed |" "## NCCL"
-  "| met | fp32 losses on the device within 1e-4" "N = 2, 2 steps")
+  "| met | fp32 losses on the device within 1e-4" "N = 2, 2 steps"
+  "cuBLAS, Thrust and kernels of its own have no double")
 
 check(0 --part sanitize kernels)
 page_has("cuda:0" "no compute-sanitizer" "| AdamW, fp32 gradients |" "device copy"

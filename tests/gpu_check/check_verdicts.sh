@@ -90,8 +90,16 @@ killed_or_missing() {
   rm -r "$scratch/build/tests"
   check 1 FAKE_KILLED=tessera_cuda_bench -- kernels nccl
   has '\*\*Failed:' 'status 137' 'tessera_cuda_bench adamw'
-  has '\*\*Failed:' 'tests/nccl is not in the build'
+  has '\*\*Failed:' 'tests/nccl is not in the build that --build names: build it there, or leave --build out'
   has_not '^\| (met|NOT met) '
+}
+
+# A named build that has no trainer of the examples is told of, and fails nothing.
+without_trainer() {
+  rm -r "$scratch/build/cuda_trainer"
+  check 0 -- test
+  has '^\| not measured ' 'plain and wrapped' 'cuda_trainer/cuda_trainer is not in the build that --build names'
+  has_not 'part build compiles it'
 }
 
 # The largest batches are found to the last one, and compared at the one that fits both.
@@ -177,4 +185,4 @@ next_call() {
 }
 
 run_scenarios resumed_memory resumed_training all_is_well sanitizers batches refusals missed_bars next_call \
-  killed_or_missing crash failing_test no_time_at_all
+  killed_or_missing without_trainer crash failing_test no_time_at_all

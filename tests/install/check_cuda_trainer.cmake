@@ -3,15 +3,7 @@
 # that is given. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR, CXX, NVCC, PYTHON, GENERATOR, ARCHITECTURES and
 # MODULE (may be empty).
 cmake_minimum_required(VERSION 3.22)
-
-function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE out)
-  if(NOT status EQUAL 0)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "status ${status} from: ${command}\n${out}")
-  endif()
-  set(output "${out}" PARENT_SCOPE)
-endfunction()
+include(${SOURCE_DIR}/tests/support/run.cmake)
 
 file(REMOVE_RECURSE ${WORK_DIR})
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/prefix)

@@ -2,15 +2,7 @@
 # runs it. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR, CXX, GENERATOR, READELF, VERSION.
 cmake_minimum_required(VERSION 3.22)
 include(${SOURCE_DIR}/tests/libraries/read_run_path.cmake)
-
-function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE out ERROR_VARIABLE out)
-  if(NOT status EQUAL 0)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "status ${status} from: ${command}\n${out}")
-  endif()
-  set(output "${out}" PARENT_SCOPE)
-endfunction()
+include(${SOURCE_DIR}/tests/support/run.cmake)
 
 file(REMOVE_RECURSE ${WORK_DIR})
 set(prefix ${WORK_DIR}/prefix)

@@ -134,4 +134,11 @@ configure(1 apart -DPACKAGES= -DTESSERA_NCCL_LIBRARY=${toolkit}/lib64/libnccl.so
   -DTESSERA_NCCL_INCLUDE=${system}/include)
 output_has("NCCL: the headers in ${system}/include and the library ${toolkit}/lib64/libnccl.so are of two"
   "no run path leads to all of ${toolkit}/lib64/libcublasLt.so.13, ${toolkit}/lib64/libnccl.so.2, "
-  "-DTESSERA_CUDA=OFF")
+  "configure with libraries of one installation")
+
+# So is a stub, which has the name that linkers look for, and nothing beside it.
+set(toolkit ${WORK_DIR}/stubs)
+make_library(${toolkit}/lib64 cublasLt 13 stub)
+file(RENAME ${toolkit}/lib64/libcublasLt.so.13 ${toolkit}/lib64/libcublasLt.so)
+configure(1 stub -DPACKAGES=${packages})
+output_has("a program linked to ${toolkit}/lib64/libcublasLt.so asks for libcublasLt.so.13, which is not")

@@ -332,6 +332,23 @@ void hold_up_all(World& world) {
   world.barrier();
 }
 
+/// Rank 1 is late, and holds two others up in the first batch of their group, which goes as soon as
+/// the batch has ended. Then rank 1 waits for all of them.
+void hold_up_and_let_go(World& world) {
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  const int last = world.size() - 1;
+  {
+    const auto group =
+        reduce.communicator.split([last](int rank) { return rank == last ? 1 : 0; }, "all but one");
+    if (world.rank() == kCulprit) { ::usleep(400'000); }
+    group->submit(Batch{"x"}.all_reduce(data.view()), reduce.stream);
+    reduce.stream.wait();
+  }
+  while (world.rank() != kCulprit) { ::pause(); }
+  world.barrier();
+}
+
 /// Ranks 1 and 2 issue different batches in their group; rank 0 waits for something else.
 void differ_in_a_group(World& world) {
   Elements data{world, 12};
@@ -504,6 +521,7 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"differ-in-group", differ_in_a_group},
       {"miss-in-group", miss_in_a_group},
       {"hold-up-all", hold_up_all},
+      {"hold-up-and-let-go", hold_up_and_let_go},
       {"hold-up-none",
        [](World& world) {
          while (world.rank() == kCulprit) { ::pause(); }

@@ -160,6 +160,15 @@ TEST_F(NcclFault, ARankThatIsHeldUpInItsGroupsFirstCallIsNotTakenForTheCause) {
                 "reduce, sequence 0; every rank"));
 }
 
+// The group goes before the watchdog has seen that its batch has ended.
+TEST_F(NcclFault, ARankIsHeldUpNoLongerWhenTheGroupHasGone) {
+  const int deadline = test::on_a_gpu() ? 8000 : 1500;
+  const End end = end_of("hold-up-and-let-go", deadline, {}, kInPairs);
+  EXPECT_EQ(end.status, 4);
+  EXPECT_THAT(end.output, HasSubstr("rank 1 waited " + std::to_string(deadline) +
+                                    " ms for ranks 0, 2, 3, which did not call it"));
+}
+
 // Nothing within the process ends such a call, nor what waits for it.
 TEST_F(NcclFault, AnAbortThatHangsDoesNotKeepTheProcessAlive) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }

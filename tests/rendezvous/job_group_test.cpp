@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <ifaddrs.h>
 
 #include <algorithm>
 #include <array>
@@ -13,6 +12,7 @@
 #include <chrono>
 
 #include "comm/batch_code.hpp"
+#include "comm/rendezvous/listening.hpp"
 #include "rendezvous/meeting.hpp"
 #include "tessera/base/error.hpp"
 
@@ -209,40 +209,6 @@ TEST(JobGroup, WhoDoesNotKnowTheSecretIsTurnedAwayAndTheJobGoesOn) {
   meeting.start(1, end_run);
   meeting.join();
   EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
-}
-
-/// An address of this machine that is not the loopback's; empty if it has none.
-std::string own_address() {
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) { return {}; }
-  std::string found;
-  for (const ifaddrs* each = all; each != nullptr && found.empty(); each = each->ifa_next) {
-    if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != AF_INET) { continue; }
-    const auto* const address = reinterpret_cast<const sockaddr_in*>(each->ifa_addr);
-    std::array<char, INET_ADDRSTRLEN> text{};
-    (void)::inet_ntop(AF_INET, &address->sin_addr, text.data(), text.size());
-    if (!std::string_view{text.data()}.starts_with("127.")) { found = text.data(); }
-  }
-  ::freeifaddrs(all);
-  return found;
-}
-
-TEST(JobGroup, ListensOnTheAddressThatItIsToldAlone) {
-  const std::string address = own_address();
-  if (address.empty()) { GTEST_SKIP() << "this machine has the loopback alone"; }
-  const int port = free_port();
-  const Socket listener = listen_at({address, port});
-  std::string why;
-  EXPECT_TRUE(connect_to({address, port}, Clock::now() + 2s, why)) << why;
-  EXPECT_FALSE(connect_to({"127.0.0.1", port}, Clock::now() + 2s, why));
-}
-
-// Where addresses are translated, others reach this machine by one that it does not know.
-TEST(JobGroup, ListensOnAllWhereItIsToldAnAddressThatIsNotItsOwn) {
-  const int port = free_port();
-  const Socket listener = listen_at({"198.51.100.1", port});
-  std::string why;
-  EXPECT_TRUE(connect_to({"127.0.0.1", port}, Clock::now() + 2s, why)) << why;
 }
 
 /// What strangers send, as they connect before the ranks do.

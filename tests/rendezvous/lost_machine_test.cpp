@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "comm/rendezvous/listening.hpp"
 #include "comm/rendezvous/socket.hpp"
 #include "rendezvous/meeting.hpp"
 #include "tessera/base/error.hpp"

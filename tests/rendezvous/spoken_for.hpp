@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/rendezvous/frame.hpp"
+#include "comm/rendezvous/listening.hpp"
 #include "comm/rendezvous/socket.hpp"
 #include "rendezvous/meeting.hpp"
 

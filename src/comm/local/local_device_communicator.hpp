@@ -54,8 +54,7 @@ class LocalDeviceCommunicator final : public Communicator, public CountsTraffic 
   std::uint64_t next_batch_ = 0;
   std::uint64_t next_exchange_ = 0;
   std::uint64_t next_split_ = 0;
-  // Of the batch that is being enqueued, while records are kept.
-  std::shared_ptr<std::int64_t> begin_ns_ = std::make_shared<std::int64_t>(0);
+  std::shared_ptr<std::int64_t> begin_ns_;  // of the batch that is being enqueued, if recorded
 };
 
 }  // namespace tessera

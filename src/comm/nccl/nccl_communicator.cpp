@@ -31,8 +31,7 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclLink> link,
     : Communicator{link->group->rank(), link->group->size()},
       link_{std::move(link)},
       channel_{std::move(channel)},
-      instruments_{instruments},
-      begin_ns_{std::make_shared<std::int64_t>(0)} {}
+      instruments_{instruments} {}
 
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclLink> link, const RankGroup& group,
                                    NcclSplit split, const Instruments& instruments)
@@ -40,8 +39,7 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclLink> link, const RankGro
       link_{std::move(link)},
       channel_{std::move(split.channel)},
       taken_{std::move(split.taken)},
-      instruments_{instruments},
-      begin_ns_{std::make_shared<std::int64_t>(0)} {
+      instruments_{instruments} {
   link_->enter(channel_, size());
 }
 

@@ -53,7 +53,7 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<NcclChannel> channel_;
   CountedMemory taken_;
   Instruments instruments_;
-  std::shared_ptr<std::int64_t> begin_ns_;  // of the batch that is being enqueued
+  std::shared_ptr<std::int64_t> begin_ns_;  // of the batch that is being enqueued, if recorded
   std::string code_;
   std::uint64_t next_split_ = 0;
   const int uncaught_ = std::uncaught_exceptions();  // more mean that its owner is unwinding

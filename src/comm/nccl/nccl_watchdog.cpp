@@ -9,6 +9,7 @@
 
 #include "comm/aborted.hpp"
 #include "comm/failure_texts.hpp"
+#include "comm/job_end.hpp"
 #include "comm/nccl/last_resort.hpp"
 #include "tessera/base/error.hpp"
 
@@ -73,7 +74,15 @@ void NcclWatchdog::remove(NcclChannel& channel) noexcept {
   if (group_->failed() && !ended_) { end_failed(); }
   channel.withdraw();  // what its owner does not wait for
   end_withdrawn();
+  release(channel);
   std::erase_if(channels_, [&](const auto& each) { return each.get() == &channel; });
+}
+
+/// The others were told that this rank is held up in it, and no look will tell them otherwise.
+void NcclWatchdog::release(const NcclChannel& channel) noexcept {
+  try {
+    group_->note_held(channel.series(), {});
+  } catch (const std::exception& error) { group_->abort(error.what(), kCommStatus); }
 }
 
 /// Of the control path's thread, which is not to wait for a look that waits for it.

@@ -45,6 +45,7 @@ class NcclWatchdog {
   [[nodiscard]] bool look_at_all();
   void look_at(const std::shared_ptr<NcclChannel>& channel);
   void look_for_faults();
+  void release(const NcclChannel& channel) noexcept;
   void end_withdrawn() noexcept;
   void end_failed() noexcept;
   void end_all(const std::exception_ptr& error) noexcept;

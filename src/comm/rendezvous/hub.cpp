@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/failure_texts.hpp"
+#include "comm/rendezvous/listening.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -144,9 +145,11 @@ void Hub::look_at_time() {
     }
     give_up(
         fmt::format("{} of {} did not come to the rendezvous by the deadline; look whether {} "
-                    "and can reach rank 0's address (MASTER_ADDR, MASTER_PORT)",
+                    "and can reach rank 0, which listens at {}: MASTER_ADDR and MASTER_PORT are "
+                    "to name the same address on all machines",
                     list_ranks(absent), job_.size,
-                    absent.size() == 1 ? "its process runs" : "their processes run"));
+                    absent.size() == 1 ? "its process runs" : "their processes run",
+                    listening_text(listener_)));
   }
   settle_dispute();
 }

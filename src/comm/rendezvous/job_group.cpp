@@ -34,6 +34,8 @@ std::string lost_text(int rank, const std::string& who) {
       rank, who);
 }
 
+constexpr std::string_view kOwnHubIsSilent =
+    "its own thread that passes on what ranks say does not answer";
 constexpr std::string_view kNoMemory = "out of memory on the thread that hears from other ranks";
 // For words that are to go without memory.
 constexpr std::size_t kWordsBytes = 4096;
@@ -308,17 +310,25 @@ std::vector<std::string> JobGroup::exchange(const CallSeries& call, std::string 
     if (!at_end) { ended = ended_without_locked(call, sequence); }
     return failure_ || ended || texts_.contains(key);
   });
-  if (const auto found = texts_.find(key); found != texts_.end()) {
-    std::vector<std::string> texts = std::move(found->second);
-    texts_.erase(found);
-    return texts;
-  }
+  if (auto texts = texts_.extract(key)) { return std::move(texts.mapped()); }
   check_failure_locked();
   const std::string what = called(call, sequence);
-  lock.unlock();
-  if (ended) { fail_and_throw(ended_text(what, rank(), *ended), FoundBy::this_rank); }
+  if (ended) {
+    lock.unlock();
+    fail_and_throw(ended_text(what, rank(), *ended), FoundBy::this_rank);
+  }
   TESSERA_ASSERT(!in_time);
-  fail_and_throw(missing_text_of(what, patience, ask(call, sequence)), FoundBy::this_rank);
+  Answer answer = ask_locked(lock, call, sequence);
+  // All others may have come meanwhile, and go on.
+  if (auto texts = texts_.extract(key)) { return std::move(texts.mapped()); }
+  if (answer.missing.empty() && answer.behind.empty()) {
+    // All have come, but are not to go on: they are about to be told how their batches differ.
+    (void)changed_.wait_for(lock, kAnswer, [&] { return failure_.has_value(); });
+    check_failure_locked();
+    answer = unanswered();
+  }
+  lock.unlock();
+  fail_and_throw(missing_text_of(what, patience, answer), FoundBy::this_rank);
 }
 
 std::string JobGroup::missing_text_of(std::string_view call, std::chrono::milliseconds waited,
@@ -327,20 +337,26 @@ std::string JobGroup::missing_text_of(std::string_view call, std::chrono::millis
   return held_up_elsewhere_text(call, rank(), waited, answer.missing, answer.behind);
 }
 
-JobGroup::Answer JobGroup::ask(const CallSeries& call, std::uint64_t sequence) {
+/// Throws the group's failure, if that comes first.
+JobGroup::Answer JobGroup::ask_locked(std::unique_lock<std::mutex>& lock, const CallSeries& call,
+                                      std::uint64_t sequence) {
   const auto key = std::pair{call, sequence};
-  std::unique_lock lock{mutex_};
   send_issued();  // an own batch is not missing
   Frame frame;
   frame.type = FrameType::ask;
   frame.call = call;
   frame.sequence = sequence;
   say(frame);
-  if (!changed_.wait_for(lock, kAnswer, [&] { return failure_ || answers_.contains(key); }) ||
-      !answers_.contains(key)) {
-    return {.missing = {0}, .behind = {}};  // the hub is rank 0's
-  }
-  return std::move(answers_.extract(key).mapped());
+  (void)changed_.wait_for(lock, kAnswer, [&] { return failure_ || answers_.contains(key); });
+  if (auto answer = answers_.extract(key)) { return std::move(answer.mapped()); }
+  check_failure_locked();
+  return unanswered();
+}
+
+/// The hub is rank 0's.
+JobGroup::Answer JobGroup::unanswered() const {
+  if (rank() == 0) { return {.missing = {}, .behind = std::string{kOwnHubIsSilent}}; }
+  return {.missing = {0}, .behind = {}};
 }
 
 std::uint64_t JobGroup::note_batch(const CallSeries& channel, std::string code) {
@@ -391,14 +407,11 @@ std::optional<int> JobGroup::ended_without(const CallSeries& channel,
 
 std::string JobGroup::late_text(const CallSeries& channel, std::uint64_t sequence,
                                 std::string_view call, std::chrono::milliseconds waited) {
-  std::vector<int> others;
-  {
-    const std::scoped_lock lock{mutex_};
-    others = groups_.members(channel.group);
-  }
+  std::unique_lock lock{mutex_};
+  std::vector<int> others = groups_.members(channel.group);
   std::erase(others, rank());
   if (others.empty()) { return {}; }
-  const Answer answer = ask(channel, sequence);
+  const Answer answer = ask_locked(lock, channel, sequence);
   if (!answer.missing.empty() || !answer.behind.empty()) {
     return missing_text_of(call, waited, answer);
   }

@@ -67,7 +67,8 @@ class JobGroup {
                                                  std::uint64_t sequence) const;
   /// What to say of batch `sequence`, called `call`, that has not finished after `waited`. Asks who
   /// has not issued it, for a moment; or, if all have, who keeps one of them waiting in another
-  /// group. Empty of a rank that is alone in its group: nobody is waited for.
+  /// group. Empty of a rank that is alone in its group: nobody is waited for. Throws the group's
+  /// failure, if that comes meanwhile.
   [[nodiscard]] std::string late_text(const CallSeries& channel, std::uint64_t sequence,
                                       std::string_view call, std::chrono::milliseconds waited);
 
@@ -130,7 +131,9 @@ class JobGroup {
 
   [[nodiscard]] std::string missing_text_of(std::string_view call, std::chrono::milliseconds waited,
                                             const Answer& answer) const;
-  [[nodiscard]] Answer ask(const CallSeries& call, std::uint64_t sequence);
+  [[nodiscard]] Answer ask_locked(std::unique_lock<std::mutex>& lock, const CallSeries& call,
+                                  std::uint64_t sequence);
+  [[nodiscard]] Answer unanswered() const;
   [[nodiscard]] std::optional<int> ended_without_locked(const CallSeries& call,
                                                         std::uint64_t sequence) const;
   [[nodiscard]] std::string counts_text() const;

@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "comm/rendezvous/listening.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -107,12 +109,15 @@ HubConnection join_job(const JobPlace& place, std::chrono::milliseconds patience
   HubConnection connection{nullptr, {}, FrameReader{kMostFrameBytes}};
   for (;;) {
     std::string why = "no answer";
-    connection.socket = connect_to(place.meet, end, why);
-    if (connection.socket && enter(place, connection, end + kGrace, why)) { return connection; }
+    const bool entered = connect_to(place.meet, end, why, [&](Socket socket, std::string& problem) {
+      connection.socket = std::move(socket);
+      return enter(place, connection, end + kGrace, problem);
+    });
+    if (entered) { return connection; }
     if (Clock::now() + kRetry > end) {
       throw CommError{fmt::format(
-          "rank {} did not find rank 0 at {} within {} ms ({}); look whether rank 0 runs and that "
-          "MASTER_ADDR and MASTER_PORT are its address",
+          "rank {} did not find rank 0 at {} within {} ms ({}); look whether rank 0 runs and "
+          "listens there: MASTER_ADDR and MASTER_PORT are to name the same address on all machines",
           place.rank, place.meet.text(), patience.count(), why)};
     }
     std::this_thread::sleep_for(kRetry);

@@ -2,9 +2,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
+
+#include "comm/rendezvous/addresses.hpp"
 
 namespace tessera {
 
@@ -52,26 +55,19 @@ class Outbox {
   std::size_t sent_ = 0;
 };
 
-/// Where rank 0 listens.
-struct HostPort {
-  std::string host;
-  int port = 0;
-
-  /// "127.0.0.1:29500".
-  [[nodiscard]] std::string text() const;
-};
-
-/// Listens on the address of this machine that `place` names. On all of them where it names none
-/// but the loopback, without being that itself, or one that others know this machine by.
-/// ConfigError if the port is taken, or may not be used.
-[[nodiscard]] Socket listen_at(const HostPort& place);
 /// A connection of `listener`'s that is waiting, if there is one.
 [[nodiscard]] Socket accept_from(const Socket& listener) noexcept;
 /// Why there was none, asked at once: the process or the system has no handle left.
 [[nodiscard]] bool is_out_of_handles() noexcept;
 /// The address of the other end, empty if the connection is lost.
 [[nodiscard]] std::string peer_host(const Socket& socket);
-/// One attempt to connect, which ends by `end`. On failure an empty socket, and why.
+/// Whether a connection is the right one; if not, why.
+using TakeConnection = std::function<bool(Socket connection, std::string& why)>;
+/// Tries each of the addresses of `place` once, until one is taken or `end`. False, with what came
+/// of each address in `why`, if none was.
+[[nodiscard]] bool connect_to(const HostPort& place, std::chrono::steady_clock::time_point end,
+                              std::string& why, const TakeConnection& take);
+/// Takes the first; an empty socket if there is none.
 [[nodiscard]] Socket connect_to(const HostPort& place, std::chrono::steady_clock::time_point end,
                                 std::string& why);
 /// Two ends of a connection within this process.

@@ -23,6 +23,7 @@ Frame TextMeetings::take(const CallSeries& call, std::uint64_t sequence) {
   PayloadWriter all;
   for (const auto& text : found->second.texts) { all.text(*text); }
   meetings_.erase(found);
+  over_[call] = sequence + 1;
   frame.payload = all.take();
   if (frame.payload.size() > UINT32_MAX) {
     frame.type = FrameType::differ;
@@ -34,6 +35,9 @@ Frame TextMeetings::take(const CallSeries& call, std::uint64_t sequence) {
 
 std::vector<int> TextMeetings::missing(const CallSeries& call, std::uint64_t sequence) const {
   std::vector<int> ranks;
+  if (const auto over = over_.find(call); over != over_.end() && sequence < over->second) {
+    return ranks;
+  }
   const auto meeting = meetings_.find({call, sequence});
   const std::vector<int>& members = groups_.members(call.group);
   for (std::size_t at = 0; at < members.size(); ++at) {

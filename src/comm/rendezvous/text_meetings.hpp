@@ -20,8 +20,9 @@ class TextMeetings {
   /// `rank` has come to a call with a frame `text`. Whether all have now. CommError if it has
   /// before, or the call is not its.
   [[nodiscard]] bool add(int rank, Frame& frame);
-  /// What all are told then: a frame `texts`, and the call is forgotten.
+  /// What all are told then: a frame `texts`, and the call is over.
   [[nodiscard]] Frame take(const CallSeries& call, std::uint64_t sequence);
+  /// Who has not come to a call; nobody, if it is over.
   [[nodiscard]] std::vector<int> missing(const CallSeries& call, std::uint64_t sequence) const;
 
  private:
@@ -32,6 +33,7 @@ class TextMeetings {
 
   const RankGroups& groups_;
   std::map<std::pair<CallSeries, std::uint64_t>, Meeting> meetings_;
+  std::map<CallSeries, std::uint64_t> over_;  // calls of a series, which end in order; none: 0
 };
 
 }  // namespace tessera
