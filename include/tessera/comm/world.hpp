@@ -229,7 +229,8 @@ class World {
 /// Errors:  if a rank throws, the others are told and leave with CommError; the first cause (not
 ///          the echoes) is thrown here, its text preceded by "rank r: ": the same type where it is
 ///          one of the library's, OutOfMemory for std::bad_alloc, else Error. Of several causes the
-///          lowest rank's. An aborted job is an error even if no body throws. ConfigError unless
+///          first in time is told, then the others; ranks that fail with one text count as the
+///          lowest of them. An aborted job is an error even if no body throws. ConfigError unless
 ///          1 <= ranks <= 1024 and the options make sense.
 /// Memory:  a rank that throws ends its buffers' lives while peers may be reading them: owners of
 ///          communicated buffers call World::quiesce first (ShardedModel does).
