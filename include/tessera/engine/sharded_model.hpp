@@ -347,7 +347,8 @@ class ShardedModel {
   [[nodiscard]] Evaluation evaluate();
 
   /// Every step from the next on uses this rate, and groups their multiple of it. All ranks give
-  /// the same: it is not compared.
+  /// the same: `step` compares it with what it sends anyway, and rates that differ are a CommError
+  /// that names two ranks and their rates.
   void set_learning_rate(float lr);
 
   /// *Collective.* Averages what has been accumulated, clips, and updates. `loss`, if given, is
