@@ -106,7 +106,11 @@ void validate(const ModelOptions& options) {
 }  // namespace
 
 ShardedModel::State::State(World& world_, const ModelOptions& options_)
-    : world{world_}, options{options_}, journal{world_} {
+    : guest{world_},
+      world{world_},
+      options{options_},
+      number{++guest.life().models},
+      journal{world_} {
   validate(options);
   engine::check_shard_group(options, world.size());
 }
@@ -132,10 +136,13 @@ Unit ShardedModel::State::add_unit(std::string name, std::vector<ParameterSpec> 
   }
   UnitState unit{name, std::move(layout), unit_options};
   resolve_aliases(unit);
+  engine::UnitLife life{.name = name, .shapes = {}};
+  for (const ParameterInfo& info : unit.infos) { life.shapes.push_back(info.shape); }
   units.push_back(std::move(unit));
+  lives->push_back(std::move(life));
   unit_names.insert(std::move(name));
   declared_elems += elems;
-  return {units.size() - 1};
+  return {units.size() - 1, number};
 }
 
 void ShardedModel::State::resolve_aliases(UnitState& unit) {
@@ -182,8 +189,8 @@ void ShardedModel::State::declare_order(const std::vector<Unit>& forward) {
   expects(parameters == nullptr, "declare_order: the order is declared before materialize");
   std::vector<std::size_t> order;
   for (const Unit unit : forward) {
-    expects(unit.index < units.size(), "declare_order: a unit is not of this model");
-    order.push_back(unit.index);
+    require_mine(unit, "declare_order");
+    order.push_back(unit.index());
   }
   schedule.declare(order);
   declared = !order.empty();

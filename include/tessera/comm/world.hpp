@@ -105,6 +105,9 @@ struct Channel {
 /// One rank's view of the job: everything that rank owns hangs on it, and nothing is global, so
 /// that many ranks can live in one process as threads.
 ///
+/// Memory:  a Buffer may outlive the world. A model or an ActivationStore that does can be
+/// destroyed
+///          and nothing else: every call is a ContractError.
 /// Threads: the rank's own thread, except where said.
 class World {
  public:
@@ -116,6 +119,9 @@ class World {
   [[nodiscard]] int size() const noexcept;
   [[nodiscard]] const WorldOptions& options() const noexcept;
   [[nodiscard]] const ProcessStart& process() const noexcept;
+  /// Whether this is a rank that only counts (plan, simulate_rank): memory has addresses that
+  /// nobody may touch, and `compute` skips its work.
+  [[nodiscard]] bool simulated() const noexcept { return !computes(); }
   [[nodiscard]] Device& device() noexcept;
   /// Where the caller's kernels and the optimizer run.
   [[nodiscard]] Stream compute_stream() const noexcept;
@@ -212,6 +218,10 @@ class World {
   /// (the channels are then dead, as the rank is): a rank that fails waits for no peer. Otherwise
   /// they are waited for, by the deadline at the latest. Safe to call again.
   void quiesce() noexcept;
+
+  struct Life;
+  /// The library's own: what tells objects that outlive the world that it has ended.
+  [[nodiscard]] const std::shared_ptr<Life>& life() const noexcept;
 
  private:
   friend class WorldFactory;
