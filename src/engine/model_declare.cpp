@@ -51,6 +51,7 @@ void check_purpose(const ModelOptions& options) {
   if (options.max_skips != ModelOptions{}.max_skips) { without_effect = "max_skips"; }
   if (options.master_weights != MasterWeights::fp32) { without_effect = "master_weights"; }
   if (options.offload != Offload::none) { without_effect = "offload"; }
+  if (options.checks != Checks::off) { without_effect = "checks"; }
   if (without_effect == nullptr) { return; }
   throw ConfigError{
       fmt::format("a model for inference has no gradients: leave `{}` alone", without_effect)};
@@ -211,6 +212,7 @@ std::string ShardedModel::State::describe() const {
                       tessera::describe(options.loss_scaling, options.compute, options.gradient),
                       options.max_skips, to_string(options.master_weights));
   text += fmt::format("offload {} keep {}\n", to_string(options.offload), options.offload_keep);
+  text += fmt::format("checks {}\n", to_string(options.checks));
   for (const UnitState& unit : units) {
     text += fmt::format("unit {} kind {} gradients {} residence {}\n", unit.name,
                         static_cast<int>(unit.options.kind),
@@ -298,6 +300,9 @@ void ShardedModel::State::materialize(const Initializer& initial) {
       masters =
           std::make_unique<engine::MasterStore>(world, units, *gradients, options.master_weights);
     }
+    if (options.checks == Checks::memory && world.device().computes()) {
+      checks = std::make_unique<engine::MemoryChecks>(world, units, *gradients, options);
+    }
     if (gradients != nullptr && gradients->host() != nullptr) {
       host_weights = std::make_unique<engine::HostWeights>(world, units, *parameters, *gradients);
     }
@@ -319,6 +324,7 @@ void ShardedModel::State::forget_stores() noexcept {
   } catch (...) {  // the stream has ended: it touches nothing any more
   }
   host_weights.reset();
+  checks.reset();
   masters.reset();
   gradients.reset();
   parameters.reset();

@@ -64,6 +64,7 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
   }
   require_closed(unit.index());
   if (phase == Phase::backward) {
+    compare_gradients(unit);
     check_gradients_can_open(unit.index());
   }
   make_room(unit.index());
@@ -82,6 +83,7 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
   }
   ++open_scopes;
   if (phase == Phase::forward) { search_parameters(unit); }
+  if (phase == Phase::backward) { guard_gradients(unit); }
   journal.issue(to_string(phase), state.name);
   spans[unit.index()] = journal.begin_span();
 }
@@ -171,6 +173,7 @@ void ShardedModel::State::close(Phase phase, Unit unit) {
   journal.end_span(to_string(phase), units[unit.index()].name, spans[unit.index()]);
   if (phase == Phase::backward) {
     search_gradients(unit);
+    inspect_gradients(unit);
   }
   --open_scopes;
   ++(*lives)[unit.index()].ended_scopes;
@@ -183,6 +186,7 @@ void ShardedModel::State::close(Phase phase, Unit unit) {
       gradients->complete(u, micro_batch + 1 == options.accumulate);
     }
   }
+  if (phase == Phase::backward) { seal_gradients(unit); }
 }
 
 void ShardedModel::State::leave_parameters(std::size_t unit, Phase phase) {
@@ -254,6 +258,8 @@ void ShardedModel::State::finish_micro_batch() {
   if (stage == Stage::idle) { return; }
   require_scopes_ended("the end of a micro-batch");
   const bool last = micro_batch + 1 == options.accumulate;
+  require_backward();
+  if (checks) { checks->end_micro_batch(last); }
   release_parameters();
   // What is missing is zero, on every rank alike. Units that are not all the way back first: they
   // hold the slots that those which were not used need.

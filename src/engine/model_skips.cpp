@@ -24,6 +24,7 @@ std::string ordinal(std::int64_t n) {
 }  // namespace
 
 void ShardedModel::State::watch(Unit unit, ConstView output) {
+  if (checks && !evaluating) { checks->inspect_output(unit.index(), output); }
   if (evaluating || !search || !search->searching()) { return; }
   search->look({Suspect::What::output, unit.index(), micro_batch}, output);
 }

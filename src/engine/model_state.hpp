@@ -15,6 +15,7 @@
 #include "engine/host_weights.hpp"
 #include "engine/journal.hpp"
 #include "engine/master_store.hpp"
+#include "engine/memory_checks.hpp"
 #include "engine/model_life.hpp"
 #include "engine/non_finite_search.hpp"
 #include "engine/optimizer_step.hpp"
@@ -85,6 +86,12 @@ struct ShardedModel::State {
   void require_closed(std::size_t unit) const;
   void require_scopes_ended(const char* what) const;
   [[nodiscard]] std::string names_of_open_units() const;
+  // model_checks.cpp
+  void require_backward() const;
+  void compare_gradients(Unit unit);
+  void guard_gradients(Unit unit);
+  void inspect_gradients(Unit unit);
+  void seal_gradients(Unit unit);
   void check_order_across_ranks();
 
   // Skipped steps (model_skips.cpp).
@@ -149,6 +156,7 @@ struct ShardedModel::State {
   std::unique_ptr<engine::HostWeights> host_weights;  // null unless units are offloaded
   std::unique_ptr<engine::OptimizerStep> optimizer;
   std::unique_ptr<engine::NonFiniteSearch> search;  // as the optimizer
+  std::unique_ptr<engine::MemoryChecks> checks;     // null unless Checks::memory
 
   bool evaluating = false;
   trace::Phase phase_before = trace::Phase::setup;  // the evaluation began

@@ -13,6 +13,7 @@
 
 #include "tessera/base/values.hpp"
 #include "tessera/comm/world.hpp"
+#include "tessera/engine/checks.hpp"
 #include "tessera/engine/init.hpp"
 #include "tessera/engine/loss_scaling.hpp"
 #include "tessera/engine/master_weights.hpp"
@@ -81,6 +82,7 @@ struct ModelOptions {
   /// With `offload`: the fraction of the elements that the optimizer updates, from 0 to below 1,
   /// whose state stays on the device all the same. Whole units, the last declared first.
   float offload_keep = 0.0F;
+  Checks checks = Checks::off;
 };
 
 /// *Collective.* By rank, what tells its machine from others (or TESSERA_MACHINE): of as many ranks
@@ -294,7 +296,9 @@ class ShardedModel {
   /// *Collective.* Averages what has been accumulated, clips, and updates. `loss`, if given, is
   /// the address (device memory) of this rank's mean loss over its micro-batches, for the report.
   /// ContractError unless exactly `accumulate` micro-batches have been run, and in the first step
-  /// if the loss is to be scaled and nobody has asked for `loss_scale` since `optimize_with`.
+  /// if the loss is to be scaled and nobody has asked for `loss_scale` since `optimize_with`. What
+  /// ModelOptions::checks finds at the end of a micro-batch is a ContractError here, or in the
+  /// first forward scope of the next one.
   ///
   /// Where the gradient is not finite on some rank, no rank updates anything, and the loss scale
   /// backs off. NumericError, the same on all ranks, if this has now happened `max_skips` times in
