@@ -22,6 +22,9 @@ const std::array<Feature, kFeatureSteps>& features() {
       {"bf16 on the wire", [](RunnerOptions& run) { run.model.reduce = DType::bf16; }},
       {"bf16", [](RunnerOptions& run) { run.model.compute = DType::bf16; }},
       {"fp16", [](RunnerOptions& run) { run.model.compute = DType::fp16; }},
+      {"checks off (again)", [](RunnerOptions&) {}},
+      {"checks strict", [](RunnerOptions& run) { run.model.checks = Checks::strict; }},
+      {"checks memory", [](RunnerOptions& run) { run.model.checks = Checks::memory; }},
   }};
   return all;
 }

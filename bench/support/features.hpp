@@ -9,7 +9,7 @@
 namespace tessera::bench {
 
 /// Steps of each strategy, the plain one among them, whose models are held at the same time.
-inline constexpr std::size_t kFeatureSteps = 6;
+inline constexpr std::size_t kFeatureSteps = 9;
 
 /// Steps with one feature of training, beside the plain fp32 step of the same rounds.
 struct FeatureSteps {
@@ -33,8 +33,9 @@ struct FeatureCosts {
 };
 
 /// For each strategy of `options`: plain steps, and steps with clipping, recomputed blocks,
-/// gradients in bf16 on the wire, bf16 and fp16, all in turn in each round. Bytes come from a
-/// further, traced step.
+/// gradients in bf16 on the wire, bf16, fp16 and with the model's checks, all in turn in each
+/// round; among them plain steps once more, whose ratio is the noise. Bytes come from a further,
+/// traced step.
 [[nodiscard]] std::vector<FeatureCosts> measure_features(const StepOptions& options);
 
 }  // namespace tessera::bench

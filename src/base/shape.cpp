@@ -38,6 +38,14 @@ Shape::Shape(std::initializer_list<std::int64_t> dims) : Shape{std::vector<std::
 
 Shape::Shape(std::vector<std::int64_t> dims) : dims_{std::move(dims)}, elems_{count(dims_)} {}
 
+std::int64_t Shape::operator[](std::size_t dim) const {
+  if (dim >= dims_.size()) {
+    throw ContractError(fmt::format("shape {} has {} extents, and none of index {}", to_string(),
+                                    dims_.size(), dim));
+  }
+  return dims_[dim];
+}
+
 std::string Shape::to_string() const {
   return text_of(dims_);
 }

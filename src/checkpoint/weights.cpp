@@ -22,10 +22,10 @@ std::vector<SafetensorsWriter::Declared> declare(const ShardedModel& model,
   std::vector<SafetensorsWriter::Declared> tensors;
   std::uint32_t id = 0;
   for (std::size_t u = 0; u < model.unit_count(); ++u) {
-    for (const ParameterSpec& spec : model.layout(Unit{u}).specs()) {
+    for (const ParameterSpec& spec : model.layout(model.unit(u)).specs()) {
       if (spec.tied_to) { continue; }
-      const ParameterInfo info{model.unit_name(Unit{u}), spec.name, spec.shape, spec.trainable,
-                               id++};
+      const ParameterInfo info{model.unit_name(model.unit(u)), spec.name, spec.shape,
+                               spec.trainable, id++};
       tensors.push_back({name(info), spec.shape});
     }
   }

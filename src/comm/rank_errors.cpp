@@ -30,8 +30,8 @@ bool is_echo(const std::exception_ptr& error) noexcept {
   }
 }
 
-void rethrow_with_rank(const std::exception_ptr& error, int rank) {
-  const std::string text = fmt::format("rank {}: {}", rank, text_of(error));
+void rethrow_with_rank(const std::exception_ptr& error, int rank, const std::string& more) {
+  const std::string text = fmt::format("rank {}: {}{}", rank, text_of(error), more);
   rethrow_as<ContractError>(error, text);
   rethrow_as<ConfigError>(error, text);
   rethrow_as<OutOfMemory>(error, text);
@@ -46,19 +46,45 @@ void rethrow_with_rank(const std::exception_ptr& error, int rank) {
   }
 }
 
+// Room for all: adding one then takes no memory.
+RankErrors::RankErrors(int ranks) {
+  thrown_.reserve(static_cast<std::size_t>(ranks));
+}
+
 void RankErrors::add(int rank, std::exception_ptr error) noexcept {
-  errors_[static_cast<std::size_t>(rank)] = std::move(error);
+  const std::scoped_lock lock{mutex_};
+  if (std::ranges::find(thrown_, rank, &Thrown::rank) != thrown_.end()) { return; }
+  thrown_.push_back({rank, std::move(error)});
+}
+
+std::vector<RankErrors::Cause> RankErrors::causes() const {
+  std::vector<Cause> causes;
+  for (const Thrown& thrown : thrown_) {
+    if (is_echo(thrown.error)) { continue; }
+    std::string text = text_of(thrown.error);
+    const auto same = std::ranges::find(causes, text, &Cause::text);
+    if (same == causes.end()) {
+      causes.push_back({std::move(text), thrown});
+    } else if (thrown.rank < same->lowest.rank) {
+      same->lowest = thrown;
+    }
+  }
+  return causes;
 }
 
 void RankErrors::rethrow_cause() const {
-  auto found = std::find_if(errors_.begin(), errors_.end(),
-                            [](const auto& error) { return error && !is_echo(error); });
-  if (found == errors_.end()) {
-    found = std::find_if(errors_.begin(), errors_.end(),
-                         [](const auto& error) { return error != nullptr; });
+  constexpr std::size_t kMostTold = 4;
+  if (thrown_.empty()) { return; }
+  const std::vector<Cause> all = causes();
+  if (all.empty()) {  // somebody called abort, and all that ranks have thrown repeats it
+    const Thrown& lowest = *std::ranges::min_element(thrown_, {}, &Thrown::rank);
+    rethrow_with_rank(lowest.error, lowest.rank);
   }
-  if (found == errors_.end()) { return; }
-  rethrow_with_rank(*found, static_cast<int>(found - errors_.begin()));
+  std::string more;
+  for (std::size_t i = 1; i < all.size() && i < kMostTold; ++i) {
+    more += fmt::format("\nthen rank {}: {}", all[i].lowest.rank, all[i].text);
+  }
+  rethrow_with_rank(all[0].lowest.error, all[0].lowest.rank, more);
 }
 
 std::string text_of(const std::exception_ptr& error) {

@@ -74,7 +74,10 @@ World::State::State(int rank_, int size_, const WorldOptions& options_,
       options{options_},
       recorder{options.trace ? std::make_unique<trace::Recorder>() : nullptr},
       work_log{std::move(work_log_)},
-      memory{recorder.get(), options.budget_bytes},
+      counted{std::make_shared<MemoryTracker>(recorder.get(), options.budget_bytes)},
+      host_counted{std::make_shared<MemoryTracker>()},
+      memory{*counted},
+      host_memory{*host_counted},
       device{std::move(device_)},
       kernels{kernels_of(*device, kind, options.log_work)},
       kernel_workspace{*device, memory, Category::workspace, kernels::stream_workspace_bytes(kind),
@@ -93,6 +96,8 @@ bool World::State::keeps(const Communicator& communicator) const noexcept {
 World::World(std::unique_ptr<State> state) : state_{std::move(state)} {}
 World::~World() {
   quiesce();
+  state_->life->ended = true;
+  state_->memory.forget_recorder();
   while (!state_->splits.empty()) { state_->splits.pop_back(); }
 }
 
@@ -104,6 +109,9 @@ int World::size() const noexcept {
 }
 const WorldOptions& World::options() const noexcept {
   return state_->options;
+}
+const std::shared_ptr<World::Life>& World::life() const noexcept {
+  return state_->life;
 }
 const ProcessStart& World::process() const noexcept {
   return state_->process;
@@ -281,6 +289,7 @@ void WorldFactory::make_streams(World::State& state) {
 }
 
 void WorldFactory::finish(World& world) {
+  if (world.life()->mistake) { std::rethrow_exception(world.life()->mistake); }
   world.compute_stream().wait();
   world.gather_channel().stream.wait();
   world.reduce_channel().stream.wait();

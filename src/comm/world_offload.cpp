@@ -126,7 +126,8 @@ Stream World::host_stream() {
   if (!state.host.stream.get()) {
     const bool on_cuda = state.device->kind() == DeviceKind::cuda;
     if (on_cuda) { state.host_device = make_cpu_device(); }
-    state.host_caller = (on_cuda ? state.host_device : state.device)->make_compute_stream();
+    Device& processor = on_cuda ? *state.host_device : *state.device;
+    state.host_caller = processor.make_compute_stream();
     state.host.stream = state.device->make_side_stream(fmt::format("host r{}", state.rank));
   }
   return state.host.stream.get();

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "comm/world_life.hpp"
 #include "kernels/table.hpp"
 #include "tessera/comm/simulate.hpp"
 #include "tessera/comm/world.hpp"
@@ -47,9 +48,12 @@ struct World::State {
   int uncaught = std::uncaught_exceptions();
   std::unique_ptr<trace::Recorder> recorder;
   std::unique_ptr<trace::WorkLog> work_log;
-  MemoryTracker memory;
-  MemoryTracker host_memory;
-  std::unique_ptr<Device> device;
+  // Shared with the buffers that outlive the world.
+  std::shared_ptr<MemoryTracker> counted;
+  std::shared_ptr<MemoryTracker> host_counted;
+  MemoryTracker& memory;
+  MemoryTracker& host_memory;
+  std::shared_ptr<Device> device;
   const kernels::Table& kernels;
   Buffer kernel_workspace;  // lent to the compute stream
   std::unique_ptr<Communicator> gather;
@@ -64,6 +68,7 @@ struct World::State {
   OwnedStream host_caller;              // on which the kernels of a HostWork run
   std::array<SideStream, 2> copies;     // by CopyLane
   SideStream host;
+  std::shared_ptr<Life> life = std::make_shared<Life>();
 
   /// Whether it is here until the world ends.
   [[nodiscard]] bool keeps(const Communicator& communicator) const noexcept;
@@ -91,8 +96,8 @@ class WorldFactory {
   [[nodiscard]] static World make_nccl(const std::shared_ptr<JobGroup>& group, int ordinal,
                                        const WorldOptions& options, const ProcessStart& process);
   [[nodiscard]] static World make_simulated(const SimulatedRank& rank, const WorldOptions& options);
-  /// Waits for what the rank has submitted and throws the streams' errors: the end of a body that
-  /// returned.
+  /// Throws the mistake that a destructor has found, waits for what the rank has submitted and
+  /// throws the streams' errors: the end of a body that returned.
   static void finish(World& world);
 
  private:

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/world_life.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
 
@@ -25,6 +26,7 @@ struct ActivationStore::State {
     bool leaving = false;  // written in this slot, so that its copy reads the slot too
   };
 
+  WorldGuest guest;
   World& world;
   ActivationStoreOptions options;
   Arena device;
@@ -34,7 +36,8 @@ struct ActivationStore::State {
   OwnedEvent mark;
 
   State(World& world_, ActivationStoreOptions options_)
-      : world{world_},
+      : guest{world_},
+        world{world_},
         options{std::move(options_)},
         device{world.allocate(Category::activations, bytes_needed(options).device,
                               options.name + " on the device", BufferUse::parts)},
@@ -50,6 +53,7 @@ struct ActivationStore::State {
   }
 
   Entry& entry(int index, const char* call) {
+    guest.require_world("an ActivationStore");
     if (index >= 0 && index < options.count) { return entries[narrow<std::size_t>(index)]; }
     throw ContractError{fmt::format("{}: there are {} {}, from 0; not {}", call, options.count,
                                     options.name, index)};
@@ -92,7 +96,7 @@ ActivationStore::ActivationStore(World& world, ActivationStoreOptions options)
 
 // Copies may be under way, and kernels that read the slots.
 ActivationStore::~ActivationStore() {
-  state_->world.quiesce();
+  if (!state_->guest.world_ended()) { state_->world.quiesce(); }
 }
 
 void* ActivationStore::open(int index) {

@@ -60,7 +60,7 @@ GradientStore::GradientStore(World& world, const Units& units, Journal& journal,
       SlotPlan::make(units, std::max(kReduceSlots, pending), &UnitState::gradient_bytes);
   slot_arena_ =
       Arena{world.allocate(Category::reduce, plan.bytes(), "gradient slots", BufferUse::parts)};
-  rings_ = plan.cut(world, Category::reduce, slot_arena_);
+  rings_ = plan.cut(world, Category::reduce, slot_arena_, gradient_poison(world, options.checks));
   ring_ = plan.ring_of_unit;
 }
 

@@ -48,6 +48,8 @@ class GradientStore {
   /// The units that hold the slots which `unit` could use: "'a', 'b'".
   [[nodiscard]] std::string slot_owners(std::size_t unit) const;
   [[nodiscard]] bool is_open(std::size_t unit) const { return open_[unit]; }
+  /// Whether they are in a slot now, which another unit may have when they have left it.
+  [[nodiscard]] bool in_slot(std::size_t unit) const { return slot_[unit] != nullptr; }
   /// The whole segment that backward adds into, while open.
   [[nodiscard]] View whole(std::size_t unit, std::size_t segment) const;
   /// The unit's gradients of this micro-batch are done on the compute stream.

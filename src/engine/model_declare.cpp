@@ -51,6 +51,7 @@ void check_purpose(const ModelOptions& options) {
   if (options.max_skips != ModelOptions{}.max_skips) { without_effect = "max_skips"; }
   if (options.master_weights != MasterWeights::fp32) { without_effect = "master_weights"; }
   if (options.offload != Offload::none) { without_effect = "offload"; }
+  if (options.checks != Checks::off) { without_effect = "checks"; }
   if (without_effect == nullptr) { return; }
   throw ConfigError{
       fmt::format("a model for inference has no gradients: leave `{}` alone", without_effect)};
@@ -106,7 +107,11 @@ void validate(const ModelOptions& options) {
 }  // namespace
 
 ShardedModel::State::State(World& world_, const ModelOptions& options_)
-    : world{world_}, options{options_}, journal{world_} {
+    : guest{world_},
+      world{world_},
+      options{options_},
+      number{++guest.life().models},
+      journal{world_} {
   validate(options);
   engine::check_shard_group(options, world.size());
 }
@@ -132,10 +137,13 @@ Unit ShardedModel::State::add_unit(std::string name, std::vector<ParameterSpec> 
   }
   UnitState unit{name, std::move(layout), unit_options};
   resolve_aliases(unit);
+  engine::UnitLife life{.name = name, .shapes = {}};
+  for (const ParameterInfo& info : unit.infos) { life.shapes.push_back(info.shape); }
   units.push_back(std::move(unit));
+  lives->push_back(std::move(life));
   unit_names.insert(std::move(name));
   declared_elems += elems;
-  return {units.size() - 1};
+  return {units.size() - 1, number};
 }
 
 void ShardedModel::State::resolve_aliases(UnitState& unit) {
@@ -182,8 +190,8 @@ void ShardedModel::State::declare_order(const std::vector<Unit>& forward) {
   expects(parameters == nullptr, "declare_order: the order is declared before materialize");
   std::vector<std::size_t> order;
   for (const Unit unit : forward) {
-    expects(unit.index < units.size(), "declare_order: a unit is not of this model");
-    order.push_back(unit.index);
+    require_mine(unit, "declare_order");
+    order.push_back(unit.index());
   }
   schedule.declare(order);
   declared = !order.empty();
@@ -204,6 +212,7 @@ std::string ShardedModel::State::describe() const {
                       tessera::describe(options.loss_scaling, options.compute, options.gradient),
                       options.max_skips, to_string(options.master_weights));
   text += fmt::format("offload {} keep {}\n", to_string(options.offload), options.offload_keep);
+  text += fmt::format("checks {}\n", to_string(options.checks));
   for (const UnitState& unit : units) {
     text += fmt::format("unit {} kind {} gradients {} residence {}\n", unit.name,
                         static_cast<int>(unit.options.kind),
@@ -291,6 +300,9 @@ void ShardedModel::State::materialize(const Initializer& initial) {
       masters =
           std::make_unique<engine::MasterStore>(world, units, *gradients, options.master_weights);
     }
+    if (options.checks == Checks::memory && world.device().computes()) {
+      checks = std::make_unique<engine::MemoryChecks>(world, units, *gradients, options);
+    }
     if (gradients != nullptr && gradients->host() != nullptr) {
       host_weights = std::make_unique<engine::HostWeights>(world, units, *parameters, *gradients);
     }
@@ -312,6 +324,7 @@ void ShardedModel::State::forget_stores() noexcept {
   } catch (...) {  // the stream has ended: it touches nothing any more
   }
   host_weights.reset();
+  checks.reset();
   masters.reset();
   gradients.reset();
   parameters.reset();

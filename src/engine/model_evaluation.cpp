@@ -42,26 +42,26 @@ void ShardedModel::State::begin_evaluation() {
 }
 
 void ShardedModel::State::open_in_evaluation(Unit unit) {
-  require_closed(unit.index);
-  make_room(unit.index);
-  journal.enter(trace::Phase::evaluation, units[unit.index].name);
-  pass_order.note({Phase::evaluation, unit.index});
-  for (const std::size_t u : with_owners(unit.index)) { use_parameters(u); }
+  require_closed(unit.index());
+  make_room(unit.index());
+  journal.enter(trace::Phase::evaluation, units[unit.index()].name);
+  pass_order.note({Phase::evaluation, unit.index()});
+  for (const std::size_t u : with_owners(unit.index())) { use_parameters(u); }
   prefetch(pass_order);
-  for (const std::size_t u : with_owners(unit.index)) {
+  for (const std::size_t u : with_owners(unit.index())) {
     parameters->await(u);
     ++units[u].open_scopes;
   }
   ++open_scopes;
-  journal.issue(to_string(Phase::evaluation), units[unit.index].name);
-  spans[unit.index] = journal.begin_span();
+  journal.issue(to_string(Phase::evaluation), units[unit.index()].name);
+  spans[unit.index()] = journal.begin_span();
 }
 
 void ShardedModel::State::close_in_evaluation(Unit unit) {
-  journal.end_span(to_string(Phase::evaluation), units[unit.index].name, spans[unit.index]);
+  journal.end_span(to_string(Phase::evaluation), units[unit.index()].name, spans[unit.index()]);
   --open_scopes;
-  ++units[unit.index].ended_scopes;
-  for (const std::size_t u : with_owners(unit.index)) {
+  ++(*lives)[unit.index()].ended_scopes;
+  for (const std::size_t u : with_owners(unit.index())) {
     --units[u].open_scopes;
     leave_parameters(u, Phase::evaluation);
   }
@@ -76,6 +76,7 @@ void ShardedModel::State::end_pass() {
 }
 
 void ShardedModel::State::end_evaluation_noexcept() noexcept {
+  if (guest.world_ended()) { return; }
   if (!failure) {
     try {
       end_pass();

@@ -90,6 +90,11 @@ void ShardedModel::State::check_offload(const Optimizer& rule) const {
 
 // The update of a step runs beside the next step's forward: one graph cannot hold both.
 void ShardedModel::State::require_no_graph() const {
+  if (checks && world.in_graph()) {
+    throw ConfigError{
+        "a step that Checks::memory looks at cannot be one CUDA graph: its scopes wait for the "
+        "device; run it without a graph, or set `checks` to strict or off"};
+  }
   if (options.offload == Offload::none || !world.in_graph()) { return; }
   throw ConfigError{
       "a step whose optimizer is offloaded cannot be one CUDA graph: its update runs on the host "

@@ -15,9 +15,27 @@ void ShardedModel::State::rethrow_failure() {
   if (failure) { std::rethrow_exception(failure); }
 }
 
-UnitState& ShardedModel::State::unit_at(Unit unit) {
-  expects(unit.index < units.size(), "the unit is not of this model");
-  return units[unit.index];
+Unit ShardedModel::State::unit(std::size_t index) const {
+  if (index < units.size()) { return {index, number}; }
+  throw ContractError{
+      fmt::format("unit: the model has {} units, and none at place {}", units.size(), index)};
+}
+
+void ShardedModel::State::require_mine(Unit unit, const char* call) const {
+  if (unit.model_ == number && unit.index() < units.size()) { return; }
+  std::string known;
+  for (const UnitState& mine : units) {
+    known += fmt::format("{}'{}'", known.empty() ? "" : ", ", mine.name);
+  }
+  throw ContractError{fmt::format(
+      "{}: {}; give it what add_unit of this model has returned, or unit() (it has {})", call,
+      unit == Unit{} ? "a default Unit{} is no unit" : "the unit is of another model",
+      known.empty() ? "none" : known)};
+}
+
+UnitState& ShardedModel::State::unit_at(Unit unit, const char* call) {
+  require_mine(unit, call);
+  return units[unit.index()];
 }
 
 std::vector<std::size_t> ShardedModel::State::with_owners(std::size_t unit) const {
@@ -32,7 +50,8 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
   rethrow_failure();
   check_if_stuck();
   expects(parameters != nullptr, "a unit is opened before materialize");
-  UnitState& state = unit_at(unit);
+  require_mine(unit, to_string(phase));
+  UnitState& state = units[unit.index()];
   if (evaluating && phase == Phase::forward) { return open_in_evaluation(unit); }
   require_training(phase == Phase::forward ? "forward" : "backward");
   if (phase == Phase::forward) {
@@ -43,17 +62,20 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
         "backward of unit '{}' is opened {} times in a micro-batch, its forward {} times",
         state.name, state.backward_uses + 1, state.forward_uses)};
   }
-  require_closed(unit.index);
-  if (phase == Phase::backward) { check_gradients_can_open(unit.index); }
-  make_room(unit.index);
+  require_closed(unit.index());
+  if (phase == Phase::backward) {
+    compare_gradients(unit);
+    check_gradients_can_open(unit.index());
+  }
+  make_room(unit.index());
   if (phase == Phase::backward) { stage = Stage::backward; }
   journal.enter(phase == Phase::forward ? trace::Phase::forward : trace::Phase::backward,
                 state.name);
 
-  schedule.note({phase, unit.index});
-  for (const std::size_t u : with_owners(unit.index)) { use_parameters(u); }
+  schedule.note({phase, unit.index()});
+  for (const std::size_t u : with_owners(unit.index())) { use_parameters(u); }
   prefetch(schedule);
-  for (const std::size_t u : with_owners(unit.index)) {
+  for (const std::size_t u : with_owners(unit.index())) {
     parameters->await(u);
     ++units[u].open_scopes;
     ++(phase == Phase::forward ? units[u].forward_uses : units[u].backward_uses);
@@ -61,8 +83,9 @@ void ShardedModel::State::open(Phase phase, Unit unit) {
   }
   ++open_scopes;
   if (phase == Phase::forward) { search_parameters(unit); }
+  if (phase == Phase::backward) { guard_gradients(unit); }
   journal.issue(to_string(phase), state.name);
-  spans[unit.index] = journal.begin_span();
+  spans[unit.index()] = journal.begin_span();
 }
 
 void ShardedModel::State::require_closed(std::size_t unit) const {
@@ -147,11 +170,14 @@ void ShardedModel::State::prefetch(const engine::Schedule& order) {
 }
 
 void ShardedModel::State::close(Phase phase, Unit unit) {
-  journal.end_span(to_string(phase), units[unit.index].name, spans[unit.index]);
-  if (phase == Phase::backward) { search_gradients(unit); }
+  journal.end_span(to_string(phase), units[unit.index()].name, spans[unit.index()]);
+  if (phase == Phase::backward) {
+    search_gradients(unit);
+    inspect_gradients(unit);
+  }
   --open_scopes;
-  ++units[unit.index].ended_scopes;
-  for (const std::size_t u : with_owners(unit.index)) {
+  ++(*lives)[unit.index()].ended_scopes;
+  for (const std::size_t u : with_owners(unit.index())) {
     --units[u].open_scopes;
     leave_parameters(u, phase);
     // An owner may still be in another scope, its own or another alias's.
@@ -160,6 +186,7 @@ void ShardedModel::State::close(Phase phase, Unit unit) {
       gradients->complete(u, micro_batch + 1 == options.accumulate);
     }
   }
+  if (phase == Phase::backward) { seal_gradients(unit); }
 }
 
 void ShardedModel::State::leave_parameters(std::size_t unit, Phase phase) {
@@ -178,12 +205,12 @@ void ShardedModel::State::release_parameters() {
 }
 
 void ShardedModel::State::close_noexcept(Phase phase, Unit unit, bool unwinding) noexcept {
-  if (failure) { return; }
+  if (failure || guest.world_ended()) { return; }
   try {
     if (unwinding) {
       throw ContractError{
           fmt::format("the {} scope of unit '{}' was left by an exception; the model cannot go on",
-                      to_string(phase), units[unit.index].name)};
+                      to_string(phase), units[unit.index()].name)};
     }
     evaluating ? close_in_evaluation(unit) : close(phase, unit);
   } catch (...) { failure = std::current_exception(); }
@@ -192,6 +219,12 @@ void ShardedModel::State::close_noexcept(Phase phase, Unit unit, bool unwinding)
 /// A scope that lives on keeps its unit's slots: named, as slots would be that a bug has leaked.
 void ShardedModel::State::require_scopes_ended(const char* what) const {
   if (open_scopes == 0) { return; }
+  throw ContractError{
+      fmt::format("{}: a scope is still open and holds the memory of unit {}; end it first", what,
+                  names_of_open_units())};
+}
+
+std::string ShardedModel::State::names_of_open_units() const {
   std::string held;
   for (std::size_t u = 0; u < units.size(); ++u) {
     if (units[u].open_scopes == 0) { continue; }
@@ -200,8 +233,7 @@ void ShardedModel::State::require_scopes_ended(const char* what) const {
                         to_string(parameters->category()), has_gradients ? ", " : "",
                         has_gradients ? to_string(gradients->category()) : "");
   }
-  throw ContractError{fmt::format(
-      "{}: a scope is still open and holds the memory of unit {}; end it first", what, held)};
+  return held;
 }
 
 // ------------------------------------------------------------------------------- micro-batches
@@ -226,6 +258,8 @@ void ShardedModel::State::finish_micro_batch() {
   if (stage == Stage::idle) { return; }
   require_scopes_ended("the end of a micro-batch");
   const bool last = micro_batch + 1 == options.accumulate;
+  require_backward();
+  if (checks) { checks->end_micro_batch(last); }
   release_parameters();
   // What is missing is zero, on every rank alike. Units that are not all the way back first: they
   // hold the slots that those which were not used need.

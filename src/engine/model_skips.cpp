@@ -24,14 +24,15 @@ std::string ordinal(std::int64_t n) {
 }  // namespace
 
 void ShardedModel::State::watch(Unit unit, ConstView output) {
+  if (checks && !evaluating) { checks->inspect_output(unit.index(), output); }
   if (evaluating || !search || !search->searching()) { return; }
-  search->look({Suspect::What::output, unit.index, micro_batch}, output);
+  search->look({Suspect::What::output, unit.index(), micro_batch}, output);
 }
 
 // Whoever brought them there, a unit that computes with them gives nothing better.
 void ShardedModel::State::search_parameters(Unit unit) {
   if (!search || !search->searching()) { return; }
-  for (const std::size_t u : with_owners(unit.index)) {
+  for (const std::size_t u : with_owners(unit.index())) {
     for (std::size_t s = 0; s < units[u].layout.segments().size(); ++s) {
       search->look({Suspect::What::parameters, u, micro_batch}, parameters->whole(u, s));
     }
@@ -41,10 +42,10 @@ void ShardedModel::State::search_parameters(Unit unit) {
 // As they are on this rank, before they are added to those of the others.
 void ShardedModel::State::search_gradients(Unit unit) {
   if (!search || !search->searching()) { return; }
-  for (const std::size_t u : with_owners(unit.index)) {
+  for (const std::size_t u : with_owners(unit.index())) {
     if (!gradients->is_open(u)) { continue; }
     for (std::size_t s = 0; s < units[u].layout.segments().size(); ++s) {
-      search->look({Suspect::What::gradients, unit.index, micro_batch}, gradients->whole(u, s));
+      search->look({Suspect::What::gradients, unit.index(), micro_batch}, gradients->whole(u, s));
     }
   }
 }

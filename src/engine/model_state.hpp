@@ -10,10 +10,13 @@
 #include <unordered_set>
 #include <vector>
 
+#include "comm/world_life.hpp"
 #include "engine/gradient_store.hpp"
 #include "engine/host_weights.hpp"
 #include "engine/journal.hpp"
 #include "engine/master_store.hpp"
+#include "engine/memory_checks.hpp"
+#include "engine/model_life.hpp"
 #include "engine/non_finite_search.hpp"
 #include "engine/optimizer_step.hpp"
 #include "engine/parameter_store.hpp"
@@ -40,6 +43,9 @@ struct ShardedModel::State {
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
+
+  /// The ShardedModel ends before a scope or an Evaluation, which the end of the rank's body tells.
+  void end_of_model() noexcept;
 
   // Declaration (model_declare.cpp).
   Unit add_unit(std::string name, std::vector<ParameterSpec> specs, UnitOptions unit_options);
@@ -79,6 +85,13 @@ struct ShardedModel::State {
   void step(const double* loss);
   void require_closed(std::size_t unit) const;
   void require_scopes_ended(const char* what) const;
+  [[nodiscard]] std::string names_of_open_units() const;
+  // model_checks.cpp
+  void require_backward() const;
+  void compare_gradients(Unit unit);
+  void guard_gradients(Unit unit);
+  void inspect_gradients(Unit unit);
+  void seal_gradients(Unit unit);
   void check_order_across_ranks();
 
   // Skipped steps (model_skips.cpp).
@@ -100,8 +113,13 @@ struct ShardedModel::State {
   void require_training(const char* what) const;
 
   // Access.
-  [[nodiscard]] engine::UnitState& unit_at(Unit unit);
+  [[nodiscard]] Unit unit(std::size_t index) const;
+  [[nodiscard]] engine::UnitState& unit_at(Unit unit, const char* call);
+  /// ContractError that names `call` unless `unit` is of this model.
+  void require_mine(Unit unit, const char* call) const;
   [[nodiscard]] engine::ParameterRef find(Unit unit, std::string_view name) const;
+  /// Of a tensor of `owner`'s that a scope of `unit` hands out.
+  [[nodiscard]] Lifetime lifetime(Unit unit, std::size_t owner, Category category) const;
   [[nodiscard]] ConstTensor parameter(Unit unit, std::string_view name) const;
   [[nodiscard]] Tensor gradient(Unit unit, std::string_view name) const;
   [[nodiscard]] bool has_gradient(Unit unit, std::string_view name) const;
@@ -118,8 +136,12 @@ struct ShardedModel::State {
 
   enum class Stage : std::uint8_t { idle, forward, backward };
 
+  WorldGuest guest;  // before what lives in the world's memory
   World& world;
   ModelOptions options;
+  int uncaught = std::uncaught_exceptions();  // in flight when the model was made
+  std::uint32_t number;                       // of the models of the world, from 1
+  std::shared_ptr<engine::ModelLife> lives = std::make_shared<engine::ModelLife>();
   engine::Journal journal;
   engine::Units units;
   std::unordered_set<std::string> unit_names;
@@ -134,6 +156,7 @@ struct ShardedModel::State {
   std::unique_ptr<engine::HostWeights> host_weights;  // null unless units are offloaded
   std::unique_ptr<engine::OptimizerStep> optimizer;
   std::unique_ptr<engine::NonFiniteSearch> search;  // as the optimizer
+  std::unique_ptr<engine::MemoryChecks> checks;     // null unless Checks::memory
 
   bool evaluating = false;
   trace::Phase phase_before = trace::Phase::setup;  // the evaluation began

@@ -1,5 +1,7 @@
 #include "engine/optimizer_step.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 
@@ -127,6 +129,14 @@ void OptimizerStep::clear_sums() {
                           static_cast<std::size_t>(world_.size()) * sizeof(double), compute);
 }
 
+// Labels are compared across ranks: a rate that differs is refused there. One that is the
+// optimizer's own has been compared with it.
+std::string OptimizerStep::with_rate(const char* label) const {
+  const float agreed = std::visit([](const auto& rule) { return rule.lr; }, optimizer_);
+  if (learning_rate_ == agreed) { return label; }
+  return fmt::format("{} at learning rate {}", label, learning_rate_);
+}
+
 void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
   const Stream compute = world_.compute_stream();
   auto* sums = static_cast<double*>(sums_.data());
@@ -141,7 +151,7 @@ void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
   const Channel channel = world_.reduce_channel();
   compute.record(mark_.get());
   channel.stream.wait_for(mark_.get());
-  Batch batch{label};
+  Batch batch{with_rate(label)};
   batch.all_reduce({sums, static_cast<std::int64_t>(count), DType::fp64});
   channel.communicator.submit(std::move(batch), channel.stream);
   channel.stream.record(mark_.get());

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "device/host_block.hpp"
@@ -24,7 +25,8 @@ class OptimizerStep {
                 const ParameterRules& rules, const ShardGroup& group);
 
   /// *Collective.* Gradients and parameters have settled on the compute stream. `loss`: device
-  /// memory or null.
+  /// memory or null. The batch says the learning rate where that is not the optimizer's own, so
+  /// that ranks whose rates differ are told.
   void reduce_scalars(const double* loss, const char* label);
   /// Updates what this rank holds, by the scalars that `reduce_scalars` has brought together:
   /// offloaded units on the host stream, in the order of `units`, and sends each on its way.
@@ -65,6 +67,7 @@ class OptimizerStep {
   void update_on_device(Journal& journal);
   void plan_norms(const TrainingState& state, int mine);
   void clear_sums();
+  [[nodiscard]] std::string with_rate(const char* label) const;
   void update_on_host(const std::vector<std::size_t>& units, Returned& returned);
   void update_on_host(std::size_t unit, const kernels::StepScalars* scalars);
 

@@ -6,6 +6,7 @@
 #include "engine/rank0_parameters.hpp"
 #include "engine/replicated_parameters.hpp"
 #include "engine/sharded_parameters.hpp"
+#include "engine/slot_plan.hpp"
 
 namespace tessera::engine {
 
@@ -50,7 +51,8 @@ std::unique_ptr<ParameterStore> make_parameter_store(World& world, const Units& 
       return std::make_unique<Rank0Parameters>(world, units, journal);
     case Holding::sharded:
       return std::make_unique<ShardedParameters>(world, units, journal, group,
-                                                 most_prefetch(options) + 1);
+                                                 most_prefetch(options) + 1,
+                                                 parameter_poison(world, options.checks));
     case Holding::replicated:
       break;
   }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <utility>
 
 #include "engine/model_state.hpp"
 #include "tessera/base/error.hpp"
@@ -34,53 +35,56 @@ Tensor::operator float*() const {
   return static_cast<float*>(data());
 }
 
-Scope::Scope(ShardedModel& model, Unit unit) noexcept
-    : model_{&model}, unit_{unit}, exceptions_{std::uncaught_exceptions()} {}
+Scope::Scope(std::shared_ptr<ShardedModel::State> model, Unit unit) noexcept
+    : model_{std::move(model)}, unit_{unit}, exceptions_{std::uncaught_exceptions()} {}
 
 bool Scope::unwinding() const noexcept {
   return std::uncaught_exceptions() > exceptions_;
 }
 
 ConstTensor Scope::operator[](std::string_view name) const {
-  return model_->state_->parameter(unit_, name);
+  return model_->parameter(unit_, name);
 }
 
-Stream Scope::stream() const noexcept {
-  return model_->world().compute_stream();
+Stream Scope::stream() const {
+  model_->guest.require_world("a scope");
+  return model_->world.compute_stream();
 }
 
 ForwardScope::~ForwardScope() {
-  model_->state_->close_noexcept(engine::Phase::forward, unit_, unwinding());
+  model_->close_noexcept(engine::Phase::forward, unit_, unwinding());
 }
 
 void ForwardScope::watch(ConstView output) const {
-  model_->state_->watch(unit_, output);
+  model_->guest.require_world("a scope");
+  model_->watch(unit_, output);
 }
 
 BackwardScope::~BackwardScope() {
-  model_->state_->close_noexcept(engine::Phase::backward, unit_, unwinding());
+  model_->close_noexcept(engine::Phase::backward, unit_, unwinding());
 }
 
 Evaluation::~Evaluation() {
-  model_->state_->end_evaluation_noexcept();
+  model_->end_evaluation_noexcept();
 }
 
 void Evaluation::end_pass() {
-  model_->state_->end_pass();
+  model_->guest.require_world("an Evaluation");
+  model_->end_pass();
 }
 
 Tensor BackwardScope::grad(std::string_view name) const {
-  return model_->state_->gradient(unit_, name);
+  return model_->gradient(unit_, name);
 }
 
 bool BackwardScope::has_grad(std::string_view name) const {
-  return model_->state_->has_gradient(unit_, name);
+  return model_->has_gradient(unit_, name);
 }
 
 // ------------------------------------------------------------------------------------- access
 
 engine::ParameterRef ShardedModel::State::find(Unit unit, std::string_view name) const {
-  const engine::UnitState& state = units[unit.index];
+  const engine::UnitState& state = units[unit.index()];
   const auto index = state.layout.find(name);
   if (!index) {
     std::string known;
@@ -88,15 +92,19 @@ engine::ParameterRef ShardedModel::State::find(Unit unit, std::string_view name)
     throw ContractError{
         fmt::format("unit '{}' has no parameter '{}'; it has:{}", state.name, name, known)};
   }
-  return state.alias_of[*index].value_or(engine::ParameterRef{unit.index, *index});
+  return state.alias_of[*index].value_or(engine::ParameterRef{unit.index(), *index});
+}
+
+Lifetime ShardedModel::State::lifetime(Unit unit, std::size_t owner, Category category) const {
+  return {lives, (*lives)[unit.index()].ended_scopes, category, (*lives)[owner].name};
 }
 
 ConstTensor ShardedModel::State::parameter(Unit unit, std::string_view name) const {
   const auto [owner, index] = find(unit, name);
   const UnitLayout::Location location = *units[owner].layout.locate(index);
-  const Shape& shape = units[owner].infos[index].shape;
+  const Shape& shape = (*lives)[owner].shapes[index];
   return {parameters->whole(owner, location.segment).slice(location.first, shape.elems()), shape,
-          Lifetime{units[unit.index].ended_scopes, parameters->category(), units[owner].name}};
+          lifetime(unit, owner, parameters->category())};
 }
 
 bool ShardedModel::State::has_gradient(Unit unit, std::string_view name) const {
@@ -113,8 +121,7 @@ Tensor ShardedModel::State::gradient(Unit unit, std::string_view name) const {
   }
   const UnitLayout::Location location = *units[owner].layout.locate(index);
   return {gradients->whole(owner, location.segment).slice(location.first, info.shape.elems()),
-          info.shape,
-          Lifetime{units[unit.index].ended_scopes, gradients->category(), units[owner].name}};
+          (*lives)[owner].shapes[index], lifetime(unit, owner, gradients->category())};
 }
 
 }  // namespace tessera

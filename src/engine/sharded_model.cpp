@@ -1,5 +1,8 @@
 #include "tessera/engine/sharded_model.hpp"
 
+#include <fmt/format.h>
+
+#include <exception>
 #include <utility>
 
 #include "engine/model_state.hpp"
@@ -25,63 +28,86 @@ StepReport report_of(std::int64_t step, const engine::OptimizerStep::Outcome& ou
 
 // Peers may be reading this rank's buffers until its collectives have ended.
 ShardedModel::State::~State() {
-  world.quiesce();
+  if (!guest.world_ended()) { world.quiesce(); }
+  for (engine::UnitLife& life : *lives) { ++life.ended_scopes; }
+}
+
+void ShardedModel::State::end_of_model() noexcept {
+  std::exception_ptr& mistake = guest.life().mistake;
+  if (mistake || std::uncaught_exceptions() > uncaught) { return; }
+  try {
+    mistake = std::make_exception_ptr(ContractError{
+        open_scopes > 0
+            ? fmt::format("the model was destroyed while a scope of unit {} was open; end every "
+                          "scope before its model",
+                          names_of_open_units())
+            : "the model was destroyed while it was being evaluated; end the Evaluation before its "
+              "model"});
+  } catch (...) { mistake = std::current_exception(); }
 }
 
 ShardedModel::ShardedModel(World& world, ModelOptions options)
-    : state_{std::make_unique<State>(world, options)} {}
+    : state_{std::make_shared<State>(world, options)} {}
 
-ShardedModel::~ShardedModel() = default;
+// Scopes and evaluations share the state.
+ShardedModel::~ShardedModel() {
+  if (state_.use_count() > 1) { state_->end_of_model(); }
+}
+
+ShardedModel::State& ShardedModel::live() const {
+  state_->guest.require_world("a model");
+  return *state_;
+}
 
 Unit ShardedModel::add_unit(std::string name, std::vector<ParameterSpec> parameters,
                             UnitOptions options) {
-  return state_->add_unit(std::move(name), std::move(parameters), options);
+  return live().add_unit(std::move(name), std::move(parameters), options);
 }
 
 void ShardedModel::declare_order(const std::vector<Unit>& forward) {
-  state_->declare_order(forward);
+  live().declare_order(forward);
 }
 
 void ShardedModel::materialize(const Initializer& initial) {
-  state_->materialize(initial);
+  live().materialize(initial);
 }
 
 void ShardedModel::optimize_with(const Optimizer& optimizer, const OptimizerOptions& options) {
-  state_->optimize_with(optimizer, options);
+  live().optimize_with(optimizer, options);
 }
 
 ForwardScope ShardedModel::forward(Unit unit) {
-  state_->open(engine::Phase::forward, unit);
-  return ForwardScope{*this, unit};
+  live().open(engine::Phase::forward, unit);
+  return ForwardScope{state_, unit};
 }
 
 BackwardScope ShardedModel::backward(Unit unit) {
-  state_->open(engine::Phase::backward, unit);
-  return BackwardScope{*this, unit};
+  live().open(engine::Phase::backward, unit);
+  return BackwardScope{state_, unit};
 }
 
 Evaluation ShardedModel::evaluate() {
-  state_->begin_evaluation();
-  return Evaluation{*this};
+  live().begin_evaluation();
+  return Evaluation{state_};
 }
 
 void ShardedModel::set_learning_rate(float lr) {
-  expects(state_->optimizer != nullptr, "set_learning_rate: call optimize_with first");
+  expects(live().optimizer != nullptr, "set_learning_rate: call optimize_with first");
   state_->optimizer->set_learning_rate(lr);
 }
 
 void ShardedModel::step(const double* loss) {
-  state_->step(loss);
+  live().step(loss);
 }
 
 const float* ShardedModel::loss_scale() const {
-  if (state_->optimizer == nullptr) { return nullptr; }
+  if (live().optimizer == nullptr) { return nullptr; }
   state_->loss_scale_asked = true;
   return state_->optimizer->loss_scale();
 }
 
 StepReport ShardedModel::report() const {
-  expects(state_->optimizer != nullptr && state_->journal.step() > 0,
+  expects(live().optimizer != nullptr && state_->journal.step() > 0,
           "report: no step has been made");
   state_->world.compute_stream().wait();
   state_->check_if_stuck();
@@ -89,7 +115,7 @@ StepReport ShardedModel::report() const {
 }
 
 StepReport ShardedModel::previous_report() const {
-  expects(state_->optimizer != nullptr && state_->journal.step() > 1,
+  expects(live().optimizer != nullptr && state_->journal.step() > 1,
           "previous_report: two steps have not been made");
   state_->check_if_stuck();
   const engine::OptimizerStep::Outcome outcome = state_->optimizer->before_last();
@@ -102,7 +128,7 @@ std::int64_t ShardedModel::steps() const noexcept {
 }
 
 void ShardedModel::export_state(StateTensor what, const State::Sink& sink) {
-  state_->rethrow_failure();
+  live().rethrow_failure();
   expects(state_->parameters != nullptr, "export_state: call materialize first");
   expects(sink != nullptr, "export_state: the sink is empty");
   expects(!state_->evaluating, "export_state: the model is being evaluated: end the Evaluation");
@@ -112,15 +138,15 @@ void ShardedModel::export_state(StateTensor what, const State::Sink& sink) {
 }
 
 void ShardedModel::export_masters(const State::PieceSink& sink) {
-  state_->rethrow_failure();
+  live().rethrow_failure();
   expects(state_->parameters != nullptr, "export_masters: call materialize first");
   expects(sink != nullptr, "export_masters: the sink is empty");
   state_->require_training("export_masters");
   state_->export_masters(sink);
 }
 
-World& ShardedModel::world() noexcept {
-  return state_->world;
+World& ShardedModel::world() {
+  return live().world;
 }
 
 const ModelOptions& ShardedModel::options() const noexcept {
@@ -148,15 +174,19 @@ ModelStateBytes ShardedModel::state_bytes() const {
 }
 
 const UnitLayout& ShardedModel::layout(Unit unit) const {
-  return state_->unit_at(unit).layout;
+  return state_->unit_at(unit, "layout").layout;
 }
 
 const std::string& ShardedModel::unit_name(Unit unit) const {
-  return state_->unit_at(unit).name;
+  return state_->unit_at(unit, "unit_name").name;
 }
 
 std::size_t ShardedModel::unit_count() const noexcept {
   return state_->units.size();
+}
+
+Unit ShardedModel::unit(std::size_t index) const {
+  return state_->unit(index);
 }
 
 }  // namespace tessera

@@ -5,7 +5,7 @@
 namespace tessera::engine {
 
 ShardedParameters::ShardedParameters(World& world, const Units& units, Journal& journal,
-                                     const ShardGroup& group, int ring_slots)
+                                     const ShardGroup& group, int ring_slots, SlotPoison poison)
     : ParameterStore{world, units, journal, group.gather()},
       group_{group},
       slot_(units.size(), nullptr) {
@@ -19,7 +19,7 @@ ShardedParameters::ShardedParameters(World& world, const Units& units, Journal& 
   const SlotPlan plan =
       SlotPlan::make(units, ring_slots, &UnitState::parameter_bytes, &UnitState::has_own_slot);
   slots_ = Arena{world.allocate(Category::gather, plan.bytes(), "gather slots", BufferUse::parts)};
-  rings_ = plan.cut(world, Category::gather, slots_);
+  rings_ = plan.cut(world, Category::gather, slots_, poison);
   ring_ = plan.ring_of_unit;
 }
 

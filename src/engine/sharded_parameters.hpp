@@ -14,7 +14,7 @@ class ShardedParameters final : public ParameterStore {
  public:
   /// `ring_slots`: of the ring, if so many units share it.
   ShardedParameters(World& world, const Units& units, Journal& journal, const ShardGroup& group,
-                    int ring_slots);
+                    int ring_slots, SlotPoison poison);
 
   View resident(std::size_t unit, std::size_t segment) const override;
   Range resident_range(std::size_t unit, std::size_t segment) const override;

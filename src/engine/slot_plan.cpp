@@ -32,11 +32,20 @@ std::size_t SlotPlan::bytes() const noexcept {
   return sum;
 }
 
-std::vector<SlotRing> SlotPlan::cut(World& world, Category category, Arena& arena) const {
-  const SlotRingPlace place{world.device(), world.memory(), category, world.options().poison};
+std::vector<SlotRing> SlotPlan::cut(World& world, Category category, Arena& arena,
+                                    SlotPoison poison) const {
+  const SlotRingPlace place{world.device(), world.memory(), category, poison};
   std::vector<SlotRing> cut;
   for (const Ring& ring : rings) { cut.emplace_back(place, arena, ring.slots, ring.slot_bytes); }
   return cut;
+}
+
+SlotPoison parameter_poison(const World& world, Checks checks) noexcept {
+  return checks == Checks::memory ? SlotPoison::nan : world.options().poison;
+}
+
+SlotPoison gradient_poison(const World& world, Checks checks) noexcept {
+  return checks == Checks::memory ? SlotPoison::tiny : world.options().poison;
 }
 
 }  // namespace tessera::engine

@@ -27,7 +27,13 @@ struct SlotPlan {
                                      BytesOf bytes_of, HasOwn has_own = &UnitState::is_root);
   [[nodiscard]] std::size_t bytes() const noexcept;
   /// Cuts the rings from `arena`, which holds `bytes()` of `category`, used in parts.
-  [[nodiscard]] std::vector<SlotRing> cut(World& world, Category category, Arena& arena) const;
+  [[nodiscard]] std::vector<SlotRing> cut(World& world, Category category, Arena& arena,
+                                          SlotPoison poison) const;
 };
+
+/// What released slots of gathered parameters, and of gradients, are filled with: late readers of
+/// parameters compute NaN, late `+=` to gradients change them.
+[[nodiscard]] SlotPoison parameter_poison(const World& world, Checks checks) noexcept;
+[[nodiscard]] SlotPoison gradient_poison(const World& world, Checks checks) noexcept;
 
 }  // namespace tessera::engine

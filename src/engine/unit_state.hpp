@@ -71,8 +71,6 @@ struct UnitState {
   int open_scopes = 0;
   int forward_uses = 0;
   int backward_uses = 0;
-
-  std::uint64_t ended_scopes = 0;  // of all time: tensors taken before are stale
 };
 
 }  // namespace tessera::engine

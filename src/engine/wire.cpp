@@ -10,7 +10,7 @@ Wire::Wire(World& world, const std::vector<UnitState>& units)
   const SlotPlan plan = SlotPlan::make(units, /*shared_slots=*/1, &UnitState::wire_bytes);
   arena_ = Arena{
       world.allocate(Category::reduce, plan.bytes(), "gradients on the wire", BufferUse::parts)};
-  rings_ = plan.cut(world, Category::reduce, arena_);
+  rings_ = plan.cut(world, Category::reduce, arena_, world.options().poison);
   ring_ = plan.ring_of_unit;
 }
 

@@ -58,6 +58,8 @@ Buffer::Buffer(Device& device, MemoryTracker& tracker, Category category, std::s
                std::string name, BufferUse use, BufferPlace place)
     : device_{&device},
       tracker_{&tracker},
+      kept_device_{device.weak_from_this().lock()},
+      kept_tracker_{tracker.weak_from_this().lock()},
       category_{category},
       use_{use},
       place_{place},
@@ -79,6 +81,8 @@ Buffer::Buffer(Device& device, MemoryTracker& tracker, Category category, std::s
 Buffer::Buffer(Buffer&& other) noexcept
     : device_{other.device_},
       tracker_{other.tracker_},
+      kept_device_{std::move(other.kept_device_)},
+      kept_tracker_{std::move(other.kept_tracker_)},
       category_{other.category_},
       use_{other.use_},
       place_{other.place_},
@@ -91,6 +95,8 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
     release();
     device_ = other.device_;
     tracker_ = other.tracker_;
+    kept_device_ = std::move(other.kept_device_);
+    kept_tracker_ = std::move(other.kept_tracker_);
     category_ = other.category_;
     use_ = other.use_;
     place_ = other.place_;
@@ -110,6 +116,8 @@ void Buffer::release() noexcept {
   if (bytes_ == 0) { return; }
   free(*device_, data_, bytes_, place_);
   tracker_->remove(category_, bytes_, name_, use_);
+  kept_device_.reset();
+  kept_tracker_.reset();
   data_ = nullptr;
   bytes_ = 0;
 }

@@ -13,7 +13,9 @@
 namespace tessera {
 namespace {
 
-constexpr unsigned char kPoison = 0xFF;
+unsigned char byte_of(SlotPoison poison) noexcept {
+  return poison == SlotPoison::tiny ? 0x01 : 0xFF;
+}
 
 }  // namespace
 
@@ -59,7 +61,7 @@ Slot& SlotRing::acquire(const std::string& owner, std::size_t bytes, Stream writ
   writer.wait_for(slot.produced_.get());
   writer.wait_for(slot.read_.get());
   if (slot.poisoned_) {
-    device_->check_filled(slot.data_, kPoison, slot.bytes_,
+    device_->check_filled(slot.data_, byte_of(poison_), slot.bytes_,
                           fmt::format("the {} slot of {} was written after its release",
                                       to_string(category_), slot.owner_),
                           writer);
@@ -84,8 +86,8 @@ void SlotRing::release(Slot& slot, Stream reader) {
     throw ContractError(fmt::format("{} slot released twice; its last owner is {}",
                                     to_string(category_), slot.owner_));
   }
-  if (poison_ == SlotPoison::nan) {
-    device_->fill(slot.data_, kPoison, slot.bytes_, reader);
+  if (poison_ != SlotPoison::off) {
+    device_->fill(slot.data_, byte_of(poison_), slot.bytes_, reader);
     slot.poisoned_ = true;
   }
   reader.record(slot.read_.get());

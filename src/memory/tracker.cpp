@@ -109,6 +109,11 @@ void MemoryTracker::unuse(Category category, std::size_t bytes, std::string_view
   }
 }
 
+void MemoryTracker::forget_recorder() noexcept {
+  const std::lock_guard lock{mutex_};
+  recorder_ = nullptr;
+}
+
 void MemoryTracker::enter(trace::Phase phase, std::string_view unit, std::int64_t step) {
   const std::lock_guard lock{mutex_};
   moment_.phase = phase;
@@ -140,10 +145,16 @@ CountedMemory MemoryTracker::occupy(Category category, std::size_t bytes, std::s
 
 CountedMemory::CountedMemory(MemoryTracker& tracker, Kind kind, Category category,
                              std::size_t bytes, std::string name)
-    : tracker_{&tracker}, kind_{kind}, category_{category}, bytes_{bytes}, name_{std::move(name)} {}
+    : tracker_{&tracker},
+      kept_{tracker.weak_from_this().lock()},
+      kind_{kind},
+      category_{category},
+      bytes_{bytes},
+      name_{std::move(name)} {}
 
 CountedMemory::CountedMemory(CountedMemory&& other) noexcept
     : tracker_{std::exchange(other.tracker_, nullptr)},
+      kept_{std::move(other.kept_)},
       kind_{other.kind_},
       category_{other.category_},
       bytes_{other.bytes_},
@@ -153,6 +164,7 @@ CountedMemory& CountedMemory::operator=(CountedMemory&& other) noexcept {
   if (this != &other) {
     end();
     tracker_ = std::exchange(other.tracker_, nullptr);
+    kept_ = std::move(other.kept_);
     kind_ = other.kind_;
     category_ = other.category_;
     bytes_ = other.bytes_;

@@ -56,6 +56,15 @@ TEST(Shape, IsWrittenInBrackets) {
   EXPECT_EQ(Shape{}.to_string(), "[]");
 }
 
+TEST(Shape, GivesItsExtentsByIndex) {
+  const Shape shape{3, 4, 5};
+  ASSERT_EQ(shape.size(), 3U);
+  for (std::size_t i = 0; i < shape.size(); ++i) { EXPECT_EQ(shape[i], shape.dims()[i]); }
+  EXPECT_EQ(Shape{}.size(), 0U);
+  EXPECT_THROW((void)shape[3], ContractError);
+  EXPECT_THROW((void)Shape{}[0], ContractError);
+}
+
 TEST(Shape, IsEqualByExtents) {
   EXPECT_EQ((Shape{2, 6}), (Shape{std::vector<std::int64_t>{2, 6}}));
   EXPECT_NE((Shape{2, 6}), (Shape{3, 4}));

@@ -28,7 +28,7 @@ ModelOptions options_of(Strategy strategy, int ranks) {
 std::size_t updated_elems(World& world, const ShardedModel& model) {
   std::int64_t elems = 0;
   for (std::size_t u = 0; u < model.unit_count(); ++u) {
-    for (const SegmentLayout& segment : model.layout({u}).segments()) {
+    for (const SegmentLayout& segment : model.layout(model.unit(u)).segments()) {
       elems += segment.trainable() ? segment.padded_elems() : 0;
     }
   }

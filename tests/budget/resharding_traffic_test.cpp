@@ -79,7 +79,7 @@ std::size_t gather_bytes(const ToyRun& run, std::vector<std::size_t>* units) {
     units->clear();
     for (std::size_t u = 0; u < toy.model().unit_count(); ++u) {
       std::size_t bytes = 0;
-      for (const SegmentLayout& segment : toy.model().layout({u}).segments()) {
+      for (const SegmentLayout& segment : toy.model().layout(toy.model().unit(u)).segments()) {
         bytes += 4 * static_cast<std::size_t>(segment.padded_elems());
       }
       units->push_back(Arena::need(bytes));

@@ -13,7 +13,7 @@ namespace {
 std::int64_t padded_sum(const ShardedModel& model, bool frozen_too) {
   std::int64_t elems = 0;
   for (std::size_t u = 0; u < model.unit_count(); ++u) {
-    for (const SegmentLayout& segment : model.layout({u}).segments()) {
+    for (const SegmentLayout& segment : model.layout(model.unit(u)).segments()) {
       if (segment.trainable() || frozen_too) { elems += segment.padded_elems(); }
     }
   }
@@ -123,8 +123,8 @@ TEST_P(StateBytes, SlotsAreTheRingAndTheRoots) {
         return bytes;
       };
       for (std::size_t u = 1; u < toy.model().unit_count(); ++u) {
-        largest = std::max(largest, unit_bytes({u}, true));
-        largest_gradient = std::max(largest_gradient, unit_bytes({u}, false));
+        largest = std::max(largest, unit_bytes(toy.model().unit(u), true));
+        largest_gradient = std::max(largest_gradient, unit_bytes(toy.model().unit(u), false));
       }
       const std::size_t blocks = toy.model().unit_count() - 1;
       const std::size_t ring = std::min(blocks, static_cast<std::size_t>(prefetch) + 1);

@@ -136,13 +136,15 @@ TEST_F(BenchCommand, AStepIsTimedWithEachFeature) {
   ASSERT_EQ(json["features"].size(), 2U);
   for (const auto& cost : json["features"]) {
     const auto& features = cost["features"];
-    ASSERT_EQ(features.size(), 6U);
+    ASSERT_EQ(features.size(), 9U);
     for (const auto& feature : features) {
       EXPECT_EQ(feature["seconds"]["all"].size(), 2U) << feature["name"];
       EXPECT_GT(feature["seconds_ratio"], 0.0) << feature["name"];
     }
     EXPECT_EQ(features[0]["name"], "plain fp32");
     EXPECT_EQ(features[3]["name"], "bf16 on the wire");
+    EXPECT_EQ(features[6]["name"], "checks off (again)");
+    EXPECT_EQ(features[8]["name"], "checks memory");
     const auto plain = features[0]["reduced_bytes"].get<std::size_t>();
     EXPECT_GT(plain, 0U) << cost["name"];
     EXPECT_EQ(2 * features[3]["reduced_bytes"].get<std::size_t>(), plain) << cost["name"];

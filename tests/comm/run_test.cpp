@@ -121,13 +121,32 @@ TEST(RunRanks, WhatFailsOnAStreamAfterTheBodysEndIsTheJobsFailure) {
   EXPECT_EQ(error_of<DeviceError>(failing), "rank 1: late");
 }
 
-TEST(RunRanks, OfSeveralCausesTheLowestRanksIsReported) {
-  EXPECT_EQ(error_of<FormatError>([] {
-              run_ranks(4, [](World& world) {
-                throw FormatError{"mine is " + std::to_string(world.rank())};
-              });
-            }),
-            "rank 0: mine is 0");
+/// Runs four ranks that throw what `text` says, rank 3 before the others.
+template <class Text>
+void fail_after_rank_3(const Text& text) {
+  run_ranks(4, [&](World& world) {
+    if (world.rank() == 3) { throw FormatError{text(3)}; }
+    try {
+      world.barrier();            // ends when rank 3 has failed and the others have been told
+    } catch (const CommError&) {  // an echo: the rank fails by itself all the same
+    }
+    throw FormatError{text(world.rank())};
+  });
+}
+
+TEST(RunRanks, OfSeveralCausesTheFirstInTimeIsToldAndTheOthersAfterIt) {
+  const std::string error = error_of<FormatError>(
+      [] { fail_after_rank_3([](int rank) { return "mine is " + std::to_string(rank); }); });
+  EXPECT_TRUE(error.starts_with("rank 3: mine is 3\nthen rank ")) << error;
+  for (const int rank : {0, 1, 2}) {
+    const std::string other = "then rank " + std::to_string(rank) + ": mine is ";
+    EXPECT_NE(error.find(other + std::to_string(rank)), std::string::npos) << error;
+  }
+}
+
+TEST(RunRanks, RanksThatFailWithOneTextCountAsTheLowestOfThem) {
+  EXPECT_EQ(error_of<FormatError>([] { fail_after_rank_3([](int) { return "alike"; }); }),
+            "rank 0: alike");
 }
 
 // The deadline is minutes away: the error comes because rank 1 has ended, not because of it.

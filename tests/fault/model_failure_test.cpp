@@ -28,13 +28,13 @@ class Loss {
 void run_passes(ShardedModel& model, const std::vector<Unit>& units, const Loss& loss, int step) {
   for (const Unit unit : units) {
     const auto p = model.forward(unit);
-    if (step == 1 && unit.index == 2) { loss.at(4); }
+    if (step == 1 && unit.index() == 2) { loss.at(4); }
   }
   if (step == 1) { loss.at(5); }
   for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
     const auto g = model.backward(*unit);
-    if (step == 0 && unit->index == 3) { loss.at(6); }
-    if (step == 1 && unit->index == 1) { loss.at(7); }
+    if (step == 0 && unit->index() == 3) { loss.at(6); }
+    if (step == 1 && unit->index() == 1) { loss.at(7); }
   }
   if (step == 1) { loss.at(8); }
 }

@@ -48,6 +48,11 @@ TEST_P(Plan, EqualsWhatEveryRankHoldsToTheByte) {
   }
 }
 
+TEST(PlanOfManyRanks, ItsRanksKnowThatTheyOnlyCount) {
+  (void)plan({.ranks = 3}, [](World& world) { EXPECT_TRUE(world.simulated()); });
+  run_ranks(1, [](World& world) { EXPECT_FALSE(world.simulated()); });
+}
+
 TEST(PlanOfManyRanks, TellsOnlyRankZeroApart) {
   const auto ranks_of = [](Strategy strategy) {
     return plan({.ranks = 1024},

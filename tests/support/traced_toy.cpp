@@ -36,10 +36,10 @@ Traced trace_last_step(const ToyRun& run) {
         traced.submitters[rank] = trace::this_thread();
         if (rank != 0) { return; }
         for (std::size_t u = 0; u < toy.model().unit_count(); ++u) {
-          const bool root = u == toy.root().index;
+          const bool root = u == toy.root().index();
           ++traced.units;
           traced.blocks += root ? 0 : 1;
-          for (const SegmentLayout& s : toy.model().layout({u}).segments()) {
+          for (const SegmentLayout& s : toy.model().layout(toy.model().unit(u)).segments()) {
             const auto bytes = 4 * static_cast<std::size_t>(s.padded_elems());
             (root ? traced.root_bytes : traced.blocks_bytes) += bytes;
             traced.segments_of_blocks += root ? 0 : 1;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -17,6 +18,10 @@ class Shape {
 
   [[nodiscard]] const std::vector<std::int64_t>& dims() const noexcept { return dims_; }
   [[nodiscard]] int rank() const noexcept { return static_cast<int>(dims_.size()); }
+  /// The number of extents, as rank(); of elements, see elems().
+  [[nodiscard]] std::size_t size() const noexcept { return dims_.size(); }
+  /// Extent `dim`, the outermost at 0. ContractError, with the shape, if it has none there.
+  [[nodiscard]] std::int64_t operator[](std::size_t dim) const;
   [[nodiscard]] std::int64_t elems() const noexcept { return elems_; }
   /// "[3, 4]".
   [[nodiscard]] std::string to_string() const;

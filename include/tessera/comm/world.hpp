@@ -105,6 +105,9 @@ struct Channel {
 /// One rank's view of the job: everything that rank owns hangs on it, and nothing is global, so
 /// that many ranks can live in one process as threads.
 ///
+/// Memory:  a Buffer may outlive the world. A model or an ActivationStore that does can be
+/// destroyed
+///          and nothing else: every call is a ContractError.
 /// Threads: the rank's own thread, except where said.
 class World {
  public:
@@ -116,6 +119,9 @@ class World {
   [[nodiscard]] int size() const noexcept;
   [[nodiscard]] const WorldOptions& options() const noexcept;
   [[nodiscard]] const ProcessStart& process() const noexcept;
+  /// Whether this is a rank that only counts (plan, simulate_rank): memory has addresses that
+  /// nobody may touch, and `compute` skips its work.
+  [[nodiscard]] bool simulated() const noexcept { return !computes(); }
   [[nodiscard]] Device& device() noexcept;
   /// Where the caller's kernels and the optimizer run.
   [[nodiscard]] Stream compute_stream() const noexcept;
@@ -213,6 +219,10 @@ class World {
   /// they are waited for, by the deadline at the latest. Safe to call again.
   void quiesce() noexcept;
 
+  struct Life;
+  /// The library's own: what tells objects that outlive the world that it has ended.
+  [[nodiscard]] const std::shared_ptr<Life>& life() const noexcept;
+
  private:
   friend class WorldFactory;
   friend struct OffloadCopies;
@@ -229,7 +239,8 @@ class World {
 /// Errors:  if a rank throws, the others are told and leave with CommError; the first cause (not
 ///          the echoes) is thrown here, its text preceded by "rank r: ": the same type where it is
 ///          one of the library's, OutOfMemory for std::bad_alloc, else Error. Of several causes the
-///          lowest rank's. An aborted job is an error even if no body throws. ConfigError unless
+///          first in time is told, then the others; ranks that fail with one text count as the
+///          lowest of them. An aborted job is an error even if no body throws. ConfigError unless
 ///          1 <= ranks <= 1024 and the options make sense.
 /// Memory:  a rank that throws ends its buffers' lives while peers may be reading them: owners of
 ///          communicated buffers call World::quiesce first (ShardedModel does).

@@ -8,10 +8,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/values.hpp"
 #include "tessera/comm/world.hpp"
+#include "tessera/engine/checks.hpp"
 #include "tessera/engine/init.hpp"
 #include "tessera/engine/loss_scaling.hpp"
 #include "tessera/engine/master_weights.hpp"
@@ -80,6 +82,7 @@ struct ModelOptions {
   /// With `offload`: the fraction of the elements that the optimizer updates, from 0 to below 1,
   /// whose state stays on the device all the same. Whole units, the last declared first.
   float offload_keep = 0.0F;
+  Checks checks = Checks::off;
 };
 
 /// *Collective.* By rank, what tells its machine from others (or TESSERA_MACHINE): of as many ranks
@@ -105,17 +108,36 @@ struct UnitOptions {
   std::optional<Reshard> reshard = {};
 };
 
-/// A registered unit. Value type; belongs to the model that made it.
-struct Unit {
-  std::size_t index = 0;
+/// A registered unit: what add_unit returns, for the model that made it alone. Value type; one made
+/// by itself is no unit.
+class Unit {
+ public:
+  Unit() = default;
+  /// In the order of declaration, from 0.
+  [[nodiscard]] std::size_t index() const noexcept { return index_; }
+  friend bool operator==(const Unit&, const Unit&) = default;
+
+ private:
+  friend class ShardedModel;
+  Unit(std::size_t index, std::uint32_t model) noexcept
+      : index_{static_cast<std::uint32_t>(index)}, model_{model} {}
+
+  std::uint32_t index_ = 0;
+  std::uint32_t model_ = 0;  // the model's number in its World, from 1
 };
 
 /// How long a tensor may be looked at: until the scope that it was taken from ends.
 class Lifetime {
  public:
   /// `*scopes` counts the scopes of the unit that have ended. `category`: whose memory it is.
-  Lifetime(const std::uint64_t& scopes, Category category, const std::string& unit) noexcept
-      : scopes_{&scopes}, taken_{scopes}, category_{category}, unit_{&unit} {}
+  /// `life` keeps both references.
+  Lifetime(std::shared_ptr<const void> life, const std::uint64_t& scopes, Category category,
+           const std::string& unit) noexcept
+      : life_{std::move(life)},
+        scopes_{&scopes},
+        taken_{scopes},
+        category_{category},
+        unit_{&unit} {}
   /// ContractError that names category and unit if the scope has ended.
   void require_open() const {
     if (*scopes_ != taken_) [[unlikely]] { refuse(); }
@@ -124,15 +146,16 @@ class Lifetime {
  private:
   [[noreturn]] void refuse() const;
 
+  std::shared_ptr<const void> life_;
   const std::uint64_t* scopes_;
   std::uint64_t taken_;
   Category category_;
   const std::string* unit_;
 };
 
-/// A parameter or gradient, readable from the opening of its scope to the end. Not owned; the model
-/// outlives it. Converts to the pointer a kernel takes; ContractError if the element type is
-/// another, or if the scope has ended: another unit may live there by then.
+/// A parameter or gradient, readable from the opening of its scope to the end. Not owned. Converts
+/// to the pointer a kernel takes; ContractError if the element type is another, or if the scope or
+/// the model has ended: another unit may live there by then.
 class ConstTensor {
  public:
   ConstTensor(ConstView view, const Shape& shape, const Lifetime& lifetime) noexcept
@@ -174,92 +197,9 @@ class Tensor {
   Lifetime lifetime_;
 };
 
-class ShardedModel;
-
-/// An open use of a unit, forward or backward: its parameters are whole on this rank. A layer's
-/// forward takes either kind, so that it can be run once more in the backward scope (recompute).
-class Scope {
- public:
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
-
-  /// ContractError that lists the unit's parameters if it has none called `name`.
-  [[nodiscard]] ConstTensor operator[](std::string_view name) const;
-  /// The stream on which the parameters are ready and on which kernels must run.
-  [[nodiscard]] Stream stream() const noexcept;
-
- protected:
-  Scope(ShardedModel& model, Unit unit) noexcept;
-  ~Scope() = default;
-  [[nodiscard]] bool unwinding() const noexcept;
-
-  ShardedModel* model_;
-  Unit unit_;
-
- private:
-  int exceptions_;
-};
-
-/// While it lives, a unit's parameters are whole on this rank. Ends at the brace: what follows is
-/// enqueued there and never throws; a failure is kept and thrown by the next call on the model.
-class ForwardScope : public Scope {
- public:
-  ~ForwardScope();
-
-  /// Tells what the unit has computed, valid on the scope's stream until the scope ends. It is
-  /// looked at only in a step that may be the last of `max_skips` skipped ones, so that the unit
-  /// can be named in which the first value that is not finite arose; else this does nothing. All
-  /// ranks watch the same.
-  void watch(ConstView output) const;
-
- private:
-  friend class ShardedModel;
-  using Scope::Scope;
-};
-
-/// While it lives, a unit's parameters and its full gradients are whole on this rank; at its end
-/// the gradients go on their way to where the strategy keeps them.
-class BackwardScope : public Scope {
- public:
-  ~BackwardScope();
-
-  /// Gradient of this rank's loss; kernels add into it (see GradientInit). ContractError if the
-  /// parameter is frozen (ask `has_grad`).
-  [[nodiscard]] Tensor grad(std::string_view name) const;
-  [[nodiscard]] bool has_grad(std::string_view name) const;
-
- private:
-  friend class ShardedModel;
-  using Scope::Scope;
-};
-
-/// While it lives, the model is evaluated: scopes are forward ones, in as many passes as wanted,
-/// and nothing of the training changes: no gradient, no bit of a later step, no byte of the peak.
-///
-///   auto evaluation = model.evaluate();
-///   for (batch of the validation set) { (forward scopes); evaluation.end_pass(); }
-///
-/// Order:   every rank opens the same units in the same order. Units are gathered ahead as in
-///          training, in the order of the training or of the pass before; the order may change.
-/// Memory:  the slots of the training; what is kept over a pass (root units) is given back at its
-///          end.
-/// Ends at the brace and never throws there: a failure is kept and thrown by the next call on the
-/// model, which outlives this object.
-class Evaluation {
- public:
-  Evaluation(const Evaluation&) = delete;
-  Evaluation& operator=(const Evaluation&) = delete;
-  ~Evaluation();
-
-  /// Ends a pass, as the object's end does too. ContractError if a scope is open.
-  void end_pass();
-
- private:
-  friend class ShardedModel;
-  explicit Evaluation(ShardedModel& model) noexcept : model_{&model} {}
-
-  ShardedModel* model_;
-};
+class ForwardScope;
+class BackwardScope;
+class Evaluation;
 
 /// What one optimizer step did. The same on every rank, for every strategy, to the bit.
 struct StepReport {
@@ -311,6 +251,8 @@ class ShardedModel {
   /// ConfigError if a combination of options is not supported, or if one has no effect under the
   /// strategy (it says what is, and where it has).
   explicit ShardedModel(World& world, ModelOptions options = {});
+  /// Within the rank's body, after every scope and Evaluation of the model. Never throws: what is
+  /// still open is named by the end of the body.
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
@@ -347,13 +289,16 @@ class ShardedModel {
   [[nodiscard]] Evaluation evaluate();
 
   /// Every step from the next on uses this rate, and groups their multiple of it. All ranks give
-  /// the same: it is not compared.
+  /// the same: `step` compares it with what it sends anyway, and rates that differ are a CommError
+  /// that names two ranks and their rates.
   void set_learning_rate(float lr);
 
   /// *Collective.* Averages what has been accumulated, clips, and updates. `loss`, if given, is
   /// the address (device memory) of this rank's mean loss over its micro-batches, for the report.
   /// ContractError unless exactly `accumulate` micro-batches have been run, and in the first step
-  /// if the loss is to be scaled and nobody has asked for `loss_scale` since `optimize_with`.
+  /// if the loss is to be scaled and nobody has asked for `loss_scale` since `optimize_with`. What
+  /// ModelOptions::checks finds at the end of a micro-batch is a ContractError here, or in the
+  /// first forward scope of the next one.
   ///
   /// Where the gradient is not finite on some rank, no rank updates anything, and the loss scale
   /// backs off. NumericError, the same on all ranks, if this has now happened `max_skips` times in
@@ -388,7 +333,7 @@ class ShardedModel {
   void export_masters(const std::function<void(const ParameterInfo&, std::int64_t first,
                                                std::span<const float> values)>& sink);
 
-  [[nodiscard]] World& world() noexcept;
+  [[nodiscard]] World& world();
   [[nodiscard]] const ModelOptions& options() const noexcept;
   /// Distinct parameters of the whole model, without padding.
   [[nodiscard]] std::int64_t parameter_elems() const;
@@ -396,6 +341,8 @@ class ShardedModel {
   [[nodiscard]] const UnitLayout& layout(Unit unit) const;
   [[nodiscard]] const std::string& unit_name(Unit unit) const;
   [[nodiscard]] std::size_t unit_count() const noexcept;
+  /// The unit that was declared at place `index`, from 0.
+  [[nodiscard]] Unit unit(std::size_t index) const;
 
   struct State;
 
@@ -404,7 +351,97 @@ class ShardedModel {
   friend class ForwardScope;
   friend class BackwardScope;
   friend class Evaluation;
-  std::unique_ptr<State> state_;
+  /// ContractError if the world has ended.
+  [[nodiscard]] State& live() const;
+  std::shared_ptr<State> state_;
+};
+
+/// An open use of a unit, forward or backward: its parameters are whole on this rank. A layer's
+/// forward takes either kind, so that it can be run once more in the backward scope (recompute).
+/// It ends before its model: one that does not keeps the model's memory until it does, and the
+/// rank's body ends with a ContractError that names the unit.
+class Scope {
+ public:
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+  /// ContractError that lists the unit's parameters if it has none called `name`.
+  [[nodiscard]] ConstTensor operator[](std::string_view name) const;
+  /// The stream on which the parameters are ready and on which kernels must run.
+  [[nodiscard]] Stream stream() const;
+
+ protected:
+  Scope(std::shared_ptr<ShardedModel::State> model, Unit unit) noexcept;
+  ~Scope() = default;
+  [[nodiscard]] bool unwinding() const noexcept;
+
+  std::shared_ptr<ShardedModel::State> model_;
+  Unit unit_;
+
+ private:
+  int exceptions_;
+};
+
+/// While it lives, a unit's parameters are whole on this rank. Ends at the brace: what follows is
+/// enqueued there and never throws; a failure is kept and thrown by the next call on the model.
+class ForwardScope : public Scope {
+ public:
+  ~ForwardScope();
+
+  /// Tells what the unit has computed, valid on the scope's stream until the scope ends. It is
+  /// looked at only in a step that may be the last of `max_skips` skipped ones, so that the unit
+  /// can be named in which the first value that is not finite arose; else this does nothing. All
+  /// ranks watch the same.
+  void watch(ConstView output) const;
+
+ private:
+  friend class ShardedModel;
+  using Scope::Scope;
+};
+
+/// While it lives, a unit's parameters and its full gradients are whole on this rank; at its end
+/// the gradients go on their way to where the strategy keeps them.
+class BackwardScope : public Scope {
+ public:
+  ~BackwardScope();
+
+  /// Gradient of this rank's loss; kernels add into it (see GradientInit). ContractError if the
+  /// parameter is frozen (ask `has_grad`).
+  [[nodiscard]] Tensor grad(std::string_view name) const;
+  [[nodiscard]] bool has_grad(std::string_view name) const;
+
+ private:
+  friend class ShardedModel;
+  using Scope::Scope;
+};
+
+/// While it lives, the model is evaluated: scopes are forward ones, in as many passes as wanted,
+/// and nothing of the training changes: no gradient, no bit of a later step, no byte of the peak.
+///
+///   auto evaluation = model.evaluate();
+///   for (batch of the validation set) { (forward scopes); evaluation.end_pass(); }
+///
+/// Order:   every rank opens the same units in the same order. Units are gathered ahead as in
+///          training, in the order of the training or of the pass before; the order may change.
+/// Memory:  the slots of the training; what is kept over a pass (root units) is given back at its
+///          end.
+/// Ends at the brace and never throws there: a failure is kept and thrown by the next call on the
+/// model, which ends after this object (as for a Scope).
+class Evaluation {
+ public:
+  Evaluation(const Evaluation&) = delete;
+  Evaluation& operator=(const Evaluation&) = delete;
+  ~Evaluation();
+
+  /// Ends a pass, as the object's end does too. ContractError if a scope is open.
+  void end_pass();
+
+ private:
+  friend class ShardedModel;
+  explicit Evaluation(std::shared_ptr<ShardedModel::State> model) noexcept
+      : model_{std::move(model)} {}
+
+  std::shared_ptr<ShardedModel::State> model_;
 };
 
 }  // namespace tessera

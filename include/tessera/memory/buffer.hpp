@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -19,7 +20,9 @@ enum class BufferPlace : std::uint8_t {
 
 /// Owns memory that a tracker counts. Move-only. Empty when default-made or of 0 bytes.
 ///
-/// Memory:  `bytes` rounded up to 128, at a 128-byte boundary, from construction to destruction.
+/// Memory:  `bytes` rounded up to 128, at a 128-byte boundary, from construction to destruction. It
+///          may outlive the World that it was allocated from, and keeps that World's device until
+///          then; a device or tracker that is no World's outlives it.
 /// Errors:  OutOfMemory names what was asked and what is held by category.
 class Buffer {
  public:
@@ -43,6 +46,9 @@ class Buffer {
 
   Device* device_ = nullptr;
   MemoryTracker* tracker_ = nullptr;
+  // The same, where they are shared.
+  std::shared_ptr<Device> kept_device_;
+  std::shared_ptr<MemoryTracker> kept_tracker_;
   Category category_ = Category::unattributed;
   BufferUse use_ = BufferUse::whole;
   BufferPlace place_ = BufferPlace::device;

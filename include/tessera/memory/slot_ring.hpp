@@ -13,8 +13,10 @@ namespace tessera {
 /// What happens to the contents of a slot when it is released.
 enum class SlotPoison : std::uint8_t {
   off,
-  nan,  ///< overwritten with 0xFF bytes (NaN in every dtype): a late reader computes NaN, a late
-        ///< writer is found when the slot is acquired next
+  nan,   ///< overwritten with 0xFF bytes (NaN in every dtype): a late reader computes NaN, a late
+         ///< writer is found when the slot is acquired next
+  tiny,  ///< overwritten with 0x01 bytes, tiny numbers: a late `+=` is found too, which leaves a
+         ///< NaN as it is
 };
 
 /// A place for a unit's gathered parameters or full gradients, used by one unit after another.

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -49,8 +50,8 @@ struct MemoryReport {
 
 class MemoryTracker;
 
-/// Memory that counts for as long as this lives. Move-only; empty when default-made. Outlived by
-/// the tracker that made it.
+/// Memory that counts for as long as this lives. Move-only; empty when default-made. It keeps a
+/// World's tracker; another tracker outlives it.
 class CountedMemory {
  public:
   CountedMemory() = default;
@@ -66,14 +67,16 @@ class CountedMemory {
   void end() noexcept;
 
   MemoryTracker* tracker_ = nullptr;
+  std::shared_ptr<MemoryTracker> kept_;  // null if nobody shares the tracker
   Kind kind_ = Kind::allocation;
   Category category_ = Category::unattributed;
   std::size_t bytes_ = 0;
   std::string name_;
 };
 
-/// Counts one rank's memory by category, and holds it to a budget. Threads: any.
-class MemoryTracker {
+/// Counts one rank's memory by category, and holds it to a budget. A World shares its trackers with
+/// what they count, which may outlive it. Threads: any.
+class MemoryTracker : public std::enable_shared_from_this<MemoryTracker> {
  public:
   /// `budget_bytes`: what may be live at most.
   explicit MemoryTracker(trace::Recorder* recorder = nullptr,
@@ -93,6 +96,9 @@ class MemoryTracker {
                                               std::string name);
   /// A part of a buffer of BufferUse::parts is in use, by `owner` (a unit).
   [[nodiscard]] CountedMemory occupy(Category category, std::size_t bytes, std::string owner);
+
+  /// The recorder goes: what is counted from now on is recorded no more.
+  void forget_recorder() noexcept;
 
   /// What the rank does from now on.
   void enter(trace::Phase phase, std::string_view unit, std::int64_t step);

@@ -1,0 +1,20 @@
+#include "comm/world_life.hpp"
+
+#include <fmt/format.h>
+
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+
+WorldGuest::WorldGuest(World& world)
+    : device_{world.device().weak_from_this().lock()}, life_{world.life()} {}
+
+void WorldGuest::require_world(const char* what) const {
+  if (!life_->ended) { return; }
+  throw ContractError{fmt::format(
+      "{} is used after its World has ended, with the rank's streams and communicators: "
+      "use it, and end it, within the rank's body",
+      what)};
+}
+
+}  // namespace tessera

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+
+#include "tessera/comm/world.hpp"
+
+namespace tessera {
+
+/// What is left of a World when it has ended.
+struct World::Life {
+  bool ended = false;
+  std::uint32_t models = 0;  ///< made in it so far: they are numbered from 1
+  /// The first error that was found where nothing can be thrown, in a destructor. The end of the
+  /// rank's body throws it.
+  std::exception_ptr mistake;
+};
+
+/// What an object that refers to a World keeps of it, so that it may outlive the World: its memory
+/// and events stay valid, and whoever asks learns that the World has ended.
+///
+/// Threads: those of the object; it is destroyed by the rank's thread or after that has ended.
+class WorldGuest {
+ public:
+  explicit WorldGuest(World& world);
+
+  [[nodiscard]] bool world_ended() const noexcept { return life_->ended; }
+  /// ContractError if it has: `what` may not be used any more.
+  void require_world(const char* what) const;
+  [[nodiscard]] World::Life& life() const noexcept { return *life_; }
+
+ private:
+  std::shared_ptr<Device> device_;
+  std::shared_ptr<World::Life> life_;
+};
+
+}  // namespace tessera
