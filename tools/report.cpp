@@ -38,7 +38,7 @@ Json timelines_of(const std::vector<RunResult>& results) {
 
 }  // namespace
 
-std::string report_page(std::string_view kind, Json document, const Settings& settings,
+std::string report_page(std::string_view kind, const Json& document, const Settings& settings,
                         const std::vector<RunResult>& results) {
   Json whole = {{"kind", kind},
                 {"command", settings.command_line},
@@ -49,10 +49,10 @@ std::string report_page(std::string_view kind, Json document, const Settings& se
   return html_report(json_text(whole));
 }
 
-void write_report(std::string_view kind, Json document, const Settings& settings,
+void write_report(std::string_view kind, const Json& document, const Settings& settings,
                   const std::vector<RunResult>& results) {
   if (settings.report.empty()) { return; }
-  const std::string page = report_page(kind, std::move(document), settings, results);
+  const std::string page = report_page(kind, document, settings, results);
   write_output(settings.report, page);
   say(fmt::format("report in {}\n", settings.report));
 }

@@ -180,7 +180,7 @@ TEST(WeightsFrom, MayBeSharedByThreads) {
   for (int rank = 0; rank < 4; ++rank) {
     ranks.emplace_back([&, mine = initial, rank] {
       std::vector<float> part(10);
-      for (std::int64_t first = rank * 10; first < kElems; first += 40) {
+      for (std::int64_t first = std::int64_t{rank} * 10; first < kElems; first += 40) {
         mine(parameter("x", {kElems}), first, part);
         ASSERT_EQ(part.front(), static_cast<float>(first));
         ASSERT_EQ(part.back(), static_cast<float>(first + 9));
