@@ -303,7 +303,7 @@ void run_bench(std::span<const char* const> arguments) {
               : settings.what == "products"    ? products(settings)
                                                : step(settings));
   if (settings.json.empty()) { return; }
-  OutputFile{settings.json}.write(json.dump(2) + "\n");
+  write_output(settings.json, json.dump(2) + "\n");
   fmt::print("results in {}\n", settings.json);
 }
 

@@ -36,7 +36,7 @@ void compare(const Settings& asked) {
   fmt::print("\n{}", comparison_text(job, results));
   if (!settings.json.empty()) {
     const std::string text = json_text(comparison_json(job, results), 2) + "\n";
-    OutputFile{settings.json}.write(text);
+    write_output(settings.json, text);
     fmt::print("comparison in {}\n", settings.json);
   }
   write_report("compare", comparison_json(job, results), settings, results);

@@ -20,6 +20,8 @@ ExitStatus guarded(const std::function<void()>& body) {
   try {
     body();
     return ExitStatus::done;
+  } catch (const Ended& ended) {
+    return static_cast<ExitStatus>(ended.status);
   } catch (const ConfigError& error) {
     return told(error.what(), ExitStatus::usage);
   } catch (const FormatError& error) {

@@ -1,6 +1,7 @@
 // The tessera command: reads the arguments, does what they say, ends with a status for scripts.
 #include <fmt/format.h>
 
+#include <csignal>
 #include <cstdio>
 #include <span>
 #include <string>
@@ -60,10 +61,13 @@ void run(std::span<const char* const> arguments) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
   const std::span<const char* const> all{arguments, static_cast<std::size_t>(count)};
   return static_cast<int>(tessera::tools::guarded([&] {
     run(all.subspan(1));
     // What was printed may still wait for a disk that is full.
-    if (std::fflush(stdout) != 0) { throw tessera::Error("cannot write to standard output"); }
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      throw tessera::Error("cannot write to standard output");
+    }
   }));
 }

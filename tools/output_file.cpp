@@ -5,64 +5,68 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <span>
+#include <string>
 #include <system_error>
-#include <utility>
 
+#include "descriptor.hpp"
+#include "noted_signals.hpp"
+#include "tessera/base/atomic_file.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::tools {
 namespace {
 
-/// Opens without ever waiting: for a pipe that nobody reads fopen would wait for good.
-std::FILE* open_new(const std::filesystem::path& path) {
-  constexpr mode_t everyone = 0666;
-  const int file =
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, everyone);
-  if (file < 0) {
-    if (errno != ENXIO) { return nullptr; }
-    throw ConfigError(fmt::format(
-        "{} is a pipe that nobody reads; start its reader first, or name a file", path.string()));
-  }
-  ::fcntl(file, F_SETFL, ::fcntl(file, F_GETFL) & ~O_NONBLOCK);
-  std::FILE* const stream = ::fdopen(file, "wb");
-  if (stream == nullptr) { ::close(file); }
-  return stream;
+namespace fs = std::filesystem;
+
+void write_stream(const fs::path& path, std::string_view text) {
+  const Descriptor stream = open_for_writing(path, O_TRUNC);
+  const int error = stream.is_open() ? write_all(stream, text) : errno;
+  if (error == 0) { return; }
+  throw Error(
+      fmt::format("cannot write {}: {}", path.string(), std::generic_category().message(error)));
+}
+
+void write_file(const fs::path& path, std::string_view text) {
+  AtomicFile file{path};
+  file.write(std::as_bytes(std::span{text.data(), text.size()}));
+  file.finish();
 }
 
 }  // namespace
 
-void require_writable(std::string_view option, const std::filesystem::path& path) {
-  std::error_code ignored;
-  const bool existed = std::filesystem::exists(path, ignored);
-  if (std::filesystem::is_fifo(path, ignored)) { return; }  // looking would end its reader
-  std::FILE* file = std::fopen(path.c_str(), "ab");
-  if (file == nullptr) {
+bool is_stream(const fs::path& path) {
+  std::error_code failed;
+  const fs::path folder = fs::canonical(fs::absolute(path).parent_path(), failed);
+  if (!failed && (folder == "/dev" || folder.string().starts_with("/proc/"))) { return true; }
+  const fs::file_type type = fs::symlink_status(path, failed).type();
+  return type == fs::file_type::fifo || type == fs::file_type::character ||
+         type == fs::file_type::block || type == fs::file_type::socket;
+}
+
+void require_file(std::string_view option, const fs::path& path) {
+  try {
+    undisturbed([&] { const AtomicFile tried{path}; });
+  } catch (const Error& error) {
+    throw ConfigError(fmt::format("{}: cannot write there: {}", option, error.what()));
+  }
+}
+
+void require_writable(std::string_view option, const fs::path& path) {
+  if (!is_stream(path)) { return require_file(option, path); }
+  if (::access(path.c_str(), W_OK) != 0) {
     throw ConfigError(fmt::format("{}: cannot write {}: {}", option, path.string(),
                                   std::generic_category().message(errno)));
   }
-  std::fclose(file);
-  if (!existed) { std::filesystem::remove(path, ignored); }
 }
 
-OutputFile::OutputFile(std::filesystem::path path)
-    : path_{std::move(path)}, file_{open_new(path_)} {
-  if (!file_) { fail(); }
-}
-
-void OutputFile::write(std::string_view text) {
-  const bool written = std::fwrite(text.data(), 1, text.size(), file_.get()) == text.size();
-  if (!written || std::fflush(file_.get()) != 0) { fail(); }
-}
-
-void OutputFile::fail() const {
-  throw Error(
-      fmt::format("cannot write {}: {}", path_.string(), std::generic_category().message(errno)));
+void write_output(const fs::path& path, std::string_view text) {
+  undisturbed([&] { is_stream(path) ? write_stream(path, text) : write_file(path, text); });
 }
 
 namespace {
 
 void require_two_apart(const Output& first, const Output& second) {
-  namespace fs = std::filesystem;
   std::error_code ignored;
   if (fs::exists(first.path, ignored) && !fs::is_regular_file(first.path, ignored)) { return; }
   const auto place = [](const Output& output) {

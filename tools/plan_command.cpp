@@ -75,7 +75,7 @@ void check_plan(const Settings& settings) {
 void write_files(const Settings& settings, const Json& json) {
   if (!settings.json.empty()) {
     const std::string text = json_text(json, 2) + "\n";
-    OutputFile{settings.json}.write(text);
+    write_output(settings.json, text);
     fmt::print("plan in {}\n", settings.json);
   }
   write_report("plan", json, settings, {});

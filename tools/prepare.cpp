@@ -1,17 +1,15 @@
 #include <fmt/format.h>
 
 #include <exception>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 
 #include "budget.hpp"
 #include "init_file.hpp"
 #include "optimizer.hpp"
-#include "output_file.hpp"
 #include "ranks.hpp"
 #include "resharding.hpp"
 #include "room.hpp"
+#include "run_outputs.hpp"
 #include "shard_group.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
@@ -116,50 +114,6 @@ void check_memory(const Job& job, const std::vector<Room>& rooms) {
   }
 }
 
-/// As require_writable, and never what the run reads.
-void check_output(const Settings& settings, std::string_view option, const std::string& path) {
-  require_writable(option, path);
-  for (const std::string& input :
-       {settings.data, settings.tokens, settings.init, settings.eval_data, settings.prompt_file}) {
-    std::error_code ignored;
-    if (std::filesystem::equivalent(input, path, ignored)) {
-      throw ConfigError(
-          fmt::format("{}: {} is read by this run; write to another file", option, path));
-    }
-  }
-}
-
-std::vector<Output> outputs_of(const Settings& settings) {
-  std::vector<Output> outputs = {{"--log", settings.log},
-                                 {"--json", settings.json},
-                                 {"--report", settings.report},
-                                 {"--trace", settings.trace}};
-  if (!settings.checkpoint.empty()) {
-    outputs.push_back(
-        {"--checkpoint", std::filesystem::path{settings.checkpoint} / "model.safetensors"});
-  }
-  std::erase_if(outputs, [](const Output& output) { return output.path.empty(); });
-  return outputs;
-}
-
-void check_outputs(const Settings& settings) {
-  namespace fs = std::filesystem;
-  if (settings.steps == 0 && settings.records()) {
-    throw ConfigError("--report and --trace show a step, and with --steps 0 there is none");
-  }
-  if (!settings.checkpoint.empty()) {
-    std::error_code failed;
-    fs::create_directories(settings.checkpoint, failed);
-    if (failed) {
-      throw ConfigError(fmt::format("--checkpoint: cannot make the folder {}: {}",
-                                    settings.checkpoint, failed.message()));
-    }
-  }
-  const std::vector<Output> outputs = outputs_of(settings);
-  for (const Output& output : outputs) { check_output(settings, output.option, output.path); }
-  require_apart(outputs);
-}
-
 StrategyPlan plan_of_sampling(const Job& job, Strategy strategy) {
   return {strategy, plan_sampling(job.settings, job.model, strategy, job.settings.ranks)};
 }
@@ -186,7 +140,7 @@ Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
     if (job.held_out) { check_held_out(job); }
   }
   if (!settings.init.empty()) { check_init(job); }
-  if (has_rank0()) { check_outputs(settings); }
+  if (has_rank0()) { job.outputs = open_outputs(settings); }
   return job;
 }
 

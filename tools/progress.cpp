@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "say.hpp"
 #include "tessera/base/bytes.hpp"
 
 namespace tessera::tools {
@@ -58,18 +59,23 @@ void Progress::show(const StepRecord& record) {
   if (output_ == Output::terminal) {
     draw_bar(record);
   } else {
-    fmt::print(file_, "{}step {}/{}  {}\n", title_, record.report.step, steps_, numbers(record));
+    say(fmt::format("{}step {}/{}  {}\n", title_, record.report.step, steps_, numbers(record)),
+        file_);
   }
   std::fflush(file_);
 }
 
-void Progress::tell_if_skipped(const StepReport& report) {
-  if (!report.skipped) { return; }
-  if (open_) { fmt::print(file_, "\r\033[K"); }  // the bar comes again with the next step
+void Progress::tell(std::string_view line) {
+  if (open_) { say("\r\033[K", file_); }  // the bar comes again with the next step
   open_ = false;
   std::fflush(file_);
-  fmt::print(stderr, "{}step {} skipped: the gradient is not finite (loss scale {}, next {})\n",
-             title_, report.step, report.loss_scale, report.next_loss_scale);
+  warn(line);
+}
+
+void Progress::tell_if_skipped(const StepReport& report) {
+  if (!report.skipped) { return; }
+  tell(fmt::format("{}step {} skipped: the gradient is not finite (loss scale {}, next {})\n",
+                   title_, report.step, report.loss_scale, report.next_loss_scale));
 }
 
 bool Progress::due(std::int64_t step) const {
@@ -86,7 +92,7 @@ void Progress::draw_bar(const StepRecord& record) {
   const std::size_t width = std::clamp(room - std::min(room, taken), kShortestBar, kLongestBar);
   std::string line = title_ + bar(record.report.step, steps_, width) + rest;
   line.resize(std::min(line.size(), room));
-  fmt::print(file_, "\r\033[K{}", line);
+  say(fmt::format("\r\033[K{}", line), file_);
   open_ = true;
 }
 

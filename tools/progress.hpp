@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "trainer.hpp"
 
@@ -27,7 +28,9 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void show(const StepRecord& record);
-  /// Says on standard error, in a line of its own, that a step was skipped, if it was.
+  /// Says `line` on standard error.
+  void tell(std::string_view line);
+  /// The same of a step that was skipped, if it was.
   void tell_if_skipped(const StepReport& report);
 
  private:

@@ -8,6 +8,7 @@
 
 #include "json_text.hpp"
 #include "output_file.hpp"
+#include "say.hpp"
 #include "tessera/profile/html_report.hpp"
 #include "tessera/profile/timeline.hpp"
 
@@ -37,7 +38,7 @@ Json timelines_of(const std::vector<RunResult>& results) {
 
 }  // namespace
 
-std::string report_page(std::string_view kind, Json document, const Settings& settings,
+std::string report_page(std::string_view kind, const Json& document, const Settings& settings,
                         const std::vector<RunResult>& results) {
   Json whole = {{"kind", kind},
                 {"command", settings.command_line},
@@ -48,20 +49,20 @@ std::string report_page(std::string_view kind, Json document, const Settings& se
   return html_report(json_text(whole));
 }
 
-void write_report(std::string_view kind, Json document, const Settings& settings,
+void write_report(std::string_view kind, const Json& document, const Settings& settings,
                   const std::vector<RunResult>& results) {
   if (settings.report.empty()) { return; }
-  const std::string page = report_page(kind, std::move(document), settings, results);
-  OutputFile{settings.report}.write(page);
-  fmt::print("report in {}\n", settings.report);
+  const std::string page = report_page(kind, document, settings, results);
+  write_output(settings.report, page);
+  say(fmt::format("report in {}\n", settings.report));
 }
 
 void write_trace(const Settings& settings, const RunResult& result) {
   if (settings.trace.empty()) { return; }
   const std::string trace = perfetto_trace(result.recording.ranks);
-  OutputFile{settings.trace}.write(trace);
-  fmt::print("trace of steps 1 to {} in {}, for https://ui.perfetto.dev\n", result.recording.step,
-             settings.trace);
+  write_output(settings.trace, trace);
+  say(fmt::format("trace of steps 1 to {} in {}, for https://ui.perfetto.dev\n",
+                  result.recording.step, settings.trace));
 }
 
 }  // namespace tessera::tools

@@ -13,13 +13,13 @@ inline constexpr int kRanksShown = 8;
 
 /// The page of `kind` ("train", "compare", "plan", "scale"): `document` with what was typed, when,
 /// and a timeline of the recorded step of each result.
-[[nodiscard]] std::string report_page(std::string_view kind, nlohmann::ordered_json document,
+[[nodiscard]] std::string report_page(std::string_view kind, const nlohmann::ordered_json& document,
                                       const Settings& settings,
                                       const std::vector<RunResult>& results);
 
 /// Writes `settings.report`, if asked for, and says where it is.
-void write_report(std::string_view kind, nlohmann::ordered_json document, const Settings& settings,
-                  const std::vector<RunResult>& results);
+void write_report(std::string_view kind, const nlohmann::ordered_json& document,
+                  const Settings& settings, const std::vector<RunResult>& results);
 
 /// Writes `settings.trace`, if asked for, and says where it is.
 void write_trace(const Settings& settings, const RunResult& result);

@@ -122,7 +122,7 @@ void sample(const Settings& settings) {
   if (!has_rank0()) { return; }
   fmt::print("{}", text_of(job, generation, result));
   if (!settings.json.empty()) {
-    OutputFile{settings.json}.write(json_text(json_of(job, generation, result), 2) + "\n");
+    write_output(settings.json, json_text(json_of(job, generation, result), 2) + "\n");
   }
 }
 

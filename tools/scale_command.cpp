@@ -50,7 +50,7 @@ void write_outputs(const ScaleResult& result) {
   const nlohmann::ordered_json json = scale_json(result);
   if (!settings.json.empty()) {
     const std::string text = json_text(json, 2) + "\n";
-    OutputFile{settings.json}.write(text);
+    write_output(settings.json, text);
     fmt::print("results in {}\n", settings.json);
   }
   write_report("scale", json, settings, {});

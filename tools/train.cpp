@@ -5,14 +5,16 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <utility>
 
 #include "comparison.hpp"
-#include "output_file.hpp"
+#include "exit_status.hpp"
+#include "noted_signals.hpp"
 #include "plan_document.hpp"
 #include "progress.hpp"
 #include "ranks.hpp"
 #include "report.hpp"
+#include "say.hpp"
 #include "shard_group.hpp"
 #include "tessera/base/bytes.hpp"
 #include "trainer.hpp"
@@ -67,27 +69,64 @@ std::string title(const Job& job) {
 void print_result(const Job& job, const RunResult& result) {
   if (!result.steps.empty()) {
     const double seconds = result.seconds_per_step();
-    fmt::print("loss {:.4f} -> {:.4f}  {:.3g} s/step  {:.0f} tokens/s\n",
-               result.steps.front().report.loss, result.steps.back().report.loss, seconds,
-               static_cast<double>(job.settings.tokens_per_step()) / seconds);
+    say(fmt::format("loss {:.4f} -> {:.4f}  {:.3g} s/step  {:.0f} tokens/s\n",
+                    result.steps.front().report.loss, result.steps.back().report.loss, seconds,
+                    static_cast<double>(job.settings.tokens_per_step()) / seconds));
   }
   if (!result.steps.empty() && result.steps.back().eval_loss) {
-    fmt::print("held-out loss {:.4f}\n", *result.steps.back().eval_loss);
+    say(fmt::format("held-out loss {:.4f}\n", *result.steps.back().eval_loss));
   }
   std::size_t most = 0;
   for (const RankMemory& rank : result.ranks) { most = std::max(most, rank.peak_bytes); }
-  fmt::print("peak memory {} on rank 0, {} at most; planned {}\n",
-             format_bytes(result.ranks[0].peak_bytes), format_bytes(most),
-             format_bytes(job.planned(job.settings.strategy, 0).memory.peak_bytes));
-  for (const DeviceLedger& ledger : result.devices) { fmt::print("\n{}", ledger.text()); }
+  say(fmt::format("peak memory {} on rank 0, {} at most; planned {}\n",
+                  format_bytes(result.ranks[0].peak_bytes), format_bytes(most),
+                  format_bytes(job.planned(job.settings.strategy, 0).memory.peak_bytes)));
+  for (const DeviceLedger& ledger : result.devices) { say(fmt::format("\n{}", ledger.text())); }
   if (!job.settings.checkpoint.empty()) {
     const DType precision = job.settings.precision;
-    fmt::print(
-        "weights in {}/model.safetensors{}\n", job.settings.checkpoint,
-        precision == DType::fp32
-            ? ""
-            : fmt::format(", as rounded to {}: not the fp32 master weights", to_string(precision)));
+    say(fmt::format("weights in {}/model.safetensors{}\n", job.settings.checkpoint,
+                    precision == DType::fp32
+                        ? ""
+                        : fmt::format(", as rounded to {}: not the fp32 master weights",
+                                      to_string(precision))));
   }
+  if (job.outputs->log) { say(job.outputs->log->complaint()); }
+}
+
+/// That a signal has been noted, when it is known after which step the run ends.
+std::string stopping(int signal) {
+  return fmt::format(
+      "{}: the run ends with the step under way; a second signal ends it at once, without "
+      "weights\n",
+      signal_name(signal));
+}
+
+std::string stopped(const Job& job, const RunResult& result) {
+  const std::string& folder = job.settings.checkpoint;
+  return fmt::format("stopped by {} after step {} of {}; {}\n", signal_name(result.stopped_by),
+                     result.steps.back().report.step, job.settings.steps,
+                     folder.empty()
+                         ? "without --checkpoint no weights are written"
+                         : fmt::format("its weights are in {}/model.safetensors", folder));
+}
+
+/// Trains, and tells of each step as it comes.
+RunResult trained(const Job& job) {
+  const std::vector<std::size_t> planned = planned_peaks(job);
+  Progress progress{stdout, progress_output(job), "", job.settings.steps};
+  bool told = false;
+  return run_training(job, job.settings.strategy, [&](const StepRecord& record) {
+    if (job.outputs->log) {
+      const std::string failure =
+          job.outputs->log->add(record.report.step, log_line(record, planned));
+      if (!failure.empty()) { progress.tell(failure); }
+    }
+    progress.tell_if_skipped(record.report);
+    progress.show(record);
+    if (record.stopped_by != 0 && !std::exchange(told, true)) {
+      progress.tell(stopping(record.stopped_by));
+    }
+  });
 }
 
 nlohmann::ordered_json train_document(const Job& job, const RunResult& result) {
@@ -106,25 +145,23 @@ nlohmann::ordered_json train_document(const Job& job, const RunResult& result) {
 
 void train(const Settings& settings) {
   const Job job = prepare(settings, {settings.strategy});
-  std::optional<OutputFile> log;
+  const NotedSignals noted;
   if (has_rank0()) {
-    if (!settings.log.empty()) { log.emplace(settings.log); }
-    fmt::print("{}", title(job));
+    if (job.outputs->log) { job.outputs->log->begin(); }
+    say(title(job));
   }
-  const std::vector<std::size_t> planned = planned_peaks(job);
-  RunResult result;
-  {
-    Progress progress{stdout, progress_output(job), "", settings.steps};
-    result = run_training(job, settings.strategy, [&](const StepRecord& record) {
-      if (log) { log->write(log_line(record, planned)); }
-      progress.tell_if_skipped(record.report);
-      progress.show(record);
-    });
-  }
+  const RunResult result = trained(job);
   if (!has_rank0()) { return; }
+  if (result.stopped_by != 0) { warn(stopped(job, result)); }
   print_result(job, result);
   write_report("train", train_document(job, result), settings, {result});
   write_trace(settings, result);
+  // The process with rank 0 alone: a launcher ends a job of which one process has failed, and the
+  // others have nothing left to do.
+  if (result.stopped_by != 0) { throw Ended{128 + result.stopped_by}; }
+  if (job.outputs->log && !job.outputs->log->is_complete()) {
+    throw Ended{static_cast<int>(ExitStatus::other)};
+  }
 }
 
 }  // namespace tessera::tools

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "noted_signals.hpp"
 #include "rank_gpt.hpp"
 #include "ranks.hpp"
 #include "report.hpp"
@@ -72,7 +73,7 @@ class RankTrainer {
     gpt_.prepare();
     TokenLoader loader{job_.source, job_.model.config.seq, sampler_options(settings, world_)};
     std::optional<StepUnderWay> former;  // told of when the next is under way
-    for (std::int64_t step = 0; step < settings.steps; ++step) {
+    for (std::int64_t step = 0; step < settings.steps && stopped_by_ == 0; ++step) {
       StepUnderWay now{step};
       try {
         enqueue(loader, now);
@@ -104,6 +105,8 @@ class RankTrainer {
 
   [[nodiscard]] ShardedModel& model() noexcept { return gpt_.model(); }
   [[nodiscard]] Recording take_recording() noexcept { return std::move(recording_); }
+  /// The signal that ended training before its last step; 0 if none did.
+  [[nodiscard]] int stopped_by() const noexcept { return stopped_by_; }
 
  private:
   /// When the device began with a step, and when it had ended it.
@@ -144,15 +147,17 @@ class RankTrainer {
   // that telling costs it nothing. A rank on the CPU would only tell later.
   [[nodiscard]] bool waits_after(std::int64_t step) const {
     return world_.device().kind() == DeviceKind::cpu || step < kStepsBeforeGraphs ||
-           step + 1 == job_.settings.steps || evaluates_after(step) || records_after(step);
+           step + 1 == job_.settings.steps || stopped_by_ != 0 || evaluates_after(step) ||
+           records_after(step);
   }
   [[nodiscard]] bool evaluates_after(std::int64_t step) const {
     const Settings& settings = job_.settings;
     const bool due = (step + 1) % settings.eval_every == 0 || step + 1 == settings.steps;
-    return job_.held_out && due;
+    return job_.held_out && due && stopped_by_ == 0;
   }
   [[nodiscard]] bool records_after(std::int64_t step) const {
-    return job_.settings.records() && step + 1 == recorded_step(job_.settings.steps);
+    const std::int64_t due = recorded_step(job_.settings.steps);
+    return job_.settings.records() && (step + 1 == due || (step + 1 < due && stopped_by_ != 0));
   }
 
   /// Of the step before the last, if it has not been told of.
@@ -173,8 +178,24 @@ class RankTrainer {
     record.seconds = clock.end.get().seconds_since(clock.begin.get());
     record.tokens_per_second =
         static_cast<double>(job_.settings.tokens_per_step()) / record.seconds;
-    record.peak_bytes = every_rank(world_, step.peak_bytes);
+    record.peak_bytes = agree_on_end(step);
+    record.stopped_by = stopped_by_;
     return record;
+  }
+
+  /// Every rank's bytes, and with them whether its process was asked to stop: all learn it after
+  /// the same step, in what they exchange anyway.
+  [[nodiscard]] std::vector<std::size_t> agree_on_end(const StepUnderWay& step) {
+    const bool last = step.step + 1 == job_.settings.steps;
+    const int noted = last ? 0 : NotedSignals::noted();
+    std::vector<std::size_t> peaks;
+    for (const std::string& text : world_.exchange(fmt::format("{} {}", step.peak_bytes, noted))) {
+      std::size_t end = 0;
+      peaks.push_back(std::stoull(text, &end));
+      const int signal = std::stoi(text.substr(end));
+      if (stopped_by_ == 0) { stopped_by_ = signal; }
+    }
+    return peaks;
   }
 
   /// Two steps at most are under way.
@@ -206,6 +227,7 @@ class RankTrainer {
   RankGpt gpt_;
   std::array<StepClock, 2> clocks_;
   Recording recording_;
+  int stopped_by_ = 0;  // agreed on by all ranks
 };
 
 }  // namespace
@@ -255,6 +277,7 @@ RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step)
       result.ranks = std::move(memory);
       result.devices = std::move(devices);
       result.recording = trainer.take_recording();
+      result.stopped_by = trainer.stopped_by();
     }
   };
   run_on_ranks(job.settings, rank_body);

@@ -9,6 +9,7 @@
 
 #include "planner.hpp"
 #include "recording.hpp"
+#include "run_outputs.hpp"
 #include "settings.hpp"
 #include "tessera/data/token_source.hpp"
 #include "tessera/engine/sharded_model.hpp"
@@ -25,6 +26,7 @@ struct Job {
   std::vector<StrategyPlan> plans;                        ///< of the strategies that will run
   std::shared_ptr<const TokenSource> source;              ///< null if no step needs data
   std::shared_ptr<const TokenSource> held_out = nullptr;  ///< null if none is to be evaluated
+  std::shared_ptr<RunOutputs> outputs = nullptr;          ///< null but where rank 0 is
 
   /// What is planned for `rank` under `strategy`, one of those that will run.
   [[nodiscard]] const RankPlan& planned(Strategy strategy, int rank) const;
@@ -50,6 +52,7 @@ struct StepRecord {
   double tokens_per_second = 0;         ///< of the job, in that time
   std::vector<std::size_t> peak_bytes;  ///< of each rank, so far
   std::optional<double> eval_loss;      ///< of the held-out data after the step, if measured
+  int stopped_by = 0;  ///< the signal that ends the run, here or with the step under way; or 0
 };
 
 /// *Collective.* Every rank's number.
@@ -71,6 +74,7 @@ struct RunResult {
   std::vector<RankMemory> ranks;
   std::vector<DeviceLedger> devices;  ///< what was held on each at the end; none of CPU ranks
   Recording recording;                ///< if settings.records()
+  int stopped_by = 0;                 ///< the signal that ended it before its last step; or 0
 
   /// The median without the first two steps (of all, if there are no more than two).
   [[nodiscard]] double seconds_per_step() const;
@@ -81,6 +85,9 @@ using OnStep = std::function<void(const StepRecord&)>;
 
 /// Trains `job` under `strategy` on its ranks, threads or this process's, and writes the checkpoint
 /// if one is wanted. NumericError if the gradient stays not finite (--max-skips).
+///
+/// A signal that any rank's process has noted (NotedSignals) ends the run after the same step on
+/// all ranks, as if it were the last; held-out data is not evaluated for it.
 [[nodiscard]] RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step);
 
 }  // namespace tessera::tools

@@ -37,8 +37,8 @@ void make_folder_of(const std::filesystem::path& path) {
   std::error_code failed;
   std::filesystem::create_directories(path.parent_path(), failed);
   if (failed) {
-    throw FormatError(fmt::format("{}: cannot make the folder: {}", path.parent_path().string(),
-                                  failed.message()));
+    throw Error(fmt::format("cannot make the folder {}: {}", path.parent_path().string(),
+                            failed.message()));
   }
 }
 
@@ -121,7 +121,7 @@ void save_weights(ShardedModel& model, const std::filesystem::path& path, const 
   const std::exception_ptr failure = file ? file->failure() : nullptr;
   const std::string reason = world.exchange(text_of(failure)).front();
   if (failure) { std::rethrow_exception(failure); }
-  if (!reason.empty()) { throw FormatError(reason); }
+  if (!reason.empty()) { throw Error(reason); }
 }
 
 Initializer weights_from(const std::filesystem::path& path, WeightName name) {

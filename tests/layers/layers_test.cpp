@@ -135,6 +135,13 @@ TEST(Layers, WhatTheSystemSaysIsResidentIsReadInOnePlace) {
             (std::set<std::string>{"src/base/resident.cpp", "src/profile/ledger.cpp"}));
 }
 
+// Whole (AtomicFile), or a lock, or a log: nobody opens what stands there for writing.
+TEST(Layers, FilesAreMadeInFewPlaces) {
+  EXPECT_EQ(files_with(R"(\bO_CREAT\b|\bofstream\b|\brename(at)?\s*\(|fopen\([^;]*"[wa])"),
+            (std::set<std::string>{"src/base/atomic_file.cpp", "tools/folder_lock.cpp",
+                                   "tools/step_log.cpp"}));
+}
+
 TEST(Layers, CudaNcclAndMpiStandInFilesNamedAfterThem) {
   const std::string pattern =
       R"(cudaMalloc|<<<|include.*[<"](cuda|cublas|cudnn|nccl|mpi)[A-Za-z_]*\.h)";

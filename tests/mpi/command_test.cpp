@@ -304,7 +304,8 @@ TEST_F(MpiCommand, ReportsWhatOneProcessFinds) {
   both.insert(both.end(), other.begin(), other.end());
   refused(1, both, 2, {"error: rank 1: ", "missing.txt"});
 
-  refused(2, model("train", {"--steps", "5", "--log", "/dev/full"}), 1, {"/dev/full"});
+  refused(2, model("train", {"--steps", "5", "--log", "/dev/full"}), 1,
+          {"--log: cannot write step 1 to /dev/full", "step 5/5", "is incomplete"});
   refused(2, model("compare", {"--steps", "1", "--strategies", "ddp", "--json", "/dev/full"}), 1,
           {"/dev/full"});
 }
@@ -320,19 +321,65 @@ TEST_F(MpiCommand, SkippedStepsAreToldOnceAndTooManyEndTheJob) {
   EXPECT_EQ(count("of unit '", outcome.out), 1) << outcome.out;
 }
 
-TEST_F(MpiCommand, AKilledProcessEndsTheJobWithinSeconds) {
+/// Starts the words after it, and has each process say who it is.
+Words saying_who(const Words& command) {
   Words words = {"sh", "-c", "echo rank $OMPI_COMM_WORLD_RANK$PMI_RANK pid $$; exec \"$@\"", "sh"};
-  const Words command = as_process(model("train", {"--steps", "1000000000"}));
   words.insert(words.end(), command.begin(), command.end());
-  MpiJob job{3, words};
-  ASSERT_TRUE(job.wait_for("step 1/", 1)) << job.output();
+  return words;
+}
+
+/// The number that stands in `said` where `pattern` has a group; 0 if there is none.
+int number_in(const std::string& said, const std::string& pattern) {
   std::smatch match;
-  const std::string said = job.output();
-  ASSERT_TRUE(std::regex_search(said, match, std::regex{"rank 1 pid ([0-9]+)\n"})) << said;
+  const bool found = std::regex_search(said, match, std::regex{pattern});
+  EXPECT_TRUE(found) << pattern << " is not in: " << said;
+  return found ? std::stoi(match[1]) : 0;
+}
+
+TEST_F(MpiCommand, AKilledProcessEndsTheJobWithinSeconds) {
+  MpiJob job{3, saying_who(as_process(model("train", {"--steps", "1000000000"})))};
+  ASSERT_TRUE(job.wait_for("step 1/", 1)) << job.output();
   const auto begin = Clock::now();
-  ASSERT_EQ(::kill(std::stoi(match[1]), SIGKILL), 0);
+  ASSERT_EQ(::kill(number_in(job.output(), "rank 1 pid ([0-9]+)\n"), SIGKILL), 0);
   EXPECT_NE(job.wait(), 0);
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds{5});
+}
+
+// Whichever process gets it; the weights are those of a run that was to end there, to the bit.
+TEST_F(MpiCommand, ASignalToOneProcessEndsAllAfterTheSameStepWithTheirWeights) {
+  for (const int rank : {0, 2}) {
+    SCOPED_TRACE(rank);
+    const Words endless =
+        model("train", {"--steps", "1000000000", "--lr-schedule", "constant", "--strategy", "zero3",
+                        "--log", path("log"), "--checkpoint", path("job")});
+    MpiJob job{3, saying_who(as_process(endless))};
+    ASSERT_TRUE(job.wait_for("step 1/", 1)) << job.output();
+    const std::string who = "rank " + std::to_string(rank) + " pid ([0-9]+)\n";
+    ASSERT_EQ(::kill(number_in(job.output(), who), SIGTERM), 0);
+    EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
+    EXPECT_EQ(count("SIGTERM: the run ends with the step under way", job.output()), 1);
+    EXPECT_EQ(count("error: ", job.output()), 0) << job.output();
+    const int steps = number_in(job.output(), "stopped by SIGTERM after step ([0-9]+) of");
+    EXPECT_EQ(log("log").size(), static_cast<std::size_t>(steps));
+    const Outcome threads = tessera(
+        model("train", {"--steps", std::to_string(steps), "--lr-schedule", "constant", "--strategy",
+                        "ddp", "--ranks", "3", "--checkpoint", path("threads")}));
+    ASSERT_EQ(threads.status, 0) << threads.err;
+    EXPECT_TRUE(read_file(path("job/model.safetensors")) ==
+                read_file(path("threads/model.safetensors")));
+  }
+}
+
+TEST_F(MpiCommand, ASecondJobIntoAFolderIsRefusedOnce) {
+  const Words endless = model("train", {"--steps", "1000000000", "--checkpoint", path("c")});
+  MpiJob first{2, saying_who(as_process(endless))};
+  ASSERT_TRUE(first.wait_for("step 1/", 1)) << first.output();
+  const int process = number_in(first.output(), "rank 0 pid ([0-9]+)\n");
+  refused(2, model("train", {"--steps", "1", "--checkpoint", path("c")}), 2,
+          {"--checkpoint: another run writes to " + path("c"),
+           "process " + std::to_string(process) + " on "});
+  ASSERT_EQ(::kill(process, SIGTERM), 0);
+  EXPECT_EQ(first.wait(), 128 + SIGTERM);
 }
 
 }  // namespace

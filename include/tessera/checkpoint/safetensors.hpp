@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/base/atomic_file.hpp"
 #include "tessera/base/shape.hpp"
 
 namespace tessera {
@@ -47,9 +48,10 @@ class SafetensorsReader {
 /// Writes a safetensors file of fp32 tensors, one after the other in the order declared.
 ///
 /// Memory:  one header; tensors are written through.
-/// Errors:  FormatError (with path) if the disk refuses; the writer is then of no further use. The
-///          file appears under its name only in `finish`, complete (written to `path`.partial,
-///          synced, renamed); before that `path` is untouched. Without `finish` nothing is left.
+/// Errors:  Error (with path) if the disk refuses or the name is no file's; the writer is then of
+/// no
+///          further use. The file appears under its name only in `finish`, complete; before that
+///          `path` is untouched, and without it nothing is left (AtomicFile).
 class SafetensorsWriter {
  public:
   struct Declared {
@@ -58,9 +60,6 @@ class SafetensorsWriter {
   };
   /// ContractError if a name is empty, repeated, `__metadata__` or not UTF-8.
   SafetensorsWriter(std::filesystem::path path, std::vector<Declared> tensors);
-  ~SafetensorsWriter();
-  SafetensorsWriter(const SafetensorsWriter&) = delete;
-  SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
   /// The next tensor, in the declared order; ContractError if name or size is another.
   void write(std::string_view name, std::span<const float> values);
@@ -68,15 +67,9 @@ class SafetensorsWriter {
   void finish();
 
  private:
-  void write_or_discard(std::span<const std::byte> bytes);
-  void discard() noexcept;
-
-  std::filesystem::path path_;
-  std::filesystem::path partial_;
   std::vector<Declared> tensors_;
   std::size_t next_ = 0;
-  int descriptor_ = -1;
-  bool finished_ = false;  // nothing is left to be removed
+  AtomicFile file_;
 };
 
 }  // namespace tessera

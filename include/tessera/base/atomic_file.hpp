@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+
+namespace tessera {
+
+/// A file that appears under its name whole, or not at all.
+///
+/// It is written to a temporary file beside it: NAME.MACHINE-RANDOM.partial, created exclusively,
+/// so that two writers of one name never share a file; the last to finish stays. The folder is held
+/// open: a relative path, and a folder that is a link, mean what they meant at the start. A file
+/// that is replaced leaves its permissions to the new one.
+///
+/// Order:  nothing at the name changes before `finish`. Without it nothing is left behind.
+/// Errors: Error with the path and what failed. Refused at once: a name that is a link, a folder, a
+///         pipe or a device, a file that is write-protected, a folder that is missing or takes no
+///         files. After an error the temporary file is gone and the writer of no further use.
+/// Others: the temporary file of a writer that was killed is removed by the next one of the same
+///         name on the same machine. Each is locked (flock) as long as its writer lives; on file
+///         systems without locks none is removed.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  /// Adds `bytes` at the end.
+  void write(std::span<const std::byte> bytes);
+  /// Flushes the file, gives it its name and flushes the folder.
+  void finish();
+  /// Whether it can be written to: not after `finish` or an error.
+  [[nodiscard]] bool is_open() const noexcept { return file_ >= 0; }
+
+ private:
+  void open_folder();
+  void check_target();
+  void create();
+  [[nodiscard]] bool create_as(const std::string& name);
+  void remove_left_behind() const;
+  void discard() noexcept;
+  [[noreturn]] void fail(const char* what);
+
+  std::filesystem::path path_;
+  std::string name_;     // in the folder
+  std::string partial_;  // the temporary file's, in the folder; empty if there is none
+  unsigned permissions_ = 0;
+  bool replaces_ = false;
+  int folder_ = -1;
+  int file_ = -1;
+};
+
+}  // namespace tessera

@@ -1,0 +1,123 @@
+"""What the trials share: the command, how it may end, and the report."""
+import argparse
+import json
+import pathlib
+import random
+import shlex
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+LIMIT_S = 120.0  # of one run: beyond it hangs
+WORDS = ["the ", "tile ", "of ", "a ", "mosaic ", "is ", "set\n"]
+
+
+class Failed(Exception):
+    """A run that did what none may."""
+
+
+class Trial:
+    """Runs the command in a folder of its own, counts how the runs ended and keeps what failed."""
+
+    def __init__(self, page, count):
+        parser = argparse.ArgumentParser(description=page.splitlines()[0], epilog=page,
+                                         formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("--command", default="build/release/tools/tessera",
+                            help="the tessera command (default %(default)s)")
+        parser.add_argument("--count", type=int, default=count, help="default %(default)s")
+        parser.add_argument("--seed", type=int, default=1, help="default %(default)s")
+        parser.add_argument("--only", type=int, help="the one of this number, shown in full")
+        self.options = parser.parse_args()
+        self.command = str(pathlib.Path(self.options.command).resolve())
+        self.ends = {}
+        self.failures = []
+
+    def run_all(self, one):
+        """Calls `one(random, folder)` for each number; what it draws depends on seed and number."""
+        began = time.monotonic()
+        only = self.options.only
+        for number in range(self.options.count) if only is None else [only]:
+            draws = random.Random(f"{self.options.seed} {number}")
+            with tempfile.TemporaryDirectory(prefix="tessera-trial-") as folder:
+                try:
+                    end = one(draws, pathlib.Path(folder))
+                    self.ends[end] = self.ends.get(end, 0) + 1
+                except Failed as failed:
+                    self.failures.append(number)
+                    print(f"FAILED: number {number} of seed {self.options.seed}: {failed}", flush=True)
+        ends = ", ".join(f"{count} {end}" for end, count in sorted(self.ends.items()))
+        print(f"{ends or 'none as it should'}; {len(self.failures)} failed; "
+              f"{time.monotonic() - began:.0f} s")
+        return 1 if self.failures else 0
+
+    def words(self, arguments):
+        return [self.command, *map(str, arguments)]
+
+    def run(self, arguments):
+        """Runs the command to its end."""
+        process = subprocess.Popen(self.words(arguments), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return self.end_of(process)
+
+    def end_of(self, process):
+        """How `process` ended; Failed if it hangs."""
+        try:
+            out, err = process.communicate(timeout=LIMIT_S)
+        except subprocess.TimeoutExpired as late:
+            process.kill()
+            process.communicate()
+            raise Failed(f"hangs: {shlex.join(process.args)}") from late
+        end = End(process.args, process.returncode, out.decode("utf-8", "replace"),
+                  err.decode("utf-8", "replace"))
+        if self.options.only is not None:
+            print(end)
+        return end
+
+
+class End:
+    """A run that has ended."""
+
+    def __init__(self, words, status, out, err):
+        self.words, self.status, self.out, self.err = words, status, out, err
+
+    def __str__(self):
+        return f"status {self.status}: {shlex.join(self.words)}\n{self.err}"
+
+    def require(self, holds, what):
+        if not holds:
+            raise Failed(f"{what}\n{self}")
+
+    def require_status(self, *allowed):
+        """One of these, and a plain word of what was wrong where it is not 0."""
+        self.require(self.status in allowed, f"not one of the statuses {allowed}")
+        if self.status in (0, 1, 2, 3, 4):
+            told = [line for line in self.err.splitlines() if line.startswith("error: ")]
+            self.require(len(told) == (self.status != 0), "one line says what was wrong")
+
+
+def write_text(path, size, draws):
+    """Something to learn, of `size` bytes."""
+    text = "".join(draws.choice(WORDS) for _ in range(size // 2))
+    path.write_bytes(text.encode()[:size])
+    return path
+
+
+def whole_weights(path):
+    """The bytes of a safetensors file; Failed if it is not whole."""
+    data = path.read_bytes()
+    try:
+        (length,) = struct.unpack("<Q", data[:8])
+        header = json.loads(data[8:8 + length])
+        end = max(entry["data_offsets"][1] for name, entry in header.items()
+                  if name != "__metadata__")
+    except (struct.error, ValueError, KeyError) as wrong:
+        raise Failed(f"{path.name} is no file of weights: {wrong}") from wrong
+    if len(data) != 8 + length + end:
+        raise Failed(f"{path.name} is torn: {len(data)} bytes, its header says {8 + length + end}")
+    return data
+
+
+if __name__ == "__main__":
+    sys.exit("run one of the trials beside this file")

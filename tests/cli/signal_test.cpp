@@ -1,0 +1,177 @@
+// What SIGINT, SIGTERM and SIGHUP do to a run.
+#include <gmock/gmock.h>
+
+#include <chrono>
+#include <set>
+#include <utility>
+
+#include "cli/running_command.hpp"
+#include "noted_signals.hpp"
+#include "output_file.hpp"
+
+namespace tessera::test::signal_test {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::KilledBySignal;
+using Words = std::vector<std::string>;
+using Clock = std::chrono::steady_clock;
+
+class Signals : public CommandTest {
+ protected:
+  /// A run that would take hours, whose rate does not depend on its length.
+  [[nodiscard]] Words training(const Words& more) const {
+    Words all = small("train", {"--lr-schedule", "constant"});
+    all.insert(all.begin(), kCommand);
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  [[nodiscard]] Words endless(const Words& more) const {
+    Words all = training({"--steps", "1000000000"});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  [[nodiscard]] std::set<std::string> names_in(const std::string& folder) const {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator{path(folder)}) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  }
+};
+
+const std::vector<std::pair<int, std::string>> kEach = {
+    {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}};
+
+// The weights are those of a run that was to end there, to the bit.
+TEST_F(Signals, TrainingFinishesTheStepAndWritesItsWeights) {
+  for (const auto& [signal, name] : kEach) {
+    SCOPED_TRACE(name);
+    NamedPipe pipe{path(name)};
+    const std::string report = path(name + ".html");
+    RunningCommand run{endless({"--strategy", "zero3", "--log", path(name), "--checkpoint",
+                                path("c"), "--report", report}),
+                       path(name)};
+    ASSERT_TRUE(pipe.read_lines(3));
+    run.send(signal);
+    run.send(signal);  // an echo, as timeout and terminals send it
+    pipe.read_to_end();
+    const Outcome outcome = run.wait();
+    EXPECT_EQ(outcome.status, 128 + signal) << outcome.err;
+    const std::string steps = std::to_string(pipe.lines());
+    EXPECT_THAT(outcome.err, HasSubstr(name + ": the run ends with the step under way"));
+    EXPECT_THAT(outcome.err, HasSubstr("stopped by " + name + " after step " + steps +
+                                       " of 1000000000; its weights are in " + path("c") +
+                                       "/model.safetensors\n"));
+    EXPECT_THAT(outcome.out, HasSubstr("peak memory"));
+    EXPECT_THAT(read_file(report), HasSubstr("</html>"));
+    EXPECT_EQ(names_in("c"), std::set<std::string>{"model.safetensors"});
+
+    RunningCommand whole{training({"--steps", steps, "--checkpoint", path("d")}), path("whole")};
+    ASSERT_EQ(whole.wait().status, 0);
+    EXPECT_TRUE(read_file(path("c/model.safetensors")) == read_file(path("d/model.safetensors")));
+  }
+}
+
+TEST_F(Signals, ARunThatIsStoppedEarlyStillShowsAStep) {
+  NamedPipe pipe{path("log")};
+  pipe.fill();  // the first step waits for the reader
+  RunningCommand run{endless({"--log", path("log"), "--trace", path("trace.json")}), path("run")};
+  ASSERT_TRUE(wait_until([&] { return run.trains(); }));
+  run.send(SIGTERM);
+  pipe.read_to_end();
+  const Outcome outcome = run.wait();
+  EXPECT_EQ(outcome.status, 128 + SIGTERM) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("without --checkpoint no weights are written"));
+  const auto trace = nlohmann::json::parse(read_file(path("trace.json")));
+  EXPECT_GT(trace.at("traceEvents").size(), 10U);
+}
+
+TEST_F(Signals, ASecondOneEndsTheRunAtOnceAndAnEchoDoesNot) {
+  NamedPipe pipe{path("log")};
+  pipe.fill();
+  RunningCommand run{endless({"--log", path("log"), "--checkpoint", path("c")}), path("run")};
+  ASSERT_TRUE(wait_until([&] { return run.trains(); }));
+  const auto begin = Clock::now();
+  ASSERT_TRUE(wait_until([&] {
+    if (run.has_ended()) { return true; }
+    run.send(SIGINT);
+    return false;
+  }));
+  EXPECT_GT(Clock::now() - begin, std::chrono::milliseconds{900});
+  EXPECT_EQ(run.wait().status, -SIGINT);
+  EXPECT_FALSE(std::filesystem::exists(path("c/model.safetensors")));
+}
+
+TEST_F(Signals, NohupKeepsARunFromHangingUp) {
+  NamedPipe pipe{path("log")};
+  Words words = {"sh", "-c", "trap '' HUP; exec \"$@\"", "sh"};
+  const Words command = endless({"--log", path("log")});
+  words.insert(words.end(), command.begin(), command.end());
+  RunningCommand run{words, path("run")};
+  ASSERT_TRUE(pipe.read_lines(2));
+  run.send(SIGHUP);
+  ASSERT_TRUE(pipe.read_lines(pipe.lines() + 20));
+  EXPECT_FALSE(run.has_ended());
+  run.send(SIGTERM);
+  pipe.read_to_end();
+  EXPECT_EQ(run.wait().status, 128 + SIGTERM);
+}
+
+TEST_F(Signals, AfterTheLastStepThereIsNothingToStop) {
+  NamedPipe pipe{path("log")};
+  pipe.fill();
+  RunningCommand run{training({"--steps", "1", "--log", path("log"), "--checkpoint", path("c")}),
+                     path("run")};
+  ASSERT_TRUE(wait_until([&] { return run.trains(); }));
+  run.send(SIGTERM);
+  pipe.read_to_end();
+  const Outcome outcome = run.wait();
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_TRUE(std::filesystem::exists(path("c/model.safetensors")));
+}
+
+TEST_F(Signals, ComparingEndsAtOnce) {
+  Words words = small("compare", {"--steps", "1000000000", "--json", path("out.json")});
+  words.insert(words.begin(), kCommand);
+  RunningCommand run{words, path("run")};
+  ASSERT_TRUE(wait_until([&] { return run.threads() > 3; }));
+  run.send(SIGTERM);
+  EXPECT_EQ(run.wait().status, -SIGTERM);
+  EXPECT_FALSE(std::filesystem::exists(path("out.json")));
+}
+
+TEST(NotedSignals, AreNotedByTheOutermostAndForgottenWithIt) {
+  EXPECT_EQ(tools::NotedSignals::noted(), 0);
+  {
+    const tools::NotedSignals outer;
+    {
+      const tools::NotedSignals inner;
+      std::raise(SIGTERM);
+      EXPECT_EQ(tools::NotedSignals::noted(), SIGTERM);
+      std::raise(SIGINT);
+    }
+    EXPECT_EQ(tools::NotedSignals::noted(), SIGTERM) << "the first";
+    bool done = false;
+    tools::undisturbed([&] { done = true; });
+    EXPECT_TRUE(done);
+  }
+  EXPECT_EQ(tools::NotedSignals::noted(), 0);
+  const tools::NotedSignals later;
+  EXPECT_EQ(tools::NotedSignals::noted(), 0);
+}
+
+using NotedSignalsDeathTest = CommandTest;
+
+TEST_F(NotedSignalsDeathTest, TakeEffectAfterWhatMayNotBeDisturbed) {
+  EXPECT_EXIT(tools::undisturbed([&] {
+                std::raise(SIGTERM);
+                tools::write_output(path("inner"), "whole");
+              }),
+              KilledBySignal(SIGTERM), "");
+  EXPECT_EQ(read_file(path("inner")), "whole");
+}
+
+}  // namespace
+}  // namespace tessera::test::signal_test
