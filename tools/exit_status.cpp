@@ -4,13 +4,14 @@
 
 #include <new>
 
+#include "standard_streams.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::tools {
 namespace {
 
 ExitStatus told(const char* what, ExitStatus status) {
-  fmt::print(stderr, "error: {}\n", what);
+  tell(fmt::format("error: {}\n", what));
   return status;
 }
 

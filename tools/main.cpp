@@ -16,6 +16,7 @@
 #include "ranks.hpp"
 #include "sample.hpp"
 #include "scale_command.hpp"
+#include "standard_streams.hpp"
 #include "tessera/base/error.hpp"
 #include "train.hpp"
 
@@ -60,6 +61,7 @@ void run(std::span<const char* const> arguments) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  tessera::tools::open_closed_descriptors();
   const std::span<const char* const> all{arguments, static_cast<std::size_t>(count)};
   return static_cast<int>(tessera::tools::guarded([&] {
     run(all.subspan(1));

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "standard_streams.hpp"
 #include "tessera/base/bytes.hpp"
 
 namespace tessera::tools {
@@ -68,8 +69,8 @@ void Progress::tell_if_skipped(const StepReport& report) {
   if (open_) { fmt::print(file_, "\r\033[K"); }  // the bar comes again with the next step
   open_ = false;
   std::fflush(file_);
-  fmt::print(stderr, "{}step {} skipped: the gradient is not finite (loss scale {}, next {})\n",
-             title_, report.step, report.loss_scale, report.next_loss_scale);
+  tell(fmt::format("{}step {} skipped: the gradient is not finite (loss scale {}, next {})\n",
+                   title_, report.step, report.loss_scale, report.next_loss_scale));
 }
 
 bool Progress::due(std::int64_t step) const {
