@@ -11,6 +11,7 @@
 #include "output_file.hpp"
 #include "plan_document.hpp"
 #include "progress.hpp"
+#include "promises.hpp"
 #include "ranks.hpp"
 #include "report.hpp"
 #include "shard_group.hpp"
@@ -26,7 +27,7 @@ nlohmann::ordered_json plain(float value) {
   return shortest(value);
 }
 
-std::string log_line(const StepRecord& record, const std::vector<std::size_t>& planned) {
+std::string log_line(const StepRecord& record, const std::vector<std::size_t>& planned, bool last) {
   nlohmann::ordered_json line = {
       {"step", record.report.step},
       {"loss", record.report.loss},
@@ -40,6 +41,7 @@ std::string log_line(const StepRecord& record, const std::vector<std::size_t>& p
       {"planned_peak_bytes", planned},
   };
   if (record.eval_loss) { line["eval_loss"] = *record.eval_loss; }
+  if (last && !divergence(record.report).empty()) { line["diverged"] = divergence(record.report); }
   return line.dump() + "\n";
 }
 
@@ -116,7 +118,7 @@ void train(const Settings& settings) {
   {
     Progress progress{stdout, progress_output(job), "", settings.steps};
     result = run_training(job, settings.strategy, [&](const StepRecord& record) {
-      if (log) { log->write(log_line(record, planned)); }
+      if (log) { log->write(log_line(record, planned, record.report.step == settings.steps)); }
       progress.tell_if_skipped(record.report);
       progress.show(record);
     });
@@ -125,6 +127,8 @@ void train(const Settings& settings) {
   print_result(job, result);
   write_report("train", train_document(job, result), settings, {result});
   write_trace(settings, result);
+  warn_if_diverged("", result);
+  require_as_planned(job, result);
 }
 
 }  // namespace tessera::tools
