@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "planner.hpp"
@@ -25,6 +26,7 @@ struct Job {
   std::vector<StrategyPlan> plans;                        ///< of the strategies that will run
   std::shared_ptr<const TokenSource> source;              ///< null if no step needs data
   std::shared_ptr<const TokenSource> held_out = nullptr;  ///< null if none is to be evaluated
+  std::string init_prefix = {};                           ///< of names in settings.init
 
   /// What is planned for `rank` under `strategy`, one of those that will run.
   [[nodiscard]] const RankPlan& planned(Strategy strategy, int rank) const;
