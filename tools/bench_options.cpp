@@ -298,6 +298,12 @@ BenchSettings parse_bench(std::span<const char* const> arguments) {
   try {
     app.parse(reversed);
   } catch (const CLI::ParseError& error) {
+    const std::string twice = repeated_option(arguments);
+    const bool mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
+    if (mismatch && !twice.empty()) {
+      throw ConfigError(fmt::format("tessera bench {}: {} is given more than once; give it once",
+                                    settings.what, twice));
+    }
     throw ConfigError(fmt::format("tessera bench {}: {}; see tessera bench {} --help",
                                   settings.what, error.what(), settings.what));
   }

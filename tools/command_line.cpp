@@ -115,10 +115,13 @@ class Parser {
     std::vector<std::string> reversed{arguments.rbegin(), arguments.rend()};
     try {
       app_.parse(reversed);
-    } catch (const CLI::ParseError& error) {
-      throw ConfigError(
-          fmt::format("tessera {}: {}; see tessera {} --help", command_, error.what(), command_));
-    }
+    } catch (const CLI::ArgumentMismatch& error) {
+      if (const std::string twice = repeated_option(arguments); !twice.empty()) {
+        throw ConfigError(
+            fmt::format("tessera {}: {} is given more than once; give it once", command_, twice));
+      }
+      refuse(error);
+    } catch (const CLI::ParseError& error) { refuse(error); }
     if (help_->count() > 0) { return {"", {}, help_text(command_)}; }
     if (const auto unknown = app_.remaining(); !unknown.empty()) {
       refuse_unknown(command_, unknown.front());
@@ -127,17 +130,24 @@ class Parser {
   }
 
  private:
+  [[noreturn]] void refuse(const CLI::ParseError& error) const {
+    throw ConfigError(
+        fmt::format("tessera {}: {}; see tessera {} --help", command_, error.what(), command_));
+  }
+
   [[nodiscard]] Settings settings() const {
     Settings settings = defaults_of_train();
+    settings.effective.emplace_back("the command", command_);
     for (const OptionRow& row : option_table()) {
       const auto option = given_.find(&row);
       if (option == given_.end()) { continue; }
-      if (option->second->count() > 0) {
-        apply(row, row.value.empty() ? "" : texts_.at(std::string{row.name}), settings);
-        settings.given.push_back(row.name);
-      } else if (!row.preset.empty()) {
-        apply(row, std::string{row.preset}, settings);
-      }
+      const bool typed = option->second->count() > 0;
+      const std::string text{!typed              ? row.preset
+                             : row.value.empty() ? std::string_view{}
+                                                 : texts_.at(std::string{row.name})};
+      if (typed) { settings.given.push_back(row.name); }
+      if (typed || !row.preset.empty()) { apply(row, text, settings); }
+      settings.effective.emplace_back(row.name, typed && row.value.empty() ? "given" : text);
     }
     return settings;
   }

@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "comparison.hpp"
 #include "json_text.hpp"
 #include "output_file.hpp"
 #include "progress.hpp"
+#include "promises.hpp"
 #include "ranks.hpp"
 #include "report.hpp"
 #include "shard_group.hpp"
@@ -24,11 +27,22 @@ RunResult run(const Job& job, Strategy strategy) {
   return result;
 }
 
+/// `automatic` is another mode under some strategies than under others, and other modes add
+/// gradients in another order: the losses could not be compared.
+AccumulateMode mode_of_all(const Settings& settings) {
+  if (settings.accumulate == 1) { return settings.accumulate_mode; }
+  const bool every = std::ranges::any_of(settings.strategies, [&](Strategy strategy) {
+    return resolve(settings.accumulate_mode, strategy) == AccumulateMode::every;
+  });
+  return every ? AccumulateMode::every : AccumulateMode::deferred;
+}
+
 }  // namespace
 
 void compare(const Settings& asked) {
   Settings settings = asked;
   settings.strategies = with_hybrid_if_asked(asked, asked.strategies);
+  settings.accumulate_mode = mode_of_all(settings);
   const Job job = prepare(settings, settings.strategies);
   std::vector<RunResult> results;
   for (const Strategy strategy : settings.strategies) { results.push_back(run(job, strategy)); }
@@ -40,6 +54,11 @@ void compare(const Settings& asked) {
     fmt::print("comparison in {}\n", settings.json);
   }
   write_report("compare", comparison_json(job, results), settings, results);
+  for (const RunResult& result : results) {
+    warn_if_diverged(fmt::format("{}: ", to_string(result.strategy)), result);
+  }
+  for (const RunResult& result : results) { require_as_planned(job, result); }
+  require_same_losses(job.settings, results);
 }
 
 }  // namespace tessera::tools

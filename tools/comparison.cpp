@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <optional>
 
 #include "optimizer.hpp"
 #include "plan_document.hpp"
+#include "promises.hpp"
 #include "shard_group.hpp"
 #include "table.hpp"
 #include "tessera/base/bytes.hpp"
@@ -61,10 +61,12 @@ Json json_of(const Job& job, const RunResult& result) {
     const RankPlan& planned = job.planned(result.strategy, rank.rank);
     ranks.push_back(json_of(rank, planned));
   }
+  const std::string diverged = result.steps.empty() ? "" : divergence(result.steps.back().report);
   Json json = {{"name", to_string(result.strategy)},
                {"seconds_per_step", result.seconds_per_step()},
                {"tokens_per_second", tokens_per_second(job, result)},
                {"losses", losses},
+               {"diverged", diverged.empty() ? Json() : Json(diverged)},
                {"ranks", ranks}};
   for (const DeviceLedger& ledger : result.devices) { json["devices"].push_back(json_of(ledger)); }
   return json;
@@ -157,20 +159,21 @@ std::string describe(const Job& job) {
       "{}: {} parameters ({} layers, hidden {}, {} heads, vocab {}, seq {})\n"
       "{} ranks{}{}, {} samples a rank and micro-batch, {} micro-batches a step, {} "
       "steps, seed {}, "
-      "{}{}\n",
+      "{}{}\n{}",
       job.model.name, config.parameter_elems(), config.layers, config.hidden, config.heads,
       config.vocab, config.seq, settings.ranks, describe_ranks(settings), threads, settings.batch,
       settings.accumulate, settings.steps, settings.seed,
       describe_precision(settings) + describe_optimizer(settings),
-      describe_forward(settings) + describe_groups(settings));
+      describe_forward(settings) + describe_groups(settings),
+      settings.accumulate > 1 ? fmt::format("accumulate mode {} under all strategies\n",
+                                            to_string(settings.accumulate_mode))
+                              : "");
 }
 
 /// The first step whose losses are not the same bits; empty if there is none.
 std::optional<std::size_t> first_difference(const RunResult& a, const RunResult& b) {
   for (std::size_t i = 0; i < a.steps.size(); ++i) {
-    const double x = a.steps[i].report.loss;
-    const double y = b.steps[i].report.loss;
-    if (std::memcmp(&x, &y, sizeof x) != 0) { return i; }
+    if (!same_loss(a.steps[i].report.loss, b.steps[i].report.loss)) { return i; }
   }
   return {};
 }

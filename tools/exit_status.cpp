@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 
 #include <new>
+#include <string>
 
+#include "option_words.hpp"
+#include "standard_streams.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::tools {
 namespace {
 
-ExitStatus told(const char* what, ExitStatus status) {
-  fmt::print(stderr, "error: {}\n", what);
+ExitStatus told(const std::string& what, ExitStatus status) {
+  tell(fmt::format("error: {}\n", what));
   return status;
 }
 
@@ -23,12 +26,12 @@ ExitStatus guarded(const std::function<void()>& body) {
   } catch (const Ended& ended) {
     return static_cast<ExitStatus>(ended.status);
   } catch (const ConfigError& error) {
-    return told(error.what(), ExitStatus::usage);
+    return told(with_options_for_fields(error.what()), ExitStatus::usage);
   } catch (const FormatError& error) {
     return told(error.what(), ExitStatus::usage);
   } catch (const ContractError& error) {
     // The command checks what it can; what is left is a rule of the library that the request broke.
-    return told(error.what(), ExitStatus::usage);
+    return told(with_options_for_fields(error.what()), ExitStatus::usage);
   } catch (const OutOfMemory& error) {
     return told(error.what(), ExitStatus::memory);
   } catch (const std::bad_alloc&) {

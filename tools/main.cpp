@@ -17,6 +17,7 @@
 #include "ranks.hpp"
 #include "sample.hpp"
 #include "scale_command.hpp"
+#include "standard_streams.hpp"
 #include "tessera/base/error.hpp"
 #include "train.hpp"
 
@@ -61,6 +62,7 @@ void run(std::span<const char* const> arguments) {
 }  // namespace
 
 int main(int count, char** arguments) {
+  tessera::tools::open_closed_descriptors();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error like a full disk
   const std::span<const char* const> all{arguments, static_cast<std::size_t>(count)};
   return static_cast<int>(tessera::tools::guarded([&] {

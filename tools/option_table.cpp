@@ -29,7 +29,7 @@ constexpr std::int64_t kMostRanks = 65'536;  // of a job; threads may be fewer (
 constexpr std::int64_t kMostPlannedRanks = std::int64_t{1} << 20;
 constexpr std::int64_t kMostParameters = std::int64_t{1} << 50;  // as ShardedModel has
 constexpr std::int64_t kMostThreads = 256;
-constexpr std::int64_t kMostLayers = 100'000;
+constexpr std::int64_t kMostLayers = 65'536;  // as GPTConfig has
 
 /// Stores a whole number in [least, most] in a member.
 template <auto Member>
@@ -158,7 +158,7 @@ void set_budget(Settings& settings, const std::string& text) {
 }
 
 template <auto Member>
-Apply dtype(std::vector<std::string_view> known) {
+Apply dtype(const std::vector<std::string_view>& known) {
   return [=](Settings& settings, const std::string& text) {
     if (std::find(known.begin(), known.end(), text) == known.end()) {
       throw ConfigError(fmt::format("'{}' is unknown; use {}", text, fmt::join(known, ", ")));
@@ -327,6 +327,10 @@ std::vector<OptionRow> parallel_rows() {
        "insist on the same bits in every run: with nccl, sums in the fixed order of its ring; all "
        "else is so by itself",
        kBoth, [](Settings& s, const std::string&) { s.deterministic = true; }},
+      {"--deadline", "parallel", "SECONDS", "300",
+       "a collective that not every rank has come to after so long ends the run, and names those "
+       "that have not",
+       kRun, number<&Settings::deadline>({.least_allowed = false, .below = 1e7})},
       {"--threads", "parallel", "N", "1",
        "threads a rank computes with; ranks times threads should not exceed the cores", kEvery,
        whole<&Settings::threads>(1, kMostThreads)},
@@ -462,7 +466,7 @@ std::vector<OptionRow> sampling_rows() {
        whole<&Settings::top_k>(0, most)},
       {"--top-p", "sampling", "P", "1",
        "draw among the most likely tokens that together have probability P", kSample,
-       number<&Settings::top_p>({.least_allowed = false})},
+       number<&Settings::top_p>({.least_allowed = false, .most = 1})},
       {"--seed", "sampling", "N", "1", "of what is drawn", kSample,
        whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
   };

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <system_error>
 
 #include "tessera/base/error.hpp"
@@ -22,7 +23,9 @@ bool read_whole_text(std::string_view text, T& value) {
 std::string describe(const NumberRange& range) {
   const std::string least =
       fmt::format("{} {}", range.least_allowed ? "at least" : "above", range.least);
-  return std::isinf(range.below) ? least : fmt::format("{} and below {}", least, range.below);
+  return std::isinf(range.below)
+             ? fmt::format("{} and at most {}", least, static_cast<float>(range.most))
+             : fmt::format("{} and below {}", least, range.below);
 }
 
 /// Levenshtein's distance, one row at a time.
@@ -45,11 +48,8 @@ std::size_t edits(std::string_view a, std::string_view b) {
 
 std::int64_t parse_whole(std::string_view text, std::int64_t least, std::int64_t most) {
   std::int64_t value = 0;
-  const bool bounded = most != std::numeric_limits<std::int64_t>::max();
   if (!read_whole_text(text, value) || value < least || value > most) {
-    throw ConfigError(
-        bounded ? fmt::format("'{}' is not a whole number from {} to {}", text, least, most)
-                : fmt::format("'{}' is not a whole number of at least {}", text, least));
+    throw ConfigError(fmt::format("'{}' is not a whole number from {} to {}", text, least, most));
   }
   return value;
 }
@@ -68,12 +68,15 @@ float parse_number(std::string_view text, const NumberRange& range) {
   double value = 0;
   const auto inside = [&](double x) {
     return std::isfinite(x) && (range.least_allowed ? x >= range.least : x > range.least) &&
-           x < range.below;
+           x < range.below && x <= range.most;
   };
-  const bool read = read_whole_text(text, value) && inside(value);
-  const auto rounded = static_cast<float>(value);
-  if (!read || !inside(static_cast<double>(rounded))) {
+  if (!read_whole_text(text, value) || !inside(value)) {
     throw ConfigError(fmt::format("'{}' is not a finite number {}", text, describe(range)));
+  }
+  const auto rounded = static_cast<float>(value);
+  if (!inside(static_cast<double>(rounded))) {
+    throw ConfigError(
+        fmt::format("'{}' is {} in fp32, and not {}", text, rounded, describe(range)));
   }
   return rounded;
 }
@@ -90,6 +93,15 @@ std::vector<std::string> parse_list(std::string_view text) {
     first = comma + 1;
   }
   return entries;
+}
+
+std::string repeated_option(std::span<const char* const> arguments) {
+  std::set<std::string_view> seen;
+  for (const std::string_view argument : arguments) {
+    const std::string_view name = argument.substr(0, argument.find('='));
+    if (name.starts_with("--") && !seen.insert(name).second) { return std::string{name}; }
+  }
+  return {};
 }
 
 std::string nearest(std::string_view text, const std::vector<std::string>& known) {

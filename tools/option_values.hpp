@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,7 @@ struct NumberRange {
   double least = 0;
   bool least_allowed = true;
   double below = std::numeric_limits<double>::infinity();  ///< itself never allowed
+  double most = std::numeric_limits<float>::max();         ///< itself allowed
 };
 
 /// A finite number in `range`, rounded to fp32. ConfigError otherwise, also if rounding to fp32
@@ -30,6 +32,10 @@ struct NumberRange {
 
 /// `text` cut at commas. ConfigError if an entry is empty.
 [[nodiscard]] std::vector<std::string> parse_list(std::string_view text);
+
+/// The first option of `arguments` that stands there more than once, as "--steps"; empty if none
+/// does.
+[[nodiscard]] std::string repeated_option(std::span<const char* const> arguments);
 
 /// The entry of `known` that `text` was probably meant to be; empty if none is near.
 [[nodiscard]] std::string nearest(std::string_view text, const std::vector<std::string>& known);

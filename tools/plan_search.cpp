@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <tuple>
+#include <utility>
 
-#include "budget.hpp"
 #include "optimizer.hpp"
 #include "resharding.hpp"
 #include "shard_group.hpp"
@@ -85,31 +86,50 @@ std::vector<int> prefetches(const Settings& settings, Strategy strategy) {
   return {1, 0};
 }
 
-std::optional<StrategyPlan> plan_choice(const Choice& choice, const Settings& asked) {
+/// What became of a choice.
+struct Trial {
+  bool possible = true;
+  std::optional<StrategyPlan> plan;  ///< if it fits
+};
+
+Trial try_choice(const Choice& choice, const Settings& asked) {
   try {
-    return plan_asked(choice.settings, choice.strategy);
+    return {true, plan_asked_within(*asked.budget_bytes, choice.settings, choice.strategy)};
   } catch (const ConfigError&) {
     // A micro-batch that was not asked for may be larger than can be.
     if (choice.settings.batch <= asked.batch) { throw; }
-    return {};
+    return {false, {}};
   }
 }
 
-/// Until one fits.
-void try_choices(const Settings& settings, SearchResult& result) {
+/// Until one fits; adds those that do not to `tried`.
+void try_choices(const Settings& settings, SearchResult& result, std::vector<Choice>& tried) {
   for (const Choice& choice : choices(settings)) {
-    const std::optional<StrategyPlan> plan = plan_choice(choice, settings);
-    if (!plan) { continue; }
+    Trial trial = try_choice(choice, settings);
+    if (!trial.possible) { continue; }
     ++result.tried;
-    if (fits(*plan, *settings.budget_bytes)) {
-      result.found = Planned{choice, *plan};
+    if (trial.plan) {
+      result.found = Planned{choice, std::move(*trial.plan)};
       return;
     }
-    const std::size_t peak = plan->fullest().memory.peak_bytes;
-    if (!result.nearest || peak < result.nearest->plan.fullest().memory.peak_bytes) {
-      result.nearest = Planned{choice, *plan};
-    }
+    tried.push_back(choice);
   }
+}
+
+/// The one of `tried` that needs the least, the first of equals. The last need less than most: what
+/// comes before them is soon known to need more.
+Planned nearest_of(const std::vector<Choice>& tried) {
+  std::optional<Planned> nearest;
+  std::size_t limit = std::numeric_limits<std::size_t>::max();
+  for (auto choice = tried.rbegin(); choice != tried.rend(); ++choice) {
+    auto plan = plan_asked_within(limit, choice->settings, choice->strategy);
+    if (!plan) { continue; }
+    limit = plan->fullest().memory.peak_bytes;
+    nearest = Planned{*choice, std::move(*plan)};
+  }
+  if (nearest) { return *nearest; }
+  const Choice& first = tried.front();  // beyond any machine, as the plan says
+  return {first, plan_asked(first.settings, first.strategy)};
 }
 
 std::string model_words(const Settings& settings) {
@@ -192,11 +212,14 @@ std::vector<Choice> choices(const Settings& settings) {
 
 SearchResult search(const Settings& settings) {
   SearchResult result;
-  try_choices(settings, result);
-  if (result.found || settings.has("--offload") || !can_offload(settings)) { return result; }
-  Settings offloaded = settings;
-  offloaded.offload = Offload::optimizer;
-  try_choices(offloaded, result);
+  std::vector<Choice> tried;
+  try_choices(settings, result, tried);
+  if (!result.found && !settings.has("--offload") && can_offload(settings)) {
+    Settings offloaded = settings;
+    offloaded.offload = Offload::optimizer;
+    try_choices(offloaded, result, tried);
+  }
+  if (!result.found) { result.nearest = nearest_of(tried); }
   return result;
 }
 

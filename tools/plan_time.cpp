@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <utility>
 
+#include "input_file.hpp"
 #include "planner.hpp"
 #include "rank_gpt.hpp"
 #include "ranks.hpp"
@@ -23,9 +22,7 @@ constexpr int kTimedSteps = 4;
 constexpr int kMostTimedMicroBatches = 256;
 
 MachineProfile read_profile(const std::string& path) {
-  std::ifstream file{path};
-  if (!file) { throw ConfigError(fmt::format("--time {}: cannot be read", path)); }
-  const std::string text{std::istreambuf_iterator<char>{file}, {}};
+  const std::string text = read_input("--time", path);
   try {
     return parse_machine_profile(text);
   } catch (const ConfigError& error) {
@@ -73,7 +70,7 @@ void run_stack(World& world, const Settings& settings, Strategy strategy) {
   ShardedModel model{world, model_options(settings, strategy)};
   const std::vector<Unit> units = make_stack(model, settings, *settings.params);
   const std::int64_t elems = *settings.params / static_cast<std::int64_t>(units.size());
-  const auto pass = [&](const auto& open, auto first, auto last, int times) {
+  const auto pass = [&](const auto& open, auto first, const auto& last, int times) {
     for (; first != last; ++first) {
       const auto scope = open(*first);
       world.compute(unit_work(settings, elems, times), [] {});

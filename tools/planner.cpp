@@ -71,15 +71,18 @@ void run_stack(ShardedModel& model, const Settings& settings, std::int64_t param
   model.step();
 }
 
+/// What a rank may hold at most; beyond that a plan ends with OutOfMemory.
+using Limit = std::optional<std::size_t>;
+
 /// Runs `body`, which gives back what of its memory is model state, on the distinct ranks.
-std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks,
+std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks, Limit limit,
                                  const std::function<ModelStateBytes(World&)>& body) {
   PlanOptions options;
   options.ranks = ranks;
   options.backend = {.device = settings.device, .comm = planned_comm(settings, ranks)};
   options.world = world_options(settings);
   options.world.trace = false;
-  options.world.budget_bytes.reset();  // a plan says what is needed, whatever there is
+  options.world.budget_bytes = limit;  // else a plan says what is needed, whatever there is
   std::map<int, ModelStateBytes> states;
   const std::vector<PlannedRank> planned =
       plan(options, [&](World& world) { states[world.rank()] = body(world); });
@@ -88,6 +91,46 @@ std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks,
     all.push_back({rank.rank, rank.count, rank.memory, states.at(rank.rank), rank.host_peak_bytes});
   }
   return all;
+}
+
+// Activations come last, and are most of what models of many layers need: whether they fit is known
+// before the first of 10,000 layers has been declared.
+void require_room_for_activations(World& world, const Settings& settings,
+                                  const nn::GPTConfig& config, Strategy strategy) {
+  if (!world.memory().budget_bytes() || settings.steps == 0) { return; }
+  const nn::GPTBytes bytes = nn::GPT::bytes_needed(config, gpt_options(settings), settings.batch,
+                                                   world, model_options(settings, strategy));
+  world.memory().require_room(Category::activations, bytes.activations + bytes.workspace,
+                              "activations");
+}
+
+std::vector<RankPlan> plan_gpt(const Settings& settings, const NamedModel& model, Strategy strategy,
+                               int ranks, Limit limit) {
+  const Settings planned = planned_settings(settings);
+  return plan_ranks(planned, ranks, limit, [&](World& world) {
+    require_room_for_activations(world, planned, model.config, strategy);
+    RankGpt gpt{world, planned, model.config, strategy};
+    run_gpt(gpt, planned, model.config);
+    return gpt.model().state_bytes();
+  });
+}
+
+std::vector<RankPlan> plan_units(const Settings& settings, std::int64_t parameters,
+                                 Strategy strategy, int ranks, Limit limit) {
+  const Settings planned = planned_settings(settings);
+  return plan_ranks(planned, ranks, limit, [&](World& world) {
+    ShardedModel model{world, model_options(planned, strategy)};
+    run_stack(model, planned, parameters);
+    return model.state_bytes();
+  });
+}
+
+/// What `plan` gives; empty if it does not fit, be it into a limit or into any machine.
+template <class Plan>
+auto if_it_fits(const Plan& plan) -> std::optional<decltype(plan())> {
+  try {
+    return plan();
+  } catch (const OutOfMemory&) { return {}; }
 }
 
 }  // namespace
@@ -108,17 +151,19 @@ std::vector<Unit> make_stack(ShardedModel& model, const Settings& settings,
 
 std::vector<RankPlan> plan_training(const Settings& settings, const NamedModel& model,
                                     Strategy strategy, int ranks) {
-  const Settings planned = planned_settings(settings);
-  return plan_ranks(planned, ranks, [&](World& world) {
-    RankGpt gpt{world, planned, model.config, strategy};
-    run_gpt(gpt, planned, model.config);
-    return gpt.model().state_bytes();
-  });
+  return plan_gpt(settings, model, strategy, ranks, {});
+}
+
+std::optional<std::vector<RankPlan>> plan_training_within(std::size_t limit_bytes,
+                                                          const Settings& settings,
+                                                          const NamedModel& model,
+                                                          Strategy strategy, int ranks) {
+  return if_it_fits([&] { return plan_gpt(settings, model, strategy, ranks, limit_bytes); });
 }
 
 std::vector<RankPlan> plan_sampling(const Settings& settings, const NamedModel& model,
                                     Strategy strategy, int ranks) {
-  return plan_ranks(settings, ranks, [&](World& world) {
+  return plan_ranks(settings, ranks, {}, [&](World& world) {
     auto gpt = sampling_gpt(world, settings, model.config, strategy);
     gpt.materialize(settings.seed);
     const NoTokens tokens{static_cast<std::size_t>(model.config.seq)};
@@ -131,12 +176,7 @@ std::vector<RankPlan> plan_sampling(const Settings& settings, const NamedModel& 
 
 std::vector<RankPlan> plan_stack(const Settings& settings, std::int64_t parameters,
                                  Strategy strategy, int ranks) {
-  const Settings planned = planned_settings(settings);
-  return plan_ranks(planned, ranks, [&](World& world) {
-    ShardedModel model{world, model_options(planned, strategy)};
-    run_stack(model, planned, parameters);
-    return model.state_bytes();
-  });
+  return plan_units(settings, parameters, strategy, ranks, {});
 }
 
 const RankPlan& StrategyPlan::fullest() const {
@@ -156,6 +196,17 @@ StrategyPlan plan_asked(const Settings& settings, Strategy strategy) {
     return {strategy, plan_stack(settings, *settings.params, strategy, settings.ranks)};
   }
   return {strategy, plan_training(settings, settings.named_model(), strategy, settings.ranks)};
+}
+
+std::optional<StrategyPlan> plan_asked_within(std::size_t limit_bytes, const Settings& settings,
+                                              Strategy strategy) {
+  return if_it_fits([&] {
+    const int ranks = settings.ranks;
+    return StrategyPlan{
+        strategy, settings.params
+                      ? plan_units(settings, *settings.params, strategy, ranks, limit_bytes)
+                      : plan_gpt(settings, settings.named_model(), strategy, ranks, limit_bytes)};
+  });
 }
 
 CommKind planned_comm(const Settings& settings, int ranks) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "settings.hpp"
@@ -37,6 +39,13 @@ struct StrategyPlan {
 /// Errors: ConfigError if the options do not go together; OutOfMemory for sizes beyond any machine.
 [[nodiscard]] std::vector<RankPlan> plan_training(const Settings& settings, const NamedModel& model,
                                                   Strategy strategy, int ranks);
+/// The same if no rank holds more than `limit_bytes`, else empty: as soon as that shows, which is
+/// long before the end of a plan of many layers.
+[[nodiscard]] std::optional<std::vector<RankPlan>> plan_training_within(std::size_t limit_bytes,
+                                                                        const Settings& settings,
+                                                                        const NamedModel& model,
+                                                                        Strategy strategy,
+                                                                        int ranks);
 
 /// The same for a run that draws tokens from the model (Purpose::inference).
 [[nodiscard]] std::vector<RankPlan> plan_sampling(const Settings& settings, const NamedModel& model,
@@ -53,6 +62,10 @@ struct StrategyPlan {
 
 /// The plan of what `settings` name: plan_stack for `--params`, else plan_training.
 [[nodiscard]] StrategyPlan plan_asked(const Settings& settings, Strategy strategy);
+/// The same if no rank holds more than `limit_bytes`, else empty; see plan_training_within.
+[[nodiscard]] std::optional<StrategyPlan> plan_asked_within(std::size_t limit_bytes,
+                                                            const Settings& settings,
+                                                            Strategy strategy);
 
 /// What `ranks` ranks of `settings` talk through: as `--comm` says; for `auto` threads, or
 /// processes (mpi, nccl on CUDA) where there are more ranks than one process can have threads for.

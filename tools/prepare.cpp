@@ -5,6 +5,7 @@
 
 #include "budget.hpp"
 #include "init_file.hpp"
+#include "job_options.hpp"
 #include "optimizer.hpp"
 #include "ranks.hpp"
 #include "resharding.hpp"
@@ -13,7 +14,6 @@
 #include "shard_group.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/checkpoint/safetensors.hpp"
 #include "trainer.hpp"
 
 namespace tessera::tools {
@@ -76,23 +76,6 @@ void check_data(const Job& job) {
   }
 }
 
-// Missing tensors and other shapes are found when the ranks read their parts; what they would not
-// see is a file of a deeper model.
-void check_init(const Job& job) {
-  const SafetensorsReader reader{job.settings.init};
-  const auto has = [&](std::int64_t layer) {
-    return reader.entries().count(fmt::format("h.{}.ln_1.weight", layer)) > 0;
-  };
-  std::int64_t layers = 0;
-  while (has(layers)) { ++layers; }
-  if (layers != job.model.config.layers) {
-    throw FormatError(
-        fmt::format("--init: {} holds {} layers and the model has {}; give the sizes "
-                    "that the file was written with",
-                    job.settings.init, layers, job.model.config.layers));
-  }
-}
-
 void require_room(const Job& job, const StrategyPlan& plan, const Room& room) {
   const double need = bytes_in(room, plan);
   if (need <= room.free_bytes) { return; }
@@ -139,8 +122,12 @@ Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
     job.held_out = open_held_out(settings);
     if (job.held_out) { check_held_out(job); }
   }
-  if (!settings.init.empty()) { check_init(job); }
-  if (has_rank0()) { job.outputs = open_outputs(settings); }
+  InitFile init;
+  if (!settings.init.empty()) { init = examine_init(settings.init, job.model.config); }
+  job.init_prefix = init.prefix;
+  if (!has_rank0()) { return job; }
+  job.outputs = open_outputs(settings);
+  if (!settings.init.empty()) { tell_of_init(settings.init, init); }
   return job;
 }
 
@@ -167,14 +154,20 @@ Job prepare(const Settings& asked, const std::vector<Strategy>& strategies, Use 
   run_on_ranks(unlimited, [&](World& world) {
     const std::vector<Room> rooms = rooms_of_process(world);
     const Placement placement = placement_of(world, settings);
+    std::string options;
     std::string init;
     together(world, [&] {
       check_placement(settings, placement);
       job = checked(settings, strategies, rooms, use);
+      options = job_options(*job);
       init = fingerprint_of_file(settings.init);
     });
+    const std::vector<std::string> all_options = world.exchange(options);
     const std::vector<std::string> inits = world.exchange(init);
-    together(world, [&] { check_same_init(settings, inits); });
+    together(world, [&] {
+      check_same_options(all_options);
+      check_same_init(settings, inits);
+    });
   });
   return *job;
 }

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "say.hpp"
+#include "standard_streams.hpp"
 #include "tessera/base/bytes.hpp"
 
 namespace tessera::tools {
@@ -69,7 +70,7 @@ void Progress::tell(std::string_view line) {
   if (open_) { say("\r\033[K", file_); }  // the bar comes again with the next step
   open_ = false;
   std::fflush(file_);
-  warn(line);
+  tools::tell(line);
 }
 
 void Progress::tell_if_skipped(const StepReport& report) {

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <thread>
 
 #include "shard_group.hpp"
@@ -113,6 +115,9 @@ WorldOptions world_options(const Settings& settings) {
   WorldOptions options;
   options.device = settings.device;
   options.threads = settings.threads;
+  constexpr double ms_a_second = 1000;
+  options.deadline =
+      std::chrono::milliseconds{std::max(std::llround(settings.deadline * ms_a_second), 1LL)};
   options.budget_bytes = settings.budget_bytes;
   options.deterministic = settings.deterministic;
   options.trace = settings.records();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "output_file.hpp"
-#include "say.hpp"
+#include "standard_streams.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::tools {
@@ -59,7 +59,7 @@ void require_place(const Output& output) {
 void lock_checkpoint(const std::string& folder, RunOutputs& opened) {
   opened.checkpoint.emplace(folder);
   if (opened.checkpoint->holds()) { return; }
-  warn(
+  tell(
       fmt::format("note: --checkpoint: {} is on a file system without locks; that no other run "
                   "writes to it cannot be checked\n",
                   folder));

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "init_file.hpp"
 #include "json_text.hpp"
 #include "output_file.hpp"
 #include "plan_document.hpp"
+#include "promises.hpp"
 #include "rank_gpt.hpp"
 #include "ranks.hpp"
 #include "sample_request.hpp"
@@ -38,7 +38,7 @@ SampleResult run_sampling(const Job& job, const nn::Generation& generation) {
   SampleResult result;
   run_on_ranks(job.settings, [&](World& world) {
     auto gpt = sampling_gpt(world, job.settings, job.model.config, job.settings.strategy);
-    gpt.materialize(weights_from(job.settings.init, nn::gpt2_weight_name));
+    gpt.materialize(weights_from(job.settings.init, weight_name_after(job.init_prefix)));
     const auto begin = Clock::now();
     Texts texts = nn::generate(gpt.module(), world, generation);
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
@@ -124,6 +124,7 @@ void sample(const Settings& settings) {
   if (!settings.json.empty()) {
     write_output(settings.json, json_text(json_of(job, generation, result), 2) + "\n");
   }
+  require_as_planned(job, settings.strategy, result.peak_bytes);
 }
 
 }  // namespace tessera::tools

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <iterator>
-
+#include "input_file.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::tools {
@@ -15,9 +13,7 @@ constexpr std::string_view kPrompt = "\n";
 constexpr std::int64_t kBytes = 256;
 
 std::string read_prompt(const std::string& path) {
-  std::ifstream file{path, std::ios::binary};
-  std::string text{std::istreambuf_iterator<char>{file}, {}};
-  if (!file) { throw ConfigError(fmt::format("--prompt-file: cannot read {}", path)); }
+  std::string text = read_input("--prompt-file", path);
   if (text.empty()) { throw ConfigError(fmt::format("--prompt-file: {} is empty", path)); }
   return text;
 }

@@ -11,9 +11,4 @@ inline void say(std::string_view text, std::FILE* file = stdout) noexcept {
   (void)std::fwrite(text.data(), 1, text.size(), file);
 }
 
-/// The same on standard error, of which nothing can be reported.
-inline void warn(std::string_view text) noexcept {
-  say(text, stderr);
-}
-
 }  // namespace tessera::tools

@@ -2,9 +2,6 @@
 
 #include <algorithm>
 
-#include "budget.hpp"
-#include "tessera/base/error.hpp"
-
 namespace tessera::tools {
 namespace {
 
@@ -16,8 +13,8 @@ class Search {
   ScalePoint point(Strategy strategy, int ranks, std::int64_t guess) const {
     std::optional<StrategyPlan> best;
     const auto fits_index = [&](std::int64_t index) {
-      std::optional<StrategyPlan> plan = planned(strategy, ranks, index);
-      const bool yes = plan && fits(*plan, budget_bytes_);
+      std::optional<StrategyPlan> plan = within_budget(strategy, ranks, index);
+      const bool yes = plan.has_value();
       if (yes) { best = std::move(plan); }  // the last that fits is the largest
       return yes;
     };
@@ -37,12 +34,12 @@ class Search {
     return {strategy, plan_training(settings_, model, strategy, ranks)};
   }
 
-  /// Empty for what no machine could hold.
-  [[nodiscard]] std::optional<StrategyPlan> planned(Strategy strategy, int ranks,
-                                                    std::int64_t index) const {
-    try {
-      return plan(strategy, ranks, index);
-    } catch (const OutOfMemory&) { return {}; }
+  [[nodiscard]] std::optional<StrategyPlan> within_budget(Strategy strategy, int ranks,
+                                                          std::int64_t index) const {
+    const NamedModel model{family_.name, family_.member(index)};
+    auto all = plan_training_within(budget_bytes_, settings_, model, strategy, ranks);
+    if (!all) { return {}; }
+    return StrategyPlan{strategy, std::move(*all)};
   }
 
   const Settings& settings_;

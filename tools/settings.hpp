@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/dtype.hpp"
@@ -60,6 +61,7 @@ struct Settings {
   bool graph = false;  ///< steps from kStepsBeforeGraphs on are launched as CUDA graphs
   bool deterministic = false;
   int threads = 0;
+  float deadline = 0;  ///< of a collective, in seconds
   Strategy strategy{};
   std::vector<Strategy> strategies;
   int shard_group = 0;  ///< of hybrid; 0: the ranks of a machine, or no hybrid
@@ -121,6 +123,9 @@ struct Settings {
 
   /// The names of the options that were typed, in the order of the table.
   std::vector<std::string_view> given;
+  /// The command and its options, in the order of the table, each with what was typed or is so
+  /// unless it is; empty for what is neither.
+  std::vector<std::pair<std::string, std::string>> effective;
 
   [[nodiscard]] bool has(std::string_view option) const;
   /// Whether some step is to be recorded.

@@ -12,10 +12,12 @@
 #include "noted_signals.hpp"
 #include "plan_document.hpp"
 #include "progress.hpp"
+#include "promises.hpp"
 #include "ranks.hpp"
 #include "report.hpp"
 #include "say.hpp"
 #include "shard_group.hpp"
+#include "standard_streams.hpp"
 #include "tessera/base/bytes.hpp"
 #include "trainer.hpp"
 
@@ -42,6 +44,8 @@ std::string log_line(const StepRecord& record, const std::vector<std::size_t>& p
       {"planned_peak_bytes", planned},
   };
   if (record.eval_loss) { line["eval_loss"] = *record.eval_loss; }
+  const std::string diverged = record.last ? divergence(record.report) : "";
+  if (!diverged.empty()) { line["diverged"] = diverged; }
   return line.dump() + "\n";
 }
 
@@ -152,10 +156,12 @@ void train(const Settings& settings) {
   }
   const RunResult result = trained(job);
   if (!has_rank0()) { return; }
-  if (result.stopped_by != 0) { warn(stopped(job, result)); }
+  if (result.stopped_by != 0) { tell(stopped(job, result)); }
   print_result(job, result);
   write_report("train", train_document(job, result), settings, {result});
   write_trace(settings, result);
+  warn_if_diverged("", result);
+  require_as_planned(job, result);
   // The process with rank 0 alone: a launcher ends a job of which one process has failed, and the
   // others have nothing left to do.
   if (result.stopped_by != 0) { throw Ended{128 + result.stopped_by}; }

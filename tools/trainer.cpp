@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "init_file.hpp"
 #include "noted_signals.hpp"
 #include "rank_gpt.hpp"
 #include "ranks.hpp"
@@ -65,7 +66,8 @@ class RankTrainer {
         gpt_{world, job.settings, job.model.config, strategy},
         clocks_{StepClock{world.device()}, StepClock{world.device()}} {
     const std::string& init = job.settings.init;
-    gpt_.materialize(init.empty() ? gpt_.initializer() : weights_from(init, nn::gpt2_weight_name));
+    gpt_.materialize(init.empty() ? gpt_.initializer()
+                                  : weights_from(init, weight_name_after(job.init_prefix)));
   }
 
   void train(const std::function<void(const StepRecord&)>& on_step) {
@@ -87,6 +89,7 @@ class RankTrainer {
         continue;
       }
       StepRecord record = record_of(now, gpt_.report());
+      record.last = step + 1 == settings.steps || stopped_by_ != 0;
       if (evaluates_after(step)) { record.eval_loss = held_out_loss(); }
       if (world_.rank() == 0) { on_step(record); }
       if (records_after(step)) {
@@ -98,8 +101,11 @@ class RankTrainer {
 
   void save() {
     const std::filesystem::path folder = job_.settings.checkpoint;
-    if (!folder.empty()) {
+    if (folder.empty()) { return; }
+    try {
       save_weights(gpt_.model(), folder / "model.safetensors", nn::gpt2_weight_name);
+    } catch (const FormatError& error) {  // a disk that is full, no file that is wrong
+      throw Error(error.what());
     }
   }
 

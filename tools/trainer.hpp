@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "planner.hpp"
@@ -27,6 +28,7 @@ struct Job {
   std::shared_ptr<const TokenSource> source;              ///< null if no step needs data
   std::shared_ptr<const TokenSource> held_out = nullptr;  ///< null if none is to be evaluated
   std::shared_ptr<RunOutputs> outputs = nullptr;          ///< null but where rank 0 is
+  std::string init_prefix = {};                           ///< of names in settings.init
 
   /// What is planned for `rank` under `strategy`, one of those that will run.
   [[nodiscard]] const RankPlan& planned(Strategy strategy, int rank) const;
@@ -53,6 +55,7 @@ struct StepRecord {
   std::vector<std::size_t> peak_bytes;  ///< of each rank, so far
   std::optional<double> eval_loss;      ///< of the held-out data after the step, if measured
   int stopped_by = 0;  ///< the signal that ends the run, here or with the step under way; or 0
+  bool last = false;   ///< of the run
 };
 
 /// *Collective.* Every rank's number.

@@ -7,6 +7,12 @@
 
 namespace tessera::engine {
 
+/// Whether ranks can bring different texts: not where one is simulated, which stands for all, often
+/// for a million (simulate_rank).
+[[nodiscard]] inline bool can_disagree(World& world) noexcept {
+  return world.device().computes();
+}
+
 /// *Collective.* ContractError on every rank unless all ranks bring the same `text`; it names the
 /// first line that differs and the ranks. `what` says what is compared ("the order of units").
 /// Sends a hash; the texts only if the hashes differ.

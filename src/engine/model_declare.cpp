@@ -286,7 +286,7 @@ void ShardedModel::State::materialize(const Initializer& initial) {
   engine::check_master_weights(units, options.master_weights);
   decide_residence();
   decide_offload();
-  engine::require_agreement(world, "the model", describe());
+  if (engine::can_disagree(world)) { engine::require_agreement(world, "the model", describe()); }
   group.emplace(engine::ShardGroup::make(world, options));
   for (UnitState& unit : units) { unit.kept_shards = group->kept_shards(); }
   spans.resize(units.size());
@@ -348,9 +348,11 @@ void ShardedModel::State::optimize_with(const Optimizer& optimizer_,
             "call it before the first forward scope of the step");
   }
   const engine::ParameterRules rules = engine::resolve_rules(units, optimizer_, optimizer_options);
-  engine::require_agreement(
-      world, "the optimizer",
-      describe(optimizer_, optimizer_options) + engine::describe(units, rules));
+  if (engine::can_disagree(world)) {
+    engine::require_agreement(
+        world, "the optimizer",
+        describe(optimizer_, optimizer_options) + engine::describe(units, rules));
+  }
   const engine::TrainingState state{units, *parameters, *gradients, *masters, host_weights.get()};
   auto step = std::make_unique<engine::OptimizerStep>(world, state, options, optimizer_,
                                                       optimizer_options, rules, *group);

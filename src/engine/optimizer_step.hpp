@@ -48,11 +48,11 @@ class OptimizerStep {
   [[nodiscard]] std::size_t host_bytes() const noexcept { return plan_.host_arena.bytes(); }
 
  private:
-  /// A shard of a segment whose squared norm this rank computes.
-  struct NormTerm {
-    ConstValues gradient;
-    std::int64_t elems = 0;
-    int shard = 0;
+  /// Shards of a segment whose squared norms this rank computes, end to end.
+  struct NormTerms {
+    View gradient;
+    int first_shard = 0;
+    int shards = 1;
   };
 
   /// Where the host finds it.
@@ -66,6 +66,7 @@ class OptimizerStep {
   [[nodiscard]] Outcome outcome(std::size_t which) const;
   void update_on_device(Journal& journal);
   void plan_norms(const TrainingState& state, int mine);
+  void add_norms(double* sums);
   void clear_sums();
   [[nodiscard]] std::string with_rate(const char* label) const;
   void update_on_host(const std::vector<std::size_t>& units, Returned& returned);
@@ -80,7 +81,7 @@ class OptimizerStep {
   Optimizer optimizer_;  // but for its rate:
   float learning_rate_;
   UpdatePlan plan_;
-  std::vector<NormTerm> norms_;
+  std::vector<NormTerms> norms_;
   Buffer scalars_;  // StepScalars
   Buffer sums_;     // one squared norm a shard, then the loss
   // In turn: the one before stays while the next is made.

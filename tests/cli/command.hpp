@@ -14,6 +14,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/places.hpp"
@@ -67,8 +68,18 @@ class CommandTest : public testing::Test {
 
   [[nodiscard]] Outcome tessera(std::vector<std::string> arguments) const {
     arguments.insert(arguments.begin(), test::kCommand);
+    return run(std::move(arguments));
+  }
+  /// Runs `script`, in which "$0" "$@" is the command with `arguments`, with the shell.
+  [[nodiscard]] Outcome shell(const std::string& script, std::vector<std::string> arguments) const {
+    const std::vector<std::string> before = {"/bin/sh", "-c", script, test::kCommand};
+    arguments.insert(arguments.begin(), before.begin(), before.end());
+    return run(std::move(arguments));
+  }
+
+  [[nodiscard]] Outcome run(std::vector<std::string> words) const {
     std::vector<char*> raw;
-    for (std::string& argument : arguments) { raw.push_back(argument.data()); }
+    for (std::string& word : words) { raw.push_back(word.data()); }
     raw.push_back(nullptr);
 
     posix_spawn_file_actions_t actions;

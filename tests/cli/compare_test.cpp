@@ -1,5 +1,6 @@
 // tessera compare and doctor, run as a user runs them.
 #include <algorithm>
+#include <utility>
 
 #include "cli/command.hpp"
 
@@ -68,6 +69,21 @@ TEST_F(Compare, SixteenBitsAreBitIdenticalUnderEveryStrategyAndHeldAsPlanned) {
       EXPECT_EQ(strategy.at("losses"), json.at("strategies")[0].at("losses")) << precision;
       for (std::size_t r = 0; r < 3; ++r) { expect_rank(strategy.at("ranks")[r], r); }
     }
+  }
+}
+
+// Automatic is another one under each, whose sums are others.
+TEST_F(Compare, MicroBatchesAreReducedInOneModeUnderAllStrategies) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {"ddp,zero1,zero2,zero3", "every"}, {"dp,ddp,zero1", "deferred"}};
+  for (const auto& [strategies, mode] : table) {
+    const Outcome outcome =
+        tessera(small("compare", {"--steps", "4", "--accumulate", "2", "--strategies", strategies,
+                                  "--json", path("o")}));
+    const nlohmann::json json = compared(outcome, path("o"));
+    EXPECT_EQ(json.at("accumulate_mode"), mode);
+    EXPECT_NE(outcome.out.find("accumulate mode " + mode + " under all"), std::string::npos);
+    EXPECT_NE(outcome.out.find("bit-identical under all"), std::string::npos) << outcome.out;
   }
 }
 

@@ -6,15 +6,20 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
 
+#include "command_line.hpp"
 #include "comparison.hpp"
 #include "init_file.hpp"
+#include "job_options.hpp"
 #include "option_table.hpp"
 #include "option_values.hpp"
+#include "option_words.hpp"
 #include "progress.hpp"
+#include "promises.hpp"
 #include "ranks.hpp"
 #include "shard_group.hpp"
 #include "support/temporary_folder.hpp"
@@ -371,6 +376,174 @@ TEST(ComparisonTest, HybridsOrderOfSumsIsSaidAndHidesNoOtherDifference) {
   EXPECT_EQ(compare_losses(results),
             "losses: ddp in all 2 steps (2.5000 -> 2.5000); hybrid, which adds gradients group by "
             "group, within 1.0e-07 of ddp");
+}
+
+/// `losses` by strategy and step, of four ranks.
+std::string judged(const Settings& settings, const std::vector<Strategy>& strategies,
+                   const std::vector<std::vector<double>>& losses) {
+  std::vector<RunResult> results(strategies.size());
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    results[i].strategy = strategies[i];
+    for (const double loss : losses[i]) {
+      results[i].steps.push_back(record_of(std::ssize(results[i].steps) + 1));
+      results[i].steps.back().report.loss = loss;
+    }
+  }
+  try {
+    require_same_losses(settings, results);
+  } catch (const Error& error) { return error.what(); }
+  return "";
+}
+
+TEST(PromiseTest, LossesAreHeldToWhatIsPromisedAndToNoMore) {
+  constexpr double none = std::numeric_limits<double>::quiet_NaN();
+  const double other = std::nextafter(2.0, 3.0);
+  Settings settings;
+  settings.ranks = 4;
+  settings.shard_group = 2;
+  const std::vector<Strategy> plain = {Strategy::ddp, Strategy::zero3};
+  EXPECT_EQ(judged(settings, plain, {{3, 2, none}, {3, 2, -none}}), "");
+  EXPECT_THAT(judged(settings, plain, {{3, 2}, {3, other}}),
+              ::testing::HasSubstr("ddp and zero3 differ from step 2 on"));
+  const std::vector<Strategy> grouped = {Strategy::hybrid, Strategy::ddp, Strategy::zero3};
+  EXPECT_EQ(judged(settings, grouped, {{3, other}, {3, 2}, {3, 2}}), "");
+  EXPECT_THAT(judged(settings, grouped, {{3, 2}, {3, 2}, {3, other}}),
+              ::testing::HasSubstr("ddp and zero3 differ from step 2 on"));
+  EXPECT_THAT(judged(settings, grouped, {{other, 2}, {3, 2}, {3, 2}}),
+              ::testing::HasSubstr("hybrid and ddp differ from step 1 on"));
+  for (const int whole : {1, 4}) {
+    settings.shard_group = whole;
+    EXPECT_THAT(judged(settings, grouped, {{3, other}, {3, 2}, {3, 2}}),
+                ::testing::HasSubstr("hybrid and ddp differ from step 2 on"));
+  }
+  settings.comm = CommChoice::nccl;
+  EXPECT_EQ(judged(settings, plain, {{3, 2}, {3, other}}), "");
+}
+
+TEST(PromiseTest, AByteOffThePlanIsAnError) {
+  Job job;
+  job.plans = {{Strategy::zero3, std::vector<RankPlan>(2)}};
+  job.plans[0].ranks[0].memory.peak_bytes = 300;
+  RankPlan& others = job.plans[0].ranks[1];
+  others.rank = 1;
+  others.count = 2;
+  others.memory.peak_bytes = 200;
+  others.host_peak_bytes = 50;
+  RunResult result;
+  result.strategy = Strategy::zero3;
+  result.ranks.resize(3);
+  result.ranks[0].peak_bytes = 300;
+  for (const std::size_t rank : {1U, 2U}) {
+    result.ranks[rank].peak_bytes = 200;
+    result.ranks[rank].host_peak_bytes = 50;
+  }
+  EXPECT_NO_THROW(require_as_planned(job, result));
+  const auto refused = [&](const std::string& text) {
+    try {
+      require_as_planned(job, result);
+    } catch (const Error& error) { return std::string{error.what()}.starts_with(text); }
+    return false;
+  };
+  result.ranks[2].host_peak_bytes = 49;
+  EXPECT_TRUE(refused("under zero3 rank 2 held 49 bytes in its host pool, and 50 were planned"));
+  result.ranks[2].peak_bytes = 201;
+  EXPECT_TRUE(refused("under zero3 rank 2 held 201 bytes, and 200 were planned"));
+}
+
+TEST(PromiseTest, DivergenceIsALossThatIsNoneOrStepsThatAreSkipped) {
+  const auto text = [](double loss, std::int64_t skipped, float scale, float next) {
+    return divergence({.step = 9,
+                       .loss = loss,
+                       .loss_scale = scale,
+                       .next_loss_scale = next,
+                       .skipped = skipped > 0,
+                       .skipped_in_a_row = skipped});
+  };
+  EXPECT_EQ(text(2, 0, 1, 1), "");
+  EXPECT_EQ(text(2, 1, 65'536, 32'768), "") << "a scale is looked for";
+  EXPECT_EQ(text(2, 1, 1, 1), "the last step was skipped, as their gradient was not finite");
+  EXPECT_EQ(text(2, 2, 65'536, 32'768),
+            "the last 2 steps were skipped, as their gradient was not finite");
+  EXPECT_EQ(text(HUGE_VAL, 0, 1, 1), "the loss of step 9 is infinite");
+  EXPECT_EQ(text(HUGE_VAL, 3, 1, 1),
+            "the loss of step 9 is infinite, and the last 3 steps were skipped");
+}
+
+TEST(OptionTest, TheDeadlineIsThatOfEveryWorld) {
+  const std::vector<std::pair<const char*, int>> table = {
+      {"300", 300'000}, {"1.5", 1500}, {"0.3", 300}, {"1e-5", 1}};
+  for (const auto& [text, ms] : table) {
+    for (const char* command : {"train", "compare", "sample"}) {
+      const char* const words[] = {command, "--deadline", text};
+      const Settings settings = parse_command_line(words).settings;
+      EXPECT_EQ(world_options(settings).deadline.count(), ms) << text;
+    }
+  }
+}
+
+TEST(OptionTest, FieldsOfTheLibraryAreTheOptionsThatSetThem) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {"rank 1: persist_elems is 3", "rank 1: --persist is 3"},
+      {"set `offload` to none, offload it", "set --offload to none, offload it"},
+      {"leave `max_skips` alone: max_skips.", "leave --max-skips alone: --max-skips."},
+      {"/home/top_p/x.txt, a_top_p, top_p.txt, 'top_p'",
+       "/home/top_p/x.txt, a_top_p, top_p.txt, 'top_p'"},
+      {"", ""},
+  };
+  for (const auto& [message, said] : table) { EXPECT_EQ(with_options_for_fields(message), said); }
+}
+
+/// What rank r of a job has if it is started with the r-th of `commands`.
+std::vector<std::string> options_of(const std::vector<std::vector<const char*>>& commands) {
+  std::vector<std::string> all;
+  for (const auto& words : commands) {
+    Job job;
+    job.settings = parse_command_line(words).settings;
+    all.push_back(job_options(job));
+  }
+  return all;
+}
+
+TEST(JobOptionsTest, ValuesAreComparedAndNotHowTheyAreTyped) {
+  EXPECT_NO_THROW(check_same_options(
+      options_of({{"train", "--lr", "3e-4", "--strategy", "fsdp", "--log", "a", "--threads", "1"},
+                  {"train", "--lr", "0.0003", "--strategy", "zero3", "--budget", "1GiB"}})));
+}
+
+TEST(JobOptionsTest, EveryOptionThatIsNoProcesssOwnIsCompared) {
+  for (const OptionRow& row : option_table()) {
+    if (!row.apply || !applies_to(row, "train")) { continue; }
+    Job job;
+    job.settings = parse_command_line(std::vector<const char*>{"train"}).settings;
+    Job other = job;
+    for (auto& [name, value] : other.settings.effective) {
+      if (name == row.name) { value += "7"; }
+    }
+    const std::vector<std::string> own = {"--init", "--data", "--tokens", "--eval-data",
+                                          "--log",  "--comm", "--ranks",  "--budget"};
+    const bool compared = std::ranges::find(own, row.name) == own.end();
+    const std::vector<std::string> options = {job_options(job), job_options(other),
+                                              job_options(job), job_options(other)};
+    try {
+      check_same_options(options);
+      EXPECT_FALSE(compared) << row.name;
+    } catch (const ConfigError& error) {
+      EXPECT_TRUE(compared) << row.name;
+      EXPECT_THAT(error.what(), ::testing::StartsWith(std::string{row.name} + ": rank 0 has "));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("ranks 1, 3 have "));
+    }
+  }
+}
+
+TEST(JobOptionsTest, OtherCommandsAreNamedFirst) {
+  try {
+    check_same_options(options_of({{"train", "--batch", "2"}, {"compare", "--batch", "3"}}));
+    ADD_FAILURE() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_STREQ(error.what(),
+                 "the command: rank 0 has train, and rank 1 has compare; give every process of a "
+                 "job the same");
+  }
 }
 
 }  // namespace

@@ -78,7 +78,8 @@ TEST_F(Plan, SaysWhereMostIsInUse) {
 }
 
 TEST_F(Plan, IsWhatCompareMeasures) {
-  const Words options = {"--accumulate", "2", "--prefetch", "0", "--reduce-dtype", "bf16"};
+  const Words options = {"--accumulate", "2", "--accumulate-mode", "every",
+                         "--prefetch",   "0", "--reduce-dtype",    "bf16"};
   Words arguments = small("compare", {"--steps", "2", "--json", path("compare.json")});
   arguments.insert(arguments.end(), options.begin(), options.end());
   const Outcome outcome = tessera(arguments);
@@ -162,6 +163,26 @@ TEST_F(Plan, OfALargeModelTakesLittleTimeAndMemory) {
     EXPECT_LT(outcome.most_kib, 200'000);
   }
   EXPECT_THAT(outcome.out, HasSubstr("64728743936 parameters"));
+}
+
+// Nothing is quadratic in layers or ranks, and what cannot fit is not planned to its end: half a
+// minute and more before.
+TEST_F(Plan, OfManyLayersOnManyRanksTakesSeconds) {
+  const std::string layers = TESSERA_SANITIZED ? "200" : "10000";
+  const std::string ranks = TESSERA_SANITIZED ? "1000" : "1048576";
+  const std::string little = TESSERA_SANITIZED ? "1MiB" : "1GiB";
+  const std::vector<Words> table = {
+      {"plan", "--layers", layers, "--ranks", "64", "--budget", "12GiB", "--batch", "64"},
+      {"plan", "--layers", layers, "--ranks", "64", "--budget", little, "--batch", "64"},
+      {"plan", "--layers", layers, "--ranks", ranks},
+      {"scale", "--ranks", ranks}};
+  for (const Words& words : table) {
+    SCOPED_TRACE(::testing::PrintToString(words));
+    const Outcome outcome = tessera(words);
+    EXPECT_EQ(outcome.status, std::ranges::find(words, little) != words.end() ? 3 : 0)
+        << outcome.err;
+    if (!TESSERA_SANITIZED) { EXPECT_LT(outcome.processor_seconds, 10.0); }
+  }
 }
 
 class Budget : public Plan {

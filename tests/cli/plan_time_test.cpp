@@ -117,7 +117,7 @@ TEST_F(PlanTime, RefusesWhatItCannotKnow) {
   refused(plan({"--offload", "optimizer"}), "an update on the host");
   refused({"plan", "--params", "1e9", "--seq", "64"}, "without --time");
   refused({"plan", "--time", path("machine.json")}, "ranks with a device each");
-  refused({"plan", "--time", path("nothing.json")}, "cannot be read");
+  refused({"plan", "--time", path("nothing.json")}, "--time: cannot read");
   machine_["levels"].erase(1);
   write(machine_);
   refused(plan({"--ranks", "8", "--strategy", "ddp"}), "no link beyond the 4 ranks");

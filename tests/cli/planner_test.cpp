@@ -56,6 +56,26 @@ TEST_F(Planner, PlansWhatEveryRankOfARunHolds) {
   }
 }
 
+TEST_F(Planner, WithinALimitIsTheSamePlanOrNone) {
+  for (const Strategy strategy : {Strategy::dp, Strategy::ddp, Strategy::zero3}) {
+    for (const std::vector<std::string>& more :
+         {std::vector<std::string>{}, {"--recompute", "block"}, {"--offload", "activations"}}) {
+      const Settings asked = settings(more);
+      const StrategyPlan whole = plan_asked(asked, strategy);
+      const std::size_t peak = whole.fullest().memory.peak_bytes;
+      const auto within = plan_asked_within(peak, asked, strategy);
+      ASSERT_TRUE(within.has_value());
+      ASSERT_EQ(within->ranks.size(), whole.ranks.size());
+      for (std::size_t i = 0; i < whole.ranks.size(); ++i) {
+        EXPECT_EQ(within->ranks[i].count, whole.ranks[i].count);
+        EXPECT_EQ(within->ranks[i].memory.at_peak, whole.ranks[i].memory.at_peak);
+        EXPECT_EQ(within->ranks[i].state, whole.ranks[i].state);
+      }
+      EXPECT_FALSE(plan_asked_within(peak - 1, asked, strategy).has_value());
+    }
+  }
+}
+
 TEST_F(Planner, RunsOnlyTheDistinctRanksOfAnyNumber) {
   const Settings asked = settings({});
   constexpr int ranks = TESSERA_SANITIZED ? 1 << 14 : 1 << 20;

@@ -118,6 +118,32 @@ TEST_F(Refusal, NumbersThatAreNone) {
   train_refused({"--seed", "one"}, {"--seed"});
 }
 
+TEST_F(Refusal, NumbersBeyondTheLimitThatIsMeant) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> table = {
+      {{"--seed", "9223372036854775808"}, "from 0 to 9223372036854775807"},
+      {{"--clip", "1e39"}, "at least 0 and at most 3.4028235e+38"},
+      {{"--eps", "1e-60"}, "'1e-60' is 0 in fp32, and not above 0"},
+      {{"--layers", "65537"}, "from 1 to 65536"},
+      {{"--recompute", "every:65537"}, "from 1 to 65536"},
+      {{"--deadline", "0"}, "above 0 and below 1"},
+      {{"--deadline", "1e7"}, "above 0 and below 1"},
+  };
+  for (const auto& [option, limit] : table) {
+    std::vector<std::string> all = {"train", "--data", path("text.txt")};
+    all.insert(all.end(), option.begin(), option.end());
+    refused(all, {option[0] + ": '", limit});
+  }
+}
+
+TEST_F(Refusal, ByTheLibraryNamesWhatWasTyped) {
+  const auto zero3 = [&](const char* option, const char* value) {
+    train_refused({"--strategy", "zero3", "--offload", "optimizer", option, value},
+                  {std::string{option} + " is " + value});
+  };
+  zero3("--persist", "5");
+  zero3("--offload-keep", "0.001");
+}
+
 TEST_F(Refusal, NumbersOutOfRange) {
   train_refused({"--beta1", "1"}, {"--beta1", "below 1"});
   train_refused({"--beta2", "0.9999999999"}, {"--beta2", "below 1"});
@@ -192,7 +218,11 @@ TEST_F(Refusal, ThreadsThatCannotBe) {
 
 TEST_F(Refusal, OptionsWithoutValueOrGivenTwice) {
   train_refused({"--steps"}, {"--steps"});
-  train_refused({"--steps", "3", "--steps", "4"}, {"--steps"});
+  for (const char* command : {"train", "compare"}) {
+    refused(small(command, {"--steps", "3", "--steps=4"}), {"--steps is given more than once"});
+  }
+  refused({"bench", "adamw", "--repeat", "1", "--repeat", "2"},
+          {"--repeat is given more than once"});
   train_refused({"--no-shuffle=false"}, {"no-shuffle"});
 }
 

@@ -88,7 +88,7 @@ TEST_F(ReshardingOptions, WhereNothingIsGatheredTheyAreRefused) {
   refused(small("train", {"--strategy", "zero3", "--reshard", "never"}),
           {"--reshard", "after-forward or after-backward"});
   refused(small("train", {"--strategy", "zero3", "--persist", "10"}),
-          {"persist_elems is 10", "smallest unit has"});
+          {"--persist is 10", "smallest unit has"});
 }
 
 }  // namespace

@@ -232,6 +232,26 @@ TEST_F(Train, ZeroSkipsNeverEndARun) {
   EXPECT_NE(outcome.err.find("step 30 skipped"), std::string::npos) << outcome.err;
 }
 
+TEST_F(Train, ARunThatHasDivergedSaysSoAtItsEnd) {
+  const Outcome outcome = tessera(small("train", {"--steps", "4", "--lr", "1e30", "--log",
+                                                  path("run.jsonl"), "--report", path("r.html")}));
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const std::string why = "the loss of step 4 is";
+  EXPECT_NE(outcome.err.find("warning: the run has diverged: " + why), std::string::npos)
+      << outcome.err;
+  EXPECT_EQ(log("run.jsonl").back().at("diverged").get<std::string>().rfind(why, 0), 0U);
+  EXPECT_FALSE(log("run.jsonl")[2].contains("diverged")) << "only the last line says it";
+  EXPECT_NE(read_file(path("r.html")).find("\"diverged\":\"" + why), std::string::npos);
+}
+
+TEST_F(Train, AFullDiskUnderTheCheckpointIsStatusOneToo) {
+  const Outcome outcome = shell("trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\"",
+                                small("train", {"--steps", "1", "--checkpoint", path("weights")}));
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.err.find("model.safetensors"), std::string::npos) << outcome.err;
+  EXPECT_FALSE(std::filesystem::exists(folder() / "weights" / "model.safetensors"));
+}
+
 TEST_F(Train, PlainLinesHaveNoControlCharacters) {
   const Outcome outcome = tessera(small("train", {"--steps", "20"}));
   ASSERT_EQ(outcome.status, 0) << outcome.err;

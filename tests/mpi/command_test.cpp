@@ -16,6 +16,7 @@ namespace tessera::test::command_test {
 namespace {
 
 using ::tessera::test::MpiJob;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 using Json = nlohmann::json;
@@ -188,6 +189,36 @@ TEST_F(MpiCommand, RanksThatWouldStartFromOtherWeightsAreNamed) {
           {"--init: ranks 1, 2 would start from other weights than rank 0", "same file"});
 }
 
+TEST_F(MpiCommand, OptionsThatProcessesHaveToShareAreCompared) {
+  write_file(path("other.txt"), text(20'000).replace(10'000, 1, "?"));
+  const auto joined = [&](const Words& mine, const Words& theirs) {
+    Words all = as_process(model("train", mine));
+    all.erase(all.begin());  // the job puts it there
+    const Words colon = {":", "-n", "2"};
+    all.insert(all.end(), colon.begin(), colon.end());
+    const Words others = as_process(model("train", theirs));
+    all.insert(all.end(), others.begin(), others.end());
+    return all;
+  };
+  const Words usual = {"--steps", "2", "--lr", "0.01"};
+  const auto with = [&](const Words& more) {
+    Words all = usual;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  EXPECT_EQ(job(1, joined(usual, {"--steps", "2", "--lr", "1e-2", "--log", path("x")})).status, 0);
+  refused(1, joined(usual, {"--steps", "3", "--lr", "0.01"}), 2,
+          {"--steps: rank 0 has 2, and ranks 1, 2 have 3; give every process"});
+  refused(1, joined(with({"--dropout", "0.1"}), usual), 2,
+          {"--dropout: rank 0 has 0.1, and ranks 1, 2 have 0;"});
+  refused(1, joined(with({"--checkpoint", path("w")}), usual), 2,
+          {"--checkpoint: rank 0 has given, and ranks 1, 2 have none;"});
+  // Of the same size under another name.
+  Words other = joined(usual, usual);
+  *std::find(other.rbegin(), other.rend(), path("text.txt")) = path("other.txt");
+  refused(1, other, 2, {"--data: rank 0 has 20000 tokens of hash ", "and ranks 1, 2 have 20000 "});
+}
+
 /// The bytes of a rank without those of its communicator.
 Json own_bytes(Json rank) {
   const std::size_t communicator = rank.at("at_peak").at("communicator");
@@ -336,13 +367,48 @@ int number_in(const std::string& said, const std::string& pattern) {
   return found ? std::stoi(match[1]) : 0;
 }
 
+/// The process of `rank`, which has said who it is.
+int process_of(int rank, const std::string& said) {
+  return number_in(said, "rank " + std::to_string(rank) + " pid ([0-9]+)\n");
+}
+
+/// A job of three that trains for good, of which one process is sent a signal.
+class SignalledJob {
+ public:
+  explicit SignalledJob(const Words& command) : job_{3, saying_who(command)} {}
+
+  /// Its status, after the process of `rank` has got `signal`.
+  int signal_and_wait(int rank, int signal) {
+    EXPECT_TRUE(job_.wait_for("step 1/", 1)) << job_.output();
+    const int process = process_of(rank, job_.output());
+    if (process == 0) { return -2; }
+    const auto begin = Clock::now();
+    EXPECT_EQ(::kill(process, signal), 0);
+    const int status = job_.wait();
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds{10});
+    return status;
+  }
+  [[nodiscard]] std::string output() const { return job_.output(); }
+
+ private:
+  MpiJob job_;
+};
+
 TEST_F(MpiCommand, AKilledProcessEndsTheJobWithinSeconds) {
-  MpiJob job{3, saying_who(as_process(model("train", {"--steps", "1000000000"})))};
-  ASSERT_TRUE(job.wait_for("step 1/", 1)) << job.output();
-  const auto begin = Clock::now();
-  ASSERT_EQ(::kill(number_in(job.output(), "rank 1 pid ([0-9]+)\n"), SIGKILL), 0);
-  EXPECT_NE(job.wait(), 0);
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds{5});
+  SignalledJob job{as_process(model("train", {"--steps", "1000000000"}))};
+  EXPECT_NE(job.signal_and_wait(1, SIGKILL), 0);
+}
+
+// The others wait for it, or for each other: one says so, and names nobody else.
+TEST_F(MpiCommand, AStoppedProcessIsReportedOnceAndNobodyElse) {
+  for (const std::string strategy : {"dp", "ddp", "zero3"}) {
+    SCOPED_TRACE(strategy);
+    SignalledJob job{as_process(
+        model("train", {"--steps", "1000000000", "--strategy", strategy, "--deadline", "0.7"}))};
+    EXPECT_EQ(job.signal_and_wait(1, SIGSTOP), 4);
+    EXPECT_EQ(count("error: ", job.output()), 1) << job.output();
+    EXPECT_THAT(job.output(), ContainsRegex("waited [0-9]+ ms for rank 1, which "));
+  }
 }
 
 // Whichever process gets it; the weights are those of a run that was to end there, to the bit.
@@ -352,11 +418,8 @@ TEST_F(MpiCommand, ASignalToOneProcessEndsAllAfterTheSameStepWithTheirWeights) {
     const Words endless =
         model("train", {"--steps", "1000000000", "--lr-schedule", "constant", "--strategy", "zero3",
                         "--log", path("log"), "--checkpoint", path("job")});
-    MpiJob job{3, saying_who(as_process(endless))};
-    ASSERT_TRUE(job.wait_for("step 1/", 1)) << job.output();
-    const std::string who = "rank " + std::to_string(rank) + " pid ([0-9]+)\n";
-    ASSERT_EQ(::kill(number_in(job.output(), who), SIGTERM), 0);
-    EXPECT_EQ(job.wait(), 128 + SIGTERM) << job.output();
+    SignalledJob job{as_process(endless)};
+    EXPECT_EQ(job.signal_and_wait(rank, SIGTERM), 128 + SIGTERM) << job.output();
     EXPECT_EQ(count("SIGTERM: the run ends with the step under way", job.output()), 1);
     EXPECT_EQ(count("error: ", job.output()), 0) << job.output();
     const int steps = number_in(job.output(), "stopped by SIGTERM after step ([0-9]+) of");
@@ -374,7 +437,7 @@ TEST_F(MpiCommand, ASecondJobIntoAFolderIsRefusedOnce) {
   const Words endless = model("train", {"--steps", "1000000000", "--checkpoint", path("c")});
   MpiJob first{2, saying_who(as_process(endless))};
   ASSERT_TRUE(first.wait_for("step 1/", 1)) << first.output();
-  const int process = number_in(first.output(), "rank 0 pid ([0-9]+)\n");
+  const int process = process_of(0, first.output());
   refused(2, model("train", {"--steps", "1", "--checkpoint", path("c")}), 2,
           {"--checkpoint: another run writes to " + path("c"),
            "process " + std::to_string(process) + " on "});

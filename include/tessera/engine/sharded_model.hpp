@@ -201,7 +201,7 @@ class ForwardScope;
 class BackwardScope;
 class Evaluation;
 
-/// What one optimizer step did. The same on every rank, for every strategy, to the bit.
+/// What one step did: the same bits on every rank and, with the same explicit options, strategy.
 struct StepReport {
   std::int64_t step = 0;   ///< from 1
   double loss = 0.0;       ///< mean over ranks of the losses given to `step`

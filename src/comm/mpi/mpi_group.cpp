@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <new>
 #include <numeric>
 #include <thread>
@@ -21,6 +22,7 @@ using Clock = std::chrono::steady_clock;
 // A reason leaves at once, whether or not its receiver is in MPI: libraries hold back messages
 // above a limit, which is 4 KiB at least where it is known.
 constexpr std::size_t kReasonBytes = 3000;
+constexpr std::size_t kMostNamed = 200;  // ranks, beside it
 
 /// Between two looks at what has arrived.
 class Pause {
@@ -44,7 +46,8 @@ class Pause {
   int looks_ = 0;
 };
 
-// What all ranks find they find within a moment of each other.
+// What all ranks find they find within a moment of each other. And for so long ranks listen to who
+// else waits before one of them reports.
 constexpr std::chrono::milliseconds kTurn{300};
 // When a rank is looked for at the end of its run. Until then waiting costs nothing more.
 constexpr std::chrono::milliseconds kStill{300};
@@ -59,13 +62,53 @@ std::vector<int> first_ranks(int count) {
   return ranks;
 }
 
+/// What ranks tell each other of a failure.
+struct FailureMessage {
+  std::int32_t status = kCommStatus;
+  std::vector<int> missing;  ///< for whom its sender waits; none: it has failed
+  std::string text;
+};
+
+void append(std::string& message, std::int32_t number) {
+  message.append(reinterpret_cast<const char*>(&number), sizeof number);
+}
+
+// Its length is bounded: of very many ranks the first are named.
+std::string message_of(std::int32_t status, const std::vector<int>& missing,
+                       std::string_view text) {
+  const std::size_t named = std::min(missing.size(), kMostNamed);
+  std::string message;
+  append(message, status);
+  append(message, static_cast<std::int32_t>(named));
+  for (std::size_t i = 0; i < named; ++i) { append(message, missing[i]); }
+  return message.append(text);
+}
+
+FailureMessage read_message(const std::string& message) {
+  std::size_t at = 0;
+  const auto number = [&] {
+    std::int32_t value = 0;
+    if (at + sizeof value > message.size()) { return value; }
+    std::memcpy(&value, message.data() + at, sizeof value);
+    at += sizeof value;
+    return value;
+  };
+  FailureMessage read{.status = number(), .missing = {}, .text = {}};
+  for (std::int32_t left = number(); left > 0 && at < message.size(); --left) {
+    read.missing.push_back(number());
+  }
+  read.text = message.substr(at);
+  return read;
+}
+
 }  // namespace
 
 MpiGroup::MpiGroup(MpiProcess& process, std::chrono::milliseconds deadline)
     : process_{process},
       deadline_{std::min(deadline, kLongestDeadline)},
       everyone_{first_ranks(process.size())},
-      telling_{process, static_cast<std::size_t>(process.size())} {}
+      telling_{process, static_cast<std::size_t>(process.size())},
+      telling_late_{process, static_cast<std::size_t>(process.size())} {}
 
 class MpiGroup::Deserters {
  public:
@@ -128,7 +171,7 @@ void MpiGroup::wait(MpiRequests& requests, const MpiWait& why) {
       continue;
     }
     const Clock::duration still = Clock::now() - moved;
-    if (still > patience) { fail_and_throw(why.late(patience, requests.peers()), rank()); }
+    if (still > patience || another_waits_) { report_late(why, requests.peers(), moved); }
     if (const auto peer = why.at_end() ? std::nullopt : deserters.find(still)) {
       fail_and_throw(why.ended(*peer), rank());
     }
@@ -165,6 +208,61 @@ std::vector<std::string> MpiGroup::exchange(const MpiRoute& route, const std::st
   wait(requests, why);
   texts[me] = message;
   return texts;
+}
+
+void MpiGroup::report_late(const MpiWait& why, const std::vector<int>& missing,
+                           Clock::time_point moved) {
+  const auto waited = [&] {
+    const std::chrono::milliseconds patience = (why.at_end() ? 2 : 1) * deadline_;
+    const auto so_far = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - moved);
+    return std::min(so_far, patience);
+  };
+  if (!begin_report({missing, why.late(waited(), missing)})) {  // another thread of this rank has
+    while (!failed_) { std::this_thread::sleep_for(std::chrono::milliseconds{1}); }
+    check_failure();
+  }
+  tell_late();
+  listen();
+  const Verdict found = verdict();
+  if (found.reporter == rank()) {
+    (void)set_failure(why.late(waited(), found.guilty), kCommStatus, Source::this_rank);
+  } else {
+    (void)set_failure(found.text, kCommStatus, Source::another_rank);
+  }
+  check_failure();
+  throw Aborted{found.text};  // not reached: there is a failure
+}
+
+/// False if this rank has said so already.
+bool MpiGroup::begin_report(const LateReport& report) {
+  const std::scoped_lock lock{failure_lock_};
+  return late_.try_emplace(rank(), report).second;
+}
+
+void MpiGroup::listen() noexcept {
+  const auto end = Clock::now() + kTurn;
+  try {
+    while (!failed_ && Clock::now() < end) {
+      {
+        const MpiCalls calls{process_};
+        hear();
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+  } catch (const std::exception&) {  // MPI has failed: nobody will be heard
+  }
+}
+
+MpiGroup::Verdict MpiGroup::verdict() const {
+  const std::scoped_lock lock{failure_lock_};
+  for (const auto& [who, report] : late_) {
+    std::vector<int> guilty;
+    std::ranges::copy_if(report.missing, std::back_inserter(guilty),
+                         [&](int missing) { return !late_.contains(missing); });
+    if (!guilty.empty()) { return {who, guilty, report.text}; }
+  }
+  const auto& [who, report] = *late_.begin();  // all wait for each other
+  return {who, report.missing, report.text};
 }
 
 void MpiGroup::abort(std::string_view reason, int status) noexcept {
@@ -233,23 +331,37 @@ bool MpiGroup::set_failure(std::string_view text, int status, Source source) noe
   return true;
 }
 
-/// The message: the status, then the reason.
+/// The message: the status, that nobody is waited for, then the reason.
 void MpiGroup::tell() noexcept {
   try {
     {  // another thread may hear of a failure that comes before this one
       const std::scoped_lock lock{failure_lock_};
-      const std::int32_t status = failure_->status;
-      reason_.assign(reinterpret_cast<const char*>(&status), sizeof status);
-      reason_ += failure_->text;
+      reason_ = message_of(failure_->status, {}, failure_->text);
     }
-    const MpiCalls calls{process_};
-    for (int peer = 0; peer < size(); ++peer) {
-      if (peer == rank()) { continue; }
-      telling_.send(process_.control(), reason_.data(), reason_.size(), peer, kFailureTag);
-    }
-    (void)telling_.test();
+    send_to_all(telling_, reason_);
   } catch (const std::exception&) {  // the end of the process tells them
   }
+}
+
+void MpiGroup::tell_late() noexcept {
+  try {
+    {
+      const std::scoped_lock lock{failure_lock_};
+      const LateReport& mine = late_.at(rank());
+      waiting_ = message_of(kCommStatus, mine.missing, mine.text.substr(0, kReasonBytes));
+    }
+    send_to_all(telling_late_, waiting_);
+  } catch (const std::exception&) {  // the others come to their own deadlines
+  }
+}
+
+void MpiGroup::send_to_all(MpiRequests& requests, const std::string& message) {
+  const MpiCalls calls{process_};
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) { continue; }
+    requests.send(process_.control(), message.data(), message.size(), peer, kFailureTag);
+  }
+  (void)requests.test();
 }
 
 /// Within MpiCalls.
@@ -265,13 +377,21 @@ void MpiGroup::hear() {
   mpi_check(MPI_Recv(message.data(), bytes, MPI_BYTE, from.MPI_SOURCE, kFailureTag,
                      process_.control(), MPI_STATUS_IGNORE),
             "MPI_Recv");
-  std::int32_t status = kCommStatus;
-  if (message.size() >= sizeof status) { std::memcpy(&status, message.data(), sizeof status); }
-  message.erase(0, sizeof status);
-  if (set_failure(message, status, Source::another_rank)) { return; }
+  take_in(from.MPI_SOURCE, message);
+}
+
+void MpiGroup::take_in(int source, const std::string& message) {
+  auto [status, missing, text] = read_message(message);
+  if (!missing.empty()) {  // it waits, and nothing has been settled
+    const std::scoped_lock lock{failure_lock_};
+    late_.try_emplace(source, LateReport{std::move(missing), std::move(text)});
+    another_waits_ = true;
+    return;
+  }
+  if (set_failure(text, status, Source::another_rank)) { return; }
   const std::scoped_lock lock{failure_lock_};
-  if (from.MPI_SOURCE < rank()) {  // who tells has found it by itself
-    failure_->text = std::move(message);
+  if (source < rank()) {  // who tells has found it by itself
+    failure_->text = std::move(text);
     failure_->status = status;
     failure_->source = Source::another_rank;
   }

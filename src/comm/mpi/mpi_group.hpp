@@ -3,6 +3,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -58,8 +59,8 @@ class MpiGroup {
   [[nodiscard]] bool divided() const noexcept { return divided_; }
 
   /// Blocks until `requests` are done, yielding at first and then sleeping: ranks may share cores.
-  /// CommError, told to all ranks, if nothing moves until the deadline; Aborted if another rank has
-  /// failed; what `why` throws.
+  /// CommError, told to all ranks, if nothing moves until the deadline, on the one rank that
+  /// reports it (report_late); Aborted if another rank has failed or reports; what `why` throws.
   void wait(MpiRequests& requests, const MpiWait& why);
 
   /// Every member's `message`, by their order.
@@ -93,13 +94,39 @@ class MpiGroup {
     Source source;
   };
 
+  /// What a rank says that waits: for whom, and what it would report.
+  struct LateReport {
+    std::vector<int> missing;
+    std::string text;
+  };
+
   /// Watches one wait for ranks that end their run instead of coming.
   class Deserters;
 
+  /// Ranks that wait for one that has stopped, and those that wait for them, come to their
+  /// deadlines within a moment of each other, in any order. Each that waits says so as soon as it
+  /// or another comes there, and for whom. Who says so has not stopped: of those that wait for
+  /// somebody who says nothing the lowest reports, and names nobody else.
+  [[noreturn]] void report_late(const MpiWait& why, const std::vector<int>& missing,
+                                std::chrono::steady_clock::time_point moved);
+  [[nodiscard]] bool begin_report(const LateReport& report);
+  void listen() noexcept;
+  /// Whose report it is, whom that names, and what that rank has told: the same on every rank that
+  /// has heard the same.
+  struct Verdict {
+    int reporter;
+    std::vector<int> guilty;
+    std::string text;
+  };
+  [[nodiscard]] Verdict verdict() const;
+
   void hear();
+  void take_in(int source, const std::string& message);
   void check_failure() const;
   [[nodiscard]] bool set_failure(std::string_view text, int status, Source source) noexcept;
   void tell() noexcept;
+  void tell_late() noexcept;
+  void send_to_all(MpiRequests& requests, const std::string& message);
 
   MpiProcess& process_;
   const std::chrono::milliseconds deadline_;
@@ -108,8 +135,12 @@ class MpiGroup {
   mutable std::mutex failure_lock_;
   std::optional<Failure> failure_;
   std::atomic<bool> failed_ = false;
-  std::string reason_;  // under way to the others until `telling_` is done
+  std::map<int, LateReport> late_;           // by rank, this one's among them
+  std::atomic<bool> another_waits_ = false;  // and has said so
+  std::string reason_;                       // under way to the others until `telling_` is done
   MpiRequests telling_;
+  std::string waiting_;  // the same for `telling_late_`
+  MpiRequests telling_late_;
 };
 
 }  // namespace tessera

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tessera::tools {
+
+/// The bytes of the file at `path`, which `option` names. Never waits.
+///
+/// Errors: ConfigError that begins with `option` unless it is a regular file of at most 64 MiB that
+///         can be read: a pipe or a device may have no end.
+[[nodiscard]] std::string read_input(std::string_view option, const std::string& path);
+
+}  // namespace tessera::tools
