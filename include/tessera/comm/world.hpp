@@ -169,8 +169,8 @@ class World {
                CopyLane lane = CopyLane::activations);
   void reload(void* to, const void* from_host, std::size_t bytes, const std::string& name,
               CopyLane lane = CopyLane::activations);
-  /// Where the host computes on what lies in its pool, beside all of the above: a stream of the
-  /// rank's device, whose events order it. Made by the first call.
+  /// Where the host computes on what lies in its pool, beside all of the above: a thread of its own
+  /// on every device, whose events order it (Device::make_host_stream). Made by the first call.
   [[nodiscard]] Stream host_stream();
   /// Enqueues `work` there. It does not throw, and waits for nothing. Recorded as a span `what` of
   /// `name`; both outlive it.
