@@ -79,6 +79,7 @@ void print_result(const Job& job, const RunResult& result) {
   fmt::print("peak memory {} on rank 0, {} at most; planned {}\n",
              format_bytes(result.ranks[0].peak_bytes), format_bytes(most),
              format_bytes(job.planned(job.settings.strategy, 0).memory.peak_bytes));
+  fmt::print("{}", host_threads_line(job, result));
   for (const DeviceLedger& ledger : result.devices) { fmt::print("\n{}", ledger.text()); }
   if (!job.settings.checkpoint.empty()) {
     const DType precision = job.settings.precision;

@@ -126,13 +126,19 @@ Stream World::host_stream() {
     const std::string name = fmt::format("host r{}", state.rank);
     Device* cpu = state.device.get();
     if (cpu->kind() == DeviceKind::cuda) {
-      if (!state.host_device) { state.host_device = make_cpu_device(); }
+      if (!state.host_device) {
+        state.host_device = make_cpu_device({.threads = state.host_threads, .pool_name = name});
+      }
       cpu = state.host_device.get();
     }
     state.host_caller = cpu->make_compute_stream();
     state.host.stream = state.device->make_host_stream(name);
   }
   return state.host.stream.get();
+}
+
+int World::host_threads() const noexcept {
+  return state_->host_threads;
 }
 
 void World::compute_on_host(HostWork work, const char* what, const std::string& name) {

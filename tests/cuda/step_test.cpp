@@ -1,4 +1,5 @@
 // What the host does while it enqueues a step: it waits for nothing.
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <numeric>
@@ -6,9 +7,11 @@
 #include <tuple>
 #include <vector>
 
+#include "comm/host_cores.hpp"
 #include "cuda/emulation.hpp"
 #include "cuda/gate.hpp"
 #include "cuda/support.hpp"
+#include "device/cpu/parallel.hpp"
 #include "support/gpt_run.hpp"
 
 namespace tessera::test::step_test {
@@ -195,6 +198,32 @@ TEST_P(CudaStep, AnErrorOfTheHostsIsTheRanks) {
     ADD_FAILURE() << "nothing is thrown";
   } catch (const FormatError& error) {
     EXPECT_NE(std::string{error.what()}.find("of the update"), std::string::npos);
+  }
+}
+
+using CudaStepThreads = CudaStep;
+INSTANTIATE_TEST_SUITE_P(Ranks, CudaStepThreads,
+                         ::testing::Values(std::tuple{Strategy::zero3, 1},
+                                           std::tuple{Strategy::zero3, 3}));
+
+TEST_P(CudaStepThreads, TheHostComputesWithTheRanksPartOfTheCores) {
+  const int ranks = std::get<1>(GetParam());
+  const auto cores = static_cast<int>(own_cores().cores.size());
+  for (const int asked : {0, 3}) {
+    WorldOptions options = on_cuda();
+    options.host_threads = asked;
+    run_ranks(
+        ranks,
+        [&](World& world) {
+          const int expected = asked > 0 ? asked : std::max(1, cores / ranks);
+          EXPECT_EQ(world.host_threads(), expected);
+          static const std::string unit = "unit";
+          int threads = 0;
+          world.compute_on_host([&](Stream cpu) { threads = threads_of(cpu); }, "look", unit);
+          world.host_stream().wait();
+          EXPECT_EQ(threads, expected);
+        },
+        options);
   }
 }
 
