@@ -60,6 +60,7 @@ Json json_of(const Job& job, const RunResult& result) {
   for (const RankMemory& rank : result.ranks) {
     const RankPlan& planned = job.planned(result.strategy, rank.rank);
     ranks.push_back(json_of(rank, planned));
+    if (job.settings.offload != Offload::none) { ranks.back()["host_threads"] = rank.host_threads; }
   }
   const std::string diverged = result.steps.empty() ? "" : divergence(result.steps.back().report);
   Json json = {{"name", to_string(result.strategy)},
@@ -239,7 +240,21 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
 std::string comparison_text(const Job& job, const std::vector<RunResult>& results) {
   std::string text = describe(job) + "\n" + cost_table(job, results) + "\n";
   if (job.settings.ranks > 1) { text += rank_table(results) + "\n"; }
+  if (const std::string line = host_threads_line(job, results.front()); !line.empty()) {
+    text += line + "\n";
+  }
   return text + compare_losses(results) + "\n";
+}
+
+std::string host_threads_line(const Job& job, const RunResult& result) {
+  if (job.settings.offload == Offload::none) { return ""; }
+  const auto [least, most] = std::ranges::minmax(
+      result.ranks, {}, [](const RankMemory& rank) { return rank.host_threads; });
+  const int a = least.host_threads;
+  const int b = most.host_threads;
+  return fmt::format("optimizer updated on the host, by {} thread{} a rank\n",
+                     a == b ? fmt::format("{}", a) : fmt::format("{} to {}", a, b),
+                     b == 1 ? "" : "s");
 }
 
 std::string compare_losses(const std::vector<RunResult>& results) {

@@ -15,6 +15,9 @@ namespace tessera::tools {
 /// What each strategy costs, at most 100 columns wide: times and bytes, then each rank's peak.
 [[nodiscard]] std::string comparison_text(const Job& job, const std::vector<RunResult>& results);
 
+/// One line: by how many threads of the host what is offloaded is updated. Empty: nothing is.
+[[nodiscard]] std::string host_threads_line(const Job& job, const RunResult& result);
+
 /// One line: whether all strategies gave the same losses to the bit, and if not, where they part.
 [[nodiscard]] std::string compare_losses(const std::vector<RunResult>& results);
 

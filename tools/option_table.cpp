@@ -334,6 +334,10 @@ std::vector<OptionRow> parallel_rows() {
       {"--threads", "parallel", "N", "1",
        "threads a rank computes with; ranks times threads should not exceed the cores", kEvery,
        whole<&Settings::threads>(1, kMostThreads)},
+      {"--host-threads", "parallel", "N", "",
+       "threads of the host with which a rank on cuda updates what is offloaded (default: its part "
+       "of the cores that it may use, which the machine's ranks share)",
+       kBoth, whole<&Settings::host_threads>(1, kMostThreads)},
       {"--budget", "parallel", "SIZE", "",
        "what a rank may hold at most: 24GiB, 80GB, bytes; a run that is planned to need more is "
        "not "

@@ -121,6 +121,7 @@ WorldOptions world_options(const Settings& settings) {
   options.budget_bytes = settings.budget_bytes;
   options.deterministic = settings.deterministic;
   options.trace = settings.records();
+  options.host_threads = settings.host_threads;
   return options;
 }
 

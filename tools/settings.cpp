@@ -127,6 +127,17 @@ void check_offload(const Settings& settings) {
         "--offload-keep has no effect: the optimizer is not offloaded; leave it out, or use "
         "--offload optimizer");
   }
+  if (settings.has("--host-threads") && settings.device != DeviceKind::cuda) {
+    throw ConfigError(
+        fmt::format("--host-threads {}: ranks on the cpu compute with the host's threads as it is; "
+                    "leave it out, or use --threads",
+                    settings.host_threads));
+  }
+  if (settings.has("--host-threads") && settings.offload == Offload::none) {
+    throw ConfigError(
+        "--host-threads has no effect: the optimizer is not offloaded; leave it out, or use "
+        "--offload optimizer");
+  }
   if (settings.graph && settings.offload != Offload::none) {
     throw ConfigError(
         "--graph cannot be combined with --offload optimizer, whose update runs on the host beside "

@@ -87,6 +87,7 @@ struct Settings {
   nn::Boundaries boundaries{};
   Offload offload{};
   float offload_keep = 0;  ///< of what `offload` takes off the device
+  int host_threads = 0;    ///< that update on the host; 0: the rank's part of the cores
   UpdateRule optimizer{};
   MomentFormat moments{};
   Rounding rounding{};  ///< of 16-bit parameters and moments

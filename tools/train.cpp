@@ -85,6 +85,7 @@ void print_result(const Job& job, const RunResult& result) {
   say(fmt::format("peak memory {} on rank 0, {} at most; planned {}\n",
                   format_bytes(result.ranks[0].peak_bytes), format_bytes(most),
                   format_bytes(job.planned(job.settings.strategy, 0).memory.peak_bytes)));
+  say(host_threads_line(job, result));
   for (const DeviceLedger& ledger : result.devices) { say(fmt::format("\n{}", ledger.text())); }
   if (!job.settings.checkpoint.empty()) {
     const DType precision = job.settings.precision;

@@ -35,9 +35,10 @@ SamplerOptions sampler_options(const Settings& settings, const World& world) {
 
 std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& state) {
   const MemoryReport report = world.memory().report();
-  nlohmann::json mine = {report.peak_bytes, state.parameters,
-                         state.gradients,   state.optimizer,
-                         state.host,        world.host_memory().report().peak_bytes};
+  nlohmann::json mine = {report.peak_bytes,   state.parameters,
+                         state.gradients,     state.optimizer,
+                         state.host,          world.host_memory().report().peak_bytes,
+                         world.host_threads()};
   for (std::size_t c = 0; c < kCategories; ++c) {
     mine.push_back(report.at_peak[static_cast<Category>(c)]);
   }
@@ -48,9 +49,10 @@ std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& sta
                       values[0],
                       {},
                       {values[1], values[2], values[3], values[4]},
-                      values[5]};
+                      values[5],
+                      static_cast<int>(values[6])};
     for (std::size_t c = 0; c < kCategories; ++c) {
-      memory.at_peak[static_cast<Category>(c)] = values[6 + c];
+      memory.at_peak[static_cast<Category>(c)] = values[7 + c];
     }
     all.push_back(memory);
   }

@@ -67,6 +67,7 @@ struct RankMemory {
   CategoryBytes at_peak;
   ModelStateBytes state;
   std::size_t host_peak_bytes = 0;  ///< of its host pool
+  int host_threads = 0;             ///< that it computes with on the host
 };
 
 /// What a run under one strategy cost and gave: on the process with rank 0, empty elsewhere.

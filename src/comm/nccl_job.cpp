@@ -1,9 +1,12 @@
 #include "comm/nccl_job.hpp"
 
 #include <algorithm>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "base/resident.hpp"
+#include "comm/host_cores.hpp"
 #include "comm/job_end.hpp"
 #include "comm/job_rank.hpp"
 #include "comm/nccl_order.hpp"
@@ -39,6 +42,15 @@ int choose_device(const FoundPlace& place, const WorldOptions& options) {
   const auto devices = static_cast<int>(cuda_machine().devices.size());
   // With no device the device itself says what is missing.
   return devices == 0 ? 0 : place.local_rank.value_or(place.place.rank) % devices;
+}
+
+/// *Collective.*
+int agree_on_host_threads(JobGroup& group, const WorldOptions& options) {
+  std::vector<HostCores> all;
+  for (const std::string& text : group.exchange(CallKind::setup, encode(own_cores()))) {
+    all.push_back(decode_cores(text));
+  }
+  return host_threads(options.host_threads, all, group.rank());
 }
 
 class NcclRank final : public JobRank<JobGroup> {
@@ -78,6 +90,7 @@ World WorldFactory::make_nccl(const std::shared_ptr<JobGroup>& group, int ordina
   auto state = std::make_unique<World::State>(group->rank(), group->size(), options,
                                               make_cuda_device(device), DeviceKind::cuda);
   state->process = process;
+  state->host_threads = agree_on_host_threads(*group, options);
   NcclJoin join;
   join.group = group;
   join.device = state->device.get();

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include "comm/host_cores.hpp"
 #include "comm/local/local_communicator.hpp"
 #include "comm/local/local_device_communicator.hpp"
 #include "comm/world_state.hpp"
@@ -72,6 +73,7 @@ World::State::State(int rank_, int size_, const WorldOptions& options_,
     : rank{rank_},
       size{size_},
       options{options_},
+      host_threads{options_.threads},
       recorder{options.trace ? std::make_unique<trace::Recorder>() : nullptr},
       work_log{std::move(work_log_)},
       counted{std::make_shared<MemoryTracker>(recorder.get(), options.budget_bytes)},
@@ -260,6 +262,10 @@ World WorldFactory::make_local(std::shared_ptr<LocalGroup> group, int rank,
   auto state = std::make_unique<World::State>(rank, group->ranks(), options,
                                               make_device(options, rank), options.device);
   state->process = process;
+  if (options.device == DeviceKind::cuda) {
+    const std::vector<HostCores> all(static_cast<std::size_t>(group->ranks()), own_cores());
+    state->host_threads = host_threads(options.host_threads, all, rank);
+  }
   const auto make = [&](std::uint64_t number, const char* stream) -> std::unique_ptr<Communicator> {
     const Instruments instruments{state->recorder.get(), options.delays, stream, number};
     const std::shared_ptr<LocalChannel>& channel = group->channel(number);
@@ -317,6 +323,22 @@ void check_cuda(const WorldOptions& options) {
   }
 }
 
+void check_host_threads(const WorldOptions& options) {
+  constexpr int most = CpuDeviceOptions::kMostThreads;
+  const int threads = options.host_threads;
+  if (threads < 0 || threads > most) {
+    throw ConfigError{fmt::format(
+        "a rank's threads of the host must be 0 (its part of the cores) or up to {}, but are {}",
+        most, threads)};
+  }
+  if (threads > 0 && options.device == DeviceKind::cpu) {
+    throw ConfigError{fmt::format(
+        "a rank on a CPU computes on the host with its `threads`, but {} host_threads are asked "
+        "for: leave host_threads at 0",
+        threads)};
+  }
+}
+
 }  // namespace
 
 void check(const WorldOptions& options) {
@@ -346,6 +368,7 @@ void check(const WorldOptions& options) {
     throw ConfigError{fmt::format("CUDA device {} is asked for, but the ranks run on the device {}",
                                   *options.cuda_ordinal, to_string(options.device))};
   }
+  check_host_threads(options);
   constexpr int most_threads = CpuDeviceOptions::kMostThreads;
   if (options.threads < 1 || options.threads > most_threads) {
     throw ConfigError{fmt::format("a rank's threads must be from 1 to {}, but are {}", most_threads,

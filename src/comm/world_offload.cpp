@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <exception>
 #include <utility>
 
 #include "comm/instruments.hpp"
@@ -124,24 +123,27 @@ void World::reload(void* to, const void* from_host, std::size_t bytes, const std
 Stream World::host_stream() {
   State& state = *state_;
   if (!state.host.stream.get()) {
-    const bool on_cuda = state.device->kind() == DeviceKind::cuda;
-    if (on_cuda) { state.host_device = make_cpu_device(); }
-    Device& processor = on_cuda ? *state.host_device : *state.device;
-    state.host_caller = processor.make_compute_stream();
-    state.host.stream = state.device->make_side_stream(fmt::format("host r{}", state.rank));
+    const std::string name = fmt::format("host r{}", state.rank);
+    Device* processor = state.device.get();
+    if (processor->kind() == DeviceKind::cuda) {
+      if (!state.host_device) {
+        state.host_device = make_cpu_device({.threads = state.host_threads, .pool_name = name});
+      }
+      processor = state.host_device.get();
+    }
+    state.host_caller = processor->make_compute_stream();
+    state.host.stream = state.device->make_host_stream(name);
   }
   return state.host.stream.get();
 }
 
+int World::host_threads() const noexcept {
+  return state_->host_threads;
+}
+
 void World::compute_on_host(HostWork work, const char* what, const std::string& name) {
   host_stream().call([at = state_.get(), work = std::move(work), what, unit = &name] {
-    try {
-      OffloadCopies::work_on_host(*at, work, what, *unit);
-    } catch (...) {
-      // CUDA calls this from C, where nothing may be thrown.
-      if (at->device->kind() != DeviceKind::cuda) { throw; }
-      at->host.stream.get().state()->end_with(std::current_exception());
-    }
+    OffloadCopies::work_on_host(*at, work, what, *unit);
   });
 }
 

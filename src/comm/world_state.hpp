@@ -44,6 +44,7 @@ struct World::State {
   int size;
   WorldOptions options;
   ProcessStart process;
+  int host_threads;  // that a HostWork's kernels use
   // How many exceptions were in flight when the rank started: more mean that it is unwinding.
   int uncaught = std::uncaught_exceptions();
   std::unique_ptr<trace::Recorder> recorder;

@@ -290,6 +290,8 @@ void ShardedModel::State::materialize(const Initializer& initial) {
   group.emplace(engine::ShardGroup::make(world, options));
   for (UnitState& unit : units) { unit.kept_shards = group->kept_shards(); }
   spans.resize(units.size());
+  // A device that cannot wait for the host says so before there is anything to give back.
+  if (options.offload != Offload::none) { (void)world.host_stream(); }
   try {
     parameters = engine::make_parameter_store(world, units, journal, options, *group);
     if (options.purpose == Purpose::training) {

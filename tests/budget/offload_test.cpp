@@ -4,25 +4,15 @@
 
 #include <algorithm>
 #include <chrono>
-#include <future>
 #include <thread>
 
-#include "support/groups.hpp"
-#include "support/toy_model.hpp"
+#include "budget/offload_stack.hpp"
 #include "tessera/profile/plan.hpp"
 
 namespace tessera::test::offload_test {
 namespace {
 
 constexpr auto kNothing = [](int) {};
-
-ModelOptions options_of(Strategy strategy, int ranks) {
-  ModelOptions options;
-  options.strategy = strategy;
-  options.shard_group = half_of(ranks, strategy);
-  options.offload = Offload::optimizer;
-  return options;
-}
 
 /// Of the trainable segments: on this rank, as its optimizer updates them.
 std::size_t updated_elems(World& world, const ShardedModel& model) {
@@ -170,39 +160,6 @@ TEST(OffloadKeep, LeavesTheStateOfTheLastUnitsOnTheDevice) {
   });
 }
 
-class Stack {
- public:
-  Stack(World& world, Strategy strategy, const Optimizer& optimizer = AdamW{})
-      : model_{world, options_of(strategy, world.size())} {
-    for (int i = 0; i < 4; ++i) {
-      units_.push_back(model_.add_unit("block." + std::to_string(i), {{"weight", {50, 50}}}));
-    }
-    model_.declare_order(units_);
-    model_.materialize(init::normal(1, 0.1F));
-    model_.optimize_with(optimizer);
-  }
-  ShardedModel& model() { return model_; }
-
-  template <class During>
-  void forward(const During& during) {
-    for (int i = 0; i < 4; ++i) {
-      const auto p = model_.forward(units_[static_cast<std::size_t>(i)]);
-      during(i);
-    }
-  }
-  template <class During>
-  void backward(const During& during) {
-    for (int i = 3; i >= 0; --i) {
-      const auto g = model_.backward(units_[static_cast<std::size_t>(i)]);
-      during(i);
-    }
-  }
-
- private:
-  ShardedModel model_;
-  std::vector<Unit> units_;
-};
-
 /// Whether such a span ends while we wait.
 bool ends(World& world, trace::Kind kind, const std::string& what, int block) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{20};
@@ -268,39 +225,6 @@ TEST(OffloadOverlap, UnitsAreUpdatedAndSentWhileTheNextForwardUsesThoseBefore) {
               },
               {.trace = true});
   }
-}
-
-// The first unit's scope opens when its own parameters have come: the last's wait for it here.
-TEST(OffloadOverlap, AUnitWaitsForItsOwnParametersAlone) {
-  run_ranks(1,
-            [](World& world) {
-              std::promise<void> opened;
-              std::future<void> seen = opened.get_future();
-              bool waited_for = false;
-              CustomOptimizer rule{.name = "waiting", .states = 1};
-              rule.update = [&](const ShardUpdate& piece) {
-                if (piece.parameter->unit != "block.3") { return; }
-                waited_for = seen.wait_for(std::chrono::seconds{20}) == std::future_status::ready;
-              };
-              Stack stack{world, Strategy::ddp, rule};
-              stack.forward(kNothing);
-              stack.backward(kNothing);
-              world.recorder()->clear();
-              stack.model().step();
-              stack.forward([&](int i) {
-                if (i == 0) { opened.set_value(); }
-              });
-              EXPECT_TRUE(waited_for) << "of block.3, whose parameters came before its scope";
-              const auto records = world.recorder()->records();
-              const auto find = [&](trace::Kind kind, const char* what) {
-                return *std::ranges::find_if(records, [&](const trace::Record& r) {
-                  return r.kind == kind && r.what == what && r.unit == "block.0";
-                });
-              };
-              EXPECT_GE(find(trace::Kind::compute, "forward").begin_ns,
-                        find(trace::Kind::copy, "reload").end_ns);
-            },
-            {.trace = true});
 }
 
 }  // namespace

@@ -68,6 +68,11 @@ TEST_F(Refusal, OffloadThatHasNoEffectOrCannotBe) {
                 {"offload has no use", "keeps no state"});
   train_refused({"--device", "cuda", "--offload", "optimizer", "--graph"},
                 {"--graph cannot be combined with --offload optimizer"});
+  train_refused({"--device", "cuda", "--host-threads", "4"},
+                {"--host-threads has no effect", "--offload optimizer"});
+  train_refused({"--offload", "optimizer", "--host-threads", "4"},
+                {"--host-threads 4: ranks on the cpu", "use --threads"});
+  train_refused({"--host-threads", "257"}, {"--host-threads", "257", "from 1 to 256"});
 }
 
 TEST_F(Refusal, DevicesThatCannotBe) {

@@ -79,6 +79,17 @@ TEST(RunRanks, RefusesOptionsThatMakeNoSense) {
     EXPECT_EQ(error_of<ConfigError>([&] { run_ranks(2, [](World&) { FAIL(); }, options); }),
               "a rank's threads must be from 1 to 256, but are " + std::to_string(threads));
   }
+  for (const int threads : {-1, 257}) {
+    const WorldOptions options{.host_threads = threads};
+    EXPECT_EQ(error_of<ConfigError>([&] { run_ranks(2, [](World&) { FAIL(); }, options); }),
+              "a rank's threads of the host must be 0 (its part of the cores) or up to 256, but "
+              "are " +
+                  std::to_string(threads));
+  }
+  EXPECT_EQ(
+      error_of<ConfigError>([] { run_ranks(2, [](World&) { FAIL(); }, {.host_threads = 4}); }),
+      "a rank on a CPU computes on the host with its `threads`, but 4 host_threads are asked "
+      "for: leave host_threads at 0");
 }
 
 TEST(RunRanks, TheCauseKeepsItsTypeAndIsPrecededByItsRank) {

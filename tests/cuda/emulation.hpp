@@ -24,6 +24,7 @@ class Emulation {
     set_delay_us(0);
     set_multiprocessors(kMultiprocessors);
     set_others_bytes(0);
+    set_callbacks(0);
     set_devices(devices_);
     set_capability(kCapability);
   }
@@ -42,6 +43,10 @@ class Emulation {
   void set_others_bytes(std::size_t bytes) {
     CudaModule::get().function<void(std::size_t)>("emulated_cuda_set_others_bytes")(bytes);
   }
+  /// How many threads run functions of the host: 1, or 0 for one a stream.
+  void set_callbacks(int threads) {
+    CudaModule::get().function<void(int)>("emulated_cuda_set_callbacks")(threads);
+  }
   void set_devices(int count) {
     CudaModule::get().function<void(int)>("emulated_cuda_set_devices")(count);
   }
@@ -57,11 +62,17 @@ class Emulation {
     return CudaModule::get().function<std::uint64_t(const char*)>("emulated_cuda_calls")(call);
   }
 
+  /// Copies between a device and memory of the host that is not page-locked.
+  [[nodiscard]] std::uint64_t pageable_copies() {
+    return CudaModule::get().function<std::uint64_t()>("emulated_cuda_pageable_copies")();
+  }
+
   // As CUDA numbers them.
   static constexpr int kInvalidValue = 1;
   static constexpr int kMemoryAllocation = 2;
   static constexpr int kNoDevice = 100;
   static constexpr int kIllegalAddress = 700;
+  static constexpr int kNotSupported = 801;
   static constexpr int kMultiprocessors = 4;
 
   static constexpr int kCapability = 90;

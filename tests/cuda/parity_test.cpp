@@ -91,6 +91,20 @@ TEST_P(CudaParity, AnOffloadedOptimizerChangesNoBit) {
   }
 }
 
+// Large enough for each thread to have a part of its own.
+TEST_P(CudaParity, ThreadsOfTheHostChangeNoBit) {
+  GPTRun run = on_cuda();
+  run.steps = 2;
+  run.config = {.layers = 1, .hidden = 32, .heads = 2, .vocab = 1031, .seq = 11};
+  run.options.strategy = Strategy::zero2;
+  const ToyOutcome expected = train_gpt(run);
+  run.options.offload = Offload::optimizer;
+  for (const int threads : {1, 3}) {
+    run.world.host_threads = threads;
+    EXPECT_EQ(difference(expected, train_gpt(run)), "") << threads << " threads";
+  }
+}
+
 class CudaLosses : public OnCuda<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, CudaLosses, ::testing::Values(1, 4),
                          ::testing::PrintToStringParamName());

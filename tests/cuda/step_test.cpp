@@ -1,11 +1,17 @@
 // What the host does while it enqueues a step: it waits for nothing.
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <numeric>
+#include <string>
 #include <tuple>
+#include <vector>
 
+#include "comm/host_cores.hpp"
 #include "cuda/emulation.hpp"
 #include "cuda/gate.hpp"
 #include "cuda/support.hpp"
+#include "device/cpu/parallel.hpp"
 #include "support/gpt_run.hpp"
 
 namespace tessera::test::step_test {
@@ -37,14 +43,15 @@ std::uint64_t waits(Emulation& emulation) {
 /// A rank's GPT, and steps of two micro-batches.
 class Steps {
  public:
-  Steps(World& world, Strategy strategy, Offload offload = Offload::none)
+  Steps(World& world, Strategy strategy, Offload offload = Offload::none,
+        const Optimizer& optimizer = AdamW{})
       : gpt_{shard(nn::GPT{kConfig}, world,
                    {.strategy = strategy, .accumulate = 2, .offload = offload})},
         tokens_(static_cast<std::size_t>(kGPTRunBatch * kConfig.seq)) {
     std::iota(tokens_.begin(), tokens_.end(), 0);
     for (std::int32_t& token : tokens_) { token %= kConfig.vocab; }
     gpt_.materialize(/*seed=*/3);
-    gpt_.optimize_with(AdamW{}, {.clip_norm = 1.0F});
+    gpt_.optimize_with(optimizer, {.clip_norm = 1.0F});
   }
   void one() {
     gpt_.forward_backward(tokens_, tokens_);
@@ -116,6 +123,31 @@ TEST_P(CudaStep, WaitsForNothingWhereTheHostUpdates) {
   EXPECT_EQ(waits_of_steps(strategy, ranks, {}, Offload::optimizer), 0U);
 }
 
+// Gradients, parameters, norms and numbers: the device copies them beside the host's own work.
+TEST_P(CudaStep, CopiesAnOffloadedOptimizersDataFromAndToPageLockedMemoryAlone) {
+  TESSERA_EMULATION_ONLY();
+  const auto [strategy, ranks] = GetParam();
+  Emulation emulation;
+  const auto train = [&](bool pageable) {
+    const std::uint64_t before = emulation.pageable_copies();
+    run_ranks(
+        ranks,
+        [&](World& world) {
+          Steps steps{world, strategy, Offload::optimizer};
+          for (int i = 0; i < 3; ++i) { steps.one(); }
+          (void)steps.gpt().report();
+          if (!pageable) { return; }
+          std::vector<std::byte> bytes(8);
+          const Buffer from = world.allocate(Category::workspace, bytes.size(), "from");
+          world.device().copy_out(bytes.data(), from.data(), bytes.size(), world.compute_stream());
+        },
+        on_cuda());
+    return emulation.pageable_copies() - before;
+  };
+  EXPECT_EQ(train(false), 0U);
+  EXPECT_EQ(train(true), static_cast<std::uint64_t>(ranks));
+}
+
 TEST_P(CudaStep, LeavesNothingOfAnOffloadedOptimizerOnTheDevice) {
   const auto [strategy, ranks] = GetParam();
   run_ranks(
@@ -149,6 +181,50 @@ TEST_P(CudaStep, OfAnOffloadedOptimizerIsNoGraph) {
         }
       },
       on_cuda());
+}
+
+TEST_P(CudaStep, AnErrorOfTheHostsIsTheRanks) {
+  const auto [strategy, ranks] = GetParam();
+  CustomOptimizer rule{.name = "failing", .states = 1};
+  rule.update = [](const ShardUpdate&) { throw FormatError{"of the update"}; };
+  try {
+    run_ranks(
+        ranks,
+        [&](World& world) {
+          Steps steps{world, strategy, Offload::optimizer, rule};
+          for (int i = 0; i < 3; ++i) { steps.one(); }
+        },
+        on_cuda());
+    ADD_FAILURE() << "nothing is thrown";
+  } catch (const FormatError& error) {
+    EXPECT_NE(std::string{error.what()}.find("of the update"), std::string::npos);
+  }
+}
+
+using CudaStepThreads = CudaStep;
+INSTANTIATE_TEST_SUITE_P(Ranks, CudaStepThreads,
+                         ::testing::Values(std::tuple{Strategy::zero3, 1},
+                                           std::tuple{Strategy::zero3, 3}));
+
+TEST_P(CudaStepThreads, TheHostComputesWithTheRanksPartOfTheCores) {
+  const int ranks = std::get<1>(GetParam());
+  const auto cores = static_cast<int>(own_cores().cores.size());
+  for (const int asked : {0, 3}) {
+    WorldOptions options = on_cuda();
+    options.host_threads = asked;
+    run_ranks(
+        ranks,
+        [&](World& world) {
+          const int expected = asked > 0 ? asked : std::max(1, cores / ranks);
+          EXPECT_EQ(world.host_threads(), expected);
+          static const std::string unit = "unit";
+          int threads = 0;
+          world.compute_on_host([&](Stream cpu) { threads = threads_of(cpu); }, "look", unit);
+          world.host_stream().wait();
+          EXPECT_EQ(threads, expected);
+        },
+        options);
+  }
 }
 
 using CudaStepCount = CudaStep;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/host_cores.hpp"
 #include "cuda_cli/cuda_command.hpp"
 
 namespace tessera::test::run_test {
@@ -59,6 +60,25 @@ TEST_F(CudaRun, EveryPrecisionAndFeatureHoldsWhatIsPlanned) {
         EXPECT_EQ(rank.at("host_peak_bytes"), rank.at("planned_host_peak_bytes"));
       }
     }
+  }
+}
+
+TEST_F(CudaRun, TellsWithHowManyThreadsOfTheHostItUpdates) {
+  const auto cores = static_cast<int>(own_cores().cores.size());
+  for (const int asked : {0, 3}) {
+    Words more = {"--device", "cuda", "--steps", "2", "--offload", "optimizer"};
+    if (asked > 0) { more.insert(more.end(), {"--host-threads", std::to_string(asked)}); }
+    Words strategy = more;
+    strategy.insert(strategy.end(), {"--strategies", "zero3"});
+    const Json json = compared("2", strategy);
+    for (const Json& rank : json.at("strategies")[0].at("ranks")) {
+      EXPECT_EQ(rank.at("host_threads"), asked > 0 ? asked : std::max(1, cores / 2));
+    }
+    if (asked == 0) { continue; }
+    Words words = on_ranks("1", "train", more);
+    const Outcome outcome = tessera(words);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    EXPECT_THAT(outcome.out, HasSubstr("optimizer updated on the host, by 3 threads a rank\n"));
   }
 }
 

@@ -7,8 +7,11 @@
 #include <latch>
 #include <memory>
 #include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include "device/cpu/cpu_event.hpp"
+#include "device/cpu/cpu_stream.hpp"
 #include "device/cpu/host_task.hpp"
 #include "tessera/device/device.hpp"
 
@@ -44,6 +47,40 @@ TEST(Timeline, AnErrorHoldsFromItsTicketOnAndTheFirstOneStays) {
     EXPECT_THAT([&] { timeline.wait(ticket); }, ThrowsMessage<std::runtime_error>("first"));
   }
   EXPECT_THAT([&] { timeline.rethrow(); }, ThrowsMessage<std::runtime_error>("first"));
+}
+
+TEST(Timeline, ThatHasBeenEndedGivesItsErrorToWhomItHasNotReached) {
+  Timeline timeline;
+  timeline.reach_next(nullptr);
+  EXPECT_NO_THROW(timeline.rethrow(7));
+  std::thread waits{
+      [&] { EXPECT_THAT([&] { timeline.wait(3); }, ThrowsMessage<std::runtime_error>("ended")); }};
+  timeline.end(error("ended"));
+  waits.join();
+  timeline.end(error("once more"));
+  timeline.reach_next(error("too late"));
+  EXPECT_NO_THROW(timeline.wait(1));
+  EXPECT_TRUE(timeline.passed(1));
+  EXPECT_NO_THROW(timeline.rethrow(1));
+  EXPECT_FALSE(timeline.passed(2));
+  EXPECT_THAT([&] { timeline.wait(2); }, ThrowsMessage<std::runtime_error>("ended"));
+  EXPECT_THAT([&] { timeline.rethrow(2); }, ThrowsMessage<std::runtime_error>("ended"));
+}
+
+TEST(Timeline, TellsOfEveryTicketAlsoOfThoseThatAreSkipped) {
+  struct Listener final : TimelineListener {
+    void reached(std::uint64_t ticket) noexcept override { tickets.push_back(ticket); }
+    std::vector<std::uint64_t> tickets;
+  };
+  const auto listener = std::make_shared<Listener>();
+  {
+    WorkerStream stream{"told"};
+    stream.tell(listener);
+    stream.call([] {});
+    stream.call([] { throw std::runtime_error{"a task's"}; });
+    stream.call([] {});
+  }
+  EXPECT_EQ(listener->tickets, (std::vector<std::uint64_t>{1, 2, 3}));
 }
 
 // Whoever waits for a mark may reuse what the work before it held.

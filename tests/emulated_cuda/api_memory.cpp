@@ -1,9 +1,12 @@
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "emulated_cuda/api.hpp"
+#include "emulated_cuda/controls.hpp"
 #include "emulated_cuda/memory.hpp"
 #include "emulated_cuda/misuse.hpp"
 #include "emulated_cuda/stream.hpp"
@@ -47,10 +50,19 @@ void copy(void* to, const void* from, std::size_t bytes) {
   std::memcpy(to, from, bytes);
 }
 
+std::atomic<std::uint64_t> pageable_copies = 0;
+
+void count_if_pageable(const void* to, const void* from, cudaMemcpyKind kind) {
+  const bool in = kind == cudaMemcpyHostToDevice && !is_pinned(from);
+  const bool out = kind == cudaMemcpyDeviceToHost && !is_pinned(to);
+  if (in || out) { ++pageable_copies; }
+}
+
 cudaError_t enqueue_copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                          cudaStream_t stream) {
   if (bytes == 0) { return is_stream(stream) ? cudaSuccess : cudaErrorInvalidResourceHandle; }
   if (!fits(to, from, bytes, kind)) { return cudaErrorInvalidValue; }
+  count_if_pageable(to, from, kind);
   Task task;
   task.name = "cudaMemcpyAsync";
   task.access = Task::Access::all;
@@ -62,6 +74,10 @@ cudaError_t enqueue_copy(void* to, const void* from, std::size_t bytes, cudaMemc
 }  // namespace emulated_cuda
 
 using namespace emulated_cuda;
+
+std::uint64_t emulated_cuda_pageable_copies() {
+  return pageable_copies;
+}
 
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   return api("cudaMalloc", [&] {

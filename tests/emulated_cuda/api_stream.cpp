@@ -1,7 +1,9 @@
+#include <mutex>
 #include <utility>
 
 #include "emulated_cuda/api.hpp"
 #include "emulated_cuda/misuse.hpp"
+#include "emulated_cuda/settings.hpp"
 #include "emulated_cuda/stream.hpp"
 #include "emulated_cuda/stream_task.hpp"
 
@@ -81,6 +83,14 @@ cudaError_t join(CUstream_st& stream, const Moment& moment) {
   }
   add_node(stream, std::move(node));
   return cudaSuccess;
+}
+
+/// A driver may have one thread for all of them.
+void run_host_function(cudaHostFn_t function, void* data) {
+  static auto* const turn = new std::mutex;
+  std::unique_lock lock{*turn, std::defer_lock};
+  if (settings().callbacks == 1) { lock.lock(); }
+  function(data);
 }
 
 cudaError_t wait_for(CUstream_st& stream, const std::shared_ptr<Moment>& moment) {
@@ -192,7 +202,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
     Task task;
     task.name = "a function that cudaLaunchHostFunc was given";
     task.access = Task::Access::none;
-    task.work = [=] { function(data); };
+    task.work = [=] { run_host_function(function, data); };
     return enqueue(stream, std::move(task), Graph::Kind::host);
   });
 }

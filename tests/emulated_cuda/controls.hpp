@@ -19,6 +19,8 @@ void emulated_cuda_set_device_bytes(std::size_t bytes);
 /// What other processes hold of each device.
 void emulated_cuda_set_others_bytes(std::size_t bytes);
 void emulated_cuda_set_devices(int count);
+/// How many threads run functions of the host (cudaLaunchHostFunc): 1, or 0 for one a stream.
+void emulated_cuda_set_callbacks(int threads);
 /// Compute capability: 90 for 9.0.
 void emulated_cuda_set_capability(int capability);
 void emulated_cuda_set_multiprocessors(int count);
@@ -27,6 +29,9 @@ void emulated_cuda_set_multiprocessors(int count);
 int emulated_cuda_protects();
 /// Calls of the API function `call` since the process began.
 std::uint64_t emulated_cuda_calls(const char* call);
+
+/// Copies between a device and memory of the host that is not page-locked, since the process began.
+std::uint64_t emulated_cuda_pageable_copies();
 
 /// What the double of NCCL has been asked for since the process began.
 struct EmulatedNcclCounts {

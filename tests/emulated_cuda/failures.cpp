@@ -79,6 +79,10 @@ void emulated_cuda_set_others_bytes(std::size_t bytes) {
   emulated_cuda::settings().others_bytes = bytes;
 }
 
+void emulated_cuda_set_callbacks(int threads) {
+  emulated_cuda::settings().callbacks = threads;
+}
+
 void emulated_cuda_set_devices(int count) {
   if (count > emulated_cuda::kMostDevices) { emulated_cuda::misuse("too many devices"); }
   emulated_cuda::settings().devices = count;

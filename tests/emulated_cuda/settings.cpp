@@ -34,6 +34,7 @@ Settings from_environment() {
   read("CONTEXT_BYTES", settings.context_bytes);
   read("OTHERS_BYTES", settings.others_bytes);
   read("QUEUE", settings.queue);
+  read("CALLBACKS", settings.callbacks);
   read("NVML", settings.nvml);
   return settings;
 }

@@ -16,6 +16,7 @@ struct Settings {
   std::size_t context_bytes = 0;                    ///< TESSERA_EMULATED_CUDA_CONTEXT_BYTES
   std::size_t others_bytes = 0;                     ///< TESSERA_EMULATED_CUDA_OTHERS_BYTES
   int queue = 0;                                    ///< TESSERA_EMULATED_CUDA_QUEUE
+  int callbacks = 0;                                ///< TESSERA_EMULATED_CUDA_CALLBACKS
   int nvml = 2;                                     ///< TESSERA_EMULATED_CUDA_NVML
 };
 

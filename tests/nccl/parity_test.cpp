@@ -3,10 +3,13 @@
 // the same bits. NCCL itself adds more than two in an order of its own: the same losses.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <string>
 
 #include "base/environment.hpp"
+#include "comm/host_cores.hpp"
 #include "cuda/emulation.hpp"
 #include "support/a_gpu.hpp"
 #include "support/gpt_run.hpp"
@@ -68,6 +71,22 @@ TEST(NcclParity, ProcessesTrainAsThreads) {
   run.options.strategy = Strategy::zero3;
   const ToyOutcome processes = train_gpt(run, kAsProcesses);
   if (this_job().rank == 0) { EXPECT_EQ(unlike(train_gpt(run), processes), ""); }
+}
+
+TEST(NcclParity, RanksOfAMachineDivideItsCores) {
+  const auto threads = [] {
+    int found = 0;
+    WorldOptions options;
+    options.device = DeviceKind::cuda;
+    run([&](World& world) { found = world.host_threads(); }, options);
+    return found;
+  };
+  const auto cores = static_cast<int>(own_cores().cores.size());
+  EXPECT_EQ(threads(), std::max(1, cores / this_job().size));
+  const std::string own = "machine " + std::to_string(this_job().rank);
+  ::setenv("TESSERA_MACHINE", own.c_str(), 1);
+  EXPECT_EQ(threads(), cores);
+  ::unsetenv("TESSERA_MACHINE");
 }
 
 TEST(NcclParity, DelaysAndPoisonChangeNothing) {

@@ -76,6 +76,11 @@ struct WorldOptions {
   /// kernels (plain loops in World::compute stay on one), change no bit of any result, and sleep
   /// between kernels.
   int threads = 1;
+  /// That a rank on a CUDA device computes with on the host (World::compute_on_host), its own among
+  /// them; up to 256. They change no bit of any result. 0: its part of the cores that it may use,
+  /// each of which is shared out evenly among the ranks of the machine that may use it. On a CPU
+  /// leave it at 0: `threads` are those.
+  int host_threads = 0;
   /// What a rank may hold at most, the library's memory and what the caller has registered or taken
   /// with World::allocate: an allocation beyond it throws OutOfMemory that says what is held.
   std::optional<std::size_t> budget_bytes = {};
@@ -175,9 +180,11 @@ class World {
                CopyLane lane = CopyLane::activations);
   void reload(void* to, const void* from_host, std::size_t bytes, const std::string& name,
               CopyLane lane = CopyLane::activations);
-  /// Where the host computes on what lies in its pool, beside all of the above: a stream of the
-  /// rank's device, whose events order it. Made by the first call.
+  /// Where the host computes on what lies in its pool, beside all of the above: a thread of its own
+  /// on every device, whose events order it (Device::make_host_stream). Made by the first call.
   [[nodiscard]] Stream host_stream();
+  /// How many threads it computes with, its own among them.
+  [[nodiscard]] int host_threads() const noexcept;
   /// Enqueues `work` there. It does not throw, and waits for nothing. Recorded as a span `what` of
   /// `name`; both outlive it.
   void compute_on_host(HostWork work, const char* what, const std::string& name);

@@ -120,6 +120,12 @@ class Device : public std::enable_shared_from_this<Device> {
   [[nodiscard]] virtual OwnedStream make_compute_stream() = 0;
   /// A stream that runs beside it: on the CPU a worker thread called `name`.
   [[nodiscard]] virtual OwnedStream make_side_stream(std::string_view name) = 0;
+  /// A stream of host work, on a thread of its own called `name`, that is ordered with the device's
+  /// streams by the device's events; not by timed ones, nor within a graph (ContractError).
+  /// ConfigError where the device cannot wait for the host so.
+  [[nodiscard]] virtual OwnedStream make_host_stream(std::string_view name) {
+    return make_side_stream(name);
+  }
   [[nodiscard]] virtual OwnedEvent make_event() = 0;
   /// An event that also knows when its stream came to it (Event::seconds_since). Recorded outside
   /// of graphs only (ContractError).

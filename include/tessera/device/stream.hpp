@@ -67,7 +67,7 @@ class Stream {
   /// launched. Unlike `call` it does not hold the stream up.
   void tell_time(std::function<void(std::int64_t)> told) const;
 
-  /// cudaStream_t on a CUDA device, null on a CPU.
+  /// cudaStream_t on a CUDA device, null on a CPU and of a stream of host work.
   [[nodiscard]] void* native() const noexcept;
   [[nodiscard]] StreamState* state() const noexcept { return state_; }
   [[nodiscard]] explicit operator bool() const noexcept { return state_ != nullptr; }

@@ -9,7 +9,7 @@
 
 #include "base/environment.hpp"
 #include "comm/rendezvous/frame.hpp"
-#include "device/cuda/cuda_check.hpp"
+#include "device/cuda/cuda_driver.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 
@@ -46,25 +46,11 @@ std::string why_not() {
   return {};
 }
 
-cudaError_t driver_function(const char* name, void** function,
-                            cudaDriverEntryPointQueryResult* found) {
-#if CUDART_VERSION >= 12050
-  return cudaGetDriverEntryPointByVersion(name, function, 12000, cudaEnableDefault, found);
-#else
-  return cudaGetDriverEntryPoint(name, function, cudaEnableDefault, found);
-#endif
-}
-
 /// What the allocation that begins at `data` takes of the device. Nothing: the driver does not say.
 /// The device's free memory would not do: other processes may take of it meanwhile.
 std::optional<std::size_t> taken_bytes(void* data) {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  if (driver_function("cuMemGetAddressRange", &function, &found) != cudaSuccess ||
-      found != cudaDriverEntryPointSuccess) {
-    (void)cudaGetLastError();
-    return {};
-  }
+  void* const function = cuda::driver_function("cuMemGetAddressRange");
+  if (function == nullptr) { return {}; }
   CUdeviceptr begin = 0;
   std::size_t bytes = 0;
   const CUresult result = reinterpret_cast<PFN_cuMemGetAddressRange_v3020>(function)(

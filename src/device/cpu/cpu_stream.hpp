@@ -71,6 +71,8 @@ class WorkerStream final : public CpuStream {
   ~WorkerStream() override;
 
   void enqueue(HostTask task) override;
+  /// `listener` hears of every task that is done or skipped. To be called before the first.
+  void tell(std::shared_ptr<TimelineListener> listener) { timeline().tell(std::move(listener)); }
 
  private:
   [[nodiscard]] std::uint64_t issued() const override;

@@ -7,16 +7,34 @@ namespace tessera {
 
 void Timeline::reach_next(std::exception_ptr error) noexcept {
   const std::lock_guard lock{mutex_};
+  if (reached_ == kNever) { return; }
   ++reached_;
   if (error && failed_ == kNever) {
     failed_ = reached_;
     error_ = std::move(error);
   }
+  if (listener_) { listener_->reached(reached_); }
   // Nobody is woken for a ticket that nobody waits for; those who want a later one say so again.
   if (reached_ >= wanted_) {
     wanted_ = kNever;
     reached_changed_.notify_all();
   }
+}
+
+void Timeline::end(std::exception_ptr error) noexcept {
+  const std::lock_guard lock{mutex_};
+  if (reached_ == kNever) { return; }
+  if (failed_ == kNever) {
+    failed_ = reached_ + 1;
+    error_ = std::move(error);
+  }
+  reached_ = wanted_ = kNever;
+  reached_changed_.notify_all();
+}
+
+void Timeline::tell(std::shared_ptr<TimelineListener> listener) {
+  const std::lock_guard lock{mutex_};
+  listener_ = std::move(listener);
 }
 
 void Timeline::wait(std::uint64_t ticket) {
@@ -36,6 +54,11 @@ bool Timeline::passed(std::uint64_t ticket) const {
 void Timeline::rethrow() const {
   const std::lock_guard lock{mutex_};
   if (error_) { std::rethrow_exception(error_); }
+}
+
+void Timeline::rethrow(std::uint64_t ticket) const {
+  const std::lock_guard lock{mutex_};
+  if (failed_ <= ticket) { std::rethrow_exception(error_); }
 }
 
 }  // namespace tessera

@@ -9,6 +9,19 @@
 
 namespace tessera {
 
+/// Hears how far a stream has come, also past tasks that are skipped.
+class TimelineListener {
+ public:
+  virtual ~TimelineListener() = default;
+  TimelineListener(const TimelineListener&) = delete;
+  TimelineListener& operator=(const TimelineListener&) = delete;
+  /// Called for one ticket after another, from the first on, with the timeline's lock held.
+  virtual void reached(std::uint64_t ticket) noexcept = 0;
+
+ protected:
+  TimelineListener() = default;
+};
+
 /// How far a stream has come. Tasks of a stream are numbered from 1 (tickets); the stream reaches
 /// them in order. Shared by the stream and the events recorded on it, which may outlive it.
 ///
@@ -19,6 +32,11 @@ class Timeline {
  public:
   /// The next ticket is done. `error` is null unless its task threw.
   void reach_next(std::exception_ptr error) noexcept;
+  /// Tickets that have not been reached never will be: who waits for one gets `error`. Without
+  /// effect once more.
+  void end(std::exception_ptr error) noexcept;
+  /// To be called before the first ticket.
+  void tell(std::shared_ptr<TimelineListener> listener);
 
   /// Blocks until `ticket` is reached; throws the error if it or an earlier one failed.
   void wait(std::uint64_t ticket);
@@ -26,16 +44,19 @@ class Timeline {
   [[nodiscard]] bool passed(std::uint64_t ticket) const;
   /// Throws the error, if there is one by now.
   void rethrow() const;
+  /// Throws the error that `wait(ticket)` will throw, if it is known by now.
+  void rethrow(std::uint64_t ticket) const;
 
  private:
   static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 
   mutable std::mutex mutex_;
   std::condition_variable reached_changed_;
-  std::uint64_t reached_ = 0;
+  std::uint64_t reached_ = 0;      // kNever: it has been ended
   std::uint64_t wanted_ = kNever;  // the first ticket that someone blocks for
   std::uint64_t failed_ = kNever;  // the first ticket that failed
   std::exception_ptr error_;
+  std::shared_ptr<TimelineListener> listener_;
 };
 
 /// A point on a timeline: what an event stands for. Without a timeline: never recorded.

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "device/cuda/cuda_check.hpp"
+#include "device/cuda/cuda_host_stream.hpp"
 #include "device/cuda/cuda_stream.hpp"
 
 namespace tessera::cuda {
@@ -13,6 +14,11 @@ namespace {
 void order(cudaStream_t earlier, cudaStream_t later, cudaEvent_t mark) {
   check(cudaEventRecord(mark, earlier), "cudaEventRecord");
   check(cudaStreamWaitEvent(later, mark, 0), "cudaStreamWaitEvent");
+}
+
+/// Null: it is one of the device's.
+CudaHostStream* host_stream(Stream stream) {
+  return dynamic_cast<CudaHostStream*>(stream.state());
 }
 
 }  // namespace
@@ -64,7 +70,11 @@ void CudaGraph::run(Stream origin, const std::vector<Stream>& others,
   expects(state_.current() == 0, "a graph is captured within another");
   CudaStream& first = cuda_stream(origin);
   for (const Stream other : others) {
-    order(cuda_stream(other).handle(), first.handle(), state_.begin_.get());
+    if (auto* const host = host_stream(other)) {
+      host->precede(first);
+    } else {
+      order(cuda_stream(other).handle(), first.handle(), state_.begin_.get());
+    }
   }
   if (const cudaEvent_t before = state_.last_end(); before != nullptr) {
     check(cudaStreamWaitEvent(first.handle(), before, 0), "cudaStreamWaitEvent");
@@ -72,8 +82,12 @@ void CudaGraph::run(Stream origin, const std::vector<Stream>& others,
   launch(first, enqueue);
   state_.note_end(first.handle());
   for (const Stream other : others) {
-    check(cudaStreamWaitEvent(cuda_stream(other).handle(), state_.last_end(), 0),
-          "cudaStreamWaitEvent");
+    if (auto* const host = host_stream(other)) {
+      host->follow(state_.last_end());
+    } else {
+      check(cudaStreamWaitEvent(cuda_stream(other).handle(), state_.last_end(), 0),
+            "cudaStreamWaitEvent");
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 #include "device/cuda/communicated_memory.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "device/cuda/cuda_flags.hpp"
+#include "device/cuda/cuda_host_stream.hpp"
 #include "device/cuda/cuda_look.hpp"
 #include "device/cuda/cuda_staging.hpp"
 #include "device/cuda/cuda_stream.hpp"
@@ -107,6 +108,10 @@ class CudaDevice final : public Device {
   [[nodiscard]] OwnedStream make_compute_stream() override { return make_stream(); }
   [[nodiscard]] OwnedStream make_side_stream(std::string_view /*name*/) override {
     return make_stream();
+  }
+  [[nodiscard]] OwnedStream make_host_stream(std::string_view name) override {
+    use_device(ordinal_);
+    return OwnedStream{new CudaHostStream{ordinal_, capture_, clock_, name}};
   }
   [[nodiscard]] OwnedEvent make_event() override {
     use_device(ordinal_);

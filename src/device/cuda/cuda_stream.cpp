@@ -1,20 +1,18 @@
 #include "device/cuda/cuda_stream.hpp"
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
 #include "device/cuda/cuda_check.hpp"
 
 namespace tessera::cuda {
-namespace {
 
 CudaEvent& cuda_event(EventState& event) {
   auto* const cuda = dynamic_cast<CudaEvent*>(&event);
   expects(cuda != nullptr, "a CUDA stream takes events of a CUDA device only");
   return *cuda;
 }
-
-}  // namespace
 
 StreamHandle make_stream_handle() {
   cudaStream_t stream = nullptr;
@@ -37,6 +35,7 @@ void CudaEvent::wait() {
           "an event of a graph is waited for while the graph is captured: its work has not begun");
   const cudaEvent_t event = outside();
   if (event != nullptr) { check(cudaEventSynchronize(event), "cudaEventSynchronize"); }
+  if (host_) { host_->mark.timeline->wait(host_->mark.ticket); }
 }
 
 bool CudaEvent::is_reached() const {
@@ -44,7 +43,9 @@ bool CudaEvent::is_reached() const {
   const cudaError_t status = event == nullptr ? cudaSuccess : cudaEventQuery(event);
   if (status == cudaErrorNotReady) { return false; }
   check(status, "cudaEventQuery");
-  return true;
+  if (!host_) { return true; }
+  host_->mark.timeline->rethrow(host_->mark.ticket);
+  return host_->mark.timeline->passed(host_->mark.ticket);
 }
 
 double CudaEvent::seconds_since(const EventState& earlier) const {
@@ -107,6 +108,7 @@ void CudaStream::record(EventState& event) {
   capture_->join(*this);
   check(cudaEventRecord(mark.handle_.get(), handle_.get()), "cudaEventRecord");
   mark.graph_ = capture_->current();
+  if (mark.host_) { mark.host_.reset(); }  // others may look at an event that never had one
 }
 
 void CudaStream::wait_for(EventState& event) {
@@ -117,11 +119,24 @@ void CudaStream::wait_for(EventState& event) {
       "a stream waits for an event of another device while either's graph is captured: no graph "
       "can hold that");
   if (capturing() && !mark.is_captured()) { return; }
+  const std::optional<HostPoint>& host = mark.host_;
+  if (host && host->mark.timeline->passed(host->mark.ticket)) { return; }
   const cudaEvent_t point = capturing() ? mark.handle_.get() : mark.outside();
   if (point == nullptr) { return; }
   use_device(ordinal_);
   capture_->join(*this);
   check(cudaStreamWaitEvent(handle_.get(), point, 0), "cudaStreamWaitEvent");
+  if (host) { wait_for(*host); }
+}
+
+void CudaStream::wait_for(const HostPoint& point) {
+  const auto known = std::ranges::find(host_points_, point.word, &HostPoint::word);
+  if (known == host_points_.end()) {
+    host_points_.push_back(point);
+  } else {
+    known->mark.ticket = std::max(known->mark.ticket, point.mark.ticket);
+  }
+  point.word->hold(handle_.get(), point.mark.ticket);
 }
 
 void CudaStream::wait() {
@@ -131,6 +146,8 @@ void CudaStream::wait() {
     check(cudaStreamSynchronize(handle_.get()), "cudaStreamSynchronize");
     times_.tell(*clock_, *capture_);
     checks_.look();
+    for (const HostPoint& point : host_points_) { point.mark.timeline->wait(point.mark.ticket); }
+    host_points_.clear();
   } catch (...) { end_with(std::current_exception()); }
   rethrow();
 }
@@ -147,6 +164,12 @@ void StreamEnd::rethrow() {
 
 void CudaStream::rethrow() {
   end_->rethrow();
+  try {
+    for (const HostPoint& point : host_points_) { point.mark.timeline->rethrow(point.mark.ticket); }
+  } catch (...) {
+    end_with(std::current_exception());
+    throw;
+  }
 }
 
 void CudaStream::end_with(std::exception_ptr error) noexcept {

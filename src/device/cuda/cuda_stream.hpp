@@ -4,19 +4,21 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "device/cuda/cuda_capture.hpp"
 #include "device/cuda/cuda_flags.hpp"
 #include "device/cuda/cuda_handle.hpp"
+#include "device/cuda/cuda_host_word.hpp"
 #include "device/cuda/cuda_times.hpp"
 #include "device/stream_state.hpp"
 #include "tessera/device/stream.hpp"
 
 namespace tessera::cuda {
 
-/// A mark in a stream, or in a graph (see CaptureState).
+/// A mark in a stream, or in a graph (see CaptureState), or in a stream of host work.
 class CudaEvent final : public EventState {
  public:
   explicit CudaEvent(std::shared_ptr<CaptureState> capture, EventKind kind = EventKind::plain);
@@ -32,6 +34,7 @@ class CudaEvent final : public EventState {
 
  private:
   friend class CudaStream;
+  friend class CudaHostStream;
   /// What stands for it outside of the graph in which it may have been recorded; null if that never
   /// was.
   [[nodiscard]] cudaEvent_t outside() const noexcept {
@@ -41,7 +44,9 @@ class CudaEvent final : public EventState {
   std::shared_ptr<CaptureState> capture_;
   EventKind kind_;
   EventHandle handle_;
-  std::uint64_t graph_ = 0;  // in which it was recorded last; 0: in none
+  std::uint64_t graph_ = 0;        // in which it was recorded last; 0: in none
+  std::optional<HostPoint> host_;  // where it was recorded last, if that is a stream of host work:
+                                   // handle_ then is what that had waited for of the device
 };
 
 /// Checks that the device makes and whose outcome the host looks at when it waits.
@@ -125,9 +130,14 @@ class CudaStream final : public StreamState {
   }
 
  private:
+  void wait_for(const HostPoint& point);
+
   int ordinal_;
   std::shared_ptr<CaptureState> capture_;
   std::shared_ptr<CudaClock> clock_;
+  // Of host work, that were waited for and may have ended with an error; one a stream, the last.
+  // Before the handle, whose end is that of all that looks at their words.
+  std::vector<HostPoint> host_points_;
   StreamHandle handle_;
   StreamChecks checks_;
   CudaTimes times_;
@@ -138,5 +148,7 @@ class CudaStream final : public StreamState {
 
 /// ContractError if `stream` is not a CUDA device's.
 [[nodiscard]] CudaStream& cuda_stream(Stream stream);
+/// ContractError if `event` is not a CUDA device's.
+[[nodiscard]] CudaEvent& cuda_event(EventState& event);
 
 }  // namespace tessera::cuda

@@ -1,0 +1,105 @@
+#include "comm/host_cores.hpp"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <numeric>
+
+#include "base/machine.hpp"
+#include "comm/rendezvous/frame.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/device/device.hpp"
+
+namespace tessera {
+namespace {
+
+// Of the largest machine that is looked at.
+constexpr int kMostCores = 1 << 16;
+
+struct FreeSet {
+  void operator()(cpu_set_t* set) const noexcept { CPU_FREE(set); }
+};
+
+std::vector<int> cores_of_thread() {
+  const std::unique_ptr<cpu_set_t, FreeSet> set{CPU_ALLOC(kMostCores)};
+  const std::size_t bytes = CPU_ALLOC_SIZE(kMostCores);
+  std::vector<int> cores;
+  if (set && ::sched_getaffinity(0, bytes, set.get()) == 0) {
+    for (int core = 0; core < kMostCores; ++core) {
+      if (CPU_ISSET_S(core, bytes, set.get())) { cores.push_back(core); }
+    }
+  }
+  if (!cores.empty()) { return cores; }
+  cores.resize(static_cast<std::size_t>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))));
+  std::iota(cores.begin(), cores.end(), 0);
+  return cores;
+}
+
+/// A run of cores that follow each other.
+struct Run {
+  int first;
+  int count;
+};
+
+std::vector<Run> runs_of(const std::vector<int>& cores) {
+  std::vector<Run> runs;
+  for (const int core : cores) {
+    if (runs.empty() || runs.back().first + runs.back().count != core) {
+      runs.push_back({core, 1});
+    } else {
+      ++runs.back().count;
+    }
+  }
+  return runs;
+}
+
+}  // namespace
+
+HostCores own_cores() {
+  return {machine_id(), cores_of_thread()};
+}
+
+std::string encode(const HostCores& own) {
+  PayloadWriter text;
+  text.text(own.machine);
+  for (const Run& run : runs_of(own.cores)) { text.number(run.first).number(run.count); }
+  return text.take();
+}
+
+HostCores decode_cores(std::string_view text) {
+  PayloadReader reader{text};
+  HostCores all{reader.text(), {}};
+  while (!reader.empty()) {
+    const std::int64_t first = reader.number();
+    const std::int64_t count = reader.number();
+    if (first < 0 || count < 1 || first + count > kMostCores) {
+      throw CommError{"a rank has not said which cores it may use"};
+    }
+    for (std::int64_t i = 0; i < count; ++i) { all.cores.push_back(static_cast<int>(first + i)); }
+  }
+  return all;
+}
+
+int host_threads(int asked, std::span<const HostCores> ranks, int rank) {
+  if (asked > 0) { return asked; }
+  const HostCores& own = ranks[static_cast<std::size_t>(rank)];
+  std::vector<int> users(own.cores.size(), 0);  // by core
+  for (const HostCores& other : ranks) {
+    if (other.machine != own.machine) { continue; }
+    for (std::size_t i = 0; i < own.cores.size(); ++i) {
+      users[i] += std::ranges::binary_search(other.cores, own.cores[i]) ? 1 : 0;
+    }
+  }
+  // Sums of unit fractions are a little off: 3 thirds are to be 1.
+  constexpr double kRoundingOff = 1e-6;
+  double part = kRoundingOff;
+  for (const int count : users) { part += 1.0 / count; }
+  return static_cast<int>(
+      std::clamp(part, 1.0, static_cast<double>(CpuDeviceOptions::kMostThreads)));
+}
+
+}  // namespace tessera
