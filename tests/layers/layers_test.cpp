@@ -211,6 +211,7 @@ TEST(Layers, SnippetsOfTheDocumentsArePiecesOfCompiledPrograms) {
   EXPECT_GT(check_snippets("docs/memory.md",
                            {"examples/memory_ledger.cpp", "examples/hand_written_mlp.cpp"}),
             10);
+  EXPECT_GT(check_snippets("docs/recipes.md", {"examples/recipes.cpp"}), 40);
 }
 
 }  // namespace
