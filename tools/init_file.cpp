@@ -35,10 +35,10 @@ std::vector<std::string> names_of(const nn::GPTConfig& config) {
     auto gpt = shard(nn::GPT(config), world, ModelOptions{});
     const ShardedModel& model = gpt.model();
     for (std::size_t u = 0; u < model.unit_count(); ++u) {
-      for (const ParameterSpec& spec : model.layout(Unit{u}).specs()) {
+      for (const ParameterSpec& spec : model.layout(model.unit(u)).specs()) {
         if (spec.tied_to) { continue; }
         names.push_back(nn::gpt2_weight_name(
-            {model.unit_name(Unit{u}), spec.name, spec.shape, spec.trainable, 0}));
+            {model.unit_name(model.unit(u)), spec.name, spec.shape, spec.trainable, 0}));
       }
     }
   });

@@ -24,7 +24,6 @@ struct Weight {
 std::vector<CudaContest> product_contests(const CudaSizes& sizes) {
   std::vector<CudaContest> all;
   const std::int64_t h = sizes.hidden(), rows = sizes.tokens();
-  const std::int64_t multiple = kernels::row_multiple_of(DeviceKind::cuda);
   for (const Weight& w : {Weight{"c_attn", h, 3 * h},
                           {"c_proj", h, h},
                           {"c_fc", h, 4 * h},
@@ -34,7 +33,7 @@ std::vector<CudaContest> product_contests(const CudaSizes& sizes) {
     // that it has room for.
     const bool tied = std::string{w.name} == "wte";
     const std::int64_t logits = tied ? nn::GPTConfig{.vocab = w.out}.logits_row_elems() : 0;
-    const std::int64_t out = tied ? nn::head_rows(w.out, logits, multiple) : w.out;
+    const std::int64_t out = tied ? nn::head_rows(w.out, logits, kernels::kCudaRowMultiple) : w.out;
     const auto add = [&](const char* pass, const MatMul& p, DType result) {
       all.push_back({"products", fmt::format("{} {}, {} x {} x {}", w.name, pass, p.m, p.n, p.k),
                      [=](Rig& rig) { return product(rig, p, result); }});

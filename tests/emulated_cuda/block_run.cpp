@@ -168,7 +168,8 @@ unsigned BlockRun::lanes_of(unsigned warp, State state) const {
 }
 
 void BlockRun::check_mask(const WarpCall& call) const {
-  const std::size_t before = current_ / 32 * 32;
+  const unsigned warp = current_ / 32;
+  const std::size_t before = std::size_t{32} * warp;
   const unsigned in_block =
       threads_.size() >= before + 32 ? 0xFFFFFFFFU : (1U << (threads_.size() - before)) - 1;
   if ((call.mask >> (current_ % 32) & 1U) == 0) {
