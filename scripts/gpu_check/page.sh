@@ -58,16 +58,20 @@ quotient() {
   fi
 }
 
-# at_least ID FIGURE LEAST TEXT [COMMAND]: judges a figure of speed; none is not measured.
-at_least() {
+# at_least ID FIGURE LEAST TEXT [COMMAND], at_most ID FIGURE MOST TEXT [COMMAND]: judge a figure of
+# speed; none is not measured.
+at_least() { judge_figure "$1" "$2" "$2" "$3" "${@:4}"; }
+at_most() { judge_figure "$1" "$2" "$3" "$2" "${@:4}"; }
+# judge_figure ID FIGURE MORE LESS TEXT [COMMAND]: met if MORE is at least LESS.
+judge_figure() {
   if ! is_number "$2"; then
-    judge "$1" "not measured" "$4" "${5:-}"
+    judge "$1" "not measured" "$5" "${6:-}"
   elif [[ $emulated == yes ]]; then
-    judge "$1" measured "$4 (emulated: means nothing)" "${5:-}"
-  elif awk -v figure="$2" -v least="$3" 'BEGIN { exit !(figure + 0 >= least + 0) }'; then
-    judge "$1" met "$4" "${5:-}"
+    judge "$1" measured "$5 (emulated: means nothing)" "${6:-}"
+  elif awk -v more="$3" -v less="$4" 'BEGIN { exit !(more + 0 >= less + 0) }'; then
+    judge "$1" met "$5" "${6:-}"
   else
-    judge "$1" "NOT met" "$4" "${5:-}"
+    judge "$1" "NOT met" "$5" "${6:-}"
   fi
 }
 

@@ -1,11 +1,12 @@
 # Part train of scripts/gpu_check.sh: GPT-2 124M on one rank beside PyTorch, and on four that share
-# the card.
+# the card; what a step of gpt2-large costs where the host updates.
 
 part_train() {
   timed=yes
   bar same_batch "speed of GPT-2 124M, bf16, seq 1024: at least PyTorch's tokens/s at the largest batch up to 64 that fits both"
   bar own_batch "speed of the same, each at its own largest batch: at least PyTorch's tokens/s"
   bar zero3 "zero3, hybrid in two groups and ddp on 4 ranks that share the card: peak bytes a rank, s a step"
+  bar offload "gpt2-large, bf16, batch 8, --offload optimizer: a step at most 3.5 times the one without"
   local model data shape shape_words top steps problem='' torch_problem='' ours=0 theirs=0 common speed peak
   local ours_same='' ours_own='' theirs_same='' theirs_own='' rows='' ours_shown=''
   gpt2_model
@@ -29,6 +30,7 @@ part_train() {
   at_batches
   judge_speeds
   compare_sharded "$(((common + 3) / 4))"
+  compare_offload
 }
 
 # The model as options of the command, its data, and the same as options of torch_gpt.py.
@@ -215,4 +217,31 @@ compare_sharded() {
     figure "GPT-2 on 4 ranks, $strategy, a step" "$shape_words, batch $1 each" "$speed" s zero3
   done
   judge zero3 measured "batch $1 each; ${figures[0]}; ${figures[1]}; ${figures[2]}" "$shown"
+}
+
+# A step where the host's cores update, beside the one where the device does.
+compare_offload() {
+  local offload status=0 batch=8 large=(--model gpt2-large) words="gpt2-large, batch 8" steps_log host
+  declare -A seconds=()
+  if [[ $emulated == yes ]]; then large=("${model[@]}") batch=1 words="$shape_words, batch 1"; fi
+  for offload in none optimizer; do
+    steps_log=$work/offload-$offload.jsonl
+    allowed=3 makes=("$steps_log")
+    keep 5 "$build/tools/tessera" train --device cuda "${data[@]}" "${large[@]}" --precision bf16 \
+      --batch "$batch" --offload "$offload" --steps 6 --log "$steps_log" || status=$?
+    allowed='' makes=()
+    if ((status != 0)); then
+      judge offload "not measured" "--offload $offload: $(reason_of "$status")" "$shown"
+      return
+    fi
+    seconds[$offload]=$(field seconds "$steps_log")
+    figure "--offload $offload, a step" "$words" "${seconds[$offload]}" s
+    figure "--offload $offload, peak" "$words" "$(most_of "$(last_peaks "$steps_log")")" bytes
+  done
+  local times
+  times=$(quotient "${seconds[optimizer]}" "${seconds[none]}")
+  host=$(sed -n 's/^optimizer updated on the host, \(.*\)$/; \1/p' "$log")
+  figure "--offload optimizer / none, a step" "$words" "$times" ratio offload
+  at_most offload "$times" 3.5 \
+    "${times:-no} times: ${seconds[optimizer]:-no} s, without ${seconds[none]:-no} s$host" "$shown"
 }

@@ -14,6 +14,7 @@ all_is_well() {
   has '^\| met ' 'torch.optim' "4000 GB/s, PyTorch's 3900"
   has '^\| met ' 'matrix products' '0.986, the least of 3: c_fc dW'
   has '^\| met ' 'largest batch up to 64' 'tessera 1000, PyTorch 900.0, both at batch 64'
+  has '^\| met ' 'offload optimizer' '2 times: 0.2 s, without 0.1 s; by 16 threads a rank'
   has '^\| met ' 'planned' '12 of 12 runs' 'tessera compare .*gpt2-large'
   has '^\| met ' 'unattributed' '1048576'
   has '^\| met ' 'killed' '2 of 2 named it'
@@ -73,6 +74,8 @@ missed_bars() {
   has_not 'Failed'
   figures_of "$scratch/gpu.json" | grep -F "0.85 | ratio | adamw_fp32 | NOT met" >>"$scratch/output" ||
     fail "the figure has not its verdict"
+  check 3 FAKE_OFFLOADED=0.36 FAKE_OURS_FITS=8 -- train
+  has '^\| NOT met ' 'offload optimizer' '3.6 times: 0.36 s, without 0.1 s'
   check 1 FAKE_TRAINER=0.5 FAKE_TRAINER_STATUS=1 -- test
   has '^\| NOT met ' 'plain and wrapped' '0.5 of the loss apart'
   check 3 FAKE_LOSS=5.6 FAKE_BITS=different -- test

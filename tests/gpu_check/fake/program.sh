@@ -48,19 +48,24 @@ work_on() {
 }
 
 train() {
-  local batch steps loss=5.5 i
+  local batch steps loss=5.5 seconds=0.1 i
   option --batch 4
   batch=$value
   option --steps 2
   steps=$value
   option --device cpu
   if [[ $value == cuda ]]; then loss=${FAKE_LOSS-5.5}; fi
+  option --offload none
+  if [[ $value == optimizer ]]; then
+    seconds=${FAKE_OFFLOADED-0.2}
+    echo "optimizer updated on the host, by 16 threads a rank"
+  fi
   if [[ $steps == 1000000 ]]; then work_on; fi
   if [[ $batch == "${FAKE_CRASHES_AT-}" ]]; then echo "error: a crash" >&2; exit 1; fi
   if ((batch > ${FAKE_OURS_FITS-64})); then echo "error: out of memory" >&2; exit 3; fi
   option --log /dev/null
   for ((i = 1; i <= steps; i++)); do
-    echo "{\"step\":$i,\"loss\":$loss,\"seconds\":0.1,\"tokens_per_second\":${FAKE_OURS-1000},\"peak_bytes\":[7]}"
+    echo "{\"step\":$i,\"loss\":$loss,\"seconds\":$seconds,\"tokens_per_second\":${FAKE_OURS-1000},\"peak_bytes\":[7]}"
   done >"$value"
 }
 
