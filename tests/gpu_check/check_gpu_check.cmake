@@ -49,7 +49,7 @@ page_has("| met | NCCL, a job of one process" "| accepted |" "| 2 processes: all
 # What the programs print has its figures, with their sizes, and is compared with itself.
 page_has("On an emulated device" "- nccl: now only"
   "| the same | kernels: AdamW, fp32 gradients (1000 parameters) |"
-  "| the same | kernels: wte forward (2 x "
+  "| the same | kernels: wte forward (8 x 128 x "
   "| the same | kernels: cross entropy, bf16 (8 tokens in sequences of 8, hidden 32, vocab "
   "| the same | kernels: all_gather (4 ranks, 1024 bytes each) |"
   "| the same | memory: gpt2-large, zero3, measured on the fullest rank (layers 1, hidden 16, heads 2, seq 8, vocab 256, batch 1, 2 ranks) |")
