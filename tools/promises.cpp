@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "planner.hpp"
 #include "standard_streams.hpp"
 #include "tessera/base/error.hpp"
 
@@ -48,16 +49,25 @@ bool same_loss(double a, double b) noexcept {
   return same_bits || (std::isnan(a) && std::isnan(b));
 }
 
+std::size_t plannable_peak(const Settings& settings, std::size_t peak_bytes,
+                           const CategoryBytes& at_peak) {
+  const bool nccl = planned_comm(settings, settings.ranks) == CommKind::nccl;
+  return nccl ? peak_bytes - at_peak[Category::communicator] : peak_bytes;
+}
+
 void require_as_planned(const Job& job, Strategy strategy, std::span<const std::size_t> peaks) {
   for (std::size_t rank = 0; rank < peaks.size(); ++rank) {
-    const RankPlan& planned = job.planned(strategy, static_cast<int>(rank));
-    require_held(strategy, rank, "", peaks[rank], planned.memory.peak_bytes);
+    const MemoryReport& planned = job.planned(strategy, static_cast<int>(rank)).memory;
+    require_held(strategy, rank, "", peaks[rank],
+                 plannable_peak(job.settings, planned.peak_bytes, planned.at_peak));
   }
 }
 
 void require_as_planned(const Job& job, const RunResult& result) {
   std::vector<std::size_t> peaks;
-  for (const RankMemory& rank : result.ranks) { peaks.push_back(rank.peak_bytes); }
+  for (const RankMemory& rank : result.ranks) {
+    peaks.push_back(plannable_peak(job.settings, rank.peak_bytes, rank.at_peak));
+  }
   require_as_planned(job, result.strategy, peaks);
   for (std::size_t rank = 0; rank < result.ranks.size(); ++rank) {
     const RankPlan& planned = job.planned(result.strategy, static_cast<int>(rank));

@@ -8,8 +8,13 @@
 
 namespace tessera::tools {
 
+/// What of a rank's peak a plan can know: over NCCL all but what NCCL takes for its communicators
+/// from the start on, which depends on the machine (docs/nccl.md).
+[[nodiscard]] std::size_t plannable_peak(const Settings& settings, std::size_t peak_bytes,
+                                         const CategoryBytes& at_peak);
+
 /// Error, which names strategy, rank and both numbers, unless every rank has held what was planned,
-/// to the byte. `peaks` are by rank.
+/// to the byte. `peaks` are by rank, of what can be planned.
 void require_as_planned(const Job& job, Strategy strategy, std::span<const std::size_t> peaks);
 /// The same for a training run, with the host pool of every rank.
 void require_as_planned(const Job& job, const RunResult& result);

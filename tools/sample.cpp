@@ -31,6 +31,7 @@ using Texts = std::vector<std::vector<std::int32_t>>;
 struct SampleResult {
   Texts texts;
   std::vector<std::size_t> peak_bytes;  ///< by rank
+  std::vector<std::size_t> plannable;   ///< of these, what a plan can know
   double seconds = 0;
 };
 
@@ -42,8 +43,11 @@ SampleResult run_sampling(const Job& job, const nn::Generation& generation) {
     const auto begin = Clock::now();
     Texts texts = nn::generate(gpt.module(), world, generation);
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    const auto peaks = every_rank(world, world.memory().report().peak_bytes);
-    if (world.rank() == 0) { result = {std::move(texts), peaks, seconds}; }
+    const MemoryReport memory = world.memory().report();
+    const auto peaks = every_rank(world, memory.peak_bytes);
+    const auto plannable =
+        every_rank(world, plannable_peak(job.settings, memory.peak_bytes, memory.at_peak));
+    if (world.rank() == 0) { result = {std::move(texts), peaks, plannable, seconds}; }
   });
   return result;
 }
@@ -124,7 +128,7 @@ void sample(const Settings& settings) {
   if (!settings.json.empty()) {
     write_output(settings.json, json_text(json_of(job, generation, result), 2) + "\n");
   }
-  require_as_planned(job, settings.strategy, result.peak_bytes);
+  require_as_planned(job, settings.strategy, result.plannable);
 }
 
 }  // namespace tessera::tools

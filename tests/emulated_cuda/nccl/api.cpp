@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/environment.hpp"
@@ -18,7 +19,16 @@ using namespace emulated_nccl;
 
 /// What a handle points to.
 struct ncclComm {
+  explicit ncclComm(std::shared_ptr<Comm> comm_) : comm{std::move(comm_)} {
+    const auto bytes = tessera::environment("TESSERA_EMULATED_NCCL_TAKES");
+    if (bytes && cudaMalloc(&taken, std::stoull(*bytes)) != cudaSuccess) { taken = nullptr; }
+  }
+  ncclComm(const ncclComm&) = delete;
+  ncclComm& operator=(const ncclComm&) = delete;
+  ~ncclComm() { (void)cudaFree(taken); }
+
   std::shared_ptr<Comm> comm;
+  void* taken = nullptr;  // of the device's memory
 };
 
 namespace {
