@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -149,6 +150,9 @@ nlohmann::ordered_json train_document(const Job& job, const RunResult& result) {
 }  // namespace
 
 void train(const Settings& settings) {
+  // A reader of the log or of standard output may go, or die of the signal that ends this run, too:
+  // its weights are written all the same.
+  std::signal(SIGPIPE, SIG_IGN);
   const Job job = prepare(settings, {settings.strategy});
   const NotedSignals noted;
   if (has_rank0()) {

@@ -1,5 +1,6 @@
 // What SIGINT, SIGTERM and SIGHUP do to a run.
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <set>
@@ -85,6 +86,18 @@ TEST_F(Signals, ARunThatIsStoppedEarlyStillShowsAStep) {
   EXPECT_THAT(outcome.err, HasSubstr("without --checkpoint no weights are written"));
   const auto trace = nlohmann::json::parse(read_file(path("trace.json")));
   EXPECT_GT(trace.at("traceEvents").size(), 10U);
+}
+
+// As behind "| head", or a tee that has died of the same signal.
+TEST_F(Signals, AReaderOfStandardOutputThatLeavesCostsNoWeights) {
+  const std::string pipe = path("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const std::string gone = "exec 3<>'" + pipe + "' 1>'" + pipe + "' 3<&-; ";
+  const Outcome outcome = shell(gone + R"("$0" "$@"; echo "status $?" >&2)",
+                                small("train", {"--checkpoint", path("c")}));
+  EXPECT_THAT(outcome.err, HasSubstr("cannot write to standard output"));
+  EXPECT_THAT(outcome.err, HasSubstr("status 1\n"));
+  EXPECT_EQ(names_in("c"), std::set<std::string>{"model.safetensors"});
 }
 
 TEST_F(Signals, ASecondOneEndsTheRunAtOnceAndAnEchoDoesNot) {
