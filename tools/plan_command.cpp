@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 
 #include "budget.hpp"
 #include "json_text.hpp"
@@ -57,6 +59,14 @@ void check_strategies(const Settings& settings) {
   check_planned_groups(settings, strategies, {settings.ranks});
 }
 
+/// ConfigError if `output` is the profile that --time reads.
+void refuse_profile(const Settings& settings, std::string_view option, const std::string& output) {
+  std::error_code ignored;
+  if (!std::filesystem::equivalent(settings.machine, output, ignored)) { return; }
+  throw ConfigError(
+      fmt::format("{}: {} is what --time reads; write to another file", option, output));
+}
+
 void check_plan(const Settings& settings) {
   if (settings.params) { check_stack(settings); }
   if (settings.has("--strategy") && settings.has("--strategies")) {
@@ -66,6 +76,8 @@ void check_plan(const Settings& settings) {
   if (!settings.json.empty()) { require_writable("--json", settings.json); }
   if (!settings.report.empty()) { require_writable("--report", settings.report); }
   require_apart({{"--json", settings.json}, {"--report", settings.report}});
+  refuse_profile(settings, "--json", settings.json);
+  refuse_profile(settings, "--report", settings.report);
   check_planned(settings);
   check_optimizer(settings);
   check_strategies(settings);

@@ -39,13 +39,29 @@ void make_folder(const std::string& folder) {
       fmt::format("--checkpoint: cannot make the folder {}: {}", folder, failed.message()));
 }
 
+/// Whether `path` is or would be a file in the folder, as far as data is read from there.
+bool lies_in(const fs::path& folder, const fs::path& path) {
+  std::error_code ignored;
+  const fs::path parent = path.parent_path();
+  return fs::is_directory(folder, ignored) &&
+         fs::equivalent(folder, parent.empty() ? fs::path{"."} : parent, ignored);
+}
+
+// What a run writes into a folder of data is data of the next one.
 void refuse_inputs(const Settings& settings, const Output& output) {
   for (const std::string& input :
        {settings.data, settings.tokens, settings.init, settings.eval_data, settings.prompt_file}) {
+    if (input.empty()) { continue; }
     std::error_code ignored;
     if (fs::equivalent(input, output.path, ignored)) {
       throw ConfigError(fmt::format("{}: {} is read by this run; write to another file",
                                     output.option, output.path.string()));
+    }
+    if (lies_in(input, output.path)) {
+      throw ConfigError(
+          fmt::format("{}: {} lies in {}, all of whose files this run reads; write "
+                      "to another folder",
+                      output.option, output.path.string(), input));
     }
   }
 }

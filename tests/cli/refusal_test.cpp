@@ -371,6 +371,29 @@ TEST_F(Refusal, OverwritingWhatTheRunReads) {
   EXPECT_EQ(read_file(path("text.txt")), text(20'000));
 }
 
+// A second run would train on what the first has written.
+TEST_F(Refusal, WritingIntoAFolderThatTheRunReads) {
+  const std::string folder = path("texts");
+  std::filesystem::create_directory(folder);
+  std::filesystem::copy(path("text.txt"), folder + "/a.txt");
+  const auto reading = [&](const std::string& input, const std::vector<std::string>& output) {
+    std::vector<std::string> all = {"train",   "--layers", "1",     "--hidden", "8",
+                                    "--heads", "2",        "--seq", "8",        "--steps",
+                                    "1",       input,      folder};
+    if (input != "--data") { all.insert(all.end(), {"--data", path("text.txt")}); }
+    all.insert(all.end(), output.begin(), output.end());
+    return all;
+  };
+  for (const std::string input : {"--data", "--eval-data"}) {
+    refused(reading(input, {"--log", folder + "/a.txt"}), {"--log", "lies in " + folder});
+    refused(reading(input, {"--log", folder + "/log.jsonl"}), {"--log", "lies in " + folder});
+    refused(reading(input, {"--report", folder + "/../texts/r.html"}), {"--report", "lies in"});
+    refused(reading(input, {"--checkpoint", folder}), {"--checkpoint", "lies in " + folder});
+  }
+  EXPECT_EQ(read_file(folder + "/a.txt"), text(20'000));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator{folder}, {}), 1);
+}
+
 TEST_F(Refusal, WeightsThatDoNotFit) {
   train_refused({"--init", path("missing.safetensors")}, {"missing.safetensors"});
   train_refused({"--init", path("text.txt")}, {"text.txt"});
