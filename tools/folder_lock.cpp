@@ -72,6 +72,9 @@ FolderLock::~FolderLock() {
 bool FolderLock::lock(const std::filesystem::path& folder) {
   constexpr int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   Descriptor file{::openat(folder_.get(), kName, flags, 0666)};
+  if (!file.is_open() && errno == EACCES) {  // another user's: a lock needs no right to write
+    file = Descriptor{::openat(folder_.get(), kName, (flags & ~(O_RDWR | O_CREAT)) | O_RDONLY)};
+  }
   struct stat opened{};
   if (!file.is_open() || ::fstat(file.get(), &opened) != 0) {
     fail(folder, std::generic_category().message(errno));

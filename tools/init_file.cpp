@@ -45,6 +45,12 @@ std::vector<std::string> names_of(const nn::GPTConfig& config) {
   return names;
 }
 
+SafetensorsReader reader_of(const std::string& path) {
+  try {
+    return SafetensorsReader{path};
+  } catch (const FormatError& error) { throw FormatError(fmt::format("--init: {}", error.what())); }
+}
+
 std::string layer_name(std::string_view prefix, std::int64_t layer) {
   return fmt::format("{}h.{}.ln_1.weight", prefix, layer);
 }
@@ -114,7 +120,7 @@ void tell_if_not_finite(const std::string& path, const std::vector<std::string>&
 }  // namespace
 
 InitFile examine_init(const std::string& path, const nn::GPTConfig& config) {
-  const SafetensorsReader reader{path};
+  const SafetensorsReader reader = reader_of(path);
   InitFile file;
   file.prefix = prefix_in(reader);
   check_layers(reader, file.prefix, config.layers);

@@ -40,7 +40,9 @@ extern "C" void note_signal(int signal) {
     state().at_ns = now_ns();
     return;
   }
-  if (now_ns() - state().at_ns < kEchoNs) { return; }
+  const std::int64_t at_ns = state().at_ns;
+  // Another thread, on its way from one line to the next above, may not have said when it came.
+  if (at_ns == 0 || now_ns() - at_ns < kEchoNs) { return; }
   std::signal(signal, SIG_DFL);
   std::raise(signal);  // as soon as this returns
 }
@@ -51,6 +53,7 @@ NotedSignals::NotedSignals() {
   Noted& noted = state();
   if (noted.depth++ > 0) { return; }
   noted.signal = 0;
+  noted.at_ns = 0;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     struct sigaction action{};
     ::sigaction(kSignals[i], nullptr, &noted.before[i]);

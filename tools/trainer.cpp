@@ -82,7 +82,8 @@ class RankTrainer {
       try {
         enqueue(loader, now);
         tell_of(former, on_step);
-      } catch (const NumericError&) {  // of this step
+        if (step + 1 == settings.steps) { stopped_by_ = 0; }  // nothing is left to be stopped
+      } catch (const NumericError&) {                         // of this step
         tell_of(former, on_step);
         throw;
       }

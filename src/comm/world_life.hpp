@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <exception>
 #include <memory>
 
@@ -11,7 +10,6 @@ namespace tessera {
 /// What is left of a World when it has ended.
 struct World::Life {
   bool ended = false;
-  std::uint32_t models = 0;  ///< made in it so far: they are numbered from 1
   /// The first error that was found where nothing can be thrown, in a destructor. The end of the
   /// rank's body throws it.
   std::exception_ptr mistake;

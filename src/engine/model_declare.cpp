@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <numeric>
 
@@ -104,14 +105,16 @@ void validate(const ModelOptions& options) {
   }
 }
 
+// Of the process, not of the world: a unit that has outlived its world is none of another's.
+std::uint32_t next_number() {
+  static std::atomic<std::uint32_t> made = 0;
+  return ++made;
+}
+
 }  // namespace
 
 ShardedModel::State::State(World& world_, const ModelOptions& options_)
-    : guest{world_},
-      world{world_},
-      options{options_},
-      number{++guest.life().models},
-      journal{world_} {
+    : guest{world_}, world{world_}, options{options_}, number{next_number()}, journal{world_} {
   validate(options);
   engine::check_shard_group(options, world.size());
 }

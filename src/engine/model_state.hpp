@@ -140,7 +140,7 @@ struct ShardedModel::State {
   World& world;
   ModelOptions options;
   int uncaught = std::uncaught_exceptions();  // in flight when the model was made
-  std::uint32_t number;                       // of the models of the world, from 1
+  std::uint32_t number;                       // of the models of the process, from 1
   std::shared_ptr<engine::ModelLife> lives = std::make_shared<engine::ModelLife>();
   engine::Journal journal;
   engine::Units units;

@@ -123,7 +123,7 @@ class Unit {
       : index_{static_cast<std::uint32_t>(index)}, model_{model} {}
 
   std::uint32_t index_ = 0;
-  std::uint32_t model_ = 0;  // the model's number in its World, from 1
+  std::uint32_t model_ = 0;  // the model's number in its process, from 1
 };
 
 /// How long a tensor may be looked at: until the scope that it was taken from ends.
