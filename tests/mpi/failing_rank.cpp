@@ -546,6 +546,7 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"front-in-group", throw_alone_in_a_group},
       {"swallow", abort_and_swallow},
       {"late-exit", succeed},
+      {"slow-exit", succeed},
       {"succeed", succeed},
   };
   return ways;
@@ -559,6 +560,9 @@ int report(const std::exception& error, int status) {
 int run_way(const std::string& way, const WorldOptions& options) {
   try {
     run(ways().at(way), options);
+    if (way == "slow-exit" && launched_rank() == 0) {
+      std::this_thread::sleep_for(3 * options.deadline);
+    }
     return way == "late-exit" && launched_rank() == kCulprit ? 7 : 0;
   } catch (const CommError& error) { return report(error, 4); } catch (const ConfigError& error) {
     return report(error, 2);

@@ -28,5 +28,12 @@ TEST(MpiLate, WhereThereAreNoneItIs) {
   EXPECT_THAT(job.output(), HasSubstr(" waited 600 ms for rank 1, which did not call it; every"));
 }
 
+// Rank 0 may have files to write then: no deadline of a collective holds for that.
+TEST(MpiLate, AProcessThatIsAtWorkAfterItsRunIsWaitedFor) {
+  MpiJob job{3, {test::kFailingRank, "slow-exit", "600"}};
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(job.output(), "");
+}
+
 }  // namespace
 }  // namespace tessera::test::late_test
