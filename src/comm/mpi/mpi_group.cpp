@@ -364,13 +364,17 @@ void MpiGroup::send_to_all(MpiRequests& requests, const std::string& message) {
   (void)requests.test();
 }
 
-/// Within MpiCalls.
+/// All that waits, which may be two messages of every rank. Within MpiCalls.
 void MpiGroup::hear() {
+  while (hear_next()) {}
+}
+
+bool MpiGroup::hear_next() {
   int waiting = 0;
   MPI_Status from{};
   mpi_check(MPI_Iprobe(MPI_ANY_SOURCE, kFailureTag, process_.control(), &waiting, &from),
             "MPI_Iprobe");
-  if (waiting == 0) { return; }
+  if (waiting == 0) { return false; }
   int bytes = 0;
   mpi_check(MPI_Get_count(&from, MPI_BYTE, &bytes), "MPI_Get_count");
   std::string message(static_cast<std::size_t>(bytes), '\0');
@@ -378,6 +382,7 @@ void MpiGroup::hear() {
                      process_.control(), MPI_STATUS_IGNORE),
             "MPI_Recv");
   take_in(from.MPI_SOURCE, message);
+  return true;
 }
 
 void MpiGroup::take_in(int source, const std::string& message) {

@@ -121,6 +121,7 @@ class MpiGroup {
   [[nodiscard]] Verdict verdict() const;
 
   void hear();
+  [[nodiscard]] bool hear_next();
   void take_in(int source, const std::string& message);
   void check_failure() const;
   [[nodiscard]] bool set_failure(std::string_view text, int status, Source source) noexcept;
