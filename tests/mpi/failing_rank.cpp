@@ -332,6 +332,18 @@ void hold_up_all(World& world) {
   world.barrier();
 }
 
+/// Rank 0 computes until the others have reached their deadline and listen to each other; then it
+/// waits for them, in another call.
+void come_late(World& world) {
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  world.barrier();
+  if (world.rank() > 0) { world.barrier(); }
+  std::this_thread::sleep_for(world.options().deadline + std::chrono::milliseconds{200});
+  reduce.communicator.submit(Batch{"h.3"}.all_reduce(data.view()), reduce.stream);
+  reduce.stream.wait();
+}
+
 /// Rank 1 is late, and holds two others up in the first batch of their group, which goes as soon as
 /// the batch has ended. Then rank 1 waits for all of them.
 void hold_up_and_let_go(World& world) {
@@ -521,6 +533,7 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"differ-in-group", differ_in_a_group},
       {"miss-in-group", miss_in_a_group},
       {"hold-up-all", hold_up_all},
+      {"come-late", come_late},
       {"hold-up-and-let-go", hold_up_and_let_go},
       {"hold-up-none",
        [](World& world) {
