@@ -332,6 +332,18 @@ void hold_up_all(World& world) {
   world.barrier();
 }
 
+/// Rank 0 computes until the others have reached their deadline and listen to each other; then it
+/// waits for them, in another call.
+void come_late(World& world) {
+  Elements data{world, 4};
+  const Channel reduce = world.reduce_channel();
+  world.barrier();
+  if (world.rank() > 0) { world.barrier(); }
+  std::this_thread::sleep_for(world.options().deadline + std::chrono::milliseconds{200});
+  reduce.communicator.submit(Batch{"h.3"}.all_reduce(data.view()), reduce.stream);
+  reduce.stream.wait();
+}
+
 /// Rank 1 is late, and holds two others up in the first batch of their group, which goes as soon as
 /// the batch has ended. Then rank 1 waits for all of them.
 void hold_up_and_let_go(World& world) {
@@ -521,6 +533,7 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"differ-in-group", differ_in_a_group},
       {"miss-in-group", miss_in_a_group},
       {"hold-up-all", hold_up_all},
+      {"come-late", come_late},
       {"hold-up-and-let-go", hold_up_and_let_go},
       {"hold-up-none",
        [](World& world) {
@@ -546,6 +559,7 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"front-in-group", throw_alone_in_a_group},
       {"swallow", abort_and_swallow},
       {"late-exit", succeed},
+      {"slow-exit", succeed},
       {"succeed", succeed},
   };
   return ways;
@@ -559,6 +573,9 @@ int report(const std::exception& error, int status) {
 int run_way(const std::string& way, const WorldOptions& options) {
   try {
     run(ways().at(way), options);
+    if (way == "slow-exit" && launched_rank() == 0) {
+      std::this_thread::sleep_for(3 * options.deadline);
+    }
     return way == "late-exit" && launched_rank() == kCulprit ? 7 : 0;
   } catch (const CommError& error) { return report(error, 4); } catch (const ConfigError& error) {
     return report(error, 2);

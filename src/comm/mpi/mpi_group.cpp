@@ -24,28 +24,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kReasonBytes = 3000;
 constexpr std::size_t kMostNamed = 200;  // ranks, beside it
 
-/// Between two looks at what has arrived.
-class Pause {
- public:
-  void reset() noexcept { looks_ = 0; }
-  void operator()() noexcept {
-    if (looks_ < kYields) {
-      ++looks_;
-      std::this_thread::yield();
-      return;
-    }
-    const int doublings = std::min((looks_++ - kYields) / kSameSleeps, kDoublings);
-    std::this_thread::sleep_for(kSleep * (1 << doublings));
-  }
-
- private:
-  static constexpr int kYields = 50;
-  static constexpr int kSameSleeps = 20;
-  static constexpr int kDoublings = 4;
-  static constexpr std::chrono::microseconds kSleep{20};
-  int looks_ = 0;
-};
-
 // What all ranks find they find within a moment of each other. And for so long ranks listen to who
 // else waits before one of them reports.
 constexpr std::chrono::milliseconds kTurn{300};
@@ -66,6 +44,7 @@ std::vector<int> first_ranks(int count) {
 struct FailureMessage {
   std::int32_t status = kCommStatus;
   std::vector<int> missing;  ///< for whom its sender waits; none: it has failed
+  std::int32_t came_after = 0;
   std::string text;
 };
 
@@ -74,14 +53,14 @@ void append(std::string& message, std::int32_t number) {
 }
 
 // Its length is bounded: of very many ranks the first are named.
-std::string message_of(std::int32_t status, const std::vector<int>& missing,
-                       std::string_view text) {
-  const std::size_t named = std::min(missing.size(), kMostNamed);
+std::string message_of(const FailureMessage& said) {
+  const std::size_t named = std::min(said.missing.size(), kMostNamed);
   std::string message;
-  append(message, status);
+  append(message, said.status);
+  append(message, said.came_after);
   append(message, static_cast<std::int32_t>(named));
-  for (std::size_t i = 0; i < named; ++i) { append(message, missing[i]); }
-  return message.append(text);
+  for (std::size_t i = 0; i < named; ++i) { append(message, said.missing[i]); }
+  return message.append(said.text, 0, kReasonBytes);
 }
 
 FailureMessage read_message(const std::string& message) {
@@ -93,7 +72,9 @@ FailureMessage read_message(const std::string& message) {
     at += sizeof value;
     return value;
   };
-  FailureMessage read{.status = number(), .missing = {}, .text = {}};
+  FailureMessage read;
+  read.status = number();
+  read.came_after = number();
   for (std::int32_t left = number(); left > 0 && at < message.size(); --left) {
     read.missing.push_back(number());
   }
@@ -148,10 +129,53 @@ class MpiGroup::Deserters {
   int looks_ = 0;
 };
 
+class MpiGroup::Stillness {
+ public:
+  explicit Stillness(std::chrono::milliseconds patience) noexcept : patience_{patience} {}
+
+  void look() noexcept {
+    const Clock::time_point before = std::exchange(looked_, Clock::now());
+    if (looked_ - before > std::max(patience_ / 2, kTurn)) { something_moved(); }
+  }
+  void something_moved() noexcept {
+    looked_ = moved_ = Clock::now();
+    looks_ = 0;
+  }
+  /// Between two looks at what has arrived.
+  void pause() noexcept {
+    if (begins()) {
+      ++looks_;
+      std::this_thread::yield();
+      return;
+    }
+    const int doublings = std::min((looks_++ - kYields) / kSameSleeps, kDoublings);
+    std::this_thread::sleep_for(kSleep * (1 << doublings));
+  }
+  /// Only a few looks so far, none after a sleep.
+  [[nodiscard]] bool begins() const noexcept { return looks_ < kYields; }
+  /// Up to the last look.
+  [[nodiscard]] Clock::duration so_far() const noexcept { return looked_ - moved_; }
+  [[nodiscard]] bool too_long() const noexcept { return so_far() > patience_; }
+  /// What a report says of it, up to now.
+  [[nodiscard]] std::chrono::milliseconds waited() const noexcept {
+    const Clock::duration all = Clock::now() - moved_;
+    return std::min(std::chrono::duration_cast<std::chrono::milliseconds>(all), patience_);
+  }
+
+ private:
+  static constexpr int kYields = 50;
+  static constexpr int kSameSleeps = 20;
+  static constexpr int kDoublings = 4;
+  static constexpr std::chrono::microseconds kSleep{20};
+
+  const std::chrono::milliseconds patience_;
+  Clock::time_point moved_ = Clock::now();
+  Clock::time_point looked_ = moved_;
+  int looks_ = 0;
+};
+
 void MpiGroup::wait(MpiRequests& requests, const MpiWait& why) {
-  const std::chrono::milliseconds patience = (why.at_end() ? 2 : 1) * deadline_;
-  Pause pause;
-  Clock::time_point moved = Clock::now();
+  Stillness still{(why.at_end() ? 2 : 1) * deadline_};
   Deserters deserters{process_, requests};
   while (!requests.done()) {
     check_failure();
@@ -165,17 +189,16 @@ void MpiGroup::wait(MpiRequests& requests, const MpiWait& why) {
     check_failure();
     why.check();
     if (any) {
-      moved = Clock::now();
-      pause.reset();
+      still.something_moved();
       deserters.something_moved();
       continue;
     }
-    const Clock::duration still = Clock::now() - moved;
-    if (still > patience || another_waits_) { report_late(why, requests.peers(), moved); }
-    if (const auto peer = why.at_end() ? std::nullopt : deserters.find(still)) {
+    still.look();  // after whatever this process may have been stopped in
+    if (still.too_long() || another_waits_) { report_late(why, requests.peers(), still); }
+    if (const auto peer = why.at_end() ? std::nullopt : deserters.find(still.so_far())) {
       fail_and_throw(why.ended(*peer), rank());
     }
-    pause();
+    still.pause();
   }
 }
 
@@ -211,13 +234,10 @@ std::vector<std::string> MpiGroup::exchange(const MpiRoute& route, const std::st
 }
 
 void MpiGroup::report_late(const MpiWait& why, const std::vector<int>& missing,
-                           Clock::time_point moved) {
-  const auto waited = [&] {
-    const std::chrono::milliseconds patience = (why.at_end() ? 2 : 1) * deadline_;
-    const auto so_far = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - moved);
-    return std::min(so_far, patience);
-  };
-  if (!begin_report({missing, why.late(waited(), missing)})) {  // another thread of this rank has
+                           const Stillness& still) {
+  const bool came_after = another_waits_ && still.begins();
+  if (!begin_report({missing, came_after, why.late(still.waited(), missing)})) {
+    // Another thread of this rank has.
     while (!failed_) { std::this_thread::sleep_for(std::chrono::milliseconds{1}); }
     check_failure();
   }
@@ -225,7 +245,10 @@ void MpiGroup::report_late(const MpiWait& why, const std::vector<int>& missing,
   listen();
   const Verdict found = verdict();
   if (found.reporter == rank()) {
-    (void)set_failure(why.late(waited(), found.guilty), kCommStatus, Source::this_rank);
+    // A rank that comes now learns what has been settled without it.
+    if (set_failure(why.late(still.waited(), found.guilty), kCommStatus, Source::this_rank)) {
+      tell();
+    }
   } else {
     (void)set_failure(found.text, kCommStatus, Source::another_rank);
   }
@@ -255,11 +278,17 @@ void MpiGroup::listen() noexcept {
 
 MpiGroup::Verdict MpiGroup::verdict() const {
   const std::scoped_lock lock{failure_lock_};
+  const auto says_nothing = [&](int rank) { return !late_.contains(rank); };
+  const auto came_after = [&](int rank) { return late_.at(rank).came_after; };
   for (const auto& [who, report] : late_) {
     std::vector<int> guilty;
-    std::ranges::copy_if(report.missing, std::back_inserter(guilty),
-                         [&](int missing) { return !late_.contains(missing); });
+    std::ranges::copy_if(report.missing, std::back_inserter(guilty), says_nothing);
     if (!guilty.empty()) { return {who, guilty, report.text}; }
+  }
+  for (const auto& [who, report] : late_) {
+    std::vector<int> guilty;
+    std::ranges::copy_if(report.missing, std::back_inserter(guilty), came_after);
+    if (!report.came_after && !guilty.empty()) { return {who, guilty, report.text}; }
   }
   const auto& [who, report] = *late_.begin();  // all wait for each other
   return {who, report.missing, report.text};
@@ -331,12 +360,11 @@ bool MpiGroup::set_failure(std::string_view text, int status, Source source) noe
   return true;
 }
 
-/// The message: the status, that nobody is waited for, then the reason.
 void MpiGroup::tell() noexcept {
   try {
     {  // another thread may hear of a failure that comes before this one
       const std::scoped_lock lock{failure_lock_};
-      reason_ = message_of(failure_->status, {}, failure_->text);
+      reason_ = message_of({.status = failure_->status, .missing = {}, .text = failure_->text});
     }
     send_to_all(telling_, reason_);
   } catch (const std::exception&) {  // the end of the process tells them
@@ -348,7 +376,8 @@ void MpiGroup::tell_late() noexcept {
     {
       const std::scoped_lock lock{failure_lock_};
       const LateReport& mine = late_.at(rank());
-      waiting_ = message_of(kCommStatus, mine.missing, mine.text.substr(0, kReasonBytes));
+      waiting_ = message_of(
+          {.missing = mine.missing, .came_after = mine.came_after ? 1 : 0, .text = mine.text});
     }
     send_to_all(telling_late_, waiting_);
   } catch (const std::exception&) {  // the others come to their own deadlines
@@ -364,13 +393,17 @@ void MpiGroup::send_to_all(MpiRequests& requests, const std::string& message) {
   (void)requests.test();
 }
 
-/// Within MpiCalls.
+/// All that waits, which may be two messages of every rank. Within MpiCalls.
 void MpiGroup::hear() {
+  while (hear_next()) {}
+}
+
+bool MpiGroup::hear_next() {
   int waiting = 0;
   MPI_Status from{};
   mpi_check(MPI_Iprobe(MPI_ANY_SOURCE, kFailureTag, process_.control(), &waiting, &from),
             "MPI_Iprobe");
-  if (waiting == 0) { return; }
+  if (waiting == 0) { return false; }
   int bytes = 0;
   mpi_check(MPI_Get_count(&from, MPI_BYTE, &bytes), "MPI_Get_count");
   std::string message(static_cast<std::size_t>(bytes), '\0');
@@ -378,13 +411,14 @@ void MpiGroup::hear() {
                      process_.control(), MPI_STATUS_IGNORE),
             "MPI_Recv");
   take_in(from.MPI_SOURCE, message);
+  return true;
 }
 
 void MpiGroup::take_in(int source, const std::string& message) {
-  auto [status, missing, text] = read_message(message);
+  auto [status, missing, came_after, text] = read_message(message);
   if (!missing.empty()) {  // it waits, and nothing has been settled
     const std::scoped_lock lock{failure_lock_};
-    late_.try_emplace(source, LateReport{std::move(missing), std::move(text)});
+    late_.try_emplace(source, LateReport{std::move(missing), came_after != 0, std::move(text)});
     another_waits_ = true;
     return;
   }

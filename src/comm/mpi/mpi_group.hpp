@@ -97,18 +97,23 @@ class MpiGroup {
   /// What a rank says that waits: for whom, and what it would report.
   struct LateReport {
     std::vector<int> missing;
+    bool came_after;  ///< began to wait when another had said so
     std::string text;
   };
 
+  /// How long one wait has seen nothing move. A process that did not look for half the deadline was
+  /// stopped itself: that was no waiting, and it has yet to see what came meanwhile.
+  class Stillness;
   /// Watches one wait for ranks that end their run instead of coming.
   class Deserters;
 
   /// Ranks that wait for one that has stopped, and those that wait for them, come to their
   /// deadlines within a moment of each other, in any order. Each that waits says so as soon as it
   /// or another comes there, and for whom. Who says so has not stopped: of those that wait for
-  /// somebody who says nothing the lowest reports, and names nobody else.
+  /// somebody who says nothing the lowest reports, and names nobody else. If all say so, those that
+  /// began to wait after the first had said so are the late ones.
   [[noreturn]] void report_late(const MpiWait& why, const std::vector<int>& missing,
-                                std::chrono::steady_clock::time_point moved);
+                                const Stillness& still);
   [[nodiscard]] bool begin_report(const LateReport& report);
   void listen() noexcept;
   /// Whose report it is, whom that names, and what that rank has told: the same on every rank that
@@ -121,6 +126,7 @@ class MpiGroup {
   [[nodiscard]] Verdict verdict() const;
 
   void hear();
+  [[nodiscard]] bool hear_next();
   void take_in(int source, const std::string& message);
   void check_failure() const;
   [[nodiscard]] bool set_failure(std::string_view text, int status, Source source) noexcept;
