@@ -31,7 +31,9 @@ TEST(SquaredNormReference, AddsInTheDocumentedOrder) {
 // the 63 are that share a span with the large one.
 TEST(SquaredNormReference, AddsSpansOfBlocks) {
   Floats x(3 * 64 * 4096, 0.0F);
-  for (std::size_t block = 0; block < 3U * 64U; ++block) { x[std::size_t{4096} * block] = 1.0F; }
+  for (std::size_t block = 0; block < std::size_t{3} * 64; ++block) {
+    x[std::size_t{4096} * block] = 1.0F;
+  }
   x[0] = std::ldexp(1.0F, 27);
   EXPECT_EQ(reference_norm(x.data(), std::ssize(x)), std::ldexp(1.0, 54) + 2 * 64);
 }
