@@ -63,6 +63,7 @@ class OffloadBeside : public ::testing::Test {
     Stack stack{world, strategy, rule};
     stack.forward(kNothing);
     stack.backward(kNothing);
+    world.compute_stream().wait();  // a device tells of its spans later
     world.recorder()->clear();
     stack.model().step();
     stack.forward([&](int i) {
