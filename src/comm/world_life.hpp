@@ -15,8 +15,8 @@ struct World::Life {
   std::exception_ptr mistake;
 };
 
-/// What an object that refers to a World keeps of it, so that it may outlive the World: its memory
-/// and events stay valid, and whoever asks learns that the World has ended.
+/// What an object that refers to a World keeps of it, so that it may outlive the World. The
+/// object's memory and events stay valid, and it can ask whether the World has ended.
 ///
 /// Threads: those of the object; it is destroyed by the rank's thread or after that has ended.
 class WorldGuest {

@@ -236,8 +236,7 @@ void MemoryChecks::require_number(ConstView values, const std::string& whose) {
   if (is_poison(*found)) {
     throw ContractError{fmt::format(
         "{} is NaN at element {}, with the bits of memory that was released: it was computed with "
-        "a "
-        "tensor, or a pointer taken from one, after its scope had ended; use it within the scope",
+        "a tensor, or a pointer taken from one, after its scope had ended; use it within the scope",
         whose, found - values_.begin())};
   }
   if (nan_is_expected_) { return; }

@@ -18,9 +18,8 @@ void ShardedModel::State::require_backward() const {
     }
     throw ContractError{fmt::format(
         "step {}, micro-batch {} of {}: unit '{}' has had {} forward scopes and {} backward "
-        "scopes, "
-        "so that gradients of it are missing and would count as zeros; open backward for each "
-        "forward, evaluate with evaluate(), or set `checks` to off if that is meant",
+        "scopes. Its missing gradients would count as zeros: open backward for each forward, "
+        "evaluate with evaluate(), or set `checks` to off if that is meant",
         journal.step() + 1, micro_batch + 1, options.accumulate, unit.name, unit.forward_uses,
         unit.backward_uses)};
   }

@@ -105,7 +105,7 @@ void validate(const ModelOptions& options) {
   }
 }
 
-// Of the process, not of the world: a unit that has outlived its world is none of another's.
+// Unique in the process: a unit kept from a world that has ended matches no later model.
 std::uint32_t next_number() {
   static std::atomic<std::uint32_t> made = 0;
   return ++made;

@@ -15,7 +15,7 @@
 namespace tessera::test::offload_overlap_test {
 namespace {
 
-using test::offload_test::Stack;
+using test::offload_test::OffloadStack;
 
 constexpr auto kNothing = [](int) {};
 constexpr std::chrono::seconds kPatience{20};
@@ -60,7 +60,7 @@ class OffloadBeside : public ::testing::Test {
       in_time[static_cast<std::size_t>(unit)] =
           other < 0 || opened.within_patience(static_cast<std::size_t>(other));
     };
-    Stack stack{world, strategy, rule};
+    OffloadStack stack{world, strategy, rule};
     stack.forward(kNothing);
     stack.backward(kNothing);
     world.compute_stream().wait();  // a device tells of its spans later

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "budget/offload_stack.hpp"
+#include "support/toy_model.hpp"
 #include "tessera/profile/plan.hpp"
 
 namespace tessera::test::offload_test {
@@ -181,7 +182,7 @@ TEST(OffloadOverlap, GradientsLeaveWhileTheUnitBeforeComputes) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3}) {
     run_ranks(2,
               [&](World& world) {
-                Stack stack{world, strategy};
+                OffloadStack stack{world, strategy};
                 stack.forward(kNothing);
                 const bool in_buckets = strategy == Strategy::ddp;
                 stack.backward([&](int i) {
@@ -197,7 +198,7 @@ TEST(OffloadOverlap, GradientsLeaveWhileTheUnitBeforeComputes) {
 TEST(OffloadOverlap, NormsAreSquaredOnTheHostWhileTheUnitBeforeComputes) {
   run_ranks(2,
             [](World& world) {
-              Stack stack{world, Strategy::zero3};
+              OffloadStack stack{world, Strategy::zero3};
               stack.forward(kNothing);
               stack.backward([&](int i) {
                 if (i < 3) { EXPECT_TRUE(ends(world, trace::Kind::host, "norm", i + 1)) << i; }
@@ -211,7 +212,7 @@ TEST(OffloadOverlap, UnitsAreUpdatedAndSentWhileTheNextForwardUsesThoseBefore) {
   for (const Strategy strategy : all_strategies()) {
     run_ranks(2,
               [&](World& world) {
-                Stack stack{world, strategy};
+                OffloadStack stack{world, strategy};
                 stack.forward(kNothing);
                 stack.backward(kNothing);
                 world.recorder()->clear();

@@ -6,7 +6,7 @@
 #include <latch>
 #include <thread>
 
-#include "support/toy_model.hpp"
+#include "budget/stack.hpp"
 
 // Communication runs while the caller computes: inside a scope, the caller waits until the
 // collective that should run beside it has finished. If it only ran later, the wait would end by
@@ -27,37 +27,6 @@ bool finishes(World& world, const std::string& label, std::ptrdiff_t times) {
   }
   return false;
 }
-
-class Stack {
- public:
-  Stack(World& world, ModelOptions options) : model_{world, options} {
-    for (int i = 0; i < 4; ++i) {
-      units_.push_back(model_.add_unit("block." + std::to_string(i), {{"weight", {50, 50}}}));
-    }
-    model_.materialize(init::normal(1, 0.1F));
-    model_.optimize_with(AdamW{});
-  }
-  ShardedModel& model() { return model_; }
-
-  template <class During>
-  void forward(const During& during) {
-    for (int i = 0; i < 4; ++i) {
-      const auto p = model_.forward(units_[static_cast<std::size_t>(i)]);
-      during(i);
-    }
-  }
-  template <class During>
-  void backward(const During& during) {
-    for (int i = 3; i >= 0; --i) {
-      const auto g = model_.backward(units_[static_cast<std::size_t>(i)]);
-      during(i);
-    }
-  }
-
- private:
-  ShardedModel model_;
-  std::vector<Unit> units_;
-};
 
 constexpr auto kNothing = [](int) {};
 

@@ -33,7 +33,7 @@ bool is_seen_by_devices(CUdeviceptr address) {
   return is_pinned(data) || is_allocated(data, sizeof(std::uint32_t));
 }
 
-/// Cyclic: a word that has gone round is beyond one that has not.
+/// Compares cyclically: a word that has wrapped around counts as the larger one.
 bool has_come_to(std::uint32_t word, std::uint32_t value) {
   return static_cast<std::int32_t>(word - value) >= 0;
 }

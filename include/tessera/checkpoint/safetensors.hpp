@@ -48,10 +48,10 @@ class SafetensorsReader {
 /// Writes a safetensors file of fp32 tensors, one after the other in the order declared.
 ///
 /// Memory:  one header; tensors are written through.
-/// Errors:  Error (with path) if the disk refuses or the name is no file's; the writer is then of
-/// no
-///          further use. The file appears under its name only in `finish`, complete; before that
-///          `path` is untouched, and without it nothing is left (AtomicFile).
+/// Errors:  Error (with path) if the disk refuses, or if the name is a folder's, link's or pipe's.
+///          The writer is then of no further use.
+/// Order:   the file appears under its name in `finish`, complete (AtomicFile). Before that `path`
+///          is untouched; without `finish` nothing is left.
 class SafetensorsWriter {
  public:
   struct Declared {

@@ -110,9 +110,9 @@ struct Channel {
 /// One rank's view of the job: everything that rank owns hangs on it, and nothing is global, so
 /// that many ranks can live in one process as threads.
 ///
-/// Memory:  a Buffer may outlive the world. A model or an ActivationStore that does can be
-/// destroyed
-///          and nothing else: every call is a ContractError.
+/// Memory:  a Buffer may outlive the world.
+///          A model or an ActivationStore that outlives it can only be destroyed: every call throws
+///          ContractError.
 /// Threads: the rank's own thread, except where said.
 class World {
  public:

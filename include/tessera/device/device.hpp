@@ -81,9 +81,9 @@ struct DeviceMemory {
 
 /// Where tensors live and kernels run.
 ///
-/// Memory:  a World shares its device with what is allocated on it: a Buffer that outlives the
-/// World
-///          keeps the device, and nothing else of the World.
+/// Memory:  a World shares its device with what is allocated on it.
+///          A Buffer that outlives the World keeps the device alive, and nothing else of the
+///          World.
 /// Threads: all calls from one thread at a time, except that buffers may be freed from any.
 class Device : public std::enable_shared_from_this<Device> {
  public:

@@ -431,7 +431,7 @@ void Hub::on_closed(Line& line) {
   say_to_all(frame);
 }
 
-/// A rank that breaks the protocol is reported as that, not as one that has gone.
+/// Reports a rank that breaks the protocol as such, not as lost.
 void Hub::on_broken(Line& line, const std::string& problem) {
   if (line.rank < 0 || !joined_ || line.at_end) { return on_closed(line); }
   say_to_all(told_by(line.rank == 0 ? 1 : 0,
