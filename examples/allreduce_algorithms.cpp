@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "argument.hpp"
-#include "tessera/comm/peer_traffic.hpp"
 #include "tessera/tessera.hpp"
+#include "tessera/world/peer_traffic.hpp"
 
 namespace {
 

@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/comm/world.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/profile/plan.hpp"
+#include "tessera/world/run.hpp"
 
 namespace {
 

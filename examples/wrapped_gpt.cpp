@@ -17,6 +17,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
+#include "tessera/world/run.hpp"
 
 namespace {
 

@@ -14,6 +14,7 @@
 #include "machine.hpp"
 #include "output_file.hpp"
 #include "table.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::tools {
 namespace {

@@ -12,9 +12,9 @@
 #include "processor.hpp"
 #include "support.hpp"
 #include "tessera/base/bytes.hpp"
-#include "tessera/comm/launch.hpp"
 #include "tessera/device/device.hpp"
 #include "tessera/device/product_library.hpp"
+#include "tessera/world/launch.hpp"
 
 namespace tessera::tools {
 namespace {

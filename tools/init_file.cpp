@@ -14,8 +14,8 @@
 #include "standard_streams.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
-#include "tessera/comm/simulate.hpp"
 #include "tessera/nn/shard.hpp"
+#include "tessera/world/simulate.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

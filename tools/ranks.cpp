@@ -9,6 +9,7 @@
 
 #include "shard_group.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::tools {
 namespace {

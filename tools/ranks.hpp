@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "settings.hpp"
-#include "tessera/comm/launch.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/launch.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::tools {
 

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/comm/world.hpp"
 #include "tessera/profile/perfetto_trace.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::tools {
 

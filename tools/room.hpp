@@ -5,7 +5,7 @@
 
 #include "planner.hpp"
 #include "settings.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::tools {
 

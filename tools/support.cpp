@@ -10,9 +10,9 @@
 #include "command_line.hpp"
 #include "ranks.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/comm/simulate.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
+#include "tessera/world/simulate.hpp"
 
 namespace tessera::tools {
 namespace {

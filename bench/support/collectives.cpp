@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "bench/support/arrays.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::bench {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/support/comparison.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::bench {
 

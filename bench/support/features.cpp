@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "bench/support/gpt_runner.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::bench {
 namespace {

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "bench/support/step.hpp"
-#include "tessera/comm/world.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::bench {
 

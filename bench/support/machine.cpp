@@ -10,7 +10,8 @@
 #include "bench/support/collectives.hpp"
 #include "bench/support/gpt_runner.hpp"
 #include "bench/support/timing.hpp"
-#include "tessera/comm/simulate.hpp"
+#include "tessera/world/run.hpp"
+#include "tessera/world/simulate.hpp"
 
 namespace tessera::bench {
 namespace {

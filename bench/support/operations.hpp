@@ -5,7 +5,7 @@
 #include "bench/support/comparison.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/matmul/matmul.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::bench {
 

@@ -9,6 +9,7 @@
 
 #include "bench/support/gpt_runner.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::bench {
 namespace {

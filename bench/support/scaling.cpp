@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "bench/support/gpt_runner.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::bench {
 namespace {

@@ -1,6 +1,7 @@
 #include "bench/support/step.hpp"
 
 #include "bench/support/gpt_runner.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::bench {
 namespace {

@@ -4,7 +4,6 @@
 // tessera/nn, datasets in tessera/data, files of weights in tessera/checkpoint.
 
 #include "tessera/base/error.hpp"
-#include "tessera/comm/world.hpp"
 #include "tessera/engine/init.hpp"
 #include "tessera/engine/sharded_model.hpp"
 #include "tessera/engine/strategy.hpp"
@@ -14,3 +13,4 @@
 #include "tessera/profile/job_memory.hpp"
 #include "tessera/profile/ledger.hpp"
 #include "tessera/profile/plan.hpp"
+#include "tessera/world/run.hpp"

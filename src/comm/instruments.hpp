@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "tessera/comm/world.hpp"
+#include "tessera/comm/batch.hpp"
+#include "tessera/comm/delay_injection.hpp"
+#include "tessera/trace/recorder.hpp"
 
 namespace tessera {
 

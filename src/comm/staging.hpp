@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "tessera/comm/simulate.hpp"
+#include "tessera/comm/backend.hpp"
 
 namespace tessera {
 

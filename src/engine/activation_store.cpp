@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "comm/world_life.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
+#include "world/world_life.hpp"
 
 namespace tessera {
 namespace {

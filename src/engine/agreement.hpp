@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::engine {
 

@@ -10,8 +10,8 @@
 #include "engine/parameter_store.hpp"
 #include "engine/unit_state.hpp"
 #include "engine/wire.hpp"
-#include "tessera/comm/world.hpp"
 #include "tessera/engine/strategy.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::engine {
 

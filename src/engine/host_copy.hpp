@@ -6,7 +6,7 @@
 
 #include "kernels/support/master_parts.hpp"
 #include "tessera/base/view.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::engine {
 

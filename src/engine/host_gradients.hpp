@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/unit_state.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::engine {
 

@@ -5,7 +5,7 @@
 
 #include "engine/gradient_store.hpp"
 #include "engine/parameter_store.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::engine {
 

@@ -6,8 +6,8 @@
 #include "engine/gradient_store.hpp"
 #include "engine/parameter_store.hpp"
 #include "kernels/support/master_parts.hpp"
-#include "tessera/comm/world.hpp"
 #include "tessera/engine/master_weights.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::engine {
 

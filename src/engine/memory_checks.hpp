@@ -9,7 +9,7 @@
 
 #include "engine/gradient_store.hpp"
 #include "engine/host_copy.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::engine {
 

@@ -10,7 +10,6 @@
 #include <unordered_set>
 #include <vector>
 
-#include "comm/world_life.hpp"
 #include "engine/gradient_store.hpp"
 #include "engine/host_weights.hpp"
 #include "engine/journal.hpp"
@@ -24,6 +23,7 @@
 #include "engine/shard_group.hpp"
 #include "engine/unit_state.hpp"
 #include "tessera/engine/sharded_model.hpp"
+#include "world/world_life.hpp"
 
 namespace tessera {
 

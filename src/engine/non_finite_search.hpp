@@ -8,7 +8,7 @@
 
 #include "kernels/step_scalars/step_scalars.hpp"
 #include "tessera/base/view.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::engine {
 

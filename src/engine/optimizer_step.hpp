@@ -10,8 +10,8 @@
 #include "engine/journal.hpp"
 #include "engine/update_plan.hpp"
 #include "kernels/step_scalars/step_scalars.hpp"
-#include "tessera/comm/world.hpp"
 #include "tessera/optim/optimizer.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::engine {
 

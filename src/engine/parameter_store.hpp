@@ -8,8 +8,8 @@
 #include "engine/journal.hpp"
 #include "engine/shard_group.hpp"
 #include "engine/unit_state.hpp"
-#include "tessera/comm/world.hpp"
 #include "tessera/engine/strategy.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::engine {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/comm/world.hpp"
 #include "tessera/engine/sharded_model.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::engine {
 

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "engine/unit_state.hpp"
-#include "tessera/comm/world.hpp"
 #include "tessera/memory/slot_ring.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::engine {
 

@@ -9,7 +9,7 @@
 #include "engine/parameter_rules.hpp"
 #include "engine/parameter_store.hpp"
 #include "kernels/update/update_run.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::engine {
 

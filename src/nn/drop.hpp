@@ -3,9 +3,9 @@
 #include <cstdint>
 
 #include "kernels/dropout/dropout.hpp"
-#include "tessera/comm/world.hpp"
 #include "tessera/nn/dropout.hpp"
 #include "tessera/nn/tensors.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::nn {
 

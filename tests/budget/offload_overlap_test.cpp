@@ -11,6 +11,7 @@
 #include "budget/offload_stack.hpp"
 #include "cuda/emulation.hpp"
 #include "support/rank_job.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::offload_overlap_test {
 namespace {

@@ -9,6 +9,7 @@
 #include "budget/offload_stack.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/profile/plan.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::offload_test {
 namespace {

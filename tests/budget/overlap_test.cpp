@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "budget/stack.hpp"
+#include "tessera/world/run.hpp"
 
 // Communication runs while the caller computes: inside a scope, the caller waits until the
 // collective that should run beside it has finished. If it only ran later, the wait would end by

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "support/traced_toy.hpp"
+#include "tessera/world/run.hpp"
 
 // What each resharding policy sends and holds, against docs/resharding.md. The toy has a root,
 // three blocks and a head whose table is the root's.

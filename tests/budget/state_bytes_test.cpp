@@ -5,6 +5,7 @@
 
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 // What each strategy keeps, asserted against the formula of the layout (DESIGN section 5).
 namespace tessera::test::state_bytes_test {

@@ -15,6 +15,7 @@
 #include "support/temporary_folder.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::weights_test {
 namespace {

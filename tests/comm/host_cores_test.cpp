@@ -1,5 +1,5 @@
 // With how many threads a rank computes on the host.
-#include "comm/host_cores.hpp"
+#include "world/host_cores.hpp"
 
 #include <gtest/gtest.h>
 

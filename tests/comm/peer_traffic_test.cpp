@@ -1,5 +1,5 @@
 // Who sends how much to whom, counted where it moves.
-#include "tessera/comm/peer_traffic.hpp"
+#include "tessera/world/peer_traffic.hpp"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,8 @@
 #include "support/rank_values.hpp"
 #include "support/signature.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/comm/simulate.hpp"
+#include "tessera/world/run.hpp"
+#include "tessera/world/simulate.hpp"
 
 namespace tessera::peer_traffic_test {
 namespace {

@@ -1,4 +1,6 @@
 // Starting ranks, and how their ends are reported.
+#include "tessera/world/run.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,10 +13,9 @@
 #include <stdexcept>
 #include <thread>
 
-#include "comm/launcher.hpp"
 #include "device/cpu/host_task.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/comm/world.hpp"
+#include "world/launcher.hpp"
 
 namespace tessera::run_test {
 namespace {

@@ -14,7 +14,7 @@
 #include "support/rank_groups.hpp"
 #include "support/rank_job.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/comm/simulate.hpp"
+#include "tessera/world/simulate.hpp"
 
 namespace tessera::split_test {
 namespace {

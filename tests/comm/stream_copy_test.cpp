@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "tessera/comm/world.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::stream_copy_test {
 namespace {

@@ -1,6 +1,6 @@
 // A rank has one World: everything that it owns hangs on it.
 // expected: use of deleted function 'tessera::World::World\(const tessera::World&\)'
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 void body(tessera::World& world) {
 #ifdef MENDED

@@ -7,12 +7,13 @@
 #include <tuple>
 #include <vector>
 
-#include "comm/host_cores.hpp"
 #include "cuda/emulation.hpp"
 #include "cuda/gate.hpp"
 #include "cuda/support.hpp"
 #include "device/cpu/parallel.hpp"
 #include "support/gpt_run.hpp"
+#include "tessera/world/run.hpp"
+#include "world/host_cores.hpp"
 
 namespace tessera::test::step_test {
 namespace {

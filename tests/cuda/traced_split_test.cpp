@@ -6,7 +6,8 @@
 #include "cuda/gate.hpp"
 #include "kernels/backend.hpp"
 #include "support/rank_job.hpp"
-#include "tessera/comm/launch.hpp"
+#include "tessera/world/launch.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::traced_split_test {
 namespace {

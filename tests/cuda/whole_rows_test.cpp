@@ -14,6 +14,7 @@
 #include "support/planned_jobs.hpp"
 #include "tessera/nn/embedding.hpp"
 #include "tessera/profile/plan.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::whole_rows_test {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "comm/host_cores.hpp"
 #include "cuda_cli/cuda_command.hpp"
+#include "world/host_cores.hpp"
 
 namespace tessera::test::run_test {
 namespace {

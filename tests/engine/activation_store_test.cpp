@@ -14,6 +14,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/profile/job_memory.hpp"
 #include "tessera/profile/plan.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::activation_store_test {
 namespace {

@@ -9,6 +9,7 @@
 #include "device/cpu/host_task.hpp"
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 // Uses that are allowed but rare, and refusals after which the model must go on as if nothing had
 // been asked.

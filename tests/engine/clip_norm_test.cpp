@@ -4,6 +4,7 @@
 
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 // Bugs that other systems shipped: a norm of each shard for itself, multiplied by the number of
 // ranks, with padding or frozen parameters in it, or with a tied tensor in it twice.

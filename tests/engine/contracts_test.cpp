@@ -7,6 +7,7 @@
 
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::contracts_test {
 namespace {

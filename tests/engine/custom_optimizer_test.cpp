@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::custom_optimizer_test {
 namespace {

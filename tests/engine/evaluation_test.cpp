@@ -10,6 +10,7 @@
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/profile/job_memory.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::evaluation_test {
 namespace {

@@ -6,7 +6,8 @@
 #include <limits>
 
 #include "support/toy_model.hpp"
-#include "tessera/comm/simulate.hpp"
+#include "tessera/world/run.hpp"
+#include "tessera/world/simulate.hpp"
 
 namespace tessera::test::loss_scaling_test {
 namespace {

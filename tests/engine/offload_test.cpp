@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::offload_test {
 namespace {

@@ -6,6 +6,7 @@
 
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::parameter_groups_test {
 namespace {

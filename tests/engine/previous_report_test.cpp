@@ -2,6 +2,7 @@
 
 #include "kernels/table.hpp"
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::previous_report_test {
 namespace {

@@ -12,6 +12,7 @@
 #include "device/cpu/host_task.hpp"
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::room_test {
 namespace {

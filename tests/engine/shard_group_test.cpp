@@ -7,7 +7,8 @@
 #include <mutex>
 
 #include "support/toy_model.hpp"
-#include "tessera/comm/simulate.hpp"
+#include "tessera/world/run.hpp"
+#include "tessera/world/simulate.hpp"
 
 namespace tessera::test::shard_group_test {
 namespace {

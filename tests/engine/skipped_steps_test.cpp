@@ -8,6 +8,7 @@
 #include "support/toy_model.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
+#include "tessera/world/run.hpp"
 
 // After so many skipped steps in a row the run stops and says where the first value that is not
 // finite arose.

@@ -9,6 +9,7 @@
 #include "support/rank_job.hpp"
 #include "support/rank_values.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::rank_failure_test {
 namespace {

@@ -18,10 +18,10 @@ const std::vector<std::string> kFolders = {"include", "src",   "kernels",
 
 // Lowest first: each layer uses the ones before it and itself. tessera.hpp is the header that
 // includes the others.
-const std::vector<std::string> kLayers = {"base",       "trace", "device", "kernels", "memory",
-                                          "shard",      "comm",  "optim",  "engine",  "profile",
-                                          "checkpoint", "data",  "nn",     "torch",   "tessera.hpp",
-                                          "examples",   "bench", "tools"};
+const std::vector<std::string> kLayers = {
+    "base",  "trace",       "device",   "kernels", "memory",     "shard", "comm",
+    "world", "optim",       "engine",   "profile", "checkpoint", "data",  "nn",
+    "torch", "tessera.hpp", "examples", "bench",   "tools"};
 
 std::optional<std::size_t> height(const std::string& layer) {
   const auto found = std::find(kLayers.begin(), kLayers.end(), layer);
@@ -29,7 +29,7 @@ std::optional<std::size_t> height(const std::string& layer) {
   return static_cast<std::size_t>(found - kLayers.begin());
 }
 
-/// "comm" for "include/tessera/comm/world.hpp", "src/comm/..." and "comm/...".
+/// "comm" for "include/tessera/world/world.hpp", "src/comm/..." and "comm/...".
 std::string layer_of(std::string path) {
   for (const std::string prefix : {"include/", "src/", "tessera/"}) {
     if (path.rfind(prefix, 0) == 0) { path.erase(0, prefix.size()); }

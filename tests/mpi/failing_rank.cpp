@@ -20,10 +20,10 @@
 #include "base/environment.hpp"
 #include "device/cuda_module.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/comm/launch.hpp"
-#include "tessera/comm/world.hpp"
 #include "tessera/engine/init.hpp"
 #include "tessera/engine/sharded_model.hpp"
+#include "tessera/world/launch.hpp"
+#include "tessera/world/run.hpp"
 
 namespace {
 

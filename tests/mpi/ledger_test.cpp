@@ -8,11 +8,11 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "tessera/comm/launch.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/profile/job_memory.hpp"
 #include "tessera/tessera.hpp"
+#include "tessera/world/launch.hpp"
 
 namespace tessera::test::ledger_test {
 namespace {

@@ -6,7 +6,7 @@
 #include "support/groups.hpp"
 #include "support/planned_jobs.hpp"
 #include "support/toy_model.hpp"
-#include "tessera/comm/launch.hpp"
+#include "tessera/world/launch.hpp"
 
 namespace tessera::test::parity_test {
 namespace {

@@ -9,14 +9,14 @@
 #include <string>
 
 #include "base/environment.hpp"
-#include "comm/host_cores.hpp"
 #include "cuda/emulation.hpp"
 #include "support/a_gpu.hpp"
 #include "support/gpt_run.hpp"
 #include "support/groups.hpp"
 #include "support/planned_jobs.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/comm/launch.hpp"
+#include "tessera/world/launch.hpp"
+#include "world/host_cores.hpp"
 
 namespace tessera::test::parity_test {
 namespace {

@@ -12,8 +12,9 @@
 #include "support/gpt_run.hpp"
 #include "support/groups.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/comm/launch.hpp"
 #include "tessera/profile/ledger.hpp"
+#include "tessera/world/launch.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::register_test {
 namespace {

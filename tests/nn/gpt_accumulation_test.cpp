@@ -4,6 +4,7 @@
 
 #include "nn/nn_support.hpp"
 #include "tessera/nn/shard.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::nn::gpt_accumulation_test {
 namespace {

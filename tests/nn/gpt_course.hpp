@@ -6,6 +6,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
+#include "tessera/world/run.hpp"
 
 // A short training of a small GPT, to be compared with another that must be the same.
 namespace tessera::test {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "nn/gpt_course.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::nn::gpt_dropout_test {
 namespace {

@@ -1,6 +1,7 @@
 // Losses and logits without gradients, in the training's memory or with none of it.
 #include "nn/gpt_course.hpp"
-#include "tessera/comm/simulate.hpp"
+#include "tessera/world/run.hpp"
+#include "tessera/world/simulate.hpp"
 
 namespace tessera::nn::gpt_evaluation_test {
 namespace {

@@ -2,6 +2,7 @@
 #include "nn/nn_support.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::nn::gpt_gradients_test {
 namespace {

@@ -6,6 +6,7 @@
 #include "nn/nn_support.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/nn/shard.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::nn::gpt_test {
 namespace {

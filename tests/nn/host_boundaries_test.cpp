@@ -1,6 +1,7 @@
 // Inputs of layers that wait in the host pool: fewer on the device, the same bits.
 #include "nn/gpt_course.hpp"
-#include "tessera/comm/simulate.hpp"
+#include "tessera/world/run.hpp"
+#include "tessera/world/simulate.hpp"
 
 namespace tessera::nn::host_boundaries_test {
 namespace {

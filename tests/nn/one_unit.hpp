@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nn/nn_support.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test {
 

@@ -5,6 +5,7 @@
 
 #include "nn/gpt_course.hpp"
 #include "tessera/profile/plan.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::nn::recompute_test {
 namespace {

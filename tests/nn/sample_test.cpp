@@ -2,6 +2,7 @@
 #include "tessera/nn/sample.hpp"
 
 #include "nn/gpt_course.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::nn::sample_test {
 namespace {

@@ -4,6 +4,7 @@
 #include "tessera/nn/block.hpp"
 #include "tessera/nn/causal_self_attention.hpp"
 #include "tessera/nn/mlp.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::nn::sublayers_test {
 namespace {

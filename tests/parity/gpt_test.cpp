@@ -8,6 +8,7 @@
 #include "support/gpt_run.hpp"
 #include "support/groups.hpp"
 #include "tessera/nn/shard.hpp"
+#include "tessera/world/run.hpp"
 
 // GPT-2 with sizes that no number of ranks divides, under every strategy, on streams that really
 // run beside each other.

@@ -10,6 +10,7 @@
 
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::hybrid_test {
 namespace {

@@ -7,6 +7,7 @@
 
 #include "device/cpu/host_task.hpp"
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 // Waits that injected delays of the communication cannot show, as they give the computation time.
 namespace tessera::test::ordering_test {

@@ -8,6 +8,7 @@
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/base/half.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::precision_test {
 namespace {

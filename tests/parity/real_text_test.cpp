@@ -7,6 +7,7 @@
 #include "tessera/data/token_source.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
+#include "tessera/world/run.hpp"
 
 // Low precision learns what fp32 learns, on text that people wrote: this project's LICENSE, which
 // stays as it is.

@@ -9,6 +9,7 @@
 #include "kernels/support/master_parts.hpp"
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::remainder_test {
 namespace {

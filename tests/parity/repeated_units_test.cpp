@@ -3,6 +3,7 @@
 
 #include "device/cpu/host_task.hpp"
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 // Blocks that a forward pass uses several times, one after the other or in rounds: A B C A B C.
 namespace tessera::test::repeated_units_test {

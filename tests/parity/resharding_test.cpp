@@ -3,6 +3,7 @@
 
 #include "device/cpu/host_task.hpp"
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 // How long a unit stays gathered changes where it lies and what is sent: never a bit.
 namespace tessera::test::resharding_test {

@@ -8,6 +8,7 @@
 
 #include "support/groups.hpp"
 #include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
 
 // A gradient that is not finite on one rank: every rank refuses the step, under every strategy, and
 // training goes on with the same bits.

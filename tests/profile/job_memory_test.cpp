@@ -9,6 +9,7 @@
 
 #include "support/planned_jobs.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::job_memory_test {
 namespace {

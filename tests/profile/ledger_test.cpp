@@ -12,6 +12,7 @@
 
 #include "support/planned_jobs.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::ledger_test {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "support/planned_jobs.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::plan_test {
 namespace {

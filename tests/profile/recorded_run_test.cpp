@@ -9,6 +9,7 @@
 #include "support/planned_jobs.hpp"
 #include "tessera/profile/perfetto_trace.hpp"
 #include "tessera/profile/timeline.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::recorded_run_test {
 namespace {

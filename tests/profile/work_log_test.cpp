@@ -7,9 +7,10 @@
 #include <map>
 
 #include "tessera/base/error.hpp"
-#include "tessera/comm/simulate.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
+#include "tessera/world/run.hpp"
+#include "tessera/world/simulate.hpp"
 
 namespace tessera::work_log_test {
 namespace {

@@ -1,5 +1,5 @@
 // What launchers' variables say of where and as what a process joins its job.
-#include "comm/rendezvous/job_place.hpp"
+#include "world/job_place.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

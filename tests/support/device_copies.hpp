@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::test {
 

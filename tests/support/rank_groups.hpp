@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "support/rank_values.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::test {
 

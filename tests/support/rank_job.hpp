@@ -11,8 +11,8 @@
 #include "support/a_gpu.hpp"
 #include "support/device_copies.hpp"
 #include "support/reduction_check.hpp"
-#include "tessera/comm/launch.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/launch.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test {
 

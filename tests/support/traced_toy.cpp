@@ -2,6 +2,8 @@
 
 #include <mutex>
 
+#include "tessera/world/run.hpp"
+
 namespace tessera::test {
 
 void PrintTo(const Count& count, std::ostream* out) {

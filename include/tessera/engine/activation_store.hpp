@@ -5,7 +5,7 @@
 #include <string>
 
 #include "tessera/base/view.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera {
 

@@ -4,229 +4,30 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "tessera/base/values.hpp"
-#include "tessera/comm/world.hpp"
-#include "tessera/engine/checks.hpp"
 #include "tessera/engine/init.hpp"
-#include "tessera/engine/loss_scaling.hpp"
-#include "tessera/engine/master_weights.hpp"
-#include "tessera/engine/strategy.hpp"
+#include "tessera/engine/model_options.hpp"
+#include "tessera/engine/step_report.hpp"
+#include "tessera/engine/tensor.hpp"
+#include "tessera/engine/unit.hpp"
 #include "tessera/optim/optimizer.hpp"
 #include "tessera/shard/layout.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera {
-
-enum class Purpose : std::uint8_t {
-  training,
-  inference,  ///< only ever evaluated: no memory for gradients, master weights or an optimizer
-};
-
-struct ModelOptions {
-  Strategy strategy = Strategy::ddp;
-  /// hybrid: S, the neighbouring ranks among which one copy of the model states is sharded. A
-  /// divisor of the number of ranks; 0: the ranks of a machine, which must be as many on each (a
-  /// rank that only counts stands for a job on one machine).
-  int shard_group = 0;
-  Purpose purpose = Purpose::training;
-  /// Of parameters, and of what is computed with them; a ParameterSpec may say otherwise. Where it
-  /// is bf16 or fp16 the optimizer updates fp32 master weights, cut as its own state, and the
-  /// parameters are rounded copies: to nearest, bf16 with ties away from zero.
-  DType compute = DType::fp32;
-  /// How those masters are kept. `remainder`: parameters that are trained are bf16, and fp32 ones
-  /// may lie beside them. ConfigError where one is fp16, none is bf16, or the optimizer is
-  /// offloaded; from optimize_with for stochastic rounding and a CustomOptimizer.
-  MasterWeights master_weights = MasterWeights::fp32;
-  /// What backward adds into.
-  DType gradient = DType::fp32;
-  /// What travels when gradients are reduced, if narrower than `gradient`: fp32 or bf16. Sums are
-  /// made in fp32 or wider, in rank order, and rounded once (hybrid: within a shard group, and once
-  /// more across groups).
-  DType reduce = DType::fp32;
-  /// Parameters start on multiples of this many elements, and every shard is one: 64, or a multiple
-  /// of it. Moments of 8 bits need a multiple of 256 (kMomentBlock), so that no block of theirs
-  /// belongs to two parameters or two ranks.
-  std::int64_t align_elems = kAlignElems;
-  /// Blocks gathered ahead of the one in use, in forward passes and in backward ones (zero3,
-  /// hybrid; if not given, both as forward). The ring has one slot more than the larger of the two.
-  int prefetch = 1;
-  std::optional<int> prefetch_backward = {};
-  /// Of every block that does not say otherwise (zero3, hybrid).
-  Reshard reshard = Reshard::after_forward;
-  /// Units of at most so many elements, root units too, stay gathered from their first use after an
-  /// update until the next (zero3, hybrid): each has a slot of its own. 0: none.
-  std::int64_t persist_elems = 0;
-  /// Micro-batches (forward and backward of the whole model) in a step.
-  int accumulate = 1;
-  AccumulateMode accumulate_mode = AccumulateMode::automatic;
-  /// `ddp` all-reduces finished units together, once this many bytes have come up.
-  std::size_t bucket_bytes = std::size_t{25} << 20;
-  std::size_t first_bucket_bytes = std::size_t{1} << 20;
-  /// What the trainer multiplies the gradient of its loss with: see ShardedModel::loss_scale.
-  LossScaling loss_scaling = {};
-  /// A step whose gradient is not finite is skipped; after so many in a row `step` throws
-  /// NumericError that names the origin. 0: never.
-  std::int64_t max_skips = 25;
-  /// optimizer: the fp32 weights that the optimizer updates, its state and the update itself are
-  /// the host's; the device keeps what computation needs. Gradients leave for the host when they
-  /// have been reduced, beside backward; `step` enqueues the update, which runs unit by unit beside
-  /// the next forward pass, and a unit's first use waits for its own. No bit of any result changes
-  /// (docs/offload.md).
-  Offload offload = Offload::none;
-  /// With `offload`: the fraction of the elements that the optimizer updates, from 0 to below 1,
-  /// whose state stays on the device all the same. Whole units, the last declared first.
-  float offload_keep = 0.0F;
-  Checks checks = Checks::off;
-};
 
 /// *Collective.* By rank, what tells its machine from others (or TESSERA_MACHINE): of as many ranks
 /// as each has, side by side, hybrid makes a group where `shard_group` is 0.
 [[nodiscard]] std::vector<std::string> machines_of_ranks(World& world);
 
-enum class UnitKind : std::uint8_t {
-  block,  ///< gathered into a ring slot around each use, or as Reshard says
-  root,   ///< used outside the blocks: a slot of its own, kept from its first use to its last
-};
-
-enum class GradientInit : std::uint8_t {
-  zeroed,    ///< views start at zero or hold earlier micro-batches: kernels add
-  unzeroed,  ///< views hold anything: the trainer overwrites every element, in the only backward
-             ///< scope of the unit; refused where micro-batches accumulate in the view, or a
-             ///< second scope is opened
-};
-
-struct UnitOptions {
-  UnitKind kind = UnitKind::block;
-  GradientInit gradients = GradientInit::zeroed;
-  /// If not given, ModelOptions::reshard. For blocks under zero3 and hybrid.
-  std::optional<Reshard> reshard = {};
-};
-
-/// A registered unit: what add_unit returns, for the model that made it alone. Value type; one made
-/// by itself is no unit.
-class Unit {
- public:
-  Unit() = default;
-  /// In the order of declaration, from 0.
-  [[nodiscard]] std::size_t index() const noexcept { return index_; }
-  friend bool operator==(const Unit&, const Unit&) = default;
-
- private:
-  friend class ShardedModel;
-  Unit(std::size_t index, std::uint32_t model) noexcept
-      : index_{static_cast<std::uint32_t>(index)}, model_{model} {}
-
-  std::uint32_t index_ = 0;
-  std::uint32_t model_ = 0;  // the model's number in its process, from 1
-};
-
-/// How long a tensor may be looked at: until the scope that it was taken from ends.
-class Lifetime {
- public:
-  /// `*scopes` counts the scopes of the unit that have ended. `category`: whose memory it is.
-  /// `life` keeps both references.
-  Lifetime(std::shared_ptr<const void> life, const std::uint64_t& scopes, Category category,
-           const std::string& unit) noexcept
-      : life_{std::move(life)},
-        scopes_{&scopes},
-        taken_{scopes},
-        category_{category},
-        unit_{&unit} {}
-  /// ContractError that names category and unit if the scope has ended.
-  void require_open() const {
-    if (*scopes_ != taken_) [[unlikely]] { refuse(); }
-  }
-
- private:
-  [[noreturn]] void refuse() const;
-
-  std::shared_ptr<const void> life_;
-  const std::uint64_t* scopes_;
-  std::uint64_t taken_;
-  Category category_;
-  const std::string* unit_;
-};
-
-/// A parameter or gradient, readable from the opening of its scope to the end. Not owned. Converts
-/// to the pointer a kernel takes; ContractError if the element type is another, or if the scope or
-/// the model has ended: another unit may live there by then.
-class ConstTensor {
- public:
-  ConstTensor(ConstView view, const Shape& shape, const Lifetime& lifetime) noexcept
-      : view_{view}, shape_{&shape}, lifetime_{lifetime} {}
-  [[nodiscard]] const void* data() const {
-    lifetime_.require_open();
-    return view_.data;
-  }
-  [[nodiscard]] DType dtype() const noexcept { return view_.dtype; }
-  [[nodiscard]] const Shape& shape() const noexcept { return *shape_; }
-  operator const float*() const;
-  /// Whatever the element type.
-  operator ConstValues() const { return {data(), view_.dtype}; }
-
- private:
-  ConstView view_;
-  const Shape* shape_;
-  Lifetime lifetime_;
-};
-
-/// As ConstTensor, for writing.
-class Tensor {
- public:
-  Tensor(View view, const Shape& shape, const Lifetime& lifetime) noexcept
-      : view_{view}, shape_{&shape}, lifetime_{lifetime} {}
-  [[nodiscard]] void* data() const {
-    lifetime_.require_open();
-    return view_.data;
-  }
-  [[nodiscard]] DType dtype() const noexcept { return view_.dtype; }
-  [[nodiscard]] const Shape& shape() const noexcept { return *shape_; }
-  operator float*() const;
-  operator Values() const { return {data(), view_.dtype}; }
-  operator ConstValues() const { return {data(), view_.dtype}; }
-
- private:
-  View view_;
-  const Shape* shape_;
-  Lifetime lifetime_;
-};
-
 class ForwardScope;
 class BackwardScope;
 class Evaluation;
-
-/// What one step did: the same bits on every rank and, with the same explicit options, strategy.
-struct StepReport {
-  std::int64_t step = 0;   ///< from 1
-  double loss = 0.0;       ///< mean over ranks of the losses given to `step`
-  double grad_norm = 0.0;  ///< L2 norm of the averaged gradient, before clipping
-  float clip_coefficient = 1.0F;
-  float lr = 0.0F;
-  float loss_scale = 1.0F;            ///< that the gradients of this step were scaled by
-  float next_loss_scale = 1.0F;       ///< of the step that comes
-  bool skipped = false;               ///< the gradient was not finite: nothing was updated
-  std::int64_t skipped_in_a_row = 0;  ///< steps, this one included
-};
-
-/// Persistent bytes of this rank: what the strategy table counts, slots not included.
-struct ModelStateBytes {
-  std::size_t parameters = 0;
-  std::size_t gradients = 0;
-  std::size_t optimizer = 0;
-  std::size_t host = 0;  ///< in the host pool instead (ModelOptions::offload): no part of the above
-  friend bool operator==(const ModelStateBytes&, const ModelStateBytes&) = default;
-};
-
-enum class StateTensor : std::uint8_t {
-  parameters,
-  gradients,  ///< averaged over ranks and micro-batches, not clipped; complete before `step`
-};
 
 /// A model whose parameters, gradients and optimizer state are held over the ranks of a world as
 /// its strategy says. The trainer brings the computation; the model hands out pointers.

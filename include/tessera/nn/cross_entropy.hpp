@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "tessera/base/values.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera::nn {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/comm/world.hpp"
 #include "tessera/memory/tracker.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "tessera/comm/world.hpp"
 #include "tessera/device/device_use.hpp"
 #include "tessera/memory/category.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera {
 

@@ -4,8 +4,8 @@
 #include <functional>
 #include <vector>
 
-#include "tessera/comm/simulate.hpp"
 #include "tessera/memory/tracker.hpp"
+#include "tessera/world/simulate.hpp"
 
 namespace tessera {
 

@@ -12,7 +12,7 @@
 #include "base/environment.hpp"
 #include "comm/nccl/nccl_communicator.hpp"
 #include "comm/nccl/nccl_memory.hpp"
-#include "comm/nccl_job.hpp"
+#include "comm/nccl_join.hpp"
 #include "device/cuda/communicated_memory.hpp"
 #include "device/cuda/cuda_check.hpp"
 #include "tessera/base/error.hpp"

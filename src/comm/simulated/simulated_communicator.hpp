@@ -4,7 +4,8 @@
 #include <memory>
 
 #include "comm/instruments.hpp"
-#include "tessera/comm/simulate.hpp"
+#include "tessera/comm/backend.hpp"
+#include "tessera/comm/communicator.hpp"
 #include "tessera/memory/buffer.hpp"
 
 namespace tessera {

@@ -2,8 +2,8 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
-#include <tessera/comm/world.hpp>
 #include <tessera/engine/sharded_model.hpp>
+#include <tessera/world/run.hpp>
 
 namespace {
 

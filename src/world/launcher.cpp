@@ -1,4 +1,4 @@
-#include "comm/launcher.hpp"
+#include "world/launcher.hpp"
 
 #include <fmt/format.h>
 

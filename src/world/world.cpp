@@ -1,4 +1,4 @@
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 #include <fmt/format.h>
 
@@ -6,16 +6,16 @@
 #include <bit>
 #include <cstring>
 
-#include "comm/host_cores.hpp"
 #include "comm/local/local_communicator.hpp"
 #include "comm/local/local_device_communicator.hpp"
-#include "comm/world_state.hpp"
 #include "device/cpu/parallel.hpp"
 #include "device/stream_state.hpp"
 #include "kernels/support/workspace.hpp"
 #include "kernels/table.hpp"
 #include "kernels/work/logged_table.hpp"
 #include "tessera/base/error.hpp"
+#include "world/host_cores.hpp"
+#include "world/world_state.hpp"
 
 namespace tessera {
 namespace {

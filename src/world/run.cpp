@@ -1,13 +1,14 @@
+#include "tessera/world/run.hpp"
+
 #include "base/environment.hpp"
 #include "base/resident.hpp"
-#include "comm/launcher.hpp"
 #include "comm/local/local_group.hpp"
-#include "comm/mpi/mpi_job.hpp"
-#include "comm/nccl_job.hpp"
-#include "comm/rendezvous/job_place.hpp"
-#include "comm/world_state.hpp"
-#include "tessera/comm/launch.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/launch.hpp"
+#include "world/job_place.hpp"
+#include "world/launcher.hpp"
+#include "world/mpi_job.hpp"
+#include "world/nccl_job.hpp"
+#include "world/world_state.hpp"
 
 namespace tessera {
 namespace {

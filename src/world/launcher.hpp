@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "tessera/comm/launch.hpp"
+#include "tessera/world/launch.hpp"
 
 namespace tessera {
 

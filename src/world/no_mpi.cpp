@@ -1,8 +1,8 @@
 // What mpi/mpi_job.cpp is in a build without MPI.
 #include <fmt/format.h>
 
-#include "comm/mpi/mpi_job.hpp"
 #include "tessera/base/error.hpp"
+#include "world/mpi_job.hpp"
 
 namespace tessera {
 

@@ -1,21 +1,15 @@
 #pragma once
 
 #include <array>
-#include <functional>
 #include <memory>
 
 #include "comm/instruments.hpp"
 #include "comm/rendezvous/job_group.hpp"
-#include "comm/rendezvous/job_place.hpp"
 #include "tessera/comm/communicator.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/device/device.hpp"
+#include "tessera/memory/tracker.hpp"
 
 namespace tessera {
-
-/// Runs `body` as this process's rank of the job that `place` is of, on a CUDA device of its own,
-/// and ends when all ranks have. As run(), with NCCL between the ranks.
-void run_in_nccl_job(const FoundPlace& place, const std::function<void(World&)>& body,
-                     const WorldOptions& options);
 
 /// What the CUDA module makes a rank's communicators of. All of it outlives them.
 struct NcclJoin {

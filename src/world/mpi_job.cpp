@@ -1,4 +1,4 @@
-#include "comm/mpi/mpi_job.hpp"
+#include "world/mpi_job.hpp"
 
 #include <fmt/format.h>
 
@@ -7,12 +7,12 @@
 
 #include "base/resident.hpp"
 #include "comm/job_end.hpp"
-#include "comm/job_rank.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
 #include "comm/mpi/mpi_process.hpp"
 #include "comm/rank_errors.hpp"
-#include "comm/world_state.hpp"
 #include "tessera/base/error.hpp"
+#include "world/job_rank.hpp"
+#include "world/world_state.hpp"
 
 namespace tessera {
 namespace {

@@ -1,4 +1,4 @@
-#include "comm/world_life.hpp"
+#include "world/world_life.hpp"
 
 #include <fmt/format.h>
 

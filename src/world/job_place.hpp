@@ -3,8 +3,8 @@
 #include <optional>
 #include <string>
 
-#include "comm/launcher.hpp"
 #include "comm/rendezvous/job_group.hpp"
+#include "world/launcher.hpp"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "comm/rendezvous/job_place.hpp"
+#include "world/job_place.hpp"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 #include <exception>
 #include <memory>
 
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera {
 

@@ -2,8 +2,8 @@
 
 #include <functional>
 
-#include "tessera/comm/launch.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/launch.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera {
 

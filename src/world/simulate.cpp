@@ -1,10 +1,10 @@
-#include "tessera/comm/simulate.hpp"
+#include "tessera/world/simulate.hpp"
 
 #include <fmt/format.h>
 
 #include "comm/simulated/simulated_communicator.hpp"
-#include "comm/world_state.hpp"
 #include "tessera/base/error.hpp"
+#include "world/world_state.hpp"
 
 namespace tessera {
 namespace {

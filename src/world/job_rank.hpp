@@ -10,8 +10,8 @@
 
 #include "comm/job_end.hpp"
 #include "comm/rank_errors.hpp"
-#include "comm/world_state.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/run.hpp"
+#include "world/world_state.hpp"
 
 namespace tessera {
 

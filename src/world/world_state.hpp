@@ -7,11 +7,11 @@
 #include <optional>
 #include <vector>
 
-#include "comm/world_life.hpp"
 #include "kernels/table.hpp"
-#include "tessera/comm/simulate.hpp"
-#include "tessera/comm/world.hpp"
 #include "tessera/trace/work_log.hpp"
+#include "tessera/world/simulate.hpp"
+#include "tessera/world/world.hpp"
+#include "world/world_life.hpp"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "comm/host_cores.hpp"
+#include "world/host_cores.hpp"
 
 #include <sched.h>
 #include <unistd.h>

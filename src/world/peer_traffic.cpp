@@ -1,8 +1,8 @@
-#include "tessera/comm/peer_traffic.hpp"
+#include "tessera/world/peer_traffic.hpp"
 
 #include "comm/counts_traffic.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/world.hpp"
 
 namespace tessera {
 

@@ -1,4 +1,4 @@
-#include "comm/nccl_job.hpp"
+#include "world/nccl_job.hpp"
 
 #include <algorithm>
 #include <string>
@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "base/resident.hpp"
-#include "comm/host_cores.hpp"
 #include "comm/job_end.hpp"
-#include "comm/job_rank.hpp"
+#include "comm/nccl_join.hpp"
 #include "comm/nccl_order.hpp"
-#include "comm/world_state.hpp"
 #include "device/cuda_module.hpp"
 #include "tessera/base/error.hpp"
+#include "world/host_cores.hpp"
+#include "world/job_rank.hpp"
+#include "world/world_state.hpp"
 
 namespace tessera {
 namespace {

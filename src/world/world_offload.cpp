@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "comm/instruments.hpp"
-#include "comm/world_state.hpp"
 #include "device/stream_state.hpp"
+#include "world/world_state.hpp"
 
 // The host pool: copies between it and the device, and what the host computes there, on streams of
 // their own.

@@ -6,9 +6,9 @@
 #include "base/resident.hpp"
 #include "comm/local/local_group.hpp"
 #include "comm/rank_errors.hpp"
-#include "comm/world_state.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/comm/world.hpp"
+#include "tessera/world/run.hpp"
+#include "world/world_state.hpp"
 
 namespace tessera {
 namespace {
