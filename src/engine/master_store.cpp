@@ -1,9 +1,5 @@
 #include "engine/master_store.hpp"
 
-#include <fmt/format.h>
-
-#include "tessera/base/error.hpp"
-
 namespace tessera::engine {
 
 MasterStore::MasterStore(World& world, const Units& units, const GradientStore& gradients,
@@ -29,27 +25,6 @@ MasterStore::MasterStore(World& world, const Units& units, const GradientStore& 
       if (view.elems > 0) { view.data = arena_.take(view.bytes()); }
     }
   }
-}
-
-void check_master_weights(const Units& units, MasterWeights kind) {
-  if (kind == MasterWeights::fp32) { return; }
-  bool any = false;
-  for (const UnitState& unit : units) {
-    for (const SegmentLayout& segment : unit.layout.segments()) {
-      if (!segment.trainable() || segment.elems() == 0) { continue; }
-      if (segment.dtypes().parameter == DType::fp16) {
-        throw ConfigError{fmt::format(
-            "master_weights remainder: unit '{}' trains parameters of fp16, which are not the "
-            "upper half of an fp32 number; use bf16, or fp32 master weights",
-            unit.name)};
-      }
-      any = any || segment.dtypes().parameter == DType::bf16;
-    }
-  }
-  if (any) { return; }
-  throw ConfigError{
-      "master_weights remainder has no effect: no bf16 parameter is trained; leave "
-      "`master_weights` alone, or use compute bf16"};
 }
 
 UpdatedWeights updated_weights(const ParameterStore& parameters, const MasterStore& masters,

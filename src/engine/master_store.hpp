@@ -35,10 +35,6 @@ class MasterStore {
   std::vector<std::vector<View>> kept_;  // by unit and segment
 };
 
-/// ConfigError if remainders are asked for where a trained parameter is of fp16, whose bits are no
-/// half of an fp32 number, or where none is of bf16.
-void check_master_weights(const Units& units, MasterWeights kind);
-
 /// The weights that this rank's optimizer updates of a segment: elements
 /// `gradients.resident_range(unit, segment)`. Empty is what there is none of.
 struct UpdatedWeights {

@@ -27,13 +27,6 @@
 
 namespace tessera {
 
-namespace engine {
-/// ConfigError if an option that concerns gathering can have no effect.
-void check_resharding(const ModelOptions& options);
-/// ConfigError for a fraction that is none, or that nothing uses.
-void check_offload(const ModelOptions& options);
-}  // namespace engine
-
 /// The engine behind ShardedModel: declaration, passes, step, export, each in a source of its own.
 ///
 /// A micro-batch goes   idle -> forward -> backward -> idle   and ends when the next forward
@@ -49,13 +42,10 @@ struct ShardedModel::State {
 
   // Declaration (model_declare.cpp).
   Unit add_unit(std::string name, std::vector<ParameterSpec> specs, UnitOptions unit_options);
-  void check_reshard(const std::string& unit, const UnitOptions& unit_options) const;
   void resolve_aliases(engine::UnitState& unit);
   void decide_residence();
   void declare_order(const std::vector<Unit>& forward);
   void decide_offload();  // model_offload.cpp
-  void check_offload(const Optimizer& rule) const;
-  void require_no_graph() const;
   [[nodiscard]] std::vector<std::size_t> units_in_forward_order() const;
   void materialize(const Initializer& initial);
   void forget_stores() noexcept;
@@ -66,9 +56,6 @@ struct ShardedModel::State {
   [[nodiscard]] std::string describe() const;
   [[nodiscard]] std::string describe(const Optimizer& rule,
                                      const OptimizerOptions& rule_options) const;
-  void require_rounding(const OptimizerOptions& rule_options) const;
-  void require_masters(const Optimizer& rule, const OptimizerOptions& rule_options) const;
-  void require_blocks(const OptimizerOptions& rule_options) const;
 
   // Passes (model_passes.cpp).
   void open(engine::Phase phase, Unit unit);

@@ -53,11 +53,4 @@ class ShardGroup {
   std::optional<Channel> across_;
 };
 
-/// How many ranks each machine has, given every rank's machine by rank; 0 unless they have as many
-/// each, side by side.
-[[nodiscard]] int ranks_of_each_machine(const std::vector<std::string>& machines);
-
-/// ConfigError if a size is given that is none, or that nothing uses.
-void check_shard_group(const ModelOptions& options, int ranks);
-
 }  // namespace tessera::engine

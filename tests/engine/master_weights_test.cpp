@@ -65,18 +65,21 @@ TEST(MasterWeightsOption, IsRefusedOfFp16) {
 TEST(MasterWeightsOption, IsRefusedForInference) {
   ModelOptions options = kRemainders;
   options.purpose = Purpose::inference;
-  EXPECT_THAT(refusal(options, {{"w", {4}}}), HasSubstr("leave `master_weights` alone"));
+  EXPECT_THAT(refusal(options, {{"w", {4}}}), HasSubstr("`master_weights` has no effect"));
 }
 
 TEST(MasterWeightsOption, NeedsParametersThatAreTheNearest) {
   EXPECT_EQ(refusal(AdamW{}, {.moments = MomentFormat::bf16}), "");
-  EXPECT_THAT(refusal(AdamW{}, {.rounding = Rounding::stochastic}),
-              AllOf(HasSubstr("remainder"), HasSubstr("use rounding nearest")));
+  EXPECT_THAT(
+      refusal(AdamW{}, {.rounding = Rounding::stochastic}),
+      AllOf(HasSubstr("`rounding` stochastic is incompatible with `master_weights` remainder"),
+            HasSubstr("set `rounding` to nearest")));
 }
 
 TEST(MasterWeightsOption, LeavesNoWeightsForAnOptimizerOfTheUsersOwn) {
   const CustomOptimizer own{.name = "own", .states = 1, .update = [](const ShardUpdate&) {}};
-  EXPECT_THAT(refusal(own, {}), AllOf(HasSubstr("'own'"), HasSubstr("use fp32 master weights")));
+  EXPECT_THAT(refusal(own, {}),
+              AllOf(HasSubstr("'own'"), HasSubstr("set `master_weights` to fp32")));
 }
 
 TEST(MasterWeightsOption, RanksThatDisagreeAreTold) {

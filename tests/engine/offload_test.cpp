@@ -30,9 +30,9 @@ std::string refusal(const ModelOptions& options, const Optimizer& optimizer = Ad
 TEST(Offload, IsRefusedWhereItHasNoEffect) {
   const ModelOptions offloaded{.offload = Offload::optimizer};
   EXPECT_EQ(refusal(offloaded), "accepted");
-  EXPECT_THAT(refusal({.offload_keep = 0.5F}), HasSubstr("offload_keep has no effect"));
+  EXPECT_THAT(refusal({.offload_keep = 0.5F}), HasSubstr("`offload_keep` has no effect"));
   EXPECT_THAT(refusal({.purpose = Purpose::inference, .offload = Offload::optimizer}),
-              HasSubstr("a model for inference has no gradients: leave `offload` alone"));
+              HasSubstr("`offload` has no effect on a model for inference"));
   const SGD plain{.momentum = 0.0F};
   EXPECT_THAT(refusal(offloaded, plain), HasSubstr("keeps no state"));
   EXPECT_EQ(refusal({.compute = DType::bf16, .offload = Offload::optimizer}, plain), "accepted");

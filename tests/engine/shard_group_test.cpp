@@ -6,6 +6,7 @@
 
 #include <mutex>
 
+#include "engine/model/options.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 #include "tessera/world/simulate.hpp"
@@ -124,8 +125,7 @@ TEST(ShardGroup, ThatCannotBeIsRefusedWithThoseThatCan) {
   };
   EXPECT_THAT(
       refused(6, Strategy::hybrid, 4),
-      HasSubstr("shard_group is 4, and groups of so many do not make up 6 ranks: choose one "
-                "of 1, 2, 3, 6"));
+      HasSubstr("`shard_group` is 4, which does not divide the 6 ranks: choose one of 1, 2, 3, 6"));
   EXPECT_THAT(refused(4, Strategy::hybrid, 8), HasSubstr("choose one of 1, 2, 4"));
   EXPECT_THAT(refused(4, Strategy::hybrid, -1), HasSubstr("choose one of 1, 2, 4"));
   for (const Strategy strategy : all_strategies()) {

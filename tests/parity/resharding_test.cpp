@@ -160,13 +160,14 @@ TEST(ReshardingOfUnits, WhatHasNoEffectIsRefusedWithWhatToChange) {
   const Strategy zero3 = Strategy::zero3;
   EXPECT_THAT(
       refused({.strategy = zero3}, {.kind = UnitKind::root, .reshard = Reshard::after_forward}),
-      HasSubstr("'a' is a root unit"));
+      HasSubstr("no effect on a root unit"));
   EXPECT_THAT(refused({.strategy = zero3, .persist_elems = 49}),
               HasSubstr("the smallest unit has 50 elements"));
   EXPECT_EQ(refused({.strategy = zero3, .persist_elems = 50}), "");
-  EXPECT_THAT(refused({.strategy = zero3, .persist_elems = -1}), HasSubstr("persist_elems is -1"));
+  EXPECT_THAT(refused({.strategy = zero3, .persist_elems = -1}),
+              HasSubstr("`persist_elems` is -1"));
   EXPECT_THAT(refused({.strategy = zero3, .prefetch_backward = -1}),
-              HasSubstr("prefetch_backward is -1"));
+              HasSubstr("`prefetch_backward` is -1"));
   EXPECT_THAT(
       refused(
           {.strategy = zero3, .purpose = Purpose::inference, .reshard = Reshard::after_backward}),

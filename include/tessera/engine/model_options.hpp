@@ -3,12 +3,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 #include "tessera/base/dtype.hpp"
 #include "tessera/engine/checks.hpp"
 #include "tessera/engine/loss_scaling.hpp"
 #include "tessera/engine/master_weights.hpp"
 #include "tessera/engine/strategy.hpp"
+#include "tessera/optim/optimizer.hpp"
 #include "tessera/shard/layout.hpp"
 
 namespace tessera {
@@ -74,5 +76,20 @@ struct ModelOptions {
   float offload_keep = 0.0F;
   Checks checks = Checks::off;
 };
+
+/// Throws ConfigError if a value is out of its range, if two options exclude each other, or if one
+/// has no effect. A model checks its options itself; this is for a program that asks before it
+/// starts its ranks. `ranks` is their number. What depends on the units is found by
+/// ShardedModel::materialize. The message has the names of options in backticks.
+void validate(const ModelOptions& options, int ranks);
+
+/// As above for the optimizer of a model with these options, and for `update` with both of them.
+/// Throws ContractError for a number that is none or out of its range.
+void validate(const ModelOptions& options, const Optimizer& optimizer,
+              const OptimizerOptions& update);
+
+/// Throws the ConfigError of `validate` unless ranks gather parameters under `strategy`: `option`,
+/// "prefetch" or "reshard" say, has no effect then.
+void require_gathering(Strategy strategy, std::string_view option);
 
 }  // namespace tessera
