@@ -6,10 +6,10 @@ option(TESSERA_TOGETHER "Compile the sources of a folder together; OFF compiles 
 
 # Call it once the target and its sources' properties are complete. Sources stay alone that have
 # compile options or definitions of their own, SKIP_UNITY_BUILD_INCLUSION, or a path that matches
-# ALONE. At most MOST sources (default 12) are compiled together. CUDA: those for nvcc too, whatever
-# their folders.
+# ALONE. At most MOST sources (default 12) are compiled together. ACROSS: sources of different
+# folders too. CUDA: those for nvcc too, whatever their folders.
 function(tessera_compile_together target)
-  cmake_parse_arguments(arg "CUDA" "MOST;ALONE" "" ${ARGN})
+  cmake_parse_arguments(arg "ACROSS;CUDA" "MOST;ALONE" "" ${ARGN})
   if(NOT TESSERA_TOGETHER)
     return()
   endif()
@@ -45,6 +45,9 @@ function(tessera_compile_together target)
       continue()
     endif()
     get_filename_component(folder ${relative} DIRECTORY)
+    if(arg_ACROSS)
+      file(RELATIVE_PATH folder ${PROJECT_SOURCE_DIR} ${base})
+    endif()
     if(relative MATCHES "\\.cu$")
       set(folder cuda)
     endif()
@@ -60,7 +63,7 @@ function(tessera_compile_together target)
   set_property(TARGET ${target} PROPERTY SOURCES ${result})
 endfunction()
 
-# Appends to the list `out` a source that includes `sources`, all of `folder`, named after it.
+# Appends to the list `out` a source that includes `sources`, named after `folder`.
 function(tessera_write_together target folder sources out)
   list(LENGTH sources size)
   if(size EQUAL 0)

@@ -7,19 +7,19 @@
 #include <string>
 #include <string_view>
 
-#include "bench.hpp"
-#include "command_line.hpp"
-#include "compare.hpp"
-#include "doctor.hpp"
-#include "exit_status.hpp"
-#include "plan_command.hpp"
-#include "processor.hpp"
-#include "ranks.hpp"
-#include "sample.hpp"
-#include "scale_command.hpp"
-#include "standard_streams.hpp"
 #include "tessera/base/error.hpp"
-#include "train.hpp"
+#include "tools/bench/bench.hpp"
+#include "tools/common/exit_status.hpp"
+#include "tools/common/processor.hpp"
+#include "tools/common/standard_streams.hpp"
+#include "tools/compare/compare.hpp"
+#include "tools/doctor/doctor.hpp"
+#include "tools/options/command_line.hpp"
+#include "tools/options/ranks.hpp"
+#include "tools/plan/plan_command.hpp"
+#include "tools/sample/sample.hpp"
+#include "tools/scale/scale_command.hpp"
+#include "tools/train/train.hpp"
 
 namespace {
 

@@ -1,10 +1,10 @@
 // tessera bench: what it measures, what stands in its JSON, what it refuses.
 #include <set>
 
-#include "bench_options.hpp"
 #include "cli/command.hpp"
-#include "machine.hpp"
 #include "tessera/base/error.hpp"
+#include "tools/bench/bench_options.hpp"
+#include "tools/common/machine.hpp"
 
 namespace tessera::test::bench_test {
 namespace {

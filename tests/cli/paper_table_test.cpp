@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "command_line.hpp"
-#include "planner.hpp"
+#include "tools/options/command_line.hpp"
+#include "tools/plan/planner.hpp"
 
 namespace tessera::tools::paper_table_test {
 namespace {

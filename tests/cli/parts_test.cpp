@@ -11,20 +11,20 @@
 #include <optional>
 #include <utility>
 
-#include "command_line.hpp"
-#include "comparison.hpp"
-#include "init_file.hpp"
-#include "job_options.hpp"
-#include "option_table.hpp"
-#include "option_values.hpp"
-#include "option_words.hpp"
-#include "progress.hpp"
-#include "promises.hpp"
-#include "ranks.hpp"
-#include "shard_group.hpp"
 #include "support/temporary_folder.hpp"
-#include "table.hpp"
 #include "tessera/base/error.hpp"
+#include "tools/common/table.hpp"
+#include "tools/compare/comparison.hpp"
+#include "tools/options/command_line.hpp"
+#include "tools/options/job_options.hpp"
+#include "tools/options/option_table.hpp"
+#include "tools/options/option_values.hpp"
+#include "tools/options/option_words.hpp"
+#include "tools/options/ranks.hpp"
+#include "tools/options/shard_group.hpp"
+#include "tools/train/init_file.hpp"
+#include "tools/train/progress.hpp"
+#include "tools/train/promises.hpp"
 
 namespace tessera::tools::parts_test {
 namespace {

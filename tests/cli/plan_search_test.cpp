@@ -1,5 +1,5 @@
 // The order in which a search tries what could fit.
-#include "plan_search.hpp"
+#include "tools/plan/plan_search.hpp"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "command_line.hpp"
+#include "tools/options/command_line.hpp"
 
 namespace tessera::tools::plan_search_test {
 namespace {

@@ -1,12 +1,12 @@
 // What the command plans is what its runs hold, to the byte.
-#include "planner.hpp"
+#include "tools/plan/planner.hpp"
 
 #include <algorithm>
 
 #include "cli/command.hpp"
-#include "command_line.hpp"
 #include "tessera/base/error.hpp"
-#include "trainer.hpp"
+#include "tools/options/command_line.hpp"
+#include "tools/train/trainer.hpp"
 
 namespace tessera::tools::planner_test {
 namespace {

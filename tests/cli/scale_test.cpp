@@ -4,14 +4,14 @@
 #include <algorithm>
 #include <sstream>
 
-#include "budget.hpp"
 #include "cli/command.hpp"
-#include "command_line.hpp"
-#include "option_values.hpp"
-#include "scale_document.hpp"
-#include "scale_measure.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/profile/html_report.hpp"
+#include "tools/options/command_line.hpp"
+#include "tools/options/option_values.hpp"
+#include "tools/plan/budget.hpp"
+#include "tools/scale/scale_document.hpp"
+#include "tools/scale/scale_measure.hpp"
 
 namespace tessera::tools::scale_test {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "cli/running_command.hpp"
-#include "noted_signals.hpp"
-#include "output_file.hpp"
+#include "tools/common/noted_signals.hpp"
+#include "tools/common/output_file.hpp"
 
 namespace tessera::test::signal_test {
 namespace {

@@ -1,0 +1,330 @@
+#include "tools/bench/bench_options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "bench/support/features.hpp"
+#include "tessera/base/error.hpp"
+#include "tools/common/machine.hpp"
+#include "tools/common/output_file.hpp"
+#include "tools/options/option_values.hpp"
+#include "tools/options/resharding.hpp"
+
+namespace tessera::tools {
+namespace {
+
+struct BenchOption {
+  std::string_view name;
+  std::string_view value;  ///< empty: a switch
+  std::string_view preset;
+  std::string_view help;
+  std::string_view benches;  ///< names of those that have it
+  std::function<void(BenchSettings&, const std::string&)> apply;
+};
+
+constexpr int kScalingRanks = 1 + 2 + 4 + 8;  // side by side, each job with the samples of two
+
+const std::vector<std::string> kBenches = {"adamw",   "offload",  "collectives",
+                                           "machine", "products", "step"};
+
+std::string summary(std::string_view bench) {
+  if (bench == "adamw") {
+    return "Times one AdamW update against plain loops and a triad over the same arrays.";
+  }
+  if (bench == "offload") {
+    return "Times the same update on the host's stream, as an offloaded optimizer runs it.";
+  }
+  if (bench == "collectives") {
+    return "Times the collectives of in-process ranks against copies by as many threads.";
+  }
+  if (bench == "machine") {
+    return "Measures the profile of this machine that tessera plan --time takes: --json FILE.";
+  }
+  if (bench == "products") {
+    return "Times the matrix products of a GPT's step in each dtype, in every way there is here.";
+  }
+  return "Times training steps of a GPT under each strategy against its matrix products alone.";
+}
+
+std::string bench_usage() {
+  std::string text =
+      "Measures this build on this machine, beside the machine's own limits in the same run.\n\n"
+      "usage: tessera bench NAME [options]\n\n";
+  for (const std::string& bench : kBenches) {
+    text += fmt::format("  {:<13} {}\n", bench, summary(bench));
+  }
+  return text + "\ntessera bench NAME --help lists the options.\n";
+}
+
+template <class T>
+auto bench_whole(T bench::StepOptions::* member, std::int64_t most) {
+  return [=](BenchSettings& s, const std::string& text) {
+    s.step.*member = static_cast<T>(parse_whole(text, 1, most));
+  };
+}
+
+auto size_of_model(std::int64_t nn::GPTConfig::* member) {
+  return [=](BenchSettings& s, const std::string& text) {
+    s.step.model.*member = parse_whole(text, 1, 1'000'000);
+  };
+}
+
+void set_bench_strategies(BenchSettings& settings, const std::string& text) {
+  settings.step.strategies.clear();
+  for (const std::string& name : parse_list(text)) {
+    settings.step.strategies.push_back(parse_strategy(name));
+  }
+}
+
+const std::vector<BenchOption>& options() {
+  static const std::vector<BenchOption> all = {
+      {"--parameters", "N", "50000000", "parameters updated", "adamw offload",
+       [](BenchSettings& s, const std::string& text) {
+         s.parameters = parse_whole(text, 1, 100'000'000'000);
+       }},
+      {"--bytes", "N", "67108864", "bytes of the whole tensor on each rank, fp32", "collectives",
+       [](BenchSettings& s, const std::string& text) {
+         s.bytes = parse_whole(text, 4, 100'000'000'000);
+       }},
+      {"--widest", "H", "512", "width of the widest model whose kernels are timed", "machine",
+       [](BenchSettings& s, const std::string& text) { s.widest = parse_whole(text, 64, 16'384); }},
+      {"--layers", "L", "4", "transformer blocks", "step", size_of_model(&nn::GPTConfig::layers)},
+      {"--hidden", "H", "256", "width", "products step", size_of_model(&nn::GPTConfig::hidden)},
+      {"--heads", "A", "4", "attention heads", "step", size_of_model(&nn::GPTConfig::heads)},
+      {"--vocab", "V", "1024", "number of different tokens", "products step",
+       size_of_model(&nn::GPTConfig::vocab)},
+      {"--seq", "T", "128", "tokens in a sample", "products step",
+       size_of_model(&nn::GPTConfig::seq)},
+      {"--batch", "B", "8", "samples of a rank", "products step",
+       bench_whole(&bench::StepOptions::batch, 1'000'000)},
+      {"--strategies", "S,S", "dp,ddp,zero1,zero2,zero3", "what to time", "step",
+       set_bench_strategies},
+      {"--shard-group", "S", "",
+       "ranks that share a copy of the model states under hybrid (default all)", "step",
+       [](BenchSettings& s, const std::string& text) {
+         s.step.shard_group = static_cast<int>(parse_whole(text, 1, 256));
+       }},
+      {"--prefetch", "P", "1", "units gathered ahead of the one in use", "step",
+       [](BenchSettings& s, const std::string& text) {
+         s.step.prefetch = static_cast<int>(parse_whole(text, 0, 1'000));
+       }},
+      {"--scaling", "", "", "also time 1, 2, 4 and 8 ranks that share the work of two", "step",
+       [](BenchSettings& s, const std::string&) { s.scaling = true; }},
+      {"--recording", "", "", "also time steps without and with records, in turn", "step",
+       [](BenchSettings& s, const std::string&) { s.recording = true; }},
+      {"--features", "", "",
+       "also time clipping, recomputation, bf16 on the wire, bf16 and fp16, in turn", "step",
+       [](BenchSettings& s, const std::string&) { s.features = true; }},
+      {"--ranks", "N", "2", "ranks, threads of this process", "collectives step",
+       bench_whole(&bench::StepOptions::ranks, 256)},
+      {"--repeat", "K", "20", "timed rounds; ours and the limits run in turn in each",
+       "adamw offload collectives machine products step",
+       [](BenchSettings& s, const std::string& text) {
+         s.repeat = static_cast<int>(parse_whole(text, 1, 1'000'000));
+       }},
+      {"--json", "FILE", "", "write the results there",
+       "adamw offload collectives machine products step",
+       [](BenchSettings& s, const std::string& text) {
+         if (text.empty()) { throw ConfigError("is empty; give a path"); }
+         s.json = text;
+       }},
+  };
+  return all;
+}
+
+bool applies(const BenchOption& option, std::string_view bench) {
+  return option.benches.find(bench) != std::string_view::npos;
+}
+
+std::string help_of(std::string_view bench) {
+  std::string text =
+      fmt::format("{}\n\nusage: tessera bench {} [options]\n\n", summary(bench), bench);
+  for (const BenchOption& option : options()) {
+    if (!applies(option, bench)) { continue; }
+    text +=
+        fmt::format("  {:<21} {}", fmt::format("{} {}", option.name, option.value), option.help);
+    text += option.preset.empty() ? "\n" : fmt::format(" (default {})\n", option.preset);
+  }
+  return text;
+}
+
+std::string checked_name(const std::string& name) {
+  if (std::find(kBenches.begin(), kBenches.end(), name) != kBenches.end()) { return name; }
+  const std::string meant = nearest(name, kBenches);
+  throw ConfigError(fmt::format("tessera bench does not know '{}'; {}", name,
+                                meant.empty() ? "it has adamw, offload, collectives, machine, "
+                                                "products and step"
+                                              : fmt::format("did you mean {}?", meant)));
+}
+
+[[noreturn]] void refuse_unknown(std::string_view bench, const std::string& argument) {
+  std::vector<std::string> known;
+  for (const BenchOption& option : options()) {
+    if (applies(option, bench)) { known.emplace_back(option.name); }
+  }
+  const std::string meant = nearest(argument, known);
+  throw ConfigError(fmt::format("tessera bench {} does not know '{}'; {}", bench, argument,
+                                meant.empty() ? fmt::format("see tessera bench {} --help", bench)
+                                              : fmt::format("did you mean {}?", meant)));
+}
+
+void apply(const BenchOption& option, const std::string& text, BenchSettings& settings) {
+  try {
+    option.apply(settings, text);
+  } catch (const Error& error) {
+    throw ConfigError(fmt::format("{}: {}", option.name, error.what()));
+  }
+}
+
+// Of `models` at the same time. In doubles: the request may be far beyond 64 bits.
+double step_bytes(const bench::StepOptions& step, std::size_t models, int ranks, double samples) {
+  const nn::GPTConfig& model = step.model;
+  const double row = 22.0 * static_cast<double>(model.hidden) * static_cast<double>(model.layers) +
+                     static_cast<double>(model.vocab);
+  const double values = 4.0 * ranks * static_cast<double>(model.parameter_elems()) +
+                        samples * static_cast<double>(model.seq) * row;
+  return sizeof(float) * static_cast<double>(models) * values;
+}
+
+void check_memory(const BenchSettings& settings) {
+  double need = 20.0 * static_cast<double>(settings.parameters);
+  const bench::StepOptions& step = settings.step;
+  if (settings.what == "collectives") {
+    need = 5.5 * static_cast<double>(settings.bytes) * step.ranks;
+  }
+  if (settings.what == "products") {
+    const auto rows = static_cast<double>(step.batch) * static_cast<double>(step.model.seq);
+    const auto narrow = static_cast<double>(step.model.hidden);
+    const double wide = std::max(4 * narrow, static_cast<double>(step.model.vocab));
+    need = 2 * sizeof(float) * (rows * (narrow + wide) + narrow * wide);
+  }
+  if (settings.what == "step") {
+    const auto batch = static_cast<double>(step.batch);
+    const std::size_t strategies = step.strategies.size();
+    const std::size_t models =
+        settings.features ? std::max(strategies, bench::kFeatureSteps) : strategies;
+    need = step_bytes(step, models, step.ranks, step.ranks * batch);
+    if (settings.scaling) {
+      need = std::max(need, step_bytes(step, strategies, kScalingRanks, 8 * batch));
+    }
+  }
+  const auto have = static_cast<double>(usable_memory());
+  if (need <= have) { return; }
+  throw OutOfMemory(fmt::format(
+      "tessera bench {} needs about {:.3g} GiB with these sizes and this machine has {:.3g}; "
+      "make them smaller",
+      settings.what, need / (1 << 30), have / (1 << 30)));
+}
+
+void check_shard_group(const BenchSettings& settings) {
+  const bench::StepOptions& step = settings.step;
+  if (step.shard_group == 0) { return; }
+  if (std::ranges::find(step.strategies, Strategy::hybrid) == step.strategies.end()) {
+    throw ConfigError(
+        "--shard-group has no effect under these strategies; leave it out, or time hybrid too");
+  }
+  if (settings.scaling) {
+    throw ConfigError(
+        "--shard-group cannot be combined with --scaling, which also times one rank; leave one of "
+        "them out");
+  }
+  if (step.ranks % step.shard_group != 0) {
+    throw ConfigError(
+        fmt::format("--shard-group {}: groups of so many do not make up {} ranks; use a divisor",
+                    step.shard_group, step.ranks));
+  }
+}
+
+void check_bench(BenchSettings& settings) {
+  settings.step.rounds = settings.repeat;
+  if (settings.what == "products") { settings.step.model.heads = 1; }  // none are split
+  settings.step.model.validate();
+  if (settings.what == "collectives" &&
+      settings.bytes < static_cast<std::int64_t>(sizeof(float)) * settings.step.ranks) {
+    throw ConfigError(
+        fmt::format("--bytes: {} bytes are less than one element for each of {} ranks",
+                    settings.bytes, settings.step.ranks));
+  }
+  if (settings.scaling && settings.step.batch % 4 != 0) {
+    throw ConfigError(
+        "--scaling: eight ranks share the batches of two; give a --batch that is a "
+        "multiple of 4");
+  }
+  const bool gathering = std::ranges::any_of(settings.step.strategies, gathers);
+  if (settings.prefetch_given && !gathering) {
+    throw ConfigError(
+        "--prefetch has no effect under these strategies, whose ranks hold parameters whole; leave "
+        "it out, or time zero3 or hybrid too");
+  }
+  check_shard_group(settings);
+  check_memory(settings);
+  if (!settings.json.empty()) { require_writable("--json", settings.json); }
+}
+
+}  // namespace
+
+BenchSettings parse_bench(std::span<const char* const> arguments) {
+  if (arguments.empty()) {
+    throw ConfigError(
+        "tessera bench: nothing named; it has adamw, offload, collectives, machine, products and "
+        "step");
+  }
+  const std::string first = arguments.front();
+  BenchSettings settings;
+  if (first == "--help" || first == "-h") {
+    settings.text = bench_usage();
+    return settings;
+  }
+  settings.what = checked_name(first);
+
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  const CLI::Option* help = app.add_flag("-h,--help");
+  std::map<std::string, std::string> texts;
+  std::vector<std::pair<const BenchOption*, const CLI::Option*>> given;
+  for (const BenchOption& option : options()) {
+    if (!applies(option, settings.what)) { continue; }
+    const std::string name{option.name};
+    given.emplace_back(&option, option.value.empty() ? app.add_flag(name)->disable_flag_override()
+                                                     : app.add_option(name, texts[name]));
+  }
+  // CLI11 takes the last argument first.
+  std::vector<std::string> reversed{arguments.rbegin(), arguments.rend() - 1};
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    const std::string twice = repeated_option(arguments);
+    const bool mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
+    if (mismatch && !twice.empty()) {
+      throw ConfigError(fmt::format("tessera bench {}: {} is given more than once; give it once",
+                                    settings.what, twice));
+    }
+    throw ConfigError(fmt::format("tessera bench {}: {}; see tessera bench {} --help",
+                                  settings.what, error.what(), settings.what));
+  }
+  if (help->count() > 0) {
+    BenchSettings shown;
+    shown.text = help_of(settings.what);
+    return shown;
+  }
+  if (const auto unknown = app.remaining(); !unknown.empty()) {
+    refuse_unknown(settings.what, unknown.front());
+  }
+  for (const auto& [option, parsed] : given) {
+    if (parsed->count() > 0) {
+      settings.prefetch_given = settings.prefetch_given || option->name == "--prefetch";
+      apply(*option, option->value.empty() ? "" : texts.at(std::string{option->name}), settings);
+    } else if (!option->preset.empty()) {
+      apply(*option, std::string{option->preset}, settings);
+    }
+  }
+  check_bench(settings);
+  return settings;
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,95 @@
+#include "tools/common/folder_lock.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <string>
+#include <system_error>
+
+#include "tessera/base/error.hpp"
+
+namespace tessera::tools {
+namespace {
+
+constexpr const char* kName = ".tessera.lock";
+
+[[noreturn]] void fail(const std::filesystem::path& folder, const std::string& reason) {
+  throw ConfigError(fmt::format("--checkpoint: cannot lock the folder {} by its file {}: {}",
+                                folder.string(), kName, reason));
+}
+
+std::string this_process() {
+  std::array<char, 256> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
+  return fmt::format("process {} on {}", ::getpid(), host.data());
+}
+
+/// Who holds the file; empty if it has not said so yet.
+std::string holder_of(const Descriptor& file) {
+  std::array<char, 512> text{};
+  const ssize_t count = ::pread(file.get(), text.data(), text.size(), 0);
+  return count > 0 ? std::string{text.data(), static_cast<std::size_t>(count)} : std::string{};
+}
+
+[[noreturn]] void refuse(const std::filesystem::path& folder, const Descriptor& file) {
+  const std::string holder = holder_of(file);
+  throw ConfigError(fmt::format(
+      "--checkpoint: another run writes to {}{}, and the weights of one would replace the other's; "
+      "wait for its end, or give another folder",
+      folder.string(), holder.empty() ? "" : fmt::format(" ({})", holder)));
+}
+
+/// Whether `file` is what the folder has by the name now: its holder removes it at the end.
+bool is_named(const Descriptor& folder, const Descriptor& file) {
+  struct stat named{};
+  struct stat opened{};
+  return ::fstatat(folder.get(), kName, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+         ::fstat(file.get(), &opened) == 0 && named.st_ino == opened.st_ino &&
+         named.st_dev == opened.st_dev;
+}
+
+}  // namespace
+
+FolderLock::FolderLock(const std::filesystem::path& folder)
+    : folder_{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)} {
+  if (!folder_.is_open()) { fail(folder, std::generic_category().message(errno)); }
+  constexpr int attempts = 100;
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    if (lock(folder)) { return; }
+  }
+  fail(folder, "it is made and removed again and again");
+}
+
+FolderLock::~FolderLock() {
+  if (file_.is_open()) { ::unlinkat(folder_.get(), kName, 0); }
+}
+
+bool FolderLock::lock(const std::filesystem::path& folder) {
+  constexpr int flags = O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  Descriptor file{::openat(folder_.get(), kName, flags, 0666)};
+  if (!file.is_open() && errno == EACCES) {  // another user's: a lock needs no right to write
+    file = Descriptor{::openat(folder_.get(), kName, (flags & ~(O_RDWR | O_CREAT)) | O_RDONLY)};
+  }
+  struct stat opened{};
+  if (!file.is_open() || ::fstat(file.get(), &opened) != 0) {
+    fail(folder, std::generic_category().message(errno));
+  }
+  if (!S_ISREG(opened.st_mode)) { fail(folder, "it is no file; remove it"); }
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) { refuse(folder, file); }
+    ::unlinkat(folder_.get(), kName, 0);  // no locks here
+    return true;
+  }
+  if (!is_named(folder_, file)) { return false; }
+  const bool emptied = ::ftruncate(file.get(), 0) == 0;
+  if (emptied) { (void)write_all(file, this_process()); }  // on a full disk nobody is named
+  file_ = std::move(file);
+  return true;
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,53 @@
+#include "tools/common/standard_streams.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+
+namespace tessera::tools {
+namespace {
+
+/// While it lives, a write of this thread to a pipe without a reader is an error, and no signal.
+class WithoutBrokenPipes {
+ public:
+  WithoutBrokenPipes() noexcept {
+    sigset_t pending;
+    sigemptyset(&broken_pipe_);
+    sigaddset(&broken_pipe_, SIGPIPE);
+    was_pending_ = sigpending(&pending) == 0 && sigismember(&pending, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &broken_pipe_, &before_);
+  }
+  WithoutBrokenPipes(const WithoutBrokenPipes&) = delete;
+  WithoutBrokenPipes& operator=(const WithoutBrokenPipes&) = delete;
+  ~WithoutBrokenPipes() {
+    const timespec at_once{};
+    while (!was_pending_ && sigtimedwait(&broken_pipe_, nullptr, &at_once) < 0 && errno == EINTR) {}
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+
+ private:
+  sigset_t broken_pipe_;
+  sigset_t before_;
+  bool was_pending_ = false;
+};
+
+}  // namespace
+
+// The lowest free number is the one that open gives: 0 first.
+void open_closed_descriptors() noexcept {
+  for (const int number : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(number, F_GETFD) < 0 && errno == EBADF) { (void)::open("/dev/null", O_RDWR); }
+  }
+}
+
+void tell(std::string_view text) noexcept {
+  const WithoutBrokenPipes quietly;
+  (void)std::fwrite(text.data(), 1, text.size(), stderr);
+  (void)std::fflush(stderr);
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,172 @@
+#include "tools/options/command_line.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+
+#include "tessera/base/error.hpp"
+#include "tools/options/option_table.hpp"
+#include "tools/options/option_values.hpp"
+
+namespace tessera::tools {
+namespace {
+
+const std::vector<std::string> kCommands = {"train",  "compare", "plan",  "scale",
+                                            "sample", "bench",   "doctor"};
+const std::vector<std::string> kLaterCommands = {"checkpoint"};
+
+bool contains(const std::vector<std::string>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::string usage() {
+  return "Trains neural networks with their training state sharded over ranks.\n\n"
+         "usage: tessera COMMAND [options]\n\n"
+         "  train     train a GPT on N ranks\n"
+         "  compare   train it under several strategies and compare time and memory\n"
+         "  plan      say what each rank would hold, before anything runs\n"
+         "  scale     find the largest models that fit a budget, by strategy and ranks\n"
+         "  sample    draw text from a trained model\n"
+         "  bench     measure this build beside the machine's limits\n"
+         "  doctor    show what this machine and this build have, and what is missing\n\n"
+         "tessera COMMAND --help lists a command's options.\n";
+}
+
+std::string checked_command(const std::string& name) {
+  if (contains(kLaterCommands, name)) {
+    throw ConfigError(fmt::format("tessera {} is not available in this build; it has {}", name,
+                                  fmt::join(kCommands, ", ")));
+  }
+  if (!contains(kCommands, name)) {
+    const std::string meant = nearest(name, kCommands);
+    throw ConfigError(
+        fmt::format("'{}' is not a command of tessera; {}", name,
+                    meant.empty() ? "see tessera --help" : fmt::format("did you mean {}?", meant)));
+  }
+  return name;
+}
+
+/// "train, compare"; empty if no command has the option.
+std::string commands_with(std::string_view option) {
+  std::vector<std::string> commands;
+  for (const std::string& command : kCommands) {
+    const auto& table = option_table();
+    if (std::any_of(table.begin(), table.end(), [&](const OptionRow& row) {
+          return row.name == option && row.apply && applies_to(row, command);
+        })) {
+      commands.push_back("tessera " + command);
+    }
+  }
+  return fmt::format("{}", fmt::join(commands, ", "));
+}
+
+[[noreturn]] void refuse_unknown(const std::string& command, const std::string& argument) {
+  std::vector<std::string> known;
+  for (const OptionRow& row : option_table()) {
+    if (applies_to(row, command)) { known.emplace_back(row.name); }
+  }
+  const std::string others = commands_with(argument);
+  const std::string meant = nearest(argument, known);
+  std::string hint;
+  if (!meant.empty()) { hint = fmt::format("did you mean {}?", meant); }
+  if (!others.empty()) {
+    hint += fmt::format("{}it is an option of {}", hint.empty() ? "" : " ", others);
+  }
+  if (hint.empty()) { hint = fmt::format("see tessera {} --help", command); }
+  throw ConfigError(fmt::format("tessera {} does not know '{}'; {}", command, argument, hint));
+}
+
+void apply(const OptionRow& row, const std::string& text, Settings& settings) {
+  if (!row.apply) { throw ConfigError(fmt::format("{} is not available in this build", row.name)); }
+  try {
+    row.apply(settings, text);
+  } catch (const Error& error) { throw ConfigError(fmt::format("{}: {}", row.name, error.what())); }
+}
+
+Settings defaults_of_train() {
+  Settings settings;
+  for (const OptionRow& row : option_table()) {
+    if (!row.preset.empty() && applies_to(row, "train")) {
+      apply(row, std::string{row.preset}, settings);
+    }
+  }
+  return settings;
+}
+
+/// CLI11 splits the arguments; what they mean stands in the table.
+class Parser {
+ public:
+  explicit Parser(std::string command) : command_{std::move(command)}, app_{"", command_} {
+    app_.set_help_flag();
+    app_.allow_extras();
+    help_ = app_.add_flag("-h,--help");
+    for (const OptionRow& row : option_table()) {
+      if (!applies_to(row, command_)) { continue; }
+      const std::string name{row.name};
+      given_[&row] = row.value.empty() ? app_.add_flag(name)->disable_flag_override()
+                                       : app_.add_option(name, texts_[name]);
+    }
+  }
+
+  Request parse(std::span<const char* const> arguments) {
+    // CLI11 takes the last argument first.
+    std::vector<std::string> reversed{arguments.rbegin(), arguments.rend()};
+    try {
+      app_.parse(reversed);
+    } catch (const CLI::ArgumentMismatch& error) {
+      if (const std::string twice = repeated_option(arguments); !twice.empty()) {
+        throw ConfigError(
+            fmt::format("tessera {}: {} is given more than once; give it once", command_, twice));
+      }
+      refuse(error);
+    } catch (const CLI::ParseError& error) { refuse(error); }
+    if (help_->count() > 0) { return {"", {}, help_text(command_)}; }
+    if (const auto unknown = app_.remaining(); !unknown.empty()) {
+      refuse_unknown(command_, unknown.front());
+    }
+    return {command_, settings(), ""};
+  }
+
+ private:
+  [[noreturn]] void refuse(const CLI::ParseError& error) const {
+    throw ConfigError(
+        fmt::format("tessera {}: {}; see tessera {} --help", command_, error.what(), command_));
+  }
+
+  [[nodiscard]] Settings settings() const {
+    Settings settings = defaults_of_train();
+    settings.effective.emplace_back("the command", command_);
+    for (const OptionRow& row : option_table()) {
+      const auto option = given_.find(&row);
+      if (option == given_.end()) { continue; }
+      const bool typed = option->second->count() > 0;
+      const std::string text{!typed              ? row.preset
+                             : row.value.empty() ? std::string_view{}
+                                                 : texts_.at(std::string{row.name})};
+      if (typed) { settings.given.push_back(row.name); }
+      if (typed || !row.preset.empty()) { apply(row, text, settings); }
+      settings.effective.emplace_back(row.name, typed && row.value.empty() ? "given" : text);
+    }
+    return settings;
+  }
+
+  std::string command_;
+  CLI::App app_;
+  CLI::Option* help_ = nullptr;
+  std::map<const OptionRow*, CLI::Option*> given_;
+  std::map<std::string, std::string> texts_;
+};
+
+}  // namespace
+
+Request parse_command_line(std::span<const char* const> arguments) {
+  if (arguments.empty()) { throw ConfigError("no command given; see tessera --help"); }
+  const std::string first = arguments.front();
+  if (first == "--help" || first == "-h" || first == "help") { return {"", {}, usage()}; }
+  if (first == "--version") { return {"", {}, "tessera " TESSERA_VERSION "\n"}; }
+  return Parser{checked_command(first)}.parse(arguments.subspan(1));
+}
+
+}  // namespace tessera::tools

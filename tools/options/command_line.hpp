@@ -1,0 +1,21 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "tools/options/settings.hpp"
+
+namespace tessera::tools {
+
+/// What to do.
+struct Request {
+  std::string command;  ///< "train", "compare", "doctor"; empty with `text`
+  Settings settings;
+  std::string text;  ///< to be printed instead: help or version
+};
+
+/// Reads the arguments after the program's name. ConfigError, in one or two lines, for whatever
+/// this build does not know or does not have.
+[[nodiscard]] Request parse_command_line(std::span<const char* const> arguments);
+
+}  // namespace tessera::tools

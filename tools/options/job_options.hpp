@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tools/train/trainer.hpp"
+
+namespace tessera::tools {
+
+/// What the processes of a job have to have alike, as this one has it: the command, its options by
+/// name with their values, and size and hash of the data that it opened. Left out is what belongs
+/// to one process or machine: paths, --budget, where ranks run, what --init holds
+/// (check_same_init).
+[[nodiscard]] std::string job_options(const Job& job);
+
+/// ConfigError that names the option, the ranks and both values unless `options`, what job_options
+/// gives by rank, are the same.
+void check_same_options(const std::vector<std::string>& options);
+
+/// "rank 3", "ranks 1, 2, 5 and 9 more".
+[[nodiscard]] std::string some_ranks(std::vector<std::size_t> ranks);
+
+}  // namespace tessera::tools

@@ -1,0 +1,180 @@
+#include "tools/options/optimizer.hpp"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+#include "tessera/base/error.hpp"
+
+namespace tessera::tools {
+namespace {
+
+/// What may be typed for another rule and does nothing under this one.
+std::vector<std::string_view> without_effect(UpdateRule rule) {
+  switch (rule) {
+    case UpdateRule::sgd:
+      return {"--beta1", "--beta2", "--eps"};
+    case UpdateRule::lion:
+      return {"--momentum", "--eps"};
+    case UpdateRule::adamw:
+    case UpdateRule::adam:
+      break;
+  }
+  return {"--momentum"};
+}
+
+bool keeps_no_moments(const Settings& settings) {
+  return settings.optimizer == UpdateRule::sgd && settings.momentum == 0.0F;
+}
+
+DType dtype_of_norms(const Settings& settings) {
+  return settings.params ? settings.precision : settings.norm_dtype.value_or(settings.precision);
+}
+
+void check_master_weights(const Settings& settings) {
+  if (settings.master_weights == MasterWeights::fp32) { return; }
+  const DType norms = dtype_of_norms(settings);
+  if (settings.precision == DType::fp16 || norms == DType::fp16) {
+    throw ConfigError(
+        "--master-weights remainder: fp16 parameters are not the upper half of an fp32 number; use "
+        "bf16, or --master-weights fp32");
+  }
+  if (settings.precision != DType::bf16 && norms != DType::bf16) {
+    throw ConfigError(
+        "--master-weights remainder has no effect: parameters of fp32 are their own masters; leave "
+        "it out, or use --precision bf16");
+  }
+  if (settings.rounding == Rounding::stochastic) {
+    throw ConfigError(
+        "--master-weights remainder and --rounding stochastic cannot be combined: only a parameter "
+        "that is the nearest to its master completes a remainder; use one of them");
+  }
+  if (settings.offload != Offload::none) {
+    throw ConfigError(
+        "--master-weights remainder saves device memory, and with --offload optimizer the masters "
+        "are in the host's; leave one of them out");
+  }
+}
+
+}  // namespace
+
+std::string_view to_string(UpdateRule rule) noexcept {
+  switch (rule) {
+    case UpdateRule::adamw:
+      return "adamw";
+    case UpdateRule::adam:
+      return "adam";
+    case UpdateRule::sgd:
+      return "sgd";
+    case UpdateRule::lion:
+      break;
+  }
+  return "lion";
+}
+
+UpdateRule parse_update_rule(std::string_view name) {
+  for (const UpdateRule rule :
+       {UpdateRule::adamw, UpdateRule::adam, UpdateRule::sgd, UpdateRule::lion}) {
+    if (name == to_string(rule)) { return rule; }
+  }
+  throw ConfigError(fmt::format("'{}' is unknown; use adamw, adam, sgd or lion", name));
+}
+
+Optimizer optimizer_of(const Settings& settings) {
+  const auto given = [&](std::string_view option, float typed, float rules_own) {
+    return settings.has(option) ? typed : rules_own;
+  };
+  const auto decay = [&](float rules_own) {
+    return given("--weight-decay", settings.weight_decay, rules_own);
+  };
+  switch (settings.optimizer) {
+    case UpdateRule::adam:
+      return Adam{.lr = settings.lr,
+                  .beta1 = settings.beta1,
+                  .beta2 = given("--beta2", settings.beta2, Adam{}.beta2),
+                  .eps = settings.eps,
+                  .weight_decay = decay(Adam{}.weight_decay)};
+    case UpdateRule::sgd:
+      return SGD{.lr = settings.lr,
+                 .momentum = settings.momentum,
+                 .weight_decay = decay(SGD{}.weight_decay)};
+    case UpdateRule::lion:
+      return Lion{.lr = settings.lr,
+                  .beta1 = settings.beta1,
+                  .beta2 = given("--beta2", settings.beta2, Lion{}.beta2),
+                  .weight_decay = decay(Lion{}.weight_decay)};
+    case UpdateRule::adamw:
+      break;
+  }
+  return AdamW{.lr = settings.lr,
+               .beta1 = settings.beta1,
+               .beta2 = settings.beta2,
+               .eps = settings.eps,
+               .weight_decay = settings.weight_decay};
+}
+
+OptimizerOptions optimizer_options(const Settings& settings) {
+  return {.clip_norm = settings.clip,
+          .moments = settings.moments,
+          .rounding = settings.rounding,
+          .rounding_seed = settings.seed};
+}
+
+bool can_offload(const Settings& settings) {
+  const bool refused = settings.offload != Offload::none || settings.graph ||
+                       settings.master_weights != MasterWeights::fp32 || !settings.machine.empty();
+  const DType norms = dtype_of_norms(settings);
+  const bool has_masters = settings.precision != DType::fp32 || norms != DType::fp32;
+  return !refused && (has_masters || !keeps_no_moments(settings));
+}
+
+void check_optimizer(const Settings& settings) {
+  for (const std::string_view option : without_effect(settings.optimizer)) {
+    if (!settings.has(option)) { continue; }
+    throw ConfigError(fmt::format("{} has no effect with --optimizer {}; leave it out", option,
+                                  to_string(settings.optimizer)));
+  }
+  if (keeps_no_moments(settings) && settings.moments != MomentFormat::fp32) {
+    throw ConfigError(fmt::format(
+        "--moments {} has no effect: sgd with --momentum 0 keeps no moments; leave it out",
+        to_string(settings.moments)));
+  }
+  const bool rounds = settings.precision != DType::fp32 || settings.moments == MomentFormat::bf16;
+  if (settings.rounding == Rounding::stochastic && !rounds) {
+    throw ConfigError(
+        "--rounding stochastic has no effect: neither parameters nor moments are of 16 bits; leave "
+        "it out, or use --moments bf16");
+  }
+  check_master_weights(settings);
+}
+
+std::string describe_optimizer(const Settings& settings) {
+  std::string text;
+  if (settings.optimizer != UpdateRule::adamw) {
+    text = fmt::format(", {}", to_string(settings.optimizer));
+  }
+  if (settings.moments != MomentFormat::fp32) {
+    text += fmt::format(", moments {}", to_string(settings.moments));
+  }
+  if (settings.rounding == Rounding::stochastic) { text += ", rounded stochastically"; }
+  if (settings.master_weights == MasterWeights::remainder) { text += ", remainders of masters"; }
+  return text;
+}
+
+std::string optimizer_words(const Settings& settings) {
+  std::string words;
+  if (settings.optimizer != UpdateRule::adamw) {
+    words = fmt::format(" --optimizer {}", to_string(settings.optimizer));
+  }
+  if (settings.has("--momentum")) { words += fmt::format(" --momentum {}", settings.momentum); }
+  if (settings.moments != MomentFormat::fp32) {
+    words += fmt::format(" --moments {}", to_string(settings.moments));
+  }
+  if (settings.rounding == Rounding::stochastic) { words += " --rounding stochastic"; }
+  if (settings.master_weights == MasterWeights::remainder) {
+    words += " --master-weights remainder";
+  }
+  return words;
+}
+
+}  // namespace tessera::tools

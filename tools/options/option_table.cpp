@@ -1,0 +1,608 @@
+#include "tools/options/option_table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <limits>
+#include <map>
+#include <type_traits>
+
+#include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
+#include "tools/options/optimizer.hpp"
+#include "tools/options/option_values.hpp"
+
+namespace tessera::tools {
+namespace {
+
+constexpr std::string_view kBoth = "train compare";
+constexpr std::string_view kAll = "train compare plan scale";
+constexpr std::string_view kOneTraining = "train compare plan";
+constexpr std::string_view kOneModel = "train compare plan sample";
+constexpr std::string_view kPlanned = "plan scale";
+constexpr std::string_view kEvery = "train compare plan scale sample";
+constexpr std::string_view kSample = "sample";
+constexpr std::string_view kRun = "train compare sample";
+
+constexpr std::int64_t kMostRanks = 65'536;  // of a job; threads may be fewer (settle)
+constexpr std::int64_t kMostPlannedRanks = std::int64_t{1} << 20;
+constexpr std::int64_t kMostParameters = std::int64_t{1} << 50;  // as ShardedModel has
+constexpr std::int64_t kMostThreads = 256;
+constexpr std::int64_t kMostLayers = 65'536;  // as GPTConfig has
+
+/// Stores a whole number in [least, most] in a member.
+template <auto Member>
+Apply whole(std::int64_t least, std::int64_t most) {
+  return [=](Settings& settings, const std::string& text) {
+    using T = std::remove_reference_t<decltype(settings.*Member)>;
+    settings.*Member = static_cast<T>(parse_whole(text, least, most));
+  };
+}
+
+template <auto Member>
+Apply size(std::int64_t most) {
+  return [=](Settings& settings, const std::string& text) {
+    settings.*Member = parse_whole(text, 1, most);
+  };
+}
+
+template <auto Member>
+Apply number(NumberRange range) {
+  return [=](Settings& settings, const std::string& text) {
+    settings.*Member = parse_number(text, range);
+  };
+}
+
+template <auto Member>
+Apply path() {
+  return [](Settings& settings, const std::string& text) {
+    if (text.empty()) { throw ConfigError("is empty; give a path"); }
+    settings.*Member = text;
+  };
+}
+
+template <auto Member>
+Apply text(std::string_view what) {
+  return [=](Settings& settings, const std::string& given) {
+    if (given.empty()) { throw ConfigError(fmt::format("is empty; give {}", what)); }
+    settings.*Member = given;
+  };
+}
+
+void set_strategies(Settings& settings, const std::string& text) {
+  settings.strategies.clear();
+  for (const std::string& name : parse_list(text)) {
+    const Strategy strategy = parse_strategy(name);
+    const auto& have = settings.strategies;
+    if (std::find(have.begin(), have.end(), strategy) != have.end()) {
+      throw ConfigError(fmt::format("{} is named twice", to_string(strategy)));
+    }
+    settings.strategies.push_back(strategy);
+  }
+}
+
+void set_rank_counts(Settings& settings, const std::string& text) {
+  settings.rank_counts.clear();
+  for (const std::string& entry : parse_list(text)) {
+    const auto ranks = static_cast<int>(parse_whole(entry, 1, kMostPlannedRanks));
+    auto& have = settings.rank_counts;
+    if (std::find(have.begin(), have.end(), ranks) != have.end()) {
+      throw ConfigError(fmt::format("{} is named twice", ranks));
+    }
+    have.push_back(ranks);
+  }
+}
+
+void set_offload(Settings& settings, const std::string& text) {
+  settings.boundaries = nn::Boundaries::device;
+  settings.offload = Offload::none;
+  if (text == "none") { return; }
+  std::vector<std::string> have;
+  for (const std::string& entry : parse_list(text)) {
+    if (entry == "none") { throw ConfigError("none stands alone; leave it or the rest out"); }
+    if (std::find(have.begin(), have.end(), entry) != have.end()) {
+      throw ConfigError(fmt::format("{} is named twice", entry));
+    }
+    have.push_back(entry);
+    if (entry != "optimizer" && entry != "activations") {
+      throw ConfigError(fmt::format(
+          "'{}' is unknown; use none, optimizer, activations or optimizer,activations", entry));
+    }
+    if (entry == "optimizer") { settings.offload = Offload::optimizer; }
+    if (entry == "activations") { settings.boundaries = nn::Boundaries::host; }
+  }
+}
+
+void set_prompt_tokens(Settings& settings, const std::string& text) {
+  settings.prompt_tokens.clear();
+  for (const std::string& entry : parse_list(text)) {
+    settings.prompt_tokens.push_back(
+        static_cast<std::int32_t>(parse_whole(entry, 0, std::numeric_limits<std::int32_t>::max())));
+  }
+}
+
+void set_schedule(Settings& settings, const std::string& text) {
+  if (text != "cosine" && text != "constant") {
+    throw ConfigError(fmt::format("'{}' is unknown; use cosine or constant", text));
+  }
+  settings.lr_schedule = text == "cosine" ? ScheduleShape::cosine : ScheduleShape::constant;
+}
+
+void set_comm(Settings& settings, const std::string& text) {
+  static const std::map<std::string, CommChoice> choices = {{"auto", CommChoice::automatic},
+                                                            {"local", CommChoice::local},
+                                                            {"mpi", CommChoice::mpi},
+                                                            {"nccl", CommChoice::nccl}};
+  const auto choice = choices.find(text);
+  if (choice == choices.end()) {
+    throw ConfigError(fmt::format("'{}' is unknown; use auto, local, mpi or nccl", text));
+  }
+  settings.comm = choice->second;
+}
+
+void set_device(Settings& settings, const std::string& text) {
+  if (text == "meta") {
+    throw ConfigError("meta only counts, as tessera plan does; use cpu or cuda");
+  }
+  if (text != "cpu" && text != "cuda") {
+    throw ConfigError(fmt::format("'{}' is unknown; use cpu or cuda", text));
+  }
+  settings.device = text == "cpu" ? DeviceKind::cpu : DeviceKind::cuda;
+}
+
+void set_budget(Settings& settings, const std::string& text) {
+  const std::size_t bytes = parse_bytes(text);
+  if (bytes == 0) { throw ConfigError("nothing fits in 0 bytes; give a size such as 24GiB"); }
+  settings.budget_bytes = bytes;
+}
+
+template <auto Member>
+Apply dtype(const std::vector<std::string_view>& known) {
+  return [=](Settings& settings, const std::string& text) {
+    if (std::find(known.begin(), known.end(), text) == known.end()) {
+      throw ConfigError(fmt::format("'{}' is unknown; use {}", text, fmt::join(known, ", ")));
+    }
+    settings.*Member = parse_dtype(text);
+  };
+}
+
+void set_loss_scale(Settings& settings, const std::string& text) {
+  LossScaling scaling;
+  if (text == "dynamic" || text == "off") {
+    scaling.mode = text == "dynamic" ? LossScaleMode::dynamic : LossScaleMode::off;
+  } else if (std::isalpha(static_cast<unsigned char>(text.empty() ? '?' : text.front())) != 0) {
+    throw ConfigError(fmt::format("'{}' is unknown; use dynamic, off or a number", text));
+  } else {
+    scaling.mode = LossScaleMode::fixed;
+    scaling.initial = parse_number(text, {.least_allowed = false});
+    if (scaling.initial > LossScaling::kMost) {
+      throw ConfigError(fmt::format("{} is above 2^24 (16777216), the largest scale", text));
+    }
+  }
+  settings.loss_scaling = scaling;
+}
+
+void set_recompute(Settings& settings, const std::string& text) {
+  constexpr std::string_view every = "every:";
+  if (text == "none") {
+    settings.recompute = nn::Recompute::none();
+  } else if (text == "block") {
+    settings.recompute = nn::Recompute::block();
+  } else if (text.starts_with(every)) {
+    settings.recompute =
+        nn::Recompute::every(parse_whole(text.substr(every.size()), 1, kMostLayers));
+  } else {
+    throw ConfigError(fmt::format("'{}' is unknown; use none, block or every:K", text));
+  }
+}
+
+std::vector<OptionRow> model_rows() {
+  const Apply set_model = [](Settings& s, const std::string& text) { s.model = text; };
+  return {
+      {"--model", "model", "NAME", "",
+       "gpt-nano, gpt2, gpt2-medium, gpt2-large or gpt2-xl (default gpt-nano); or give sizes:",
+       kOneModel, set_model},
+      {"--layers", "model", "L", "", "transformer blocks (default 4)", kOneModel,
+       size<&Settings::layers>(kMostLayers)},
+      {"--hidden", "model", "H", "", "width (default 128)", kOneModel,
+       size<&Settings::hidden>(1'000'000)},
+      {"--heads", "model", "A", "", "attention heads, a divisor of the width (default 4)",
+       kOneModel, size<&Settings::heads>(1'000'000)},
+      {"--vocab", "model", "V", "", "number of different tokens (default 256)", kOneModel,
+       size<&Settings::vocab>(std::numeric_limits<std::int32_t>::max())},
+      {"--seq", "model", "T", "", "tokens in a sample (default 128)", kOneModel,
+       size<&Settings::seq>(100'000'000)},
+      {"--init", "model", "FILE", "", "start from these weights (safetensors, GPT-2's names)",
+       kBoth, path<&Settings::init>()},
+      {"--init", "model", "FILE", "", "the weights (safetensors, GPT-2's names)", kSample,
+       path<&Settings::init>()},
+      {"--model", "model", "NAME", "",
+       "family: gpt2 or gpt-nano (default gpt2; with --measure gpt-nano), all with its vocabulary "
+       "and sequence length, or:",
+       "scale", [](Settings& s, const std::string& text) { s.model = text; }},
+      {"--vocab", "model", "V", "", "number of different tokens", "scale",
+       size<&Settings::vocab>(std::numeric_limits<std::int32_t>::max())},
+      {"--seq", "model", "T", "", "tokens in a sample", "scale", size<&Settings::seq>(100'000'000)},
+      {"--aspect", "model", "A", "",
+       "width for each layer: hidden = A layers (default 64; gpt-nano 32), rounded to whole heads",
+       "scale", size<&Settings::aspect>(1'024)},
+      {"--params", "model", "N", "",
+       "or a stack of 64 equal units of N parameters in all, such as 7.5e9: model states and slots "
+       "alone",
+       "plan",
+       [](Settings& s, const std::string& text) { s.params = parse_count(text, kMostParameters); }},
+  };
+}
+
+std::vector<OptionRow> data_rows() {
+  return {
+      {"--data", "data", "PATH", "", "a file, or a folder of text files in name order, as bytes",
+       kBoth, path<&Settings::data>()},
+      {"--tokens", "data", "FILE", "", "a file of uint16 tokens, raw or with llm.c's header", kBoth,
+       path<&Settings::tokens>()},
+      {"--eval-data", "data", "PATH", "",
+       "held-out data of the same kind: its loss is logged as eval_loss, dropout off", "train",
+       path<&Settings::eval_data>()},
+      {"--eval-every", "data", "K", "100", "after how many steps, and at the end", "train",
+       whole<&Settings::eval_every>(1, 1'000'000'000'000)},
+      {"--eval-batches", "data", "M", "10",
+       "micro-batches of a rank that a held-out loss is the mean of, at most", "train",
+       whole<&Settings::eval_batches>(1, 1'000'000)},
+      {"--no-shuffle", "data", "", "", "take the samples in the order of the data", kBoth,
+       [](Settings& s, const std::string&) { s.shuffle = false; }},
+  };
+}
+
+std::vector<OptionRow> parallel_rows() {
+  return {
+      {"--ranks", "parallel", "N", "",
+       "ranks (default 1; in a job of mpirun or srun as many as it has processes)", kRun,
+       whole<&Settings::ranks>(1, kMostRanks)},
+      {"--ranks", "parallel", "N", "1", "ranks", "plan",
+       whole<&Settings::ranks>(1, kMostPlannedRanks)},
+      {"--ranks", "parallel", "N,N", "1,2,4,8,64,1024", "numbers of ranks", "scale",
+       set_rank_counts},
+      {"--strategy", "parallel", "S", "ddp",
+       "dp, ddp, zero1, zero2, zero3 (fsdp is another name of it) or hybrid (zero3 within shard "
+       "groups, copies across them)",
+       "train sample",
+       [](Settings& s, const std::string& text) { s.strategy = parse_strategy(text); }},
+      {"--strategies", "parallel", "S,S", "dp,ddp,zero1,zero2,zero3",
+       "what to compare; hybrid too, with --shard-group by itself", "compare", set_strategies},
+      {"--strategies", "parallel", "S,S", "dp,ddp,zero1,zero2,zero3",
+       "what to scale; hybrid too, with --shard-group by itself", "scale", set_strategies},
+      {"--strategies", "parallel", "S,S", "",
+       "what to plan (default dp,ddp,zero1,zero2,zero3; with --budget the cheapest that fits); "
+       "hybrid too, with --shard-group by itself",
+       "plan", set_strategies},
+      {"--strategy", "parallel", "S", "", "the same, of one strategy", "plan",
+       [](Settings& s, const std::string& text) { s.strategies = {parse_strategy(text)}; }},
+      {"--shard-group", "parallel", "S", "",
+       "ranks that share one copy of the model states under hybrid, neighbours: a divisor of "
+       "--ranks (default the ranks of a machine)",
+       kRun, whole<&Settings::shard_group>(1, kMostRanks)},
+      {"--shard-group", "parallel", "S", "",
+       "ranks that share one copy of the model states under hybrid, neighbours: a divisor of "
+       "--ranks",
+       kPlanned, whole<&Settings::shard_group>(1, kMostPlannedRanks)},
+      {"--prefetch", "parallel", "P", "1", "units gathered ahead of the one in use", kEvery,
+       whole<&Settings::prefetch>(0, 1'000)},
+      {"--prefetch-backward", "parallel", "P", "",
+       "the same in backward passes (default --prefetch)", kOneTraining,
+       [](Settings& s, const std::string& text) {
+         s.prefetch_backward = static_cast<int>(parse_whole(text, 0, 1'000));
+       }},
+      {"--reshard", "parallel", "WHEN", "after-forward",
+       "when zero3 and hybrid give gathered blocks back: after-forward, or after-backward (more "
+       "memory, gathered once instead of twice)",
+       kOneTraining, [](Settings& s, const std::string& text) { s.reshard = parse_reshard(text); }},
+      {"--persist", "parallel", "ELEMS", "0",
+       "under zero3 and hybrid units of at most so many elements stay gathered until the next "
+       "update",
+       kOneTraining, whole<&Settings::persist_elems>(0, kMostParameters)},
+      {"--device", "parallel", "D", "cpu",
+       "where the ranks compute: cpu or cuda (threads share the GPUs out in turn)", kRun,
+       set_device},
+      {"--comm", "parallel", "C", "auto",
+       "local (ranks are threads), mpi or nccl (this process is a rank of a launcher's job, on cpu "
+       "or on cuda), or auto: in such a job the one that the device has",
+       kRun, set_comm},
+      {"--comm", "parallel", "C", "auto",
+       "local (ranks are threads), mpi or nccl (processes, on cpu or on cuda), or auto: processes "
+       "for more than 256 ranks",
+       kPlanned, set_comm},
+      {"--device", "parallel", "D", "cpu", "the device that the plan is for: cpu or cuda", "plan",
+       set_device},
+      {"--device", "parallel", "D", "cpu",
+       "the device that is planned for, and that --measure trains on: cpu or cuda", "scale",
+       set_device},
+      {"--for", "parallel", "D", "", "another name of --device: none needs to be there to plan",
+       kPlanned, set_device},
+      {"--graph", "parallel", "", "",
+       "on cuda, launch each step from the third on as one CUDA graph: the same results, less time "
+       "between kernels",
+       kBoth, [](Settings& s, const std::string&) { s.graph = true; }},
+      {"--deterministic", "parallel", "", "",
+       "insist on the same bits in every run: with nccl, sums in the fixed order of its ring; all "
+       "else is so by itself",
+       kBoth, [](Settings& s, const std::string&) { s.deterministic = true; }},
+      {"--deadline", "parallel", "SECONDS", "300",
+       "a collective that not every rank has come to after so long ends the run, and names those "
+       "that have not",
+       kRun, number<&Settings::deadline>({.least_allowed = false, .below = 1e7})},
+      {"--threads", "parallel", "N", "1",
+       "threads a rank computes with; ranks times threads should not exceed the cores", kEvery,
+       whole<&Settings::threads>(1, kMostThreads)},
+      {"--host-threads", "parallel", "N", "",
+       "threads of the host with which a rank on cuda updates what is offloaded (default: its part "
+       "of the cores that it may use, which the machine's ranks share)",
+       kBoth, whole<&Settings::host_threads>(1, kMostThreads)},
+      {"--budget", "parallel", "SIZE", "",
+       "what a rank may hold at most: 24GiB, 80GB, bytes; a run that is planned to need more is "
+       "not "
+       "started",
+       kRun, set_budget},
+      {"--budget", "parallel", "SIZE", "",
+       "what a rank may hold at most: 24GiB, 80GB, bytes. Without strategies: finds the cheapest "
+       "strategy, prefetch, accumulation and micro-batch that fit, with --offload optimizer where "
+       "nothing fits without",
+       "plan", set_budget},
+      {"--budget", "parallel", "SIZE", "",
+       "what a rank may hold at most: 24GiB, 80GB, bytes (default 24GiB; with --measure 64MiB, or "
+       "1GiB of gpt2)",
+       "scale", set_budget},
+  };
+}
+
+std::vector<OptionRow> training_rows() {
+  constexpr std::int64_t most = 1'000'000;
+  constexpr std::int64_t most_steps = 1'000'000'000'000;
+  return {
+      {"--steps", "training", "K", "100", "optimizer steps; 0 only writes the checkpoint", "train",
+       whole<&Settings::steps>(0, most_steps)},
+      {"--steps", "training", "K", "20", "optimizer steps of each strategy", "compare",
+       whole<&Settings::steps>(1, most_steps)},
+      {"--batch", "training", "B", "4", "samples of a rank in a micro-batch", kAll,
+       whole<&Settings::batch>(1, most)},
+      {"--accumulate", "training", "A", "1", "micro-batches in a step", kAll,
+       whole<&Settings::accumulate>(1, most)},
+      {"--accumulate-mode", "training", "M", "automatic",
+       "when gradients are reduced: every micro-batch, deferred to the last, or automatic (every "
+       "for zero2, zero3 and hybrid)",
+       kAll,
+       [](Settings& s, const std::string& text) {
+         s.accumulate_mode = parse_accumulate_mode(text);
+       }},
+      {"--lr", "training", "X", "3e-4", "highest learning rate", kBoth, number<&Settings::lr>({})},
+      {"--min-lr", "training", "X", "", "where the cosine ends (default a tenth of --lr)", kBoth,
+       number<&Settings::min_lr>({})},
+      {"--warmup", "training", "K", "0", "steps of linear warm-up", kBoth,
+       whole<&Settings::warmup>(0, most_steps)},
+      {"--lr-schedule", "training", "S", "cosine", "cosine or constant", kBoth, set_schedule},
+      {"--optimizer", "training", "O", "adamw", "adamw, adam, sgd or lion", kAll,
+       [](Settings& s, const std::string& text) { s.optimizer = parse_update_rule(text); }},
+      {"--moments", "training", "P", "fp32",
+       "of the optimizer's state: fp32, bf16 (half of it) or int8 (a quarter)", kAll,
+       [](Settings& s, const std::string& text) { s.moments = parse_moment_format(text); }},
+      {"--rounding", "training", "R", "nearest",
+       "of 16-bit parameters and moments: nearest or stochastic", kAll,
+       [](Settings& s, const std::string& text) { s.rounding = parse_rounding(text); }},
+      {"--momentum", "training", "X", "0.9", "of sgd; 0: none, and no state", kAll,
+       number<&Settings::momentum>({.below = 1})},
+      {"--beta1", "training", "X", "0.9", "first beta of adamw, adam and lion", kBoth,
+       number<&Settings::beta1>({.below = 1})},
+      {"--beta2", "training", "X", "0.95",
+       "second beta (if not given: 0.999 for adam, 0.99 for lion)", kBoth,
+       number<&Settings::beta2>({.below = 1})},
+      {"--eps", "training", "X", "1e-8", "epsilon of adamw and adam", kBoth,
+       number<&Settings::eps>({.least_allowed = false})},
+      {"--weight-decay", "training", "X", "0.1",
+       "of tensors of two or more dimensions (if not given: 0 for adam, sgd and lion)", kBoth,
+       number<&Settings::weight_decay>({})},
+      {"--clip", "training", "X", "1", "largest global gradient norm; 0 turns clipping off", kBoth,
+       number<&Settings::clip>({})},
+      {"--seed", "training", "N", "1",
+       "of the initial weights, the order of the samples and dropout's masks", kBoth,
+       whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
+      {"--precision", "sampling", "P", "fp32",
+       "of parameters and what is computed: fp32, bf16 or fp16", kSample,
+       dtype<&Settings::precision>({"fp32", "bf16", "fp16"})},
+      {"--precision", "training", "P", "fp32",
+       "of parameters and what is computed: fp32, bf16 or fp16 (with fp32 master weights)", kAll,
+       dtype<&Settings::precision>({"fp32", "bf16", "fp16"})},
+      {"--master-weights", "training", "M", "fp32",
+       "how masters of bf16 parameters are kept: fp32 (4 bytes each) or remainder (2: what the "
+       "parameter lacks); no result changes",
+       kAll,
+       [](Settings& s, const std::string& text) { s.master_weights = parse_master_weights(text); }},
+      {"--gradient-dtype", "training", "P", "fp32", "of gradients: fp32, bf16 or fp16", kAll,
+       dtype<&Settings::gradient_dtype>({"fp32", "bf16", "fp16"})},
+      {"--norm-dtype", "training", "P", "",
+       "of the norms' weights and biases: fp32, bf16 or fp16 (default --precision)", kAll,
+       dtype<&Settings::norm_dtype>({"fp32", "bf16", "fp16"})},
+      {"--reduce-dtype", "training", "P", "fp32", "of gradients on their way: fp32 or bf16", kAll,
+       dtype<&Settings::reduce_dtype>({"fp32", "bf16"})},
+      {"--loss-scale", "training", "S", "",
+       "of the gradient of the loss: dynamic, off, or a number that stays (default dynamic if "
+       "--precision or --gradient-dtype is fp16, off otherwise)",
+       kBoth, set_loss_scale},
+      {"--max-skips", "training", "K", "25",
+       "steps skipped in a row, as their gradient is not finite, that end the run; 0: never", kBoth,
+       whole<&Settings::max_skips>(0, most_steps)},
+      {"--recompute", "training", "R", "none",
+       "layers that keep their input alone and run their forward again for backward: none, block "
+       "(every layer) or every:K",
+       kAll, set_recompute},
+      {"--offload", "training", "O", "none",
+       "what is in host memory: none, optimizer (its state and the update), activations (the "
+       "layers' inputs, while they are not needed), or both, with a comma between",
+       kAll, set_offload},
+      {"--offload-keep", "training", "F", "0",
+       "the part of what the optimizer updates, from 0 to below 1, whose state stays on the device "
+       "with --offload optimizer: whole units, the last first",
+       kAll, number<&Settings::offload_keep>({.below = 1})},
+      {"--dropout", "training", "P", "0",
+       "of the embedding, of attention's probabilities and of what layers add to the residual "
+       "stream",
+       kAll, number<&Settings::dropout>({.below = 1})},
+  };
+}
+
+std::vector<OptionRow> sampling_rows() {
+  constexpr std::int64_t most = 1'000'000'000;
+  return {
+      {"--prompt", "sampling", "TEXT", "", "what a sample goes on from (default a newline)",
+       kSample, text<&Settings::prompt>("a text, or leave it out to begin with a newline")},
+      {"--prompt-file", "sampling", "FILE", "", "the same, from a file", kSample,
+       path<&Settings::prompt_file>()},
+      {"--prompt-tokens", "sampling", "N,N", "",
+       "the same as numbers, for models that are not of bytes; numbers are printed", kSample,
+       set_prompt_tokens},
+      {"--count", "sampling", "TOKENS", "200", "tokens to draw for each sample", kSample,
+       whole<&Settings::count>(1, most)},
+      {"--samples", "sampling", "K", "1", "samples, which the ranks share out", kSample,
+       whole<&Settings::samples>(1, most)},
+      {"--temperature", "sampling", "T", "1",
+       "above 1 draws more evenly, below 1 less; 0 takes the most likely token", kSample,
+       number<&Settings::temperature>({})},
+      {"--top-k", "sampling", "K", "0", "draw among the K most likely tokens; 0: all", kSample,
+       whole<&Settings::top_k>(0, most)},
+      {"--top-p", "sampling", "P", "1",
+       "draw among the most likely tokens that together have probability P", kSample,
+       number<&Settings::top_p>({.least_allowed = false, .most = 1})},
+      {"--seed", "sampling", "N", "1", "of what is drawn", kSample,
+       whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
+  };
+}
+
+std::vector<OptionRow> output_rows() {
+  return {
+      {"--checkpoint", "output", "DIR", "",
+       "write the final weights to DIR/model.safetensors; with --precision bf16 or fp16 the "
+       "rounded ones, not the fp32 master weights",
+       "train", path<&Settings::checkpoint>()},
+      {"--log", "output", "FILE", "", "write one JSON object a step", "train",
+       path<&Settings::log>()},
+      {"--json", "output", "FILE", "", "write the comparison as JSON", "compare",
+       path<&Settings::json>()},
+      {"--json", "output", "FILE", "", "write the samples as JSON", kSample,
+       path<&Settings::json>()},
+      {"--json", "output", "FILE", "", "write the plan as JSON", "plan", path<&Settings::json>()},
+      {"--time", "output", "FILE", "",
+       "plan the time of a step too, on the machine that this profile describes (of tessera bench "
+       "machine, or by hand: docs/plan-time.md); with --params also give --batch and --seq",
+       "plan", path<&Settings::machine>()},
+      {"--json", "output", "FILE", "", "write the results as JSON", "scale",
+       path<&Settings::json>()},
+      {"--report", "output", "FILE", "", "draw the results as one HTML page", "scale",
+       path<&Settings::report>()},
+      {"--measure", "output", "", "",
+       "train what this machine can hold for two steps, ranks as threads, and show what was held "
+       "beside what was planned",
+       "scale", [](Settings& s, const std::string&) { s.measure = true; }},
+      {"--checkpoint-every", "output", "K", "", "", kBoth, {}},
+      {"--resume", "output", "", "", "", kBoth, {}},
+      {"--report", "output", "FILE", "", "write a page with charts of memory, one step and losses",
+       kBoth, path<&Settings::report>()},
+      {"--report", "output", "FILE", "", "write a page with charts of memory", "plan",
+       path<&Settings::report>()},
+      {"--trace", "output", "FILE", "", "write the first steps of every rank for Perfetto", "train",
+       path<&Settings::trace>()},
+      {"--trace", "output", "FILE", "", "", "compare plan", {}},
+      {"--support", "output", "", "", "print what works together, as docs/support.md has it",
+       "doctor", [](Settings& s, const std::string&) { s.support = true; }},
+  };
+}
+
+/// `text` in lines of at most `width`, those after the first indented.
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
+  std::string out;
+  while (text.size() > width) {
+    const std::size_t blank = text.rfind(' ', width);
+    out += fmt::format("{}\n{:{}}", text.substr(0, blank), "", indent);
+    text.remove_prefix(blank + 1);
+  }
+  return out.append(text);
+}
+
+std::string help_line(const OptionRow& row) {
+  std::string help{row.help};
+  if (!row.preset.empty() && row.preset != row.help) {
+    help += fmt::format(" (default {})", row.preset);
+  }
+  return fmt::format("  {:<21} {}\n", fmt::format("{} {}", row.name, row.value),
+                     wrapped(help, 72, 24));
+}
+
+std::string purpose(std::string_view command) {
+  if (command == "train") {
+    return "Trains a GPT on N ranks and shows the loss, speed and memory.";
+  }
+  if (command == "compare") {
+    return "Trains the same GPT under several strategies and shows what each costs in time and "
+           "memory.";
+  }
+  if (command == "plan") {
+    return "Says what each rank would hold, without training: the run itself, on a device that "
+           "only "
+           "counts.";
+  }
+  if (command == "scale") {
+    return "Finds the largest model of a family that fits a budget, under each strategy on each "
+           "number of ranks.";
+  }
+  if (command == "sample") {
+    return "Draws text from a trained model that is sharded over N ranks.";
+  }
+  return "Shows what this machine and this build have, and what is missing.";
+}
+
+std::string_view needed_by(std::string_view command) {
+  if (command == "sample") { return " --init FILE"; }
+  return command == "train" || command == "compare" ? " --data PATH" : "";
+}
+
+}  // namespace
+
+const std::vector<OptionRow>& option_table() {
+  static const std::vector<OptionRow> table = [] {
+    std::vector<OptionRow> all;
+    for (const auto& rows : {model_rows(), data_rows(), parallel_rows(), training_rows(),
+                             sampling_rows(), output_rows()}) {
+      all.insert(all.end(), rows.begin(), rows.end());
+    }
+    return all;
+  }();
+  return table;
+}
+
+bool applies_to(const OptionRow& row, std::string_view command) {
+  return row.commands.find(command) != std::string_view::npos;
+}
+
+std::string help_text(std::string_view command) {
+  std::string options;
+  std::string later;
+  std::string_view group;
+  for (const OptionRow& row : option_table()) {
+    if (!applies_to(row, command)) { continue; }
+    if (row.help.empty()) {
+      later += fmt::format("{}{}", later.empty() ? "" : ", ", row.name);
+      continue;
+    }
+    if (row.group != group) { options += fmt::format("\n{}:\n", row.group); }
+    group = row.group;
+    options += help_line(row);
+  }
+  if (options.empty()) {
+    return fmt::format("{}\n\nusage: tessera {}\n", purpose(command), command);
+  }
+  if (!later.empty()) {
+    later = fmt::format("\nknown, but not in this build: {}\n", wrapped(later, 66, 2));
+  }
+  return fmt::format("{}\n\nusage: tessera {}{} [options]\n{}{}", purpose(command), command,
+                     needed_by(command), options, later);
+}
+
+}  // namespace tessera::tools

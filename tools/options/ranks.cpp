@@ -1,0 +1,173 @@
+#include "tools/options/ranks.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <thread>
+
+#include "tessera/base/error.hpp"
+#include "tessera/world/run.hpp"
+#include "tools/options/shard_group.hpp"
+
+namespace tessera::tools {
+namespace {
+
+// A launcher needs that long at most to end a job of which one process has failed.
+constexpr std::chrono::seconds kTurn{3};
+
+constexpr std::string_view kGetMpi =
+    "this build has no MPI: install it (Debian: libopenmpi-dev openmpi-bin), configure with "
+    "-DTESSERA_MPI=ON and build again";
+
+CommChoice chosen(const Settings& asked, const std::optional<LaunchedJob>& job, bool has_mpi) {
+  if (asked.comm != CommChoice::automatic) { return asked.comm; }
+  const bool cuda = asked.device == DeviceKind::cuda;
+  const bool joins = job && (cuda || has_mpi || job->size > 1);
+  if (!joins) { return CommChoice::local; }
+  return cuda ? CommChoice::nccl : CommChoice::mpi;
+}
+
+std::string started_by(const LaunchedJob& job) {
+  return fmt::format("{} started this as one of {} processes ({})", job.launcher, job.size,
+                     job.variable);
+}
+
+// Each process would train alone and write the others' files.
+void check_local(const Settings& settings, const std::optional<LaunchedJob>& job) {
+  if (job && job->size > 1) {
+    throw ConfigError(
+        fmt::format("--comm local: {}, and each would train alone; leave it out to join them, or "
+                    "start one process with --ranks {}",
+                    started_by(*job), job->size));
+  }
+  if (settings.ranks > kMostThreadRanks) {
+    throw ConfigError(
+        fmt::format("--ranks: '{}' is not a whole number from 1 to {}, as ranks that are threads "
+                    "of one process need; start more as processes, with mpirun or srun",
+                    settings.ranks, kMostThreadRanks));
+  }
+}
+
+[[noreturn]] void refuse_without_mpi(const std::optional<LaunchedJob>& job) {
+  throw ConfigError(job ? fmt::format("{}, but {}; or start one process with --ranks {}",
+                                      started_by(*job), kGetMpi, job->size)
+                        : fmt::format("--comm mpi: {}; or use --comm local", kGetMpi));
+}
+
+[[noreturn]] void refuse_without_launcher(const Settings& settings) {
+  const std::string ranks = settings.ranks == 0 ? "N" : std::to_string(settings.ranks);
+  const std::string& command = settings.command_line;
+  const std::string start =
+      settings.comm == CommChoice::nccl
+          ? fmt::format(
+                "start one process a GPU (torchrun --nproc-per-node {0} --no-python {1}; or "
+                "mpirun -n {0} ..., srun -n {0} ...)",
+                ranks, command)
+          : fmt::format("start it with mpirun -n {} {}", ranks, command);
+  throw ConfigError(
+      fmt::format("--comm {}: no launcher has started this process; {}, or use --comm local",
+                  comm_name(settings), start));
+}
+
+void check_processes(const Settings& settings, const std::optional<LaunchedJob>& job) {
+  if (!job) { refuse_without_launcher(settings); }
+  if (settings.ranks != 0 && settings.ranks != job->size) {
+    throw ConfigError(
+        fmt::format("--ranks {}: each process is one rank, and {}; leave --ranks out, or start {} "
+                    "processes",
+                    settings.ranks, started_by(*job), settings.ranks));
+  }
+}
+
+void check_graph(const Settings& settings) {
+  if (!settings.graph) { return; }
+  if (settings.device != DeviceKind::cuda) {
+    throw ConfigError(
+        "--graph: only a CUDA device can be given a step as a graph; leave it out, "
+        "or use --device cuda");
+  }
+  if (settings.comm == CommChoice::local && settings.ranks > 1) {
+    throw ConfigError(fmt::format(
+        "--graph: {} ranks are threads that wait for each other within a step, which no graph can "
+        "hold; leave it out, use one rank, or ranks that are processes (--comm nccl)",
+        settings.ranks));
+  }
+  if (settings.steps <= kStepsBeforeGraphs) {
+    throw ConfigError(fmt::format(
+        "--graph has no effect on --steps {}: the first {} learn the order of units, and "
+        "graphs begin with the next; leave it out, or make more steps",
+        settings.steps, kStepsBeforeGraphs));
+  }
+}
+
+}  // namespace
+
+void require_device(const Settings& settings) {
+  if (settings.device != DeviceKind::cuda) { return; }
+  const CudaMachine machine = cuda_machine();
+  if (machine.devices.empty()) {
+    throw ConfigError(fmt::format("--device cuda: {}", machine.problem));
+  }
+}
+
+WorldOptions world_options(const Settings& settings) {
+  WorldOptions options;
+  options.device = settings.device;
+  options.threads = settings.threads;
+  constexpr double ms_a_second = 1000;
+  options.deadline =
+      std::chrono::milliseconds{std::max(std::llround(settings.deadline * ms_a_second), 1LL)};
+  options.budget_bytes = settings.budget_bytes;
+  options.deterministic = settings.deterministic;
+  options.trace = settings.records();
+  options.host_threads = settings.host_threads;
+  return options;
+}
+
+Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_mpi) {
+  asked.comm = chosen(asked, job, has_mpi);
+  check_device(asked);
+  check_offload(asked);
+  const bool local = asked.comm == CommChoice::local;
+  if (asked.comm == CommChoice::mpi && !has_mpi) { refuse_without_mpi(job); }
+  local ? check_local(asked, job) : check_processes(asked, job);
+  if (asked.ranks == 0) { asked.ranks = local ? 1 : job->size; }
+  check_graph(asked);
+  asked.shard_group = settled_shard_group(asked, job);
+  return asked;
+}
+
+Settings settle(const Settings& asked) {
+  return in_turn([&] {
+    Settings settled = settle(asked, launched_job(asked.device), !mpi_version().empty());
+    require_device(settled);
+    return settled;
+  });
+}
+
+void run_on_ranks(const Settings& settings, const std::function<void(World&)>& body) {
+  const WorldOptions options = world_options(settings);
+  if (settings.comm == CommChoice::local) { return run_ranks(settings.ranks, body, options); }
+  run(body, options);
+}
+
+bool has_rank0() {
+  return launched_rank() == 0;
+}
+
+void fail_together(World& world, const std::exception_ptr& error) {
+  const std::vector<std::string> failed = world.exchange(error ? "failed" : "");
+  int lowest = 0;
+  while (lowest < world.size() && failed[static_cast<std::size_t>(lowest)].empty()) { ++lowest; }
+  if (lowest == world.size()) { return; }
+  if (lowest == world.rank()) { std::rethrow_exception(error); }
+  world.barrier();  // throws as soon as that rank has
+}
+
+void await_turn() {
+  if (!has_rank0()) { std::this_thread::sleep_for(kTurn); }
+}
+
+}  // namespace tessera::tools

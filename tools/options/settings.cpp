@@ -1,0 +1,186 @@
+#include "tools/options/settings.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "tessera/base/error.hpp"
+#include "tools/options/ranks.hpp"
+
+namespace tessera::tools {
+
+bool Settings::has(std::string_view option) const {
+  return std::find(given.begin(), given.end(), option) != given.end();
+}
+
+NamedModel Settings::named_model() const {
+  const bool sizes = layers || hidden || heads || vocab || seq;
+  if (model && sizes) {
+    throw ConfigError(
+        "--model cannot be combined with --layers, --hidden, --heads, --vocab or --seq; "
+        "give the name or the sizes");
+  }
+  if (!sizes) {
+    const std::string name = model.value_or("gpt-nano");
+    return {name, nn::GPTConfig::preset(name)};
+  }
+  nn::GPTConfig config;
+  config.layers = layers.value_or(config.layers);
+  config.hidden = hidden.value_or(config.hidden);
+  config.heads = heads.value_or(config.heads);
+  config.vocab = vocab.value_or(config.vocab);
+  config.seq = seq.value_or(config.seq);
+  config.validate();
+  return {"custom", config};
+}
+
+Schedule Settings::schedule() const {
+  if (min_lr && lr_schedule == ScheduleShape::constant) {
+    throw ConfigError(
+        "--min-lr says where the cosine ends, and --lr-schedule constant has none; leave one out");
+  }
+  const float end = min_lr.value_or(lr * 0.1F);
+  if (end > lr) {
+    throw ConfigError(fmt::format("--min-lr {} is above --lr {}; make it smaller", end, lr));
+  }
+  return {lr_schedule, lr, end, warmup, std::max<std::int64_t>(steps, 1)};
+}
+
+std::int64_t Settings::tokens_per_step() const {
+  return ranks * batch * accumulate * named_model().config.seq;
+}
+
+namespace {
+
+/// What gradients are reduced in: the narrower of two.
+DType travelling(const Settings& settings) {
+  const bool rounds = size_of(settings.reduce_dtype) < size_of(settings.gradient_dtype);
+  return rounds ? settings.reduce_dtype : settings.gradient_dtype;
+}
+
+}  // namespace
+
+std::string_view comm_name(const Settings& settings) {
+  if (settings.comm == CommChoice::mpi) { return "mpi"; }
+  return settings.comm == CommChoice::nccl ? "nccl" : "local";
+}
+
+std::string describe_ranks(const Settings& settings) {
+  std::vector<std::string_view> words;
+  if (settings.device != DeviceKind::cpu) { words.push_back(to_string(settings.device)); }
+  if (comm_name(settings) != "local") { words.push_back(comm_name(settings)); }
+  if (settings.graph) { words.push_back("graph"); }
+  if (settings.deterministic) { words.push_back("deterministic"); }
+  return words.empty() ? "" : fmt::format(" ({})", fmt::join(words, ", "));
+}
+
+std::string_view offload_name(const Settings& settings) {
+  const bool activations = settings.boundaries == nn::Boundaries::host;
+  if (settings.offload == Offload::none) { return activations ? "activations" : "none"; }
+  return activations ? "optimizer,activations" : "optimizer";
+}
+
+std::string offload_words(const Settings& settings) {
+  if (offload_name(settings) == "none") { return ""; }
+  std::string words = fmt::format(" --offload {}", offload_name(settings));
+  if (settings.offload_keep > 0) {
+    words += fmt::format(" --offload-keep {}", settings.offload_keep);
+  }
+  return words;
+}
+
+std::string describe_forward(const Settings& settings) {
+  std::string text;
+  if (settings.norm_dtype) { text += fmt::format(", norms {}", to_string(*settings.norm_dtype)); }
+  const std::string recompute = settings.recompute.describe();
+  if (recompute != "none") { text += ", recompute " + recompute; }
+  if (offload_name(settings) != "none") {
+    text += fmt::format(", offload {}", offload_name(settings));
+  }
+  if (settings.offload_keep > 0) {
+    text += fmt::format(" (but for {:g} %)", 100 * settings.offload_keep);
+  }
+  if (settings.dropout > 0) { text += fmt::format(", dropout {}", settings.dropout); }
+  return text;
+}
+
+std::string describe_precision(const Settings& settings) {
+  const bool plain = settings.precision == DType::fp32 && settings.gradient_dtype == DType::fp32 &&
+                     settings.reduce_dtype == DType::fp32;
+  return plain ? "fp32"
+               : fmt::format("{} (gradients {}, reduced in {})", to_string(settings.precision),
+                             to_string(settings.gradient_dtype), to_string(travelling(settings)));
+}
+
+void check_reduce_dtype(const Settings& settings) {
+  if (!settings.has("--reduce-dtype") || travelling(settings) == settings.reduce_dtype) { return; }
+  throw ConfigError(
+      fmt::format("--reduce-dtype {} has no effect: gradients of {} travel as they are; leave it "
+                  "out, or use --gradient-dtype fp32",
+                  to_string(settings.reduce_dtype), to_string(settings.gradient_dtype)));
+}
+
+void check_offload(const Settings& settings) {
+  if (settings.has("--offload-keep") && settings.offload == Offload::none) {
+    throw ConfigError(
+        "--offload-keep has no effect: the optimizer is not offloaded; leave it out, or use "
+        "--offload optimizer");
+  }
+  if (settings.has("--host-threads") && settings.device != DeviceKind::cuda) {
+    throw ConfigError(
+        fmt::format("--host-threads {}: ranks on the cpu compute with the host's threads as it is; "
+                    "leave it out, or use --threads",
+                    settings.host_threads));
+  }
+  if (settings.has("--host-threads") && settings.offload == Offload::none) {
+    throw ConfigError(
+        "--host-threads has no effect: the optimizer is not offloaded; leave it out, or use "
+        "--offload optimizer");
+  }
+  if (settings.graph && settings.offload != Offload::none) {
+    throw ConfigError(
+        "--graph cannot be combined with --offload optimizer, whose update runs on the host beside "
+        "the next step; leave one of them out");
+  }
+}
+
+void check_device(const Settings& settings) {
+  const bool cuda = settings.device == DeviceKind::cuda;
+  if (settings.comm == CommChoice::mpi && cuda) {
+    throw ConfigError(
+        "--comm mpi: processes on CUDA devices are joined by NCCL; leave --comm out, or use nccl");
+  }
+  if (settings.comm == CommChoice::nccl && !cuda) {
+    throw ConfigError(
+        "--comm nccl: NCCL moves memory of CUDA devices, and these ranks are on the cpu; use the "
+        "device cuda, or --comm local or mpi");
+  }
+  if (settings.threads > 1 && cuda) {
+    throw ConfigError(
+        fmt::format("--threads {}: ranks on a CUDA device compute there, not with threads of the "
+                    "host; leave --threads out",
+                    settings.threads));
+  }
+}
+
+void check_planned(const Settings& settings) {
+  if (settings.has("--device") && settings.has("--for")) {
+    throw ConfigError(
+        "--device and --for cannot be combined; give --for alone, the device that the plan is for");
+  }
+  check_device(settings);
+  std::vector<int> counts = settings.rank_counts;
+  counts.push_back(settings.ranks);
+  const int ranks = std::ranges::max(counts);
+  if (settings.comm == CommChoice::local && ranks > kMostThreadRanks) {
+    throw ConfigError(
+        fmt::format("--comm local: one process has {} ranks at most, not {}; leave it out, or use "
+                    "--comm {}",
+                    kMostThreadRanks, ranks, settings.device == DeviceKind::cuda ? "nccl" : "mpi"));
+  }
+  check_reduce_dtype(settings);
+  check_offload(settings);
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,144 @@
+#include "tools/options/shard_group.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <iterator>
+#include <span>
+
+#include "tessera/base/error.hpp"
+#include "tessera/engine/sharded_model.hpp"
+#include "tools/train/trainer.hpp"
+
+namespace tessera::tools {
+namespace {
+
+bool has_hybrid(const std::vector<Strategy>& strategies) {
+  return std::ranges::find(strategies, Strategy::hybrid) != strategies.end();
+}
+
+std::vector<int> divisors(int ranks) {
+  std::vector<int> all;
+  for (int d = 1; d <= ranks; ++d) {
+    if (ranks % d == 0) { all.push_back(d); }
+  }
+  return all;
+}
+
+/// What is to be typed where the launcher does not say what goes.
+std::string remedy(int ranks) {
+  return fmt::format("give --shard-group S, one of {}", fmt::join(divisors(ranks), ", "));
+}
+
+int ranks_of_machine(const LaunchedJob& job) {
+  if (!job.on_machine) {
+    throw ConfigError(fmt::format(
+        "hybrid shards among the ranks of a machine, and {} does not say how many those are; {}",
+        job.launcher, remedy(job.size)));
+  }
+  if (job.size % *job.on_machine != 0) {
+    throw ConfigError(
+        fmt::format("hybrid shards among the ranks of a machine, and groups of the {} that {} has "
+                    "started on this one do not make up {}; {}",
+                    *job.on_machine, job.launcher, job.size, remedy(job.size)));
+  }
+  return *job.on_machine;
+}
+
+void check_effect(const Settings& settings, const std::vector<Strategy>& strategies) {
+  if (!settings.has("--shard-group") || has_hybrid(strategies)) { return; }
+  throw ConfigError(
+      fmt::format("--shard-group has no effect under {}; leave it out, or use hybrid, which shards "
+                  "among so many ranks",
+                  to_string(strategies.front())));
+}
+
+void check_divides(int group, const std::vector<int>& ranks) {
+  std::vector<int> uneven;
+  std::ranges::copy_if(ranks, std::back_inserter(uneven), [&](int n) { return n % group != 0; });
+  if (uneven.empty()) { return; }
+  throw ConfigError(fmt::format(
+      "--shard-group {}: groups of so many do not make up {} ranks; {}", group,
+      fmt::join(uneven, " or "),
+      ranks.size() == 1 ? fmt::format("use one of {}", fmt::join(divisors(ranks.front()), ", "))
+                        : "leave these numbers out of --ranks, or use a divisor of all"));
+}
+
+}  // namespace
+
+std::vector<Strategy> with_hybrid_if_asked(const Settings& settings,
+                                           std::vector<Strategy> strategies) {
+  const bool named = settings.has("--strategies") || settings.has("--strategy");
+  if (!named && settings.has("--shard-group")) { strategies.push_back(Strategy::hybrid); }
+  return strategies;
+}
+
+void check_planned_groups(const Settings& settings, const std::vector<Strategy>& strategies,
+                          const std::vector<int>& ranks) {
+  check_effect(settings, strategies);
+  if (!has_hybrid(strategies)) { return; }
+  if (settings.shard_group == 0) {
+    throw ConfigError(
+        "hybrid: a plan does not know which ranks share a machine; give --shard-group S, the ranks "
+        "that share one copy of the model states, such as 8");
+  }
+  check_divides(settings.shard_group, ranks);
+}
+
+int settled_shard_group(const Settings& settings, const std::optional<LaunchedJob>& job) {
+  std::vector<Strategy> strategies = settings.strategies;
+  strategies.push_back(settings.strategy);
+  check_effect(settings, strategies);
+  if (!has_hybrid(strategies)) { return 0; }
+  if (settings.shard_group > 0) {
+    check_divides(settings.shard_group, {settings.ranks});
+    return settings.shard_group;
+  }
+  const bool threads = settings.comm == CommChoice::local || !job;
+  return threads ? settings.ranks : ranks_of_machine(*job);
+}
+
+Placement placement_of(World& world, const Settings& settings) {
+  return {every_rank(world, static_cast<std::size_t>(settings.shard_group)),
+          machines_of_ranks(world)};
+}
+
+void check_placement(const Settings& settings, const Placement& placement) {
+  if (settings.has("--shard-group")) { return; }
+  const auto& [groups, machines] = placement;
+  const auto other = std::ranges::find_if(groups, [&](auto n) { return n != groups.front(); });
+  if (other != groups.end()) {
+    throw ConfigError(fmt::format(
+        "hybrid shards among the ranks of a machine, of which there are {} with rank 0 and {} with "
+        "rank {}; {}, or start as many on each",
+        groups.front(), *other, other - groups.begin(), remedy(settings.ranks)));
+  }
+  const auto group = static_cast<std::size_t>(settings.shard_group);
+  if (group == 0) { return; }
+  const auto of_one = [&](std::size_t first) {
+    return std::ranges::all_of(std::span{machines}.subspan(first, group),
+                               [&](const auto& machine) { return machine == machines[first]; });
+  };
+  std::size_t first = 0;
+  while (first < machines.size() && of_one(first)) { first += group; }
+  if (first == machines.size()) { return; }
+  throw ConfigError(fmt::format(
+      "hybrid shards among the ranks of a machine, and ranks {} to {} are not on one, as "
+      "where ranks are dealt out in turn; {}, or place them machine after machine (mpirun --map-by "
+      "slot, srun --distribution block)",
+      first, first + group - 1, remedy(settings.ranks)));
+}
+
+std::string describe_strategy(const Settings& settings, Strategy strategy) {
+  const std::string groups = strategy == Strategy::hybrid
+                                 ? fmt::format(" in groups of {}", settings.shard_group)
+                                 : std::string{};
+  return fmt::format("{}{}", to_string(strategy), groups);
+}
+
+std::string describe_groups(const Settings& settings) {
+  return settings.shard_group > 0 ? ", " + describe_strategy(settings, Strategy::hybrid) : "";
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,95 @@
+#include "tools/plan/budget.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
+#include "tools/options/optimizer.hpp"
+#include "tools/options/ranks.hpp"
+#include "tools/options/resharding.hpp"
+
+namespace tessera::tools {
+namespace {
+
+struct Share {
+  std::size_t bytes;
+  std::string_view remedy;
+};
+
+/// A model for inference has no gradients, and keeps nothing that could be recomputed.
+std::string_view activations_remedy(const CategoryBytes& bytes, const Settings& settings) {
+  const bool trains = bytes[Category::gradients] > 0;
+  const bool keeps = trains && settings.recompute.describe() != "block";
+  if (settings.batch > 1) {
+    return keeps ? "--recompute block, a smaller --batch with more --accumulate, or a smaller model"
+                 : "a smaller --batch with more --accumulate, or a smaller model";
+  }
+  return keeps ? "--recompute block, a shorter --seq or a smaller model"
+               : "a shorter --seq or a smaller model";
+}
+
+bool shards_over_all(const Settings& settings, Strategy strategy) {
+  const bool one_group = strategy == Strategy::hybrid && settings.shard_group == settings.ranks;
+  return one_group || strategy == Strategy::zero3;
+}
+
+std::string state_remedy(const CategoryBytes& bytes, const Settings& settings, Strategy strategy,
+                         Tried tried) {
+  const bool one = tried == Tried::one_strategy;
+  const bool in_groups = strategy == Strategy::hybrid && !shards_over_all(settings, strategy);
+  std::vector<std::string_view> remedies;
+  if (one && in_groups) { remedies = {"a larger --shard-group", "zero3"}; }
+  if (one && !in_groups && !shards_over_all(settings, strategy)) {
+    remedies = {"a strategy that shards more"};
+  }
+  const bool trains = bytes[Category::gradients] > 0;
+  if (one && trains && can_offload(settings)) { remedies.push_back("--offload optimizer"); }
+  if (!one || !in_groups) { remedies.push_back("more ranks"); }
+  return fmt::format("{} or a smaller model", fmt::join(remedies, ", "));
+}
+
+std::string_view gather_remedy(const Settings& settings, Strategy strategy) {
+  if (!gathers(strategy)) { return "smaller units (more layers, less wide)"; }
+  if (settings.reshard == Reshard::after_backward) { return "--reshard after-forward"; }
+  if (settings.persist_elems > 0) { return "a smaller --persist"; }
+  return settings.prefetch > 0 ? "a smaller --prefetch, or smaller units (more layers, less wide)"
+                               : "smaller units (more layers, less wide)";
+}
+
+}  // namespace
+
+bool fits(const StrategyPlan& plan, std::size_t budget_bytes) {
+  return plan.fullest().memory.peak_bytes <= budget_bytes;
+}
+
+std::string advice(const StrategyPlan& plan, const Settings& settings, Tried tried) {
+  const RankPlan& rank = plan.fullest();
+  const CategoryBytes& bytes = rank.memory.at_peak;
+  const std::string state = state_remedy(bytes, settings, plan.strategy, tried);
+  const Share shares[] = {
+      {bytes[Category::parameters] + bytes[Category::gradients] + bytes[Category::optimizer],
+       state},
+      {bytes[Category::activations] + bytes[Category::workspace],
+       activations_remedy(bytes, settings)},
+      {bytes[Category::gather] + bytes[Category::reduce], gather_remedy(settings, plan.strategy)},
+      {bytes[Category::communicator], settings.ranks <= kMostThreadRanks
+                                          ? "ranks that are threads (--comm local)"
+                                          : "fewer ranks, which stage less for each other"},
+  };
+  return std::string{std::ranges::max_element(shares, {}, &Share::bytes)->remedy};
+}
+
+void require_budget(const StrategyPlan& plan, const Settings& settings) {
+  if (!settings.budget_bytes || fits(plan, *settings.budget_bytes)) { return; }
+  const RankPlan& rank = plan.fullest();
+  throw OutOfMemory(fmt::format(
+      "--budget {}: under {} rank {} would hold {}\nuse {}; tessera plan --budget finds what fits",
+      format_bytes(*settings.budget_bytes), to_string(plan.strategy), rank.rank,
+      describe(rank.memory.at_peak), advice(plan, settings, Tried::one_strategy)));
+}
+
+}  // namespace tessera::tools

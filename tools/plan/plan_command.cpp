@@ -1,0 +1,177 @@
+#include "tools/plan/plan_command.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <system_error>
+
+#include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
+#include "tools/common/json_text.hpp"
+#include "tools/common/output_file.hpp"
+#include "tools/options/optimizer.hpp"
+#include "tools/options/resharding.hpp"
+#include "tools/options/shard_group.hpp"
+#include "tools/plan/budget.hpp"
+#include "tools/plan/plan_document.hpp"
+#include "tools/plan/plan_search.hpp"
+#include "tools/plan/plan_time.hpp"
+#include "tools/train/report.hpp"
+
+namespace tessera::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What a stack of units, which computes nothing, could not heed.
+void check_stack(const Settings& settings) {
+  for (const char* option : {"--batch", "--seq"}) {
+    if (settings.has(option) && settings.machine.empty()) {
+      throw ConfigError(
+          fmt::format("--params cannot be combined with {} without --time: it plans model states "
+                      "and slots, and computes nothing; leave one of them out",
+                      option));
+    }
+  }
+  for (const char* option : {"--model", "--layers", "--hidden", "--heads", "--vocab", "--threads",
+                             "--norm-dtype", "--recompute", "--dropout"}) {
+    if (settings.has(option)) {
+      throw ConfigError(fmt::format(
+          "--params cannot be combined with {}: it plans model states and slots, and computes "
+          "nothing; leave one of them out",
+          option));
+    }
+  }
+  if (settings.boundaries == nn::Boundaries::host) {
+    throw ConfigError(
+        "--params cannot be combined with --offload activations: it computes nothing, and has "
+        "none; use --offload optimizer, or leave one of them out");
+  }
+}
+
+// Without strategies, all of them are planned, or searched.
+void check_strategies(const Settings& settings) {
+  std::vector<Strategy> strategies = settings.strategies;
+  if (!strategies.empty()) { check_resharding(settings, strategies); }
+  strategies = with_hybrid_if_asked(settings, std::move(strategies));
+  check_planned_groups(settings, strategies, {settings.ranks});
+}
+
+/// ConfigError if `output` is the profile that --time reads.
+void refuse_profile(const Settings& settings, std::string_view option, const std::string& output) {
+  std::error_code ignored;
+  if (!std::filesystem::equivalent(settings.machine, output, ignored)) { return; }
+  throw ConfigError(
+      fmt::format("{}: {} is what --time reads; write to another file", option, output));
+}
+
+void check_plan(const Settings& settings) {
+  if (settings.params) { check_stack(settings); }
+  if (settings.has("--strategy") && settings.has("--strategies")) {
+    throw ConfigError("--strategy and --strategies cannot be combined; give one of them");
+  }
+  if (!settings.params) { (void)settings.named_model(); }
+  if (!settings.json.empty()) { require_writable("--json", settings.json); }
+  if (!settings.report.empty()) { require_writable("--report", settings.report); }
+  require_apart({{"--json", settings.json}, {"--report", settings.report}});
+  refuse_profile(settings, "--json", settings.json);
+  refuse_profile(settings, "--report", settings.report);
+  check_planned(settings);
+  check_optimizer(settings);
+  check_strategies(settings);
+  check_time(settings);
+}
+
+void write_files(const Settings& settings, const Json& json) {
+  if (!settings.json.empty()) {
+    const std::string text = json_text(json, 2) + "\n";
+    write_output(settings.json, text);
+    fmt::print("plan in {}\n", settings.json);
+  }
+  write_report("plan", json, settings, {});
+}
+
+void plan_strategies(const Settings& settings) {
+  std::vector<StrategyPlan> plans;
+  for (const Strategy strategy : settings.strategies) {
+    plans.push_back(plan_asked(settings, strategy));
+  }
+  fmt::print("{}\n{}", describe_plan(settings), plan_text(settings, plans));
+  Json json = plan_json(settings, plans);
+  plan_times(settings, settings.strategies, json);
+  write_files(settings, json);
+  const auto no_room = [&](const StrategyPlan& plan) {
+    return settings.budget_bytes && !fits(plan, *settings.budget_bytes);
+  };
+  if (!std::ranges::all_of(plans, no_room)) { return; }
+  const StrategyPlan& smallest = *std::ranges::min_element(
+      plans, {}, [](const StrategyPlan& plan) { return plan.fullest().memory.peak_bytes; });
+  require_budget(smallest, settings);
+}
+
+Json search_json(const SearchResult& result) {
+  if (!result.found) { return {{"found", false}, {"tried", result.tried}, {"command", nullptr}}; }
+  return {
+      {"found", true}, {"tried", result.tried}, {"command", command_line_of(result.found->choice)}};
+}
+
+bool offloads_by_itself(const Settings& settings, const Planned& shown) {
+  return settings.offload != shown.choice.settings.offload;
+}
+
+/// What the command is that follows.
+std::string finding(const Settings& settings, const Planned& found) {
+  const std::string budget = format_bytes(*settings.budget_bytes);
+  if (!offloads_by_itself(settings, found)) {
+    return fmt::format("the cheapest that fits {}", budget);
+  }
+  const bool same_memory = settings.device == DeviceKind::cpu;
+  return fmt::format(
+      "nothing fits {} without --offload optimizer, which takes up to {} of host memory a rank{};\n"
+      "the cheapest that fits with it",
+      budget, format_bytes(found.plan.fullest().host_peak_bytes),
+      same_memory ? " (on the cpu: of the same machine)" : "");
+}
+
+void plan_search(const Settings& settings) {
+  const SearchResult result = search(settings);
+  // Whatever else cannot be planned has been an error.
+  const Planned& shown = result.found ? *result.found : result.nearest.value();
+  fmt::print("{}\n{}\n", describe_plan(shown.choice.settings),
+             plan_text(shown.choice.settings, {shown.plan}));
+  Json json = plan_json(shown.choice.settings, {shown.plan});
+  plan_times(shown.choice.settings, {shown.plan.strategy}, json);
+  json["search"] = search_json(result);
+  if (result.found) {
+    fmt::print("{}, after {} that do not:\n\n  {}\n", finding(settings, shown), result.tried - 1,
+               command_line_of(shown.choice));
+    return write_files(settings, json);
+  }
+  write_files(settings, json);
+  const RankPlan& rank = shown.plan.fullest();
+  throw OutOfMemory(fmt::format(
+      "nothing fits --budget {}: of {} choices {}{} needs the least, and its rank {} would hold "
+      "{}\n"
+      "use {}",
+      format_bytes(*settings.budget_bytes), result.tried, to_string(shown.plan.strategy),
+      offloads_by_itself(settings, shown) ? " with --offload optimizer" : "", rank.rank,
+      describe(rank.memory.at_peak),
+      advice(shown.plan, shown.choice.settings, Tried::all_strategies)));
+}
+
+}  // namespace
+
+void plan_command(const Settings& asked) {
+  Settings settings = asked;
+  check_plan(settings);
+  if (settings.strategies.empty() && settings.budget_bytes) { return plan_search(settings); }
+  if (settings.strategies.empty()) {
+    settings.strategies = with_hybrid_if_asked(
+        settings, {Strategy::dp, Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3});
+  }
+  plan_strategies(settings);
+}
+
+}  // namespace tessera::tools

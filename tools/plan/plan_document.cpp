@@ -1,0 +1,252 @@
+#include "tools/plan/plan_document.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "tessera/base/bytes.hpp"
+#include "tools/common/table.hpp"
+#include "tools/options/optimizer.hpp"
+#include "tools/options/resharding.hpp"
+#include "tools/options/shard_group.hpp"
+#include "tools/plan/budget.hpp"
+
+namespace tessera::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const trace::Moment& moment) {
+  return {{"phase", to_string(moment.phase)}, {"unit", moment.unit}, {"step", moment.step}};
+}
+
+Json json_of(const RankPlan& rank) {
+  const MemoryReport& memory = rank.memory;
+  Json json = {{"rank", rank.rank},
+               {"count", rank.count},
+               {"planned_peak_bytes", memory.peak_bytes},
+               {"peak_bytes", memory.peak_bytes},  // of the run that only counted
+               {"at_peak", tools::json_of(memory.at_peak)},
+               {"model_state_bytes", tools::json_of(rank.state)},
+               {"peak_at", json_of(memory.peak_at)},
+               {"most_in_use_bytes", memory.most_in_use_bytes},
+               {"most_in_use", tools::json_of(memory.most_in_use)},
+               {"most_in_use_at", json_of(memory.most_in_use_at)}};
+  add_host_pool(json, rank.host_peak_bytes, rank.host_peak_bytes);
+  return json;
+}
+
+Json json_of(const Settings& settings, const StrategyPlan& plan) {
+  Json ranks = Json::array();
+  for (const RankPlan& rank : plan.ranks) { ranks.push_back(json_of(rank)); }
+  const Json verdict = settings.budget_bytes ? Json(fits(plan, *settings.budget_bytes)) : Json();
+  return {{"name", to_string(plan.strategy)}, {"fits", verdict}, {"ranks", ranks}};
+}
+
+Json model_json(const Settings& settings) {
+  if (settings.params) {
+    return {{"name", "stack of equal units"}, {"parameters", *settings.params}};
+  }
+  const NamedModel model = settings.named_model();
+  const nn::GPTConfig& config = model.config;
+  return {{"name", model.name},      {"parameters", config.parameter_elems()},
+          {"layers", config.layers}, {"hidden", config.hidden},
+          {"heads", config.heads},   {"vocab", config.vocab},
+          {"seq", config.seq}};
+}
+
+std::string model_line(const Settings& settings) {
+  if (settings.params) {
+    return fmt::format("{} parameters in a stack of equal units: model states and slots alone\n",
+                       *settings.params);
+  }
+  const NamedModel model = settings.named_model();
+  const nn::GPTConfig& config = model.config;
+  return fmt::format("{}: {} parameters ({} layers, hidden {}, {} heads, vocab {}, seq {})\n",
+                     model.name, config.parameter_elems(), config.layers, config.hidden,
+                     config.heads, config.vocab, config.seq);
+}
+
+/// "0", "1-1023".
+std::string ranks_of(const RankPlan& rank) {
+  return rank.count == 1 ? std::to_string(rank.rank)
+                         : fmt::format("{}-{}", rank.rank, rank.rank + rank.count - 1);
+}
+
+/// In powers of 1000, as papers give model states.
+std::string decimal(std::size_t bytes) {
+  double value = static_cast<double>(bytes);
+  std::string_view unit = "B";
+  for (const std::string_view next : {"KB", "MB", "GB", "TB", "PB", "EB"}) {
+    if (value < 999.5) { break; }
+    value /= 1000;
+    unit = next;
+  }
+  const int digits = unit == "B" || value >= 99.95 ? 0 : value < 9.995 ? 2 : 1;
+  return fmt::format("{:.{}f} {}", value, digits, unit);
+}
+
+std::string verdict(const RankPlan& rank, std::size_t budget) {
+  const std::size_t peak = rank.memory.peak_bytes;
+  return peak <= budget ? "fits" : fmt::format("{} over", format_bytes(peak - budget));
+}
+
+/// Calls `add(strategy, rank)` for every row of a table; the strategy is empty below its first.
+template <class Add>
+void for_each_row(const std::vector<StrategyPlan>& plans, const Add& add) {
+  for (const StrategyPlan& plan : plans) {
+    for (const RankPlan& rank : plan.ranks) {
+      add(&rank == &plan.ranks.front() ? std::string{to_string(plan.strategy)} : "", rank);
+    }
+  }
+}
+
+std::string composition_table(const std::vector<StrategyPlan>& plans) {
+  Table table{{"strategy", "ranks", "params", "grads", "optim", "gather", "reduce", "activ.",
+               "other", "peak"}};
+  for_each_row(plans, [&](const std::string& strategy, const RankPlan& rank) {
+    const CategoryBytes& bytes = rank.memory.at_peak;
+    std::vector<std::string> row = {strategy, ranks_of(rank)};
+    std::size_t named = 0;
+    for (const Category category : {Category::parameters, Category::gradients, Category::optimizer,
+                                    Category::gather, Category::reduce, Category::activations}) {
+      row.push_back(format_bytes(bytes[category]));
+      named += bytes[category];
+    }
+    row.push_back(format_bytes(bytes.total() - named));
+    row.push_back(format_bytes(rank.memory.peak_bytes));
+    table.add(std::move(row));
+  });
+  return table.text();
+}
+
+std::string use_table(const Settings& settings, const std::vector<StrategyPlan>& plans) {
+  std::vector<std::string> head = {"strategy",    "ranks",    "model states",
+                                   "most in use", "in phase", "of unit"};
+  if (settings.budget_bytes) { head.push_back(format_bytes(*settings.budget_bytes)); }
+  Table table{head};
+  for_each_row(plans, [&](const std::string& strategy, const RankPlan& rank) {
+    const MemoryReport& memory = rank.memory;
+    const ModelStateBytes& state = rank.state;
+    const std::string& unit = memory.most_in_use_at.unit;
+    std::vector<std::string> row = {strategy,
+                                    ranks_of(rank),
+                                    decimal(state.parameters + state.gradients + state.optimizer),
+                                    format_bytes(memory.most_in_use_bytes),
+                                    std::string{to_string(memory.most_in_use_at.phase)},
+                                    unit.empty() ? "-" : unit};
+    if (settings.budget_bytes) { row.push_back(verdict(rank, *settings.budget_bytes)); }
+    table.add(std::move(row));
+  });
+  return table.text();
+}
+
+}  // namespace
+
+namespace {
+
+/// Of the strategy and rank that move the most there; empty if nothing is moved.
+std::string host_line(const std::vector<StrategyPlan>& plans) {
+  std::size_t most = 0;
+  for (const StrategyPlan& plan : plans) {
+    for (const RankPlan& rank : plan.ranks) { most = std::max(most, rank.host_peak_bytes); }
+  }
+  if (most == 0) { return {}; }
+  return fmt::format("(beside it {} in the host pool)\n", format_bytes(most));
+}
+
+}  // namespace
+
+double shortest(float value) {
+  const std::string text = fmt::format("{}", value);
+  double read = 0;
+  std::from_chars(text.data(), text.data() + text.size(), read);
+  return read;
+}
+
+void add_host_pool(Json& rank, std::size_t planned_bytes, std::size_t bytes) {
+  if (planned_bytes == 0 && bytes == 0) { return; }
+  rank["planned_host_peak_bytes"] = planned_bytes;
+  rank["host_peak_bytes"] = bytes;
+}
+
+Json json_of(const CategoryBytes& bytes) {
+  Json json;
+  for (std::size_t c = 0; c < kCategories; ++c) {
+    const auto category = static_cast<Category>(c);
+    json[std::string{to_string(category)}] = bytes[category];
+  }
+  return json;
+}
+
+Json json_of(const ModelStateBytes& bytes) {
+  Json json = {{"parameters", bytes.parameters},
+               {"gradients", bytes.gradients},
+               {"optimizer", bytes.optimizer}};
+  if (bytes.host > 0) { json["host"] = bytes.host; }
+  return json;
+}
+
+Json shard_group_json(const Settings& settings) {
+  return settings.shard_group > 0 ? Json(settings.shard_group) : Json();
+}
+
+Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans) {
+  Json strategies = Json::array();
+  for (const StrategyPlan& plan : plans) { strategies.push_back(json_of(settings, plan)); }
+  Json json = {{"model", model_json(settings)},
+               {"ranks", settings.ranks},
+               {"device", to_string(settings.device)},
+               {"comm", to_string(planned_comm(settings, settings.ranks))},
+               {"precision", to_string(settings.precision)},
+               {"gradient_dtype", to_string(settings.gradient_dtype)},
+               {"reduce_dtype", to_string(settings.reduce_dtype)},
+               {"optimizer", to_string(settings.optimizer)},
+               {"moments", to_string(settings.moments)},
+               {"master_weights", to_string(settings.master_weights)},
+               {"shard_group", shard_group_json(settings)},
+               {"prefetch", settings.prefetch},
+               {"prefetch_backward", settings.prefetch_backward.value_or(settings.prefetch)},
+               {"reshard", to_string(settings.reshard)},
+               {"persist_elems", settings.persist_elems},
+               {"accumulate", settings.accumulate},
+               {"accumulate_mode", to_string(settings.accumulate_mode)},
+               {"offload", offload_name(settings)},
+               {"offload_keep", shortest(settings.offload_keep)}};
+  if (!settings.params) {
+    json["threads"] = settings.threads;
+    json["batch"] = settings.batch;
+    json["norm_dtype"] = to_string(settings.norm_dtype.value_or(settings.precision));
+    json["recompute"] = settings.recompute.describe();
+    json["dropout"] = shortest(settings.dropout);
+  }
+  json["budget_bytes"] = settings.budget_bytes ? Json(*settings.budget_bytes) : Json();
+  json["strategies"] = strategies;
+  return json;
+}
+
+std::string describe_plan(const Settings& settings) {
+  const std::string samples =
+      settings.params ? "" : fmt::format("{} samples a rank and micro-batch, ", settings.batch);
+  const std::string threads =
+      settings.threads > 1 ? fmt::format(" of {} threads", settings.threads) : "";
+  return model_line(settings) +
+         fmt::format("{} ranks ({}{}){}, {}{} micro-batches a step, {}{}, {}{}\n", settings.ranks,
+                     settings.device == DeviceKind::cuda ? "cuda, " : "",
+                     to_string(planned_comm(settings, settings.ranks)), threads, samples,
+                     settings.accumulate, describe_resharding(settings), describe_groups(settings),
+                     describe_precision(settings) + describe_optimizer(settings),
+                     describe_forward(settings));
+}
+
+std::string plan_text(const Settings& settings, const std::vector<StrategyPlan>& plans) {
+  return composition_table(plans) +
+         "(bytes a rank holds at its peak; gather and reduce are slots; other is workspace and "
+         "communicator)\n" +
+         host_line(plans) + "\n" + use_table(settings, plans) +
+         "(model states in powers of 1000; in use leaves out slots and activations that are "
+         "idle)\n";
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tools/plan/planner.hpp"
+
+namespace tessera::tools {
+
+/// "4096 B by category" as an object: every category, also those that hold nothing.
+[[nodiscard]] nlohmann::ordered_json json_of(const CategoryBytes& bytes);
+[[nodiscard]] nlohmann::ordered_json json_of(const ModelStateBytes& bytes);
+
+/// An fp32 number with the digits that it needs, not those of its fp64 neighbour.
+[[nodiscard]] double shortest(float value);
+
+/// Says what the host pool holds at its peak, in a rank's object of plan --json or compare --json,
+/// if it holds anything.
+void add_host_pool(nlohmann::ordered_json& rank, std::size_t planned_bytes, std::size_t bytes);
+
+/// The size of hybrid's shard groups; null where there is no hybrid.
+[[nodiscard]] nlohmann::ordered_json shard_group_json(const Settings& settings);
+
+/// The document of `plan --json`.
+[[nodiscard]] nlohmann::ordered_json plan_json(const Settings& settings,
+                                               const std::vector<StrategyPlan>& plans);
+
+/// What was planned, in a line or two.
+[[nodiscard]] std::string describe_plan(const Settings& settings);
+
+/// What each kind of rank holds under each strategy, at most 100 columns wide: bytes by category,
+/// then what is in use when most is, and whether it fits the budget.
+[[nodiscard]] std::string plan_text(const Settings& settings,
+                                    const std::vector<StrategyPlan>& plans);
+
+}  // namespace tessera::tools

@@ -1,0 +1,244 @@
+#include "tools/plan/plan_search.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+#include "tessera/base/error.hpp"
+#include "tools/options/optimizer.hpp"
+#include "tools/options/resharding.hpp"
+#include "tools/options/shard_group.hpp"
+
+namespace tessera::tools {
+namespace {
+
+constexpr std::int64_t kMostOfEither = 1'000'000;  // as --batch and --accumulate allow
+
+/// Of each gradient, in a step.
+std::int64_t reductions(Strategy strategy, const Settings& settings) {
+  const bool every = resolve(settings.accumulate_mode, strategy) == AccumulateMode::every;
+  return every ? settings.accumulate : 1;
+}
+
+bool has_several_groups(const Choice& choice) {
+  return choice.strategy == Strategy::hybrid && choice.settings.shard_group < choice.settings.ranks;
+}
+
+std::int64_t traffic_of(Strategy strategy, const Settings& settings) {
+  if (settings.ranks == 1) { return 0; }
+  const std::int64_t micro_batches = settings.accumulate;
+  const std::int64_t reduced = reductions(strategy, settings);
+  switch (strategy) {
+    case Strategy::dp:
+      return micro_batches + reduced;
+    case Strategy::ddp:
+      return 2 * reduced;  // an all-reduce is a reduce-scatter and an all-gather
+    case Strategy::zero1:
+    case Strategy::zero2:
+      return reduced + 1;
+    case Strategy::zero3:
+    case Strategy::hybrid:  // within a group
+      // What --persist saves is left out: it is for units too small to decide.
+      return (settings.reshard == Reshard::after_backward ? 1 : 2) * micro_batches + reduced;
+  }
+  return 0;
+}
+
+void count_traffic(Choice& choice) {
+  const std::int64_t traffic = traffic_of(choice.strategy, choice.settings);
+  if (!has_several_groups(choice)) {
+    choice.traffic = traffic;
+    return;
+  }
+  choice.traffic = 2 * reductions(choice.strategy, choice.settings);
+  choice.within_group = choice.settings.shard_group == 1 ? 0 : traffic;
+}
+
+/// Ways to cut a rank's samples of a step into micro-batches.
+std::vector<Settings> cuts(const Settings& settings) {
+  if (settings.params) { return {settings}; }
+  const std::int64_t samples = settings.batch * settings.accumulate;
+  std::vector<Settings> all;
+  for (std::int64_t batch = 1; batch <= std::min(samples, kMostOfEither); ++batch) {
+    if (samples % batch != 0 || samples / batch > kMostOfEither) { continue; }
+    all.push_back(settings);
+    all.back().batch = batch;
+    all.back().accumulate = static_cast<int>(samples / batch);
+  }
+  return all;
+}
+
+std::vector<AccumulateMode> modes(const Settings& settings, Strategy strategy) {
+  const AccumulateMode best = resolve(AccumulateMode::automatic, strategy);
+  if (settings.has("--accumulate-mode") || settings.accumulate == 1) {
+    return {settings.accumulate_mode};
+  }
+  // Where whole gradients are kept anyway, reducing more often saves nothing.
+  if (best == AccumulateMode::deferred) { return {AccumulateMode::automatic}; }
+  return {AccumulateMode::automatic, AccumulateMode::deferred};
+}
+
+std::vector<int> prefetches(const Settings& settings, Strategy strategy) {
+  if (settings.has("--prefetch") || !gathers(strategy)) { return {settings.prefetch}; }
+  return {1, 0};
+}
+
+/// What became of a choice.
+struct Trial {
+  bool possible = true;
+  std::optional<StrategyPlan> plan;  ///< if it fits
+};
+
+Trial try_choice(const Choice& choice, const Settings& asked) {
+  try {
+    return {true, plan_asked_within(*asked.budget_bytes, choice.settings, choice.strategy)};
+  } catch (const ConfigError&) {
+    // A micro-batch that was not asked for may be larger than can be.
+    if (choice.settings.batch <= asked.batch) { throw; }
+    return {false, {}};
+  }
+}
+
+/// Until one fits; adds those that do not to `tried`.
+void try_choices(const Settings& settings, SearchResult& result, std::vector<Choice>& tried) {
+  for (const Choice& choice : choices(settings)) {
+    Trial trial = try_choice(choice, settings);
+    if (!trial.possible) { continue; }
+    ++result.tried;
+    if (trial.plan) {
+      result.found = Planned{choice, std::move(*trial.plan)};
+      return;
+    }
+    tried.push_back(choice);
+  }
+}
+
+/// The one of `tried` that needs the least, the first of equals. The last need less than most: what
+/// comes before them is soon known to need more.
+Planned nearest_of(const std::vector<Choice>& tried) {
+  std::optional<Planned> nearest;
+  std::size_t limit = std::numeric_limits<std::size_t>::max();
+  for (auto choice = tried.rbegin(); choice != tried.rend(); ++choice) {
+    auto plan = plan_asked_within(limit, choice->settings, choice->strategy);
+    if (!plan) { continue; }
+    limit = plan->fullest().memory.peak_bytes;
+    nearest = Planned{*choice, std::move(*plan)};
+  }
+  if (nearest) { return *nearest; }
+  const Choice& first = tried.front();  // beyond any machine, as the plan says
+  return {first, plan_asked(first.settings, first.strategy)};
+}
+
+std::string model_words(const Settings& settings) {
+  if (settings.params) { return fmt::format(" --params {}", *settings.params); }
+  const NamedModel model = settings.named_model();
+  if (model.name != "custom") { return " --model " + model.name; }
+  const nn::GPTConfig& config = model.config;
+  return fmt::format(" --layers {} --hidden {} --heads {} --vocab {} --seq {}", config.layers,
+                     config.hidden, config.heads, config.vocab, config.seq);
+}
+
+std::string dtype_words(const Settings& settings) {
+  std::string words;
+  const auto add = [&](std::string_view option, DType dtype) {
+    if (dtype != DType::fp32) { words += fmt::format(" {} {}", option, to_string(dtype)); }
+  };
+  add("--precision", settings.precision);
+  add("--gradient-dtype", settings.gradient_dtype);
+  add("--reduce-dtype", settings.reduce_dtype);
+  return words;
+}
+
+std::string step_words(const Settings& settings, Strategy strategy) {
+  std::string words;
+  if (!settings.params) { words += fmt::format(" --batch {}", settings.batch); }
+  words += fmt::format(" --accumulate {}", settings.accumulate);
+  if (settings.accumulate_mode != AccumulateMode::automatic) {
+    words += fmt::format(" --accumulate-mode {}", to_string(settings.accumulate_mode));
+  }
+  if (settings.shard_group > 0) { words += fmt::format(" --shard-group {}", settings.shard_group); }
+  if (gathers(strategy)) { words += resharding_words(settings); }
+  if (settings.threads > 1) { words += fmt::format(" --threads {}", settings.threads); }
+  if (settings.norm_dtype) {
+    words += fmt::format(" --norm-dtype {}", to_string(*settings.norm_dtype));
+  }
+  const std::string recompute = settings.recompute.describe();
+  if (recompute != "none") { words += " --recompute " + recompute; }
+  words += offload_words(settings);
+  if (settings.dropout > 0) { words += fmt::format(" --dropout {}", settings.dropout); }
+  return words + dtype_words(settings) + optimizer_words(settings);
+}
+
+/// As a user would type it: "24GiB", or bytes.
+std::string size_words(std::size_t bytes) {
+  std::string_view unit;
+  for (const std::string_view next : {"KiB", "MiB", "GiB", "TiB", "PiB"}) {
+    if (bytes % 1024 != 0) { break; }
+    bytes /= 1024;
+    unit = next;
+  }
+  return fmt::format("{}{}", bytes, unit);
+}
+
+}  // namespace
+
+std::vector<Choice> choices(const Settings& settings) {
+  const std::vector<Strategy> strategies = with_hybrid_if_asked(
+      settings, {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3});
+  std::vector<Choice> all;
+  for (const Settings& cut : cuts(settings)) {
+    for (const Strategy strategy : strategies) {
+      for (const AccumulateMode mode : modes(cut, strategy)) {
+        for (const int prefetch : prefetches(cut, strategy)) {
+          Choice& choice = all.emplace_back(Choice{cut, strategy});
+          choice.settings.accumulate_mode = mode;
+          choice.settings.prefetch = prefetch;
+          if (strategy != Strategy::hybrid) { choice.settings.shard_group = 0; }
+          count_traffic(choice);
+        }
+      }
+    }
+  }
+  const auto cost = [](const Choice& choice) {
+    return std::tuple{choice.traffic, choice.within_group, -choice.settings.batch,
+                      -choice.settings.prefetch, choice.strategy};
+  };
+  std::ranges::stable_sort(all, {}, cost);
+  return all;
+}
+
+SearchResult search(const Settings& settings) {
+  SearchResult result;
+  std::vector<Choice> tried;
+  try_choices(settings, result, tried);
+  if (!result.found && !settings.has("--offload") && can_offload(settings)) {
+    Settings offloaded = settings;
+    offloaded.offload = Offload::optimizer;
+    try_choices(offloaded, result, tried);
+  }
+  if (!result.found) { result.nearest = nearest_of(tried); }
+  return result;
+}
+
+std::string command_line_of(const Choice& choice) {
+  const Settings& settings = choice.settings;
+  const CommKind comm = planned_comm(settings, settings.ranks);
+  const bool local = comm == CommKind::local;
+  const bool cuda = settings.device == DeviceKind::cuda;
+  const std::string rest =
+      fmt::format("{}{} --strategy {}{} --budget {}", cuda ? " --device cuda" : "",
+                  model_words(settings), to_string(choice.strategy),
+                  step_words(settings, choice.strategy), size_words(*settings.budget_bytes));
+  const bool trains = !settings.params;
+  if (!trains) {
+    return fmt::format("tessera plan --ranks {} --comm {}{}", settings.ranks, to_string(comm),
+                       rest);
+  }
+  return local ? fmt::format("tessera train --data PATH --ranks {}{}", settings.ranks, rest)
+               : fmt::format("mpirun -n {} tessera train --data PATH{}", settings.ranks, rest);
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/plan/planner.hpp"
+
+namespace tessera::tools {
+
+/// One way to run what was asked for. The global batch is the same in all.
+struct Choice {
+  Settings settings;  ///< with prefetch, batch, accumulate and its mode as chosen
+  Strategy strategy{};
+  /// Elements of the model that pass through a rank in a step, for each of its parameters: what
+  /// docs/memory.md's table of traffic says. 0 for one rank. Of hybrid's only what passes between
+  /// groups, as their links are the slow ones, and for a group as a whole.
+  std::int64_t traffic = 0;
+  std::int64_t within_group = 0;  ///< hybrid's other traffic, for a rank
+};
+
+/// All ways to run `settings`, the cheapest first: least traffic, then least within a group, then
+/// larger micro-batches, then more prefetch, then the simpler strategy. `--prefetch` and
+/// `--accumulate-mode`, if given, stay. Not `dp`, whose rank 0 holds all that a rank of `ddp` does;
+/// `hybrid` if `--shard-group` says how.
+[[nodiscard]] std::vector<Choice> choices(const Settings& settings);
+
+struct Planned {
+  Choice choice;
+  StrategyPlan plan;
+};
+
+struct SearchResult {
+  std::optional<Planned> found;    ///< the cheapest that fits settings.budget_bytes
+  std::optional<Planned> nearest;  ///< of those that do not, the one with the lowest peak
+  std::size_t tried = 0;
+};
+
+/// Plans the choices in order until one fits the budget; if none does, and --offload was not typed,
+/// all of them again with the optimizer offloaded (where it can be: can_offload()).
+[[nodiscard]] SearchResult search(const Settings& settings);
+
+/// The command that runs `choice`, with its data still to be named; for `--params`, that plans it.
+[[nodiscard]] std::string command_line_of(const Choice& choice);
+
+}  // namespace tessera::tools

@@ -1,0 +1,245 @@
+#include "tools/plan/plan_time.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <utility>
+
+#include "tessera/base/error.hpp"
+#include "tools/common/input_file.hpp"
+#include "tools/common/table.hpp"
+#include "tools/options/ranks.hpp"
+#include "tools/plan/planner.hpp"
+#include "tools/train/rank_gpt.hpp"
+
+namespace tessera::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The first gathers without prefetch, the second is the first of many that are alike.
+constexpr int kTimedSteps = 4;
+constexpr int kMostTimedMicroBatches = 256;
+
+MachineProfile read_profile(const std::string& path) {
+  const std::string text = read_input("--time", path);
+  try {
+    return parse_machine_profile(text);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("--time {}: {}", path, error.what()));
+  }
+}
+
+std::int64_t tokens_of_rank(const Settings& settings) {
+  const std::int64_t seq = settings.params ? *settings.seq : settings.named_model().config.seq;
+  return settings.batch * settings.accumulate * seq;
+}
+
+void log_step(World& world, const std::function<void()>& step) {
+  for (int i = 0; i < kTimedSteps; ++i) {
+    step();
+    world.work_log()->end_step();
+  }
+}
+
+void run_gpt(World& world, const Settings& settings, Strategy strategy) {
+  const NamedModel model = settings.named_model();
+  RankGpt gpt{world, settings, model.config, strategy};
+  gpt.materialize(gpt.initializer());
+  gpt.prepare();
+  const std::vector<std::int32_t> tokens(
+      static_cast<std::size_t>(settings.batch * model.config.seq));
+  log_step(world, [&] {
+    for (int micro = 0; micro < settings.accumulate; ++micro) { gpt.micro_batch(tokens, tokens); }
+    gpt.update(settings.lr);
+  });
+}
+
+/// What `times` passes over a unit's weights multiply: two FLOPs a weight and token each.
+trace::KernelWork unit_work(const Settings& settings, std::int64_t elems, int times) {
+  const auto tokens = static_cast<double>(settings.batch * *settings.seq);
+  const auto weights = static_cast<double>(elems);
+  return {.name = "unit",
+          .dtype = settings.precision,
+          .flops = 2 * times * weights * tokens,
+          .bytes = times * weights * static_cast<double>(size_of(settings.precision)),
+          .sizes = {settings.batch * *settings.seq, elems, 0}};
+}
+
+void run_stack(World& world, const Settings& settings, Strategy strategy) {
+  ShardedModel model{world, model_options(settings, strategy)};
+  const std::vector<Unit> units = make_stack(model, settings, *settings.params);
+  const std::int64_t elems = *settings.params / static_cast<std::int64_t>(units.size());
+  const auto pass = [&](const auto& open, auto first, const auto& last, int times) {
+    for (; first != last; ++first) {
+      const auto scope = open(*first);
+      world.compute(unit_work(settings, elems, times), [] {});
+    }
+  };
+  log_step(world, [&] {
+    for (int micro = 0; micro < settings.accumulate; ++micro) {
+      pass([&](Unit unit) { return model.forward(unit); }, units.begin(), units.end(), 1);
+      pass([&](Unit unit) { return model.backward(unit); }, units.rbegin(), units.rend(), 2);
+    }
+    model.step();
+  });
+}
+
+trace::WorkLog log_of(const Settings& settings, Strategy strategy, int rank) {
+  WorldOptions options = world_options(settings);
+  options.trace = false;
+  options.log_work = true;
+  options.budget_bytes.reset();
+  trace::WorkLog log;
+  simulate_rank(
+      {.rank = rank,
+       .ranks = settings.ranks,
+       .backend = {.device = settings.device, .comm = planned_comm(settings, settings.ranks)}},
+      [&](World& world) {
+        settings.params ? run_stack(world, settings, strategy) : run_gpt(world, settings, strategy);
+        log = std::move(*world.work_log());
+      },
+      options);
+  return log;
+}
+
+Json json_of(const TimeShares& shares) {
+  return {{"compute_seconds", shares.computing},
+          {"memory_seconds", shares.memory},
+          {"exposed_bandwidth_seconds", shares.bandwidth},
+          {"exposed_latency_seconds", shares.latency},
+          {"waiting_seconds", shares.waiting}};
+}
+
+Json json_of(const StepTime& time) {
+  Json json = json_of(time.shares);
+  json["exposed_seconds"] = time.shares.exposed();
+  json["bound"] = bound_of(time.shares);
+  json["flops"] = time.flops;
+  json["flops_per_second"] = time.flops / time.seconds;
+  Json phases = Json::array();
+  for (const PhaseShares& phase : time.phases) {
+    Json one = {{"phase", phase.phase}, {"seconds", phase.shares.total()}};
+    one.update(json_of(phase.shares));
+    phases.push_back(std::move(one));
+  }
+  json["phases"] = phases;
+  return json;
+}
+
+std::string short_milliseconds(double seconds) {
+  return seconds < 0.1 ? fmt::format("{:.2f}", seconds * 1e3)
+                       : fmt::format("{:.0f}", seconds * 1e3);
+}
+
+void add_row(Table& table, Strategy strategy, const StepTime& time, double tokens) {
+  const auto part = [&](double seconds) {
+    return fmt::format("{:.1f} %", 100 * seconds / time.seconds);
+  };
+  table.add({std::string{to_string(strategy)}, short_milliseconds(time.seconds),
+             fmt::format("{:.0f}", tokens / time.seconds),
+             fmt::format("{:.3g}", time.flops / time.seconds * 1e-12),
+             part(time.shares.computing + time.shares.memory), part(time.shares.bandwidth),
+             part(time.shares.latency), part(time.shares.waiting),
+             std::string{bound_of(time.shares)}});
+}
+
+// What step_time would find out when the plan has been shown.
+void check_reach(const Settings& settings, const MachineProfile& profile) {
+  const LinkLevel& top = profile.levels.back();
+  if (top.ranks > 0 && settings.ranks > top.ranks) {
+    throw ConfigError(fmt::format(
+        "--time {}: this profile has no link beyond the {} ranks of its last level, {}; add a "
+        "level, or plan at most {} ranks",
+        settings.machine, top.ranks, top.name, top.ranks));
+  }
+  for (const DType dtype : {settings.precision, settings.norm_dtype.value_or(settings.precision),
+                            settings.gradient_dtype, DType::fp32}) {
+    if (profile.flops_per_second.contains(dtype)) { continue; }
+    throw ConfigError(fmt::format("--time {}: this profile has no flops_per_second of {}; add it",
+                                  settings.machine, to_string(dtype)));
+  }
+}
+
+}  // namespace
+
+void check_time(const Settings& settings) {
+  if (settings.machine.empty()) { return; }
+  const MachineProfile profile = read_profile(settings.machine);
+  const bool cuda = settings.device == DeviceKind::cuda;
+  if (cuda == (profile.cores > 0)) {
+    throw ConfigError(fmt::format(
+        "--time {}: this profile is of {}, and the plan is for {}; use another, or --for {}",
+        settings.machine, cuda ? "ranks that share cores" : "ranks with a device each",
+        to_string(settings.device), cuda ? "cpu" : "cuda"));
+  }
+  if (profile.way == CollectiveWay::direct &&
+      planned_comm(settings, settings.ranks) != CommKind::local) {
+    throw ConfigError(
+        fmt::format("--time {}: this profile is of ranks that read each other's memory, and {} "
+                    "ranks through {} "
+                    "do not; plan at most {} ranks, with --comm local",
+                    settings.machine, settings.ranks,
+                    to_string(planned_comm(settings, settings.ranks)), kMostThreadRanks));
+  }
+  if (profile.way == CollectiveWay::ring && settings.comm == CommChoice::local &&
+      settings.ranks > 1) {
+    throw ConfigError(
+        fmt::format("--time {}: this profile is of ranks that pass data round in rings, and ranks "
+                    "through local read each other's memory; leave --comm out",
+                    settings.machine));
+  }
+  check_reach(settings, profile);
+  if (settings.threads > 1) {
+    throw ConfigError("--time knows the time of ranks with one thread each; leave --threads out");
+  }
+  if (settings.offload != Offload::none) {
+    throw ConfigError(
+        "--time does not know the time of an update on the host; leave it out, or --offload "
+        "optimizer");
+  }
+  if (settings.params && !settings.seq) {
+    throw ConfigError(
+        "--time with --params needs --seq (and --batch): 6 FLOPs for each parameter and token are "
+        "the work of a step");
+  }
+  if (settings.accumulate > kMostTimedMicroBatches) {
+    throw ConfigError(fmt::format("--time takes steps of at most {} micro-batches; --accumulate {}",
+                                  kMostTimedMicroBatches, settings.accumulate));
+  }
+}
+
+StepTime plan_time(const Settings& settings, Strategy strategy, const MachineProfile& profile) {
+  const trace::WorkLog first = log_of(settings, strategy, 0);
+  // Under dp rank 0 does more than the others; under all else it does as much as any.
+  if (strategy != Strategy::dp || settings.ranks == 1) {
+    return step_time(std::vector<RankWork>{{&first, settings.ranks}}, profile);
+  }
+  const trace::WorkLog other = log_of(settings, strategy, 1);
+  return step_time(std::vector<RankWork>{{&first, 1}, {&other, settings.ranks - 1}}, profile);
+}
+
+void plan_times(const Settings& settings, const std::vector<Strategy>& strategies, Json& json) {
+  if (settings.machine.empty()) { return; }
+  check_time(settings);  // a search may have cut the batch
+  const MachineProfile profile = read_profile(settings.machine);
+  const double tokens =
+      static_cast<double>(tokens_of_rank(settings)) * static_cast<double>(settings.ranks);
+  Table table{{"strategy", "ms a step", "tokens/s", "TFLOP/s", "kernels", "bandwidth", "latency",
+               "waiting", "bound by"}};
+  for (std::size_t i = 0; i < strategies.size(); ++i) {
+    const StepTime time = plan_time(settings, strategies[i], profile);
+    add_row(table, strategies[i], time, tokens);
+    Json& strategy = json["strategies"][i];
+    strategy["seconds_per_step"] = time.seconds;
+    strategy["tokens_per_second"] = tokens / time.seconds;
+    strategy["time"] = json_of(time);
+  }
+  json["machine"] = {{"name", profile.name}, {"source", profile.source}};
+  fmt::print(
+      "\nOn {}, {:.0f} tokens a step\n{}(tokens a second of all ranks, FLOPs of one; bandwidth and "
+      "latency: of communication that no kernel\nhides; waiting: for the host or other ranks)\n",
+      profile.name, tokens, table.text());
+}
+
+}  // namespace tessera::tools

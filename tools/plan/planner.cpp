@@ -1,0 +1,219 @@
+#include "tools/plan/planner.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <new>
+#include <span>
+
+#include "tessera/base/error.hpp"
+#include "tools/options/optimizer.hpp"
+#include "tools/options/ranks.hpp"
+#include "tools/train/rank_gpt.hpp"
+
+namespace tessera::tools {
+namespace {
+
+// The first finds nothing yet, the last reduces what was deferred; those between are alike.
+constexpr int kPlannedMicroBatches = 3;
+constexpr std::int64_t kStackUnits = 64;
+
+/// Tokens that nobody looks at: zeros, which the operating system gives without giving memory.
+class NoTokens {
+ public:
+  explicit NoTokens(std::size_t count)
+      : count_{count},
+        data_{static_cast<std::int32_t*>(
+                  std::calloc(std::max<std::size_t>(count, 1), sizeof(std::int32_t))),
+              &std::free} {
+    if (!data_) { throw std::bad_alloc{}; }
+  }
+  [[nodiscard]] std::span<const std::int32_t> span() const noexcept {
+    return {data_.get(), count_};
+  }
+
+ private:
+  std::size_t count_;
+  std::unique_ptr<std::int32_t, decltype(&std::free)> data_;
+};
+
+Settings planned_settings(const Settings& settings) {
+  Settings planned = settings;
+  planned.accumulate = std::min(planned.accumulate, kPlannedMicroBatches);
+  return planned;
+}
+
+void run_gpt(RankGpt& gpt, const Settings& settings, const nn::GPTConfig& config) {
+  gpt.materialize(gpt.initializer());
+  if (settings.steps == 0) { return; }
+  gpt.prepare();
+  const NoTokens tokens{static_cast<std::size_t>(settings.batch * config.seq)};
+  for (int micro = 0; micro < settings.accumulate; ++micro) {
+    gpt.micro_batch(tokens.span(), tokens.span());
+  }
+  gpt.update(settings.lr);
+  if (!settings.eval_data.empty()) {
+    static_cast<void>(gpt.evaluate(tokens.span(), tokens.span()));
+  }
+}
+
+void run_stack(ShardedModel& model, const Settings& settings, std::int64_t parameters) {
+  const std::vector<Unit> units = make_stack(model, settings, parameters);
+  for (int micro = 0; micro < settings.accumulate; ++micro) {
+    for (const Unit unit : units) { const auto scope = model.forward(unit); }
+    std::for_each(units.rbegin(), units.rend(),
+                  [&](Unit unit) { const auto scope = model.backward(unit); });
+  }
+  model.step();
+}
+
+/// What a rank may hold at most; beyond that a plan ends with OutOfMemory.
+using Limit = std::optional<std::size_t>;
+
+/// Runs `body`, which gives back what of its memory is model state, on the distinct ranks.
+std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks, Limit limit,
+                                 const std::function<ModelStateBytes(World&)>& body) {
+  PlanOptions options;
+  options.ranks = ranks;
+  options.backend = {.device = settings.device, .comm = planned_comm(settings, ranks)};
+  options.world = world_options(settings);
+  options.world.trace = false;
+  options.world.budget_bytes = limit;  // else a plan says what is needed, whatever there is
+  std::map<int, ModelStateBytes> states;
+  const std::vector<PlannedRank> planned =
+      plan(options, [&](World& world) { states[world.rank()] = body(world); });
+  std::vector<RankPlan> all;
+  for (const PlannedRank& rank : planned) {
+    all.push_back({rank.rank, rank.count, rank.memory, states.at(rank.rank), rank.host_peak_bytes});
+  }
+  return all;
+}
+
+// Activations come last, and are most of what models of many layers need: whether they fit is known
+// before the first of 10,000 layers has been declared.
+void require_room_for_activations(World& world, const Settings& settings,
+                                  const nn::GPTConfig& config, Strategy strategy) {
+  if (!world.memory().budget_bytes() || settings.steps == 0) { return; }
+  const nn::GPTBytes bytes = nn::GPT::bytes_needed(config, gpt_options(settings), settings.batch,
+                                                   world, model_options(settings, strategy));
+  world.memory().require_room(Category::activations, bytes.activations + bytes.workspace,
+                              "activations");
+}
+
+std::vector<RankPlan> plan_gpt(const Settings& settings, const NamedModel& model, Strategy strategy,
+                               int ranks, Limit limit) {
+  const Settings planned = planned_settings(settings);
+  return plan_ranks(planned, ranks, limit, [&](World& world) {
+    require_room_for_activations(world, planned, model.config, strategy);
+    RankGpt gpt{world, planned, model.config, strategy};
+    run_gpt(gpt, planned, model.config);
+    return gpt.model().state_bytes();
+  });
+}
+
+std::vector<RankPlan> plan_units(const Settings& settings, std::int64_t parameters,
+                                 Strategy strategy, int ranks, Limit limit) {
+  const Settings planned = planned_settings(settings);
+  return plan_ranks(planned, ranks, limit, [&](World& world) {
+    ShardedModel model{world, model_options(planned, strategy)};
+    run_stack(model, planned, parameters);
+    return model.state_bytes();
+  });
+}
+
+/// What `plan` gives; empty if it does not fit, be it into a limit or into any machine.
+template <class Plan>
+auto if_it_fits(const Plan& plan) -> std::optional<decltype(plan())> {
+  try {
+    return plan();
+  } catch (const OutOfMemory&) { return {}; }
+}
+
+}  // namespace
+
+std::vector<Unit> make_stack(ShardedModel& model, const Settings& settings,
+                             std::int64_t parameters) {
+  const std::int64_t count = std::min(parameters, kStackUnits);
+  std::vector<Unit> units;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::int64_t elems = parameters / count + (i < parameters % count ? 1 : 0);
+    units.push_back(model.add_unit(fmt::format("unit.{}", i), {{"weight", {elems}}}));
+  }
+  model.declare_order(units);
+  model.materialize(init::constant(0.0F));
+  model.optimize_with(optimizer_of(settings), optimizer_options(settings));
+  return units;
+}
+
+std::vector<RankPlan> plan_training(const Settings& settings, const NamedModel& model,
+                                    Strategy strategy, int ranks) {
+  return plan_gpt(settings, model, strategy, ranks, {});
+}
+
+std::optional<std::vector<RankPlan>> plan_training_within(std::size_t limit_bytes,
+                                                          const Settings& settings,
+                                                          const NamedModel& model,
+                                                          Strategy strategy, int ranks) {
+  return if_it_fits([&] { return plan_gpt(settings, model, strategy, ranks, limit_bytes); });
+}
+
+std::vector<RankPlan> plan_sampling(const Settings& settings, const NamedModel& model,
+                                    Strategy strategy, int ranks) {
+  return plan_ranks(settings, ranks, {}, [&](World& world) {
+    auto gpt = sampling_gpt(world, settings, model.config, strategy);
+    gpt.materialize(settings.seed);
+    const NoTokens tokens{static_cast<std::size_t>(model.config.seq)};
+    for (int token = 0; token < 2; ++token) {
+      static_cast<void>(gpt.module().next_logits(tokens.span()));
+    }
+    return gpt.model().state_bytes();
+  });
+}
+
+std::vector<RankPlan> plan_stack(const Settings& settings, std::int64_t parameters,
+                                 Strategy strategy, int ranks) {
+  return plan_units(settings, parameters, strategy, ranks, {});
+}
+
+const RankPlan& StrategyPlan::fullest() const {
+  return *std::max_element(ranks.begin(), ranks.end(), [](const RankPlan& a, const RankPlan& b) {
+    return a.memory.peak_bytes < b.memory.peak_bytes;
+  });
+}
+
+const RankPlan& StrategyPlan::of(int rank) const {
+  const auto after =
+      std::find_if(ranks.begin(), ranks.end(), [&](const RankPlan& r) { return r.rank > rank; });
+  return *(after - 1);
+}
+
+StrategyPlan plan_asked(const Settings& settings, Strategy strategy) {
+  if (settings.params) {
+    return {strategy, plan_stack(settings, *settings.params, strategy, settings.ranks)};
+  }
+  return {strategy, plan_training(settings, settings.named_model(), strategy, settings.ranks)};
+}
+
+std::optional<StrategyPlan> plan_asked_within(std::size_t limit_bytes, const Settings& settings,
+                                              Strategy strategy) {
+  return if_it_fits([&] {
+    const int ranks = settings.ranks;
+    return StrategyPlan{
+        strategy, settings.params
+                      ? plan_units(settings, *settings.params, strategy, ranks, limit_bytes)
+                      : plan_gpt(settings, settings.named_model(), strategy, ranks, limit_bytes)};
+  });
+}
+
+CommKind planned_comm(const Settings& settings, int ranks) {
+  const bool threads = settings.comm == CommChoice::local ||
+                       (settings.comm == CommChoice::automatic && ranks <= kMostThreadRanks);
+  if (threads) { return CommKind::local; }
+  return settings.device == DeviceKind::cuda ? CommKind::nccl : CommKind::mpi;
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tessera/engine/sharded_model.hpp"
+#include "tessera/profile/plan.hpp"
+#include "tools/options/settings.hpp"
+
+namespace tessera::tools {
+
+/// As PlannedRank, with what of its memory is model state.
+struct RankPlan {
+  int rank = 0;   ///< the first of its kind
+  int count = 1;  ///< ranks that hold the same
+  MemoryReport memory;
+  ModelStateBytes state;
+  std::size_t host_peak_bytes = 0;  ///< of its host pool
+};
+
+/// The plan of a whole job under one strategy.
+struct StrategyPlan {
+  Strategy strategy{};
+  std::vector<RankPlan> ranks;  ///< the distinct ones, in order
+
+  /// The kind of rank with the highest peak.
+  [[nodiscard]] const RankPlan& fullest() const;
+  /// The kind that rank `rank` is of.
+  [[nodiscard]] const RankPlan& of(int rank) const;
+};
+
+/// What each rank of a run of `settings` under `strategy` would hold: the run itself, with all but
+/// its files, on the meta device. `ranks` takes the place of settings.ranks, and `model` that of
+/// the model that the settings name; settings.comm says what the ranks talk through. With no
+/// settings.steps it is a run that only writes its weights.
+///
+/// Errors: ConfigError if the options do not go together; OutOfMemory for sizes beyond any machine.
+[[nodiscard]] std::vector<RankPlan> plan_training(const Settings& settings, const NamedModel& model,
+                                                  Strategy strategy, int ranks);
+/// The same if no rank holds more than `limit_bytes`, else empty: as soon as that shows, which is
+/// long before the end of a plan of many layers.
+[[nodiscard]] std::optional<std::vector<RankPlan>> plan_training_within(std::size_t limit_bytes,
+                                                                        const Settings& settings,
+                                                                        const NamedModel& model,
+                                                                        Strategy strategy,
+                                                                        int ranks);
+
+/// The same for a run that draws tokens from the model (Purpose::inference).
+[[nodiscard]] std::vector<RankPlan> plan_sampling(const Settings& settings, const NamedModel& model,
+                                                  Strategy strategy, int ranks);
+
+/// The same for a model of `parameters` parameters in a stack of equal units (64 of them, fewer if
+/// there are fewer parameters), which has no activations: model states and slots alone.
+[[nodiscard]] std::vector<RankPlan> plan_stack(const Settings& settings, std::int64_t parameters,
+                                               Strategy strategy, int ranks);
+
+/// The units of plan_stack's model, declared in it, materialised and with an optimizer.
+[[nodiscard]] std::vector<Unit> make_stack(ShardedModel& model, const Settings& settings,
+                                           std::int64_t parameters);
+
+/// The plan of what `settings` name: plan_stack for `--params`, else plan_training.
+[[nodiscard]] StrategyPlan plan_asked(const Settings& settings, Strategy strategy);
+/// The same if no rank holds more than `limit_bytes`, else empty; see plan_training_within.
+[[nodiscard]] std::optional<StrategyPlan> plan_asked_within(std::size_t limit_bytes,
+                                                            const Settings& settings,
+                                                            Strategy strategy);
+
+/// What `ranks` ranks of `settings` talk through: as `--comm` says; for `auto` threads, or
+/// processes (mpi, nccl on CUDA) where there are more ranks than one process can have threads for.
+[[nodiscard]] CommKind planned_comm(const Settings& settings, int ranks);
+
+}  // namespace tessera::tools

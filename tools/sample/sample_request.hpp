@@ -1,0 +1,12 @@
+#pragma once
+
+#include "tessera/nn/sample.hpp"
+#include "tools/options/settings.hpp"
+
+namespace tessera::tools {
+
+/// What `settings` ask to be drawn from a model of `config`. ConfigError for a prompt that does not
+/// go with it, and as nn::Sampler::validate.
+[[nodiscard]] nn::Generation generation_of(const Settings& settings, const nn::GPTConfig& config);
+
+}  // namespace tessera::tools

@@ -1,0 +1,122 @@
+#include "tools/scale/scale_measure.hpp"
+
+#include <fmt/format.h>
+
+#include <span>
+
+#include "bench/support/step.hpp"
+#include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
+#include "tools/common/machine.hpp"
+#include "tools/options/ranks.hpp"
+#include "tools/plan/room.hpp"
+#include "tools/train/rank_gpt.hpp"
+
+namespace tessera::tools {
+namespace {
+
+constexpr int kSteps = 2;  // the second would hold more, if anything grew
+// Some seconds on an ordinary core.
+constexpr double kFlopsPerCore = 1e11;
+constexpr double kFlopsOfGpu = 1e14;
+
+double flops(const Settings& settings, const ScalePoint& point) {
+  return double{kSteps} * point.ranks * settings.accumulate *
+         bench::step_flops(point.model, settings.batch);
+}
+
+Measurement not_run(std::string why, std::string reason) {
+  return {{}, std::move(why), std::move(reason)};
+}
+
+std::optional<Measurement> beyond(const Settings& settings, const ScalePoint& point) {
+  if (!point.fits()) { return not_run("no fit", "not even the smallest model fits"); }
+  if (planned_comm(settings, point.ranks) != CommKind::local) {
+    return not_run("processes",
+                   fmt::format("planned for ranks in processes of their own (--comm {})",
+                               to_string(planned_comm(settings, point.ranks))));
+  }
+  if (point.ranks > kMostThreadRanks) {
+    return not_run("threads", fmt::format("one process has {} ranks at most", kMostThreadRanks));
+  }
+  Settings run = settings;
+  run.ranks = point.ranks;
+  for (const Room& room : rooms_of_threads(run)) {
+    const double need = bytes_in(room, point.plan);
+    if (need <= 0.75 * room.free_bytes) { continue; }
+    return not_run("memory",
+                   fmt::format("{} ranks need {:.3g} GiB, and may use three quarters of {} of {}",
+                               room.ranks.size(), need / (1 << 30),
+                               format_bytes(static_cast<std::size_t>(room.free_bytes)), room.name));
+  }
+  const bool cuda = settings.device == DeviceKind::cuda;
+  const double most = cuda ? kFlopsOfGpu : kFlopsPerCore * usable_cores();
+  if (const double work = flops(settings, point); work > most) {
+    return not_run("time", fmt::format("two steps are {:.3g} GFLOP, and may be {:.3g} here",
+                                       work * 1e-9, most * 1e-9));
+  }
+  return {};
+}
+
+/// Words of the vocabulary, others for each rank. Two of them, and every value is finite.
+std::vector<std::int32_t> tokens(const nn::GPTConfig& model, std::int64_t batch, int rank) {
+  std::vector<std::int32_t> all(static_cast<std::size_t>(batch * model.seq));
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const auto value =
+        (i * 31 + static_cast<std::size_t>(rank) * 7) % static_cast<std::size_t>(model.vocab);
+    all[i] = static_cast<std::int32_t>(value);
+  }
+  return all;
+}
+
+std::size_t train(World& world, const Settings& settings, const ScalePoint& point) {
+  RankGpt gpt{world, settings, point.model, point.strategy};
+  gpt.materialize(gpt.initializer());
+  gpt.prepare();
+  const std::vector<std::int32_t> words = tokens(point.model, settings.batch, world.rank());
+  for (int step = 0; step < kSteps; ++step) {
+    for (int micro = 0; micro < settings.accumulate; ++micro) { gpt.micro_batch(words, words); }
+    gpt.update(settings.lr);
+  }
+  (void)gpt.report();  // waits for what was computed
+  return world.memory().report().peak_bytes;
+}
+
+}  // namespace
+
+Measurement measure(const Settings& settings, const ScalePoint& point) {
+  if (auto reason = beyond(settings, point)) { return *reason; }
+  Settings run = settings;
+  run.ranks = point.ranks;
+  run.comm = CommChoice::local;
+  run.budget_bytes.reset();  // a point fits it; what it really holds is what we want to see
+  run.report.clear();        // nothing of this run is recorded
+  Measurement measured;
+  measured.peak_bytes.resize(static_cast<std::size_t>(point.ranks));
+  try {
+    run_on_ranks(run, [&](World& world) {
+      measured.peak_bytes[static_cast<std::size_t>(world.rank())] = train(world, run, point);
+    });
+  } catch (const OutOfMemory& error) {
+    return not_run("memory", error.what());
+  } catch (const DeviceError& error) { return not_run("threads", error.what()); }
+  return measured;
+}
+
+std::string deviation(const std::vector<ScalePoint>& points) {
+  std::string text;
+  for (const ScalePoint& point : points) {
+    if (!point.measured) { continue; }
+    for (std::size_t r = 0; r < point.measured->peak_bytes.size(); ++r) {
+      const std::size_t planned = point.plan.of(static_cast<int>(r)).memory.peak_bytes;
+      if (point.measured->peak_bytes[r] == planned) { continue; }
+      text += fmt::format("{} on {} ranks: rank {} held {} bytes and {} were planned\n",
+                          to_string(point.strategy), point.ranks, r, point.measured->peak_bytes[r],
+                          planned);
+      break;
+    }
+  }
+  return text;
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,189 @@
+#include "tools/train/init_file.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <span>
+
+#include "tessera/base/error.hpp"
+#include "tessera/checkpoint/safetensors.hpp"
+#include "tessera/nn/shard.hpp"
+#include "tessera/world/simulate.hpp"
+#include "tools/common/standard_streams.hpp"
+#include "tools/options/job_options.hpp"
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace tessera::tools {
+namespace {
+
+constexpr std::streamoff kBlock = std::streamoff{1} << 20;
+constexpr std::streamoff kBlocks = 256;  // read of a larger file: seconds, of the slowest disk
+constexpr std::size_t kMostTensorsNamed = 4;
+constexpr std::string_view kPrefix = "transformer.";  // of models that were saved with a head
+constexpr std::int64_t kBlockElems = std::int64_t{1} << 18;
+
+/// The names of the model's tensors, as its ranks ask for them.
+std::vector<std::string> names_of(const nn::GPTConfig& config) {
+  std::vector<std::string> names;
+  simulate_rank({}, [&](World& world) {
+    auto gpt = shard(nn::GPT(config), world, ModelOptions{});
+    const ShardedModel& model = gpt.model();
+    for (std::size_t u = 0; u < model.unit_count(); ++u) {
+      for (const ParameterSpec& spec : model.layout(model.unit(u)).specs()) {
+        if (spec.tied_to) { continue; }
+        names.push_back(nn::gpt2_weight_name(
+            {model.unit_name(model.unit(u)), spec.name, spec.shape, spec.trainable, 0}));
+      }
+    }
+  });
+  return names;
+}
+
+SafetensorsReader reader_of(const std::string& path) {
+  try {
+    return SafetensorsReader{path};
+  } catch (const FormatError& error) { throw FormatError(fmt::format("--init: {}", error.what())); }
+}
+
+std::string layer_name(std::string_view prefix, std::int64_t layer) {
+  return fmt::format("{}h.{}.ln_1.weight", prefix, layer);
+}
+
+std::string prefix_in(const SafetensorsReader& reader) {
+  const bool plain = reader.entries().contains(layer_name("", 0));
+  return !plain && reader.entries().contains(layer_name(kPrefix, 0)) ? std::string{kPrefix} : "";
+}
+
+// Missing tensors and other shapes are found when the ranks read their parts; what they would not
+// see is a file of a deeper model.
+void check_layers(const SafetensorsReader& reader, const std::string& prefix, std::int64_t wanted) {
+  std::int64_t layers = 0;
+  while (reader.entries().contains(layer_name(prefix, layers))) { ++layers; }
+  if (layers == wanted) { return; }
+  const std::string path = reader.path().string();
+  if (layers == 0) {
+    throw FormatError(fmt::format(
+        "--init: {} holds no tensor '{}', not after '{}' either, but {} others{}; give a file with "
+        "GPT-2's names",
+        path, layer_name("", 0), kPrefix, reader.entries().size(),
+        reader.entries().empty() ? ""
+                                 : fmt::format(", '{}' first", reader.entries().begin()->first)));
+  }
+  throw FormatError(
+      fmt::format("--init: {} holds {} layers and the model has {}; give the sizes "
+                  "that the file was written with",
+                  path, layers, wanted));
+}
+
+/// "'a', 'b' and 7 more".
+std::string some_names(const std::vector<std::string>& names) {
+  const std::size_t shown = std::min(names.size(), kMostTensorsNamed);
+  const std::string more =
+      names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : "";
+  return fmt::format("'{}'{}", fmt::join(std::span{names}.first(shown), "', '"), more);
+}
+
+std::int64_t count_not_finite(SafetensorsReader& reader, const std::string& name) {
+  const std::int64_t elems = reader.entries().at(name).shape.elems();
+  std::vector<float> values;
+  std::int64_t count = 0;
+  for (std::int64_t first = 0; first < elems; first += kBlockElems) {
+    values.resize(static_cast<std::size_t>(std::min(kBlockElems, elems - first)));
+    reader.read(name, first, values);
+    count += std::ranges::count_if(values, [](float value) { return !std::isfinite(value); });
+  }
+  return count;
+}
+
+void tell_if_not_finite(const std::string& path, const std::vector<std::string>& names) {
+  SafetensorsReader reader{path};
+  std::int64_t values = 0;
+  std::vector<std::string> tensors;
+  for (const std::string& name : names) {
+    const std::int64_t count = count_not_finite(reader, name);
+    values += count;
+    if (count > 0) { tensors.push_back(name); }
+  }
+  if (tensors.empty()) { return; }
+  tell(fmt::format(
+      "warning: --init: {} of the values in {} are not finite, in {}; what is computed from them "
+      "is of no use\n",
+      values, path, some_names(tensors)));
+}
+
+}  // namespace
+
+InitFile examine_init(const std::string& path, const nn::GPTConfig& config) {
+  const SafetensorsReader reader = reader_of(path);
+  InitFile file;
+  file.prefix = prefix_in(reader);
+  check_layers(reader, file.prefix, config.layers);
+  std::set<std::string> wanted;
+  for (const std::string& name : names_of(config)) { wanted.insert(file.prefix + name); }
+  for (const auto& [name, entry] : reader.entries()) {
+    (wanted.contains(name) ? file.tensors : file.extra).push_back(name);
+  }
+  return file;
+}
+
+void tell_of_init(const std::string& path, const InitFile& file) {
+  if (!file.prefix.empty()) {
+    tell(fmt::format("note: --init: the names in {} are taken without the '{}' before them\n", path,
+                     file.prefix));
+  }
+  if (!file.extra.empty()) {
+    tell(fmt::format(
+        "warning: --init: {} holds {} tensor{} that the model has not, and that {} left out: {}\n",
+        path, file.extra.size(), file.extra.size() == 1 ? "" : "s",
+        file.extra.size() == 1 ? "is" : "are", some_names(file.extra)));
+  }
+  tell_if_not_finite(path, file.tensors);
+}
+
+WeightName weight_name_after(const std::string& prefix) {
+  return
+      [prefix](const ParameterInfo& parameter) { return prefix + nn::gpt2_weight_name(parameter); };
+}
+
+std::string fingerprint_of_file(const std::string& path) {
+  if (path.empty()) { return {}; }
+  std::ifstream file{path, std::ios::binary};
+  const auto free = [](XXH3_state_t* state) { XXH3_freeState(state); };
+  const std::unique_ptr<XXH3_state_t, decltype(free)> state{XXH3_createState(), free};
+  XXH3_128bits_reset(state.get());
+  file.seekg(0, std::ios::end);
+  const std::streamoff bytes = file.tellg();
+  XXH3_128bits_update(state.get(), &bytes, sizeof bytes);
+  std::vector<char> block(static_cast<std::size_t>(kBlock));
+  const std::streamoff last = (bytes - 1) / kBlock;
+  for (std::streamoff i = 0; i < kBlocks && file && bytes > 0; ++i) {
+    const std::streamoff first = kBlock * (last < kBlocks ? i : i * last / (kBlocks - 1));
+    if (first >= bytes) { break; }
+    const std::streamsize wanted = std::min(kBlock, bytes - first);
+    file.seekg(first).read(block.data(), wanted);
+    XXH3_128bits_update(state.get(), block.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  if (!file) { throw FormatError(fmt::format("--init: {} cannot be read", path)); }
+  const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
+  return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
+}
+
+void check_same_init(const Settings& settings, const std::vector<std::string>& fingerprints) {
+  std::vector<std::size_t> others;
+  for (std::size_t rank = 1; rank < fingerprints.size(); ++rank) {
+    if (fingerprints[rank] != fingerprints.front()) { others.push_back(rank); }
+  }
+  if (others.empty()) { return; }
+  throw ConfigError(
+      fmt::format("--init: {} would start from other weights than rank 0 ({}); give every machine "
+                  "the same file",
+                  some_ranks(others), settings.init.empty() ? "none" : settings.init));
+}
+
+}  // namespace tessera::tools

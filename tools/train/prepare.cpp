@@ -1,0 +1,175 @@
+#include <fmt/format.h>
+
+#include <exception>
+#include <optional>
+
+#include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
+#include "tools/options/job_options.hpp"
+#include "tools/options/optimizer.hpp"
+#include "tools/options/ranks.hpp"
+#include "tools/options/resharding.hpp"
+#include "tools/options/shard_group.hpp"
+#include "tools/plan/budget.hpp"
+#include "tools/plan/room.hpp"
+#include "tools/train/init_file.hpp"
+#include "tools/train/run_outputs.hpp"
+#include "tools/train/trainer.hpp"
+
+namespace tessera::tools {
+namespace {
+
+std::shared_ptr<const TokenSource> open_held_out(const Settings& settings) {
+  if (settings.eval_data.empty()) {
+    for (const char* option : {"--eval-every", "--eval-batches"}) {
+      if (settings.has(option)) {
+        throw ConfigError(fmt::format("{} has no effect without --eval-data PATH", option));
+      }
+    }
+    return nullptr;
+  }
+  if (settings.steps == 0) {
+    throw ConfigError("--eval-data is evaluated after steps, and with --steps 0 there is none");
+  }
+  return settings.tokens.empty() ? open_bytes(settings.eval_data) : open_tokens(settings.eval_data);
+}
+
+std::shared_ptr<const TokenSource> open_source(const Settings& settings) {
+  if (!settings.data.empty() && !settings.tokens.empty()) {
+    throw ConfigError("--data and --tokens cannot be combined; give one of them");
+  }
+  if (!settings.data.empty()) { return open_bytes(settings.data); }
+  if (!settings.tokens.empty()) { return open_tokens(settings.tokens); }
+  if (settings.steps > 0) {
+    throw ConfigError("no data to train on; give --data PATH (text) or --tokens FILE (uint16)");
+  }
+  return nullptr;
+}
+
+void check_held_out(const Job& job) {
+  check_tokens(*job.held_out, job.model.config.vocab);
+  const Settings& settings = job.settings;
+  const double windows = static_cast<double>(settings.ranks) * static_cast<double>(settings.batch);
+  const double needed = windows * static_cast<double>(job.model.config.seq) + 1;
+  if (static_cast<double>(job.held_out->size()) < needed) {
+    throw ConfigError(fmt::format(
+        "--eval-data: {}: {} tokens are too few; a batch takes {} ranks x {} samples x {} tokens, "
+        "and one more: {:.0f}",
+        settings.eval_data, job.held_out->size(), settings.ranks, settings.batch,
+        job.model.config.seq, needed));
+  }
+}
+
+void check_data(const Job& job) {
+  check_tokens(*job.source, job.model.config.vocab);
+  const Settings& settings = job.settings;
+  // In doubles: the product may be far beyond 64 bits.
+  const double windows = static_cast<double>(settings.ranks) * static_cast<double>(settings.batch) *
+                         static_cast<double>(settings.accumulate);
+  const double needed = windows * static_cast<double>(job.model.config.seq) + 1;
+  if (static_cast<double>(job.source->size()) < needed) {
+    throw ConfigError(fmt::format(
+        "{}: {} tokens are too few; a step takes {} ranks x {} samples x {} micro-batches x {} "
+        "tokens, and one more: {:.0f}",
+        settings.data.empty() ? settings.tokens : settings.data, job.source->size(), settings.ranks,
+        settings.batch, settings.accumulate, job.model.config.seq, needed));
+  }
+}
+
+void require_room(const Job& job, const StrategyPlan& plan, const Room& room) {
+  const double need = bytes_in(room, plan);
+  if (need <= room.free_bytes) { return; }
+  const bool device = room.holds == Room::Holds::device;
+  throw OutOfMemory(fmt::format(
+      "{} ranks of {} under {} need {:.3g} GiB{} and {} has {}{}; use fewer ranks on it, a smaller "
+      "--batch, a smaller model, or a strategy that shards more",
+      room.ranks.size(), job.model.name, to_string(plan.strategy), need / (1 << 30),
+      room.holds == Room::Holds::host_pools ? " of host memory" : "", room.name,
+      format_bytes(static_cast<std::size_t>(room.free_bytes)), device ? " free" : ""));
+}
+
+// Linux promises memory that it does not have, and kills the process when it is touched. Ranks on
+// other machines are judged there.
+void check_memory(const Job& job, const std::vector<Room>& rooms) {
+  for (const StrategyPlan& plan : job.plans) {
+    require_budget(plan, job.settings);
+    for (const Room& room : rooms) { require_room(job, plan, room); }
+  }
+}
+
+StrategyPlan plan_of_sampling(const Job& job, Strategy strategy) {
+  return {strategy, plan_sampling(job.settings, job.model, strategy, job.settings.ranks)};
+}
+
+/// This process's part of prepare(), for settled `settings`.
+Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
+            const std::vector<Room>& rooms, Use use) {
+  if (use == Use::training) {
+    check_resharding(settings, strategies);
+    check_optimizer(settings);
+    check_reduce_dtype(settings);
+  }
+  Job job{settings, settings.named_model(), settings.schedule(), {}, nullptr};
+  job.model.config.validate();
+  for (const Strategy strategy : strategies) {
+    job.plans.push_back(use == Use::training ? plan_asked(settings, strategy)
+                                             : plan_of_sampling(job, strategy));
+  }
+  check_memory(job, rooms);
+  if (use == Use::training) {
+    job.source = open_source(settings);
+    if (job.source) { check_data(job); }
+    job.held_out = open_held_out(settings);
+    if (job.held_out) { check_held_out(job); }
+  }
+  InitFile init;
+  if (!settings.init.empty()) { init = examine_init(settings.init, job.model.config); }
+  job.init_prefix = init.prefix;
+  if (!has_rank0()) { return job; }
+  job.outputs = open_outputs(settings);
+  if (!settings.init.empty()) { tell_of_init(settings.init, init); }
+  return job;
+}
+
+/// *Collective.* Runs `body`, which is not; a failure of one rank is the failure of all.
+template <class Body>
+void together(World& world, const Body& body) {
+  std::exception_ptr error;
+  try {
+    body();
+  } catch (...) { error = std::current_exception(); }
+  fail_together(world, error);
+}
+
+}  // namespace
+
+Job prepare(const Settings& asked, const std::vector<Strategy>& strategies, Use use) {
+  const Settings settings = settle(asked);
+  if (settings.comm == CommChoice::local) {
+    return checked(settings, strategies, rooms_of_threads(settings), use);
+  }
+  std::optional<Job> job;
+  Settings unlimited = settings;  // the budget is judged by the plan, which says more
+  unlimited.budget_bytes.reset();
+  run_on_ranks(unlimited, [&](World& world) {
+    const std::vector<Room> rooms = rooms_of_process(world);
+    const Placement placement = placement_of(world, settings);
+    std::string options;
+    std::string init;
+    together(world, [&] {
+      check_placement(settings, placement);
+      job = checked(settings, strategies, rooms, use);
+      options = job_options(*job);
+      init = fingerprint_of_file(settings.init);
+    });
+    const std::vector<std::string> all_options = world.exchange(options);
+    const std::vector<std::string> inits = world.exchange(init);
+    together(world, [&] {
+      check_same_options(all_options);
+      check_same_init(settings, inits);
+    });
+  });
+  return *job;
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "tools/train/trainer.hpp"
+
+namespace tessera::tools {
+
+/// Shows how a run comes along: on a terminal a bar that is drawn over, elsewhere a plain line
+/// every tenth of the run and at least every half minute.
+///
+/// Threads: one at a time.
+class Progress {
+ public:
+  enum class Output { terminal, lines };
+  /// What `file` is.
+  [[nodiscard]] static Output output_of(std::FILE* file);
+
+  /// `title` stands before each line; may be empty.
+  Progress(std::FILE* file, Output output, std::string title, std::int64_t steps);
+  /// Leaves the cursor on a new line.
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(const StepRecord& record);
+  /// Says `line` on standard error.
+  void tell(std::string_view line);
+  /// The same of a step that was skipped, if it was.
+  void tell_if_skipped(const StepReport& report);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void draw_bar(const StepRecord& record);
+  [[nodiscard]] bool due(std::int64_t step) const;
+  [[nodiscard]] std::string numbers(const StepRecord& record) const;
+
+  std::FILE* file_;
+  Output output_;
+  std::string title_;
+  std::int64_t steps_;
+  Clock::time_point begin_ = Clock::now();
+  Clock::time_point shown_{};  // long ago
+  bool open_ = false;
+};
+
+/// What standard output is in `job`. A launcher gives its processes a terminal of its own whatever
+/// its output is: lines, then.
+[[nodiscard]] Progress::Output progress_output(const Job& job);
+
+/// "0:07", "12:30", "3:05:00".
+[[nodiscard]] std::string format_time(double seconds);
+
+}  // namespace tessera::tools

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/shard.hpp"
+#include "tools/options/settings.hpp"
+
+namespace tessera::tools {
+
+/// What `settings` ask of the engine.
+[[nodiscard]] ModelOptions model_options(const Settings& settings, Strategy strategy);
+/// What they ask of the GPT.
+[[nodiscard]] nn::GPTOptions gpt_options(const Settings& settings);
+
+/// One rank's GPT for evaluations alone.
+[[nodiscard]] Sharded<nn::GPT> sampling_gpt(World& world, const Settings& settings,
+                                            const nn::GPTConfig& config, Strategy strategy);
+
+/// One rank's GPT as a run sets it up. All that the library holds for a run is asked for in here,
+/// so whoever runs this on the meta device has planned the run (planner.hpp).
+class RankGpt {
+ public:
+  RankGpt(World& world, const Settings& settings, const nn::GPTConfig& config, Strategy strategy);
+
+  /// Model state, from `initial`.
+  void materialize(const Initializer& initial);
+  /// The optimizer's state, activations and workspace; before the first step.
+  void prepare();
+  /// One of the `accumulate` of a step.
+  void micro_batch(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
+  void update(float lr);
+  /// Between steps: this rank's mean loss.
+  [[nodiscard]] double evaluate(std::span<const std::int32_t> inputs,
+                                std::span<const std::int32_t> targets);
+
+  [[nodiscard]] Initializer initializer() { return gpt_.module().initializer(settings_.seed); }
+  [[nodiscard]] StepReport report() const { return gpt_.report(); }
+  [[nodiscard]] StepReport previous_report() const { return gpt_.previous_report(); }
+  [[nodiscard]] ShardedModel& model() noexcept { return gpt_.model(); }
+
+ private:
+  const Settings& settings_;
+  Sharded<nn::GPT> gpt_;
+};
+
+}  // namespace tessera::tools

@@ -1,0 +1,73 @@
+#include "tools/train/step_log.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "tessera/base/error.hpp"
+#include "tools/common/output_file.hpp"
+
+namespace tessera::tools {
+
+StepLog::StepLog(std::filesystem::path path) : path_{std::move(path)} {
+  open();
+  if (is_file_) { lock(); }
+}
+
+StepLog::~StepLog() {
+  if (made_ && !begun_) { ::unlink(path_.c_str()); }
+}
+
+void StepLog::begin() {
+  begun_ = true;
+  // Where it fails, so does the first line.
+  if (is_file_) { (void)!::ftruncate(file_.get(), 0); }
+}
+
+std::string StepLog::add(std::int64_t step, std::string_view line) {
+  if (missing_from_) { return {}; }
+  const off_t before = is_file_ ? ::lseek(file_.get(), 0, SEEK_END) : -1;
+  const int error = write_all(file_, line);
+  if (error == 0) { return {}; }
+  if (before >= 0) { (void)!::ftruncate(file_.get(), before); }
+  missing_from_ = step;
+  reason_ = std::generic_category().message(error);
+  return fmt::format(
+      "error: --log: cannot write step {} to {}: {}; the run goes on and the log does not\n", step,
+      path_.string(), reason_);
+}
+
+std::string StepLog::complaint() const {
+  if (is_complete()) { return {}; }
+  return fmt::format("log in {} is incomplete: nothing from step {} on could be written ({})\n",
+                     path_.string(), *missing_from_, reason_);
+}
+
+void StepLog::open() {
+  is_file_ = !is_stream(path_);
+  const int kept = O_APPEND | (is_file_ ? O_NOFOLLOW : 0);
+  if (is_file_) { file_ = open_for_writing(path_, kept | O_CREAT | O_EXCL); }
+  made_ = file_.is_open();
+  if (!made_) { file_ = open_for_writing(path_, kept); }
+  if (file_.is_open()) { return; }
+  throw ConfigError(errno == ELOOP
+                        ? fmt::format("--log: cannot write {}: it is a link; name the file itself",
+                                      path_.string())
+                        : fmt::format("--log: cannot write {}: {}", path_.string(),
+                                      std::generic_category().message(errno)));
+}
+
+void StepLog::lock() {
+  // A file system without locks lets everybody write.
+  if (::flock(file_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) { return; }
+  throw ConfigError(fmt::format(
+      "--log: another run writes to {}; wait for its end, or give each run a file of its own",
+      path_.string()));
+}
+
+}  // namespace tessera::tools

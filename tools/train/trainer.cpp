@@ -1,0 +1,292 @@
+#include "tools/train/trainer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "tessera/base/error.hpp"
+#include "tessera/checkpoint/weights.hpp"
+#include "tessera/data/loader.hpp"
+#include "tessera/nn/gpt.hpp"
+#include "tools/common/noted_signals.hpp"
+#include "tools/options/ranks.hpp"
+#include "tools/train/init_file.hpp"
+#include "tools/train/rank_gpt.hpp"
+#include "tools/train/report.hpp"
+
+namespace tessera::tools {
+namespace {
+
+SamplerOptions sampler_options(const Settings& settings, const World& world) {
+  SamplerOptions options;
+  options.batch = settings.batch;
+  options.ranks = world.size();
+  options.rank = world.rank();
+  options.accumulate = settings.accumulate;
+  options.shuffle = settings.shuffle ? Shuffle::on : Shuffle::off;
+  options.seed = settings.seed;
+  return options;
+}
+
+std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& state) {
+  const MemoryReport report = world.memory().report();
+  nlohmann::json mine = {report.peak_bytes,   state.parameters,
+                         state.gradients,     state.optimizer,
+                         state.host,          world.host_memory().report().peak_bytes,
+                         world.host_threads()};
+  for (std::size_t c = 0; c < kCategories; ++c) {
+    mine.push_back(report.at_peak[static_cast<Category>(c)]);
+  }
+  std::vector<RankMemory> all;
+  for (const std::string& text : world.exchange(mine.dump())) {
+    const auto values = nlohmann::json::parse(text).get<std::vector<std::size_t>>();
+    RankMemory memory{static_cast<int>(all.size()),
+                      values[0],
+                      {},
+                      {values[1], values[2], values[3], values[4]},
+                      values[5],
+                      static_cast<int>(values[6])};
+    for (std::size_t c = 0; c < kCategories; ++c) {
+      memory.at_peak[static_cast<Category>(c)] = values[7 + c];
+    }
+    all.push_back(memory);
+  }
+  return all;
+}
+
+/// One rank's part of a run.
+class RankTrainer {
+ public:
+  RankTrainer(World& world, const Job& job, Strategy strategy)
+      : world_{world},
+        job_{job},
+        gpt_{world, job.settings, job.model.config, strategy},
+        clocks_{StepClock{world.device()}, StepClock{world.device()}} {
+    const std::string& init = job.settings.init;
+    gpt_.materialize(init.empty() ? gpt_.initializer()
+                                  : weights_from(init, weight_name_after(job.init_prefix)));
+  }
+
+  void train(const std::function<void(const StepRecord&)>& on_step) {
+    const Settings& settings = job_.settings;
+    gpt_.prepare();
+    TokenLoader loader{job_.source, job_.model.config.seq, sampler_options(settings, world_)};
+    std::optional<StepUnderWay> former;  // told of when the next is under way
+    for (std::int64_t step = 0; step < settings.steps && stopped_by_ == 0; ++step) {
+      StepUnderWay now{step};
+      try {
+        enqueue(loader, now);
+        tell_of(former, on_step);
+        if (step + 1 == settings.steps) { stopped_by_ = 0; }  // nothing is left to be stopped
+      } catch (const NumericError&) {                         // of this step
+        tell_of(former, on_step);
+        throw;
+      }
+      if (!waits_after(step)) {
+        former = std::move(now);
+        continue;
+      }
+      StepRecord record = record_of(now, gpt_.report());
+      record.last = step + 1 == settings.steps || stopped_by_ != 0;
+      if (evaluates_after(step)) { record.eval_loss = held_out_loss(); }
+      if (world_.rank() == 0) { on_step(record); }
+      if (records_after(step)) {
+        const int ranks = settings.trace.empty() ? kRanksShown : world_.size();
+        recording_ = collect_recording(world_, step + 1, ranks);
+      }
+    }
+  }
+
+  void save() {
+    const std::filesystem::path folder = job_.settings.checkpoint;
+    if (folder.empty()) { return; }
+    save_weights(gpt_.model(), folder / "model.safetensors", nn::gpt2_weight_name);
+  }
+
+  [[nodiscard]] ShardedModel& model() noexcept { return gpt_.model(); }
+  [[nodiscard]] Recording take_recording() noexcept { return std::move(recording_); }
+  /// The signal that ended training before its last step; 0 if none did.
+  [[nodiscard]] int stopped_by() const noexcept { return stopped_by_; }
+
+ private:
+  /// When the device began with a step, and when it had ended it.
+  struct StepClock {
+    explicit StepClock(Device& device)
+        : begin{device.make_timed_event()}, end{device.make_timed_event()} {}
+    OwnedEvent begin;
+    OwnedEvent end;
+  };
+
+  /// One that has been enqueued.
+  struct StepUnderWay {
+    std::int64_t step;                     ///< from 0
+    std::vector<TokenBatch> batches = {};  ///< kept until the step has read them
+    std::size_t peak_bytes = 0;
+  };
+
+  void enqueue(TokenLoader& loader, StepUnderWay& now) {
+    const auto passes = [&] {
+      for (int micro = 0; micro < job_.settings.accumulate; ++micro) {
+        const TokenBatch& batch = now.batches.emplace_back(loader.next());
+        gpt_.micro_batch(batch.inputs, batch.targets);
+      }
+      gpt_.update(job_.schedule.at(now.step));
+    };
+    const StepClock& clock = clock_of(now.step);
+    world_.compute_stream().record(clock.begin.get());
+    if (job_.settings.graph && now.step >= kStepsBeforeGraphs) {
+      world_.run_as_graph(passes);
+    } else {
+      passes();
+    }
+    world_.compute_stream().record(clock.end.get());
+    now.peak_bytes = world_.memory().report().peak_bytes;
+  }
+
+  // A device that works beside the host has the next step in hand while the host tells of one, so
+  // that telling costs it nothing. A rank on the CPU would only tell later.
+  [[nodiscard]] bool waits_after(std::int64_t step) const {
+    return world_.device().kind() == DeviceKind::cpu || step < kStepsBeforeGraphs ||
+           step + 1 == job_.settings.steps || stopped_by_ != 0 || evaluates_after(step) ||
+           records_after(step);
+  }
+  [[nodiscard]] bool evaluates_after(std::int64_t step) const {
+    const Settings& settings = job_.settings;
+    const bool due = (step + 1) % settings.eval_every == 0 || step + 1 == settings.steps;
+    return job_.held_out && due && stopped_by_ == 0;
+  }
+  [[nodiscard]] bool records_after(std::int64_t step) const {
+    const std::int64_t due = recorded_step(job_.settings.steps);
+    return job_.settings.records() && (step + 1 == due || (step + 1 < due && stopped_by_ != 0));
+  }
+
+  /// Of the step before the last, if it has not been told of.
+  void tell_of(std::optional<StepUnderWay>& former,
+               const std::function<void(const StepRecord&)>& on_step) {
+    if (!former) { return; }
+    const StepReport report = gpt_.previous_report();
+    const StepRecord record = record_of(*std::exchange(former, std::nullopt), report);
+    if (world_.rank() == 0) { on_step(record); }
+  }
+
+  /// Waits for the step's end.
+  [[nodiscard]] StepRecord record_of(const StepUnderWay& step, const StepReport& report) {
+    const StepClock& clock = clock_of(step.step);
+    clock.end.get().wait();
+    StepRecord record;
+    record.report = report;
+    record.seconds = clock.end.get().seconds_since(clock.begin.get());
+    record.tokens_per_second =
+        static_cast<double>(job_.settings.tokens_per_step()) / record.seconds;
+    record.peak_bytes = agree_on_end(step);
+    record.stopped_by = stopped_by_;
+    return record;
+  }
+
+  /// Every rank's bytes, and with them whether its process was asked to stop: all learn it after
+  /// the same step, in what they exchange anyway.
+  [[nodiscard]] std::vector<std::size_t> agree_on_end(const StepUnderWay& step) {
+    const bool last = step.step + 1 == job_.settings.steps;
+    const int noted = last ? 0 : NotedSignals::noted();
+    std::vector<std::size_t> peaks;
+    for (const std::string& text : world_.exchange(fmt::format("{} {}", step.peak_bytes, noted))) {
+      std::size_t end = 0;
+      peaks.push_back(std::stoull(text, &end));
+      const int signal = std::stoi(text.substr(end));
+      if (stopped_by_ == 0) { stopped_by_ = signal; }
+    }
+    return peaks;
+  }
+
+  /// Two steps at most are under way.
+  [[nodiscard]] const StepClock& clock_of(std::int64_t step) const {
+    return clocks_[static_cast<std::size_t>(step % 2)];
+  }
+
+  // The first windows of the held-out data, dealt out as those of a step are: the same every time,
+  // and for any number of ranks with the same global batch.
+  double held_out_loss() {
+    const Settings& settings = job_.settings;
+    SamplerOptions options = sampler_options(settings, world_);
+    options.accumulate = 1;
+    options.shuffle = Shuffle::off;
+    const std::int64_t windows = window_count(*job_.held_out, job_.model.config.seq);
+    const std::int64_t batches =
+        std::min(settings.eval_batches, windows / (settings.batch * world_.size()));
+    TokenLoader loader{job_.held_out, job_.model.config.seq, options};
+    double loss = 0;
+    for (std::int64_t batch = 0; batch < batches; ++batch) {
+      const TokenBatch tokens = loader.next();
+      loss += gpt_.evaluate(tokens.inputs, tokens.targets);
+    }
+    return world_.sum(loss) / static_cast<double>(batches * world_.size());
+  }
+
+  World& world_;
+  const Job& job_;
+  RankGpt gpt_;
+  std::array<StepClock, 2> clocks_;
+  Recording recording_;
+  int stopped_by_ = 0;  // agreed on by all ranks
+};
+
+}  // namespace
+
+std::vector<std::size_t> every_rank(World& world, std::size_t number) {
+  std::vector<std::size_t> all;
+  for (const std::string& text : world.exchange(std::to_string(number))) {
+    all.push_back(std::stoull(text));
+  }
+  return all;
+}
+
+const RankPlan& Job::planned(Strategy strategy, int rank) const {
+  const auto plan = std::find_if(plans.begin(), plans.end(),
+                                 [&](const StrategyPlan& p) { return p.strategy == strategy; });
+  expects(plan != plans.end(), "Job::planned: a strategy that was not prepared");
+  return plan->of(rank);
+}
+
+double RunResult::seconds_per_step() const {
+  std::vector<double> seconds;
+  for (std::size_t i = steps.size() > 2 ? 2 : 0; i < steps.size(); ++i) {
+    seconds.push_back(steps[i].seconds);
+  }
+  if (seconds.empty()) { return 0; }
+  std::sort(seconds.begin(), seconds.end());
+  const std::size_t half = seconds.size() / 2;
+  return seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;
+}
+
+RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step) {
+  RunResult result;
+  result.strategy = strategy;
+  const auto rank_body = [&](World& world) {
+    RankTrainer trainer{world, job, strategy};
+    if (job.settings.steps > 0) {
+      trainer.train([&](const StepRecord& record) {
+        result.steps.push_back(record);
+        on_step(record);
+      });
+    }
+    trainer.save();
+    std::vector<RankMemory> memory = exchange_memory(world, trainer.model().state_bytes());
+    std::vector<DeviceLedger> devices = gather_device_ledgers(world);
+    if (world.rank() == 0) {
+      result.parameters = trainer.model().parameter_elems();
+      result.ranks = std::move(memory);
+      result.devices = std::move(devices);
+      result.recording = trainer.take_recording();
+      result.stopped_by = trainer.stopped_by();
+    }
+  };
+  run_on_ranks(job.settings, rank_body);
+  return result;
+}
+
+}  // namespace tessera::tools

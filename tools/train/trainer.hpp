@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/data/token_source.hpp"
+#include "tessera/engine/sharded_model.hpp"
+#include "tessera/memory/tracker.hpp"
+#include "tessera/profile/ledger.hpp"
+#include "tools/options/settings.hpp"
+#include "tools/plan/planner.hpp"
+#include "tools/train/recording.hpp"
+#include "tools/train/run_outputs.hpp"
+
+namespace tessera::tools {
+
+/// A training run that has been checked: what can be known before the first step is in order.
+struct Job {
+  Settings settings;  ///< settled: see ranks.hpp
+  NamedModel model;
+  Schedule schedule;
+  std::vector<StrategyPlan> plans;                        ///< of the strategies that will run
+  std::shared_ptr<const TokenSource> source;              ///< null if no step needs data
+  std::shared_ptr<const TokenSource> held_out = nullptr;  ///< null if none is to be evaluated
+  std::shared_ptr<RunOutputs> outputs = nullptr;          ///< null but where rank 0 is
+  std::string init_prefix = {};                           ///< of names in settings.init
+
+  /// What is planned for `rank` under `strategy`, one of those that will run.
+  [[nodiscard]] const RankPlan& planned(Strategy strategy, int rank) const;
+};
+
+/// What a job is for.
+enum class Use : std::uint8_t { training, sampling };
+
+/// Opens the data and checks everything that can be checked without training: what the ranks are,
+/// sizes that go together, every token in the vocabulary, enough data for a step, the weights file,
+/// outputs that can be written. `strategies` are what will run: each is planned.
+///
+/// Order:  in a job of processes *collective*: a failure of one is the failure of all.
+/// Errors: ConfigError or FormatError that says what to change; OutOfMemory if a plan exceeds the
+///         budget or the machine.
+[[nodiscard]] Job prepare(const Settings& settings, const std::vector<Strategy>& strategies,
+                          Use use = Use::training);
+
+/// One optimizer step as rank 0 sees it.
+struct StepRecord {
+  StepReport report;
+  double seconds = 0;                   ///< on the device's clock, from its begin to its end
+  double tokens_per_second = 0;         ///< of the job, in that time
+  std::vector<std::size_t> peak_bytes;  ///< of each rank, so far
+  std::optional<double> eval_loss;      ///< of the held-out data after the step, if measured
+  int stopped_by = 0;  ///< the signal that ends the run, here or with the step under way; or 0
+  bool last = false;   ///< of the run
+};
+
+/// *Collective.* Every rank's number.
+[[nodiscard]] std::vector<std::size_t> every_rank(World& world, std::size_t number);
+
+struct RankMemory {
+  int rank = 0;
+  std::size_t peak_bytes = 0;
+  CategoryBytes at_peak;
+  ModelStateBytes state;
+  std::size_t host_peak_bytes = 0;  ///< of its host pool
+  int host_threads = 0;             ///< that it computes with on the host
+};
+
+/// What a run under one strategy cost and gave: on the process with rank 0, empty elsewhere.
+struct RunResult {
+  Strategy strategy{};
+  std::int64_t parameters = 0;
+  std::vector<StepRecord> steps;
+  std::vector<RankMemory> ranks;
+  std::vector<DeviceLedger> devices;  ///< what was held on each at the end; none of CPU ranks
+  Recording recording;                ///< if settings.records()
+  int stopped_by = 0;                 ///< the signal that ended it before its last step; or 0
+
+  /// The median without the first two steps (of all, if there are no more than two).
+  [[nodiscard]] double seconds_per_step() const;
+};
+
+/// Called on rank 0's thread after each step.
+using OnStep = std::function<void(const StepRecord&)>;
+
+/// Trains `job` under `strategy` on its ranks, threads or this process's, and writes the checkpoint
+/// if one is wanted. NumericError if the gradient stays not finite (--max-skips).
+///
+/// A signal that any rank's process has noted (NotedSignals) ends the run after the same step on
+/// all ranks, as if it were the last; held-out data is not evaluated for it.
+[[nodiscard]] RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step);
+
+}  // namespace tessera::tools
