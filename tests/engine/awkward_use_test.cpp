@@ -358,8 +358,8 @@ TEST(Refusals, ASinkThatThrowsLeavesTheModelAsItWas) {
         ShardedModel model{world,
                            {.strategy = strategy,
                             .shard_group = half_of(world.size(), strategy),
-                            .prefetch = 0,
                             .accumulate = 2,
+                            .prefetch = 0,
                             .accumulate_mode = AccumulateMode::every}};
         const Unit a = model.add_unit("a", {{"w", {9}}}, {.kind = kind});
         const Unit b = model.add_unit("b", {{"w", {9}}}, {.kind = kind});

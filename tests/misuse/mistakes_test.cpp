@@ -300,7 +300,7 @@ std::vector<Mistake> others() {
       {"ChecksWithoutGradients",
        Kind::config,
        {"`checks` has no effect on a model for inference"},
-       trainer({.purpose = Purpose::inference, .checks = Checks::strict}, [](Trainer&) {})},
+       trainer({.checks = Checks::strict, .purpose = Purpose::inference}, [](Trainer&) {})},
       {"MoreThanTheBudget",
        Kind::memory,
        {"no room for", "the budget is 256 B"},

@@ -171,7 +171,7 @@ TEST(RemaindersOfSpecialValues, ParametersForInferenceAreRoundedAsThoseThatAreTr
   const auto parameters = [&](Purpose purpose) {
     std::map<std::string, std::vector<float>> result;
     run_ranks(1, [&](World& world) {
-      ShardedModel model{world, {.purpose = purpose, .compute = DType::bf16}};
+      ShardedModel model{world, {.compute = DType::bf16, .purpose = purpose}};
       (void)model.add_unit("unit", {{"w", {100}}, {"frozen", {100}, /*trainable=*/false}});
       model.materialize(ties);
       result = exported(model, StateTensor::parameters);

@@ -108,15 +108,15 @@ std::vector<ModelOptions> planned_options(int ranks) {
     for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
       all.push_back({.strategy = strategy,
                      .shard_group = group,
-                     .prefetch = 2,
                      .accumulate = 2,
+                     .prefetch = 2,
                      .accumulate_mode = mode});
     }
   }
   constexpr Strategy gathers = Strategy::zero3;
   all.push_back({.strategy = gathers, .prefetch_backward = 2});
   all.push_back({.strategy = gathers, .prefetch = 0, .reshard = Reshard::after_backward});
-  all.push_back({.strategy = gathers, .persist_elems = 1'000'000, .accumulate = 2});
+  all.push_back({.strategy = gathers, .accumulate = 2, .persist_elems = 1'000'000});
   return all;
 }
 

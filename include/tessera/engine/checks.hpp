@@ -5,19 +5,19 @@
 
 namespace tessera {
 
-/// What a model looks for in its trainer while it trains, beyond what it must. Each level has those
-/// before it, and none changes a bit of a result (docs/checks.md).
+/// Which mistakes of its trainer a model looks for while it trains, beyond those that it always
+/// refuses. Each level includes the one before it, and none changes a bit of a result
+/// (docs/checks.md).
 enum class Checks : std::uint8_t {
-  off,
-  strict,  ///< A unit whose forward scopes in a micro-batch have not as many backward scopes is
-           ///< refused; its gradient would count as zeros. Costs no pass over memory.
-  memory,  ///< What a trainer does to memory that is not its own is found and named by unit,
-           ///< parameter and scope: tensors read or written after their scope, gradients written
-           ///< beyond their end, the first NaN. Scopes wait for the device and, in backward, for
-           ///< their reduction: for finding mistakes, not for training.
+  off,     ///< The model looks for nothing more, at no cost.
+  strict,  ///< A micro-batch is refused with ContractError if a unit has fewer backward scopes than
+           ///< forward scopes: its missing gradients would count as zeros. This reads no memory.
+  memory,  ///< Tensors used after their scope, gradients written beyond their end, and the first
+           ///< NaN are found and named by unit, parameter and scope. Scopes wait for the device
+           ///< and, in backward, for their reduction: use it to find mistakes, not to train.
 };
 
-/// "off", "strict", "memory".
+/// Returns "off", "strict" or "memory".
 [[nodiscard]] std::string_view to_string(Checks checks) noexcept;
 
 }  // namespace tessera

@@ -8,28 +8,32 @@
 
 namespace tessera {
 
-/// Writes elements [first, first + out.size()) of `parameter`. Each rank asks only for what it
-/// holds, so the values depend on the element alone, never on the cut.
+/// A function that writes the initial values of elements [first, first + out.size()) of `parameter`
+/// to `out`, in host memory. Each rank asks only for what it holds: the values must depend on the
+/// element alone, not on how the parameter is cut. It runs on the rank's thread in `materialize`,
+/// which passes on what it throws.
 using Initializer =
     std::function<void(const ParameterInfo& parameter, std::int64_t first, std::span<float> out)>;
 
 namespace init {
 
-/// Element `i` of parameter `id` drawn from N(0, stddev^2): Philox4x32-10 (Salmon et al., SC11)
+/// Writes elements [first, first + out.size()) of parameter `id`, drawn from N(0, stddev^2), to
+/// `out`. Element `i` is drawn by Philox4x32-10 (Salmon et al., SC11)
 /// keyed by `seed`, counter (i / 4, id), lane i % 4, turned normal by Box-Muller.
 void fill_normal(std::uint64_t seed, std::uint32_t id, std::int64_t first, float stddev,
                  std::span<float> out);
 
-/// What the elements of a parameter are drawn from.
+/// The distribution from which the elements of a parameter are drawn.
 struct Distribution {
   enum class Kind : std::uint8_t { constant, normal };
   Kind kind = Kind::constant;
-  float number = 0.0F;  ///< the constant, or the standard deviation
+  /// The constant, or the standard deviation of a normal distribution around 0.
+  float number = 0.0F;
 };
 
-/// An Initializer that can be asked what it would write: the model lets the device make its normal
-/// numbers, and nothing passes through the host. On CUDA some elements then differ from the host's
-/// in the last bit: logarithm, sine and cosine are the device's own.
+/// An Initializer that tells what it would write, so that the device can draw the numbers itself
+/// and nothing passes through the host. On CUDA some elements differ from the host's in the last
+/// bit, because logarithm, sine and cosine are the device's own.
 struct Drawn {
   std::uint64_t seed = 0;
   std::function<Distribution(const ParameterInfo& parameter)> distribution;
@@ -37,9 +41,9 @@ struct Drawn {
   void operator()(const ParameterInfo& parameter, std::int64_t first, std::span<float> out) const;
 };
 
-/// Every parameter N(0, stddev^2): a Drawn.
+/// Returns an Initializer (a Drawn) that draws every element from N(0, stddev^2).
 [[nodiscard]] Initializer normal(std::uint64_t seed, float stddev);
-/// Every element `value`.
+/// Returns an Initializer (a Drawn) that sets every element to `value`.
 [[nodiscard]] Initializer constant(float value);
 
 }  // namespace init

@@ -8,14 +8,14 @@ namespace tessera {
 /// How the fp32 master weights of 16-bit parameters are kept. Training has the same bits with
 /// either.
 enum class MasterWeights : std::uint8_t {
-  fp32,       ///< whole, beside the parameters: 4 bytes each
-  remainder,  ///< the lower 16 bits of each, which a bf16 parameter completes: 2 bytes
+  fp32,       ///< Each is kept whole beside its parameter, in 4 bytes.
+  remainder,  ///< Its lower 16 bits are kept, in 2 bytes: the bf16 parameter has the upper half.
 };
 
-/// "fp32", "remainder".
+/// Returns "fp32" or "remainder".
 [[nodiscard]] std::string_view to_string(MasterWeights kind) noexcept;
 
-/// The inverse of to_string. ConfigError that lists the known names if `name` is not one.
+/// The inverse of to_string. Throws ConfigError that lists the names if `name` is not one.
 [[nodiscard]] MasterWeights parse_master_weights(std::string_view name);
 
 }  // namespace tessera

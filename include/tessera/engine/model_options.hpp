@@ -15,81 +15,133 @@
 
 namespace tessera {
 
+/// What a model is made for.
 enum class Purpose : std::uint8_t {
-  training,
-  inference,  ///< only ever evaluated: no memory for gradients, master weights or an optimizer
+  training,   ///< The model is trained, and can be evaluated between steps.
+  inference,  ///< The model is only ever evaluated. It has no memory for gradients, master weights
+              ///< or an optimizer, and every option that concerns them is refused.
 };
 
+/// How a ShardedModel keeps its state, computes and is trained. All ranks give the same values; a
+/// model whose ranks differ is refused with ContractError. The defaults train in fp32 under ddp.
+///
+/// The first five options matter first. The groups below them tune precision, gathering, reduction
+/// and memory, and can stay as they are. None of them changes a bit of a result unless its text
+/// says so.
+///
+/// Errors: ConfigError for a value out of its range, for options that exclude each other, and for
+///         one without effect, unless its text says that it is ignored: see `validate`.
 struct ModelOptions {
+  // The five that matter first.
+
+  /// Which part of the parameters, gradients and optimizer state each rank keeps: see Strategy.
   Strategy strategy = Strategy::ddp;
-  /// hybrid: S, the neighbouring ranks among which one copy of the model states is sharded. A
-  /// divisor of the number of ranks; 0: the ranks of a machine, which must be as many on each (a
-  /// rank that only counts stands for a job on one machine).
+  /// The number of neighbouring ranks that share one copy of the model state under hybrid. It
+  /// divides the number of ranks. 0: the ranks of one machine, which must be as many on each (a
+  /// simulated job is on one machine). Under any other strategy it must be 0. Sums over groups of
+  /// another size are rounded in another order.
   int shard_group = 0;
-  Purpose purpose = Purpose::training;
-  /// Of parameters, and of what is computed with them; a ParameterSpec may say otherwise. Where it
-  /// is bf16 or fp16 the optimizer updates fp32 master weights, cut as its own state, and the
-  /// parameters are rounded copies: to nearest, bf16 with ties away from zero.
+  /// The dtype of parameters and of what is computed with them: fp32, bf16 or fp16. A ParameterSpec
+  /// may choose another one for its parameter. With bf16 or fp16 the optimizer updates fp32 master
+  /// weights, sharded as its own state, and the parameters are copies of them, rounded to nearest
+  /// (bf16 with ties away from zero). It changes results.
   DType compute = DType::fp32;
-  /// How those masters are kept. `remainder`: parameters that are trained are bf16, and fp32 ones
-  /// may lie beside them. ConfigError where one is fp16, none is bf16, or the optimizer is
-  /// offloaded; from optimize_with for stochastic rounding and a CustomOptimizer.
-  MasterWeights master_weights = MasterWeights::fp32;
-  /// What backward adds into.
-  DType gradient = DType::fp32;
-  /// What travels when gradients are reduced, if narrower than `gradient`: fp32 or bf16. Sums are
-  /// made in fp32 or wider, in rank order, and rounded once (hybrid: within a shard group, and once
-  /// more across groups).
-  DType reduce = DType::fp32;
-  /// Parameters start on multiples of this many elements, and every shard is one: 64, or a multiple
-  /// of it. Moments of 8 bits need a multiple of 256 (kMomentBlock), so that no block of theirs
-  /// belongs to two parameters or two ranks.
-  std::int64_t align_elems = kAlignElems;
-  /// Blocks gathered ahead of the one in use, in forward passes and in backward ones (zero3,
-  /// hybrid; if not given, both as forward). The ring has one slot more than the larger of the two.
-  int prefetch = 1;
-  std::optional<int> prefetch_backward = {};
-  /// Of every block that does not say otherwise (zero3, hybrid).
-  Reshard reshard = Reshard::after_forward;
-  /// Units of at most so many elements, root units too, stay gathered from their first use after an
-  /// update until the next (zero3, hybrid): each has a slot of its own. 0: none.
-  std::int64_t persist_elems = 0;
-  /// Micro-batches (forward and backward of the whole model) in a step.
+  /// The number of micro-batches in a step, 1 or more. A micro-batch is one forward and one
+  /// backward of the whole model; the step averages over all of them.
   int accumulate = 1;
-  AccumulateMode accumulate_mode = AccumulateMode::automatic;
-  /// `ddp` all-reduces finished units together, once this many bytes have come up.
-  std::size_t bucket_bytes = std::size_t{25} << 20;
-  std::size_t first_bucket_bytes = std::size_t{1} << 20;
-  /// What the trainer multiplies the gradient of its loss with: see ShardedModel::loss_scale.
-  LossScaling loss_scaling = {};
-  /// A step whose gradient is not finite is skipped; after so many in a row `step` throws
-  /// NumericError that names the origin. 0: never.
-  std::int64_t max_skips = 25;
-  /// optimizer: the fp32 weights that the optimizer updates, its state and the update itself are
-  /// the host's; the device keeps what computation needs. Gradients leave for the host when they
-  /// have been reduced, beside backward; `step` enqueues the update, which runs unit by unit beside
-  /// the next forward pass, and a unit's first use waits for its own. No bit of any result changes
-  /// (docs/offload.md).
-  Offload offload = Offload::none;
-  /// With `offload`: the fraction of the elements that the optimizer updates, from 0 to below 1,
-  /// whose state stays on the device all the same. Whole units, the last declared first.
-  float offload_keep = 0.0F;
+  /// Which mistakes of the trainer the model looks for while it trains: see Checks. Use `memory`
+  /// while a trainer is written; off costs nothing.
   Checks checks = Checks::off;
+
+  // What the model is for.
+
+  /// Whether the model is trained or only evaluated.
+  Purpose purpose = Purpose::training;
+
+  // Precision. These change results, but for `master_weights`.
+
+  /// How the fp32 master weights of 16-bit parameters are kept. `remainder` takes half the memory
+  /// and needs a trained bf16 parameter; fp32 parameters may lie beside it. ConfigError from
+  /// `materialize` if a trained parameter is fp16 or none is bf16, and from `optimize_with` for
+  /// stochastic rounding and for a CustomOptimizer. It is incompatible with `offload`.
+  MasterWeights master_weights = MasterWeights::fp32;
+  /// The dtype that backward adds gradients in: fp32, bf16 or fp16.
+  DType gradient = DType::fp32;
+  /// The dtype in which gradients travel when they are reduced: fp32 or bf16. It is ignored
+  /// unless it is narrower than `gradient`. Sums are made in fp32 or wider, in rank order, and
+  /// rounded once (hybrid rounds once within a shard group and once more across groups).
+  DType reduce = DType::fp32;
+  /// What the trainer multiplies the gradient of its loss by, so that small fp16 gradients do not
+  /// vanish: see LossScaling and ShardedModel::loss_scale. The default scales where `compute` or
+  /// `gradient` is fp16.
+  LossScaling loss_scaling = {};
+  /// The number of steps skipped in a row after which `step` throws a NumericError that names the
+  /// origin. A step is skipped if its gradient is not finite. 0: no number ends the run.
+  std::int64_t max_skips = 25;
+
+  // Gathering, under zero3 and hybrid. Other strategies gather nothing.
+
+  /// The number of blocks, from 0 to 1024, that are gathered ahead of the one in use. The ring has
+  /// one slot more than the larger of `prefetch` and `prefetch_backward`, each as large as the
+  /// largest block. A larger number hides more of the communication and takes more memory. It
+  /// is ignored where nothing is gathered.
+  int prefetch = 1;
+  /// The same for backward passes. If it is not given, `prefetch` counts for both.
+  std::optional<int> prefetch_backward = {};
+  /// When a block gives its gathered parameters back; a block's UnitOptions may choose otherwise.
+  Reshard reshard = Reshard::after_forward;
+  /// Units of at most this many elements, root units too, stay gathered from their first use after
+  /// an update to the next update, each in a slot of its own. 0: no unit does. ConfigError from
+  /// `materialize` if every unit is larger.
+  std::int64_t persist_elems = 0;
+
+  // Reduction of gradients.
+
+  /// When the gradients of several micro-batches are reduced: see AccumulateMode. It is
+  /// ignored if `accumulate` is 1. The modes add in different orders, so that results differ by
+  /// rounding.
+  AccumulateMode accumulate_mode = AccumulateMode::automatic;
+  /// Under ddp, finished units are all-reduced together once they have this many bytes of
+  /// gradients; at least 1. Other strategies ignore it.
+  std::size_t bucket_bytes = std::size_t{25} << 20;
+  /// The same for the first bucket of a backward pass, which is smaller so that communication
+  /// begins early.
+  std::size_t first_bucket_bytes = std::size_t{1} << 20;
+
+  // Memory.
+
+  /// What lies in host memory instead of the device's. `optimizer` moves the fp32 weights that are
+  /// updated, the optimizer's state and the update itself there; the device keeps what computation
+  /// needs. Reduced gradients leave for the host beside backward. `step` enqueues the update, which
+  /// runs unit by unit beside the next forward pass; the first use of a unit waits for its update
+  /// (docs/offload.md). ConfigError from `optimize_with` if there is nothing to take off the
+  /// device.
+  Offload offload = Offload::none;
+  /// The fraction, from 0 to below 1, of the elements that the optimizer updates whose state stays
+  /// on the device in spite of `offload`. Whole units stay, the last declared first; ConfigError
+  /// from `materialize` if none would. Without `offload` it must be 0.
+  float offload_keep = 0.0F;
+  /// Every parameter and every shard begins at a multiple of this many elements: 64 or a multiple
+  /// of it, up to 2^20. Moments of 8 bits need a multiple of 256 (kMomentBlock), so that no block
+  /// of moments belongs to two parameters or two ranks. It moves the cuts between shards, which
+  /// can change the last bit of a norm.
+  std::int64_t align_elems = kAlignElems;
 };
 
-/// Throws ConfigError if a value is out of its range, if two options exclude each other, or if one
-/// has no effect. A model checks its options itself; this is for a program that asks before it
-/// starts its ranks. `ranks` is their number. What depends on the units is found by
-/// ShardedModel::materialize. The message has the names of options in backticks.
+/// Throws ConfigError if a value is out of its range, if two options exclude each other or if one
+/// has no effect, in a job of `ranks` ranks. The message quotes the names of options in backticks.
+/// A model checks its own options when it is made; a program calls this to ask before it starts its
+/// ranks. Rules that depend on the units are checked by ShardedModel::materialize.
 void validate(const ModelOptions& options, int ranks);
 
-/// As above for the optimizer of a model with these options, and for `update` with both of them.
-/// Throws ContractError for a number that is none or out of its range.
+/// Throws ConfigError if `optimizer` or `update` cannot be had for a model with these options, and
+/// ContractError for a number that is not finite or out of its range. ShardedModel::optimize_with
+/// checks this too, and what depends on the units.
 void validate(const ModelOptions& options, const Optimizer& optimizer,
               const OptimizerOptions& update);
 
-/// Throws the ConfigError of `validate` unless ranks gather parameters under `strategy`: `option`,
-/// "prefetch" or "reshard" say, has no effect then.
+/// Throws ConfigError unless the ranks gather parameters under `strategy`: the option called
+/// `option`, such as "prefetch" or "reshard", then has no effect.
 void require_gathering(Strategy strategy, std::string_view option);
 
 }  // namespace tessera

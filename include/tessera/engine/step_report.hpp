@@ -5,31 +5,35 @@
 
 namespace tessera {
 
-/// What one step did: the same bits on every rank and, with the same explicit options, strategy.
+/// What one step did. It has the same bits on every rank and, with the same explicit options, under
+/// every strategy.
 struct StepReport {
-  std::int64_t step = 0;   ///< from 1
-  double loss = 0.0;       ///< mean over ranks of the losses given to `step`
-  double grad_norm = 0.0;  ///< L2 norm of the averaged gradient, before clipping
-  float clip_coefficient = 1.0F;
-  float lr = 0.0F;
-  float loss_scale = 1.0F;            ///< that the gradients of this step were scaled by
-  float next_loss_scale = 1.0F;       ///< of the step that comes
-  bool skipped = false;               ///< the gradient was not finite: nothing was updated
-  std::int64_t skipped_in_a_row = 0;  ///< steps, this one included
+  std::int64_t step = 0;              ///< The number of the step, from 1.
+  double loss = 0.0;                  ///< The mean over ranks of the losses given to `step`.
+  double grad_norm = 0.0;             ///< The L2 norm of the averaged gradient, before clipping.
+  float clip_coefficient = 1.0F;      ///< The factor of clipping; 1 if nothing was clipped.
+  float lr = 0.0F;                    ///< The learning rate, without the factors of groups.
+  float loss_scale = 1.0F;            ///< The loss scale of this step.
+  float next_loss_scale = 1.0F;       ///< The loss scale of the next step.
+  bool skipped = false;               ///< Whether nothing was updated: the gradient was not finite.
+  std::int64_t skipped_in_a_row = 0;  ///< The steps skipped in a row, up to this one.
 };
 
-/// Persistent bytes of this rank: what the strategy table counts, slots not included.
+/// The bytes of this rank that persist between steps, as the table of Strategy counts them. Slots
+/// are not included.
 struct ModelStateBytes {
-  std::size_t parameters = 0;
-  std::size_t gradients = 0;
-  std::size_t optimizer = 0;
-  std::size_t host = 0;  ///< in the host pool instead (ModelOptions::offload): no part of the above
+  std::size_t parameters = 0;  ///< Bytes of parameters on the device.
+  std::size_t gradients = 0;   ///< Bytes of gradients on the device.
+  std::size_t optimizer = 0;   ///< Bytes of master weights and optimizer state on the device.
+  std::size_t host = 0;  ///< Bytes in the host pool (ModelOptions::offload), beside the above.
   friend bool operator==(const ModelStateBytes&, const ModelStateBytes&) = default;
 };
 
+/// What ShardedModel::export_state hands out.
 enum class StateTensor : std::uint8_t {
-  parameters,
-  gradients,  ///< averaged over ranks and micro-batches, not clipped; complete before `step`
+  parameters,  ///< The parameters, after the last update.
+  gradients,   ///< The gradients, averaged over ranks and micro-batches and not clipped. They are
+               ///< complete between the last micro-batch of a step and `step`.
 };
 
 }  // namespace tessera

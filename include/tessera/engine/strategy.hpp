@@ -6,10 +6,11 @@
 
 namespace tessera {
 
-/// What each rank keeps (N ranks; under hybrid N/S groups of S):
+/// Which part of the training state each rank keeps between uses, with N ranks; under hybrid they
+/// form N/S groups of S. "slots" is memory for units that are gathered or reduced at the moment.
 ///
 ///            parameters     gradients      optimizer state
-///   dp       rank 0         rank 0         rank 0          others borrow during the step
+///   dp       rank 0         rank 0         rank 0          others have copies in the step
 ///   ddp      full           full           full
 ///   zero1    full           full           1/N
 ///   zero2    full           1/N + slots    1/N
@@ -17,51 +18,62 @@ namespace tessera {
 ///   hybrid   1/S + slots    1/S + slots    1/S             zero3 within a group, copies across
 enum class Strategy : std::uint8_t { dp, ddp, zero1, zero2, zero3, hybrid };
 
+/// Returns the name in the table above.
 [[nodiscard]] std::string_view to_string(Strategy strategy) noexcept;
-/// ConfigError that lists the known names. "fsdp" is zero3.
+/// The inverse of to_string; "fsdp" is zero3. Throws ConfigError that lists the names if `name` is
+/// not one.
 [[nodiscard]] Strategy parse_strategy(std::string_view name);
-/// In the order of the table above.
+/// Returns every strategy, in the order of the table above.
 [[nodiscard]] const std::vector<Strategy>& all_strategies();
 
-/// When gradients of several micro-batches are reduced.
+/// When the gradients of several micro-batches are reduced.
 enum class AccumulateMode : std::uint8_t {
-  automatic,  ///< every for zero2, zero3 and hybrid, deferred for the others
-  every,      ///< each micro-batch: no full gradients are kept, more traffic
-  deferred,   ///< once, with the last micro-batch: full local gradients are kept
+  automatic,  ///< This is `every` for zero2, zero3 and hybrid, and `deferred` for the others.
+  every,      ///< They are reduced in each micro-batch: a rank keeps no full gradients, and sends
+              ///< more.
+  deferred,   ///< They are reduced once, with the last micro-batch: a rank keeps full gradients.
 };
 
+/// Returns "automatic", "every" or "deferred".
 [[nodiscard]] std::string_view to_string(AccumulateMode mode) noexcept;
+/// The inverse of to_string. Throws ConfigError that lists the names if `name` is not one.
 [[nodiscard]] AccumulateMode parse_accumulate_mode(std::string_view name);
 
 /// When a block gives its gathered parameters back (zero3, hybrid).
 enum class Reshard : std::uint8_t {
-  after_forward,   ///< after each use, into a ring of slots: least memory, gathered twice
-  after_backward,  ///< after the last use in a micro-batch: a slot of its own, gathered once
+  after_forward,   ///< It does after each use. Blocks share a ring of slots: this takes the least
+                   ///< memory, and gathers a block twice in a micro-batch.
+  after_backward,  ///< It does after its last use in a micro-batch. Each block has a slot of its
+                   ///< own and is gathered once.
 };
 
+/// Returns "after-forward" or "after-backward".
 [[nodiscard]] std::string_view to_string(Reshard reshard) noexcept;
-/// "after-forward" or "after-backward"; ConfigError that lists them.
+/// The inverse of to_string. Throws ConfigError that lists the names if `name` is not one.
 [[nodiscard]] Reshard parse_reshard(std::string_view name);
 
 /// What lies in the rank's host pool instead of the device's memory.
 enum class Offload : std::uint8_t {
-  none,
-  optimizer,  ///< master weights and the optimizer's state; the update runs on the host
+  none,       ///< Everything is on the device.
+  optimizer,  ///< Master weights and the optimizer's state are on the host, which runs the update.
 };
 
+/// Returns "none" or "optimizer".
 [[nodiscard]] std::string_view to_string(Offload offload) noexcept;
 
-/// Who holds a part of the training state between steps. `sharded`: among all ranks, under hybrid
-/// among those of a shard group.
+/// Who holds a part of the training state between steps: rank 0 alone, every rank all of it, or
+/// every rank a shard of it (hybrid cuts it within a shard group, the others over all ranks).
 enum class Holding : std::uint8_t { rank0, replicated, sharded };
 
+/// Who holds what under one strategy.
 struct StrategyTraits {
   Holding parameters;
   Holding gradients;
   Holding optimizer;
 };
+/// Returns the row of `strategy` in the table above.
 [[nodiscard]] StrategyTraits traits_of(Strategy strategy) noexcept;
-/// What `automatic` means for `strategy`.
+/// Returns `mode`, or what `automatic` means for `strategy`.
 [[nodiscard]] AccumulateMode resolve(AccumulateMode mode, Strategy strategy) noexcept;
 
 }  // namespace tessera

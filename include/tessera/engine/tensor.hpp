@@ -12,11 +12,12 @@
 
 namespace tessera {
 
-/// How long a tensor may be looked at: until the scope that it was taken from ends.
+/// The time in which a tensor may be used: until the scope that it was taken from ends. Users need
+/// not name it; ConstTensor and Tensor check it at every access.
 class Lifetime {
  public:
-  /// `*scopes` counts the scopes of the unit that have ended. `category`: whose memory it is.
-  /// `life` keeps both references.
+  /// `*scopes` counts the scopes of the unit that have ended, `category` and `unit` are named by
+  /// the error. `life` keeps both references valid.
   Lifetime(std::shared_ptr<const void> life, const std::uint64_t& scopes, Category category,
            const std::string& unit) noexcept
       : life_{std::move(life)},
@@ -24,7 +25,7 @@ class Lifetime {
         taken_{scopes},
         category_{category},
         unit_{&unit} {}
-  /// ContractError that names category and unit if the scope has ended.
+  /// Throws ContractError that names category and unit if the scope has ended.
   void require_open() const {
     if (*scopes_ != taken_) [[unlikely]] { refuse(); }
   }
@@ -39,9 +40,12 @@ class Lifetime {
   const std::string* unit_;
 };
 
-/// A parameter or gradient, readable from the opening of its scope to the end. Not owned. Converts
-/// to the pointer a kernel takes; ContractError if the element type is another, or if the scope or
-/// the model has ended: another unit may live there by then.
+/// A parameter that can be read until its scope ends. It owns nothing. It converts to the pointer
+/// that a kernel takes, in device memory, ready on the scope's stream.
+///
+/// Errors: ContractError if the scope or the model has ended, since another unit may lie there
+/// then;
+///         also from a conversion to another element type than `dtype`.
 class ConstTensor {
  public:
   ConstTensor(ConstView view, const Shape& shape, const Lifetime& lifetime) noexcept
@@ -53,7 +57,7 @@ class ConstTensor {
   [[nodiscard]] DType dtype() const noexcept { return view_.dtype; }
   [[nodiscard]] const Shape& shape() const noexcept { return *shape_; }
   operator const float*() const;
-  /// Whatever the element type.
+  /// Converts to an address with its dtype, whatever the element type is.
   operator ConstValues() const { return {data(), view_.dtype}; }
 
  private:
@@ -62,7 +66,7 @@ class ConstTensor {
   Lifetime lifetime_;
 };
 
-/// As ConstTensor, for writing.
+/// A gradient that can be read and written until its scope ends. It is like ConstTensor otherwise.
 class Tensor {
  public:
   Tensor(View view, const Shape& shape, const Lifetime& lifetime) noexcept

@@ -8,31 +8,41 @@
 
 namespace tessera {
 
+/// Where a unit's gathered parameters lie, under strategies that gather.
 enum class UnitKind : std::uint8_t {
-  block,  ///< gathered into a ring slot around each use, or as Reshard says
-  root,   ///< used outside the blocks: a slot of its own, kept from its first use to its last
+  block,  ///< They lie in a slot of the ring around each use, or as Reshard says.
+  root,  ///< The unit is used outside the blocks: it has a slot of its own, from its first use in a
+         ///< micro-batch or pass to its last.
 };
 
+/// What the gradients of a unit hold when a backward scope opens.
 enum class GradientInit : std::uint8_t {
-  zeroed,    ///< views start at zero or hold earlier micro-batches: kernels add
-  unzeroed,  ///< views hold anything: the trainer overwrites every element, in the only backward
-             ///< scope of the unit; refused where micro-batches accumulate in the view, or a
-             ///< second scope is opened
+  zeroed,    ///< They hold zeros or the sum so far: kernels add to them.
+  unzeroed,  ///< They hold anything: the trainer overwrites every element. ConfigError where
+             ///< micro-batches accumulate in them, ContractError if the unit has a second backward
+             ///< scope in a micro-batch.
 };
 
+/// How a unit is kept. The defaults fit a repeated layer of a model.
 struct UnitOptions {
+  /// The kind of the unit. A unit that owns a tied parameter becomes a root by itself. It has no
+  /// effect where nothing is gathered.
   UnitKind kind = UnitKind::block;
+  /// Whether backward adds to the unit's gradients or overwrites them.
   GradientInit gradients = GradientInit::zeroed;
-  /// If not given, ModelOptions::reshard. For blocks under zero3 and hybrid.
+  /// When the unit gives its gathered parameters back. If it is not given, ModelOptions::reshard
+  /// counts. ConfigError from add_unit for a root unit, for inference, and where nothing is
+  /// gathered.
   std::optional<Reshard> reshard = {};
 };
 
-/// A registered unit: what add_unit returns, for the model that made it alone. Value type; one made
-/// by itself is no unit.
+/// A handle to a declared unit, for calls on the model whose add_unit returned it. It is a value
+/// and owns nothing. A default-constructed handle belongs to no model: every call refuses it with
+/// ContractError.
 class Unit {
  public:
   Unit() = default;
-  /// In the order of declaration, from 0.
+  /// Returns the unit's place in the order of declaration, from 0.
   [[nodiscard]] std::size_t index() const noexcept { return index_; }
   friend bool operator==(const Unit&, const Unit&) = default;
 

@@ -13,34 +13,41 @@
 namespace tessera {
 
 /// A piece of one parameter that this rank updates: elements [first, first + weights.size()) of the
-/// whole parameter. How parameters are cut into pieces is the strategy's business: a rule that
-/// treats every element alike, by its own values and `first`, gives the same bits under every
+/// whole parameter. The strategy decides how parameters are cut. A rule that treats every element
+/// alike, by its own values and its place in the parameter, gives the same bits under every
 /// strategy.
 ///
-/// All arrays are in device memory and ready on `stream`. On a CPU the update function is called
-/// when the stream has come there, and plain loops do.
-///
-/// Where the optimizer is offloaded (ModelOptions::offload) all arrays are in host memory, whatever
-/// the device, `stream` is the host's, and the function is called on another thread than the
-/// rank's, beside the next forward pass: plain loops do there too, and it must not throw.
+/// Time:    all arrays are in device memory and ready on `stream`. On a CPU the update function is
+///          called when the stream reaches it, so plain loops are enough.
+/// Memory:  the arrays are borrowed until the function's work on `stream` is done.
+/// Threads: where the optimizer is offloaded (ModelOptions::offload) all arrays are in host memory
+///          and `stream` is the host's. The function is called on another thread than the rank's,
+///          beside the next forward pass; plain loops are enough, and it must not throw.
 struct ShardUpdate {
-  const ParameterInfo* parameter = nullptr;
-  std::int64_t first = 0;
-  std::span<float> weights;  ///< fp32: masters, or the parameters themselves
-  ConstValues gradient;      ///< summed over ranks and micro-batches: see `gradient_at`
-  std::span<const std::span<float>> states;  ///< as `weights`, zero before the first update
+  const ParameterInfo* parameter = nullptr;  ///< The parameter that the piece belongs to.
+  std::int64_t first = 0;                    ///< The piece's first element in the parameter.
+  /// The fp32 values to update: master weights, or the parameters themselves.
+  std::span<float> weights;
+  /// The gradient, summed over ranks and micro-batches. `gradient_at` makes the average of it.
+  ConstValues gradient;
+  /// CustomOptimizer::states arrays as long as `weights`, zero before the first update.
+  std::span<const std::span<float>> states;
 
-  /// The scalars of the step, in device memory, the same on every rank. Where `*apply` is 0 the
-  /// gradient is not finite, and the update must write nothing.
-  const float* gradient_factor = nullptr;  ///< makes of the sum the average, clipped and unscaled
+  // The scalars of the step, in device memory, the same on every rank.
+
+  /// The factor that turns the sum in `gradient` into the average, clipped and without loss scale.
+  const float* gradient_factor = nullptr;
+  /// 0 where the gradient is not finite: the update must then write nothing. 1 otherwise.
   const std::int64_t* apply = nullptr;
-  const std::int64_t* updates = nullptr;  ///< made so far, this one included: from 1
+  /// The number of updates so far, this one included, from 1.
+  const std::int64_t* updates = nullptr;
 
-  float lr = 0.0F;            ///< of this step and of the parameter's group
-  float weight_decay = 0.0F;  ///< 0 where the parameter does not decay
-  Stream stream;
+  float lr = 0.0F;            ///< The rate of this step, times the factor of the parameter's group.
+  float weight_decay = 0.0F;  ///< The parameter's decay; 0 if it does not decay.
+  Stream stream;              ///< The stream on which the update runs.
 
-  /// Element `i` of the piece: averaged, clipped, fp32. On a CPU.
+  /// Returns the gradient of element `i` of the piece in fp32: averaged, clipped and without loss
+  /// scale. Only for arrays that the host can read.
   [[nodiscard]] float gradient_at(std::size_t i) const noexcept {
     const auto at = static_cast<std::int64_t>(i);
     switch (gradient.dtype) {
@@ -54,13 +61,19 @@ struct ShardUpdate {
   }
 };
 
-/// An update rule of the user's own, called once a step for each piece that this rank updates. It
-/// changes `weights` and `states`; low-precision parameters are rounded from the weights after it.
+/// An update rule of the user's own. `update` is called once a step for each piece that this rank
+/// updates and changes `weights` and `states`; the library then rounds 16-bit parameters from the
+/// weights. It is refused with ConfigError for master weights kept as remainders.
 struct CustomOptimizer {
-  std::string name = {};  ///< for errors, and compared across ranks
-  int states = 0;         ///< fp32 values that it keeps for each parameter, from 0 to 16
+  /// The name in errors, which must not be empty. It is compared across ranks.
+  std::string name = {};
+  /// The number of fp32 values, from 0 to 16, that the rule keeps for each element.
+  int states = 0;
+  /// The learning rate, 0 or more. ShardedModel::set_learning_rate changes it.
   float lr = 1e-3F;
+  /// The weight decay, 0 or more, that `update` is given for parameters that decay.
   float weight_decay = 0.0F;
+  /// The rule, which must not be empty.
   std::function<void(const ShardUpdate&)> update = {};
 };
 

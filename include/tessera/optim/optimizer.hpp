@@ -17,54 +17,65 @@
 
 namespace tessera {
 
+/// One of the library's update rules, or the user's own.
 using Optimizer = std::variant<AdamW, Adam, SGD, Lion, CustomOptimizer>;
 
-/// Values of state per parameter: 2 for AdamW and Adam; 1 for Lion; 1, or 0 without momentum, for
-/// SGD; a CustomOptimizer's `states`.
+/// Returns the number of values that the rule keeps for each element of a parameter: 2 for AdamW
+/// and Adam, 1 for Lion and for SGD with momentum, 0 for SGD without, `states` for a
+/// CustomOptimizer.
 [[nodiscard]] int state_count(const Optimizer& optimizer) noexcept;
 
-/// "AdamW lr 0.0003 beta1 0.9 beta2 0.95 eps 1e-08 weight_decay 0.1".
+/// Returns a text such as "AdamW lr 0.0003 beta1 0.9 beta2 0.95 eps 1e-08 weight_decay 0.1".
 [[nodiscard]] std::string describe(const Optimizer& optimizer);
 
-/// ContractError that names the value if one is not finite or out of its range (lr >= 0,
-/// 0 <= beta < 1, eps > 0, weight_decay >= 0, 0 <= momentum < 1; a name, states and a function of a
-/// CustomOptimizer).
+/// Throws ContractError that names the value if one is not finite or out of its range (lr >= 0,
+/// 0 <= beta < 1, eps > 0, weight_decay >= 0, 0 <= momentum < 1), or if a CustomOptimizer lacks a
+/// name or a function or has too many states.
 void validate(const Optimizer& optimizer);
-/// ContractError unless `lr` is finite and >= 0.
+/// Throws ContractError unless `lr` is finite and 0 or more.
 void validate_learning_rate(float lr);
 
-/// Which parameters decay: matrices and up, not biases and norms.
+/// Returns whether `shape` has at least two extents: matrices decay, biases and norms do not.
 [[nodiscard]] bool decays_by_rank(std::string_view name, const Shape& shape) noexcept;
 
 /// Parameters that are trained at a rate and with a decay of their own.
 struct ParameterGroup {
+  /// The name in errors, which must not be empty.
   std::string name = {};
+  /// Returns whether the group contains a parameter. It must not be empty, and must say the same on
+  /// every rank. ConfigError from `optimize_with` if the group is left without a trained parameter.
   std::function<bool(const ParameterInfo&)> contains = {};
-  float lr_scale = 1.0F;                   ///< times the model's rate, also as a schedule moves it
-  std::optional<float> weight_decay = {};  ///< of all its parameters; if not given, the optimizer's
-                                           ///< for those that `decays`
+  /// The factor, 0 or more, by which the optimizer's rate is multiplied, also when it changes.
+  float lr_scale = 1.0F;
+  /// The decay of all parameters of the group. If it is not given, they have the optimizer's decay
+  /// where `decays` says so.
+  std::optional<float> weight_decay = {};
 };
 
+/// What holds for every update rule. All ranks give the same values.
 struct OptimizerOptions {
-  /// The gradients' global L2 norm is cut to this: g *= min(1, clip_norm / (norm + 1e-6)).
-  /// 0: not clipped.
+  /// The L2 norm over all gradients is clipped to this: g *= min(1, clip_norm / (norm + 1e-6)).
+  /// 0: gradients are not clipped.
   float clip_norm = 0.0F;
-  /// True for parameters to which weight decay applies. `name` is "unit.parameter".
+  /// Returns whether weight decay applies to a parameter. `name` is "unit.parameter".
   std::function<bool(std::string_view name, const Shape& shape)> decays = decays_by_rank;
-  /// A parameter belongs to the first that contains it, or to none: the optimizer's own rate.
+  /// The groups with a rate or decay of their own. A parameter belongs to the first that contains
+  /// it; one that no group contains has the optimizer's values.
   std::vector<ParameterGroup> groups = {};
-  /// Of the moments of AdamW, Adam, Lion and SGD. bf16 takes half the memory, int8 a quarter: codes
-  /// of 8 bits, which are always rounded stochastically (see docs/optimizers.md). It asks for
-  /// ModelOptions::align_elems 256.
+  /// The format of the moments of AdamW, Adam, Lion and SGD. bf16 takes half the memory of fp32,
+  /// int8 a quarter; int8 moments are always rounded stochastically (docs/optimizers.md) and need
+  /// ModelOptions::align_elems 256. ConfigError where the rule keeps no moments or is the user's.
   MomentFormat moments = MomentFormat::fp32;
-  /// Of 16-bit parameters and moments when they are written. Stochastic rounding draws its bits by
-  /// (seed, update, parameter, element), so no strategy and no number of ranks changes them.
+  /// How 16-bit parameters and moments are rounded when they are written. Stochastic rounding draws
+  /// its bits by (seed, update, parameter, element), so that neither strategy nor number of ranks
+  /// changes them. ConfigError from `optimize_with` if nothing that is written has 16 bits.
   Rounding rounding = Rounding::nearest;
+  /// The seed of stochastic rounding, of parameters and of moments.
   std::uint64_t rounding_seed = 1;
 };
 
-/// As above for the options' own values. ConfigError for what has no effect: bf16 or int8
-/// moments where `optimizer` keeps none, or keeps a user's.
+/// Throws ContractError if a value of the options is not finite or out of its range, and
+/// ConfigError for bf16 or int8 moments where `optimizer` keeps no moments of the library's.
 void validate(const OptimizerOptions& options, const Optimizer& optimizer);
 
 }  // namespace tessera

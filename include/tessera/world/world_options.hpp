@@ -13,50 +13,54 @@ namespace tessera {
 
 /// Where a CPU rank's compute stream runs what is enqueued on it.
 enum class ComputeStream : std::uint8_t {
-  caller,  ///< at once, on the thread that enqueues: plain loops of the caller's are in order
-  worker,  ///< later, on a thread of its own, as on a GPU: for trainers whose every computation is
-           ///< enqueued. Test instrument: shows events that the caller's thread would hide
+  caller,  ///< Work runs at once on the thread that enqueues it, in order with the caller's loops.
+  worker,  ///< Work runs later on a thread of the stream's own, as on a GPU. A trainer must enqueue
+           ///< all of its computation. Tests use it to find missing events.
 };
 
-/// How a job's ranks are set up.
+/// How the ranks of a job are set up. The defaults run on the CPU with one thread a rank. No option
+/// changes a bit of a result, but for `device`, and for `deterministic` over NCCL. A value out of
+/// its range or without effect is refused with ConfigError.
 struct WorldOptions {
-  /// A collective that has not finished after this long ends the job with CommError.
+  /// The longest time, above 0, that a collective may take. One that takes longer ends the job with
+  /// CommError.
   std::chrono::milliseconds deadline{300'000};
-  /// Keep records of allocations, collectives and phases (World::recorder).
+  /// Whether the rank records allocations, collectives and phases (World::recorder).
   bool trace = false;
-  /// With `trace`: of so many steps that have ended, and of the one under way (0: of all), so that
-  /// a long run's records do not grow. See trace::Recorder::keep_last.
+  /// The number of finished steps whose records are kept beside the current one's, so that the
+  /// records of a long run do not grow; 0 keeps all. It needs `trace`. See
+  /// trace::Recorder::keep_last.
   int trace_steps = 0;
-  /// Keep a log of what is enqueued (World::work_log): of kernels with their seconds on a CPU, of
+  /// Whether the rank logs what it enqueues (World::work_log): kernels with their seconds on a CPU,
   /// everything in a simulation.
   bool log_work = false;
-  /// Overwrite slots when they are released. Test instrument; changes no result.
+  /// What overwrites a slot when it is released. Tests use it to find late readers and writers.
   SlotPoison poison = SlotPoison::off;
+  /// Random delays around collectives and copies. Tests use them to find races. Not given: none.
   std::optional<DelayInjection> delays = {};
+  /// Where a CPU rank's compute stream runs; a CUDA device has its own, and takes the default only.
   ComputeStream compute_stream = ComputeStream::caller;
-  /// Where the ranks' tensors live and their kernels run: cpu or cuda.
+  /// Where the ranks' tensors lie and their kernels run: cpu or cuda.
   DeviceKind device = DeviceKind::cpu;
-  /// Which CUDA device a rank uses, as CUDA counts those that the process may see. Unless given,
-  /// ranks that are threads share the devices out in turn (all of them one, where there is one),
-  /// and a process takes the one of its local rank.
+  /// The CUDA device of a rank, as CUDA numbers those that the process may see. If it is not given,
+  /// ranks that are threads take the devices in turn, and a process takes that of its local rank.
+  /// It needs `device` cuda.
   std::optional<int> cuda_ordinal = {};
-  /// That a rank computes with, its own among them; from 1 to 256. They speed up the library's
-  /// kernels (plain loops in World::compute stay on one), change no bit of any result, and sleep
-  /// between kernels.
+  /// Compute threads per rank on the CPU, including the caller (1 to 256). They speed up the
+  /// library's kernels and sleep between them; loops in World::compute stay on one thread. On a
+  /// CUDA device it must be 1.
   int threads = 1;
-  /// That a rank on a CUDA device computes with on the host (World::compute_on_host), its own among
-  /// them; up to 256. They change no bit of any result. 0: its part of the cores that it may use,
-  /// each of which is shared out evenly among the ranks of the machine that may use it. On a CPU
-  /// leave it at 0: `threads` are those.
+  /// Host compute threads per rank on a CUDA device, including the one that runs
+  /// World::compute_on_host (0 to 256). 0: the rank's even part of the cores that it and other
+  /// ranks of the machine may use. On a CPU it must be 0: `threads` counts there.
   int host_threads = 0;
-  /// What a rank may hold at most, the library's memory and what the caller has registered or taken
-  /// with World::allocate: an allocation beyond it throws OutOfMemory that says what is held.
+  /// The bytes that a rank may hold at most: the library's memory and what the caller has
+  /// registered or taken with World::allocate. An allocation beyond it throws OutOfMemory that
+  /// lists what is held. Not given: no limit.
   std::optional<std::size_t> budget_bytes = {};
-  /// Insist on the same bits in every run of this job on the same machines. All of the library
-  /// gives them without being asked, with the deterministic variants of other libraries' kernels,
-  /// but for NCCL, which may add in another order in every run: it is then held to its ring.
-  /// ConfigError if the environment (NCCL_ALGO, NCCL_TUNER_PLUGIN) asks it for what has no fixed
-  /// order.
+  /// Makes NCCL deterministic too, by forcing the ring algorithm: every run of the job on the same
+  /// machines then has the same bits. All else is deterministic without it. ConfigError if the
+  /// environment (NCCL_ALGO, NCCL_TUNER_PLUGIN) asks NCCL for an algorithm without a fixed order.
   bool deterministic = false;
 };
 
