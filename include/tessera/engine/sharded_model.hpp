@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "tessera/engine/init.hpp"
 #include "tessera/engine/model_options.hpp"
+#include "tessera/engine/scope.hpp"
 #include "tessera/engine/step_report.hpp"
 #include "tessera/engine/tensor.hpp"
 #include "tessera/engine/unit.hpp"
@@ -24,10 +26,6 @@ namespace tessera {
 /// *Collective.* By rank, what tells its machine from others (or TESSERA_MACHINE): of as many ranks
 /// as each has, side by side, hybrid makes a group where `shard_group` is 0.
 [[nodiscard]] std::vector<std::string> machines_of_ranks(World& world);
-
-class ForwardScope;
-class BackwardScope;
-class Evaluation;
 
 /// A model whose parameters, gradients and optimizer state are held over the ranks of a world as
 /// its strategy says. The trainer brings the computation; the model hands out pointers.
@@ -46,7 +44,8 @@ class Evaluation;
 /// Memory:  state, slots and optimizer are each allocated once, in `materialize` and
 ///          `optimize_with`; a step allocates nothing.
 /// Errors:  ContractError for calls out of order; CommError and DeviceError end the model.
-/// Threads: the rank's own thread.
+/// Threads: scopes, steps and reports may come from any thread, one at a time; all else is the
+///          rank's own thread's.
 class ShardedModel {
  public:
   /// ConfigError if a combination of options is not supported, or if one has no effect under the
@@ -77,13 +76,31 @@ class ShardedModel {
   /// group without a trainable parameter, and for options that have no effect.
   void optimize_with(const Optimizer& optimizer, const OptimizerOptions& options = {});
 
-  /// Opens a unit for its forward pass. ContractError if all slots are in open scopes.
+  /// Opens a unit for its forward pass, in the micro-batch under way; a forward scope after
+  /// backward scopes begins the next one. ContractError if all slots are in open scopes.
   [[nodiscard]] ForwardScope forward(Unit unit);
   /// Opens a unit for its backward pass. As many times in a micro-batch as `forward`. ContractError
   /// if its gradients go to a slot and all are taken: by blocks that are open, or whose backward
   /// has been opened less often than their forward. There are two slots, or as many as the declared
   /// order needs.
   [[nodiscard]] BackwardScope backward(Unit unit);
+
+  /// The same for micro-batch `micro_batch` of the step, from 0, where several are in flight
+  /// (F1 F2 B1 F3 B2 B3): the results have the bits of one after the other. Micro-batches begin in
+  /// order, and each has all of its forward scopes before its backward ones. A unit's backward
+  /// scopes come in the order of micro-batches. A unit that stays gathered until its last use in a
+  /// micro-batch stays until its last in all that are in flight. Activations are the caller's.
+  /// ContractError for a micro-batch that is out of order, or for a call without one where several
+  /// are in flight.
+  [[nodiscard]] ForwardScope forward(Unit unit, int micro_batch);
+  [[nodiscard]] BackwardScope backward(Unit unit, int micro_batch);
+
+  /// Whether every scope of `unit` hands out its parameters, or its gradients, at the same
+  /// addresses, from `materialize` until the model ends. Parameters do where ranks hold them whole,
+  /// and where the unit has a slot of its own (root units, Reshard::after_backward,
+  /// `persist_elems`); gradients where they are whole and stay, and those of root units. What lies
+  /// there is the unit's only while one of its scopes is open.
+  [[nodiscard]] bool stays_in_place(Unit unit, StateTensor what) const;
 
   /// *Collective.* Between steps, or before the first: the model is evaluated while the result
   /// lives. ContractError where a step has begun. A model for inference has no other use.
@@ -145,104 +162,15 @@ class ShardedModel {
   /// The unit that was declared at place `index`, from 0.
   [[nodiscard]] Unit unit(std::size_t index) const;
 
-  struct State;
-
  private:
-  friend class Scope;
-  friend class ForwardScope;
-  friend class BackwardScope;
-  friend class Evaluation;
   /// ContractError if the world has ended.
-  [[nodiscard]] State& live() const;
-  std::shared_ptr<State> state_;
-};
+  [[nodiscard]] engine::Model& live() const;
+  /// ContractError that names `call` unless `unit` is of this model.
+  [[nodiscard]] std::size_t index_of(Unit unit, const char* call) const;
+  /// Returns the micro-batch.
+  int open(engine::UseKind kind, Unit unit, std::optional<int> micro_batch);
 
-/// An open use of a unit, forward or backward: its parameters are whole on this rank. A layer's
-/// forward takes either kind, so that it can be run once more in the backward scope (recompute).
-/// It ends before its model: one that does not keeps the model's memory until it does, and the
-/// rank's body ends with a ContractError that names the unit.
-class Scope {
- public:
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
-
-  /// ContractError that lists the unit's parameters if it has none called `name`.
-  [[nodiscard]] ConstTensor operator[](std::string_view name) const;
-  /// The stream on which the parameters are ready and on which kernels must run.
-  [[nodiscard]] Stream stream() const;
-
- protected:
-  Scope(std::shared_ptr<ShardedModel::State> model, Unit unit) noexcept;
-  ~Scope() = default;
-  [[nodiscard]] bool unwinding() const noexcept;
-
-  std::shared_ptr<ShardedModel::State> model_;
-  Unit unit_;
-
- private:
-  int exceptions_;
-};
-
-/// While it lives, a unit's parameters are whole on this rank. Ends at the brace: what follows is
-/// enqueued there and never throws; a failure is kept and thrown by the next call on the model.
-class ForwardScope : public Scope {
- public:
-  ~ForwardScope();
-
-  /// Tells what the unit has computed, valid on the scope's stream until the scope ends. It is
-  /// looked at only in a step that may be the last of `max_skips` skipped ones, so that the unit
-  /// can be named in which the first value that is not finite arose; else this does nothing. All
-  /// ranks watch the same.
-  void watch(ConstView output) const;
-
- private:
-  friend class ShardedModel;
-  using Scope::Scope;
-};
-
-/// While it lives, a unit's parameters and its full gradients are whole on this rank; at its end
-/// the gradients go on their way to where the strategy keeps them.
-class BackwardScope : public Scope {
- public:
-  ~BackwardScope();
-
-  /// Gradient of this rank's loss; kernels add into it (see GradientInit). ContractError if the
-  /// parameter is frozen (ask `has_grad`).
-  [[nodiscard]] Tensor grad(std::string_view name) const;
-  [[nodiscard]] bool has_grad(std::string_view name) const;
-
- private:
-  friend class ShardedModel;
-  using Scope::Scope;
-};
-
-/// While it lives, the model is evaluated: scopes are forward ones, in as many passes as wanted,
-/// and nothing of the training changes: no gradient, no bit of a later step, no byte of the peak.
-///
-///   auto evaluation = model.evaluate();
-///   for (batch of the validation set) { (forward scopes); evaluation.end_pass(); }
-///
-/// Order:   every rank opens the same units in the same order. Units are gathered ahead as in
-///          training, in the order of the training or of the pass before; the order may change.
-/// Memory:  the slots of the training; what is kept over a pass (root units) is given back at its
-///          end.
-/// Ends at the brace and never throws there: a failure is kept and thrown by the next call on the
-/// model, which ends after this object (as for a Scope).
-class Evaluation {
- public:
-  Evaluation(const Evaluation&) = delete;
-  Evaluation& operator=(const Evaluation&) = delete;
-  ~Evaluation();
-
-  /// Ends a pass, as the object's end does too. ContractError if a scope is open.
-  void end_pass();
-
- private:
-  friend class ShardedModel;
-  explicit Evaluation(std::shared_ptr<ShardedModel::State> model) noexcept
-      : model_{std::move(model)} {}
-
-  std::shared_ptr<ShardedModel::State> model_;
+  std::shared_ptr<engine::Model> model_;
 };
 
 }  // namespace tessera

@@ -1,0 +1,173 @@
+#include "engine/model/declaration.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/model/options.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::engine {
+
+std::size_t Declaration::add_unit(std::string name, std::vector<ParameterSpec> specs,
+                                  const UnitOptions& options) {
+  expects(!name.empty(), "add_unit: a unit needs a name");
+  if (names_.contains(name)) {
+    throw ContractError{fmt::format("add_unit: there is a unit called '{}' already", name)};
+  }
+  check_unit(name, specs, options, options_);
+  UnitLayout layout = UnitLayout::make(
+      std::move(specs),
+      {options_.compute, options_.gradient, options_.reduce, options_.align_elems}, ranks_);
+  const std::int64_t elems = add_elems(elems_, name, layout);
+  UnitPlan unit{name, std::move(layout), options};
+  resolve_aliases(unit);
+  plans_.push_back(std::move(unit));
+  names_.insert(std::move(name));
+  elems_ = elems;
+  return plans_.size() - 1;
+}
+
+void Declaration::resolve_aliases(UnitPlan& unit) {
+  const auto specs = unit.layout.specs();
+  for (std::size_t p = 0; p < specs.size(); ++p) {
+    const ParameterSpec& spec = specs[p];
+    if (spec.tied_to) {
+      alias(unit, p, *spec.tied_to);
+    } else {
+      unit.infos[p] = {unit.name, spec.name, spec.shape, spec.trainable, next_parameter_id_++};
+    }
+  }
+}
+
+void Declaration::alias(UnitPlan& unit, std::size_t parameter, const TiedTo& tie) {
+  const ParameterSpec& spec = unit.layout.specs()[parameter];
+  const auto owner = std::ranges::find(plans_, tie.unit, &UnitPlan::name);
+  const auto index = owner == plans_.end() ? std::nullopt : owner->layout.find(tie.parameter);
+  if (!index || owner->alias_of[*index]) {
+    throw ContractError{fmt::format(
+        "add_unit: '{}.{}' is tied to '{}.{}', which no earlier unit owns; register the owner "
+        "first",
+        unit.name, spec.name, tie.unit, tie.parameter)};
+  }
+  const ParameterSpec& owned = owner->layout.specs()[*index];
+  if (owned.shape != spec.shape) {
+    throw ContractError{fmt::format("add_unit: '{}.{}' has shape {} but its owner '{}.{}' has {}",
+                                    unit.name, spec.name, spec.shape.to_string(), tie.unit,
+                                    tie.parameter, owned.shape.to_string())};
+  }
+  if ((!spec.trainable && owned.trainable) || (spec.dtype && spec.dtype != owned.dtype)) {
+    throw ContractError{fmt::format(
+        "add_unit: '{}.{}' is tied to '{}.{}', which decides about training and dtype: leave "
+        "them to the owner",
+        unit.name, spec.name, tie.unit, tie.parameter)};
+  }
+  const auto owner_unit = static_cast<std::size_t>(owner - plans_.begin());
+  unit.alias_of[parameter] = ParameterRef{owner_unit, *index};
+  unit.infos[parameter] = owner->infos[*index];
+  owner->options.kind = UnitKind::root;  // stays over the union of its uses
+  if (std::ranges::find(unit.owners, owner_unit) == unit.owners.end()) {
+    unit.owners.push_back(owner_unit);
+  }
+}
+
+void Declaration::declare_order(const std::vector<std::size_t>& forward) {
+  order_.declare(forward);
+  order_is_declared_ = !forward.empty();
+}
+
+std::vector<DeclaredUnit> Declaration::units() const {
+  std::vector<DeclaredUnit> units;
+  for (const UnitPlan& plan : plans_) { units.push_back({plan.name, &plan.layout, plan.options}); }
+  return units;
+}
+
+int Declaration::most_pending() const {
+  return order_.most_pending(
+      [this](std::size_t unit) { return !plans_[unit].is_root() && plans_[unit].trainable(); });
+}
+
+// ------------------------------------------------------------------------------------- decisions
+
+void Declaration::decide() {
+  check_units(units(), options_);
+  decide_residence();
+  decide_offload();
+}
+
+// When all aliases are known: they turn their owners into root units.
+void Declaration::decide_residence() {
+  if (!gathers(options_.strategy)) { return; }
+  for (UnitPlan& plan : plans_) {
+    using enum Residence;
+    const bool stays = plan.is_root() ||
+                       plan.options.reshard.value_or(options_.reshard) == Reshard::after_backward;
+    plan.residence = stays ? micro_batch : use;
+    const std::int64_t elems = plan.layout.parameter_elems();
+    if (elems > 0 && elems <= options_.persist_elems) { plan.residence = update; }
+  }
+}
+
+// The last stay: the norm of what is on the device is added to what the host has added, in the
+// order of units.
+void Declaration::decide_offload() {
+  if (options_.offload == Offload::none) { return; }
+  std::int64_t total = 0;
+  for (const UnitPlan& plan : plans_) { total += updated_elems(plan.layout); }
+  const double most = static_cast<double>(options_.offload_keep) * static_cast<double>(total);
+  std::int64_t kept = 0;
+  bool full = false;
+  for (std::size_t u = plans_.size(); u-- > 0;) {
+    const std::int64_t elems = updated_elems(plans_[u].layout);
+    full = full || static_cast<double>(kept + elems) > most;
+    plans_[u].offloaded = full && elems > 0;
+    kept += full ? 0 : elems;
+  }
+}
+
+void Declaration::decide_owned(const ShardGroup& group, int rank) {
+  const StrategyTraits traits = traits_of(options_.strategy);
+  const auto held = [&](Holding holding, const SegmentLayout& segment) -> Range {
+    if (holding == Holding::sharded) { return group.kept(segment); }
+    const bool none = holding == Holding::rank0 && rank != 0;
+    return {0, none ? 0 : segment.padded_elems()};
+  };
+  for (UnitPlan& plan : plans_) {
+    plan.kept_shards = group.kept_shards();
+    plan.owned.clear();
+    for (const SegmentLayout& segment : plan.layout.segments()) {
+      plan.owned.push_back(
+          {.parameters = held(traits.parameters, segment),
+           .updates = segment.trainable() ? held(traits.optimizer, segment) : Range{}});
+    }
+  }
+}
+
+std::string Declaration::describe() const {
+  const ModelOptions& options = options_;
+  const std::string groups =
+      options.shard_group > 0 ? fmt::format(" in groups of {}", options.shard_group) : "";
+  std::string text =
+      fmt::format("strategy {}{} {} prefetch {} {} accumulate {} {} buckets {} {}\n",
+                  to_string(options.strategy), groups,
+                  options.purpose == Purpose::training ? "training" : "inference", options.prefetch,
+                  options.prefetch_backward.value_or(options.prefetch), options.accumulate,
+                  to_string(resolve(options.accumulate_mode, options.strategy)),
+                  options.first_bucket_bytes, options.bucket_bytes);
+  text += fmt::format("align {}\n", options.align_elems);
+  text += fmt::format("loss scaling {}, max skips {}, master weights {}\n",
+                      tessera::describe(options.loss_scaling, options.compute, options.gradient),
+                      options.max_skips, to_string(options.master_weights));
+  text += fmt::format("offload {} keep {}\n", to_string(options.offload), options.offload_keep);
+  text += fmt::format("checks {}\n", to_string(options.checks));
+  for (const UnitPlan& plan : plans_) {
+    text += fmt::format("unit {} kind {} gradients {} residence {}\n", plan.name,
+                        static_cast<int>(plan.options.kind),
+                        static_cast<int>(plan.options.gradients), static_cast<int>(plan.residence));
+    text += plan.layout.describe();
+  }
+  return text;
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "engine/model/unit_rules.hpp"
+#include "engine/plan/unit_plan.hpp"
+#include "engine/plan/use_order.hpp"
+#include "engine/shard_group.hpp"
+#include "tessera/engine/model_options.hpp"
+
+namespace tessera::engine {
+
+/// The units of a model as they are declared, and what is decided about them when all are known.
+/// Pure data.
+class Declaration {
+ public:
+  /// `options` outlive it.
+  Declaration(const ModelOptions& options, int ranks) : options_{options}, ranks_{ranks} {}
+
+  /// Returns the unit's index. Errors as ShardedModel::add_unit.
+  std::size_t add_unit(std::string name, std::vector<ParameterSpec> specs,
+                       const UnitOptions& options);
+  void declare_order(const std::vector<std::size_t>& forward);
+
+  /// All units are known: decides how long each stays gathered, and whose optimizer state is in the
+  /// host pool. ConfigError where options do not suit the units.
+  void decide();
+  /// What rank `rank` has of each unit.
+  void decide_owned(const ShardGroup& group, int rank);
+
+  [[nodiscard]] const UnitPlans& plans() const noexcept { return plans_; }
+  [[nodiscard]] std::vector<DeclaredUnit> units() const;
+  [[nodiscard]] UseOrder& order() noexcept { return order_; }
+  [[nodiscard]] bool order_is_declared() const noexcept { return order_is_declared_; }
+  /// The most blocks whose gradients are on their way back at once, as the declared order has it.
+  [[nodiscard]] int most_pending() const;
+  /// The same text on ranks that have declared the same.
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  void resolve_aliases(UnitPlan& unit);
+  void alias(UnitPlan& unit, std::size_t parameter, const TiedTo& tie);
+  void decide_residence();
+  void decide_offload();
+
+  const ModelOptions& options_;
+  int ranks_;
+  UnitPlans plans_;
+  std::unordered_set<std::string> names_;
+  std::int64_t elems_ = 0;  // of all units, padded
+  std::uint32_t next_parameter_id_ = 0;
+  UseOrder order_;
+  bool order_is_declared_ = false;
+};
+
+}  // namespace tessera::engine

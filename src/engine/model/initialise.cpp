@@ -1,0 +1,182 @@
+#include "engine/model/initialise.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "engine/unit/host_copy.hpp"
+#include "kernels/table.hpp"
+
+namespace tessera::engine {
+namespace {
+
+constexpr std::int64_t kInitChunkElems = std::int64_t{1} << 18;  // 1 MiB of staging
+
+/// What `range` and elements [at, at + count) of a segment have in common.
+Range overlap(const Range& range, std::int64_t at, std::int64_t count) {
+  const std::int64_t first = std::max(range.first, at);
+  const std::int64_t end = std::min(range.first + range.elems, at + count);
+  return {first, std::max<std::int64_t>(end - first, 0)};
+}
+
+/// An array of some of a segment's elements, or of a part of them: on the device or, as fp32, in
+/// the host pool.
+struct Held {
+  View values;
+  kernels::MasterPart part;
+  Range range;
+  bool on_host = false;
+
+  [[nodiscard]] View at(const Range& some) const {
+    return values.slice(some.first - range.first, some.elems);
+  }
+};
+
+/// A parameter, where it begins in its segment, and which elements of the segment are asked for.
+struct Wanted {
+  const ParameterInfo& info;
+  std::int64_t begin;
+  Range range;
+};
+
+/// Writes an initializer's values into arrays.
+class FirstValues {
+ public:
+  /// `scratch`: device memory, of kInitChunkElems if arrays on the host come.
+  FirstValues(World& world, const Initializer& initial, float* scratch)
+      : world_{world}, initial_{initial}, host_{world}, scratch_{scratch} {}
+
+  void write(const Wanted& wanted, const std::vector<Held>& arrays) {
+    if (const auto stddev = normal_of(wanted.info)) {
+      draw(wanted, *stddev, arrays);
+    } else {
+      copy(wanted, arrays);
+    }
+  }
+
+ private:
+  /// The standard deviation of a parameter whose values the device can make.
+  [[nodiscard]] std::optional<float> normal_of(const ParameterInfo& info) const {
+    const auto* const drawn = initial_.target<init::Drawn>();
+    if (drawn == nullptr) { return {}; }
+    const init::Distribution from = drawn->distribution(info);
+    if (from.kind != init::Distribution::Kind::normal) { return {}; }
+    return from.number;
+  }
+
+  void draw(const Wanted& wanted, float stddev, const std::vector<Held>& arrays) {
+    const kernels::NormalKey key{initial_.target<init::Drawn>()->seed, wanted.info.id};
+    for (const Held& array : arrays) {
+      const Range part = overlap(array.range, wanted.range.first, wanted.range.elems);
+      if (part.elems == 0) { continue; }
+      const auto fill = [&](View to, kernels::MasterPart what, std::int64_t first) {
+        world_.kernels().fill_normal(to.values(), what, key, first - wanted.begin, stddev, to.elems,
+                                     world_.compute_stream());
+      };
+      if (array.on_host) {
+        draw_on_device(array, part, fill);
+      } else {
+        fill(array.at(part), array.part, part.first);
+      }
+    }
+  }
+
+  // The host's numbers need not be the device's, to the last bit.
+  template <class Fill>
+  void draw_on_device(const Held& array, const Range& part, const Fill& fill) {
+    const std::int64_t end = part.first + part.elems;
+    for (std::int64_t at = part.first; at < end; at += kInitChunkElems) {
+      const View to = array.at({at, std::min(kInitChunkElems, end - at)});
+      const View drawn{scratch_, to.elems, DType::fp32};
+      fill(drawn, kernels::MasterPart::value, at);
+      host_.read({to.values().as<float>(), static_cast<std::size_t>(to.elems)}, drawn);
+    }
+  }
+
+  void copy(const Wanted& wanted, const std::vector<Held>& arrays) {
+    const std::int64_t end = wanted.range.first + wanted.range.elems;
+    for (std::int64_t at = wanted.range.first; at < end; at += kInitChunkElems) {
+      const std::int64_t count = std::min(kInitChunkElems, end - at);
+      staging_.resize(static_cast<std::size_t>(count));
+      initial_(wanted.info, at - wanted.begin, staging_);
+      for (const Held& array : arrays) {
+        const Range part = overlap(array.range, at, count);
+        if (part.elems == 0) { continue; }
+        const std::span values = std::span{staging_}.subspan(
+            static_cast<std::size_t>(part.first - at), static_cast<std::size_t>(part.elems));
+        if (array.on_host) {
+          std::ranges::copy(values, array.at(part).values().as<float>());
+        } else {
+          host_.write(array.at(part), array.part, values);
+        }
+      }
+    }
+  }
+
+  World& world_;
+  const Initializer& initial_;
+  HostCopy host_;
+  float* scratch_;
+  std::vector<float> staging_;
+};
+
+/// Device memory that the masters of 16-bit parameters are drawn in on their way to the host pool.
+Buffer scratch_for(World& world, const LiveUnits& units) {
+  for (const LiveUnit& unit : units) {
+    for (std::size_t s = 0; unit.trains() && s < unit.plan().segments(); ++s) {
+      const FirstValue masters = unit.update().first_masters(s);
+      if (!masters.on_host || masters.values.elems == 0) { continue; }
+      return world.allocate(Category::workspace, kInitChunkElems * sizeof(float),
+                            "first master weights");
+    }
+  }
+  return {};
+}
+
+// Masters take the initializer's values in full; the parameter is rounded from them, also where the
+// masters are elsewhere or nowhere: what is trained has one rule of rounding.
+void initialise_unit(World& world, const LiveUnit& unit, const Initializer& initial,
+                     float* scratch) {
+  const UnitPlan& plan = unit.plan();
+  FirstValues values{world, initial, scratch};
+  for (std::size_t s = 0; s < plan.segments(); ++s) {
+    const View parameter = unit.parameters().resident(s);
+    if (parameter.elems == 0) { continue; }
+    const Range kept = plan.owned[s].parameters;
+    const bool trained = plan.layout.segments()[s].trainable();
+    const auto rounded = trained ? kernels::MasterPart::parameter : kernels::MasterPart::value;
+    std::vector<Held> arrays{{parameter, rounded, kept}};
+    const FirstValue masters = unit.trains() ? unit.update().first_masters(s) : FirstValue{};
+    if (masters.values.elems > 0) {
+      arrays.push_back({masters.values, masters.part, plan.owned[s].updates, masters.on_host});
+    }
+    for (const Held& array : arrays) {
+      if (array.on_host) {
+        std::memset(array.values.data, 0, array.values.bytes());
+        continue;
+      }
+      world.device().fill(array.values.data, 0, array.values.bytes(), world.compute_stream());
+    }
+    for (const Placement& placement : plan.layout.segments()[s].placements()) {
+      values.write({plan.infos[placement.parameter], placement.first,
+                    overlap(kept, placement.first, placement.elems)},
+                   arrays);
+    }
+  }
+  world.compute_stream().wait();  // other streams read them
+  if (unit.trains()) { unit.update().begin(); }
+}
+
+}  // namespace
+
+void initialise(World& world, const LiveUnits& units, const Initializer& initial) {
+  const Buffer scratch = scratch_for(world, units);
+  world.compute([&] {
+    for (const LiveUnit& unit : units) {
+      initialise_unit(world, unit, initial, static_cast<float*>(scratch.data()));
+    }
+  });
+}
+
+}  // namespace tessera::engine

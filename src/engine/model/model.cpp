@@ -1,0 +1,367 @@
+#include "engine/model/model.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <utility>
+
+#include "engine/model/agreement.hpp"
+#include "engine/model/initialise.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::engine {
+namespace {
+
+// Unique in the process: a unit kept from a world that has ended matches no later model.
+std::uint32_t next_number() {
+  static std::atomic<std::uint32_t> made = 0;
+  return ++made;
+}
+
+std::string describe_update(const Optimizer& optimizer, const OptimizerOptions& options) {
+  return fmt::format("{}\nclip_norm {}\nmoments {} rounding {} seed {}\n", describe(optimizer),
+                     options.clip_norm, to_string(options.moments), to_string(options.rounding),
+                     options.rounding_seed);
+}
+
+}  // namespace
+
+Model::Model(World& world, const ModelOptions& options)
+    : guest_{world},
+      world_{world},
+      options_{options},
+      number_{next_number()},
+      journal_{world},
+      declaration_{options_, world.size()} {
+  validate(options, world.size());
+}
+
+// Peers may be reading this rank's buffers until its collectives have ended.
+Model::~Model() {
+  if (!guest_.world_ended()) { world_.quiesce(); }
+  for (TensorLife& life : *lives_) { ++life.ended_scopes; }
+}
+
+void Model::end_of_owner() noexcept {
+  std::exception_ptr& mistake = guest_.life().mistake;
+  if (mistake || std::uncaught_exceptions() > uncaught_) { return; }
+  const std::string open = units_ == nullptr ? "" : names_of_open_units(*units_);
+  try {
+    mistake = std::make_exception_ptr(ContractError{
+        open.empty()
+            ? "the model was destroyed while it was being evaluated; end the Evaluation before its "
+              "model"
+            : fmt::format("the model was destroyed while a scope of unit {} was open; end every "
+                          "scope before its model",
+                          open)});
+  } catch (...) { mistake = std::current_exception(); }
+}
+
+void Model::rethrow_failure() const {
+  if (failure_) { std::rethrow_exception(failure_); }
+}
+
+void Model::require_training(const char* what) const {
+  if (evaluating_) {
+    throw ContractError{fmt::format(
+        "{}: the model is being evaluated, by forward scopes alone; end the Evaluation first",
+        what)};
+  }
+  if (options_.purpose == Purpose::inference) {
+    throw ContractError{
+        fmt::format("{}: the model was made for inference: it only opens forward scopes while "
+                    "evaluate()'s result lives; choose Purpose::training",
+                    what)};
+  }
+}
+
+// ------------------------------------------------------------------------------------ declaration
+
+std::uint32_t Model::add_unit(std::string name, std::vector<ParameterSpec> specs,
+                              const UnitOptions& options) {
+  expects(!is_materialized(), "add_unit: units are declared before materialize");
+  const std::size_t index = declaration_.add_unit(std::move(name), std::move(specs), options);
+  const UnitPlan& plan = plans()[index];
+  TensorLife life{.name = plan.name, .shapes = {}};
+  for (const ParameterInfo& info : plan.infos) { life.shapes.push_back(info.shape); }
+  lives_->push_back(std::move(life));
+  return static_cast<std::uint32_t>(index);
+}
+
+void Model::declare_order(const std::vector<std::size_t>& forward) {
+  expects(!is_materialized(), "declare_order: the order is declared before materialize");
+  declaration_.declare_order(forward);
+}
+
+void Model::materialize(const Initializer& initial) {
+  rethrow_failure();
+  expects(!is_materialized(), "materialize: the model has been materialized already");
+  expects(!plans().empty(), "materialize: the model has no units; call add_unit first");
+  expects(initial != nullptr, "materialize: the initializer is empty");
+  declaration_.decide();
+  if (can_disagree(world_)) { require_agreement(world_, "the model", declaration_.describe()); }
+  group_.emplace(ShardGroup::make(world_, options_));
+  declaration_.decide_owned(*group_, world_.rank());
+  // A device that cannot wait for the host says so before there is anything to give back.
+  if (options_.offload != Offload::none) { (void)world_.host_stream(); }
+  try {
+    take_memory(initial);
+  } catch (...) {
+    forget_memory();
+    throw;
+  }
+  update_order_ = with_the_rest(plans(), declaration_.order().units());
+  units_->parameters().lane().order_after_compute();
+  for (const std::size_t u : update_order_) { (*units_)[u].parameters().send_updated(); }
+}
+
+PassPlace Model::pass_place() {
+  return {.world = world_,
+          .journal = journal_,
+          .units = *units_,
+          .lives = *lives_,
+          .prefetch = {.forward = options_.prefetch,
+                       .backward = options_.prefetch_backward.value_or(options_.prefetch)}};
+}
+
+void Model::take_memory(const Initializer& initial) {
+  units_ = std::make_unique<LiveUnits>(world_, plans(), journal_, options_, *group_,
+                                       declaration_.most_pending());
+  if (options_.checks == Checks::memory && world_.device().computes()) {
+    checks_ = std::make_unique<MemoryChecks>(world_, *units_, options_);
+  }
+  if (options_.purpose == Purpose::training) {
+    training_ = std::make_unique<TrainingPass>(
+        pass_place(), declaration_.order(),
+        TrainingPass::Setup{.options = options_,
+                            .order_is_declared = declaration_.order_is_declared(),
+                            .update_order = update_order_,
+                            .checks = checks_.get()});
+  }
+  evaluation_ = std::make_unique<EvaluationPass>(pass_place(), evaluation_order_);
+  initialise(world_, *units_, initial);
+}
+
+// Out of memory, or an initializer that threw: the model is declared only, as before.
+void Model::forget_memory() noexcept {
+  try {
+    world_.compute_stream().wait();
+  } catch (...) {  // the stream has ended: it touches nothing any more
+  }
+  evaluation_.reset();
+  training_.reset();
+  checks_.reset();
+  units_.reset();
+}
+
+void Model::optimize_with(const Optimizer& optimizer, const OptimizerOptions& options) {
+  rethrow_failure();
+  require_training("optimize_with");
+  expects(is_materialized(), "optimize_with: call materialize first");
+  expects(step_ == nullptr, "optimize_with: the model has an optimizer already");
+  validate(options_, optimizer, options);
+  check_update(declaration_.units(), options_, optimizer, options);
+  if (first_loss_scale(options_.loss_scaling, options_.compute, options_.gradient) != 1.0F) {
+    expects(training_->begun() == 0,
+            "optimize_with: the loss is to be scaled, and the micro-batches before have not been: "
+            "call it before the first forward scope of the step");
+  }
+  const ParameterRules rules = resolve_rules(plans(), optimizer, options);
+  if (can_disagree(world_)) {
+    require_agreement(world_, "the optimizer",
+                      describe_update(optimizer, options) + describe(plans(), rules));
+  }
+  step_ =
+      std::make_unique<Step>(world_, journal_, *units_,
+                             OptimizerStep::Setup{options_, optimizer, options, rules, *group_});
+  training_->search_with(&step_->search());
+}
+
+// ----------------------------------------------------------------------------------------- passes
+
+void Model::require_ready() const {
+  rethrow_failure();
+  if (step_) { step_->check_if_stuck(); }
+  expects(is_materialized(), "a unit is opened before materialize");
+}
+
+int Model::open(UseKind kind, std::size_t unit, std::optional<int> micro_batch) {
+  if (evaluating_ && kind == UseKind::forward) {
+    evaluation_->open(unit);
+    return 0;
+  }
+  require_training(to_string(kind));
+  return training_->open(kind, unit, micro_batch);
+}
+
+void Model::close(UseKind kind, std::size_t unit, int micro_batch, bool unwinding) noexcept {
+  if (failure_ || guest_.world_ended()) { return; }
+  try {
+    if (unwinding) {
+      throw ContractError{
+          fmt::format("the {} scope of unit '{}' was left by an exception; the model cannot go on",
+                      to_string(kind), plans()[unit].name)};
+    }
+    evaluating_ ? evaluation_->close(unit) : training_->close(kind, unit, micro_batch);
+  } catch (...) { failure_ = std::current_exception(); }
+}
+
+void Model::watch(std::size_t unit, int micro_batch, ConstView output) {
+  if (!evaluating_) { training_->watch(unit, micro_batch, output); }
+}
+
+void Model::begin_evaluation() {
+  rethrow_failure();
+  expects(is_materialized(), "evaluate: call materialize first");
+  expects(!evaluating_,
+          "evaluate: the model is being evaluated already; end that Evaluation first");
+  if (training_ != nullptr && training_->begun() > 0) {
+    throw ContractError{fmt::format(
+        "evaluate: {} of the step's {} micro-batches have begun; evaluate between steps",
+        training_->begun(), options_.accumulate)};
+  }
+  phase_before_ = journal_.phase();
+  journal_.enter(trace::Phase::evaluation, "");
+  for (const std::size_t u : update_order_) { (*units_)[u].parameters().begin_micro_batch(); }
+  evaluation_->begin(declaration_.order());
+  evaluating_ = true;
+}
+
+void Model::end_pass() {
+  rethrow_failure();
+  evaluation_->end_pass();
+}
+
+void Model::end_evaluation() noexcept {
+  if (guest_.world_ended()) { return; }
+  if (!failure_) {
+    try {
+      end_pass();
+    } catch (...) { failure_ = std::current_exception(); }
+  }
+  evaluating_ = false;
+  try {
+    journal_.enter(phase_before_, "");
+  } catch (...) {  // without memory for its name, a moment keeps its old one
+  }
+}
+
+Step& Model::trained(const char* call) const {
+  if (step_) { return *step_; }
+  throw ContractError{fmt::format("{}: call optimize_with first", call)};
+}
+
+void Model::step(const double* loss) {
+  rethrow_failure();
+  require_training("step");
+  Step& step = trained("step");
+  training_->require_scopes_ended("step");
+  training_->finish();
+  if (training_->ended() != options_.accumulate) {
+    throw ContractError{fmt::format("step: {} of {} micro-batches have been run",
+                                    training_->ended(), options_.accumulate)};
+  }
+  require_no_graph(world_, options_);
+  update_order_ = step.run(loss, declaration_.order());
+  training_->next_step();
+  step.check_if_stuck();
+}
+
+// --------------------------------------------------------------------------- what scopes hand out
+
+ParameterRef Model::find(std::size_t unit, std::string_view name) const {
+  const UnitPlan& plan = plans()[unit];
+  const auto index = plan.layout.find(name);
+  if (!index) {
+    std::string known;
+    for (const ParameterSpec& spec : plan.layout.specs()) { known += " " + spec.name; }
+    throw ContractError{
+        fmt::format("unit '{}' has no parameter '{}'; it has:{}", plan.name, name, known)};
+  }
+  return plan.alias_of[*index].value_or(ParameterRef{unit, *index});
+}
+
+Lifetime Model::lifetime(std::size_t unit, std::size_t owner, Category category) const {
+  return {lives_, (*lives_)[unit].ended_scopes, category, (*lives_)[owner].name};
+}
+
+ConstTensor Model::parameter(std::size_t unit, std::string_view name) const {
+  const auto [owner, index] = find(unit, name);
+  const UnitLayout::Location location = *plans()[owner].layout.locate(index);
+  const Shape& shape = (*lives_)[owner].shapes[index];
+  const View segment = (*units_)[owner].parameters().whole(location.segment);
+  return {segment.slice(location.first, shape.elems()), shape,
+          lifetime(unit, owner, units_->parameters().category())};
+}
+
+bool Model::has_gradient(std::size_t unit, std::string_view name) const {
+  const auto [owner, index] = find(unit, name);
+  return plans()[owner].infos[index].trainable;
+}
+
+Tensor Model::gradient(std::size_t unit, std::string_view name) const {
+  const auto [owner, index] = find(unit, name);
+  const ParameterInfo& info = plans()[owner].infos[index];
+  if (!info.trainable) {
+    throw ContractError{
+        fmt::format("'{}' is frozen and has no gradient; ask has_grad first", info.full_name())};
+  }
+  const UnitLayout::Location location = *plans()[owner].layout.locate(index);
+  const View segment = (*units_)[owner].gradients().whole(location.segment);
+  return {segment.slice(location.first, info.shape.elems()), (*lives_)[owner].shapes[index],
+          lifetime(unit, owner, units_->gradients().category())};
+}
+
+// ---------------------------------------------------------------------------------- between steps
+
+void Model::export_state(StateTensor what, const StateSink& sink) {
+  rethrow_failure();
+  expects(is_materialized(), "export_state: call materialize first");
+  expects(sink != nullptr, "export_state: the sink is empty");
+  expects(!evaluating_, "export_state: the model is being evaluated: end the Evaluation");
+  if (what == StateTensor::parameters) {
+    expects(training_ == nullptr || training_->begun() == 0,
+            "export_state: parameters are exported between steps");
+    for (const std::size_t u : update_order_) { (*units_)[u].parameters().begin_micro_batch(); }
+    return export_parameters(world_, *units_, sink);
+  }
+  require_training("export_state of gradients");
+  training_->finish();
+  expects(training_->ended() == options_.accumulate,
+          "export_state: gradients are exported after the last micro-batch, before step");
+  const double parts = static_cast<double>(world_.size()) * options_.accumulate;
+  const double scale = step_ == nullptr ? 1.0 : step_->current_loss_scale();
+  export_gradients(world_, *units_, static_cast<float>(1.0 / (parts * scale)), sink);
+}
+
+void Model::export_masters(const PieceSink& sink) {
+  rethrow_failure();
+  expects(is_materialized(), "export_masters: call materialize first");
+  expects(sink != nullptr, "export_masters: the sink is empty");
+  require_training("export_masters");
+  engine::export_masters(world_, *units_, sink);
+}
+
+ModelStateBytes Model::state_bytes() const {
+  ModelStateBytes bytes;
+  if (!is_materialized()) { return bytes; }
+  bytes.parameters = units_->parameters().persistent_bytes();
+  if (!units_->train()) { return bytes; }
+  bytes.gradients = units_->gradients().persistent_bytes();
+  bytes.optimizer = units_->updates().device_bytes() + (step_ ? step_->device_bytes() : 0);
+  const HostGradientPool* const host = units_->gradients().host();
+  if (host == nullptr) { return bytes; }
+  bytes.host =
+      units_->updates().host_bytes() + host->persistent_bytes() + (step_ ? step_->host_bytes() : 0);
+  return bytes;
+}
+
+bool Model::stays_in_place(std::size_t unit, StateTensor what) const {
+  expects(is_materialized(), "stays_in_place: call materialize first");
+  const LiveUnit& one = (*units_)[unit];
+  if (what == StateTensor::parameters) { return one.parameters().stays_in_place(); }
+  require_training("stays_in_place of gradients");
+  return one.gradients().stays_in_place();
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/model/declaration.hpp"
+#include "engine/model/evaluation_pass.hpp"
+#include "engine/model/export.hpp"
+#include "engine/model/memory_checks.hpp"
+#include "engine/model/step.hpp"
+#include "engine/model/tensor_lives.hpp"
+#include "engine/model/training_pass.hpp"
+#include "engine/shard_group.hpp"
+#include "engine/unit/journal.hpp"
+#include "engine/unit/live_units.hpp"
+#include "tessera/engine/init.hpp"
+#include "tessera/engine/model_options.hpp"
+#include "tessera/engine/scope.hpp"
+#include "tessera/engine/step_report.hpp"
+#include "tessera/engine/tensor.hpp"
+#include "world/world_life.hpp"
+
+namespace tessera::engine {
+
+/// The engine behind ShardedModel: takes a model from its declaration through passes and steps, and
+/// refuses what is out of order. The work is that of its parts.
+///
+///   declared --materialize--> ready --optimize_with--> trainable
+///
+/// An evaluation lies between two steps.
+class Model {
+ public:
+  Model(World& world, const ModelOptions& options);
+  ~Model();
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  /// The ShardedModel ends before a scope or an Evaluation, which the end of the rank's body tells.
+  void end_of_owner() noexcept;
+  /// ContractError if the world has ended: `what` is used after it.
+  void require_world(const char* what) const { guest_.require_world(what); }
+
+  // Declaration. Calls and errors are those of ShardedModel, here and below.
+  std::uint32_t add_unit(std::string name, std::vector<ParameterSpec> specs,
+                         const UnitOptions& options);
+  void declare_order(const std::vector<std::size_t>& forward);
+  void materialize(const Initializer& initial);
+  void optimize_with(const Optimizer& optimizer, const OptimizerOptions& options);
+
+  // Passes.
+  /// Throws a failure that a scope's end has kept, or of too many skipped steps; ContractError
+  /// before `materialize`.
+  void require_ready() const;
+  /// Returns the micro-batch.
+  int open(UseKind kind, std::size_t unit, std::optional<int> micro_batch);
+  /// A failure is kept and thrown by the next call. `unwinding`: by an exception of the caller's.
+  void close(UseKind kind, std::size_t unit, int micro_batch, bool unwinding) noexcept;
+  void watch(std::size_t unit, int micro_batch, ConstView output);
+  void begin_evaluation();
+  void end_pass();
+  void end_evaluation() noexcept;
+  void step(const double* loss);
+  /// Throws a failure that a scope's end has kept.
+  void rethrow_failure() const;
+
+  // What an open scope hands out.
+  [[nodiscard]] ConstTensor parameter(std::size_t unit, std::string_view name) const;
+  [[nodiscard]] Tensor gradient(std::size_t unit, std::string_view name) const;
+  [[nodiscard]] bool has_gradient(std::size_t unit, std::string_view name) const;
+
+  // Between steps.
+  /// ContractError that names `call` if there is no optimizer.
+  [[nodiscard]] Step& trained(const char* call) const;
+  [[nodiscard]] Step* optimizer() const noexcept { return step_.get(); }
+  void export_state(StateTensor what, const StateSink& sink);
+  void export_masters(const PieceSink& sink);
+
+  // What is known of it.
+  [[nodiscard]] World& world() const noexcept { return world_; }
+  [[nodiscard]] const ModelOptions& options() const noexcept { return options_; }
+  [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
+  [[nodiscard]] std::int64_t steps() const noexcept { return journal_.step(); }
+  [[nodiscard]] const UnitPlans& plans() const noexcept { return declaration_.plans(); }
+  [[nodiscard]] ModelStateBytes state_bytes() const;
+  [[nodiscard]] bool stays_in_place(std::size_t unit, StateTensor what) const;
+
+ private:
+  void take_memory(const Initializer& initial);
+  void forget_memory() noexcept;
+  void require_training(const char* what) const;
+  [[nodiscard]] bool is_materialized() const noexcept { return units_ != nullptr; }
+  [[nodiscard]] ParameterRef find(std::size_t unit, std::string_view name) const;
+  [[nodiscard]] Lifetime lifetime(std::size_t unit, std::size_t owner, Category category) const;
+  [[nodiscard]] PassPlace pass_place();
+
+  WorldGuest guest_;  // before what lives in the world's memory
+  World& world_;
+  ModelOptions options_;
+  int uncaught_ = std::uncaught_exceptions();  // in flight when the model was made
+  std::uint32_t number_;                       // of the models of the process, from 1
+  std::shared_ptr<TensorLives> lives_ = std::make_shared<TensorLives>();
+  Journal journal_;
+  Declaration declaration_;
+  UseOrder evaluation_order_;
+  std::vector<std::size_t> update_order_;
+
+  // From materialize on. Null: in a model for inference, or unless Checks::memory.
+  std::optional<ShardGroup> group_;
+  std::unique_ptr<LiveUnits> units_;
+  std::unique_ptr<MemoryChecks> checks_;
+  std::unique_ptr<TrainingPass> training_;
+  std::unique_ptr<EvaluationPass> evaluation_;
+  std::unique_ptr<Step> step_;  // from optimize_with on
+
+  bool evaluating_ = false;
+  trace::Phase phase_before_ = trace::Phase::setup;  // the evaluation began
+  std::exception_ptr failure_;                       // from a scope's end
+};
+
+}  // namespace tessera::engine

@@ -1,0 +1,111 @@
+#include "engine/model/non_finite_search.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "kernels/table.hpp"
+
+namespace tessera::engine {
+namespace {
+
+std::size_t bytes_of(const World& world) {
+  return static_cast<std::size_t>(world.size()) * sizeof(double);
+}
+
+std::string_view name_of(Suspect::What what) {
+  switch (what) {
+    case Suspect::What::parameters:
+      return "parameters";
+    case Suspect::What::output:
+      return "output";
+    case Suspect::What::gradients:
+      break;
+  }
+  return "gradients";
+}
+
+std::string name_ranks(const std::vector<int>& ranks, int all) {
+  if (std::ssize(ranks) == all && all > 1) { return fmt::format("all {} ranks", all); }
+  return fmt::format("rank{} {}", ranks.size() > 1 ? "s" : "", fmt::join(ranks, ", "));
+}
+
+}  // namespace
+
+NonFiniteSearch::NonFiniteSearch(World& world, std::int64_t max_skips)
+    : world_{world},
+      max_skips_{max_skips},
+      next_may_be_last_{max_skips > 0 && max_skips <= 2},
+      found_{world.allocate(Category::workspace, bytes_of(world), "first values not finite")},
+      mark_{world.device().make_event()} {
+  world.device().fill(found_.data(), 0, bytes_of(world), world.compute_stream());
+}
+
+void NonFiniteSearch::begin_step() {
+  searching_ = next_may_be_last_;
+  suspects_.clear();
+  if (!searching_) { return; }
+  world_.device().fill(found_.data(), 0, bytes_of(world_), world_.compute_stream());
+}
+
+// This step and the next may be skipped too.
+bool NonFiniteSearch::needs_outcome() const noexcept {
+  return max_skips_ > 0 && most_skipped_ + 2 >= max_skips_;
+}
+
+void NonFiniteSearch::learn(const kernels::StepScalars& before) noexcept {
+  most_skipped_ = before.skipped_in_a_row;
+}
+
+bool NonFiniteSearch::end_step() noexcept {
+  ++most_skipped_;
+  next_may_be_last_ = max_skips_ > 0 && most_skipped_ + 1 >= max_skips_;
+  return max_skips_ > 0 && most_skipped_ >= max_skips_;
+}
+
+void NonFiniteSearch::look(const Suspect& suspect, ConstView values) {
+  if (values.elems == 0) { return; }
+  suspects_.push_back(suspect);
+  auto* const mine = static_cast<double*>(found_.data()) + world_.rank();
+  world_.kernels().find_non_finite(values, static_cast<double>(suspects_.size()), mine,
+                                   world_.compute_stream());
+}
+
+std::optional<NonFiniteSearch::Origin> NonFiniteSearch::origin() {
+  const Stream compute = world_.compute_stream();
+  const Channel channel = world_.reduce_channel();
+  compute.record(mark_.get());
+  channel.stream.wait_for(mark_.get());
+  Batch batch{"origin of values that are not finite"};
+  batch.all_reduce({found_.data(), world_.size(), DType::fp64});
+  channel.communicator.submit(std::move(batch), channel.stream);
+  channel.stream.record(mark_.get());
+  compute.wait_for(mark_.get());
+  std::vector<double> found(static_cast<std::size_t>(world_.size()));
+  world_.device().copy_out(found.data(), found_.data(), bytes_of(world_), compute);
+  compute.wait();
+
+  double first = 0.0;
+  for (const double place : found) {
+    if (place > 0.0 && (first == 0.0 || place < first)) { first = place; }
+  }
+  if (first == 0.0 || static_cast<std::size_t>(first) > suspects_.size()) { return {}; }
+  Origin origin{suspects_[static_cast<std::size_t>(first) - 1], {}};
+  for (std::size_t rank = 0; rank < found.size(); ++rank) {
+    if (found[rank] == first) { origin.ranks.push_back(static_cast<int>(rank)); }
+  }
+  return origin;
+}
+
+std::string describe(const NonFiniteSearch::Origin& origin, const std::string& unit, int ranks,
+                     int micro_batches) {
+  const std::string when =
+      micro_batches == 1
+          ? ""
+          : fmt::format(", in micro-batch {} of {}", origin.suspect.micro_batch + 1, micro_batches);
+  return fmt::format("in the {} of unit '{}' on {}{}", name_of(origin.suspect.what), unit,
+                     name_ranks(origin.ranks, ranks), when);
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,182 @@
+#include "engine/model/optimizer_step.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <string>
+
+#include "kernels/table.hpp"
+
+namespace tessera::engine {
+namespace {
+
+kernels::FinishStep finish_options(const World& world, const ModelOptions& options,
+                                   const OptimizerOptions& optimizer) {
+  const double parts = static_cast<double>(world.size()) * options.accumulate;
+  kernels::FinishStep finish{.average = static_cast<float>(1.0 / parts),
+                             .clip_norm = optimizer.clip_norm,
+                             .ranks = world.size()};
+  const LossScaling& scaling = options.loss_scaling;
+  if (resolve(scaling.mode, options.compute, options.gradient) == LossScaleMode::dynamic) {
+    finish.scale_growth = scaling.growth;
+    finish.scale_backoff = scaling.backoff;
+    finish.growth_interval = scaling.growth_interval;
+    finish.least_scale = scaling.minimum;
+    finish.most_scale = LossScaling::kMost;
+  }
+  return finish;
+}
+
+}  // namespace
+
+OptimizerStep::OptimizerStep(World& world, LiveUnits& units, const Setup& setup)
+    : world_{world},
+      units_{units},
+      finish_{finish_options(world, setup.model, setup.options)},
+      optimizer_{setup.optimizer},
+      learning_rate_{std::visit([](const auto& rule) { return rule.lr; }, setup.optimizer)},
+      returned_{{Returned{world.device()}, Returned{world.device()}}},
+      mark_{world.device().make_event()} {
+  take_state(setup);
+  scalars_ = world.allocate(Category::workspace, sizeof(kernels::StepScalars), "step scalars");
+  sums_ =
+      world.allocate(Category::workspace,
+                     sizeof(double) * (static_cast<std::size_t>(world.size()) + 1), "step sums");
+  kernels::StepScalars& first = *returned_[last_].scalars.get();
+  first.loss_scale =
+      first_loss_scale(setup.model.loss_scaling, setup.model.compute, setup.model.gradient);
+  first.used_loss_scale = first.loss_scale;
+  const Stream compute = world.compute_stream();
+  world.device().copy_in(scalars_.data(), &first, sizeof first, compute);
+  compute.wait();
+  plan_norms(setup);
+}
+
+void OptimizerStep::take_state(const Setup& setup) {
+  const UpdateLayout layout{setup.optimizer, setup.options};
+  std::size_t on_device = 0;
+  std::size_t on_host = 0;
+  for (const UnitPlan& plan : units_.plans()) {
+    (plan.offloaded ? on_host : on_device) += layout.state_bytes(plan);
+  }
+  device_state_ = Arena{world_.allocate(Category::optimizer, on_device, "optimizer state")};
+  host_state_ =
+      Arena{world_.allocate_host(Category::optimizer, on_host, "optimizer state in the host pool")};
+  for (std::size_t u = 0; u < units_.size(); ++u) {
+    Arena& arena = units_.plans()[u].offloaded ? host_state_ : device_state_;
+    units_[u].update().train(layout, setup.rules[u], arena);
+  }
+  if (on_device > 0) {
+    world_.device().fill(device_state_.data(), 0, on_device, world_.compute_stream());
+  }
+  if (on_host > 0) {
+    world_.compute([&] { std::memset(host_state_.data(), 0, on_host); });
+  }
+}
+
+// One shard of each segment a rank, also where ranks hold several or all of them: each is computed
+// once in the job. Rank 0 alone: all shards, one after the other.
+void OptimizerStep::plan_norms(const Setup& setup) {
+  const bool all_shards = traits_of(setup.model.strategy).optimizer == Holding::rank0;
+  const int first = all_shards ? 0 : setup.group.normed_shard();
+  const int count = all_shards ? world_.size() : 1;
+  for (const LiveUnit& unit : units_) {
+    for (std::size_t s = 0; s < unit.plan().segments(); ++s) {
+      const View gradient = unit.gradients().resident(s);
+      if (gradient.elems == 0) { continue; }
+      const Range kept = unit.plan().owned[s].updates;
+      const Range shard = unit.plan().layout.segments()[s].shard(first);
+      norms_.push_back(
+          {gradient.slice(shard.first - kept.first, count * shard.elems), first, count});
+    }
+  }
+}
+
+void OptimizerStep::add_norms(double* sums) {
+  // Rank 0 of a million, simulated, would spend its time on calls that compute nothing.
+  if (!world_.device().computes() && world_.work_log() == nullptr) { return; }
+  for (const NormTerms& terms : norms_) {
+    const std::int64_t elems = terms.gradient.elems / terms.shards;
+    for (int i = 0; i < terms.shards; ++i) {
+      world_.kernels().squared_norm(terms.gradient.slice(i * elems, elems).values(), elems,
+                                    &sums[terms.first_shard + i], world_.compute_stream());
+    }
+  }
+}
+
+// To what the host has added: units whose gradients are there come before those on the device.
+void OptimizerStep::clear_sums() {
+  const Stream compute = world_.compute_stream();
+  world_.device().fill(sums_.data(), 0, sums_.bytes(), compute);
+  HostGradientPool* const host = units_.gradients().host();
+  if (host == nullptr || !host->has_norms()) { return; }
+  const double* const added = host->sum_norms(compute);
+  world_.device().copy_in(sums_.data(), added,
+                          static_cast<std::size_t>(world_.size()) * sizeof(double), compute);
+}
+
+// Labels are compared across ranks: a rate that differs is refused there. One that is the
+// optimizer's own has been compared with it.
+std::string OptimizerStep::with_rate(const char* label) const {
+  const float agreed = std::visit([](const auto& rule) { return rule.lr; }, optimizer_);
+  if (learning_rate_ == agreed) { return label; }
+  return fmt::format("{} at learning rate {}", label, learning_rate_);
+}
+
+void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
+  const Stream compute = world_.compute_stream();
+  auto* sums = static_cast<double*>(sums_.data());
+  const auto count = static_cast<std::size_t>(world_.size()) + 1;
+  clear_sums();
+  add_norms(sums);
+  if (loss != nullptr) { world_.device().copy(&sums[count - 1], loss, sizeof(double), compute); }
+
+  // Every entry but the loss has one rank that is not zero, so that the sum is exact.
+  const Channel channel = world_.reduce_channel();
+  compute.record(mark_.get());
+  channel.stream.wait_for(mark_.get());
+  Batch batch{with_rate(label)};
+  batch.all_reduce({sums, static_cast<std::int64_t>(count), DType::fp64});
+  channel.communicator.submit(std::move(batch), channel.stream);
+  channel.stream.record(mark_.get());
+  compute.wait_for(mark_.get());
+}
+
+void OptimizerStep::update(const std::vector<std::size_t>& units) {
+  auto* scalars = static_cast<kernels::StepScalars*>(scalars_.data());
+  const Stream compute = world_.compute_stream();
+  world_.kernels().finish_step(scalars, static_cast<const double*>(sums_.data()), finish_, compute);
+  last_ = 1 - last_;
+  Returned& returned = returned_[last_];
+  returned.learning_rate = learning_rate_;
+  world_.device().copy_out(returned.scalars.get(), scalars, sizeof *scalars, compute);
+  compute.record(returned.copied.get());
+
+  // The scalars stay in host memory until the step after the next, whose gradients come later.
+  const UpdateRule rule{optimizer_, learning_rate_, scalars, returned.scalars.get()};
+  for (const LiveUnit& unit : units_) {
+    if (!unit.plan().offloaded) { unit.update().update(rule); }
+  }
+  if (units_.gradients().host() == nullptr) { return; }
+  units_.updates().begin_host_updates(returned.copied.get());
+  for (const std::size_t u : units) {
+    if (units_[u].plan().offloaded) { units_[u].update().update(rule); }
+  }
+}
+
+void OptimizerStep::set_learning_rate(float lr) {
+  validate_learning_rate(lr);
+  learning_rate_ = lr;
+}
+
+OptimizerStep::Outcome OptimizerStep::outcome(std::size_t which) const {
+  const Returned& returned = returned_[which];
+  returned.copied.get().wait();
+  return {*returned.scalars, returned.learning_rate};
+}
+
+const float* OptimizerStep::loss_scale() const noexcept {
+  return &static_cast<const kernels::StepScalars*>(scalars_.data())->loss_scale;
+}
+
+}  // namespace tessera::engine

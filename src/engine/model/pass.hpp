@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/model/tensor_lives.hpp"
+#include "engine/plan/use_order.hpp"
+#include "engine/unit/journal.hpp"
+#include "engine/unit/live_units.hpp"
+
+namespace tessera::engine {
+
+/// How many units are gathered ahead of the one in use.
+struct Prefetch {
+  int forward = 0;
+  int backward = 0;
+};
+
+/// What every pass works on. All of it outlives the pass.
+struct PassPlace {
+  World& world;
+  Journal& journal;
+  LiveUnits& units;
+  TensorLives& lives;
+  Prefetch prefetch;
+};
+
+/// Opens and closes units as a program does: has their parameters gathered, ahead of use too, and
+/// given back. An evaluation is this and no more; training adds gradients and micro-batches.
+///
+/// Order: all ranks open the same units in the same order.
+/// Time:  everything enqueues.
+class Pass {
+ public:
+  virtual ~Pass() = default;
+  Pass(const Pass&) = delete;
+  Pass& operator=(const Pass&) = delete;
+
+  [[nodiscard]] int open_scopes() const noexcept { return open_scopes_; }
+  /// ContractError that names the units in open scopes, whose memory they hold; `what` may not come
+  /// before they have ended.
+  void require_scopes_ended(const char* what) const;
+
+ protected:
+  /// `order`: what is known of the order in which units are opened.
+  Pass(const PassPlace& place, UseOrder& order)
+      : place_{place}, order_{order}, spans_(place.units.size()) {}
+
+  // Opening a unit, in this order:
+  /// ContractError if it is open.
+  void require_closed(std::size_t unit) const;
+  /// A unit gathered ahead that was not the next one used gives its slot back, if one is needed.
+  /// ContractError if all slots are in open scopes.
+  void make_room(std::size_t unit);
+  /// Gathers `use`'s unit and, as the order has it, the next ones.
+  void bring(const Use& use, trace::Phase phase);
+  /// The compute stream may use it from here on. `micro_batch`: of the step.
+  void enter(const Use& use, int micro_batch);
+  /// What is enqueued from now on is the caller's.
+  void begin_span(const Use& use);
+
+  // Closing it:
+  void end_span(const Use& use);
+  void leave(const Use& use, int micro_batch, bool last);
+
+  void release_parameters();
+
+  [[nodiscard]] LiveUnits& units() const noexcept { return place_.units; }
+  [[nodiscard]] LiveUnit& unit(std::size_t index) const { return place_.units[index]; }
+  [[nodiscard]] std::vector<std::size_t> owners_and(std::size_t unit) const {
+    return with_owners(place_.units.plans(), unit);
+  }
+  [[nodiscard]] Journal& journal() const noexcept { return place_.journal; }
+  [[nodiscard]] World& world() const noexcept { return place_.world; }
+  [[nodiscard]] UseOrder& order() const noexcept { return order_; }
+
+ private:
+  void gather_ahead();
+  [[nodiscard]] int depth(UseKind kind) const noexcept;
+
+  PassPlace place_;
+  UseOrder& order_;
+  int open_scopes_ = 0;
+  std::vector<Journal::Span> spans_;  // by unit: of its open scope
+};
+
+/// "'a' (gather, reduce), 'b' (gather)": the units in open scopes and whose memory they hold.
+[[nodiscard]] std::string names_of_open_units(const LiveUnits& units);
+
+}  // namespace tessera::engine

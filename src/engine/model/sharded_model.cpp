@@ -1,0 +1,164 @@
+#include "tessera/engine/sharded_model.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/model/model.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+
+using engine::UseKind;
+
+ShardedModel::ShardedModel(World& world, ModelOptions options)
+    : model_{std::make_shared<engine::Model>(world, options)} {}
+
+// Scopes and evaluations share the model.
+ShardedModel::~ShardedModel() {
+  if (model_.use_count() > 1) { model_->end_of_owner(); }
+}
+
+engine::Model& ShardedModel::live() const {
+  model_->require_world("a model");
+  return *model_;
+}
+
+std::size_t ShardedModel::index_of(Unit unit, const char* call) const {
+  const engine::UnitPlans& plans = model_->plans();
+  if (unit.model_ == model_->number() && unit.index() < plans.size()) { return unit.index(); }
+  std::string known;
+  for (const engine::UnitPlan& mine : plans) {
+    known += fmt::format("{}'{}'", known.empty() ? "" : ", ", mine.name);
+  }
+  throw ContractError{fmt::format(
+      "{}: {}; give it what add_unit of this model has returned, or unit() (it has {})", call,
+      unit == Unit{} ? "a default Unit{} is no unit" : "the unit is of another model",
+      known.empty() ? "none" : known)};
+}
+
+Unit ShardedModel::add_unit(std::string name, std::vector<ParameterSpec> parameters,
+                            UnitOptions options) {
+  return {live().add_unit(std::move(name), std::move(parameters), options), model_->number()};
+}
+
+void ShardedModel::declare_order(const std::vector<Unit>& forward) {
+  std::vector<std::size_t> order;
+  for (const Unit unit : forward) { order.push_back(index_of(unit, "declare_order")); }
+  live().declare_order(order);
+}
+
+void ShardedModel::materialize(const Initializer& initial) {
+  live().materialize(initial);
+}
+
+void ShardedModel::optimize_with(const Optimizer& optimizer, const OptimizerOptions& options) {
+  live().optimize_with(optimizer, options);
+}
+
+ForwardScope ShardedModel::forward(Unit unit) {
+  return {model_, unit, UseKind::forward, open(UseKind::forward, unit, {})};
+}
+
+BackwardScope ShardedModel::backward(Unit unit) {
+  return {model_, unit, UseKind::backward, open(UseKind::backward, unit, {})};
+}
+
+ForwardScope ShardedModel::forward(Unit unit, int micro_batch) {
+  return {model_, unit, UseKind::forward, open(UseKind::forward, unit, micro_batch)};
+}
+
+BackwardScope ShardedModel::backward(Unit unit, int micro_batch) {
+  return {model_, unit, UseKind::backward, open(UseKind::backward, unit, micro_batch)};
+}
+
+int ShardedModel::open(UseKind kind, Unit unit, std::optional<int> micro_batch) {
+  live().require_ready();
+  return model_->open(kind, index_of(unit, to_string(kind)), micro_batch);
+}
+
+bool ShardedModel::stays_in_place(Unit unit, StateTensor what) const {
+  return live().stays_in_place(index_of(unit, "stays_in_place"), what);
+}
+
+Evaluation ShardedModel::evaluate() {
+  live().begin_evaluation();
+  return Evaluation{model_};
+}
+
+void ShardedModel::set_learning_rate(float lr) {
+  live().trained("set_learning_rate").set_learning_rate(lr);
+}
+
+void ShardedModel::step(const double* loss) {
+  live().step(loss);
+}
+
+const float* ShardedModel::loss_scale() const {
+  engine::Step* const step = live().optimizer();
+  return step == nullptr ? nullptr : step->tell_loss_scale();
+}
+
+StepReport ShardedModel::report() const {
+  expects(live().optimizer() != nullptr && model_->steps() > 0, "report: no step has been made");
+  StepReport report = model_->optimizer()->report();
+  model_->optimizer()->check_if_stuck();
+  return report;
+}
+
+StepReport ShardedModel::previous_report() const {
+  expects(live().optimizer() != nullptr && model_->steps() > 1,
+          "previous_report: two steps have not been made");
+  model_->optimizer()->check_if_stuck();
+  return model_->optimizer()->previous_report();
+}
+
+std::int64_t ShardedModel::steps() const noexcept {
+  return model_->steps();
+}
+
+void ShardedModel::export_state(StateTensor what, const engine::StateSink& sink) {
+  live().export_state(what, sink);
+}
+
+void ShardedModel::export_masters(const engine::PieceSink& sink) {
+  live().export_masters(sink);
+}
+
+World& ShardedModel::world() {
+  return live().world();
+}
+
+const ModelOptions& ShardedModel::options() const noexcept {
+  return model_->options();
+}
+
+std::int64_t ShardedModel::parameter_elems() const {
+  std::int64_t elems = 0;
+  for (const engine::UnitPlan& plan : model_->plans()) { elems += plan.layout.parameter_elems(); }
+  return elems;
+}
+
+ModelStateBytes ShardedModel::state_bytes() const {
+  return model_->state_bytes();
+}
+
+const UnitLayout& ShardedModel::layout(Unit unit) const {
+  return model_->plans()[index_of(unit, "layout")].layout;
+}
+
+const std::string& ShardedModel::unit_name(Unit unit) const {
+  return model_->plans()[index_of(unit, "unit_name")].name;
+}
+
+std::size_t ShardedModel::unit_count() const noexcept {
+  return model_->plans().size();
+}
+
+Unit ShardedModel::unit(std::size_t index) const {
+  if (index < unit_count()) { return {index, model_->number()}; }
+  throw ContractError{
+      fmt::format("unit: the model has {} units, and none at place {}", unit_count(), index)};
+}
+
+}  // namespace tessera

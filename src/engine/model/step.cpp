@@ -1,0 +1,153 @@
+#include "engine/model/step.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/model/agreement.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::engine {
+namespace {
+
+/// "1st", "22nd", "13th".
+std::string ordinal(std::int64_t n) {
+  const bool teens = n / 10 % 10 == 1;
+  const char* const end = teens         ? "th"
+                          : n % 10 == 1 ? "st"
+                          : n % 10 == 2 ? "nd"
+                          : n % 10 == 3 ? "rd"
+                                        : "th";
+  return fmt::format("{}{}", n, end);
+}
+
+StepReport report_of(std::int64_t step, const OptimizerStep::Outcome& outcome) {
+  const kernels::StepScalars& scalars = outcome.scalars;
+  return {.step = step,
+          .loss = scalars.loss,
+          .grad_norm = scalars.grad_norm,
+          .clip_coefficient = scalars.clip,
+          .lr = outcome.learning_rate,
+          .loss_scale = scalars.used_loss_scale,
+          .next_loss_scale = scalars.loss_scale,
+          .skipped = scalars.apply == 0,
+          .skipped_in_a_row = scalars.skipped_in_a_row};
+}
+
+}  // namespace
+
+Step::Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep::Setup& setup)
+    : world_{world},
+      journal_{journal},
+      units_{units},
+      options_{setup.model},
+      optimizer_{world, units, setup},
+      search_{world, setup.model.max_skips} {}
+
+std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
+  require_loss_scale_known();
+  require_slots_free();
+  units_.gradients().settle();
+  GatherLane& gather = units_.parameters().lane();
+  gather.settle();
+  journal_.enter(trace::Phase::update, "");
+  journal_.issue("update", "");
+  const Journal::Span span = journal_.begin_span();
+  // The label tells ranks apart that changed their order from those that did not: the latter would
+  // not come to the comparison.
+  const bool new_order = order.take_changed();
+  optimizer_.reduce_scalars(loss, new_order ? "step in a new order of units" : "step");
+  if (new_order) { check_order_across_ranks(order); }
+  if (search_.needs_outcome()) { search_.learn(optimizer_.scalars()); }
+  stuck_check_due_ = search_.end_step();
+
+  std::vector<std::size_t> units = with_the_rest(units_.plans(), order.units());
+  optimizer_.update(units);
+  for (const LiveUnit& unit : units_) { unit.parameters().drop_stale(); }
+  gather.order_after_compute();
+  for (const std::size_t u : units) { units_[u].parameters().send_updated(); }
+  journal_.end_span("update", "", span);
+  journal_.next_step();
+  return units;
+}
+
+void Step::require_slots_free() const {
+  for (const LiveUnit& unit : units_) {
+    unit.parameters().require_slots_free();
+    unit.gradients().require_slots_free();
+  }
+}
+
+void Step::check_order_across_ranks(const UseOrder& order) {
+  if (!can_disagree(world_)) { return; }
+  require_agreement(world_, "the order of units",
+                    order.describe([this](std::size_t unit) { return units_[unit].name(); }));
+}
+
+// ---------------------------------------------------------------------------------- skipped steps
+
+const float* Step::tell_loss_scale() noexcept {
+  loss_scale_asked_ = true;
+  return optimizer_.loss_scale();
+}
+
+/// A trainer that does not know of the scale would have its gradients divided by it for nothing.
+void Step::require_loss_scale_known() const {
+  const LossScaling& scaling = options_.loss_scaling;
+  const bool scales =
+      resolve(scaling.mode, options_.compute, options_.gradient) != LossScaleMode::off;
+  if (!scales || loss_scale_asked_ || !world_.device().computes()) { return; }
+  throw ContractError{
+      fmt::format("step: loss scaling is {}, but loss_scale() has not been asked for since "
+                  "optimize_with: multiply the gradient of the loss by *loss_scale() in every "
+                  "micro-batch, or set loss_scaling to off",
+                  describe(scaling, options_.compute, options_.gradient))};
+}
+
+void Step::check_if_stuck() {
+  if (!stuck_check_due_ || world_.in_graph()) { return; }
+  stuck_check_due_ = false;
+  const kernels::StepScalars& scalars = optimizer_.scalars();
+  if (scalars.apply != 0) { return; }
+  const std::string where = describe_origin();
+  throw NumericError{fmt::format(
+      "step {}: the gradient is not finite, for the {} time in a row (steps skipped: "
+      "{}, loss scale {}); {}; lower the learning rate, or check the data and what that "
+      "unit computes",
+      journal_.step(), ordinal(scalars.skipped_in_a_row), scalars.skipped, scalars.used_loss_scale,
+      where)};
+}
+
+std::string Step::describe_origin() {
+  if (!search_.searching()) {
+    return "where that arose was not looked for, as the optimizer came after the step had begun";
+  }
+  if (const auto origin = search_.origin()) {
+    return "the first value that is not finite arose " +
+           describe(*origin, units_[origin->suspect.unit].name(), world_.size(),
+                    options_.accumulate);
+  }
+  const bool narrows = size_of(options_.reduce) < size_of(options_.gradient);
+  // Deferred, micro-batches are added before the gradients are looked at.
+  const bool adds_micro_batches =
+      options_.accumulate > 1 &&
+      resolve(options_.accumulate_mode, options_.strategy) == AccumulateMode::every;
+  return fmt::format("the gradients of each rank are finite, their sum{} in {} is not",
+                     adds_micro_batches ? " over ranks and micro-batches" : "",
+                     to_string(narrows ? options_.reduce : options_.gradient));
+}
+
+// ---------------------------------------------------------------------------------------- reports
+
+StepReport Step::report() const {
+  world_.compute_stream().wait();
+  return report_of(journal_.step(), optimizer_.last());
+}
+
+StepReport Step::previous_report() const {
+  const OptimizerStep::Outcome outcome = optimizer_.before_last();
+  world_.compute_stream().rethrow();  // what ended the stream may have ended the wait
+  return report_of(journal_.step() - 1, outcome);
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/model/non_finite_search.hpp"
+#include "engine/model/optimizer_step.hpp"
+#include "engine/plan/use_order.hpp"
+#include "engine/unit/journal.hpp"
+#include "engine/unit/live_units.hpp"
+#include "tessera/engine/step_report.hpp"
+
+namespace tessera::engine {
+
+/// The end of a step: brings norms and loss together, updates every unit, sends round what has
+/// changed, and tells what came of it. A step whose gradient is not finite is skipped on all ranks.
+///
+/// Time: `run` enqueues; the reports wait.
+class Step {
+ public:
+  /// `journal`, `units` and the model's options outlive it. *Collective.*
+  Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep::Setup& setup);
+
+  /// *Collective.* All micro-batches have ended. `loss`: device memory or null. `order`: in which
+  /// units were opened, which is compared across ranks where it is new. Returns the order in which
+  /// units are updated.
+  std::vector<std::size_t> run(const double* loss, UseOrder& order);
+  /// NumericError if too many steps in a row, the last one included, have been skipped. Told once.
+  /// Within a graph it is told later: what became of the step is known when the graph has run.
+  void check_if_stuck();
+
+  void set_learning_rate(float lr) { optimizer_.set_learning_rate(lr); }
+  /// Device memory. The trainer knows of it from here on.
+  [[nodiscard]] const float* tell_loss_scale() noexcept;
+  /// That the loss is multiplied by now, on the host. Waits.
+  [[nodiscard]] float current_loss_scale() const { return optimizer_.scalars().loss_scale; }
+  [[nodiscard]] StepReport report() const;
+  [[nodiscard]] StepReport previous_report() const;
+  [[nodiscard]] NonFiniteSearch& search() noexcept { return search_; }
+  [[nodiscard]] std::size_t device_bytes() const noexcept { return optimizer_.persistent_bytes(); }
+  [[nodiscard]] std::size_t host_bytes() const noexcept { return optimizer_.host_bytes(); }
+
+ private:
+  void require_loss_scale_known() const;
+  void require_slots_free() const;
+  void check_order_across_ranks(const UseOrder& order);
+  [[nodiscard]] std::string describe_origin();  // collective
+
+  World& world_;
+  Journal& journal_;
+  LiveUnits& units_;
+  const ModelOptions& options_;
+  OptimizerStep optimizer_;
+  NonFiniteSearch search_;
+  bool loss_scale_asked_ = false;
+  bool stuck_check_due_ = false;  // after a step that may be the last of too many skipped
+};
+
+}  // namespace tessera::engine

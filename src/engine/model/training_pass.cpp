@@ -1,0 +1,257 @@
+#include "engine/model/training_pass.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/model/options.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::engine {
+
+void require_no_graph(const World& world, const ModelOptions& options) {
+  if (world.in_graph()) { check_graph(options); }
+}
+
+// ---------------------------------------------------------------------------------------- scopes
+
+int TrainingPass::open(UseKind kind, std::size_t index, std::optional<int> given) {
+  const bool backward = kind == UseKind::backward;
+  MicroBatch& of = backward ? backward_of(index, given) : forward_of(given);
+  require_closed(index);
+  if (backward) {
+    for_gradients(index, 0, [&](std::size_t u) { setup_.checks->compare(u); });
+    check_gradients_can_open(index, of.index);
+  }
+  make_room(index);
+  const Use use = use_of(kind, index, of.index);
+  if (backward) { of.stage = Stage::backward; }
+  bring(use, backward ? trace::Phase::backward : trace::Phase::forward);
+  enter(use, of.index);
+  ++of.open_scopes;
+  if (backward) {
+    for_gradients(index, 1, [&](std::size_t u) { setup_.checks->guard(u); });
+  } else {
+    search_parameters(index, of.index);
+  }
+  begin_span(use);
+  return of.index;
+}
+
+void TrainingPass::close(UseKind kind, std::size_t index, int micro_batch) {
+  const bool backward = kind == UseKind::backward;
+  const Use use = use_of(kind, index, micro_batch);
+  end_span(use);
+  if (backward) {
+    search_gradients(index, micro_batch);
+    for_gradients(index, 1, [&](std::size_t u) { setup_.checks->inspect(u); });
+  }
+  leave(use, micro_batch, is_last(micro_batch));
+  --find(micro_batch)->open_scopes;
+  if (backward) {
+    for_gradients(index, 0, [&](std::size_t u) { setup_.checks->seal(u); });
+  }
+}
+
+/// For Checks::memory: the unit and the owners of its aliases that are in so many backward scopes.
+template <class Visit>
+void TrainingPass::for_gradients(std::size_t index, int open_scopes, const Visit& visit) {
+  if (setup_.checks == nullptr) { return; }
+  for (const std::size_t u : owners_and(index)) {
+    if (unit(u).open_backward_scopes() == open_scopes) { visit(u); }
+  }
+}
+
+std::string TrainingPass::slot_owners(std::size_t index) const {
+  std::string names;
+  for (const LiveUnit& other : units()) {
+    const GradientHome& gradients = other.gradients();
+    if (!gradients.in_slot() || !unit(index).gradients().shares_slots_with(gradients)) { continue; }
+    names += (names.empty() ? "'" : ", '") + other.name() + "'";
+  }
+  return names;
+}
+
+void TrainingPass::check_gradients_can_open(std::size_t index, int micro_batch) const {
+  for (const std::size_t u : owners_and(index)) {
+    const LiveUnit& opened = unit(u);
+    if (!opened.gradients().can_open()) {
+      throw ContractError{fmt::format(
+          "unit '{}' has no place for its gradients: the slots are taken by units whose backward "
+          "scopes have not all been closed ({}); close them first, or {}",
+          opened.name(), slot_owners(u),
+          setup_.order_is_declared
+              ? "follow the order that declare_order was told, for which slots were made"
+              : "tell declare_order how often each unit is used, so that there are slots for "
+                "all that are on their way back at once")};
+    }
+    const UnitPlan& plan = opened.plan();
+    const bool overwrites = plan.options.gradients == GradientInit::unzeroed && plan.trainable();
+    if (overwrites && opened.uses(micro_batch).backward > 0) {
+      throw ContractError{fmt::format(
+          "unit '{}' has unzeroed gradients and a second backward scope, which would overwrite the "
+          "first's: use zeroed gradients",
+          opened.name())};
+    }
+  }
+}
+
+// --------------------------------------------------------------------------------- micro-batches
+
+TrainingPass::MicroBatch* TrainingPass::find(int index) noexcept {
+  const auto found = std::ranges::find(in_flight_, index, &MicroBatch::index);
+  return found == in_flight_.end() ? nullptr : &*found;
+}
+
+void TrainingPass::require_one_at_most() const {
+  if (in_flight_.size() < 2) { return; }
+  throw ContractError{
+      fmt::format("{} micro-batches are in flight, {} to {} of the step: say which one the scope "
+                  "belongs to, forward(unit, micro_batch) and backward(unit, micro_batch)",
+                  in_flight_.size(), in_flight_.front().index, in_flight_.back().index)};
+}
+
+TrainingPass::MicroBatch& TrainingPass::forward_of(std::optional<int> given) {
+  if (!given) {
+    require_one_at_most();
+    if (!in_flight_.empty() && in_flight_.front().stage == Stage::backward) { finish(); }
+    if (in_flight_.empty()) { begin(); }
+    return in_flight_.front();
+  }
+  if (*given == begun_) {
+    end_those_that_are_back();
+    begin();
+    return in_flight_.back();
+  }
+  MicroBatch* const found = find(*given);
+  if (found != nullptr && found->stage == Stage::forward) { return *found; }
+  const bool later = *given > begun_;
+  throw ContractError{fmt::format(
+      "forward of micro-batch {}: {}", *given,
+      found != nullptr ? "it is on its way back, and all of its forward scopes come before that"
+      : later          ? fmt::format("micro-batches begin in order, and the next is {}", begun_)
+                       : std::string{"it has ended"})};
+}
+
+TrainingPass::MicroBatch& TrainingPass::backward_of(std::size_t index, std::optional<int> given) {
+  if (!given) { require_one_at_most(); }
+  const int mine = given ? *given : in_flight_.empty() ? begun_ : in_flight_.front().index;
+  const LiveUnit::Uses of = unit(index).uses(mine);
+  if (of.backward >= of.forward) {
+    throw ContractError{fmt::format(
+        "backward of unit '{}' is opened {} times in a micro-batch, its forward {} times",
+        unit(index).name(), of.backward + 1, of.forward)};
+  }
+  for (const std::size_t u : owners_and(index)) {
+    const int earlier = unit(u).earlier_on_its_way_back(mine);
+    if (earlier >= mine) { continue; }
+    throw ContractError{fmt::format(
+        "backward of unit '{}' in micro-batch {}: that of micro-batch {} comes first and has not "
+        "ended; gradients are added in the order of micro-batches, so that their bits do not "
+        "depend on how many are in flight",
+        unit(u).name(), mine, earlier)};
+  }
+  return *find(mine);
+}
+
+void TrainingPass::begin() {
+  require_no_graph(world(), setup_.options);
+  if (begun_ >= setup_.options.accumulate) {
+    throw ContractError{fmt::format(
+        "a forward pass begins after {} micro-batches of this step: call step(), or set accumulate",
+        begun_)};
+  }
+  if (in_flight_.empty()) {
+    order().begin_round();
+    first_of_round_ = begun_;
+  }
+  if (begun_ == 0) {
+    units().gradients().lane().begin_step();
+    for (LiveUnit& one : units()) { one.begin_step(); }
+    if (search_ != nullptr) { search_->begin_step(); }
+  }
+  for (const std::size_t u : setup_.update_order) { unit(u).parameters().begin_micro_batch(); }
+  in_flight_.push_back({.index = begun_});
+  ++begun_;
+}
+
+bool TrainingPass::is_back(const MicroBatch& micro_batch) const {
+  return micro_batch.stage == Stage::backward && micro_batch.open_scopes == 0 &&
+         std::ranges::all_of(units(), [&](const LiveUnit& one) {
+           const LiveUnit::Uses of = one.uses(micro_batch.index);
+           return of.backward == of.forward;
+         });
+}
+
+void TrainingPass::end_those_that_are_back() {
+  while (!in_flight_.empty() && is_back(in_flight_.front())) { end_first(); }
+}
+
+void TrainingPass::finish() {
+  if (in_flight_.empty()) { return; }
+  require_scopes_ended("the end of a micro-batch");
+  while (!in_flight_.empty()) { end_first(); }
+}
+
+void TrainingPass::end_first() {
+  const int ending = in_flight_.front().index;
+  const bool ends_round = in_flight_.size() == 1;
+  const bool last = is_last(ending);
+  require_backward(ending);
+  if (setup_.checks != nullptr) { setup_.checks->end_micro_batch(last); }
+  if (ends_round) { release_parameters(); }
+  // What is missing is zero, on every rank alike. Units that are not all the way back first: they
+  // hold the slots that those which were not used need.
+  for (std::size_t u = units().size(); u-- > 0;) { unit(u).complete_open_gradients(ending, last); }
+  for (std::size_t u = units().size(); last && u-- > 0;) { unit(u).reduce_if_missing(); }
+  if (last) { units().gradients().lane().flush(); }
+  for (LiveUnit& one : units()) { one.forget_uses(ending); }
+  in_flight_.erase(in_flight_.begin());
+  if (ends_round) { order().end_round(); }
+}
+
+// ---------------------------------------------------------------------------------------- checks
+
+void TrainingPass::require_backward(int micro_batch) const {
+  if (setup_.options.checks == Checks::off) { return; }
+  for (std::size_t u = 0; u < units().size(); ++u) {
+    const LiveUnit::Uses of = unit(u).uses(micro_batch);
+    const auto trains = [this](std::size_t one) { return unit(one).plan().trainable(); };
+    if (of.backward >= of.forward || std::ranges::none_of(owners_and(u), trains)) { continue; }
+    throw ContractError{fmt::format(
+        "step {}, micro-batch {} of {}: unit '{}' has had {} forward scopes and {} backward "
+        "scopes. Its missing gradients would count as zeros: open backward for each forward, "
+        "evaluate with evaluate(), or set `checks` to off if that is meant",
+        journal().step() + 1, micro_batch + 1, setup_.options.accumulate, unit(u).name(),
+        of.forward, of.backward)};
+  }
+}
+
+void TrainingPass::watch(std::size_t index, int micro_batch, ConstView output) {
+  if (setup_.checks != nullptr) { setup_.checks->inspect_output(index, output); }
+  if (search_ == nullptr || !search_->searching()) { return; }
+  search_->look({Suspect::What::output, index, micro_batch}, output);
+}
+
+// Parameters come first: bad parameters make every later value bad.
+void TrainingPass::search_parameters(std::size_t index, int micro_batch) {
+  if (search_ == nullptr || !search_->searching()) { return; }
+  for (const std::size_t u : owners_and(index)) {
+    for (std::size_t s = 0; s < unit(u).plan().segments(); ++s) {
+      search_->look({Suspect::What::parameters, u, micro_batch}, unit(u).parameters().whole(s));
+    }
+  }
+}
+
+// As they are on this rank, before they are added to those of the others.
+void TrainingPass::search_gradients(std::size_t index, int micro_batch) {
+  if (search_ == nullptr || !search_->searching()) { return; }
+  for (const std::size_t u : owners_and(index)) {
+    if (!unit(u).gradients().is_open()) { continue; }
+    for (std::size_t s = 0; s < unit(u).plan().segments(); ++s) {
+      search_->look({Suspect::What::gradients, index, micro_batch}, unit(u).gradients().whole(s));
+    }
+  }
+}
+
+}  // namespace tessera::engine

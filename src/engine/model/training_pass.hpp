@@ -1,0 +1,93 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "engine/model/memory_checks.hpp"
+#include "engine/model/non_finite_search.hpp"
+#include "engine/model/pass.hpp"
+#include "tessera/engine/model_options.hpp"
+
+namespace tessera::engine {
+
+/// The forward and backward passes of a step's micro-batches. They come one after the other
+/// (F B F B), or several are in flight (F1 F2 B1 F3 B2 B3): forward scopes of later ones come
+/// before backward scopes of earlier ones. Gradients are added in the order of micro-batches, so
+/// that both give the same bits.
+///
+///   micro-batch:   forward -> backward -> ended
+///
+/// Those that come one after the other end when the next begins, or the step; one of several ends
+/// when another begins and it is all the way back.
+class TrainingPass : public Pass {
+ public:
+  /// What a pass is told of its model. `update_order` and `checks` outlive it; `checks` may be
+  /// null.
+  struct Setup {
+    const ModelOptions& options;
+    bool order_is_declared = false;
+    const std::vector<std::size_t>& update_order;
+    MemoryChecks* checks = nullptr;
+  };
+  TrainingPass(const PassPlace& place, UseOrder& order, const Setup& setup)
+      : Pass{place, order}, setup_{setup} {}
+
+  /// Opens a unit in micro-batch `given` of the step, or in the only one under way. Returns which.
+  /// ContractError where the program is not in order.
+  int open(UseKind kind, std::size_t unit, std::optional<int> given);
+  void close(UseKind kind, std::size_t unit, int micro_batch);
+  /// Ends all micro-batches. ContractError if a scope is open.
+  void finish();
+
+  /// Of this step.
+  [[nodiscard]] int begun() const noexcept { return begun_; }
+  [[nodiscard]] int ended() const noexcept { return begun_ - static_cast<int>(in_flight_.size()); }
+  void next_step() noexcept { begun_ = 0; }
+
+  /// From now on; null for none.
+  void search_with(NonFiniteSearch* search) noexcept { search_ = search; }
+  /// What a forward scope of `unit` has computed.
+  void watch(std::size_t unit, int micro_batch, ConstView output);
+
+ private:
+  enum class Stage : std::uint8_t { forward, backward };
+  struct MicroBatch {
+    int index = 0;
+    Stage stage = Stage::forward;
+    int open_scopes = 0;
+  };
+
+  void begin();
+  void end_first();
+  void end_those_that_are_back();
+  [[nodiscard]] bool is_back(const MicroBatch& micro_batch) const;
+  [[nodiscard]] MicroBatch& forward_of(std::optional<int> given);
+  [[nodiscard]] MicroBatch& backward_of(std::size_t unit, std::optional<int> given);
+  [[nodiscard]] MicroBatch* find(int index) noexcept;
+  void require_one_at_most() const;
+  void require_backward(int micro_batch) const;
+  void check_gradients_can_open(std::size_t unit, int micro_batch) const;
+  [[nodiscard]] std::string slot_owners(std::size_t unit) const;
+  [[nodiscard]] bool is_last(int micro_batch) const noexcept {
+    return micro_batch + 1 == setup_.options.accumulate;
+  }
+  [[nodiscard]] Use use_of(UseKind kind, std::size_t unit, int micro_batch) const noexcept {
+    return {kind, unit, micro_batch - first_of_round_};
+  }
+  template <class Visit>
+  void for_gradients(std::size_t unit, int open_scopes, const Visit& visit);
+  void search_parameters(std::size_t unit, int micro_batch);
+  void search_gradients(std::size_t unit, int micro_batch);
+
+  Setup setup_;
+  NonFiniteSearch* search_ = nullptr;
+  int begun_ = 0;
+  int first_of_round_ = 0;
+  std::vector<MicroBatch> in_flight_;  // in the order of the step
+};
+
+/// ConfigError if the options ask for what one CUDA graph cannot hold, and one is under way.
+void require_no_graph(const World& world, const ModelOptions& options);
+
+}  // namespace tessera::engine

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "engine/plan/unit_plan.hpp"
+#include "tessera/engine/checks.hpp"
+#include "tessera/memory/slot_ring.hpp"
+#include "tessera/world/world.hpp"
+
+namespace tessera::engine {
+
+/// Which slots a set of units needs: one ring that most share, sized by the largest of them, and a
+/// ring of one for each unit that has a slot of its own, as root units do, so that a vocabulary
+/// matrix does not size them all. Pure data.
+struct SlotPlan {
+  struct Ring {
+    int slots = 0;
+    std::size_t slot_bytes = 0;
+  };
+  std::vector<Ring> rings;  ///< [0]: the shared one
+  std::vector<std::size_t> ring_of_unit;
+
+  using BytesOf = std::size_t (UnitPlan::*)() const noexcept;
+  using HasOwn = bool (UnitPlan::*)() const noexcept;
+  /// `bytes_of(unit)` is what a unit needs; at most `shared_slots` units that share at once.
+  [[nodiscard]] static SlotPlan make(const UnitPlans& units, int shared_slots, BytesOf bytes_of,
+                                     HasOwn has_own = &UnitPlan::is_root);
+  [[nodiscard]] std::size_t bytes() const noexcept;
+  /// Cuts the rings from `arena`, which holds `bytes()` of `category`, used in parts.
+  [[nodiscard]] std::vector<SlotRing> cut(World& world, Category category, Arena& arena,
+                                          SlotPoison poison) const;
+};
+
+/// What released slots of gathered parameters, and of gradients, are filled with: late readers of
+/// parameters compute NaN, late `+=` to gradients change them.
+[[nodiscard]] SlotPoison parameter_poison(const World& world, Checks checks) noexcept;
+[[nodiscard]] SlotPoison gradient_poison(const World& world, Checks checks) noexcept;
+
+}  // namespace tessera::engine

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/view.hpp"
+#include "tessera/engine/init.hpp"
+#include "tessera/engine/unit.hpp"
+#include "tessera/shard/layout.hpp"
+
+namespace tessera::engine {
+
+/// A parameter by unit and position in the unit's list.
+struct ParameterRef {
+  std::size_t unit = 0;
+  std::size_t parameter = 0;
+};
+
+/// How long a unit's gathered parameters stay, where they are sharded.
+enum class Residence : std::uint8_t {
+  use,          ///< in a slot of the ring, around each use
+  micro_batch,  ///< in a slot of its own, from the first use in a micro-batch or pass to the last
+  update,       ///< in a slot of its own, from the first use after an update to the next
+};
+
+/// What a rank has of a segment, as elements of the segment.
+struct Owned {
+  Range parameters;  ///< that it keeps between steps
+  Range updates;     ///< that its optimizer updates: gradients and optimizer state are cut alike
+};
+
+/// One unit as it is declared, and what `materialize` decides about it. Pure data: bytes and views
+/// follow from it. A unit's segments lie end to end in one buffer. They need no padding between
+/// them: every segment's size is a multiple of 128 bytes.
+struct UnitPlan {
+  UnitPlan(std::string name_, UnitLayout layout_, UnitOptions options_);
+
+  std::string name;
+  UnitLayout layout;
+  UnitOptions options;
+  std::vector<ParameterInfo> infos;                   ///< by parameter
+  std::vector<std::optional<ParameterRef>> alias_of;  ///< by parameter
+  std::vector<std::size_t> owners;                    ///< units that own this one's aliases
+
+  // Decided in `materialize`.
+  Residence residence = Residence::use;
+  bool offloaded = false;    ///< its masters and optimizer state are in the host pool
+  int kept_shards = 1;       ///< that a rank keeps of each segment, where they are sharded
+  std::vector<Owned> owned;  ///< by segment: this rank's
+
+  [[nodiscard]] std::size_t segments() const noexcept { return layout.segments().size(); }
+
+  /// Whole and per-rank bytes of all segments, as parameters and (trainable ones) as gradients.
+  [[nodiscard]] std::size_t parameter_bytes() const noexcept;
+  [[nodiscard]] std::size_t parameter_shard_bytes() const noexcept;
+  [[nodiscard]] std::size_t gradient_bytes() const noexcept;
+  [[nodiscard]] std::size_t gradient_shard_bytes() const noexcept;
+  /// Bytes of the copy in which gradients travel where the reduce dtype is narrower than their own,
+  /// else 0: sums are made in fp32 or wider in any case, so that a wider copy would gain nothing.
+  [[nodiscard]] std::size_t wire_bytes() const noexcept;
+  [[nodiscard]] bool trainable() const noexcept { return gradient_bytes() > 0; }
+  [[nodiscard]] bool is_root() const noexcept { return options.kind == UnitKind::root; }
+  /// Whether its gathered parameters come to a slot that is no other unit's.
+  [[nodiscard]] bool has_own_slot() const noexcept { return residence != Residence::use; }
+
+  /// Segment `s` in a buffer that holds the unit's whole parameters (or one rank's shards of them)
+  /// from `base` on.
+  [[nodiscard]] View parameter_view(std::size_t s, void* base) const noexcept;
+  [[nodiscard]] View parameter_shard_view(std::size_t s, void* base) const noexcept;
+  /// The same for gradients; empty for a frozen segment.
+  [[nodiscard]] View gradient_view(std::size_t s, void* base) const noexcept;
+  [[nodiscard]] View gradient_shard_view(std::size_t s, void* base) const noexcept;
+  [[nodiscard]] View wire_view(std::size_t s, void* base) const noexcept;
+};
+
+using UnitPlans = std::vector<UnitPlan>;
+
+/// `unit` and the units that own its aliases, which come first.
+[[nodiscard]] std::vector<std::size_t> with_owners(const UnitPlans& plans, std::size_t unit);
+/// `some` with the owners of its units, then all others, each once: the order of updates.
+[[nodiscard]] std::vector<std::size_t> with_the_rest(const UnitPlans& plans,
+                                                     const std::vector<std::size_t>& some);
+
+}  // namespace tessera::engine

@@ -1,0 +1,126 @@
+#include "engine/plan/update_runs.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace tessera::engine {
+namespace {
+
+/// One segment, as far as this rank updates it.
+struct Segment {
+  const UnitPlan& unit;
+  const std::vector<ParameterRule>& rules;
+  std::span<const Placement> placements;
+  Range range;
+  kernels::UpdateRun all;
+  std::vector<float*> states;  // a user's optimizer's
+};
+
+// A gap goes with the parameter before it: it holds zeros and keeps them.
+std::vector<UpdateRun> runs_together(const Segment& segment) {
+  std::vector<UpdateRun> runs;
+  const std::int64_t end = segment.range.first + segment.range.elems;
+  std::int64_t at = segment.range.first;
+  for (std::size_t p = 0; p < segment.placements.size() && at < end; ++p) {
+    const bool last = p + 1 == segment.placements.size();
+    const std::int64_t next = last ? end : std::min(segment.placements[p + 1].first, end);
+    if (next <= at) { continue; }
+    const std::size_t parameter = segment.placements[p].parameter;
+    const std::int64_t from = at - segment.range.first;
+    const std::int64_t elems = next - at;
+    at = next;
+    if (from > 0 && runs.back().rule == segment.rules[parameter]) {
+      runs.back().update.elems += elems;
+    } else {
+      runs.push_back({segment.all.slice(from, elems), segment.rules[parameter],
+                      &segment.unit.infos[parameter]});
+    }
+  }
+  return runs;
+}
+
+std::vector<UpdateRun> runs_apart(const Segment& segment) {
+  std::vector<UpdateRun> runs;
+  for (const Placement& placement : segment.placements) {
+    const std::int64_t begin = std::max(placement.first, segment.range.first);
+    const std::int64_t end =
+        std::min(placement.first + placement.elems, segment.range.first + segment.range.elems);
+    if (begin >= end) { continue; }
+    const std::int64_t from = begin - segment.range.first;
+    const ParameterInfo& info = segment.unit.infos[placement.parameter];
+    UpdateRun run{segment.all.slice(from, end - begin), segment.rules[placement.parameter], &info};
+    run.update.parameter_id = info.id;
+    run.update.first_in_parameter = begin - placement.first;
+    for (float* const state : segment.states) {
+      run.states.emplace_back(state + from, static_cast<std::size_t>(end - begin));
+    }
+    runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+}  // namespace
+
+UpdateLayout::UpdateLayout(const Optimizer& optimizer, const OptimizerOptions& options)
+    : options_{options},
+      arrays_{static_cast<std::size_t>(state_count(optimizer))},
+      custom_{std::holds_alternative<CustomOptimizer>(optimizer)},
+      quantised_{options.moments == MomentFormat::int8} {}
+
+std::size_t UpdateLayout::state_bytes(const UnitPlan& unit) const {
+  std::size_t bytes = 0;
+  for (const Owned& owned : unit.owned) {
+    if (owned.updates.elems == 0) { continue; }
+    bytes += arrays_ *
+             (Arena::need(array_bytes(owned.updates)) + Arena::need(scale_bytes(owned.updates)));
+  }
+  return bytes;
+}
+
+std::size_t UpdateLayout::array_bytes(const Range& range) const noexcept {
+  const std::size_t elems = static_cast<std::size_t>(range.elems);
+  if (quantised_) { return elems; }
+  return elems * (options_.moments == MomentFormat::bf16 ? sizeof(bfloat16) : sizeof(float));
+}
+
+// Of 8-bit moments. A range is a whole number of blocks.
+std::size_t UpdateLayout::scale_bytes(const Range& range) const noexcept {
+  if (!quantised_) { return 0; }
+  return static_cast<std::size_t>(range.elems / kMomentBlock) * sizeof(float);
+}
+
+std::vector<UpdateRun> UpdateLayout::runs(const UnitPlan& unit, std::size_t segment,
+                                          const UpdatedSegment& updated,
+                                          const std::vector<ParameterRule>& rules,
+                                          Arena& arena) const {
+  const Range range = unit.owned[segment].updates;
+  const UpdatedWeights& weights = updated.weights;
+  kernels::UpdateRun all{.master = weights.masters.values().as<float>(),
+                         .parameter = weights.parameters.values(),
+                         .remainder = weights.remainders.values().as<std::uint16_t>(),
+                         .gradient = updated.gradient.values(),
+                         .elems = range.elems,
+                         .rounding = options_.rounding,
+                         .seed = options_.rounding_seed};
+  std::vector<float*> states;
+  for (std::size_t i = 0; i < arrays_; ++i) {
+    void* const array = arena.take(array_bytes(range));
+    if (custom_) {
+      states.push_back(static_cast<float*>(array));
+    } else if (quantised_) {
+      kernels::CodedMoment& codes = i == 0 ? all.first_codes : all.second_codes;
+      codes = {static_cast<std::uint8_t*>(array),
+               static_cast<float*>(arena.take(scale_bytes(range)))};
+    } else {
+      const bool narrow = options_.moments == MomentFormat::bf16;
+      Values& values = i == 0 ? all.first : all.second;
+      values = {array, narrow ? DType::bf16 : DType::fp32};
+    }
+  }
+  const Segment all_of_it{unit,  rules, unit.layout.segments()[segment].placements(),
+                          range, all,   std::move(states)};
+  const bool apart = custom_ || quantised_ || options_.rounding == Rounding::stochastic;
+  return apart ? runs_apart(all_of_it) : runs_together(all_of_it);
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "engine/plan/parameter_rules.hpp"
+#include "engine/plan/unit_plan.hpp"
+#include "kernels/update/update_run.hpp"
+#include "tessera/memory/buffer.hpp"
+#include "tessera/optim/optimizer.hpp"
+
+namespace tessera::engine {
+
+/// The weights of a segment that this rank's optimizer updates. Empty is what there is none of.
+struct UpdatedWeights {
+  View masters = {};     ///< fp32: whole masters, or parameters that are their own
+  View parameters = {};  ///< of 16 bits: the rounded copies
+  View remainders = {};  ///< in place of masters
+};
+
+/// What an optimizer updates of one segment: elements `Owned::updates` of it.
+struct UpdatedSegment {
+  UpdatedWeights weights;
+  View gradient;
+};
+
+/// Neighbours in one segment whose parameters are updated alike.
+struct UpdateRun {
+  kernels::UpdateRun update;
+  ParameterRule rule;
+  const ParameterInfo* parameter = nullptr;   ///< the first of the run
+  std::vector<std::span<float>> states = {};  ///< a user's optimizer's
+};
+
+/// How an optimizer's state lies and which elements are updated together. Where it matters which
+/// parameter an element belongs to (a user's optimizer, stochastic rounding, moments of 8 bits),
+/// each run lies in one.
+class UpdateLayout {
+ public:
+  /// Keeps references to both.
+  UpdateLayout(const Optimizer& optimizer, const OptimizerOptions& options);
+
+  /// Bytes of the state for what this rank updates of `unit`.
+  [[nodiscard]] std::size_t state_bytes(const UnitPlan& unit) const;
+  /// The runs of segment `segment`, whose state is taken from `arena`. They point into `unit`.
+  [[nodiscard]] std::vector<UpdateRun> runs(const UnitPlan& unit, std::size_t segment,
+                                            const UpdatedSegment& updated,
+                                            const std::vector<ParameterRule>& rules,
+                                            Arena& arena) const;
+
+ private:
+  [[nodiscard]] std::size_t array_bytes(const Range& range) const noexcept;
+  [[nodiscard]] std::size_t scale_bytes(const Range& range) const noexcept;
+
+  const OptimizerOptions& options_;
+  std::size_t arrays_;
+  bool custom_;
+  bool quantised_;
+};
+
+}  // namespace tessera::engine

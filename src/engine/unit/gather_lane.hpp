@@ -1,0 +1,37 @@
+#pragma once
+
+#include <string>
+
+#include "engine/unit/journal.hpp"
+#include "tessera/comm/channel.hpp"
+#include "tessera/world/world.hpp"
+
+namespace tessera::engine {
+
+/// The way on which parameters come to a rank: its gather channel, in order with the compute
+/// stream. A model's units share it.
+///
+/// Time: everything enqueues.
+class GatherLane {
+ public:
+  GatherLane(World& world, Journal& journal, Channel channel);
+
+  [[nodiscard]] World& world() const noexcept { return world_; }
+  [[nodiscard]] Journal& journal() const noexcept { return journal_; }
+  [[nodiscard]] Stream stream() const noexcept { return channel_.stream; }
+  /// What is submitted from now on runs after what the compute stream has so far.
+  void order_after_compute();
+  /// The compute stream waits for what has been submitted so far.
+  void settle();
+  /// Recorded as `verb` of `unit`.
+  void submit(const char* verb, const std::string& unit, Batch batch);
+
+ private:
+  World& world_;
+  Journal& journal_;
+  Channel channel_;
+  OwnedEvent compute_mark_;
+  OwnedEvent gather_mark_;
+};
+
+}  // namespace tessera::engine

@@ -1,0 +1,198 @@
+#include "engine/unit/gradient_home.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "engine/plan/slot_plan.hpp"
+#include "engine/unit/gradients_direct.hpp"
+#include "engine/unit/gradients_in_slots.hpp"
+
+namespace tessera::engine {
+
+GradientHome::GradientHome(const Parts& parts)
+    : plan_{parts.plan},
+      lane_{parts.lane},
+      traits_{parts.traits},
+      wire_{parts.wire_ring == nullptr
+                ? nullptr
+                : std::make_unique<Wire>(parts.lane.world(), parts.plan, *parts.wire_ring)},
+      host_{parts.host},
+      kept_{parts.kept} {}
+
+View GradientHome::updated(std::size_t segment) const {
+  const Range range = plan_.owned[segment].updates;
+  return whole(segment).slice(range.first, range.elems);
+}
+
+void GradientHome::open(GradientInit content) {
+  open_ = true;
+  if (plan_.trainable() && make_room()) { clear(content); }
+}
+
+void GradientHome::clear(GradientInit content) {
+  const Stream compute = world().compute_stream();
+  for (std::size_t s = 0; s < plan_.segments(); ++s) {
+    const View all = whole(s);
+    if (all.elems == 0) { continue; }
+    if (content == GradientInit::zeroed) {
+      world().device().fill(all.data, 0, all.bytes(), compute);
+      continue;
+    }
+    // The trainer overwrites its own elements; what lies between must not reach the norm.
+    for (const Range gap : plan_.layout.segments()[s].padding()) {
+      const View hole = all.slice(gap.first, gap.elems);
+      world().device().fill(hole.data, 0, hole.bytes(), compute);
+    }
+  }
+}
+
+void GradientHome::complete(bool last_micro_batch) {
+  open_ = false;
+  if (!plan_.trainable()) {
+    reduced_ = true;
+    return;
+  }
+  if (!leaves_each_time() && !last_micro_batch) { return; }
+  reduced_ = last_micro_batch;
+  lane_.reduce(*this);
+}
+
+void GradientHome::append_reductions(Batch& batch, Batch& across) {
+  const auto gradient = [this](std::size_t segment) { return whole(segment); };
+  if (wire_) { wire_->load(gradient, lane_.stream()); }
+  for (std::size_t s = 0; s < plan_.segments(); ++s) {
+    const View all = wire_ ? wire_->view(s, whole(s)) : whole(s);
+    if (all.elems == 0) { continue; }
+    if (traits_.optimizer == Holding::rank0) {
+      batch.reduce(all, ReduceOp::sum, 0);
+    } else if (traits_.optimizer == Holding::replicated) {
+      batch.all_reduce(all);
+    } else {
+      const Range kept = plan_.owned[s].updates;
+      const View own = all.slice(kept.first, kept.elems);
+      batch.reduce_scatter(all, own);
+      if (lane_.group().across()) { across.all_reduce(own); }
+    }
+  }
+}
+
+void GradientHome::keep() {
+  if (wire_) {
+    wire_->unload([this](std::size_t segment) { return whole(segment); }, lane_.stream());
+  }
+  plan_.offloaded ? keep_on_host() : keep_on_device();
+}
+
+void GradientHome::begin_export() {
+  const bool in_slot = exports_in_slot();
+  const bool is_whole = traits_.optimizer == Holding::replicated && !in_slot;
+  if (!plan_.trainable() || is_whole) { return; }
+  lane_.order_after_compute();
+  if (in_slot) { take_export_slot(); }
+  const bool in_place = !in_slot || plan_.offloaded;
+  Batch batch{"export " + plan_.name};
+  for (std::size_t s = 0; s < plan_.segments(); ++s) {
+    const View all = whole(s);
+    if (all.elems == 0) { continue; }
+    if (traits_.optimizer == Holding::rank0) {
+      batch.broadcast(all, 0);
+    } else if (traits_.optimizer == Holding::sharded) {
+      batch.all_gather(in_place ? updated(s) : resident(s), all);
+    }
+  }
+  lane_.submit(std::move(batch));
+  lane_.settle();
+}
+
+// ----------------------------------------------------------------------------------------- pool
+
+namespace {
+
+// At least: one is filled by backward while the other is being reduced.
+constexpr int kReduceSlots = 2;
+
+bool reduces_in_slots(const ModelOptions& options) {
+  const bool every = resolve(options.accumulate_mode, options.strategy) == AccumulateMode::every;
+  if (options.accumulate > 1) { return every; }
+  return traits_of(options.strategy).gradients == Holding::sharded;
+}
+
+/// Whether finished units are all-reduced together: where they are, and travel as they are.
+bool reduces_in_buckets(const UnitPlans& plans, const ModelOptions& options) {
+  const bool in_place = !reduces_in_slots(options);
+  const bool narrows =
+      std::ranges::any_of(plans, [](const UnitPlan& plan) { return plan.wire_bytes() > 0; });
+  return in_place && traits_of(options.strategy).optimizer == Holding::replicated && !narrows;
+}
+
+}  // namespace
+
+GradientPool::GradientPool(World& world, const UnitPlans& plans, Journal& journal,
+                           const ModelOptions& options, const ShardGroup& group, int pending)
+    : world_{world},
+      plans_{plans},
+      traits_{traits_of(options.strategy)},
+      in_slots_{reduces_in_slots(options)},
+      borrows_{traits_.gradients == Holding::rank0 && world.rank() != 0},
+      sizes_{options.first_bucket_bytes, options.bucket_bytes},
+      lane_{world, journal, group, reduces_in_buckets(plans, options) ? &sizes_ : nullptr} {
+  const SlotPlan wire = SlotPlan::make(plans, /*shared_slots=*/1, &UnitPlan::wire_bytes);
+  wire_ = Arena{
+      world.allocate(Category::reduce, wire.bytes(), "gradients on the wire", BufferUse::parts)};
+  wire_rings_ = wire.cut(world, Category::reduce, wire_, world.options().poison);
+  wire_ring_ = wire.ring_of_unit;
+
+  std::size_t bytes = 0;
+  for (const UnitPlan& plan : plans) { bytes += Arena::need(kept_bytes(plan)); }
+  kept_ = borrows_ ? Arena{world.allocate(Category::reduce, bytes, "gradients for rank 0")}
+                   : Arena{world.allocate(Category::gradients, bytes, "gradients")};
+
+  make_host(options, group);
+  if (!in_slots_) { return; }
+  const SlotPlan slots =
+      SlotPlan::make(plans, std::max(kReduceSlots, pending), &UnitPlan::gradient_bytes);
+  slots_ =
+      Arena{world.allocate(Category::reduce, slots.bytes(), "gradient slots", BufferUse::parts)};
+  rings_ = slots.cut(world, Category::reduce, slots_, gradient_poison(world, options.checks));
+  ring_ = slots.ring_of_unit;
+}
+
+std::size_t GradientPool::kept_bytes(const UnitPlan& plan) const {
+  if (in_slots_ && (plan.offloaded || borrows_)) { return 0; }
+  const bool shards = in_slots_ && traits_.gradients == Holding::sharded;
+  return shards ? plan.gradient_shard_bytes() : plan.gradient_bytes();
+}
+
+void GradientPool::make_host(const ModelOptions& options, const ShardGroup& group) {
+  if (std::ranges::none_of(plans_, &UnitPlan::offloaded)) { return; }
+  HostGradientPool::Options host{.norms = in_slots_,
+                                 .accumulate = in_slots_ && options.accumulate > 1,
+                                 .shards = {group.normed_shard()}};
+  if (traits_.optimizer == Holding::rank0) {
+    host.shards.resize(static_cast<std::size_t>(world_.size()));
+    std::iota(host.shards.begin(), host.shards.end(), 0);
+  }
+  host_ = std::make_unique<HostGradientPool>(world_, plans_, host);
+}
+
+std::unique_ptr<GradientHome> GradientPool::make_home(std::size_t unit) {
+  const UnitPlan& plan = plans_[unit];
+  const std::size_t bytes = kept_bytes(plan);
+  const GradientHome::Parts parts{
+      .plan = plan,
+      .lane = lane_,
+      .traits = traits_,
+      .wire_ring = plan.wire_bytes() > 0 ? &wire_rings_[wire_ring_[unit]] : nullptr,
+      .host = plan.offloaded ? &host_->of(unit) : nullptr,
+      .kept = bytes > 0 ? kept_.take(bytes) : nullptr};
+  if (in_slots_) { return std::make_unique<GradientsInSlots>(parts, rings_[ring_[unit]]); }
+  return std::make_unique<DirectGradients>(parts);
+}
+
+void GradientPool::settle() {
+  lane_.settle();
+  if (host_) { host_->settle(world_.compute_stream()); }
+}
+
+}  // namespace tessera::engine

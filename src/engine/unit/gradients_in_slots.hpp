@@ -1,0 +1,37 @@
+#pragma once
+
+#include "engine/unit/gradient_home.hpp"
+
+namespace tessera::engine {
+
+/// Backward adds into a slot, which is reduced in place and then added to what stays: on the
+/// device, or of an offloaded unit in the host pool alone.
+class GradientsInSlots final : public GradientHome {
+ public:
+  /// `ring`: whose slots backward adds into; it outlives the home.
+  GradientsInSlots(const Parts& parts, SlotRing& ring) : GradientHome{parts}, ring_{ring} {}
+
+  bool can_open() const override;
+  bool in_slot() const override { return slot_ != nullptr; }
+  bool stays_in_place() const override { return ring_.size() == 1; }
+  bool shares_slots_with(const GradientHome& other) const override;
+  View resident(std::size_t segment) const override;
+  void end_export() override;
+  void require_slots_free() const override { ring_.require_all_free(); }
+
+ private:
+  bool make_room() override;
+  void* base() const override { return slot_ != nullptr ? slot_->data() : kept(); }
+  bool leaves_each_time() const override { return true; }
+  void keep_on_device() override;
+  void keep_on_host() override;
+  bool exports_in_slot() const override;
+  void take_export_slot() override;
+  void bring_from_host();
+  void give_back(Stream last);
+
+  SlotRing& ring_;
+  Slot* slot_ = nullptr;  // while taken
+};
+
+}  // namespace tessera::engine

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/plan/unit_plan.hpp"
+#include "tessera/world/world.hpp"
+
+namespace tessera::engine {
+
+class HostGradientPool;
+
+/// The squared norm of one shard of a segment, of what the host pool holds.
+struct HostNorm {
+  ConstValues gradient;
+  std::int64_t elems = 0;
+  int shard = 0;
+  double* spans = nullptr;  ///< partial sums
+};
+
+/// The reduced gradients of one offloaded unit in the rank's host pool: what this rank's optimizer
+/// updates of them. They come when they have been reduced, beside backward.
+///
+///   on the device --take--> copied by the lane of states --> added and squared on the host stream
+///
+/// Time: everything enqueues.
+class HostGradients {
+ public:
+  using ViewOf = std::function<View(std::size_t segment)>;
+
+  HostGradients(World& world, const UnitPlan& plan, HostGradientPool& pool);
+
+  /// What is kept of a segment: elements `Owned::updates`.
+  [[nodiscard]] View resident(std::size_t segment) const { return views_[segment]; }
+
+  /// `gradients(segment)` are what `resident` is to be, or to be added to it unless `first`; they
+  /// are done on `producer` and read when the lane of states has come here.
+  void take(Stream producer, const ViewOf& gradients, bool first);
+  /// The gradients of this step are all there.
+  void complete();
+  /// The host has read them for the last time in this step.
+  void release();
+  /// `reader` waits for what the host stream has so far.
+  void order_after_host(Stream reader);
+
+ private:
+  friend class HostGradientPool;
+  void copy(const ViewOf& gradients);
+  void add(const ViewOf& gradients);
+
+  World& world_;
+  const UnitPlan& plan_;
+  HostGradientPool& pool_;
+  std::vector<View> views_;      // by segment
+  std::vector<HostNorm> norms_;  // that are computed here
+  OwnedEvent copied_;            // the first micro-batch's
+  OwnedEvent read_;
+};
+
+/// The gradients of all offloaded units, and what they share.
+///
+/// Memory:  all of it taken in the constructor, in the host pool: the gradients, room for two units
+///          on their way if micro-batches are added here, and a double for each span of a norm.
+class HostGradientPool {
+ public:
+  struct Options {
+    bool norms = false;       ///< whether they are kept nowhere else, so that norms are made here
+    bool accumulate = false;  ///< whether several micro-batches come
+    std::vector<int> shards;  ///< whose squared norms this rank computes
+  };
+
+  HostGradientPool(World& world, const UnitPlans& plans, const Options& options);
+
+  [[nodiscard]] HostGradients& of(std::size_t unit) { return *units_[unit]; }
+
+  /// Whether some norm is computed here.
+  [[nodiscard]] bool has_norms() const noexcept { return sums_ != nullptr; }
+  /// Enqueues that the squared norms by shard are added up, in the order of units, and makes
+  /// `reader` wait for them.
+  [[nodiscard]] const double* sum_norms(Stream reader);
+  /// `stream` waits until everything that was taken is there.
+  void settle(Stream stream);
+
+  [[nodiscard]] std::size_t persistent_bytes() const noexcept { return kept_.bytes(); }
+
+ private:
+  friend class HostGradients;
+  /// Room for a unit's gradients that are on their way.
+  struct Staging {
+    std::byte* data = nullptr;
+    OwnedEvent filled;
+    OwnedEvent added;
+  };
+
+  void allocate();
+  void plan_norms(const Options& options);
+  void make_staging();
+  [[nodiscard]] Staging& next_staging() noexcept;
+  [[nodiscard]] Stream lane() const { return world_.offload_stream(CopyLane::states); }
+
+  World& world_;
+  std::vector<std::unique_ptr<HostGradients>> units_;  // null where not offloaded
+  Arena kept_;
+  Arena staging_arena_;
+  Arena sums_arena_;
+  std::array<Staging, 2> staging_;
+  std::size_t next_ = 0;    // of staging_
+  double* sums_ = nullptr;  // by shard
+  OwnedEvent produced_;
+  OwnedEvent mark_;
+};
+
+}  // namespace tessera::engine

@@ -1,0 +1,94 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/plan/use_order.hpp"
+#include "engine/unit/gradient_home.hpp"
+#include "engine/unit/parameter_home.hpp"
+#include "engine/unit/update_home.hpp"
+
+namespace tessera::engine {
+
+/// One unit of a model on this rank, from `materialize` on: where its parameters, gradients and
+/// optimizer state live, and how it is being used. A step of one micro-batch takes it through
+///
+///   bring - open(forward) - close    bring - open(backward) - close - update
+///
+/// or `gather_ahead` in place of `bring`. `close` gives gathered parameters back when they are not
+/// needed soon, and sends gradients on their way when the micro-batch has no more of them.
+///
+/// Time: everything enqueues.
+class LiveUnit {
+ public:
+  /// `gradients` and `update` are null in a model for inference. `compute`: where trainers use it.
+  LiveUnit(const UnitPlan& plan, Stream compute, std::unique_ptr<ParameterHome> parameters,
+           std::unique_ptr<GradientHome> gradients, std::unique_ptr<UpdateHome> update);
+
+  [[nodiscard]] const UnitPlan& plan() const noexcept { return plan_; }
+  [[nodiscard]] const std::string& name() const noexcept { return plan_.name; }
+  [[nodiscard]] ParameterHome& parameters() const noexcept { return *parameters_; }
+  [[nodiscard]] GradientHome& gradients() const noexcept { return *gradients_; }
+  [[nodiscard]] UpdateHome& update() const noexcept { return *update_; }
+  [[nodiscard]] bool trains() const noexcept { return gradients_ != nullptr; }
+
+  // Parameters.
+
+  /// Gathers them unless they are held: they are used next.
+  void bring();
+  /// Gathers them unless they are held; false if there is no place.
+  [[nodiscard]] bool gather_ahead();
+  /// Whether they have been gathered ahead, and not used since.
+  [[nodiscard]] bool gathered_ahead() const noexcept { return gathered_ahead_; }
+  /// Gives back what is held, used or not.
+  void release_parameters();
+
+  // Uses.
+
+  /// A scope of the unit, or of one that has its aliases, opens. It brought the parameters.
+  void open(UseKind kind, int micro_batch);
+  /// It closes. `last`: the step has no later micro-batch.
+  void close(UseKind kind, int micro_batch, bool last);
+  [[nodiscard]] int open_scopes() const noexcept { return open_scopes_; }
+  [[nodiscard]] int open_backward_scopes() const noexcept { return open_backward_scopes_; }
+
+  struct Uses {
+    int micro_batch = 0;
+    int forward = 0;
+    int backward = 0;
+  };
+  /// Scopes that have been opened in a micro-batch in flight.
+  [[nodiscard]] Uses uses(int micro_batch) const noexcept;
+  /// The earliest micro-batch before `micro_batch` whose backward has not ended; `micro_batch` if
+  /// there is none.
+  [[nodiscard]] int earlier_on_its_way_back(int micro_batch) const noexcept;
+
+  // Micro-batches and steps.
+
+  void begin_step();
+  /// Sends on their way the gradients that no more scopes come for.
+  void complete_open_gradients(int micro_batch, bool last);
+  /// The micro-batch has ended.
+  void forget_uses(int micro_batch);
+  /// Reduces zeros for the unit if nothing of it has been in this step.
+  void reduce_if_missing();
+
+ private:
+  void count(UseKind kind, int micro_batch);
+  void leave_parameters(UseKind kind);
+  [[nodiscard]] bool awaits_backward() const noexcept;
+
+  const UnitPlan& plan_;
+  Stream compute_;
+  std::unique_ptr<ParameterHome> parameters_;
+  std::unique_ptr<GradientHome> gradients_;
+  std::unique_ptr<UpdateHome> update_;
+  bool gathered_ahead_ = false;
+  int open_scopes_ = 0;
+  int open_backward_scopes_ = 0;
+  int gradients_of_ = 0;    // the micro-batch that opened them
+  std::vector<Uses> uses_;  // by micro-batch in flight
+};
+
+}  // namespace tessera::engine

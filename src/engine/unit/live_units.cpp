@@ -1,0 +1,23 @@
+#include "engine/unit/live_units.hpp"
+
+#include <utility>
+
+namespace tessera::engine {
+
+LiveUnits::LiveUnits(World& world, const UnitPlans& plans, Journal& journal,
+                     const ModelOptions& options, const ShardGroup& group, int pending)
+    : plans_{plans}, parameters_{world, plans, journal, options, group} {
+  if (options.purpose == Purpose::training) {
+    gradients_ = std::make_unique<GradientPool>(world, plans, journal, options, group, pending);
+    updates_ = std::make_unique<UpdatePool>(world, plans, journal, options.master_weights);
+  }
+  for (std::size_t u = 0; u < plans.size(); ++u) {
+    auto parameters = parameters_.make_home(u);
+    auto gradients = gradients_ ? gradients_->make_home(u) : nullptr;
+    auto update = updates_ ? updates_->make_home(u, *parameters, *gradients) : nullptr;
+    units_.emplace_back(plans[u], world.compute_stream(), std::move(parameters),
+                        std::move(gradients), std::move(update));
+  }
+}
+
+}  // namespace tessera::engine

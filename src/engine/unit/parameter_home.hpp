@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "engine/plan/unit_plan.hpp"
+#include "engine/shard_group.hpp"
+#include "engine/unit/gather_lane.hpp"
+#include "tessera/engine/model_options.hpp"
+#include "tessera/memory/slot_ring.hpp"
+
+namespace tessera::engine {
+
+/// Where one unit's parameters live on this rank, between steps and while they are used.
+///
+///   absent --gather--> held --await--> readable on the compute stream --release--> absent
+///
+/// A home that keeps whole parameters is always `held`.
+///
+/// Order:   gather, begin_micro_batch and send_updated may be collective: all ranks make the same
+///          calls for the same units.
+/// Time:    everything enqueues; `await` makes the compute stream wait.
+class ParameterHome {
+ public:
+  virtual ~ParameterHome() = default;
+  ParameterHome(const ParameterHome&) = delete;
+  ParameterHome& operator=(const ParameterHome&) = delete;
+
+  /// What this rank keeps of a segment between steps: elements `Owned::parameters`.
+  [[nodiscard]] virtual View resident(std::size_t segment) const = 0;
+  /// The whole segment, while held.
+  [[nodiscard]] virtual View whole(std::size_t segment) const = 0;
+  /// Whether `whole` is at the same addresses whenever it is held.
+  [[nodiscard]] virtual bool stays_in_place() const { return true; }
+
+  [[nodiscard]] virtual bool held() const { return true; }
+  /// Whether `gather` would find a place.
+  [[nodiscard]] virtual bool can_gather() const { return false; }
+  virtual void gather() {}
+  virtual void await() = 0;
+  /// `reader` used the parameters last. A unit of Residence::update stays held.
+  virtual void release(Stream /*reader*/) {}
+
+  /// A micro-batch begins, of which the compute stream has no work yet.
+  virtual void begin_micro_batch() {}
+  /// The optimizer has changed what this rank updates, on the compute stream: copies are stale.
+  virtual void drop_stale() {}
+  /// What has changed goes to the ranks that keep it whole.
+  virtual void send_updated() {}
+  /// The updated parameters of an offloaded unit are on their way by `lane`, and there when it has
+  /// come here. Whatever reads them next waits for that.
+  void arrive(Stream lane) { lane.record(arrival_.get()); }
+
+  /// ContractError that names the slots which are still taken although no scope is open.
+  virtual void require_slots_free() const {}
+
+ protected:
+  ParameterHome(const UnitPlan& plan, GatherLane& lane);
+
+  [[nodiscard]] const UnitPlan& plan() const noexcept { return plan_; }
+  [[nodiscard]] GatherLane& lane() const noexcept { return lane_; }
+  [[nodiscard]] Stream compute() const { return lane_.world().compute_stream(); }
+  /// `reader` waits until the updated share has arrived; not at all where none is under way.
+  void await_arrival(Stream reader) const {
+    if (plan_.offloaded) { reader.wait_for(arrival_.get()); }
+  }
+
+ private:
+  const UnitPlan& plan_;
+  GatherLane& lane_;
+  OwnedEvent arrival_;  // of an offloaded unit
+};
+
+/// The most units that are gathered ahead.
+[[nodiscard]] int most_prefetch(const ModelOptions& options) noexcept;
+
+/// What the parameter homes of a model's units share: the memory that they are cut from, and the
+/// way on which parameters come. It outlives them.
+///
+/// Memory: all of it taken in the constructor.
+class ParameterPool {
+ public:
+  ParameterPool(World& world, const UnitPlans& plans, Journal& journal, const ModelOptions& options,
+                const ShardGroup& group);
+
+  /// The home that the strategy asks for. Once for each unit, in the order of declaration.
+  [[nodiscard]] std::unique_ptr<ParameterHome> make_home(std::size_t unit);
+
+  [[nodiscard]] GatherLane& lane() noexcept { return lane_; }
+  /// Of the memory that ParameterHome::whole looks at.
+  [[nodiscard]] Category category() const noexcept;
+  [[nodiscard]] std::size_t persistent_bytes() const noexcept;
+
+ private:
+  void take_slots(const ModelOptions& options);
+
+  const UnitPlans& plans_;
+  StrategyTraits traits_;
+  bool borrows_;  // of rank 0
+  GatherLane lane_;
+  Arena kept_;
+  Arena slots_;
+  std::vector<SlotRing> rings_;    // of gathered units; the shared one first
+  std::vector<std::size_t> ring_;  // by unit
+};
+
+}  // namespace tessera::engine

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "engine/unit/parameter_home.hpp"
+
+namespace tessera::engine {
+
+/// Rank 0 keeps the unit; each micro-batch begins with a copy to every other rank, as
+/// DataParallel's replicas (dp). The others hold their copy as borrowed `gather` memory.
+class Rank0Parameters final : public ParameterHome {
+ public:
+  /// `base`: memory for the whole unit.
+  Rank0Parameters(const UnitPlan& plan, GatherLane& lane, void* base);
+
+  View resident(std::size_t segment) const override;
+  View whole(std::size_t segment) const override;
+  void await() override;
+  void begin_micro_batch() override;
+
+ private:
+  void* base_;
+  OwnedEvent ready_;  // the copy has arrived
+};
+
+}  // namespace tessera::engine

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "engine/unit/parameter_home.hpp"
+
+namespace tessera::engine {
+
+/// Every rank keeps its part of the unit, 1/N (zero3) or 1/S (hybrid). The unit is gathered into a
+/// slot just in time: of a ring that it shares, or one of its own. A unit of Residence::update is
+/// not given back by `release`, but by `drop_stale`.
+class ShardedParameters final : public ParameterHome {
+ public:
+  /// `shard`: memory for the rank's part. Both outlive the home.
+  ShardedParameters(const UnitPlan& plan, GatherLane& lane, void* shard, SlotRing& ring)
+      : ParameterHome{plan, lane}, shard_{shard}, ring_{ring} {}
+
+  View resident(std::size_t segment) const override;
+  View whole(std::size_t segment) const override;
+  bool stays_in_place() const override { return ring_.size() == 1; }
+  bool held() const override { return slot_ != nullptr; }
+  bool can_gather() const override { return ring_.free() > 0; }
+  void gather() override;
+  void await() override;
+  void release(Stream reader) override;
+  void drop_stale() override;
+  void require_slots_free() const override;
+
+ private:
+  void give_back(Stream reader);
+
+  void* shard_;
+  SlotRing& ring_;
+  Slot* slot_ = nullptr;  // while held
+};
+
+}  // namespace tessera::engine

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "engine/shard_group.hpp"
+#include "engine/unit/journal.hpp"
+#include "tessera/world/world.hpp"
+
+namespace tessera::engine {
+
+/// A unit's gradients on their way from this rank, as the lane sees them.
+class Outgoing {
+ public:
+  virtual ~Outgoing() = default;
+  Outgoing(const Outgoing&) = delete;
+  Outgoing& operator=(const Outgoing&) = delete;
+
+  [[nodiscard]] virtual const std::string& unit_name() const = 0;
+  [[nodiscard]] virtual std::size_t bytes() const = 0;
+  /// Adds the reductions to `batch`, and to `across` what follows where there are several shard
+  /// groups. What runs on the reduce stream before may be enqueued here.
+  virtual void append_reductions(Batch& batch, Batch& across) = 0;
+  /// The reductions have been enqueued: so is what becomes of their result.
+  virtual void keep() = 0;
+
+ protected:
+  Outgoing() = default;
+};
+
+/// How many bytes of finished units are all-reduced together.
+struct BucketSizes {
+  std::size_t first = 0;
+  std::size_t next = 0;
+};
+
+/// The way on which gradients leave a rank: its reduce channel, in order with the compute stream. A
+/// model's units share it.
+///
+/// Order:   `reduce` and `flush` are made by all ranks in the same order.
+/// Time:    everything enqueues; `settle` makes the compute stream wait for all reductions.
+class ReduceLane {
+ public:
+  /// `buckets`: null where each unit leaves alone.
+  ReduceLane(World& world, Journal& journal, const ShardGroup& group, const BucketSizes* buckets);
+
+  [[nodiscard]] World& world() const noexcept { return world_; }
+  [[nodiscard]] const ShardGroup& group() const noexcept { return group_; }
+  [[nodiscard]] Stream stream() const noexcept { return group_.reduce().stream; }
+
+  void begin_step() noexcept { bucket_bytes_ = sizes_.first; }
+  /// The gradients are done on the compute stream. They may wait for company.
+  void reduce(Outgoing& gradients);
+  /// Reduces what waits for its bucket to fill.
+  void flush();
+  void settle();
+  /// What is submitted from now on runs after what the compute stream has so far.
+  void order_after_compute();
+  void submit(Batch batch);
+  /// The reduce stream waits for what `before` has so far, through a mark of the lane's.
+  void order_after(Stream before);
+  /// `after` waits for what the reduce stream has so far, in the same way.
+  void order_before(Stream after);
+
+ private:
+  World& world_;
+  Journal& journal_;
+  ShardGroup group_;
+  bool in_buckets_;
+  BucketSizes sizes_;
+  std::size_t bucket_bytes_ = 0;    // of the bucket that fills now
+  std::vector<Outgoing*> waiting_;  // for company
+  std::size_t waiting_bytes_ = 0;
+  OwnedEvent compute_mark_;
+  OwnedEvent reduce_mark_;
+};
+
+}  // namespace tessera::engine

@@ -1,0 +1,114 @@
+#include "engine/unit/update_home.hpp"
+
+#include <algorithm>
+#include <span>
+
+#include "engine/unit/update_on_device.hpp"
+#include "engine/unit/update_on_host.hpp"
+#include "kernels/table.hpp"
+
+namespace tessera::engine {
+namespace {
+
+kernels::AdamWKernel* kernel_of(const kernels::Table& table, const AdamW&) noexcept {
+  return table.adamw;
+}
+kernels::AdamKernel* kernel_of(const kernels::Table& table, const Adam&) noexcept {
+  return table.adam;
+}
+kernels::LionKernel* kernel_of(const kernels::Table& table, const Lion&) noexcept {
+  return table.lion;
+}
+kernels::SGDKernel* kernel_of(const kernels::Table& table, const SGD&) noexcept {
+  return table.sgd;
+}
+
+template <class Rule>
+void launch(const kernels::Table& kernels, const Rule& rule, float lr, const UpdateRun& run,
+            const kernels::StepScalars* scalars, Stream stream) {
+  Rule mine = rule;
+  mine.lr = lr * run.rule.lr_scale;
+  mine.weight_decay = run.rule.weight_decay;
+  kernel_of(kernels, mine)(run.update, mine, scalars, stream);
+}
+
+void launch(const kernels::Table& kernels, const CustomOptimizer& rule, float lr,
+            const UpdateRun& run, const kernels::StepScalars* scalars, Stream stream) {
+  const kernels::UpdateRun& update = run.update;
+  const ShardUpdate piece{
+      .parameter = run.parameter,
+      .first = update.first_in_parameter,
+      .weights = {update.master, static_cast<std::size_t>(update.elems)},
+      .gradient = update.gradient,
+      .states = run.states,
+      .gradient_factor = &scalars->gradient_factor,
+      .apply = &scalars->apply,
+      .updates = &scalars->updates,
+      .lr = lr * run.rule.lr_scale,
+      .weight_decay = run.rule.weight_decay,
+      .stream = stream,
+  };
+  kernels.call([piece, &rule] { rule.update(piece); }, stream);
+  kernels.round_weights(update, scalars, stream);
+}
+
+}  // namespace
+
+void launch_update(const kernels::Table& table, const UpdateRun& run, const Optimizer& optimizer,
+                   float learning_rate, const kernels::StepScalars* scalars, Stream stream) {
+  std::visit([&](const auto& rule) { launch(table, rule, learning_rate, run, scalars, stream); },
+             optimizer);
+}
+
+void UpdateHome::train(const UpdateLayout& layout, const std::vector<ParameterRule>& rules,
+                       Arena& arena) {
+  runs_.clear();  // of an optimizer for which there was no memory
+  for (std::size_t s = 0; s < plan_.segments(); ++s) {
+    if (plan_.owned[s].updates.elems == 0) { continue; }
+    std::ranges::move(layout.runs(plan_, s, updated(s), rules, arena), std::back_inserter(runs_));
+  }
+}
+
+// ------------------------------------------------------------------------------------------ pool
+
+UpdatePool::UpdatePool(World& world, const UnitPlans& plans, Journal& journal,
+                       MasterWeights masters)
+    : world_{world},
+      plans_{plans},
+      journal_{journal},
+      masters_{masters},
+      readers_{world.device().make_event()} {
+  std::size_t on_device = 0;
+  std::size_t on_host = 0;
+  for (const UnitPlan& plan : plans) {
+    if (plan.offloaded) {
+      on_host += UpdateOnHost::weight_bytes(plan);
+    } else {
+      on_device += UpdateOnDevice::master_bytes(plan, masters);
+    }
+  }
+  if (on_device > 0) {
+    device_ = Arena{world.allocate(Category::optimizer, on_device, "master weights")};
+  }
+  if (on_host > 0) {
+    host_ = Arena{world.allocate_host(Category::optimizer, on_host, "weights in the host pool")};
+  }
+}
+
+std::unique_ptr<UpdateHome> UpdatePool::make_home(std::size_t unit, ParameterHome& parameters,
+                                                  const GradientHome& gradients) {
+  const UnitPlan& plan = plans_[unit];
+  if (plan.offloaded) {
+    return std::make_unique<UpdateOnHost>(world_, plan, parameters, *gradients.host(), host_);
+  }
+  return std::make_unique<UpdateOnDevice>(journal_, plan, parameters, gradients,
+                                          UpdateOnDevice::Masters{masters_, world_, device_});
+}
+
+void UpdatePool::begin_host_updates(Event scalars) {
+  world_.compute_stream().record(readers_.get());
+  world_.offload_stream(CopyLane::states).wait_for(readers_.get());
+  world_.host_stream().wait_for(scalars);
+}
+
+}  // namespace tessera::engine

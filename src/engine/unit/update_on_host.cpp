@@ -1,0 +1,92 @@
+#include "engine/unit/update_on_host.hpp"
+
+#include <span>
+
+#include "kernels/table.hpp"
+
+namespace tessera::engine {
+
+UpdateOnHost::Segment UpdateOnHost::without_memory(const UnitPlan& plan, std::size_t segment) {
+  const std::int64_t elems = plan.owned[segment].updates.elems;
+  const SegmentDTypes& dtypes = plan.layout.segments()[segment].dtypes();
+  return {.master = {nullptr, elems, dtypes.master},
+          .rounded = {nullptr, dtypes.parameter == dtypes.master ? 0 : elems, dtypes.parameter},
+          .parameter = {}};
+}
+
+std::size_t UpdateOnHost::weight_bytes(const UnitPlan& plan) {
+  std::size_t bytes = 0;
+  for (std::size_t s = 0; s < plan.segments(); ++s) {
+    const Segment segment = without_memory(plan, s);
+    bytes += Arena::need(segment.master.bytes()) + Arena::need(segment.rounded.bytes());
+  }
+  return bytes;
+}
+
+UpdateOnHost::UpdateOnHost(World& world, const UnitPlan& plan, ParameterHome& parameters,
+                           HostGradients& gradients, Arena& arena)
+    : UpdateHome{plan},
+      world_{world},
+      parameters_{parameters},
+      gradients_{gradients},
+      updated_{world.device().make_event()} {
+  for (std::size_t s = 0; s < plan.segments(); ++s) {
+    Segment& segment = segments_.emplace_back(without_memory(plan, s));
+    const Owned& owned = plan.owned[s];
+    if (owned.updates.elems == 0) { continue; }
+    segment.parameter = parameters.resident(s).slice(owned.updates.first - owned.parameters.first,
+                                                     owned.updates.elems);
+    for (View* const view : {&segment.master, &segment.rounded}) {
+      if (view->elems > 0) { view->data = arena.take(view->bytes()); }
+    }
+  }
+}
+
+UpdatedSegment UpdateOnHost::updated(std::size_t segment) const {
+  return {{.masters = segments_[segment].master, .parameters = segments_[segment].rounded},
+          gradients_.resident(segment)};
+}
+
+// In fp32 training they are copied from the parameters.
+FirstValue UpdateOnHost::first_masters(std::size_t segment) const {
+  const Segment& of = segments_[segment];
+  return {of.rounded.elems > 0 ? of.master : View{}, kernels::MasterPart::value, /*on_host=*/true};
+}
+
+void UpdateOnHost::begin() {
+  for (const Segment& segment : segments_) {
+    if (segment.parameter.elems == 0) { continue; }
+    world_.device().copy_out(segment.sent().data, segment.parameter.data, segment.parameter.bytes(),
+                             world_.compute_stream());
+  }
+  world_.compute_stream().wait();
+}
+
+void UpdateOnHost::update(const UpdateRule& rule) {
+  if (!runs().empty()) {
+    // The host reads the optimizer while the rate may change: the rate is captured by value.
+    const auto work = [runs = std::span<const UpdateRun>{runs()}, scalars = rule.on_host,
+                       lr = rule.learning_rate, &optimizer = rule.optimizer](Stream cpu) {
+      for (const UpdateRun& run : runs) {
+        launch_update(kernels::cpu_table(), run, optimizer, lr, scalars, cpu);
+      }
+    };
+    world_.compute_on_host(work, "update", plan().name);
+  }
+  gradients_.release();
+  send();
+}
+
+void UpdateOnHost::send() {
+  const Stream lane = world_.offload_stream(CopyLane::states);
+  world_.host_stream().record(updated_.get());
+  lane.wait_for(updated_.get());
+  for (const Segment& segment : segments_) {
+    if (segment.parameter.elems == 0) { continue; }
+    world_.reload(segment.parameter.data, segment.sent().data, segment.parameter.bytes(),
+                  plan().name, CopyLane::states);
+  }
+  parameters_.arrive(lane);
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,43 @@
+#pragma once
+
+#include "engine/unit/update_home.hpp"
+
+namespace tessera::engine {
+
+/// The optimizer's kernels run on the host stream, over the rank's host pool: the fp32 weights that
+/// this rank updates, and for parameters of 16 bits the rounded copies that go to the device. In
+/// fp32 training the device's parameters are copies of the weights. Whoever uses the parameters
+/// next waits for their arrival (ParameterHome).
+class UpdateOnHost final : public UpdateHome {
+ public:
+  UpdateOnHost(World& world, const UnitPlan& plan, ParameterHome& parameters,
+               HostGradients& gradients, Arena& arena);
+
+  UpdatedSegment updated(std::size_t segment) const override;
+  FirstValue first_masters(std::size_t segment) const override;
+  /// Brings what the device's parameters are, and waits.
+  void begin() override;
+  void update(const UpdateRule& rule) override;
+
+  /// Bytes of the arena that the weights of `plan` use up.
+  [[nodiscard]] static std::size_t weight_bytes(const UnitPlan& plan);
+
+ private:
+  struct Segment {
+    View master;
+    View rounded;
+    View parameter;  // on the device
+
+    [[nodiscard]] View sent() const noexcept { return rounded.elems > 0 ? rounded : master; }
+  };
+  [[nodiscard]] static Segment without_memory(const UnitPlan& plan, std::size_t segment);
+  void send();
+
+  World& world_;
+  ParameterHome& parameters_;
+  HostGradients& gradients_;
+  std::vector<Segment> segments_;
+  OwnedEvent updated_;
+};
+
+}  // namespace tessera::engine
