@@ -89,7 +89,31 @@ double ToyModel::forward(std::int64_t global_row, int rows) {
 }
 
 double ToyModel::forward_backward(std::int64_t global_row, int rows) {
-  const auto [tokens, x, dlogits, loss] = run_forward(global_row, rows);
+  const Pass pass = run_forward(global_row, rows);
+  run_backward(pass);
+  return pass.loss;
+}
+
+double ToyModel::forward_in_flight(int micro_batch, std::int64_t global_row, int rows) {
+  micro_batch_ = micro_batch;
+  return in_flight_.insert_or_assign(micro_batch, run_forward(global_row, rows)).first->second.loss;
+}
+
+void ToyModel::backward_in_flight(int micro_batch) {
+  micro_batch_ = micro_batch;
+  run_backward(in_flight_.extract(micro_batch).mapped());
+}
+
+ForwardScope ToyModel::open_forward(Unit unit) {
+  return micro_batch_ ? model_.forward(unit, *micro_batch_) : model_.forward(unit);
+}
+
+BackwardScope ToyModel::open_backward(Unit unit) {
+  return micro_batch_ ? model_.backward(unit, *micro_batch_) : model_.backward(unit);
+}
+
+void ToyModel::run_backward(const Pass& pass) {
+  const auto& [tokens, x, dlogits, loss] = pass;
   const std::size_t layers = blocks_.size();
   std::vector<Matrix> dx(layers + 1);
   head_backward(x[layers], dlogits, dx[layers]);
@@ -97,11 +121,10 @@ double ToyModel::forward_backward(std::int64_t global_row, int rows) {
     block_backward(i - 1, x[i - 1], x[i], dx[i], dx[i - 1]);
   }
   embed_backward(tokens, dx[0]);
-  return loss;
 }
 
 void ToyModel::embed(const std::vector<int>& tokens, Matrix& x) {
-  const auto p = model_.forward(root_);
+  const auto p = open_forward(root_);
   const Reader table{p["table"]};
   for (const int token : tokens) {
     for (std::int64_t k = 0; k < config_.hidden; ++k) {
@@ -111,7 +134,7 @@ void ToyModel::embed(const std::vector<int>& tokens, Matrix& x) {
 }
 
 void ToyModel::block_forward(std::size_t i, const Matrix& x, Matrix& y) {
-  const auto p = model_.forward(blocks_[i]);
+  const auto p = open_forward(blocks_[i]);
   const Reader w{p["weight"]};
   const Reader b{p["bias"]};
   const Reader s{p["scale"]};
@@ -127,7 +150,7 @@ void ToyModel::block_forward(std::size_t i, const Matrix& x, Matrix& y) {
 }
 
 double ToyModel::head(const std::vector<int>& targets, const Matrix& x, Matrix& dlogits) {
-  const auto p = model_.forward(head_);
+  const auto p = open_forward(head_);
   const Reader table{p["table"]};
   Reader bias;
   if (has_head_bias()) { bias.values = p["bias"]; }
@@ -161,7 +184,7 @@ double ToyModel::head(const std::vector<int>& targets, const Matrix& x, Matrix& 
 }
 
 void ToyModel::head_backward(const Matrix& x, const Matrix& dlogits, Matrix& dx) {
-  const auto g = model_.backward(head_);
+  const auto g = open_backward(head_);
   const Reader table{g["table"]};
   const Adder dtable{g.grad("table")};
   Adder dbias;
@@ -183,7 +206,7 @@ void ToyModel::head_backward(const Matrix& x, const Matrix& dlogits, Matrix& dx)
 
 void ToyModel::block_backward(std::size_t i, const Matrix& x, const Matrix& y, const Matrix& dy,
                               Matrix& dx) {
-  const auto g = model_.backward(blocks_[i]);
+  const auto g = open_backward(blocks_[i]);
   const Reader w{g["weight"]};
   const Reader s{g["scale"]};
   const Adder dw{g.grad("weight")};
@@ -212,7 +235,7 @@ void ToyModel::spoil(std::size_t block, const BackwardScope& scope) {
 }
 
 void ToyModel::embed_backward(const std::vector<int>& tokens, const Matrix& dx) {
-  const auto g = model_.backward(root_);
+  const auto g = open_backward(root_);
   const Adder dtable{g.grad("table")};
   const std::int64_t h = config_.hidden;
   for (std::size_t r = 0; r < tokens.size(); ++r) {
@@ -261,16 +284,28 @@ ToyOutcome run_toy(const ToyRun& run, const StartRanks& start) {
         static_cast<std::int64_t>(run.toy.batch) * world.size() * accumulate;
     for (int step = 0; step < run.steps; ++step) {
       double loss = 0.0;
-      for (int micro = 0; micro < accumulate; ++micro) {
+      const auto row_of = [&](int micro) {
+        const std::int64_t part = static_cast<std::int64_t>(micro) * world.size() + world.rank();
+        return step * rows_per_step + part * run.toy.batch;
+      };
+      int forwards = 0;
+      int backwards = 0;
+      for (const char pass : run.schedule) {
+        if (pass == 'F') {
+          loss += toy.forward_in_flight(forwards, row_of(forwards), run.toy.batch) / accumulate;
+          ++forwards;
+        } else {
+          toy.backward_in_flight(backwards++);
+        }
+      }
+      for (int micro = 0; run.schedule.empty() && micro < accumulate; ++micro) {
         for (const Spoilt& spoilt : run.spoilt) {
           if (std::tie(spoilt.rank, spoilt.step, spoilt.micro_batch) ==
               std::make_tuple(world.rank(), step, micro)) {
             toy.spoil_next(1, spoilt.value);
           }
         }
-        const std::int64_t part = static_cast<std::int64_t>(micro) * world.size() + world.rank();
-        loss += toy.forward_backward(step * rows_per_step + part * run.toy.batch, run.toy.batch) /
-                accumulate;
+        loss += toy.forward_backward(row_of(micro), run.toy.batch) / accumulate;
       }
       if (step == 0) {
         auto gradients = exported(toy.model(), StateTensor::gradients);

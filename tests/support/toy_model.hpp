@@ -43,6 +43,9 @@ class ToyModel {
   double forward_backward(std::int64_t global_row, int rows);
   /// The forward part alone: a pass of an evaluation.
   double forward(std::int64_t global_row, int rows);
+  /// The parts of micro-batch `micro_batch`, where several are in flight.
+  double forward_in_flight(int micro_batch, std::int64_t global_row, int rows);
+  void backward_in_flight(int micro_batch);
 
   /// The next micro-batch's backward of block `block` adds this to the gradient of its bias.
   void spoil_next(std::size_t block, float value) { spoilt_ = {block, value}; }
@@ -61,6 +64,9 @@ class ToyModel {
     double loss = 0.0;
   };
   Pass run_forward(std::int64_t global_row, int rows);
+  void run_backward(const Pass& pass);
+  [[nodiscard]] ForwardScope open_forward(Unit unit);
+  [[nodiscard]] BackwardScope open_backward(Unit unit);
   void embed(const std::vector<int>& tokens, Matrix& x);
   void block_forward(std::size_t i, const Matrix& x, Matrix& y);
   double head(const std::vector<int>& targets, const Matrix& x, Matrix& probabilities);
@@ -76,6 +82,8 @@ class ToyModel {
   Unit head_;
   std::vector<Unit> blocks_;
   std::optional<std::pair<std::size_t, float>> spoilt_;
+  std::optional<int> micro_batch_;  // that scopes are opened for, if it is to be said
+  std::map<int, Pass> in_flight_;   // by micro-batch
 };
 
 /// What one rank adds to a gradient in the backward of block 1: not finite.
@@ -97,6 +105,9 @@ struct ToyRun {
   int ranks = 1;
   int steps = 12;
   std::vector<Spoilt> spoilt = {};
+  /// The passes of a step, such as "FFBFBB": F is the forward of the next micro-batch, B the
+  /// backward of the earliest that has had none. Empty: one after the other.
+  std::string schedule = {};
 };
 
 struct ToyOutcome {

@@ -1,0 +1,210 @@
+// Several micro-batches in flight give the bits of one after the other: under every strategy, in
+// every precision and accumulation mode, with and without offload; and hold what was planned.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "support/groups.hpp"
+#include "support/planned_jobs.hpp"
+#include "support/toy_model.hpp"
+#include "tessera/world/run.hpp"
+#include "tessera/world/simulate.hpp"
+
+namespace tessera::test::in_flight_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+// One forward, one backward in turn, as a pipeline's first and middle stages run them; and all
+// forwards first.
+const std::vector<std::string> kSchedules{"FBFBFB", "FFBFBB", "FFFBBB"};
+
+ToyRun three_micro_batches(int ranks, Strategy strategy) {
+  ToyRun run;
+  run.ranks = ranks;
+  run.steps = 3;
+  run.options.strategy = strategy;
+  run.options.shard_group = half_of(ranks, strategy);
+  run.options.accumulate = 3;
+  run.options.checks = Checks::strict;
+  return run;
+}
+
+void expect_same(ToyRun run, const std::string& what) {
+  const ToyOutcome expected = run_toy(run);
+  for (const std::string& schedule : kSchedules) {
+    run.schedule = schedule;
+    EXPECT_EQ(difference(expected, run_toy(run)), "")
+        << to_string(run.options.strategy) << " on " << run.ranks << ", " << what << ", "
+        << schedule;
+  }
+}
+
+class InFlight : public ::testing::TestWithParam<Strategy> {};
+INSTANTIATE_TEST_SUITE_P(Strategies, InFlight, ::testing::ValuesIn(all_strategies()),
+                         [](const auto& test) { return std::string{to_string(test.param)}; });
+
+TEST_P(InFlight, ChangesNoBitInAnyPrecisionAndAccumulationMode) {
+  for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
+    for (const DType compute : {DType::fp32, DType::bf16, DType::fp16}) {
+      for (const Offload offload : {Offload::none, Offload::optimizer}) {
+        ToyRun run = three_micro_batches(2, GetParam());
+        run.options.accumulate_mode = mode;
+        run.options.compute = compute;
+        run.options.gradient = compute == DType::bf16 ? DType::bf16 : DType::fp32;
+        run.options.offload = offload;
+        expect_same(run, std::string{to_string(mode)} + " " + std::string{to_string(compute)} +
+                             " offload " + std::string{to_string(offload)});
+      }
+    }
+  }
+}
+
+TEST_P(InFlight, ChangesNoBitOverRanksLayoutsAndDelays) {
+  std::uint64_t seed = 0;
+  for (const int ranks : {1, 3, 4}) {
+    for (const bool tied_head : {false, true}) {
+      ToyRun run = three_micro_batches(ranks, GetParam());
+      run.toy.tied_head = tied_head;
+      run.toy.declared_order = ranks == 3;
+      run.options.checks = ranks == 4 ? Checks::memory : Checks::strict;
+      run.options.prefetch = ranks - 1;
+      run.world.poison = SlotPoison::nan;
+      run.world.delays = DelayInjection{++seed, std::chrono::microseconds{50}};
+      expect_same(run, tied_head ? "tied head" : "root opened twice");
+    }
+  }
+}
+
+TEST(InFlightUnits, ThatStayGatheredDoSoUntilTheirLastUse) {
+  for (const Strategy strategy : {Strategy::zero3, Strategy::hybrid}) {
+    ToyRun staying = three_micro_batches(2, strategy);
+    staying.options.reshard = Reshard::after_backward;
+    expect_same(staying, "after backward");
+    staying.options.reshard = Reshard::after_forward;
+    staying.options.persist_elems = 60;
+    expect_same(staying, "persisting");
+  }
+}
+
+/// Two steps of three micro-batches, at most two of them in flight, with activations of its own.
+void train_in_flight(World& world, const ModelOptions& options) {
+  ShardedModel model{world, options};
+  std::vector<Unit> units{model.add_unit("table", {{"w", {301}}}, {.kind = UnitKind::root})};
+  for (const char* const name : {"a", "b", "c"}) {
+    units.push_back(model.add_unit(name, {{"w", {70, 3}}}));
+  }
+  model.materialize(init::constant(1.0F));
+  model.optimize_with(AdamW{});
+  std::map<int, Buffer> activations;
+  const auto forward = [&](int micro) {
+    activations.emplace(micro, world.allocate(Category::activations, 1000, "of a micro-batch"));
+    for (const Unit unit : units) { (void)model.forward(unit, micro); }
+  };
+  const auto backward = [&](int micro) {
+    for (std::size_t u = units.size(); u-- > 0;) { (void)model.backward(units[u], micro); }
+    activations.erase(micro);
+  };
+  for (int step = 0; step < 2; ++step) {
+    forward(0);
+    forward(1);
+    backward(0);
+    forward(2);
+    backward(1);
+    backward(2);
+    model.step();
+  }
+}
+
+TEST_P(InFlight, HoldsWhatWasPlanned) {
+  for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
+    for (const Reshard reshard : {Reshard::after_forward, Reshard::after_backward}) {
+      if (reshard != Reshard::after_forward &&
+          traits_of(GetParam()).parameters != Holding::sharded) {
+        continue;
+      }
+      ModelOptions options;
+      options.strategy = GetParam();
+      options.shard_group = half_of(4, GetParam());
+      options.reshard = reshard;
+      options.accumulate = 3;
+      options.accumulate_mode = mode;
+      const auto body = [&](World& world) { train_in_flight(world, options); };
+      for (int rank = 0; rank < 4; ++rank) {
+        MemoryReport planned;
+        MemoryReport measured;
+        simulate_rank({.rank = rank, .ranks = 4}, [&](World& world) {
+          body(world);
+          planned = world.memory().report();
+        });
+        run_ranks(4, [&](World& world) {
+          body(world);
+          if (world.rank() == rank) { measured = world.memory().report(); }
+        });
+        EXPECT_EQ(difference(planned, measured), "") << text_of(options) << " rank " << rank;
+      }
+    }
+  }
+}
+
+/// What a program of forward and backward scopes is refused with; empty if it is not.
+std::string refusal(const std::function<void(ShardedModel&, Unit, Unit)>& program) {
+  try {
+    run_ranks(1, [&](World& world) {
+      ShardedModel model{world, {.strategy = Strategy::zero3, .accumulate = 3}};
+      const Unit a = model.add_unit("a", {{"w", {9}}});
+      const Unit b = model.add_unit("b", {{"w", {9}}});
+      model.materialize(init::constant(1.0F));
+      program(model, a, b);
+    });
+  } catch (const ContractError& error) { return error.what(); }
+  return {};
+}
+
+TEST(InFlightRefusals, NameMicroBatchAndUnit) {
+  EXPECT_THAT(refusal([](ShardedModel& model, Unit a, Unit) { (void)model.forward(a, 1); }),
+              HasSubstr("micro-batches begin in order, and the next is 0"));
+  EXPECT_THAT(refusal([](ShardedModel& model, Unit a, Unit) { (void)model.forward(a, -1); }),
+              HasSubstr("forward of micro-batch -1"));
+  EXPECT_THAT(refusal([](ShardedModel& model, Unit a, Unit) {
+                (void)model.forward(a, 0);
+                (void)model.forward(a, 1);
+                (void)model.forward(a);
+              }),
+              HasSubstr("2 micro-batches are in flight, 0 to 1 of the step: say which one"));
+  EXPECT_THAT(
+      refusal([](ShardedModel& model, Unit a, Unit b) {
+        (void)model.forward(a, 0);
+        (void)model.forward(b, 0);
+        (void)model.forward(a, 1);
+        (void)model.backward(b, 0);
+        (void)model.backward(a, 1);
+      }),
+      HasSubstr("backward of unit 'a' in micro-batch 1: that of micro-batch 0 comes first"));
+  EXPECT_THAT(refusal([](ShardedModel& model, Unit a, Unit) {
+                (void)model.forward(a, 0);
+                (void)model.forward(a, 1);
+                const BackwardScope open = model.backward(a, 0);
+                (void)model.backward(a, 1);
+              }),
+              HasSubstr("that of micro-batch 0 comes first and has not ended"));
+  EXPECT_THAT(refusal([](ShardedModel& model, Unit a, Unit b) {
+                (void)model.forward(a, 0);
+                (void)model.backward(a, 0);
+                (void)model.forward(b, 0);
+              }),
+              HasSubstr("forward of micro-batch 0: it is on its way back"));
+  EXPECT_THAT(refusal([](ShardedModel& model, Unit a, Unit) {
+                for (int micro = 0; micro < 4; ++micro) { (void)model.forward(a, micro); }
+              }),
+              HasSubstr("a forward pass begins after 3 micro-batches of this step"));
+  EXPECT_THAT(refusal([](ShardedModel& model, Unit a, Unit) {
+                (void)model.forward(a, 0);
+                (void)model.backward(a, 0);
+                (void)model.forward(a, 1);
+                (void)model.forward(a, 0);
+              }),
+              HasSubstr("forward of micro-batch 0: it has ended"));
+}
+
+}  // namespace
+}  // namespace tessera::test::in_flight_test
