@@ -130,7 +130,7 @@ class ShardedModel {
   /// where they are kept as remainders, or the parameters themselves where they are fp32. In host
   /// memory (valid during the call), in pieces:
   /// elements [first, first + values.size()) of the parameter. Frozen parameters have none. Ranks
-  /// that keep copies (ddp; hybrid, one a shard group) are all handed the same.
+  /// that keep copies (those along the mesh's `replicate`) are all handed the same.
   void export_masters(const std::function<void(const ParameterInfo&, std::int64_t first,
                                                std::span<const float> values)>& sink);
 
