@@ -126,19 +126,26 @@ Range SegmentLayout::shard(int rank) const noexcept {
 
 std::vector<Piece> SegmentLayout::pieces(int rank) const {
   expects(rank >= 0 && rank < ranks_, "SegmentLayout: no such rank");
-  const Range mine = shard(rank);
+  return pieces(shard(rank));
+}
+
+std::vector<Piece> SegmentLayout::pieces(const Ranges& owned) const {
   std::vector<Piece> pieces;
-  for (const Placement& placement : placements_) {
-    const std::int64_t begin = std::max(placement.first, mine.first);
-    const std::int64_t end = std::min(placement.first + placement.elems, mine.first + mine.elems);
-    if (begin >= end) { continue; }
-    pieces.push_back(
-        {placement.parameter, begin - placement.first, begin - mine.first, end - begin});
+  std::int64_t before = 0;  // elements of the ranges before
+  for (const Range& mine : owned) {
+    for (const Placement& placement : placements_) {
+      const std::int64_t begin = std::max(placement.first, mine.first);
+      const std::int64_t end = std::min(placement.first + placement.elems, mine.end());
+      if (begin >= end) { continue; }
+      pieces.push_back(
+          {placement.parameter, begin - placement.first, before + begin - mine.first, end - begin});
+    }
+    before += mine.elems;
   }
   return pieces;
 }
 
-std::vector<Range> SegmentLayout::padding() const {
+Ranges SegmentLayout::padding() const {
   std::vector<Range> gaps;
   std::int64_t end = 0;
   const auto gap_until = [&](std::int64_t next) {
@@ -150,7 +157,7 @@ std::vector<Range> SegmentLayout::padding() const {
     end = placement.first + placement.elems;
   }
   gap_until(padded_elems());
-  return gaps;
+  return Ranges{gaps};
 }
 
 UnitLayout UnitLayout::make(std::vector<ParameterSpec> specs, const LayoutOptions& options,

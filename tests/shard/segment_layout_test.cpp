@@ -177,7 +177,7 @@ TEST(SegmentLayout, RanksBeyondTheElementsHoldOnlyPadding) {
   EXPECT_EQ(segment.pieces(0).size(), 1U);
   EXPECT_EQ(segment.pieces(1).front().elems, 36);
   for (int rank = 2; rank < 5; ++rank) { EXPECT_TRUE(segment.pieces(rank).empty()); }
-  EXPECT_EQ(segment.padding(), (std::vector<Range>{{100, 220}}));
+  EXPECT_EQ(segment.padding(), (Ranges{std::vector<Range>{{100, 220}}}));
 }
 
 TEST(SegmentLayout, AParameterIsCutWhereAShardEnds) {
@@ -193,7 +193,7 @@ TEST(SegmentLayout, AParameterIsCutWhereAShardEnds) {
   EXPECT_EQ(upper[0].first_in_parameter, 64);
   EXPECT_EQ(upper[0].first_in_shard, 0);
   EXPECT_EQ(upper[0].elems, 86);
-  EXPECT_EQ(segment.padding(), (std::vector<Range>{{10, 54}, {214, 42}}));
+  EXPECT_EQ(segment.padding(), (Ranges{std::vector<Range>{{10, 54}, {214, 42}}}));
 }
 
 TEST(SegmentLayout, CountsBeyondThirtyTwoBits) {

@@ -221,7 +221,7 @@ TEST(UnitLayout, RoomLiesBetweenParametersAndBehindTheLast) {
   EXPECT_EQ(layout.locate(2)->first, 384);
   EXPECT_EQ(segment.elems(), 449);
   EXPECT_EQ(segment.shard_elems(), 256);
-  EXPECT_EQ(segment.padding(), (std::vector<Range>{{15, 241}, {326, 58}, {385, 127}}));
+  EXPECT_EQ(segment.padding(), (Ranges{std::vector<Range>{{15, 241}, {326, 58}, {385, 127}}}));
   EXPECT_EQ(layout.parameter_elems(), 86);
 }
 

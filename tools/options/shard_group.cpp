@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.hpp"
 #include "tessera/engine/sharded_model.hpp"
+#include "tessera/world/machines.hpp"
 #include "tools/train/trainer.hpp"
 
 namespace tessera::tools {

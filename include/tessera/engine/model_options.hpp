@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "tessera/base/dtype.hpp"
 #include "tessera/engine/checks.hpp"
@@ -12,6 +13,7 @@
 #include "tessera/engine/strategy.hpp"
 #include "tessera/optim/optimizer.hpp"
 #include "tessera/shard/layout.hpp"
+#include "tessera/world/mesh_shape.hpp"
 
 namespace tessera {
 
@@ -36,10 +38,10 @@ struct ModelOptions {
 
   /// Which part of the parameters, gradients and optimizer state each rank keeps: see Strategy.
   Strategy strategy = Strategy::ddp;
-  /// The number of neighbouring ranks that share one copy of the model state under hybrid. It
-  /// divides the number of ranks. 0: the ranks of one machine, which must be as many on each (a
-  /// simulated job is on one machine). Under any other strategy it must be 0. Sums over groups of
-  /// another size are rounded in another order.
+  /// The number of neighbouring ranks that share one copy of the model state under hybrid without a
+  /// mesh. It divides the number of ranks. 0: the ranks of one machine, which must be as many on
+  /// each (a simulated job is on one machine). Under any other strategy it must be 0. Sums over
+  /// groups of another size are rounded in another order.
   int shard_group = 0;
   /// The dtype of parameters and of what is computed with them: fp32, bf16 or fp16. A ParameterSpec
   /// may choose another one for its parameter. With bf16 or fp16 the optimizer updates fp32 master
@@ -57,6 +59,14 @@ struct ModelOptions {
 
   /// Whether the model is trained or only evaluated.
   Purpose purpose = Purpose::training;
+
+  // How the ranks are arranged.
+
+  /// The named dimensions of the ranks: what the strategy shards is cut along `shard`, and kept
+  /// once for each rank along `replicate`. {{"replicate", R}, {"shard", S}} has R * S ranks. zero1,
+  /// zero2 and zero3 take any, hybrid is zero3 on it, dp and ddp have all ranks along `replicate`.
+  /// Empty: what `strategy` and `shard_group` are short for (mesh_of).
+  std::vector<MeshDim> mesh = {};
 
   // Precision. These change results, but for `master_weights`.
 

@@ -23,10 +23,6 @@
 
 namespace tessera {
 
-/// *Collective.* By rank, what tells its machine from others (or TESSERA_MACHINE): of as many ranks
-/// as each has, side by side, hybrid makes a group where `shard_group` is 0.
-[[nodiscard]] std::vector<std::string> machines_of_ranks(World& world);
-
 /// A model whose parameters, gradients and optimizer state are held over the ranks of a world as
 /// its strategy says. The trainer brings the computation; the model hands out pointers.
 ///
@@ -147,7 +143,7 @@ class ShardedModel {
   /// where they are kept as remainders, or the parameters themselves where they are fp32. In host
   /// memory (valid during the call), in pieces:
   /// elements [first, first + values.size()) of the parameter. Frozen parameters have none. Ranks
-  /// that keep copies (ddp; hybrid, one a shard group) are all handed the same.
+  /// that keep copies (those along the mesh's `replicate`) are all handed the same.
   void export_masters(const std::function<void(const ParameterInfo&, std::int64_t first,
                                                std::span<const float> values)>& sink);
 

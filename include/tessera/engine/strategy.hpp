@@ -4,18 +4,21 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/world/mesh_shape.hpp"
+
 namespace tessera {
 
-/// Which part of the training state each rank keeps between uses, with N ranks; under hybrid they
-/// form N/S groups of S. "slots" is memory for units that are gathered or reduced at the moment.
+/// Which part of the training state each rank keeps between uses. S is the size of the mesh's
+/// dimension `shard`: the number of ranks N, if no mesh is given. "slots" is memory for units that
+/// are gathered or reduced at the moment.
 ///
 ///            parameters     gradients      optimizer state
 ///   dp       rank 0         rank 0         rank 0          others have copies in the step
 ///   ddp      full           full           full
-///   zero1    full           full           1/N
-///   zero2    full           1/N + slots    1/N
-///   zero3    1/N + slots    1/N + slots    1/N             (also called fsdp)
-///   hybrid   1/S + slots    1/S + slots    1/S             zero3 within a group, copies across
+///   zero1    full           full           1/S
+///   zero2    full           1/S + slots    1/S
+///   zero3    1/S + slots    1/S + slots    1/S             (also called fsdp)
+///   hybrid   1/S + slots    1/S + slots    1/S             zero3 on a mesh of N/S copies
 enum class Strategy : std::uint8_t { dp, ddp, zero1, zero2, zero3, hybrid };
 
 /// Returns the name in the table above.
@@ -62,7 +65,7 @@ enum class Offload : std::uint8_t {
 [[nodiscard]] std::string_view to_string(Offload offload) noexcept;
 
 /// Who holds a part of the training state between steps: rank 0 alone, every rank all of it, or
-/// every rank a shard of it (hybrid cuts it within a shard group, the others over all ranks).
+/// each rank along the mesh's dimension `shard` a part of it.
 enum class Holding : std::uint8_t { rank0, replicated, sharded };
 
 /// Who holds what under one strategy.
@@ -73,6 +76,13 @@ struct StrategyTraits {
 };
 /// Returns the row of `strategy` in the table above.
 [[nodiscard]] StrategyTraits traits_of(Strategy strategy) noexcept;
+/// Returns the mesh of a model that is given none. `shard_group` is hybrid's S, a divisor of
+/// `ranks`; other strategies do not read it.
+///
+///   dp, ddp                {{"replicate", N}}
+///   zero1, zero2, zero3    {{"shard", N}}
+///   hybrid                 {{"replicate", N / S}, {"shard", S}}
+[[nodiscard]] MeshShape mesh_of(Strategy strategy, int ranks, int shard_group);
 /// Returns `mode`, or what `automatic` means for `strategy`.
 [[nodiscard]] AccumulateMode resolve(AccumulateMode mode, Strategy strategy) noexcept;
 

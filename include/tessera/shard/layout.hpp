@@ -10,6 +10,7 @@
 
 #include "tessera/base/dtype.hpp"
 #include "tessera/base/shape.hpp"
+#include "tessera/shard/ranges.hpp"
 
 namespace tessera {
 
@@ -61,20 +62,12 @@ struct Placement {
   [[nodiscard]] std::int64_t end() const noexcept { return first + (room > elems ? room : elems); }
 };
 
-/// A run of elements that belong to one parameter and to one rank's shard.
+/// A run of elements that belong to one parameter and to what one rank owns.
 struct Piece {
   std::size_t parameter = 0;
   std::int64_t first_in_parameter = 0;
-  std::int64_t first_in_shard = 0;
+  std::int64_t first_in_shard = 0;  ///< in the elements that the rank owns, laid end to end
   std::int64_t elems = 0;
-};
-
-/// Elements [first, first + elems) of a segment.
-struct Range {
-  std::int64_t first = 0;
-  std::int64_t elems = 0;
-
-  friend bool operator==(const Range&, const Range&) = default;
 };
 
 /// One flat parameter: parameters of equal dtypes and trainability, laid end to end in the order
@@ -98,10 +91,12 @@ class SegmentLayout {
   [[nodiscard]] std::int64_t padded_elems() const noexcept { return shard_elems_ * ranks_; }
   /// Rank r's part of the segment: [r * shard_elems, (r + 1) * shard_elems).
   [[nodiscard]] Range shard(int rank) const noexcept;
-  /// What rank r's shard holds, in order; padding belongs to no piece.
+  /// What the elements `owned` hold, in order; padding belongs to no piece.
+  [[nodiscard]] std::vector<Piece> pieces(const Ranges& owned) const;
+  /// What rank r's shard holds. ContractError if there is no such rank.
   [[nodiscard]] std::vector<Piece> pieces(int rank) const;
-  /// The elements that belong to no parameter, in order: room, alignment gaps and the tail.
-  [[nodiscard]] std::vector<Range> padding() const;
+  /// The elements that belong to no parameter: room, alignment gaps and the tail.
+  [[nodiscard]] Ranges padding() const;
 
  private:
   SegmentDTypes dtypes_;

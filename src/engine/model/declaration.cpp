@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/model/options.hpp"
+#include "engine/rules/options.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::engine {
@@ -17,9 +17,10 @@ std::size_t Declaration::add_unit(std::string name, std::vector<ParameterSpec> s
     throw ContractError{fmt::format("add_unit: there is a unit called '{}' already", name)};
   }
   check_unit(name, specs, options, options_);
-  UnitLayout layout = UnitLayout::make(
-      std::move(specs),
-      {options_.compute, options_.gradient, options_.reduce, options_.align_elems}, ranks_);
+  UnitLayout layout =
+      UnitLayout::make(std::move(specs),
+                       {options_.compute, options_.gradient, options_.reduce, options_.align_elems},
+                       data_ranks(options_, ranks_));
   const std::int64_t elems = add_elems(elems_, name, layout);
   UnitPlan unit{name, std::move(layout), options};
   resolve_aliases(unit);
@@ -126,7 +127,7 @@ void Declaration::decide_offload() {
   }
 }
 
-void Declaration::decide_owned(const ShardGroup& group, int rank) {
+void Declaration::decide_owned(const Sharding& group, int rank) {
   const StrategyTraits traits = traits_of(options_.strategy);
   const auto held = [&](Holding holding, const SegmentLayout& segment) -> Range {
     if (holding == Holding::sharded) { return group.kept(segment); }
@@ -146,11 +147,9 @@ void Declaration::decide_owned(const ShardGroup& group, int rank) {
 
 std::string Declaration::describe() const {
   const ModelOptions& options = options_;
-  const std::string groups =
-      options.shard_group > 0 ? fmt::format(" in groups of {}", options.shard_group) : "";
   std::string text =
       fmt::format("strategy {}{} {} prefetch {} {} accumulate {} {} buckets {} {}\n",
-                  to_string(options.strategy), groups,
+                  to_string(options.strategy), describe_mesh(options),
                   options.purpose == Purpose::training ? "training" : "inference", options.prefetch,
                   options.prefetch_backward.value_or(options.prefetch), options.accumulate,
                   to_string(resolve(options.accumulate_mode, options.strategy)),

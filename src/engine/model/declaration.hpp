@@ -5,10 +5,10 @@
 #include <unordered_set>
 #include <vector>
 
-#include "engine/model/unit_rules.hpp"
+#include "engine/plan/sharding.hpp"
 #include "engine/plan/unit_plan.hpp"
 #include "engine/plan/use_order.hpp"
-#include "engine/shard_group.hpp"
+#include "engine/rules/unit_rules.hpp"
 #include "tessera/engine/model_options.hpp"
 
 namespace tessera::engine {
@@ -29,7 +29,7 @@ class Declaration {
   /// host pool. ConfigError where options do not suit the units.
   void decide();
   /// What rank `rank` has of each unit.
-  void decide_owned(const ShardGroup& group, int rank);
+  void decide_owned(const Sharding& group, int rank);
 
   [[nodiscard]] const UnitPlans& plans() const noexcept { return plans_; }
   [[nodiscard]] std::vector<DeclaredUnit> units() const;

@@ -100,7 +100,7 @@ void Model::materialize(const Initializer& initial) {
   expects(initial != nullptr, "materialize: the initializer is empty");
   declaration_.decide();
   if (can_disagree(world_)) { require_agreement(world_, "the model", declaration_.describe()); }
-  group_.emplace(ShardGroup::make(world_, options_));
+  group_.emplace(Sharding::make(world_, options_));
   declaration_.decide_owned(*group_, world_.rank());
   // A device that cannot wait for the host says so before there is anything to give back.
   if (options_.offload != Offload::none) { (void)world_.host_stream(); }
@@ -329,7 +329,7 @@ void Model::export_state(StateTensor what, const StateSink& sink) {
   training_->finish();
   expects(training_->ended() == options_.accumulate,
           "export_state: gradients are exported after the last micro-batch, before step");
-  const double parts = static_cast<double>(world_.size()) * options_.accumulate;
+  const double parts = static_cast<double>(group_->data_ranks()) * options_.accumulate;
   const double scale = step_ == nullptr ? 1.0 : step_->current_loss_scale();
   export_gradients(world_, *units_, static_cast<float>(1.0 / (parts * scale)), sink);
 }

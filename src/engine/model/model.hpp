@@ -15,7 +15,7 @@
 #include "engine/model/step.hpp"
 #include "engine/model/tensor_lives.hpp"
 #include "engine/model/training_pass.hpp"
-#include "engine/shard_group.hpp"
+#include "engine/plan/sharding.hpp"
 #include "engine/unit/journal.hpp"
 #include "engine/unit/live_units.hpp"
 #include "tessera/engine/init.hpp"
@@ -110,7 +110,7 @@ class Model {
   std::vector<std::size_t> update_order_;
 
   // From materialize on. Null: in a model for inference, or unless Checks::memory.
-  std::optional<ShardGroup> group_;
+  std::optional<Sharding> group_;
   std::unique_ptr<LiveUnits> units_;
   std::unique_ptr<MemoryChecks> checks_;
   std::unique_ptr<TrainingPass> training_;

@@ -10,12 +10,12 @@
 namespace tessera::engine {
 namespace {
 
-kernels::FinishStep finish_options(const World& world, const ModelOptions& options,
+kernels::FinishStep finish_options(const ShardPlace& place, const ModelOptions& options,
                                    const OptimizerOptions& optimizer) {
-  const double parts = static_cast<double>(world.size()) * options.accumulate;
+  const double parts = static_cast<double>(place.data_ranks()) * options.accumulate;
   kernels::FinishStep finish{.average = static_cast<float>(1.0 / parts),
                              .clip_norm = optimizer.clip_norm,
-                             .ranks = world.size()};
+                             .ranks = place.data_ranks()};
   const LossScaling& scaling = options.loss_scaling;
   if (resolve(scaling.mode, options.compute, options.gradient) == LossScaleMode::dynamic) {
     finish.scale_growth = scaling.growth;
@@ -32,7 +32,7 @@ kernels::FinishStep finish_options(const World& world, const ModelOptions& optio
 OptimizerStep::OptimizerStep(World& world, LiveUnits& units, const Setup& setup)
     : world_{world},
       units_{units},
-      finish_{finish_options(world, setup.model, setup.options)},
+      finish_{finish_options(setup.group, setup.model, setup.options)},
       optimizer_{setup.optimizer},
       learning_rate_{std::visit([](const auto& rule) { return rule.lr; }, setup.optimizer)},
       returned_{{Returned{world.device()}, Returned{world.device()}}},
@@ -41,7 +41,7 @@ OptimizerStep::OptimizerStep(World& world, LiveUnits& units, const Setup& setup)
   scalars_ = world.allocate(Category::workspace, sizeof(kernels::StepScalars), "step scalars");
   sums_ =
       world.allocate(Category::workspace,
-                     sizeof(double) * (static_cast<std::size_t>(world.size()) + 1), "step sums");
+                     sizeof(double) * (static_cast<std::size_t>(finish_.ranks) + 1), "step sums");
   kernels::StepScalars& first = *returned_[last_].scalars.get();
   first.loss_scale =
       first_loss_scale(setup.model.loss_scaling, setup.model.compute, setup.model.gradient);
@@ -79,7 +79,7 @@ void OptimizerStep::take_state(const Setup& setup) {
 void OptimizerStep::plan_norms(const Setup& setup) {
   const bool all_shards = traits_of(setup.model.strategy).optimizer == Holding::rank0;
   const int first = all_shards ? 0 : setup.group.normed_shard();
-  const int count = all_shards ? world_.size() : 1;
+  const int count = all_shards ? finish_.ranks : 1;
   for (const LiveUnit& unit : units_) {
     for (std::size_t s = 0; s < unit.plan().segments(); ++s) {
       const View gradient = unit.gradients().resident(s);
@@ -112,7 +112,7 @@ void OptimizerStep::clear_sums() {
   if (host == nullptr || !host->has_norms()) { return; }
   const double* const added = host->sum_norms(compute);
   world_.device().copy_in(sums_.data(), added,
-                          static_cast<std::size_t>(world_.size()) * sizeof(double), compute);
+                          static_cast<std::size_t>(finish_.ranks) * sizeof(double), compute);
 }
 
 // Labels are compared across ranks: a rate that differs is refused there. One that is the
@@ -126,7 +126,7 @@ std::string OptimizerStep::with_rate(const char* label) const {
 void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
   const Stream compute = world_.compute_stream();
   auto* sums = static_cast<double*>(sums_.data());
-  const auto count = static_cast<std::size_t>(world_.size()) + 1;
+  const auto count = static_cast<std::size_t>(finish_.ranks) + 1;
   clear_sums();
   add_norms(sums);
   if (loss != nullptr) { world_.device().copy(&sums[count - 1], loss, sizeof(double), compute); }

@@ -8,7 +8,7 @@
 
 #include "device/host_block.hpp"
 #include "engine/plan/parameter_rules.hpp"
-#include "engine/shard_group.hpp"
+#include "engine/plan/sharding.hpp"
 #include "engine/unit/live_units.hpp"
 #include "kernels/step_scalars/step_scalars.hpp"
 #include "tessera/optim/optimizer.hpp"
@@ -26,7 +26,7 @@ class OptimizerStep {
     const Optimizer& optimizer;
     const OptimizerOptions& options;
     const ParameterRules& rules;
-    const ShardGroup& group;
+    const Sharding& group;
   };
   OptimizerStep(World& world, LiveUnits& units, const Setup& setup);
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "engine/model/options.hpp"
+#include "engine/rules/options.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::engine {

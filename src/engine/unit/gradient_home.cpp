@@ -129,7 +129,7 @@ bool reduces_in_buckets(const UnitPlans& plans, const ModelOptions& options) {
 }  // namespace
 
 GradientPool::GradientPool(World& world, const UnitPlans& plans, Journal& journal,
-                           const ModelOptions& options, const ShardGroup& group, int pending)
+                           const ModelOptions& options, const Sharding& group, int pending)
     : world_{world},
       plans_{plans},
       traits_{traits_of(options.strategy)},
@@ -164,13 +164,14 @@ std::size_t GradientPool::kept_bytes(const UnitPlan& plan) const {
   return shards ? plan.gradient_shard_bytes() : plan.gradient_bytes();
 }
 
-void GradientPool::make_host(const ModelOptions& options, const ShardGroup& group) {
+void GradientPool::make_host(const ModelOptions& options, const Sharding& group) {
   if (std::ranges::none_of(plans_, &UnitPlan::offloaded)) { return; }
   HostGradientPool::Options host{.norms = in_slots_,
                                  .accumulate = in_slots_ && options.accumulate > 1,
-                                 .shards = {group.normed_shard()}};
+                                 .shards = {group.normed_shard()},
+                                 .all_shards = group.data_ranks()};
   if (traits_.optimizer == Holding::rank0) {
-    host.shards.resize(static_cast<std::size_t>(world_.size()));
+    host.shards.resize(static_cast<std::size_t>(host.all_shards));
     std::iota(host.shards.begin(), host.shards.end(), 0);
   }
   host_ = std::make_unique<HostGradientPool>(world_, plans_, host);

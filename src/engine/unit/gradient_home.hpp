@@ -132,7 +132,7 @@ class GradientPool {
  public:
   /// `pending`: the most blocks that are on their way back at once.
   GradientPool(World& world, const UnitPlans& plans, Journal& journal, const ModelOptions& options,
-               const ShardGroup& group, int pending);
+               const Sharding& group, int pending);
 
   /// Gradients are *direct* or *in slots*. Direct (ddp, zero1, dp; others when reduction is
   /// deferred over micro-batches): backward adds into whole gradients that stay, and the last
@@ -156,7 +156,7 @@ class GradientPool {
 
  private:
   [[nodiscard]] std::size_t kept_bytes(const UnitPlan& plan) const;
-  void make_host(const ModelOptions& options, const ShardGroup& group);
+  void make_host(const ModelOptions& options, const Sharding& group);
   [[nodiscard]] BucketSizes bucket_sizes(const ModelOptions& options) const;
 
   World& world_;

@@ -94,7 +94,10 @@ void HostGradients::order_after_host(Stream reader) {
 // ------------------------------------------------------------------------------------------ pool
 
 HostGradientPool::HostGradientPool(World& world, const UnitPlans& plans, const Options& options)
-    : world_{world}, produced_{world.device().make_event()}, mark_{world.device().make_event()} {
+    : world_{world},
+      all_shards_{options.all_shards},
+      produced_{world.device().make_event()},
+      mark_{world.device().make_event()} {
   for (const UnitPlan& plan : plans) {
     units_.push_back(plan.offloaded ? std::make_unique<HostGradients>(world, plan, *this)
                                     : nullptr);
@@ -137,9 +140,9 @@ void HostGradientPool::plan_norms(const Options& options) {
   }
   if (spans == 0) { return; }
   sums_arena_ = Arena{world_.allocate_host(
-      Category::workspace, Arena::need(bytes_of(world_.size())) + Arena::need(bytes_of(spans)),
+      Category::workspace, Arena::need(bytes_of(all_shards_)) + Arena::need(bytes_of(spans)),
       "norms in the host pool")};
-  sums_ = static_cast<double*>(sums_arena_.take(bytes_of(world_.size())));
+  sums_ = static_cast<double*>(sums_arena_.take(bytes_of(all_shards_)));
   auto* next = static_cast<double*>(sums_arena_.take(bytes_of(spans)));
   for (const auto& unit : units_) {
     if (unit == nullptr) { continue; }
@@ -176,7 +179,7 @@ HostGradientPool::Staging& HostGradientPool::next_staging() noexcept {
 
 const double* HostGradientPool::sum_norms(Stream reader) {
   const auto work = [this](Stream) {
-    std::fill_n(sums_, world_.size(), 0.0);
+    std::fill_n(sums_, all_shards_, 0.0);
     for (const auto& unit : units_) {
       if (unit == nullptr) { continue; }
       for (const HostNorm& norm : unit->norms_) {

@@ -71,6 +71,7 @@ class HostGradientPool {
     bool norms = false;       ///< whether they are kept nowhere else, so that norms are made here
     bool accumulate = false;  ///< whether several micro-batches come
     std::vector<int> shards;  ///< whose squared norms this rank computes
+    int all_shards = 1;       ///< of a segment
   };
 
   HostGradientPool(World& world, const UnitPlans& plans, const Options& options);
@@ -108,7 +109,8 @@ class HostGradientPool {
   Arena staging_arena_;
   Arena sums_arena_;
   std::array<Staging, 2> staging_;
-  std::size_t next_ = 0;    // of staging_
+  std::size_t next_ = 0;  // of staging_
+  int all_shards_;
   double* sums_ = nullptr;  // by shard
   OwnedEvent produced_;
   OwnedEvent mark_;

@@ -5,7 +5,7 @@
 namespace tessera::engine {
 
 LiveUnits::LiveUnits(World& world, const UnitPlans& plans, Journal& journal,
-                     const ModelOptions& options, const ShardGroup& group, int pending)
+                     const ModelOptions& options, const Sharding& group, int pending)
     : plans_{plans}, parameters_{world, plans, journal, options, group} {
   if (options.purpose == Purpose::training) {
     gradients_ = std::make_unique<GradientPool>(world, plans, journal, options, group, pending);

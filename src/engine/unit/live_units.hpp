@@ -15,7 +15,7 @@ class LiveUnits {
  public:
   /// `plans` outlive it. `pending`: the most blocks whose gradients are on their way back at once.
   LiveUnits(World& world, const UnitPlans& plans, Journal& journal, const ModelOptions& options,
-            const ShardGroup& group, int pending);
+            const Sharding& group, int pending);
 
   [[nodiscard]] std::size_t size() const noexcept { return units_.size(); }
   [[nodiscard]] LiveUnit& operator[](std::size_t unit) noexcept { return units_[unit]; }

@@ -18,7 +18,7 @@ int most_prefetch(const ModelOptions& options) noexcept {
 }
 
 ParameterPool::ParameterPool(World& world, const UnitPlans& plans, Journal& journal,
-                             const ModelOptions& options, const ShardGroup& group)
+                             const ModelOptions& options, const Sharding& group)
     : plans_{plans},
       traits_{traits_of(options.strategy)},
       borrows_{traits_.parameters == Holding::rank0 && world.rank() != 0},

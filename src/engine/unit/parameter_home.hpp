@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "engine/plan/sharding.hpp"
 #include "engine/plan/unit_plan.hpp"
-#include "engine/shard_group.hpp"
 #include "engine/unit/gather_lane.hpp"
 #include "tessera/engine/model_options.hpp"
 #include "tessera/memory/slot_ring.hpp"
@@ -82,7 +82,7 @@ class ParameterHome {
 class ParameterPool {
  public:
   ParameterPool(World& world, const UnitPlans& plans, Journal& journal, const ModelOptions& options,
-                const ShardGroup& group);
+                const Sharding& group);
 
   /// The home that the strategy asks for. Once for each unit, in the order of declaration.
   [[nodiscard]] std::unique_ptr<ParameterHome> make_home(std::size_t unit);

@@ -12,7 +12,7 @@ void submit_to(const Channel& channel, Batch batch) {
 
 }  // namespace
 
-ReduceLane::ReduceLane(World& world, Journal& journal, const ShardGroup& group,
+ReduceLane::ReduceLane(World& world, Journal& journal, const Sharding& group,
                        const BucketSizes* buckets)
     : world_{world},
       journal_{journal},

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "engine/shard_group.hpp"
+#include "engine/plan/sharding.hpp"
 #include "engine/unit/journal.hpp"
 #include "tessera/world/world.hpp"
 
@@ -42,10 +42,10 @@ struct BucketSizes {
 class ReduceLane {
  public:
   /// `buckets`: null where each unit leaves alone.
-  ReduceLane(World& world, Journal& journal, const ShardGroup& group, const BucketSizes* buckets);
+  ReduceLane(World& world, Journal& journal, const Sharding& group, const BucketSizes* buckets);
 
   [[nodiscard]] World& world() const noexcept { return world_; }
-  [[nodiscard]] const ShardGroup& group() const noexcept { return group_; }
+  [[nodiscard]] const Sharding& group() const noexcept { return group_; }
   [[nodiscard]] Stream stream() const noexcept { return group_.reduce().stream; }
 
   void begin_step() noexcept { bucket_bytes_ = sizes_.first; }
@@ -65,7 +65,7 @@ class ReduceLane {
  private:
   World& world_;
   Journal& journal_;
-  ShardGroup group_;
+  Sharding group_;
   bool in_buckets_;
   BucketSizes sizes_;
   std::size_t bucket_bytes_ = 0;    // of the bucket that fills now

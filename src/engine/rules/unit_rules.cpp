@@ -1,10 +1,10 @@
-#include "engine/model/unit_rules.hpp"
+#include "engine/rules/unit_rules.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-#include "engine/model/options.hpp"
+#include "engine/rules/options.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::engine {

@@ -1,4 +1,4 @@
-#include "engine/model/options.hpp"
+#include "engine/rules/options.hpp"
 
 #include <fmt/format.h>
 
@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "tessera/base/error.hpp"
+#include "tessera/world/mesh_shape.hpp"
 
 namespace tessera {
 namespace {
@@ -164,6 +165,14 @@ void check_remainders(const Optimizer& optimizer, const OptimizerOptions& update
   }
 }
 
+void require_size_1(const MeshShape& mesh, const char* name, const char* needs) {
+  if (mesh.size(name) == 1) { return; }
+  throw ConfigError{
+      fmt::format("mesh {}: ShardedModel has no use for '{}', which needs {}; arrange the ranks "
+                  "along replicate and shard",
+                  mesh.to_string(), name, needs)};
+}
+
 }  // namespace
 
 void require_gathering(Strategy strategy, std::string_view option) {
@@ -185,6 +194,7 @@ void validate(const ModelOptions& options, int ranks) {
   check_accumulation(options);
   validate(options.loss_scaling, options.compute, options.gradient);
   check_shard_group(options, ranks);
+  engine::check_mesh(options, ranks);
 }
 
 // Written so that NaN fails.
@@ -256,6 +266,27 @@ void check_graph(const ModelOptions& options) {
   throw ConfigError{
       "a step with `offload` optimizer cannot be one CUDA graph, because its update runs on the "
       "host beside the next step: run it without a graph, or set `offload` to none"};
+}
+
+void check_mesh(const ModelOptions& options, int ranks) {
+  if (options.mesh.empty()) { return; }
+  const MeshShape mesh{options.mesh};
+  require_ranks(mesh, ranks);
+  if (options.shard_group != 0) {
+    throw ConfigError{fmt::format(
+        "mesh {} and shard_group {} are both given: leave `shard_group` at 0, as the mesh's "
+        "dimension shard says the same",
+        mesh.to_string(), options.shard_group)};
+  }
+  require_size_1(mesh, "tensor", "layers that each compute with a part of a weight");
+  require_size_1(mesh, "pipe", "a schedule that sends activations from stage to stage");
+  if (traits_of(options.strategy).optimizer == Holding::sharded || mesh.size("shard") == 1) {
+    return;
+  }
+  throw ConfigError{
+      fmt::format("mesh {}: {} shards nothing; put all ranks along replicate, or choose zero1, "
+                  "zero2 or zero3",
+                  mesh.to_string(), to_string(options.strategy))};
 }
 
 int ranks_of_each_machine(const std::vector<std::string>& machines) {

@@ -25,6 +25,10 @@ void check_unit(const std::string& name, const std::vector<ParameterSpec>& specs
 /// Throws ConfigError if a model with these options cannot run within a CUDA graph.
 void check_graph(const ModelOptions& options);
 
+/// Throws ConfigError if ModelOptions::mesh is no mesh of `ranks` ranks, or not one that the
+/// strategy can use. An empty one is not looked at.
+void check_mesh(const ModelOptions& options, int ranks);
+
 /// The number of ranks on each machine, given the machine of every rank, in order of ranks; 0 if
 /// the machines hold different numbers of ranks, or hold them in turn instead of side by side.
 [[nodiscard]] int ranks_of_each_machine(const std::vector<std::string>& machines);
