@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "engine/agreement.hpp"
-#include "engine/model/options.hpp"
 #include "engine/model_state.hpp"
 #include "tessera/base/error.hpp"
 
@@ -240,7 +239,7 @@ std::string ShardedModel::State::names_of_open_units() const {
 // ------------------------------------------------------------------------------- micro-batches
 
 void ShardedModel::State::begin_micro_batch() {
-  if (world.in_graph()) { engine::check_graph(options); }
+  if (world.in_graph()) { validate_in_graph(options); }
   if (micro_batch >= options.accumulate) {
     throw ContractError{fmt::format(
         "a forward pass begins after {} micro-batches of this step: call step(), or set accumulate",
@@ -296,7 +295,7 @@ void ShardedModel::State::step(const double* loss) {
     throw ContractError{
         fmt::format("step: {} of {} micro-batches have been run", micro_batch, options.accumulate)};
   }
-  if (world.in_graph()) { engine::check_graph(options); }
+  if (world.in_graph()) { validate_in_graph(options); }
   require_loss_scale_known();
   parameters->require_slots_free();
   gradients->require_slots_free();

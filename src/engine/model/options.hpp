@@ -22,9 +22,6 @@ namespace tessera::engine {
 void check_unit(const std::string& name, const std::vector<ParameterSpec>& specs,
                 const UnitOptions& unit, const ModelOptions& options);
 
-/// Throws ConfigError if a model with these options cannot run within a CUDA graph.
-void check_graph(const ModelOptions& options);
-
 /// The number of ranks on each machine, given the machine of every rank, in order of ranks; 0 if
 /// the machines hold different numbers of ranks, or hold them in turn instead of side by side.
 [[nodiscard]] int ranks_of_each_machine(const std::vector<std::string>& machines);
