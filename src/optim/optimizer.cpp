@@ -28,9 +28,9 @@ void check_fraction(std::string_view name, float value) {
 
 template <class TwoMoments>
 void check_adam(const TwoMoments& adam) {
-  check_fraction("beta1", adam.beta1);
-  check_fraction("beta2", adam.beta2);
-  check(adam.eps > 0.0F, "eps", adam.eps, "> 0");
+  check_fraction("`beta1`", adam.beta1);
+  check_fraction("`beta2`", adam.beta2);
+  check(adam.eps > 0.0F, "`eps`", adam.eps, "> 0");
 }
 
 void check_values(const AdamW& adamw) {
@@ -42,12 +42,12 @@ void check_values(const Adam& adam) {
 }
 
 void check_values(const Lion& lion) {
-  check_fraction("beta1", lion.beta1);
-  check_fraction("beta2", lion.beta2);
+  check_fraction("`beta1`", lion.beta1);
+  check_fraction("`beta2`", lion.beta2);
 }
 
 void check_values(const SGD& sgd) {
-  check_fraction("momentum", sgd.momentum);
+  check_fraction("`momentum`", sgd.momentum);
 }
 
 void check_values(const CustomOptimizer& custom) {
@@ -92,21 +92,23 @@ void check_group(const ParameterGroup& group) {
     throw ContractError(
         fmt::format("optimizer: the group '{}' does not say what it contains", group.name));
   }
-  check_not_negative(fmt::format("lr_scale of group '{}'", group.name), group.lr_scale);
+  check_not_negative(fmt::format("`lr_scale` of group '{}'", group.name), group.lr_scale);
   if (group.weight_decay) {
-    check_not_negative(fmt::format("weight_decay of group '{}'", group.name), *group.weight_decay);
+    check_not_negative(fmt::format("`weight_decay` of group '{}'", group.name),
+                       *group.weight_decay);
   }
 }
 
 void check_moments(MomentFormat moments, const Optimizer& optimizer) {
   if (moments == MomentFormat::fp32) { return; }
   if (const auto* custom = std::get_if<CustomOptimizer>(&optimizer)) {
-    throw ConfigError(fmt::format("the states of '{}' are its own, in fp32: leave `moments` alone",
-                                  custom->name));
+    throw ConfigError(fmt::format(
+        "`moments` {} has no effect: the states of '{}' are its own, in fp32; leave it at fp32",
+        to_string(moments), custom->name));
   }
   if (state_count(optimizer) == 0) {
-    throw ConfigError(
-        fmt::format("{} keeps no moments: leave `moments` alone", describe(optimizer)));
+    throw ConfigError(fmt::format("`moments` {} has no effect: {} keeps none; leave it at fp32",
+                                  to_string(moments), describe(optimizer)));
   }
 }
 
@@ -123,7 +125,7 @@ std::string describe(const Optimizer& optimizer) {
 }
 
 void validate_learning_rate(float lr) {
-  check_not_negative("lr", lr);
+  check_not_negative("`lr`", lr);
 }
 
 void validate(const Optimizer& optimizer) {
@@ -131,7 +133,7 @@ void validate(const Optimizer& optimizer) {
       [](const auto& values) {
         validate_learning_rate(values.lr);
         check_values(values);
-        check_not_negative("weight_decay", values.weight_decay);
+        check_not_negative("`weight_decay`", values.weight_decay);
       },
       optimizer);
 }

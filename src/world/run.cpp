@@ -24,7 +24,7 @@ void run_alone(const std::function<void(World&)>& body, const WorldOptions& opti
 }  // namespace
 
 void run(const std::function<void(World&)>& body, const WorldOptions& options) {
-  check(options);
+  validate(options);
   const std::optional<LaunchedJob> job = launched_job(options.device);
   if (job && options.device == DeviceKind::cuda) {
     return run_in_nccl_job(find_place(*find_job(environment), environment), body, options);

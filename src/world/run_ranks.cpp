@@ -78,7 +78,7 @@ void run_ranks(int ranks, const std::function<void(World&)>& body, const WorldOp
   if (ranks < 1 || ranks > kMaxRanks) {
     throw ConfigError{fmt::format("ranks must be from 1 to {}, but is {}", kMaxRanks, ranks)};
   }
-  check(options);
+  validate(options);
   LocalJob{ranks, body, options}.run();
 }
 

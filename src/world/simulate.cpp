@@ -62,7 +62,7 @@ World WorldFactory::make_simulated(const SimulatedRank& rank, const WorldOptions
 void simulate_rank(const SimulatedRank& rank, const std::function<void(World&)>& body,
                    const WorldOptions& options) {
   check(rank);
-  check(options);
+  validate(options);
   World world = WorldFactory::make_simulated(rank, options);
   body(world);
   if (world.life()->mistake) { std::rethrow_exception(world.life()->mistake); }

@@ -105,7 +105,4 @@ class WorldFactory {
   static void make_streams(World::State& state);
 };
 
-/// ConfigError if an option makes no sense.
-void check(const WorldOptions& options);
-
 }  // namespace tessera

@@ -152,17 +152,18 @@ TEST_F(HybridCommand, WhatCannotBeIsRefusedWithWhatToDo) {
   refused(on(2, "plan", {"--shard-group", "2", "--strategy", "zero1"}),
           {"--shard-group has no effect under zero1"});
   refused(on(6, "train", {"--strategy", "hybrid", "--shard-group", "4"}),
-          {"--shard-group 4", "6 ranks", "use one of 1, 2, 3, 6"});
-  refused(on(6, "plan", {"--shard-group", "4"}), {"--shard-group 4", "use one of 1, 2, 3, 6"});
+          {"--shard-group is 4", "number of ranks, 6: choose one of 1, 2, 3, 6"});
+  refused(on(6, "plan", {"--shard-group", "4"}),
+          {"--shard-group is 4", "choose one of 1, 2, 3, 6"});
   refused(on(2, "train", {"--strategy", "hybrid", "--shard-group", "0"}),
           {"--shard-group", "from 1 to"});
   refused(on(8, "plan", {"--strategy", "hybrid"}),
           {"a plan does not know which ranks share a machine", "--shard-group S"});
   refused({"scale", "--strategies", "hybrid"}, {"a plan does not know", "--shard-group S"});
-  refused({"scale", "--shard-group", "8"}, {"--shard-group 8", "1 or 2 or 4 ranks", "--ranks"});
+  refused({"scale", "--shard-group", "8"}, {"--shard-group is 8", "number of ranks, 1"});
   refused({"bench", "step", "--shard-group", "2"}, {"--shard-group has no effect", "hybrid"});
   refused({"bench", "step", "--strategies", "hybrid", "--ranks", "3", "--shard-group", "2"},
-          {"--shard-group 2", "3 ranks"});
+          {"--shard-group is 2", "number of ranks, 3"});
   refused({"bench", "step", "--strategies", "hybrid", "--shard-group", "2", "--scaling"},
           {"--shard-group", "--scaling"});
 }

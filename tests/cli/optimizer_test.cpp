@@ -185,7 +185,7 @@ TEST_F(OptimizerFlags, WhatHasNoEffectIsRefused) {
           {"--master-weights remainder", "--offload optimizer"});
   refused(joined({"scale", "--precision", "bf16", "--norm-dtype", "fp16"}, remainder), {"fp16"});
   refused(joined({"plan", "--precision", "bf16", "--rounding", "stochastic"}, remainder),
-          {"--rounding stochastic cannot be combined"});
+          {"--rounding stochastic is incompatible with --master-weights remainder"});
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "tools/compare/comparison.hpp"
 #include "tools/options/command_line.hpp"
 #include "tools/options/job_options.hpp"
+#include "tools/options/library_options.hpp"
 #include "tools/options/option_table.hpp"
 #include "tools/options/option_values.hpp"
 #include "tools/options/option_words.hpp"
@@ -104,7 +105,8 @@ TEST(OptionTest, EveryDefaultIsAValueThatTheOptionTakes) {
 }
 
 Settings asked(CommChoice comm, int ranks) {
-  Settings settings;
+  const char* const words[] = {"train"};
+  Settings settings = parse_command_line(words).settings;
   settings.comm = comm;
   settings.ranks = ranks;
   return settings;
@@ -167,7 +169,7 @@ TEST(SettleTest, HybridsGroupsAreTheRanksOfTheMachineWhereTheLauncherTells) {
       "hybrid shards among the ranks of a machine, and groups of the 3 that mpirun (Open MPI) "
       "has started on this one do not make up 4; give --shard-group S, one of 1, 2, 4");
   EXPECT_EQ(refusal(job, 0, 3),
-            "--shard-group 3: groups of so many do not make up 4 ranks; use one of 1, 2, 4");
+            "`shard_group` is 3 and does not divide the number of ranks, 4: choose one of 1, 2, 4");
   EXPECT_EQ(settle(asked(CommChoice::automatic, 0), job, true).shard_group, 0) << "ddp";
 }
 

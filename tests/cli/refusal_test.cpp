@@ -60,18 +60,19 @@ TEST_F(Refusal, OptionsOfLaterBuilds) {
 }
 
 TEST_F(Refusal, OffloadThatHasNoEffectOrCannotBe) {
-  train_refused({"--offload-keep", "0.5"}, {"--offload-keep has no effect", "--offload optimizer"});
+  train_refused({"--offload-keep", "0.5"},
+                {"--offload-keep has no effect", "set --offload to optimizer"});
   train_refused({"--offload", "optimizer", "--offload-keep", "1"}, {"--offload-keep", "below 1"});
   train_refused({"--offload", "optimizer", "--offload-keep", "0.001"},
                 {"no whole unit would stay"});
   train_refused({"--offload", "optimizer", "--optimizer", "sgd", "--momentum", "0"},
-                {"offload has no use", "keeps no state"});
+                {"--offload optimizer has no effect", "keeps no state"});
   train_refused({"--device", "cuda", "--offload", "optimizer", "--graph"},
-                {"--graph cannot be combined with --offload optimizer"});
+                {"--offload optimizer cannot be one CUDA graph"});
   train_refused({"--device", "cuda", "--host-threads", "4"},
                 {"--host-threads has no effect", "--offload optimizer"});
   train_refused({"--offload", "optimizer", "--host-threads", "4"},
-                {"--host-threads 4: ranks on the cpu", "use --threads"});
+                {"--host-threads has no effect on a CPU", "--threads"});
   train_refused({"--host-threads", "257"}, {"--host-threads", "257", "from 1 to 256"});
 }
 
@@ -298,7 +299,7 @@ TEST_F(Refusal, PlansThatCannotBe) {
   plan({"--strategy", "ddp", "--strategies", "ddp"}, {"--strategy and --strategies"});
   plan({"--strategies", "ddp,zero9"}, {"--strategies: ", "zero9"});
   plan({"--for", "cuda", "--comm", "mpi"}, {"--comm mpi: processes on CUDA devices"});
-  plan({"--for", "cuda", "--threads", "2"}, {"--threads 2: ranks on a CUDA device"});
+  plan({"--for", "cuda", "--threads", "2"}, {"--threads has no effect on a CUDA device"});
   plan({"--for", "cuda", "--device", "cuda"}, {"--device and --for cannot be combined"});
   plan({"--for", "tpu"}, {"--for: 'tpu' is unknown"});
   plan({"--comm", "nccl"}, {"--comm nccl: NCCL moves memory of CUDA devices"});

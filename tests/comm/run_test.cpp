@@ -77,20 +77,20 @@ TEST(RunRanks, RefusesOptionsThatMakeNoSense) {
   }
   for (const int threads : {-1, 0, 257}) {
     const WorldOptions options{.threads = threads};
-    EXPECT_EQ(error_of<ConfigError>([&] { run_ranks(2, [](World&) { FAIL(); }, options); }),
-              "a rank's threads must be from 1 to 256, but are " + std::to_string(threads));
+    EXPECT_EQ(
+        error_of<ConfigError>([&] { run_ranks(2, [](World&) { FAIL(); }, options); }),
+        "`threads` is " + std::to_string(threads) + ": choose a number of threads from 1 to 256");
   }
   for (const int threads : {-1, 257}) {
     const WorldOptions options{.host_threads = threads};
     EXPECT_EQ(error_of<ConfigError>([&] { run_ranks(2, [](World&) { FAIL(); }, options); }),
-              "a rank's threads of the host must be 0 (its part of the cores) or up to 256, but "
-              "are " +
-                  std::to_string(threads));
+              "`host_threads` is " + std::to_string(threads) +
+                  ": choose up to 256 threads, or 0 for the rank's part of the cores");
   }
   EXPECT_EQ(
       error_of<ConfigError>([] { run_ranks(2, [](World&) { FAIL(); }, {.host_threads = 4}); }),
-      "a rank on a CPU computes on the host with its `threads`, but 4 host_threads are asked "
-      "for: leave host_threads at 0");
+      "`host_threads` has no effect on a CPU, which computes on the host with `threads`: leave "
+      "it at its default");
 }
 
 TEST(RunRanks, TheCauseKeepsItsTypeAndIsPrecededByItsRank) {

@@ -92,23 +92,33 @@ TEST(Declaration, AnAliasCannotFreezeWhatItsOwnerTrains) {
   EXPECT_EQ(tie(false, false), "");
 }
 
-TEST(Declaration, UnsupportedOptionsAreRefusedBeforeAnythingIsAllocated) {
-  const auto with = [](ModelOptions options) {
-    return refusal<ConfigError>(2, [&](World& world) { ShardedModel model{world, options}; });
+// The rules themselves: options_test.
+TEST(Declaration, OptionsAreRefusedByTheCallThatFirstKnows) {
+  std::string call;
+  const auto refused = [&](ModelOptions options, UnitOptions own = {}, OptimizerOptions rule = {}) {
+    return refusal<ConfigError>(1, [&](World& world) {
+      call = "constructor";
+      ShardedModel model{world, options};
+      call = "add_unit";
+      (void)model.add_unit("a", {{"w", {100}}}, own);
+      call = "materialize";
+      model.materialize(init::constant(1.0F));
+      call = "optimize_with";
+      model.optimize_with(AdamW{}, rule);
+      call = "none";
+    });
   };
-  EXPECT_THAT(with({.compute = DType::fp64}), HasSubstr("`compute` is fp64"));
-  EXPECT_THAT(with({.gradient = DType::fp64}), HasSubstr("`gradient` is fp64"));
-  EXPECT_THAT(with({.reduce = DType::fp16}), HasSubstr("`reduce` is fp16"));
-  EXPECT_EQ(with({.reduce = DType::bf16}), "");
-  for (const std::int64_t align : {0, -64, 65, 1 << 21}) {
-    EXPECT_THAT(with({.align_elems = align}),
-                HasSubstr("`align_elems` is " + std::to_string(align)));
-  }
-  EXPECT_EQ(with({.align_elems = 192}), "");
-  EXPECT_THAT(with({.prefetch = -1}), HasSubstr("`prefetch` is -1"));
-  EXPECT_THAT(with({.accumulate = 0}), HasSubstr("`accumulate` is 0"));
-  EXPECT_THAT(with({.bucket_bytes = 0}), HasSubstr("bucket_bytes"));
-  EXPECT_EQ(with({}), "");
+  const auto by = [&](const char* expected, const std::string& text, const std::string& part) {
+    EXPECT_EQ(call, expected) << text;
+    EXPECT_THAT(text, HasSubstr(part));
+  };
+  by("constructor", refused({.accumulate = 0}), "`accumulate` is 0");
+  by("constructor", refused({.shard_group = 1}), "`shard_group` has no effect");
+  by("add_unit", refused({}, {.reshard = Reshard::after_forward}), "`reshard` has no effect");
+  by("materialize", refused({.strategy = Strategy::zero3, .persist_elems = 9}), "100 elements");
+  by("optimize_with", refused({}, {}, {.moments = MomentFormat::int8}), "align_elems 256");
+  by("optimize_with", refused({}, {}, {.rounding = Rounding::stochastic}), "`rounding`");
+  by("none", refused({}), "");
 }
 
 TEST(Declaration, RanksThatDeclareOtherModelsAreToldTheFirstDifference) {

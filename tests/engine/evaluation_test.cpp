@@ -162,20 +162,6 @@ TEST(Inference, TrainingCallsAreRefusedAndSayWhatToChoose) {
   });
 }
 
-TEST(Inference, OptionsThatConcernGradientsAreRefused) {
-  run_ranks(1, [](World& world) {
-    const auto refused = [&](ModelOptions options) {
-      options.purpose = Purpose::inference;
-      return refusal<ConfigError>([&] { ShardedModel model{world, options}; });
-    };
-    EXPECT_THAT(refused({.accumulate = 2}), HasSubstr("accumulate"));
-    EXPECT_THAT(refused({.accumulate_mode = AccumulateMode::every}), HasSubstr("accumulate_mode"));
-    EXPECT_THAT(refused({.reduce = DType::bf16}), HasSubstr("reduce"));
-    EXPECT_THAT(refused({.loss_scaling = {.mode = LossScaleMode::off}}), HasSubstr("loss_scaling"));
-    EXPECT_THAT(refused({.max_skips = 0}), HasSubstr("max_skips"));
-  });
-}
-
 // ------------------------------------------------------------------------------------ contracts
 
 TEST(Evaluation, TrainingCallsAreRefusedWhileItLivesAndWorkAfterIt) {

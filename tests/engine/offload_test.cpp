@@ -1,57 +1,11 @@
-// What an offloaded optimizer refuses, and what is done between its steps.
-#include <gmock/gmock.h>
+// What is done between the steps of an offloaded optimizer.
 #include <gtest/gtest.h>
-
-#include <limits>
 
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
 namespace tessera::test::offload_test {
 namespace {
-
-using ::testing::HasSubstr;
-
-/// Of a model of two units of 100 elements, the second frozen if told; "accepted" if none.
-std::string refusal(const ModelOptions& options, const Optimizer& optimizer = AdamW{}) {
-  std::string text = "accepted";
-  run_ranks(1, [&](World& world) {
-    try {
-      ShardedModel model{world, options};
-      (void)model.add_unit("a", {{"w", {100}}});
-      (void)model.add_unit("b", {{"w", {100}}});
-      model.materialize(init::constant(1.0F));
-      model.optimize_with(optimizer);
-    } catch (const ConfigError& error) { text = error.what(); }
-  });
-  return text;
-}
-
-TEST(Offload, IsRefusedWhereItHasNoEffect) {
-  const ModelOptions offloaded{.offload = Offload::optimizer};
-  EXPECT_EQ(refusal(offloaded), "accepted");
-  EXPECT_THAT(refusal({.offload_keep = 0.5F}), HasSubstr("`offload_keep` has no effect"));
-  EXPECT_THAT(refusal({.purpose = Purpose::inference, .offload = Offload::optimizer}),
-              HasSubstr("`offload` has no effect on a model for inference"));
-  const SGD plain{.momentum = 0.0F};
-  EXPECT_THAT(refusal(offloaded, plain), HasSubstr("keeps no state"));
-  EXPECT_EQ(refusal({.compute = DType::bf16, .offload = Offload::optimizer}, plain), "accepted");
-  EXPECT_EQ(refusal(offloaded, SGD{.momentum = 0.9F}), "accepted");
-  ModelOptions remainders{.compute = DType::bf16, .offload = Offload::optimizer};
-  remainders.master_weights = MasterWeights::remainder;
-  EXPECT_THAT(refusal(remainders), HasSubstr("leave `master_weights` at fp32"));
-}
-
-TEST(Offload, RefusesAFractionThatKeepsNothingOrAll) {
-  const auto keeping = [](float keep) {
-    return refusal({.offload = Offload::optimizer, .offload_keep = keep});
-  };
-  EXPECT_THAT(keeping(0.4F), HasSubstr("the last unit has 128 of the 256 elements"));
-  EXPECT_EQ(keeping(0.5F), "accepted");
-  for (const float none : {1.0F, -0.1F, std::numeric_limits<float>::quiet_NaN()}) {
-    EXPECT_THAT(keeping(none), HasSubstr("from 0 to below 1"));
-  }
-}
 
 // Right after the step, while the host still updates.
 TEST(Offload, EvaluationsAndExportsSeeTheUpdatedParameters) {

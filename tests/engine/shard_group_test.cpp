@@ -50,25 +50,6 @@ std::string refusal(int ranks, const std::function<void(World&)>& body) {
   return "nothing";
 }
 
-TEST(ShardGroup, ThatCannotBeIsRefusedWithThoseThatCan) {
-  const auto refused = [](int ranks, Strategy strategy, int group) {
-    return refusal<ConfigError>(ranks, [&](World& world) {
-      ShardedModel model{world, {.strategy = strategy, .shard_group = group}};
-    });
-  };
-  EXPECT_THAT(
-      refused(6, Strategy::hybrid, 4),
-      HasSubstr("`shard_group` is 4, which does not divide the 6 ranks: choose one of 1, 2, 3, 6"));
-  EXPECT_THAT(refused(4, Strategy::hybrid, 8), HasSubstr("choose one of 1, 2, 4"));
-  EXPECT_THAT(refused(4, Strategy::hybrid, -1), HasSubstr("choose one of 1, 2, 4"));
-  for (const Strategy strategy : all_strategies()) {
-    if (strategy == Strategy::hybrid) { continue; }
-    EXPECT_THAT(refused(2, strategy, 1),
-                AllOf(HasSubstr("`shard_group` has no effect under"),
-                      HasSubstr(to_string(strategy)), HasSubstr("hybrid")));
-  }
-}
-
 TEST(ShardGroup, OfAnotherSizeOnOneRankIsNamed) {
   const std::string text = refusal<ContractError>(4, [](World& world) {
     const int group = world.rank() == 2 ? 4 : 2;

@@ -84,13 +84,14 @@ TEST(Optimizer, RefusesEachValueOutsideItsRangeByName) {
   cases.push_back({AdamW{.eps = 0.0F}, "eps"});
   cases.push_back({SGD{.momentum = 1.0F}, "momentum"});
   for (const Case& c : cases) {
-    EXPECT_THAT(refusal(c.optimizer), testing::StartsWith("optimizer: " + std::string{c.name}));
+    EXPECT_THAT(refusal(c.optimizer),
+                testing::StartsWith("optimizer: `" + std::string{c.name} + "`"));
   }
 }
 
 TEST(Optimizer, TheRefusalShowsTheValue) {
   EXPECT_EQ(refusal(SGD{.momentum = 1.5F}),
-            "optimizer: momentum must be a finite number in [0, 1), but is 1.5");
+            "optimizer: `momentum` must be a finite number in [0, 1), but is 1.5");
 }
 
 TEST(OptimizerOptions, NarrowMomentsAreOnlyWhereTheRuleKeepsSome) {
@@ -105,7 +106,9 @@ TEST(OptimizerOptions, NarrowMomentsAreOnlyWhereTheRuleKeepsSome) {
     EXPECT_EQ(refusal_of(AdamW{}, narrow), "accepted");
     EXPECT_EQ(refusal_of(Lion{}, narrow), "accepted");
     EXPECT_EQ(refusal_of(SGD{.lr = 1.0F, .momentum = 0.0F}, narrow),
-              "SGD lr 1 momentum 0 weight_decay 0 keeps no moments: leave `moments` alone");
+              "`moments` " + std::string{to_string(narrow)} +
+                  " has no effect: SGD lr 1 momentum 0 weight_decay 0 keeps none; leave it at "
+                  "fp32");
     EXPECT_THAT(refusal_of(CustomOptimizer{.name = "own"}, narrow), testing::HasSubstr("'own'"));
   }
 }

@@ -172,35 +172,6 @@ TEST(MomentsOfEightBits, NoNumberOfRanksAndNoStrategyChangesABit) {
   }
 }
 
-TEST(MomentsOfEightBits, NeedALayoutInBlocks) {
-  run_ranks(1, [](World& world) {
-    for (const std::int64_t align : {64, 128, 192, 256, 512}) {
-      ShardedModel model{world, {.align_elems = align}};
-      (void)model.add_unit("unit", {{"w", {4}}});
-      model.materialize(init::constant(1.0F));
-      std::string refusal;
-      try {
-        model.optimize_with(AdamW{}, {.moments = MomentFormat::int8});
-      } catch (const ConfigError& error) { refusal = error.what(); }
-      EXPECT_EQ(refusal.empty(), align % kMomentBlock == 0) << align;
-      if (align == 192) { EXPECT_NE(refusal.find("ModelOptions::align_elems 768"), refusal.npos); }
-    }
-  });
-}
-
-TEST(StochasticRounding, IsRefusedWhereNothingIsRounded) {
-  run_ranks(1, [](World& world) {
-    ShardedModel model{world};
-    (void)model.add_unit(
-        "unit",
-        {{"w", {4}}, {.name = "frozen", .shape = {4}, .trainable = false, .dtype = DType::bf16}});
-    model.materialize(init::constant(1.0F));
-    EXPECT_THROW(model.optimize_with(AdamW{}, {.rounding = Rounding::stochastic}), ConfigError);
-    EXPECT_NO_THROW(model.optimize_with(
-        AdamW{}, {.moments = MomentFormat::bf16, .rounding = Rounding::stochastic}));
-  });
-}
-
 // At most 2.1: a byte for each moment, and a unit of four for each 256 of them.
 TEST(OptimizerState, OfEightBitsTakesTwoBytesAParameter) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3}) {

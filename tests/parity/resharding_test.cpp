@@ -1,4 +1,3 @@
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "device/cpu/host_task.hpp"
@@ -8,8 +7,6 @@
 // How long a unit stays gathered changes where it lies and what is sent: never a bit.
 namespace tessera::test::resharding_test {
 namespace {
-
-using ::testing::HasSubstr;
 
 std::vector<ModelOptions> policies() {
   return {{.prefetch_backward = 0},
@@ -132,46 +129,6 @@ TEST(ReshardingOfUnits, AUnitMayDecideForItself) {
   EXPECT_EQ(outcome(Reshard::after_backward, Reshard::after_forward), 3 * 512U);
   EXPECT_EQ(outcome({}, Reshard::after_backward), 3 * 512U);
   EXPECT_EQ(outcome(Reshard::after_forward, Reshard::after_backward), 512U);
-}
-
-TEST(ReshardingOfUnits, WhatHasNoEffectIsRefusedWithWhatToChange) {
-  const auto refused = [](ModelOptions options, UnitOptions unit = {}) {
-    std::string text;
-    run_ranks(1, [&](World& world) {
-      try {
-        ShardedModel model{world, options};
-        (void)model.add_unit("a", {{"w", {50}}}, unit);
-        model.materialize(init::constant(1.0F));
-      } catch (const ConfigError& error) { text = error.what(); }
-    });
-    return text;
-  };
-  for (const Strategy strategy : {Strategy::dp, Strategy::ddp, Strategy::zero1, Strategy::zero2}) {
-    const std::string name{to_string(strategy)};
-    EXPECT_THAT(refused({.strategy = strategy, .reshard = Reshard::after_backward}),
-                HasSubstr("`reshard` has no effect under " + name));
-    EXPECT_THAT(refused({.strategy = strategy, .persist_elems = 100}),
-                HasSubstr("`persist_elems` has no effect under " + name));
-    EXPECT_THAT(refused({.strategy = strategy, .prefetch_backward = 1}),
-                HasSubstr("`prefetch_backward` has no effect under " + name));
-    EXPECT_THAT(refused({.strategy = strategy}, {.reshard = Reshard::after_backward}),
-                HasSubstr("unit 'a': `reshard` has no effect under " + name));
-  }
-  const Strategy zero3 = Strategy::zero3;
-  EXPECT_THAT(
-      refused({.strategy = zero3}, {.kind = UnitKind::root, .reshard = Reshard::after_forward}),
-      HasSubstr("no effect on a root unit"));
-  EXPECT_THAT(refused({.strategy = zero3, .persist_elems = 49}),
-              HasSubstr("the smallest unit has 50 elements"));
-  EXPECT_EQ(refused({.strategy = zero3, .persist_elems = 50}), "");
-  EXPECT_THAT(refused({.strategy = zero3, .persist_elems = -1}),
-              HasSubstr("`persist_elems` is -1"));
-  EXPECT_THAT(refused({.strategy = zero3, .prefetch_backward = -1}),
-              HasSubstr("`prefetch_backward` is -1"));
-  EXPECT_THAT(
-      refused(
-          {.strategy = zero3, .purpose = Purpose::inference, .reshard = Reshard::after_backward}),
-      HasSubstr("no backward"));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "tools/common/machine.hpp"
 #include "tools/common/output_file.hpp"
 #include "tools/options/option_values.hpp"
+#include "tools/options/option_words.hpp"
 #include "tools/options/resharding.hpp"
 
 namespace tessera::tools {
@@ -223,19 +224,14 @@ void check_memory(const BenchSettings& settings) {
 void check_shard_group(const BenchSettings& settings) {
   const bench::StepOptions& step = settings.step;
   if (step.shard_group == 0) { return; }
-  if (std::ranges::find(step.strategies, Strategy::hybrid) == step.strategies.end()) {
-    throw ConfigError(
-        "--shard-group has no effect under these strategies; leave it out, or time hybrid too");
-  }
+  const auto hybrid = std::ranges::find(step.strategies, Strategy::hybrid);
+  const bool timed = hybrid != step.strategies.end();
+  validate({.strategy = timed ? *hybrid : step.strategies.front(), .shard_group = step.shard_group},
+           step.ranks);
   if (settings.scaling) {
     throw ConfigError(
         "--shard-group cannot be combined with --scaling, which also times one rank; leave one of "
         "them out");
-  }
-  if (step.ranks % step.shard_group != 0) {
-    throw ConfigError(
-        fmt::format("--shard-group {}: groups of so many do not make up {} ranks; use a divisor",
-                    step.shard_group, step.ranks));
   }
 }
 
@@ -254,11 +250,8 @@ void check_bench(BenchSettings& settings) {
         "--scaling: eight ranks share the batches of two; give a --batch that is a "
         "multiple of 4");
   }
-  const bool gathering = std::ranges::any_of(settings.step.strategies, gathers);
-  if (settings.prefetch_given && !gathering) {
-    throw ConfigError(
-        "--prefetch has no effect under these strategies, whose ranks hold parameters whole; leave "
-        "it out, or time zero3 or hybrid too");
+  if (settings.prefetch_given && std::ranges::none_of(settings.step.strategies, gathers)) {
+    require_gathering(settings.step.strategies.front(), field_of("--prefetch"));
   }
   check_shard_group(settings);
   check_memory(settings);

@@ -12,6 +12,7 @@
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/simulate.hpp"
 #include "tools/options/command_line.hpp"
+#include "tools/options/option_words.hpp"
 #include "tools/options/ranks.hpp"
 
 namespace tessera::tools {
@@ -305,7 +306,9 @@ std::string flag_table(Notes& notes) {
     try {
       const Settings settings = parse_command_line(words).settings;
       (void)settle(settings, job_of(settings), /*has_mpi=*/true);
-    } catch (const ConfigError& refusal) { answer = notes.number(refusal.what()); }
+    } catch (const ConfigError& refusal) {
+      answer = notes.number(with_options_for_fields(refusal.what()));
+    }
     text += fmt::format("| `{}` | {} |\n", name, answer);
   }
   return text;

@@ -31,31 +31,6 @@ DType dtype_of_norms(const Settings& settings) {
   return settings.params ? settings.precision : settings.norm_dtype.value_or(settings.precision);
 }
 
-void check_master_weights(const Settings& settings) {
-  if (settings.master_weights == MasterWeights::fp32) { return; }
-  const DType norms = dtype_of_norms(settings);
-  if (settings.precision == DType::fp16 || norms == DType::fp16) {
-    throw ConfigError(
-        "--master-weights remainder: fp16 parameters are not the upper half of an fp32 number; use "
-        "bf16, or --master-weights fp32");
-  }
-  if (settings.precision != DType::bf16 && norms != DType::bf16) {
-    throw ConfigError(
-        "--master-weights remainder has no effect: parameters of fp32 are their own masters; leave "
-        "it out, or use --precision bf16");
-  }
-  if (settings.rounding == Rounding::stochastic) {
-    throw ConfigError(
-        "--master-weights remainder and --rounding stochastic cannot be combined: only a parameter "
-        "that is the nearest to its master completes a remainder; use one of them");
-  }
-  if (settings.offload != Offload::none) {
-    throw ConfigError(
-        "--master-weights remainder saves device memory, and with --offload optimizer the masters "
-        "are in the host's; leave one of them out");
-  }
-}
-
 }  // namespace
 
 std::string_view to_string(UpdateRule rule) noexcept {
@@ -134,18 +109,6 @@ void check_optimizer(const Settings& settings) {
     throw ConfigError(fmt::format("{} has no effect with --optimizer {}; leave it out", option,
                                   to_string(settings.optimizer)));
   }
-  if (keeps_no_moments(settings) && settings.moments != MomentFormat::fp32) {
-    throw ConfigError(fmt::format(
-        "--moments {} has no effect: sgd with --momentum 0 keeps no moments; leave it out",
-        to_string(settings.moments)));
-  }
-  const bool rounds = settings.precision != DType::fp32 || settings.moments == MomentFormat::bf16;
-  if (settings.rounding == Rounding::stochastic && !rounds) {
-    throw ConfigError(
-        "--rounding stochastic has no effect: neither parameters nor moments are of 16 bits; leave "
-        "it out, or use --moments bf16");
-  }
-  check_master_weights(settings);
 }
 
 std::string describe_optimizer(const Settings& settings) {

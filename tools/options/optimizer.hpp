@@ -17,7 +17,7 @@ namespace tessera::tools {
 [[nodiscard]] Optimizer optimizer_of(const Settings& settings);
 [[nodiscard]] OptimizerOptions optimizer_options(const Settings& settings);
 
-/// ConfigError if an option was typed that changes nothing under the rule and dtypes asked for.
+/// ConfigError if an option was typed that the rule asked for does not have.
 void check_optimizer(const Settings& settings);
 
 /// Whether `--offload optimizer` could be added to what was asked for, and would take something off

@@ -1,5 +1,6 @@
 #include "tools/options/option_words.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <string_view>
@@ -8,33 +9,41 @@
 namespace tessera::tools {
 namespace {
 
-/// No word of any language: where it stands alone it is the field.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kFields = {{
+/// Fields of the library's structs, and the options that set them. The library quotes fields in
+/// backticks; those that are no words of any language are known without.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 32> kFields = {{
+    {"accumulate", "--accumulate"},
     {"accumulate_mode", "--accumulate-mode"},
+    {"beta1", "--beta1"},
+    {"beta2", "--beta2"},
     {"budget_bytes", "--budget"},
     {"clip_norm", "--clip"},
+    {"compute", "--precision"},
+    {"deadline", "--deadline"},
+    {"device", "--device"},
+    {"eps", "--eps"},
+    {"gradient", "--gradient-dtype"},
+    {"host_threads", "--host-threads"},
     {"loss_scaling", "--loss-scale"},
+    {"loss_scaling.initial", "--loss-scale"},
+    {"lr", "--lr"},
     {"master_weights", "--master-weights"},
     {"max_skips", "--max-skips"},
+    {"moments", "--moments"},
+    {"momentum", "--momentum"},
+    {"offload", "--offload"},
     {"offload_keep", "--offload-keep"},
     {"persist_elems", "--persist"},
+    {"prefetch", "--prefetch"},
     {"prefetch_backward", "--prefetch-backward"},
+    {"reduce", "--reduce-dtype"},
+    {"reshard", "--reshard"},
+    {"rounding", "--rounding"},
     {"shard_group", "--shard-group"},
+    {"threads", "--threads"},
     {"top_k", "--top-k"},
     {"top_p", "--top-p"},
     {"weight_decay", "--weight-decay"},
-}};
-
-/// Words too: fields where they stand in backticks.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kQuoted = {{
-    {"`accumulate`", "--accumulate"},
-    {"`compute`", "--precision"},
-    {"`gradient`", "--gradient-dtype"},
-    {"`offload`", "--offload"},
-    {"`prefetch`", "--prefetch"},
-    {"`reduce`", "--reduce-dtype"},
-    {"`reshard`", "--reshard"},
-    {"`rounding`", "--rounding"},
 }};
 
 /// Whether a word goes on there: a path may have a field's name in it.
@@ -59,10 +68,14 @@ void replace(std::string& text, std::string_view from, std::string_view to) {
 std::string with_options_for_fields(std::string message) {
   for (const auto& [field, option] : kFields) {
     replace(message, "`" + std::string{field} + "`", option);
-    replace(message, field, option);
+    if (field.find('_') != std::string_view::npos) { replace(message, field, option); }
   }
-  for (const auto& [field, option] : kQuoted) { replace(message, field, option); }
   return message;
+}
+
+std::string_view field_of(std::string_view option) {
+  const auto found = std::ranges::find(kFields, option, &decltype(kFields)::value_type::second);
+  return found == kFields.end() ? std::string_view{} : found->first;
 }
 
 }  // namespace tessera::tools

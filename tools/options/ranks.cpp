@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <thread>
 
 #include "tessera/base/error.hpp"
 #include "tessera/world/run.hpp"
+#include "tools/options/library_options.hpp"
 #include "tools/options/shard_group.hpp"
 
 namespace tessera::tools {
@@ -112,30 +112,17 @@ void require_device(const Settings& settings) {
   }
 }
 
-WorldOptions world_options(const Settings& settings) {
-  WorldOptions options;
-  options.device = settings.device;
-  options.threads = settings.threads;
-  constexpr double ms_a_second = 1000;
-  options.deadline =
-      std::chrono::milliseconds{std::max(std::llround(settings.deadline * ms_a_second), 1LL)};
-  options.budget_bytes = settings.budget_bytes;
-  options.deterministic = settings.deterministic;
-  options.trace = settings.records();
-  options.host_threads = settings.host_threads;
-  return options;
-}
-
 Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_mpi) {
   asked.comm = chosen(asked, job, has_mpi);
   check_device(asked);
-  check_offload(asked);
   const bool local = asked.comm == CommChoice::local;
   if (asked.comm == CommChoice::mpi && !has_mpi) { refuse_without_mpi(job); }
   local ? check_local(asked, job) : check_processes(asked, job);
   if (asked.ranks == 0) { asked.ranks = local ? 1 : job->size; }
-  check_graph(asked);
   asked.shard_group = settled_shard_group(asked, job);
+  check_with_library(asked, strategies_of(asked), {asked.ranks});
+  check_host_threads(asked);
+  check_graph(asked);
   return asked;
 }
 

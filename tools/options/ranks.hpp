@@ -13,9 +13,6 @@ namespace tessera::tools {
 /// Ranks that are threads of one process, at most: each has two communication threads and a loader.
 inline constexpr int kMostThreadRanks = 256;
 
-/// How the ranks of `settings` are set up.
-[[nodiscard]] WorldOptions world_options(const Settings& settings);
-
 /// ConfigError that says what is missing if this machine has not the device of `settings`.
 void require_device(const Settings& settings);
 

@@ -121,28 +121,11 @@ void check_reduce_dtype(const Settings& settings) {
                   to_string(settings.reduce_dtype), to_string(settings.gradient_dtype)));
 }
 
-void check_offload(const Settings& settings) {
-  if (settings.has("--offload-keep") && settings.offload == Offload::none) {
-    throw ConfigError(
-        "--offload-keep has no effect: the optimizer is not offloaded; leave it out, or use "
-        "--offload optimizer");
-  }
-  if (settings.has("--host-threads") && settings.device != DeviceKind::cuda) {
-    throw ConfigError(
-        fmt::format("--host-threads {}: ranks on the cpu compute with the host's threads as it is; "
-                    "leave it out, or use --threads",
-                    settings.host_threads));
-  }
-  if (settings.has("--host-threads") && settings.offload == Offload::none) {
-    throw ConfigError(
-        "--host-threads has no effect: the optimizer is not offloaded; leave it out, or use "
-        "--offload optimizer");
-  }
-  if (settings.graph && settings.offload != Offload::none) {
-    throw ConfigError(
-        "--graph cannot be combined with --offload optimizer, whose update runs on the host beside "
-        "the next step; leave one of them out");
-  }
+void check_host_threads(const Settings& settings) {
+  if (!settings.has("--host-threads") || settings.offload != Offload::none) { return; }
+  throw ConfigError(
+      "--host-threads has no effect: the optimizer is not offloaded; leave it out, or use "
+      "--offload optimizer");
 }
 
 void check_device(const Settings& settings) {
@@ -155,12 +138,6 @@ void check_device(const Settings& settings) {
     throw ConfigError(
         "--comm nccl: NCCL moves memory of CUDA devices, and these ranks are on the cpu; use the "
         "device cuda, or --comm local or mpi");
-  }
-  if (settings.threads > 1 && cuda) {
-    throw ConfigError(
-        fmt::format("--threads {}: ranks on a CUDA device compute there, not with threads of the "
-                    "host; leave --threads out",
-                    settings.threads));
   }
 }
 
@@ -180,7 +157,6 @@ void check_planned(const Settings& settings) {
                     kMostThreadRanks, ranks, settings.device == DeviceKind::cuda ? "nccl" : "mpi"));
   }
   check_reduce_dtype(settings);
-  check_offload(settings);
 }
 
 }  // namespace tessera::tools

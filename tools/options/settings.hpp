@@ -153,12 +153,13 @@ struct Settings {
 [[nodiscard]] std::string describe_precision(const Settings& settings);
 /// ConfigError for a reduce dtype that was given and changes nothing.
 void check_reduce_dtype(const Settings& settings);
-/// ConfigError for what concerns an offload that was not asked for, or that it cannot be with.
-void check_offload(const Settings& settings);
-/// ConfigError for a communicator, or a number of threads, that ranks on the device cannot have.
+/// ConfigError if --host-threads was typed and the host updates nothing.
+void check_host_threads(const Settings& settings);
+/// ConfigError for a communicator that ranks on the device cannot have.
 void check_device(const Settings& settings);
-/// ConfigError for what no run could do: more ranks in one process than it can have, what ranks on
-/// the device cannot have, a reduce dtype that changes nothing.
+/// ConfigError for what no run could do and the library does not refuse: more ranks in one process
+/// than it can have, a communicator that the device cannot have, a reduce dtype that changes
+/// nothing.
 void check_planned(const Settings& settings);
 
 }  // namespace tessera::tools

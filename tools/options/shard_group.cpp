@@ -10,6 +10,7 @@
 #include "tessera/base/error.hpp"
 #include "tessera/engine/sharded_model.hpp"
 #include "tessera/world/machines.hpp"
+#include "tools/options/library_options.hpp"
 #include "tools/train/trainer.hpp"
 
 namespace tessera::tools {
@@ -47,25 +48,6 @@ int ranks_of_machine(const LaunchedJob& job) {
   return *job.on_machine;
 }
 
-void check_effect(const Settings& settings, const std::vector<Strategy>& strategies) {
-  if (!settings.has("--shard-group") || has_hybrid(strategies)) { return; }
-  throw ConfigError(
-      fmt::format("--shard-group has no effect under {}; leave it out, or use hybrid, which shards "
-                  "among so many ranks",
-                  to_string(strategies.front())));
-}
-
-void check_divides(int group, const std::vector<int>& ranks) {
-  std::vector<int> uneven;
-  std::ranges::copy_if(ranks, std::back_inserter(uneven), [&](int n) { return n % group != 0; });
-  if (uneven.empty()) { return; }
-  throw ConfigError(fmt::format(
-      "--shard-group {}: groups of so many do not make up {} ranks; {}", group,
-      fmt::join(uneven, " or "),
-      ranks.size() == 1 ? fmt::format("use one of {}", fmt::join(divisors(ranks.front()), ", "))
-                        : "leave these numbers out of --ranks, or use a divisor of all"));
-}
-
 }  // namespace
 
 std::vector<Strategy> with_hybrid_if_asked(const Settings& settings,
@@ -77,25 +59,17 @@ std::vector<Strategy> with_hybrid_if_asked(const Settings& settings,
 
 void check_planned_groups(const Settings& settings, const std::vector<Strategy>& strategies,
                           const std::vector<int>& ranks) {
-  check_effect(settings, strategies);
-  if (!has_hybrid(strategies)) { return; }
-  if (settings.shard_group == 0) {
+  if (has_hybrid(strategies) && settings.shard_group == 0) {
     throw ConfigError(
         "hybrid: a plan does not know which ranks share a machine; give --shard-group S, the ranks "
         "that share one copy of the model states, such as 8");
   }
-  check_divides(settings.shard_group, ranks);
+  check_with_library(settings, strategies, ranks);
 }
 
 int settled_shard_group(const Settings& settings, const std::optional<LaunchedJob>& job) {
-  std::vector<Strategy> strategies = settings.strategies;
-  strategies.push_back(settings.strategy);
-  check_effect(settings, strategies);
-  if (!has_hybrid(strategies)) { return 0; }
-  if (settings.shard_group > 0) {
-    check_divides(settings.shard_group, {settings.ranks});
-    return settings.shard_group;
-  }
+  if (!has_hybrid(strategies_of(settings))) { return settings.shard_group; }
+  if (settings.shard_group > 0) { return settings.shard_group; }
   const bool threads = settings.comm == CommChoice::local || !job;
   return threads ? settings.ranks : ranks_of_machine(*job);
 }

@@ -11,8 +11,8 @@
 #include "tessera/base/error.hpp"
 #include "tools/common/json_text.hpp"
 #include "tools/common/output_file.hpp"
+#include "tools/options/library_options.hpp"
 #include "tools/options/optimizer.hpp"
-#include "tools/options/resharding.hpp"
 #include "tools/options/shard_group.hpp"
 #include "tools/plan/budget.hpp"
 #include "tools/plan/plan_document.hpp"
@@ -54,7 +54,7 @@ void check_stack(const Settings& settings) {
 // Without strategies, all of them are planned, or searched.
 void check_strategies(const Settings& settings) {
   std::vector<Strategy> strategies = settings.strategies;
-  if (!strategies.empty()) { check_resharding(settings, strategies); }
+  if (!strategies.empty()) { check_gathering(settings, strategies); }
   strategies = with_hybrid_if_asked(settings, std::move(strategies));
   check_planned_groups(settings, strategies, {settings.ranks});
 }

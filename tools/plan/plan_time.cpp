@@ -8,6 +8,7 @@
 #include "tessera/base/error.hpp"
 #include "tools/common/input_file.hpp"
 #include "tools/common/table.hpp"
+#include "tools/options/library_options.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/plan/planner.hpp"
 #include "tools/train/rank_gpt.hpp"

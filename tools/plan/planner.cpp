@@ -11,6 +11,7 @@
 #include <span>
 
 #include "tessera/base/error.hpp"
+#include "tools/options/library_options.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/train/rank_gpt.hpp"

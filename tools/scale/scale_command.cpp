@@ -9,9 +9,9 @@
 #include "tessera/base/error.hpp"
 #include "tools/common/json_text.hpp"
 #include "tools/common/output_file.hpp"
+#include "tools/options/library_options.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/ranks.hpp"
-#include "tools/options/resharding.hpp"
 #include "tools/options/shard_group.hpp"
 #include "tools/scale/scale_document.hpp"
 #include "tools/scale/scale_measure.hpp"
@@ -29,7 +29,7 @@ void check_scale(const Settings& settings) {
   check_planned(settings);
   if (settings.measure) { require_device(settings); }
   check_optimizer(settings);
-  check_resharding(settings, settings.strategies);
+  check_gathering(settings, settings.strategies);
   check_planned_groups(settings, settings.strategies, settings.rank_counts);
 }
 

@@ -6,9 +6,9 @@
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 #include "tools/options/job_options.hpp"
+#include "tools/options/library_options.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/ranks.hpp"
-#include "tools/options/resharding.hpp"
 #include "tools/options/shard_group.hpp"
 #include "tools/plan/budget.hpp"
 #include "tools/plan/room.hpp"
@@ -105,7 +105,7 @@ StrategyPlan plan_of_sampling(const Job& job, Strategy strategy) {
 Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
             const std::vector<Room>& rooms, Use use) {
   if (use == Use::training) {
-    check_resharding(settings, strategies);
+    check_gathering(settings, strategies);
     check_optimizer(settings);
     check_reduce_dtype(settings);
   }

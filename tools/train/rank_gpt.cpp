@@ -1,28 +1,9 @@
 #include "tools/train/rank_gpt.hpp"
 
+#include "tools/options/library_options.hpp"
 #include "tools/options/optimizer.hpp"
-#include "tools/options/resharding.hpp"
 
 namespace tessera::tools {
-
-ModelOptions model_options(const Settings& settings, Strategy strategy) {
-  ModelOptions options;
-  options.strategy = strategy;
-  if (strategy == Strategy::hybrid) { options.shard_group = settings.shard_group; }
-  options.compute = settings.precision;
-  options.master_weights = settings.master_weights;
-  options.gradient = settings.gradient_dtype;
-  options.reduce = settings.reduce_dtype;
-  if (settings.moments == MomentFormat::int8) { options.align_elems = kMomentBlock; }
-  options.loss_scaling = settings.loss_scaling;
-  options.max_skips = settings.max_skips;
-  set_resharding(settings, options);
-  options.offload = settings.offload;
-  options.offload_keep = settings.offload_keep;
-  options.accumulate = settings.accumulate;
-  options.accumulate_mode = settings.accumulate_mode;
-  return options;
-}
 
 nn::GPTOptions gpt_options(const Settings& settings) {
   return {.norms = settings.norm_dtype,

@@ -9,9 +9,7 @@
 
 namespace tessera::tools {
 
-/// What `settings` ask of the engine.
-[[nodiscard]] ModelOptions model_options(const Settings& settings, Strategy strategy);
-/// What they ask of the GPT.
+/// What was typed, as the options of a GPT.
 [[nodiscard]] nn::GPTOptions gpt_options(const Settings& settings);
 
 /// One rank's GPT for evaluations alone.

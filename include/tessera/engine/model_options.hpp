@@ -150,6 +150,10 @@ void validate(const ModelOptions& options, int ranks);
 void validate(const ModelOptions& options, const Optimizer& optimizer,
               const OptimizerOptions& update);
 
+/// Throws ConfigError if a step of a model with these options cannot be one CUDA graph
+/// (World::run_as_graph). The step checks this too.
+void validate_in_graph(const ModelOptions& options);
+
 /// Throws ConfigError unless the ranks gather parameters under `strategy`: the option called
 /// `option`, such as "prefetch" or "reshard", then has no effect.
 void require_gathering(Strategy strategy, std::string_view option);

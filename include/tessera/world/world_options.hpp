@@ -64,4 +64,8 @@ struct WorldOptions {
   bool deterministic = false;
 };
 
+/// Throws ConfigError if a value is out of its range or has no effect. The message quotes the names
+/// of options in backticks. A run checks its options itself; a program calls this to ask before.
+void validate(const WorldOptions& options);
+
 }  // namespace tessera

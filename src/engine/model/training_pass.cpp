@@ -10,7 +10,7 @@
 namespace tessera::engine {
 
 void require_no_graph(const World& world, const ModelOptions& options) {
-  if (world.in_graph()) { check_graph(options); }
+  if (world.in_graph()) { validate_in_graph(options); }
 }
 
 // ---------------------------------------------------------------------------------------- scopes

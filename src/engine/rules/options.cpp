@@ -139,9 +139,9 @@ void check_shard_group(const ModelOptions& options, int ranks) {
                     to_string(options.strategy))};
   }
   if (group > 0 && group <= ranks && ranks % group == 0) { return; }
-  throw ConfigError{
-      fmt::format("`shard_group` is {}, which does not divide the {} ranks: choose one of {}",
-                  group, ranks, divisors(ranks))};
+  throw ConfigError{fmt::format(
+      "`shard_group` is {} and does not divide the number of ranks, {}: choose one of {}", group,
+      ranks, divisors(ranks))};
 }
 
 void require_loss_scale(bool ok, const char* name, double value, std::string_view rule) {
@@ -227,6 +227,18 @@ void validate(const ModelOptions& options, const Optimizer& optimizer,
       kMomentBlock, options.align_elems, std::lcm(kMomentBlock, options.align_elems))};
 }
 
+void validate_in_graph(const ModelOptions& options) {
+  if (options.checks == Checks::memory) {
+    throw ConfigError{
+        "a step with `checks` memory cannot be one CUDA graph, because its scopes wait for the "
+        "device: run it without a graph, or set `checks` to strict or off"};
+  }
+  if (options.offload == Offload::none) { return; }
+  throw ConfigError{
+      "a step with `offload` optimizer cannot be one CUDA graph, because its update runs on the "
+      "host beside the next step: run it without a graph, or set `offload` to none"};
+}
+
 namespace engine {
 
 void check_unit(const std::string& name, const std::vector<ParameterSpec>& specs,
@@ -254,18 +266,6 @@ void check_unit(const std::string& name, const std::vector<ParameterSpec>& specs
                     "backward: leave it at its default",
                     name)};
   }
-}
-
-void check_graph(const ModelOptions& options) {
-  if (options.checks == Checks::memory) {
-    throw ConfigError{
-        "a step with `checks` memory cannot be one CUDA graph, because its scopes wait for the "
-        "device: run it without a graph, or set `checks` to strict or off"};
-  }
-  if (options.offload == Offload::none) { return; }
-  throw ConfigError{
-      "a step with `offload` optimizer cannot be one CUDA graph, because its update runs on the "
-      "host beside the next step: run it without a graph, or set `offload` to none"};
 }
 
 void check_mesh(const ModelOptions& options, int ranks) {

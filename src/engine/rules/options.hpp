@@ -22,9 +22,6 @@ namespace tessera::engine {
 void check_unit(const std::string& name, const std::vector<ParameterSpec>& specs,
                 const UnitOptions& unit, const ModelOptions& options);
 
-/// Throws ConfigError if a model with these options cannot run within a CUDA graph.
-void check_graph(const ModelOptions& options);
-
 /// Throws ConfigError if ModelOptions::mesh is no mesh of `ranks` ranks, or not one that the
 /// strategy can use. An empty one is not looked at.
 void check_mesh(const ModelOptions& options, int ranks);

@@ -1,0 +1,83 @@
+#include "tessera/world/world_options.hpp"
+
+#include <fmt/format.h>
+
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr int kMostThreads = CpuDeviceOptions::kMostThreads;
+
+void check_records(const WorldOptions& options) {
+  if (options.trace_steps < 0) {
+    throw ConfigError{fmt::format("`trace_steps` is {}: choose a number of steps, or 0 for all",
+                                  options.trace_steps)};
+  }
+  if (options.trace_steps > 0 && !options.trace) {
+    throw ConfigError{
+        "`trace_steps` has no effect, because `trace` is off: leave it at 0, or set `trace`"};
+  }
+}
+
+void check_cuda(const WorldOptions& options) {
+  if (options.threads != 1) {
+    throw ConfigError{
+        "`threads` has no effect on a CUDA device, which computes without threads of the host: "
+        "leave it at 1"};
+  }
+  if (options.compute_stream != ComputeStream::caller) {
+    throw ConfigError{
+        "`compute_stream` has no effect on a CUDA device, whose compute stream is its own: leave "
+        "it at its default"};
+  }
+  if (options.cuda_ordinal && *options.cuda_ordinal < 0) {
+    throw ConfigError{
+        fmt::format("`cuda_ordinal` is {}: CUDA devices count from 0", *options.cuda_ordinal)};
+  }
+}
+
+void check_cpu(const WorldOptions& options) {
+  if (options.cuda_ordinal) {
+    throw ConfigError{
+        "`cuda_ordinal` has no effect on a CPU: leave it at its default, or set `device` to cuda"};
+  }
+  if (options.host_threads > 0) {
+    throw ConfigError{
+        "`host_threads` has no effect on a CPU, which computes on the host with `threads`: leave "
+        "it at its default"};
+  }
+}
+
+void check_threads(const WorldOptions& options) {
+  if (options.threads < 1 || options.threads > kMostThreads) {
+    throw ConfigError{fmt::format("`threads` is {}: choose a number of threads from 1 to {}",
+                                  options.threads, kMostThreads)};
+  }
+  if (options.host_threads >= 0 && options.host_threads <= kMostThreads) { return; }
+  throw ConfigError{
+      fmt::format("`host_threads` is {}: choose up to {} threads, or 0 for the rank's part of the "
+                  "cores",
+                  options.host_threads, kMostThreads)};
+}
+
+}  // namespace
+
+void validate(const WorldOptions& options) {
+  if (options.deadline.count() <= 0) {
+    throw ConfigError{fmt::format("`deadline` is {} ms: collectives need a time above 0",
+                                  options.deadline.count())};
+  }
+  check_records(options);
+  if (options.delays && options.delays->longest.count() < 0) {
+    throw ConfigError{fmt::format("`delays.longest` is {} us: no delay is negative",
+                                  options.delays->longest.count())};
+  }
+  if (options.device == DeviceKind::meta) {
+    throw ConfigError{"`device` is meta, which only counts: plan the job, or choose cpu or cuda"};
+  }
+  check_threads(options);
+  options.device == DeviceKind::cuda ? check_cuda(options) : check_cpu(options);
+}
+
+}  // namespace tessera
