@@ -1,6 +1,6 @@
 // The rules of options, each with its one text: those that need no unit, and those that read the
 // declared units. Nothing is run.
-#include "engine/model/options.hpp"
+#include "engine/rules/options.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/model/unit_rules.hpp"
+#include "engine/rules/unit_rules.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::test::options_test {
