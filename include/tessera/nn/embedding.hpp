@@ -48,7 +48,6 @@ class Embedding {
                      std::int64_t rows) const;
 
  private:
-  World* world_;
   Sizes sizes_;
   std::int64_t table_rows_;  ///< of the head's products: vocab, and those that it has room for
 };
