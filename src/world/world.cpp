@@ -15,6 +15,7 @@
 #include "kernels/work/logged_table.hpp"
 #include "tessera/base/error.hpp"
 #include "world/host_cores.hpp"
+#include "world/world_kernels.hpp"
 #include "world/world_state.hpp"
 
 namespace tessera {
@@ -147,7 +148,7 @@ Channel World::split(const Channel& whole, const GroupOf& group_of, const std::s
   return {*splits.back().communicator, whole.stream};
 }
 const kernels::Table& World::kernels() const noexcept {
-  return state_->kernels;
+  return kernels_of(*this);
 }
 MemoryTracker& World::memory() noexcept {
   return state_->memory;
@@ -174,7 +175,7 @@ Buffer World::allocate(Category category, std::size_t bytes, std::string name, B
 double World::sum(double value) {
   std::string bits(sizeof value, '\0');
   std::memcpy(bits.data(), &value, sizeof value);
-  const std::vector<std::string> all = exchange(std::move(bits));
+  const std::vector<std::string> all = exchange(bits);
   double total = 0.0;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     double term = 0.0;

@@ -1,5 +1,6 @@
 // The public functions of tessera/kernels: they find their backend by the stream, and refuse what
 // does not fit before anything is enqueued.
+#include <cstring>
 #include <functional>
 
 #include "kernels/values.hpp"
