@@ -18,9 +18,12 @@
 #include "kernels/matmul/matmul.hpp"
 #include "kernels/non_finite/non_finite.hpp"
 #include "kernels/normal/normal.hpp"
+#include "kernels/rms_norm/rms_norm.hpp"
+#include "kernels/rotary/rotary.hpp"
 #include "kernels/sgd/sgd.hpp"
 #include "kernels/squared_norm/squared_norm.hpp"
 #include "kernels/step_scalars/step_scalars.hpp"
+#include "kernels/swiglu/swiglu.hpp"
 #include "kernels/update/round_weights.hpp"
 #include "tessera/device/device.hpp"
 
@@ -45,6 +48,12 @@ struct Table {
   BiasGradientKernel* bias_gradient;
   LayerNormForwardKernel* layer_norm_forward;
   LayerNormBackwardKernel* layer_norm_backward;
+  RMSNormForwardKernel* rms_norm_forward;
+  RMSNormBackwardKernel* rms_norm_backward;
+  RotaryKernel* rotary_forward;
+  RotaryKernel* rotary_backward;
+  SwiGLUForwardKernel* swiglu_forward;
+  SwiGLUBackwardKernel* swiglu_backward;
   GeluForwardKernel* gelu_forward;
   GeluBackwardKernel* gelu_backward;
   AddKernel* add;

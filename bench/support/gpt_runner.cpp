@@ -1,7 +1,7 @@
 #include "bench/support/gpt_runner.hpp"
 
 #include "bench/support/arrays.hpp"
-#include "kernels/table.hpp"
+#include "tessera/kernels/matmul.hpp"
 
 namespace tessera::bench {
 namespace {
@@ -117,7 +117,7 @@ double ModelProducts::flops() const {
 
 void ModelProducts::run() {
   for (const MatMul& product : state_->products) {
-    state_->world.kernels().matmul(product, state_->world.compute_stream());
+    kernels::matmul(product, state_->world.compute_stream());
   }
 }
 

@@ -3,14 +3,14 @@
 #include <fmt/format.h>
 
 #include "bench/support/arrays.hpp"
-#include "kernels/matmul/matmul_ways.hpp"
+#include "kernels/matmul/matmul_algorithms.hpp"
 #include "kernels/table.hpp"
 
 namespace tessera::bench {
 namespace {
 
 using kernels::MatMul;
-using kernels::MatMulWay;
+using kernels::MatMulAlgorithm;
 using kernels::Transpose;
 using kernels::Write;
 
@@ -47,15 +47,17 @@ Contest contest_of(const MatMul& like, DType a_dtype, DType c_dtype) {
   product.c = c.values();
   const auto on = std::make_shared<CallerStream>();
   const double flops = 2.0 * static_cast<double>(like.m * like.n) * static_cast<double>(like.k);
-  const auto case_of = [&](MatMulWay way) {
-    return Case{std::string{to_string(way)}, 0.0, flops, [=] {
+  const auto case_of = [&](MatMulAlgorithm algorithm) {
+    return Case{std::string{to_string(algorithm)}, 0.0, flops, [=] {
                   (void)a, (void)b, (void)c;
-                  kernels::matmul_in(way, product, on->get());
+                  kernels::matmul_with(algorithm, product, on->get());
                 }};
   };
-  const std::vector<MatMulWay> ways = kernels::ways_of(product);
-  Contest contest{Work::flops, case_of(ways.front()), {}};
-  for (std::size_t i = 1; i < ways.size(); ++i) { contest.limits.push_back(case_of(ways[i])); }
+  const std::vector<MatMulAlgorithm> algorithms = kernels::algorithms_of(product);
+  Contest contest{Work::flops, case_of(algorithms.front()), {}};
+  for (std::size_t i = 1; i < algorithms.size(); ++i) {
+    contest.limits.push_back(case_of(algorithms[i]));
+  }
   return contest;
 }
 

@@ -2,11 +2,11 @@
 #include <cmath>
 #include <vector>
 
-#include "base/philox.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/dropout/mask_key.hpp"
 #include "kernels/support/typed.hpp"
 #include "tessera/base/math.hpp"
+#include "tessera/base/philox.hpp"
 
 namespace tessera::kernels::reference {
 namespace {

@@ -1,45 +1,9 @@
 #pragma once
 
-#include <cstdint>
-
-#include "tessera/base/values.hpp"
-#include "tessera/device/stream.hpp"
+#include "tessera/kernels/dropout.hpp"
 
 namespace tessera::kernels {
 
-/// What a mask depends on beside the sample and the position in it, and so on nothing else: not on
-/// the ranks, the cut into micro-batches, the threads, or how often it is made.
-struct DropoutKey {
-  std::uint64_t seed = 0;
-  std::int64_t step = 0;
-  std::uint32_t site = 0;         ///< which of the model's dropouts
-  std::int64_t first_sample = 0;  ///< of these, in the step's global batch
-};
-
-/// Drops each element with probability p:
-///
-///   y[s, i] = word(s, i) < p 2^32 ? 0 : x[s, i] / (1 - p)
-///   word(s, i) = word i % 4 of philox4x32({low, high of i / 4, low, high of first_sample + s},
-///                                         mask_key of the key)
-///
-/// x and y are of one dtype; the factor 1 / (1 - p) is rounded to fp32. The gradient of x is the
-/// same call on the gradient of y.
-struct Dropout {
-  ConstValues x;  ///< [samples, sample_elems]
-  Values y;       ///< may be x; no other overlap
-  std::int64_t samples;
-  std::int64_t sample_elems;
-  float p;  ///< in [0, 1)
-  DropoutKey key = {};
-
-  /// Words below it drop.
-  [[nodiscard]] std::uint32_t threshold() const noexcept {
-    return static_cast<std::uint32_t>(static_cast<double>(p) * 0x1p32);
-  }
-  [[nodiscard]] float factor() const noexcept {
-    return static_cast<float>(1.0 / (1.0 - static_cast<double>(p)));
-  }
-};
 using DropoutKernel = void(const Dropout& args, Stream stream);
 
 namespace reference {

@@ -3,8 +3,8 @@
 #include <array>
 #include <cstdint>
 
-#include "base/philox.hpp"
 #include "kernels/dropout/dropout.hpp"
+#include "tessera/base/philox.hpp"
 
 namespace tessera::kernels {
 

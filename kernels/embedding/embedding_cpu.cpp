@@ -20,8 +20,13 @@ void forward(const EmbeddingForward& args, const Chunk& rows) {
   const std::int64_t hidden = args.hidden;
   for (std::int64_t at = rows.first; at < rows.last; ++at) {
     const Table* token = args.token_table.as<Table>() + args.tokens[at] * hidden;
-    const Table* position = args.position_table.as<Table>() + at % args.seq * hidden;
     Y* y = args.y.as<Y>() + at * hidden;
+    if (!args.position_table) {
+      for_lanes(hidden,
+                [=](std::int64_t h, auto lanes) { lanes.write(y + h, lanes.read(token + h)); });
+      continue;
+    }
+    const Table* position = args.position_table.as<Table>() + at % args.seq * hidden;
     for_lanes(hidden, [=](std::int64_t h, auto lanes) {
       lanes.write(y + h, lanes.read(token + h) + lanes.read(position + h));
     });
@@ -49,7 +54,7 @@ void backward(const EmbeddingBackward& args, const Chunk& columns) {
 }  // namespace
 
 void embedding_forward(const EmbeddingForward& args, Stream stream) {
-  expects(args.token_table.dtype == args.position_table.dtype,
+  expects(!args.position_table || args.token_table.dtype == args.position_table.dtype,
           "embedding_forward: both tables are of one dtype");
   enqueue(stream, [=] {
     with_types(args.token_table.dtype, args.y.dtype, [&]<class Table, class Y>(Types<Table, Y>) {

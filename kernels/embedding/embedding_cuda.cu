@@ -56,9 +56,11 @@ __global__ void __launch_bounds__(kThreads) forward_kernel(Forward<Table, Y> arg
       float sum[N];
       float other[N];
       load_floats(token + c, args.access, count, sum);
-      load_floats(position + c, args.access, count, other);
+      if (args.position_table != nullptr) {
+        load_floats(position + c, args.access, count, other);
 #pragma unroll
-      for (int j = 0; j < N; ++j) { sum[j] += other[j]; }
+        for (int j = 0; j < N; ++j) { sum[j] += other[j]; }
+      }
       store_floats(y + c, args.access, count, sum);
     }
   }
@@ -313,7 +315,7 @@ void add_positions(const EmbeddingBackward& args, Stream stream) {
 }  // namespace
 
 void embedding_forward(const EmbeddingForward& args, Stream stream) {
-  expects(args.token_table.dtype == args.position_table.dtype,
+  expects(!args.position_table || args.token_table.dtype == args.position_table.dtype,
           "embedding_forward: both tables are of one dtype");
   with_device_types(args.token_table.dtype, args.y.dtype,
                     [&]<class Table, class Y>(std::type_identity<Table>, std::type_identity<Y>) {

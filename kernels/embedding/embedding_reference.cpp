@@ -9,8 +9,9 @@ void embedding_forward(const EmbeddingForward& args, Stream) {
       const std::int64_t at = b * args.seq + t;
       for (std::int64_t h = 0; h < args.hidden; ++h) {
         const float token = element(args.token_table, args.tokens[at] * args.hidden + h);
-        const float position = element(args.position_table, t * args.hidden + h);
-        set_element(args.y, at * args.hidden + h, token + position);
+        const bool placed{args.position_table};
+        set_element(args.y, at * args.hidden + h,
+                    placed ? token + element(args.position_table, t * args.hidden + h) : token);
       }
     }
   }

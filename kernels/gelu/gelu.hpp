@@ -1,9 +1,6 @@
 #pragma once
 
-#include <cstdint>
-
-#include "tessera/base/values.hpp"
-#include "tessera/device/stream.hpp"
+#include "tessera/kernels/gelu.hpp"
 
 namespace tessera::kernels {
 
@@ -13,10 +10,7 @@ namespace tessera::kernels {
 // - s) |z| <= 0.23; and the slope, whose second term adds at most 3 |z| s (1 - s) times (5 |z| +
 // 12) u, within 20 u. The CPU's exp has half the error, and keeps within 4 and 16.
 
-/// y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). y may be x; both of one dtype.
 using GeluForwardKernel = void(ConstValues x, Values y, std::int64_t elems, Stream stream);
-
-/// dx = dy * gelu'(x). dx may be dy; all of one dtype.
 using GeluBackwardKernel = void(ConstValues x, ConstValues dy, Values dx, std::int64_t elems,
                                 Stream stream);
 

@@ -1,5 +1,6 @@
 #include "kernels/matmul/matmul.hpp"
 
+#include "kernels/support/arguments.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::kernels {
@@ -23,6 +24,24 @@ void check_matmul(const MatMul& product) {
   expects(
       product.epilogue == Epilogue::none || (given && product.pre_gelu.dtype == product.c.dtype),
       "matmul: an epilogue needs `pre_gelu`, of the dtype of C");
+}
+
+void matmul(const MatMul& product, Stream stream) {
+  const Arguments check{"matmul"};
+  const std::int64_t m = product.m;
+  const std::int64_t n = product.n;
+  const std::int64_t k = product.k;
+  check.sizes({{"m", m}, {"n", n}, {"k", k}});
+  check.arrays({{"a", product.a, m * k}, {"b", product.b, k * n}, {"c", product.c, m * n}});
+  check.given_of_one_dtype({{"bias", product.bias, n}});
+  check.row("a_stride", product.a_row_elems(), product.transpose_a == Transpose::yes ? m : k);
+  check.row("c_stride", product.c_row_elems(), n);
+  check_matmul(product);
+  check.table(stream).matmul(product, stream);
+}
+
+std::int64_t fast_row_multiple(Stream stream) {
+  return Arguments{"fast_row_multiple"}.table(stream).row_multiple;
 }
 
 }  // namespace tessera::kernels

@@ -5,7 +5,7 @@
 #include "device/cpu/parallel.hpp"
 #include "kernels/bias/bias.hpp"
 #include "kernels/gelu/gelu.hpp"
-#include "kernels/matmul/matmul_ways.hpp"
+#include "kernels/matmul/matmul_algorithms.hpp"
 #include "kernels/support/product.hpp"
 #include "kernels/support/product_blocks.hpp"
 #include "kernels/support/product_onednn.hpp"
@@ -110,24 +110,24 @@ bool is_small(const MatMul& p) {
   return p.m * p.n * p.k < kLeastForOneDnn;
 }
 
-MatMulWay fastest_way(const MatMul& p) {
+MatMulAlgorithm fastest_algorithm(const MatMul& p) {
   const DType a = p.a.dtype;
   const bool fp32 = a == DType::fp32 && p.b.dtype == a && p.c.dtype == a;
   const bool onednn = p.b.dtype == a && (p.c.dtype == a || p.c.dtype == DType::fp32) &&
                       onednn_is_faster(a) && !is_small(p);
-  if (onednn) { return MatMulWay::onednn; }
-  return fp32 ? MatMulWay::eigen : MatMulWay::convert;
+  if (onednn) { return MatMulAlgorithm::onednn; }
+  return fp32 ? MatMulAlgorithm::eigen : MatMulAlgorithm::convert;
 }
 
 /// The product alone.
-void multiply_in(MatMulWay way, const MatMul& product, Stream stream) {
+void multiply_with(MatMulAlgorithm algorithm, const MatMul& product, Stream stream) {
   enqueue(stream, [=] {
-    switch (way) {
-      case MatMulWay::eigen:
+    switch (algorithm) {
+      case MatMulAlgorithm::eigen:
         return with_eigen(product, stream);
-      case MatMulWay::onednn:
+      case MatMulAlgorithm::onednn:
         return with_onednn(product, stream);
-      case MatMulWay::convert:
+      case MatMulAlgorithm::convert:
         return with_blocks(product, stream);
     }
   });
@@ -135,37 +135,38 @@ void multiply_in(MatMulWay way, const MatMul& product, Stream stream) {
 
 }  // namespace
 
-std::string_view to_string(MatMulWay way) noexcept {
-  switch (way) {
-    case MatMulWay::eigen:
+std::string_view to_string(MatMulAlgorithm algorithm) noexcept {
+  switch (algorithm) {
+    case MatMulAlgorithm::eigen:
       return "Eigen";
-    case MatMulWay::onednn:
+    case MatMulAlgorithm::onednn:
       return "oneDNN";
-    case MatMulWay::convert:
+    case MatMulAlgorithm::convert:
       return "conversion";
   }
   return "?";
 }
 
-std::vector<MatMulWay> ways_of(const MatMul& p) {
+std::vector<MatMulAlgorithm> algorithms_of(const MatMul& p) {
   const DType a = p.a.dtype;
-  std::vector<MatMulWay> ways{fastest_way(p)};
-  const auto add = [&](MatMulWay way, bool possible) {
-    if (possible && way != ways.front()) { ways.push_back(way); }
+  std::vector<MatMulAlgorithm> algorithms{fastest_algorithm(p)};
+  const auto add = [&](MatMulAlgorithm algorithm, bool possible) {
+    if (possible && algorithm != algorithms.front()) { algorithms.push_back(algorithm); }
   };
   const bool positive = p.m > 0 && p.n > 0 && p.k > 0;
-  add(MatMulWay::eigen, a == DType::fp32 && p.b.dtype == a && p.c.dtype == a);
-  add(MatMulWay::onednn, positive && p.b.dtype == a &&
-                             (p.c.dtype == a || p.c.dtype == DType::fp32) && onednn_computes(a));
-  add(MatMulWay::convert, true);
-  return ways;
+  add(MatMulAlgorithm::eigen, a == DType::fp32 && p.b.dtype == a && p.c.dtype == a);
+  add(MatMulAlgorithm::onednn, positive && p.b.dtype == a &&
+                                   (p.c.dtype == a || p.c.dtype == DType::fp32) &&
+                                   onednn_computes(a));
+  add(MatMulAlgorithm::convert, true);
+  return algorithms;
 }
 
-void matmul_in(MatMulWay way, const MatMul& whole, Stream stream) {
+void matmul_with(MatMulAlgorithm algorithm, const MatMul& whole, Stream stream) {
   check_matmul(whole);
   MatMul product = whole;
   if (whole.epilogue == Epilogue::gelu) { product.c = whole.pre_gelu; }
-  multiply_in(way, product, stream);
+  multiply_with(algorithm, product, stream);
   if (whole.bias) { cpu::add_bias(product.c, whole.bias, whole.m, whole.n, stream); }
   const std::int64_t elems = whole.m * whole.n;
   if (whole.epilogue == Epilogue::gelu) {
@@ -176,7 +177,7 @@ void matmul_in(MatMulWay way, const MatMul& whole, Stream stream) {
 }
 
 void cpu::matmul(const MatMul& product, Stream stream) {
-  matmul_in(fastest_way(product), product, stream);
+  matmul_with(fastest_algorithm(product), product, stream);
 }
 
 }  // namespace tessera::kernels

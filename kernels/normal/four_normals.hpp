@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <numbers>
 
-#include "base/philox.hpp"
 #include "kernels/normal/normal.hpp"
 #include "kernels/support/host_device.hpp"
+#include "tessera/base/philox.hpp"
 
 namespace tessera::kernels {
 

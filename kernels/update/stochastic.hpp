@@ -3,8 +3,8 @@
 #include <array>
 #include <cstdint>
 
-#include "base/philox.hpp"
 #include "kernels/update/update_run.hpp"
+#include "tessera/base/philox.hpp"
 
 namespace tessera::kernels {
 

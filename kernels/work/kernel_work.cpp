@@ -88,6 +88,13 @@ KernelWork elementwise(const char* name, DType dtype, double flops, double moved
           .sizes = {elems, 0, 0}};
 }
 
+KernelWork rotary(const char* name, const Rotary& args) {
+  const std::int64_t rows = args.batch * args.seq;
+  const std::int64_t columns = args.heads * args.head_size;
+  return rows_of(name, args.x.dtype, 3, 2 * count(rows, columns) * bytes(args.x.dtype), rows,
+                 columns);
+}
+
 }  // namespace
 
 KernelWork work_of(Of<&Table::accumulate>, Values to, ConstValues from, std::int64_t elems) {
@@ -163,6 +170,35 @@ KernelWork work_of(Of<&Table::layer_norm_forward>, const LayerNormForward& args)
 KernelWork work_of(Of<&Table::layer_norm_backward>, const LayerNormBackward& args) {
   return rows_of("layer_norm_backward", args.x.dtype, 14,
                  4 * count(args.rows, args.columns) * bytes(args.x.dtype), args.rows, args.columns);
+}
+
+KernelWork work_of(Of<&Table::rms_norm_forward>, const RMSNormForward& args) {
+  return rows_of("rms_norm_forward", args.x.dtype, 4,
+                 2 * count(args.rows, args.columns) * bytes(args.x.dtype), args.rows, args.columns);
+}
+
+KernelWork work_of(Of<&Table::rms_norm_backward>, const RMSNormBackward& args) {
+  return rows_of("rms_norm_backward", args.x.dtype, 11,
+                 4 * count(args.rows, args.columns) * bytes(args.x.dtype), args.rows, args.columns);
+}
+
+KernelWork work_of(Of<&Table::rotary_forward>, const Rotary& args) {
+  return rotary("rotary_forward", args);
+}
+
+KernelWork work_of(Of<&Table::rotary_backward>, const Rotary& args) {
+  return rotary("rotary_backward", args);
+}
+
+KernelWork work_of(Of<&Table::swiglu_forward>, const SwiGLUForward& args) {
+  return rows_of("swiglu_forward", args.y.dtype, 5,
+                 3 * count(args.rows, args.columns) * bytes(args.y.dtype), args.rows, args.columns);
+}
+
+KernelWork work_of(Of<&Table::swiglu_backward>, const SwiGLUBackward& args) {
+  return rows_of("swiglu_backward", args.dy.dtype, 11,
+                 5 * count(args.rows, args.columns) * bytes(args.dy.dtype), args.rows,
+                 args.columns);
 }
 
 KernelWork work_of(Of<&Table::gelu_forward>, ConstValues x, Values, std::int64_t elems) {

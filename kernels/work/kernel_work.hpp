@@ -34,6 +34,12 @@ KernelWork work_of(Of<&Table::bias_gradient>, ConstValues dy, Values dbias, std:
                    std::int64_t columns);
 KernelWork work_of(Of<&Table::layer_norm_forward>, const LayerNormForward& args);
 KernelWork work_of(Of<&Table::layer_norm_backward>, const LayerNormBackward& args);
+KernelWork work_of(Of<&Table::rms_norm_forward>, const RMSNormForward& args);
+KernelWork work_of(Of<&Table::rms_norm_backward>, const RMSNormBackward& args);
+KernelWork work_of(Of<&Table::rotary_forward>, const Rotary& args);
+KernelWork work_of(Of<&Table::rotary_backward>, const Rotary& args);
+KernelWork work_of(Of<&Table::swiglu_forward>, const SwiGLUForward& args);
+KernelWork work_of(Of<&Table::swiglu_backward>, const SwiGLUBackward& args);
 KernelWork work_of(Of<&Table::gelu_forward>, ConstValues x, Values y, std::int64_t elems);
 KernelWork work_of(Of<&Table::gelu_backward>, ConstValues x, ConstValues dy, Values dx,
                    std::int64_t elems);

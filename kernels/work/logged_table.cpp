@@ -84,7 +84,9 @@ Table make_table(DeviceKind kind) {
   set_all<&Table::accumulate, &Table::scale, &Table::cast, &Table::adamw, &Table::adam,
           &Table::lion, &Table::sgd, &Table::round_weights, &Table::squared_norm,
           &Table::finish_step, &Table::matmul, &Table::add_bias, &Table::bias_gradient,
-          &Table::layer_norm_forward, &Table::layer_norm_backward, &Table::gelu_forward,
+          &Table::layer_norm_forward, &Table::layer_norm_backward, &Table::rms_norm_forward,
+          &Table::rms_norm_backward, &Table::rotary_forward, &Table::rotary_backward,
+          &Table::swiglu_forward, &Table::swiglu_backward, &Table::gelu_forward,
           &Table::gelu_backward, &Table::add, &Table::attention_forward, &Table::attention_backward,
           &Table::embedding_forward, &Table::embedding_backward, &Table::cross_entropy,
           &Table::dropout>(table);

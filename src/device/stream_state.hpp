@@ -9,6 +9,10 @@
 
 namespace tessera {
 
+namespace kernels {
+struct Table;
+}
+
 /// What an Event points to. Backends derive; `Stream` members pass it through.
 class EventState {
  public:
@@ -28,6 +32,12 @@ class EventState {
 struct StreamWorkspace {
   void* data = nullptr;
   std::size_t bytes = 0;
+};
+
+/// What computes on a stream: kernels (kernels/table.hpp) and the threads that share their loops.
+struct StreamKernels {
+  const kernels::Table* table = nullptr;
+  int threads = 1;
 };
 
 /// What a Stream points to: the contract of each call is that of the Stream's member. The
@@ -52,6 +62,9 @@ class StreamState {
   /// Lent by the stream's owner, whose memory it stays; empty on devices whose kernels need none.
   [[nodiscard]] const StreamWorkspace& workspace() const noexcept { return workspace_; }
   void lend(const StreamWorkspace& workspace) noexcept { workspace_ = workspace; }
+  /// Named by the stream's owner, for callers who have the stream alone; no table: nobody did.
+  [[nodiscard]] const StreamKernels& kernels() const noexcept { return kernels_; }
+  void compute_with(const StreamKernels& kernels) noexcept { kernels_ = kernels; }
   /// Whether work enqueued here is dropped: on a device that only counts.
   [[nodiscard]] virtual bool skips() const noexcept { return false; }
   /// Work enqueued here is written into `log`, which outlives the stream's use, as that of its
@@ -69,6 +82,7 @@ class StreamState {
 
  private:
   StreamWorkspace workspace_;
+  StreamKernels kernels_;
   trace::WorkLog* log_ = nullptr;
   int number_ = 0;
 };

@@ -1,17 +1,16 @@
 #include "tessera/nn/block.hpp"
 
-#include "kernels/table.hpp"
 #include "nn/drop.hpp"
 #include "nn/layer.hpp"
+#include "tessera/kernels/elementwise.hpp"
 
 namespace tessera::nn {
 
 Block::Block(World& world, std::int64_t hidden, std::int64_t heads, std::optional<DType> norms)
-    : world_{&world},
-      ln_1_{world, "ln_1", hidden, norms},
+    : ln_1_{"ln_1", hidden, norms},
       attn_{world, "attn", hidden, heads},
-      ln_2_{world, "ln_2", hidden, norms},
-      mlp_{world, "mlp", hidden},
+      ln_2_{"ln_2", hidden, norms},
+      mlp_{"mlp", hidden},
       hidden_{hidden} {}
 
 std::vector<ParameterSpec> Block::parameters() const {
@@ -21,7 +20,7 @@ std::vector<ParameterSpec> Block::parameters() const {
 void Block::forward_attention(const Scope& scope, const Saved& saved, BatchShape shape) const {
   ln_1_.forward(scope, saved.ln_1, saved.normed_1, shape.rows());
   attn_.forward(scope, saved.attn, saved.middle, shape);
-  drop(*world_, saved.dropout, DropSite::attention_output,
+  drop(scope, saved.dropout, DropSite::attention_output,
        {saved.middle, saved.middle, shape, hidden_});
   add(scope, saved.ln_1.x, saved.middle, shape.rows());
   ln_2_.forward(scope, saved.ln_2, saved.normed_2, shape.rows());
@@ -30,7 +29,7 @@ void Block::forward_attention(const Scope& scope, const Saved& saved, BatchShape
 void Block::forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const {
   forward_attention(scope, saved, shape);
   mlp_.forward(scope, saved.mlp, y, shape.rows());
-  drop(*world_, saved.dropout, DropSite::mlp_output, {y, y, shape, hidden_});
+  drop(scope, saved.dropout, DropSite::mlp_output, {y, y, shape, hidden_});
   add(scope, saved.middle, y, shape.rows());
 }
 
@@ -47,16 +46,16 @@ void Block::backward(const BackwardScope& scope, const Saved& saved, Values stre
   // What was dropped has no gradient; the residual branch still has all of it.
   const Values branch = saved.dropout.on() ? scratch.at(5 * values) : stream;
   const GradientFlow flow{branch, dnormed, scratch.at(values)};
-  drop(*world_, saved.dropout, DropSite::mlp_output, {stream, branch, shape, hidden_});
+  drop(scope, saved.dropout, DropSite::mlp_output, {stream, branch, shape, hidden_});
   mlp_.backward(scope, saved.mlp, flow, shape.rows());
   ln_2_.backward(scope, saved.ln_2, dnormed, stream, shape.rows());
-  drop(*world_, saved.dropout, DropSite::attention_output, {stream, branch, shape, hidden_});
+  drop(scope, saved.dropout, DropSite::attention_output, {stream, branch, shape, hidden_});
   attn_.backward(scope, saved.attn, flow, shape);
   ln_1_.backward(scope, saved.ln_1, dnormed, stream, shape.rows());
 }
 
 void Block::add(const Scope& scope, ConstValues residual, Values y, std::int64_t rows) const {
-  world_->kernels().add(residual, y, y, rows * hidden_, scope.stream());
+  kernels::add(residual, y, y, rows * hidden_, scope.stream());
 }
 
 }  // namespace tessera::nn

@@ -2,10 +2,10 @@
 
 #include <string>
 
-#include "kernels/table.hpp"
 #include "nn/drop.hpp"
 #include "nn/layer.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/kernels/attention.hpp"
 
 namespace tessera::nn {
 namespace {
@@ -19,8 +19,8 @@ kernels::AttentionShape kernel_shape(BatchShape shape, std::int64_t hidden, std:
 CausalSelfAttention::CausalSelfAttention(World& world, std::string_view prefix, std::int64_t hidden,
                                          std::int64_t heads)
     : world_{&world},
-      c_attn_{world, std::string{prefix} + ".c_attn", hidden, 3 * hidden},
-      c_proj_{world, std::string{prefix} + ".c_proj", hidden, hidden},
+      c_attn_{std::string{prefix} + ".c_attn", hidden, 3 * hidden},
+      c_proj_{std::string{prefix} + ".c_proj", hidden, hidden},
       hidden_{hidden},
       heads_{heads} {
   expects(heads >= 1 && hidden >= 1 && hidden % heads == 0,
@@ -32,21 +32,21 @@ std::vector<ParameterSpec> CausalSelfAttention::parameters() const {
 }
 
 std::int64_t CausalSelfAttention::workspace_elems(BatchShape shape, DType compute) const {
-  return world_->kernels().attention_workspace_elems(kernel_shape(shape, hidden_, heads_), compute,
-                                                     world_->options().threads);
+  return kernels::attention_workspace_elems(kernel_shape(shape, hidden_, heads_), compute,
+                                            world_->compute_stream());
 }
 
 void CausalSelfAttention::forward(const Scope& scope, const Saved& saved, Values y,
                                   BatchShape shape) const {
   c_attn_.forward(scope, saved.x, saved.qkv, shape.rows());
-  world_->kernels().attention_forward({.qkv = saved.qkv,
-                                       .y = saved.mixed,
-                                       .log_sum_exp = saved.log_sum_exp,
-                                       .workspace = saved.workspace,
-                                       .shape = kernel_shape(shape, hidden_, heads_),
-                                       .dropout = saved.dropout.p,
-                                       .key = key_of(saved.dropout, DropSite::attention)},
-                                      scope.stream());
+  kernels::attention_forward({.qkv = saved.qkv,
+                              .y = saved.mixed,
+                              .log_sum_exp = saved.log_sum_exp,
+                              .workspace = saved.workspace,
+                              .shape = kernel_shape(shape, hidden_, heads_),
+                              .dropout = saved.dropout.p,
+                              .key = key_of(saved.dropout, DropSite::attention)},
+                             scope.stream());
   c_proj_.forward(scope, saved.mixed, y, shape.rows());
 }
 
@@ -55,16 +55,16 @@ void CausalSelfAttention::backward(const BackwardScope& scope, const Saved& save
   const Values dmixed = flow.scratch;
   const Values dqkv = flow.scratch.at(shape.rows() * hidden_);
   c_proj_.backward(scope, saved.mixed, flow.dy, dmixed, shape.rows());
-  world_->kernels().attention_backward({.qkv = saved.qkv,
-                                        .y = saved.mixed,
-                                        .log_sum_exp = saved.log_sum_exp,
-                                        .dy = dmixed,
-                                        .dqkv = dqkv,
-                                        .workspace = saved.workspace,
-                                        .shape = kernel_shape(shape, hidden_, heads_),
-                                        .dropout = saved.dropout.p,
-                                        .key = key_of(saved.dropout, DropSite::attention)},
-                                       scope.stream());
+  kernels::attention_backward({.qkv = saved.qkv,
+                               .y = saved.mixed,
+                               .log_sum_exp = saved.log_sum_exp,
+                               .dy = dmixed,
+                               .dqkv = dqkv,
+                               .workspace = saved.workspace,
+                               .shape = kernel_shape(shape, hidden_, heads_),
+                               .dropout = saved.dropout.p,
+                               .key = key_of(saved.dropout, DropSite::attention)},
+                              scope.stream());
   c_attn_.backward(scope, saved.x, dqkv, flow.dx, shape.rows());
 }
 

@@ -1,7 +1,5 @@
 #include "nn/drop.hpp"
 
-#include "kernels/table.hpp"
-
 namespace tessera::nn {
 
 kernels::DropoutKey key_of(const Dropout& dropout, DropSite site) {
@@ -12,15 +10,15 @@ kernels::DropoutKey key_of(const Dropout& dropout, DropSite site) {
           .first_sample = dropout.first_sample};
 }
 
-void drop(World& world, const Dropout& dropout, DropSite site, const Dropped& what) {
+void drop(const Scope& scope, const Dropout& dropout, DropSite site, const Dropped& what) {
   if (!dropout.on()) { return; }
-  world.kernels().dropout({.x = what.x,
-                           .y = what.y,
-                           .samples = what.shape.batch,
-                           .sample_elems = what.shape.seq * what.columns,
-                           .p = dropout.p,
-                           .key = key_of(dropout, site)},
-                          world.compute_stream());
+  kernels::dropout({.x = what.x,
+                    .y = what.y,
+                    .samples = what.shape.batch,
+                    .sample_elems = what.shape.seq * what.columns,
+                    .p = dropout.p,
+                    .key = key_of(dropout, site)},
+                   scope.stream());
 }
 
 }  // namespace tessera::nn

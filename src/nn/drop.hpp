@@ -2,10 +2,10 @@
 
 #include <cstdint>
 
-#include "kernels/dropout/dropout.hpp"
+#include "tessera/engine/sharded_model.hpp"
+#include "tessera/kernels/dropout.hpp"
 #include "tessera/nn/dropout.hpp"
 #include "tessera/nn/tensors.hpp"
-#include "tessera/world/world.hpp"
 
 namespace tessera::nn {
 
@@ -23,7 +23,7 @@ struct Dropped {
   BatchShape shape;
   std::int64_t columns;
 };
-/// On the compute stream.
-void drop(World& world, const Dropout& dropout, DropSite site, const Dropped& what);
+/// On the stream of `scope`.
+void drop(const Scope& scope, const Dropout& dropout, DropSite site, const Dropped& what);
 
 }  // namespace tessera::nn

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 
-#include "kernels/table.hpp"
 #include "nn/layer.hpp"
 #include "tessera/base/math.hpp"
+#include "tessera/kernels/embedding.hpp"
+#include "tessera/kernels/matmul.hpp"
 
 namespace tessera::nn {
 
@@ -21,9 +22,9 @@ std::int64_t head_rows(std::int64_t vocab, std::int64_t logits_row_elems, std::i
 }
 
 Embedding::Embedding(World& world, Sizes sizes)
-    : world_{&world},
-      sizes_{sizes},
-      table_rows_{head_rows(sizes.vocab, sizes.logits_row_elems, world.kernels().row_multiple)} {}
+    : sizes_{sizes},
+      table_rows_{head_rows(sizes.vocab, sizes.logits_row_elems,
+                            kernels::fast_row_multiple(world.compute_stream()))} {}
 
 std::vector<ParameterSpec> Embedding::parameters() const {
   return {{.name = std::string{kTokens},
@@ -34,63 +35,62 @@ std::vector<ParameterSpec> Embedding::parameters() const {
 
 void Embedding::forward(const Scope& scope, const std::int32_t* tokens, Values y,
                         BatchShape shape) const {
-  world_->kernels().embedding_forward({.tokens = tokens,
-                                       .token_table = scope[kTokens],
-                                       .position_table = scope[kPositions],
-                                       .y = y,
-                                       .batch = shape.batch,
-                                       .seq = shape.seq,
-                                       .hidden = sizes_.hidden},
-                                      scope.stream());
+  kernels::embedding_forward({.tokens = tokens,
+                              .token_table = scope[kTokens],
+                              .position_table = scope[kPositions],
+                              .y = y,
+                              .batch = shape.batch,
+                              .seq = shape.seq,
+                              .hidden = sizes_.hidden},
+                             scope.stream());
 }
 
 void Embedding::backward(const BackwardScope& scope, const std::int32_t* tokens, ConstValues dy,
                          BatchShape shape) const {
-  world_->kernels().embedding_backward({.tokens = tokens,
-                                        .dy = dy,
-                                        .dtoken_table = gradient_or_null(scope, kTokens),
-                                        .dposition_table = gradient_or_null(scope, kPositions),
-                                        .batch = shape.batch,
-                                        .seq = shape.seq,
-                                        .hidden = sizes_.hidden},
-                                       scope.stream());
+  kernels::embedding_backward({.tokens = tokens,
+                               .dy = dy,
+                               .dtoken_table = gradient_or_null(scope, kTokens),
+                               .dposition_table = gradient_or_null(scope, kPositions),
+                               .batch = shape.batch,
+                               .seq = shape.seq,
+                               .hidden = sizes_.hidden},
+                              scope.stream());
 }
 
 void Embedding::head(const Scope& scope, ConstValues x, Values logits, std::int64_t rows) const {
-  world_->kernels().matmul({.a = x,
-                            .b = scope[kTokens],
-                            .c = logits,
-                            .m = rows,
-                            .n = table_rows_,
-                            .k = sizes_.hidden,
-                            .transpose_b = Transpose::yes,
-                            .c_stride = sizes_.logits_row_elems},
-                           scope.stream());
+  kernels::matmul({.a = x,
+                   .b = scope[kTokens],
+                   .c = logits,
+                   .m = rows,
+                   .n = table_rows_,
+                   .k = sizes_.hidden,
+                   .transpose_b = Transpose::yes,
+                   .c_stride = sizes_.logits_row_elems},
+                  scope.stream());
 }
 
 void Embedding::head_backward(const BackwardScope& scope, ConstValues x, ConstValues dlogits,
                               Values dx, std::int64_t rows) const {
-  const kernels::Table& k = world_->kernels();
   if (const Values dtable = gradient_or_null(scope, kTokens)) {
-    k.matmul({.a = dlogits,
-              .b = x,
-              .c = dtable,
-              .m = table_rows_,
-              .n = sizes_.hidden,
-              .k = rows,
-              .transpose_a = Transpose::yes,
-              .write = Write::add,
-              .a_stride = sizes_.logits_row_elems},
-             scope.stream());
+    kernels::matmul({.a = dlogits,
+                     .b = x,
+                     .c = dtable,
+                     .m = table_rows_,
+                     .n = sizes_.hidden,
+                     .k = rows,
+                     .transpose_a = Transpose::yes,
+                     .write = Write::add,
+                     .a_stride = sizes_.logits_row_elems},
+                    scope.stream());
   }
-  k.matmul({.a = dlogits,
-            .b = scope[kTokens],
-            .c = dx,
-            .m = rows,
-            .n = sizes_.hidden,
-            .k = table_rows_,
-            .a_stride = sizes_.logits_row_elems},
-           scope.stream());
+  kernels::matmul({.a = dlogits,
+                   .b = scope[kTokens],
+                   .c = dx,
+                   .m = rows,
+                   .n = sizes_.hidden,
+                   .k = table_rows_,
+                   .a_stride = sizes_.logits_row_elems},
+                  scope.stream());
 }
 
 }  // namespace tessera::nn

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "kernels/table.hpp"
 #include "nn/gpt_state.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/kernels/attention.hpp"
 
 namespace tessera::nn {
 namespace {
@@ -109,9 +109,9 @@ GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, s
   validate(options);
   check_batch(config, batch);
   const BatchShape shape{batch, config.seq};
-  const std::int64_t tiles = world.kernels().attention_workspace_elems(
-      {shape.batch, shape.seq, config.heads, config.head_size()}, model.compute,
-      world.options().threads);
+  const std::int64_t tiles =
+      kernels::attention_workspace_elems({shape.batch, shape.seq, config.heads, config.head_size()},
+                                         model.compute, world.compute_stream());
   Cutter kept;
   Cutter passing;
   static_cast<void>(cut_activations({.config = config,

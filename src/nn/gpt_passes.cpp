@@ -24,7 +24,7 @@ void GPT::forward(std::span<const std::int32_t> inputs, std::span<const std::int
     s.begin_stage(0);
     const Values first = s.open_boundary(0);
     s.layers->embedding.forward(scope, s.at.inputs, first, s.shape);
-    drop(s.world(), s.embedding_dropout(), DropSite::embedding,
+    drop(scope, s.embedding_dropout(), DropSite::embedding,
          {first, first, s.shape, s.config.hidden});
     s.watch(scope, first, s.config.hidden);
     s.save_boundary(0);
@@ -62,7 +62,7 @@ void GPT::backward() {
   for (std::size_t layer = s.blocks.size(); layer-- > 0;) { s.backward_layer(layer); }
   {
     const auto scope = s.model->backward(s.root);
-    drop(s.world(), s.embedding_dropout(), DropSite::embedding,
+    drop(scope, s.embedding_dropout(), DropSite::embedding,
          {s.at.stream, s.at.stream, s.shape, s.config.hidden});
     s.layers->embedding.backward(scope, s.at.inputs, s.at.stream, s.shape);
     s.end_stage(0);

@@ -23,7 +23,7 @@ struct GPTLayers {
   GPTLayers(World& world, const GPTConfig& config, const GPTOptions& options, int micro_batches)
       : embedding{world, {config.vocab, config.seq, config.hidden, config.logits_row_elems()}},
         block{world, config.hidden, config.heads, options.norms},
-        ln_f{world, "ln_f", config.hidden, options.norms},
+        ln_f{"ln_f", config.hidden, options.norms},
         loss{world, config.vocab, micro_batches, config.logits_row_elems()} {}
 
   Embedding embedding;

@@ -1,14 +1,12 @@
 #include "tessera/nn/layer_norm.hpp"
 
-#include "kernels/table.hpp"
 #include "nn/layer.hpp"
+#include "tessera/kernels/layer_norm.hpp"
 
 namespace tessera::nn {
 
-LayerNorm::LayerNorm(World& world, std::string_view prefix, std::int64_t size,
-                     std::optional<DType> dtype)
-    : world_{&world},
-      weight_{std::string{prefix} + ".weight"},
+LayerNorm::LayerNorm(std::string_view prefix, std::int64_t size, std::optional<DType> dtype)
+    : weight_{std::string{prefix} + ".weight"},
       bias_{std::string{prefix} + ".bias"},
       size_{size},
       dtype_{dtype} {}
@@ -19,30 +17,30 @@ std::vector<ParameterSpec> LayerNorm::parameters() const {
 }
 
 void LayerNorm::forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const {
-  world_->kernels().layer_norm_forward({.x = saved.x,
-                                        .weight = scope[weight_],
-                                        .bias = scope[bias_],
-                                        .y = y,
-                                        .mean = saved.mean,
-                                        .inverse_std = saved.inverse_std,
-                                        .rows = rows,
-                                        .columns = size_},
-                                       scope.stream());
+  kernels::layer_norm_forward({.x = saved.x,
+                               .weight = scope[weight_],
+                               .bias = scope[bias_],
+                               .y = y,
+                               .mean = saved.mean,
+                               .inverse_std = saved.inverse_std,
+                               .rows = rows,
+                               .columns = size_},
+                              scope.stream());
 }
 
 void LayerNorm::backward(const BackwardScope& scope, const Saved& saved, ConstValues dy, Values dx,
                          std::int64_t rows) const {
-  world_->kernels().layer_norm_backward({.x = saved.x,
-                                         .weight = scope[weight_],
-                                         .mean = saved.mean,
-                                         .inverse_std = saved.inverse_std,
-                                         .dy = dy,
-                                         .dx = dx,
-                                         .dweight = gradient_or_null(scope, weight_),
-                                         .dbias = gradient_or_null(scope, bias_),
-                                         .rows = rows,
-                                         .columns = size_},
-                                        scope.stream());
+  kernels::layer_norm_backward({.x = saved.x,
+                                .weight = scope[weight_],
+                                .mean = saved.mean,
+                                .inverse_std = saved.inverse_std,
+                                .dy = dy,
+                                .dx = dx,
+                                .dweight = gradient_or_null(scope, weight_),
+                                .dbias = gradient_or_null(scope, bias_),
+                                .rows = rows,
+                                .columns = size_},
+                               scope.stream());
 }
 
 }  // namespace tessera::nn

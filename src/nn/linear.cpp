@@ -1,7 +1,8 @@
 #include "tessera/nn/linear.hpp"
 
-#include "kernels/table.hpp"
 #include "nn/layer.hpp"
+#include "tessera/kernels/bias.hpp"
+#include "tessera/kernels/matmul.hpp"
 
 namespace tessera::nn {
 
@@ -9,9 +10,8 @@ using kernels::Epilogue;
 using kernels::Transpose;
 using kernels::Write;
 
-Linear::Linear(World& world, std::string_view prefix, std::int64_t in, std::int64_t out)
-    : world_{&world},
-      weight_{std::string{prefix} + ".weight"},
+Linear::Linear(std::string_view prefix, std::int64_t in, std::int64_t out)
+    : weight_{std::string{prefix} + ".weight"},
       bias_{std::string{prefix} + ".bias"},
       in_{in},
       out_{out} {}
@@ -21,41 +21,40 @@ std::vector<ParameterSpec> Linear::parameters() const {
 }
 
 void Linear::forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const {
-  world_->kernels().matmul(
+  kernels::matmul(
       {.a = x, .b = scope[weight_], .c = y, .m = rows, .n = out_, .k = in_, .bias = scope[bias_]},
       scope.stream());
 }
 
 void Linear::forward_gelu(const Scope& scope, ConstValues x, Values z, Values y,
                           std::int64_t rows) const {
-  world_->kernels().matmul({.a = x,
-                            .b = scope[weight_],
-                            .c = y,
-                            .m = rows,
-                            .n = out_,
-                            .k = in_,
-                            .bias = scope[bias_],
-                            .epilogue = Epilogue::gelu,
-                            .pre_gelu = z},
-                           scope.stream());
+  kernels::matmul({.a = x,
+                   .b = scope[weight_],
+                   .c = y,
+                   .m = rows,
+                   .n = out_,
+                   .k = in_,
+                   .bias = scope[bias_],
+                   .epilogue = Epilogue::gelu,
+                   .pre_gelu = z},
+                  scope.stream());
 }
 
 void Linear::add_parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
                                      std::int64_t rows) const {
-  const kernels::Table& k = world_->kernels();
   if (const Values dweight = gradient_or_null(scope, weight_)) {
-    k.matmul({.a = x,
-              .b = dy,
-              .c = dweight,
-              .m = in_,
-              .n = out_,
-              .k = rows,
-              .transpose_a = Transpose::yes,
-              .write = Write::add},
-             scope.stream());
+    kernels::matmul({.a = x,
+                     .b = dy,
+                     .c = dweight,
+                     .m = in_,
+                     .n = out_,
+                     .k = rows,
+                     .transpose_a = Transpose::yes,
+                     .write = Write::add},
+                    scope.stream());
   }
   if (const Values dbias = gradient_or_null(scope, bias_)) {
-    k.bias_gradient(dy, dbias, rows, out_, scope.stream());
+    kernels::bias_gradient(dy, dbias, rows, out_, scope.stream());
   }
 }
 
@@ -63,29 +62,29 @@ void Linear::backward(const BackwardScope& scope, ConstValues x, ConstValues dy,
                       std::int64_t rows) const {
   add_parameter_gradients(scope, x, dy, rows);
   if (!dx) { return; }
-  world_->kernels().matmul({.a = dy,
-                            .b = scope[weight_],
-                            .c = dx,
-                            .m = rows,
-                            .n = in_,
-                            .k = out_,
-                            .transpose_b = Transpose::yes},
-                           scope.stream());
+  kernels::matmul({.a = dy,
+                   .b = scope[weight_],
+                   .c = dx,
+                   .m = rows,
+                   .n = in_,
+                   .k = out_,
+                   .transpose_b = Transpose::yes},
+                  scope.stream());
 }
 
 void Linear::backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z,
                            Values dz, std::int64_t rows) const {
   add_parameter_gradients(scope, x, dy, rows);
-  world_->kernels().matmul({.a = dy,
-                            .b = scope[weight_],
-                            .c = dz,
-                            .m = rows,
-                            .n = in_,
-                            .k = out_,
-                            .transpose_b = Transpose::yes,
-                            .epilogue = Epilogue::gelu_gradient,
-                            .pre_gelu = z},
-                           scope.stream());
+  kernels::matmul({.a = dy,
+                   .b = scope[weight_],
+                   .c = dz,
+                   .m = rows,
+                   .n = in_,
+                   .k = out_,
+                   .transpose_b = Transpose::yes,
+                   .epilogue = Epilogue::gelu_gradient,
+                   .pre_gelu = z},
+                  scope.stream());
 }
 
 }  // namespace tessera::nn

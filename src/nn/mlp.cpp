@@ -6,9 +6,9 @@
 
 namespace tessera::nn {
 
-MLP::MLP(World& world, std::string_view prefix, std::int64_t hidden)
-    : c_fc_{world, std::string{prefix} + ".c_fc", hidden, 4 * hidden},
-      c_proj_{world, std::string{prefix} + ".c_proj", 4 * hidden, hidden} {}
+MLP::MLP(std::string_view prefix, std::int64_t hidden)
+    : c_fc_{std::string{prefix} + ".c_fc", hidden, 4 * hidden},
+      c_proj_{std::string{prefix} + ".c_proj", 4 * hidden, hidden} {}
 
 std::vector<ParameterSpec> MLP::parameters() const {
   return joined({c_fc_.parameters(), c_proj_.parameters()});

@@ -8,8 +8,8 @@
 #include <numeric>
 #include <sstream>
 
-#include "base/philox.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/philox.hpp"
 
 namespace tessera::nn {
 namespace {

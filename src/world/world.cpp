@@ -15,6 +15,7 @@
 #include "kernels/work/logged_table.hpp"
 #include "tessera/base/error.hpp"
 #include "world/host_cores.hpp"
+#include "world/world_kernels.hpp"
 #include "world/world_state.hpp"
 
 namespace tessera {
@@ -147,7 +148,7 @@ Channel World::split(const Channel& whole, const GroupOf& group_of, const std::s
   return {*splits.back().communicator, whole.stream};
 }
 const kernels::Table& World::kernels() const noexcept {
-  return state_->kernels;
+  return kernels_of(*this);
 }
 MemoryTracker& World::memory() noexcept {
   return state_->memory;
@@ -174,7 +175,7 @@ Buffer World::allocate(Category category, std::size_t bytes, std::string name, B
 double World::sum(double value) {
   std::string bits(sizeof value, '\0');
   std::memcpy(bits.data(), &value, sizeof value);
-  const std::vector<std::string> all = exchange(std::move(bits));
+  const std::vector<std::string> all = exchange(bits);
   double total = 0.0;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     double term = 0.0;
@@ -286,6 +287,7 @@ void WorldFactory::make_streams(World::State& state) {
       make_compute_stream(*state.device, state.rank, state.options.compute_stream);
   state.compute_stream.get().state()->lend(
       {state.kernel_workspace.data(), state.kernel_workspace.bytes()});
+  state.compute_stream.get().state()->compute_with({&state.kernels, state.options.threads});
   state.gather_stream = state.device->make_side_stream(fmt::format("gather r{}", state.rank));
   state.reduce_stream = state.device->make_side_stream(fmt::format("reduce r{}", state.rank));
   log_to(state.work_log.get(), state.compute_stream.get(), "compute");

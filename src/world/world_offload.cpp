@@ -4,6 +4,7 @@
 
 #include "comm/instruments.hpp"
 #include "device/stream_state.hpp"
+#include "kernels/table.hpp"
 #include "world/world_state.hpp"
 
 // The host pool: copies between it and the device, and what the host computes there, on streams of
@@ -132,6 +133,7 @@ Stream World::host_stream() {
       processor = state.host_device.get();
     }
     state.host_caller = processor->make_compute_stream();
+    state.host_caller.get().state()->compute_with({&kernels::cpu_table(), state.host_threads});
     state.host.stream = state.device->make_host_stream(name);
   }
   return state.host.stream.get();

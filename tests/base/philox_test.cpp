@@ -1,4 +1,4 @@
-#include "base/philox.hpp"
+#include "tessera/base/philox.hpp"
 
 #include <gtest/gtest.h>
 

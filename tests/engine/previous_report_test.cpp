@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include "kernels/table.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
@@ -29,7 +28,7 @@ TEST_P(PreviousReport, IsThatOfTheStepBeforeTheLast) {
           {
             const auto scope = model.backward(line);
             float* const to = scope.grad("weight");
-            world.kernels().call([=] { to[0] += gradient; }, world.compute_stream());
+            world.compute_stream().call([=] { to[0] += gradient; });
           }
           model.set_learning_rate(gradient);
           model.step();

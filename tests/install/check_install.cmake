@@ -22,11 +22,16 @@ endforeach()
 
 function(build_stranger compiler folder)
   run(${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/install/stranger -B ${folder} -G ${GENERATOR}
-    -DCMAKE_CXX_COMPILER=${compiler} -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_BUILD_TYPE=Release)
+    -DCMAKE_CXX_COMPILER=${compiler} -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_BUILD_TYPE=Release
+    -DEXAMPLES=${SOURCE_DIR}/examples)
   run(${CMAKE_COMMAND} --build ${folder})
   run(${folder}/stranger)
   if(NOT output MATCHES "4 of 4 ranks")
     message(FATAL_ERROR "the stranger's program, compiled by ${compiler}, printed: ${output}")
+  endif()
+  run(${folder}/own_layers)
+  if(NOT output MATCHES "ddp and zero3 give the same bits")
+    message(FATAL_ERROR "own_layers, compiled by ${compiler}, printed: ${output}")
   endif()
 endfunction()
 build_stranger(${CXX} ${WORK_DIR}/build)

@@ -32,7 +32,7 @@ namespace tessera::test {
   return machine.problem;
 }
 
-/// A device with a compute stream to which a workspace is lent, as a rank has them.
+/// A device with a compute stream to which a workspace and kernels are lent, as a rank has them.
 class DeviceBench {
  public:
   explicit DeviceBench(std::unique_ptr<Device> device)
@@ -41,6 +41,7 @@ class DeviceBench {
         workspace_bytes_{kernels::stream_workspace_bytes(device_->kind())},
         workspace_{device_->allocate(workspace_bytes_)} {
     stream().state()->lend({workspace_, workspace_bytes_});
+    stream().state()->compute_with({&table()});
   }
   ~DeviceBench() {
     compute_ = {};

@@ -115,6 +115,34 @@ struct Gradients {
   }
 };
 
+TEST_P(EmbeddingKernels, ForwardWithoutPositionsCopiesRows) {
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    for (const std::int64_t hidden : {45, 64}) {
+      const Shape shape{2, 5, hidden, 7};
+      const std::vector<std::int32_t> tokens = tokens_of(shape);
+      Floats wte = rounded(dtype, random_floats(shape.vocab * hidden, 2));
+      wte[0] = -0.0F;
+      Floats expected;
+      for (const std::int32_t token : tokens) {
+        const auto row = wte.begin() + token * hidden;
+        expected.insert(expected.end(), row, row + hidden);
+      }
+      DeviceArray<std::int32_t> device_tokens{bench(), tokens};
+      DeviceValues table_values{bench(), wte, dtype}, y{bench(), std::ssize(expected), dtype};
+      table().embedding_forward(
+          {device_tokens.data(), table_values, nullptr, y, shape.batch, shape.seq, hidden},
+          stream());
+      EXPECT_TRUE(same_bits(y.floats(), expected));
+      HostValues by_reference{dtype, filled(std::ssize(expected), kNan)};
+      HostValues host_table{dtype, wte};
+      reference::embedding_forward({tokens.data(), host_table.view(), nullptr, by_reference.view(),
+                                    shape.batch, shape.seq, hidden},
+                                   Stream{});
+      EXPECT_EQ(by_reference.bytes(), y.read());
+    }
+  }
+}
+
 TEST_P(EmbeddingKernels, BackwardHasTheBitsOfTheReference) {
   for_all([&](const Shape& shape, DType dtype, DType tables, std::int64_t offset) {
     Gradients gradients{bench(), shape, dtype, tables, offset};

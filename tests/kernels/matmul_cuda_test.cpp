@@ -7,11 +7,11 @@
 namespace tessera::kernels::matmul_cuda_test {
 namespace {
 
-using matmul::added;
-using matmul::exact;
-using matmul::expect_near;
-using matmul::Size;
-using matmul::stored;
+using exact_products::added;
+using exact_products::exact;
+using exact_products::expect_near;
+using exact_products::Size;
+using exact_products::stored;
 
 constexpr DType kFp32 = DType::fp32, kBf16 = DType::bf16, kFp16 = DType::fp16;
 
@@ -24,11 +24,11 @@ TEST_P(MatMulOnCuda, ResultsThatAreRoundedThroughTheWorkspaceComeInPieces) {
   const Floats a = rounded(kFp16, random_floats(s.m * s.k, 6));
   const Floats b = rounded(kFp16, random_floats(s.k * s.n, 7));
   const Floats before = filled(s.m * s.n, 2.5F);
-  const matmul::Exact product = exact(a, b, s, 4.0);
+  const exact_products::Exact product = exact(a, b, s, 4.0);
   DeviceValues on_b{bench(), b, kFp16};
-  for (const Transpose ta : matmul::kTransposes) {
+  for (const Transpose ta : exact_products::kTransposes) {
     DeviceValues on_a{bench(), stored(a, ta, s.m, s.k), kFp16, 1};
-    for (const Write write : matmul::kWrites) {
+    for (const Write write : exact_products::kWrites) {
       DeviceValues on_c{bench(), before, kBf16};
       table().matmul({on_a, on_b, on_c, s.m, s.n, s.k, ta, Transpose::no, write}, stream());
       expect_near(on_c.floats(), write == Write::add ? added(product, before, s.k, 4.0) : product,

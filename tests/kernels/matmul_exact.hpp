@@ -4,7 +4,7 @@
 #include "kernels/values.hpp"
 
 // Products in fp64, and how far from them those of kernels may be.
-namespace tessera::kernels::matmul {
+namespace tessera::kernels::exact_products {
 
 inline constexpr Transpose kTransposes[] = {Transpose::no, Transpose::yes};
 inline constexpr Write kWrites[] = {Write::overwrite, Write::add};
@@ -78,4 +78,4 @@ inline void expect_near(const Floats& actual, const Exact& expected, DType dtype
   }
 }
 
-}  // namespace tessera::kernels::matmul
+}  // namespace tessera::kernels::exact_products

@@ -11,14 +11,14 @@
 namespace tessera::kernels::matmul_test {
 namespace {
 
-using matmul::added;
-using matmul::Exact;
-using matmul::exact;
-using matmul::expect_near;
-using matmul::kTransposes;
-using matmul::kWrites;
-using matmul::Size;
-using matmul::stored;
+using exact_products::added;
+using exact_products::Exact;
+using exact_products::exact;
+using exact_products::expect_near;
+using exact_products::kTransposes;
+using exact_products::kWrites;
+using exact_products::Size;
+using exact_products::stored;
 
 constexpr DType kFp32 = DType::fp32;
 constexpr DType kBf16 = DType::bf16;

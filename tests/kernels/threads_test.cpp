@@ -131,6 +131,30 @@ TEST(Threads, KernelsOfRowsAndColumns) {
                               stream);
       return r;
     });
+    expect_same_on_all([&](Stream stream, int) {
+      Result r{{filled(rows * columns, kNan), filled(rows, kNan), dy, weight, x, x, x}};
+      auto& t = r.tensors;
+      cpu.rms_norm_forward({x.data(), weight.data(), t[0].data(), t[1].data(), rows, columns},
+                           stream);
+      cpu.rms_norm_backward({x.data(), weight.data(), t[1].data(), dy.data(), t[2].data(),
+                             t[3].data(), rows, columns},
+                            stream);
+      cpu.swiglu_forward({x.data(), dy.data(), t[4].data(), rows, columns}, stream);
+      float* const gate = t[5].data();
+      float* const up = t[6].data();
+      cpu.swiglu_backward({gate, up, dy.data(), gate, up, rows, columns}, stream);
+      return r;
+    });
+    const std::int64_t even = columns / 2 * 2;
+    expect_same_on_all([&](Stream stream, int) {
+      Result r{{x, dy}};
+      // Any numbers do for a table.
+      cpu.rotary_forward({r.tensors[0].data(), dy.data(), x.data(), 1, rows, 1, even, columns},
+                         stream);
+      cpu.rotary_backward({r.tensors[1].data(), x.data(), dy.data(), 1, rows, 1, even, columns},
+                          stream);
+      return r;
+    });
   }
 }
 

@@ -95,17 +95,41 @@ TEST(Layers, TheTestSeesAnEdgeUpward) {
   EXPECT_EQ(fault("src/engine/a.cpp", "engine/b.hpp"), "");
 }
 
-TEST(Layers, PublicHeadersExamplesAndToolsNeedPublicHeadersOnly) {
+/// Whether `line` includes a private header in a place that is written against installed ones
+/// alone: public headers, the layers of nn, examples, tools.
+bool includes_private(const SourceLine& line) {
+  const std::string target = quoted_include(line);
+  const std::string layer = layer_of(line.file);
+  const bool checked = line.file.rfind("include/", 0) == 0 || layer == "nn" ||
+                       layer == "examples" || layer == "tools";
+  if (!checked || target.find('/') == std::string::npos) { return false; }
+  const bool own = line.file.rfind("src/nn/", 0) == 0 && target.rfind("nn/", 0) == 0;
+  const bool of_tools = layer == "tools" &&
+                        (target.rfind("tools/", 0) == 0 || target.rfind("bench/support/", 0) == 0);
+  return !own && !of_tools && target.rfind("tessera/", 0) != 0;
+}
+
+TEST(Layers, PublicHeadersNnExamplesAndToolsNeedPublicHeadersOnly) {
+  std::size_t of_kernels = 0;
   for (const SourceLine& line : all_lines()) {
-    const std::string target = quoted_include(line);
-    const std::string layer = layer_of(line.file);
-    const bool checked =
-        line.file.rfind("include/", 0) == 0 || layer == "examples" || layer == "tools";
-    if (!checked || target.find('/') == std::string::npos) { continue; }
-    const bool own = layer == "tools" &&
-                     (target.rfind("tools/", 0) == 0 || target.rfind("bench/support/", 0) == 0);
-    EXPECT_TRUE(own || target.rfind("tessera/", 0) == 0) << line.where();
+    EXPECT_FALSE(includes_private(line)) << line.where();
+    const bool in_nn = line.file.rfind("src/nn/", 0) == 0;
+    of_kernels += in_nn && quoted_include(line).rfind("tessera/kernels/", 0) == 0 ? 1 : 0;
   }
+  EXPECT_GT(of_kernels, 5U) << "nn does not use the public kernels";
+}
+
+TEST(Layers, TheTestSeesAPrivateHeader) {
+  const auto refused = [](const std::string& file, const std::string& target) {
+    return includes_private({file, 1, "#include \"" + target + "\""});
+  };
+  EXPECT_TRUE(refused("src/nn/linear.cpp", "kernels/table.hpp"));
+  EXPECT_TRUE(refused("src/nn/linear.cpp", "base/philox.hpp"));
+  EXPECT_TRUE(refused("include/tessera/nn/linear.hpp", "nn/layer.hpp"));
+  EXPECT_TRUE(refused("examples/llama_block.hpp", "kernels/matmul/matmul.hpp"));
+  EXPECT_FALSE(refused("src/nn/linear.cpp", "nn/layer.hpp"));
+  EXPECT_FALSE(refused("src/nn/linear.cpp", "tessera/kernels/matmul.hpp"));
+  EXPECT_FALSE(refused("src/engine/step.cpp", "kernels/table.hpp"));
 }
 
 TEST(Layers, PublicHeadersNeedTheStandardLibraryOnly) {
@@ -213,6 +237,9 @@ TEST(Layers, SnippetsOfTheDocumentsArePiecesOfCompiledPrograms) {
                            {"examples/memory_ledger.cpp", "examples/hand_written_mlp.cpp"}),
             10);
   EXPECT_GT(check_snippets("docs/recipes.md", {"examples/recipes.cpp"}), 40);
+  EXPECT_GT(check_snippets("docs/own-layers.md",
+                           {"examples/llama_block.hpp", "examples/llama_model.hpp"}),
+            40);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ TEST(Linear, MatchesTheReference) {
   const Matrix dy = random_matrix(kRows, 29, 4);
   const auto expected = reference::linear_backward(x, weights.at("fc.weight"), dy);
   on_one_rank([&](World& world) {
-    const Linear fc(world, "fc", 36, 29);
+    const Linear fc("fc", 36, 29);
     OneUnit unit(world, fc.parameters(), weights);
     const std::vector<float> x32 = floats(x);
     std::vector<float> y = room(kRows * 29);
@@ -50,7 +50,7 @@ TEST(Linear, AFrozenWeightGetsNoGradientAndTheRestIsAsBefore) {
   const Matrix dy = random_matrix(kRows, 29, 4);
   const auto expected = reference::linear_backward(x, weights.at("fc.weight"), dy);
   on_one_rank([&](World& world) {
-    const Linear fc(world, "fc", 36, 29);
+    const Linear fc("fc", 36, 29);
     std::vector<ParameterSpec> parameters = fc.parameters();
     parameters[0].trainable = false;
     OneUnit unit(world, parameters, weights);
@@ -77,7 +77,7 @@ TEST(LayerNorm, MatchesTheReferenceAndAddsToTheResidualsGradient) {
   const Matrix x_exact = matrix(floats(x), kRows);
   const auto expected = reference::layer_norm_backward(x_exact, weights.at("ln.weight"), dy);
   on_one_rank([&](World& world) {
-    const LayerNorm ln(world, "ln", kHidden);
+    const LayerNorm ln("ln", kHidden);
     OneUnit unit(world, ln.parameters(), weights);
     const std::vector<float> x32 = floats(x);
     std::vector<float> mean = room(kRows);

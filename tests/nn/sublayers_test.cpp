@@ -34,7 +34,7 @@ TEST(MLP, MatchesTheReference) {
   Tensors gradients;
   const Matrix expected_dx = reference::mlp_backward(at, x, dy, gradients);
   on_one_rank([&](World& world) {
-    const MLP mlp(world, "mlp", kHidden);
+    const MLP mlp("mlp", kHidden);
     OneUnit unit(world, mlp.parameters(), weights);
     const std::vector<float> x32 = floats(x);
     const std::vector<float> dy32 = floats(dy);

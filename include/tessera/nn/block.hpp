@@ -55,7 +55,6 @@ class Block {
   void forward_attention(const Scope& scope, const Saved& saved, BatchShape shape) const;
   void add(const Scope& scope, ConstValues residual, Values y, std::int64_t rows) const;
 
-  World* world_;
   LayerNorm ln_1_;
   CausalSelfAttention attn_;
   LayerNorm ln_2_;

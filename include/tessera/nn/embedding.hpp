@@ -9,8 +9,8 @@
 
 namespace tessera::nn {
 
-/// Rows of the table that the head's products are of: `vocab`, rounded up to what products want
-/// (kernels/support/row_multiple.hpp) as far as rows of logits have place.
+/// Rows of the table that the head's products are of: `vocab`, rounded up to a `multiple`
+/// (kernels::fast_row_multiple) as far as rows of logits have place.
 [[nodiscard]] std::int64_t head_rows(std::int64_t vocab, std::int64_t logits_row_elems,
                                      std::int64_t multiple);
 
@@ -48,7 +48,6 @@ class Embedding {
                      std::int64_t rows) const;
 
  private:
-  World* world_;
   Sizes sizes_;
   std::int64_t table_rows_;  ///< of the head's products: vocab, and those that it has room for
 };

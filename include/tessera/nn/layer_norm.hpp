@@ -21,8 +21,7 @@ class LayerNorm {
   };
 
   /// Parameters "prefix.weight" and "prefix.bias", of `dtype` if given, else of the model's.
-  LayerNorm(World& world, std::string_view prefix, std::int64_t size,
-            std::optional<DType> dtype = {});
+  LayerNorm(std::string_view prefix, std::int64_t size, std::optional<DType> dtype = {});
 
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 
@@ -33,7 +32,6 @@ class LayerNorm {
                 std::int64_t rows) const;
 
  private:
-  World* world_;
   std::string weight_;
   std::string bias_;
   std::int64_t size_;

@@ -14,7 +14,7 @@ namespace tessera::nn {
 class Linear {
  public:
   /// Parameters "prefix.weight" and "prefix.bias".
-  Linear(World& world, std::string_view prefix, std::int64_t in, std::int64_t out);
+  Linear(std::string_view prefix, std::int64_t in, std::int64_t out);
 
   /// To be declared in the unit whose scopes the layer will be called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
@@ -34,7 +34,6 @@ class Linear {
   void add_parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
                                std::int64_t rows) const;
 
-  World* world_;
   std::string weight_;
   std::string bias_;
   std::int64_t in_;

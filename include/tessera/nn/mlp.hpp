@@ -19,7 +19,7 @@ class MLP {
   };
 
   /// Parameters "prefix.c_fc.*" and "prefix.c_proj.*".
-  MLP(World& world, std::string_view prefix, std::int64_t hidden);
+  MLP(std::string_view prefix, std::int64_t hidden);
 
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 

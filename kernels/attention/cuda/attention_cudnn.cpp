@@ -16,7 +16,7 @@
 #include "device/cuda/cuda_use.hpp"
 #include "device/cuda_library.hpp"
 #include "kernels/attention/cudnn_rule.hpp"
-#include "kernels/support/recent.hpp"
+#include "kernels/support/lru_cache.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/device.hpp"
 
@@ -217,7 +217,7 @@ class Cudnn final : public tessera::cuda::StreamExtension {
   }
 
   cudnnHandle_t handle_ = nullptr;
-  Recent<decltype(Piece{}.key()), Plan> plans_{kMostPlans};
+  LruCache<decltype(Piece{}.key()), Plan> plans_{kMostPlans};
 };
 
 /// As much of all heads as is to be computed at a time: what cudnn_rule.hpp expects, or less if

@@ -9,7 +9,7 @@
 
 #include "device/cuda/cuda_stream.hpp"
 #include "kernels/matmul/matmul.hpp"
-#include "kernels/support/recent.hpp"
+#include "kernels/support/lru_cache.hpp"
 
 namespace tessera::kernels::cuda {
 
@@ -77,7 +77,7 @@ class CublasLt final : public tessera::cuda::StreamExtension {
   [[nodiscard]] bool choose_algorithm(const GemmKey& key, Plan& plan) const;
 
   cublasLtHandle_t handle_ = nullptr;
-  Recent<GemmKey, std::optional<Plan>> plans_{kMostPlans};
+  LruCache<GemmKey, std::optional<Plan>> plans_{kMostPlans};
 };
 
 /// "3 x 4 x 5 (bf16 x bf16 -> fp32)".

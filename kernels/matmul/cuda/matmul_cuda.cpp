@@ -80,10 +80,10 @@ void multiply_then_gelu(const MatMul& p, Stream stream) {
   inner.epilogue = Epilogue::none;
   if (p.epilogue == Epilogue::gelu) {
     inner.c = p.pre_gelu;
-    matmul(inner, stream);
+    cuda::matmul(inner, stream);
     gelu_forward(p.pre_gelu, p.c, p.m * p.n, stream);
   } else {
-    matmul(inner, stream);
+    cuda::matmul(inner, stream);
     gelu_backward(p.pre_gelu, p.c, p.c, p.m * p.n, stream);
   }
 }
@@ -91,7 +91,7 @@ void multiply_then_gelu(const MatMul& p, Stream stream) {
 void multiply_then_add_bias(const MatMul& p, Stream stream) {
   MatMul inner = p;
   inner.bias = {};
-  matmul(inner, stream);
+  cuda::matmul(inner, stream);
   add_bias(p.c, p.bias, p.m, p.n, stream);
 }
 

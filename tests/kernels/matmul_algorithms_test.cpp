@@ -1,5 +1,5 @@
-// Every way in which the CPU's matmul can compute a product, in every dtype.
-#include "kernels/matmul/matmul_ways.hpp"
+// Every algorithm of the CPU's matmul, in every dtype.
+#include "kernels/matmul/matmul_algorithms.hpp"
 
 #include <dlfcn.h>
 #include <malloc.h>
@@ -11,17 +11,17 @@
 #include "tessera/base/error.hpp"
 #include "tessera/device/product_library.hpp"
 
-namespace tessera::kernels::matmul_ways_test {
+namespace tessera::kernels::matmul_algorithms_test {
 namespace {
 
-using matmul::added;
-using matmul::Exact;
-using matmul::exact;
-using matmul::expect_near;
-using matmul::kTransposes;
-using matmul::kWrites;
-using matmul::Size;
-using matmul::stored;
+using exact_products::added;
+using exact_products::Exact;
+using exact_products::exact;
+using exact_products::expect_near;
+using exact_products::kTransposes;
+using exact_products::kWrites;
+using exact_products::Size;
+using exact_products::stored;
 
 constexpr DType kFp32 = DType::fp32, kBf16 = DType::bf16, kFp16 = DType::fp16;
 
@@ -44,10 +44,10 @@ std::string name_of(const MatMul& p) {
   return name + (p.write == Write::add ? " added" : "");
 }
 
-using MatMulWays = CpuTest;
+using MatMulAlgorithms = CpuTest;
 
 // Also around the pieces: 128 and 256 rows with oneDNN, 192 x 384 in sums of 256 where converted.
-TEST_F(MatMulWays, MatchAProductInFp64WithinTheBoundOfTheirRoundings) {
+TEST_F(MatMulAlgorithms, MatchAProductInFp64WithinTheBoundOfTheirRoundings) {
   constexpr Size sizes[] = {{1, 1, 1},   {2, 3, 4},   {1, 65, 300},    {65, 1, 33},
                             {31, 33, 5}, {7, 8, 900}, {197, 389, 261}, {390, 40, 65}};
   for (const Dtypes& dtypes : kDtypes) {
@@ -66,12 +66,12 @@ TEST_F(MatMulWays, MatchAProductInFp64WithinTheBoundOfTheirRoundings) {
             const Exact expected = adds ? added(product, c, s.k) : product;
             DeviceValues stored_c{bench(), before, dtypes.c, 5};
             const MatMul p{stored_a, stored_b, stored_c, s.m, s.n, s.k, ta, tb, write};
-            for (const MatMulWay way : ways_of(p)) {
-              SCOPED_TRACE(std::string{to_string(way)} + ": " + name_of(p));
+            for (const MatMulAlgorithm algorithm : algorithms_of(p)) {
+              SCOPED_TRACE(std::string{to_string(algorithm)} + ": " + name_of(p));
               for (std::int64_t i = 0; i < s.m * s.n; ++i) {
                 set_element(p.c, i, before[std::size_t(i)]);
               }
-              matmul_in(way, p, stream());
+              matmul_with(algorithm, p, stream());
               expect_near(stored_c.floats(), expected, p.c.dtype);
               if (HasFatalFailure()) { return; }
             }
@@ -82,7 +82,7 @@ TEST_F(MatMulWays, MatchAProductInFp64WithinTheBoundOfTheirRoundings) {
   }
 }
 
-TEST_F(MatMulWays, TheReferenceReadsAndWritesEveryDtype) {
+TEST_F(MatMulAlgorithms, TheReferenceReadsAndWritesEveryDtype) {
   const Floats a{1, 2, 3, 4, 5, 6}, b{1, 0, 0, 1, 10, 100};
   for (const Dtypes& dtypes : kDtypes) {
     DeviceValues stored_a{bench(), a, dtypes.a}, stored_b{bench(), b, dtypes.b};
@@ -99,7 +99,7 @@ TEST_F(MatMulWays, TheReferenceReadsAndWritesEveryDtype) {
   }
 }
 
-TEST_F(MatMulWays, EmptySumsOverwriteWithZeroAndAddNothing) {
+TEST_F(MatMulAlgorithms, EmptySumsOverwriteWithZeroAndAddNothing) {
   for (const Dtypes& dtypes : kDtypes) {
     for (const Write write : {Write::overwrite, Write::add}) {
       DeviceValues c{bench(), Floats(6, 2.5F), dtypes.c, 1};
@@ -116,7 +116,7 @@ TEST_F(MatMulWays, EmptySumsOverwriteWithZeroAndAddNothing) {
 }
 
 // Row 1 meets a NaN, row 2 an infinity, and no other row either.
-TEST_F(MatMulWays, NansAndInfinitiesReachTheirRowsAlone) {
+TEST_F(MatMulAlgorithms, NansAndInfinitiesReachTheirRowsAlone) {
   constexpr Size s{40, 64, 300};
   for (const Dtypes& dtypes : kDtypes) {
     Floats a(std::size_t(s.m * s.k), 0.5F);
@@ -126,9 +126,9 @@ TEST_F(MatMulWays, NansAndInfinitiesReachTheirRowsAlone) {
     DeviceValues b{bench(), filled(s.k * s.n, 0.25F), dtypes.b};
     DeviceValues c{bench(), filled(s.m * s.n, kNan), dtypes.c};
     const MatMul p{stored_a.values(), b.values(), c.values(), s.m, s.n, s.k};
-    for (const MatMulWay way : ways_of(p)) {
-      SCOPED_TRACE(std::string{to_string(way)} + ": " + name_of(p));
-      matmul_in(way, p, stream());
+    for (const MatMulAlgorithm algorithm : algorithms_of(p)) {
+      SCOPED_TRACE(std::string{to_string(algorithm)} + ": " + name_of(p));
+      matmul_with(algorithm, p, stream());
       const Floats values = c.floats();
       for (std::int64_t i = 0; i < s.m * s.n; ++i) {
         const float value = values[std::size_t(i)];
@@ -143,7 +143,7 @@ TEST_F(MatMulWays, NansAndInfinitiesReachTheirRowsAlone) {
 }
 
 // 256 + 3 x 0.75: the three parts of the sum, one at a time, would each be rounded away.
-TEST_F(MatMulWays, AddingToSixteenBitsRoundsOnce) {
+TEST_F(MatMulAlgorithms, AddingToSixteenBitsRoundsOnce) {
   constexpr Size s{40, 16, 768};
   for (const DType dtype : {kFp32, kBf16}) {
     DeviceValues a{bench(), filled(s.m * s.k, 0.75F / 256), dtype};
@@ -156,10 +156,10 @@ TEST_F(MatMulWays, AddingToSixteenBitsRoundsOnce) {
                    .n = s.n,
                    .k = s.k,
                    .write = Write::add};
-    for (const MatMulWay way : ways_of(p)) {
+    for (const MatMulAlgorithm algorithm : algorithms_of(p)) {
       for (std::int64_t i = 0; i < s.m * s.n; ++i) { set_element(p.c, i, 256.0F); }
-      matmul_in(way, p, stream());
-      EXPECT_EQ(c.floats(), Floats(std::size_t(s.m * s.n), 258.0F)) << to_string(way);
+      matmul_with(algorithm, p, stream());
+      EXPECT_EQ(c.floats(), Floats(std::size_t(s.m * s.n), 258.0F)) << to_string(algorithm);
     }
   }
 }
@@ -181,15 +181,15 @@ struct Machine {
 };
 
 /// The bits of a product with everything `offset` elements off.
-Floats product_at(MatMul p, MatMulWay way, std::int64_t offset, Machine& machine, const Floats& a,
-                  const Floats& b, const Floats& c) {
+Floats product_at(MatMul p, MatMulAlgorithm algorithm, std::int64_t offset, Machine& machine,
+                  const Floats& a, const Floats& b, const Floats& c) {
   DeviceValues stored_a{machine.bench, a, p.a.dtype, offset};
   DeviceValues stored_b{machine.bench, b, p.b.dtype, 3 * offset % 17};
   DeviceValues stored_c{machine.bench, c, p.c.dtype, (5 * offset + 1) % 17};
   p.a = stored_a;
   p.b = stored_b;
   p.c = stored_c;
-  matmul_in(way, p, machine.bench.stream());
+  matmul_with(algorithm, p, machine.bench.stream());
   return stored_c.floats();
 }
 
@@ -211,12 +211,12 @@ TEST(MatMulBits, DependNeitherOnAddressesNorOnThreads) {
                        .transpose_a = ta,
                        .transpose_b = s.n % 2 == 0 ? Transpose::yes : Transpose::no,
                        .write = ta == Transpose::yes ? Write::add : Write::overwrite};
-        for (const MatMulWay way : ways_of(p)) {
-          const Floats expected = product_at(p, way, 0, single, a, b, c);
+        for (const MatMulAlgorithm algorithm : algorithms_of(p)) {
+          const Floats expected = product_at(p, algorithm, 0, single, a, b, c);
           for (Machine* const machine : {&single, &two, &five}) {
             const std::int64_t offset = 2 * machine->threads + 1;
-            ASSERT_TRUE(same_bits(product_at(p, way, offset, *machine, a, b, c), expected))
-                << to_string(way) << " on " << machine->threads << " threads: " << name_of(p);
+            ASSERT_TRUE(same_bits(product_at(p, algorithm, offset, *machine, a, b, c), expected))
+                << to_string(algorithm) << " on " << machine->threads << " threads: " << name_of(p);
           }
         }
       }
@@ -233,14 +233,14 @@ bool without_onednn() {
 TEST(OneDnn, IsTakenForBf16WhereTheProcessorMultipliesIt) {
   std::vector<std::uint16_t> bits(64 * 64);
   const ConstValues m{bits.data(), kBf16};
-  const MatMulWay way = ways_of({m, m, {bits.data(), kBf16}, 64, 64, 64}).front();
+  const MatMulAlgorithm algorithm = algorithms_of({m, m, {bits.data(), kBf16}, 64, 64, 64}).front();
   const bool amx = product_library().find("AMX") != std::string::npos;
   if (amx) {
-    EXPECT_EQ(way, MatMulWay::onednn);
+    EXPECT_EQ(algorithm, MatMulAlgorithm::onednn);
   } else if (without_onednn()) {
-    EXPECT_EQ(way, MatMulWay::convert);
+    EXPECT_EQ(algorithm, MatMulAlgorithm::convert);
   }
-  EXPECT_EQ(ways_of({m, m, {bits.data(), kBf16}, 4, 4, 4}).front(), MatMulWay::convert);
+  EXPECT_EQ(algorithms_of({m, m, {bits.data(), kBf16}, 4, 4, 4}).front(), MatMulAlgorithm::convert);
 }
 
 TEST(OneDnn, AFailureNamesTheProduct) {
@@ -279,7 +279,7 @@ TEST(OneDnn, NeedsAFewMebibytesAtMost) {
 }
 
 // More kinds of product than a thread keeps: some are compiled again.
-TEST_F(MatMulWays, MoreProductsThanAreKeptAreStillRight) {
+TEST_F(MatMulAlgorithms, MoreProductsThanAreKeptAreStillRight) {
   constexpr std::int64_t k = 128, m = 64, most = 90;
   DeviceValues a{bench(), filled(m * k, 1.0F), kBf16}, b{bench(), filled(k * most, 2.0F), kBf16};
   for (int round = 0; round < 2; ++round) {
@@ -304,7 +304,9 @@ void multiply_in_every_way() {
                    .n = 96,
                    .k = 64,
                    .transpose_a = Transpose::yes};
-    for (const MatMulWay way : ways_of(p)) { matmul_in(way, p, cpu.stream()); }
+    for (const MatMulAlgorithm algorithm : algorithms_of(p)) {
+      matmul_with(algorithm, p, cpu.stream());
+    }
   }
 }
 
@@ -337,7 +339,7 @@ TEST(MatMulThreads, OfAnOpenMpLoopRemainTheCallers) {
 }
 
 // A's gaps are full of NaN, and so are those of C, where it is still so afterwards.
-TEST_F(MatMulWays, GapsBetweenRowsAreNeitherReadNorWritten) {
+TEST_F(MatMulAlgorithms, GapsBetweenRowsAreNeitherReadNorWritten) {
   for (const Dtypes& d : kDtypes) {
     for (const Size& size : {Size{3, 5, 7}, Size{70, 101, 33}, Size{300, 65, 70}}) {
       for (const Transpose ta : kTransposes) {
@@ -357,11 +359,11 @@ TEST_F(MatMulWays, GapsBetweenRowsAreNeitherReadNorWritten) {
           p.a = spread_a;
           p.a_stride = a_stride;
           p.c_stride = c_stride;
-          for (const MatMulWay way : ways_of(p)) {
-            SCOPED_TRACE(testing::Message() << name_of(p) << to_string(way));
+          for (const MatMulAlgorithm algorithm : algorithms_of(p)) {
+            SCOPED_TRACE(testing::Message() << name_of(p) << to_string(algorithm));
             DeviceValues spread_c{bench(), with_gaps(before, size.n, c_stride), d.c};
             p.c = spread_c.values();
-            matmul_in(way, p, stream());
+            matmul_with(algorithm, p, stream());
             const Floats all = spread_c.floats();
             EXPECT_LE(largest_difference(without_gaps(all, size.n, c_stride), expected),
                       d.c == kFp32 ? 1e-3 : 0.25);
@@ -375,4 +377,4 @@ TEST_F(MatMulWays, GapsBetweenRowsAreNeitherReadNorWritten) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::matmul_ways_test
+}  // namespace tessera::kernels::matmul_algorithms_test

@@ -8,14 +8,14 @@
 
 namespace tessera::kernels {
 
-/// What was made for the last keys, `most` at a time: one more makes the one go that was asked for
-/// longest ago. References stay good until their own goes.
+/// An LRU cache: the values of up to `most` keys. A further key evicts the one that was asked for
+/// longest ago. A reference is valid until its entry is evicted.
 template <class Key, class Value>
-class Recent {
+class LruCache {
  public:
-  explicit Recent(std::size_t most) noexcept : most_{most} {}
+  explicit LruCache(std::size_t most) noexcept : most_{most} {}
 
-  /// That of `key`, made by make() if it is not there.
+  /// The value of `key`, made by make() if it is not there.
   template <class Make>
   [[nodiscard]] Value& get(const Key& key, Make&& make) {
     auto found = entries_.find(key);

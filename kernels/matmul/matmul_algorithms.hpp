@@ -7,21 +7,21 @@
 
 namespace tessera::kernels {
 
-/// How the CPU's matmul can compute a product. Each cuts it into pieces that its threads share out.
-enum class MatMulWay : std::uint8_t {
+/// Algorithms of the CPU's matmul. Each cuts a product into pieces that its threads share out.
+enum class MatMulAlgorithm : std::uint8_t {
   eigen,    ///< fp32 as it lies there, with add_product
   onednn,   ///< oneDNN's product of the dtype itself
   convert,  ///< blocks converted to fp32, multiplied, and rounded: any dtypes
 };
 
-[[nodiscard]] std::string_view to_string(MatMulWay way) noexcept;
+[[nodiscard]] std::string_view to_string(MatMulAlgorithm algorithm) noexcept;
 
 /// Those that can compute `product` in this build on this processor, the one that matmul takes
 /// first: the fastest by measurement (docs/benchmarks/cpu.md). Depends on sizes, dtypes, processor
 /// and build alone.
-[[nodiscard]] std::vector<MatMulWay> ways_of(const MatMul& product);
+[[nodiscard]] std::vector<MatMulAlgorithm> algorithms_of(const MatMul& product);
 
-/// matmul in this way, one of `ways_of(product)`.
-void matmul_in(MatMulWay way, const MatMul& product, Stream stream);
+/// matmul with this algorithm, one of `algorithms_of(product)`.
+void matmul_with(MatMulAlgorithm algorithm, const MatMul& product, Stream stream);
 
 }  // namespace tessera::kernels

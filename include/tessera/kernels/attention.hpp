@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/base/values.hpp"
+#include "tessera/device/stream.hpp"
+#include "tessera/kernels/dropout.hpp"
+
+namespace tessera::kernels {
+
+/// Sizes of an attention. hidden = heads * head_size.
+struct AttentionShape {
+  std::int64_t batch;
+  std::int64_t seq;
+  std::int64_t heads;
+  std::int64_t head_size;  ///< at most 256 on CUDA
+};
+
+/// Arguments of attention_forward. qkv and y have one dtype: fp32, bf16 or fp16.
+struct AttentionForward {
+  ConstValues qkv;     ///< [batch, seq, 3 * hidden]: q, k, v side by side, heads within each
+  Values y;            ///< [batch, seq, hidden], overwritten
+  float* log_sum_exp;  ///< [batch, heads, seq], overwritten: kept for backward
+  float* workspace;    ///< attention_workspace_elems; the caller's, may be shared by all layers
+  AttentionShape shape;
+  float dropout = 0.0F;  ///< probability with which a probability is dropped, in [0, 1); 0: none
+  DropoutKey key = {};
+};
+
+/// Causal softmax attention with scale 1 / sqrt(head_size). A seq x seq matrix of all heads is
+/// never held.
+///
+/// Dropout drops probabilities and scales the others: query t of a sample's head h drops key s if
+/// word(sample, (h seq + t) round_up(seq, 4) + s) of `key`, as `dropout` defines it, says so.
+///
+/// Bits:   the order of sums depends on the shape alone, and a sample's results on that sample
+///         alone; each backend has its own. A CUDA module with cuDNN leaves 16-bit attention of
+///         common head sizes without dropout to it: that order depends on cuDNN's version, the kind
+///         of device and the number of samples, and is the same from run to run.
+/// Errors: ContractError for a negative size, a dropout outside [0, 1), a null or fp64 array,
+///         dtypes that differ; on CUDA for a head of more than 256 elements.
+void attention_forward(const AttentionForward& args, Stream stream);
+
+/// Arguments of attention_backward. All but log_sum_exp and the workspace have one dtype; shape,
+/// dropout and key are those of forward.
+struct AttentionBackward {
+  ConstValues qkv;           ///< [batch, seq, 3 * hidden], as in forward
+  ConstValues y;             ///< [batch, seq, hidden], from forward
+  const float* log_sum_exp;  ///< [batch, heads, seq], from forward
+  ConstValues dy;            ///< [batch, seq, hidden]
+  Values dqkv;               ///< [batch, seq, 3 * hidden], overwritten
+  float* workspace;          ///< attention_workspace_elems
+  AttentionShape shape;
+  float dropout = 0.0F;
+  DropoutKey key = {};
+};
+
+/// The gradient of attention_forward. Bits and errors as there.
+void attention_backward(const AttentionBackward& args, Stream stream);
+
+/// fp32 elements of workspace that both directions need on this stream, for activations of `dtype`.
+/// On a CPU a few rows of tiles for each thread that finds a head to work on, never
+/// seq^2 * heads, and in 16 bits one head of every tensor in fp32. On CUDA one for each query row
+/// of each head, or, if it is more, what cuDNN would need (128 MiB at most, or, of more than 8,064
+/// tokens, for one head: 2 GiB at most), in every build. ContractError for a negative size or fp64.
+[[nodiscard]] std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
+                                                     Stream stream);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/base/values.hpp"
+#include "tessera/device/stream.hpp"
+
+namespace tessera::kernels {
+
+/// What the square root of a variance is kept away from zero by, as in GPT-2.
+inline constexpr float kLayerNormEps = 1e-5F;
+
+/// Arguments of layer_norm_forward. x and y have one dtype, weight and bias one.
+struct LayerNormForward {
+  ConstValues x;       ///< [rows, columns]
+  ConstValues weight;  ///< [columns]
+  ConstValues bias;    ///< [columns]
+  Values y;            ///< [rows, columns], overwritten
+  float* mean;         ///< [rows], overwritten: kept for backward
+  float*
+      inverse_std;  ///< [rows], 1 / sqrt(variance + kLayerNormEps), overwritten: kept for backward
+  std::int64_t rows;
+  std::int64_t columns;
+};
+
+/// y = (x - mean) * inverse_std * weight + bias, row by row, with the biased variance.
+///
+/// Bits:   a row's sums are formed in an order that depends on its length and the dtypes alone,
+///         another one on each backend.
+/// Errors: ContractError for a negative size, a null or fp64 array, or dtypes that differ where
+///         they must not.
+void layer_norm_forward(const LayerNormForward& args, Stream stream);
+
+/// Arguments of layer_norm_backward. x, dy and dx have one dtype, dweight and dbias one.
+struct LayerNormBackward {
+  ConstValues x;             ///< [rows, columns], as in forward
+  ConstValues weight;        ///< [columns], as in forward
+  const float* mean;         ///< [rows], from forward
+  const float* inverse_std;  ///< [rows], from forward
+  ConstValues dy;            ///< [rows, columns]
+  Values dx;                 ///< [rows, columns], added to: the residual's gradient is there
+  Values dweight;            ///< [columns], added to; null: frozen, not computed
+  Values dbias;              ///< [columns], added to; null: frozen, not computed
+  std::int64_t rows;
+  std::int64_t columns;
+};
+
+/// Adds the gradients of layer_norm_forward.
+///
+/// Bits:   dx as forward; dweight and dbias are sums over rows, in the order and with the roundings
+///         of bias_gradient.
+/// Memory: CUDA uses the stream's workspace.
+/// Errors: as layer_norm_forward.
+void layer_norm_backward(const LayerNormBackward& args, Stream stream);
+
+}  // namespace tessera::kernels

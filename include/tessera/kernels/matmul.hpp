@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/base/values.hpp"
+#include "tessera/device/stream.hpp"
+
+namespace tessera::kernels {
+
+/// Whether a matrix is stored transposed.
+enum class Transpose : std::uint8_t { no, yes };
+
+/// What a kernel does with what its result's memory holds before.
+enum class Write : std::uint8_t {
+  overwrite,  ///< the old values are not read
+  add,        ///< the result is added to them
+};
+
+/// What is applied to a product and its bias on the way to C.
+enum class Epilogue : std::uint8_t {
+  none,
+  gelu,           ///< C = gelu(product); the product itself is written to `pre_gelu`
+  gelu_gradient,  ///< C = product * gelu'(pre_gelu); takes no bias
+};
+
+/// A product of two matrices: C [m, n] = or += op(A) [m, k] * op(B) [k, n], all row-major.
+struct MatMul {
+  ConstValues a;  ///< [m, k], or [k, m] if `transpose_a`; fp32, bf16 or fp16
+  ConstValues b;  ///< [k, n], or [n, k] if `transpose_b`; on CUDA of A's dtype
+  Values c;       ///< [m, n]; may be of another dtype than A and B
+  std::int64_t m;
+  std::int64_t n;
+  std::int64_t k;
+  Transpose transpose_a = Transpose::no;
+  Transpose transpose_b = Transpose::no;
+  Write write = Write::overwrite;  ///< add: c = round(float(c) + product), rounded once
+  ConstValues bias = {};  ///< [n], added to every row of the product; null: no bias. Any dtype
+  Epilogue epilogue = Epilogue::none;
+  Values pre_gelu = {};  ///< [m, n] of C's dtype: written by `gelu`, read by `gelu_gradient`
+  /// Elements from one stored row to the next; 0: rows follow each other without gaps. What lies
+  /// in the gaps is neither read nor written.
+  std::int64_t a_stride = 0;
+  std::int64_t c_stride = 0;
+
+  /// The strides in elements, with 0 resolved.
+  [[nodiscard]] std::int64_t a_row_elems() const noexcept {
+    const std::int64_t columns = transpose_a == Transpose::yes ? m : k;
+    return a_stride == 0 ? columns : a_stride;
+  }
+  [[nodiscard]] std::int64_t c_row_elems() const noexcept { return c_stride == 0 ? n : c_stride; }
+};
+
+/// Multiplies on `stream`, with sums in fp32 that are rounded once where C has 16 bits. fp32 is
+/// true fp32, not TF32. C overlaps neither A, B nor `pre_gelu`. Sizes of zero are legal.
+///
+/// Bits:   the order of sums depends on m, n, k, strides, dtypes, transpositions, processor and
+///         build, not on threads or addresses; on CUDA on the kind of device and cuBLASLt's
+///         version, and on addresses only where a matrix does not start at a multiple of 16 bytes.
+///         Subnormal bf16 numbers may count as zero. A bias or epilogue on a CPU gives the bits of
+///         add_bias and the GELU kernels after the product; CUDA may round once at the end.
+/// Memory: none of the caller's. A CPU's thread keeps panels of about 1 MiB and up to 64 compiled
+///         products of oneDNN for the next call; CUDA uses the stream's workspace.
+/// Errors: ContractError for a negative size, a null or fp64 matrix, a stride shorter than a row,
+///         a bias or epilogue together with Write::add or with gaps in C, a gelu_gradient with a
+///         bias, an epilogue without `pre_gelu` of C's dtype; on CUDA also for A and B of two
+///         dtypes. DeviceError if oneDNN or cuBLASLt fails.
+void matmul(const MatMul& product, Stream stream);
+
+/// Matrix products on this stream's device are fast if their rows and columns are multiples of
+/// this: 64 on CUDA, 1 on a CPU. A layer that has room may round its sizes up and keep zeros there,
+/// as nn::Embedding does.
+[[nodiscard]] std::int64_t fast_row_multiple(Stream stream);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,60 @@
+#include "kernels/attention/attention.hpp"
+
+#include "kernels/support/arguments.hpp"
+
+namespace tessera::kernels {
+namespace {
+
+void check_shape(const Arguments& check, const AttentionShape& shape) {
+  check.sizes({{"shape.batch", shape.batch},
+               {"shape.seq", shape.seq},
+               {"shape.heads", shape.heads},
+               {"shape.head_size", shape.head_size}});
+}
+
+/// What both directions are given beside their arrays.
+template <class Args>
+void check_rest(const Arguments& check, const Args& args, Stream stream) {
+  check.given("log_sum_exp", args.log_sum_exp,
+              args.shape.batch * args.shape.heads * args.shape.seq);
+  check.given("workspace", args.workspace,
+              check.table(stream).attention_workspace_elems(args.shape, args.qkv.dtype,
+                                                            check.threads(stream)));
+  check.probability("dropout", args.dropout);
+}
+
+std::int64_t elems_of(const AttentionShape& shape) {
+  return shape.batch * shape.seq * shape.heads * shape.head_size;
+}
+
+}  // namespace
+
+void attention_forward(const AttentionForward& args, Stream stream) {
+  const Arguments check{"attention_forward"};
+  check_shape(check, args.shape);
+  const std::int64_t elems = elems_of(args.shape);
+  check.of_one_dtype({{"qkv", args.qkv, 3 * elems}, {"y", args.y, elems}});
+  check_rest(check, args, stream);
+  check.table(stream).attention_forward(args, stream);
+}
+
+void attention_backward(const AttentionBackward& args, Stream stream) {
+  const Arguments check{"attention_backward"};
+  check_shape(check, args.shape);
+  const std::int64_t elems = elems_of(args.shape);
+  check.of_one_dtype({{"qkv", args.qkv, 3 * elems},
+                      {"y", args.y, elems},
+                      {"dy", args.dy, elems},
+                      {"dqkv", args.dqkv, 3 * elems}});
+  check_rest(check, args, stream);
+  check.table(stream).attention_backward(args, stream);
+}
+
+std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype, Stream stream) {
+  const Arguments check{"attention_workspace_elems"};
+  check_shape(check, shape);
+  check.arrays({{"dtype", {nullptr, dtype}, 0}});
+  return check.table(stream).attention_workspace_elems(shape, dtype, check.threads(stream));
+}
+
+}  // namespace tessera::kernels

@@ -1,0 +1,86 @@
+#include "kernels/support/arguments.hpp"
+
+#include <fmt/format.h>
+
+#include "device/stream_state.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::kernels {
+
+const Table& Arguments::table(Stream stream) const {
+  if (stream && stream.state()->kernels().table != nullptr) {
+    return *stream.state()->kernels().table;
+  }
+  throw ContractError{fmt::format(
+      "{}: this stream has no kernels; enqueue on World::compute_stream(), a scope's stream(), or "
+      "the stream that World::compute_on_host gives to its work",
+      function_)};
+}
+
+int Arguments::threads(Stream stream) const {
+  static_cast<void>(table(stream));
+  return stream.state()->kernels().threads;
+}
+
+void Arguments::sizes(std::initializer_list<Size> sizes) const {
+  for (const Size& size : sizes) {
+    if (size.value >= 0) { continue; }
+    throw ContractError{
+        fmt::format("{}: {} is {}; give 0 or more", function_, size.name, size.value)};
+  }
+}
+
+void Arguments::row(const char* name, std::int64_t row_elems, std::int64_t columns) const {
+  if (row_elems >= columns) { return; }
+  throw ContractError{fmt::format("{}: {} is {}, shorter than a row of {} elements", function_,
+                                  name, row_elems, columns)};
+}
+
+void Arguments::probability(const char* name, float p) const {
+  if (p >= 0.0F && p < 1.0F) { return; }
+  throw ContractError{
+      fmt::format("{}: {} is {}; give a probability from 0 to below 1", function_, name, p)};
+}
+
+void Arguments::given(const char* name, const void* data, std::int64_t elems) const {
+  if (data != nullptr || elems == 0) { return; }
+  throw ContractError{
+      fmt::format("{}: {} is null, but {} elements of it are needed", function_, name, elems)};
+}
+
+void Arguments::dtype(const Array& array) const {
+  if (array.values.dtype != DType::fp64) { return; }
+  throw ContractError{
+      fmt::format("{}: {} is fp64; give fp32, bf16 or fp16", function_, array.name)};
+}
+
+void Arguments::same_dtype(const Array& first, const Array& other) const {
+  if (first.values.dtype == other.values.dtype) { return; }
+  throw ContractError{fmt::format("{}: {} is {}, but {} is {}; give both in one dtype", function_,
+                                  first.name, to_string(first.values.dtype), other.name,
+                                  to_string(other.values.dtype))};
+}
+
+void Arguments::arrays(std::initializer_list<Array> arrays) const {
+  for (const Array& array : arrays) {
+    dtype(array);
+    given(array.name, array.values.data, array.elems);
+  }
+}
+
+void Arguments::of_one_dtype(std::initializer_list<Array> arrays) const {
+  this->arrays(arrays);
+  for (const Array& array : arrays) { same_dtype(*arrays.begin(), array); }
+}
+
+void Arguments::given_of_one_dtype(std::initializer_list<Array> arrays) const {
+  const Array* first = nullptr;
+  for (const Array& array : arrays) {
+    if (!array.values) { continue; }
+    dtype(array);
+    if (first == nullptr) { first = &array; }
+    same_dtype(*first, array);
+  }
+}
+
+}  // namespace tessera::kernels

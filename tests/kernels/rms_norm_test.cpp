@@ -1,0 +1,213 @@
+#include "kernels/rms_norm/rms_norm.hpp"
+
+#include "kernels/values.hpp"
+#include "tessera/base/math.hpp"
+
+namespace tessera::kernels::rms_norm_test {
+namespace {
+
+struct Size {
+  std::int64_t rows;
+  std::int64_t columns;
+};
+// Around the width of a register; rows that a warp holds, that a block holds, and that are read
+// again; whole packs and not.
+constexpr Size kMatrices[] = {{0, 8},    {1, 1},    {2, 3},    {5, 7},     {3, 8},
+                              {33, 31},  {33, 32},  {65, 257}, {70, 100},  {9, 1024},
+                              {3, 1025}, {300, 24}, {2, 8200}, {2, 16'400}};
+
+/// Parameters and results, in fp32 for the reference.
+struct Problem {
+  std::int64_t rows, columns;
+  Floats x, weight, dy, dx, dweight, y, inverse_rms;
+
+  Problem(DType dtype, DType other, const Size& size)
+      : rows{size.rows},
+        columns{size.columns},
+        x{rounded(dtype, random_floats(rows * columns, 1, 2.0F))},
+        weight{rounded(other, random_floats(columns, 2))},
+        dy{rounded(dtype, random_floats(rows * columns, 3))},
+        dx{rounded(dtype, random_floats(rows * columns, 4))},
+        dweight{rounded(other, random_floats(columns, 5))},
+        y{filled(rows * columns, kNan)},
+        inverse_rms{filled(rows, kNan)} {
+    reference::rms_norm_forward(
+        {x.data(), weight.data(), y.data(), inverse_rms.data(), rows, columns}, Stream{});
+  }
+  void backward() {
+    reference::rms_norm_backward({x.data(), weight.data(), inverse_rms.data(), dy.data(), dx.data(),
+                                  dweight.data(), rows, columns},
+                                 Stream{});
+  }
+};
+
+TEST(RMSNormReference, ByHand) {
+  const Floats x{1, 7}, weight{2, 10};
+  Floats y(2), inverse_rms(1);
+  reference::rms_norm_forward({x.data(), weight.data(), y.data(), inverse_rms.data(), 1, 2, 0.0F},
+                              Stream{});
+  EXPECT_EQ(inverse_rms[0], 0.2F);  // the mean square is 25
+  EXPECT_NEAR(y[0], 0.4F, 1e-7F);
+  EXPECT_NEAR(y[1], 14.0F, 1e-6F);
+  reference::rms_norm_forward({x.data(), weight.data(), y.data(), inverse_rms.data(), 1, 2, 75.0F},
+                              Stream{});
+  EXPECT_EQ(inverse_rms[0], 0.1F);
+}
+
+/// On the device, all in the dtypes asked for, each array `stagger` elements further than the last.
+struct OnDevice {
+  DeviceValues x, weight, y, dy, dx, dweight;
+  DeviceArray<float> inverse_rms;
+  std::int64_t rows, columns;
+
+  OnDevice(DeviceBench& bench, DType dtype, DType other, const Problem& from,
+           std::int64_t offset = 0, std::int64_t stagger = 0)
+      : x{bench, from.x, dtype, offset},
+        weight{bench, from.weight, other, offset + stagger},
+        y{bench, std::ssize(from.x), dtype, offset + 2 * stagger},
+        dy{bench, from.dy, dtype, offset + 3 * stagger},
+        dx{bench, from.dx, dtype, offset + 4 * stagger},
+        dweight{bench, from.dweight, other, offset + 5 * stagger},
+        inverse_rms{bench, from.inverse_rms},
+        rows{from.rows},
+        columns{from.columns} {}
+  RMSNormForward forward() { return {x, weight, y, inverse_rms.data(), rows, columns}; }
+  RMSNormBackward backward() {
+    return {x, weight, inverse_rms.data(), dy, dx, dweight, rows, columns};
+  }
+};
+
+class RMSNormKernels : public BackendTest {
+ protected:
+  /// body(dtype of the activations, dtype of the weight, size).
+  template <class Body>
+  static void for_all(Body body) {
+    for (const DType dtype : kValueDTypes) {
+      for (const DType other : kValueDTypes) {
+        for (const Size& size : kMatrices) {
+          SCOPED_TRACE(testing::Message() << size.rows << " x " << size.columns << ", "
+                                          << to_string(dtype) << " and " << to_string(other));
+          body(dtype, other, size);
+          if (HasFatalFailure()) { return; }
+        }
+      }
+    }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, RMSNormKernels, backends(), backend_name);
+
+// A few roundings follow each other in an element; a row's sum is of squares, which cannot cancel,
+// and its fp32 part is at most columns / 512 additions long.
+TEST_P(RMSNormKernels, ForwardIsCloseToFloat64) {
+  for_all([&](DType dtype, DType other, const Size& size) {
+    const Problem expected{dtype, other, size};
+    OnDevice actual{bench(), dtype, other, expected};
+    actual.inverse_rms.poison();
+    table().rms_norm_forward(actual.forward(), stream());
+    const double bound = (32.0 + static_cast<double>(size.columns) / 8) * kRoundoff;
+    const Floats inverse_rms = actual.inverse_rms.read();
+    for (std::size_t r = 0; r < inverse_rms.size(); ++r) {
+      ASSERT_NEAR(inverse_rms[r] / expected.inverse_rms[r], 1.0, bound);
+    }
+    expect_within(actual.y.floats(), expected.y, dtype, [&](std::size_t i) {
+      return (bound + 4 * kRoundoff) * std::abs(static_cast<double>(expected.y[i]));
+    });
+  });
+}
+
+TEST_P(RMSNormKernels, BackwardIsCloseToFloat64) {
+  for_all([&](DType dtype, DType other, const Size& size) {
+    Problem expected{dtype, other, size};
+    OnDevice actual{bench(), dtype, other, expected};
+    table().rms_norm_backward(actual.backward(), stream());
+    std::vector<double> sizes(expected.dweight.size());  // of what is summed up in a column
+    for (std::size_t i = 0; i < expected.x.size(); ++i) {
+      const std::size_t n = sizes.size();
+      sizes[i % n] +=
+          std::abs(static_cast<double>(expected.dy[i]) * static_cast<double>(expected.x[i]) *
+                   static_cast<double>(expected.inverse_rms[i / n]));
+    }
+    const auto blocks = static_cast<double>(ceil_div<std::int64_t>(size.rows, 32));
+    const Floats before = expected.dweight;
+    expected.backward();
+    const double columns = size.columns > 2 ? 1.0 : 100.0;  // the inverse may be large
+    expect_within(actual.dx.floats(), expected.dx, dtype,
+                  [&](std::size_t) { return 8e-6 * columns; });
+    expect_within(actual.dweight.floats(), expected.dweight, other, [&](std::size_t c) {
+      const double all = sizes[c] + std::abs(static_cast<double>(before[c]));
+      // In 16 bits a CPU rounds the sum of every 32 rows.
+      return 1.5e-5 + (other == DType::fp32 ? 0.0 : blocks * rounding(other, all));
+    });
+  });
+}
+
+// f = sum of dy * y in fp64; its slope along every input by central differences.
+TEST_P(RMSNormKernels, BackwardIsTheSlopeOfForward) {
+  const Problem before{DType::fp32, DType::fp32, {5, 13}};
+  OnDevice actual{bench(), DType::fp32, DType::fp32, before};
+  table().rms_norm_backward(actual.backward(), stream());
+  std::vector<double> x(before.x.begin(), before.x.end());
+  std::vector<double> weight(before.weight.begin(), before.weight.end());
+  const auto value = [&] {
+    double sum = 0.0;
+    for (std::size_t r = 0; r < x.size(); r += 13) {
+      double square = 0.0;
+      for (std::size_t c = 0; c < 13; ++c) { square += x[r + c] * x[r + c] / 13; }
+      for (std::size_t c = 0; c < 13; ++c) {
+        sum +=
+            static_cast<double>(before.dy[r + c]) * weight[c] * x[r + c] / std::sqrt(square + 1e-5);
+      }
+    }
+    return sum;
+  };
+  const auto slope = [&](double& along) {
+    const double h = 1e-5, at = along;
+    along = at + h;
+    const double above = value();
+    along = at - h;
+    const double below = value();
+    along = at;
+    return (above - below) / (2 * h);
+  };
+  const Floats dx = actual.dx.floats(), dweight = actual.dweight.floats();
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    EXPECT_NEAR(dx[i] - before.dx[i], slope(x[i]), 1e-5) << "dx " << i;
+  }
+  for (std::size_t c = 0; c < weight.size(); ++c) {
+    EXPECT_NEAR(dweight[c] - before.dweight[c], slope(weight[c]), 1e-5) << "dweight " << c;
+  }
+}
+
+TEST_P(RMSNormKernels, AFrozenWeightGetsNoGradient) {
+  const Problem problem{DType::bf16, DType::fp32, {33, 40}};
+  OnDevice all{bench(), DType::bf16, DType::fp32, problem};
+  table().rms_norm_backward(all.backward(), stream());
+  OnDevice frozen{bench(), DType::bf16, DType::fp32, problem};
+  RMSNormBackward args = frozen.backward();
+  args.dweight = nullptr;
+  table().rms_norm_backward(args, stream());
+  EXPECT_EQ(frozen.dx.read(), all.dx.read());
+  EXPECT_EQ(frozen.dweight.floats(), problem.dweight);
+}
+
+TEST_P(RMSNormKernels, BitsDoNotDependOnTheAddresses) {
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    for (const Size size : {Size{40, 72}, Size{40, 75}, Size{2, 16'640}}) {
+      const Problem problem{dtype, DType::fp32, size};
+      OnDevice expected{bench(), dtype, DType::fp32, problem};
+      table().rms_norm_forward(expected.forward(), stream());
+      table().rms_norm_backward(expected.backward(), stream());
+      for (const std::int64_t offset : {1, 2, 7}) {
+        OnDevice actual{bench(), dtype, DType::fp32, problem, offset, offset == 2 ? 1 : 0};
+        table().rms_norm_forward(actual.forward(), stream());
+        table().rms_norm_backward(actual.backward(), stream());
+        EXPECT_EQ(actual.y.read(), expected.y.read()) << offset;
+        EXPECT_EQ(actual.dx.read(), expected.dx.read()) << offset;
+        EXPECT_EQ(actual.dweight.read(), expected.dweight.read()) << offset;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::kernels::rms_norm_test
