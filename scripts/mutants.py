@@ -127,7 +127,7 @@ def layer_of(path):
     parts = path.split("/")
     if parts[0] == "kernels":
         return "kernels"
-    return "rendezvous" if path.startswith("src/comm/rendezvous/") else parts[1]
+    return "control" if path.startswith("src/comm/control/") else parts[1]
 
 
 def sites_of(root, path):

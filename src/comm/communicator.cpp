@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "comm/batch_check.hpp"
-#include "comm/control_text.hpp"
-#include "comm/division.hpp"
+#include "comm/control/control_text.hpp"
+#include "comm/rank_split.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -14,8 +14,8 @@ namespace {
 using Tell = std::function<std::vector<std::string>(const std::string& text)>;
 
 // All ranks see that there is a difference, and only then say all.
-void expect_same_division(std::uint64_t hash, const std::string& code, const Tell& tell,
-                          const std::function<int(int)>& job_rank) {
+void expect_same_split(std::uint64_t hash, const std::string& code, const Tell& tell,
+                       const std::function<int(int)>& job_rank) {
   const std::string brief(reinterpret_cast<const char*>(&hash), sizeof hash);
   const auto same = [&](const std::string& other) { return other == brief; };
   if (std::ranges::all_of(tell(brief), same)) { return; }
@@ -41,18 +41,18 @@ std::unique_ptr<Communicator> Communicator::split(const GroupOf& group_of,
 
 RankGroup Communicator::agree_on_group(const GroupOf& group_of, const std::string& name) {
   const auto names = [this](int rank) { return job_rank(rank); };
-  const Division division = divide(group_of, size_, name, names);
-  const std::string code = encode(division);
+  const RankSplit split = split_ranks(group_of, size_, name, names);
+  const std::string code = encode(split);
   RankGroup mine{.name = name,
-                 .group = division.groups[static_cast<std::size_t>(rank_)],
+                 .group = split.groups[static_cast<std::size_t>(rank_)],
                  .members = {},
                  .code = hash_of(code)};
   const auto tell = [&](const std::string& text) {
-    return unseal(do_exchange(seal(TextCall::division, text, name)), names);
+    return unseal(do_exchange(seal(TextCall::split, text, name)), names);
   };
-  expect_same_division(mine.code, code, tell, names);
+  expect_same_split(mine.code, code, tell, names);
   for (int rank = 0; rank < size_; ++rank) {
-    if (division.groups[static_cast<std::size_t>(rank)] != mine.group) { continue; }
+    if (split.groups[static_cast<std::size_t>(rank)] != mine.group) { continue; }
     if (rank == rank_) { mine.rank = static_cast<int>(mine.members.size()); }
     mine.members.push_back(job_rank(rank));
   }

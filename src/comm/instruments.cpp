@@ -22,12 +22,13 @@ Instruments Instruments::of_split(std::uint64_t nth) const {
   return split;
 }
 
-void inject_delay(const Instruments& instruments, int rank, std::uint64_t sequence, Moment moment) {
+void inject_delay(const Instruments& instruments, int rank, std::uint64_t sequence,
+                  DelayPoint point) {
   if (!instruments.delays) { return; }
   std::uint64_t random = mix(instruments.delays->seed);
   random = mix(random ^ instruments.number);
   random = mix(random ^ static_cast<std::uint64_t>(rank));
-  random = mix(random ^ (2 * sequence + static_cast<std::uint64_t>(moment)));
+  random = mix(random ^ (2 * sequence + static_cast<std::uint64_t>(point)));
   const auto longest = static_cast<std::uint64_t>(instruments.delays->longest.count());
   std::this_thread::sleep_for(
       std::chrono::microseconds{static_cast<std::int64_t>(random % (longest + 1))});

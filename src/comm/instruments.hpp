@@ -29,11 +29,12 @@ struct Instruments {
   [[nodiscard]] Instruments of_split(std::uint64_t nth) const;
 };
 
-enum class Moment : std::uint8_t { before, after };
+enum class DelayPoint : std::uint8_t { before, after };
 
 /// Sleeps as the delays say: for a length that depends on seed, number, rank (of the job), sequence
 /// and moment.
-void inject_delay(const Instruments& instruments, int rank, std::uint64_t sequence, Moment moment);
+void inject_delay(const Instruments& instruments, int rank, std::uint64_t sequence,
+                  DelayPoint point);
 
 /// Adds one record for each entry of `batch`, which moved its data from `begin_ns` to `end_ns`
 /// between `ranks` ranks, this one being `rank` of them.

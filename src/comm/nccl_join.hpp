@@ -3,8 +3,8 @@
 #include <array>
 #include <memory>
 
+#include "comm/control/tcp/tcp_control_plane.hpp"
 #include "comm/instruments.hpp"
-#include "comm/rendezvous/job_group.hpp"
 #include "tessera/comm/communicator.hpp"
 #include "tessera/device/device.hpp"
 #include "tessera/memory/tracker.hpp"
@@ -13,7 +13,7 @@ namespace tessera {
 
 /// What the CUDA module makes a rank's communicators of. All of it outlives them.
 struct NcclJoin {
-  std::shared_ptr<JobGroup> group;
+  std::shared_ptr<TcpControlPlane> control;
   Device* device = nullptr;
   int ordinal = 0;  ///< the device's
   MemoryTracker* memory = nullptr;

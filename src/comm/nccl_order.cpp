@@ -63,16 +63,16 @@ NcclChoice nccl_choice() {
   return {environment(kAlgorithms), environment(kTuner)};
 }
 
-void fix_nccl_order(JobGroup& group) {
+void fix_nccl_order(TcpControlPlane& control) {
   const std::string mine = fixed_nccl_algorithms(nccl_choice());
-  const std::vector<std::string> all = group.exchange(CallKind::setup, mine);
+  const std::vector<std::string> all = control.exchange(CallKind::setup, mine);
   const auto other = std::ranges::find_if(all, [&](const auto& name) { return name != all[0]; });
   if (other != all.end()) {
-    group.fail_and_throw(
+    control.fail_and_throw(
         fmt::format(
             "deterministic: {} is {} on rank 0 and {} on rank {}: set it alike on all ranks",
             kAlgorithms, all[0], *other, other - all.begin()),
-        FoundBy::every_rank);
+        0);
   }
   // NOLINTNEXTLINE(concurrency-mt-unsafe): NCCL takes it from nowhere else
   (void)::setenv(kAlgorithms, mine.c_str(), /*overwrite=*/1);

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "comm/rendezvous/job_group.hpp"
+#include "comm/control/tcp/tcp_control_plane.hpp"
 
 namespace tessera {
 
@@ -24,6 +24,6 @@ struct NcclChoice {
 
 /// *Collective.* The communicators that NCCL makes in this process from here on add in a fixed
 /// order: WorldOptions::deterministic. CommError, on every rank, if their choices differ.
-void fix_nccl_order(JobGroup& group);
+void fix_nccl_order(TcpControlPlane& control);
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 #include <numeric>
 
 #include "base/machine.hpp"
-#include "comm/rendezvous/frame.hpp"
+#include "comm/control/tcp/frame.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/device.hpp"
 

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include "comm/rendezvous/job_group.hpp"
+#include "comm/control/tcp/tcp_control_plane.hpp"
 #include "world/launcher.hpp"
 
 namespace tessera {

@@ -6,10 +6,10 @@
 #include <thread>
 
 #include "base/resident.hpp"
-#include "comm/job_end.hpp"
+#include "comm/control/job_end.hpp"
+#include "comm/control/rank_errors.hpp"
 #include "comm/mpi/mpi_communicator.hpp"
 #include "comm/mpi/mpi_process.hpp"
-#include "comm/rank_errors.hpp"
 #include "tessera/base/error.hpp"
 #include "world/job_rank.hpp"
 #include "world/world_state.hpp"
@@ -46,10 +46,10 @@ ProcessStart start_of(const MpiProcess& process) {
   return {.ranks = 1, .context_bytes = resident - mpi, .mpi_bytes = mpi};
 }
 
-class MpiRank final : public JobRank<MpiGroup> {
+class MpiRank final : public JobRank {
  public:
   MpiRank(MpiProcess& process, const WorldOptions& options, const ProcessStart& start)
-      : JobRank{std::make_shared<MpiGroup>(process, options.deadline)},
+      : control_{std::make_shared<MpiControlPlane>(process, options.deadline)},
         process_{process},
         options_{options},
         start_{start} {
@@ -58,14 +58,17 @@ class MpiRank final : public JobRank<MpiGroup> {
   }
 
  private:
-  World make_world() override { return WorldFactory::make_mpi(group(), options_, start_); }
-  void meet_at_end() override { tessera::meet_at_end(*group()); }
+  ControlPlane& control() noexcept override { return *control_; }
+  World make_world() override { return WorldFactory::make_mpi(control_, options_, start_); }
+  void meet_at_end() override { tessera::meet_at_end(*control_); }
+  void leave() noexcept override { control_.reset(); }
   // MPI tells the others of what this process ends with while somebody waits for it.
   void before_end(const std::exception_ptr& error) override {
-    process_.fail(text_of(error), group()->told_status());
+    process_.fail(text_of(error), control_->told_status());
     leave();
   }
 
+  std::shared_ptr<MpiControlPlane> control_;
   MpiProcess& process_;
   const WorldOptions& options_;
   const ProcessStart start_;
@@ -83,14 +86,15 @@ void run_in_mpi_job(const LaunchedJob& job, const std::function<void(World&)>& b
   MpiRank{process, options, start_of(process)}.run(body);
 }
 
-World WorldFactory::make_mpi(const std::shared_ptr<MpiGroup>& group, const WorldOptions& options,
-                             const ProcessStart& process) {
-  auto state = std::make_unique<World::State>(group->rank(), group->size(), options,
-                                              make_device(options, group->rank()), options.device);
+World WorldFactory::make_mpi(const std::shared_ptr<MpiControlPlane>& control,
+                             const WorldOptions& options, const ProcessStart& process) {
+  auto state =
+      std::make_unique<World::State>(control->rank(), control->size(), options,
+                                     make_device(options, control->rank()), options.device);
   state->process = process;
   const auto make = [&](MpiKind kind, const char* stream) {
     return std::make_unique<MpiCommunicator>(
-        group, kind, *state->device, state->memory,
+        control, kind, *state->device, state->memory,
         Instruments{state->recorder.get(), options.delays, stream,
                     kind == MpiKind::gather ? kGatherNumber : kReduceNumber});
   };

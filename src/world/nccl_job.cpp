@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/resident.hpp"
-#include "comm/job_end.hpp"
+#include "comm/control/job_end.hpp"
 #include "comm/nccl_join.hpp"
 #include "comm/nccl_order.hpp"
 #include "device/cuda_module.hpp"
@@ -26,9 +26,9 @@ JobPlace with_build(JobPlace place) {
   return place;
 }
 
-std::shared_ptr<JobGroup> join(const JobPlace& place, std::chrono::milliseconds deadline) {
+std::shared_ptr<TcpControlPlane> join(const JobPlace& place, std::chrono::milliseconds deadline) {
   try {
-    return std::make_shared<JobGroup>(
+    return std::make_shared<TcpControlPlane>(
         with_build(place), std::max<std::chrono::milliseconds>(deadline, kStart), deadline);
   } catch (const ConfigError&) {  // every process finds it: rank 0 has the word
     if (place.rank != 0) { std::this_thread::sleep_for(kCourtesy); }
@@ -46,29 +46,32 @@ int choose_device(const FoundPlace& place, const WorldOptions& options) {
 }
 
 /// *Collective.*
-int agree_on_host_threads(JobGroup& group, const WorldOptions& options) {
+int agree_on_host_threads(TcpControlPlane& control, const WorldOptions& options) {
   std::vector<HostCores> all;
-  for (const std::string& text : group.exchange(CallKind::setup, encode(own_cores()))) {
+  for (const std::string& text : control.exchange(CallKind::setup, encode(own_cores()))) {
     all.push_back(decode_cores(text));
   }
-  return host_threads(options.host_threads, all, group.rank());
+  return host_threads(options.host_threads, all, control.rank());
 }
 
-class NcclRank final : public JobRank<JobGroup> {
+class NcclRank final : public JobRank {
  public:
   NcclRank(const FoundPlace& place, const WorldOptions& options, const ProcessStart& start)
-      : JobRank{join(place.place, options.deadline)},
+      : control_{join(place.place, options.deadline)},
         place_{place},
         options_{options},
         start_{start} {}
 
  private:
+  ControlPlane& control() noexcept override { return *control_; }
   // Within the run: the others wait for a rank that has no device.
   World make_world() override {
-    return WorldFactory::make_nccl(group(), choose_device(place_, options_), options_, start_);
+    return WorldFactory::make_nccl(control_, choose_device(place_, options_), options_, start_);
   }
-  void meet_at_end() override { (void)group()->exchange(CallKind::end, {}); }
+  void meet_at_end() override { (void)control_->exchange(CallKind::end, {}); }
+  void leave() noexcept override { control_.reset(); }
 
+  std::shared_ptr<TcpControlPlane> control_;
   const FoundPlace& place_;
   const WorldOptions& options_;
   const ProcessStart start_;
@@ -84,22 +87,22 @@ void run_in_nccl_job(const FoundPlace& place, const std::function<void(World&)>&
   NcclRank{place, options, start}.run(body);
 }
 
-World WorldFactory::make_nccl(const std::shared_ptr<JobGroup>& group, int ordinal,
+World WorldFactory::make_nccl(const std::shared_ptr<TcpControlPlane>& control, int ordinal,
                               const WorldOptions& options, const ProcessStart& process) {
   CudaDeviceOptions device;
   device.ordinal = ordinal;
-  auto state = std::make_unique<World::State>(group->rank(), group->size(), options,
+  auto state = std::make_unique<World::State>(control->rank(), control->size(), options,
                                               make_cuda_device(device), DeviceKind::cuda);
   state->process = process;
-  state->host_threads = agree_on_host_threads(*group, options);
+  state->host_threads = agree_on_host_threads(*control, options);
   NcclJoin join;
-  join.group = group;
+  join.control = control;
   join.device = state->device.get();
   join.ordinal = ordinal;
   join.memory = &state->memory;
   join.instruments = {Instruments{state->recorder.get(), options.delays, "gather", kGatherNumber},
                       Instruments{state->recorder.get(), options.delays, "reduce", kReduceNumber}};
-  if (options.deterministic && group->size() > 1) { fix_nccl_order(*group); }
+  if (options.deterministic && control->size() > 1) { fix_nccl_order(*control); }
   NcclChannels channels;
   CudaModule::get().function<JoinNccl>("tessera_cuda_join_nccl")(join, channels);
   state->gather = std::move(channels.gather);

@@ -2,7 +2,7 @@
 
 #include "base/environment.hpp"
 #include "base/resident.hpp"
-#include "comm/local/local_group.hpp"
+#include "comm/control/local/local_ranks.hpp"
 #include "tessera/world/launch.hpp"
 #include "world/job_place.hpp"
 #include "world/launcher.hpp"
@@ -16,7 +16,7 @@ namespace {
 void run_alone(const std::function<void(World&)>& body, const WorldOptions& options) {
   const ProcessStart process{.ranks = 1, .context_bytes = resident_bytes()};
   World world =
-      WorldFactory::make_local(WorldFactory::make_local_group(1, options), 0, options, process);
+      WorldFactory::make_local(WorldFactory::make_local_ranks(1, options), 0, options, process);
   body(world);
   WorldFactory::finish(world);
 }

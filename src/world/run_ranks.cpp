@@ -4,8 +4,8 @@
 #include <thread>
 
 #include "base/resident.hpp"
-#include "comm/local/local_group.hpp"
-#include "comm/rank_errors.hpp"
+#include "comm/control/local/local_ranks.hpp"
+#include "comm/control/rank_errors.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/world/run.hpp"
 #include "world/world_state.hpp"
@@ -22,13 +22,13 @@ class LocalJob {
       : body_{body},
         options_{options},
         process_{.ranks = ranks, .context_bytes = resident_bytes()},
-        group_{WorldFactory::make_local_group(ranks, options)},
+        ranks_{WorldFactory::make_local_ranks(ranks, options)},
         errors_{ranks} {}
 
   void run() {
     std::vector<std::thread> threads;
-    threads.reserve(static_cast<std::size_t>(group_->ranks()));
-    for (int rank = 0; rank < group_->ranks(); ++rank) {
+    threads.reserve(static_cast<std::size_t>(ranks_->size()));
+    for (int rank = 0; rank < ranks_->size(); ++rank) {
       try {
         threads.emplace_back([this, rank] { run_rank(rank); });
       } catch (const std::system_error& error) {  // no more threads on this machine
@@ -44,12 +44,12 @@ class LocalJob {
  private:
   void run_rank(int rank) noexcept {
     try {
-      World world = WorldFactory::make_local(group_, rank, options_, process_);
+      World world = WorldFactory::make_local(ranks_, rank, options_, process_);
       try {
         body_(world);
-        group_->check_alive(rank);  // a body may have swallowed it
+        ranks_->plane(rank).check_alive();  // a body may have swallowed it
         WorldFactory::finish(world);
-        group_->leave(rank);
+        ranks_->leave(rank);
       } catch (...) {  // tell the peers before the world's end waits for them
         fail(rank, std::current_exception());
       }
@@ -60,15 +60,13 @@ class LocalJob {
 
   void fail(int rank, const std::exception_ptr& error) noexcept {
     errors_.add(rank, error);
-    try {
-      group_->abort(fmt::format("rank {}: {}", rank, text_of(error)));
-    } catch (...) { group_->abort("out of memory"); }
+    abort_with(ranks_->plane(rank), error);
   }
 
   const std::function<void(World&)>& body_;
   const WorldOptions& options_;
   ProcessStart process_;
-  std::shared_ptr<LocalGroup> group_;
+  std::shared_ptr<LocalRanks> ranks_;
   RankErrors errors_;
 };
 

@@ -252,28 +252,28 @@ std::unique_ptr<Device> WorldFactory::make_device(const WorldOptions& options, i
   return make_cuda_device({.ordinal = mine, .peers = peers});
 }
 
-std::shared_ptr<LocalGroup> WorldFactory::make_local_group(int ranks, const WorldOptions& options) {
-  return std::make_shared<LocalGroup>(ranks, std::vector<std::string>{"gather", "reduce"},
+std::shared_ptr<LocalRanks> WorldFactory::make_local_ranks(int ranks, const WorldOptions& options) {
+  return std::make_shared<LocalRanks>(ranks, std::vector<std::string>{"gather", "reduce"},
                                       options.deadline,
                                       options.trace ? CountTraffic::yes : CountTraffic::no);
 }
 
-World WorldFactory::make_local(std::shared_ptr<LocalGroup> group, int rank,
+World WorldFactory::make_local(std::shared_ptr<LocalRanks> ranks, int rank,
                                const WorldOptions& options, const ProcessStart& process) {
-  auto state = std::make_unique<World::State>(rank, group->ranks(), options,
+  auto state = std::make_unique<World::State>(rank, ranks->size(), options,
                                               make_device(options, rank), options.device);
   state->process = process;
   if (options.device == DeviceKind::cuda) {
-    const std::vector<HostCores> all(static_cast<std::size_t>(group->ranks()), own_cores());
+    const std::vector<HostCores> all(static_cast<std::size_t>(ranks->size()), own_cores());
     state->host_threads = host_threads(options.host_threads, all, rank);
   }
   const auto make = [&](std::uint64_t number, const char* stream) -> std::unique_ptr<Communicator> {
     const Instruments instruments{state->recorder.get(), options.delays, stream, number};
-    const std::shared_ptr<LocalChannel>& channel = group->channel(number);
+    const std::shared_ptr<LocalChannel>& channel = ranks->channel(number);
     if (options.device == DeviceKind::cpu) {
-      return std::make_unique<LocalCommunicator>(group, channel, rank, instruments);
+      return std::make_unique<LocalCommunicator>(ranks, channel, rank, instruments);
     }
-    return std::make_unique<LocalDeviceCommunicator>(group, channel, rank, instruments,
+    return std::make_unique<LocalDeviceCommunicator>(ranks, channel, rank, instruments,
                                                      *state->device, state->kernels);
   };
   state->gather = make(kGatherNumber, "gather");

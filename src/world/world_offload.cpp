@@ -35,7 +35,7 @@ struct OffloadCopies {
     SideStream& side = lane(state, which);
     if (state.options.delays) {
       side.stream.get().call(
-          [at = &state, &side, which] { delay(*at, side, number(which), Moment::before); });
+          [at = &state, &side, which] { delay(*at, side, number(which), DelayPoint::before); });
     }
     if (state.recorder) {
       side.stream.get().tell_time([&side](std::int64_t ns) { side.begin_ns = ns; });
@@ -61,7 +61,7 @@ struct OffloadCopies {
     }
     if (state.options.delays) {
       side.stream.get().call([at = &state, &side, which] {
-        delay(*at, side, number(which), Moment::after);
+        delay(*at, side, number(which), DelayPoint::after);
         ++side.done;
       });
     }
@@ -70,7 +70,7 @@ struct OffloadCopies {
   static void work_on_host(World::State& state, const HostWork& work, const char* what,
                            const std::string& name) {
     SideStream& side = state.host;
-    delay(state, side, kHostNumber, Moment::before);
+    delay(state, side, kHostNumber, DelayPoint::before);
     const std::int64_t begin_ns = trace::now_ns();
     work(state.host_caller.get());
     if (state.recorder) {
@@ -81,14 +81,14 @@ struct OffloadCopies {
                            .end_ns = trace::now_ns(),
                            .stream = "host"});
     }
-    delay(state, side, kHostNumber, Moment::after);
+    delay(state, side, kHostNumber, DelayPoint::after);
     ++side.done;
   }
 
  private:
   static void delay(const World::State& state, const SideStream& side, std::uint64_t number,
-                    Moment moment) {
-    inject_delay({.delays = state.options.delays, .number = number}, state.rank, side.done, moment);
+                    DelayPoint point) {
+    inject_delay({.delays = state.options.delays, .number = number}, state.rank, side.done, point);
   }
 };
 

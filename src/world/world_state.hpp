@@ -15,9 +15,9 @@
 
 namespace tessera {
 
-class JobGroup;
-class LocalGroup;
-class MpiGroup;
+class TcpControlPlane;
+class LocalRanks;
+class MpiControlPlane;
 
 /// A communicator that was split from another of the rank's.
 struct SplitChannel {
@@ -86,15 +86,15 @@ class WorldFactory {
   /// own, whose `local_rank` counts those on this machine.
   [[nodiscard]] static std::unique_ptr<Device> make_device(const WorldOptions& options,
                                                            int local_rank);
-  /// The channels of a local group, in the order of their numbers.
-  [[nodiscard]] static std::shared_ptr<LocalGroup> make_local_group(int ranks,
+  /// With the channels of a world, in the order of their numbers.
+  [[nodiscard]] static std::shared_ptr<LocalRanks> make_local_ranks(int ranks,
                                                                     const WorldOptions& options);
-  [[nodiscard]] static World make_local(std::shared_ptr<LocalGroup> group, int rank,
+  [[nodiscard]] static World make_local(std::shared_ptr<LocalRanks> ranks, int rank,
                                         const WorldOptions& options, const ProcessStart& process);
-  [[nodiscard]] static World make_mpi(const std::shared_ptr<MpiGroup>& group,
+  [[nodiscard]] static World make_mpi(const std::shared_ptr<MpiControlPlane>& control,
                                       const WorldOptions& options, const ProcessStart& process);
   /// *Collective.*
-  [[nodiscard]] static World make_nccl(const std::shared_ptr<JobGroup>& group, int ordinal,
+  [[nodiscard]] static World make_nccl(const std::shared_ptr<TcpControlPlane>& control, int ordinal,
                                        const WorldOptions& options, const ProcessStart& process);
   [[nodiscard]] static World make_simulated(const SimulatedRank& rank, const WorldOptions& options);
   /// Throws the mistake that a destructor has found, waits for what the rank has submitted and

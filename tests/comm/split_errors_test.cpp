@@ -100,8 +100,8 @@ TEST_P(SplitErrors, WhoIsMissingIsFollowedToTheRankThatWaitsForNobody) {
   });
   EXPECT_THAT(error, HasSubstr("all_reduce of batch \"h.3 across groups\" (channel replicas, "
                                "sequence 0): rank "));
-  EXPECT_THAT(error, HasSubstr(" waited 600 ms for rank 0, held up in the end by rank 1, which did "
-                               "not call all_reduce of batch \"h.3\" (channel shard reduce, "
+  EXPECT_THAT(error, HasSubstr(" waited 600 ms for rank 0, held up by rank 1, which did not "
+                               "call all_reduce of batch \"h.3\" (channel shard reduce, "
                                "sequence 0); every rank makes the same collective calls"));
 }
 

@@ -156,8 +156,8 @@ TEST_F(NcclFault, ARankThatIsHeldUpInItsGroupsFirstCallIsNotTakenForTheCause) {
   EXPECT_THAT(
       across.output,
       HasSubstr("all_reduce of batch \"h.3\" (channel replicas, sequence 0): rank 2" + waited +
-                "rank 0, held up as rank 1 did not make the call of channel shard "
-                "reduce, sequence 0; every rank"));
+                "rank 0, held up by rank 1, which did not call the batch (channel "
+                "shard reduce, sequence 0); every rank"));
 }
 
 // The group goes before the watchdog has seen that its batch has ended.

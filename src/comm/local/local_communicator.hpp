@@ -3,20 +3,20 @@
 #include <cstdint>
 #include <memory>
 
+#include "comm/control/local/local_ranks.hpp"
 #include "comm/counts_traffic.hpp"
 #include "comm/instruments.hpp"
-#include "comm/local/local_group.hpp"
 #include "tessera/comm/communicator.hpp"
 
 namespace tessera {
 
-/// Ranks are threads of one process and read each other's buffers. One channel of a group: batches
+/// Ranks are threads of one process and read each other's buffers. One channel of them: batches
 /// of different channels, and texts, are matched apart; a failure of one ends all. So it is also
 /// with what is split from it.
 class LocalCommunicator final : public Communicator, public CountsTraffic {
  public:
-  /// As rank `rank` of the channel, which is one of the group's.
-  LocalCommunicator(std::shared_ptr<LocalGroup> group, std::shared_ptr<LocalChannel> channel,
+  /// As rank `rank` of the channel, which is one of those of `ranks`.
+  LocalCommunicator(std::shared_ptr<LocalRanks> ranks, std::shared_ptr<LocalChannel> channel,
                     int rank, Instruments instruments);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "local"; }
@@ -29,7 +29,7 @@ class LocalCommunicator final : public Communicator, public CountsTraffic {
   void do_abort(std::string_view reason) noexcept override;
   void do_withdraw() noexcept override;
 
-  std::shared_ptr<LocalGroup> group_;
+  std::shared_ptr<LocalRanks> ranks_;
   std::shared_ptr<LocalChannel> channel_;
   Instruments instruments_;
   std::uint64_t next_batch_ = 0;

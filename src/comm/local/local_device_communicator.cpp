@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "comm/local/exchange_texts.hpp"
+#include "comm/control/local/exchange_texts.hpp"
 #include "device/stream_state.hpp"
 #include "tessera/base/error.hpp"
 
@@ -38,12 +38,12 @@ void wait_for_all(const Meeting& meeting, OwnedEvent DeviceMarks::* mark, Stream
 
 }  // namespace
 
-LocalDeviceCommunicator::LocalDeviceCommunicator(std::shared_ptr<LocalGroup> group,
+LocalDeviceCommunicator::LocalDeviceCommunicator(std::shared_ptr<LocalRanks> ranks,
                                                  std::shared_ptr<LocalChannel> channel, int rank,
                                                  Instruments instruments, Device& device,
                                                  const kernels::Table& kernels)
     : Communicator{rank, channel->size(), channel->members()},
-      group_{std::move(group)},
+      ranks_{std::move(ranks)},
       channel_{std::move(channel)},
       instruments_{instruments},
       device_{device},
@@ -53,11 +53,11 @@ LocalDeviceCommunicator::LocalDeviceCommunicator(std::shared_ptr<LocalGroup> gro
 void LocalDeviceCommunicator::do_submit(Batch batch, Stream stream) {
   expects(static_cast<bool>(stream), "submit: no stream");
   try {
-    group_->check_alive(job_rank(rank()));
+    ranks_->plane(job_rank(rank())).check_alive();
     // Before the ranks meet: from then on nothing here may fail for want of memory.
     DeviceHands hands{device_, kernels_, stream};
-    Mover mover{*group_, *channel_, rank(), hands};
-    const std::shared_ptr<Meeting> meeting = group_->join({.channel = channel_,
+    Mover mover{*ranks_, *channel_, rank(), hands};
+    const std::shared_ptr<Meeting> meeting = ranks_->join({.channel = channel_,
                                                            .kind = MeetingKind::batch,
                                                            .sequence = next_batch_++,
                                                            .rank = rank(),
@@ -85,30 +85,30 @@ void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Move
     watch_begin(stream);
     stream.record(marks_.ready.get());
   });
-  group_->sync(meeting);
+  ranks_->sync(meeting);
   attempt([&] {
     wait_for_all(meeting, &DeviceMarks::ready, stream);
     mover.first(batch, meeting.visits());
     stream.record(marks_.first.get());
   });
-  group_->sync(meeting);
+  ranks_->sync(meeting);
   attempt([&] { wait_for_all(meeting, &DeviceMarks::first, stream); });
   if (Mover::has_second(batch)) {
     attempt([&] {
       mover.second(batch, meeting.visits());
       stream.record(marks_.second.get());
     });
-    group_->sync(meeting);
+    ranks_->sync(meeting);
     attempt([&] { wait_for_all(meeting, &DeviceMarks::second, stream); });
   }
   attempt([&] { watch_end(batch, stream); });
   // When all have enqueued their waits, marks may be recorded again.
-  group_->sync(meeting);
+  ranks_->sync(meeting);
   if (!error) { return; }
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& cause) {
-    group_->abort(fmt::format("rank {}: {}", job_rank(rank()), cause.what()));
+    ranks_->plane(job_rank(rank())).abort_for(cause);
     throw;
   }
 }
@@ -117,7 +117,7 @@ void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Move
 void LocalDeviceCommunicator::watch_begin(Stream stream) {
   if (instruments_.delays) {
     stream.call([instruments = instruments_, rank = job_rank(rank()), sequence = next_batch_] {
-      inject_delay(instruments, rank, sequence, Moment::before);
+      inject_delay(instruments, rank, sequence, DelayPoint::before);
     });
   }
   if (instruments_.recorder != nullptr) {
@@ -135,33 +135,33 @@ void LocalDeviceCommunicator::watch_end(const Batch& batch, Stream stream) {
   }
   if (instruments_.delays) {
     stream.call([instruments = instruments_, rank = job_rank(rank()), sequence = next_batch_] {
-      inject_delay(instruments, rank, sequence, Moment::after);
+      inject_delay(instruments, rank, sequence, DelayPoint::after);
     });
   }
 }
 
 std::vector<std::string> LocalDeviceCommunicator::do_exchange(std::string message) {
-  return exchange_texts(*group_, channel_, rank(), next_exchange_++, message);
+  return exchange_texts(*ranks_, channel_, rank(), next_exchange_++, message);
 }
 
 std::unique_ptr<Communicator> LocalDeviceCommunicator::do_split(const RankGroup& group) {
   const std::uint64_t nth = next_split_++;
-  return std::make_unique<LocalDeviceCommunicator>(group_, group_->split(*channel_, nth, group),
+  return std::make_unique<LocalDeviceCommunicator>(ranks_, ranks_->split(*channel_, nth, group),
                                                    group.rank, instruments_.of_split(nth), device_,
                                                    kernels_);
 }
 
 std::vector<std::size_t> LocalDeviceCommunicator::sent_to_each() const {
-  return group_->traffic()->sent_by(job_rank(rank()));
+  return ranks_->traffic()->sent_by(job_rank(rank()));
 }
 
 void LocalDeviceCommunicator::do_abort(std::string_view reason) noexcept {
-  group_->abort(reason);
+  ranks_->plane(job_rank(rank())).abort(reason);
 }
 
 // What has been submitted is enqueued on every rank: nothing is left to take back.
 void LocalDeviceCommunicator::do_withdraw() noexcept {
-  group_->withdraw(*channel_, rank(), next_batch_);
+  ranks_->withdraw(*channel_, rank(), next_batch_);
 }
 
 }  // namespace tessera

@@ -5,9 +5,9 @@
 #include <functional>
 #include <memory>
 
+#include "comm/control/local/local_ranks.hpp"
 #include "comm/counts_traffic.hpp"
 #include "comm/instruments.hpp"
-#include "comm/local/local_group.hpp"
 #include "comm/local/mover.hpp"
 #include "kernels/table.hpp"
 #include "tessera/comm/communicator.hpp"
@@ -25,9 +25,9 @@ namespace tessera {
 ///          ends the stream.
 class LocalDeviceCommunicator final : public Communicator, public CountsTraffic {
  public:
-  /// As rank `rank` of the channel, which is one of the group's. `device` and `kernels` are this
-  /// rank's, and outlive the communicator.
-  LocalDeviceCommunicator(std::shared_ptr<LocalGroup> group, std::shared_ptr<LocalChannel> channel,
+  /// As rank `rank` of the channel, which is one of those of `ranks`. `device` and `kernels` are
+  /// this rank's, and outlive the communicator.
+  LocalDeviceCommunicator(std::shared_ptr<LocalRanks> ranks, std::shared_ptr<LocalChannel> channel,
                           int rank, Instruments instruments, Device& device,
                           const kernels::Table& kernels);
 
@@ -45,7 +45,7 @@ class LocalDeviceCommunicator final : public Communicator, public CountsTraffic 
   void watch_begin(Stream stream);
   void watch_end(const Batch& batch, Stream stream);
 
-  std::shared_ptr<LocalGroup> group_;
+  std::shared_ptr<LocalRanks> ranks_;
   std::shared_ptr<LocalChannel> channel_;
   Instruments instruments_;
   Device& device_;

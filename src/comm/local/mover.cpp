@@ -112,9 +112,9 @@ Hands& host_hands() noexcept {
   return hands;
 }
 
-Mover::Mover(LocalGroup& group, const LocalChannel& channel, int rank, Hands& hands)
+Mover::Mover(LocalRanks& ranks, const LocalChannel& channel, int rank, Hands& hands)
     : rank_{rank},
-      tally_{group.traffic(), &channel},
+      tally_{ranks.traffic(), &channel},
       hands_{&hands},
       sources_(static_cast<std::size_t>(channel.size())) {}
 

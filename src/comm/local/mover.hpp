@@ -3,12 +3,12 @@
 #include <span>
 #include <vector>
 
-#include "comm/local/local_group.hpp"
+#include "comm/control/local/local_ranks.hpp"
 #include "tessera/base/dtype.hpp"
 
 namespace tessera {
 
-/// Counts what passes between the ranks of a channel, if the group counts.
+/// Counts what passes between the ranks of a channel, if they are counted.
 struct Tally {
   TrafficCounts* counts = nullptr;
   const LocalChannel* channel = nullptr;
@@ -43,8 +43,8 @@ class Hands {
 /// In each half a rank writes only what no other reads or writes in that half.
 class Mover {
  public:
-  /// As rank `rank` of a channel of the group.
-  Mover(LocalGroup& group, const LocalChannel& channel, int rank, Hands& hands);
+  /// As rank `rank` of one of the channels of `ranks`.
+  Mover(LocalRanks& ranks, const LocalChannel& channel, int rank, Hands& hands);
 
   /// Throws what the hands throw.
   void first(const Batch& batch, const std::vector<Visit>& visits);

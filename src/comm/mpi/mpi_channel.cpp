@@ -8,11 +8,11 @@ MpiLine::MpiLine(MpiProcess& process, MpiKind kind_, Device& device, MemoryTrack
       workspaces{process, device, memory} {}
 
 MpiRoute MpiChannel::batch_route(std::uint64_t sequence) const noexcept {
-  return {line->comm, batch_tag(number, sequence, group->process().tags()), members, rank};
+  return {line->comm, batch_tag(number, sequence, control->process().tags()), members, rank};
 }
 
 MpiRoute MpiChannel::text_route(std::uint64_t sequence) const noexcept {
-  MpiProcess& process = group->process();
+  MpiProcess& process = control->process();
   return {process.control(), text_tag(line->kind, number, sequence, process.tags()), members, rank};
 }
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/control/mpi/mpi_control_plane.hpp"
 #include "comm/instruments.hpp"
-#include "comm/mpi/mpi_group.hpp"
 #include "comm/mpi/mpi_tags.hpp"
 #include "comm/mpi/mpi_workspace.hpp"
 
@@ -27,7 +27,7 @@ struct MpiLine {
 
 /// What a communicator's batches share.
 struct MpiChannel {
-  std::shared_ptr<MpiGroup> group;
+  std::shared_ptr<MpiControlPlane> control;
   std::shared_ptr<MpiLine> line;
   int number;                ///< of the line's channels
   std::string name;          ///< in errors

@@ -8,14 +8,14 @@
 #include <exception>
 #include <span>
 
-#include "comm/aborted.hpp"
 #include "comm/batch_code.hpp"
 #include "comm/batch_text.hpp"
-#include "comm/division.hpp"
-#include "comm/failure_texts.hpp"
-#include "comm/job_end.hpp"
+#include "comm/control/aborted.hpp"
+#include "comm/control/failure_texts.hpp"
+#include "comm/control/job_end.hpp"
 #include "comm/mpi/mpi_channel.hpp"
 #include "comm/mpi/mpi_mover.hpp"
+#include "comm/rank_split.hpp"
 #include "device/cpu/host_task.hpp"
 #include "tessera/base/error.hpp"
 
@@ -23,23 +23,24 @@ namespace tessera {
 namespace {
 
 /// Nobody tells where a rank waits that does not come, be it to a call of a group or of all ranks.
-std::string late_text(const MpiGroup& group, std::string_view call,
+std::string late_text(const MpiControlPlane& control, std::string_view call,
                       std::chrono::milliseconds waited, const std::vector<int>& peers) {
-  return group.divided() ? missing_in_group_text(call, group.rank(), waited, peers)
-                         : missing_text(call, group.rank(), waited, peers);
+  return control.has_groups() ? missing_in_group_text(call, control.rank(), waited, peers)
+                              : missing_text(call, control.rank(), waited, peers);
 }
 
 /// Waits for ranks to come to an exchange.
 class AtExchange : public MpiWait {
  public:
-  AtExchange(std::string_view channel, std::uint64_t sequence, const MpiGroup& group) noexcept
-      : channel_{channel}, sequence_{sequence}, group_{group} {}
+  AtExchange(std::string_view channel, std::uint64_t sequence,
+             const MpiControlPlane& control) noexcept
+      : channel_{channel}, sequence_{sequence}, control_{control} {}
   [[nodiscard]] std::string late(std::chrono::milliseconds waited,
                                  const std::vector<int>& peers) const final {
-    return late_text(group_, called(), waited, peers);
+    return late_text(control_, called(), waited, peers);
   }
   [[nodiscard]] std::string ended(int peer) const final {
-    return ended_text(called(), group_.rank(), peer);
+    return ended_text(called(), control_.rank(), peer);
   }
 
  private:
@@ -47,13 +48,14 @@ class AtExchange : public MpiWait {
 
   std::string_view channel_;
   std::uint64_t sequence_;
-  const MpiGroup& group_;
+  const MpiControlPlane& control_;
 };
 
 /// Waits for ranks to come to the end of a run.
 class AtEnd final : public AtExchange {
  public:
-  explicit AtEnd(const MpiGroup& group) noexcept : AtExchange{"end of the run", 0, group} {}
+  explicit AtEnd(const MpiControlPlane& control) noexcept
+      : AtExchange{"end of the run", 0, control} {}
   [[nodiscard]] bool at_end() const noexcept override { return true; }
 };
 
@@ -65,13 +67,13 @@ class BatchTask {
 
   void operator()() {
     try {
-      delay(Moment::before);
+      delay(DelayPoint::before);
       run();
-      delay(Moment::after);
+      delay(DelayPoint::after);
     } catch (const CommError&) {
       throw;
     } catch (const std::exception& error) {  // of this rank alone: the peers must not wait for it
-      group().abort(fmt::format("rank {}: {}", group().rank(), error.what()), kCommStatus);
+      control().abort_for(error);
       throw;
     }
   }
@@ -84,10 +86,10 @@ class BatchTask {
     void check() const override { task_.check_wanted(); }
     [[nodiscard]] std::string late(std::chrono::milliseconds waited,
                                    const std::vector<int>& peers) const override {
-      return late_text(task_.group(), task_.called(), waited, peers);
+      return late_text(task_.control(), task_.called(), waited, peers);
     }
     [[nodiscard]] std::string ended(int peer) const override {
-      return ended_text(task_.called(), task_.group().rank(), peer);
+      return ended_text(task_.called(), task_.control().rank(), peer);
     }
 
    private:
@@ -99,10 +101,10 @@ class BatchTask {
     explicit Moving(const BatchTask& task) noexcept : task_{task} {}
     [[nodiscard]] std::string late(std::chrono::milliseconds waited,
                                    const std::vector<int>& peers) const override {
-      return stopped_text(task_.called(), task_.group().rank(), waited, peers);
+      return stopped_text(task_.called(), task_.control().rank(), waited, peers);
     }
     [[nodiscard]] std::string ended(int peer) const override {
-      return ended_text(task_.called(), task_.group().rank(), peer);
+      return ended_text(task_.called(), task_.control().rank(), peer);
     }
 
    private:
@@ -113,10 +115,10 @@ class BatchTask {
     const MpiWorkspaces::Lease lease{channel_->line->workspaces};
     const MpiRoute route = channel_->batch_route(sequence_);
     check_wanted();
-    group().check_alive();
+    control().check_alive();
     if (channel_->size() > 1) { meet(*lease, route); }
     const std::int64_t begin_ns = trace::now_ns();
-    MpiMover{group(), *lease, route, Moving{*this}}.run(batch_);
+    MpiMover{control(), *lease, route, Moving{*this}}.run(batch_);
     record_collectives(channel_->instruments, batch_, channel_->rank, channel_->size(), begin_ns,
                        trace::now_ns());
   }
@@ -128,16 +130,16 @@ class BatchTask {
     MpiRequests& requests = work.requests[0];
     const auto hashes = std::span{work.hashes}.first(route.members.size());
     {
-      const MpiCalls calls{group().process()};
+      const MpiCalls calls{control().process()};
       for (std::size_t i = 0; i < hashes.size(); ++i) {
         hashes[i] = work.hash;
         const int peer = route.members[i];
-        if (peer == group().rank()) { continue; }
+        if (peer == control().rank()) { continue; }
         requests.receive(route.comm, &hashes[i], sizeof hashes[i], peer, route.tag);
         requests.send(route.comm, &work.hash, sizeof work.hash, peer, route.tag);
       }
     }
-    group().wait(requests, Coming{*this});
+    control().wait(requests, Coming{*this});
     const auto same = [&](std::uint64_t hash) { return hash == work.hash; };
     if (!std::ranges::all_of(hashes, same)) { disagree(work, route); }
   }
@@ -145,26 +147,26 @@ class BatchTask {
   /// Every member sees that hashes differ, comes here, and finds the same text.
   [[noreturn]] void disagree(const MpiWorkspace& work, const MpiRoute& route) {
     std::vector<Batch> batches;
-    for (const std::string& code : group().exchange(route, work.code, Moving{*this})) {
+    for (const std::string& code : control().exchange(route, work.code, Moving{*this})) {
       batches.push_back(decode(code));
     }
     std::vector<const Batch*> all;
     for (const Batch& batch : batches) { all.push_back(&batch); }
     const std::string difference =
         first_difference(all, route.members).value_or("the hashes of equal batches");
-    group().fail_and_throw(disagreement_text(channel_->name, sequence_, difference),
-                           route.members.front());
+    control().fail_and_throw(disagreement_text(channel_->name, sequence_, difference),
+                             route.members.front());
   }
 
   void check_wanted() const {
-    if (sequence_ < channel_->withdrawn) { throw Aborted{called() + " was withdrawn"}; }
+    if (sequence_ < channel_->withdrawn) { throw Aborted{withdrawn_text(called())}; }
   }
   [[nodiscard]] std::string called() const {
     return call_text(describe(batch_), channel_->name, sequence_);
   }
-  [[nodiscard]] MpiGroup& group() const noexcept { return *channel_->group; }
-  void delay(Moment moment) const {
-    inject_delay(channel_->instruments, group().rank(), sequence_, moment);
+  [[nodiscard]] MpiControlPlane& control() const noexcept { return *channel_->control; }
+  void delay(DelayPoint point) const {
+    inject_delay(channel_->instruments, control().rank(), sequence_, point);
   }
 
   std::shared_ptr<MpiChannel> channel_;
@@ -174,16 +176,16 @@ class BatchTask {
 
 }  // namespace
 
-MpiCommunicator::MpiCommunicator(const std::shared_ptr<MpiGroup>& group, MpiKind kind,
+MpiCommunicator::MpiCommunicator(const std::shared_ptr<MpiControlPlane>& control, MpiKind kind,
                                  Device& device, MemoryTracker& memory, Instruments instruments)
-    : MpiCommunicator{std::shared_ptr<MpiChannel>{
-          new MpiChannel{.group = group,
-                         .line = std::make_shared<MpiLine>(group->process(), kind, device, memory),
-                         .number = 0,
-                         .name = kind == MpiKind::gather ? "gather" : "reduce",
-                         .members = group->everyone(),
-                         .rank = group->rank(),
-                         .instruments = instruments}}} {}
+    : MpiCommunicator{std::shared_ptr<MpiChannel>{new MpiChannel{
+          .control = control,
+          .line = std::make_shared<MpiLine>(control->process(), kind, device, memory),
+          .number = 0,
+          .name = kind == MpiKind::gather ? "gather" : "reduce",
+          .members = control->everyone(),
+          .rank = control->rank(),
+          .instruments = instruments}}} {}
 
 MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiChannel> channel)
     : Communicator{channel->rank, channel->size(), channel->members},
@@ -191,18 +193,18 @@ MpiCommunicator::MpiCommunicator(std::shared_ptr<MpiChannel> channel)
 
 void MpiCommunicator::do_submit(Batch batch, Stream stream) {
   expects(static_cast<bool>(stream), "submit: no stream");
-  channel_->group->check_alive();
+  channel_->control->check_alive();
   BatchTask task{channel_, next_batch_, std::move(batch)};
   ++next_batch_;  // the order of submitting is the order of matching
   enqueue(stream, std::move(task));
 }
 
 std::vector<std::string> MpiCommunicator::do_exchange(std::string message) {
-  MpiGroup& group = *channel_->group;
-  group.check_alive();
+  MpiControlPlane& control = *channel_->control;
+  control.check_alive();
   const std::uint64_t sequence = next_exchange_++;
-  return group.exchange(channel_->text_route(sequence), message,
-                        AtExchange{channel_->name, sequence, group});
+  return control.exchange(channel_->text_route(sequence), message,
+                          AtExchange{channel_->name, sequence, control});
 }
 
 // Ranks may have been in groups that were split a different number of times.
@@ -212,7 +214,7 @@ std::unique_ptr<Communicator> MpiCommunicator::do_split(const RankGroup& group) 
       line.next_channel, group.name,
       [this](std::string text) { return do_exchange(std::move(text)); },
       [this](int rank) { return job_rank(rank); });
-  const int most = channels_of(channel_->group->process().tags());
+  const int most = channels_of(channel_->control->process().tags());
   if (number >= most) {
     throw ConfigError{fmt::format(
         "split \"{}\": {} communicators have been split from {} in this run, and the tags of {} "
@@ -221,9 +223,9 @@ std::unique_ptr<Communicator> MpiCommunicator::do_split(const RankGroup& group) 
         mpi_library_version())};
   }
   line.next_channel = number + 1;
-  channel_->group->note_division();
+  channel_->control->note_split();
   return std::unique_ptr<MpiCommunicator>{new MpiCommunicator{std::shared_ptr<MpiChannel>{
-      new MpiChannel{.group = channel_->group,
+      new MpiChannel{.control = channel_->control,
                      .line = channel_->line,
                      .number = number,
                      .name = group.name,
@@ -233,17 +235,17 @@ std::unique_ptr<Communicator> MpiCommunicator::do_split(const RankGroup& group) 
 }
 
 void MpiCommunicator::do_abort(std::string_view reason) noexcept {
-  channel_->group->abort(reason, kCommStatus);
+  channel_->control->abort(reason);
 }
 
 void MpiCommunicator::do_withdraw() noexcept {
   channel_->withdrawn = next_batch_;
 }
 
-void meet_at_end(MpiGroup& group) {
-  group.check_alive();
-  (void)group.exchange({group.process().control(), kEndTag, group.everyone(), group.rank()}, {},
-                       AtEnd{group});
+void meet_at_end(MpiControlPlane& control) {
+  control.check_alive();
+  (void)control.exchange({control.process().control(), kEndTag, control.everyone(), control.rank()},
+                         {}, AtEnd{control});
 }
 
 }  // namespace tessera

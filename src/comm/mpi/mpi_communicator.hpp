@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "comm/control/mpi/mpi_control_plane.hpp"
 #include "comm/instruments.hpp"
-#include "comm/mpi/mpi_group.hpp"
 #include "comm/mpi/mpi_tags.hpp"
 #include "tessera/comm/communicator.hpp"
 #include "tessera/device/device.hpp"
@@ -23,7 +23,7 @@ struct MpiChannel;
 class MpiCommunicator final : public Communicator {
  public:
   /// Of all ranks. `device` and `memory` outlive it.
-  MpiCommunicator(const std::shared_ptr<MpiGroup>& group, MpiKind kind, Device& device,
+  MpiCommunicator(const std::shared_ptr<MpiControlPlane>& control, MpiKind kind, Device& device,
                   MemoryTracker& memory, Instruments instruments);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "mpi"; }
@@ -44,6 +44,6 @@ class MpiCommunicator final : public Communicator {
 };
 
 /// Waits for every rank to come to the end of a run, twice as long as for anything else.
-void meet_at_end(MpiGroup& group);
+void meet_at_end(MpiControlPlane& control);
 
 }  // namespace tessera

@@ -29,9 +29,9 @@ std::size_t length_of(const Transfer& transfer, std::size_t step, std::size_t st
 
 }  // namespace
 
-MpiMover::MpiMover(MpiGroup& group, MpiWorkspace& workspace, const MpiRoute& route,
+MpiMover::MpiMover(MpiControlPlane& control, MpiWorkspace& workspace, const MpiRoute& route,
                    const MpiWait& why)
-    : group_{group},
+    : control_{control},
       work_{workspace},
       route_{route},
       why_{why},
@@ -174,7 +174,7 @@ void MpiMover::steps(std::size_t step_bytes, const AfterStep& after_step) {
   if (count > 0) { post(0, step_bytes); }
   for (std::size_t step = 0; step < count; ++step) {
     if (step + 1 < count) { post(step + 1, step_bytes); }
-    group_.wait(work_.requests[step % 2], why_);
+    control_.wait(work_.requests[step % 2], why_);
     after_step(step);
   }
 }
@@ -182,7 +182,7 @@ void MpiMover::steps(std::size_t step_bytes, const AfterStep& after_step) {
 void MpiMover::post(std::size_t step, std::size_t step_bytes) {
   MpiRequests& requests = work_.requests[step % 2];
   const std::size_t offset = step * step_bytes;
-  const MpiCalls calls{group_.process()};
+  const MpiCalls calls{control_.process()};
   const auto member = [&](int peer) { return route_.members[static_cast<std::size_t>(peer)]; };
   for (std::size_t i = 0; i < work_.ins.size(); ++i) {
     const auto& in = work_.ins[i];

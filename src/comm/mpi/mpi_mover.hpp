@@ -1,6 +1,6 @@
 #pragma once
 
-#include "comm/mpi/mpi_group.hpp"
+#include "comm/control/mpi/mpi_control_plane.hpp"
 #include "comm/mpi/mpi_workspace.hpp"
 #include "tessera/comm/batch.hpp"
 
@@ -14,7 +14,8 @@ namespace tessera {
 /// batch's entries, so that one tag serves them.
 class MpiMover {
  public:
-  MpiMover(MpiGroup& group, MpiWorkspace& workspace, const MpiRoute& route, const MpiWait& why);
+  MpiMover(MpiControlPlane& control, MpiWorkspace& workspace, const MpiRoute& route,
+           const MpiWait& why);
 
   void run(const Batch& batch);
 
@@ -43,7 +44,7 @@ class MpiMover {
   template <class Do>
   void for_each_peer(const Do& act) const;
 
-  MpiGroup& group_;
+  MpiControlPlane& control_;
   MpiWorkspace& work_;
   const MpiRoute route_;
   const MpiWait& why_;

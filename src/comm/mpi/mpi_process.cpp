@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/resident.hpp"
-#include "comm/aborted.hpp"
+#include "comm/control/aborted.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {

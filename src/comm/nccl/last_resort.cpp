@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "comm/job_end.hpp"
+#include "comm/control/job_end.hpp"
 
 namespace tessera::nccl {
 namespace {

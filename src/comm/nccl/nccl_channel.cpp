@@ -105,9 +105,9 @@ void NcclChannel::forget_finished_locked() {
   }
 }
 
-void NcclChannel::wait_until_idle(const JobGroup& group) {
+void NcclChannel::wait_until_idle(TcpControlPlane& control) {
   while (!idle()) {
-    group.check_alive();
+    control.check_alive();
     std::this_thread::sleep_for(kLookAgain);
   }
 }

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "comm/control/tcp/tcp_control_plane.hpp"
 #include "comm/nccl/nccl_comm.hpp"
 #include "comm/nccl/stream_marks.hpp"
-#include "comm/rendezvous/job_group.hpp"
 #include "device/cuda/cuda_stream.hpp"
 
 namespace tessera::nccl {
@@ -70,8 +70,8 @@ class NcclChannel {
   /// The number of a batch that is being submitted, for longer than that takes where all ranks have
   /// come to it.
   [[nodiscard]] std::optional<std::uint64_t> held();
-  /// Blocks until all has finished. The group's failure ends that.
-  void wait_until_idle(const JobGroup& group);
+  /// Blocks until all has finished. The job's failure ends that.
+  void wait_until_idle(TcpControlPlane& control);
   /// Whether all has finished.
   [[nodiscard]] bool idle() { return !look(); }
   /// Whether a graph may hold some of its batches: it must not end before graphs do.

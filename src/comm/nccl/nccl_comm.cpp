@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "comm/aborted.hpp"
+#include "comm/control/aborted.hpp"
 #include "comm/nccl/last_resort.hpp"
 #include "device/cuda/cuda_configured.hpp"
 #include "tessera/base/error.hpp"
@@ -76,15 +76,16 @@ void check_can_split(const std::string& name) {
   throw ConfigError{fmt::format("split \"{}\": {}", name, too_old_text(library, kFirstToSplit))};
 }
 
-NcclComm::NcclComm(std::shared_ptr<JobGroup> group, std::string name)
-    : group_{std::move(group)}, name_{std::move(name)} {}
+NcclComm::NcclComm(std::shared_ptr<TcpControlPlane> control, std::string name)
+    : control_{std::move(control)}, name_{std::move(name)} {}
 
-NcclComm::NcclComm(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, std::string name)
-    : NcclComm{std::move(group), std::move(name)} {
+NcclComm::NcclComm(const ncclUniqueId& id, std::shared_ptr<TcpControlPlane> control,
+                   std::string name)
+    : NcclComm{std::move(control), std::move(name)} {
   ncclConfig_t wanted = config();
   try {
     const ncclResult_t result =
-        ncclCommInitRankConfig(&made_, group_->size(), id, group_->rank(), &wanted);
+        ncclCommInitRankConfig(&made_, control_->size(), id, control_->rank(), &wanted);
     comm_ = made_;
     check(result, nullptr, "ncclCommInitRankConfig");
     settle("ncclCommInitRankConfig");
@@ -106,7 +107,7 @@ ncclConfig_t NcclComm::config() const noexcept {
 // The new one is there when this one is done: until then nothing is known of it.
 std::unique_ptr<NcclComm> NcclComm::split(int group, int place, const std::string& name) {
   (void)state();
-  half_made_.reset(new NcclComm{group_, name});
+  half_made_.reset(new NcclComm{control_, name});
   const std::string call = fmt::format("ncclCommSplit for \"{}\"", name);
   ncclConfig_t wanted = half_made_->config();
   {
@@ -121,7 +122,7 @@ std::unique_ptr<NcclComm> NcclComm::split(int group, int place, const std::strin
 }
 
 NcclComm::~NcclComm() {
-  if (!aborted_ && !group_->failed()) { finish(); }
+  if (!aborted_ && !control_->failed()) { finish(); }
   abort_by_itself(nullptr);
   if (half_made_) { half_made_->comm_ = half_made_->made_; }
 }
@@ -153,12 +154,12 @@ void NcclComm::abort(const std::exception_ptr& why) noexcept {
 
 /// Where no watchdog looks after that.
 void NcclComm::abort_by_itself(const std::exception_ptr& why) noexcept {
-  const auto patience = abort_time(group_->failed(), group_->deadline());
+  const auto patience = abort_time(control_->failed(), control_->deadline());
   const auto text = [&] {
     return fmt::format(
         "rank {}: {}ncclCommAbort of NCCL's communicator {} has not returned within {} s: the "
         "process ends",
-        group_->rank(), why ? reason_of(why) + "; " : "", name_, patience.count() / 1000);
+        control_->rank(), why ? reason_of(why) + "; " : "", name_, patience.count() / 1000);
   };
   const LastResort resort{text, patience};
   abort(why);
@@ -166,7 +167,7 @@ void NcclComm::abort_by_itself(const std::exception_ptr& why) noexcept {
 
 void NcclComm::check_alive() const {
   if (!aborted_ && comm_ != nullptr) { return; }
-  group_->check_alive();
+  control_->check_alive();
   throw Aborted{ended_text()};
 }
 
@@ -191,7 +192,7 @@ ncclResult_t NcclComm::state() {
 }
 
 void NcclComm::settle(std::string_view call) {
-  settle(call, group_->deadline(), [] { return false; });
+  settle(call, control_->deadline(), [] { return false; });
 }
 
 void NcclComm::settle(std::string_view call, std::chrono::milliseconds patience,
@@ -200,7 +201,7 @@ void NcclComm::settle(std::string_view call, std::chrono::milliseconds patience,
   for (;;) {
     const ncclResult_t result = state();
     if (result != ncclInProgress) { return check(result, comm_, call); }
-    group_->check_alive();
+    control_->check_alive();
     const auto waited = Clock::now() - begin;
     if (waited > patience) {
       begin = Clock::now();
@@ -235,7 +236,7 @@ void NcclComm::issue(const std::function<void(ncclComm_t)>& calls,
     check_alive();  // who has been ended within it has no other reason to fail
     check(result, comm_, "ncclGroupEnd");
   }
-  settle("ncclGroupEnd", group_->deadline() + kWatchdogFirst, device_is_behind);
+  settle("ncclGroupEnd", control_->deadline() + kWatchdogFirst, device_is_behind);
 }
 
 void* NcclComm::register_memory(void* data, std::size_t bytes) {

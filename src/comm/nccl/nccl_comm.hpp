@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "comm/rendezvous/job_group.hpp"
+#include "comm/control/tcp/tcp_control_plane.hpp"
 #include "device/cuda_library.hpp"
 
 namespace tessera::nccl {
@@ -37,7 +37,7 @@ class NcclComm {
  public:
   /// *Collective.* Of all ranks of the job, with an id that rank 0 has made. Blocks until all are
   /// in it.
-  NcclComm(const ncclUniqueId& id, std::shared_ptr<JobGroup> group, std::string name);
+  NcclComm(const ncclUniqueId& id, std::shared_ptr<TcpControlPlane> control, std::string name);
   /// Ends it together with the other ranks' unless the job has failed; within seconds in any case.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
@@ -67,7 +67,7 @@ class NcclComm {
   [[nodiscard]] bool aborted() const noexcept { return aborted_; }
 
  private:
-  NcclComm(std::shared_ptr<JobGroup> group, std::string name);
+  NcclComm(std::shared_ptr<TcpControlPlane> control, std::string name);
   [[nodiscard]] ncclConfig_t config() const noexcept;
   [[nodiscard]] ncclResult_t state();
   void check_alive() const;
@@ -78,7 +78,7 @@ class NcclComm {
   void finish() noexcept;
   void abort_by_itself(const std::exception_ptr& why) noexcept;
 
-  std::shared_ptr<JobGroup> group_;
+  std::shared_ptr<TcpControlPlane> control_;
   const std::string name_;
   ncclComm_t made_ = nullptr;  // where NCCL writes it, once more when it has been started
   std::timed_mutex ending_;    // held while NCCL ends it: before, and without, the other

@@ -6,11 +6,11 @@
 
 #include "comm/batch_code.hpp"
 #include "comm/batch_text.hpp"
-#include "comm/division.hpp"
-#include "comm/failure_texts.hpp"
-#include "comm/job_end.hpp"
+#include "comm/control/failure_texts.hpp"
+#include "comm/control/job_end.hpp"
+#include "comm/control/tcp/frame.hpp"
 #include "comm/nccl/nccl_calls.hpp"
-#include "comm/rendezvous/frame.hpp"
+#include "comm/rank_split.hpp"
 #include "device/cuda/cuda_capture.hpp"
 #include "tessera/base/error.hpp"
 
@@ -28,7 +28,7 @@ std::uint64_t number_of(int number, const RankGroup& group) {
 NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclLink> link,
                                    std::shared_ptr<NcclChannel> channel,
                                    const Instruments& instruments)
-    : Communicator{link->group->rank(), link->group->size()},
+    : Communicator{link->control->rank(), link->control->size()},
       link_{std::move(link)},
       channel_{std::move(channel)},
       instruments_{instruments} {}
@@ -55,7 +55,7 @@ void NcclCommunicator::do_submit(Batch batch, Stream stream) {
   cuda::CudaStream& cuda = cuda::cuda_stream(stream);
   try {
     encode(batch, code_);
-    const std::uint64_t sequence = link_->group->note_batch(channel_->series(), code_);
+    const std::uint64_t sequence = link_->control->note_batch(channel_->series(), code_);
     watch_begin(sequence, stream);
     channel_->announce(sequence, call_text(describe(batch), channel_->name(), sequence), cuda);
     enqueue(batch, cuda);
@@ -71,17 +71,17 @@ void NcclCommunicator::do_submit(Batch batch, Stream stream) {
 
 /// Tells the others of what this rank cannot go on for; why it cannot.
 std::exception_ptr NcclCommunicator::fail(const std::exception_ptr& cause) {
-  JobGroup& job = *link_->group;
+  TcpControlPlane& control = *link_->control;
   try {
     std::rethrow_exception(cause);
   } catch (const CommError& error) {
     // NCCL may have failed here because another rank has: that one is to be named.
-    fail_after_control(job, error.what());
+    fail_after_control(control, error.what());
     try {
-      job.check_alive();
+      control.check_alive();
     } catch (const std::exception&) { return std::current_exception(); }
   } catch (const std::exception& error) {  // of this rank alone: the peers must not wait for it
-    job.abort(fmt::format("rank {}: {}", job.rank(), error.what()), kCommStatus);
+    control.abort_for(error);
   }
   return cause;
 }
@@ -95,7 +95,7 @@ void NcclCommunicator::enqueue(const Batch& batch, cuda::CudaStream& stream) {
 void NcclCommunicator::watch_begin(std::uint64_t sequence, Stream stream) {
   if (instruments_.delays) {
     stream.call([instruments = instruments_, rank = job_rank(rank()), sequence] {
-      inject_delay(instruments, rank, sequence, Moment::before);
+      inject_delay(instruments, rank, sequence, DelayPoint::before);
     });
   }
   if (instruments_.recorder != nullptr) {
@@ -113,7 +113,7 @@ void NcclCommunicator::watch_end(const Batch& batch, std::uint64_t sequence, Str
   }
   if (instruments_.delays) {
     stream.call([instruments = instruments_, rank = job_rank(rank()), sequence] {
-      inject_delay(instruments, rank, sequence, Moment::after);
+      inject_delay(instruments, rank, sequence, DelayPoint::after);
     });
   }
 }
@@ -124,13 +124,13 @@ std::vector<std::string> NcclCommunicator::do_exchange(std::string message) {
   const CallSeries texts_of{
       series.kind == CallKind::gather_batch ? CallKind::gather_text : CallKind::reduce_text,
       series.group};
-  JobGroup& group = *link_->group;
+  TcpControlPlane& control = *link_->control;
   if (!link_->arenas || series.group != kAllRanks) {
-    return group.exchange(texts_of, std::move(message));
+    return control.exchange(texts_of, std::move(message));
   }
   std::string both =
       PayloadWriter{}.text(link_->arenas->offer()).text(std::exchange(message, {})).take();
-  std::vector<std::string> texts = group.exchange(texts_of, std::move(both));
+  std::vector<std::string> texts = control.exchange(texts_of, std::move(both));
   std::vector<std::string> offers;
   for (std::string& text : texts) {
     PayloadReader reader{text};
@@ -157,8 +157,8 @@ std::unique_ptr<Communicator> NcclCommunicator::do_split(const RankGroup& group)
 
 // NCCL splits no communicator over which something is under way.
 NcclSplit NcclCommunicator::make_split(const RankGroup& group, std::uint64_t number) {
-  channel_->wait_until_idle(*link_->group);
-  link_->group->add_group(number, group.name, group.members);
+  channel_->wait_until_idle(*link_->control);
+  link_->control->add_group(number, group.name, group.members);
   const std::size_t free_before = link_->free_bytes();
   std::unique_ptr<NcclComm> comm = channel_->comm().split(
       group.group, group.rank, fmt::format("{} {}", group.name, group.group));
@@ -177,7 +177,7 @@ int NcclCommunicator::agree_on_number(const std::string& name) {
 }
 
 void NcclCommunicator::do_abort(std::string_view reason) noexcept {
-  link_->group->abort(reason, kCommStatus);
+  link_->control->abort(reason);
 }
 
 // Kernels of NCCL that have been enqueued are not taken back one by one: the channel ends.

@@ -18,9 +18,9 @@ namespace tessera::nccl {
 /// Time:    `submit` enqueues and returns, except where NCCL connects to a peer for the first time:
 ///          it waits for the peer then.
 /// Errors:  as Communicator. Ranks that issue different batches are told so by the control path
-///          (JobGroup) within moments: by then data may have moved. `withdraw` with something under
-///          way ends all of the rank's communicators, and so does the end of one whose owner is
-///          unwinding: NCCL ends none while a kernel of another waits for a peer.
+///          (TcpControlPlane) within moments: by then data may have moved. `withdraw` with
+///          something under way ends all of the rank's communicators, and so does the end of one
+///          whose owner is unwinding: NCCL ends none while a kernel of another waits for a peer.
 class NcclCommunicator final : public Communicator {
  public:
   /// Of all ranks.

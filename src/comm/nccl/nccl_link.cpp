@@ -9,17 +9,18 @@ namespace {
 
 /// Waits for what is under way. The job's failure ends that, and then all communicators; so does
 /// what keeps it from waiting.
-void complete(NcclChannel& channel, const JobGroup& group) noexcept {
+void complete(NcclChannel& channel, TcpControlPlane& control) noexcept {
   try {
-    channel.wait_until_idle(group);
-  } catch (const std::exception&) {  // the group has it
+    channel.wait_until_idle(control);
+  } catch (const std::exception&) {  // the control plane has it
   }
 }
 
 }  // namespace
 
-NcclLink::NcclLink(std::shared_ptr<JobGroup> group_, Device& device_, MemoryTracker& memory_)
-    : group{std::move(group_)}, device{device_}, memory{memory_} {}
+NcclLink::NcclLink(std::shared_ptr<TcpControlPlane> control_, Device& device_,
+                   MemoryTracker& memory_)
+    : control{std::move(control_)}, device{device_}, memory{memory_} {}
 
 NcclLink::~NcclLink() {
   watchdog.reset();
@@ -51,7 +52,7 @@ void NcclLink::leave(NcclSplit split, Owner owner) noexcept {
     } catch (const std::bad_alloc&) {  // it ends now, and may wait for a graph
     }
   }
-  if (owner == Owner::goes_on) { complete(*channel, *group); }
+  if (owner == Owner::goes_on) { complete(*channel, *control); }
   watchdog->remove(*channel);
   if (arenas) { arenas->remove(channel->comm()); }
 }

@@ -26,7 +26,7 @@ enum class Owner : std::uint8_t { goes_on, unwinds };
 /// What the communicators of a rank share: those of all ranks, and what is split off. The watchdog
 /// goes before what it watches, and what is registered with the communicators before these end.
 struct NcclLink {
-  NcclLink(std::shared_ptr<JobGroup> group_, Device& device_, MemoryTracker& memory_);
+  NcclLink(std::shared_ptr<TcpControlPlane> control_, Device& device_, MemoryTracker& memory_);
   NcclLink(const NcclLink&) = delete;
   NcclLink& operator=(const NcclLink&) = delete;
   ~NcclLink();
@@ -42,7 +42,7 @@ struct NcclLink {
   /// communicators.
   void leave(NcclSplit split, Owner owner) noexcept;
 
-  std::shared_ptr<JobGroup> group;
+  std::shared_ptr<TcpControlPlane> control;
   Device& device;
   MemoryTracker& memory;
   CountedMemory taken;  ///< when NCCL was started

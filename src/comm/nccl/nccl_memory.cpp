@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "base/environment.hpp"
-#include "comm/rendezvous/frame.hpp"
+#include "comm/control/tcp/frame.hpp"
 #include "device/cuda/cuda_driver.hpp"
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"

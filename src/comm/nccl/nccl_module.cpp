@@ -34,30 +34,31 @@ std::string gpu_of(int ordinal) {
 }
 
 /// NCCL refuses two ranks on one GPU; here it can be said which.
-void check_gpus(JobGroup& group, int ordinal) {
+void check_gpus(TcpControlPlane& control, int ordinal) {
   std::map<std::string, int> owners;
-  const std::vector<std::string> gpus = group.exchange(CallKind::setup, gpu_of(ordinal));
-  for (int rank = 0; rank < group.size(); ++rank) {
+  const std::vector<std::string> gpus = control.exchange(CallKind::setup, gpu_of(ordinal));
+  for (int rank = 0; rank < control.size(); ++rank) {
     const auto [owner, is_first] = owners.emplace(gpus[static_cast<std::size_t>(rank)], rank);
     if (is_first) { continue; }
-    group.fail(fmt::format("ranks {} and {} would share the GPU {}, which NCCL refuses: start one "
-                           "process a GPU, whose local rank (LOCAL_RANK) chooses it; or let the "
-                           "ranks be threads of one process (run_ranks, --ranks {})",
-                           owner->second, rank, owner->first, group.size()),
-               FoundBy::every_rank);
-    group.check_alive();
+    control.fail(
+        fmt::format("ranks {} and {} would share the GPU {}, which NCCL refuses: start one "
+                    "process a GPU, whose local rank (LOCAL_RANK) chooses it; or let the "
+                    "ranks be threads of one process (run_ranks, --ranks {})",
+                    owner->second, rank, owner->first, control.size()),
+        0);
+    control.check_alive();
   }
 }
 
 /// Both, for both communicators, from rank 0.
-std::array<ncclUniqueId, 2> exchange_ids(JobGroup& group) {
+std::array<ncclUniqueId, 2> exchange_ids(TcpControlPlane& control) {
   std::array<ncclUniqueId, 2> ids{};
   std::string mine;
-  if (group.rank() == 0) {
+  if (control.rank() == 0) {
     for (ncclUniqueId& id : ids) { check(ncclGetUniqueId(&id), nullptr, "ncclGetUniqueId"); }
     mine.assign(reinterpret_cast<const char*>(&ids), sizeof ids);
   }
-  const std::string given = group.exchange(CallKind::setup, std::move(mine)).front();
+  const std::string given = control.exchange(CallKind::setup, std::move(mine)).front();
   if (given.size() != sizeof ids) { throw CommError{"rank 0 gave no id of NCCL's"}; }
   std::memcpy(&ids, given.data(), sizeof ids);
   return ids;
@@ -87,23 +88,23 @@ void refuse_settings() {
 }
 
 std::shared_ptr<NcclLink> make_link(const NcclJoin& join) {
-  check_gpus(*join.group, join.ordinal);
-  const std::array<ncclUniqueId, 2> ids = exchange_ids(*join.group);
-  auto link = std::make_shared<NcclLink>(join.group, *join.device, *join.memory);
+  check_gpus(*join.control, join.ordinal);
+  const std::array<ncclUniqueId, 2> ids = exchange_ids(*join.control);
+  auto link = std::make_shared<NcclLink>(join.control, *join.device, *join.memory);
   const std::size_t free_before = link->free_bytes();
   const std::array<CallKind, 2> kinds{CallKind::gather_batch, CallKind::reduce_batch};
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     link->channels[i] = std::make_shared<NcclChannel>(
-        std::make_unique<NcclComm>(ids[i], join.group, kNames[i]), kinds[i], kNames[i]);
+        std::make_unique<NcclComm>(ids[i], join.control, kNames[i]), kinds[i], kNames[i]);
   }
   link->taken = link->count_taken(free_before, "nccl");
-  if (join.group->size() > 1) {
+  if (join.control->size() > 1) {
     link->arenas = std::make_shared<NcclMemory>();
     for (const auto& channel : link->channels) { link->arenas->add(channel->comm()); }
     cuda::take_communicated_from(link->arenas, *join.device);
   }
   link->watchdog = std::make_unique<NcclWatchdog>(
-      join.group, join.ordinal,
+      join.control, join.ordinal,
       NcclWatchdog::Channels{link->channels.begin(), link->channels.end()});
   return link;
 }

@@ -7,9 +7,9 @@
 #include <new>
 #include <utility>
 
-#include "comm/aborted.hpp"
-#include "comm/failure_texts.hpp"
-#include "comm/job_end.hpp"
+#include "comm/control/aborted.hpp"
+#include "comm/control/failure_texts.hpp"
+#include "comm/control/job_end.hpp"
 #include "comm/nccl/last_resort.hpp"
 #include "tessera/base/error.hpp"
 
@@ -34,22 +34,22 @@ std::string hangs_text(int rank, const std::exception_ptr& error,
 
 }  // namespace
 
-void fail_after_control(JobGroup& group, const std::string& fault) {
+void fail_after_control(TcpControlPlane& control, const std::string& fault) {
   const auto end = std::chrono::steady_clock::now() + kControlFirst;
-  while (!group.failed() && std::chrono::steady_clock::now() < end) {
+  while (!control.failed() && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(kTick);
   }
-  group.fail(fault, FoundBy::this_rank);
+  control.fail(fault, control.rank());
 }
 
-NcclWatchdog::NcclWatchdog(std::shared_ptr<JobGroup> group, int ordinal, Channels channels)
-    : group_{std::move(group)}, ordinal_{ordinal}, channels_{std::move(channels)} {
+NcclWatchdog::NcclWatchdog(std::shared_ptr<TcpControlPlane> control, int ordinal, Channels channels)
+    : control_{std::move(control)}, ordinal_{ordinal}, channels_{std::move(channels)} {
   thread_ = std::thread{[this] { watch(); }};  // first: where there is none, nobody may ask this
-  group_->name_calls_by([this] { return call_under_way(); });
+  control_->name_calls_by([this] { return call_under_way(); });
 }
 
 NcclWatchdog::~NcclWatchdog() {
-  group_->name_calls_by(nullptr);
+  control_->name_calls_by(nullptr);
   {
     const std::scoped_lock lock{mutex_};
     stop_ = true;
@@ -57,7 +57,7 @@ NcclWatchdog::~NcclWatchdog() {
   changed_.notify_all();
   thread_.join();
   const std::scoped_lock lock{looking_};
-  if (group_->failed()) {
+  if (control_->failed()) {
     end_failed();
   } else {
     end_withdrawn();  // since the last look; else the communicators' own ends come in turn
@@ -71,7 +71,7 @@ void NcclWatchdog::add(std::shared_ptr<NcclChannel> channel) {
 
 void NcclWatchdog::remove(NcclChannel& channel) noexcept {
   const std::scoped_lock lock{looking_};
-  if (group_->failed() && !ended_) { end_failed(); }
+  if (control_->failed() && !ended_) { end_failed(); }
   channel.withdraw();  // what its owner does not wait for
   end_withdrawn();
   release(channel);
@@ -81,8 +81,8 @@ void NcclWatchdog::remove(NcclChannel& channel) noexcept {
 /// The others were told that this rank is held up in it, and no look will tell them otherwise.
 void NcclWatchdog::release(const NcclChannel& channel) noexcept {
   try {
-    group_->note_held(channel.series(), {});
-  } catch (const std::exception& error) { group_->abort(error.what(), kCommStatus); }
+    control_->note_held(channel.series(), {});
+  } catch (const std::exception& error) { control_->abort(error.what()); }
 }
 
 /// Of the control path's thread, which is not to wait for a look that waits for it.
@@ -109,30 +109,30 @@ void NcclWatchdog::watch() {
 /// False once the job has failed, and all has been ended.
 bool NcclWatchdog::look_at_all() {
   const std::scoped_lock lock{looking_};
-  if (!group_->failed()) {
+  if (!control_->failed()) {
     end_withdrawn();
     try {
       for (const auto& channel : channels_) { look_at(channel); }
       look_for_faults();
-    } catch (const std::exception& error) { group_->fail(error.what(), FoundBy::this_rank); }
+    } catch (const std::exception& error) { control_->fail(error.what(), control_->rank()); }
   }
-  const bool failed = group_->failed();
+  const bool failed = control_->failed();
   if (failed && !ended_) { end_failed(); }
   return !failed;
 }
 
 void NcclWatchdog::look_at(const std::shared_ptr<NcclChannel>& channel) {
-  group_->note_held(channel->series(), channel->held());
+  control_->note_held(channel->series(), channel->held());
   const auto head = channel->look();
   if (!head || channel->comm().aborted()) { return; }
   const CallSeries& series = channel->series();
-  if (const auto ended = group_->ended_without(series, head->sequence)) {
-    return group_->fail(ended_text(head->call, group_->rank(), *ended), FoundBy::this_rank);
+  if (const auto ended = control_->ended_without(series, head->sequence)) {
+    return control_->fail(ended_text(head->call, control_->rank(), *ended), control_->rank());
   }
-  if (head->age > group_->deadline()) {
+  if (head->age > control_->deadline()) {
     const std::string text =
-        group_->late_text(series, head->sequence, head->call, group_->deadline());
-    if (!text.empty()) { group_->fail(text, FoundBy::this_rank); }
+        control_->late_text(series, head->sequence, head->call, control_->deadline());
+    if (!text.empty()) { control_->fail(text, control_->rank()); }
   }
 }
 
@@ -141,7 +141,7 @@ void NcclWatchdog::look_for_faults() {
   for (const auto& channel : channels_) {
     if (fault.empty()) { fault = channel->comm().fault(); }
   }
-  if (!fault.empty()) { fail_after_control(*group_, fault); }
+  if (!fault.empty()) { fail_after_control(*control_, fault); }
 }
 
 /// Who takes back what is under way on one makes no more calls on the others either: it unwinds.
@@ -158,7 +158,7 @@ void NcclWatchdog::end_withdrawn() noexcept {
 void NcclWatchdog::end_failed() noexcept {
   std::exception_ptr error;
   try {
-    group_->check_alive();
+    control_->check_alive();
   } catch (...) { error = std::current_exception(); }
   ended_ = true;
   end_all(error);
@@ -170,8 +170,8 @@ void NcclWatchdog::end_failed() noexcept {
 // the communicators come first all the same: that ends launches, and then the program, which sees
 // its streams ended, lets go of graphs itself.
 void NcclWatchdog::end_all(const std::exception_ptr& error) noexcept {
-  const auto patience = abort_time(group_->failed(), group_->deadline());
-  const LastResort resort{[&, patience] { return hangs_text(group_->rank(), error, patience); },
+  const auto patience = abort_time(control_->failed(), control_->deadline());
+  const LastResort resort{[&, patience] { return hangs_text(control_->rank(), error, patience); },
                           patience};
   for (const auto& channel : channels_) { channel->end_streams(error); }
   std::vector<std::thread> threads;

@@ -8,14 +8,14 @@
 #include <thread>
 #include <vector>
 
+#include "comm/control/tcp/tcp_control_plane.hpp"
 #include "comm/nccl/nccl_channel.hpp"
-#include "comm/rendezvous/job_group.hpp"
 
 namespace tessera::nccl {
 
-/// Fails the group with what NCCL found, unless the control path says more within a second: NCCL
+/// Fails the job with what NCCL found, unless the control path says more within a second: NCCL
 /// notices lost peers too, and does not know their names.
-void fail_after_control(JobGroup& group, const std::string& fault);
+void fail_after_control(TcpControlPlane& control, const std::string& fault);
 
 /// Looks after a rank's communicators on a thread of its own: nobody else may have to wait. When
 /// the job has failed, NCCL says that it has, a batch is late (also one that NCCL has not enqueued,
@@ -29,7 +29,7 @@ class NcclWatchdog {
  public:
   using Channels = std::vector<std::shared_ptr<NcclChannel>>;
 
-  NcclWatchdog(std::shared_ptr<JobGroup> group, int ordinal, Channels channels);
+  NcclWatchdog(std::shared_ptr<TcpControlPlane> control, int ordinal, Channels channels);
   ~NcclWatchdog();
   NcclWatchdog(const NcclWatchdog&) = delete;
   NcclWatchdog& operator=(const NcclWatchdog&) = delete;
@@ -50,7 +50,7 @@ class NcclWatchdog {
   void end_failed() noexcept;
   void end_all(const std::exception_ptr& error) noexcept;
 
-  std::shared_ptr<JobGroup> group_;
+  std::shared_ptr<TcpControlPlane> control_;
   const int ordinal_;
   std::timed_mutex looking_;  // held while channels are looked at, or ended
   Channels channels_;

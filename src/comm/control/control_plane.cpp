@@ -1,0 +1,72 @@
+#include "comm/control/control_plane.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+#include <utility>
+
+#include "comm/control/failure_texts.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+
+ControlPlane::ControlPlane(int rank, int size, std::chrono::milliseconds deadline,
+                           std::shared_ptr<FailureState> failure)
+    : rank_{rank},
+      size_{size},
+      deadline_{std::min(deadline, kLongestDeadline)},
+      failure_{std::move(failure)} {}
+
+void ControlPlane::abort(std::string_view reason, int status) noexcept {
+  if (failure_->set(reason, status, rank_, FailureKind::requested)) { tell_failure(); }
+}
+
+void ControlPlane::abort_for(const std::exception& error) noexcept {
+  try {
+    abort(fmt::format("rank {}: {}", rank_, error.what()));
+  } catch (const std::exception&) { abort("out of memory"); }
+}
+
+void ControlPlane::fail(const std::string& text, int reporter) noexcept {
+  if (reporter != rank_) { return fail_untold(text, reporter); }
+  if (failure_->set(text, kCommStatus, rank_)) { tell_failure(); }
+}
+
+void ControlPlane::fail_untold(const std::string& text, int reporter) noexcept {
+  if (failure_->set(text, kCommStatus, reporter)) { wake(); }
+}
+
+void ControlPlane::fail_and_throw(const std::string& text, int reporter) {
+  fail(text, reporter);
+  failure_->check(rank_);
+  throw CommError{text};
+}
+
+void ControlPlane::tell_failure() noexcept {
+  wake();
+  if (size_ == 1) { return; }
+  try {
+    // As it is now: another thread may have heard of a lower rank's.
+    tell(failure_->failure());
+  } catch (const std::exception&) {  // the end of the process tells them
+  }
+}
+
+void ControlPlane::check_alive() {
+  if (!failed() && size_ > 1) { listen(); }
+  failure_->check(rank_);
+}
+
+void ControlPlane::give_way() noexcept {
+  const auto end = std::chrono::steady_clock::now() + kTurn;
+  try {
+    while (rank_ != 0 && !another_reports() && std::chrono::steady_clock::now() < end) {
+      listen();
+      std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    }
+  } catch (const std::exception&) {  // the transport has failed: nobody will be heard
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "comm/control/failure_state.hpp"
+#include "comm/control/job_end.hpp"
+
+namespace tessera {
+
+/// One rank's part in the control plane of its job: how the ranks fail together. A communicator
+/// moves data; it asks its rank's control plane whether the job is alive, and tells it what fails.
+/// The rules are here and in FailureState and WaitGraph, once for every kind of job. A transport
+/// carries what ranks tell each other: shared memory (LocalRanks), messages of MPI
+/// (MpiControlPlane), or connections of TCP (TcpControlPlane, for jobs of NCCL).
+///
+/// - The first failure stays, and reaches every rank. One rank reports it (CommError); what the
+///   others throw is an echo (Aborted).
+/// - What one rank finds, it reports. What several ranks find alike, the lowest of them reports.
+/// - Ranks that fail by themselves at the same time give way to the lowest of them.
+/// - A call that is not complete by the deadline fails the job. Ranks that wait themselves are not
+///   to blame for it (WaitGraph).
+///
+/// Threads: any.
+class ControlPlane {
+ public:
+  ControlPlane(const ControlPlane&) = delete;
+  ControlPlane& operator=(const ControlPlane&) = delete;
+  virtual ~ControlPlane() = default;
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int size() const noexcept { return size_; }
+  /// How long a collective call may take.
+  [[nodiscard]] std::chrono::milliseconds deadline() const noexcept { return deadline_; }
+
+  /// Ends the job for the program's sake, and tells the others. `status` is the exit status of the
+  /// job. Does not wait. Without effect if the job has failed.
+  void abort(std::string_view reason, int status = kCommStatus) noexcept;
+  /// The same for an error of this rank alone, for which its peers must not wait.
+  void abort_for(const std::exception& error) noexcept;
+  /// Ends the job for what this rank has found, which rank `reporter` reports: this one, or the
+  /// lowest of those that find the same. The reporter tells the others.
+  void fail(const std::string& text, int reporter) noexcept;
+  /// The same, and throws the job's failure.
+  [[noreturn]] void fail_and_throw(const std::string& text, int reporter);
+
+  /// Throws the job's failure if there is one, or if word of one has arrived.
+  void check_alive();
+  [[nodiscard]] bool failed() const noexcept { return failure_->failed(); }
+  /// After a failure of this rank: waits a moment for word of a lower rank that fails by itself as
+  /// well, as with an error that all ranks find. That rank then reports.
+  void give_way() noexcept;
+  [[nodiscard]] bool another_reports() const noexcept { return failure_->another_reports(rank_); }
+  /// The exit status that came with another rank's failure; 0 if none did.
+  [[nodiscard]] int told_status() const noexcept { return failure_->status_from_others(rank_); }
+
+ protected:
+  /// What all ranks find, they find within this time of each other.
+  static constexpr std::chrono::milliseconds kTurn{300};
+
+  /// Ranks of one process share `failure`.
+  ControlPlane(int rank, int size, std::chrono::milliseconds deadline,
+               std::shared_ptr<FailureState> failure = std::make_shared<FailureState>());
+
+  [[nodiscard]] FailureState& failure() const noexcept { return *failure_; }
+  /// As `fail`, but every rank finds it: nobody is told.
+  void fail_untold(const std::string& text, int reporter) noexcept;
+
+ private:
+  /// Tells the other ranks. What it throws is ignored: the end of this process tells them then.
+  virtual void tell(const Failure& failure) = 0;
+  /// Takes in what other ranks have said, where no other thread does.
+  virtual void listen() {}
+  /// Wakes the threads of this process that wait for other ranks.
+  virtual void wake() noexcept {}
+  void tell_failure() noexcept;
+
+  const int rank_;
+  const int size_;
+  const std::chrono::milliseconds deadline_;
+  const std::shared_ptr<FailureState> failure_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,67 @@
+#include "comm/control/control_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm/control/tcp/frame.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+/// What a rank says in a call.
+struct Said {
+  explicit Said(const std::string& sealed) {
+    PayloadReader reader{sealed};
+    call = static_cast<TextCall>(reader.number());
+    name = reader.text();
+    text = reader.text();
+  }
+
+  /// What the rank does, in words.
+  [[nodiscard]] std::string doing() const {
+    switch (call) {
+      case TextCall::split:
+        return fmt::format("splits off \"{}\"", name);
+      case TextCall::number:
+        return fmt::format("makes a communicator for \"{}\"", name);
+      default:
+        return "exchanges texts";
+    }
+  }
+
+  TextCall call;
+  std::string name;
+  std::string text;
+};
+
+}  // namespace
+
+std::string seal(TextCall call, std::string_view text, std::string_view name) {
+  return PayloadWriter{}.number(static_cast<std::int64_t>(call)).text(name).text(text).take();
+}
+
+std::vector<std::string> unseal(std::span<const std::string> sealed,
+                                const std::function<int(int)>& job_rank) {
+  const Said first{sealed.front()};
+  std::vector<std::string> texts;
+  texts.reserve(sealed.size());
+  for (const std::string& other : sealed) {
+    if (other == sealed.front()) {  // of a million simulated ranks all do
+      texts.push_back(first.text);
+      continue;
+    }
+    Said said{other};
+    if (said.call != first.call) {
+      throw ContractError{fmt::format(
+          "rank {} {} where rank {} {}; every rank makes the same collective calls in the same "
+          "order",
+          job_rank(static_cast<int>(texts.size())), said.doing(), job_rank(0), first.doing())};
+    }
+    texts.push_back(std::move(said.text));
+  }
+  return texts;
+}
+
+}  // namespace tessera

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+/// How a rank came to fail the job: by what it found out, or because its program said so.
+enum class FailureKind : std::uint8_t { found, requested };
+
+/// Why a job cannot go on.
+struct Failure {
+  std::string text;
+  int status = 0;    ///< exit status that the job ends with
+  int reporter = 0;  ///< rank that reports it; what the other ranks throw is an echo
+  FailureKind kind = FailureKind::found;
+};
+
+/// The failure of a job, as the ranks of one process know it.
+///
+///   alive --set, hear--> failed --hear of a lower rank--> failed, with that rank's reason
+///
+/// The first failure stays. Ranks that fail by themselves at the same time hear of each other: of
+/// these the lowest reports.
+///
+/// Threads: any.
+class FailureState {
+ public:
+  /// Fails the job; false, without effect, if it has failed. A text is cut off after 3,000 bytes,
+  /// and is lost where there is no memory for it.
+  bool set(std::string_view text, int status, int reporter,
+           FailureKind kind = FailureKind::found) noexcept;
+  /// The same with a text that was made beforehand: takes no memory.
+  bool set_prepared(std::string&& text, int status, int reporter) noexcept;
+  /// Rank `from` has failed, and says so. It reports, unless a lower rank does.
+  void hear(int from, std::string_view text, int status) noexcept;
+
+  [[nodiscard]] bool failed() const noexcept { return failed_; }
+  /// What rank `own` throws once the job has failed: CommError where it is to report, Aborted
+  /// where it only repeats another rank's failure or what its own program asked for.
+  void check(int own) const;
+  /// Whether a rank other than `own` reports the failure.
+  [[nodiscard]] bool another_reports(int own) const noexcept;
+  /// The failure. Only once there is one.
+  [[nodiscard]] Failure failure() const;
+  /// The exit status that came with the failure of a rank other than `own`; 0 if none did.
+  [[nodiscard]] int status_from_others(int own) const noexcept;
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<Failure> failure_;
+  std::atomic<bool> failed_ = false;
+};
+
+}  // namespace tessera

@@ -1,0 +1,76 @@
+#include "comm/control/failure_texts.hpp"
+
+#include <fmt/format.h>
+
+namespace tessera {
+
+std::string list_ranks(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
+std::string call_text(std::string_view what, std::string_view channel, std::uint64_t sequence) {
+  return fmt::format("{} (channel {}, sequence {})", what, channel, sequence);
+}
+
+std::string batch_text(std::string_view channel, std::uint64_t sequence) {
+  return call_text("the batch", channel, sequence);
+}
+
+std::string missing_text(std::string_view call, int rank, std::chrono::milliseconds waited,
+                         const std::vector<int>& missing) {
+  return fmt::format(
+      "{}: rank {} waited {} ms for {}, which did not call it; every rank makes the same "
+      "collective calls in the same order",
+      call, rank, waited.count(), list_ranks(missing));
+}
+
+std::string held_up_text(std::string_view call, int rank, std::chrono::milliseconds waited,
+                         const std::vector<int>& missing, const HeldUp& by) {
+  return fmt::format(
+      "{}: rank {} waited {} ms{}, held up by {}, which did not call {}; every rank makes the same "
+      "collective calls in the same order",
+      call, rank, waited.count(), missing.empty() ? "" : " for " + list_ranks(missing),
+      list_ranks(by.guilty), by.where);
+}
+
+std::string missing_in_group_text(std::string_view call, int rank, std::chrono::milliseconds waited,
+                                  const std::vector<int>& missing) {
+  return fmt::format(
+      "{}: rank {} waited {} ms for {}, which did not call it: late, or held up by a rank of "
+      "another group; every rank makes the same collective calls in the same order",
+      call, rank, waited.count(), list_ranks(missing));
+}
+
+std::string stopped_text(std::string_view call, int rank, std::chrono::milliseconds waited,
+                         const std::vector<int>& stopped) {
+  return fmt::format(
+      "{}: rank {} waited {} ms for {}, which called it and then moved no data; look whether the "
+      "process, its machine or the network has stopped",
+      call, rank, waited.count(), list_ranks(stopped));
+}
+
+std::string ended_text(std::string_view call, int rank, int ended) {
+  return fmt::format(
+      "{}: rank {} waits for rank {}, which has ended its program; every rank makes the same "
+      "collective calls in the same order",
+      call, rank, ended);
+}
+
+std::string withdrawn_text(std::string_view call) {
+  return fmt::format("{} was withdrawn", call);
+}
+
+std::string broken_text(std::string_view who, std::string_view problem) {
+  return fmt::format(
+      "{} does not keep to what ranks say to each other: {}; look whether another program writes "
+      "to its connection, else this is a bug in the library",
+      who, problem);
+}
+
+std::string disagreement_text(std::string_view channel, std::uint64_t sequence,
+                              std::string_view difference) {
+  return fmt::format("ranks disagree on collective {} of channel {}: {}", sequence, channel,
+                     difference);
+}
+
+}  // namespace tessera

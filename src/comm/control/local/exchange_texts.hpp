@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/control/local/local_ranks.hpp"
+
+namespace tessera {
+
+/// *Collective.* Every rank's `message`, by rank: the `sequence`-th exchange of a channel.
+[[nodiscard]] std::vector<std::string> exchange_texts(LocalRanks& ranks,
+                                                      const std::shared_ptr<LocalChannel>& channel,
+                                                      int rank, std::uint64_t sequence,
+                                                      const std::string& message);
+
+}  // namespace tessera

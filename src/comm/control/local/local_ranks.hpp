@@ -1,0 +1,196 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "comm/control/control_plane.hpp"
+#include "comm/local/traffic_counts.hpp"
+#include "tessera/comm/batch.hpp"
+#include "tessera/comm/communicator.hpp"
+#include "tessera/device/device.hpp"
+
+namespace tessera {
+
+/// Whether the group counts what passes between its ranks.
+enum class CountTraffic : std::uint8_t { no, yes };
+
+/// What ranks meet for: batches and texts of a channel are numbered apart.
+enum class MeetingKind : std::uint8_t { batch, exchange };
+
+/// Where a rank's stream has come in a batch that streams of a device move: recorded by the rank,
+/// waited for by its peers' streams. On the host each is recorded, then all ranks meet, then it is
+/// waited for.
+struct DeviceMarks {
+  OwnedEvent ready;   ///< its buffers may be read and written
+  OwnedEvent first;   ///< the first half is done
+  OwnedEvent second;  ///< and the second
+};
+
+/// What one communicator of all its ranks is to the group: all of the job's, or those that were
+/// split off. It lives as long as one of them, or what one has submitted.
+class LocalChannel {
+ public:
+  LocalChannel(std::size_t number, std::string name, std::vector<int> members)
+      : number_{number},
+        name_{std::move(name)},
+        members_{std::move(members)},
+        withdrawn_(members_.size(), 0) {}
+
+  [[nodiscard]] std::size_t number() const noexcept { return number_; }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
+  /// Those of the job, in ascending order, by rank of the channel.
+  [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
+  [[nodiscard]] int job_rank(int rank) const noexcept {
+    return members_[static_cast<std::size_t>(rank)];
+  }
+  [[nodiscard]] bool has(int job_rank) const noexcept;
+
+ private:
+  friend class LocalRanks;
+  std::size_t number_;
+  std::string name_;
+  std::vector<int> members_;
+  std::vector<std::uint64_t> withdrawn_;  // by rank: the end of what it took back; the group's lock
+};
+
+/// What one rank brings to a meeting. What it points to stays alive until the rank has left.
+struct Visit {
+  std::shared_ptr<LocalChannel> channel = nullptr;
+  MeetingKind kind = MeetingKind::batch;
+  std::uint64_t sequence = 0;
+  int rank = 0;  ///< of the channel
+  const Batch* batch = nullptr;
+  const std::string* text = nullptr;
+  const DeviceMarks* marks = nullptr;  ///< where devices move the data
+};
+
+/// One collective call of all ranks of a channel.
+///
+///   gathering --all are here and agree--> open --sync, sync ...--> forgotten
+///
+/// Once open it runs to its end whatever happens elsewhere: all ranks are in it on threads that
+/// only move memory. A rank leaves by its last `sync`, when no peer reads its buffers any more.
+/// That, and not the host's state, is what makes it safe to free them.
+class Meeting {
+ public:
+  explicit Meeting(int ranks) : visits_(static_cast<std::size_t>(ranks)) {}
+  /// By rank. Fixed while the meeting is open.
+  [[nodiscard]] const std::vector<Visit>& visits() const noexcept { return visits_; }
+
+ private:
+  friend class LocalRanks;
+  std::vector<Visit> visits_;
+  int present_ = 0;
+  bool open_ = false;
+  int in_sync_ = 0;
+  std::uint64_t syncs_ = 0;
+  std::condition_variable changed_;
+};
+
+class LocalRanks;
+
+/// The control plane of one rank that is a thread. All ranks of the process share one failure, so
+/// that nobody has to be told.
+class LocalControlPlane final : public ControlPlane {
+ public:
+  LocalControlPlane(LocalRanks& ranks, int rank, int size, std::chrono::milliseconds deadline,
+                    std::shared_ptr<FailureState> failure)
+      : ControlPlane{rank, size, deadline, std::move(failure)}, ranks_{ranks} {}
+
+ private:
+  void tell(const Failure& /*failure*/) override {}
+  void wake() noexcept override;
+
+  LocalRanks& ranks_;
+};
+
+/// What the ranks of one process share: their control planes, and the place where they meet.
+/// Meetings of all channels are under one lock, which is never held while data moves.
+///
+/// Threads: any.
+class LocalRanks {
+ public:
+  /// With channels of all ranks, numbered from 0 on.
+  LocalRanks(int ranks, const std::vector<std::string>& channels,
+             std::chrono::milliseconds deadline, CountTraffic count = CountTraffic::no);
+
+  [[nodiscard]] int size() const noexcept { return static_cast<int>(planes_.size()); }
+  /// That of a rank of the job.
+  [[nodiscard]] ControlPlane& plane(int job_rank) noexcept {
+    return planes_[static_cast<std::size_t>(job_rank)];
+  }
+  [[nodiscard]] const std::shared_ptr<LocalChannel>& channel(std::size_t number) const {
+    return whole_[number];
+  }
+  /// Null unless it is counted.
+  [[nodiscard]] TrafficCounts* traffic() noexcept { return traffic_ ? &*traffic_ : nullptr; }
+  /// The channel of a group that is split off `whole` by its `nth` split: made by the first of the
+  /// group's ranks that asks, and left to them when the last has asked.
+  [[nodiscard]] std::shared_ptr<LocalChannel> split(const LocalChannel& whole, std::uint64_t nth,
+                                                    const RankGroup& group);
+
+  /// Blocks until all ranks of the channel have come with the same call. CommError, on all ranks
+  /// alike, if the job has failed, if the calls differ, or if a rank does not come by the
+  /// deadline; on this rank alone if it withdraws.
+  [[nodiscard]] std::shared_ptr<Meeting> join(const Visit& visit);
+  /// Blocks until all of its ranks are at this point of an open meeting.
+  void sync(Meeting& meeting) noexcept;
+
+  /// Everyone who is in `join` looks whether the job has failed.
+  void wake() noexcept;
+  /// `rank` does not come to the meetings before `end` on `channel` that are not open yet.
+  void withdraw(LocalChannel& channel, int rank, std::uint64_t end) noexcept;
+  /// `job_rank` has ended its program well and all its calls: nobody waits for it any more. A call
+  /// that needs it, made already or later, fails the job at once.
+  void leave(int job_rank) noexcept;
+
+ private:
+  using Key = std::tuple<std::size_t, MeetingKind, std::uint64_t>;
+  using SplitKey = std::tuple<std::size_t, std::uint64_t, int>;  // of what, which, and the group
+  struct Split {
+    std::shared_ptr<LocalChannel> channel;
+    std::size_t asked;  // by so many of the group's ranks
+  };
+
+  class Presence;
+
+  [[nodiscard]] static Key key_of(const Visit& visit) noexcept;
+  [[nodiscard]] std::shared_ptr<LocalChannel> make_channel_locked(std::string name,
+                                                                  std::vector<int> members);
+  [[nodiscard]] static bool withdrawn(const Visit& visit) noexcept;
+  [[nodiscard]] std::shared_ptr<Meeting> find_or_make_locked(const Visit& visit);
+  [[nodiscard]] std::optional<int> left_locked(const LocalChannel& channel) const noexcept;
+  void open_locked(Meeting& meeting, const Visit& visit);
+  void wake_locked() noexcept;
+  void fail_locked(std::string_view text, int reporter) noexcept;
+  [[nodiscard]] static std::string called(const Visit& visit);
+  [[nodiscard]] std::string late_locked(const Meeting& meeting, const Visit& visit) const;
+  void fail_without_locked(int left, const Visit& waiting) noexcept;
+
+  const std::shared_ptr<FailureState> failure_ = std::make_shared<FailureState>();
+  const std::chrono::milliseconds deadline_;
+  std::deque<LocalControlPlane> planes_;  // by rank of the job
+  std::optional<TrafficCounts> traffic_;
+
+  mutable std::mutex mutex_;
+  std::map<Key, std::shared_ptr<Meeting>> gathering_;
+  std::vector<std::shared_ptr<LocalChannel>> whole_;  // by number
+  std::size_t next_number_ = 0;
+  std::map<SplitKey, Split> splits_;  // that a rank has yet to ask for
+  std::vector<int> left_;             // ranks of the job that have ended, in that order
+};
+
+}  // namespace tessera

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/control/control_plane.hpp"
+#include "comm/mpi/mpi_process.hpp"
+#include "comm/mpi/mpi_requests.hpp"
+
+namespace tessera {
+
+/// Why a rank waits.
+class MpiWait {
+ public:
+  virtual ~MpiWait() = default;
+  /// Throws if nobody wants it any more.
+  virtual void check() const {}
+  /// Whether this rank waits at the end of its run: twice as long, so that those that wait for a
+  /// rank elsewhere, and can say where, are the ones to report it.
+  [[nodiscard]] virtual bool at_end() const noexcept { return false; }
+  /// What to say when the deadline has passed and `peers` are still owed.
+  [[nodiscard]] virtual std::string late(std::chrono::milliseconds waited,
+                                         const std::vector<int>& peers) const = 0;
+  /// What to say when `peer` has come to the end of its run without what it owes.
+  [[nodiscard]] virtual std::string ended(int peer) const = 0;
+};
+
+/// Where the messages of one call go: over `comm` with `tag`, between `members`, this rank being
+/// the `rank`-th of them.
+struct MpiRoute {
+  MPI_Comm comm;
+  int tag;
+  std::span<const int> members;
+  int rank;
+};
+
+/// The control plane of one rank that is a process of MPI: it tells the others by messages, and
+/// hears of them whenever it waits, as no other thread calls MPI for it. Shared by the rank's
+/// channels.
+///
+/// Threads: any.
+class MpiControlPlane final : public ControlPlane {
+ public:
+  MpiControlPlane(MpiProcess& process, std::chrono::milliseconds deadline);
+
+  [[nodiscard]] MpiProcess& process() noexcept { return process_; }
+  /// All ranks, in order.
+  [[nodiscard]] const std::vector<int>& everyone() const noexcept { return everyone_; }
+  /// From now on a rank may be held up in a group that others are not in.
+  void note_split() noexcept { has_groups_ = true; }
+  [[nodiscard]] bool has_groups() const noexcept { return has_groups_; }
+
+  /// Blocks until `requests` are done, yielding at first and then sleeping: ranks may share cores.
+  /// CommError, told to all ranks, if nothing moves until the deadline, on the one rank that
+  /// reports it (report_late); Aborted if another rank has failed or reports; what `why` throws.
+  void wait(MpiRequests& requests, const MpiWait& why);
+
+  /// Every member's `message`, by their order.
+  [[nodiscard]] std::vector<std::string> exchange(const MpiRoute& route, const std::string& message,
+                                                  const MpiWait& why);
+
+ private:
+  /// What a rank says that waits: for whom, and what it would report.
+  struct LateReport {
+    std::vector<int> missing;
+    bool after_deadline;  ///< began to wait when another had said so
+    std::string text;
+  };
+
+  /// How long one wait has seen nothing move. A process that did not look for half the deadline was
+  /// stopped itself: that was no waiting, and it has yet to see what came meanwhile.
+  class Stillness;
+  /// Watches one wait for ranks that end their run instead of coming.
+  class Deserters;
+
+  /// Ranks that wait for one that has stopped, and those that wait for them, come to their
+  /// deadlines within a moment of each other, in any order. Each that waits says so as soon as it
+  /// or another comes there, and for whom. Who says so has not stopped: of those that wait for
+  /// somebody who says nothing the lowest reports, and names nobody else. If all say so, those that
+  /// began to wait after the first had said so are the late ones (first_blame).
+  [[noreturn]] void report_late(const MpiWait& why, const std::vector<int>& missing,
+                                const Stillness& still);
+  [[nodiscard]] bool begin_report(const LateReport& report);
+  void hear_others_that_wait() noexcept;
+  /// Whose report it is, whom that names, and what that rank has told: the same on every rank that
+  /// has heard the same.
+  struct Verdict {
+    int reporter;
+    std::vector<int> guilty;
+    std::string text;
+  };
+  [[nodiscard]] Verdict verdict() const;
+
+  void tell(const Failure& failure) override;
+  void listen() override;
+  void hear();
+  [[nodiscard]] bool hear_next();
+  void take_in(int source, const std::string& message);
+  void tell_late() noexcept;
+  void send_to_all(MpiRequests& requests, const std::string& message);
+
+  MpiProcess& process_;
+  const std::vector<int> everyone_;
+  std::atomic<bool> has_groups_ = false;
+  mutable std::mutex late_lock_;
+  std::map<int, LateReport> late_;           // by rank, this one's among them
+  std::atomic<bool> another_waits_ = false;  // and has said so
+  std::string reason_;                       // under way to the others until `telling_` is done
+  MpiRequests telling_;
+  std::string waiting_;  // the same for `telling_late_`
+  MpiRequests telling_late_;
+};
+
+}  // namespace tessera

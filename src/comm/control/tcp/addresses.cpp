@@ -1,0 +1,62 @@
+#include "comm/control/tcp/addresses.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+
+namespace tessera {
+
+std::string HostPort::text() const {
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
+                                             : fmt::format("[{}]:{}", host, port);
+}
+
+void FreeAddresses::operator()(addrinfo* list) const noexcept {
+  ::freeaddrinfo(list);
+}
+
+Addresses resolve(const HostPort& place, std::string& why) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* list = nullptr;
+  const std::string port = fmt::format("{}", place.port);
+  const int status = ::getaddrinfo(place.host.c_str(), port.c_str(), &hints, &list);
+  if (status == 0) { return Addresses{list}; }
+  why = fmt::format("the host {} is not known: {}", place.host, ::gai_strerror(status));
+  return {};
+}
+
+std::string host_text(const sockaddr& address, std::uint32_t bytes) {
+  std::array<char, NI_MAXHOST> text{};
+  const int status =
+      ::getnameinfo(&address, bytes, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  return status == 0 ? text.data() : "";
+}
+
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    return ntohl(v4.sin_addr.s_addr) >> 24U == IN_LOOPBACKNET;
+  }
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr) != 0;
+}
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+void AddressProblems::add(const addrinfo& address, const std::string& problem) {
+  texts_.push_back(fmt::format("{}: {}", host_text(*address.ai_addr, address.ai_addrlen), problem));
+}
+
+std::string AddressProblems::text() const {
+  return fmt::format("{}", fmt::join(texts_, "; "));
+}
+
+}  // namespace tessera

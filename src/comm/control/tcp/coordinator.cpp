@@ -1,0 +1,475 @@
+#include "comm/control/tcp/coordinator.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <new>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "comm/control/failure_texts.hpp"
+#include "comm/control/tcp/listening.hpp"
+#include "comm/control/wait_graph.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Of a connection that has not said who it is.
+constexpr std::size_t kHelloBytes = 4096;
+constexpr std::ptrdiff_t kMostStrangers = 256;
+constexpr std::ptrdiff_t kMostOfOneHost = 64;
+constexpr auto kHelloTime = 5s;
+// In one round, so that none keeps the coordinator from the others.
+constexpr int kMostLetIn = 32;
+constexpr int kMostReads = 16;
+constexpr auto kCoordinatorLastWords = 1s;
+constexpr int kCoordinatorTickMs = 20;
+constexpr int kIdleMs = 1000;
+// Of a rank's outbox, for words that are to go without memory.
+constexpr std::size_t kCoordinatorWordsBytes = 4096;
+
+/// In a time that says nothing of where they differ.
+bool same_secret(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) { return false; }
+  unsigned differ = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    differ |= static_cast<unsigned>(static_cast<unsigned char>(a[i])) ^
+              static_cast<unsigned>(static_cast<unsigned char>(b[i]));
+  }
+  return differ == 0;
+}
+
+Frame told_by(int reporter, std::string text) {
+  Frame frame;
+  frame.type = FrameType::differ;
+  frame.rank = reporter;
+  frame.payload = std::move(text);
+  return frame;
+}
+
+}  // namespace
+
+Coordinator::Coordinator(JobIdentity job, Socket listener, Socket own,
+                         std::chrono::milliseconds patience)
+    : job_{std::move(job)},
+      join_end_{Clock::now() + patience},
+      listener_{std::move(listener)},
+      groups_{job_.size},
+      meetings_{groups_},
+      dispute_{groups_} {
+  std::tie(wake_reader_, wake_writer_) = socket_pair();
+  lines_.emplace_back(std::move(own), FrameReader{kHelloBytes});
+  append(last_words_, told_by(0,
+                              "out of memory on rank 0, on the thread that passes on what the "
+                              "ranks of the job tell each other"));
+  thread_ = std::thread{[this] { serve(); }};
+}
+
+Coordinator::~Coordinator() {
+  stop_ = true;
+  (void)wake_writer_.send_some("x", 1);
+  thread_.join();
+}
+
+void Coordinator::serve() {
+  try {
+    serve_all();
+  } catch (const std::exception&) { end_without_memory(); }
+  for (Line& line : lines_) { line.socket.end_sending(); }
+}
+
+/// What went wrong keeps the coordinator from going on, and is no rank's fault: they are told, if
+/// that can be done without memory; else they see that their connections end.
+void Coordinator::end_without_memory() noexcept {
+  listener_ = {};
+  for (Line& line : lines_) {
+    std::string& out = line.out.bytes();
+    if (out.capacity() - out.size() >= last_words_.size()) { out += last_words_; }
+  }
+  const auto end = Clock::now() + kCoordinatorLastWords;
+  const auto has_words = [](const Line& line) { return !line.closing && !line.out.empty(); };
+  for (;;) {
+    for (Line& line : lines_) { write(line); }
+    if (std::none_of(lines_.begin(), lines_.end(), has_words) || Clock::now() > end) { return; }
+    std::this_thread::sleep_for(5ms);
+  }
+}
+
+void Coordinator::serve_all() {
+  while (!stop_) { serve_once(timeout_ms()); }
+  // What the ranks have said is passed on, and what is to be told leaves, before the end.
+  const auto end = Clock::now() + kCoordinatorLastWords;
+  serve_once(0);
+  const auto has_words = [](const Line& line) { return !line.out.empty(); };
+  while (std::any_of(lines_.begin(), lines_.end(), has_words) && Clock::now() < end) {
+    serve_once(kCoordinatorTickMs);
+  }
+}
+
+int Coordinator::timeout_ms() const {
+  const bool waits = (!joined_ && !given_up_) || dispute_.open();
+  return waits ? kCoordinatorTickMs : kIdleMs;
+}
+
+void Coordinator::serve_once(int timeout_ms) {
+  std::vector<pollfd> watched;
+  watched.push_back({wake_reader_.handle(), POLLIN, 0});
+  watched.push_back({listener_.handle(), POLLIN, 0});  // ignored once it is closed: -1
+  for (const Line& line : lines_) {
+    watched.push_back(
+        {line.socket.handle(), static_cast<short>(POLLIN | (line.out.empty() ? 0 : POLLOUT)), 0});
+  }
+  (void)::poll(watched.data(), watched.size(), timeout_ms);
+  std::size_t at = 2;
+  for (Line& line : lines_) {
+    if (watched[at++].revents != 0) { read(line); }
+  }
+  if (watched[1].revents != 0) { let_in(); }
+  look_at_time();
+  for (Line& line : lines_) { write(line); }
+  close_ended();
+}
+
+void Coordinator::look_at_time() {
+  const auto now = Clock::now();
+  for (Line& line : lines_) {
+    if (line.rank < 0 && now > line.since + kHelloTime) { line.closing = true; }
+  }
+  if (!joined_ && !given_up_ && now > join_end_) {
+    std::vector<int> absent;
+    for (int rank = 0; rank < job_.size; ++rank) {
+      if (line_of(rank) == nullptr) { absent.push_back(rank); }
+    }
+    give_up(
+        fmt::format("{} of {} did not come to the rendezvous by the deadline; look whether {} "
+                    "and can reach rank 0, which listens at {}: MASTER_ADDR and MASTER_PORT are "
+                    "to name the same address on all machines",
+                    list_ranks(absent), job_.size,
+                    absent.size() == 1 ? "its process runs" : "their processes run",
+                    listening_text(listener_)));
+  }
+  settle_dispute();
+}
+
+void Coordinator::let_in() {
+  for (int i = 0; i < kMostLetIn; ++i) {
+    Socket socket = accept_from(listener_);
+    if (!socket) {
+      // Without a handle left for it the connection waits, and would be reported again at once.
+      if (is_out_of_handles() && !close_first_stranger(nullptr)) {
+        std::this_thread::sleep_for(10ms);
+      }
+      return;
+    }
+    std::string host = peer_host(socket);
+    make_room_for(host);
+    lines_.emplace_back(std::move(socket), FrameReader{kHelloBytes}).host = std::move(host);
+  }
+}
+
+void Coordinator::make_room_for(const std::string& host) {
+  std::ptrdiff_t strangers = 0;
+  std::ptrdiff_t of_host = 0;
+  for (const Line& line : lines_) {
+    if (line.rank >= 0 || line.closing) { continue; }
+    ++strangers;
+    of_host += line.host == host ? 1 : 0;
+  }
+  if (of_host >= kMostOfOneHost) {
+    (void)close_first_stranger(&host);
+  } else if (strangers >= kMostStrangers) {
+    (void)close_first_stranger(nullptr);
+  }
+}
+
+/// Of `host`, or of any: who has been here for longest. False if there is none.
+bool Coordinator::close_first_stranger(const std::string* host) {
+  const auto first = std::find_if(lines_.begin(), lines_.end(), [&](const Line& line) {
+    return line.rank < 0 && !line.closing && !line.host.empty() &&
+           (host == nullptr || line.host == *host);
+  });
+  if (first == lines_.end()) { return false; }
+  lines_.erase(first);
+  return true;
+}
+
+void Coordinator::read(Line& line) {
+  std::array<char, 65536> buffer;
+  for (int i = 0; i < kMostReads; ++i) {
+    const auto count = line.socket.receive_some(buffer.data(), buffer.size());
+    if (!count) { return on_closed(line); }
+    if (*count == 0) { return; }
+    if (line.closing) { continue; }
+    const std::string problem = take(line, {buffer.data(), *count});
+    if (!problem.empty()) { return on_broken(line, problem); }
+  }
+}
+
+/// How the line does not speak as it should; empty if it does.
+std::string Coordinator::take(Line& line, std::string_view bytes) {
+  constexpr const char* kNoFrame = "it sends what is no message of ranks";
+  if (!line.in.add(bytes)) { return kNoFrame; }
+  Frame frame;
+  try {
+    while (!line.closing && line.in.next(frame)) {
+      if (line.rank >= 0) {
+        on_frame(line, frame);
+      } else {
+        on_hello(line, frame);
+      }
+    }
+  } catch (const std::bad_alloc&) { throw; } catch (const std::exception& error) {
+    return error.what();  // cut short, or not a batch's code
+  }
+  // A frame that was acceptable as it began may follow one that changed what is.
+  return line.in.add({}) ? "" : kNoFrame;
+}
+
+void Coordinator::write(Line& line) {
+  if (!line.out.send_over(line.socket)) { line.closing = true; }
+}
+
+void Coordinator::close_ended() {
+  for (auto line = lines_.begin(); line != lines_.end();) {
+    if (line->closing && line->out.empty()) {
+      line = lines_.erase(line);
+    } else {
+      ++line;
+    }
+  }
+}
+
+/// Who differs in what all ranks of a job share ends the job, if it is of the same launch: nobody
+/// could go on. Anybody else is turned away.
+void Coordinator::on_hello(Line& line, const Frame& frame) {
+  if (frame.type != FrameType::hello || joined_ || given_up_) {
+    line.closing = true;
+    return;
+  }
+  PayloadReader hello{frame.payload};
+  const std::int64_t size = hello.number();
+  const std::string build = hello.text();
+  const std::string token = hello.text();
+  const std::string secret = hello.text();
+  const std::string who = hello.text();
+  if (token != job_.token || !same_secret(secret, job_.secret)) {
+    return turn_away(line,
+                     "rank 0 that listens there is of another job, or was given another secret "
+                     "(TESSERA_JOB_SECRET)",
+                     /*try_again=*/true);
+  }
+  if (size != job_.size) {
+    return give_up(line,
+                   fmt::format("rank {} ({}) was started as one of {} processes, but rank 0 "
+                               "as one of {}; the number (WORLD_SIZE) must be the same for all",
+                               frame.rank, who, size, job_.size));
+  }
+  if (build != job_.build) {
+    return give_up(line,
+                   fmt::format("rank {} ({}) is of another build ({}) than rank 0 ({}); start "
+                               "the same program on all ranks",
+                               frame.rank, who, build, job_.build));
+  }
+  if (frame.rank < 0 || frame.rank >= job_.size) {
+    line.closing = true;
+    return;
+  }
+  if (const Line* const other = line_of(frame.rank)) {
+    return give_up(line, fmt::format("two processes say that they are rank {}: {} and {}; every "
+                                     "process has a number (RANK) of its own",
+                                     frame.rank, other->who, who));
+  }
+  line.rank = frame.rank;
+  line.who = who;
+  line.in.allow(kMostTextBytes);
+  line.out.bytes().reserve(kCoordinatorWordsBytes);
+  const auto ranks =
+      std::count_if(lines_.begin(), lines_.end(), [](const Line& each) { return each.rank >= 0; });
+  if (ranks == job_.size) { begin_job(); }
+}
+
+void Coordinator::turn_away(Line& line, const std::string& why, bool try_again) {
+  Frame frame;
+  frame.type = FrameType::refuse;
+  frame.sequence = try_again ? 1 : 0;
+  frame.payload = why;
+  say(line, frame);
+  line.closing = true;
+}
+
+void Coordinator::begin_job() {
+  joined_ = true;
+  listener_ = {};
+  for (Line& line : lines_) {
+    if (line.rank < 0) { line.closing = true; }
+  }
+  Frame frame;
+  frame.type = FrameType::welcome;
+  say_to_all(frame);
+}
+
+/// Because of what `line` said.
+void Coordinator::give_up(Line& line, const std::string& why) {
+  turn_away(line, why, /*try_again=*/false);
+  give_up(why);
+}
+
+void Coordinator::give_up(const std::string& why) {
+  given_up_ = true;
+  listener_ = {};
+  for (Line& line : lines_) {
+    if (line.rank >= 0) { turn_away(line, why, /*try_again=*/false); }
+  }
+}
+
+void Coordinator::on_frame(Line& line, Frame& frame) {
+  frame.rank = line.rank;
+  switch (frame.type) {
+    case FrameType::group:
+      return on_group(line.rank, frame);
+    case FrameType::text:
+      return on_text(line, frame);
+    case FrameType::failure:
+      return say_to_all(frame);
+    case FrameType::issued:
+      dispute_.on_issued(line.rank, frame);
+      return settle_dispute();
+    case FrameType::code:
+      return dispute_.on_code(line.rank, frame);
+    case FrameType::held:
+      return on_held(line.rank, frame);
+    case FrameType::ask:
+      return answer(line, frame);
+    default:
+      throw CommError{"a rank says what only the coordinator does"};
+  }
+}
+
+void Coordinator::on_group(int rank, const Frame& frame) {
+  PayloadReader group{frame.payload};
+  const std::string name = group.text();
+  std::vector<int> members;
+  while (!group.empty()) { members.push_back(static_cast<int>(group.number())); }
+  groups_.add(frame.call.group, name, members);
+  (void)groups_.place(frame.call.group, rank);
+}
+
+void Coordinator::on_text(Line& line, Frame& frame) {
+  if (frame.call == CallKind::end) {
+    line.at_end = true;
+    Frame told = frame;
+    told.type = FrameType::at_end;
+    say_to_all(told);
+  }
+  // With it came what the rank has issued: ranks that differ do not come past a call.
+  if (!meetings_.add(line.rank, frame) || dispute_.open()) { return; }
+  say_to_group(frame.call.group, meetings_.take(frame.call, frame.sequence));
+}
+
+void Coordinator::settle_dispute() {
+  dispute_.settle([this](int rank, const Frame& frame) {
+    Line* const line = line_of(rank);
+    if (line != nullptr && !line->closing) { say(*line, frame); }
+  });
+}
+
+void Coordinator::on_held(int rank, const Frame& frame) {
+  (void)groups_.place(frame.call.group, rank);
+  const HeldCall call{frame.call, frame.sequence};
+  if (PayloadReader{frame.payload}.number() != 0) {
+    held_.insert_or_assign(rank, call);
+  } else if (const auto found = held_.find(rank); found != held_.end() && found->second == call) {
+    held_.erase(found);  // unless it is held elsewhere by now
+  }
+}
+
+void Coordinator::answer(Line& line, Frame& frame) {
+  std::vector<int> ranks = missing(frame.call, frame.sequence);
+  HeldUp by;
+  if (ranks.empty()) {
+    by = dispute_.behind(frame.call);
+  } else {
+    WaitGraph graph{{{.missing = ranks}}};
+    std::vector<HeldCall> calls{{frame.call, frame.sequence}};
+    for (const auto& [rank, call] : held_) {
+      graph.calls.push_back({.missing = missing(call.series, call.sequence), .waiting = {rank}});
+      calls.push_back(call);
+    }
+    const std::optional<Blame> blame = find_blame(graph, 0);
+    if (blame && blame->call == 0) {
+      ranks = blame->ranks;
+    } else if (blame) {
+      const HeldCall& call = calls[blame->call];
+      by = {blame->ranks, batch_text(groups_.channel_name(call.series), call.sequence)};
+    }
+  }
+  PayloadWriter said;
+  for (const std::vector<int>& each : {ranks, by.guilty}) {
+    said.number(std::ssize(each));
+    for (const int rank : each) { said.number(rank); }
+  }
+  said.text(by.where);
+  frame.type = FrameType::answer;
+  frame.payload = said.take();
+  say(line, frame);
+}
+
+std::vector<int> Coordinator::missing(const CallSeries& call, std::uint64_t sequence) const {
+  const auto batches = dispute_.missing(call, sequence);
+  return batches ? *batches : meetings_.missing(call, sequence);
+}
+
+void Coordinator::on_closed(Line& line) {
+  if (line.closing) {
+    line.out.clear();
+    return;
+  }
+  line.closing = true;
+  line.out.clear();
+  if (line.rank < 0 || !joined_ || line.at_end) {
+    line.rank = -1;  // it may come again
+    return;
+  }
+  Frame frame;
+  frame.type = FrameType::lost;
+  frame.rank = line.rank;
+  frame.payload = line.who;
+  say_to_all(frame);
+}
+
+/// Reports a rank that breaks the protocol as such, not as lost.
+void Coordinator::on_broken(Line& line, const std::string& problem) {
+  if (line.rank < 0 || !joined_ || line.at_end) { return on_closed(line); }
+  say_to_all(told_by(line.rank == 0 ? 1 : 0,
+                     broken_text(fmt::format("rank {} ({})", line.rank, line.who), problem)));
+  line.closing = true;
+}
+
+Coordinator::Line* Coordinator::line_of(int rank) {
+  const auto found = std::find_if(lines_.begin(), lines_.end(),
+                                  [rank](const Line& line) { return line.rank == rank; });
+  return found == lines_.end() ? nullptr : &*found;
+}
+
+void Coordinator::say(Line& line, const Frame& frame) {
+  append(line.out.bytes(), frame);
+}
+
+void Coordinator::say_to_all(const Frame& frame) {
+  say_to_group(kAllRanks, frame);
+}
+
+void Coordinator::say_to_group(std::uint64_t group, const Frame& frame) {
+  const std::vector<int>& members = groups_.members(group);
+  for (Line& line : lines_) {
+    if (!line.closing && std::ranges::binary_search(members, line.rank)) { say(line, frame); }
+  }
+}
+
+}  // namespace tessera

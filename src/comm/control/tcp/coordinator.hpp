@@ -1,0 +1,122 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <map>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/control/tcp/batch_dispute.hpp"
+#include "comm/control/tcp/frame.hpp"
+#include "comm/control/tcp/rank_groups.hpp"
+#include "comm/control/tcp/socket.hpp"
+#include "comm/control/tcp/text_meetings.hpp"
+
+namespace tessera {
+
+/// What all ranks of a job have in common: who differs is not of this job.
+struct JobIdentity {
+  int size = 1;
+  std::string build;  ///< of the program
+  std::string token;  ///< of the launch, empty if the launcher gives none
+  /// Of the launch, and known to its processes alone; empty if there is none.
+  std::string secret = {};
+};
+
+/// The centre of a job's control plane, on a thread of rank 0's process: ranks connect here, and it
+/// passes on what they say. It decides who may come in, finds batches that differ, and answers who
+/// is late.
+///
+/// A connection that does not begin as a rank of this job does is closed; it can take no more than
+/// a few hundred bytes and some seconds. Where many come at once, those that have been silent for
+/// longest go first, of one address before others: ranks say who they are as they come. Nobody is
+/// let in once all ranks are here.
+class Coordinator {
+ public:
+  /// `own`: the end of rank 0's connection, which is made within the process. Ranks that are not
+  /// here after `patience` are named to those that are.
+  Coordinator(JobIdentity job, Socket listener, Socket own, std::chrono::milliseconds patience);
+  /// Says first what is still to be said, for a second at most.
+  ~Coordinator();
+  Coordinator(const Coordinator&) = delete;
+  Coordinator& operator=(const Coordinator&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  struct Line {
+    Line(Socket socket_, FrameReader in_) : socket{std::move(socket_)}, in{std::move(in_)} {}
+
+    Socket socket;
+    FrameReader in;
+    Outbox out = {};
+    Clock::time_point since = Clock::now();
+    int rank = -1;  // of nobody yet
+    std::string who = {};
+    std::string host = {};  // where it is from
+    bool at_end = false;
+    bool closing = false;  // when `out` has gone
+  };
+  struct HeldCall {
+    CallSeries series;
+    std::uint64_t sequence;
+    friend bool operator==(const HeldCall&, const HeldCall&) = default;
+  };
+  void serve();
+  void serve_all();
+  void end_without_memory() noexcept;
+  void serve_once(int timeout_ms);
+  [[nodiscard]] int timeout_ms() const;
+  void look_at_time();
+  void let_in();
+  void make_room_for(const std::string& host);
+  bool close_first_stranger(const std::string* host);
+  void read(Line& line);
+  [[nodiscard]] std::string take(Line& line, std::string_view bytes);
+  static void write(Line& line);
+  void close_ended();
+
+  void on_hello(Line& line, const Frame& frame);
+  void on_frame(Line& line, Frame& frame);
+  void on_group(int rank, const Frame& frame);
+  void on_text(Line& line, Frame& frame);
+  void on_held(int rank, const Frame& frame);
+  void answer(Line& line, Frame& frame);
+  void on_closed(Line& line);
+  void on_broken(Line& line, const std::string& problem);
+  void begin_job();
+  void give_up(const std::string& why);
+  void give_up(Line& line, const std::string& why);
+  void settle_dispute();
+  [[nodiscard]] std::vector<int> missing(const CallSeries& call, std::uint64_t sequence) const;
+  [[nodiscard]] Line* line_of(int rank);
+  static void say(Line& line, const Frame& frame);
+  static void turn_away(Line& line, const std::string& why, bool try_again);
+  void say_to_all(const Frame& frame);
+  void say_to_group(std::uint64_t group, const Frame& frame);
+
+  const JobIdentity job_;
+  const Clock::time_point join_end_;
+  Socket listener_;
+  Socket wake_reader_;
+  Socket wake_writer_;
+  std::list<Line> lines_;
+  bool joined_ = false;
+  bool given_up_ = false;
+  RankGroups groups_;
+  TextMeetings meetings_;
+  BatchDispute dispute_;
+  // Ranks that say that they are held up within the submission of a batch, until all of its ranks
+  // have come: they are not to blame for calls that they do not come to meanwhile.
+  std::map<int, HeldCall> held_;
+  std::string last_words_;  // a frame: there is no memory left
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;  // last: it uses all the rest
+};
+
+}  // namespace tessera

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace tessera {
+
+/// What ranks do together: texts and batches of the two channels, what is agreed before a run's
+/// first collective, and the end of a run.
+enum class CallKind : std::uint16_t {
+  gather_text,
+  reduce_text,
+  setup,
+  end,
+  gather_batch,
+  reduce_batch,
+};
+inline constexpr std::size_t kCallKinds = 6;
+
+/// The number of the group that is all ranks of the job.
+inline constexpr std::uint64_t kAllRanks = 0;
+
+/// Calls that are numbered together, from 0: those of a kind, among all ranks or within a group.
+struct CallSeries {
+  CallSeries(CallKind kind_, std::uint64_t group_ = kAllRanks) noexcept  // a kind is one
+      : kind{kind_}, group{group_} {}
+
+  CallKind kind;
+  std::uint64_t group;
+  friend auto operator<=>(const CallSeries&, const CallSeries&) = default;
+};
+
+/// What is said between rank 0's coordinator and the ranks.
+enum class FrameType : std::uint16_t {
+  hello,    ///< a rank to the coordinator: who it is
+  welcome,  ///< to all: all are here
+  refuse,   ///< to a rank: why it cannot be one; `sequence` is 1 if it may try again
+  group,    ///< a rank is in a group: what it is called, and its ranks
+  text,     ///< a rank's in a call
+  texts,    ///< to all whose call it is: every rank's
+  failure,  ///< `rank` has failed: its status and reason
+  lost,     ///< to all: `rank`'s connection has ended, its run has not
+  at_end,   ///< to all: `rank` has come to the end of its run, having made so many calls
+  ask,      ///< a rank to the coordinator: who has not come to a call?
+  answer,   ///< those ranks; who holds them, or, if all came, one of them up elsewhere; in which
+            ///< call
+  issued,   ///< a rank's batches on a channel, from `sequence` on, as hashes
+  explain,  ///< to all whose call it is: say what batch `sequence` is
+  code,     ///< a rank's batch, after a byte that is 1 if it knows
+  held,     ///< a rank is held up as it submits batch `sequence` (1), or no longer (0)
+  differ,   ///< to all: why the job cannot go on, as the coordinator has found; `rank` reports it
+};
+
+struct Frame {
+  FrameType type = FrameType::hello;
+  CallSeries call = CallKind::setup;
+  std::uint64_t sequence = 0;
+  std::int32_t rank = 0;
+  std::string payload = {};
+};
+
+/// What a rank's text may be long: everybody gets everybody's.
+inline constexpr std::size_t kMostTextBytes = std::size_t{64} << 20;
+
+/// Appends `frame` as it goes over the wire.
+void append(std::string& out, const Frame& frame);
+
+/// Cuts what arrives into frames. What does not begin like a frame, or is longer than it may be, is
+/// not kept.
+class FrameReader {
+ public:
+  explicit FrameReader(std::size_t most_bytes) noexcept : most_bytes_{most_bytes} {}
+
+  void allow(std::size_t most_bytes) noexcept { most_bytes_ = most_bytes; }
+  /// False if what has arrived is not of this protocol: no more is looked at.
+  [[nodiscard]] bool add(std::string_view arrived);
+  /// True, with the next frame, if one is complete.
+  [[nodiscard]] bool next(Frame& frame);
+
+ private:
+  [[nodiscard]] bool acceptable() const noexcept;
+
+  std::size_t most_bytes_;
+  std::string bytes_;
+  std::size_t begin_ = 0;
+};
+
+/// Numbers and texts in a payload, one after another.
+class PayloadWriter {
+ public:
+  PayloadWriter& number(std::int64_t value);
+  PayloadWriter& text(std::string_view value);
+  [[nodiscard]] std::string take() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+};
+
+/// Reads them in the same order. CommError if they are not there.
+class PayloadReader {
+ public:
+  explicit PayloadReader(std::string_view bytes) noexcept : bytes_{bytes} {}
+  [[nodiscard]] std::int64_t number();
+  [[nodiscard]] std::string text();
+  [[nodiscard]] bool empty() const noexcept { return bytes_.empty(); }
+
+ private:
+  [[nodiscard]] std::string_view take(std::size_t bytes);
+
+  std::string_view bytes_;
+};
+
+}  // namespace tessera

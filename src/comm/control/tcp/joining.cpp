@@ -1,0 +1,128 @@
+#include "comm/control/tcp/joining.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "comm/control/tcp/listening.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// All ranks' texts come together.
+constexpr std::size_t kMostFrameBytes = UINT32_MAX;
+// After the coordinator's own deadline, for its word of who did not come.
+constexpr auto kGrace = 2s;
+constexpr auto kRetry = 100ms;
+
+/// "process 4711 on node3".
+std::string describe_process() {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  (void)::gethostname(host.data(), host.size() - 1);
+  return fmt::format("process {} on {}", ::getpid(), host.data());
+}
+
+Frame hello(const JobPlace& place) {
+  Frame frame;
+  frame.type = FrameType::hello;
+  frame.rank = place.rank;
+  frame.payload = PayloadWriter{}
+                      .number(place.job.size)
+                      .text(place.job.build)
+                      .text(place.job.token)
+                      .text(place.job.secret)
+                      .text(describe_process())
+                      .take();
+  return frame;
+}
+
+/// Waits for `socket` to have something to read; false at `end`.
+bool wait_to_read(const Socket& socket, Clock::time_point end) {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    if (left <= 0) { return false; }
+    pollfd watched{socket.handle(), POLLIN, 0};
+    const int ready = ::poll(&watched, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+    if (ready > 0) { return true; }
+  }
+}
+
+/// Says who this is, and waits for the coordinator's welcome until `end`. False, with the reason in
+/// `why`, if this was no good but another attempt may be.
+bool enter(const JobPlace& place, CoordinatorConnection& connection, Clock::time_point end,
+           std::string& why) {
+  connection.in = FrameReader{kMostFrameBytes};
+  Outbox out;
+  append(out.bytes(), hello(place));
+  (void)out.send_over(connection.socket);  // a few hundred bytes: all, or it is lost
+  std::array<char, 4096> buffer;
+  Frame frame;
+  while (!connection.in.next(frame)) {
+    if (!wait_to_read(connection.socket, end)) {
+      why = "what listens there does not answer";
+      return false;
+    }
+    const auto count = connection.socket.receive_some(buffer.data(), buffer.size());
+    if (!count) {
+      why = "what listens there has closed the connection";
+      return false;
+    }
+    if (!connection.in.add({buffer.data(), *count})) {
+      why = "what listens there is not rank 0 of a job";
+      return false;
+    }
+  }
+  if (frame.type == FrameType::welcome) { return true; }
+  why = frame.payload;
+  if (frame.type == FrameType::refuse && frame.sequence == 0) { throw ConfigError{why}; }
+  return false;
+}
+
+CoordinatorConnection join_own_coordinator(const JobPlace& place,
+                                           std::chrono::milliseconds patience) {
+  Socket listener = listen_at(place.meet);
+  auto [mine, theirs] = socket_pair();
+  CoordinatorConnection own{
+      std::make_unique<Coordinator>(place.job, std::move(listener), std::move(theirs), patience),
+      std::move(mine), FrameReader{kMostFrameBytes}};
+  std::string why;
+  if (!enter(place, own, Clock::now() + patience + kGrace, why)) { throw CommError{why}; }
+  return own;
+}
+
+}  // namespace
+
+CoordinatorConnection join_job(const JobPlace& place, std::chrono::milliseconds patience) {
+  if (place.rank == 0) { return join_own_coordinator(place, patience); }
+  const auto end = Clock::now() + patience;
+  CoordinatorConnection connection{nullptr, {}, FrameReader{kMostFrameBytes}};
+  for (;;) {
+    std::string why = "no answer";
+    const bool entered = connect_to(place.meet, end, why, [&](Socket socket, std::string& problem) {
+      connection.socket = std::move(socket);
+      return enter(place, connection, end + kGrace, problem);
+    });
+    if (entered) { return connection; }
+    if (Clock::now() + kRetry > end) {
+      throw CommError{fmt::format(
+          "rank {} did not find rank 0 at {} within {} ms ({}); look whether rank 0 runs and "
+          "listens there: MASTER_ADDR and MASTER_PORT are to name the same address on all machines",
+          place.rank, place.meet.text(), patience.count(), why)};
+    }
+    std::this_thread::sleep_for(kRetry);
+  }
+}
+
+}  // namespace tessera

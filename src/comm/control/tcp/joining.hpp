@@ -1,0 +1,31 @@
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "comm/control/tcp/coordinator.hpp"
+#include "comm/control/tcp/frame.hpp"
+#include "comm/control/tcp/socket.hpp"
+
+namespace tessera {
+
+/// Where and as what a process joins its job.
+struct JobPlace {
+  int rank = 0;
+  JobIdentity job = {};
+  HostPort meet = {};  ///< not looked at in a job of one
+};
+
+/// A rank's connection with the coordinator, once all ranks are here; rank 0 has the coordinator
+/// itself.
+struct CoordinatorConnection {
+  std::unique_ptr<Coordinator> coordinator;
+  Socket socket;
+  FrameReader in;
+};
+
+/// Blocks until all ranks are here. Errors as TcpControlPlane's.
+[[nodiscard]] CoordinatorConnection join_job(const JobPlace& place,
+                                             std::chrono::milliseconds patience);
+
+}  // namespace tessera

@@ -1,0 +1,205 @@
+#include "comm/control/tcp/socket.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <system_error>
+
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// One address of several may swallow what is sent to it.
+constexpr std::chrono::milliseconds kAttempt{3000};
+
+std::string system_error() {
+  return std::generic_category().message(errno);
+}
+
+void set(const Socket& socket, int level, int option, int value) noexcept {
+  (void)::setsockopt(socket.handle(), level, option, &value, sizeof value);
+}
+
+/// Texts are small and waited for; a machine that goes away without a word is noticed: by probes
+/// where nothing is under way to it, else by what it does not acknowledge, which TCP would send
+/// again for a quarter of an hour.
+void tune(const Socket& socket) noexcept {
+  constexpr auto silence = static_cast<int>(kSilence.count());
+  constexpr int idle = 3;
+  set(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  set(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPIDLE, idle);
+  set(socket, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(socket, IPPROTO_TCP, TCP_KEEPCNT, silence - idle);
+  set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * silence);
+}
+
+/// Waits for `events`; false at `end`.
+bool wait_for(const Socket& socket, short events, Clock::time_point end) noexcept {
+  for (;;) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    if (left <= 0) { return false; }
+    pollfd watched{socket.handle(), events, 0};
+    const int ready = ::poll(&watched, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+    if (ready > 0) { return true; }
+    if (ready < 0 && errno != EINTR) { return false; }
+  }
+}
+
+Socket connect_one(const addrinfo& address, Clock::time_point end, std::string& why) {
+  Socket socket{::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  if (!socket) {
+    why = system_error();
+    return {};
+  }
+  if (::connect(socket.handle(), address.ai_addr, address.ai_addrlen) != 0 &&
+      errno != EINPROGRESS) {
+    why = system_error();
+    return {};
+  }
+  if (!wait_for(socket, POLLOUT, std::min(end, Clock::now() + kAttempt))) {
+    why = "no answer";
+    return {};
+  }
+  int error = 0;
+  socklen_t bytes = sizeof error;
+  (void)::getsockopt(socket.handle(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+  if (error != 0) {
+    why = std::generic_category().message(error);
+    return {};
+  }
+  tune(socket);
+  return socket;
+}
+
+/// A port of the system's choice may be the very one that is to be reached: nobody listens there,
+/// and the connection is of this socket to itself.
+bool is_own_end(const Socket& socket) noexcept {
+  sockaddr_storage here{};
+  sockaddr_storage there{};
+  socklen_t bytes = sizeof here;
+  if (::getsockname(socket.handle(), reinterpret_cast<sockaddr*>(&here), &bytes) != 0) {
+    return false;
+  }
+  bytes = sizeof there;
+  if (::getpeername(socket.handle(), reinterpret_cast<sockaddr*>(&there), &bytes) != 0) {
+    return false;
+  }
+  return std::memcmp(&here, &there, sizeof here) == 0;
+}
+
+}  // namespace
+
+Socket::~Socket() {
+  if (handle_ >= 0) { ::close(handle_); }
+}
+
+std::optional<std::size_t> Socket::send_some(const char* data, std::size_t bytes) noexcept {
+  for (;;) {
+    const ssize_t sent = ::send(handle_, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent >= 0) { return static_cast<std::size_t>(sent); }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) { return 0; }
+    if (errno != EINTR) { return {}; }
+  }
+}
+
+std::optional<std::size_t> Socket::receive_some(char* data, std::size_t bytes) noexcept {
+  for (;;) {
+    const ssize_t count = ::recv(handle_, data, bytes, MSG_DONTWAIT);
+    if (count > 0) { return static_cast<std::size_t>(count); }
+    if (count == 0) { return {}; }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) { return 0; }
+    if (errno != EINTR) { return {}; }
+  }
+}
+
+void Socket::end_sending() noexcept {
+  (void)::shutdown(handle_, SHUT_WR);
+}
+
+void Outbox::clear() noexcept {
+  bytes_.clear();
+  sent_ = 0;
+}
+
+bool Outbox::send_over(Socket& socket) noexcept {
+  while (!empty()) {
+    const auto sent = socket.send_some(bytes_.data() + sent_, bytes_.size() - sent_);
+    if (!sent) {
+      clear();
+      return false;
+    }
+    if (*sent == 0) { return true; }
+    sent_ += *sent;
+  }
+  clear();
+  return true;
+}
+
+Socket accept_from(const Socket& listener) noexcept {
+  Socket socket{::accept4(listener.handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+  if (socket) { tune(socket); }
+  return socket;
+}
+
+bool is_out_of_handles() noexcept {
+  return errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+}
+
+std::string peer_host(const Socket& socket) {
+  sockaddr_storage address{};
+  socklen_t bytes = sizeof address;
+  auto& generic = reinterpret_cast<sockaddr&>(address);
+  if (::getpeername(socket.handle(), &generic, &bytes) != 0) { return {}; }
+  return host_text(generic, bytes);
+}
+
+bool connect_to(const HostPort& place, Clock::time_point end, std::string& why,
+                const TakeConnection& take) {
+  const Addresses addresses = resolve(place, why);
+  AddressProblems tried;
+  for (const addrinfo* each = addresses.get(); each != nullptr; each = each->ai_next) {
+    Socket socket = connect_one(*each, end, why);
+    if (socket && is_own_end(socket)) {
+      why = "nobody listens there";
+    } else if (socket && take(std::move(socket), why)) {
+      return true;
+    }
+    tried.add(*each, why);
+  }
+  if (!tried.empty()) { why = tried.text(); }
+  return false;
+}
+
+Socket connect_to(const HostPort& place, Clock::time_point end, std::string& why) {
+  Socket connection;
+  (void)connect_to(place, end, why, [&](Socket socket, std::string& /*why*/) {
+    connection = std::move(socket);
+    return true;
+  });
+  return connection;
+}
+
+std::pair<Socket, Socket> socket_pair() {
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
+    throw Error{fmt::format("cannot make a pair of sockets: {}", system_error())};
+  }
+  return {Socket{ends[0]}, Socket{ends[1]}};
+}
+
+}  // namespace tessera

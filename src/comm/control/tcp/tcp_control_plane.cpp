@@ -1,0 +1,431 @@
+#include "comm/control/tcp/tcp_control_plane.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <new>
+#include <tuple>
+#include <utility>
+
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto kAnswer = 2s;
+constexpr auto kLastWords = 1s;
+// Batches are told of so long after they were issued at most.
+constexpr int kTickMs = 20;
+
+std::string lost_text(int rank, const std::string& who) {
+  return fmt::format(
+      "rank {} ({}) has left in the middle of the run: it was killed, has crashed, or its machine "
+      "cannot be reached",
+      rank, who);
+}
+
+constexpr std::string_view kNoMemory = "out of memory on the thread that hears from other ranks";
+// For words that are to go without memory.
+constexpr std::size_t kWordsBytes = 4096;
+
+}  // namespace
+
+TcpControlPlane::TcpControlPlane(const JobPlace& place, std::chrono::milliseconds patience,
+                                 std::chrono::milliseconds deadline)
+    : ControlPlane{place.rank, place.job.size, deadline},
+      place_{place},
+      groups_{place.job.size},
+      ended_(static_cast<std::size_t>(place.job.size)) {
+  if (size() == 1) { return; }
+  coordinator_ = join_job(place, std::min(patience, kLongestDeadline));
+  std::tie(wake_reader_, wake_writer_) = socket_pair();
+  Frame failure;
+  failure.type = FrameType::failure;
+  failure.sequence = kCommStatus;
+  failure.payload = fmt::format("rank {}: {}", rank(), kNoMemory);
+  append(last_words_, failure);
+  no_memory_ = kNoMemory;
+  out_.bytes().reserve(kWordsBytes);
+  thread_ = std::thread{[this] { serve(); }};
+}
+
+TcpControlPlane::~TcpControlPlane() {
+  if (!thread_.joinable()) { return; }
+  stop_ = true;
+  (void)wake_writer_.send_some("x", 1);
+  thread_.join();
+}
+
+// ---- the thread that reads
+
+void TcpControlPlane::serve() {
+  try {
+    hear();
+  } catch (const std::exception&) { end_without_memory(); }
+  // The connection is lost, or this rank leaves: what it has said last is to arrive.
+  const auto end = Clock::now() + kLastWords;
+  std::unique_lock lock{mutex_};
+  while (!out_.empty() && Clock::now() < end) {
+    send_waiting();
+    if (!out_.empty()) { changed_.wait_for(lock, 5ms); }
+  }
+  coordinator_.socket.end_sending();
+}
+
+/// The rank fails, and the others are told, if that can be done without memory; else they see that
+/// the connection ends.
+void TcpControlPlane::end_without_memory() noexcept {
+  const std::scoped_lock lock{mutex_};
+  if (!failure().set_prepared(std::move(no_memory_), kCommStatus, rank())) { return; }
+  std::string& out = out_.bytes();
+  if (out.capacity() - out.size() >= last_words_.size()) { out += last_words_; }
+  changed_.notify_all();
+}
+
+void TcpControlPlane::hear() {
+  bool goes_on = read();  // what came together with the welcome
+  while (goes_on && !stop_) {
+    bool sends = false;
+    {
+      const std::scoped_lock lock{mutex_};
+      sends = !out_.empty();
+    }
+    std::array<pollfd, 2> watched{
+        pollfd{coordinator_.socket.handle(), static_cast<short>(POLLIN | (sends ? POLLOUT : 0)), 0},
+        pollfd{wake_reader_.handle(), POLLIN, 0}};
+    (void)::poll(watched.data(), watched.size(), kTickMs);
+    std::array<char, 64> waker;
+    while (wake_reader_.receive_some(waker.data(), waker.size()).value_or(0) > 0) {}
+    goes_on = watched[0].revents == 0 || read();
+    if (!goes_on) { break; }
+    const std::scoped_lock lock{mutex_};
+    send_issued();
+    send_waiting();
+  }
+}
+
+/// False if the connection has ended.
+bool TcpControlPlane::read() {
+  std::array<char, 65536> buffer;
+  std::string problem;
+  try {
+    for (;;) {
+      Frame frame;
+      while (coordinator_.in.next(frame)) { on_frame(frame); }
+      const auto count = coordinator_.socket.receive_some(buffer.data(), buffer.size());
+      if (!count) { break; }
+      if (*count == 0) { return true; }
+      if (!coordinator_.in.add({buffer.data(), *count})) {
+        problem = "it sends what is no message of ranks";
+        break;
+      }
+    }
+  } catch (const std::bad_alloc&) { throw; } catch (const std::exception& error) {
+    problem = error.what();
+  }
+  if (!met_at_end_) { on_coordinators_end(problem); }
+  if (problem.empty()) {
+    const std::scoped_lock lock{mutex_};
+    out_.clear();
+  }
+  return false;
+}
+
+void TcpControlPlane::on_frame(Frame& frame) {
+  switch (frame.type) {
+    case FrameType::failure:
+      if (frame.rank != rank()) {
+        failure().hear(frame.rank, frame.payload, static_cast<int>(frame.sequence));
+        wake();
+      }
+      return;
+    case FrameType::lost:
+      return on_lost(frame.rank, frame.payload);
+    case FrameType::explain:
+      return explain(frame);
+    case FrameType::differ:
+      return fail(frame.payload, frame.rank);
+    default:
+      break;
+  }
+  const std::scoped_lock lock{mutex_};
+  PayloadReader payload{frame.payload};
+  if (frame.type == FrameType::texts) {
+    auto& texts = texts_[{frame.call, frame.sequence}];
+    while (!payload.empty()) { texts.push_back(payload.text()); }
+    met_at_end_ = met_at_end_ || frame.call == CallKind::end;
+  } else if (frame.type == FrameType::answer) {
+    Answer answer;
+    for (std::vector<int>* const ranks : {&answer.missing, &answer.by.guilty}) {
+      for (std::int64_t left = payload.number(); left > 0; --left) {
+        ranks->push_back(static_cast<int>(payload.number()));
+      }
+    }
+    answer.by.where = payload.text();
+    answers_[{frame.call, frame.sequence}] = std::move(answer);
+  } else if (frame.type == FrameType::at_end && frame.rank >= 0 && frame.rank < size()) {
+    Counts counts;
+    while (!payload.empty()) {
+      const auto kind = static_cast<CallKind>(payload.number());
+      const auto group = static_cast<std::uint64_t>(payload.number());
+      counts[{kind, group}] = static_cast<std::uint64_t>(payload.number());
+    }
+    ended_[static_cast<std::size_t>(frame.rank)] = counts;
+  }
+  changed_.notify_all();
+}
+
+/// All that are left find it: the lowest of them reports.
+void TcpControlPlane::on_lost(int lost, const std::string& who) {
+  const int reports = lost == 0 ? 1 : 0;
+  std::string text = lost_text(lost, who);
+  if (const std::string call = call_under_way(); !call.empty()) {
+    text += fmt::format("; rank {} was in {}", rank(), call);
+  }
+  fail_untold(text, reports);
+}
+
+/// The connection has ended, or, if `problem` says why, is of no use.
+void TcpControlPlane::on_coordinators_end(const std::string& problem) {
+  const std::string where = fmt::format("at {}", place_.meet.text());
+  if (problem.empty()) { return on_lost(0, where); }
+  fail(broken_text(fmt::format("rank 0 ({})", where), problem), rank());
+}
+
+std::string TcpControlPlane::call_under_way() {
+  const std::scoped_lock lock{under_way_mutex_};
+  return under_way_ ? under_way_() : "";
+}
+
+void TcpControlPlane::name_calls_by(std::function<std::string()> under_way) {
+  const std::scoped_lock lock{under_way_mutex_};
+  under_way_ = std::move(under_way);
+}
+
+void TcpControlPlane::explain(const Frame& asked) {
+  const std::scoped_lock lock{mutex_};
+  append(out_.bytes(), issued(asked.call).explain(asked));
+}
+
+// ---- under the lock
+
+void TcpControlPlane::say(const Frame& frame) {
+  append(out_.bytes(), frame);
+  send_waiting();
+  if (!out_.empty()) { (void)wake_writer_.send_some("x", 1); }
+}
+
+void TcpControlPlane::send_issued() {
+  for (auto& [channel, batches] : issued_) {
+    if (const auto frame = batches.take_unsent()) { append(out_.bytes(), *frame); }
+  }
+}
+
+void TcpControlPlane::send_waiting() {
+  (void)out_.send_over(coordinator_.socket);  // the reader sees a lost connection
+}
+
+IssuedBatches& TcpControlPlane::issued(const CallSeries& channel) {
+  return issued_.try_emplace(channel, channel).first->second;
+}
+
+// ---- calls
+
+void TcpControlPlane::add_group(std::uint64_t number, const std::string& name,
+                                const std::vector<int>& members) {
+  const std::scoped_lock lock{mutex_};
+  failure().check(rank());
+  groups_.add(number, name, members);
+  if (members.size() == 1) { return; }
+  PayloadWriter group;
+  group.text(name);
+  for (const int member : members) { group.number(member); }
+  Frame frame;
+  frame.type = FrameType::group;
+  frame.call.group = number;
+  frame.payload = group.take();
+  say(frame);
+}
+
+std::string TcpControlPlane::called(const CallSeries& call, std::uint64_t sequence) const {
+  const char* const what = call == CallKind::end     ? "end of the run"
+                           : call == CallKind::setup ? "start of the communicators"
+                                                     : "exchange";
+  return call_text(what, groups_.channel_name(call), sequence);
+}
+
+/// Of the calls that this rank has made.
+std::string TcpControlPlane::counts_text() const {
+  PayloadWriter text;
+  for (const auto& [call, count] : counts_) {
+    text.number(static_cast<std::int64_t>(call.kind))
+        .number(static_cast<std::int64_t>(call.group))
+        .number(static_cast<std::int64_t>(count));
+  }
+  return text.take();
+}
+
+std::vector<std::string> TcpControlPlane::exchange(const CallSeries& call, std::string message) {
+  if (message.size() > kMostTextBytes) {
+    throw ContractError{fmt::format("a rank exchanges {} bytes of text, but {} are the most",
+                                    message.size(), kMostTextBytes)};
+  }
+  std::unique_lock lock{mutex_};
+  failure().check(rank());
+  const std::size_t ranks = groups_.members(call.group).size();
+  const std::uint64_t sequence = counts_[call]++;
+  if (ranks == 1) { return {std::move(message)}; }
+  send_issued();
+  Frame frame;
+  frame.type = FrameType::text;
+  frame.call = call;
+  frame.sequence = sequence;
+  frame.payload = std::move(message);
+  const bool at_end = call == CallKind::end;
+  if (at_end) { frame.payload = counts_text(); }
+  say(frame);
+
+  const std::chrono::milliseconds patience = (at_end ? 2 : 1) * deadline();
+  const auto key = std::pair{call, sequence};
+  std::optional<int> ended;
+  const bool in_time = changed_.wait_until(lock, Clock::now() + patience, [&] {
+    if (!at_end) { ended = ended_without_locked(call, sequence); }
+    return failed() || ended || texts_.contains(key);
+  });
+  if (auto texts = texts_.extract(key)) { return std::move(texts.mapped()); }
+  failure().check(rank());
+  const std::string what = called(call, sequence);
+  if (ended) {
+    lock.unlock();
+    fail_and_throw(ended_text(what, rank(), *ended), rank());
+  }
+  TESSERA_ASSERT(!in_time);
+  Answer answer = ask_locked(lock, call, sequence);
+  // All others may have come meanwhile, and go on.
+  if (auto texts = texts_.extract(key)) { return std::move(texts.mapped()); }
+  if (!answer.silent && answer.missing.empty() && answer.by.guilty.empty()) {
+    // All have come, but are not to go on: they are about to be told how their batches differ.
+    (void)changed_.wait_for(lock, kAnswer, [&] { return failed(); });
+    failure().check(rank());
+    answer = unanswered();
+  }
+  lock.unlock();
+  fail_and_throw(missing_text_of(what, patience, answer), rank());
+}
+
+std::string TcpControlPlane::missing_text_of(std::string_view call,
+                                             std::chrono::milliseconds waited,
+                                             const Answer& answer) const {
+  if (answer.silent) {
+    return fmt::format(
+        "{}: rank {} waited {} ms, and its own thread that passes on what ranks say does not "
+        "answer",
+        call, rank(), waited.count());
+  }
+  if (answer.by.guilty.empty()) { return missing_text(call, rank(), waited, answer.missing); }
+  return held_up_text(call, rank(), waited, answer.missing, answer.by);
+}
+
+/// Throws the job's failure, if that comes first.
+TcpControlPlane::Answer TcpControlPlane::ask_locked(std::unique_lock<std::mutex>& lock,
+                                                    const CallSeries& call,
+                                                    std::uint64_t sequence) {
+  const auto key = std::pair{call, sequence};
+  send_issued();  // an own batch is not missing
+  Frame frame;
+  frame.type = FrameType::ask;
+  frame.call = call;
+  frame.sequence = sequence;
+  say(frame);
+  (void)changed_.wait_for(lock, kAnswer, [&] { return failed() || answers_.contains(key); });
+  if (auto answer = answers_.extract(key)) { return std::move(answer.mapped()); }
+  failure().check(rank());
+  return unanswered();
+}
+
+/// The coordinator is rank 0's.
+TcpControlPlane::Answer TcpControlPlane::unanswered() const {
+  if (rank() == 0) { return {.missing = {}, .silent = true}; }
+  return {.missing = {0}};
+}
+
+std::uint64_t TcpControlPlane::note_batch(const CallSeries& channel, std::string code) {
+  const std::scoped_lock lock{mutex_};
+  failure().check(rank());
+  const std::size_t ranks = groups_.members(channel.group).size();
+  const std::uint64_t sequence = counts_[channel]++;
+  if (ranks == 1) { return sequence; }
+  issued(channel).add(std::move(code));
+  return sequence;
+}
+
+void TcpControlPlane::note_held(const CallSeries& channel, std::optional<std::uint64_t> sequence) {
+  const std::scoped_lock lock{mutex_};
+  const auto told = held_.find(channel);
+  if (failed() || groups_.members(channel.group).size() == 1) { return; }
+  if (told == held_.end() ? !sequence : sequence == told->second) { return; }
+  send_issued();  // that batch among them
+  Frame frame;
+  frame.type = FrameType::held;
+  frame.call = channel;
+  frame.sequence = sequence ? *sequence : told->second;
+  frame.payload = PayloadWriter{}.number(sequence ? 1 : 0).take();
+  say(frame);
+  if (sequence) {
+    held_.insert_or_assign(channel, *sequence);
+  } else {
+    held_.erase(told);
+  }
+}
+
+std::optional<int> TcpControlPlane::ended_without_locked(const CallSeries& call,
+                                                         std::uint64_t sequence) const {
+  for (const int rank : groups_.members(call.group)) {
+    const auto& ended = ended_[static_cast<std::size_t>(rank)];
+    if (!ended) { continue; }
+    const auto count = ended->find(call);
+    if (count == ended->end() || count->second <= sequence) { return rank; }
+  }
+  return {};
+}
+
+std::optional<int> TcpControlPlane::ended_without(const CallSeries& channel,
+                                                  std::uint64_t sequence) const {
+  const std::scoped_lock lock{mutex_};
+  return ended_without_locked(channel, sequence);
+}
+
+std::string TcpControlPlane::late_text(const CallSeries& channel, std::uint64_t sequence,
+                                       std::string_view call, std::chrono::milliseconds waited) {
+  std::unique_lock lock{mutex_};
+  std::vector<int> others = groups_.members(channel.group);
+  std::erase(others, rank());
+  if (others.empty()) { return {}; }
+  const Answer answer = ask_locked(lock, channel, sequence);
+  if (answer.silent || !answer.missing.empty() || !answer.by.guilty.empty()) {
+    return missing_text_of(call, waited, answer);
+  }
+  return stopped_text(call, rank(), waited, others);
+}
+
+// ---- failing
+
+void TcpControlPlane::tell(const Failure& failure) {
+  Frame frame;
+  frame.type = FrameType::failure;
+  frame.sequence = static_cast<std::uint64_t>(failure.status);
+  frame.payload = failure.text;
+  const std::scoped_lock lock{mutex_};
+  say(frame);
+}
+
+void TcpControlPlane::wake() noexcept {
+  const std::scoped_lock lock{mutex_};
+  changed_.notify_all();
+}
+
+}  // namespace tessera

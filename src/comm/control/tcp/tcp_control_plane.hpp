@@ -1,0 +1,140 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/control/control_plane.hpp"
+#include "comm/control/failure_texts.hpp"
+#include "comm/control/tcp/frame.hpp"
+#include "comm/control/tcp/issued_batches.hpp"
+#include "comm/control/tcp/joining.hpp"
+#include "comm/control/tcp/rank_groups.hpp"
+#include "comm/control/tcp/socket.hpp"
+
+namespace tessera {
+
+/// The control plane of one rank of a job of NCCL. The ranks meet at rank 0's address and stay
+/// connected to its coordinator, so that the end of a process is noticed at once; a thread of its
+/// own reads, also while the rank's own is busy.
+///
+/// Batches move elsewhere (NCCL). Here they are only noted: ranks that issue different ones are
+/// told so within moments, and no rank waits for it.
+///
+/// Errors:  CommError once the job has failed; Aborted where another rank is the one to report it.
+/// Threads: any, but one at a time for the calls of a kind.
+class TcpControlPlane final : public ControlPlane {
+ public:
+  /// Blocks until all ranks are here. ConfigError where the job cannot be (two processes of one
+  /// rank, another number of processes, another build, the port taken) or not all come within
+  /// `patience`; CommError where rank 0 is not found. `deadline` is that of calls.
+  TcpControlPlane(const JobPlace& place, std::chrono::milliseconds patience,
+                  std::chrono::milliseconds deadline);
+  ~TcpControlPlane() override;
+  TcpControlPlane(const TcpControlPlane&) = delete;
+  TcpControlPlane& operator=(const TcpControlPlane&) = delete;
+
+  /// This rank, one of `members` (in ascending order), is in a group of them: calls may be made in
+  /// it from now on. Each of them says so, with the same `number`, which no other group of the job
+  /// has, and the same `name`, which errors call its channel by.
+  void add_group(std::uint64_t number, const std::string& name, const std::vector<int>& members);
+
+  /// *Collective*, within the call's group. Every rank's `message`, by rank. The end of a run is
+  /// waited for twice as long as other calls: ranks that wait for one within it are to be the ones
+  /// that report it.
+  [[nodiscard]] std::vector<std::string> exchange(const CallSeries& call, std::string message);
+
+  /// This rank issues a batch on `channel`, which `code` stands for (encode); its number.
+  std::uint64_t note_batch(const CallSeries& channel, std::string code);
+  /// A rank of its group that has ended its run without issuing batch `sequence`.
+  [[nodiscard]] std::optional<int> ended_without(const CallSeries& channel,
+                                                 std::uint64_t sequence) const;
+  /// What to say of batch `sequence`, called `call`, that has not finished after `waited`. Asks who
+  /// has not issued it, for a moment; or, if all have, who keeps one of them waiting in another
+  /// group. Empty of a rank that is alone in its group: nobody is waited for. Throws the group's
+  /// failure, if that comes meanwhile.
+  [[nodiscard]] std::string late_text(const CallSeries& channel, std::uint64_t sequence,
+                                      std::string_view call, std::chrono::milliseconds waited);
+
+  /// The rank's own thread is held up within the submission of batch `sequence`, as a peer has not
+  /// come to it; nothing: it is not, or no longer. Who waits for this rank elsewhere is told so.
+  void note_held(const CallSeries& channel, std::optional<std::uint64_t> sequence);
+  /// Errors that name a lost rank say what `under_way` gives, the call that this rank is in; empty:
+  /// it is in none. Null: nobody knows any more, and it is not being called when this returns.
+  void name_calls_by(std::function<std::string()> under_way);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using Counts = std::map<CallSeries, std::uint64_t>;  // none: 0
+
+  /// Of the coordinator, to the question who is late.
+  struct Answer {
+    std::vector<int> missing;  // in the call
+    HeldUp by = {};            // ranks that hold these up, or, if none is missing, one of those
+                               // that have come
+    bool silent = false;       // there was none: this process passes nothing on
+  };
+
+  [[nodiscard]] std::string called(const CallSeries& call, std::uint64_t sequence) const;
+
+  void serve();
+  void hear();
+  void end_without_memory() noexcept;
+  [[nodiscard]] bool read();
+  void on_frame(Frame& frame);
+  void on_lost(int rank, const std::string& who);
+  void on_coordinators_end(const std::string& problem);
+  [[nodiscard]] std::string call_under_way();
+  void explain(const Frame& frame);
+  void say(const Frame& frame);
+  void send_issued();
+  void send_waiting();
+
+  [[nodiscard]] std::string missing_text_of(std::string_view call, std::chrono::milliseconds waited,
+                                            const Answer& answer) const;
+  [[nodiscard]] Answer ask_locked(std::unique_lock<std::mutex>& lock, const CallSeries& call,
+                                  std::uint64_t sequence);
+  [[nodiscard]] Answer unanswered() const;
+  [[nodiscard]] std::optional<int> ended_without_locked(const CallSeries& call,
+                                                        std::uint64_t sequence) const;
+  [[nodiscard]] std::string counts_text() const;
+  void tell(const Failure& failure) override;
+  void wake() noexcept override;
+  [[nodiscard]] IssuedBatches& issued(const CallSeries& channel);
+
+  const JobPlace place_;
+  CoordinatorConnection coordinator_{nullptr, {}, FrameReader{0}};
+  Socket wake_reader_;
+  Socket wake_writer_;
+
+  std::mutex under_way_mutex_;
+  std::function<std::string()> under_way_;
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  Outbox out_;
+  std::string last_words_;                    // a frame: there is no memory left
+  std::string no_memory_;                     // what this rank fails with then
+  RankGroups groups_;                         // that this rank is in
+  Counts counts_;                             // of calls made
+  std::vector<std::optional<Counts>> ended_;  // by rank: what it had made when its run ended
+  std::map<std::pair<CallSeries, std::uint64_t>, std::vector<std::string>> texts_;
+  std::map<std::pair<CallSeries, std::uint64_t>, Answer> answers_;
+  std::map<CallSeries, IssuedBatches> issued_;
+  std::map<CallSeries, std::uint64_t> held_;
+  bool met_at_end_ = false;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tessera

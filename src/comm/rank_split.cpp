@@ -1,0 +1,81 @@
+#include "comm/rank_split.hpp"
+
+#define XXH_INLINE_ALL
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "comm/control/control_text.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+RankSplit decode(const std::string& code, std::size_t ranks) {
+  const std::size_t bytes = ranks * sizeof(std::int32_t);
+  RankSplit split{.groups = std::vector<std::int32_t>(ranks), .name = code.substr(bytes)};
+  std::memcpy(split.groups.data(), code.data(), bytes);
+  return split;
+}
+
+}  // namespace
+
+RankSplit split_ranks(const GroupOf& group_of, int ranks, const std::string& name,
+                      const std::function<int(int)>& job_rank) {
+  RankSplit split{.groups = {}, .name = name};
+  split.groups.reserve(static_cast<std::size_t>(ranks));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int group = group_of(rank);
+    if (group < 0) {
+      throw ContractError{fmt::format("split \"{}\": rank {} is in group {}; groups count from 0",
+                                      name, job_rank(rank), group)};
+    }
+    split.groups.push_back(group);
+  }
+  return split;
+}
+
+std::string encode(const RankSplit& split) {
+  const std::size_t bytes = split.groups.size() * sizeof(std::int32_t);
+  std::string code(bytes, '\0');
+  std::memcpy(code.data(), split.groups.data(), bytes);
+  return code += split.name;
+}
+
+std::uint64_t hash_of(const std::string& code) {
+  return XXH3_64bits(code.data(), code.size());
+}
+
+std::string first_difference(std::span<const std::string> codes,
+                             const std::function<int(int)>& job_rank) {
+  const auto odd = std::ranges::find_if(codes, [&](const auto& c) { return c != codes.front(); });
+  TESSERA_ASSERT(odd != codes.end());
+  const int culprit = job_rank(static_cast<int>(odd - codes.begin()));
+  const RankSplit first = decode(codes.front(), codes.size());
+  const RankSplit other = decode(*odd, codes.size());
+  if (first.name != other.name) {
+    return fmt::format("rank {} splits off \"{}\" where rank {} splits off \"{}\"", culprit,
+                       other.name, job_rank(0), first.name);
+  }
+  const auto at = std::ranges::mismatch(first.groups, other.groups);
+  const int where = job_rank(static_cast<int>(at.in1 - first.groups.begin()));
+  return fmt::format(
+      "split \"{}\": rank {} has rank {} in group {}, but rank {} has it in group {}; every rank "
+      "gives the same rule",
+      first.name, culprit, where, *at.in2, job_rank(0), *at.in1);
+}
+
+int agree_on_highest(int number, const std::string& name, const ExchangeTexts& exchange,
+                     const std::function<int(int)>& job_rank) {
+  const std::vector<std::string> sealed =
+      exchange(seal(TextCall::number, std::to_string(number), name));
+  int highest = number;
+  for (const std::string& text : unseal(sealed, job_rank)) {
+    highest = std::max(highest, std::stoi(text));
+  }
+  return highest;
+}
+
+}  // namespace tessera

@@ -1,0 +1,71 @@
+#include "comm/rank_split.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "comm/control/control_text.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::rank_split_test {
+namespace {
+
+/// Ranks of the job are ten times what they are here.
+int tenfold(int rank) {
+  return 10 * rank;
+}
+
+std::string code_of(const GroupOf& group_of, const std::string& name = "shard") {
+  return encode(split_ranks(group_of, 4, name, tenfold));
+}
+
+std::string difference(const std::vector<std::string>& codes) {
+  return first_difference(codes, tenfold);
+}
+
+const GroupOf kPairs = [](int rank) { return rank / 2; };
+
+TEST(RankSplit, NegativeGroupsAreRefusedWithTheRankThatHasOne) {
+  EXPECT_EQ(split_ranks(kPairs, 4, "shard", tenfold).groups,
+            (std::vector<std::int32_t>{0, 0, 1, 1}));
+  EXPECT_THAT([] { (void)split_ranks([](int rank) { return 1 - rank; }, 4, "shard", tenfold); },
+              testing::ThrowsMessage<ContractError>(
+                  "split \"shard\": rank 20 is in group -1; groups count from 0"));
+}
+
+TEST(RankSplit, EverythingThatMustAgreeChangesTheCode) {
+  const std::vector<std::string> codes{code_of(kPairs), code_of(kPairs, "replica"),
+                                       code_of([](int rank) { return rank % 2; }),
+                                       code_of([](int rank) { return rank; })};
+  for (std::size_t i = 0; i < codes.size(); ++i) {
+    for (std::size_t j = 0; j < codes.size(); ++j) {
+      EXPECT_EQ(codes[i] == codes[j], i == j);
+      EXPECT_EQ(hash_of(codes[i]) == hash_of(codes[j]), i == j);
+    }
+  }
+}
+
+TEST(RankSplit, TheFirstDifferenceIsNamed) {
+  const std::string pairs = code_of(kPairs);
+  EXPECT_EQ(difference({pairs, pairs, code_of(kPairs, "replica"), pairs}),
+            "rank 20 splits off \"replica\" where rank 0 splits off \"shard\"");
+  EXPECT_EQ(difference({pairs, pairs, pairs, code_of([](int rank) { return rank % 2; })}),
+            "split \"shard\": rank 30 has rank 10 in group 1, but rank 0 has it in group 0; every "
+            "rank gives the same rule");
+}
+
+TEST(RankSplit, TheHighestOfTheRanksNumbersIsTaken) {
+  const auto agree = [](TextCall call) {
+    return agree_on_highest(
+        3, "shard",
+        [&](const std::string& mine) { return std::vector{mine, seal(call, "12", "shard"), mine}; },
+        tenfold);
+  };
+  EXPECT_EQ(agree(TextCall::number), 12);
+  EXPECT_THAT([&] { (void)agree(TextCall::exchange); },
+              testing::ThrowsMessage<ContractError>(
+                  "rank 10 exchanges texts where rank 0 makes a communicator for \"shard\"; every "
+                  "rank makes the same collective calls in the same order"));
+}
+
+}  // namespace
+}  // namespace tessera::rank_split_test

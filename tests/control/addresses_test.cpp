@@ -1,0 +1,188 @@
+// Which of the addresses that MASTER_ADDR names rank 0 listens on, and which the others try. Names
+// of several addresses are made up here: what the system knows, the machine says.
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "comm/control/tcp/listening.hpp"
+#include "control/meeting.hpp"
+#include "tessera/base/error.hpp"
+
+namespace {
+
+using Resolve = int(const char*, const char*, const addrinfo*, addrinfo**);
+
+std::map<std::string, std::vector<std::string>>& made_up() {
+  static std::map<std::string, std::vector<std::string>> names;
+  return names;
+}
+
+}  // namespace
+
+// In place of the system's, which it asks for each address of a name that is made up.
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
+                           addrinfo** list) {
+  static auto* const system = reinterpret_cast<Resolve*>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  const auto found = name == nullptr ? made_up().end() : made_up().find(name);
+  if (found == made_up().end()) { return system(name, service, hints, list); }
+  addrinfo** end = list;
+  for (const std::string& address : found->second) {
+    const int status = system(address.c_str(), service, hints, end);
+    if (status != 0) { return status; }
+    while (*end != nullptr) { end = &(*end)->ai_next; }
+  }
+  return 0;
+}
+
+namespace tessera::test::addresses_test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+constexpr const char* kName = "node0.tessera.test";
+constexpr const char* kNotHere = "198.51.100.1";  // of a network for documents
+
+class NameOf {
+ public:
+  explicit NameOf(std::vector<std::string> addresses) { made_up()[kName] = std::move(addresses); }
+  NameOf(const NameOf&) = delete;
+  NameOf& operator=(const NameOf&) = delete;
+  ~NameOf() { made_up().clear(); }
+};
+
+/// Addresses of this machine, but for its loopback's and those of a link.
+std::vector<std::string> own_addresses() {
+  std::vector<std::string> found;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) { return found; }
+  for (const ifaddrs* each = all; each != nullptr; each = each->ifa_next) {
+    if (each->ifa_addr == nullptr) { continue; }
+    const bool v6 = each->ifa_addr->sa_family == AF_INET6;
+    if (!v6 && each->ifa_addr->sa_family != AF_INET) { continue; }
+    const std::string text =
+        host_text(*each->ifa_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+    if (!is_loopback(text) && !text.starts_with("fe80")) { found.push_back(text); }
+  }
+  ::freeifaddrs(all);
+  return found;
+}
+
+bool is_reached(const std::string& host, int port) {
+  std::string why;
+  return static_cast<bool>(connect_to({host, port}, Clock::now() + 2s, why));
+}
+
+TEST(Listening, IsOnTheAddressThatItIsToldAlone) {
+  const auto own = own_addresses();
+  if (own.empty()) { GTEST_SKIP() << "this machine has the loopback alone"; }
+  const int port = free_port();
+  const Socket listener = listen_at({own[0], port});
+  EXPECT_EQ(listening_text(listener), (HostPort{own[0], port}.text()));
+  EXPECT_TRUE(is_reached(own[0], port));
+  EXPECT_FALSE(is_reached("127.0.0.1", port));
+}
+
+// Where addresses are translated, others reach this machine by one that it does not know.
+TEST(Listening, IsOnAllWhereItIsToldAnAddressThatIsNotItsOwn) {
+  const NameOf name{{kNotHere, "127.0.1.1"}};
+  for (const char* const host : {kNotHere, kName}) {
+    const int port = free_port();
+    const Socket listener = listen_at({host, port});
+    EXPECT_EQ(listening_text(listener), "port " + std::to_string(port) + " of all its addresses");
+    EXPECT_TRUE(is_reached("127.0.0.1", port));
+  }
+}
+
+TEST(Listening, PassesOverAddressesOfANameThatAreNotItsOwn) {
+  const auto own = own_addresses();
+  if (own.empty()) { GTEST_SKIP() << "this machine has the loopback alone"; }
+  const NameOf name{{"127.0.1.1", kNotHere, own[0]}};
+  const int port = free_port();
+  const Socket listener = listen_at({kName, port});
+  EXPECT_EQ(listening_text(listener), (HostPort{own[0], port}.text()));
+}
+
+TEST(Listening, PassesOverAnAddressWhosePortIsTaken) {
+  const auto own = own_addresses();
+  if (own.size() < 2) { GTEST_SKIP() << "this machine has one address beside the loopback"; }
+  const NameOf name{{own[0], own[1]}};
+  const int port = free_port();
+  const Socket other = listen_at({own[0], port});
+  const Socket listener = listen_at({kName, port});
+  EXPECT_EQ(listening_text(listener), (HostPort{own[1], port}.text()));
+}
+
+TEST(Listening, SaysOfEachAddressWhyItIsNone) {
+  const auto own = own_addresses();
+  if (own.empty()) { GTEST_SKIP() << "this machine has the loopback alone"; }
+  const NameOf name{{kNotHere, own[0]}};
+  const int port = free_port();
+  const Socket other = listen_at({own[0], port});
+  std::string said;
+  try {
+    (void)listen_at({kName, port});
+  } catch (const ConfigError& error) { said = error.what(); }
+  EXPECT_EQ(said, "rank 0 cannot listen on port " + std::to_string(port) +
+                      ", where the ranks are to meet: another program does; set MASTER_PORT to a "
+                      "free one, the same for all ranks (tried " +
+                      kNotHere + ": Cannot assign requested address; " + own[0] +
+                      ": Address already in use)");
+}
+
+// Its own rank 0 listens on the second; on the first is another program, which answers.
+TEST(Joining, TriesEachAddressOfANameUntilRankZeroAnswers) {
+  const NameOf name{{"127.0.0.2", "127.0.0.3"}};
+  Meeting meeting{2, 5s};
+  const Socket other = listen_at({"127.0.0.2", meeting.port()});
+  std::atomic<bool> stop = false;
+  std::thread answers{[&] {
+    while (!stop) {
+      if (Socket line = accept_from(other)) { (void)line.send_some("HTTP/1.1 400\r\n", 14); }
+      std::this_thread::sleep_for(1ms);
+    }
+  }};
+  for (const int rank : {0, 1}) {
+    JobPlace place = place_of(rank, 2, meeting.port());
+    place.meet.host = rank == 0 ? "127.0.0.3" : kName;
+    meeting.start(place,
+                  [](TcpControlPlane& control) { (void)control.exchange(CallKind::end, {}); });
+  }
+  meeting.join();
+  stop = true;
+  answers.join();
+  EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
+}
+
+TEST(Joining, SaysOfEachAddressWhatCameOfItAndWhereRankZeroListens) {
+  const NameOf name{{"127.0.0.2", "127.0.0.3"}};
+  Meeting meeting{2, 300ms};
+  meeting.start(0, [](TcpControlPlane&) {});  // on 127.0.0.1
+  JobPlace elsewhere = place_of(1, 2, meeting.port());
+  elsewhere.meet.host = kName;
+  meeting.start(elsewhere, [](TcpControlPlane&) {});
+  meeting.join();
+  const std::string port = std::to_string(meeting.port());
+  EXPECT_THAT(meeting.error(1),
+              AllOf(HasSubstr("rank 1 did not find rank 0 at node0.tessera.test:"),
+                    HasSubstr("(127.0.0.2: Connection refused; 127.0.0.3: "
+                              "Connection refused)"),
+                    HasSubstr("MASTER_ADDR and MASTER_PORT are to name")));
+  EXPECT_THAT(meeting.error(0), AllOf(HasSubstr("rank 1 of 2 did not come to the rendezvous"),
+                                      HasSubstr("which listens at 127.0.0.1:" + port + ":")));
+}
+
+}  // namespace
+}  // namespace tessera::test::addresses_test

@@ -1,0 +1,114 @@
+// What a rank makes of it where the others come, fail or differ while it asks who is late.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "control/meeting.hpp"
+#include "control/spoken_for.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::test::asking_test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+
+Frame frame_of(FrameType type, CallKind call, std::string payload) {
+  Frame frame;
+  frame.type = type;
+  frame.call = call;
+  frame.payload = std::move(payload);
+  return frame;
+}
+
+std::string answer_of(const std::vector<int>& missing) {
+  PayloadWriter said;
+  said.number(std::ssize(missing));
+  for (const int rank : missing) { said.number(rank); }
+  return said.number(0).text("").take();
+}
+
+/// Rank 1 of two, and all that rank 0's coordinator says once it is asked who is late.
+class Asking : public ::testing::Test {
+ protected:
+  /// The last of them so much later, unless the rank fails before.
+  void answer_with(std::vector<Frame> frames, std::chrono::milliseconds last_after = {}) {
+    coordinator_.join();
+    answers_ = std::thread{[this, frames = std::move(frames), last_after] {
+      EXPECT_EQ(coordinator_.heard(FrameType::ask), "");
+      for (std::size_t i = 0; i < frames.size(); ++i) {
+        if (i + 1 == frames.size()) { wait_unless_failed(last_after); }
+        coordinator_.say(frames[i]);
+      }
+    }};
+  }
+  void TearDown() override { answers_.join(); }
+  [[nodiscard]] TcpControlPlane& control() noexcept { return control_; }
+  [[nodiscard]] std::string error_of_exchange() {
+    try {
+      (void)control_.exchange(CallKind::setup, "b");
+    } catch (const CommError& error) { return error.what(); }
+    return {};
+  }
+
+ private:
+  void wait_unless_failed(std::chrono::milliseconds time) const {
+    const auto end = std::chrono::steady_clock::now() + time;
+    while (!control_.failed() && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(1ms);
+    }
+  }
+
+  SpokenForCoordinator coordinator_;
+  TcpControlPlane control_{place_of(1, 2, coordinator_.port()), 5s, 200ms};
+  std::thread answers_;
+};
+
+TEST_F(Asking, IsEndedByTheJobsFailure) {
+  answer_with({frame_of(FrameType::failure, CallKind::setup, "rank 0: out of coffee")});
+  std::string said;
+  try {
+    said = control().late_text(CallKind::gather_batch, 0, "the call", 70ms);
+  } catch (const CommError& error) { said = error.what(); }
+  EXPECT_EQ(said, "rank 0: out of coffee");
+}
+
+TEST_F(Asking, IsNotNeededOnceAllHaveCome) {
+  answer_with(
+      {frame_of(FrameType::texts, CallKind::setup, PayloadWriter{}.text("a").text("b").take()),
+       frame_of(FrameType::answer, CallKind::setup, answer_of({}))});
+  EXPECT_THAT(control().exchange(CallKind::setup, "b"), ElementsAre("a", "b"));
+}
+
+// The coordinator keeps the texts back then, and asks the ranks first.
+TEST_F(Asking, WaitsForTheDifferenceWhereAllHaveCome) {
+  answer_with({frame_of(FrameType::answer, CallKind::setup, answer_of({})),
+               frame_of(FrameType::differ, CallKind::setup, "ranks disagree")},
+              100ms);
+  EXPECT_EQ(error_of_exchange(), "ranks disagree");
+}
+
+TEST(AskingTheCoordinator, NobodyIsMissingInACallThatIsOver) {
+  Meeting meeting{2};
+  meeting.start(0, [](TcpControlPlane& control) {
+    (void)control.exchange(CallKind::setup, "a");
+    (void)control.exchange(CallKind::end, {});
+  });
+  SpokenForRank rank{1, 2, meeting.port()};
+  rank.say(frame_of(FrameType::text, CallKind::setup, "b"));
+  EXPECT_EQ(rank.heard(FrameType::texts), PayloadWriter{}.text("a").text("b").take());
+  rank.say(frame_of(FrameType::ask, CallKind::setup, {}));
+  EXPECT_EQ(rank.heard(FrameType::answer), answer_of({}));
+  rank.say(frame_of(FrameType::text, CallKind::end, {}));
+  meeting.join();
+  EXPECT_EQ(meeting.error(0), "");
+}
+
+}  // namespace
+}  // namespace tessera::test::asking_test

@@ -1,0 +1,116 @@
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/control/rank_errors.hpp"
+#include "comm/control/tcp/tcp_control_plane.hpp"
+
+namespace tessera::test {
+
+/// A port of the loopback that nobody uses at the moment.
+inline int free_port() {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool bound =
+      ::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  socklen_t bytes = sizeof address;
+  (void)::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &bytes);
+  ::close(socket);
+  return bound ? ntohs(address.sin_port) : 0;
+}
+
+inline JobPlace place_of(int rank, int size, int port) {
+  JobPlace place;
+  place.rank = rank;
+  place.job.size = size;
+  place.job.build = "a build";
+  place.job.token = "a launch";
+  place.job.secret = "a secret";
+  place.meet = {"127.0.0.1", port};
+  return place;
+}
+
+/// Connects to the loopback as anybody may; -1 if nobody listens.
+inline int connect_as_stranger(int port, int attempts = 500) {
+  const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    if (::connect(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+      return socket;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds{10});
+  }
+  ::close(socket);
+  return -1;
+}
+
+/// Ranks of a job that are threads, each with a connection of its own.
+class Meeting {
+ public:
+  using Body = std::function<void(TcpControlPlane&)>;
+
+  explicit Meeting(int size, std::chrono::milliseconds deadline = std::chrono::seconds{20})
+      : Meeting{size, deadline, deadline} {}
+  Meeting(int size, std::chrono::milliseconds deadline, std::chrono::milliseconds patience)
+      : size_{size},
+        deadline_{deadline},
+        patience_{patience},
+        errors_(static_cast<std::size_t>(size)) {}
+  ~Meeting() { join(); }
+  Meeting(const Meeting&) = delete;
+  Meeting& operator=(const Meeting&) = delete;
+
+  [[nodiscard]] int port() const noexcept { return port_; }
+
+  void start(const JobPlace& place, const Body& body) {
+    threads_.emplace_back([this, place, body] {
+      try {
+        TcpControlPlane control{place, patience_, deadline_};
+        body(control);
+      } catch (...) { errors_[static_cast<std::size_t>(place.rank)] = std::current_exception(); }
+    });
+  }
+  void start(int rank, const Body& body) { start(place_of(rank, size_, port_), body); }
+  void run(const Body& body) {
+    for (int rank = 0; rank < size_; ++rank) { start(rank, body); }
+    join();
+  }
+  void join() {
+    for (std::thread& thread : threads_) { thread.join(); }
+    threads_.clear();
+  }
+  /// What rank `rank` threw, empty if nothing.
+  [[nodiscard]] std::string error(int rank) const {
+    const auto& error = errors_[static_cast<std::size_t>(rank)];
+    return error ? text_of(error) : "";
+  }
+  [[nodiscard]] bool is_echo(int rank) const {
+    return tessera::is_echo(errors_[static_cast<std::size_t>(rank)]);
+  }
+
+ private:
+  int size_;
+  std::chrono::milliseconds deadline_;
+  std::chrono::milliseconds patience_;
+  int port_ = free_port();
+  std::vector<std::exception_ptr> errors_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tessera::test

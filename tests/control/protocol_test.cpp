@@ -1,0 +1,98 @@
+// Who says what ranks do not say to each other is told so, and not taken for a process that is
+// gone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "control/meeting.hpp"
+#include "control/spoken_for.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::test::protocol_test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Wrong {
+  const char* problem;
+  std::string words;
+};
+
+std::string words_of(const std::vector<Frame>& frames) {
+  std::string words;
+  for (const Frame& frame : frames) { append(words, frame); }
+  return words;
+}
+
+std::vector<Wrong> wrong_words() {
+  Frame late;
+  late.type = FrameType::issued;
+  late.call = CallKind::gather_batch;
+  late.sequence = 5;
+  late.payload = std::string(8, 'h');
+  Frame text;
+  text.type = FrameType::text;
+  text.call = CallKind::gather_text;
+  Frame group;
+  group.type = FrameType::group;
+  group.call.group = 9;
+  group.payload = PayloadWriter{}.text("a group").number(7).take();
+  Frame cut;
+  cut.type = FrameType::held;
+  cut.call = CallKind::gather_batch;
+  Frame welcome;
+  welcome.type = FrameType::welcome;
+  return {{"a rank's batches are not in order", words_of({late})},
+          {"a rank has come to a call twice", words_of({text, text})},
+          {"a rank names a group of ranks that do not exist", words_of({group})},
+          {"a message between ranks was cut short", words_of({cut})},
+          {"a rank says what only the coordinator does", words_of({welcome})},
+          {"it sends what is no message of ranks", "GET / HTTP/1.1\r\n\r\n"}};
+}
+
+TEST(ControlProtocol, ARankThatBreaksItIsNamedWithWhatItSaid) {
+  for (const auto& [problem, words] : wrong_words()) {
+    SCOPED_TRACE(problem);
+    Meeting meeting{3};
+    for (const int rank : {0, 2}) {
+      meeting.start(rank,
+                    [](TcpControlPlane& control) { (void)control.exchange(CallKind::setup, {}); });
+    }
+    SpokenForRank odd{1, 3, meeting.port()};
+    odd.say(words);
+    meeting.join();
+    const std::string text =
+        std::string{
+            "rank 1 (a process of the test's) does not keep to what ranks say to each other: "} +
+        problem;
+    EXPECT_THAT(odd.heard(FrameType::differ), HasSubstr(text));
+    for (const int rank : {0, 2}) {
+      EXPECT_THAT(meeting.error(rank), AllOf(HasSubstr(text), Not(HasSubstr("has left"))));
+      EXPECT_EQ(meeting.is_echo(rank), rank != 0);
+    }
+  }
+}
+
+TEST(ControlProtocol, ACoordinatorThatBreaksItIsToldFromOneThatIsGone) {
+  Frame cut;
+  cut.type = FrameType::answer;
+  for (const std::string& words : {std::string{"HTTP/1.1 400\r\n\r\n"}, words_of({cut})}) {
+    SpokenForCoordinator coordinator;
+    TcpControlPlane control{place_of(1, 2, coordinator.port()), 5s, 5s};
+    coordinator.join();
+    coordinator.say(words);
+    std::string failure;
+    try {
+      (void)control.exchange(CallKind::setup, {});
+    } catch (const CommError& error) { failure = error.what(); }
+    EXPECT_THAT(failure, AllOf(HasSubstr("rank 0 (at 127.0.0.1:"),
+                               HasSubstr("does not keep to what ranks say to each other: "),
+                               Not(HasSubstr("has left"))));
+    EXPECT_THAT(coordinator.heard(FrameType::failure), HasSubstr("rank 0 (at 127.0.0.1:"));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test::protocol_test

@@ -1,0 +1,109 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "comm/control/tcp/frame.hpp"
+#include "comm/control/tcp/listening.hpp"
+#include "comm/control/tcp/socket.hpp"
+#include "control/meeting.hpp"
+
+namespace tessera::test {
+
+/// One end of the control path for which a test speaks.
+class SpokenFor {
+ public:
+  void say(std::string_view words) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+    while (!words.empty() && std::chrono::steady_clock::now() < end) {
+      const auto sent = line_.send_some(words.data(), words.size());
+      if (!sent) { return; }
+      words.remove_prefix(*sent);
+    }
+  }
+  void say(const Frame& frame) {
+    std::string words;
+    append(words, frame);
+    say(words);
+  }
+  /// What the next frame of a kind holds that the other end says, before it leaves.
+  std::string heard(FrameType type) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+    std::array<char, 4096> buffer{};
+    Frame frame;
+    while (std::chrono::steady_clock::now() < end) {
+      while (in_.next(frame)) {
+        if (frame.type == type) { return frame.payload; }
+      }
+      const auto count = line_.receive_some(buffer.data(), buffer.size());
+      if (!count || !in_.add({buffer.data(), *count})) { return "the end of the connection"; }
+      if (*count == 0) { std::this_thread::sleep_for(std::chrono::milliseconds{1}); }
+    }
+    return "nothing for ten seconds";
+  }
+
+ protected:
+  Socket line_;
+
+ private:
+  FrameReader in_{std::size_t{1} << 30U};
+};
+
+/// Rank 0's coordinator: welcomes the first that comes.
+class SpokenForCoordinator : public SpokenFor {
+ public:
+  SpokenForCoordinator() {
+    thread_ = std::thread{[this] {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{10};
+      while (!line_ && std::chrono::steady_clock::now() < end) {
+        line_ = accept_from(listener_);
+        std::this_thread::sleep_for(std::chrono::milliseconds{1});
+      }
+      Frame welcome;
+      welcome.type = FrameType::welcome;
+      if (line_) { say(welcome); }
+    }};
+  }
+  SpokenForCoordinator(const SpokenForCoordinator&) = delete;
+  SpokenForCoordinator& operator=(const SpokenForCoordinator&) = delete;
+  ~SpokenForCoordinator() { join(); }
+
+  [[nodiscard]] int port() const noexcept { return port_; }
+  void join() {
+    if (thread_.joinable()) { thread_.join(); }
+  }
+
+ private:
+  int port_ = free_port();
+  Socket listener_ = listen_at({"127.0.0.1", port_});
+  std::thread thread_;
+};
+
+/// A rank of a job at `port`, once all are there.
+class SpokenForRank : public SpokenFor {
+ public:
+  SpokenForRank(int rank, int size, int port) {
+    const JobPlace place = place_of(rank, size, port);
+    line_ = Socket{connect_as_stranger(port)};
+    Frame hello;
+    hello.type = FrameType::hello;
+    hello.rank = rank;
+    hello.payload = PayloadWriter{}
+                        .number(size)
+                        .text(place.job.build)
+                        .text(place.job.token)
+                        .text(place.job.secret)
+                        .text("a process of the test's")
+                        .take();
+    say(hello);
+    EXPECT_EQ(heard(FrameType::welcome), "");
+  }
+};
+
+}  // namespace tessera::test

@@ -1,0 +1,87 @@
+// Who is to blame for a call that is not complete by its deadline.
+#include "comm/control/wait_graph.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace tessera::test::wait_graph_test {
+namespace {
+
+using ::testing::ElementsAre;
+using Call = WaitGraph::Call;
+
+struct Case {
+  const char* what;
+  std::vector<Call> calls;
+  std::size_t call;  // the blamed one, seen from the first
+  std::vector<int> ranks;
+};
+
+TEST(WaitGraph, FollowsThoseWhoWaitToThoseWhoDoNot) {
+  const std::vector<Case> cases{
+      {"one call", {{.missing = {2, 3}, .waiting = {0, 1}}}, 0, {2, 3}},
+      {"one of the missing waits elsewhere",
+       {{.missing = {1, 2}, .waiting = {0}}, {.missing = {3}, .waiting = {1}}},
+       0,
+       {2}},
+      {"all of the missing wait elsewhere",
+       {{.missing = {1}, .waiting = {0}}, {.missing = {2, 3}, .waiting = {1}}},
+       1,
+       {2, 3}},
+      {"a chain",
+       {{.missing = {1}, .waiting = {0}},
+        {.missing = {3}, .waiting = {2}},
+        {.missing = {2}, .waiting = {1}}},
+       1,
+       {3}},
+      {"a circle with a way out",
+       {{.missing = {1}, .waiting = {0}},
+        {.missing = {0, 2}, .waiting = {1}},
+        {.missing = {4}, .waiting = {3}}},
+       1,
+       {2}},
+  };
+  for (const Case& tested : cases) {
+    SCOPED_TRACE(tested.what);
+    const std::optional<Blame> blame = find_blame({tested.calls}, 0);
+    ASSERT_TRUE(blame);
+    EXPECT_EQ(blame->call, tested.call);
+    EXPECT_EQ(blame->ranks, tested.ranks);
+  }
+}
+
+TEST(WaitGraph, BlamesNobodyWhereRanksWaitForEachOther) {
+  EXPECT_FALSE(
+      find_blame({{{.missing = {1}, .waiting = {0}}, {.missing = {0}, .waiting = {1}}}}, 0));
+  EXPECT_FALSE(
+      find_blame({{{.missing = {1}, .waiting = {0}}, {.missing = {}, .waiting = {1}}}}, 0));
+}
+
+TEST(WaitGraph, OfSeveralCallsReportsTheFirstThatWaitsForARankThatWaitsForNobody) {
+  const Blame blame = first_blame({{{.missing = {1, 2}, .waiting = {0}},
+                                    {.missing = {0}, .waiting = {1}},
+                                    {.missing = {3, 4}, .waiting = {2}}}});
+  EXPECT_EQ(blame.call, 2U);
+  EXPECT_THAT(blame.ranks, ElementsAre(3, 4));
+}
+
+TEST(WaitGraph, WhereAllWaitReportsThoseThatCameAfterTheDeadline) {
+  const WaitGraph graph{{{.missing = {1, 2}, .waiting = {0}, .after_deadline = true},
+                         {.missing = {2}, .waiting = {1}},
+                         {.missing = {0, 1}, .waiting = {2}}}};
+  const Blame blame = first_blame(graph);
+  EXPECT_EQ(blame.call, 2U);
+  EXPECT_THAT(blame.ranks, ElementsAre(0));
+}
+
+TEST(WaitGraph, WhereNobodyIsLateReportsTheFirstCall) {
+  const Blame blame =
+      first_blame({{{.missing = {1, 2}, .waiting = {0}}, {.missing = {0}, .waiting = {1, 2}}}});
+  EXPECT_EQ(blame.call, 0U);
+  EXPECT_THAT(blame.ranks, ElementsAre(1, 2));
+}
+
+}  // namespace
+}  // namespace tessera::test::wait_graph_test
