@@ -15,7 +15,6 @@
 #include "kernels/work/logged_table.hpp"
 #include "tessera/base/error.hpp"
 #include "world/host_cores.hpp"
-#include "world/world_kernels.hpp"
 #include "world/world_state.hpp"
 
 namespace tessera {
@@ -146,9 +145,6 @@ Channel World::split(const Channel& whole, const GroupOf& group_of, const std::s
   std::unique_ptr<Communicator> made = whole.communicator.do_split(group);
   splits.push_back({&whole.communicator, std::move(group), std::move(made)});
   return {*splits.back().communicator, whole.stream};
-}
-const kernels::Table& World::kernels() const noexcept {
-  return kernels_of(*this);
 }
 MemoryTracker& World::memory() noexcept {
   return state_->memory;

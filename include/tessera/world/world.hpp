@@ -19,10 +19,6 @@
 
 namespace tessera {
 
-namespace kernels {
-struct Table;
-}
-
 /// What is copied between a rank's two pools. Each has a stream of its own, so that neither waits
 /// for the other: updated parameters may be long in coming.
 enum class CopyLane : std::uint8_t {
@@ -88,9 +84,6 @@ class World {
   void run_as_graph(const std::function<void()>& work);
   /// Whether that is under way: the host must not wait for what it enqueues.
   [[nodiscard]] bool in_graph() const noexcept;
-
-  /// The device's kernels, for code that uses the library's own.
-  [[nodiscard]] const kernels::Table& kernels() const noexcept;
 
   [[nodiscard]] MemoryTracker& memory() noexcept;
   /// Null unless WorldOptions::trace.

@@ -7,6 +7,7 @@
 
 #include "engine/unit/host_copy.hpp"
 #include "kernels/table.hpp"
+#include "world/world_kernels.hpp"
 
 namespace tessera::engine {
 namespace {
@@ -71,7 +72,7 @@ class FirstValues {
       const Range part = overlap(array.range, wanted.range.first, wanted.range.elems);
       if (part.elems == 0) { continue; }
       const auto fill = [&](View to, kernels::MasterPart what, std::int64_t first) {
-        world_.kernels().fill_normal(to.values(), what, key, first - wanted.begin, stddev, to.elems,
+        kernels_of(world_).fill_normal(to.values(), what, key, first - wanted.begin, stddev, to.elems,
                                      world_.compute_stream());
       };
       if (array.on_host) {

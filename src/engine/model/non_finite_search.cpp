@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/table.hpp"
+#include "world/world_kernels.hpp"
 
 namespace tessera::engine {
 namespace {
@@ -68,7 +69,7 @@ void NonFiniteSearch::look(const Suspect& suspect, ConstView values) {
   if (values.elems == 0) { return; }
   suspects_.push_back(suspect);
   auto* const mine = static_cast<double*>(found_.data()) + world_.rank();
-  world_.kernels().find_non_finite(values, static_cast<double>(suspects_.size()), mine,
+  kernels_of(world_).find_non_finite(values, static_cast<double>(suspects_.size()), mine,
                                    world_.compute_stream());
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "kernels/table.hpp"
+#include "world/world_kernels.hpp"
 
 namespace tessera::engine {
 namespace {
@@ -98,7 +99,7 @@ void OptimizerStep::add_norms(double* sums) {
   for (const NormTerms& terms : norms_) {
     const std::int64_t elems = terms.gradient.elems / terms.shards;
     for (int i = 0; i < terms.shards; ++i) {
-      world_.kernels().squared_norm(terms.gradient.slice(i * elems, elems).values(), elems,
+      kernels_of(world_).squared_norm(terms.gradient.slice(i * elems, elems).values(), elems,
                                     &sums[terms.first_shard + i], world_.compute_stream());
     }
   }
@@ -145,7 +146,7 @@ void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
 void OptimizerStep::update(const std::vector<std::size_t>& units) {
   auto* scalars = static_cast<kernels::StepScalars*>(scalars_.data());
   const Stream compute = world_.compute_stream();
-  world_.kernels().finish_step(scalars, static_cast<const double*>(sums_.data()), finish_, compute);
+  kernels_of(world_).finish_step(scalars, static_cast<const double*>(sums_.data()), finish_, compute);
   last_ = 1 - last_;
   Returned& returned = returned_[last_];
   returned.learning_rate = learning_rate_;

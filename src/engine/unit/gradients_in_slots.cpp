@@ -1,6 +1,7 @@
 #include "engine/unit/gradients_in_slots.hpp"
 
 #include "kernels/table.hpp"
+#include "world/world_kernels.hpp"
 
 namespace tessera::engine {
 
@@ -33,7 +34,7 @@ void GradientsInSlots::keep_on_device() {
     if (to.elems == 0) { continue; }
     const View from = updated(s);
     if (started()) {
-      world().kernels().accumulate(to.values(), from.values(), to.elems, lane().stream());
+      kernels_of(world()).accumulate(to.values(), from.values(), to.elems, lane().stream());
     } else {
       world().device().copy(to.data, from.data, to.bytes(), lane().stream());
     }

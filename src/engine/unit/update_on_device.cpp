@@ -1,6 +1,7 @@
 #include "engine/unit/update_on_device.hpp"
 
 #include "kernels/table.hpp"
+#include "world/world_kernels.hpp"
 
 namespace tessera::engine {
 namespace {
@@ -56,7 +57,7 @@ void UpdateOnDevice::update(const UpdateRule& rule) {
   if (runs().empty()) { return; }
   const Journal::Span span = journal_.begin_span();
   for (const UpdateRun& run : runs()) {
-    launch_update(world_.kernels(), run, rule.optimizer, rule.learning_rate, rule.on_device,
+    launch_update(kernels_of(world_), run, rule.optimizer, rule.learning_rate, rule.on_device,
                   world_.compute_stream());
   }
   journal_.end_span("update", plan().name, span);
