@@ -27,7 +27,8 @@ std::int64_t reductions(Strategy strategy, const Settings& settings) {
 std::int64_t gathers_of(Strategy strategy, const Settings& settings) {
   if (!gathers(strategy)) { return 1; }  // once it has been updated
   // What --persist saves is left out: it is for units too small to decide.
-  return (settings.reshard == Reshard::after_backward ? 1 : 2) * settings.accumulate;
+  const std::int64_t in_a_micro_batch = settings.reshard == Reshard::after_backward ? 1 : 2;
+  return in_a_micro_batch * settings.accumulate;
 }
 
 void count_traffic(Choice& choice) {

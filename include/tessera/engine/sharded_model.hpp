@@ -46,7 +46,7 @@ class ShardedModel {
  public:
   /// ConfigError if a combination of options is not supported, or if one has no effect under the
   /// strategy (it says what is, and where it has).
-  explicit ShardedModel(World& world, ModelOptions options = {});
+  explicit ShardedModel(World& world, const ModelOptions& options = {});
   /// Within the rank's body, after every scope and Evaluation of the model. Never throws: what is
   /// still open is named by the end of the body.
   ~ShardedModel();

@@ -11,7 +11,7 @@ namespace tessera {
 
 using engine::UseKind;
 
-ShardedModel::ShardedModel(World& world, ModelOptions options)
+ShardedModel::ShardedModel(World& world, const ModelOptions& options)
     : model_{std::make_shared<engine::Model>(world, options)} {}
 
 // Scopes and evaluations share the model.
