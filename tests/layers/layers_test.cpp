@@ -132,6 +132,54 @@ TEST(Layers, TheTestSeesAPrivateHeader) {
   EXPECT_FALSE(refused("src/engine/step.cpp", "kernels/table.hpp"));
 }
 
+/// The folders of the engine, lowest first: each uses the ones before it.
+const std::vector<std::string> kEngine = {"rules", "plan", "unit", "model"};
+
+/// What is wrong with an include of a line of the engine; empty if nothing is. Within `model`,
+/// declaration, pass and step do not know each other.
+std::string engine_fault_of(const SourceLine& line) {
+  const auto folder_of = [](const std::string& path) {
+    const std::string prefix = "engine/";
+    const std::size_t at = path.find(prefix) + prefix.size();
+    return path.substr(at, path.find('/', at) - at);
+  };
+  const std::string target = quoted_include(line);
+  if (target.rfind("engine/", 0) != 0) { return ""; }
+  const auto from = std::ranges::find(kEngine, folder_of(line.file));
+  const auto to = std::ranges::find(kEngine, folder_of(target));
+  if (to > from) { return "includes a folder of the engine above its own"; }
+  const std::vector<std::string> parts = {"declaration", "pass", "step"};
+  const auto part_of = [&](const std::string& path) {
+    const std::string name = std::filesystem::path{path}.stem().string();
+    return std::ranges::find_if(
+        parts, [&](const std::string& part) { return name == part || name.ends_with("_" + part); });
+  };
+  if (part_of(line.file) == parts.end() || part_of(target) == parts.end()) { return ""; }
+  return part_of(line.file) == part_of(target) ? "" : "knows another part of the model";
+}
+
+TEST(Layers, PartsOfTheEngineKnowOnlyWhatTheyNeed) {
+  std::size_t includes = 0;
+  for (const SourceLine& line : lines_under(kRoot, "src/engine")) {
+    includes += quoted_include(line).rfind("engine/", 0) == 0 ? 1 : 0;
+    EXPECT_EQ(engine_fault_of(line), "") << line.where();
+  }
+  EXPECT_GT(includes, 50U) << "the test has not found the engine";
+}
+
+TEST(Layers, TheTestSeesAPartThatKnowsTooMuch) {
+  const auto fault = [](const std::string& file, const std::string& target) {
+    return engine_fault_of({"src/engine/" + file, 1, "#include \"engine/" + target + "\""});
+  };
+  EXPECT_NE(fault("plan/unit_plan.hpp", "unit/live_unit.hpp"), "");
+  EXPECT_NE(fault("unit/live_unit.cpp", "model/pass.hpp"), "");
+  EXPECT_NE(fault("model/step.cpp", "model/training_pass.hpp"), "");
+  EXPECT_NE(fault("model/training_pass.cpp", "model/declaration.hpp"), "");
+  EXPECT_EQ(fault("model/training_pass.cpp", "model/pass.hpp"), "");
+  EXPECT_EQ(fault("model/step.cpp", "model/optimizer_step.hpp"), "");
+  EXPECT_EQ(fault("model/model.cpp", "model/step.hpp"), "");
+}
+
 TEST(Layers, PublicHeadersNeedTheStandardLibraryOnly) {
   const std::regex include{R"(^\s*#\s*include\s+<([^>]+)>)"};
   for (const SourceLine& line : lines_under(kRoot, "include")) {

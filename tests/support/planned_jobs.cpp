@@ -115,7 +115,7 @@ std::vector<ModelOptions> planned_options(int ranks) {
   }
   if (ranks % 2 == 0) {
     const std::vector<MeshDim> mesh{{"shard", ranks / 2}, {"replicate", 2}};
-    all.push_back({.strategy = Strategy::zero1, .mesh = mesh, .accumulate = 2});
+    all.push_back({.strategy = Strategy::zero1, .accumulate = 2, .mesh = mesh});
     all.push_back({.strategy = Strategy::zero2, .mesh = mesh, .reduce = DType::bf16});
   }
   constexpr Strategy gathers = Strategy::zero3;

@@ -72,8 +72,8 @@ class FirstValues {
       const Range part = overlap(array.range, wanted.range.first, wanted.range.elems);
       if (part.elems == 0) { continue; }
       const auto fill = [&](View to, kernels::MasterPart what, std::int64_t first) {
-        kernels_of(world_).fill_normal(to.values(), what, key, first - wanted.begin, stddev, to.elems,
-                                     world_.compute_stream());
+        kernels_of(world_).fill_normal(to.values(), what, key, first - wanted.begin, stddev,
+                                       to.elems, world_.compute_stream());
       };
       if (array.on_host) {
         draw_on_device(array, part, fill);

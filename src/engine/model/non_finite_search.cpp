@@ -70,7 +70,7 @@ void NonFiniteSearch::look(const Suspect& suspect, ConstView values) {
   suspects_.push_back(suspect);
   auto* const mine = static_cast<double*>(found_.data()) + world_.rank();
   kernels_of(world_).find_non_finite(values, static_cast<double>(suspects_.size()), mine,
-                                   world_.compute_stream());
+                                     world_.compute_stream());
 }
 
 std::optional<NonFiniteSearch::Origin> NonFiniteSearch::origin() {

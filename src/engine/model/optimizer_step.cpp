@@ -100,7 +100,7 @@ void OptimizerStep::add_norms(double* sums) {
     const std::int64_t elems = terms.gradient.elems / terms.shards;
     for (int i = 0; i < terms.shards; ++i) {
       kernels_of(world_).squared_norm(terms.gradient.slice(i * elems, elems).values(), elems,
-                                    &sums[terms.first_shard + i], world_.compute_stream());
+                                      &sums[terms.first_shard + i], world_.compute_stream());
     }
   }
 }
@@ -146,7 +146,8 @@ void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
 void OptimizerStep::update(const std::vector<std::size_t>& units) {
   auto* scalars = static_cast<kernels::StepScalars*>(scalars_.data());
   const Stream compute = world_.compute_stream();
-  kernels_of(world_).finish_step(scalars, static_cast<const double*>(sums_.data()), finish_, compute);
+  kernels_of(world_).finish_step(scalars, static_cast<const double*>(sums_.data()), finish_,
+                                 compute);
   last_ = 1 - last_;
   Returned& returned = returned_[last_];
   returned.learning_rate = learning_rate_;

@@ -14,6 +14,10 @@
 #include "tessera/engine/master_weights.hpp"
 #include "tessera/optim/optimizer.hpp"
 
+namespace tessera::kernels {
+struct Table;
+}
+
 namespace tessera::engine {
 
 /// What an update follows, for every unit of a step.

@@ -27,7 +27,7 @@ void Wire::unload(const ViewOf& gradients, Stream stream) {
     const Range range = plan_.owned[s].updates;
     if (copy.elems == 0 || range.elems == 0) { continue; }
     kernels_of(world_).cast(gradients(s).slice(range.first, range.elems),
-                          copy.slice(range.first, range.elems), stream);
+                            copy.slice(range.first, range.elems), stream);
   }
   ring_.release(*slot_, stream);
   slot_ = nullptr;
