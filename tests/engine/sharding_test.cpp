@@ -150,7 +150,8 @@ TEST(Sharding, AGroupThatGoesAnotherWayIsAnErrorThatNamesTheUnits) {
     model.step();
   });
   EXPECT_THAT(text,
-              AllOf(HasSubstr("reduce one across groups"), HasSubstr("reduce two across groups")));
+              AllOf(HasSubstr("reduce one across groups"), HasSubstr("reduce two across groups"),
+                    HasSubstr("channel replicate reduce")));
 }
 
 }  // namespace
