@@ -1,10 +1,10 @@
 // Recipes for a trainer of one's own (docs/recipes.md): weights saved from it and read back,
-// initial values that are drawn in sequence, and activations that a plan counts.
+// initial values that are drawn in sequence, activations that a plan counts, and ranks on a mesh.
 //
 //   recipes FOLDER                          for files that it writes
 //
-// Exit status: 0 if all of it holds under every strategy on 1 to 3 ranks, 1 if not, 2 for bad
-// usage.
+// Exit status: 0 if all of it holds under every strategy on 1 to 3 ranks, and on a mesh of 4, 1 if
+// not, 2 for bad usage.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -16,6 +16,7 @@
 #include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/checkpoint/weights.hpp"
@@ -184,8 +185,39 @@ bool plan_holds(Strategy strategy, int ranks) {
   return holds;
 }
 
+// ------------------------------------------------------------------ ranks on a mesh
+
+// Pairs of neighbours share a copy of the optimizer's state: together they update every element.
+bool mesh_holds(tessera::World& world) {
+  const std::vector<tessera::MeshDim> dims{{"replicate", world.size() / 2}, {"shard", 2}};
+  tessera::ShardedModel model{world, {.strategy = Strategy::zero1, .mesh = dims}};
+  (void)model.add_unit("layer", {{"weight", {7, 50}}});
+  model.materialize(tessera::init::constant(1.0F));
+  model.optimize_with(tessera::AdamW{});
+  double updated = 0;
+  model.export_masters(
+      [&](const tessera::ParameterInfo&, std::int64_t, std::span<const float> values) {
+        updated += static_cast<double>(values.size());
+      });
+
+  // The ranks of a copy, for collectives of the program's own.
+  const tessera::Mesh mesh{world, dims};
+  const tessera::Channel copy = mesh.along("shard").reduce();
+  tessera::Batch batch{"updated elements"};
+  batch.all_reduce({&updated, 1, tessera::DType::fp64});
+  copy.communicator.submit(std::move(batch), copy.stream);
+  copy.stream.wait();
+  return updated == 7 * 50;
+}
+
 bool all_hold(const std::filesystem::path& folder) {
   bool hold = true;
+  std::mutex of_meshes;
+  tessera::run_ranks(4, [&](tessera::World& world) {
+    const bool mine = mesh_holds(world);
+    const std::scoped_lock lock{of_meshes};
+    hold = hold && mine;
+  });
   for (const Strategy chosen : tessera::all_strategies()) {
     for (int ranks = 1; ranks <= 3; ++ranks) {
       std::mutex mutex;

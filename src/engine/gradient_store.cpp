@@ -21,7 +21,7 @@ bool reduces_in_slots(const ModelOptions& options) {
 }  // namespace
 
 GradientStore::GradientStore(World& world, const Units& units, Journal& journal,
-                             const ModelOptions& options, const ShardGroup& group, int pending)
+                             const ModelOptions& options, const Sharding& group, int pending)
     : world_{world},
       units_{units},
       journal_{journal},

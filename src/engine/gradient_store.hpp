@@ -37,7 +37,7 @@ class GradientStore {
  public:
   /// `pending`: the most blocks that are on their way back at once.
   GradientStore(World& world, const Units& units, Journal& journal, const ModelOptions& options,
-                const ShardGroup& group, int pending);
+                const Sharding& group, int pending);
 
   /// Makes room for `unit`'s gradients on the compute stream, once a micro-batch.
   void open(std::size_t unit) { open(unit, units_[unit].options.gradients); }
@@ -104,7 +104,7 @@ class GradientStore {
   const Units& units_;
   Journal& journal_;
   StrategyTraits traits_;
-  ShardGroup group_;
+  Sharding group_;
   bool in_slots_;
   std::size_t bucket_bytes_;
   std::size_t next_bucket_bytes_;

@@ -7,6 +7,7 @@
 
 #include "engine/agreement.hpp"
 #include "engine/model_state.hpp"
+#include "engine/plan/sharding.hpp"
 #include "engine/shard_group.hpp"
 #include "tessera/base/error.hpp"
 
@@ -117,6 +118,7 @@ ShardedModel::State::State(World& world_, const ModelOptions& options_)
     : guest{world_}, world{world_}, options{options_}, number{next_number()}, journal{world_} {
   validate(options);
   engine::check_shard_group(options, world.size());
+  engine::check_mesh(options, world.size());
 }
 
 Unit ShardedModel::State::add_unit(std::string name, std::vector<ParameterSpec> specs,
@@ -132,7 +134,7 @@ Unit ShardedModel::State::add_unit(std::string name, std::vector<ParameterSpec> 
   check_reshard(name, unit_options);
   UnitLayout layout = UnitLayout::make(
       std::move(specs), {options.compute, options.gradient, options.reduce, options.align_elems},
-      world.size());
+      engine::data_ranks(options, world.size()));
   const std::int64_t elems = padded_elems(layout);
   if (elems > kMostElems - declared_elems) {
     throw ConfigError{fmt::format(
@@ -201,11 +203,9 @@ void ShardedModel::State::declare_order(const std::vector<Unit>& forward) {
 }
 
 std::string ShardedModel::State::describe() const {
-  const std::string groups =
-      options.shard_group > 0 ? fmt::format(" in groups of {}", options.shard_group) : "";
   std::string text =
       fmt::format("strategy {}{} {} prefetch {} {} accumulate {} {} buckets {} {}\n",
-                  to_string(options.strategy), groups,
+                  to_string(options.strategy), engine::describe_mesh(options),
                   options.purpose == Purpose::training ? "training" : "inference", options.prefetch,
                   options.prefetch_backward.value_or(options.prefetch), options.accumulate,
                   to_string(resolve(options.accumulate_mode, options.strategy)),
@@ -290,7 +290,7 @@ void ShardedModel::State::materialize(const Initializer& initial) {
   decide_residence();
   decide_offload();
   if (engine::can_disagree(world)) { engine::require_agreement(world, "the model", describe()); }
-  group.emplace(engine::ShardGroup::make(world, options));
+  group.emplace(engine::Sharding::make(world, options));
   for (UnitState& unit : units) { unit.kept_shards = group->kept_shards(); }
   spans.resize(units.size());
   // A device that cannot wait for the host says so before there is anything to give back.

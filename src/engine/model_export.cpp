@@ -72,7 +72,7 @@ void ShardedModel::State::export_gradients(const Sink& sink) {
   expects(micro_batch == options.accumulate,
           "export_state: gradients are exported after the last micro-batch, before step");
   gradients->settle();
-  const double parts = static_cast<double>(world.size()) * options.accumulate;
+  const double parts = static_cast<double>(group->data_ranks()) * options.accumulate;
   const double scale = optimizer == nullptr ? 1.0 : optimizer->scalars().loss_scale;
   const float average = static_cast<float>(1.0 / (parts * scale));
   for (std::size_t u = 0; u < units.size(); ++u) {

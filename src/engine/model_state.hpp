@@ -19,8 +19,8 @@
 #include "engine/non_finite_search.hpp"
 #include "engine/optimizer_step.hpp"
 #include "engine/parameter_store.hpp"
+#include "engine/plan/sharding.hpp"
 #include "engine/schedule.hpp"
-#include "engine/shard_group.hpp"
 #include "engine/unit_state.hpp"
 #include "tessera/engine/sharded_model.hpp"
 #include "world/world_life.hpp"
@@ -147,9 +147,9 @@ struct ShardedModel::State {
   std::unordered_set<std::string> unit_names;
   std::int64_t declared_elems = 0;  // of all units, padded
   engine::Schedule schedule;
-  bool declared = false;                    // the order, by declare_order
-  engine::Schedule pass_order;              // of evaluations
-  std::optional<engine::ShardGroup> group;  // from materialize on
+  bool declared = false;                  // the order, by declare_order
+  engine::Schedule pass_order;            // of evaluations
+  std::optional<engine::Sharding> group;  // from materialize on
   std::unique_ptr<engine::ParameterStore> parameters;
   std::unique_ptr<engine::GradientStore> gradients;   // null in a model for inference
   std::unique_ptr<engine::MasterStore> masters;       // as gradients

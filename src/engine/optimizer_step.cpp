@@ -53,12 +53,12 @@ void launch(const kernels::Table& kernels, const CustomOptimizer& rule, float lr
   kernels.round_weights(update, scalars, stream);
 }
 
-kernels::FinishStep finish_options(const World& world, const ModelOptions& options,
+kernels::FinishStep finish_options(const ShardPlace& place, const ModelOptions& options,
                                    const OptimizerOptions& optimizer) {
-  const double parts = static_cast<double>(world.size()) * options.accumulate;
+  const double parts = static_cast<double>(place.data_ranks()) * options.accumulate;
   kernels::FinishStep finish{.average = static_cast<float>(1.0 / parts),
                              .clip_norm = optimizer.clip_norm,
-                             .ranks = world.size()};
+                             .ranks = place.data_ranks()};
   const LossScaling& scaling = options.loss_scaling;
   if (resolve(scaling.mode, options.compute, options.gradient) == LossScaleMode::dynamic) {
     finish.scale_growth = scaling.growth;
@@ -74,19 +74,19 @@ kernels::FinishStep finish_options(const World& world, const ModelOptions& optio
 
 OptimizerStep::OptimizerStep(World& world, const TrainingState& state, const ModelOptions& options,
                              const Optimizer& optimizer, const OptimizerOptions& optimizer_options,
-                             const ParameterRules& rules, const ShardGroup& group)
+                             const ParameterRules& rules, const Sharding& group)
     : world_{world},
       units_{state.units},
       host_gradients_{state.gradients.host()},
       host_weights_{state.host},
       traits_{traits_of(options.strategy)},
-      finish_{finish_options(world, options, optimizer_options)},
+      finish_{finish_options(group, options, optimizer_options)},
       optimizer_{optimizer},
       learning_rate_{std::visit([](const auto& rule) { return rule.lr; }, optimizer)},
       plan_{UpdatePlan::make(world, state, optimizer, optimizer_options, rules)},
       scalars_{world.allocate(Category::workspace, sizeof(kernels::StepScalars), "step scalars")},
       sums_{world.allocate(Category::workspace,
-                           sizeof(double) * (static_cast<std::size_t>(world.size()) + 1),
+                           sizeof(double) * (static_cast<std::size_t>(finish_.ranks) + 1),
                            "step sums")},
       returned_{{Returned{world.device()}, Returned{world.device()}}},
       mark_{world.device().make_event()} {
@@ -110,7 +110,7 @@ void OptimizerStep::plan_norms(const TrainingState& state, int mine) {
       if (gradient.elems == 0) { continue; }
       const Range kept = gradients.resident_range(u, s);
       const int first = all_shards ? 0 : mine;
-      const int count = all_shards ? world_.size() : 1;
+      const int count = all_shards ? finish_.ranks : 1;
       const Range shard = units[u].layout.segments()[s].shard(first);
       norms_.push_back(
           {gradient.slice(shard.first - kept.first, count * shard.elems), first, count});
@@ -137,7 +137,7 @@ void OptimizerStep::clear_sums() {
   if (host_gradients_ == nullptr || !host_gradients_->has_norms()) { return; }
   const double* const added = host_gradients_->sum_norms(compute);
   world_.device().copy_in(sums_.data(), added,
-                          static_cast<std::size_t>(world_.size()) * sizeof(double), compute);
+                          static_cast<std::size_t>(finish_.ranks) * sizeof(double), compute);
 }
 
 // Labels are compared across ranks: a rate that differs is refused there. One that is the
@@ -151,7 +151,7 @@ std::string OptimizerStep::with_rate(const char* label) const {
 void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
   const Stream compute = world_.compute_stream();
   auto* sums = static_cast<double*>(sums_.data());
-  const auto count = static_cast<std::size_t>(world_.size()) + 1;
+  const auto count = static_cast<std::size_t>(finish_.ranks) + 1;
   clear_sums();
   add_norms(sums);
   if (loss != nullptr) { world_.device().copy(&sums[count - 1], loss, sizeof(double), compute); }

@@ -22,7 +22,7 @@ class OptimizerStep {
  public:
   OptimizerStep(World& world, const TrainingState& state, const ModelOptions& options,
                 const Optimizer& optimizer, const OptimizerOptions& optimizer_options,
-                const ParameterRules& rules, const ShardGroup& group);
+                const ParameterRules& rules, const Sharding& group);
 
   /// *Collective.* Gradients and parameters have settled on the compute stream. `loss`: device
   /// memory or null. The batch says the learning rate where that is not the optimizer's own, so

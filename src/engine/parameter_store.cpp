@@ -44,7 +44,7 @@ int most_prefetch(const ModelOptions& options) noexcept {
 
 std::unique_ptr<ParameterStore> make_parameter_store(World& world, const Units& units,
                                                      Journal& journal, const ModelOptions& options,
-                                                     const ShardGroup& group) {
+                                                     const Sharding& group) {
   const StrategyTraits traits = traits_of(options.strategy);
   switch (traits.parameters) {
     case Holding::rank0:
@@ -56,7 +56,7 @@ std::unique_ptr<ParameterStore> make_parameter_store(World& world, const Units& 
     case Holding::replicated:
       break;
   }
-  return std::make_unique<ReplicatedParameters>(world, units, journal, traits.optimizer);
+  return std::make_unique<ReplicatedParameters>(world, units, journal, traits.optimizer, group);
 }
 
 }  // namespace tessera::engine

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/journal.hpp"
-#include "engine/shard_group.hpp"
+#include "engine/plan/sharding.hpp"
 #include "engine/unit_state.hpp"
 #include "tessera/engine/strategy.hpp"
 #include "tessera/world/world.hpp"
@@ -92,6 +92,6 @@ class ParameterStore {
 [[nodiscard]] std::unique_ptr<ParameterStore> make_parameter_store(World& world, const Units& units,
                                                                    Journal& journal,
                                                                    const ModelOptions& options,
-                                                                   const ShardGroup& group);
+                                                                   const Sharding& group);
 
 }  // namespace tessera::engine

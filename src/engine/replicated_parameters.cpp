@@ -3,8 +3,8 @@
 namespace tessera::engine {
 
 ReplicatedParameters::ReplicatedParameters(World& world, const Units& units, Journal& journal,
-                                           Holding optimizer)
-    : ParameterStore{world, units, journal, world.gather_channel()}, optimizer_{optimizer} {
+                                           Holding optimizer, const Sharding& group)
+    : ParameterStore{world, units, journal, group.gather()}, optimizer_{optimizer}, place_{group} {
   std::size_t bytes = 0;
   for (const UnitState& unit : units) { bytes += Arena::need(unit.parameter_bytes()); }
   arena_ = Arena{world.allocate(Category::parameters, bytes, "parameters")};
@@ -40,7 +40,7 @@ void ReplicatedParameters::updated(std::span<const std::size_t> forward) {
     for (std::size_t s = 0; s < segments.size(); ++s) {
       if (!segments[s].trainable() || segments[s].padded_elems() == 0) { continue; }
       const View all = whole(u, s);
-      const Range own = segments[s].shard(world_.rank());
+      const Range own = place_.kept(segments[s]);
       batch.all_gather(all.slice(own.first, own.elems), all);
     }
     if (batch.ops().empty()) { continue; }

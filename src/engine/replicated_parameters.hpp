@@ -11,7 +11,8 @@ namespace tessera::engine {
 /// by unit in the order of the next forward pass, while that is under way.
 class ReplicatedParameters final : public ParameterStore {
  public:
-  ReplicatedParameters(World& world, const Units& units, Journal& journal, Holding optimizer);
+  ReplicatedParameters(World& world, const Units& units, Journal& journal, Holding optimizer,
+                       const Sharding& group);
 
   View resident(std::size_t unit, std::size_t segment) const override;
   Range resident_range(std::size_t unit, std::size_t segment) const override;
@@ -27,6 +28,7 @@ class ReplicatedParameters final : public ParameterStore {
 
  private:
   Holding optimizer_;
+  ShardPlace place_;
   Arena arena_;
   std::vector<void*> base_;        // by unit
   std::vector<OwnedEvent> ready_;  // by unit: its shards have been gathered

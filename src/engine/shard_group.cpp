@@ -13,16 +13,6 @@
 namespace tessera::engine {
 namespace {
 
-int ranks_of_a_machine(World& world) {
-  const int ranks = ranks_of_each_machine(machines_of_ranks(world));
-  if (ranks > 0) { return ranks; }
-  throw ConfigError{fmt::format(
-      "hybrid shards among the ranks of a machine, but machines hold different numbers of the {} "
-      "ranks, or not side by side: start as many on each, machine after machine, or give the size "
-      "of a shard group",
-      world.size())};
-}
-
 std::string divisors(int ranks) {
   std::string text;
   for (int d = 1; d <= ranks; ++d) {
@@ -48,6 +38,16 @@ int ranks_of_each_machine(const std::vector<std::string>& machines) {
   return static_cast<int>(ranks);
 }
 
+int ranks_of_a_machine(World& world) {
+  const int ranks = ranks_of_each_machine(machines_of_ranks(world));
+  if (ranks > 0) { return ranks; }
+  throw ConfigError{fmt::format(
+      "hybrid shards among the ranks of a machine, but machines hold different numbers of the {} "
+      "ranks, or not side by side: start as many on each, machine after machine, or give the size "
+      "of a shard group",
+      world.size())};
+}
+
 void check_shard_group(const ModelOptions& options, int ranks) {
   if (options.shard_group == 0) { return; }
   if (options.strategy != Strategy::hybrid) {
@@ -60,40 +60,6 @@ void check_shard_group(const ModelOptions& options, int ranks) {
         "shard_group is {}, and groups of so many do not make up {} ranks: choose one of {}",
         options.shard_group, ranks, divisors(ranks))};
   }
-}
-
-ShardGroup ShardGroup::make(World& world, const ModelOptions& options) {
-  if (options.strategy != Strategy::hybrid) { return {world, world.size(), options.purpose}; }
-  const int ranks = options.shard_group > 0 ? options.shard_group : ranks_of_a_machine(world);
-  return {world, ranks, options.purpose};
-}
-
-ShardGroup::ShardGroup(World& world, int ranks, Purpose purpose)
-    : ranks_{ranks},
-      kept_shards_{world.size() / ranks},
-      index_{world.rank() % ranks},
-      group_{world.rank() / ranks},
-      gather_{in_group(world, world.gather_channel(), "shard gather")},
-      reduce_{purpose == Purpose::training ? in_group(world, world.reduce_channel(), "shard reduce")
-                                           : world.reduce_channel()} {
-  if (kept_shards_ == 1 || purpose != Purpose::training) { return; }
-  const GroupOf replicas = [ranks](int rank) { return rank % ranks; };
-  across_.emplace(world.split(world.reduce_channel(), replicas, "replicas"));
-}
-
-Channel ShardGroup::in_group(World& world, Channel whole, const char* name) const {
-  if (kept_shards_ == 1) { return whole; }
-  const GroupOf neighbours = [ranks = ranks_](int rank) { return rank / ranks; };
-  return world.split(whole, neighbours, name);
-}
-
-Range ShardGroup::kept(const SegmentLayout& segment) const noexcept {
-  const std::int64_t elems = segment.shard_elems() * kept_shards_;
-  return {index_ * elems, elems};
-}
-
-int ShardGroup::normed_shard() const noexcept {
-  return index_ * kept_shards_ + group_;
 }
 
 }  // namespace tessera::engine

@@ -46,7 +46,7 @@ void ShardedModel::State::end_of_model() noexcept {
   } catch (...) { mistake = std::current_exception(); }
 }
 
-ShardedModel::ShardedModel(World& world, ModelOptions options)
+ShardedModel::ShardedModel(World& world, const ModelOptions& options)
     : state_{std::make_shared<State>(world, options)} {}
 
 // Scopes and evaluations share the state.

@@ -5,7 +5,7 @@
 namespace tessera::engine {
 
 ShardedParameters::ShardedParameters(World& world, const Units& units, Journal& journal,
-                                     const ShardGroup& group, int ring_slots, SlotPoison poison)
+                                     const Sharding& group, int ring_slots, SlotPoison poison)
     : ParameterStore{world, units, journal, group.gather()},
       group_{group},
       slot_(units.size(), nullptr) {

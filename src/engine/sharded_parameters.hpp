@@ -13,7 +13,7 @@ namespace tessera::engine {
 class ShardedParameters final : public ParameterStore {
  public:
   /// `ring_slots`: of the ring, if so many units share it.
-  ShardedParameters(World& world, const Units& units, Journal& journal, const ShardGroup& group,
+  ShardedParameters(World& world, const Units& units, Journal& journal, const Sharding& group,
                     int ring_slots, SlotPoison poison);
 
   View resident(std::size_t unit, std::size_t segment) const override;
@@ -33,7 +33,7 @@ class ShardedParameters final : public ParameterStore {
   void give_back(std::size_t unit, Stream reader);
   [[nodiscard]] const SlotRing& ring_of(std::size_t unit) const { return rings_[ring_[unit]]; }
 
-  ShardGroup group_;
+  Sharding group_;
   Arena shards_;
   std::vector<void*> shard_base_;  // by unit
   Arena slots_;

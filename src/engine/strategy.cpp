@@ -97,6 +97,16 @@ StrategyTraits traits_of(Strategy strategy) noexcept {
   return {replicated, replicated, replicated};
 }
 
+MeshShape mesh_of(Strategy strategy, int ranks, int shard_group) {
+  if (strategy == Strategy::hybrid) {
+    expects(shard_group > 0 && ranks % shard_group == 0,
+            "mesh_of: hybrid takes a shard_group that divides the ranks");
+    return MeshShape{{{"replicate", ranks / shard_group}, {"shard", shard_group}}};
+  }
+  const bool shards = traits_of(strategy).optimizer == Holding::sharded;
+  return MeshShape{{{shards ? "shard" : "replicate", ranks}}};
+}
+
 AccumulateMode resolve(AccumulateMode mode, Strategy strategy) noexcept {
   if (mode != AccumulateMode::automatic) { return mode; }
   return traits_of(strategy).gradients == Holding::sharded ? AccumulateMode::every

@@ -38,7 +38,7 @@ struct UnitState {
   std::vector<std::optional<ParameterRef>> alias_of;  ///< by parameter
   std::vector<std::size_t> owners;                    ///< units that own this one's aliases
 
-  /// Shards that a rank keeps of each segment, where they are sharded: see ShardGroup.
+  /// Shards that a rank keeps of each segment, where they are sharded: see Sharding.
   int kept_shards = 1;
 
   /// Whole and per-rank bytes of all segments, as parameters and (trainable ones) as gradients.

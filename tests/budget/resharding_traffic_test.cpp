@@ -112,7 +112,7 @@ TEST_P(ReshardingTraffic, MemoryIsTheRingOfTheLargestThatShareItAndASlotForEachO
 
 using Events = std::vector<std::string>;
 
-ToyRun two_blocks(ModelOptions options) {
+ToyRun two_blocks(const ModelOptions& options) {
   ToyRun run;
   run.ranks = 2;
   run.steps = 3;
@@ -148,7 +148,7 @@ TEST(EventsOfResharding, UnitsThatPersistAreGivenBackByTheUpdate) {
 }
 
 TEST(EventsOfResharding, ForwardAndBackwardPrefetchAsFarAsTheirOwnDepth) {
-  const auto gathers_before = [](ModelOptions options, const std::string& event) {
+  const auto gathers_before = [](const ModelOptions& options, const std::string& event) {
     ToyRun run = two_blocks(options);
     run.toy.blocks = 4;
     const Events events = issued(trace_last_step(run).records.front());

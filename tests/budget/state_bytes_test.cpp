@@ -21,53 +21,53 @@ std::int64_t padded_sum(const ShardedModel& model, bool frozen_too) {
   return elems;
 }
 
-struct Expected {
-  Strategy strategy;
-  std::int64_t parameters_over, gradients_over, optimizer_over;  // 1: whole, N: a shard
+/// Over how many ranks each part is sharded.
+struct Over {
+  std::int64_t parameters = 1;
+  std::int64_t gradients = 1;
+  std::int64_t optimizer = 1;
 };
+
+void expect_state(int ranks, const ModelOptions& options, const Over& over) {
+  run_ranks(ranks, [&](World& world) {
+    ToyModel toy{world, options, {}};
+    toy.model().optimize_with(AdamW{});
+    const std::int64_t all = padded_sum(toy.model(), true);
+    const std::int64_t trainable = padded_sum(toy.model(), false);
+    EXPECT_LT(trainable, all);
+    const ModelStateBytes expected{static_cast<std::size_t>(4 * all / over.parameters),
+                                   static_cast<std::size_t>(4 * trainable / over.gradients),
+                                   static_cast<std::size_t>(8 * trainable / over.optimizer)};
+    EXPECT_EQ(toy.model().state_bytes(), expected) << to_string(options.strategy);
+    const CategoryBytes live = world.memory().report().live;
+    EXPECT_EQ(live[Category::parameters], expected.parameters);
+    EXPECT_EQ(live[Category::gradients], expected.gradients);
+    EXPECT_EQ(live[Category::optimizer], expected.optimizer);
+  });
+}
 
 class StateBytes : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, StateBytes, ::testing::Values(1, 2, 3, 4, 8),
                          ::testing::PrintToStringParamName());
 
 TEST_P(StateBytes, EqualTheTableOnEveryRank) {
-  const std::int64_t n = GetParam();
-  for (const Expected& row :
-       {Expected{Strategy::ddp, 1, 1, 1}, Expected{Strategy::zero1, 1, 1, n},
-        Expected{Strategy::zero2, 1, n, n}, Expected{Strategy::zero3, n, n, n}}) {
-    run_ranks(GetParam(), [&](World& world) {
-      ToyModel toy{world, {.strategy = row.strategy}, {}};
-      toy.model().optimize_with(AdamW{});
-      const std::int64_t all = padded_sum(toy.model(), true);
-      const std::int64_t trainable = padded_sum(toy.model(), false);
-      EXPECT_LT(trainable, all);
-      const ModelStateBytes expected{static_cast<std::size_t>(4 * all / row.parameters_over),
-                                     static_cast<std::size_t>(4 * trainable / row.gradients_over),
-                                     static_cast<std::size_t>(8 * trainable / row.optimizer_over)};
-      EXPECT_EQ(toy.model().state_bytes(), expected) << to_string(row.strategy);
-      const CategoryBytes live = world.memory().report().live;
-      EXPECT_EQ(live[Category::parameters], expected.parameters);
-      EXPECT_EQ(live[Category::gradients], expected.gradients);
-      EXPECT_EQ(live[Category::optimizer], expected.optimizer);
-    });
-  }
+  const int n = GetParam();
+  expect_state(n, {.strategy = Strategy::ddp}, {});
+  expect_state(n, {.strategy = Strategy::zero1}, {.optimizer = n});
+  expect_state(n, {.strategy = Strategy::zero2}, {.gradients = n, .optimizer = n});
+  expect_state(n, {.strategy = Strategy::zero3}, {n, n, n});
 }
 
-TEST_P(StateBytes, HybridKeepsTheShardOfAGroupOfAnySize) {
+TEST_P(StateBytes, OnAMeshAreThoseOfTheRanksAlongShard) {
   for (const int group : divisors(GetParam())) {
-    run_ranks(GetParam(), [&](World& world) {
-      ToyModel toy{world, {.strategy = Strategy::hybrid, .shard_group = group}, {}};
-      toy.model().optimize_with(AdamW{});
-      const ModelStateBytes expected{
-          static_cast<std::size_t>(4 * padded_sum(toy.model(), true) / group),
-          static_cast<std::size_t>(4 * padded_sum(toy.model(), false) / group),
-          static_cast<std::size_t>(8 * padded_sum(toy.model(), false) / group)};
-      EXPECT_EQ(toy.model().state_bytes(), expected) << group;
-      const CategoryBytes live = world.memory().report().live;
-      EXPECT_EQ(live[Category::parameters], expected.parameters);
-      EXPECT_EQ(live[Category::gradients], expected.gradients);
-      EXPECT_EQ(live[Category::optimizer], expected.optimizer);
-    });
+    SCOPED_TRACE(group);
+    const std::vector<MeshDim> mesh{{"replicate", GetParam() / group}, {"shard", group}};
+    expect_state(GetParam(), {.strategy = Strategy::zero1, .mesh = mesh}, {.optimizer = group});
+    expect_state(GetParam(), {.strategy = Strategy::zero2, .mesh = mesh},
+                 {.gradients = group, .optimizer = group});
+    expect_state(GetParam(), {.strategy = Strategy::zero3, .mesh = mesh}, {group, group, group});
+    expect_state(GetParam(), {.strategy = Strategy::hybrid, .shard_group = group},
+                 {group, group, group});
   }
 }
 

@@ -130,6 +130,26 @@ TEST_P(TrafficOf, AccumulationReducesEachMicroBatchOrOnce) {
   }
 }
 
+TEST_P(TrafficOf, ZeroOneAndTwoOnAMeshAllReduceShardsAcross) {
+  for (const Strategy strategy : {Strategy::zero1, Strategy::zero2}) {
+    for (const int group : divisors(GetParam())) {
+      const int copies = GetParam() / group;
+      ToyRun run = run_of(GetParam(), strategy);
+      run.options.mesh = {{"replicate", copies}, {"shard", group}};
+      const Traced t = trace_last_step(run);
+      const auto s = static_cast<std::size_t>(group);
+      const auto r = static_cast<std::size_t>(copies);
+      const std::size_t gradients = t.root_gradients + t.blocks_gradients;
+      Traffic expected{{"all_gather", {t.units, gradients * (s - 1) / s}},
+                       {"reduce_scatter", {t.units, gradients * (s - 1) / s}}};
+      if (copies > 1) { expected["all_reduce"] = {t.units, 2 * (gradients / s) * (r - 1) / r}; }
+      for (const auto& records : t.records) {
+        EXPECT_EQ(traffic_of(records), expected) << to_string(strategy) << " " << group;
+      }
+    }
+  }
+}
+
 // DESIGN section 5: zero3 inside a group, an all-reduce of 2 psi / S across the groups.
 TEST_P(TrafficOf, HybridIsZeroThreeWithinAGroupAndAllReducesShardsAcross) {
   for (const int group : divisors(GetParam())) {

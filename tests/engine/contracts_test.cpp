@@ -25,7 +25,7 @@ std::string refusal(int ranks, const std::function<void(World&)>& body,
 }
 
 struct Small {
-  explicit Small(World& world, ModelOptions options = {}) : model{world, options} {
+  explicit Small(World& world, const ModelOptions& options = {}) : model{world, options} {
     unit = model.add_unit("fc", {{"weight", {3, 5}}, {"bias", {5}, /*trainable=*/false}});
     other = model.add_unit("fc2", {{"weight", {5, 2}}});
     model.materialize(init::normal(1, 0.1F));
@@ -93,7 +93,7 @@ TEST(Declaration, AnAliasCannotFreezeWhatItsOwnerTrains) {
 }
 
 TEST(Declaration, UnsupportedOptionsAreRefusedBeforeAnythingIsAllocated) {
-  const auto with = [](ModelOptions options) {
+  const auto with = [](const ModelOptions& options) {
     return refusal<ConfigError>(2, [&](World& world) { ShardedModel model{world, options}; });
   };
   EXPECT_THAT(with({.compute = DType::fp64}), HasSubstr("compute dtype fp64 is not supported"));

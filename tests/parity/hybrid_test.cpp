@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 #include <numeric>
@@ -91,6 +92,24 @@ TEST(Hybrid, OnSixteenRanksToo) {
   run.steps = 3;
   EXPECT_EQ(difference(run_toy(under(run, Strategy::zero3)), run_toy(hybrid(run, 16))), "");
   EXPECT_EQ(difference(run_toy(under(run, Strategy::ddp)), run_toy(hybrid(run, 1))), "");
+}
+
+TEST(Hybrid, MeshesOfOneDimensionAreDdpAndZero3ToTheBit) {
+  ToyRun run;
+  run.ranks = 4;
+  run.steps = 4;
+  const auto on = [&run](Strategy strategy, const char* dimension) {
+    ToyRun on_mesh = under(run, strategy);
+    on_mesh.options.mesh = {{dimension, 4}};
+    return run_toy(on_mesh);
+  };
+  const ToyOutcome ddp = run_toy(under(run, Strategy::ddp));
+  for (const Strategy strategy : {Strategy::dp, Strategy::ddp, Strategy::zero1, Strategy::zero3}) {
+    EXPECT_EQ(difference(ddp, on(strategy, "replicate")), "") << to_string(strategy);
+  }
+  for (const Strategy strategy : {Strategy::zero2, Strategy::hybrid}) {
+    EXPECT_EQ(difference(ddp, on(strategy, "shard")), "") << to_string(strategy);
+  }
 }
 
 // Threads of a process are on one machine.
@@ -239,6 +258,44 @@ TEST_P(HybridCut, AccumulationIsTheSameUnderDelaysAndPoison) {
     accumulating.world.delays = DelayInjection{.seed = 9};
     EXPECT_EQ(difference(expected, run_toy(accumulating)), "") << to_string(mode);
   }
+}
+
+std::vector<MeshDim> mesh_of(const Cut& cut) {
+  return {{"replicate", cut.ranks / cut.group}, {"shard", cut.group}};
+}
+
+// Strategies that shard less keep more on the ranks of the same groups.
+TEST_P(HybridCut, EveryStrategyThatShardsHasTheSameBitsOnTheSameMesh) {
+  std::vector<Variant> all = variants();
+  ToyRun offloaded = all[1].run;
+  offloaded.options.offload = Offload::optimizer;
+  all.push_back({"bf16, offloaded", offloaded});
+  for (Variant& variant : all) {
+    variant.run.ranks = GetParam().ranks;
+    variant.run.steps = 4;
+    const ToyOutcome expected = run_toy(hybrid(variant.run, GetParam().group));
+    for (const Strategy strategy : {Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
+      ToyRun on_mesh = under(variant.run, strategy);
+      on_mesh.options.mesh = mesh_of(GetParam());
+      EXPECT_EQ(difference(expected, run_toy(on_mesh)), "")
+          << variant.name << ", " << to_string(strategy);
+    }
+  }
+}
+
+TEST_P(HybridCut, AMeshWhoseShardsAreNotNeighboursLearnsTheSame) {
+  ToyRun whole = run(5);
+  whole.options.shard_group = 0;
+  const ToyOutcome expected = run_toy(under(whole, Strategy::zero3));
+  std::vector<ToyOutcome> outcomes;
+  for (const Strategy strategy : {Strategy::zero1, Strategy::hybrid}) {
+    ToyRun on_mesh = under(whole, strategy);
+    on_mesh.options.mesh = mesh_of(GetParam());
+    std::ranges::reverse(on_mesh.options.mesh);
+    outcomes.push_back(run_toy(on_mesh));
+    expect_close(expected, outcomes.back());
+  }
+  EXPECT_EQ(difference(outcomes[0], outcomes[1]), "");
 }
 
 // A copy that drifts would train another model.

@@ -135,7 +135,7 @@ TEST(ReshardingOfUnits, AUnitMayDecideForItself) {
 }
 
 TEST(ReshardingOfUnits, WhatHasNoEffectIsRefusedWithWhatToChange) {
-  const auto refused = [](ModelOptions options, UnitOptions unit = {}) {
+  const auto refused = [](const ModelOptions& options, UnitOptions unit = {}) {
     std::string text;
     run_ranks(1, [&](World& world) {
       try {

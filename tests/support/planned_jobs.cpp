@@ -113,6 +113,11 @@ std::vector<ModelOptions> planned_options(int ranks) {
                      .accumulate_mode = mode});
     }
   }
+  if (ranks % 2 == 0) {
+    const std::vector<MeshDim> mesh{{"shard", ranks / 2}, {"replicate", 2}};
+    all.push_back({.strategy = Strategy::zero1, .mesh = mesh, .accumulate = 2});
+    all.push_back({.strategy = Strategy::zero2, .mesh = mesh, .reduce = DType::bf16});
+  }
   constexpr Strategy gathers = Strategy::zero3;
   all.push_back({.strategy = gathers, .prefetch_backward = 2});
   all.push_back({.strategy = gathers, .prefetch = 0, .reshard = Reshard::after_backward});
@@ -138,10 +143,10 @@ std::string difference(const MemoryReport& planned, const MemoryReport& measured
 }
 
 std::string text_of(const ModelOptions& options) {
-  return fmt::format("{} ({}), {} micro-batches ({}), reduced in {}, resharded {}",
-                     to_string(options.strategy), options.shard_group, options.accumulate,
-                     to_string(options.accumulate_mode), to_string(options.reduce),
-                     to_string(options.reshard));
+  return fmt::format("{} ({}, {} dimensions), {} micro-batches ({}), reduced in {}, resharded {}",
+                     to_string(options.strategy), options.shard_group, options.mesh.size(),
+                     options.accumulate, to_string(options.accumulate_mode),
+                     to_string(options.reduce), to_string(options.reshard));
 }
 
 }  // namespace tessera::test

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "tessera/base/dtype.hpp"
 #include "tessera/engine/checks.hpp"
@@ -10,6 +11,7 @@
 #include "tessera/engine/master_weights.hpp"
 #include "tessera/engine/strategy.hpp"
 #include "tessera/shard/layout.hpp"
+#include "tessera/world/mesh_shape.hpp"
 
 namespace tessera {
 
@@ -20,10 +22,15 @@ enum class Purpose : std::uint8_t {
 
 struct ModelOptions {
   Strategy strategy = Strategy::ddp;
-  /// hybrid: S, the neighbouring ranks among which one copy of the model states is sharded. A
-  /// divisor of the number of ranks; 0: the ranks of a machine, which must be as many on each (a
-  /// rank that only counts stands for a job on one machine).
+  /// hybrid without a mesh: S, the neighbouring ranks among which one copy of the model states is
+  /// sharded. A divisor of the number of ranks; 0: the ranks of a machine, which must be as many on
+  /// each (a rank that only counts stands for a job on one machine).
   int shard_group = 0;
+  /// How the ranks are arranged: what the strategy shards is cut along `shard`, and kept once for
+  /// each rank along `replicate`. {{"replicate", R}, {"shard", S}} with R * S ranks; zero1, zero2
+  /// and zero3 take any, hybrid is zero3 on it, dp and ddp have all ranks along `replicate`. Empty:
+  /// what `strategy` and `shard_group` are short for (mesh_of).
+  std::vector<MeshDim> mesh = {};
   Purpose purpose = Purpose::training;
   /// Of parameters, and of what is computed with them; a ParameterSpec may say otherwise. Where it
   /// is bf16 or fp16 the optimizer updates fp32 master weights, cut as its own state, and the

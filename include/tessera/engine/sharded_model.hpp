@@ -51,7 +51,7 @@ class ShardedModel {
  public:
   /// ConfigError if a combination of options is not supported, or if one has no effect under the
   /// strategy (it says what is, and where it has).
-  explicit ShardedModel(World& world, ModelOptions options = {});
+  explicit ShardedModel(World& world, const ModelOptions& options = {});
   /// Within the rank's body, after every scope and Evaluation of the model. Never throws: what is
   /// still open is named by the end of the body.
   ~ShardedModel();
@@ -130,7 +130,7 @@ class ShardedModel {
   /// where they are kept as remainders, or the parameters themselves where they are fp32. In host
   /// memory (valid during the call), in pieces:
   /// elements [first, first + values.size()) of the parameter. Frozen parameters have none. Ranks
-  /// that keep copies (ddp; hybrid, one a shard group) are all handed the same.
+  /// that keep copies (those along the mesh's `replicate`) are all handed the same.
   void export_masters(const std::function<void(const ParameterInfo&, std::int64_t first,
                                                std::span<const float> values)>& sink);
 

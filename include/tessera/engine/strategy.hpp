@@ -4,17 +4,20 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/world/mesh_shape.hpp"
+
 namespace tessera {
 
-/// What each rank keeps (N ranks; under hybrid N/S groups of S):
+/// What each rank keeps. S is the mesh's `shard` dimension: the number of ranks N, if no mesh is
+/// given.
 ///
 ///            parameters     gradients      optimizer state
 ///   dp       rank 0         rank 0         rank 0          others borrow during the step
 ///   ddp      full           full           full
-///   zero1    full           full           1/N
-///   zero2    full           1/N + slots    1/N
-///   zero3    1/N + slots    1/N + slots    1/N             (also called fsdp)
-///   hybrid   1/S + slots    1/S + slots    1/S             zero3 within a group, copies across
+///   zero1    full           full           1/S
+///   zero2    full           1/S + slots    1/S
+///   zero3    1/S + slots    1/S + slots    1/S             (also called fsdp)
+///   hybrid   1/S + slots    1/S + slots    1/S             zero3 on a mesh of N/S copies
 enum class Strategy : std::uint8_t { dp, ddp, zero1, zero2, zero3, hybrid };
 
 [[nodiscard]] std::string_view to_string(Strategy strategy) noexcept;
@@ -51,8 +54,8 @@ enum class Offload : std::uint8_t {
 
 [[nodiscard]] std::string_view to_string(Offload offload) noexcept;
 
-/// Who holds a part of the training state between steps. `sharded`: among all ranks, under hybrid
-/// among those of a shard group.
+/// Who holds a part of the training state between steps. `sharded`: the ranks along the mesh's
+/// dimension `shard`, each a part of it.
 enum class Holding : std::uint8_t { rank0, replicated, sharded };
 
 struct StrategyTraits {
@@ -61,6 +64,13 @@ struct StrategyTraits {
   Holding optimizer;
 };
 [[nodiscard]] StrategyTraits traits_of(Strategy strategy) noexcept;
+/// The mesh of a model that is given none. `shard_group` is hybrid's S, a divisor of `ranks`;
+/// others do not read it.
+///
+///   dp, ddp                {{"replicate", N}}
+///   zero1, zero2, zero3    {{"shard", N}}
+///   hybrid                 {{"replicate", N / S}, {"shard", S}}
+[[nodiscard]] MeshShape mesh_of(Strategy strategy, int ranks, int shard_group);
 /// What `automatic` means for `strategy`.
 [[nodiscard]] AccumulateMode resolve(AccumulateMode mode, Strategy strategy) noexcept;
 

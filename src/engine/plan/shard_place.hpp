@@ -1,0 +1,40 @@
+#pragma once
+
+#include "tessera/shard/layout.hpp"
+#include "tessera/world/mesh_shape.hpp"
+
+namespace tessera::engine {
+
+/// Which shards of every segment a rank keeps, given the mesh of its model. Pure arithmetic.
+///
+/// A segment is cut into as many shards as the mesh has data ranks, whatever its shape. With S
+/// ranks along `shard` and R along `replicate` a rank keeps R neighbouring shards, the same ones as
+/// the other ranks of its place along `shard`:
+///
+///   R = 2, S = 4     shards 0 1 | 2 3 | 4 5 | 6 7
+///   place along      shard 0   1     2     3
+class ShardPlace {
+ public:
+  ShardPlace(const MeshShape& mesh, int rank);
+
+  /// S: ranks that share one copy.
+  [[nodiscard]] int ranks() const noexcept { return ranks_; }
+  /// R: shards that each of them keeps.
+  [[nodiscard]] int kept_shards() const noexcept { return copies_; }
+  /// R * S: shards of a segment, and ranks that compute with different data, over which gradients
+  /// and losses are averaged.
+  [[nodiscard]] int data_ranks() const noexcept { return ranks_ * copies_; }
+  /// The elements of a segment that this rank keeps where the segment is sharded: one range.
+  [[nodiscard]] Range kept(const SegmentLayout& segment) const noexcept;
+  /// The one of the kept shards whose squared norm this rank computes: each shard's is computed by
+  /// one data rank.
+  [[nodiscard]] int normed_shard() const noexcept { return index_ * copies_ + copy_; }
+
+ private:
+  int ranks_;
+  int copies_;
+  int index_;  // along `shard`
+  int copy_;   // along `replicate`
+};
+
+}  // namespace tessera::engine
