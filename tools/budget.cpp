@@ -32,20 +32,19 @@ std::string_view activations_remedy(const CategoryBytes& bytes, const Settings& 
                : "a shorter --seq or a smaller model";
 }
 
-bool shards_over_all(const Settings& settings, Strategy strategy) {
-  const bool one_group = strategy == Strategy::hybrid && settings.shard_group == settings.ranks;
-  return one_group || strategy == Strategy::zero3;
+/// Whether there is more than one copy of model states that are all sharded.
+bool shards_in_groups(const Settings& settings, Strategy strategy) {
+  return gathers(strategy) &&
+         mesh_of(strategy, settings.ranks, settings.shard_group).size("replicate") > 1;
 }
 
 std::string state_remedy(const CategoryBytes& bytes, const Settings& settings, Strategy strategy,
                          Tried tried) {
   const bool one = tried == Tried::one_strategy;
-  const bool in_groups = strategy == Strategy::hybrid && !shards_over_all(settings, strategy);
+  const bool in_groups = shards_in_groups(settings, strategy);
   std::vector<std::string_view> remedies;
   if (one && in_groups) { remedies = {"a larger --shard-group", "zero3"}; }
-  if (one && !in_groups && !shards_over_all(settings, strategy)) {
-    remedies = {"a strategy that shards more"};
-  }
+  if (one && !gathers(strategy)) { remedies = {"a strategy that shards more"}; }
   const bool trains = bytes[Category::gradients] > 0;
   if (one && trains && can_offload(settings)) { remedies.push_back("--offload optimizer"); }
   if (!one || !in_groups) { remedies.push_back("more ranks"); }

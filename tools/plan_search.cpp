@@ -23,38 +23,26 @@ std::int64_t reductions(Strategy strategy, const Settings& settings) {
   return every ? settings.accumulate : 1;
 }
 
-bool has_several_groups(const Choice& choice) {
-  return choice.strategy == Strategy::hybrid && choice.settings.shard_group < choice.settings.ranks;
-}
-
-std::int64_t traffic_of(Strategy strategy, const Settings& settings) {
-  if (settings.ranks == 1) { return 0; }
-  const std::int64_t micro_batches = settings.accumulate;
-  const std::int64_t reduced = reductions(strategy, settings);
-  switch (strategy) {
-    case Strategy::dp:
-      return micro_batches + reduced;
-    case Strategy::ddp:
-      return 2 * reduced;  // an all-reduce is a reduce-scatter and an all-gather
-    case Strategy::zero1:
-    case Strategy::zero2:
-      return reduced + 1;
-    case Strategy::zero3:
-    case Strategy::hybrid:  // within a group
-      // What --persist saves is left out: it is for units too small to decide.
-      return (settings.reshard == Reshard::after_backward ? 1 : 2) * micro_batches + reduced;
-  }
-  return 0;
+/// How often a step gathers each parameter among the ranks that share one copy of the states.
+std::int64_t gathers_of(Strategy strategy, const Settings& settings) {
+  if (!gathers(strategy)) { return 1; }  // once it has been updated
+  // What --persist saves is left out: it is for units too small to decide.
+  const std::int64_t in_a_micro_batch = settings.reshard == Reshard::after_backward ? 1 : 2;
+  return in_a_micro_batch * settings.accumulate;
 }
 
 void count_traffic(Choice& choice) {
-  const std::int64_t traffic = traffic_of(choice.strategy, choice.settings);
-  if (!has_several_groups(choice)) {
-    choice.traffic = traffic;
+  const Settings& settings = choice.settings;
+  const MeshShape mesh = mesh_of(choice.strategy, settings.ranks, settings.shard_group);
+  const std::int64_t reduced = reductions(choice.strategy, settings);
+  const std::int64_t within =
+      mesh.size("shard") == 1 ? 0 : gathers_of(choice.strategy, settings) + reduced;
+  if (mesh.size("replicate") == 1) {
+    choice.traffic = within;
     return;
   }
-  choice.traffic = 2 * reductions(choice.strategy, choice.settings);
-  choice.within_group = choice.settings.shard_group == 1 ? 0 : traffic;
+  choice.traffic = 2 * reduced;  // an all-reduce is a reduce-scatter and an all-gather
+  choice.within_group = within;
 }
 
 /// Ways to cut a rank's samples of a step into micro-batches.

@@ -15,10 +15,11 @@ struct Choice {
   Settings settings;  ///< with prefetch, batch, accumulate and its mode as chosen
   Strategy strategy{};
   /// Elements of the model that pass through a rank in a step, for each of its parameters: what
-  /// docs/memory.md's table of traffic says. 0 for one rank. Of hybrid's only what passes between
-  /// groups, as their links are the slow ones, and for a group as a whole.
+  /// docs/memory.md's table of traffic says. 0 for one rank. Where the mesh has several copies of
+  /// the states, only what passes between copies, as their links are the slow ones, and for all
+  /// ranks of a copy together.
   std::int64_t traffic = 0;
-  std::int64_t within_group = 0;  ///< hybrid's other traffic, for a rank
+  std::int64_t within_group = 0;  ///< the other traffic, for a rank
 };
 
 /// All ways to run `settings`, the cheapest first: least traffic, then least within a group, then

@@ -25,8 +25,8 @@ void require_held(Strategy strategy, std::size_t rank, std::string_view what, st
 
 /// Whether gradients are added in another order than under the other strategies.
 bool regroups(const Settings& settings, Strategy strategy) {
-  const int group = settings.shard_group;
-  return strategy == Strategy::hybrid && group > 1 && group < settings.ranks;
+  const MeshShape mesh = mesh_of(strategy, settings.ranks, settings.shard_group);
+  return mesh.size("replicate") > 1 && mesh.size("shard") > 1;
 }
 
 /// In the first `steps` steps.
