@@ -117,13 +117,13 @@ std::vector<std::int32_t> continued(GPT& gpt, const Generation& generation, std:
 void Sampler::validate() const {
   if (!(temperature >= 0.0F) || !std::isfinite(temperature)) {
     throw ConfigError(
-        fmt::format("a temperature of {}: give 0 (the most likely token) or more", temperature));
+        fmt::format("`temperature` is {}: give 0 (the most likely token) or more", temperature));
   }
   if (top_k < 0) {
-    throw ConfigError(fmt::format("top_k is {}: give 0 (all tokens) or more", top_k));
+    throw ConfigError(fmt::format("`top_k` is {}: give 0 (all tokens) or more", top_k));
   }
   if (!(top_p > 0.0F && top_p <= 1.0F)) {
-    throw ConfigError(fmt::format("top_p is {}: give a probability above 0 and up to 1", top_p));
+    throw ConfigError(fmt::format("`top_p` is {}: give a probability above 0 and up to 1", top_p));
   }
 }
 

@@ -139,8 +139,7 @@ void validate(const Optimizer& optimizer) {
 }
 
 void validate(const OptimizerOptions& options, const Optimizer& optimizer) {
-  expects(std::isfinite(options.clip_norm) && options.clip_norm >= 0.0F,
-          "optimize_with: clip_norm must be a finite number >= 0 (0: not clipped)");
+  check_not_negative("`clip_norm`", options.clip_norm);
   expects(options.decays != nullptr, "optimize_with: the decay rule is empty");
   for (const ParameterGroup& group : options.groups) { check_group(group); }
   check_moments(options.moments, optimizer);

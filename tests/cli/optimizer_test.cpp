@@ -168,7 +168,8 @@ TEST_F(OptimizerFlags, WhatHasNoEffectIsRefused) {
   refused(small("train", {"--moments", "fp16"}), {"--moments: 'fp16'", "fp32, bf16 or int8"});
   refused(small("train", {"--rounding", "up"}), {"--rounding", "nearest, stochastic"});
   refused(small("train", {"--momentum", "0.5"}), {"--momentum has no effect", "adamw"});
-  refused(small("train", {"--optimizer", "sgd", "--momentum", "1"}), {"--momentum", "below 1"});
+  refused(small("train", {"--optimizer", "sgd", "--momentum", "1"}),
+          {"--momentum must be a finite number in [0, 1)"});
   refused(small("train", {"--optimizer", "sgd", "--beta1", "0.5"}), {"--beta1 has no effect"});
   refused(small("train", {"--optimizer", "lion", "--eps", "0.1"}), {"--eps has no effect"});
   refused(small("train", {"--rounding", "stochastic"}), {"--rounding stochastic has no effect"});

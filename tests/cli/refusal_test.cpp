@@ -73,7 +73,7 @@ TEST_F(Refusal, OffloadThatHasNoEffectOrCannotBe) {
                 {"--host-threads has no effect", "--offload optimizer"});
   train_refused({"--offload", "optimizer", "--host-threads", "4"},
                 {"--host-threads has no effect on a CPU", "--threads"});
-  train_refused({"--host-threads", "257"}, {"--host-threads", "257", "from 1 to 256"});
+  train_refused({"--host-threads", "257"}, {"--host-threads is 257", "up to 256"});
 }
 
 TEST_F(Refusal, DevicesThatCannotBe) {
@@ -114,7 +114,7 @@ TEST_F(Refusal, UnknownValues) {
 }
 
 TEST_F(Refusal, NumbersThatAreNone) {
-  for (const char* text : {"nan", "inf", "-1", "x", "", "1e999", "0.1x"}) {
+  for (const char* text : {"nan", "inf", "x", "", "1e999", "0.1x"}) {
     train_refused({"--lr", text}, {"--lr", std::string{"'"} + text + "'"});
   }
   train_refused({"--steps", "2.5"}, {"--steps", "whole number"});
@@ -127,8 +127,7 @@ TEST_F(Refusal, NumbersThatAreNone) {
 TEST_F(Refusal, NumbersBeyondTheLimitThatIsMeant) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> table = {
       {{"--seed", "9223372036854775808"}, "from 0 to 9223372036854775807"},
-      {{"--clip", "1e39"}, "at least 0 and at most 3.4028235e+38"},
-      {{"--eps", "1e-60"}, "'1e-60' is 0 in fp32, and not above 0"},
+      {{"--clip", "1e39"}, "and at most 3.4028235e+38"},
       {{"--layers", "65537"}, "from 1 to 65536"},
       {{"--recompute", "every:65537"}, "from 1 to 65536"},
       {{"--deadline", "0"}, "above 0 and below 1"},
@@ -151,14 +150,17 @@ TEST_F(Refusal, ByTheLibraryNamesWhatWasTyped) {
 }
 
 TEST_F(Refusal, NumbersOutOfRange) {
-  train_refused({"--beta1", "1"}, {"--beta1", "below 1"});
-  train_refused({"--beta2", "0.9999999999"}, {"--beta2", "below 1"});
-  train_refused({"--eps", "0"}, {"--eps", "above 0"});
+  train_refused({"--lr", "-1"}, {"--lr must be a finite number >= 0, but is -1"});
+  train_refused({"--beta1", "1"}, {"--beta1 must be a finite number in [0, 1), but is 1"});
+  train_refused({"--beta2", "0.9999999999"}, {"--beta2", "in [0, 1), but is 1"});
+  train_refused({"--eps", "0"}, {"--eps must be a finite number > 0"});
+  train_refused({"--eps", "1e-60"}, {"--eps must be a finite number > 0, but is 0"});
+  train_refused({"--clip", "-1"}, {"--clip must be a finite number >= 0"});
   train_refused({"--clip", "nan"}, {"--clip"});
   train_refused({"--weight-decay", "-0.1"}, {"--weight-decay"});
   train_refused({"--dropout", "1"}, {"--dropout", "below 1"});
   train_refused({"--accumulate", "0"}, {"--accumulate", "from 1 to"});
-  train_refused({"--prefetch", "-1"}, {"--prefetch"});
+  train_refused({"--strategy", "zero3", "--prefetch", "-1"}, {"--prefetch is -1", "0 to 1024"});
   train_refused({"--min-lr", "1", "--lr", "0.1"}, {"--min-lr", "above --lr"});
   refused(small("compare", {"--steps", "0"}), {"--steps"});
   refused({"train", "--data", path("text.txt"), "--batch", "0"}, {"--batch"});
@@ -216,9 +218,11 @@ TEST_F(Refusal, CommunicatorsThatCannotBe) {
 }
 
 TEST_F(Refusal, ThreadsThatCannotBe) {
-  for (const char* threads : {"0", "-2", "257", "99999999999999999999", "two", "1.5", ""}) {
-    train_refused({"--threads", threads}, {"--threads", threads, "from 1 to 256"});
-    refused(small("compare", {"--threads", threads}), {"--threads", "from 1 to 256"});
+  for (const std::string threads : {"0", "-2", "257"}) {
+    train_refused({"--threads", threads}, {"--threads is " + threads, "from 1 to 256"});
+  }
+  for (const char* threads : {"99999999999999999999", "two", "1.5", ""}) {
+    refused(small("compare", {"--threads", threads}), {"--threads: ", "is not a whole number"});
   }
 }
 
@@ -349,10 +353,10 @@ TEST_F(Refusal, TokensOutsideTheVocabularyNamePlaceAndValue) {
 TEST_F(Refusal, LossScalesAndSkipsThatMakeNoSense) {
   train_refused({"--loss-scale", "dynamical"}, {"--loss-scale", "use dynamic, off or a number"});
   train_refused({"--loss-scale", ""}, {"--loss-scale"});
-  train_refused({"--loss-scale", "0"}, {"--loss-scale"});
+  train_refused({"--loss-scale", "0"}, {"--loss-scale is 0: it must be above 0"});
   train_refused({"--loss-scale", "-2"}, {"--loss-scale"});
   train_refused({"--loss-scale", "1e9"}, {"--loss-scale", "2^24"});
-  train_refused({"--max-skips", "-1"}, {"--max-skips"});
+  train_refused({"--max-skips", "-1"}, {"--max-skips is -1"});
   train_refused({"--max-skips", "many"}, {"--max-skips"});
 }
 

@@ -96,8 +96,8 @@ TEST_F(Sample, RefusesWhatCannotBeWithWhatToDo) {
   refused({"--prompt-file", path("none")}, {"--prompt-file", "cannot read"});
   refused({"--vocab", "300"}, {"--prompt-tokens"});
   refused({"--top-p", "0"}, {"--top-p", "above 0"});
-  refused({"--top-p", "1.5"}, {"--top-p: ", "at most 1"});
-  refused({"--temperature", "-1"}, {"--temperature"});
+  refused({"--top-p", "1.5"}, {"--top-p is 1.5", "up to 1"});
+  refused({"--temperature", "-1"}, {"--temperature is -1"});
   refused({"--count", "0"}, {"--count"});
   refused({"--batch", "2"}, {"--batch", "tessera train"});
   outcome = tessera(sampled({"--budget", "10KiB"}));

@@ -156,7 +156,7 @@ TEST(ParameterGroups, BadValuesAreRefusedByName) {
   EXPECT_THAT(refusal({.groups = {{.name = "g", .contains = named("a"), .lr_scale = -1.0F}}}),
               HasSubstr("`lr_scale` of group 'g' must be"));
   EXPECT_THAT(refusal({.groups = {{.name = "g", .contains = named("a"), .weight_decay = -1.0F}}}),
-              HasSubstr("weight_decay of group 'g' must be"));
+              HasSubstr("`weight_decay` of group 'g' must be"));
 }
 
 TEST(ParameterGroups, RanksThatGroupDifferentlyAreToldTheFirstDifference) {

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <type_traits>
+#include <utility>
 
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
@@ -28,8 +29,7 @@ constexpr std::string_view kRun = "train compare sample";
 constexpr std::int64_t kMostRanks = 65'536;  // of a job; threads may be fewer (settle)
 constexpr std::int64_t kMostPlannedRanks = std::int64_t{1} << 20;
 constexpr std::int64_t kMostParameters = std::int64_t{1} << 50;  // as ShardedModel has
-constexpr std::int64_t kMostThreads = 256;
-constexpr std::int64_t kMostLayers = 65'536;  // as GPTConfig has
+constexpr std::int64_t kMostLayers = 65'536;                     // as GPTConfig has
 
 /// Stores a whole number in [least, most] in a member.
 template <auto Member>
@@ -38,6 +38,14 @@ Apply whole(std::int64_t least, std::int64_t most) {
     using T = std::remove_reference_t<decltype(settings.*Member)>;
     settings.*Member = static_cast<T>(parse_whole(text, least, most));
   };
+}
+
+/// Stores any whole number that the member can hold: its range is a rule of the library.
+template <auto Member>
+Apply integer() {
+  using Limits =
+      std::numeric_limits<std::remove_reference_t<decltype(std::declval<Settings&>().*Member)>>;
+  return whole<Member>(Limits::min(), Limits::max());
 }
 
 template <auto Member>
@@ -52,6 +60,14 @@ Apply number(NumberRange range) {
   return [=](Settings& settings, const std::string& text) {
     settings.*Member = parse_number(text, range);
   };
+}
+
+constexpr NumberRange kFinite{.least = std::numeric_limits<float>::lowest()};
+
+/// Stores any finite number: its range is a rule of the library.
+template <auto Member>
+Apply finite() {
+  return number<Member>(kFinite);
 }
 
 template <auto Member>
@@ -175,10 +191,7 @@ void set_loss_scale(Settings& settings, const std::string& text) {
     throw ConfigError(fmt::format("'{}' is unknown; use dynamic, off or a number", text));
   } else {
     scaling.mode = LossScaleMode::fixed;
-    scaling.initial = parse_number(text, {.least_allowed = false});
-    if (scaling.initial > LossScaling::kMost) {
-      throw ConfigError(fmt::format("{} is above 2^24 (16777216), the largest scale", text));
-    }
+    scaling.initial = parse_number(text, kFinite);
   }
   settings.loss_scaling = scaling;
 }
@@ -287,11 +300,12 @@ std::vector<OptionRow> parallel_rows() {
        "--ranks",
        kPlanned, whole<&Settings::shard_group>(1, kMostPlannedRanks)},
       {"--prefetch", "parallel", "P", "1", "units gathered ahead of the one in use", kEvery,
-       whole<&Settings::prefetch>(0, 1'000)},
+       integer<&Settings::prefetch>()},
       {"--prefetch-backward", "parallel", "P", "",
        "the same in backward passes (default --prefetch)", kOneTraining,
        [](Settings& s, const std::string& text) {
-         s.prefetch_backward = static_cast<int>(parse_whole(text, 0, 1'000));
+         using Limits = std::numeric_limits<int>;
+         s.prefetch_backward = static_cast<int>(parse_whole(text, Limits::min(), Limits::max()));
        }},
       {"--reshard", "parallel", "WHEN", "after-forward",
        "when zero3 and hybrid give gathered blocks back: after-forward, or after-backward (more "
@@ -300,7 +314,7 @@ std::vector<OptionRow> parallel_rows() {
       {"--persist", "parallel", "ELEMS", "0",
        "under zero3 and hybrid units of at most so many elements stay gathered until the next "
        "update",
-       kOneTraining, whole<&Settings::persist_elems>(0, kMostParameters)},
+       kOneTraining, integer<&Settings::persist_elems>()},
       {"--device", "parallel", "D", "cpu",
        "where the ranks compute: cpu or cuda (threads share the GPUs out in turn)", kRun,
        set_device},
@@ -333,11 +347,11 @@ std::vector<OptionRow> parallel_rows() {
        kRun, number<&Settings::deadline>({.least_allowed = false, .below = 1e7})},
       {"--threads", "parallel", "N", "1",
        "threads a rank computes with; ranks times threads should not exceed the cores", kEvery,
-       whole<&Settings::threads>(1, kMostThreads)},
+       integer<&Settings::threads>()},
       {"--host-threads", "parallel", "N", "",
        "threads of the host with which a rank on cuda updates what is offloaded (default: its part "
        "of the cores that it may use, which the machine's ranks share)",
-       kBoth, whole<&Settings::host_threads>(1, kMostThreads)},
+       kBoth, integer<&Settings::host_threads>()},
       {"--budget", "parallel", "SIZE", "",
        "what a rank may hold at most: 24GiB, 80GB, bytes; a run that is planned to need more is "
        "not "
@@ -374,7 +388,7 @@ std::vector<OptionRow> training_rows() {
        [](Settings& s, const std::string& text) {
          s.accumulate_mode = parse_accumulate_mode(text);
        }},
-      {"--lr", "training", "X", "3e-4", "highest learning rate", kBoth, number<&Settings::lr>({})},
+      {"--lr", "training", "X", "3e-4", "highest learning rate", kBoth, finite<&Settings::lr>()},
       {"--min-lr", "training", "X", "", "where the cosine ends (default a tenth of --lr)", kBoth,
        number<&Settings::min_lr>({})},
       {"--warmup", "training", "K", "0", "steps of linear warm-up", kBoth,
@@ -389,19 +403,19 @@ std::vector<OptionRow> training_rows() {
        "of 16-bit parameters and moments: nearest or stochastic", kAll,
        [](Settings& s, const std::string& text) { s.rounding = parse_rounding(text); }},
       {"--momentum", "training", "X", "0.9", "of sgd; 0: none, and no state", kAll,
-       number<&Settings::momentum>({.below = 1})},
+       finite<&Settings::momentum>()},
       {"--beta1", "training", "X", "0.9", "first beta of adamw, adam and lion", kBoth,
-       number<&Settings::beta1>({.below = 1})},
+       finite<&Settings::beta1>()},
       {"--beta2", "training", "X", "0.95",
        "second beta (if not given: 0.999 for adam, 0.99 for lion)", kBoth,
-       number<&Settings::beta2>({.below = 1})},
+       finite<&Settings::beta2>()},
       {"--eps", "training", "X", "1e-8", "epsilon of adamw and adam", kBoth,
-       number<&Settings::eps>({.least_allowed = false})},
+       finite<&Settings::eps>()},
       {"--weight-decay", "training", "X", "0.1",
        "of tensors of two or more dimensions (if not given: 0 for adam, sgd and lion)", kBoth,
-       number<&Settings::weight_decay>({})},
+       finite<&Settings::weight_decay>()},
       {"--clip", "training", "X", "1", "largest global gradient norm; 0 turns clipping off", kBoth,
-       number<&Settings::clip>({})},
+       finite<&Settings::clip>()},
       {"--seed", "training", "N", "1",
        "of the initial weights, the order of the samples and dropout's masks", kBoth,
        whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
@@ -429,7 +443,7 @@ std::vector<OptionRow> training_rows() {
        kBoth, set_loss_scale},
       {"--max-skips", "training", "K", "25",
        "steps skipped in a row, as their gradient is not finite, that end the run; 0: never", kBoth,
-       whole<&Settings::max_skips>(0, most_steps)},
+       integer<&Settings::max_skips>()},
       {"--recompute", "training", "R", "none",
        "layers that keep their input alone and run their forward again for backward: none, block "
        "(every layer) or every:K",
@@ -441,7 +455,7 @@ std::vector<OptionRow> training_rows() {
       {"--offload-keep", "training", "F", "0",
        "the part of what the optimizer updates, from 0 to below 1, whose state stays on the device "
        "with --offload optimizer: whole units, the last first",
-       kAll, number<&Settings::offload_keep>({.below = 1})},
+       kAll, finite<&Settings::offload_keep>()},
       {"--dropout", "training", "P", "0",
        "of the embedding, of attention's probabilities and of what layers add to the residual "
        "stream",
@@ -465,12 +479,12 @@ std::vector<OptionRow> sampling_rows() {
        whole<&Settings::samples>(1, most)},
       {"--temperature", "sampling", "T", "1",
        "above 1 draws more evenly, below 1 less; 0 takes the most likely token", kSample,
-       number<&Settings::temperature>({})},
+       finite<&Settings::temperature>()},
       {"--top-k", "sampling", "K", "0", "draw among the K most likely tokens; 0: all", kSample,
-       whole<&Settings::top_k>(0, most)},
+       integer<&Settings::top_k>()},
       {"--top-p", "sampling", "P", "1",
        "draw among the most likely tokens that together have probability P", kSample,
-       number<&Settings::top_p>({.least_allowed = false, .most = 1})},
+       finite<&Settings::top_p>()},
       {"--seed", "sampling", "N", "1", "of what is drawn", kSample,
        whole<&Settings::seed>(0, std::numeric_limits<std::int64_t>::max())},
   };

@@ -11,7 +11,7 @@ namespace {
 
 /// Fields of the library's structs, and the options that set them. The library quotes fields in
 /// backticks; those that are no words of any language are known without.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 32> kFields = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 33> kFields = {{
     {"accumulate", "--accumulate"},
     {"accumulate_mode", "--accumulate-mode"},
     {"beta1", "--beta1"},
@@ -40,6 +40,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 32> kFields 
     {"reshard", "--reshard"},
     {"rounding", "--rounding"},
     {"shard_group", "--shard-group"},
+    {"temperature", "--temperature"},
     {"threads", "--threads"},
     {"top_k", "--top-k"},
     {"top_p", "--top-p"},

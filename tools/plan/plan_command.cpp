@@ -56,6 +56,7 @@ void check_strategies(const Settings& settings) {
   std::vector<Strategy> strategies = settings.strategies;
   if (!strategies.empty()) { check_gathering(settings, strategies); }
   strategies = with_hybrid_if_asked(settings, std::move(strategies));
+  if (strategies.empty()) { strategies = {Strategy::zero3}; }  // it has every option but one
   check_planned_groups(settings, strategies, {settings.ranks});
 }
 
