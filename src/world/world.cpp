@@ -171,7 +171,7 @@ Buffer World::allocate(Category category, std::size_t bytes, std::string name, B
 double World::sum(double value) {
   std::string bits(sizeof value, '\0');
   std::memcpy(bits.data(), &value, sizeof value);
-  const std::vector<std::string> all = exchange(std::move(bits));
+  const std::vector<std::string> all = exchange(bits);
   double total = 0.0;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     double term = 0.0;
