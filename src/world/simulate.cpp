@@ -65,7 +65,7 @@ void simulate_rank(const SimulatedRank& rank, const std::function<void(World&)>&
   validate(options);
   World world = WorldFactory::make_simulated(rank, options);
   body(world);
-  if (world.life()->mistake) { std::rethrow_exception(world.life()->mistake); }
+  WorldFactory::rethrow_mistake(world);
 }
 
 }  // namespace tessera

@@ -112,9 +112,6 @@ int World::size() const noexcept {
 const WorldOptions& World::options() const noexcept {
   return state_->options;
 }
-const std::shared_ptr<World::Life>& World::life() const noexcept {
-  return state_->life;
-}
 const ProcessStart& World::process() const noexcept {
   return state_->process;
 }
@@ -211,7 +208,7 @@ void World::quiesce() noexcept {
 
 void World::run_as_graph(const std::function<void()>& work) {
   State& state = *state_;
-  if (state.size > 1 && state.gather->name() == "local") {
+  if (state.size > 1 && state.gather->shares_memory()) {
     throw ConfigError{fmt::format(
         "a step of {} ranks that are threads cannot be one CUDA graph: each rank's work waits for "
         "that of the others; use one rank, ranks that are processes, or no graph",
@@ -229,7 +226,11 @@ void World::run_as_graph(const std::function<void()>& work) {
 }
 
 bool World::in_graph() const noexcept {
-  return state_->in_graph;
+  return WorldAccess::in_graph(*this);
+}
+
+bool WorldAccess::in_graph(const World& world) noexcept {
+  return state(world).in_graph;
 }
 
 std::unique_ptr<Device> WorldFactory::make_device(const WorldOptions& options, int local_rank) {
@@ -292,8 +293,14 @@ void WorldFactory::make_streams(World::State& state) {
   log_to(state.work_log.get(), state.reduce_stream.get(), "reduce");
 }
 
+void WorldFactory::rethrow_mistake(const World& world) {
+  if (const std::exception_ptr& mistake = world.state_->life->mistake) {
+    std::rethrow_exception(mistake);
+  }
+}
+
 void WorldFactory::finish(World& world) {
-  if (world.life()->mistake) { std::rethrow_exception(world.life()->mistake); }
+  rethrow_mistake(world);
   world.compute_stream().wait();
   world.gather_channel().stream.wait();
   world.reduce_channel().stream.wait();

@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include "tessera/base/error.hpp"
+#include "world/world_state.hpp"
 
 namespace tessera {
 
 WorldGuest::WorldGuest(World& world)
-    : device_{world.device().weak_from_this().lock()}, life_{world.life()} {}
+    : device_{world.device().weak_from_this().lock()}, life_{WorldAccess::state(world).life} {}
 
 void WorldGuest::require_world(const char* what) const {
   if (!life_->ended) { return; }

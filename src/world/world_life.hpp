@@ -8,7 +8,7 @@
 namespace tessera {
 
 /// What is left of a World when it has ended.
-struct World::Life {
+struct WorldLife {
   bool ended = false;
   /// The first error that was found where nothing can be thrown, in a destructor. The end of the
   /// rank's body throws it.
@@ -26,11 +26,11 @@ class WorldGuest {
   [[nodiscard]] bool world_ended() const noexcept { return life_->ended; }
   /// ContractError if it has: `what` may not be used any more.
   void require_world(const char* what) const;
-  [[nodiscard]] World::Life& life() const noexcept { return *life_; }
+  [[nodiscard]] WorldLife& life() const noexcept { return *life_; }
 
  private:
   std::shared_ptr<Device> device_;
-  std::shared_ptr<World::Life> life_;
+  std::shared_ptr<WorldLife> life_;
 };
 
 }  // namespace tessera

@@ -11,6 +11,7 @@
 #include "tessera/trace/work_log.hpp"
 #include "tessera/world/simulate.hpp"
 #include "tessera/world/world.hpp"
+#include "world/world_access.hpp"
 #include "world/world_life.hpp"
 
 namespace tessera {
@@ -69,7 +70,7 @@ struct World::State {
   OwnedStream host_caller;              // on which the kernels of a HostWork run
   std::array<SideStream, 2> copies;     // by CopyLane
   SideStream host;
-  std::shared_ptr<Life> life = std::make_shared<Life>();
+  std::shared_ptr<WorldLife> life = std::make_shared<WorldLife>();
 
   /// Whether it is here until the world ends.
   [[nodiscard]] bool keeps(const Communicator& communicator) const noexcept;
@@ -100,6 +101,8 @@ class WorldFactory {
   /// Throws the mistake that a destructor has found, waits for what the rank has submitted and
   /// throws the streams' errors: the end of a body that returned.
   static void finish(World& world);
+  /// Throws the mistake that a destructor has found, if there is one.
+  static void rethrow_mistake(const World& world);
 
  private:
   static void make_streams(World::State& state);

@@ -55,6 +55,13 @@ const std::vector<Reduction> kReductions{{Values::integers, ReduceOp::sum},
                                          {Values::random, ReduceOp::sum},
                                          {Values::random, ReduceOp::max}};
 
+TEST_P(Conformance, RanksShareMemoryWhereTheyAreThreads) {
+  run([](World& world) {
+    const Communicator& communicator = world.gather_channel().communicator;
+    EXPECT_EQ(communicator.shares_memory(), communicator.name() == "local");
+  });
+}
+
 TEST_P(Conformance, AllGatherConcatenatesInRankOrder) {
   run(for_all_shapes([](World& world, DType dtype, std::int64_t n) {
     const auto parts = rank_tensors(dtype, n, world.size(), Values::random);

@@ -224,6 +224,19 @@ TEST(Layers, CudaNcclAndMpiStandInFilesNamedAfterThem) {
   }
 }
 
+// Its rules stand there once: what fails a job asks its rank's control plane.
+TEST(Layers, TheFailureOfAJobIsKeptInTheControlPlane) {
+  const std::set<std::string> files = files_with(R"(comm/control/(failure_state|wait_graph)\.hpp)");
+  EXPECT_GE(files.size(), 5U);
+  for (const std::string& file : files) {
+    EXPECT_EQ(file.rfind("src/comm/control/", 0), 0U) << file;
+  }
+}
+
+TEST(Layers, NobodyChoosesACommunicatorByItsName) {
+  EXPECT_TRUE(files_with(R"re(name\(\)\s*[=!]=\s*"(local|mpi|nccl|simulated)")re").empty());
+}
+
 // So that .ci/run may compile them for one.
 TEST(Layers, KernelsAreTheSameForEveryGpu) {
   EXPECT_TRUE(files_with(R"(__CUDA_ARCH__|NV_IF_TARGET)").empty());

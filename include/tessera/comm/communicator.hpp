@@ -47,8 +47,11 @@ class Communicator {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
-  /// "local", "mpi", "nccl".
+  /// "local", "mpi", "nccl", "simulated": for messages. What a communicator can do is asked below.
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  /// Whether the ranks read each other's memory, so that work on one rank's streams waits for work
+  /// on its peers' streams. One rank's work cannot be captured as a graph of its own then.
+  [[nodiscard]] virtual bool shares_memory() const noexcept { return false; }
 
   /// *Collective.* Issues all of `batch` on `stream` as one unit.
   void submit(Batch batch, Stream stream);

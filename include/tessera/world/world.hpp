@@ -19,24 +19,24 @@
 
 namespace tessera {
 
-/// What is copied between a rank's two pools. Each has a stream of its own, so that neither waits
+/// Kinds of copies between a rank's two pools. Each has a stream of its own, so that neither waits
 /// for the other: updated parameters may be long in coming.
 enum class CopyLane : std::uint8_t {
   activations,
   states,  ///< gradients to the host, updated parameters back
 };
 
-/// Host computation. It gets a stream of a CPU device on which the CPU's kernels run at once, with
-/// the rank's threads.
+/// A computation on the host. Its argument is a stream of a CPU device, on which the CPU's kernels
+/// run at once, with the rank's threads.
 using HostWork = std::function<void(Stream cpu)>;
 
-/// What the process of a rank held when the rank's run began, as the system counts it (0 where it
-/// does not tell): memory that nothing of the run accounts for.
+/// Memory that a rank's process held when the rank's run began, as the system counts it (0 where
+/// the system does not say): nothing of the run accounts for it.
 struct ProcessStart {
-  int ranks = 0;                  ///< of this run that are in this process; 0 for a simulated rank
-  std::size_t context_bytes = 0;  ///< resident when the run was entered, less `mpi_bytes`
-  std::size_t mpi_bytes = 0;      ///< resident that MPI's start has added; 0 without MPI, or where
-                                  ///< the program had started it itself
+  int ranks = 0;                  ///< ranks of this run in this process; 0 for a simulated rank
+  std::size_t context_bytes = 0;  ///< resident bytes when the run began, less `mpi_bytes`
+  std::size_t mpi_bytes = 0;      ///< resident bytes that the start of MPI added; 0 without MPI, or
+                                  ///< where the program started MPI itself
 };
 
 /// One rank's view of the job: everything that rank owns hangs on it, and nothing is global, so
@@ -52,19 +52,25 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
+  /// This rank's number in the job, from 0 to size() - 1.
   [[nodiscard]] int rank() const noexcept;
+  /// The number of ranks in the job.
   [[nodiscard]] int size() const noexcept;
+  /// The options that the run was started with.
   [[nodiscard]] const WorldOptions& options() const noexcept;
+  /// Memory that the rank's process held before the run.
   [[nodiscard]] const ProcessStart& process() const noexcept;
   /// Whether this is a rank that only counts (plan, simulate_rank): memory has addresses that
   /// nobody may touch, and `compute` skips its work.
   [[nodiscard]] bool simulated() const noexcept { return !computes(); }
+  /// The device that holds the rank's tensors. It lives as long as the world.
   [[nodiscard]] Device& device() noexcept;
-  /// Where the caller's kernels and the optimizer run.
+  /// The stream on which the caller's kernels and the optimizer run.
   [[nodiscard]] Stream compute_stream() const noexcept;
-  /// Parameters come over one channel and gradients leave over another: a gather never queues
-  /// behind a reduction.
+  /// The channel of all ranks that parameters are gathered over. It is apart from the one for
+  /// gradients, so that a gather never queues behind a reduction.
   [[nodiscard]] Channel gather_channel() noexcept;
+  /// The channel of all ranks that gradients are reduced over.
   [[nodiscard]] Channel reduce_channel() noexcept;
   /// *Collective.* The channel of this rank's group: a communicator split off `whole.communicator`
   /// (one of the channels above, or what this has split from one), driven by `whole.stream`. See
@@ -82,40 +88,44 @@ class World {
   /// Errors: ConfigError on a CPU, and where ranks are threads that share memory: one graph would
   ///         hold work of another's. Otherwise as WorkGraph::run.
   void run_as_graph(const std::function<void()>& work);
-  /// Whether that is under way: the host must not wait for what it enqueues.
+  /// Whether run_as_graph is under way: the host must not wait for what it enqueues.
   [[nodiscard]] bool in_graph() const noexcept;
 
+  /// The account of the rank's device memory, with its budget.
   [[nodiscard]] MemoryTracker& memory() noexcept;
-  /// Null unless WorldOptions::trace.
+  /// The rank's records; null unless WorldOptions::trace.
   [[nodiscard]] trace::Recorder* recorder() noexcept;
 
-  /// Null unless WorldOptions::log_work.
+  /// The log of the work that the rank enqueues; null unless WorldOptions::log_work.
   [[nodiscard]] trace::WorkLog* work_log() noexcept;
 
-  /// Memory of the caller's own (activations, data) that reports then include.
+  /// Allocates device memory for the caller (activations, data), which reports then include.
   [[nodiscard]] Buffer allocate(Category category, std::size_t bytes, std::string name,
                                 BufferUse use = BufferUse::whole);
 
-  /// The rank's second pool: host memory for what has been moved out of the device, counted apart
-  /// and no part of the budget. On a CPU device it is memory like the other.
+  /// The account of the rank's second pool: host memory for what has been moved out of the device.
+  /// It is counted apart from the device's and is no part of the budget. On a CPU device it is
+  /// memory like the other.
   [[nodiscard]] MemoryTracker& host_memory() noexcept;
+  /// Allocates memory of the host pool.
   [[nodiscard]] Buffer allocate_host(Category category, std::size_t bytes, std::string name);
-  /// Where copies between the pools run, beside computation and collectives: on the CPU a thread of
-  /// its own. Made by the first call.
+  /// The stream on which copies between the pools run, beside computation and collectives: on the
+  /// CPU a thread of its own. The first call makes it.
   [[nodiscard]] Stream offload_stream(CopyLane lane = CopyLane::activations);
-  /// Enqueue a copy of `bytes` there, from the device to the host pool and back. Recorded as
-  /// `name`'s, which outlives the copy.
+  /// Enqueues a copy of `bytes` there, from the device to the host pool (`reload`: back). It is
+  /// recorded as that of `name`, which outlives the copy.
   void offload(void* to_host, const void* from, std::size_t bytes, const std::string& name,
                CopyLane lane = CopyLane::activations);
   void reload(void* to, const void* from_host, std::size_t bytes, const std::string& name,
               CopyLane lane = CopyLane::activations);
-  /// Where the host computes on what lies in its pool, beside all of the above: a thread of its own
-  /// on every device, whose events order it (Device::make_host_stream). Made by the first call.
+  /// The stream on which the host computes on what lies in its pool, beside all of the above: a
+  /// thread of its own on every device, whose events order it (Device::make_host_stream). The first
+  /// call makes it.
   [[nodiscard]] Stream host_stream();
-  /// How many threads it computes with, its own among them.
+  /// Threads that the host computes with on that stream, including the stream's own.
   [[nodiscard]] int host_threads() const noexcept;
-  /// Enqueues `work` there. It does not throw, and waits for nothing. Recorded as a span `what` of
-  /// `name`; both outlive it.
+  /// Enqueues `work` on that stream. It does not throw, and waits for nothing. It is recorded as a
+  /// span `what` of `name`; both outlive it.
   void compute_on_host(HostWork work, const char* what, const std::string& name);
 
   /// Runs `work`, which computes on the device: on the CPU with plain loops, on CUDA by launching
@@ -124,8 +134,8 @@ class World {
   void compute(Work&& work) {
     if (computes()) { std::forward<Work>(work)(); }
   }
-  /// The same, with what the work does said: where it is skipped it is written into the log, if
-  /// there is one, so that the time of a step can be planned.
+  /// The same, with a description of the work. Where the work is skipped, the description is
+  /// written into the log, if there is one, so that the time of a step can be planned.
   template <class Work>
   void compute(const trace::KernelWork& does, Work&& work) {
     if (computes()) {
@@ -155,13 +165,9 @@ class World {
   /// they are waited for, by the deadline at the latest. Safe to call again.
   void quiesce() noexcept;
 
-  struct Life;
-  /// The library's own: what tells objects that outlive the world that it has ended.
-  [[nodiscard]] const std::shared_ptr<Life>& life() const noexcept;
-
  private:
   friend class WorldFactory;
-  friend struct OffloadCopies;
+  friend struct WorldAccess;
   struct State;
   explicit World(std::unique_ptr<State> state);
   [[nodiscard]] bool computes() const noexcept;

@@ -5,9 +5,11 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "comm/control/failure_state.hpp"
 #include "comm/control/job_end.hpp"
+#include "tessera/base/error.hpp"
 
 namespace tessera {
 
@@ -35,6 +37,9 @@ class ControlPlane {
   [[nodiscard]] int size() const noexcept { return size_; }
   /// How long a collective call may take.
   [[nodiscard]] std::chrono::milliseconds deadline() const noexcept { return deadline_; }
+  /// How long the end of a run is waited for: longer, so that ranks that wait for one within the
+  /// run, and can say where, are the ones to report it.
+  [[nodiscard]] std::chrono::milliseconds end_deadline() const noexcept { return 2 * deadline_; }
 
   /// Ends the job for the program's sake, and tells the others. `status` is the exit status of the
   /// job. Does not wait. Without effect if the job has failed.
@@ -83,5 +88,19 @@ class ControlPlane {
   const std::chrono::milliseconds deadline_;
   const std::shared_ptr<FailureState> failure_;
 };
+
+/// Does `work` on behalf of a call of several ranks. An error of this rank alone aborts the job:
+/// the peers must not wait for it.
+template <class Work>
+void do_or_abort(ControlPlane& control, Work&& work) {
+  try {
+    std::forward<Work>(work)();
+  } catch (const CommError&) {  // the job's
+    throw;
+  } catch (const std::exception& error) {
+    control.abort_for(error);
+    throw;
+  }
+}
 
 }  // namespace tessera

@@ -1,9 +1,5 @@
 #include "comm/local/local_communicator.hpp"
 
-#include <fmt/format.h>
-
-#include <exception>
-
 #include "comm/control/local/exchange_texts.hpp"
 #include "comm/local/mover.hpp"
 #include "device/cpu/host_task.hpp"
@@ -25,16 +21,11 @@ class BatchTask {
         instruments_{instruments} {}
 
   void operator()() {
-    try {
+    do_or_abort(ranks_->plane(job_rank()), [this] {
       delay(DelayPoint::before);
       run();
       delay(DelayPoint::after);
-    } catch (const CommError&) {
-      throw;
-    } catch (const std::exception& error) {  // of this rank alone: the peers must not wait for it
-      ranks_->plane(job_rank()).abort_for(error);
-      throw;
-    }
+    });
   }
 
  private:

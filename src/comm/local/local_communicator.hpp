@@ -20,6 +20,7 @@ class LocalCommunicator final : public Communicator, public CountsTraffic {
                     int rank, Instruments instruments);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "local"; }
+  [[nodiscard]] bool shares_memory() const noexcept override { return true; }
   [[nodiscard]] std::vector<std::size_t> sent_to_each() const override;
 
  private:

@@ -1,8 +1,11 @@
 #include "comm/local/local_device_communicator.hpp"
 
-#include <fmt/format.h>
+#include <exception>
+#include <functional>
+#include <optional>
 
 #include "comm/control/local/exchange_texts.hpp"
+#include "comm/stream_watch.hpp"
 #include "device/stream_state.hpp"
 #include "tessera/base/error.hpp"
 
@@ -75,6 +78,7 @@ void LocalDeviceCommunicator::do_submit(Batch batch, Stream stream) {
 void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Mover& mover,
                                       Stream stream) {
   std::exception_ptr error;
+  std::optional<StreamWatch> watch;
   const auto attempt = [&](const std::function<void()>& work) {
     if (error) { return; }
     try {
@@ -82,7 +86,8 @@ void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Move
     } catch (...) { error = std::current_exception(); }
   };
   attempt([&] {
-    watch_begin(stream);
+    const std::uint64_t sequence = meeting.visits()[static_cast<std::size_t>(rank())].sequence;
+    watch.emplace(instruments_, stream, job_rank(rank()), sequence);
     stream.record(marks_.ready.get());
   });
   ranks_->sync(meeting);
@@ -101,7 +106,7 @@ void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Move
     ranks_->sync(meeting);
     attempt([&] { wait_for_all(meeting, &DeviceMarks::second, stream); });
   }
-  attempt([&] { watch_end(batch, stream); });
+  attempt([&] { watch->end(batch, rank(), size()); });
   // When all have enqueued their waits, marks may be recorded again.
   ranks_->sync(meeting);
   if (!error) { return; }
@@ -110,33 +115,6 @@ void LocalDeviceCommunicator::enqueue(const Batch& batch, Meeting& meeting, Move
   } catch (const std::exception& cause) {
     ranks_->plane(job_rank(rank())).abort_for(cause);
     throw;
-  }
-}
-
-// The stream may make these calls after the communicator is gone: they hold copies, never `this`.
-void LocalDeviceCommunicator::watch_begin(Stream stream) {
-  if (instruments_.delays) {
-    stream.call([instruments = instruments_, rank = job_rank(rank()), sequence = next_batch_] {
-      inject_delay(instruments, rank, sequence, DelayPoint::before);
-    });
-  }
-  if (instruments_.recorder != nullptr) {
-    begin_ns_ = std::make_shared<std::int64_t>(0);
-    stream.tell_time([begin = begin_ns_](std::int64_t ns) { *begin = ns; });
-  }
-}
-
-void LocalDeviceCommunicator::watch_end(const Batch& batch, Stream stream) {
-  if (instruments_.recorder != nullptr) {
-    stream.tell_time([instruments = instruments_, batch, rank = rank(), size = size(),
-                      begin = begin_ns_](std::int64_t ns) {
-      record_collectives(instruments, batch, rank, size, *begin, ns);
-    });
-  }
-  if (instruments_.delays) {
-    stream.call([instruments = instruments_, rank = job_rank(rank()), sequence = next_batch_] {
-      inject_delay(instruments, rank, sequence, DelayPoint::after);
-    });
   }
 }
 

@@ -32,6 +32,7 @@ class LocalDeviceCommunicator final : public Communicator, public CountsTraffic 
                           const kernels::Table& kernels);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "local"; }
+  [[nodiscard]] bool shares_memory() const noexcept override { return true; }
   [[nodiscard]] std::vector<std::size_t> sent_to_each() const override;
 
  private:
@@ -42,8 +43,6 @@ class LocalDeviceCommunicator final : public Communicator, public CountsTraffic 
   void do_withdraw() noexcept override;
 
   void enqueue(const Batch& batch, Meeting& meeting, Mover& mover, Stream stream);
-  void watch_begin(Stream stream);
-  void watch_end(const Batch& batch, Stream stream);
 
   std::shared_ptr<LocalRanks> ranks_;
   std::shared_ptr<LocalChannel> channel_;
@@ -54,7 +53,6 @@ class LocalDeviceCommunicator final : public Communicator, public CountsTraffic 
   std::uint64_t next_batch_ = 0;
   std::uint64_t next_exchange_ = 0;
   std::uint64_t next_split_ = 0;
-  std::shared_ptr<std::int64_t> begin_ns_;  // of the batch that is being enqueued, if recorded
 };
 
 }  // namespace tessera

@@ -5,14 +5,12 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <exception>
 #include <span>
 
 #include "comm/batch_code.hpp"
 #include "comm/batch_text.hpp"
 #include "comm/control/aborted.hpp"
 #include "comm/control/failure_texts.hpp"
-#include "comm/control/job_end.hpp"
 #include "comm/mpi/mpi_channel.hpp"
 #include "comm/mpi/mpi_mover.hpp"
 #include "comm/rank_split.hpp"
@@ -66,16 +64,11 @@ class BatchTask {
       : channel_{std::move(channel)}, sequence_{sequence}, batch_{std::move(batch)} {}
 
   void operator()() {
-    try {
+    do_or_abort(control(), [this] {
       delay(DelayPoint::before);
       run();
       delay(DelayPoint::after);
-    } catch (const CommError&) {
-      throw;
-    } catch (const std::exception& error) {  // of this rank alone: the peers must not wait for it
-      control().abort_for(error);
-      throw;
-    }
+    });
   }
 
  private:

@@ -43,7 +43,7 @@ class MpiCommunicator final : public Communicator {
   std::uint64_t next_split_ = 0;
 };
 
-/// Waits for every rank to come to the end of a run, twice as long as for anything else.
+/// *Collective.* Waits for every rank to come to the end of its run.
 void meet_at_end(MpiControlPlane& control);
 
 }  // namespace tessera

@@ -7,10 +7,10 @@
 #include "comm/batch_code.hpp"
 #include "comm/batch_text.hpp"
 #include "comm/control/failure_texts.hpp"
-#include "comm/control/job_end.hpp"
 #include "comm/control/tcp/frame.hpp"
 #include "comm/nccl/nccl_calls.hpp"
 #include "comm/rank_split.hpp"
+#include "comm/stream_watch.hpp"
 #include "device/cuda/cuda_capture.hpp"
 #include "tessera/base/error.hpp"
 
@@ -56,10 +56,10 @@ void NcclCommunicator::do_submit(Batch batch, Stream stream) {
   try {
     encode(batch, code_);
     const std::uint64_t sequence = link_->control->note_batch(channel_->series(), code_);
-    watch_begin(sequence, stream);
+    const StreamWatch watch{instruments_, stream, job_rank(rank()), sequence};
     channel_->announce(sequence, call_text(describe(batch), channel_->name(), sequence), cuda);
     enqueue(batch, cuda);
-    watch_end(batch, sequence, stream);
+    watch.end(batch, rank(), size());
     channel_->track(cuda);
   } catch (...) {
     const std::exception_ptr failure = fail(std::current_exception());
@@ -90,32 +90,6 @@ void NcclCommunicator::enqueue(const Batch& batch, cuda::CudaStream& stream) {
   const BatchPart part{rank(), size(), stream.open()};
   copy_own_parts(batch, part);
   channel_->issue([&](ncclComm_t comm) { make_calls(batch, comm, part); });
-}
-
-void NcclCommunicator::watch_begin(std::uint64_t sequence, Stream stream) {
-  if (instruments_.delays) {
-    stream.call([instruments = instruments_, rank = job_rank(rank()), sequence] {
-      inject_delay(instruments, rank, sequence, DelayPoint::before);
-    });
-  }
-  if (instruments_.recorder != nullptr) {
-    begin_ns_ = std::make_shared<std::int64_t>(0);
-    stream.tell_time([begin = begin_ns_](std::int64_t ns) { *begin = ns; });
-  }
-}
-
-void NcclCommunicator::watch_end(const Batch& batch, std::uint64_t sequence, Stream stream) {
-  if (instruments_.recorder != nullptr) {
-    stream.tell_time([instruments = instruments_, batch, rank = rank(), size = size(),
-                      begin = begin_ns_](std::int64_t ns) {
-      record_collectives(instruments, batch, rank, size, *begin, ns);
-    });
-  }
-  if (instruments_.delays) {
-    stream.call([instruments = instruments_, rank = job_rank(rank()), sequence] {
-      inject_delay(instruments, rank, sequence, DelayPoint::after);
-    });
-  }
 }
 
 // Whether arenas can be registered concerns all ranks: they agree where all of them exchange texts.

@@ -46,14 +46,11 @@ class NcclCommunicator final : public Communicator {
   [[nodiscard]] int agree_on_number(const std::string& name);
   [[nodiscard]] NcclSplit make_split(const RankGroup& group, std::uint64_t number);
   void enqueue(const Batch& batch, cuda::CudaStream& stream);
-  void watch_begin(std::uint64_t sequence, Stream stream);
-  void watch_end(const Batch& batch, std::uint64_t sequence, Stream stream);
 
   std::shared_ptr<NcclLink> link_;
   std::shared_ptr<NcclChannel> channel_;
   CountedMemory taken_;
   Instruments instruments_;
-  std::shared_ptr<std::int64_t> begin_ns_;  // of the batch that is being enqueued, if recorded
   std::string code_;
   std::uint64_t next_split_ = 0;
   const int uncaught_ = std::uncaught_exceptions();  // more mean that its owner is unwinding

@@ -9,7 +9,6 @@
 
 #include "comm/control/aborted.hpp"
 #include "comm/control/failure_texts.hpp"
-#include "comm/control/job_end.hpp"
 #include "comm/nccl/last_resort.hpp"
 #include "tessera/base/error.hpp"
 

@@ -170,7 +170,7 @@ class MpiControlPlane::Stillness {
 };
 
 void MpiControlPlane::wait(MpiRequests& requests, const MpiWait& why) {
-  Stillness still{(why.at_end() ? 2 : 1) * deadline()};
+  Stillness still{why.at_end() ? end_deadline() : deadline()};
   Deserters deserters{process_, requests};
   while (!requests.done()) {
     failure().check(rank());

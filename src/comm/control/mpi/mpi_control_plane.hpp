@@ -22,8 +22,7 @@ class MpiWait {
   virtual ~MpiWait() = default;
   /// Throws if nobody wants it any more.
   virtual void check() const {}
-  /// Whether this rank waits at the end of its run: twice as long, so that those that wait for a
-  /// rank elsewhere, and can say where, are the ones to report it.
+  /// Whether this rank waits at the end of its run (ControlPlane::end_deadline).
   [[nodiscard]] virtual bool at_end() const noexcept { return false; }
   /// What to say when the deadline has passed and `peers` are still owed.
   [[nodiscard]] virtual std::string late(std::chrono::milliseconds waited,

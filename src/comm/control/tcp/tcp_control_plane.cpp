@@ -289,7 +289,7 @@ std::vector<std::string> TcpControlPlane::exchange(const CallSeries& call, std::
   if (at_end) { frame.payload = counts_text(); }
   say(frame);
 
-  const std::chrono::milliseconds patience = (at_end ? 2 : 1) * deadline();
+  const std::chrono::milliseconds patience = at_end ? end_deadline() : deadline();
   const auto key = std::pair{call, sequence};
   std::optional<int> ended;
   const bool in_time = changed_.wait_until(lock, Clock::now() + patience, [&] {

@@ -49,9 +49,7 @@ class TcpControlPlane final : public ControlPlane {
   /// has, and the same `name`, which errors call its channel by.
   void add_group(std::uint64_t number, const std::string& name, const std::vector<int>& members);
 
-  /// *Collective*, within the call's group. Every rank's `message`, by rank. The end of a run is
-  /// waited for twice as long as other calls: ranks that wait for one within it are to be the ones
-  /// that report it.
+  /// *Collective*, within the call's group. Every rank's `message`, by rank.
   [[nodiscard]] std::vector<std::string> exchange(const CallSeries& call, std::string message);
 
   /// This rank issues a batch on `channel`, which `code` stands for (encode); its number.

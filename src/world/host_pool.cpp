@@ -1,0 +1,166 @@
+#include "world/host_pool.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "comm/instruments.hpp"
+#include "device/stream_state.hpp"
+#include "world/world_state.hpp"
+
+namespace tessera {
+namespace {
+
+using State = WorldAccess::State;
+
+SideStream& side_of(State& state, CopyLane lane) {
+  return state.copies[static_cast<std::size_t>(lane)];
+}
+
+std::uint64_t number_of(CopyLane lane) {
+  return lane == CopyLane::activations ? kOffloadNumber : kStatesNumber;
+}
+
+void delay(const State& state, const SideStream& side, std::uint64_t number, DelayPoint point) {
+  inject_delay({.delays = state.options.delays, .number = number}, state.rank, side.done, point);
+}
+
+/// What follows stands before the copy in the stream, ...
+void begin_copy(State& state, CopyLane lane) {
+  SideStream& side = side_of(state, lane);
+  if (state.options.delays) {
+    side.stream.get().call(
+        [at = &state, &side, lane] { delay(*at, side, number_of(lane), DelayPoint::before); });
+  }
+  if (state.recorder) {
+    side.stream.get().tell_time([&side](std::int64_t ns) { side.begin_ns = ns; });
+  }
+}
+
+/// ... and after it.
+void end_copy(State& state, const char* what, std::size_t bytes, const std::string& name,
+              CopyLane lane) {
+  SideStream& side = side_of(state, lane);
+  if (state.recorder) {
+    const trace::Record record{
+        .kind = trace::Kind::copy, .what = what, .unit = name, .bytes = bytes, .stream = "offload"};
+    side.stream.get().tell_time([at = &state, &side, record](std::int64_t ns) {
+      trace::Record done = record;
+      done.begin_ns = side.begin_ns;
+      done.end_ns = ns;
+      at->recorder->add(std::move(done));
+    });
+  }
+  if (state.options.delays) {
+    side.stream.get().call([at = &state, &side, lane] {
+      delay(*at, side, number_of(lane), DelayPoint::after);
+      ++side.done;
+    });
+  }
+}
+
+void work_on_host(State& state, const HostWork& work, const char* what, const std::string& name) {
+  SideStream& side = state.host;
+  delay(state, side, kHostNumber, DelayPoint::before);
+  const std::int64_t begin_ns = trace::now_ns();
+  work(state.host_caller.get());
+  if (state.recorder) {
+    state.recorder->add({.kind = trace::Kind::host,
+                         .what = what,
+                         .unit = name,
+                         .begin_ns = begin_ns,
+                         .end_ns = trace::now_ns(),
+                         .stream = "host"});
+  }
+  delay(state, side, kHostNumber, DelayPoint::after);
+  ++side.done;
+}
+
+}  // namespace
+
+Stream HostPool::copy_stream(CopyLane lane) {
+  SideStream& side = side_of(state_, lane);
+  if (!side.stream.get()) {
+    const char* const name = lane == CopyLane::activations ? "offload" : "states";
+    side.stream = state_.device->make_side_stream(fmt::format("{} r{}", name, state_.rank));
+    if (state_.work_log && !state_.device->computes()) {
+      side.stream.get().state()->log_to(state_.work_log.get(), state_.work_log->add_stream(name));
+    }
+  }
+  return side.stream.get();
+}
+
+void HostPool::copy_out(void* to_host, const void* from, std::size_t bytes, const std::string& name,
+                        CopyLane lane) {
+  const Stream stream = copy_stream(lane);
+  begin_copy(state_, lane);
+  state_.device->copy_out(to_host, from, bytes, stream);
+  end_copy(state_, "offload", bytes, name, lane);
+}
+
+void HostPool::copy_in(void* to, const void* from_host, std::size_t bytes, const std::string& name,
+                       CopyLane lane) {
+  const Stream stream = copy_stream(lane);
+  begin_copy(state_, lane);
+  state_.device->copy_in(to, from_host, bytes, stream);
+  end_copy(state_, "reload", bytes, name, lane);
+}
+
+Stream HostPool::compute_stream() {
+  if (!state_.host.stream.get()) {
+    const std::string name = fmt::format("host r{}", state_.rank);
+    Device* processor = state_.device.get();
+    if (processor->kind() == DeviceKind::cuda) {
+      if (!state_.host_device) {
+        state_.host_device = make_cpu_device({.threads = state_.host_threads, .pool_name = name});
+      }
+      processor = state_.host_device.get();
+    }
+    state_.host_caller = processor->make_compute_stream();
+    state_.host.stream = state_.device->make_host_stream(name);
+  }
+  return state_.host.stream.get();
+}
+
+void HostPool::compute(HostWork work, const char* what, const std::string& name) {
+  compute_stream().call([at = &state_, work = std::move(work), what, unit = &name] {
+    work_on_host(*at, work, what, *unit);
+  });
+}
+
+MemoryTracker& World::host_memory() noexcept {
+  return state_->host_memory;
+}
+
+Buffer World::allocate_host(Category category, std::size_t bytes, std::string name) {
+  return {*state_->device, state_->host_memory, category,         bytes,
+          std::move(name), BufferUse::whole,    BufferPlace::host};
+}
+
+int World::host_threads() const noexcept {
+  return state_->host_threads;
+}
+
+Stream World::offload_stream(CopyLane lane) {
+  return HostPool{*this}.copy_stream(lane);
+}
+
+void World::offload(void* to_host, const void* from, std::size_t bytes, const std::string& name,
+                    CopyLane lane) {
+  HostPool{*this}.copy_out(to_host, from, bytes, name, lane);
+}
+
+void World::reload(void* to, const void* from_host, std::size_t bytes, const std::string& name,
+                   CopyLane lane) {
+  HostPool{*this}.copy_in(to, from_host, bytes, name, lane);
+}
+
+Stream World::host_stream() {
+  return HostPool{*this}.compute_stream();
+}
+
+void World::compute_on_host(HostWork work, const char* what, const std::string& name) {
+  HostPool{*this}.compute(std::move(work), what, name);
+}
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "tessera/world/world.hpp"
+#include "world/world_access.hpp"
+
+namespace tessera {
+
+/// The work on a rank's second pool, which the engine gives it: copies between that pool and the
+/// device, and what the host computes there. It runs on streams of its own, beside computation and
+/// collectives, each made by the first call that needs it. `World` keeps the memory itself.
+///
+/// Threads: the rank's own.
+class HostPool {
+ public:
+  /// That of `world`, which outlives the work.
+  explicit HostPool(World& world) noexcept : state_{WorldAccess::state(world)} {}
+
+  /// Where the copies of a lane run: on the CPU a thread of its own.
+  [[nodiscard]] Stream copy_stream(CopyLane lane);
+  /// Enqueues a copy of `bytes` on that stream, from the device to the host pool. It is recorded
+  /// as that of `name`, which outlives the copy.
+  void copy_out(void* to_host, const void* from, std::size_t bytes, const std::string& name,
+                CopyLane lane);
+  /// The same from the host pool to the device.
+  void copy_in(void* to, const void* from_host, std::size_t bytes, const std::string& name,
+               CopyLane lane);
+  /// Where the host computes: a thread of its own on every device, whose events order it with the
+  /// device's streams (Device::make_host_stream).
+  [[nodiscard]] Stream compute_stream();
+  /// Enqueues `work` there. It does not throw, and waits for nothing. It is recorded as a span
+  /// `what` of `name`; both outlive it.
+  void compute(HostWork work, const char* what, const std::string& name);
+
+ private:
+  WorldAccess::State& state_;
+};
+
+}  // namespace tessera

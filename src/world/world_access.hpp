@@ -1,0 +1,16 @@
+#pragma once
+
+#include "tessera/world/world.hpp"
+
+namespace tessera {
+
+/// What the library itself asks of a world, beside what a user needs.
+struct WorldAccess {
+  using State = World::State;  ///< world/world_state.hpp
+  [[nodiscard]] static State& state(World& world) noexcept { return *world.state_; }
+  [[nodiscard]] static const State& state(const World& world) noexcept { return *world.state_; }
+  /// Whether World::run_as_graph is under way: the host must not wait for what it enqueues.
+  [[nodiscard]] static bool in_graph(const World& world) noexcept;
+};
+
+}  // namespace tessera
