@@ -11,6 +11,7 @@
 #include "bench/support/operations.hpp"
 #include "kernels/table.hpp"
 #include "tessera/base/math.hpp"
+#include "world/host_pool.hpp"
 
 namespace tessera::bench {
 namespace {
@@ -86,8 +87,8 @@ Contest offloaded_adamw(World& world, std::int64_t parameters) {
   static const std::string unit = "unit";
   const auto state = std::make_shared<State>(parameters);
   Contest contest = beside_plain_loops(state, "on the host stream", [&world, state] {
-    world.compute_on_host([state](Stream cpu) { update(*state, cpu); }, "update", unit);
-    world.host_stream().wait();
+    HostPool{world}.compute([state](Stream cpu) { update(*state, cpu); }, "update", unit);
+    HostPool{world}.compute_stream().wait();
   });
   const auto count = static_cast<double>(parameters);
   contest.limits.push_back(

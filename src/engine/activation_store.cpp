@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
+#include "world/host_pool.hpp"
 #include "world/world_life.hpp"
 
 namespace tessera {
@@ -69,7 +70,7 @@ struct ActivationStore::State {
   /// The offload stream goes on when the compute stream has come here.
   void order_after_compute() {
     world.compute_stream().record(mark.get());
-    world.offload_stream().wait_for(mark.get());
+    HostPool{world}.copy_stream(CopyLane::activations).wait_for(mark.get());
   }
 
   Slot& acquire(int index, Stream writer) {
@@ -77,10 +78,11 @@ struct ActivationStore::State {
   }
 
   void bring_back(int index, Entry& found) {
-    const Stream offload = world.offload_stream();
+    const Stream offload = HostPool{world}.copy_stream(CopyLane::activations);
     found.slot = &acquire(index, offload);
     found.leaving = false;
-    world.reload(found.slot->data(), found.host, options.bytes, options.name);
+    HostPool{world}.copy_in(found.slot->data(), found.host, options.bytes, options.name,
+                            CopyLane::activations);
     offload.record(found.slot->produced());
   }
 };
@@ -117,7 +119,8 @@ void ActivationStore::save(int index) {
   State::Entry& entry = s.on_device(index, "save");
   expects(!entry.saved, "save: the activation has been saved already");
   s.order_after_compute();
-  s.world.offload(entry.host, entry.slot->data(), s.options.bytes, s.options.name);
+  HostPool{s.world}.copy_out(entry.host, entry.slot->data(), s.options.bytes, s.options.name,
+                             CopyLane::activations);
   entry.saved = true;
   entry.leaving = true;
 }
@@ -128,7 +131,7 @@ void ActivationStore::close(int index) {
   Slot& slot = *std::exchange(entry.slot, nullptr);
   if (!entry.leaving) { return s.ring.release(slot, s.world.compute_stream()); }
   s.order_after_compute();  // the stream has the copy behind it, and then the readers too
-  s.ring.release(slot, s.world.offload_stream());
+  s.ring.release(slot, HostPool{s.world}.copy_stream(CopyLane::activations));
 }
 
 void ActivationStore::fetch(int index) {

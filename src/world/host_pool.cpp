@@ -6,6 +6,7 @@
 
 #include "comm/instruments.hpp"
 #include "device/stream_state.hpp"
+#include "kernels/table.hpp"
 #include "world/world_state.hpp"
 
 namespace tessera {
@@ -117,6 +118,7 @@ Stream HostPool::compute_stream() {
       processor = state_.host_device.get();
     }
     state_.host_caller = processor->make_compute_stream();
+    state_.host_caller.get().state()->compute_with({&kernels::cpu_table(), state_.host_threads});
     state_.host.stream = state_.device->make_host_stream(name);
   }
   return state_.host.stream.get();
@@ -139,28 +141,6 @@ Buffer World::allocate_host(Category category, std::size_t bytes, std::string na
 
 int World::host_threads() const noexcept {
   return state_->host_threads;
-}
-
-Stream World::offload_stream(CopyLane lane) {
-  return HostPool{*this}.copy_stream(lane);
-}
-
-void World::offload(void* to_host, const void* from, std::size_t bytes, const std::string& name,
-                    CopyLane lane) {
-  HostPool{*this}.copy_out(to_host, from, bytes, name, lane);
-}
-
-void World::reload(void* to, const void* from_host, std::size_t bytes, const std::string& name,
-                   CopyLane lane) {
-  HostPool{*this}.copy_in(to, from_host, bytes, name, lane);
-}
-
-Stream World::host_stream() {
-  return HostPool{*this}.compute_stream();
-}
-
-void World::compute_on_host(HostWork work, const char* what, const std::string& name) {
-  HostPool{*this}.compute(std::move(work), what, name);
 }
 
 }  // namespace tessera

@@ -1,12 +1,25 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <string>
 
 #include "tessera/world/world.hpp"
 #include "world/world_access.hpp"
 
 namespace tessera {
+
+/// Kinds of copies between a rank's two pools. Each has a stream of its own, so that neither waits
+/// for the other: updated parameters may be long in coming.
+enum class CopyLane : std::uint8_t {
+  activations,
+  states,  ///< gradients to the host, updated parameters back
+};
+
+/// A computation on the host. Its argument is a stream of a CPU device, on which the CPU's kernels
+/// run at once, with the rank's threads.
+using HostWork = std::function<void(Stream cpu)>;
 
 /// The work on a rank's second pool, which the engine gives it: copies between that pool and the
 /// device, and what the host computes there. It runs on streams of its own, beside computation and

@@ -225,10 +225,6 @@ void World::run_as_graph(const std::function<void()>& work) {
   });
 }
 
-bool World::in_graph() const noexcept {
-  return WorldAccess::in_graph(*this);
-}
-
 bool WorldAccess::in_graph(const World& world) noexcept {
   return state(world).in_graph;
 }

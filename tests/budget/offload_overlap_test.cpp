@@ -12,6 +12,7 @@
 #include "cuda/emulation.hpp"
 #include "support/rank_job.hpp"
 #include "tessera/world/run.hpp"
+#include "world/host_pool.hpp"
 
 namespace tessera::test::offload_overlap_test {
 namespace {
@@ -71,7 +72,7 @@ class OffloadBeside : public ::testing::Test {
       world.compute_stream().call([&opened, i] { opened.note(static_cast<std::size_t>(i)); });
     });
     for (const CopyLane lane : {CopyLane::activations, CopyLane::states}) {
-      world.offload_stream(lane).wait();
+      HostPool{world}.copy_stream(lane).wait();
     }
     world.compute_stream().wait();
     return in_time;

@@ -14,6 +14,7 @@
 #include "support/gpt_run.hpp"
 #include "tessera/world/run.hpp"
 #include "world/host_cores.hpp"
+#include "world/host_pool.hpp"
 
 namespace tessera::test::step_test {
 namespace {
@@ -220,8 +221,8 @@ TEST_P(CudaStepThreads, TheHostComputesWithTheRanksPartOfTheCores) {
           EXPECT_EQ(world.host_threads(), expected);
           static const std::string unit = "unit";
           int threads = 0;
-          world.compute_on_host([&](Stream cpu) { threads = threads_of(cpu); }, "look", unit);
-          world.host_stream().wait();
+          HostPool{world}.compute([&](Stream cpu) { threads = threads_of(cpu); }, "look", unit);
+          HostPool{world}.compute_stream().wait();
           EXPECT_EQ(threads, expected);
         },
         options);

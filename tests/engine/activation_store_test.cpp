@@ -15,6 +15,7 @@
 #include "tessera/profile/job_memory.hpp"
 #include "tessera/profile/plan.hpp"
 #include "tessera/world/run.hpp"
+#include "world/host_pool.hpp"
 
 namespace tessera::activation_store_test {
 namespace {
@@ -108,7 +109,7 @@ TEST(ActivationStore, CopiesRunOnAThreadOfTheirOwnWhileTheComputationGoesOn) {
               // The copy is held back until the computation after it has run: were it in the same
               // queue, neither could go on.
               std::atomic<bool> computed = false;
-              enqueue(world.offload_stream(), [&computed] {
+              enqueue(HostPool{world}.copy_stream(CopyLane::activations), [&computed] {
                 while (!computed) { std::this_thread::yield(); }
               });
               auto* const x = static_cast<float*>(store.open(0));
@@ -123,7 +124,7 @@ TEST(ActivationStore, CopiesRunOnAThreadOfTheirOwnWhileTheComputationGoesOn) {
               store.close(0);
               std::set<std::uint64_t> threads;
               int copies = 0;
-              world.offload_stream().wait();
+              HostPool{world}.copy_stream(CopyLane::activations).wait();
               for (const trace::Record& record : world.recorder()->records()) {
                 if (record.kind != trace::Kind::copy) { continue; }
                 ++copies;

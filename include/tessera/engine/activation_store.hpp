@@ -25,7 +25,7 @@ struct ActivationStoreBytes {
 };
 
 /// Keeps activations of one size from a forward pass to the backward pass in the rank's host pool:
-/// on the device there are slots for a few of them. Copies run on World::offload_stream, beside the
+/// on the device there are slots for a few of them. Copies run on a stream of their own, beside the
 /// computation.
 ///
 ///   forward   absent --open--> in a slot --save--> and on its way to the host --close--> away

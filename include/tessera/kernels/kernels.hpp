@@ -5,7 +5,7 @@
 //
 // Streams: a function enqueues its kernel on `stream` and returns. The stream says where it
 //          computes: a World's compute_stream(), which is a scope's stream(), or the one that
-//          World::compute_on_host gives to its work; any other has no kernels (ContractError). On a
+//          a CustomOptimizer's update is given; any other has no kernels (ContractError). On a
 //          CPU's compute stream the kernel has run on return. On a rank that only counts (plan,
 //          simulate_rank) nothing is computed, and the work is written into the rank's log, if it
 //          has one.

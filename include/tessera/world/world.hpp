@@ -19,17 +19,6 @@
 
 namespace tessera {
 
-/// Kinds of copies between a rank's two pools. Each has a stream of its own, so that neither waits
-/// for the other: updated parameters may be long in coming.
-enum class CopyLane : std::uint8_t {
-  activations,
-  states,  ///< gradients to the host, updated parameters back
-};
-
-/// A computation on the host. Its argument is a stream of a CPU device, on which the CPU's kernels
-/// run at once, with the rank's threads.
-using HostWork = std::function<void(Stream cpu)>;
-
 /// Memory that a rank's process held when the rank's run began, as the system counts it (0 where
 /// the system does not say): nothing of the run accounts for it.
 struct ProcessStart {
@@ -88,9 +77,6 @@ class World {
   /// Errors: ConfigError on a CPU, and where ranks are threads that share memory: one graph would
   ///         hold work of another's. Otherwise as WorkGraph::run.
   void run_as_graph(const std::function<void()>& work);
-  /// Whether run_as_graph is under way: the host must not wait for what it enqueues.
-  [[nodiscard]] bool in_graph() const noexcept;
-
   /// The account of the rank's device memory, with its budget.
   [[nodiscard]] MemoryTracker& memory() noexcept;
   /// The rank's records; null unless WorldOptions::trace.
@@ -109,25 +95,8 @@ class World {
   [[nodiscard]] MemoryTracker& host_memory() noexcept;
   /// Allocates memory of the host pool.
   [[nodiscard]] Buffer allocate_host(Category category, std::size_t bytes, std::string name);
-  /// The stream on which copies between the pools run, beside computation and collectives: on the
-  /// CPU a thread of its own. The first call makes it.
-  [[nodiscard]] Stream offload_stream(CopyLane lane = CopyLane::activations);
-  /// Enqueues a copy of `bytes` there, from the device to the host pool (`reload`: back). It is
-  /// recorded as that of `name`, which outlives the copy.
-  void offload(void* to_host, const void* from, std::size_t bytes, const std::string& name,
-               CopyLane lane = CopyLane::activations);
-  void reload(void* to, const void* from_host, std::size_t bytes, const std::string& name,
-              CopyLane lane = CopyLane::activations);
-  /// The stream on which the host computes on what lies in its pool, beside all of the above: a
-  /// thread of its own on every device, whose events order it (Device::make_host_stream). The first
-  /// call makes it.
-  [[nodiscard]] Stream host_stream();
-  /// Threads that the host computes with on that stream, including the stream's own.
+  /// Threads that the host computes with where the optimizer is offloaded, including the caller.
   [[nodiscard]] int host_threads() const noexcept;
-  /// Enqueues `work` on that stream. It does not throw, and waits for nothing. It is recorded as a
-  /// span `what` of `name`; both outlive it.
-  void compute_on_host(HostWork work, const char* what, const std::string& name);
-
   /// Runs `work`, which computes on the device: on the CPU with plain loops, on CUDA by launching
   /// kernels on `compute_stream()`. Skipped on a device that only counts (`meta`).
   template <class Work>

@@ -50,8 +50,8 @@ struct WorldOptions {
   /// library's kernels and sleep between them; loops in World::compute stay on one thread. On a
   /// CUDA device it must be 1.
   int threads = 1;
-  /// Host compute threads per rank on a CUDA device, including the one that runs
-  /// World::compute_on_host (0 to 256). 0: the rank's even part of the cores that it and other
+  /// Host compute threads per rank on a CUDA device, for an offloaded optimizer
+  /// (0 to 256). 0: the rank's even part of the cores that it and other
   /// ranks of the machine may use. On a CPU it must be 0: `threads` counts there.
   int host_threads = 0;
   /// The bytes that a rank may hold at most: the library's memory and what the caller has

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/unit/host_copy.hpp"
+#include "world/host_pool.hpp"
 
 namespace tessera::engine {
 namespace {
@@ -76,8 +77,10 @@ void export_gradients(World& world, LiveUnits& units, float factor, const StateS
 }
 
 void export_masters(World& world, LiveUnits& units, const PieceSink& sink) {
-  constexpr std::int64_t most = std::int64_t{1} << 18;                      // 1 MiB of staging
-  if (units.gradients().host() != nullptr) { world.host_stream().wait(); }  // updates under way
+  constexpr std::int64_t most = std::int64_t{1} << 18;  // 1 MiB of staging
+  if (units.gradients().host() != nullptr) {
+    HostPool{world}.compute_stream().wait();
+  }  // updates under way
   HostCopy copy{world};
   std::vector<float> host;
   for (const LiveUnit& unit : units) {

@@ -8,6 +8,7 @@
 #include "engine/model/agreement.hpp"
 #include "engine/model/initialise.hpp"
 #include "tessera/base/error.hpp"
+#include "world/host_pool.hpp"
 
 namespace tessera::engine {
 namespace {
@@ -103,7 +104,7 @@ void Model::materialize(const Initializer& initial) {
   group_.emplace(Sharding::make(world_, options_));
   declaration_.decide_owned(*group_, world_.rank());
   // A device that cannot wait for the host says so before there is anything to give back.
-  if (options_.offload != Offload::none) { (void)world_.host_stream(); }
+  if (options_.offload != Offload::none) { (void)HostPool{world_}.compute_stream(); }
   try {
     take_memory(initial);
   } catch (...) {

@@ -6,6 +6,7 @@
 
 #include "engine/model/agreement.hpp"
 #include "tessera/base/error.hpp"
+#include "world/world_access.hpp"
 
 namespace tessera::engine {
 namespace {
@@ -105,7 +106,7 @@ void Step::require_loss_scale_known() const {
 }
 
 void Step::check_if_stuck() {
-  if (!stuck_check_due_ || world_.in_graph()) { return; }
+  if (!stuck_check_due_ || WorldAccess::in_graph(world_)) { return; }
   stuck_check_due_ = false;
   const kernels::StepScalars& scalars = optimizer_.scalars();
   if (scalars.apply != 0) { return; }

@@ -6,11 +6,12 @@
 
 #include "engine/rules/options.hpp"
 #include "tessera/base/error.hpp"
+#include "world/world_access.hpp"
 
 namespace tessera::engine {
 
 void require_no_graph(const World& world, const ModelOptions& options) {
-  if (world.in_graph()) { validate_in_graph(options); }
+  if (WorldAccess::in_graph(world)) { validate_in_graph(options); }
 }
 
 // ---------------------------------------------------------------------------------------- scopes

@@ -1,6 +1,7 @@
 #include "engine/unit/gradients_in_slots.hpp"
 
 #include "kernels/table.hpp"
+#include "world/host_pool.hpp"
 #include "world/world_kernels.hpp"
 
 namespace tessera::engine {
@@ -49,7 +50,7 @@ void GradientsInSlots::keep_on_host() {
       /*first=*/!started());
   if (reduced()) { host()->complete(); }
   start();
-  give_back(world().offload_stream(CopyLane::states));
+  give_back(HostPool{world()}.copy_stream(CopyLane::states));
 }
 
 void GradientsInSlots::give_back(Stream last) {
@@ -70,13 +71,14 @@ void GradientsInSlots::take_export_slot() {
 
 // Into its place in the slot, once all of it is in the host pool.
 void GradientsInSlots::bring_from_host() {
-  const Stream copies = world().offload_stream(CopyLane::states);
+  const Stream copies = HostPool{world()}.copy_stream(CopyLane::states);
   lane().order_before(copies);
   host()->order_after_host(copies);
   for (std::size_t s = 0; s < plan().segments(); ++s) {
     const View from = host()->resident(s);
     if (from.elems == 0) { continue; }
-    world().reload(updated(s).data, from.data, from.bytes(), plan().name, CopyLane::states);
+    HostPool{world()}.copy_in(updated(s).data, from.data, from.bytes(), plan().name,
+                              CopyLane::states);
   }
   lane().order_after(copies);
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/table.hpp"
+#include "world/host_pool.hpp"
 
 namespace tessera::engine {
 namespace {
@@ -40,7 +41,7 @@ void HostGradients::copy(const ViewOf& gradients) {
   for (std::size_t s = 0; s < views_.size(); ++s) {
     const View to = views_[s];
     if (to.elems == 0) { continue; }
-    world_.offload(to.data, gradients(s).data, to.bytes(), plan_.name, CopyLane::states);
+    HostPool{world_}.copy_out(to.data, gradients(s).data, to.bytes(), plan_.name, CopyLane::states);
   }
   pool_.lane().record(copied_.get());
 }
@@ -48,14 +49,14 @@ void HostGradients::copy(const ViewOf& gradients) {
 // As the device would add them: the kernels' bits are the same.
 void HostGradients::add(const ViewOf& gradients) {
   auto& staging = pool_.next_staging();
-  const Stream host = world_.host_stream();
+  const Stream host = HostPool{world_}.compute_stream();
   pool_.lane().wait_for(staging.added.get());
   std::vector<std::pair<View, ConstValues>> sums;
   std::byte* at = staging.data;
   for (std::size_t s = 0; s < views_.size(); ++s) {
     const View to = views_[s];
     if (to.elems == 0) { continue; }
-    world_.offload(at, gradients(s).data, to.bytes(), plan_.name, CopyLane::states);
+    HostPool{world_}.copy_out(at, gradients(s).data, to.bytes(), plan_.name, CopyLane::states);
     sums.emplace_back(to, ConstValues{at, to.dtype});
     at += Arena::need(to.bytes());
   }
@@ -67,27 +68,27 @@ void HostGradients::add(const ViewOf& gradients) {
       kernels::cpu_table().accumulate(to.values(), from, to.elems, cpu);
     }
   };
-  world_.compute_on_host(work, "accumulate", plan_.name);
+  HostPool{world_}.compute(work, "accumulate", plan_.name);
   host.record(staging.added.get());
 }
 
 void HostGradients::complete() {
   if (norms_.empty()) { return; }
-  world_.host_stream().wait_for(copied_.get());
+  HostPool{world_}.compute_stream().wait_for(copied_.get());
   const auto work = [norms = std::span<const HostNorm>{norms_}](Stream cpu) {
     for (const HostNorm& norm : norms) {
       kernels::cpu::span_sums(norm.gradient, norm.elems, norm.spans, cpu);
     }
   };
-  world_.compute_on_host(work, "norm", plan_.name);
+  HostPool{world_}.compute(work, "norm", plan_.name);
 }
 
 void HostGradients::release() {
-  world_.host_stream().record(read_.get());
+  HostPool{world_}.compute_stream().record(read_.get());
 }
 
 void HostGradients::order_after_host(Stream reader) {
-  world_.host_stream().record(pool_.mark_.get());
+  HostPool{world_}.compute_stream().record(pool_.mark_.get());
   reader.wait_for(pool_.mark_.get());
 }
 
@@ -188,8 +189,8 @@ const double* HostGradientPool::sum_norms(Stream reader) {
       }
     }
   };
-  world_.compute_on_host(work, "norm", kAllUnits);
-  world_.host_stream().record(mark_.get());
+  HostPool{world_}.compute(work, "norm", kAllUnits);
+  HostPool{world_}.compute_stream().record(mark_.get());
   reader.wait_for(mark_.get());
   return sums_;
 }

@@ -9,6 +9,7 @@
 
 #include "engine/plan/unit_plan.hpp"
 #include "tessera/world/world.hpp"
+#include "world/host_pool.hpp"
 
 namespace tessera::engine {
 
@@ -101,7 +102,7 @@ class HostGradientPool {
   void plan_norms(const Options& options);
   void make_staging();
   [[nodiscard]] Staging& next_staging() noexcept;
-  [[nodiscard]] Stream lane() const { return world_.offload_stream(CopyLane::states); }
+  [[nodiscard]] Stream lane() const { return HostPool{world_}.copy_stream(CopyLane::states); }
 
   World& world_;
   std::vector<std::unique_ptr<HostGradients>> units_;  // null where not offloaded

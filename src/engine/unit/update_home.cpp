@@ -6,6 +6,7 @@
 #include "engine/unit/update_on_device.hpp"
 #include "engine/unit/update_on_host.hpp"
 #include "kernels/table.hpp"
+#include "world/host_pool.hpp"
 
 namespace tessera::engine {
 namespace {
@@ -107,8 +108,8 @@ std::unique_ptr<UpdateHome> UpdatePool::make_home(std::size_t unit, ParameterHom
 
 void UpdatePool::begin_host_updates(Event scalars) {
   world_.compute_stream().record(readers_.get());
-  world_.offload_stream(CopyLane::states).wait_for(readers_.get());
-  world_.host_stream().wait_for(scalars);
+  HostPool{world_}.copy_stream(CopyLane::states).wait_for(readers_.get());
+  HostPool{world_}.compute_stream().wait_for(scalars);
 }
 
 }  // namespace tessera::engine

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "kernels/table.hpp"
+#include "world/host_pool.hpp"
 
 namespace tessera::engine {
 
@@ -71,20 +72,20 @@ void UpdateOnHost::update(const UpdateRule& rule) {
         launch_update(kernels::cpu_table(), run, optimizer, lr, scalars, cpu);
       }
     };
-    world_.compute_on_host(work, "update", plan().name);
+    HostPool{world_}.compute(work, "update", plan().name);
   }
   gradients_.release();
   send();
 }
 
 void UpdateOnHost::send() {
-  const Stream lane = world_.offload_stream(CopyLane::states);
-  world_.host_stream().record(updated_.get());
+  const Stream lane = HostPool{world_}.copy_stream(CopyLane::states);
+  HostPool{world_}.compute_stream().record(updated_.get());
   lane.wait_for(updated_.get());
   for (const Segment& segment : segments_) {
     if (segment.parameter.elems == 0) { continue; }
-    world_.reload(segment.parameter.data, segment.sent().data, segment.parameter.bytes(),
-                  plan().name, CopyLane::states);
+    HostPool{world_}.copy_in(segment.parameter.data, segment.sent().data, segment.parameter.bytes(),
+                             plan().name, CopyLane::states);
   }
   parameters_.arrive(lane);
 }
