@@ -37,10 +37,11 @@ TEST_P(MpiParity, ProcessesGiveTheBitsOfThreads) {
   expect_same_bits(toy);
 }
 
-TEST_P(MpiParity, AlsoWithDelaysPoisonedSlotsAndAccumulation) {
+TEST_P(MpiParity, AlsoWithDelaysPoisonedSlotsAndMicroBatchesInFlight) {
   ToyRun toy;
   toy.options.strategy = GetParam();
-  toy.options.accumulate = 2;
+  toy.options.accumulate = 3;
+  toy.schedule = "FFBFBB";
   toy.options.prefetch = 2;
   toy.steps = 5;
   toy.world.poison = SlotPoison::nan;
