@@ -11,28 +11,33 @@ namespace tessera {
 ///
 /// It is written to a temporary file beside it: NAME.MACHINE-RANDOM.partial, created exclusively,
 /// so that two writers of one name never share a file; the last to finish stays. The folder is held
-/// open: a relative path, and a folder that is a link, mean what they meant at the start. A file
-/// that is replaced leaves its permissions to the new one.
+/// open: a relative path, and a folder that is a link, mean what they meant at the start. The new
+/// file takes over the permissions of the one that it replaces.
 ///
 /// Order:  nothing at the name changes before `finish`. Without it nothing is left behind.
-/// Errors: Error with the path and what failed. Refused at once: a name that is a link, a folder, a
-///         pipe or a device, a file that is write-protected, a folder that is missing or takes no
-///         files. After an error the temporary file is gone and the writer of no further use.
-/// Others: the temporary file of a writer that was killed is removed by the next one of the same
-///         name on the same machine. Each is locked (flock) as long as its writer lives; on file
-///         systems without locks none is removed.
+/// Errors: Error with the path and what failed. The constructor refuses a name that is a link, a
+///         folder, a pipe or a device, a file that is write-protected, and a folder that is missing
+///         or takes no files. After an error the temporary file is gone and the writer can no
+///         longer be used. ContractError for a call after that, or after `finish`.
+/// Others: the temporary file of a writer that was killed is removed by the next writer of the same
+///         name on the same machine. Each file is locked (flock) as long as its writer lives; on
+///         file systems without locks none is removed.
+/// Threads: one thread at a time.
 class AtomicFile {
  public:
+  /// Creates the temporary file for `path`.
   explicit AtomicFile(std::filesystem::path path);
+  /// Removes the temporary file unless `finish` has given it its name.
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   /// Adds `bytes` at the end.
   void write(std::span<const std::byte> bytes);
-  /// Flushes the file, gives it its name and flushes the folder.
+  /// Flushes the file, gives it its name, flushes the folder and closes both. If only the flush of
+  /// the folder or the closing fails, the new file already stands under its name.
   void finish();
-  /// Whether it can be written to: not after `finish` or an error.
+  /// Whether the file can be written to; false after `finish` or an error.
   [[nodiscard]] bool is_open() const noexcept { return file_ >= 0; }
 
  private:

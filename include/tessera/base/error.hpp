@@ -32,7 +32,7 @@ class OutOfMemory : public Error {
   using Error::Error;
 };
 
-/// A device call failed. Sticky: the object is dead.
+/// A device call failed. The error is sticky: the object is dead.
 class DeviceError : public Error {
  public:
   using Error::Error;
@@ -45,8 +45,8 @@ class CommError : public Error {
   using Error::Error;
 };
 
-/// Training has come to values that are not finite and stays there. The same on every rank; nothing
-/// was updated, the object is usable.
+/// Training has come to values that are not finite, and does not recover. It is thrown alike on
+/// every rank; nothing was updated, and the object is usable.
 class NumericError : public Error {
  public:
   using Error::Error;
@@ -58,11 +58,12 @@ class FormatError : public Error {
   using Error::Error;
 };
 
-/// Where a call stands in the source. As std::source_location, which clang 14 does not have.
+/// The place of a call in the source: std::source_location, which clang 14 does not have.
 struct CallSite {
   const char* file;
   int line;
 
+  /// The place of this call or, in a default argument, of the call that takes it.
   [[nodiscard]] static constexpr CallSite here(const char* file = __builtin_FILE(),
                                                int line = __builtin_LINE()) noexcept {
     return {file, line};
@@ -82,7 +83,8 @@ constexpr void expects(bool ok, const char* what, CallSite where = CallSite::her
 
 }  // namespace tessera
 
-/// A condition that only a bug in the library can break: message, then abort.
+/// Prints a message and aborts unless `condition` holds. For conditions that only a bug in the
+/// library can break.
 #define TESSERA_ASSERT(condition) \
   (static_cast<bool>(condition)   \
        ? void(0)                  \

@@ -19,7 +19,8 @@ template <std::integral T>
   return (a + b - 1) / b;
 }
 
-/// An integral conversion that must not change the value. ContractError if it would.
+/// Converts between integral types without changing the value. ContractError with the call site if
+/// `To` cannot hold it.
 template <std::integral To, std::integral From>
 [[nodiscard]] constexpr To narrow(From value, CallSite where = CallSite::here()) {
   expects(std::in_range<To>(value), "number out of range", where);

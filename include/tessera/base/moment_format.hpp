@@ -9,11 +9,11 @@ namespace tessera {
 enum class MomentFormat : std::uint8_t {
   fp32,
   bf16,
-  int8,  ///< codes of 8 bits relative to the largest of their block, and one fp32 unit a block
+  int8,  ///< 8-bit codes relative to the largest value of their block, and one fp32 scale a block
 };
 
-/// Elements of a block of 8-bit moments: neighbours in one parameter, the first at a multiple of
-/// this.
+/// Elements in a block of 8-bit moments. A block holds neighbours in one parameter, and its first
+/// element is at a multiple of this number.
 inline constexpr std::int64_t kMomentBlock = 256;
 
 /// "fp32", "bf16", "int8".

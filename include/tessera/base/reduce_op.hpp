@@ -4,7 +4,7 @@
 
 namespace tessera {
 
-/// How elements that several ranks hold become one.
+/// How the elements that several ranks hold at one place become one: their sum or their maximum.
 enum class ReduceOp : std::uint8_t { sum, max };
 
 }  // namespace tessera

@@ -7,10 +7,10 @@ namespace tessera {
 
 /// How an fp32 value becomes one of fewer bits.
 enum class Rounding : std::uint8_t {
-  nearest,     ///< to the nearer neighbour, ties to even; of trained bf16 parameters away from
-               ///< zero (MasterWeights)
+  nearest,     ///< to the nearer neighbour; ties go to even, or away from zero for trained bf16
+               ///< parameters (MasterWeights)
   stochastic,  ///< to either neighbour, more often to the nearer one, so that the mean is the
-               ///< value: small updates of a 16-bit value are not lost, they come through now and
+               ///< value: small updates of a 16-bit value are not lost but come through now and
                ///< then
 };
 

@@ -11,17 +11,24 @@ namespace tessera {
 /// The extents of a tensor, outermost first. Rank 0 is a scalar of one element.
 class Shape {
  public:
+  /// A scalar.
   Shape() = default;
-  /// ContractError if an extent is negative or the number of elements overflows 63 bits.
+  /// Takes the extents `dims`. ContractError if one is negative, or if there are 2^63 elements or
+  /// more.
   Shape(std::initializer_list<std::int64_t> dims);
+  /// Takes the extents `dims`, under the same rules.
   explicit Shape(std::vector<std::int64_t> dims);
 
+  /// All extents.
   [[nodiscard]] const std::vector<std::int64_t>& dims() const noexcept { return dims_; }
+  /// The number of extents.
   [[nodiscard]] int rank() const noexcept { return static_cast<int>(dims_.size()); }
-  /// The number of extents, as rank(); of elements, see elems().
+  /// The number of extents, like rank(); elems() counts elements.
   [[nodiscard]] std::size_t size() const noexcept { return dims_.size(); }
-  /// Extent `dim`, the outermost at 0. ContractError, with the shape, if it has none there.
+  /// Extent `dim`, counted from 0 at the outermost. ContractError, with the shape, if `dim` is not
+  /// below size().
   [[nodiscard]] std::int64_t operator[](std::size_t dim) const;
+  /// The number of elements: the product of all extents.
   [[nodiscard]] std::int64_t elems() const noexcept { return elems_; }
   /// "[3, 4]".
   [[nodiscard]] std::string to_string() const;

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// The address of an array and the dtype of what lies there: what a kernel of mixed precision
-/// takes. As a pointer, it owns nothing, knows no length, and may be null. Made from a typed
-/// pointer by itself.
+/// The address of an array and the dtype of its elements: what a kernel of mixed precision takes.
+/// Like a pointer, it owns nothing, knows no length, and may be null. Typed pointers convert to it
+/// implicitly.
 struct Values {
   void* data = nullptr;
   DType dtype = DType::fp32;
@@ -22,20 +22,21 @@ struct Values {
   Values(float16* data_) noexcept : data{data_}, dtype{DType::fp16} {}
   Values(std::nullptr_t) noexcept {}
 
+  /// Whether the address is not null.
   [[nodiscard]] explicit operator bool() const noexcept { return data != nullptr; }
-  /// The address of element `elems`.
+  /// The values from element `elems` on.
   [[nodiscard]] Values at(std::int64_t elems) const noexcept {
     return {static_cast<std::byte*>(data) + elems * static_cast<std::int64_t>(size_of(dtype)),
             dtype};
   }
-  /// As a typed pointer: T is the type of `dtype`.
+  /// The address as a typed pointer. T must be the type of `dtype`, which is not checked.
   template <class T>
   [[nodiscard]] T* as() const noexcept {
     return static_cast<T*>(data);
   }
 };
 
-/// As Values, for reading.
+/// Values that are only read.
 struct ConstValues {
   const void* data = nullptr;
   DType dtype = DType::fp32;
@@ -48,11 +49,14 @@ struct ConstValues {
   ConstValues(const float16* data_) noexcept : data{data_}, dtype{DType::fp16} {}
   ConstValues(std::nullptr_t) noexcept {}
 
+  /// Whether the address is not null.
   [[nodiscard]] explicit operator bool() const noexcept { return data != nullptr; }
+  /// The values from element `elems` on.
   [[nodiscard]] ConstValues at(std::int64_t elems) const noexcept {
     return {static_cast<const std::byte*>(data) + elems * static_cast<std::int64_t>(size_of(dtype)),
             dtype};
   }
+  /// The address as a typed pointer. T must be the type of `dtype`, which is not checked.
   template <class T>
   [[nodiscard]] const T* as() const noexcept {
     return static_cast<const T*>(data);

@@ -15,28 +15,33 @@
 
 namespace tessera {
 
-/// Reads a safetensors file (8-byte little-endian header length, JSON header, raw tensors) piece
-/// by piece; memory use does not depend on the file's size.
+/// Reads a safetensors file (8-byte little-endian header length, JSON header, raw tensors) in
+/// pieces. Only the header is kept in memory.
 ///
-/// Errors:  FormatError with path, offset and what was expected: missing or short file, header
-///          that is not valid, tensors that overlap, leave gaps or leave the file, or whose size
-///          is not that of their shape.
-/// Threads: one at a time; each rank opens its own.
+/// Errors:  FormatError with path, offset and what was expected: for a missing or short file, an
+///          invalid header, tensors that overlap, leave gaps or lie beyond the file, and a tensor
+///          whose size does not fit its shape.
+/// Threads: one at a time. Ranks open a reader each.
 class SafetensorsReader {
  public:
+  /// Opens the file and reads its header.
   explicit SafetensorsReader(std::filesystem::path path);
 
+  /// One tensor of the file.
   struct Entry {
-    std::string dtype;  ///< as written: "F32", "BF16", "F16"; others can be listed, not read
-    Shape shape;
-    std::uint64_t first_byte = 0;  ///< in the file
-    std::uint64_t bytes = 0;
+    std::string dtype;  ///< as in the file: "F32", "BF16" and "F16" can be read, others only listed
+    Shape shape;        ///< the tensor's extents
+    std::uint64_t first_byte = 0;  ///< the offset of its data in the file
+    std::uint64_t bytes = 0;       ///< the size of its data
   };
+  /// Returns the tensors of the file, by name.
   [[nodiscard]] const std::map<std::string, Entry>& entries() const noexcept { return entries_; }
+  /// Returns the path of the file.
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
 
-  /// Elements [first, first + out.size()) of `name`, converted to fp32. FormatError if there is no
-  /// such tensor or its dtype is another; ContractError if the elements are not all in it.
+  /// Writes elements [first, first + out.size()) of `name`, converted to fp32, to `out`. Throws
+  /// FormatError if there is no such tensor or it has another dtype, and ContractError if the
+  /// elements are not all in it.
   void read(const std::string& name, std::int64_t first, std::span<float> out);
 
  private:
@@ -45,25 +50,29 @@ class SafetensorsReader {
   std::map<std::string, Entry> entries_;
 };
 
-/// Writes a safetensors file of fp32 tensors, one after the other in the order declared.
+/// Writes a safetensors file of fp32 tensors, one after the other in the declared order.
 ///
-/// Memory:  one header; tensors are written through.
-/// Errors:  Error (with path) if the disk refuses, or if the name is a folder's, link's or pipe's.
-///          The writer is then of no further use.
-/// Order:   the file appears under its name in `finish`, complete (AtomicFile). Before that `path`
-///          is untouched; without `finish` nothing is left.
+/// Order:   the file appears under its name in `finish`, complete (AtomicFile). Before that, `path`
+///          is untouched; without `finish`, nothing is left.
+/// Memory:  the header only. Tensors are written through.
+/// Errors:  Error (with path) if the disk refuses, or if the path is a folder, a link or a pipe.
+///          The writer is of no further use then.
 class SafetensorsWriter {
  public:
+  /// The name and shape of a tensor to be written.
   struct Declared {
-    std::string name;
-    Shape shape;
+    std::string name;  ///< unique in the file, UTF-8
+    Shape shape;       ///< the tensor's extents
   };
-  /// ContractError if a name is empty, repeated, `__metadata__` or not UTF-8.
+  /// Opens the file and writes the header. Throws ContractError if a name is empty, repeated,
+  /// `__metadata__` or not UTF-8.
   SafetensorsWriter(std::filesystem::path path, std::vector<Declared> tensors);
 
-  /// The next tensor, in the declared order; ContractError if name or size is another.
+  /// Writes the next tensor, in the declared order. Throws ContractError if its name or size
+  /// differs.
   void write(std::string_view name, std::span<const float> values);
-  /// After the last tensor.
+  /// Completes the file and gives it its name. Throws ContractError unless every declared tensor
+  /// has been written.
   void finish();
 
  private:

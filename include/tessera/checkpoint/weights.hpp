@@ -8,18 +8,18 @@
 
 namespace tessera {
 
-/// The name a parameter has in the file.
+/// Returns the name of a parameter in the file.
 using WeightName = std::function<std::string(const ParameterInfo&)>;
 
-/// *Collective.* Rank 0 writes every parameter of `model` to `path` (safetensors, fp32), making
-/// its folder if need be; gathers one unit at a time. Of a model that computes in bf16 or fp16
-/// these are the rounded parameters, not their fp32 masters. If rank 0 cannot, the call fails on
-/// every rank with rank 0's reason, after the last gather; what was at `path` stays.
+/// *Collective.* Rank 0 writes every parameter of `model` to `path` (safetensors, fp32), and makes
+/// its folder if need be. Units are gathered one at a time. For a model that computes in bf16 or
+/// fp16 these are the rounded parameters, not their fp32 masters. If rank 0 fails, the call fails
+/// on every rank with rank 0's reason, after the last gather, and what was at `path` stays.
 void save_weights(ShardedModel& model, const std::filesystem::path& path, const WeightName& name);
 
-/// An initialiser that reads each rank's part from the file at `path`. FormatError if the file
-/// cannot be read, at once; if a parameter is missing or has another shape, when it is asked for.
-/// May be shared between ranks that are threads, which then read one after the other.
+/// Returns an initialiser that reads each rank's part from the file at `path`. Throws FormatError
+/// at once if the file cannot be read; the initialiser throws it for a parameter that is missing or
+/// has another shape. Ranks that are threads may share it, and then read one after the other.
 [[nodiscard]] Initializer weights_from(const std::filesystem::path& path, WeightName name);
 
 }  // namespace tessera

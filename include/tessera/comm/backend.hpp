@@ -7,22 +7,23 @@
 
 namespace tessera {
 
-/// What the ranks of a job talk through.
+/// What the ranks of a job talk through: the memory of one process, MPI, or NCCL.
 enum class CommKind : std::uint8_t { local, mpi, nccl };
 
 /// "local", "mpi", "nccl".
 [[nodiscard]] std::string_view to_string(CommKind kind) noexcept;
 
-/// What a simulation counts for.
+/// The device and the communicator that a simulated rank stands for. The device is not `meta`;
+/// `mpi` goes with `cpu` only, and `nccl` with `cuda` only.
 struct Backend {
-  DeviceKind device = DeviceKind::cpu;  ///< whose kernels' workspace
-  CommKind comm = CommKind::local;      ///< whose staging
+  DeviceKind device = DeviceKind::cpu;  ///< decides the workspace of kernels that is counted
+  CommKind comm = CommKind::local;      ///< decides the staging memory that is counted
 };
 
-/// One rank of a job that does not run.
+/// One rank of a job that is only simulated (simulate_rank).
 struct SimulatedRank {
-  int rank = 0;
-  int ranks = 1;  ///< up to 2^20
+  int rank = 0;   ///< from 0 to ranks - 1
+  int ranks = 1;  ///< ranks of the job, from 1 to 2^20
   Backend backend = {};
 };
 

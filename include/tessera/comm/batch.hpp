@@ -13,52 +13,63 @@
 
 namespace tessera {
 
+/// The arguments of Batch::all_gather.
 struct AllGather {
   ConstView shard;
   View full;
 };
+/// The arguments of Batch::reduce_scatter.
 struct ReduceScatter {
   ConstView full;
   View shard;
   ReduceOp op;
 };
+/// The arguments of Batch::all_reduce.
 struct AllReduce {
   View data;
   ReduceOp op;
 };
+/// The arguments of Batch::broadcast.
 struct Broadcast {
   View data;
   int root;
 };
+/// The arguments of Batch::reduce.
 struct Reduce {
   View data;
   ReduceOp op;
   int root;
 };
+/// The arguments of Batch::gather.
 struct Gather {
   ConstView part;
   View full;  ///< looked at on the root only
   int root;
 };
+/// One entry of a Batch.
 using CommOp = std::variant<AllGather, ReduceScatter, AllReduce, Broadcast, Reduce, Gather>;
 
 /// "all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "gather".
 [[nodiscard]] std::string_view name_of(const CommOp& op) noexcept;
-/// Elements of the whole tensor that the operation moves: `full.elems` or `data.elems`;
-/// for a gather `part.elems * ranks`.
+/// The elements of the whole tensor that the operation moves: `full.elems` or `data.elems`, and
+/// `part.elems * ranks` for a gather.
 [[nodiscard]] std::int64_t full_elems(const CommOp& op, int ranks) noexcept;
+/// The dtype of the elements that the operation moves.
 [[nodiscard]] DType dtype_of(const CommOp& op) noexcept;
 
-/// Bytes that rank `rank` of `ranks` sends for `op` by the bandwidth-optimal algorithm, with
-/// n bytes in the whole tensor: all_gather and reduce_scatter n(N-1)/N, all_reduce 2n(N-1)/N,
-/// broadcast n(N-1) on the root (all of it passes through the root), reduce n off the root,
-/// gather n/N off the root; otherwise 0. Rounded down. The strategies' traffic table counts this.
+/// The bytes that rank `rank` of N = `ranks` sends for `op` by the bandwidth-optimal algorithm,
+/// rounded down. With n bytes in the whole tensor: all_gather and reduce_scatter n(N-1)/N,
+/// all_reduce 2n(N-1)/N, broadcast n(N-1) on the root (all of it passes through the root), reduce
+/// n and gather n/N on all ranks but the root; otherwise 0. The strategies' traffic table counts
+/// this.
 [[nodiscard]] std::size_t sent_bytes(const CommOp& op, int rank, int ranks) noexcept;
 
 /// Collectives to be issued as one unit. Plain data: build it, look at it, submit it.
 ///
 /// Every rank of the group builds the same list: same operations, dtypes, sizes, roots, label.
-/// The operations are not ordered among each other: what one writes, no other reads or writes.
+/// The operations are not ordered among each other: no operation may read or write what another
+/// writes. A batch owns none of the memory that its views point to, and checks nothing itself:
+/// Communicator::submit does.
 /// Additions are made in rank order in fp32 (fp64 for fp64), whatever the dtype on the wire
 /// (NCCL: in its own order, the same from run to run).
 class Batch {
@@ -68,29 +79,32 @@ class Batch {
 
   /// Concatenates every rank's `shard` into `full`, in rank order.
   /// `full.elems == shard.elems * size`, same on all ranks. `shard` may be this rank's own part of
-  /// `full` (in place); no other overlap.
+  /// `full` (in place); any other overlap is refused.
   Batch& all_gather(ConstView shard, View full);
 
   /// Reduces `full` over the ranks; rank r keeps elements [r*n, (r+1)*n) in `shard`,
   /// n = shard.elems, full.elems == n * size. `shard` may be this rank's own part of `full`; the
-  /// rest of `full` is then undefined afterwards. No other overlap.
+  /// rest of `full` is then undefined afterwards. Any other overlap is refused.
   Batch& reduce_scatter(ConstView full, View shard, ReduceOp op = ReduceOp::sum);
 
-  /// Every rank ends with the reduction of all `data`. Any size.
+  /// Leaves the reduction of every rank's `data` in `data` on all ranks. Any size is legal.
   Batch& all_reduce(View data, ReduceOp op = ReduceOp::sum);
 
-  /// Every rank ends with the root's `data`.
+  /// Copies the root's `data` into `data` on all ranks.
   Batch& broadcast(View data, int root);
 
-  /// The root ends with the reduction of all `data`; elsewhere `data` is unchanged.
+  /// Leaves the reduction of every rank's `data` in `data` on the root. On other ranks `data` is
+  /// unchanged.
   Batch& reduce(View data, ReduceOp op, int root);
 
-  /// The root's `full` ends as the concatenation of all `part`s in rank order;
-  /// on the root `full.elems == part.elems * size`. There `part` may be the root's own part of
-  /// `full`; no other overlap.
+  /// Concatenates every rank's `part` into `full` on the root, in rank order. There
+  /// `full.elems == part.elems * size`, and `part` may be the root's own part of `full`; any other
+  /// overlap is refused.
   Batch& gather(ConstView part, View full, int root);
 
+  /// What the batch is for.
   [[nodiscard]] const std::string& label() const noexcept { return label_; }
+  /// The entries, in the order in which they were added; valid until the batch changes.
   [[nodiscard]] std::span<const CommOp> ops() const noexcept { return ops_; }
 
  private:

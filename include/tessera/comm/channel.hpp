@@ -5,7 +5,7 @@
 
 namespace tessera {
 
-/// A communicator with the stream that drives it.
+/// A communicator with the stream that its batches are submitted on. It owns neither.
 struct Channel {
   Communicator& communicator;
   Stream stream;

@@ -14,30 +14,30 @@
 
 namespace tessera {
 
-/// Which group each rank of a communicator belongs to: any numbers from 0 on.
+/// Gives the group that each rank of a communicator belongs to: any numbers from 0 on.
 using GroupOf = std::function<int(int rank)>;
 
 /// One of the groups that a communicator's ranks are divided into.
 struct RankGroup {
-  std::string name;
+  std::string name;          ///< what errors call the group
   int group = 0;             ///< what GroupOf gives for its members
-  int rank = 0;              ///< this rank's place among them
-  std::vector<int> members;  ///< in ascending order, as the whole job counts its ranks
-  std::uint64_t code = 0;    ///< of the name and the groups of all ranks: the same on every rank
+  int rank = 0;              ///< this rank's index in `members`
+  std::vector<int> members;  ///< ranks of the whole job, ascending
+  std::uint64_t code = 0;    ///< hash of the name and of all ranks' groups: the same on every rank
 };
 
 /// A fixed group of ranks that move tensors between each other.
 ///
-/// Order:   *collective* calls are made by all ranks, in the same order. They are matched by that
-///          order, so batches submitted on different streams may overtake each other.
+/// Order:   *collective* calls are made by all ranks, in the same order. They are matched by the
+///          order of the calls, so batches submitted on different streams may overtake each other.
 /// Time:    `submit` enqueues on `stream` and returns; the data has moved when the stream gets
-///          there. Buffers stay alive and untouched until then. No collective executes on the
-///          thread that submits it unless `stream` itself is the caller's.
-/// Errors:  ContractError before anything is sent: on all ranks alike where it concerns what must
+///          there. Buffers must stay alive and untouched until then. No collective executes on the
+///          thread that submits it unless `stream` is of kind *caller*.
+/// Errors:  ContractError before anything is sent: on all ranks alike if it concerns what must
 ///          agree, on one rank for its own addresses (null, overlap). CommError once a peer is
-///          lost, late (deadline), or has issued another batch than this rank (the text names the
-///          first entry that differs); it comes from the stream, and from every later call.
-///          Ranks in errors are those of the whole job, also where they are a group of it.
+///          lost, is late (deadline), or has issued another batch than this rank (the text names
+///          the first entry that differs); the stream throws it, and so does every later call.
+///          Errors number ranks as the whole job does, even where the communicator joins only some.
 /// Threads: one thread at a time, except `abort`, which any thread may call.
 class Communicator {
  public:
@@ -45,35 +45,42 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
+  /// This rank's number in the group, from 0 to size() - 1.
   [[nodiscard]] int rank() const noexcept { return rank_; }
+  /// The number of ranks in the group.
   [[nodiscard]] int size() const noexcept { return size_; }
-  /// "local", "mpi", "nccl", "simulated": for messages. What a communicator can do is asked below.
+  /// "local", "mpi", "nccl" or "simulated", for messages only: decide by what a communicator can
+  /// do, not by its name.
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
   /// Whether the ranks read each other's memory, so that work on one rank's streams waits for work
-  /// on its peers' streams. One rank's work cannot be captured as a graph of its own then.
+  /// on its peers' streams. One rank's work can then not be captured as a graph of its own.
   [[nodiscard]] virtual bool shares_memory() const noexcept { return false; }
 
-  /// *Collective.* Issues all of `batch` on `stream` as one unit.
+  /// *Collective.* Issues all of `batch` on `stream` as one unit. ContractError if an entry breaks
+  /// its rules (Batch).
   void submit(Batch batch, Stream stream);
 
-  /// *Collective.* Every rank's `message`, by rank. Control path: host memory, small, blocking.
-  /// ContractError on all ranks, with nothing changed, if another rank splits instead.
+  /// *Collective.* Returns every rank's `message`, by rank. It is for small messages of the control
+  /// path, in host memory, and blocks. ContractError on all ranks, with nothing changed, if another
+  /// rank calls `split` instead.
   [[nodiscard]] std::vector<std::string> exchange(const std::string& message);
 
-  /// *Collective.* The communicator of this rank's group: of the ranks for which `group_of` gives
-  /// the same number, in the order of their ranks here. `name` is what its errors call it ("shard
-  /// gather"). All ranks give the same rule and name: each then knows all groups, also one that is
-  /// simulated and has nobody to ask. Blocks.
+  /// *Collective.* Makes the communicator of this rank's group: the ranks for which `group_of`
+  /// gives the same number, in the order of their ranks here. Its errors call it `name` ("shard
+  /// gather"). All ranks give the same rule and name: each rank then knows all groups, even a
+  /// simulated one, which has nobody to ask. Blocks.
   ///
-  /// Its calls are matched apart from this one's, so that both can be under way at once, on any
-  /// streams. A failure (abort, a lost or late rank, differing batches) of one ends this one and
-  /// all that were split from it, on all ranks; `withdraw` is for each alone, but see there.
-  /// Records and delays are as this one's. It lives no longer than this one. What was submitted
-  /// completes when it has gone, too: with NCCL its end waits for that, by the deadline at the
-  /// latest, or takes it back, as `withdraw` does, where an exception unwinds the rank's thread.
+  /// Calls of the new communicator are matched apart from calls of this one, so that both can be
+  /// under way at once, on any streams. If one of them fails (abort, a lost or late rank, differing
+  /// batches), this one and all that were split from it end, on all ranks; `withdraw` concerns one
+  /// communicator alone, except with NCCL. The new one is recorded and delayed as this one is, and
+  /// must not outlive it. What was submitted to it completes even if it is destroyed before: with
+  /// NCCL its destructor waits for that, until the deadline at most, or withdraws it while an
+  /// exception unwinds the rank's thread.
   ///
   /// Errors: ContractError on all ranks, with nothing changed, if a group is negative, if the
-  ///         ranks' rules or names differ, or if one makes another call. Otherwise as `exchange`.
+  ///         ranks' rules or names differ, or if a rank makes another call. Otherwise as
+  ///         `exchange`.
   [[nodiscard]] std::unique_ptr<Communicator> split(const GroupOf& group_of,
                                                     const std::string& name);
 
@@ -81,25 +88,28 @@ class Communicator {
   /// Does not wait. Idempotent: the first reason stays.
   void abort(std::string_view reason) noexcept { do_abort(reason); }
 
-  /// Takes back what this rank has submitted and has not begun to move: its streams end with
+  /// Takes back the batches of this rank that have not begun to move data: their streams end with
   /// CommError, so that they can be drained without waiting for anyone. The peers are not told and
-  /// wait for this rank until `abort` or their deadline. For a rank that is about to fail, whose
-  /// buffers are going away before the reason is known (World::quiesce). Nothing happens, and the
-  /// communicator stays usable, if all has begun. With NCCL all that has not finished is taken
-  /// back, and with it all of the rank's communicators end. Does not wait. The submitting thread.
+  /// wait for this rank until `abort` or their deadline. This is for a rank that is about to fail
+  /// and whose buffers go away before the reason is known (World::quiesce). If every batch has
+  /// begun, nothing happens and the communicator stays usable. With NCCL every batch that has not
+  /// finished is taken back, and all of the rank's communicators end. Does not wait. It is called
+  /// by the thread that submits.
   void withdraw() noexcept { do_withdraw(); }
 
  protected:
-  /// `job_ranks`: what the whole job calls the ranks, by rank; empty if it calls them the same.
+  /// `job_ranks` gives the number of each rank in the whole job; it is empty if the numbers are
+  /// the same.
   Communicator(int rank, int size, std::vector<int> job_ranks = {}) noexcept
       : rank_{rank}, size_{size}, job_ranks_{std::move(job_ranks)} {}
 
+  /// The number in the whole job of rank `rank` of this group.
   [[nodiscard]] int job_rank(int rank) const noexcept {
     return job_ranks_.empty() ? rank : job_ranks_[static_cast<std::size_t>(rank)];
   }
 
  private:
-  friend class World;  // which splits only what it has not split before
+  friend class World;  // for agree_on_group: it splits only what it has not split before
 
   // Backends only move bytes: the contract is checked above, once, for all of them.
   virtual void do_submit(Batch batch, Stream stream) = 0;
@@ -108,7 +118,7 @@ class Communicator {
   virtual void do_abort(std::string_view reason) noexcept = 0;
   virtual void do_withdraw() noexcept = 0;
 
-  /// *Collective.* The group that `split` is to make a communicator of.
+  /// *Collective.* Agrees with all ranks on the groups, and returns this rank's.
   [[nodiscard]] RankGroup agree_on_group(const GroupOf& group_of, const std::string& name);
 
   int rank_;

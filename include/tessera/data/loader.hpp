@@ -14,30 +14,32 @@
 
 namespace tessera {
 
-/// One micro-batch of one rank, [batch, seq] row-major: targets are inputs shifted by one.
+/// One micro-batch of one rank, [batch, seq] row-major: targets are the inputs shifted by one
+/// token.
 struct TokenBatch {
-  std::vector<std::int32_t> inputs;
-  std::vector<std::int32_t> targets;
+  std::vector<std::int32_t> inputs;   ///< the tokens
+  std::vector<std::int32_t> targets;  ///< the token after each of them
 };
 
 /// Reads one rank's micro-batches ahead, epoch after epoch, on a thread of its own. Window w is
 /// tokens w*seq ... w*seq + seq; a source has floor((size - 1) / seq) windows.
 ///
-/// Memory:  at most three micro-batches are ready ahead, one more is being read.
+/// Memory:  at most three micro-batches are ready, and one more is being read.
 /// Errors:  what reading threw is thrown by `next`, after the micro-batches read before it, and
 ///          again by every later call.
 /// Threads: one thread calls `next`.
 class TokenLoader {
  public:
-  /// `options.windows` is filled in. Starts at step `first_step` (counted over epochs).
-  /// ConfigError if the data is too little for one step (it says how many tokens are needed).
+  /// Starts to read at step `first_step` (counted over epochs, 0 or more). `options.windows` is
+  /// ignored: the source determines it. Throws ConfigError if the data is too little for one step
+  /// (it says how many tokens are needed), and ContractError if `source` is null.
   TokenLoader(std::shared_ptr<const TokenSource> source, std::int64_t seq, SamplerOptions options,
               std::int64_t first_step = 0);
   ~TokenLoader();
   TokenLoader(const TokenLoader&) = delete;
   TokenLoader& operator=(const TokenLoader&) = delete;
 
-  /// The next micro-batch: `accumulate` of them make a step.
+  /// Waits for the next micro-batch and returns it. `accumulate` of them make a step.
   [[nodiscard]] TokenBatch next();
 
  private:
@@ -59,7 +61,7 @@ class TokenLoader {
   std::thread reader_;
 };
 
-/// Windows of `seq` tokens (and one more, the last target) in `source`.
+/// Returns the number of windows of `seq` tokens, and one more for the last target, in `source`.
 [[nodiscard]] std::int64_t window_count(const TokenSource& source, std::int64_t seq) noexcept;
 
 }  // namespace tessera

@@ -5,25 +5,28 @@
 
 namespace tessera {
 
+/// Whether the windows of an epoch are dealt in random order.
 enum class Shuffle : std::uint8_t { off, on };
+/// What happens to a global batch that the windows of an epoch do not fill.
 enum class LastBatch : std::uint8_t {
-  drop,  ///< an epoch ends before a global batch that is not full
-  wrap,  ///< ... or fills it with windows from the epoch's beginning
+  drop,  ///< The epoch ends before it.
+  wrap,  ///< It is filled with windows from the epoch's beginning.
 };
 
+/// How a DistributedSampler deals windows. All ranks give the same values, except `rank`.
 struct SamplerOptions {
-  std::int64_t windows = 0;  ///< in the data set
-  std::int64_t batch = 1;    ///< per rank and micro-batch
-  int ranks = 1;
-  int rank = 0;
-  int accumulate = 1;
-  Shuffle shuffle = Shuffle::on;
-  LastBatch last = LastBatch::drop;
-  std::uint64_t seed = 1;
+  std::int64_t windows = 0;          ///< windows in the data set
+  std::int64_t batch = 1;            ///< windows per rank and micro-batch
+  int ranks = 1;                     ///< ranks that read different data
+  int rank = 0;                      ///< this rank
+  int accumulate = 1;                ///< micro-batches per step
+  Shuffle shuffle = Shuffle::on;     ///< the order of windows
+  LastBatch last = LastBatch::drop;  ///< the end of an epoch
+  std::uint64_t seed = 1;            ///< the key of the random order
 };
 
-/// Windows that one step of all ranks takes: ranks * batch * accumulate. ConfigError if one of them
-/// is not positive or the product cannot be counted.
+/// Returns the windows that one step of all ranks takes: ranks * batch * accumulate. Throws
+/// ConfigError if one of them is not positive or the product does not fit in 63 bits.
 [[nodiscard]] std::int64_t global_batch(const SamplerOptions& options);
 
 /// Deals the windows of a data set to ranks. With G = ranks * batch * accumulate, step k (from 0)
@@ -34,14 +37,18 @@ struct SamplerOptions {
 /// Memory:  constant: the permutation is computed entry by entry, never stored.
 class DistributedSampler {
  public:
-  /// ConfigError if an epoch has no step (it says how much data is missing).
+  /// Throws ConfigError if an epoch has no step (it says how much data is missing), and
+  /// ContractError for a rank outside [0, ranks).
   explicit DistributedSampler(SamplerOptions options);
 
-  /// As PyTorch's: another epoch, another order.
+  /// Chooses the epoch, and with it the order, as in PyTorch.
   void set_epoch(std::int64_t epoch) noexcept { epoch_ = epoch; }
+  /// Returns the epoch that was chosen, 0 at first.
   [[nodiscard]] std::int64_t epoch() const noexcept { return epoch_; }
+  /// Returns the number of steps in an epoch.
   [[nodiscard]] std::int64_t steps_per_epoch() const noexcept { return steps_; }
-  /// The windows of this rank in micro-batch `micro` of step `step` of the epoch.
+  /// Returns the windows of this rank in micro-batch `micro` of step `step` of the epoch, both from
+  /// 0. Throws ContractError if there is no such step or micro-batch.
   [[nodiscard]] std::vector<std::int64_t> windows(std::int64_t step, int micro) const;
 
  private:

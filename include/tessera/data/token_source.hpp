@@ -8,34 +8,34 @@
 
 namespace tessera {
 
-/// A long sequence of tokens, read at any place.
+/// A long sequence of tokens that can be read at any place.
 ///
 /// Threads: `read` may be called from any thread.
 class TokenSource {
  public:
   virtual ~TokenSource() = default;
-  /// Number of tokens.
+  /// Returns the number of tokens.
   [[nodiscard]] virtual std::int64_t size() const noexcept = 0;
-  /// What errors call it: the path of a file.
+  /// Returns what errors call the source: for a file, its path.
   [[nodiscard]] virtual std::string name() const { return "data"; }
-  /// Tokens [first, first + out.size()). ContractError if they are not all there; FormatError with
-  /// path and offset if the disk fails or the data has changed.
+  /// Writes tokens [first, first + out.size()) to `out`. Throws ContractError if they are not all
+  /// there, and FormatError with path and offset if the disk fails or the data has changed.
   virtual void read(std::int64_t first, std::span<std::int32_t> out) const = 0;
 };
 
-/// The bytes of a file, or of the text files of a folder one after the other in name order (byte
-/// order of the file names; subfolders, hidden files, empty files, and fortune's `.dat` indexes and
-/// `.u8` links are passed over), each byte a token; nothing of them is kept in memory. ConfigError
-/// if there is nothing to read.
+/// Opens the bytes of a file, or of the text files of a folder one after the other in the byte
+/// order of their names. Each byte is a token. Subfolders, hidden files, empty files, and files
+/// that end in `.dat` or `.u8` (fortune's indexes and links) are passed over. The data is not kept
+/// in memory. Throws ConfigError if a file cannot be opened or there is nothing to read.
 [[nodiscard]] std::shared_ptr<const TokenSource> open_bytes(const std::filesystem::path& path);
 
-/// A file of little-endian uint16 tokens: raw, or with llm.c's header of 256 int32 (20240520, 1,
-/// count). FormatError with path and offset if the size does not fit, ConfigError if there is
-/// nothing to read.
+/// Opens a file of little-endian uint16 tokens: raw, or with llm.c's header of 256 int32 (20240520,
+/// 1, count). Throws FormatError with path and offset if the size or the header does not fit, and
+/// ConfigError if there is nothing to read.
 [[nodiscard]] std::shared_ptr<const TokenSource> open_tokens(const std::filesystem::path& path);
 
-/// Reads all of `source` once. ConfigError that names the first token that is not in [0, vocab)
-/// and its place.
+/// Reads all of `source` once. Throws ConfigError that names the first token outside [0, vocab) and
+/// its place.
 void check_tokens(const TokenSource& source, std::int64_t vocab);
 
 }  // namespace tessera

@@ -4,8 +4,9 @@
 
 namespace tessera {
 
-/// The library that computes matrix products on CPUs besides our own, its version and the
-/// instructions that it may use here, as "oneDNN 2.6.3 (AMX)"; empty if this build has none.
+/// Names the library that computes matrix products on CPUs besides our own kernels, with its
+/// version and the instructions that it may use on this machine: "oneDNN 2.6.3 (AMX)". Empty if
+/// this build has none.
 [[nodiscard]] std::string product_library();
 
 }  // namespace tessera

@@ -9,58 +9,67 @@
 
 namespace tessera {
 
-/// What an ActivationStore is to hold.
+/// The sizes of an ActivationStore.
 struct ActivationStoreOptions {
-  int count = 0;          ///< activations that are kept at once
-  std::size_t bytes = 0;  ///< of each
-  int slots = 3;          ///< of device memory: one is read, one is written, one is on its way
-  std::string name = "activations";
+  int count = 0;          ///< activations that the store keeps
+  std::size_t bytes = 0;  ///< bytes of one activation
+  int slots = 3;          ///< slots on the device: one is read, one is written, one is being copied
+  std::string name = "activations";  ///< the name in errors and in reports of memory
 };
 
-/// Device memory that a store needs, and host memory of the rank's host pool.
+/// The bytes that a store allocates.
 struct ActivationStoreBytes {
-  std::size_t device = 0;
-  std::size_t host = 0;
+  std::size_t device = 0;  ///< bytes of device memory
+  std::size_t host = 0;    ///< bytes of the rank's host pool
   friend bool operator==(const ActivationStoreBytes&, const ActivationStoreBytes&) = default;
 };
 
-/// Keeps activations of one size from a forward pass to the backward pass in the rank's host pool:
-/// on the device there are slots for a few of them. Copies run on a stream of their own, beside the
+/// Keeps activations of one size in the rank's host pool from a forward pass to its backward pass.
+/// The device has slots for only a few of them. Copies run on a stream of their own, beside the
 /// computation.
 ///
 ///   forward   absent --open--> in a slot --save--> and on its way to the host --close--> away
 ///   backward  away --fetch--> on its way back into a slot --read--> readable --close--> away
 ///
-/// An activation that is closed without a `save` is gone: for passes that have no backward.
+/// An activation that is closed without `save` is discarded. Passes without a backward do this.
 ///
-/// Time:    everything enqueues. What `open` gives may be written on the compute stream, and what
-///          `read` gives may be read there, until `close`; a slot is used again when its copies and
-///          its readers have finished.
-/// Memory:  all of it taken in the constructor: `slots` on the device (activations, in use while
-///          taken), `count` in the host pool (activations).
-/// Errors:  ContractError for calls out of order and for more activations open at once than slots.
+/// Time:    all calls enqueue. The compute stream may write what `open` returns, and read what
+///          `read` returns, until `close`. A slot is used again once its copies and its readers
+///          have finished.
+/// Memory:  the constructor allocates everything: `slots` activations on the device, which count as
+///          in use while their slots are taken, and `count` activations in the host pool. The store
+///          borrows the World. Once the World has ended, the store can only be destroyed.
+/// Errors:  ContractError for an index outside [0, count), for calls out of order, and for more
+///          activations on the device at once than there are slots. OutOfMemory from the
+///          constructor.
 /// Threads: the rank's own thread.
 class ActivationStore {
  public:
+  /// Throws ContractError unless `count`, `bytes` and `slots` are at least 1.
   ActivationStore(World& world, ActivationStoreOptions options);
   ~ActivationStore();
   ActivationStore(const ActivationStore&) = delete;
   ActivationStore& operator=(const ActivationStore&) = delete;
 
-  /// What the constructor allocates.
+  /// Returns what the constructor allocates, and throws the same ContractError.
   [[nodiscard]] static ActivationStoreBytes bytes_needed(const ActivationStoreOptions& options);
 
-  /// A slot that activation `index` is written to; what it held before is forgotten.
+  /// Takes a slot for activation `index` and returns its address in device memory. What the
+  /// activation held before is discarded.
   [[nodiscard]] void* open(int index);
-  /// The compute stream has written the activation: it goes to the host.
+  /// Copies the activation to the host, after what is enqueued on the compute stream so far. It is
+  /// called once for each `open`.
   void save(int index);
-  /// The compute stream has read the activation last (for now, if it was saved).
+  /// Gives the slot back, after what is enqueued on the compute stream so far. A saved activation
+  /// can be fetched and read again.
   void close(int index);
 
-  /// Begins to bring a saved activation back, if a slot is free and it is not there already: call
-  /// it ahead of `read`, so that the copy runs meanwhile.
+  /// Begins to copy a saved activation back to the device. It does nothing if the activation is
+  /// there already or no slot is free. Call it ahead of `read`, so that the copy overlaps with
+  /// computation.
   void fetch(int index);
-  /// The activation, readable on the compute stream.
+  /// Returns the device address of the activation, which the compute stream may read. It fetches
+  /// the activation first if that has not been done.
   [[nodiscard]] const void* read(int index);
 
  private:

@@ -18,32 +18,36 @@ using Initializer =
 namespace init {
 
 /// Writes elements [first, first + out.size()) of parameter `id`, drawn from N(0, stddev^2), to
-/// `out`. Element `i` is drawn by Philox4x32-10 (Salmon et al., SC11)
-/// keyed by `seed`, counter (i / 4, id), lane i % 4, turned normal by Box-Muller.
+/// `out`, in host memory. Element `i` is lane i % 4 of Philox4x32-10 (Salmon et al., SC11) keyed by
+/// `seed` at counter (i / 4, id), made normal by Box-Muller.
 void fill_normal(std::uint64_t seed, std::uint32_t id, std::int64_t first, float stddev,
                  std::span<float> out);
 
 /// The distribution from which the elements of a parameter are drawn.
 struct Distribution {
+  /// The kinds of distribution.
   enum class Kind : std::uint8_t { constant, normal };
+  /// The kind of this distribution.
   Kind kind = Kind::constant;
   /// The constant, or the standard deviation of a normal distribution around 0.
   float number = 0.0F;
 };
 
-/// An Initializer that tells what it would write, so that the device can draw the numbers itself
-/// and nothing passes through the host. On CUDA some elements differ from the host's in the last
-/// bit, because logarithm, sine and cosine are the device's own.
+/// An Initializer that can say which distribution it draws from, so that the device draws the
+/// values itself and nothing passes through the host. On CUDA some elements differ from the host's
+/// in the last bit, because the device has its own logarithm, sine and cosine.
 struct Drawn {
-  std::uint64_t seed = 0;
+  std::uint64_t seed = 0;  ///< The key of the random numbers.
+  /// Returns the distribution of a parameter. It must not be empty.
   std::function<Distribution(const ParameterInfo& parameter)> distribution;
 
+  /// Writes the values on the host, as every Initializer does.
   void operator()(const ParameterInfo& parameter, std::int64_t first, std::span<float> out) const;
 };
 
 /// Returns an Initializer (a Drawn) that draws every element from N(0, stddev^2).
 [[nodiscard]] Initializer normal(std::uint64_t seed, float stddev);
-/// Returns an Initializer (a Drawn) that sets every element to `value`.
+/// Returns an Initializer that sets every element to `value`.
 [[nodiscard]] Initializer constant(float value);
 
 }  // namespace init

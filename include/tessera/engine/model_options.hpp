@@ -62,13 +62,13 @@ struct ModelOptions {
 
   // How the ranks are arranged.
 
-  /// The named dimensions of the ranks: what the strategy shards is cut along `shard`, and kept
-  /// once for each rank along `replicate`. {{"replicate", R}, {"shard", S}} has R * S ranks. zero1,
-  /// zero2 and zero3 take any, hybrid is zero3 on it, dp and ddp have all ranks along `replicate`.
-  /// Empty: what `strategy` and `shard_group` are short for (mesh_of).
+  /// The named dimensions of the ranks. What the strategy shards is cut along `shard` and kept once
+  /// for each rank along `replicate`. {{"replicate", R}, {"shard", S}} has R * S ranks. zero1,
+  /// zero2 and zero3 take any mesh, hybrid is zero3 on it, and dp and ddp need all ranks along
+  /// `replicate`. Empty: the mesh that `strategy` and `shard_group` stand for (mesh_of).
   std::vector<MeshDim> mesh = {};
 
-  // Precision. These change results, but for `master_weights`.
+  // Precision. These change results, except `master_weights`.
 
   /// How the fp32 master weights of 16-bit parameters are kept. `remainder` takes half the memory
   /// and needs a trained bf16 parameter; fp32 parameters may lie beside it. ConfigError from
@@ -81,9 +81,9 @@ struct ModelOptions {
   /// unless it is narrower than `gradient`. Sums are made in fp32 or wider, in rank order, and
   /// rounded once (hybrid rounds once within a shard group and once more across groups).
   DType reduce = DType::fp32;
-  /// What the trainer multiplies the gradient of its loss by, so that small fp16 gradients do not
-  /// vanish: see LossScaling and ShardedModel::loss_scale. The default scales where `compute` or
-  /// `gradient` is fp16.
+  /// The factor by which the trainer multiplies the gradient of its loss, so that small fp16
+  /// gradients do not vanish, and how it changes: see LossScaling and ShardedModel::loss_scale. The
+  /// default scales where `compute` or `gradient` is fp16.
   LossScaling loss_scaling = {};
   /// The number of steps skipped in a row after which `step` throws a NumericError that names the
   /// origin. A step is skipped if its gradient is not finite. 0: no number ends the run.
@@ -96,7 +96,7 @@ struct ModelOptions {
   /// largest block. A larger number hides more of the communication and takes more memory. It
   /// is ignored where nothing is gathered.
   int prefetch = 1;
-  /// The same for backward passes. If it is not given, `prefetch` counts for both.
+  /// The same number for backward passes. If it is not given, `prefetch` counts for both.
   std::optional<int> prefetch_backward = {};
   /// When a block gives its gathered parameters back; a block's UnitOptions may choose otherwise.
   Reshard reshard = Reshard::after_forward;
@@ -114,18 +114,18 @@ struct ModelOptions {
   /// Under ddp, finished units are all-reduced together once they have this many bytes of
   /// gradients; at least 1. Other strategies ignore it.
   std::size_t bucket_bytes = std::size_t{25} << 20;
-  /// The same for the first bucket of a backward pass, which is smaller so that communication
-  /// begins early.
+  /// The same number for the first bucket of a backward pass, which is smaller so that
+  /// communication begins early.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
 
   // Memory.
 
   /// What lies in host memory instead of the device's. `optimizer` moves the fp32 weights that are
   /// updated, the optimizer's state and the update itself there; the device keeps what computation
-  /// needs. Reduced gradients leave for the host beside backward. `step` enqueues the update, which
-  /// runs unit by unit beside the next forward pass; the first use of a unit waits for its update
-  /// (docs/offload.md). ConfigError from `optimize_with` if there is nothing to take off the
-  /// device.
+  /// needs. Reduced gradients are copied to the host during backward. `step` enqueues the update,
+  /// which runs unit by unit during the next forward pass; the first use of a unit waits for its
+  /// update (docs/offload.md). ConfigError from `materialize` if nothing is trained, and from
+  /// `optimize_with` if the optimizer leaves nothing to take off the device.
   Offload offload = Offload::none;
   /// The fraction, from 0 to below 1, of the elements that the optimizer updates whose state stays
   /// on the device in spite of `offload`. Whole units stay, the last declared first; ConfigError
@@ -144,7 +144,7 @@ struct ModelOptions {
 /// ranks. Rules that depend on the units are checked by ShardedModel::materialize.
 void validate(const ModelOptions& options, int ranks);
 
-/// Throws ConfigError if `optimizer` or `update` cannot be had for a model with these options, and
+/// Throws ConfigError if `optimizer` or `update` is incompatible with these options, and
 /// ContractError for a number that is not finite or out of its range. ShardedModel::optimize_with
 /// checks this too, and what depends on the units.
 void validate(const ModelOptions& options, const Optimizer& optimizer,
@@ -154,8 +154,8 @@ void validate(const ModelOptions& options, const Optimizer& optimizer,
 /// (World::run_as_graph). The step checks this too.
 void validate_in_graph(const ModelOptions& options);
 
-/// Throws ConfigError unless the ranks gather parameters under `strategy`: the option called
-/// `option`, such as "prefetch" or "reshard", then has no effect.
+/// Throws ConfigError if the ranks gather no parameters under `strategy`, so that the option called
+/// `option`, such as "prefetch" or "reshard", has no effect.
 void require_gathering(Strategy strategy, std::string_view option);
 
 }  // namespace tessera

@@ -18,40 +18,41 @@ class Model;
 enum class UseKind : std::uint8_t;
 }  // namespace engine
 
-/// An open use of a unit, forward or backward: its parameters are whole on this rank. A layer's
-/// forward takes either kind, so that it can be run once more in the backward scope (recompute).
+/// An open use of a unit, forward or backward, during which its parameters are whole on this rank.
+/// A layer's forward takes either kind, so that it can be run again in the backward scope
+/// (recompute).
 ///
-/// A scope ends at its brace or with `close`, and can be moved, into a table of open units for
-/// instance, where a program's hooks open and close units. It ends before its model: one that does
-/// not keeps the model's memory until it does, and the rank's body ends with a ContractError that
-/// names the unit.
+/// A scope ends at its closing brace or with `close`. It can be moved, for instance into a table of
+/// open units in a program whose hooks open and close units. It must end before its model. A scope
+/// that does not keeps the model's memory until it ends, and the rank's body then ends with a
+/// ContractError that names the unit.
 ///
-/// Threads: one at a time, not always the same; ShardedModel says which calls may be made there.
+/// Threads: one at a time, which may change. ShardedModel says which calls any thread may make.
 class Scope {
  public:
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
-  /// The parameter called `name`. ContractError that lists the unit's parameters if it has none of
-  /// that name, or if the scope has ended.
+  /// Returns the parameter called `name`. Throws ContractError if the scope has ended, and one that
+  /// lists the unit's parameters if none has that name.
   [[nodiscard]] ConstTensor operator[](std::string_view name) const;
-  /// The stream on which the parameters are ready and on which kernels must run.
+  /// Returns the stream on which the parameters are ready and kernels must run.
   [[nodiscard]] Stream stream() const;
 
-  /// Whether the scope has neither ended nor been moved from.
+  /// Returns whether the scope has neither ended nor been moved from.
   [[nodiscard]] bool is_open() const noexcept { return model_ != nullptr; }
-  /// Ends the scope, as the brace does, and throws what went wrong. ContractError if it is not
-  /// open.
+  /// Ends the scope, as its closing brace does, and throws what went wrong. Throws ContractError if
+  /// the scope is not open.
   void close();
 
  protected:
   Scope(std::shared_ptr<engine::Model> model, Unit unit, engine::UseKind kind,
         int micro_batch) noexcept;
   Scope(Scope&& other) noexcept;
-  /// Ends this scope first if it is open; what goes wrong there is thrown by the model's next call.
+  /// Ends this scope first if it is open. The model's next call throws what went wrong there.
   Scope& operator=(Scope&& other) noexcept;
   ~Scope();
-  /// ContractError if the scope is not open, or if the world has ended.
+  /// Throws ContractError if the scope is not open or the world has ended.
   [[nodiscard]] engine::Model& live() const;
 
   Unit unit_;
@@ -65,17 +66,17 @@ class Scope {
   int exceptions_;  // in flight when it was opened
 };
 
-/// While it is open, a unit's parameters are whole on this rank. What follows its end is enqueued
-/// there. At the brace it never throws; a failure is kept and thrown by the next call on the model.
+/// A forward use of a unit. What follows its end, such as giving the parameters back, is enqueued
+/// there. The destructor never throws: a failure is kept and thrown by the next call on the model.
 class ForwardScope : public Scope {
  public:
   ForwardScope(ForwardScope&&) noexcept = default;
   ForwardScope& operator=(ForwardScope&&) noexcept = default;
 
-  /// Tells what the unit has computed, valid on the scope's stream until the scope ends. It is
-  /// looked at only in a step that may be the last of `max_skips` skipped ones, so that the unit
-  /// can be named in which the first value that is not finite arose; else this does nothing. All
-  /// ranks watch the same.
+  /// Names what the unit has computed, in device memory that is valid on the scope's stream until
+  /// the scope ends. The values are examined only in a step that may be the last of `max_skips`
+  /// skipped ones, so that an error can name the unit in which the first value that is not finite
+  /// arose. Otherwise the call does nothing. All ranks make the same calls.
   void watch(ConstView output) const;
 
  private:
@@ -83,16 +84,20 @@ class ForwardScope : public Scope {
   using Scope::Scope;
 };
 
-/// While it is open, a unit's parameters and its full gradients are whole on this rank; at its end
-/// the gradients go on their way to where the strategy keeps them.
+/// A backward use of a unit, during which its full gradients too are whole on this rank. At its end
+/// the gradients are reduced, or kept for a later reduction, as the strategy says. The destructor
+/// never throws, as that of ForwardScope.
 class BackwardScope : public Scope {
  public:
   BackwardScope(BackwardScope&&) noexcept = default;
   BackwardScope& operator=(BackwardScope&&) noexcept = default;
 
-  /// Gradient of this rank's loss; kernels add into it (see GradientInit). ContractError if the
-  /// parameter is frozen (ask `has_grad`).
+  /// Returns the gradient of this rank's loss for the parameter called `name`; kernels add to it
+  /// (see GradientInit). Throws ContractError if the parameter is frozen (ask `has_grad`), and
+  /// where operator[] does.
   [[nodiscard]] Tensor grad(std::string_view name) const;
+  /// Returns whether the parameter called `name` is trained. Throws ContractError as operator[]
+  /// does.
   [[nodiscard]] bool has_grad(std::string_view name) const;
 
  private:
@@ -100,25 +105,27 @@ class BackwardScope : public Scope {
   using Scope::Scope;
 };
 
-/// While it lives, the model is evaluated: scopes are forward ones, in as many passes as wanted,
-/// and nothing of the training changes: no gradient, no bit of a later step, no byte of the peak.
+/// While an Evaluation lives, the model is evaluated: all scopes are forward scopes, in any number
+/// of passes. The training does not change: no gradient, no bit of a later step and no byte of the
+/// memory peak.
 ///
 ///   auto evaluation = model.evaluate();
 ///   for (batch of the validation set) { (forward scopes); evaluation.end_pass(); }
 ///
 /// Order:   every rank opens the same units in the same order. Units are gathered ahead as in
-///          training, in the order of the training or of the pass before; the order may change.
-/// Memory:  the slots of the training; what is kept over a pass (root units) is given back at its
-///          end.
-/// Ends at the brace and never throws there: a failure is kept and thrown by the next call on the
-/// model, which ends after this object (as for a Scope).
+///          training. The first pass expects the order of the training, if it is known, and each
+///          later pass the order of the pass before. The order may change.
+/// Memory:  an evaluation uses the slots of the training. Parameters that are kept during a pass
+///          (root units) are given back at its end.
+/// Errors:  the destructor never throws: a failure is kept and thrown by the next call on the
+///          model, which must end after this object (as after a Scope).
 class Evaluation {
  public:
   Evaluation(const Evaluation&) = delete;
   Evaluation& operator=(const Evaluation&) = delete;
   ~Evaluation();
 
-  /// Ends a pass, as the object's end does too. ContractError if a scope is open.
+  /// Ends a pass, as the destructor does too. Throws ContractError if a scope is open.
   void end_pass();
 
  private:

@@ -23,8 +23,8 @@
 
 namespace tessera {
 
-/// A model whose parameters, gradients and optimizer state are held over the ranks of a world as
-/// its strategy says. The trainer brings the computation; the model hands out pointers.
+/// A model whose parameters, gradients and optimizer state are distributed over the ranks of a
+/// World as its strategy says. The trainer does the computation; the model hands out pointers.
 ///
 ///   declared --materialize--> ready --optimize_with--> trainable
 ///   trainable: (forward scopes, backward scopes) x accumulate, then step(), again and again
@@ -32,138 +32,160 @@ namespace tessera {
 ///
 /// Order:   every call is made by all ranks, in the same order with the same units. The order of
 ///          scopes is recorded in the first micro-batch, which gathers without prefetch unless
-///          `declare_order` was called; ranks whose order differs get an error that names the
-///          first differing entry.
-/// Time:    scopes and `step` enqueue; on a CPU the compute stream is the calling thread, so a
-///          scope's opening waits for its gather and `step` returns when the update is done, unless
-///          the update is offloaded.
-/// Memory:  state, slots and optimizer are each allocated once, in `materialize` and
-///          `optimize_with`; a step allocates nothing.
-/// Errors:  ContractError for calls out of order; CommError and DeviceError end the model.
-/// Threads: scopes, steps and reports may come from any thread, one at a time; all else is the
-///          rank's own thread's.
+///          `declare_order` was called. Ranks whose order differs get an error that names the first
+///          entry that differs.
+/// Time:    scopes and `step` enqueue. On a CPU the compute stream is the calling thread, so
+///          opening a scope waits for its gather, and `step` returns when the update is done,
+///          unless the update is offloaded.
+/// Memory:  state and slots are allocated in `materialize`, the optimizer's state in
+///          `optimize_with`. A step allocates nothing. The model borrows the World.
+/// Errors:  ContractError for calls out of order and for a unit of another model. CommError and
+///          DeviceError end the model. Once the World has ended, calls that need it throw
+///          ContractError.
+/// Threads: scopes, steps and reports may come from any thread, one at a time. All other calls are
+///          made on the rank's own thread.
 class ShardedModel {
  public:
-  /// ConfigError if a combination of options is not supported, or if one has no effect under the
-  /// strategy (it says what is, and where it has).
+  /// Declares a model without units. Throws what `validate` throws for these options in a job of
+  /// this size.
   explicit ShardedModel(World& world, const ModelOptions& options = {});
-  /// Within the rank's body, after every scope and Evaluation of the model. Never throws: what is
-  /// still open is named by the end of the body.
+  /// Ends the model, within the rank's body and after all of its scopes and Evaluations. It never
+  /// throws. If one of them is still open, the end of the rank's body throws a ContractError that
+  /// names it.
   ~ShardedModel();
   ShardedModel(const ShardedModel&) = delete;
   ShardedModel& operator=(const ShardedModel&) = delete;
 
-  /// Declares a unit, before `materialize`. `name` is unique in the model. ConfigError if the model
+  /// Declares a unit, before `materialize`. `name` is not empty and unique in the model. Throws
+  /// ContractError for parameters that UnitLayout::make refuses or that are tied to no earlier
+  /// parameter of equal shape. Throws ConfigError for an option without effect, and if the model
   /// then has more than 2^50 elements.
   Unit add_unit(std::string name, std::vector<ParameterSpec> parameters, UnitOptions options = {});
 
-  /// Declares that every forward pass opens exactly these scopes in this order and every backward
-  /// pass the reverse, so that the first step prefetches too, and that there are slots for the
+  /// Declares that every forward pass opens exactly these scopes in this order, and every backward
+  /// pass the same in reverse. The first step then prefetches too, and there are slots for the
   /// gradients of all blocks that are on their way back at once: a block that is used several times
-  /// (A B C A B C) is from its first backward scope to its last. Optional, before `materialize`.
+  /// (A B C A B C) is on its way back from its first backward scope to its last. The call is
+  /// optional and comes before `materialize`.
   void declare_order(const std::vector<Unit>& forward);
 
-  /// *Collective.* Lays out, allocates and initialises; each rank asks `initial` only for what it
-  /// keeps.
+  /// *Collective.* Lays out, allocates and initialises the parameters. Each rank asks `initial`
+  /// only for what it keeps. If `initial` throws or memory runs out, the model stays declared.
+  /// Throws ConfigError for options that do not fit the units, and ContractError if ranks declare
+  /// different models.
   void materialize(const Initializer& initial);
 
-  /// *Collective.* Allocates and zeroes the optimizer's state for what this rank updates.
-  /// ContractError that names the first difference if a rank brings other values. ConfigError for a
-  /// group without a trainable parameter, and for options that have no effect.
+  /// *Collective.* Allocates and zeroes the optimizer's state for what this rank updates. It is
+  /// called once. Throws ContractError that names the first difference if ranks bring different
+  /// values, and ConfigError for a group without a trained parameter or an option without effect.
   void optimize_with(const Optimizer& optimizer, const OptimizerOptions& options = {});
 
-  /// Opens a unit for its forward pass, in the micro-batch under way; a forward scope after
-  /// backward scopes begins the next one. ContractError if all slots are in open scopes.
+  /// Opens a unit for its forward pass, in the current micro-batch. A forward scope after backward
+  /// scopes begins the next micro-batch. Throws ContractError if the unit is open already or open
+  /// scopes hold all slots.
   [[nodiscard]] ForwardScope forward(Unit unit);
-  /// Opens a unit for its backward pass. As many times in a micro-batch as `forward`. ContractError
-  /// if its gradients go to a slot and all are taken: by blocks that are open, or whose backward
-  /// has been opened less often than their forward. There are two slots, or as many as the declared
-  /// order needs.
+  /// Opens a unit for its backward pass, as many times in a micro-batch as its forward pass. Throws
+  /// ContractError if its gradients need a slot and none is free. A slot is taken by a block that
+  /// is open, or whose backward has been opened less often than its forward. There are two slots,
+  /// or as many as the declared order needs.
   [[nodiscard]] BackwardScope backward(Unit unit);
 
-  /// The same for micro-batch `micro_batch` of the step, from 0, where several are in flight
-  /// (F1 F2 B1 F3 B2 B3): the results have the bits of one after the other. Micro-batches begin in
-  /// order, and each has all of its forward scopes before its backward ones. A unit's backward
-  /// scopes come in the order of micro-batches. A unit that stays gathered until its last use in a
-  /// micro-batch stays until its last in all that are in flight. Activations are the caller's.
-  /// ContractError for a micro-batch that is out of order, or for a call without one where several
-  /// are in flight.
+  /// Opens a unit for micro-batch `micro_batch` of the step, from 0, where several are in flight
+  /// (F1 F2 B1 F3 B2 B3). The results have the bits of one micro-batch after the other.
+  /// Micro-batches begin in order, and each has all of its forward scopes before its backward ones.
+  /// A unit's backward scopes come in the order of micro-batches. A unit that stays gathered until
+  /// its last use in a micro-batch stays gathered until its last use in all that are in flight. The
+  /// caller keeps the activations of each. Throws ContractError for a micro-batch out of order, and
+  /// from the calls above while several are in flight.
   [[nodiscard]] ForwardScope forward(Unit unit, int micro_batch);
   [[nodiscard]] BackwardScope backward(Unit unit, int micro_batch);
 
-  /// Whether every scope of `unit` hands out its parameters, or its gradients, at the same
-  /// addresses, from `materialize` until the model ends. Parameters do where ranks hold them whole,
-  /// and where the unit has a slot of its own (root units, Reshard::after_backward,
-  /// `persist_elems`); gradients where they are whole and stay, and those of root units. What lies
-  /// there is the unit's only while one of its scopes is open.
+  /// Returns whether every scope of `unit` hands out its parameters, or its gradients, at the same
+  /// addresses from `materialize` until the model ends. Parameters stay in place where ranks hold
+  /// them whole and where the unit has a slot of its own (root units, Reshard::after_backward,
+  /// `persist_elems`). Gradients stay in place where they are kept whole, and for root units. The
+  /// memory is the unit's only while one of its scopes is open.
   [[nodiscard]] bool stays_in_place(Unit unit, StateTensor what) const;
 
-  /// *Collective.* Between steps, or before the first: the model is evaluated while the result
-  /// lives. ContractError where a step has begun. A model for inference has no other use.
+  /// *Collective.* Begins an evaluation, which lasts as long as the result lives. Throws
+  /// ContractError while a step is under way or another evaluation lives. A model for inference has
+  /// no other use.
   [[nodiscard]] Evaluation evaluate();
 
-  /// Every step from the next on uses this rate, and groups their multiple of it. All ranks give
-  /// the same: `step` compares it with what it sends anyway, and rates that differ are a CommError
-  /// that names two ranks and their rates.
+  /// Sets the learning rate of all steps from the next on; groups use their multiple of it. All
+  /// ranks give the same rate: `step` compares it with what it sends anyway, and throws CommError
+  /// that names two ranks and their rates if they differ. Throws ContractError before
+  /// `optimize_with`, and unless `lr` is finite and 0 or more.
   void set_learning_rate(float lr);
 
-  /// *Collective.* Averages what has been accumulated, clips, and updates. `loss`, if given, is
-  /// the address (device memory) of this rank's mean loss over its micro-batches, for the report.
-  /// ContractError unless exactly `accumulate` micro-batches have been run, and in the first step
-  /// if the loss is to be scaled and nobody has asked for `loss_scale` since `optimize_with`. What
-  /// ModelOptions::checks finds at the end of a micro-batch is a ContractError here, or in the
-  /// first forward scope of the next one.
+  /// *Collective.* Averages the accumulated gradients, clips them and updates the parameters.
+  /// `loss`, if given, is the device address of this rank's mean loss over its micro-batches, for
+  /// the report. Throws ContractError unless exactly `accumulate` micro-batches have been run, and
+  /// in the first step if the loss is scaled but `loss_scale` has not been called since
+  /// `optimize_with`. What ModelOptions::checks finds at the end of a micro-batch is a
+  /// ContractError here, or in the first forward scope of the next micro-batch.
   ///
-  /// Where the gradient is not finite on some rank, no rank updates anything, and the loss scale
-  /// backs off. NumericError, the same on all ranks, if this has now happened `max_skips` times in
-  /// a row or more: it names the first unit whose watched output (else whose gradient) was not
-  /// finite. The step has then been made, and the model can go on.
+  /// If the gradient is not finite on some rank, no rank updates anything, and a dynamic loss scale
+  /// falls. Throws NumericError, the same on all ranks, once this has happened `max_skips` times in
+  /// a row or more. It names the first unit whose watched output (else whose gradient) was not
+  /// finite. The step then counts as made, and the model can go on.
   void step(const double* loss = nullptr);
-  /// Device memory: the factor by which the trainer multiplies the gradient of its loss (not the
-  /// loss), read on the compute stream in every micro-batch; the update divides by it. 1 unless
-  /// ModelOptions::loss_scaling says otherwise. Null, for 1, before `optimize_with`.
+  /// Returns the device address of the loss scale: the factor by which the trainer multiplies the
+  /// gradient of its loss (not the loss). It is read on the compute stream in every micro-batch,
+  /// and the update divides by it. It is 1 unless ModelOptions::loss_scaling says otherwise. Before
+  /// `optimize_with` the address is null, which means 1.
   [[nodiscard]] const float* loss_scale() const;
 
-  /// The last step's outcome; waits for it.
+  /// Waits for the last step and returns its report. Throws ContractError if no step has been made.
   [[nodiscard]] StepReport report() const;
-  /// That of the step before the last; does not wait for the last, with which a device stays busy
-  /// meanwhile. ContractError if no two steps have been made since `optimize_with`.
+  /// Returns the report of the step before the last, without waiting for the last, so that the
+  /// device stays busy. Throws ContractError if fewer than two steps have been made.
   [[nodiscard]] StepReport previous_report() const;
 
-  /// Optimizer steps made, those that were skipped among them.
+  /// Returns the number of steps made, including those that were skipped.
   [[nodiscard]] std::int64_t steps() const noexcept;
 
-  /// *Collective.* Calls `sink` on every rank, in order of registration, with each whole
-  /// parameter or gradient in host memory (valid during the call), widened to fp32. Gathers one
-  /// unit at a time.
+  /// *Collective.* Calls `sink` on every rank, in order of registration, with each whole parameter
+  /// or gradient in host memory (valid during the call), widened to fp32. Tied parameters come
+  /// once, with their owner. Units are gathered one at a time. Throws ContractError for parameters
+  /// while a step is under way, and for gradients except between the last micro-batch and `step`.
   void export_state(StateTensor what,
                     const std::function<void(const ParameterInfo&, std::span<const float>)>& sink);
 
   /// Calls `sink` with the fp32 values that this rank's optimizer updates: master weights, joined
-  /// where they are kept as remainders, or the parameters themselves where they are fp32. In host
-  /// memory (valid during the call), in pieces:
-  /// elements [first, first + values.size()) of the parameter. Frozen parameters have none. Ranks
-  /// that keep copies (those along the mesh's `replicate`) are all handed the same.
+  /// where they are kept as remainders, or the parameters themselves where they are fp32. They come
+  /// in pieces in host memory (valid during the call): elements [first, first + values.size()) of
+  /// the parameter. Frozen parameters have none. Ranks that keep copies (those along the mesh's
+  /// `replicate`) are all given the same values.
   void export_masters(const std::function<void(const ParameterInfo&, std::int64_t first,
                                                std::span<const float> values)>& sink);
 
+  /// Returns the World that the model was made in.
   [[nodiscard]] World& world();
+  /// Returns the options that the model was made with.
   [[nodiscard]] const ModelOptions& options() const noexcept;
-  /// Distinct parameters of the whole model, without padding.
+  /// Returns the number of distinct elements of the whole model, without padding.
   [[nodiscard]] std::int64_t parameter_elems() const;
+  /// Returns the bytes that this rank keeps between steps: all 0 before `materialize`.
   [[nodiscard]] ModelStateBytes state_bytes() const;
+  /// Returns how the parameters of `unit` are laid out. The reference is valid until the next
+  /// `add_unit`.
   [[nodiscard]] const UnitLayout& layout(Unit unit) const;
+  /// Returns the name of `unit`. The reference is valid until the next `add_unit`.
   [[nodiscard]] const std::string& unit_name(Unit unit) const;
+  /// Returns the number of declared units.
   [[nodiscard]] std::size_t unit_count() const noexcept;
-  /// The unit that was declared at place `index`, from 0.
+  /// Returns the unit that was declared at place `index`, from 0. Throws ContractError if there is
+  /// none.
   [[nodiscard]] Unit unit(std::size_t index) const;
 
  private:
-  /// ContractError if the world has ended.
+  /// Throws ContractError if the World has ended.
   [[nodiscard]] engine::Model& live() const;
-  /// ContractError that names `call` unless `unit` is of this model.
+  /// Returns the place of `unit`. Throws ContractError that names `call` unless it is of this
+  /// model.
   [[nodiscard]] std::size_t index_of(Unit unit, const char* call) const;
-  /// Returns the micro-batch.
+  /// Opens `unit` and returns its micro-batch.
   int open(engine::UseKind kind, Unit unit, std::optional<int> micro_batch);
 
   std::shared_ptr<engine::Model> model_;

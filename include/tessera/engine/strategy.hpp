@@ -44,9 +44,9 @@ enum class AccumulateMode : std::uint8_t {
 
 /// When a block gives its gathered parameters back (zero3, hybrid).
 enum class Reshard : std::uint8_t {
-  after_forward,   ///< It does after each use. Blocks share a ring of slots: this takes the least
+  after_forward,   ///< After each use. Blocks share a ring of slots: this takes the least
                    ///< memory, and gathers a block twice in a micro-batch.
-  after_backward,  ///< It does after its last use in a micro-batch. Each block has a slot of its
+  after_backward,  ///< After its last use in a micro-batch. Each block has a slot of its
                    ///< own and is gathered once.
 };
 
@@ -70,9 +70,9 @@ enum class Holding : std::uint8_t { rank0, replicated, sharded };
 
 /// Who holds what under one strategy.
 struct StrategyTraits {
-  Holding parameters;
-  Holding gradients;
-  Holding optimizer;
+  Holding parameters;  ///< Who holds the parameters.
+  Holding gradients;   ///< Who holds the gradients.
+  Holding optimizer;   ///< Who holds the optimizer state.
 };
 /// Returns the row of `strategy` in the table above.
 [[nodiscard]] StrategyTraits traits_of(Strategy strategy) noexcept;

@@ -12,12 +12,12 @@
 
 namespace tessera {
 
-/// The time in which a tensor may be used: until the scope that it was taken from ends. Users need
-/// not name it; ConstTensor and Tensor check it at every access.
+/// The time during which a tensor may be used: until the scope that it was taken from ends. Users
+/// need not name it; ConstTensor and Tensor check it at every access.
 class Lifetime {
  public:
-  /// `*scopes` counts the scopes of the unit that have ended, `category` and `unit` are named by
-  /// the error. `life` keeps both references valid.
+  /// `*scopes` counts the scopes of the unit that have ended. Errors name `category` and `unit`.
+  /// `life` keeps both references valid.
   Lifetime(std::shared_ptr<const void> life, const std::uint64_t& scopes, Category category,
            const std::string& unit) noexcept
       : life_{std::move(life)},
@@ -41,23 +41,27 @@ class Lifetime {
 };
 
 /// A parameter that can be read until its scope ends. It owns nothing. It converts to the pointer
-/// that a kernel takes, in device memory, ready on the scope's stream.
+/// that a kernel takes, to device memory that is ready on the scope's stream.
 ///
-/// Errors: ContractError if the scope or the model has ended, since another unit may lie there
-/// then;
-///         also from a conversion to another element type than `dtype`.
+/// Errors: ContractError if the scope or the model has ended, since the memory may then belong to
+///         another unit, and for a conversion to an element type other than `dtype`.
 class ConstTensor {
  public:
+  /// Scopes make it. `shape` outlives the tensor or is kept by `lifetime`.
   ConstTensor(ConstView view, const Shape& shape, const Lifetime& lifetime) noexcept
       : view_{view}, shape_{&shape}, lifetime_{lifetime} {}
+  /// Returns the address of the first element.
   [[nodiscard]] const void* data() const {
     lifetime_.require_open();
     return view_.data;
   }
+  /// Returns the type of the elements.
   [[nodiscard]] DType dtype() const noexcept { return view_.dtype; }
+  /// Returns the shape of the parameter.
   [[nodiscard]] const Shape& shape() const noexcept { return *shape_; }
+  /// Converts to the address of an fp32 tensor.
   operator const float*() const;
-  /// Converts to an address with its dtype, whatever the element type is.
+  /// Converts to an address with its dtype, for any element type.
   operator ConstValues() const { return {data(), view_.dtype}; }
 
  private:
@@ -66,18 +70,24 @@ class ConstTensor {
   Lifetime lifetime_;
 };
 
-/// A gradient that can be read and written until its scope ends. It is like ConstTensor otherwise.
+/// A gradient that can be read and written until its scope ends. Otherwise it is like ConstTensor.
 class Tensor {
  public:
+  /// Scopes make it. `shape` outlives the tensor or is kept by `lifetime`.
   Tensor(View view, const Shape& shape, const Lifetime& lifetime) noexcept
       : view_{view}, shape_{&shape}, lifetime_{lifetime} {}
+  /// Returns the address of the first element.
   [[nodiscard]] void* data() const {
     lifetime_.require_open();
     return view_.data;
   }
+  /// Returns the type of the elements.
   [[nodiscard]] DType dtype() const noexcept { return view_.dtype; }
+  /// Returns the shape of the parameter.
   [[nodiscard]] const Shape& shape() const noexcept { return *shape_; }
+  /// Converts to the address of an fp32 tensor.
   operator float*() const;
+  /// Converts to an address with its dtype, for any element type.
   operator Values() const { return {data(), view_.dtype}; }
   operator ConstValues() const { return {data(), view_.dtype}; }
 

@@ -14,19 +14,23 @@ namespace tessera {
 
 /// Which of a device's two pools a buffer is in.
 enum class BufferPlace : std::uint8_t {
-  device,
-  host,  ///< Device::allocate_host
+  device,  ///< Device::allocate, or allocate_communicated for what ranks gather and reduce
+  host,    ///< Device::allocate_host
 };
 
-/// Owns memory that a tracker counts. Move-only. Empty when default-made or of 0 bytes.
+/// Owns memory that a tracker counts. Move-only. A buffer is empty when it is default-constructed,
+/// moved from, or of 0 bytes.
 ///
-/// Memory:  `bytes` rounded up to 128, at a 128-byte boundary, from construction to destruction. It
-///          may outlive the World that it was allocated from, and keeps that World's device until
-///          then; a device or tracker that is no World's outlives it.
-/// Errors:  OutOfMemory names what was asked and what is held by category.
+/// Memory:  `bytes` rounded up to a multiple of 128, at a 128-byte boundary, from construction to
+///          destruction. A buffer may outlive the World that it was allocated from: it keeps that
+///          World's device and tracker alive. Any other device or tracker must outlive the buffer.
+/// Errors:  OutOfMemory, from the constructor, names what was asked for and what this rank holds by
+///          category. Nothing is allocated or counted then.
 class Buffer {
  public:
   Buffer() = default;
+  /// Allocates `bytes` in `place` of `device`, contents undefined, and counts them with `tracker`
+  /// under `category`, as `use` says. `name` is for errors and records.
   Buffer(Device& device, MemoryTracker& tracker, Category category, std::size_t bytes,
          std::string name, BufferUse use = BufferUse::whole,
          BufferPlace place = BufferPlace::device);
@@ -34,11 +38,13 @@ class Buffer {
   Buffer& operator=(Buffer&& other) noexcept;
   ~Buffer();
 
+  /// The first byte; null if the buffer is empty.
   [[nodiscard]] void* data() const noexcept { return data_; }
+  /// `data()` as a pointer to float.
   [[nodiscard]] float* floats() const noexcept { return static_cast<float*>(data_); }
-  /// As counted: a multiple of 128.
+  /// The size as it is counted, a multiple of 128.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// What errors and records call it.
+  /// The name that errors and records use.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
  private:
@@ -46,7 +52,7 @@ class Buffer {
 
   Device* device_ = nullptr;
   MemoryTracker* tracker_ = nullptr;
-  // The same, where they are shared.
+  // The same two, kept alive where they are shared.
   std::shared_ptr<Device> kept_device_;
   std::shared_ptr<MemoryTracker> kept_tracker_;
   Category category_ = Category::unattributed;
@@ -57,20 +63,25 @@ class Buffer {
   std::string name_;
 };
 
-/// Cuts a Buffer into pieces that live as long as it does. Each piece starts on a 128-byte
-/// boundary. Plan first (`need` per piece, summed), allocate once, then take in order.
+/// Owns a Buffer and cuts it into pieces that live as long as the arena. Each piece starts on a
+/// 128-byte boundary. Plan first (sum `need` over the pieces), allocate once, then take in order.
 class Arena {
  public:
+  /// An arena of 0 bytes.
   Arena() = default;
+  /// Takes over `buffer`.
   explicit Arena(Buffer buffer) noexcept : buffer_{std::move(buffer)} {}
 
   /// Bytes that a piece of `bytes` uses up.
   [[nodiscard]] static std::size_t need(std::size_t bytes) noexcept;
-  /// The next piece. ContractError if the arena is too small for it.
+  /// Takes the next piece of `bytes`. ContractError if the arena has too few left.
   [[nodiscard]] void* take(std::size_t bytes);
 
+  /// The size of the whole buffer.
   [[nodiscard]] std::size_t bytes() const noexcept { return buffer_.bytes(); }
+  /// The bytes used up by the pieces taken so far.
   [[nodiscard]] std::size_t taken_bytes() const noexcept { return taken_; }
+  /// The start of the buffer, and so of the first piece.
   [[nodiscard]] void* data() const noexcept { return buffer_.data(); }
 
  private:

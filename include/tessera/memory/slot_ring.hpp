@@ -12,27 +12,33 @@ namespace tessera {
 
 /// What happens to the contents of a slot when it is released.
 enum class SlotPoison : std::uint8_t {
-  off,
-  nan,   ///< overwritten with 0xFF bytes (NaN in every dtype): a late reader computes NaN, a late
-         ///< writer is found when the slot is acquired next
-  tiny,  ///< overwritten with 0x01 bytes, tiny numbers: a late `+=` is found too, which leaves a
-         ///< NaN as it is
+  off,   ///< the contents stay as they are
+  nan,   ///< overwritten with 0xFF bytes (NaN in every dtype): a late reader computes NaN, and a
+         ///< late write is found when the slot is next acquired
+  tiny,  ///< overwritten with 0x01 bytes (tiny numbers): this finds a late `+=` too, which would
+         ///< leave a NaN unchanged
 };
 
 /// A place for a unit's gathered parameters or full gradients, used by one unit after another.
 ///
 ///   free --acquire(writer)--> taken --release(reader)--> free
 ///
-/// `acquire` makes the writing stream wait for the last reader; the writer marks what it has
-/// produced in `produced`, for which readers wait; `release` records the last reader. Reuse waits
-/// on those two events and on nothing else.
+/// `acquire` makes the writing stream wait for the last reader. The writer records `produced` once
+/// the contents are complete, and readers wait for that event. `release` records the last reader.
+/// Reuse waits on those two events and on nothing else.
+///
+/// Memory:  the ring owns the slot, and its arena the bytes: both must outlive every use.
 class Slot {
  public:
+  /// The address of the slot in the ring's arena.
   [[nodiscard]] void* data() const noexcept { return data_; }
+  /// The size of the whole slot, which may exceed what its owner asked for.
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-  /// The mark of the producer: the ring's user records and awaits it.
+  /// The event that marks the contents as complete. The ring's user records it and waits for it.
   [[nodiscard]] Event produced() const noexcept { return produced_.get(); }
+  /// Whether the slot has been acquired and not yet released.
   [[nodiscard]] bool taken() const noexcept { return taken_; }
+  /// The name that the slot was last acquired for; empty if it never was.
   [[nodiscard]] const std::string& owner() const noexcept { return owner_; }
 
  private:
@@ -47,38 +53,42 @@ class Slot {
   bool poisoned_ = false;
 };
 
-/// Where a ring's memory is and how it counts.
+/// Where a ring's memory is and how it counts. The device and the tracker must outlive the ring.
 struct SlotRingPlace {
-  Device& device;
-  MemoryTracker& memory;
-  Category category;
+  Device& device;         ///< the arena's device
+  MemoryTracker& memory;  ///< counts the slots in use
+  Category category;      ///< under which they count
   SlotPoison poison = SlotPoison::off;
 };
 
 /// A fixed number of slots of one size, cut from one buffer, handed out in turn.
 ///
-/// Memory:  a slot counts as in use, with the bytes that its owner asked for, while it is taken.
-///          The arena's buffer is of BufferUse::parts.
-/// Errors:  ContractError if none is free, if `bytes` does not fit, if a slot is released twice or
-///          never; the text names category and owners. With poison, a write after the release ends
-///          the next writer's stream with one.
+/// Memory:  while a slot is taken, the bytes that its owner asked for count as in use. The arena's
+///          buffer is one of BufferUse::parts, and must outlive the ring.
+/// Errors:  ContractError if no slot is free, if `bytes` does not fit, or if a slot is released
+///          twice or to another ring; the text names the category and the owners. With poison, a
+///          write after the release ends the next writer's stream with a ContractError.
 /// Threads: the rank's own thread.
 class SlotRing {
  public:
+  /// A ring without slots.
   SlotRing() = default;
-  /// Takes `slots * Arena::need(slot_bytes)` bytes from `arena`.
+  /// Takes `slots * Arena::need(slot_bytes)` bytes from `arena`. ContractError if the arena has
+  /// fewer left.
   SlotRing(const SlotRingPlace& place, Arena& arena, int slots, std::size_t slot_bytes);
 
-  /// The next free slot, for `owner` (a unit's name). Work enqueued on `writer` after this call
-  /// starts when the slot's last reader has finished.
+  /// Takes the next free slot for `owner` (a unit's name), which will use `bytes` of it. Work
+  /// enqueued on `writer` after this call starts when the slot's last reader has finished.
   [[nodiscard]] Slot& acquire(const std::string& owner, std::size_t bytes, Stream writer);
-  /// Gives the slot back: `reader` is the stream on which it was read (or written) last.
+  /// Gives the slot back. `reader` is the stream on which it was last read (or written).
   void release(Slot& slot, Stream reader);
 
-  /// ContractError that names the slots that are still taken. For a moment when all must be free.
+  /// Throws a ContractError that names the owners of slots still taken, if there are any.
   void require_all_free() const;
 
+  /// The number of slots.
   [[nodiscard]] int size() const noexcept { return static_cast<int>(slots_.size()); }
+  /// The number of slots that are not taken.
   [[nodiscard]] int free() const noexcept;
 
  private:

@@ -17,41 +17,43 @@ namespace tessera {
 
 /// How a buffer counts as memory in use.
 enum class BufferUse : std::uint8_t {
-  whole,  ///< from its allocation to its end
-  parts,  ///< where and while MemoryTracker::occupy says so: slots, activations
+  whole,  ///< all of it, from its allocation to its end
+  parts,  ///< only what MemoryTracker::occupy counts, while it does: slots, activations
 };
 
-/// The most that was held, and the most of it that was in use, while a rank was in a phase.
+/// The most that was live, and the most that was in use, while a rank was in a phase.
 struct PhaseMemory {
-  std::size_t live_bytes = 0;
-  std::size_t in_use_bytes = 0;
+  std::size_t live_bytes = 0;    ///< the highest total of MemoryReport::live
+  std::size_t in_use_bytes = 0;  ///< the highest total of MemoryReport::in_use
 
   friend bool operator==(const PhaseMemory&, const PhaseMemory&) = default;
 };
 
-/// What one rank holds: now, at its peak, and how many times it asked.
+/// What one rank holds now, what it held at its peak, and how often it allocated.
 ///
-/// *Live* is what has been allocated: what must fit. *In use* leaves out the parts of slots and
-/// activations that nothing occupies at the moment: it moves within a step, where live does not.
+/// *Live* memory has been allocated: it is what must fit. Memory *in use* leaves out the parts of
+/// slots and activations that nothing occupies at the moment: it changes within a step, where live
+/// memory does not.
 struct MemoryReport {
-  CategoryBytes live;
+  CategoryBytes live;             ///< now
   CategoryBytes at_peak;          ///< the composition at the first moment of the highest total
   std::size_t peak_bytes = 0;     ///< at_peak.total()
   trace::Moment peak_at;          ///< what the rank was doing then
   std::uint64_t allocations = 0;  ///< allocations made so far
 
-  CategoryBytes in_use;
-  CategoryBytes most_in_use;  ///< the composition at the first moment of the highest total
-  std::size_t most_in_use_bytes = 0;
-  trace::Moment most_in_use_at;
+  CategoryBytes in_use;               ///< now
+  CategoryBytes most_in_use;          ///< the composition at the first moment of the highest total
+  std::size_t most_in_use_bytes = 0;  ///< most_in_use.total()
+  trace::Moment most_in_use_at;       ///< what the rank was doing then
 
   std::array<PhaseMemory, trace::kPhases> by_phase{};  ///< indexed by trace::Phase
 };
 
 class MemoryTracker;
 
-/// Memory that counts for as long as this lives. Move-only; empty when default-made. It keeps a
-/// World's tracker; another tracker outlives it.
+/// Memory that counts for as long as this object lives; it does not own the memory itself.
+/// Move-only; empty when default-constructed. It keeps the tracker of a World alive; any other
+/// tracker must outlive it.
 class CountedMemory {
  public:
   CountedMemory() = default;
@@ -74,37 +76,46 @@ class CountedMemory {
   std::string name_;
 };
 
-/// Counts one rank's memory by category, and holds it to a budget. A World shares its trackers with
-/// what they count, which may outlive it. Threads: any.
+/// Counts one rank's memory by category, and holds it to a budget. It allocates nothing itself. A
+/// World shares its trackers with what they count, which may outlive the World. Threads: any.
 class MemoryTracker : public std::enable_shared_from_this<MemoryTracker> {
  public:
-  /// `budget_bytes`: what may be live at most.
+  /// `recorder`, which may be null, is told of every change and must outlive the tracker or be
+  /// dropped by `forget_recorder`. `budget_bytes` is the most that may be live; without a value
+  /// there is no limit.
   explicit MemoryTracker(trace::Recorder* recorder = nullptr,
                          std::optional<std::size_t> budget_bytes = {}) noexcept
       : recorder_{recorder}, budget_bytes_{budget_bytes} {}
 
-  /// OutOfMemory, with what is held, if `bytes` more would exceed the budget.
+  /// Throws an OutOfMemory that says what is held if `bytes` more would exceed the budget. `name`
+  /// says what they are for.
   void require_room(Category category, std::size_t bytes, std::string_view name) const;
-  /// Counts an allocation; as `require_room`, in which case nothing is counted.
+  /// Counts an allocation. Throws as `require_room` does, and then counts nothing.
   void add(Category category, std::size_t bytes, std::string_view name,
            BufferUse use = BufferUse::whole);
+  /// Takes back what an `add` with the same arguments counted. Aborts if it is more than is live.
   void remove(Category category, std::size_t bytes, std::string_view name,
               BufferUse use = BufferUse::whole) noexcept;
 
-  /// Counts a caller's own memory, allocated elsewhere: reports include it, the budget too.
+  /// Counts memory that the caller allocated elsewhere, in reports and against the budget, until
+  /// the result is destroyed. Throws as `add` does.
   [[nodiscard]] CountedMemory register_memory(Category category, std::size_t bytes,
                                               std::string name);
-  /// A part of a buffer of BufferUse::parts is in use, by `owner` (a unit).
+  /// Counts a part of a buffer of BufferUse::parts as in use by `owner` (a unit's name), until the
+  /// result is destroyed.
   [[nodiscard]] CountedMemory occupy(Category category, std::size_t bytes, std::string owner);
 
-  /// The recorder goes: what is counted from now on is recorded no more.
+  /// Stops recording, for when the recorder is about to be destroyed. Counting goes on.
   void forget_recorder() noexcept;
 
-  /// What the rank does from now on.
+  /// Sets what the rank does from now on: the moment that peaks and records carry.
   void enter(trace::Phase phase, std::string_view unit, std::int64_t step);
+  /// What the rank is doing now, as `enter` last said.
   [[nodiscard]] trace::Moment moment() const;
 
+  /// The most that may be live; no value if there is no limit.
   [[nodiscard]] std::optional<std::size_t> budget_bytes() const noexcept { return budget_bytes_; }
+  /// A copy of all counts at this moment.
   [[nodiscard]] MemoryReport report() const;
 
  private:

@@ -12,41 +12,48 @@
 
 namespace tessera::nn {
 
-/// A GPT-2 block: m = x + drop(attn(ln_1(x))), y = m + drop(mlp(ln_2(m))), where nothing is dropped
-/// unless `Saved::dropout` says so.
+/// A GPT-2 block: m = x + drop(attn(ln_1(x))), y = m + drop(mlp(ln_2(m))). `drop` drops elements
+/// only if `Saved::dropout` is on.
 class Block {
  public:
-  /// Memory per row: 15 hidden + heads + 4 values, and the input, which is another's output.
+  /// What backward needs of forward, in device memory of the caller. It takes 15 * hidden values
+  /// and heads + 4 fp32 statistics per row, beside the input ln_1.x, which another layer's output
+  /// holds.
   struct Saved {
-    LayerNorm::Saved ln_1;
-    CausalSelfAttention::Saved attn;
-    LayerNorm::Saved ln_2;
-    MLP::Saved mlp;
-    Values normed_1;  ///< ln_1's output: what attn.x points to
-    Values middle;    ///< m: what ln_2.x points to
-    Values normed_2;  ///< ln_2's output: what mlp.x points to
-    Dropout dropout = {};
+    LayerNorm::Saved ln_1;            ///< of the first norm, whose x is the block's input
+    CausalSelfAttention::Saved attn;  ///< of the attention
+    LayerNorm::Saved ln_2;            ///< of the second norm
+    MLP::Saved mlp;                   ///< of the MLP
+    Values normed_1;                  ///< the output of ln_1, which attn.x points to
+    Values middle;                    ///< m, which ln_2.x points to
+    Values normed_2;                  ///< the output of ln_2, which mlp.x points to
+    Dropout dropout = {};  ///< of both additions to the residual stream; attn has its own
   };
 
-  /// `norms`: the dtype of the norms' parameters, if not the model's.
+  /// Makes a block for a hidden size that `heads` divides, otherwise ContractError. `norms` is the
+  /// dtype of the norms' parameters; if it is not given, they have the model's.
   Block(World& world, std::int64_t hidden, std::int64_t heads, std::optional<DType> norms = {});
 
-  /// ln_1.*, attn.*, ln_2.*, mlp.*: in this order.
+  /// Returns the parameters ln_1.*, attn.*, ln_2.* and mlp.*, in this order.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
+  /// Returns the fp32 elements that `Saved::attn.workspace` needs.
   [[nodiscard]] std::int64_t workspace_elems(BatchShape shape, DType compute) const {
     return attn_.workspace_elems(shape, compute);
   }
 
-  /// From saved.ln_1.x to y, both [rows, hidden], no overlap.
+  /// Computes y from saved.ln_1.x, both [rows, hidden] without overlap, and writes what backward
+  /// needs to `saved`.
   void forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const;
-  /// From saved.ln_1.x again what backward needs of `forward`, which is less than all of it.
+  /// Computes from saved.ln_1.x again what backward needs of `forward`: everything but the last
+  /// product and y.
   void recompute(const Scope& scope, const Saved& saved, BatchShape shape) const;
-  /// `stream` [rows, hidden], the gradient of the residual stream, is that of y before and that
-  /// of x after. scratch: `scratch_elems`.
+  /// Adds the gradients of the parameters. `stream` [rows, hidden] holds the gradient of y before
+  /// the call and the gradient of x after it. `scratch` holds `scratch_elems` values.
   void backward(const BackwardScope& scope, const Saved& saved, Values stream, Values scratch,
                 BatchShape shape) const;
 
-  /// 5 rows hidden, and one more if something is dropped.
+  /// Returns the values of scratch that backward needs: 5 * rows * hidden, or 6 * rows * hidden if
+  /// elements are dropped.
   [[nodiscard]] std::int64_t scratch_elems(std::int64_t rows, const Dropout& dropout) const {
     return (dropout.on() ? 6 : 5) * rows * hidden_;
   }

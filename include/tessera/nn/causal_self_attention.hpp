@@ -10,29 +10,34 @@
 
 namespace tessera::nn {
 
-/// Multi-head attention in which a token sees itself and what came before: c_attn makes queries,
-/// keys and values, c_proj mixes the heads. The seq x seq matrix is never held.
+/// Multi-head attention in which a token sees itself and the tokens before it. c_attn makes
+/// queries, keys and values, and c_proj mixes the heads. The seq x seq matrix is never stored.
 class CausalSelfAttention {
  public:
+  /// What backward needs of forward, in device memory of the caller.
   struct Saved {
-    ConstValues x;         ///< [rows, hidden]
-    Values qkv;            ///< [rows, 3 hidden]
+    ConstValues x;         ///< [rows, hidden], the input
+    Values qkv;            ///< [rows, 3 hidden], queries, keys and values
     Values mixed;          ///< [rows, hidden], the heads' outputs
     float* log_sum_exp;    ///< [batch, heads, seq]
-    float* workspace;      ///< `workspace_elems`; not kept: all layers may share it
-    Dropout dropout = {};  ///< of the probabilities with which a token looks at others
+    float* workspace;      ///< `workspace_elems` values; not kept, so all layers may share it
+    Dropout dropout = {};  ///< of the attention probabilities
   };
 
-  /// Parameters "prefix.c_attn.*" and "prefix.c_proj.*". `heads` divides `hidden`.
+  /// Names the parameters "prefix.c_attn.*" and "prefix.c_proj.*". Throws ContractError unless
+  /// `heads` divides `hidden`.
   CausalSelfAttention(World& world, std::string_view prefix, std::int64_t hidden,
                       std::int64_t heads);
 
+  /// Returns the parameters to declare in the unit whose scopes the layer is called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
+  /// Returns the fp32 elements of workspace that both directions need for activations of `compute`.
   [[nodiscard]] std::int64_t workspace_elems(BatchShape shape, DType compute) const;
 
-  /// y [rows, hidden].
+  /// Computes y [rows, hidden] from saved.x, and writes what backward needs to `saved`.
   void forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const;
-  /// dy, dx [rows, hidden]; scratch 4 rows hidden.
+  /// Adds the gradients of the parameters and writes dx. dy and dx are [rows, hidden]; scratch
+  /// holds 4 * rows * hidden values.
   void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                 BatchShape shape) const;
 

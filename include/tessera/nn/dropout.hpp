@@ -4,16 +4,17 @@
 
 namespace tessera::nn {
 
-/// What a layer drops of a micro-batch: kept beside its activations, so that backward, and a
-/// forward that is run again, drop the same. Masks depend on these values, the sample and the
-/// position in it alone: not on the ranks or the cut into micro-batches.
+/// What a layer drops in a micro-batch. It is kept beside the layer's activations, so that
+/// backward, and a recomputed forward, drop the same elements. A mask depends only on these values,
+/// the sample and the position in it, not on the ranks or the cut into micro-batches.
 struct Dropout {
-  float p = 0.0F;  ///< in [0, 1), with which an element is dropped; 0: nothing is computed
-  std::uint64_t seed = 0;
-  std::int64_t step = 0;          ///< optimizer steps made before
-  std::int64_t first_sample = 0;  ///< of the micro-batch, in the step's global batch
-  std::int64_t layer = 0;
+  float p = 0.0F;          ///< the probability, in [0, 1), that an element is dropped; 0: none is
+  std::uint64_t seed = 0;  ///< the key of the random numbers
+  std::int64_t step = 0;   ///< the number of optimizer steps made before
+  std::int64_t first_sample = 0;  ///< the micro-batch's first sample in the step's global batch
+  std::int64_t layer = 0;         ///< the number of the layer
 
+  /// Returns whether elements are dropped.
   [[nodiscard]] bool on() const noexcept { return p > 0.0F; }
 };
 

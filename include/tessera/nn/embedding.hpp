@@ -9,41 +9,45 @@
 
 namespace tessera::nn {
 
-/// Rows of the table that the head's products are of: `vocab`, rounded up to a `multiple`
-/// (kernels::fast_row_multiple) as far as rows of logits have place.
+/// Returns the number of rows of the table in the head's products: `vocab` rounded up to `multiple`
+/// (kernels::fast_row_multiple), but at most `logits_row_elems` and at least `vocab`.
 [[nodiscard]] std::int64_t head_rows(std::int64_t vocab, std::int64_t logits_row_elems,
                                      std::int64_t multiple);
 
-/// Token and position embeddings, and the head tied to the former: one table, "wte.weight", turns
-/// tokens into vectors and vectors into logits.
+/// Token and position embeddings, and the head that is tied to the token embedding: one table,
+/// "wte.weight", turns tokens into vectors and vectors into logits.
 ///
-/// On CUDA products want whole rows, multiples of 64: the table's place has room for them, and the
-/// head's products are of `head_rows` of them. Zeros in the room give zeros in the gaps of the
-/// logits, of their gradient and of the table's.
+/// On CUDA products are fast for whole rows, multiples of 64. The table's place has room for them,
+/// and the head multiplies by `head_rows` of them. Zeros in the room give zeros in the gaps of the
+/// logits, of their gradient and of the table's gradient.
 class Embedding {
  public:
+  /// The sizes of the tables.
   struct Sizes {
-    std::int64_t vocab;
-    std::int64_t positions;
-    std::int64_t hidden;
+    std::int64_t vocab;                 ///< the number of tokens
+    std::int64_t positions;             ///< the number of positions
+    std::int64_t hidden;                ///< the length of a vector
     std::int64_t logits_row_elems = 0;  ///< from one row of logits to the next; 0: no gaps
   };
 
-  /// Parameters "wte.weight" [vocab, hidden] and "wpe.weight" [positions, hidden].
+  /// Names the parameters "wte.weight" [vocab, hidden] and "wpe.weight" [positions, hidden].
   Embedding(World& world, Sizes sizes);
 
+  /// Returns the parameters to declare in the unit whose scopes the layer is called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 
-  /// y[b, t, :] = wte[tokens[b, t], :] + wpe[t, :]. Tokens lie in [0, vocab); seq <= positions.
+  /// Computes y[b, t, :] = wte[tokens[b, t], :] + wpe[t, :]. Tokens are in device memory and lie in
+  /// [0, vocab); seq <= positions.
   void forward(const Scope& scope, const std::int32_t* tokens, Values y, BatchShape shape) const;
-  /// Adds dy [rows, hidden] into the tables' gradients.
+  /// Adds dy [rows, hidden] to the tables' gradients.
   void backward(const BackwardScope& scope, const std::int32_t* tokens, ConstValues dy,
                 BatchShape shape) const;
 
-  /// logits [rows, vocab] = x wte^T, and zeros in the gaps as far as the table has room.
+  /// Computes logits [rows, vocab] = x wte^T, and writes zeros in the gaps as far as the table has
+  /// room.
   void head(const Scope& scope, ConstValues x, Values logits, std::int64_t rows) const;
   /// Adds the gradient of wte and writes dx [rows, hidden]. The gaps of dlogits hold what `head`
-  /// has left there.
+  /// left there.
   void head_backward(const BackwardScope& scope, ConstValues x, ConstValues dlogits, Values dx,
                      std::int64_t rows) const;
 

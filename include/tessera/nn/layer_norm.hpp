@@ -13,21 +13,25 @@ namespace tessera::nn {
 /// y = (x - mean) / sqrt(variance + 1e-5) * weight + bias, row by row.
 class LayerNorm {
  public:
-  /// What backward needs of forward: its input and, per row, two statistics.
+  /// What backward needs of forward: its input and two statistics per row, in device memory of the
+  /// caller.
   struct Saved {
     ConstValues x;       ///< [rows, size]
     float* mean;         ///< [rows], written by forward
     float* inverse_std;  ///< [rows], written by forward
   };
 
-  /// Parameters "prefix.weight" and "prefix.bias", of `dtype` if given, else of the model's.
+  /// Names the parameters "prefix.weight" and "prefix.bias". They have `dtype` if it is given,
+  /// otherwise the model's.
   LayerNorm(std::string_view prefix, std::int64_t size, std::optional<DType> dtype = {});
 
+  /// Returns the parameters to declare in the unit whose scopes the layer is called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 
-  /// y [rows, size].
+  /// Computes y [rows, size] from saved.x, and writes the statistics.
   void forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const;
-  /// *Adds* the gradient of the input to dx: in a residual block it is there already.
+  /// Adds the gradients of the parameters, and *adds* the gradient of the input to dx, which in a
+  /// residual block holds the other branch's gradient.
   void backward(const BackwardScope& scope, const Saved& saved, ConstValues dy, Values dx,
                 std::int64_t rows) const;
 

@@ -9,24 +9,25 @@
 
 namespace tessera::nn {
 
-/// y = x W + b with W [in, out], as Hugging Face's Conv1D. Holds names and sizes; the parameters
-/// are those of the scope it is called with.
+/// y = x W + b with W [in, out], as in Hugging Face's Conv1D. It holds names and sizes; the
+/// parameters are those of the scope that it is called with.
 class Linear {
  public:
-  /// Parameters "prefix.weight" and "prefix.bias".
+  /// Names the parameters "prefix.weight" and "prefix.bias".
   Linear(std::string_view prefix, std::int64_t in, std::int64_t out);
 
-  /// To be declared in the unit whose scopes the layer will be called with.
+  /// Returns the parameters to declare in the unit whose scopes the layer is called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 
-  /// x [rows, in], y [rows, out], no overlap.
+  /// Computes y [rows, out] from x [rows, in], which do not overlap.
   void forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const;
-  /// y = gelu(z) of z = x W + b, which is kept for who needs the slope. No overlap.
+  /// Computes y = gelu(z) from z = x W + b, and keeps z for the backward. x, z and y do not
+  /// overlap.
   void forward_gelu(const Scope& scope, ConstValues x, Values z, Values y, std::int64_t rows) const;
   /// Adds the gradients of the parameters that have one, and writes dx [rows, in] unless null.
   void backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
                 std::int64_t rows) const;
-  /// As `backward`, of an x that is gelu(z): what is written is the gradient of z [rows, in].
+  /// Does the same as `backward` for x = gelu(z), and writes dz [rows, in], the gradient of z.
   void backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z, Values dz,
                      std::int64_t rows) const;
 

@@ -9,25 +9,28 @@
 
 namespace tessera::nn {
 
-/// c_proj(gelu(c_fc(x))), four times as wide inside, with the tanh form of GELU.
+/// y = c_proj(gelu(c_fc(x))), with 4 * hidden values inside and the tanh form of GELU.
 class MLP {
  public:
+  /// What backward needs of forward, in device memory of the caller.
   struct Saved {
-    ConstValues x;     ///< [rows, hidden]
+    ConstValues x;     ///< [rows, hidden], the input
     Values wide;       ///< [rows, 4 hidden], before GELU
     Values activated;  ///< [rows, 4 hidden], after it
   };
 
-  /// Parameters "prefix.c_fc.*" and "prefix.c_proj.*".
+  /// Names the parameters "prefix.c_fc.*" and "prefix.c_proj.*".
   MLP(std::string_view prefix, std::int64_t hidden);
 
+  /// Returns the parameters to declare in the unit whose scopes the layer is called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 
-  /// The first half of `forward`: all that backward needs of it.
+  /// Runs the first half of `forward`, which writes all that backward needs.
   void activate(const Scope& scope, const Saved& saved, std::int64_t rows) const;
-  /// y [rows, hidden].
+  /// Computes y [rows, hidden] from saved.x, and writes what backward needs to `saved`.
   void forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const;
-  /// dy, dx [rows, hidden]; scratch 4 rows hidden.
+  /// Adds the gradients of the parameters and writes dx. dy and dx are [rows, hidden]; scratch
+  /// holds 4 * rows * hidden values.
   void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                 std::int64_t rows) const;
 

@@ -6,22 +6,25 @@
 
 namespace tessera::nn {
 
-/// Which layers forget what their forward computed and run it again for their backward: they keep
-/// their input alone. A value: copied freely; changes no bit of any result.
+/// The layers that keep only their input, and run their forward again for their backward. It is a
+/// value and is copied freely. It changes no bit of any result.
 class Recompute {
  public:
-  /// No layer: all is kept.
+  /// Chooses no layer: all activations are kept.
   Recompute() = default;
+  /// Returns the choice of no layer.
   [[nodiscard]] static Recompute none() { return {}; }
-  /// Every layer.
+  /// Returns the choice of every layer.
   [[nodiscard]] static Recompute block() { return every(1); }
-  /// Layers 0, k, 2k ... ContractError unless k >= 1.
+  /// Returns the choice of layers 0, k, 2k and so on. Throws ContractError unless k >= 1.
   [[nodiscard]] static Recompute every(std::int64_t k);
-  /// Those for which `layer` says so, each time it is asked, the same on every rank.
+  /// Returns the choice of the layers for which `layer` returns true. It must return the same each
+  /// time and on every rank. Throws ContractError if it is empty.
   [[nodiscard]] static Recompute chosen(std::function<bool(std::int64_t layer)> layer);
 
+  /// Returns whether `layer`, from 0, is recomputed.
   [[nodiscard]] bool applies_to(std::int64_t layer) const;
-  /// "none", "block", "every:3", "chosen".
+  /// Returns "none", "block", a text such as "every:3", or "chosen".
   [[nodiscard]] std::string describe() const;
 
  private:

@@ -10,31 +10,37 @@ namespace tessera::nn {
 
 /// How the next token is drawn from logits.
 struct Sampler {
-  float temperature = 1.0F;  ///< logits are divided by it; 0: always the most likely token
-  std::int64_t top_k = 0;    ///< only among the k most likely; 0: among all
-  float top_p = 1.0F;  ///< only among the most likely that together have at least this probability
-  std::uint64_t seed = 1;
+  float temperature = 1.0F;  ///< logits are divided by it; 0: the most likely token is drawn
+  std::int64_t top_k = 0;    ///< only the k most likely tokens can be drawn; 0: all can
+  float top_p = 1.0F;        ///< only the most likely tokens that together reach it can
+  std::uint64_t seed = 1;    ///< the key of the random numbers
 
-  /// ConfigError unless temperature >= 0 and finite, top_k >= 0, 0 < top_p <= 1.
+  /// Throws ConfigError unless temperature >= 0 and finite, top_k >= 0, and 0 < top_p <= 1.
   void validate() const;
-  /// The token after `position` others of sample `sample`: depends on these, the logits and the
-  /// members alone. Of equally likely ones the lowest comes first. Error if a logit is not finite.
+  /// Draws the token at `position` of sample `sample`, that is after `position` others. The result
+  /// depends only on these, the logits (host memory, one per token) and the members. Of equally
+  /// likely tokens the lowest comes first. Throws Error if a logit is not finite, and ContractError
+  /// if there are none.
   [[nodiscard]] std::int32_t draw(std::span<const float> logits, std::int64_t sample,
                                   std::int64_t position) const;
 };
 
+/// What `generate` draws. All ranks give the same values.
 struct Generation {
   std::vector<std::int32_t> prompt;  ///< at least one token
-  std::int64_t tokens = 0;           ///< to draw after it
-  std::int64_t samples = 1;
-  Sampler sampler = {};
+  std::int64_t tokens = 0;           ///< the number of tokens to draw after the prompt
+  std::int64_t samples = 1;          ///< the number of samples
+  Sampler sampler = {};              ///< how each token is drawn
 };
 
-/// *Collective.* The drawn tokens of every sample, on every rank. `gpt` is declared in a model of
-/// `world` that can be evaluated. The ranks share the samples out, and each sample is computed by
-/// itself, so that it does not depend on the ranks or the strategy. A token sees config().seq
-/// tokens before it at most.
-/// Errors:  ConfigError for a sampler, a count or a token that cannot be, before any work.
+/// *Collective.* Returns the drawn tokens of every sample, on every rank. `gpt` is declared in a
+/// model of `world` that can be evaluated. The samples are divided among the ranks. Each is
+/// computed by itself, so that it does not depend on the number of ranks or the strategy. A token
+/// sees at most the config().seq tokens before it.
+///
+/// Errors: ConfigError for an invalid sampler, an empty prompt, a token outside the vocabulary, or
+///         a count outside 1 to 2^30, before any work. Otherwise as GPT::next_logits and
+///         Sampler::draw.
 [[nodiscard]] std::vector<std::vector<std::int32_t>> generate(GPT& gpt, World& world,
                                                               const Generation& generation);
 

@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-/// A model that brings its own computation: it declares its units into a ShardedModel, keeps the
-/// reference, and is then called through scopes of its own opening. `loss` is the address, in
-/// device memory, of this rank's mean loss over the step's micro-batches (or null).
+/// A model that brings its own computation. It declares its units in a ShardedModel, keeps the
+/// reference, and computes in scopes that it opens itself. `loss` returns the device address of
+/// this rank's mean loss over the step's micro-batches, or null.
 template <class M>
 concept Module = std::move_constructible<M> &&
                  requires(M net, const M& constant, ShardedModel& model, std::uint64_t seed) {
@@ -19,34 +19,44 @@ concept Module = std::move_constructible<M> &&
                    { constant.loss() } -> std::convertible_to<const double*>;
                  };
 
-/// A module and the ShardedModel that holds its state. Made by `shard`; stays where it is made.
-/// Every call is made by all ranks; the contracts are those of ShardedModel and of the module.
+/// A module and the ShardedModel that holds its state. `shard` makes it; it cannot be moved. All
+/// ranks make every call. The contracts are those of ShardedModel and of the module.
 template <Module M>
 class Sharded {
  public:
+  /// Declares `net` in a new model of `world`.
   Sharded(M net, World& world, const ModelOptions& options)
       : model_{world, options}, net_{std::move(net)} {
     net_.declare(model_);
   }
 
-  /// Allocates and initialises as the module says, the same for any number of ranks.
+  /// Allocates and initialises the model as the module says, with the same values for any number of
+  /// ranks.
   void materialize(std::uint64_t seed) { model_.materialize(net_.initializer(seed)); }
+  /// Calls ShardedModel::materialize.
   void materialize(const Initializer& initial) { model_.materialize(initial); }
+  /// Calls ShardedModel::optimize_with.
   void optimize_with(const Optimizer& optimizer, const OptimizerOptions& options = {}) {
     model_.optimize_with(optimizer, options);
   }
 
-  /// One micro-batch: as the module's own.
+  /// Runs one micro-batch by calling the module's forward_backward.
   template <class... Arguments>
   void forward_backward(Arguments&&... arguments) {
     net_.forward_backward(std::forward<Arguments>(arguments)...);
   }
+  /// Calls ShardedModel::set_learning_rate.
   void set_learning_rate(float lr) { model_.set_learning_rate(lr); }
+  /// Calls ShardedModel::step with the module's loss.
   void step() { model_.step(net_.loss()); }
+  /// Calls ShardedModel::report.
   [[nodiscard]] StepReport report() const { return model_.report(); }
+  /// Calls ShardedModel::previous_report.
   [[nodiscard]] StepReport previous_report() const { return model_.previous_report(); }
 
+  /// Returns the model, which lives as long as this object.
   [[nodiscard]] ShardedModel& model() noexcept { return model_; }
+  /// Returns the module, which lives as long as this object.
   [[nodiscard]] M& module() noexcept { return net_; }
 
  private:

@@ -11,19 +11,20 @@ namespace tessera::nn {
 
 /// A micro-batch: `batch` sequences of `seq` tokens, laid out [batch, seq, ...] row-major.
 struct BatchShape {
-  std::int64_t batch = 0;
-  std::int64_t seq = 0;
+  std::int64_t batch = 0;  ///< the number of sequences
+  std::int64_t seq = 0;    ///< the tokens of each sequence
 
+  /// Returns the number of tokens.
   [[nodiscard]] std::int64_t rows() const noexcept { return batch * seq; }
   friend bool operator==(const BatchShape&, const BatchShape&) = default;
 };
 
-/// What passes through a layer's backward: the gradient of its output comes in, the gradient of
-/// its input is written. `scratch` is overwritten; nothing overlaps.
+/// What passes through a layer's backward: it reads the gradient of its output and writes the
+/// gradient of its input. `scratch` is overwritten. Nothing overlaps. All are in device memory.
 struct GradientFlow {
-  ConstValues dy;
-  Values dx;
-  Values scratch;
+  ConstValues dy;  ///< the gradient of the output
+  Values dx;       ///< the gradient of the input
+  Values scratch;  ///< as large as the layer says
 };
 
 }  // namespace tessera::nn

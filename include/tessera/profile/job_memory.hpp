@@ -9,12 +9,12 @@
 
 namespace tessera {
 
-/// The least and the most of a number over the ranks, and the first rank that has it.
+/// The least and the greatest of a number of bytes over the ranks.
 struct Skew {
   std::size_t least_bytes = 0;
-  int least_rank = 0;
+  int least_rank = 0;  ///< the first rank that has the least
   std::size_t most_bytes = 0;
-  int most_rank = 0;
+  int most_rank = 0;  ///< the first rank that has the most
 
   friend bool operator==(const Skew&, const Skew&) = default;
 };
@@ -22,17 +22,20 @@ struct Skew {
 /// What every rank of a job holds and has held.
 struct JobMemory {
   std::vector<MemoryReport> ranks;           ///< by rank
-  std::vector<std::size_t> host_peak_bytes;  ///< by rank: of World::host_memory()
+  std::vector<std::size_t> host_peak_bytes;  ///< by rank: the peak of World::host_memory()
 
+  /// The skew of the bytes that are live.
   [[nodiscard]] Skew live() const;
+  /// The skew of MemoryReport::peak_bytes.
   [[nodiscard]] Skew peak() const;
+  /// The skew of MemoryReport::most_in_use_bytes.
   [[nodiscard]] Skew most_in_use() const;
-  /// A table for people, 100 columns wide at most; neighbouring ranks that are alike share a line.
+  /// A table for people, at most 100 columns wide; neighbouring ranks that are alike share a line.
   [[nodiscard]] std::string text() const;
 };
 
-/// *Collective.* Every rank's World::memory().report() and the peak of its host pool, the same on
-/// all ranks. Blocks.
+/// *Collective.* Gathers every rank's World::memory().report() and the peak of its host pool. The
+/// result is the same on all ranks. Blocks.
 [[nodiscard]] JobMemory gather_memory(World& world);
 
 }  // namespace tessera

@@ -11,40 +11,43 @@
 
 namespace tessera {
 
-/// Ranks of a job that enqueue the same, by the log of one of them.
+/// Ranks of a job that enqueue the same work.
 struct RankWork {
-  const trace::WorkLog* log = nullptr;
-  int count = 1;
+  const trace::WorkLog* log = nullptr;  ///< the log of one of them, not owned
+  int count = 1;                        ///< how many they are
 };
 
-/// What a rank's time goes into. Each moment counts once, under the first that holds.
+/// What a rank's time goes into, in seconds. Each moment counts once, under the first share whose
+/// condition holds.
 struct TimeShares {
-  double computing = 0;  ///< a kernel that its FLOPs bound runs
-  double memory = 0;     ///< one that its bytes bound
-  double bandwidth = 0;  ///< none runs, and a collective (or copy beside it) moves data
-  double latency = 0;    ///< ... and collectives have begun, and move nothing yet
-  double waiting = 0;    ///< ... and other ranks, or the host that enqueues, are waited for
+  double computing = 0;  ///< a kernel runs that its FLOPs bound
+  double memory = 0;     ///< a kernel runs that its bytes bound
+  double bandwidth = 0;  ///< a collective (or a copy beside computation) moves data
+  double latency = 0;    ///< a collective has begun and moves no data yet
+  double waiting = 0;    ///< the rank waits for other ranks, or for the host to enqueue
 
+  /// The sum of all shares.
   [[nodiscard]] double total() const noexcept {
     return computing + memory + bandwidth + latency + waiting;
   }
-  /// Not hidden behind kernels.
+  /// The time of communication that is not hidden behind kernels.
   [[nodiscard]] double exposed() const noexcept { return bandwidth + latency; }
 };
 
-/// "compute", "memory", "bandwidth", "latency" or "waiting": the largest.
+/// The name of the largest share: "compute", "memory", "bandwidth", "latency" or "waiting".
 [[nodiscard]] std::string_view bound_of(const TimeShares& shares) noexcept;
 
+/// What a rank's time goes into during one phase.
 struct PhaseShares {
-  std::string phase;
+  std::string phase;  ///< "forward", ...
   TimeShares shares;
 };
 
 /// Something that ran on a stream.
 struct WorkSpan {
   std::string stream;
-  std::string what;
-  double begin = 0;
+  std::string what;  ///< the kernel's name or the batch's label
+  double begin = 0;  ///< in seconds since the simulation began
   double end = 0;
 };
 
@@ -53,16 +56,17 @@ struct StepTime {
   double seconds = 0;               ///< from the end of the step before to its own
   double flops = 0;                 ///< of the first rank's kernels in that time
   TimeShares shares;                ///< of the first rank; they sum to `seconds`
-  std::vector<PhaseShares> phases;  ///< the same by phase, in the order in which they come
+  std::vector<PhaseShares> phases;  ///< `shares` by phase, in the order in which they come
   std::vector<WorkSpan> spans;      ///< of the first rank, of all steps, from the beginning
 };
 
-/// The time of a step of the ranks that made these logs, on that machine: every entry of every log
-/// happens once, in order on its stream, kernels, collectives and waits taking their time by
-/// kernel_seconds and collective_seconds. Pure: the same for the same arguments.
+/// Simulates the ranks that made these logs on the machine of `profile`, and returns the time of
+/// their last step. Every entry of every log happens once, in order on its stream; kernels take the
+/// time of kernel_seconds, collectives that of collective_seconds. The result depends on the
+/// arguments alone.
 ///
-///   - A wait holds its stream until the mark has been come to. A batch begins when all logs have
-///     come to it (they hold the same batches in each group); its operations share one latency, the
+///   - A wait holds its stream until the mark is reached. A batch begins when all logs have reached
+///     it (they hold the same batches in each group). Its operations share one latency, the
 ///     longest, and move one after another.
 ///   - The host enqueues one entry after another, enqueue_seconds each; nothing starts before.
 ///     Where cores are shared (MachineProfile::cores), computation runs on the host's own thread.
@@ -71,10 +75,11 @@ struct StepTime {
 ///     each gets an equal part; with fewer, a kernel takes between `alone` and `shared`.
 ///   - Otherwise a kernel beside a collective that moves data runs at speed_beside_collectives.
 ///
-/// Steps before the last one are there to bring the schedule into its steady state: two at least.
+/// The steps before the last one bring the schedule into its steady state; a log must hold two
+/// steps at least.
 ///
-/// Errors: ContractError if the logs end in something that waits for ever, or hold fewer than two
-///         steps. ConfigError as kernel_seconds and collective_seconds.
+/// Errors: ContractError if `ranks` is empty, or if the logs end in something that waits for ever
+///         or hold fewer than two steps. ConfigError as kernel_seconds and collective_seconds.
 [[nodiscard]] StepTime step_time(std::span<const RankWork> ranks, const MachineProfile& profile);
 
 }  // namespace tessera

@@ -14,38 +14,39 @@
 
 namespace tessera {
 
-/// Parameters start on multiples of this many elements, or of LayoutOptions::align_elems, and every
-/// rank's shard is a multiple of it, so that every companion buffer (low-precision copy, fp32
-/// master, gradient, moments) is cut alike and a shard is at least 128 bytes in 16-bit dtypes.
+/// The default alignment, in elements. Parameters start on multiples of it, or of
+/// LayoutOptions::align_elems, and every rank's shard is a multiple of it. Every companion buffer
+/// (low-precision copy, fp32 master, gradient, moments) is then cut alike, and a shard is at least
+/// 128 bytes in 16-bit dtypes.
 inline constexpr std::int64_t kAlignElems = 64;
 
-/// A tensor that belongs to another unit: `unit` must be registered before. One storage, one
-/// gradient.
+/// The owner of a tied parameter, in a unit that was declared before. Both names stand for one
+/// tensor with one gradient.
 struct TiedTo {
-  std::string unit;
-  std::string parameter;
+  std::string unit;       ///< the name of the owning unit
+  std::string parameter;  ///< the name of the parameter within it
 };
 
 /// One parameter as its author declares it.
 struct ParameterSpec {
-  std::string name;  ///< unique in its unit
-  Shape shape;
-  bool trainable = true;               ///< false: frozen, neither gradient nor optimizer state
+  std::string name;                    ///< unique in its unit
+  Shape shape;                         ///< the extents; their product is the number of elements
+  bool trainable = true;               ///< false: frozen, without gradient or optimizer state
   std::optional<DType> dtype = {};     ///< compute dtype of this parameter, if not the model's
-  std::optional<TiedTo> tied_to = {};  ///< an alias; the owner decides all but the shape,
-                                       ///< which must be equal
-  /// Elements that its place has at least, for kernels that read or write beyond its end: whole
-  /// rows of a product, say. What exceeds the shape holds zeros: the trainer may write zeros there,
-  /// into parameters and gradients, and nothing else. Counted in every arena, and in no number of
-  /// parameters, export, file or initialiser. An alias has its owner's.
+  std::optional<TiedTo> tied_to = {};  ///< an alias: the owner, of equal shape, decides
+  /// The least number of elements that the parameter's place holds, for kernels that read or write
+  /// beyond its end, for instance whole rows of a product. What exceeds the shape holds zeros: the
+  /// trainer may write zeros there, into parameters and gradients, and nothing else. Room is
+  /// counted in every buffer, but in no number of parameters, export, file or initialiser. An alias
+  /// has its owner's room.
   std::int64_t room = 0;
 };
 
-/// The dtypes of one segment and its companions.
+/// The dtypes of one segment and its companion buffers.
 struct SegmentDTypes {
   DType parameter = DType::fp32;  ///< what kernels compute with
   DType gradient = DType::fp32;   ///< what backward adds into
-  DType reduce = DType::fp32;     ///< on the wire
+  DType reduce = DType::fp32;     ///< what gradients travel in
   DType master = DType::fp32;     ///< what the optimizer updates
 
   friend bool operator==(const SegmentDTypes&, const SegmentDTypes&) = default;
@@ -55,47 +56,58 @@ struct SegmentDTypes {
 struct Placement {
   std::size_t parameter = 0;  ///< index in the unit's list of specs
   std::int64_t first = 0;     ///< first element in the segment, a multiple of the alignment
-  std::int64_t elems = 0;
-  std::int64_t room = 0;  ///< ParameterSpec::room
+  std::int64_t elems = 0;     ///< the parameter's elements
+  std::int64_t room = 0;      ///< ParameterSpec::room
 
-  /// What no other parameter may lie in.
+  /// Returns the end of the place: no other parameter lies in [first, end()).
   [[nodiscard]] std::int64_t end() const noexcept { return first + (room > elems ? room : elems); }
 };
 
-/// A run of elements that belong to one parameter and to what one rank owns.
+/// A run of elements that belong to one parameter and to one rank.
 struct Piece {
-  std::size_t parameter = 0;
-  std::int64_t first_in_parameter = 0;
-  std::int64_t first_in_shard = 0;  ///< in the elements that the rank owns, laid end to end
-  std::int64_t elems = 0;
+  std::size_t parameter = 0;            ///< index in the unit's list of specs
+  std::int64_t first_in_parameter = 0;  ///< first element in the parameter
+  std::int64_t first_in_shard = 0;      ///< first among the elements that the rank owns, end to end
+  std::int64_t elems = 0;               ///< length of the run
 };
 
-/// One flat parameter: parameters of equal dtypes and trainability, laid end to end in the order
-/// of declaration, padded so that N equal shards cover it.
+/// One flat parameter: parameters of equal dtypes and trainability, laid end to end in the order of
+/// declaration, and padded so that N equal shards cover it.
 ///
 ///   shard_elems  = round_up(ceil(elems / N), align)
 ///   padded_elems = shard_elems * N
 ///
-/// where `elems` counts the room of parameters and the gaps between them. Any N, any shapes, also N
-/// > elems (some shards are then padding only), also elems == 0.
+/// Here `elems` counts the room of parameters and the gaps between them. Any N and any shapes are
+/// legal, including N > elems (some shards are then padding only) and elems == 0.
 class SegmentLayout {
  public:
+  /// Throws ContractError unless the alignment is a multiple of kAlignElems up to 2^30, ranks >= 1,
+  /// and the placements are aligned, ascending and inside [0, elems).
   SegmentLayout(SegmentDTypes dtypes, bool trainable, std::vector<Placement> placements,
                 std::int64_t elems, int ranks, std::int64_t align_elems = kAlignElems);
 
+  /// Returns the dtypes of the segment and its companion buffers.
   [[nodiscard]] const SegmentDTypes& dtypes() const noexcept { return dtypes_; }
+  /// Returns whether the segment's parameters are trained.
   [[nodiscard]] bool trainable() const noexcept { return trainable_; }
+  /// Returns where each parameter lies, in ascending order.
   [[nodiscard]] std::span<const Placement> placements() const noexcept { return placements_; }
+  /// Returns the number of elements, without the padding at the end.
   [[nodiscard]] std::int64_t elems() const noexcept { return elems_; }
+  /// Returns the number of elements of a shard.
   [[nodiscard]] std::int64_t shard_elems() const noexcept { return shard_elems_; }
+  /// Returns the number of elements of all shards together.
   [[nodiscard]] std::int64_t padded_elems() const noexcept { return shard_elems_ * ranks_; }
-  /// Rank r's part of the segment: [r * shard_elems, (r + 1) * shard_elems).
+  /// Returns the part of the segment that `rank` owns: [rank * shard_elems, (rank + 1) *
+  /// shard_elems).
   [[nodiscard]] Range shard(int rank) const noexcept;
-  /// What the elements `owned` hold, in order; padding belongs to no piece.
+  /// Returns the pieces of parameters among the elements `owned`, in order. Padding belongs to no
+  /// piece.
   [[nodiscard]] std::vector<Piece> pieces(const Ranges& owned) const;
-  /// What rank r's shard holds. ContractError if there is no such rank.
+  /// Returns the pieces of parameters in the shard of `rank`. Throws ContractError if there is no
+  /// such rank.
   [[nodiscard]] std::vector<Piece> pieces(int rank) const;
-  /// The elements that belong to no parameter: room, alignment gaps and the tail.
+  /// Returns the elements that belong to no parameter: room, alignment gaps and the tail.
   [[nodiscard]] Ranges padding() const;
 
  private:
@@ -107,39 +119,47 @@ class SegmentLayout {
   std::int64_t shard_elems_;
 };
 
+/// The dtypes and the alignment of a unit's layout.
 struct LayoutOptions {
-  // Dtypes for a unit's parameters unless a parameter says otherwise.
-  DType compute = DType::fp32;
-  DType gradient = DType::fp32;
-  DType reduce = DType::fp32;
+  DType compute = DType::fp32;             ///< of parameters, unless one chooses its own
+  DType gradient = DType::fp32;            ///< of gradients
+  DType reduce = DType::fp32;              ///< what gradients travel in
   std::int64_t align_elems = kAlignElems;  ///< a multiple of kAlignElems
 };
 
-/// How one unit's own parameters are laid out and cut: a list of segments. The same for every
-/// strategy at a given number of ranks. Pure arithmetic.
+/// How one unit's own parameters are laid out and cut: a list of segments. The layout is the same
+/// for every strategy at a given number of ranks. It is pure arithmetic.
 class UnitLayout {
  public:
-  /// Segments come in the order in which their (dtypes, trainable) combination first appears.
-  /// Aliases (`tied_to`) take no place. ContractError on an empty or repeated parameter name, a
-  /// negative room, or ranks < 1.
+  /// Returns the layout of `specs`. Segments come in the order in which their (dtypes, trainable)
+  /// combination first appears. Aliases (`tied_to`) take no place. Throws ContractError for an
+  /// empty or repeated parameter name, a negative room, an alignment that SegmentLayout refuses,
+  /// ranks < 1, or more elements than 63 bits can count.
   static UnitLayout make(std::vector<ParameterSpec> specs, const LayoutOptions& options, int ranks);
 
+  /// Returns the declared parameters, in the order of declaration.
   [[nodiscard]] std::span<const ParameterSpec> specs() const noexcept { return specs_; }
+  /// Returns the segments of the unit.
   [[nodiscard]] std::span<const SegmentLayout> segments() const noexcept { return segments_; }
+  /// Returns the number of ranks that the unit is cut for.
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
 
+  /// The place of a parameter.
   struct Location {
-    std::size_t segment;
-    std::int64_t first;  ///< in the segment
+    std::size_t segment;  ///< index of the segment
+    std::int64_t first;   ///< first element in the segment
   };
-  /// Where parameter `index` lies; empty for an alias.
+  /// Returns the place of parameter `index`, or nothing for an alias. Throws ContractError if there
+  /// is no such parameter.
   [[nodiscard]] std::optional<Location> locate(std::size_t index) const;
-  /// The index of the parameter called `name`; empty if there is none.
+  /// Returns the index of the parameter called `name`, or nothing if there is none.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const noexcept;
 
-  /// Distinct elements without padding: what a paper calls the number of parameters.
+  /// Returns the number of distinct elements without padding, which papers call the number of
+  /// parameters.
   [[nodiscard]] std::int64_t parameter_elems() const noexcept;
-  /// One line per entry, the same on every rank that declared the same unit; compared across ranks.
+  /// Returns one line per entry, the same on every rank that declared the same unit. The engine
+  /// compares it across ranks.
   [[nodiscard]] std::string describe() const;
 
  private:

@@ -9,13 +9,13 @@ namespace tessera {
 
 /// A parameter of a sharded model, as initialisers, exports and optimizers see it.
 struct ParameterInfo {
-  std::string unit;
-  std::string name;  ///< within the unit
-  Shape shape;
-  bool trainable = true;
-  std::uint32_t id = 0;  ///< order of registration, from 0; aliases have none
+  std::string unit;       ///< the name of the unit
+  std::string name;       ///< the name within the unit
+  Shape shape;            ///< the whole parameter's shape
+  bool trainable = true;  ///< false: frozen
+  std::uint32_t id = 0;   ///< the place in the order of registration, from 0, aliases left out
 
-  /// "unit.name".
+  /// Returns "unit.name".
   [[nodiscard]] std::string full_name() const { return unit + "." + name; }
 };
 

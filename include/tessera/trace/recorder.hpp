@@ -9,38 +9,38 @@
 
 namespace tessera::trace {
 
-/// What a record describes. `issue` records are made by the rank's own thread in program order and
-/// are the same in every run; spans have a begin and an end on the clock and are made where the
+/// What a record describes. The rank's own thread makes `issue` records in program order, and they
+/// are the same in every run. Spans have a begin and an end on the clock, and are made where the
 /// work ran.
 enum class Kind : std::uint8_t {
-  issue,       // the engine asked for something: "gather", "reshard", "reduce", "update", ...
-  compute,     // span: a scope of the caller was open ("forward", "backward") or the optimizer ran
-  collective,  // span: a collective moved data; `bytes` is what this rank sends by the formula
-  copy,        // span: `bytes` moved between the device and the host pool ("offload", "reload")
-  allocate,    // an arena or buffer was taken; `bytes`, `what` is the category, `unit` its name
-  release,     // ... and given back
-  use,         // memory that had been allocated came into use, by `unit`; as allocate
-  unuse,       // ... and is out of use: in use is allocate + use - unuse - release
-  host,        // span: the host computed on what lies in its pool ("update", "norm", "accumulate")
+  issue,       ///< the engine asked for something: "gather", "reshard", "reduce", "update", ...
+  compute,     ///< span: a caller's scope was open ("forward", "backward") or the optimizer ran
+  collective,  ///< span: a collective moved data; `bytes` is what this rank sends by the formula
+  copy,        ///< span: `bytes` moved between the device and the host pool ("offload", "reload")
+  allocate,    ///< an arena or buffer of `bytes` was taken; `what` is the category, `unit` its name
+  release,     ///< it was given back
+  use,         ///< `bytes` already allocated came into use by `unit`; `what` is the category
+  unuse,       ///< they went out of use: in use is allocate + use - unuse - release
+  host,        ///< span: the host computed on what its pool holds ("update", "norm", "accumulate")
 };
 
-/// One plain record. `what` names the action, `unit` the unit (or buffer) it concerns.
+/// One plain record.
 struct Record {
   Kind kind = Kind::issue;
-  std::string what;
-  std::string unit;
-  std::size_t bytes = 0;
-  std::int64_t step = 0;      // optimizer steps finished before this record
-  std::uint64_t thread = 0;   // the same number for the same thread
-  std::int64_t begin_ns = 0;  // steady clock; begin == end for instants
-  std::int64_t end_ns = 0;
-  std::string phase = {};   // of the rank's program at that moment: "setup", "forward", ...
-  std::string during = {};  // the unit of that phase
-  // Of a span, where it ran: "compute", "gather", "reduce", "offload", "host".
+  std::string what;           ///< the action, or the category of memory
+  std::string unit;           ///< the unit (or buffer) that it concerns
+  std::size_t bytes = 0;      ///< as Kind says
+  std::int64_t step = 0;      ///< optimizer steps finished before this record
+  std::uint64_t thread = 0;   ///< the same number for the same thread
+  std::int64_t begin_ns = 0;  ///< on the clock of now_ns; begin == end for instants
+  std::int64_t end_ns = 0;    ///< on the same clock
+  std::string phase = {};     ///< of the rank's program at that moment: "setup", "forward", ...
+  std::string during = {};    ///< the unit of that phase
+  /// Where a span ran: "compute", "gather", "reduce", "offload" or "host".
   std::string stream = {};
 };
 
-/// Nanoseconds on the clock of the records.
+/// The time now in nanoseconds, on the steady clock that records use.
 [[nodiscard]] std::int64_t now_ns() noexcept;
 /// The number that records made by the calling thread carry.
 [[nodiscard]] std::uint64_t this_thread() noexcept;
@@ -48,19 +48,21 @@ struct Record {
 /// Collects the records of one rank. Threads: any thread may add.
 class Recorder {
  public:
-  /// Adds `record` with the calling thread's number. Both times zero: an instant, now. Only
-  /// `end_ns` zero: a span that ends now.
+  /// Adds `record` with the calling thread's number. If both of its times are zero it becomes an
+  /// instant, now; if only `end_ns` is zero it becomes a span that ends now.
   void add(Record record);
-  /// Adds nothing from now on: so that a run of many steps can show its first ones.
+  /// Makes `add` ignore all later records, so that a run of many steps can show its first ones.
   void stop();
+  /// A copy of the records that are kept, in the order in which they were added.
   [[nodiscard]] std::vector<Record> records() const;
+  /// Forgets all records.
   void clear();
 
-  /// From now on keeps the last `steps` steps that have ended and the one under way; 0: all. Of the
-  /// steps before, what took memory that is still held stays: allocations without their release
+  /// Keeps from now on the last `steps` steps that have ended and the one under way; 0 keeps all.
+  /// Of earlier steps, records of memory that is still held stay: allocations without their release
   /// and uses without their end, so that what is kept sums to what is held at every moment.
   void keep_last(int steps);
-  /// Says that a step has ended: the engine does, at the end of ShardedModel::step.
+  /// Says that a step has ended. The engine calls it at the end of ShardedModel::step.
   void end_step();
 
  private:
@@ -68,7 +70,7 @@ class Recorder {
 
   mutable std::mutex mutex_;
   std::deque<Record> records_;
-  std::vector<Record> held_;       // of steps that have been dropped
+  std::vector<Record> held_;       // memory still held, from steps that have been dropped
   std::deque<std::size_t> steps_;  // sizes, in records, of the steps that have ended
   std::size_t ended_ = 0;          // their sum
   std::size_t keep_ = 0;

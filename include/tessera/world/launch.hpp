@@ -7,28 +7,29 @@
 
 namespace tessera {
 
-/// A job of processes that a launcher has started, of which this process is one rank: what run()
-/// joins.
+/// A job of processes that a launcher has started, and this process's place in it. run() joins it.
 struct LaunchedJob {
-  std::string launcher;  ///< "mpirun (Open MPI)", "srun (Slurm)", ...
-  std::string variable;  ///< the environment variable that says how many processes there are
-  int rank = 0;
-  int size = 1;
-  std::optional<int> on_machine = {};  ///< how many of them are on this machine, if it tells
+  std::string launcher;  ///< The launcher's name: "mpirun (Open MPI)", "srun (Slurm)", ...
+  std::string variable;  ///< The environment variable that gives the number of processes.
+  int rank = 0;          ///< This process's number in the job, from 0.
+  int size = 1;          ///< The number of processes in the job.
+  std::optional<int> on_machine = {};  ///< The number on this machine, if the launcher gives it.
 };
 
-/// The job that run() would join on devices of this kind, as the launcher's environment variables
-/// tell. Starts nothing. Empty where run() is alone: without a launcher, or in a job of one process
-/// that is not mpirun's (nor, on CUDA, torchrun's). ConfigError if the variables make no sense, or
-/// if the launcher is torchrun and the device is a CPU: processes on the CPU are joined by MPI,
-/// those on CUDA devices by NCCL.
+/// Returns the job that run() would join on devices of this kind, according to the launcher's
+/// environment variables, and starts nothing. The result is empty where run() runs alone: without a
+/// launcher, or in a job of one process that mpirun (on CUDA also torchrun) did not start. Throws
+/// ConfigError if the variables make no sense, or if torchrun started several processes and the
+/// device is a CPU: MPI joins processes on the CPU, and NCCL joins processes on CUDA devices.
 [[nodiscard]] std::optional<LaunchedJob> launched_job(DeviceKind device = DeviceKind::cpu);
 
-/// This process's number among those that a launcher has started, also where run() would refuse the
-/// job; 0 without one. Never fails. It tells which process reports what all of them find.
+/// Returns this process's number among those that a launcher has started, even where run() would
+/// refuse the job, and 0 without a launcher. It never fails. A program uses it to let one process
+/// report what all of them find.
 [[nodiscard]] int launched_rank() noexcept;
 
-/// The MPI library that this build uses: "Open MPI v4.1.4"; empty if it has none.
+/// Returns the MPI library that this build uses, such as "Open MPI v4.1.4", or an empty text if it
+/// has none.
 [[nodiscard]] std::string mpi_version();
 
 }  // namespace tessera

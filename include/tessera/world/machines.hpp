@@ -7,9 +7,9 @@ namespace tessera {
 
 class World;
 
-/// *Collective.* Returns the id of every rank's machine, by rank: what TESSERA_MACHINE says, or the
-/// machine's own. Where `shard_group` and `mesh` are not given, hybrid shards among the ranks of
-/// one machine.
+/// *Collective.* Returns the machine id of every rank, by rank: the environment variable
+/// TESSERA_MACHINE if it is set, otherwise the machine's own id. Where neither `shard_group` nor
+/// `mesh` is given, hybrid shards among the ranks of one machine.
 [[nodiscard]] std::vector<std::string> machines_of_ranks(World& world);
 
 }  // namespace tessera

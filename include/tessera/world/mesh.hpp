@@ -11,23 +11,23 @@
 
 namespace tessera {
 
-/// The ranks of a mesh that differ from this rank in some of its dimensions alone, with channels
-/// that reach them. Borrows the World, and is valid as long as it.
+/// The ranks of a mesh that differ from this rank only along some of its dimensions, with channels
+/// that reach them. A SubMesh borrows the World and is valid as long as the World lives.
 class SubMesh {
  public:
-  /// How many ranks they are.
+  /// Returns the number of these ranks.
   [[nodiscard]] int size() const noexcept { return groups_.size(); }
-  /// This rank's place among them.
+  /// Returns this rank's place among them, from 0 to size() - 1.
   [[nodiscard]] int index() const noexcept { return groups_.index_of(world_->rank()); }
-  /// The ranks, as the job counts them, in ascending order.
+  /// Returns the ranks, as the job counts them, in ascending order.
   [[nodiscard]] std::vector<int> ranks() const { return groups_.members(world_->rank()); }
 
-  /// *Collective over all ranks of the World.* The communicator of these ranks that is split off
-  /// World::gather_channel or World::reduce_channel, on that channel's stream. The World keeps it,
-  /// and returns the same one to every mesh that asks for the same ranks; where these are all
-  /// ranks it is the World's own. Errors call it "shard gather", "shard reduce". Throws as
-  /// World::split.
+  /// *Collective over all ranks of the World.* Returns a channel of these ranks: a communicator
+  /// that is split off World::gather_channel, on that channel's stream. The World keeps it, and
+  /// returns the same one to every mesh that asks for the same ranks. If these are all ranks, it is
+  /// the World's own channel. Errors call it "shard gather". Throws as World::split.
   [[nodiscard]] Channel gather() const { return split(world_->gather_channel(), "gather"); }
+  /// Returns the same for World::reduce_channel. Errors call it "shard reduce".
   [[nodiscard]] Channel reduce() const { return split(world_->reduce_channel(), "reduce"); }
 
  private:
@@ -40,28 +40,34 @@ class SubMesh {
 };
 
 /// The ranks of a World, arranged along named dimensions (see MeshShape). Every rank makes it with
-/// the same dimensions. It borrows the World, holds nothing of its own, and can be made again.
+/// the same dimensions. A Mesh borrows the World and owns no communicator, so that it costs nothing
+/// to make again.
 ///
 ///   Mesh mesh{world, {{"replicate", 2}, {"shard", 4}}};
 ///   const Channel shards = mesh.along("shard").reduce();
 class Mesh {
  public:
-  /// ConfigError as MeshShape, and if it has another number of ranks than `world`.
+  /// Throws ConfigError as MeshShape does, and unless the mesh has as many ranks as `world`.
   Mesh(World& world, std::vector<MeshDim> dims) : Mesh{world, MeshShape{std::move(dims)}} {}
+  /// Throws ConfigError unless `shape` has as many ranks as `world`.
   Mesh(World& world, MeshShape shape);
 
+  /// Returns the World of the mesh.
   [[nodiscard]] World& world() const noexcept { return *world_; }
+  /// Returns the dimensions of the mesh.
   [[nodiscard]] const MeshShape& shape() const noexcept { return shape_; }
-  /// How many ranks lie along `name`; 1 if the mesh does not name it.
+  /// Returns the number of ranks along `name`, or 1 if the mesh does not name it. Throws
+  /// ConfigError for a name that is no dimension.
   [[nodiscard]] int size(std::string_view name) const { return shape_.size(name); }
-  /// Where this rank lies along `name`.
+  /// Returns this rank's place along `name`, from 0 to size(name) - 1. Throws ConfigError as
+  /// `size`.
   [[nodiscard]] int index(std::string_view name) const {
     return shape_.index(name, world_->rank());
   }
 
-  /// The ranks that differ from this one along `names` alone: along("shard"),
-  /// along("replicate", "tensor"). The order of names has no meaning. ConfigError for a name that
-  /// is no dimension, or is given twice.
+  /// Returns the ranks that differ from this one only along `names`: along("shard"),
+  /// along("replicate", "tensor"). The order of names has no meaning. Throws ConfigError for a name
+  /// that is no dimension or is given twice.
   template <std::convertible_to<std::string_view>... Names>
   [[nodiscard]] SubMesh along(const Names&... names) const {
     return {*world_, shape_.along({std::string_view{names}...})};

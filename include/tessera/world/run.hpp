@@ -6,33 +6,35 @@
 
 namespace tessera {
 
-/// Runs `body` as `ranks` ranks, threads of this process, and returns when all have finished.
+/// Runs `body` as `ranks` ranks, each a thread of this process, and returns when all have finished.
 ///
-/// Errors:  if a rank throws, the others are told and leave with CommError; the first cause (not
-///          the echoes) is thrown here, its text preceded by "rank r: ": the same type where it is
-///          one of the library's, OutOfMemory for std::bad_alloc, else Error. Of several causes the
-///          first in time is told, then the others; ranks that fail with one text count as the
-///          lowest of them. An aborted job is an error even if no body throws. ConfigError unless
-///          1 <= ranks <= 1024 and the options make sense.
-/// Memory:  a rank that throws ends its buffers' lives while peers may be reading them: owners of
-///          communicated buffers call World::quiesce first (ShardedModel does).
+/// Errors:  if a rank throws, the others are told and leave with CommError. The first error in time
+///          that does not merely repeat another rank's is thrown here, its text preceded by "rank
+///          r: ". It keeps its type if that is one of the library's; std::bad_alloc becomes
+///          OutOfMemory, and anything else Error. Other causes follow in the text, three at most.
+///          Ranks that fail with the same text count as the lowest of them. An aborted job is an
+///          error even if no body throws. ConfigError unless 1 <= ranks <= 1024 and the options are
+///          valid.
+/// Memory:  a rank that throws destroys its buffers while peers may still read them. Owners of
+///          communicated buffers call World::quiesce first, as ShardedModel does.
 void run_ranks(int ranks, const std::function<void(World&)>& body,
                const WorldOptions& options = {});
 
-/// Runs `body` as this process's rank of the job that mpirun, srun or torchrun has started
-/// (launched_job), and returns when all ranks have finished; without a job alone, as the only rank.
-/// On the calling thread. Processes with CPUs are joined by MPI, those with CUDA devices by NCCL
-/// (docs/nccl.md).
+/// Runs `body` on the calling thread as this process's rank of the job that mpirun, srun or
+/// torchrun has started (launched_job), and returns when all ranks have finished. Without a job it
+/// runs alone, as the only rank. MPI joins processes with CPUs, and NCCL joins those with CUDA
+/// devices (docs/nccl.md).
 ///
-/// Errors:  alone, what `body` throws comes out as it is. In a job the others are told and leave,
-///          and it comes out as from run_ranks, at once on the (lowest) rank that failed, else as
-///          CommError some seconds later if their processes still run then. The caller reports it
-///          and leaves: whatever status the process exits with becomes the job's, and ends it. No
-///          further run is possible then. A process that leaves with status 0 waits for the others,
-///          until the deadline (with NCCL, no process waits for others once its run has ended).
-///          ConfigError if the environment names a job that this build cannot join (no MPI or CUDA
-///          module; torchrun, on CPUs), or does not say where ranks meet.
-/// Threads: a job's runs all on one thread; MPI starts at the first and ends with the process.
+/// Errors:  alone, what `body` throws is thrown as it is. In a job the others are told and leave,
+///          and the error is thrown as by run_ranks: at once on the (lowest) rank that failed, and
+///          on the others as CommError some seconds later if their processes still run then. The
+///          caller reports it and exits: whatever status the process exits with becomes the job's,
+///          and ends it. No further run is possible then. A process that exits with status 0 waits
+///          for the others until the deadline (with NCCL, no process waits for others once its run
+///          has ended). ConfigError if the environment names a job that this build cannot join (no
+///          MPI or CUDA module; torchrun, on CPUs), or does not say where ranks meet.
+/// Threads: all runs of a job are made on one thread. MPI starts at the first run and ends with the
+///          process.
 void run(const std::function<void(World&)>& body, const WorldOptions& options = {});
 
 }  // namespace tessera

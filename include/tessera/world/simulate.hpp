@@ -7,13 +7,14 @@
 
 namespace tessera {
 
-/// Runs `body` as this one rank, on the calling thread, on the meta device: allocations are counted
-/// but not made, kernels and World::compute are skipped, collectives move nothing, and what ranks
-/// exchange is as if every rank had said what this one says. What World::memory counts is, to the
-/// byte, what the same body would hold as that rank of a real job.
+/// Runs `body` as this one rank, on the calling thread, on the meta device. Allocations are counted
+/// but not made, kernels and World::compute are skipped, and collectives move nothing. Exchanges of
+/// texts return as if every rank had said what this one says. World::memory counts, to the byte,
+/// what the same body would hold as that rank of a real job.
 ///
-/// Errors:  what `body` throws. ConfigError if there is no such rank or this build knows no such
-///          device.
+/// Errors: what `body` throws. ConfigError for a rank that is not in the job, for more than 2^20
+///         ranks, for a backend on meta, for one that joins CPUs by NCCL or CUDA devices by MPI,
+///         and for invalid options.
 void simulate_rank(const SimulatedRank& rank, const std::function<void(World&)>& body,
                    const WorldOptions& options = {});
 

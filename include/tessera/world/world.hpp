@@ -20,20 +20,19 @@
 namespace tessera {
 
 /// Memory that a rank's process held when the rank's run began, as the system counts it (0 where
-/// the system does not say): nothing of the run accounts for it.
+/// the system does not say). It is no part of what the run counts.
 struct ProcessStart {
-  int ranks = 0;                  ///< ranks of this run in this process; 0 for a simulated rank
-  std::size_t context_bytes = 0;  ///< resident bytes when the run began, less `mpi_bytes`
-  std::size_t mpi_bytes = 0;      ///< resident bytes that the start of MPI added; 0 without MPI, or
-                                  ///< where the program started MPI itself
+  int ranks = 0;                  ///< Ranks of this run in this process; 0 for a simulated rank.
+  std::size_t context_bytes = 0;  ///< Resident bytes when the run began, less `mpi_bytes`.
+  std::size_t mpi_bytes = 0;      ///< Resident bytes that the start of MPI added; 0 without MPI, or
+                                  ///< if the program started MPI itself.
 };
 
-/// One rank's view of the job: everything that rank owns hangs on it, and nothing is global, so
-/// that many ranks can live in one process as threads.
+/// One rank's view of the job. It owns the rank's device, streams, communicators and accounts.
+/// Nothing is global, so that many ranks can live in one process as threads.
 ///
-/// Memory:  a Buffer may outlive the world.
-///          A model or an ActivationStore that outlives it can only be destroyed: every call throws
-///          ContractError.
+/// Memory:  a Buffer may outlive the World. A model or an ActivationStore that outlives it is only
+///          good for destruction: calls that need the World throw ContractError.
 /// Threads: the rank's own thread, except where said.
 class World {
  public:
@@ -41,70 +40,73 @@ class World {
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  /// This rank's number in the job, from 0 to size() - 1.
+  /// Returns this rank's number in the job, from 0 to size() - 1.
   [[nodiscard]] int rank() const noexcept;
-  /// The number of ranks in the job.
+  /// Returns the number of ranks in the job.
   [[nodiscard]] int size() const noexcept;
-  /// The options that the run was started with.
+  /// Returns the options that the run was started with.
   [[nodiscard]] const WorldOptions& options() const noexcept;
-  /// Memory that the rank's process held before the run.
+  /// Returns the memory that the rank's process held before the run.
   [[nodiscard]] const ProcessStart& process() const noexcept;
-  /// Whether this is a rank that only counts (plan, simulate_rank): memory has addresses that
-  /// nobody may touch, and `compute` skips its work.
+  /// Returns whether this is a simulated rank (plan, simulate_rank), which only counts: its memory
+  /// has addresses that must not be touched, and `compute` skips its work.
   [[nodiscard]] bool simulated() const noexcept { return !computes(); }
-  /// The device that holds the rank's tensors. It lives as long as the world.
+  /// Returns the device that holds the rank's tensors. It lives as long as the World.
   [[nodiscard]] Device& device() noexcept;
-  /// The stream on which the caller's kernels and the optimizer run.
+  /// Returns the stream on which the caller's kernels and the optimizer run.
   [[nodiscard]] Stream compute_stream() const noexcept;
-  /// The channel of all ranks that parameters are gathered over. It is apart from the one for
-  /// gradients, so that a gather never queues behind a reduction.
+  /// Returns the channel of all ranks over which parameters are gathered. It is separate from that
+  /// of gradients, so that a gather never queues behind a reduction.
   [[nodiscard]] Channel gather_channel() noexcept;
-  /// The channel of all ranks that gradients are reduced over.
+  /// Returns the channel of all ranks over which gradients are reduced.
   [[nodiscard]] Channel reduce_channel() noexcept;
-  /// *Collective.* The channel of this rank's group: a communicator split off `whole.communicator`
-  /// (one of the channels above, or what this has split from one), driven by `whole.stream`. See
-  /// Communicator::split for the groups, `name` and errors. The world keeps it, and returns the
-  /// same one when the same is asked for again.
+  /// *Collective.* Returns the channel of this rank's group: a communicator split off
+  /// `whole.communicator` (one of the channels above, or one that this has split off), on
+  /// `whole.stream`. Communicator::split describes groups, `name` and errors. The World keeps the
+  /// communicator, and returns the same one when the same is asked for again.
   ///
-  /// Errors: ContractError for a communicator that is not the world's, which may end before it, and
-  ///         for a new one within run_as_graph. Otherwise as Communicator::split.
+  /// Errors: ContractError for a communicator that is not the World's, since it may end before the
+  ///         World, and for a new one within run_as_graph. Otherwise as Communicator::split.
   [[nodiscard]] Channel split(const Channel& whole, const GroupOf& group_of,
                               const std::string& name);
-  /// Runs `work` (passes, a step: what has been run before, so that nothing is made anew) with what
-  /// it enqueues on the rank's streams captured and launched as one CUDA graph: the same results,
-  /// less time between kernels. See WorkGraph.
+  /// Runs `work`, such as passes and a step, and captures what it enqueues on the rank's streams.
+  /// The capture is launched as one CUDA graph: the results are the same, with less time between
+  /// kernels. `work` must have been run before, so that it makes nothing anew. See WorkGraph.
   ///
-  /// Errors: ConfigError on a CPU, and where ranks are threads that share memory: one graph would
-  ///         hold work of another's. Otherwise as WorkGraph::run.
+  /// Errors: ConfigError on a CPU, and if several ranks are threads that share memory, since one
+  ///         graph would hold work of another rank. Otherwise as WorkGraph::run.
   void run_as_graph(const std::function<void()>& work);
-  /// The account of the rank's device memory, with its budget.
+  /// Returns the account of the rank's device memory, with its budget.
   [[nodiscard]] MemoryTracker& memory() noexcept;
-  /// The rank's records; null unless WorldOptions::trace.
+  /// Returns the rank's records, or null unless WorldOptions::trace is set.
   [[nodiscard]] trace::Recorder* recorder() noexcept;
 
-  /// The log of the work that the rank enqueues; null unless WorldOptions::log_work.
+  /// Returns the log of the work that the rank enqueues, or null unless WorldOptions::log_work is
+  /// set.
   [[nodiscard]] trace::WorkLog* work_log() noexcept;
 
-  /// Allocates device memory for the caller (activations, data), which reports then include.
+  /// Allocates device memory for the caller (activations, data), which reports then include. Throws
+  /// OutOfMemory if the budget or the device has no room.
   [[nodiscard]] Buffer allocate(Category category, std::size_t bytes, std::string name,
                                 BufferUse use = BufferUse::whole);
 
-  /// The account of the rank's second pool: host memory for what has been moved out of the device.
-  /// It is counted apart from the device's and is no part of the budget. On a CPU device it is
-  /// memory like the other.
+  /// Returns the account of the rank's host pool: host memory for what has been moved off the
+  /// device. It is counted apart from device memory and not held to the budget. On a CPU device
+  /// both are the same kind of memory.
   [[nodiscard]] MemoryTracker& host_memory() noexcept;
-  /// Allocates memory of the host pool.
+  /// Allocates memory in the host pool.
   [[nodiscard]] Buffer allocate_host(Category category, std::size_t bytes, std::string name);
-  /// Threads that the host computes with where the optimizer is offloaded, including the caller.
+  /// Returns the number of threads, including the caller, with which the host updates an offloaded
+  /// optimizer.
   [[nodiscard]] int host_threads() const noexcept;
   /// Runs `work`, which computes on the device: on the CPU with plain loops, on CUDA by launching
-  /// kernels on `compute_stream()`. Skipped on a device that only counts (`meta`).
+  /// kernels on `compute_stream()`. A simulated rank skips it.
   template <class Work>
   void compute(Work&& work) {
     if (computes()) { std::forward<Work>(work)(); }
   }
-  /// The same, with a description of the work. Where the work is skipped, the description is
-  /// written into the log, if there is one, so that the time of a step can be planned.
+  /// Runs `work`, which `does` describes. A simulated rank skips it and writes the description into
+  /// the log, if there is one, so that the time of a step can be planned.
   template <class Work>
   void compute(const trace::KernelWork& does, Work&& work) {
     if (computes()) {
@@ -114,24 +116,24 @@ class World {
     }
   }
 
-  /// *Collective.* The sum over the ranks, added in rank order. Blocks.
+  /// *Collective.* Returns the sum of `value` over the ranks, added in rank order. Blocks.
   [[nodiscard]] double sum(double value);
-  /// *Collective.* Blocks until every rank is here.
+  /// *Collective.* Blocks until every rank has made this call.
   void barrier();
-  /// *Collective.* Every rank's text, by rank. Blocks.
+  /// *Collective.* Returns every rank's `text`, by rank. Blocks.
   [[nodiscard]] std::vector<std::string> exchange(const std::string& text);
 
-  /// Tells every rank that this one cannot go on; their pending and later calls throw CommError
-  /// with `reason`. Any thread.
+  /// Tells every rank that this one cannot go on. Pending and later calls on every rank throw
+  /// CommError with `reason`. Any thread may call it.
   void abort(std::string_view reason) noexcept;
 
-  /// Waits until nothing that this rank has submitted on its channels can touch memory any more,
-  /// on this rank or on a peer: the owner of communicated buffers calls it in its destructor,
-  /// before it frees them. Errors of the streams stay there.
+  /// Waits until nothing that this rank has enqueued on its streams can touch memory any more, on
+  /// this rank or on a peer. The owner of communicated buffers calls it in its destructor, before
+  /// it frees them. Errors of the streams stay in the streams.
   ///
-  /// While an exception unwinds the rank's thread, batches that have not begun are withdrawn first
-  /// (the channels are then dead, as the rank is): a rank that fails waits for no peer. Otherwise
-  /// they are waited for, by the deadline at the latest. Safe to call again.
+  /// While an exception unwinds the rank's thread, batches that have not begun are withdrawn first,
+  /// which ends the channels: a rank that fails waits for no peer. Otherwise the call waits for
+  /// them, by the deadline at the latest. It can be called again.
   void quiesce() noexcept;
 
  private:

@@ -18,8 +18,8 @@ enum class ComputeStream : std::uint8_t {
            ///< all of its computation. Tests use it to find missing events.
 };
 
-/// How the ranks of a job are set up. The defaults run on the CPU with one thread a rank. No option
-/// changes a bit of a result, but for `device`, and for `deterministic` over NCCL. A value out of
+/// How the ranks of a job are set up. The defaults run on the CPU with one thread per rank. No
+/// option changes a bit of a result, except `device`, and `deterministic` with NCCL. A value out of
 /// its range or without effect is refused with ConfigError.
 struct WorldOptions {
   /// The longest time, above 0, that a collective may take. One that takes longer ends the job with
@@ -38,7 +38,8 @@ struct WorldOptions {
   SlotPoison poison = SlotPoison::off;
   /// Random delays around collectives and copies. Tests use them to find races. Not given: none.
   std::optional<DelayInjection> delays = {};
-  /// Where a CPU rank's compute stream runs; a CUDA device has its own, and takes the default only.
+  /// Where a CPU rank's compute stream runs. On CUDA it must keep the default, since the device has
+  /// streams of its own.
   ComputeStream compute_stream = ComputeStream::caller;
   /// Where the ranks' tensors lie and their kernels run: cpu or cuda.
   DeviceKind device = DeviceKind::cpu;
@@ -50,9 +51,9 @@ struct WorldOptions {
   /// library's kernels and sleep between them; loops in World::compute stay on one thread. On a
   /// CUDA device it must be 1.
   int threads = 1;
-  /// Host compute threads per rank on a CUDA device, for an offloaded optimizer
-  /// (0 to 256). 0: the rank's even part of the cores that it and other
-  /// ranks of the machine may use. On a CPU it must be 0: `threads` counts there.
+  /// Host compute threads per rank on a CUDA device, for an offloaded optimizer (0 to 256). 0: the
+  /// rank's equal part of the cores that it and the other ranks of the machine may use. On a CPU it
+  /// must be 0: `threads` counts there.
   int host_threads = 0;
   /// The bytes that a rank may hold at most: the library's memory and what the caller has
   /// registered or taken with World::allocate. An allocation beyond it throws OutOfMemory that
