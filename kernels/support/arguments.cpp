@@ -2,10 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "device/stream_state.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera::kernels {
+namespace {
+
+// No product of sizes below overflows.
+constexpr std::int64_t kMostElems = std::int64_t{1} << 62;
+
+}  // namespace
 
 const Table& Arguments::table(Stream stream) const {
   if (stream && stream.state()->kernels().table != nullptr) {
@@ -13,7 +21,7 @@ const Table& Arguments::table(Stream stream) const {
   }
   throw ContractError{fmt::format(
       "{}: this stream has no kernels; enqueue on World::compute_stream(), a scope's stream(), or "
-      "the stream that World::compute_on_host gives to its work",
+      "the stream that a CustomOptimizer's update is given",
       function_)};
 }
 
@@ -27,6 +35,17 @@ void Arguments::sizes(std::initializer_list<Size> sizes) const {
     if (size.value >= 0) { continue; }
     throw ContractError{
         fmt::format("{}: {} is {}; give 0 or more", function_, size.name, size.value)};
+  }
+  std::int64_t product = 1;
+  for (const Size& size : sizes) {
+    if (size.value == 0 || size.value <= kMostElems / product) {
+      product *= std::max<std::int64_t>(size.value, 1);
+      continue;
+    }
+    throw ContractError{
+        fmt::format("{}: with {} of {} there are more than 2^62 elements; give the "
+                    "sizes of what is in memory",
+                    function_, size.name, size.value)};
   }
 }
 

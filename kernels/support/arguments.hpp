@@ -30,7 +30,7 @@ class Arguments {
   /// With how many threads they do.
   [[nodiscard]] int threads(Stream stream) const;
 
-  /// None is negative.
+  /// None is negative, and together they are the sizes of something that memory can hold.
   void sizes(std::initializer_list<Size> sizes) const;
   /// Rows of `columns` elements lie `row_elems` apart, and do not overlap.
   void row(const char* name, std::int64_t row_elems, std::int64_t columns) const;

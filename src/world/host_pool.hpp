@@ -25,7 +25,7 @@ using HostWork = std::function<void(Stream cpu)>;
 /// device, and what the host computes there. It runs on streams of its own, beside computation and
 /// collectives, each made by the first call that needs it. `World` keeps the memory itself.
 ///
-/// Threads: the rank's own.
+/// Threads: one at a time.
 class HostPool {
  public:
   /// That of `world`, which outlives the work.

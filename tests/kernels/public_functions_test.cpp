@@ -96,6 +96,14 @@ const Refusal kRefusals[] = {
      [](auto& a, Stream s) { cross_entropy({a.data, a.tokens, nullptr, 1, 4, 1.0F, 1.0}, s); }},
     {"cross_entropy: stride is 3, shorter than a row of 4 elements",
      [](auto& a, Stream s) { cross_entropy({a.data, a.tokens, a.loss, 1, 4, 1.0F, 1.0, nullptr, 3}, s); }},
+    {"cross_entropy: classes is 0, but 4 rows have a target; give 1 or more",
+     [](auto& a, Stream s) { cross_entropy({a.data, a.tokens, a.loss, 4, 0, 1.0F, 1.0}, s); }},
+    {"rms_norm_forward: with columns of 4294967296 there are more than 2^62 elements; give the sizes "
+     "of what is in memory",
+     [](auto& a, Stream s) {
+       constexpr std::int64_t many = std::int64_t{1} << 32;
+       rms_norm_forward({a.data, a.data, a.data, nullptr, many, many}, s);
+     }},
     {"embedding_forward: token_table is fp32, but position_table is fp16; give both in one dtype",
      [](auto& a, Stream s) { embedding_forward({a.tokens, a.data, Values{a.data, DType::fp16}, a.data, 1, 1, 1}, s); }},
     {"embedding_backward: tokens is null, but 6 elements of it are needed",

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "support/groups.hpp"
 #include "support/planned_jobs.hpp"
 #include "support/toy_model.hpp"
@@ -146,11 +148,14 @@ TEST_P(InFlight, HoldsWhatWasPlanned) {
   }
 }
 
+const ModelOptions kStrict{.strategy = Strategy::zero3, .accumulate = 3, .checks = Checks::strict};
+
 /// What a program of forward and backward scopes is refused with; empty if it is not.
-std::string refusal(const std::function<void(ShardedModel&, Unit, Unit)>& program) {
+std::string refusal(const std::function<void(ShardedModel&, Unit, Unit)>& program,
+                    const ModelOptions& options = kStrict) {
   try {
     run_ranks(1, [&](World& world) {
-      ShardedModel model{world, {.strategy = Strategy::zero3, .accumulate = 3}};
+      ShardedModel model{world, options};
       const Unit a = model.add_unit("a", {{"w", {9}}});
       const Unit b = model.add_unit("b", {{"w", {9}}});
       model.materialize(init::constant(1.0F));
@@ -158,6 +163,99 @@ std::string refusal(const std::function<void(ShardedModel&, Unit, Unit)>& progra
     });
   } catch (const ContractError& error) { return error.what(); }
   return {};
+}
+
+TEST(InFlightRefusals, AMicroBatchThatWouldOvertakeAnotherInAUnit) {
+  for (const Strategy strategy : all_strategies()) {
+    EXPECT_THAT(
+        refusal(
+            [](ShardedModel& model, Unit a, Unit u) {
+              (void)model.forward(a, 0);
+              (void)model.forward(a, 1);
+              (void)model.forward(u, 1);
+              (void)model.backward(u, 1);
+              (void)model.forward(u, 0);
+            },
+            {.strategy = strategy, .accumulate = 2, .bucket_bytes = 1}),
+        HasSubstr("forward of unit 'b' in micro-batch 0: micro-batch 1 has gradients of it"))
+        << to_string(strategy);
+  }
+}
+
+TEST(InFlightRefusals, BeginNoMicroBatch) {
+  EXPECT_EQ(refusal([](ShardedModel& model, Unit a, Unit) {
+              ForwardScope open = model.forward(a, 0);
+              EXPECT_THROW((void)model.forward(a, 1), ContractError);
+              open.close();
+              (void)model.backward(a, 0);
+              (void)model.forward(a);  // of micro-batch 1, the only one under way
+              (void)model.backward(a);
+            }),
+            "");
+}
+
+// A trainer need not go back through what is frozen, nor, with checks off, through all that it
+// went forward through.
+TEST(InFlightUnits, ThatAreNotGoneBackThroughKeepNobodyWaiting) {
+  for (const bool numbered : {true, false}) {
+    for (const Checks checks : {Checks::strict, Checks::off}) {
+      run_ranks(1, [&](World& world) {
+        ShardedModel model{world, {.strategy = Strategy::zero3, .accumulate = 2, .checks = checks}};
+        const Unit table = model.add_unit("table", {{"w", {8}, /*trainable=*/false}});
+        const Unit block = model.add_unit("block", {{"w", {8}}});
+        const Unit head = model.add_unit(
+            "head", {{"n", {8}}, {.name = "w", .shape = {8}, .tied_to = TiedTo{"table", "w"}}});
+        model.materialize(init::constant(1.0F));
+        model.optimize_with(SGD{});
+        for (int micro = 0; micro < 2; ++micro) {
+          for (const Unit unit : {table, block, head}) {
+            (void)(numbered ? model.forward(unit, micro) : model.forward(unit));
+          }
+          for (const Unit unit : {head, block}) {
+            if (checks == Checks::off && micro == 0 && unit == block) { continue; }
+            (void)(numbered ? model.backward(unit, micro) : model.backward(unit));
+          }
+        }
+        EXPECT_NO_THROW(model.step());
+      });
+    }
+  }
+}
+
+TEST(InFlightUnits, AreGatheredOnceByTheEvaluationThatFollows) {
+  run_ranks(2,
+            [](World& world) {
+              ShardedModel model{world, {.strategy = Strategy::zero3, .accumulate = 2}};
+              std::vector<Unit> units;
+              for (const char* const name : {"a", "b", "c"}) {
+                units.push_back(model.add_unit(name, {{"w", {9}}}));
+              }
+              model.materialize(init::constant(1.0F));
+              model.optimize_with(SGD{});
+              for (const int micro : {0, 1}) {
+                for (const Unit unit : units) { (void)model.forward(unit, micro); }
+              }
+              for (const int micro : {0, 1}) {
+                for (std::size_t u = units.size(); u-- > 0;) {
+                  (void)model.backward(units[u], micro);
+                }
+              }
+              model.step();
+              world.recorder()->clear();
+              {
+                const auto evaluation = model.evaluate();
+                EXPECT_THROW((void)model.forward(units[0], 1), ContractError);
+                for (const Unit unit : units) { (void)model.forward(unit); }
+              }
+              const auto records = world.recorder()->records();
+              EXPECT_EQ(std::ranges::count_if(records,
+                                              [](const trace::Record& record) {
+                                                return record.kind == trace::Kind::issue &&
+                                                       record.what == "gather";
+                                              }),
+                        3);
+            },
+            {.trace = true});
 }
 
 TEST(InFlightRefusals, NameMicroBatchAndUnit) {

@@ -49,7 +49,7 @@ class Scope {
   Scope(std::shared_ptr<engine::Model> model, Unit unit, engine::UseKind kind,
         int micro_batch) noexcept;
   Scope(Scope&& other) noexcept;
-  /// Ends this scope first if it is open. The model's next call throws what went wrong there.
+  /// Ends this scope if it is open, after `other` was: where slots are few, close() it before that.
   Scope& operator=(Scope&& other) noexcept;
   ~Scope();
   /// Throws ContractError if the scope is not open or the world has ended.

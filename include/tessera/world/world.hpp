@@ -33,7 +33,7 @@ struct ProcessStart {
 ///
 /// Memory:  a Buffer may outlive the World. A model or an ActivationStore that outlives it is only
 ///          good for destruction: calls that need the World throw ContractError.
-/// Threads: the rank's own thread, except where said.
+/// Threads: the rank's own, except where said and within the scopes and steps of a ShardedModel.
 class World {
  public:
   ~World();

@@ -188,6 +188,7 @@ void Model::require_ready() const {
 
 int Model::open(UseKind kind, std::size_t unit, std::optional<int> micro_batch) {
   if (evaluating_ && kind == UseKind::forward) {
+    expects(!micro_batch, "forward: an evaluation has no micro-batches; leave the number out");
     evaluation_->open(unit);
     return 0;
   }
@@ -223,7 +224,7 @@ void Model::begin_evaluation() {
   }
   phase_before_ = journal_.phase();
   journal_.enter(trace::Phase::evaluation, "");
-  for (const std::size_t u : update_order_) { (*units_)[u].parameters().begin_micro_batch(); }
+  units_->copy_from_rank0(update_order_);
   evaluation_->begin(declaration_.order());
   evaluating_ = true;
 }
@@ -323,7 +324,7 @@ void Model::export_state(StateTensor what, const StateSink& sink) {
   if (what == StateTensor::parameters) {
     expects(training_ == nullptr || training_->begun() == 0,
             "export_state: parameters are exported between steps");
-    for (const std::size_t u : update_order_) { (*units_)[u].parameters().begin_micro_batch(); }
+    units_->copy_from_rank0(update_order_);
     return export_parameters(world_, *units_, sink);
   }
   require_training("export_state of gradients");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 
 #include "engine/rules/options.hpp"
 #include "tessera/base/error.hpp"
@@ -18,8 +19,13 @@ void require_no_graph(const World& world, const ModelOptions& options) {
 
 int TrainingPass::open(UseKind kind, std::size_t index, std::optional<int> given) {
   const bool backward = kind == UseKind::backward;
+  if (!backward && given && *given == begun_) {  // a refusal begins nothing
+    require_closed(index);
+    make_room(index);
+  }
   MicroBatch& of = backward ? backward_of(index, given) : forward_of(given);
   require_closed(index);
+  require_none_later(kind, index, of.index);
   if (backward) {
     for_gradients(index, 0, [&](std::size_t u) { setup_.checks->compare(u); });
     check_gradients_can_open(index, of.index);
@@ -112,6 +118,23 @@ void TrainingPass::require_one_at_most() const {
                   in_flight_.size(), in_flight_.front().index, in_flight_.back().index)};
 }
 
+bool TrainingPass::has_gradients(std::size_t index) const {
+  return std::ranges::any_of(owners_and(index),
+                             [this](std::size_t one) { return unit(one).plan().trainable(); });
+}
+
+void TrainingPass::require_none_later(UseKind kind, std::size_t index, int micro_batch) const {
+  for (const std::size_t u : owners_and(index)) {
+    const int later = unit(u).later_on_its_way_back(micro_batch);
+    if (later <= micro_batch) { continue; }
+    throw ContractError{fmt::format(
+        "{} of unit '{}' in micro-batch {}: micro-batch {} has gradients of it already; they are "
+        "added in the order of micro-batches, so that their bits do not depend on how many are in "
+        "flight",
+        to_string(kind), unit(u).name(), micro_batch, later)};
+  }
+}
+
 TrainingPass::MicroBatch& TrainingPass::forward_of(std::optional<int> given) {
   if (!given) {
     require_one_at_most();
@@ -140,10 +163,11 @@ TrainingPass::MicroBatch& TrainingPass::backward_of(std::size_t index, std::opti
   const LiveUnit::Uses of = unit(index).uses(mine);
   if (of.backward >= of.forward) {
     throw ContractError{fmt::format(
-        "backward of unit '{}' is opened {} times in a micro-batch, its forward {} times",
-        unit(index).name(), of.backward + 1, of.forward)};
+        "backward of unit '{}' is opened {} times in micro-batch {}, its forward {} times",
+        unit(index).name(), of.backward + 1, mine, of.forward)};
   }
   for (const std::size_t u : owners_and(index)) {
+    if (setup_.options.checks == Checks::off) { unit(u).give_up_before(mine); }
     const int earlier = unit(u).earlier_on_its_way_back(mine);
     if (earlier >= mine) { continue; }
     throw ContractError{fmt::format(
@@ -171,16 +195,15 @@ void TrainingPass::begin() {
     for (LiveUnit& one : units()) { one.begin_step(); }
     if (search_ != nullptr) { search_->begin_step(); }
   }
-  for (const std::size_t u : setup_.update_order) { unit(u).parameters().begin_micro_batch(); }
+  if (in_flight_.empty()) { units().copy_from_rank0(setup_.update_order); }
   in_flight_.push_back({.index = begun_});
   ++begun_;
 }
 
 bool TrainingPass::is_back(const MicroBatch& micro_batch) const {
   return micro_batch.stage == Stage::backward && micro_batch.open_scopes == 0 &&
-         std::ranges::all_of(units(), [&](const LiveUnit& one) {
-           const LiveUnit::Uses of = one.uses(micro_batch.index);
-           return of.backward == of.forward;
+         std::ranges::all_of(std::views::iota(std::size_t{0}, units().size()), [&](std::size_t u) {
+           return unit(u).is_back(micro_batch.index) || !has_gradients(u);
          });
 }
 
@@ -217,8 +240,7 @@ void TrainingPass::require_backward(int micro_batch) const {
   if (setup_.options.checks == Checks::off) { return; }
   for (std::size_t u = 0; u < units().size(); ++u) {
     const LiveUnit::Uses of = unit(u).uses(micro_batch);
-    const auto trains = [this](std::size_t one) { return unit(one).plan().trainable(); };
-    if (of.backward >= of.forward || std::ranges::none_of(owners_and(u), trains)) { continue; }
+    if (of.backward >= of.forward || !has_gradients(u)) { continue; }
     throw ContractError{fmt::format(
         "step {}, micro-batch {} of {}: unit '{}' has had {} forward scopes and {} backward "
         "scopes. Its missing gradients would count as zeros: open backward for each forward, "

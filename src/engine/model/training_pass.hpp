@@ -64,6 +64,10 @@ class TrainingPass : public Pass {
   [[nodiscard]] bool is_back(const MicroBatch& micro_batch) const;
   [[nodiscard]] MicroBatch& forward_of(std::optional<int> given);
   [[nodiscard]] MicroBatch& backward_of(std::size_t unit, std::optional<int> given);
+  /// ContractError if later micro-batches have gradients of the unit.
+  void require_none_later(UseKind kind, std::size_t unit, int micro_batch) const;
+  /// Whether the unit, or an owner of its aliases, has anything that is trained.
+  [[nodiscard]] bool has_gradients(std::size_t unit) const;
   [[nodiscard]] MicroBatch* find(int index) noexcept;
   void require_one_at_most() const;
   void require_backward(int micro_batch) const;

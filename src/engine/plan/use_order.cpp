@@ -72,7 +72,9 @@ std::vector<std::size_t> UseOrder::units() const {
 UseOrder UseOrder::evaluation() const {
   UseOrder order;
   for (const Use& use : known_) {
-    if (use.kind == UseKind::forward) { order.known_.push_back({UseKind::evaluation, use.unit}); }
+    if (use.kind == UseKind::forward && use.micro_batch == 0) {
+      order.known_.push_back({UseKind::evaluation, use.unit});
+    }
   }
   return order;
 }

@@ -49,7 +49,7 @@ class UseOrder {
   [[nodiscard]] bool is_known() const noexcept { return !known_.empty(); }
   /// Units as the known order first opens them.
   [[nodiscard]] std::vector<std::size_t> units() const;
-  /// That of an evaluation: the forward uses of this one.
+  /// That of an evaluation: the forward uses of this one's first micro-batch.
   [[nodiscard]] UseOrder evaluation() const;
   /// The known order, one "phase name" a line; the round's later micro-batches with their numbers.
   [[nodiscard]] std::string describe(

@@ -74,13 +74,32 @@ LiveUnit::Uses LiveUnit::uses(int micro_batch) const noexcept {
   return of == uses_.end() ? Uses{.micro_batch = micro_batch} : *of;
 }
 
+// Units without gradients have no order to keep.
 int LiveUnit::earlier_on_its_way_back(int micro_batch) const noexcept {
   int earliest = micro_batch;
+  if (!plan_.trainable()) { return earliest; }
   for (const Uses& of : uses_) {
     if (of.backward < of.forward) { earliest = std::min(earliest, of.micro_batch); }
   }
   const bool open = gradients_ != nullptr && gradients_->is_open();
   return open ? std::min(earliest, gradients_of_) : earliest;
+}
+
+int LiveUnit::later_on_its_way_back(int micro_batch) const noexcept {
+  int latest = micro_batch;
+  for (const Uses& of : uses_) {
+    if (of.backward > 0) { latest = std::max(latest, of.micro_batch); }
+  }
+  return plan_.trainable() ? latest : micro_batch;
+}
+
+void LiveUnit::give_up_before(int micro_batch) {
+  if (open_backward_scopes_ > 0) { return; }  // which is refused
+  for (Uses& of : uses_) {
+    if (of.micro_batch >= micro_batch) { continue; }
+    complete_open_gradients(of.micro_batch, /*last=*/false);
+    of.backward = of.forward;
+  }
 }
 
 void LiveUnit::begin_step() {

@@ -60,9 +60,18 @@ class LiveUnit {
   };
   /// Scopes that have been opened in a micro-batch in flight.
   [[nodiscard]] Uses uses(int micro_batch) const noexcept;
-  /// The earliest micro-batch before `micro_batch` whose backward has not ended; `micro_batch` if
-  /// there is none.
+  /// Whether as many backward scopes have been opened as forward ones.
+  [[nodiscard]] bool is_back(int micro_batch) const noexcept {
+    return uses(micro_batch).backward == uses(micro_batch).forward;
+  }
+  /// The earliest micro-batch before `micro_batch` whose backward of this unit has not ended, of
+  /// those whose gradients are added; `micro_batch` if there is none.
   [[nodiscard]] int earlier_on_its_way_back(int micro_batch) const noexcept;
+  /// A later micro-batch than `micro_batch` whose gradients have begun; `micro_batch` if there is
+  /// none.
+  [[nodiscard]] int later_on_its_way_back(int micro_batch) const noexcept;
+  /// No more backward scopes come in earlier micro-batches: what they have added is complete.
+  void give_up_before(int micro_batch);
 
   // Micro-batches and steps.
 

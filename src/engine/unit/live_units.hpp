@@ -25,6 +25,11 @@ class LiveUnits {
   [[nodiscard]] auto begin() const noexcept { return units_.begin(); }
   [[nodiscard]] auto end() const noexcept { return units_.end(); }
 
+  /// *Collective.* Before a micro-batch begins that shares the step with none under way, and before
+  /// an evaluation or an export: where rank 0 keeps the parameters (dp), the others get copies,
+  /// unit by unit in `order`.
+  void copy_from_rank0(const std::vector<std::size_t>& order);
+
   [[nodiscard]] const UnitPlans& plans() const noexcept { return plans_; }
   /// Whether they have gradients: not in a model for inference.
   [[nodiscard]] bool train() const noexcept { return gradients_ != nullptr; }

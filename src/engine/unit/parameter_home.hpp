@@ -18,7 +18,7 @@ namespace tessera::engine {
 ///
 /// A home that keeps whole parameters is always `held`.
 ///
-/// Order:   gather, begin_micro_batch and send_updated may be collective: all ranks make the same
+/// Order:   gather, copy_from_rank0 and send_updated may be collective: all ranks make the same
 ///          calls for the same units.
 /// Time:    everything enqueues; `await` makes the compute stream wait.
 class ParameterHome {
@@ -42,8 +42,8 @@ class ParameterHome {
   /// `reader` used the parameters last. A unit of Residence::update stays held.
   virtual void release(Stream /*reader*/) {}
 
-  /// A micro-batch begins, of which the compute stream has no work yet.
-  virtual void begin_micro_batch() {}
+  /// Copies what rank 0 keeps to the other ranks, after the mark of the lane.
+  virtual void copy_from_rank0() {}
   /// The optimizer has changed what this rank updates, on the compute stream: copies are stale.
   virtual void drop_stale() {}
   /// What has changed goes to the ranks that keep it whole.
@@ -88,6 +88,7 @@ class ParameterPool {
   [[nodiscard]] std::unique_ptr<ParameterHome> make_home(std::size_t unit);
 
   [[nodiscard]] GatherLane& lane() noexcept { return lane_; }
+  [[nodiscard]] bool are_on_rank0() const noexcept { return traits_.parameters == Holding::rank0; }
   /// Of the memory that ParameterHome::whole looks at.
   [[nodiscard]] Category category() const noexcept;
   [[nodiscard]] std::size_t persistent_bytes() const noexcept;

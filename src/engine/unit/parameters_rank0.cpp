@@ -19,14 +19,12 @@ void Rank0Parameters::await() {
   compute().wait_for(ready_.get());
 }
 
-// The copy's last readers and rank 0's update came before on the compute stream.
-void Rank0Parameters::begin_micro_batch() {
+void Rank0Parameters::copy_from_rank0() {
   Batch batch{"broadcast " + plan().name};
   for (std::size_t s = 0; s < plan().segments(); ++s) {
     if (whole(s).elems > 0) { batch.broadcast(whole(s), 0); }
   }
   if (batch.ops().empty()) { return; }
-  lane().order_after_compute();
   await_arrival(lane().stream());
   lane().submit("broadcast", plan().name, std::move(batch));
   lane().stream().record(ready_.get());

@@ -14,7 +14,7 @@ class Rank0Parameters final : public ParameterHome {
   View resident(std::size_t segment) const override;
   View whole(std::size_t segment) const override;
   void await() override;
-  void begin_micro_batch() override;
+  void copy_from_rank0() override;
 
  private:
   void* base_;

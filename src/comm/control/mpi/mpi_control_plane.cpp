@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -236,9 +237,13 @@ void MpiControlPlane::report_late(const MpiWait& why, const std::vector<int>& mi
     while (!failed()) { std::this_thread::sleep_for(std::chrono::milliseconds{1}); }
     failure().check(rank());
   }
-  tell_late();
-  hear_others_that_wait();
-  const Verdict found = verdict();
+  Verdict found{.reporter = rank(), .guilty = missing, .text = {}};
+  try {
+    tell_late();
+    hear_others_that_wait();
+    found = verdict();
+  } catch (const std::bad_alloc&) {  // another thread waits for what is found
+  }
   // A rank that comes now learns what has been settled without it.
   fail_and_throw(found.reporter == rank() ? why.late(still.waited(), found.guilty) : found.text,
                  found.reporter);
