@@ -117,7 +117,7 @@ TEST_F(MpiCommand, HybridShardsAmongTheProcessesOfThisMachineUnlessTold) {
   EXPECT_THAT(whole.out, HasSubstr("hybrid in groups of 2 on 2 ranks"));
   Words uneven = model("train", hybrid);
   uneven.insert(uneven.end(), {"--shard-group", "3"});
-  refused(4, uneven, 2, {"--shard-group 3", "use one of 1, 2, 4"});
+  refused(4, uneven, 2, {"--shard-group is 3", "choose one of 1, 2, 4"});
 }
 
 /// Starts the words after it as if rank r were on the r-th machine of `machines`, and the launcher
