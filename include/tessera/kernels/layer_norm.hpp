@@ -7,7 +7,7 @@
 
 namespace tessera::kernels {
 
-/// What the square root of a variance is kept away from zero by, as in GPT-2.
+/// The number that is added to a variance before its square root, as in GPT-2.
 inline constexpr float kLayerNormEps = 1e-5F;
 
 /// Arguments of layer_norm_forward. x and y have one dtype, weight and bias one.

@@ -12,7 +12,7 @@
 
 namespace tessera::engine {
 
-/// The weights of a segment that this rank's optimizer updates. Empty is what there is none of.
+/// The weights that this rank's optimizer updates of a segment. Views that do not apply are empty.
 struct UpdatedWeights {
   View masters = {};     ///< fp32: whole masters, or parameters that are their own
   View parameters = {};  ///< of 16 bits: the rounded copies

@@ -4,7 +4,7 @@
 
 namespace tessera::engine {
 
-/// Rank 0 keeps the unit; each micro-batch begins with a copy to every other rank, as
+/// Rank 0 keeps the unit; each round of passes begins with a copy to every other rank, as
 /// DataParallel's replicas (dp). The others hold their copy as borrowed `gather` memory.
 class Rank0Parameters final : public ParameterHome {
  public:
