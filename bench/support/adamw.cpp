@@ -58,15 +58,15 @@ Case with_fp32_moments(const std::shared_ptr<State>& state, const char* name) {
   return {name, 28 * count, 16 * count, [=] { update(*state, state->stream.get()); }};
 }
 
-/// A moment of 8 bits.
-struct Coded {
-  explicit Coded(std::int64_t elems)
-      : codes(static_cast<std::size_t>(elems)),
-        units(static_cast<std::size_t>(ceil_div(elems, kMomentBlock))) {}
-  kernels::CodedMoment get() { return {codes.data(), units.data()}; }
+/// The arrays of a quantised moment.
+struct Quantised {
+  explicit Quantised(std::int64_t elems)
+      : values(static_cast<std::size_t>(elems)),
+        scales(static_cast<std::size_t>(ceil_div(elems, kMomentBlock))) {}
+  kernels::QuantisedMoment get() { return {values.data(), scales.data()}; }
 
-  std::vector<std::uint8_t> codes;
-  std::vector<float> units;
+  std::vector<std::uint8_t> values;
+  std::vector<float> scales;
 };
 
 /// `ours`, and beside it the plain loop compiled for each set of instructions.
@@ -137,20 +137,20 @@ Contest adamw(std::int64_t parameters) {
 
 Contest adamw_int8(std::int64_t parameters) {
   const auto state = std::make_shared<State>(parameters);
-  const auto first = std::make_shared<Coded>(parameters);
-  const auto second = std::make_shared<Coded>(parameters);
+  const auto first = std::make_shared<Quantised>(parameters);
+  const auto second = std::make_shared<Quantised>(parameters);
   const auto count = static_cast<double>(parameters);
   const auto update = [=] {
     kernels::cpu_table().adamw({.master = state->arrays.weight,
                                 .gradient = state->arrays.gradient,
-                                .first_codes = first->get(),
-                                .second_codes = second->get(),
+                                .first_quantised = first->get(),
+                                .second_quantised = second->get(),
                                 .elems = state->arrays.elems},
                                state->hyper, &state->scalars, state->stream.get());
   };
-  const double units = 16.0 / static_cast<double>(kMomentBlock);
+  const double scales = 16.0 / static_cast<double>(kMomentBlock);
   return {Work::bytes,
-          {"tessera, int8 moments", (16 + units) * count, 16 * count, update},
+          {"tessera, int8 moments", (16 + scales) * count, 16 * count, update},
           {with_fp32_moments(state, "tessera, fp32 moments")}};
 }
 

@@ -8,7 +8,7 @@ namespace tessera::kernels::reference {
 
 void adam(const UpdateRun& run, const Adam& hyper, const StepScalars* scalars, Stream stream) {
   if (scalars->apply == 0) { return; }
-  if (run.first_codes) {
+  if (run.first_quantised) {
     return step_in_fp32(run, *scalars,
                         [&](const UpdateRun& wide) { adam(wide, hyper, scalars, stream); });
   }

@@ -1,6 +1,6 @@
 #include "kernels/adamw/adamw.hpp"
 #include "kernels/update/adam_factors.hpp"
-#include "kernels/update/cuda/cuda_coded_update.cuh"
+#include "kernels/update/cuda/cuda_quantised_update.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {

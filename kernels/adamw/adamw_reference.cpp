@@ -9,7 +9,7 @@ namespace tessera::kernels::reference {
 // Written to be read: this loop is what "right" means for every backend. It runs at once.
 void adamw(const UpdateRun& run, const AdamW& hyper, const StepScalars* scalars, Stream stream) {
   if (scalars->apply == 0) { return; }
-  if (run.first_codes) {
+  if (run.first_quantised) {
     return step_in_fp32(run, *scalars,
                         [&](const UpdateRun& wide) { adamw(wide, hyper, scalars, stream); });
   }

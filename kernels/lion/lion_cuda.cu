@@ -1,5 +1,5 @@
 #include "kernels/lion/lion.hpp"
-#include "kernels/update/cuda/cuda_coded_update.cuh"
+#include "kernels/update/cuda/cuda_quantised_update.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {

@@ -5,7 +5,7 @@ namespace tessera::kernels::reference {
 
 void lion(const UpdateRun& run, const Lion& hyper, const StepScalars* scalars, Stream stream) {
   if (scalars->apply == 0) { return; }
-  if (run.first_codes) {
+  if (run.first_quantised) {
     return step_in_fp32(run, *scalars,
                         [&](const UpdateRun& wide) { lion(wide, hyper, scalars, stream); });
   }

@@ -1,5 +1,5 @@
 #include "kernels/sgd/sgd.hpp"
-#include "kernels/update/cuda/cuda_coded_update.cuh"
+#include "kernels/update/cuda/cuda_quantised_update.cuh"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -30,7 +30,7 @@ struct SGDRule {
 }  // namespace
 
 void sgd(const UpdateRun& run, const SGD& hyper, const StepScalars* scalars, Stream stream) {
-  if (run.first || run.first_codes) {
+  if (run.first || run.first_quantised) {
     step<SGDRule<1>>(run, hyper, scalars, stream);
   } else {
     step<SGDRule<0>>(run, hyper, scalars, stream);

@@ -6,17 +6,17 @@
 
 namespace tessera::kernels {
 
-/// Magnitudes as codes of 4 + M bits, relative to the unit u of their block:
+/// Magnitudes as codes of 4 + M bits, relative to the scale s of their block:
 ///
-///   x = u (2^e (1 + f) - 1)        code = 2^M (e + f)
+///   x = s (2^e (1 + f) - 1)        code = 2^M (e + f)
 ///
 /// with e in [0, 16) and f a multiple of 2^-M below 1.
 ///
-/// Code 0 is 0. Small values lie u 2^-M apart, large ones 2^-M of the power of two below them: a
+/// Code 0 is 0. Small values lie s 2^-M apart, large ones 2^-M of the power of two below them: a
 /// logarithm with a straight start, in which the largest is 2^19 or 2^20 times the smallest. It is
-/// the top of the bits of x / u + 1.
+/// the top of the bits of x / s + 1.
 ///
-/// u is a power of two, hence every value is exact: the smallest, from 2^-119 on, with which the
+/// s is a power of two, hence every value is exact: the smallest, from 2^-119 on, with which the
 /// largest magnitude of the block has a code. What is greater than `kLargest`, and NaN, counts as
 /// `kLargest`: no code stands for anything that is not finite.
 ///
@@ -25,22 +25,22 @@ namespace tessera::kernels {
 template <int M, std::uint32_t LargestBits>
 struct MagnitudeCode {
   static constexpr float kLargest = std::bit_cast<float>(LargestBits);
-  /// The greatest code's value in units.
+  /// The value of the greatest code at a scale of 1.
   static constexpr float kMost = static_cast<float>((1U << 16U) - (1U << (15U - M)) - 1U);
 
   /// The bits of |x|, which are in the order of the magnitudes.
   [[nodiscard]] static constexpr std::uint32_t magnitude(float x) noexcept {
     return std::min(std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU, LargestBits);
   }
-  /// Of a block whose largest magnitude is this.
-  [[nodiscard]] static constexpr float unit(std::uint32_t magnitude) noexcept {
+  /// The scale of a block whose largest magnitude is `magnitude`.
+  [[nodiscard]] static constexpr float scale(std::uint32_t magnitude) noexcept {
     constexpr std::uint32_t most = std::bit_cast<std::uint32_t>(kMost) & 0x7FFFFFU;
     // One exponent more for what is above kMost with its own.
     const auto exponent = static_cast<int>((magnitude + 0x7FFFFFU - most) >> 23U) - 15;
     return std::bit_cast<float>(static_cast<std::uint32_t>(std::max(exponent, 8)) << 23U);
   }
-  [[nodiscard]] static constexpr float inverse(float unit) noexcept {
-    return std::bit_cast<float>((254U << 23U) - std::bit_cast<std::uint32_t>(unit));
+  [[nodiscard]] static constexpr float inverse(float scale) noexcept {
+    return std::bit_cast<float>((254U << 23U) - std::bit_cast<std::uint32_t>(scale));
   }
   /// The product is exact, up to what is too small to have a part in a gap.
   [[nodiscard]] static constexpr std::uint32_t code(std::uint32_t magnitude, float inverse,
@@ -49,8 +49,8 @@ struct MagnitudeCode {
     const std::uint32_t chance = ((0xFFFFU - random) << (kDropped - 16U)) + kHalf - 1U;
     return ((std::bit_cast<std::uint32_t>(place) + chance) >> kDropped) - kZero;
   }
-  [[nodiscard]] static constexpr float value(std::uint32_t code, float unit) noexcept {
-    return (std::bit_cast<float>((code + kZero) << kDropped) - 1.0F) * unit;
+  [[nodiscard]] static constexpr float value(std::uint32_t code, float scale) noexcept {
+    return (std::bit_cast<float>((code + kZero) << kDropped) - 1.0F) * scale;
   }
 
  private:
@@ -66,8 +66,8 @@ struct FirstCode : MagnitudeCode<3, 0x7F000000> {  // 2^127
     const std::uint32_t sign = (std::bit_cast<std::uint32_t>(m) >> 24U) & 0x80U;
     return sign | code(magnitude(m), inverse, random);
   }
-  [[nodiscard]] static constexpr float decode(std::uint32_t code, float unit) noexcept {
-    const float x = value(code & 0x7FU, unit);
+  [[nodiscard]] static constexpr float decode(std::uint32_t code, float scale) noexcept {
+    const float x = value(code & 0x7FU, scale);
     return std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) | (code & 0x80U) << 24U);
   }
 };
@@ -81,8 +81,8 @@ struct SecondCode : MagnitudeCode<4, 0x5F000000> {  // 2^63
     const std::uint32_t bits = magnitude(root);
     return std::max(code(bits, inverse, random), bits == 0 ? 0U : 1U);
   }
-  [[nodiscard]] static constexpr float decode(std::uint32_t code, float unit) noexcept {
-    const float root = value(code, unit);
+  [[nodiscard]] static constexpr float decode(std::uint32_t code, float scale) noexcept {
+    const float root = value(code, scale);
     return root * root;
   }
 };

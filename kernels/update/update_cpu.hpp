@@ -6,7 +6,7 @@
 #include "kernels/support/convert.hpp"
 #include "kernels/support/grain.hpp"
 #include "kernels/support/master_parts.hpp"
-#include "kernels/update/coded_block_cpu.hpp"
+#include "kernels/update/quantised_block_cpu.hpp"
 #include "kernels/update/stochastic.hpp"
 
 namespace tessera::kernels::cpu {
@@ -66,11 +66,11 @@ void update_block(const UpdateRun& block, std::int64_t updates, const Rule& rule
   store_weights(block, floats.weight, updates);
 }
 
-/// The same of moments of 8 bits: one of their blocks.
+/// The same with quantised moments: one of their blocks.
 template <class Rule>
-void update_coded_block(const UpdateRun& block, std::int64_t updates, const Rule& rule) {
+void update_quantised_block(const UpdateRun& block, std::int64_t updates, const Rule& rule) {
   Staged gradient;
-  CodedBlock moments{block};
+  QuantisedBlock moments{block};
   alignas(64) float weights[kMomentBlock];
   const FloatRun floats{open_weights(block, weights), moments.first(), moments.second(),
                         gradient.read(block.gradient, block.elems), block.elems};
@@ -85,10 +85,12 @@ void update_coded_block(const UpdateRun& block, std::int64_t updates, const Rule
 template <class Rule>
 void update(const UpdateRun& run, std::int64_t updates, Stream stream, const Rule& rule) {
   static_assert(kElementGrain % kMomentBlock == 0, "no thread may cut a block");
-  const bool all_fp32 = !run.parameter && !run.first_codes && run.gradient.dtype == DType::fp32 &&
-                        run.first.dtype == DType::fp32 && run.second.dtype == DType::fp32;
-  const auto update_part = run.first_codes ? &update_coded_block<Rule> : &update_block<Rule>;
-  const std::int64_t staged = run.first_codes ? kMomentBlock : kStagedElems;
+  const bool all_fp32 = !run.parameter && !run.first_quantised &&
+                        run.gradient.dtype == DType::fp32 && run.first.dtype == DType::fp32 &&
+                        run.second.dtype == DType::fp32;
+  const auto update_part =
+      run.first_quantised ? &update_quantised_block<Rule> : &update_block<Rule>;
+  const std::int64_t staged = run.first_quantised ? kMomentBlock : kStagedElems;
   parallel_for(stream, run.elems, kElementGrain, [&](const Chunk& chunk) {
     if (all_fp32) {
       const UpdateRun part = run.slice(chunk.first, chunk.size());

@@ -2,7 +2,7 @@
 
 #include "kernels/support/element.hpp"
 #include "kernels/support/master_parts.hpp"
-#include "kernels/update/coded_moments_reference.hpp"
+#include "kernels/update/quantised_moments_reference.hpp"
 #include "kernels/update/stochastic.hpp"
 
 namespace tessera::kernels::reference {
@@ -37,18 +37,18 @@ inline void write_weight(const UpdateRun& run, const StepScalars& scalars, std::
   if (run.parameter) { write(run, scalars, RoundedArray::parameter, i, value); }
 }
 
-/// A step over a run with moments of 8 bits: `step(wide)` over one whose moments are fp32, from
-/// codes and back to them.
+/// A step over a run with quantised moments: `step(wide)` on a run whose moments are fp32. They are
+/// dequantised before it and quantised after it.
 template <class Step>
 void step_in_fp32(const UpdateRun& run, const StepScalars& scalars, const Step& step) {
-  WideMoments moments = read_codes(run);
+  WideMoments moments = dequantise(run);
   UpdateRun wide = run;
-  wide.first_codes = {};
-  wide.second_codes = {};
+  wide.first_quantised = {};
+  wide.second_quantised = {};
   wide.first = moments.first.data();
-  if (run.second_codes) { wide.second = moments.second.data(); }
+  if (run.second_quantised) { wide.second = moments.second.data(); }
   step(wide);
-  write_codes(run, scalars.updates, moments);
+  quantise(run, scalars.updates, moments);
 }
 
 }  // namespace tessera::kernels::reference

@@ -10,16 +10,16 @@
 
 namespace tessera::kernels {
 
-/// A moment of 8 bits: codes (kernels/update/moment_code.hpp) with a unit for each block of
-/// kMomentBlock. Null if the moment is of another kind.
-struct CodedMoment {
-  std::uint8_t* codes = nullptr;
-  float* units = nullptr;
+/// A quantised moment: one 8-bit code an element (kernels/update/moment_code.hpp) and one scale for
+/// each block of kMomentBlock. Null if the moment is of another format.
+struct QuantisedMoment {
+  std::uint8_t* values = nullptr;
+  float* scales = nullptr;
 
-  [[nodiscard]] explicit operator bool() const noexcept { return codes != nullptr; }
+  [[nodiscard]] explicit operator bool() const noexcept { return values != nullptr; }
   /// From element `elems` on, a multiple of kMomentBlock.
-  [[nodiscard]] CodedMoment at(std::int64_t elems) const noexcept {
-    return {codes + elems, units + elems / kMomentBlock};
+  [[nodiscard]] QuantisedMoment at(std::int64_t elems) const noexcept {
+    return {values + elems, scales + elems / kMomentBlock};
   }
 };
 
@@ -35,21 +35,21 @@ struct CodedMoment {
 /// Same bits on every backend and for every way of cutting a tensor: only correctly rounded
 /// operations, in the order that the rule gives, none contracted. Stochastic rounding depends on
 /// the element's place in the whole parameter, never on the cut: see StochasticKey. A run with
-/// moments of 8 bits begins where a block does.
+/// quantised moments begins where a block does.
 struct UpdateRun {
   float* master = nullptr;  ///< null if there is a remainder
   Values parameter = {};    ///< bf16 or fp16: a rounded copy of the new master; null: not written
   std::uint16_t* remainder = nullptr;  ///< of the masters of a bf16 `parameter`, which is read too
   ConstValues gradient = {};           ///< fp32, bf16 or fp16: summed over ranks and micro-batches
-  Values first = {};  ///< moments, fp32 or bf16; null if the rule has none, or has them in 8 bits
+  Values first = {};  ///< moments, fp32 or bf16; null if the rule has none, or they are quantised
   Values second = {};
-  CodedMoment first_codes = {};
-  CodedMoment second_codes = {};  ///< of the square root
+  QuantisedMoment first_quantised = {};
+  QuantisedMoment second_quantised = {};  ///< of the square root
   std::int64_t elems = 0;
   /// Of bf16 moments, and of `parameter`, to nearest as MasterPart::parameter says. Where there is
   /// a remainder the parameter is the nearest whatever this is.
   Rounding rounding = Rounding::nearest;
-  // Read by stochastic rounding and moments of 8 bits only. The run then lies in one parameter.
+  // Read by stochastic rounding and quantised moments only. The run then lies in one parameter.
   std::uint64_t seed = 0;
   std::uint32_t parameter_id = 0;
   std::int64_t first_in_parameter = 0;  ///< element 0 of the run
@@ -63,8 +63,8 @@ struct UpdateRun {
             gradient.at(from),
             at(first),
             at(second),
-            at(first_codes),
-            at(second_codes),
+            at(first_quantised),
+            at(second_quantised),
             count,
             rounding,
             seed,

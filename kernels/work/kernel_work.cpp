@@ -26,21 +26,21 @@ std::string of_dtype(std::string name, DType dtype) {
   return name;
 }
 
-/// Codes, and a unit for each block.
-double bytes_of(const CodedMoment& moment, double elems) {
+/// One byte an element, and one scale a block.
+double bytes_of(const QuantisedMoment& moment, double elems) {
   return moment ? elems + elems * sizeof(float) / kMomentBlock : 0.0;
 }
 
 KernelWork update(const char* name, const UpdateRun& run, double flops) {
   const double n = count(run.elems);
   const double moments = 2 * (bytes_of(run.first, n) + bytes_of(run.second, n) +
-                              bytes_of(run.first_codes, n) + bytes_of(run.second_codes, n));
+                              bytes_of(run.first_quantised, n) + bytes_of(run.second_quantised, n));
   // A remainder and its parameter are both read and written; of a whole master the parameter is a
   // copy.
   const bool halves = run.remainder != nullptr;
   const double weights = halves ? 8 * n : 8 * n + bytes_of(run.parameter, n);
   std::string named = of_dtype(name, run.first ? run.first.dtype : DType::fp32);
-  if (run.first_codes) { named += "_int8"; }
+  if (run.first_quantised) { named += "_int8"; }
   if (halves) { named += "_remainder"; }
   return {.name = std::move(named),
           .dtype = DType::fp32,

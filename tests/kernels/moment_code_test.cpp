@@ -8,7 +8,7 @@
 namespace tessera::kernels::moment_code_test {
 namespace {
 
-// Numbers worked out by hand: x / u = 2^e (1 + f) - 1.
+// Numbers worked out by hand: x / s = 2^e (1 + f) - 1.
 static_assert(FirstCode::value(0, 1.0F) == 0.0F);
 static_assert(FirstCode::value(1, 1.0F) == 0.125F);
 static_assert(FirstCode::value(8, 1.0F) == 1.0F);
@@ -28,26 +28,26 @@ using Codes = testing::Types<FirstCode, SecondCode>;
 TYPED_TEST_SUITE(MomentCode, Codes);
 
 TYPED_TEST(MomentCode, KeepsWhatHasACodeWhateverTheChance) {
-  for (const float unit : {0x1p-119F, 1.0F, 0x1p40F}) {
+  for (const float scale : {0x1p-119F, 1.0F, 0x1p40F}) {
     for (std::uint32_t code = 0; code < kCodes<TypeParam>; ++code) {
-      const float value = TypeParam::value(code, unit);
+      const float value = TypeParam::value(code, scale);
       for (const std::uint32_t random : {0U, 1U, 0x8000U, 0xFFFFU}) {
-        ASSERT_EQ(TypeParam::code(TypeParam::magnitude(value), TypeParam::inverse(unit), random),
+        ASSERT_EQ(TypeParam::code(TypeParam::magnitude(value), TypeParam::inverse(scale), random),
                   code);
       }
     }
   }
 }
 
-TYPED_TEST(MomentCode, TheUnitIsTheSmallestThatReachesTheLargest) {
+TYPED_TEST(MomentCode, TheScaleIsTheSmallestThatReachesTheLargest) {
   for (const int exponent : {-118, -60, 0, 40}) {
     const float most = std::ldexp(TypeParam::kMost, exponent);
-    EXPECT_EQ(TypeParam::unit(TypeParam::magnitude(most)), std::ldexp(1.0F, exponent));
+    EXPECT_EQ(TypeParam::scale(TypeParam::magnitude(most)), std::ldexp(1.0F, exponent));
     const float above = std::nextafter(most, kInfinity);
-    EXPECT_EQ(TypeParam::unit(TypeParam::magnitude(above)), std::ldexp(1.0F, exponent + 1));
+    EXPECT_EQ(TypeParam::scale(TypeParam::magnitude(above)), std::ldexp(1.0F, exponent + 1));
   }
-  EXPECT_EQ(TypeParam::unit(0), 0x1p-119F);
-  EXPECT_EQ(TypeParam::unit(TypeParam::magnitude(1e-42F)), 0x1p-119F);
+  EXPECT_EQ(TypeParam::scale(0), 0x1p-119F);
+  EXPECT_EQ(TypeParam::scale(TypeParam::magnitude(1e-42F)), 0x1p-119F);
 }
 
 // Over all 65,536 words the mean is the value, to half a word's part of the gap.
@@ -74,11 +74,11 @@ TYPED_TEST(MomentCode, TheMeanOverAllChancesIsTheValue) {
 TYPED_TEST(MomentCode, NothingBecomesMoreThanFinite) {
   for (const float value : {kInfinity, -kInfinity, kNan, 3e38F}) {
     const std::uint32_t magnitude = TypeParam::magnitude(value);
-    const float unit = TypeParam::unit(magnitude);
+    const float scale = TypeParam::scale(magnitude);
     for (const std::uint32_t random : {0U, 0xFFFFU}) {
-      const std::uint32_t code = TypeParam::encode(value, TypeParam::inverse(unit), random);
-      EXPECT_TRUE(std::isfinite(TypeParam::decode(code, unit))) << value;
-      EXPECT_NE(TypeParam::decode(code, unit), 0.0F) << value;
+      const std::uint32_t code = TypeParam::encode(value, TypeParam::inverse(scale), random);
+      EXPECT_TRUE(std::isfinite(TypeParam::decode(code, scale))) << value;
+      EXPECT_NE(TypeParam::decode(code, scale), 0.0F) << value;
     }
   }
 }

@@ -338,8 +338,8 @@ TEST(UpdatesOnThreads, HaveTheSameBits) {
                         .rounding = Rounding::stochastic};
     EXPECT_EQ(on_threads(3, rule, layout), on_threads(1, rule, layout)) << rule.name;
     if (rule.moments == 0) { continue; }
-    const Layout coded{.elems = 30'001, .coded = true};
-    EXPECT_EQ(on_threads(3, rule, coded), on_threads(1, rule, coded)) << rule.name;
+    const Layout quantised{.elems = 30'001, .quantised = true};
+    EXPECT_EQ(on_threads(3, rule, quantised), on_threads(1, rule, quantised)) << rule.name;
   }
 }
 

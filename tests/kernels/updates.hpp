@@ -57,8 +57,8 @@ struct Layout {
   DType second = DType::fp32;
   Rounding rounding = Rounding::nearest;
   bool remainder = false;          ///< of the masters, with bf16 parameters
-  bool coded = false;              ///< moments of 8 bits, which are zero at first
-  std::int64_t offset = 0;         ///< of all arrays but those of codes
+  bool quantised = false;          ///< moments, which are zero at first
+  std::int64_t offset = 0;         ///< of all arrays but quantised moments
   std::int64_t gradient_skew = 0;  ///< of the gradient, besides
   std::int64_t first_in_parameter = 0;
 };
@@ -69,7 +69,7 @@ inline std::string text(const Layout& layout) {
     all += std::string{" "} + std::string{to_string(dtype)};
   }
   if (layout.remainder) { all += " remainders"; }
-  if (layout.coded) { all += " codes"; }
+  if (layout.quantised) { all += " int8"; }
   return all + " " + std::string{to_string(layout.rounding)} + " from " +
          std::to_string(layout.first_in_parameter);
 }
@@ -90,7 +90,7 @@ struct Start {
 
 /// What they hold afterwards.
 struct Outcome {
-  Bytes weight, parameter, remainder, first, second, first_units, second_units;
+  Bytes weight, parameter, remainder, first, second, first_scales, second_scales;
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
@@ -122,8 +122,8 @@ class Arrays {
                    bytes_of(layout.offset, DType::bf16)},
         first_{bench, moment(start.first, layout.first), start_of(layout.first)},
         second_{bench, moment(start.second, layout.second), start_of(layout.second)},
-        first_units_{bench, units(), DType::fp32},
-        second_units_{bench, units(), DType::fp32} {}
+        first_scales_{bench, scales(), DType::fp32},
+        second_scales_{bench, scales(), DType::fp32} {}
 
   UpdateRun run(int moments, ConstValues gradient) {
     UpdateRun run;
@@ -141,9 +141,11 @@ class Arrays {
     if (layout_.parameter != DType::fp32) {
       run.parameter = {parameter_.data(), layout_.parameter};
     }
-    if (layout_.coded) {
-      run.first_codes = {codes(first_), first_units_.values().as<float>()};
-      if (moments > 1) { run.second_codes = {codes(second_), second_units_.values().as<float>()}; }
+    if (layout_.quantised) {
+      run.first_quantised = {codes(first_), first_scales_.values().as<float>()};
+      if (moments > 1) {
+        run.second_quantised = {codes(second_), second_scales_.values().as<float>()};
+      }
       return run;
     }
     if (moments > 0) { run.first = {first_.data(), layout_.first}; }
@@ -151,8 +153,8 @@ class Arrays {
     return run;
   }
   Outcome read() {
-    return {weight_.read(), parameter_.read(),   remainder_.read(),   first_.read(),
-            second_.read(), first_units_.read(), second_units_.read()};
+    return {weight_.read(), parameter_.read(),    remainder_.read(),    first_.read(),
+            second_.read(), first_scales_.read(), second_scales_.read()};
   }
 
  private:
@@ -160,22 +162,22 @@ class Arrays {
     return elems * static_cast<std::int64_t>(size_of(dtype));
   }
   [[nodiscard]] std::int64_t start_of(DType moment) const {
-    return layout_.coded ? 0 : bytes_of(layout_.offset, moment);
+    return layout_.quantised ? 0 : bytes_of(layout_.offset, moment);
   }
   [[nodiscard]] Bytes moment(const Floats& values, DType dtype) const {
-    return layout_.coded ? Bytes(values.size()) : encoded(values, dtype);
+    return layout_.quantised ? Bytes(values.size()) : encoded(values, dtype);
   }
   static std::uint8_t* codes(DeviceArray<std::byte>& moment) {
     return reinterpret_cast<std::uint8_t*>(moment.data());
   }
-  [[nodiscard]] Floats units() const {
-    return filled(layout_.coded ? ceil_div(layout_.elems, kMomentBlock) : 0, 0.0F);
+  [[nodiscard]] Floats scales() const {
+    return filled(layout_.quantised ? ceil_div(layout_.elems, kMomentBlock) : 0, 0.0F);
   }
 
   Layout layout_;
   DeviceValues weight_;
   DeviceArray<std::byte> parameter_, remainder_, first_, second_;
-  DeviceValues first_units_, second_units_;
+  DeviceValues first_scales_, second_scales_;
 };
 
 /// What the updates `scalars` make of a start, with its gradients in turn; `step` is called once
@@ -255,18 +257,18 @@ class UpdateTest : public BackendTest {
     SCOPED_TRACE(std::string{rule.name} + ", " + text(layout));
     const Outcome expected = by_reference(rule, layout, start, scalars);
     const Outcome actual = on_device(rule, layout, start, scalars);
-    const bool coded = layout.coded;
+    const bool quantised = layout.quantised;
     EXPECT_TRUE(same_values(actual.weight, expected.weight, DType::fp32)) << "weight";
     EXPECT_TRUE(same_values(actual.parameter, expected.parameter, layout.parameter)) << "parameter";
     EXPECT_TRUE(same_remainders(actual, expected)) << "remainder";
-    EXPECT_TRUE(coded ? actual.first == expected.first
-                      : same_values(actual.first, expected.first, layout.first))
+    EXPECT_TRUE(quantised ? actual.first == expected.first
+                          : same_values(actual.first, expected.first, layout.first))
         << "first moment";
-    EXPECT_TRUE(coded ? actual.second == expected.second
-                      : same_values(actual.second, expected.second, layout.second))
+    EXPECT_TRUE(quantised ? actual.second == expected.second
+                          : same_values(actual.second, expected.second, layout.second))
         << "second moment";
-    EXPECT_EQ(actual.first_units, expected.first_units);
-    EXPECT_EQ(actual.second_units, expected.second_units);
+    EXPECT_EQ(actual.first_scales, expected.first_scales);
+    EXPECT_EQ(actual.second_scales, expected.second_scales);
   }
 
  private:

@@ -94,11 +94,11 @@ TEST_P(OffloadOn, ChangesNoBitOfAnyOptimizer) {
 
 TEST_P(OffloadOn, ChangesNoBitOfMomentsOfEightBits) {
   for (const DType compute : {DType::fp32, DType::bf16}) {
-    ToyRun coded = run(4);
-    coded.options.compute = compute;
-    coded.options.align_elems = kMomentBlock;
-    coded.optimizer_options.moments = MomentFormat::int8;
-    expect_same(coded, "int8 moments");
+    ToyRun quantised = run(4);
+    quantised.options.compute = compute;
+    quantised.options.align_elems = kMomentBlock;
+    quantised.optimizer_options.moments = MomentFormat::int8;
+    expect_same(quantised, "int8 moments");
   }
 }
 
@@ -170,7 +170,7 @@ class OffloadCut : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Groups, OffloadCut, ::testing::Values(2, 3),
                          ::testing::PrintToStringParamName());
 
-TEST_P(OffloadCut, ChangesNoBitInGroupsWhateverIsAccumulatedAndCoded) {
+TEST_P(OffloadCut, ChangesNoBitInGroupsWhateverIsAccumulatedAndQuantised) {
   for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
     for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::int8}) {
       for (const DType narrow : {DType::fp32, DType::bf16}) {

@@ -108,9 +108,9 @@ std::vector<UpdateRun> UpdateLayout::runs(const UnitPlan& unit, std::size_t segm
     if (custom_) {
       states.push_back(static_cast<float*>(array));
     } else if (quantised_) {
-      kernels::CodedMoment& codes = i == 0 ? all.first_codes : all.second_codes;
-      codes = {static_cast<std::uint8_t*>(array),
-               static_cast<float*>(arena.take(scale_bytes(range)))};
+      kernels::QuantisedMoment& moment = i == 0 ? all.first_quantised : all.second_quantised;
+      moment = {static_cast<std::uint8_t*>(array),
+                static_cast<float*>(arena.take(scale_bytes(range)))};
     } else {
       const bool narrow = options_.moments == MomentFormat::bf16;
       Values& values = i == 0 ? all.first : all.second;

@@ -7,7 +7,7 @@
 #include "kernels/update/moment_code.hpp"
 #include "tessera/base/math.hpp"
 
-// One pass over a run with moments of 8 bits: 16 bytes of AdamW an element, 2 of them codes each
+// One pass over a run with quantised moments: 16 bytes of AdamW an element, 2 of them moments each
 // way, beside 28 in fp32.
 //
 // A block of codes is a warp's tile, eight elements a thread, in the places of cuda_tile.cuh: its
@@ -22,39 +22,40 @@ struct EightCodes {
   std::uint32_t at[2];
 };
 
-__device__ inline EightCodes load_codes(const CodedMoment& moment, std::int64_t tile) {
+__device__ inline EightCodes load_codes(const QuantisedMoment& moment, std::int64_t tile) {
   EightCodes codes;
   for (int half = 0; half < 2; ++half) {
-    codes.at[half] = *reinterpret_cast<const std::uint32_t*>(moment.codes + tile + place(4 * half));
+    codes.at[half] =
+        *reinterpret_cast<const std::uint32_t*>(moment.values + tile + place(4 * half));
   }
   return codes;
 }
-__device__ inline void store_codes(const CodedMoment& moment, std::int64_t tile,
+__device__ inline void store_codes(const QuantisedMoment& moment, std::int64_t tile,
                                    const EightCodes& codes) {
   for (int half = 0; half < 2; ++half) {
-    *reinterpret_cast<std::uint32_t*>(moment.codes + tile + place(4 * half)) = codes.at[half];
+    *reinterpret_cast<std::uint32_t*>(moment.values + tile + place(4 * half)) = codes.at[half];
   }
 }
 
 template <class Code>
-__device__ Eight decode(const EightCodes& codes, float unit) {
+__device__ Eight decode(const EightCodes& codes, float scale) {
   Eight values;
   for (int i = 0; i < 8; ++i) {
-    values.at[i] = Code::decode((codes.at[i / 4] >> (8 * (i % 4))) & 0xFFU, unit);
+    values.at[i] = Code::decode((codes.at[i / 4] >> (8 * (i % 4))) & 0xFFU, scale);
   }
   return values;
 }
 
-/// The codes of a block's values, and its unit. All of a warp call it together.
+/// The codes of a block's values, and its scale. All of a warp call it together.
 template <class Code, int Shift>
-__device__ EightCodes encode(const Eight& values, const EightWords& words, float& unit) {
+__device__ EightCodes encode(const Eight& values, const EightWords& words, float& scale) {
   std::uint32_t largest = 0;
   for (int i = 0; i < 8; ++i) { largest = std::max(largest, Code::magnitude(values.at[i])); }
   for (int lanes = 16; lanes > 0; lanes /= 2) {
     largest = std::max(largest, __shfl_xor_sync(0xFFFFFFFFU, largest, lanes));
   }
-  unit = Code::unit(largest);
-  const float inverse = Code::inverse(unit);
+  scale = Code::scale(largest);
+  const float inverse = Code::inverse(scale);
   EightCodes codes{};
   for (int i = 0; i < 8; ++i) {
     const std::uint32_t random = (words.at[i] >> Shift) & 0xFFFFU;
@@ -68,10 +69,11 @@ struct WholeBlock {
   __device__ static Eight load(const void* data, DType dtype, std::int64_t tile) {
     return unpack(load_tile(data, dtype, tile), dtype);
   }
-  __device__ static EightCodes load(const CodedMoment& from, std::int64_t tile) {
+  __device__ static EightCodes load(const QuantisedMoment& from, std::int64_t tile) {
     return load_codes(from, tile);
   }
-  __device__ static void store(const CodedMoment& to, std::int64_t tile, const EightCodes& codes) {
+  __device__ static void store(const QuantisedMoment& to, std::int64_t tile,
+                               const EightCodes& codes) {
     store_codes(to, tile, codes);
   }
   __device__ static Eight weights(const UpdateRun& run, std::int64_t tile) {
@@ -99,16 +101,17 @@ struct PartOfBlock {
     each(tile, [&](int i, std::int64_t at) { values.at[i] = load_one(data, dtype, at); });
     return values;
   }
-  __device__ EightCodes load(const CodedMoment& from, std::int64_t tile) const {
+  __device__ EightCodes load(const QuantisedMoment& from, std::int64_t tile) const {
     EightCodes codes{};
     each(tile, [&](int i, std::int64_t at) {
-      codes.at[i / 4] |= std::uint32_t{from.codes[at]} << (8 * (i % 4));
+      codes.at[i / 4] |= std::uint32_t{from.values[at]} << (8 * (i % 4));
     });
     return codes;
   }
-  __device__ void store(const CodedMoment& to, std::int64_t tile, const EightCodes& codes) const {
+  __device__ void store(const QuantisedMoment& to, std::int64_t tile,
+                        const EightCodes& codes) const {
     each(tile, [&](int i, std::int64_t at) {
-      to.codes[at] = static_cast<std::uint8_t>(codes.at[i / 4] >> (8 * (i % 4)));
+      to.values[at] = static_cast<std::uint8_t>(codes.at[i / 4] >> (8 * (i % 4)));
     });
   }
   __device__ Eight weights(const UpdateRun& run, std::int64_t tile) const {
@@ -124,7 +127,7 @@ struct PartOfBlock {
 
 /// A rule's pass over blocks: see UpdateWork.
 template <class Rule, Rounding rounding>
-struct CodedWork {
+struct QuantisedWork {
   UpdateRun run;
   Store<rounding> store;
   Rule rule;
@@ -135,43 +138,43 @@ struct CodedWork {
     const std::int64_t index = tile / kMomentBlock;
     Eight weight = access.weights(run, tile);
     const Eight gradient = access.load(run.gradient.data, run.gradient.dtype, tile);
-    Eight first =
-        decode<FirstCode>(access.load(run.first_codes, tile), run.first_codes.units[index]);
+    Eight first = decode<FirstCode>(access.load(run.first_quantised, tile),
+                                    run.first_quantised.scales[index]);
     Eight second{};
     if constexpr (Rule::kMoments > 1) {
-      second =
-          decode<SecondCode>(access.load(run.second_codes, tile), run.second_codes.units[index]);
+      second = decode<SecondCode>(access.load(run.second_quantised, tile),
+                                  run.second_quantised.scales[index]);
     }
     for (int i = 0; i < 8; ++i) { rule(gradient.at[i], weight.at[i], first.at[i], second.at[i]); }
     access.store(store, tile, weight);
-    const auto key = StochasticKey::of(run, store.updates, RoundedArray::codes);
+    const auto key = StochasticKey::of(run, store.updates, RoundedArray::quantised);
     const EightWords words = words_of(key, run.first_in_parameter + tile);
-    keep<FirstCode, 0>(run.first_codes, tile, first, words, access);
+    keep<FirstCode, 0>(run.first_quantised, tile, first, words, access);
     if constexpr (Rule::kMoments > 1) {
       for (int i = 0; i < 8; ++i) { second.at[i] = sqrtf(second.at[i]); }
-      keep<SecondCode, 16>(run.second_codes, tile, second, words, access);
+      keep<SecondCode, 16>(run.second_quantised, tile, second, words, access);
     }
   }
 
  private:
   template <class Code, int Shift, class Access>
-  __device__ static void keep(const CodedMoment& moment, std::int64_t tile, const Eight& values,
+  __device__ static void keep(const QuantisedMoment& moment, std::int64_t tile, const Eight& values,
                               const EightWords& words, const Access& access) {
-    float unit = 0.0F;
-    access.store(moment, tile, encode<Code, Shift>(values, words, unit));
-    if (threadIdx.x % 32 == 0) { moment.units[tile / kMomentBlock] = unit; }
+    float scale = 0.0F;
+    access.store(moment, tile, encode<Code, Shift>(values, words, scale));
+    if (threadIdx.x % 32 == 0) { moment.scales[tile / kMomentBlock] = scale; }
   }
 };
 
 template <class Rule, Rounding rounding>
 __global__ void __launch_bounds__(kUpdateThreads)
-    coded_kernel(UpdateRun run, typename Rule::Hyper hyper, const StepScalars* scalars,
-                 bool aligned) {
+    quantised_kernel(UpdateRun run, typename Rule::Hyper hyper, const StepScalars* scalars,
+                     bool aligned) {
   if (scalars->apply == 0) { return; }
   __shared__ typename Rule::Factors factors;
   if (threadIdx.x == 0) { factors = Rule::factors(hyper, *scalars); }
   __syncthreads();
-  const CodedWork<Rule, rounding> work{run, {run, scalars->updates}, Rule{hyper, factors}};
+  const QuantisedWork<Rule, rounding> work{run, {run, scalars->updates}, Rule{hyper, factors}};
   const std::int64_t warps = index_stride() / 32;
   for (std::int64_t tile = first_index() / 32 * kTile; tile < run.elems; tile += warps * kTile) {
     const std::int64_t left = run.elems - tile;
@@ -188,14 +191,14 @@ template <class Rule>
 void step(const UpdateRun& run, const typename Rule::Hyper& hyper, const StepScalars* scalars,
           Stream stream) {
   if constexpr (Rule::kMoments > 0) {
-    if (run.first_codes) {
+    if (run.first_quantised) {
       const Cut<kTile> parts = cut_run(run);
       const bool aligned = parts.head == 0 &&
-                           reinterpret_cast<std::uintptr_t>(run.first_codes.codes) % 4 == 0 &&
-                           reinterpret_cast<std::uintptr_t>(run.second_codes.codes) % 4 == 0;
+                           reinterpret_cast<std::uintptr_t>(run.first_quantised.values) % 4 == 0 &&
+                           reinterpret_cast<std::uintptr_t>(run.second_quantised.values) % 4 == 0;
       const auto kernel = run.rounding == Rounding::nearest
-                              ? coded_kernel<Rule, Rounding::nearest>
-                              : coded_kernel<Rule, Rounding::stochastic>;
+                              ? quantised_kernel<Rule, Rounding::nearest>
+                              : quantised_kernel<Rule, Rounding::stochastic>;
       launch(kernel, grid_for(ceil_div(run.elems, std::int64_t{kTile}) * 32, kUpdateThreads),
              cuda_stream(stream).open(), run, hyper, scalars, aligned);
       return;

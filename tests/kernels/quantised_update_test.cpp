@@ -1,8 +1,8 @@
-// Optimizers whose moments have 8 bits.
+// Optimizers with quantised moments.
 #include "kernels/update/moment_code.hpp"
 #include "kernels/updates.hpp"
 
-namespace tessera::kernels::coded_update_test {
+namespace tessera::kernels::quantised_update_test {
 namespace {
 
 using namespace updates;
@@ -23,29 +23,30 @@ Start start_of(std::int64_t elems, unsigned updates) {
 }
 
 /// From the second block of a parameter on.
-Layout coded(std::int64_t elems) {
-  return {
-      .elems = elems, .coded = true, .first_in_parameter = (std::int64_t{1} << 34) + kMomentBlock};
+Layout quantised(std::int64_t elems) {
+  return {.elems = elems,
+          .quantised = true,
+          .first_in_parameter = (std::int64_t{1} << 34) + kMomentBlock};
 }
 
-class CodedUpdateKernels : public UpdateTest {};
-INSTANTIATE_TEST_SUITE_P(Backends, CodedUpdateKernels, backends(), backend_name);
+class QuantisedUpdateKernels : public UpdateTest {};
+INSTANTIATE_TEST_SUITE_P(Backends, QuantisedUpdateKernels, backends(), backend_name);
 
-TEST_P(CodedUpdateKernels, HaveTheReferencesBitsAtEverySize) {
+TEST_P(QuantisedUpdateKernels, HaveTheReferencesBitsAtEverySize) {
   for (const Rule& rule : rules_of_moments()) {
     for (const std::int64_t elems : {0, 1, 255, 256, 257, 1003, 1500}) {
-      expect_reference(rule, coded(elems), updates_to(4), start_of(elems, 4));
+      expect_reference(rule, quantised(elems), updates_to(4), start_of(elems, 4));
     }
   }
 }
 
-TEST_P(CodedUpdateKernels, HaveTheReferencesBitsInEveryMixOfDtypes) {
+TEST_P(QuantisedUpdateKernels, HaveTheReferencesBitsInEveryMixOfDtypes) {
   const Start start = start_of(700, 4);
   for (const Rule& rule : rules_of_moments()) {
     for (const DType gradient : kValueDTypes) {
       for (const DType parameter : kValueDTypes) {
         for (const Rounding rounding : {Rounding::nearest, Rounding::stochastic}) {
-          Layout layout = coded(700);
+          Layout layout = quantised(700);
           layout.gradient = gradient;
           layout.parameter = parameter;
           layout.rounding = rounding;
@@ -56,9 +57,9 @@ TEST_P(CodedUpdateKernels, HaveTheReferencesBitsInEveryMixOfDtypes) {
   }
 }
 
-TEST_P(CodedUpdateKernels, ArraysMayStandAskewOfSixteenBytes) {
+TEST_P(QuantisedUpdateKernels, ArraysMayStandAskewOfSixteenBytes) {
   for (const std::int64_t offset : {1, 2, 4}) {
-    Layout layout = coded(700);
+    Layout layout = quantised(700);
     layout.parameter = DType::bf16;
     layout.offset = offset;
     expect_reference(rules_of_moments().front(), layout, updates_to(3), start_of(700, 3));
@@ -66,19 +67,19 @@ TEST_P(CodedUpdateKernels, ArraysMayStandAskewOfSixteenBytes) {
 }
 
 // More blocks than CUDA's grid has warps.
-TEST_P(CodedUpdateKernels, ALongRunHasTheReferencesBits) {
-  Layout layout = coded(TESSERA_SANITIZED && !on_cuda() ? 100'003 : 1'400'003);
+TEST_P(QuantisedUpdateKernels, ALongRunHasTheReferencesBits) {
+  Layout layout = quantised(TESSERA_SANITIZED && !on_cuda() ? 100'003 : 1'400'003);
   layout.gradient = DType::bf16;
   expect_reference(rules_of_moments().front(), layout, updates_to(1), start_of(layout.elems, 1));
 }
 
 // The property ZeRO stands on, for every cut between blocks.
-TEST_P(CodedUpdateKernels, NoCutBetweenBlocksChangesABit) {
+TEST_P(QuantisedUpdateKernels, NoCutBetweenBlocksChangesABit) {
   for (const Rule& rule : rules_of_moments()) {
     for (const std::vector<std::int64_t>& cuts :
          {std::vector<std::int64_t>{0, 256, 1280, 1536, 3000},
           {0, 256, 1024, 1280, 25'600, 30'001}}) {
-      Layout layout = coded(cuts.back());
+      Layout layout = quantised(cuts.back());
       layout.parameter = DType::bf16;
       const Start start = start_of(layout.elems, 3);
       EXPECT_EQ(in_pieces(rule, layout, start, updates_to(3), cuts),
@@ -88,12 +89,12 @@ TEST_P(CodedUpdateKernels, NoCutBetweenBlocksChangesABit) {
   }
 }
 
-// Joined, they are what whole masters become; so are the codes.
-TEST_P(CodedUpdateKernels, RemaindersOfMastersTrainAsWholeOnes) {
+// Joined, they are what whole masters become; so are the quantised moments.
+TEST_P(QuantisedUpdateKernels, RemaindersOfMastersTrainAsWholeOnes) {
   const Start start = start_of(700, 3);
   for (const Rule& rule : rules_of_moments()) {
     for (const std::int64_t offset : {0, 1}) {
-      Layout layout = coded(700);
+      Layout layout = quantised(700);
       layout.parameter = DType::bf16;
       layout.offset = offset;
       const Outcome whole = on_device(rule, layout, start, updates_to(3));
@@ -107,35 +108,35 @@ TEST_P(CodedUpdateKernels, RemaindersOfMastersTrainAsWholeOnes) {
   }
 }
 
-TEST_P(CodedUpdateKernels, ARefusedStepLeavesEverythingUntouched) {
+TEST_P(QuantisedUpdateKernels, ARefusedStepLeavesEverythingUntouched) {
   StepScalars refused = at_update(4);
   refused.apply = 0;
   const Start start = start_of(600, 1);
   for (const Rule& rule : rules_of_moments()) {
     std::vector<StepScalars> scalars{at_update(1)};
-    const Outcome before = on_device(rule, coded(600), start, scalars);
+    const Outcome before = on_device(rule, quantised(600), start, scalars);
     scalars.push_back(refused);
-    EXPECT_EQ(on_device(rule, coded(600), start, scalars), before) << rule.name;
-    EXPECT_EQ(by_reference(rule, coded(600), start, scalars),
-              by_reference(rule, coded(600), start, {at_update(1)}))
+    EXPECT_EQ(on_device(rule, quantised(600), start, scalars), before) << rule.name;
+    EXPECT_EQ(by_reference(rule, quantised(600), start, scalars),
+              by_reference(rule, quantised(600), start, {at_update(1)}))
         << rule.name;
   }
 }
 
 // What the weight does is the first update's: it moves by moments that nothing has rounded.
-TEST_P(CodedUpdateKernels, TheWeightMovesByMomentsBeforeTheyAreCodes) {
+TEST_P(QuantisedUpdateKernels, TheWeightMovesByMomentsBeforeTheyAreQuantised) {
   Start start = start_of(700, 1);
   start.first = start.second = filled(700, 0.0F);
-  Layout wide = coded(700);
-  wide.coded = false;
+  Layout wide = quantised(700);
+  wide.quantised = false;
   for (const Rule& rule : rules_of_moments()) {
-    EXPECT_EQ(on_device(rule, coded(700), start, updates_to(1)).weight,
+    EXPECT_EQ(on_device(rule, quantised(700), start, updates_to(1)).weight,
               on_device(rule, wide, start, updates_to(1)).weight)
         << rule.name;
   }
 }
 
-TEST_P(CodedUpdateKernels, SpecialValuesHaveTheReferencesBitsAndStayFinite) {
+TEST_P(QuantisedUpdateKernels, SpecialValuesHaveTheReferencesBitsAndStayFinite) {
   const Floats special{0.0F, -0.0F, 1e-45F, -1e-40F, 1e-38F, 1e-20F,
                        1.0F, 3e38F, -3e38F, 1e19F,   -1e20F, 7e-8F};
   Start start{2048};
@@ -143,10 +144,10 @@ TEST_P(CodedUpdateKernels, SpecialValuesHaveTheReferencesBitsAndStayFinite) {
     start.gradients[0][i] = special[(i + i / kMomentBlock) % (1 + i / 171)];
   }
   for (const Rule& rule : rules_of_moments()) {
-    expect_reference(rule, coded(2048), updates_to(3), start);
-    const Outcome kept = on_device(rule, coded(2048), start, updates_to(3));
-    const Floats first = decoded(kept.first_units, DType::fp32);
-    const Floats second = decoded(kept.second_units, DType::fp32);
+    expect_reference(rule, quantised(2048), updates_to(3), start);
+    const Outcome kept = on_device(rule, quantised(2048), start, updates_to(3));
+    const Floats first = decoded(kept.first_scales, DType::fp32);
+    const Floats second = decoded(kept.second_scales, DType::fp32);
     for (std::size_t i = 0; i < 2048; ++i) {
       const std::size_t block = i / kMomentBlock;
       ASSERT_TRUE(std::isfinite(
@@ -159,4 +160,4 @@ TEST_P(CodedUpdateKernels, SpecialValuesHaveTheReferencesBitsAndStayFinite) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels::coded_update_test
+}  // namespace tessera::kernels::quantised_update_test

@@ -1,13 +1,13 @@
 // What rounding moments to 8 bits does to AdamW over many updates, on a CPU: the kernels have the
-// reference's bits (coded_update_test.cpp).
-#include "kernels/update/coded_moments_reference.hpp"
+// reference's bits (quantised_update_test.cpp).
+#include "kernels/update/quantised_moments_reference.hpp"
 #include "kernels/values.hpp"
 #include "tessera/base/math.hpp"
 
-namespace tessera::kernels::coded_moments_test {
+namespace tessera::kernels::quantised_moments_test {
 namespace {
 
-using CodedMoments = CpuTest;
+using QuantisedMoments = CpuTest;
 
 /// A whole parameter, number 5, from its element 512 on.
 struct State {
@@ -16,14 +16,14 @@ struct State {
         gradient{random_floats(elems, 2)},
         first(master.size()),
         second(master.size()),
-        first_units(static_cast<std::size_t>(ceil_div(elems, kMomentBlock))),
-        second_units{first_units} {}
+        first_scales(static_cast<std::size_t>(ceil_div(elems, kMomentBlock))),
+        second_scales{first_scales} {}
 
   UpdateRun run() {
     return {.master = master.data(),
             .gradient = gradient.data(),
-            .first_codes = {first.data(), first_units.data()},
-            .second_codes = {second.data(), second_units.data()},
+            .first_quantised = {first.data(), first_scales.data()},
+            .second_quantised = {second.data(), second_scales.data()},
             .elems = std::ssize(master),
             .seed = 42,
             .parameter_id = 5,
@@ -32,28 +32,28 @@ struct State {
 
   Floats master, gradient;
   std::vector<std::uint8_t> first, second;
-  Floats first_units, second_units;
+  Floats first_scales, second_scales;
 };
 
 /// AdamW with moments of 8 bits beside one with moments of fp32, and the same gradients.
 struct Pair {
   explicit Pair(std::int64_t elems)
-      : coded{elems}, master{coded.master}, first(master.size()), second(first) {}
+      : quantised{elems}, master{quantised.master}, first(master.size()), second(first) {}
 
   void update(std::int64_t t, const AdamW& hyper, Stream stream) {
     StepScalars scalars;
     scalars.updates = t;
-    cpu::adamw(coded.run(), hyper, &scalars, stream);
-    UpdateRun run = coded.run();
-    run.first_codes = {};
-    run.second_codes = {};
+    cpu::adamw(quantised.run(), hyper, &scalars, stream);
+    UpdateRun run = quantised.run();
+    run.first_quantised = {};
+    run.second_quantised = {};
     run.master = master.data();
     run.first = first.data();
     run.second = second.data();
     cpu::adamw(run, hyper, &scalars, stream);
   }
 
-  State coded;
+  State quantised;
   Floats master, first, second;
 };
 
@@ -71,16 +71,16 @@ float root(float x) {
 
 // Chance is fair: the means follow fp32's. One element strays, by a tenth of itself in a while of
 // 1 / (1 - beta2) updates.
-TEST_F(CodedMoments, WithoutAGradientMomentsDecayAsThoseOfFp32) {
+TEST_F(QuantisedMoments, WithoutAGradientMomentsDecayAsThoseOfFp32) {
   for (const float beta2 : {0.95F, 0.999F}) {
     Pair pair{100 * kMomentBlock};
     const AdamW hyper{.lr = 0.0F, .beta2 = beta2};
     pair.update(1, hyper, stream());
-    std::fill(pair.coded.gradient.begin(), pair.coded.gradient.end(), 0.0F);
+    std::fill(pair.quantised.gradient.begin(), pair.quantised.gradient.end(), 0.0F);
     for (std::int64_t t = 2; t <= 1001; ++t) {
       pair.update(t, hyper, stream());
       if (t != 101 && t != 401 && t != 1001) { continue; }
-      const reference::WideMoments kept = reference::read_codes(pair.coded.run());
+      const reference::WideMoments kept = reference::dequantise(pair.quantised.run());
       EXPECT_NEAR(mean_of(kept.second, root) / mean_of(pair.second, root), 1.0, 0.01) << t;
       if (t > 401) { continue; }  // then the first has left the range
       EXPECT_NEAR(mean_of(kept.first, magnitude) / mean_of(pair.first, magnitude), 1.0, 0.02) << t;
@@ -88,12 +88,12 @@ TEST_F(CodedMoments, WithoutAGradientMomentsDecayAsThoseOfFp32) {
   }
 }
 
-TEST_F(CodedMoments, WithAConstantGradientMomentsComeToIt) {
+TEST_F(QuantisedMoments, WithAConstantGradientMomentsComeToIt) {
   for (const float beta2 : {0.95F, 0.999F}) {
     Pair pair{4 * kMomentBlock};
     const AdamW hyper{.lr = 0.0F, .beta2 = beta2};
     for (std::int64_t t = 1; t <= 3000; ++t) { pair.update(t, hyper, stream()); }
-    const reference::WideMoments kept = reference::read_codes(pair.coded.run());
+    const reference::WideMoments kept = reference::dequantise(pair.quantised.run());
     EXPECT_NEAR(mean_of(kept.first, magnitude) / mean_of(pair.first, magnitude), 1.0, 0.01);
     EXPECT_NEAR(mean_of(kept.second, root) / mean_of(pair.second, root), 1.0, 0.01) << beta2;
     for (std::size_t i = 0; i < kept.second.size(); ++i) {
@@ -104,7 +104,7 @@ TEST_F(CodedMoments, WithAConstantGradientMomentsComeToIt) {
 
 // What docs/optimizers.md says of it: gradients of mean 0.1 and deviation 1, whose scale spreads
 // over four decades in a block, and steps in rates, which are 0.25 in the mean square's root.
-TEST_F(CodedMoments, UnderNoiseTheStepIsThatOfFp32AndATenthOfItAstray) {
+TEST_F(QuantisedMoments, UnderNoiseTheStepIsThatOfFp32AndATenthOfItAstray) {
   for (const auto& [beta2, bound] : {std::pair{0.95F, 0.03}, {0.999F, 0.045}}) {
     Pair pair{4 * kMomentBlock};
     std::mt19937 generator{5};
@@ -115,12 +115,12 @@ TEST_F(CodedMoments, UnderNoiseTheStepIsThatOfFp32AndATenthOfItAstray) {
     for (std::int64_t t = 1; t <= 1500; ++t) {
       for (std::size_t i = 0; i < pair.master.size(); ++i) {
         const float scale = std::pow(10.0F, -static_cast<float>(i % 97) / 24.0F);
-        pair.coded.gradient[i] = scale * normal(generator);
-        pair.coded.master[i] = pair.master[i] = 0.0F;
+        pair.quantised.gradient[i] = scale * normal(generator);
+        pair.quantised.master[i] = pair.master[i] = 0.0F;
       }
       pair.update(t, hyper, stream());
       for (std::size_t i = 0; t > 750 && i < pair.master.size(); ++i) {
-        const double difference = pair.coded.master[i] - pair.master[i];
+        const double difference = pair.quantised.master[i] - pair.master[i];
         stray += difference * difference;
         moved += static_cast<double>(pair.master[i]) * pair.master[i];
       }
@@ -133,7 +133,7 @@ TEST_F(CodedMoments, UnderNoiseTheStepIsThatOfFp32AndATenthOfItAstray) {
 
 // The danger of few bits: v becomes 0 while m does not, and m / (0 + eps) is anything. Here the
 // smallest gradients are 1e-12 of their block's largest.
-TEST_F(CodedMoments, TheStepStaysBoundedBesideAHugeNeighbour) {
+TEST_F(QuantisedMoments, TheStepStaysBoundedBesideAHugeNeighbour) {
   Pair pair{2 * kMomentBlock};
   const Floats noise = random_floats(2 * kMomentBlock, 9);
   std::mt19937 generator{3};
@@ -143,24 +143,24 @@ TEST_F(CodedMoments, TheStepStaysBoundedBesideAHugeNeighbour) {
   for (std::int64_t t = 1; t <= 300; ++t) {
     for (std::size_t i = 0; i < noise.size(); ++i) {
       const float scale = std::pow(10.0F, -static_cast<float>(i % 128) / 10.0F);
-      pair.coded.gradient[i] = (i < kMomentBlock ? scale : 0.0F) * normal(generator);
+      pair.quantised.gradient[i] = (i < kMomentBlock ? scale : 0.0F) * normal(generator);
     }
-    const Floats before = pair.coded.master;
+    const Floats before = pair.quantised.master;
     StepScalars scalars;
     scalars.updates = t;
-    cpu::adamw(pair.coded.run(), hyper, &scalars, stream());
+    cpu::adamw(pair.quantised.run(), hyper, &scalars, stream());
     for (std::size_t i = 0; i < before.size(); ++i) {
-      const float moved = std::abs(pair.coded.master[i] - before[i]);
+      const float moved = std::abs(pair.quantised.master[i] - before[i]);
       ASSERT_TRUE(std::isfinite(moved));
       furthest = std::max(furthest, moved);
     }
   }
   EXPECT_LT(furthest, 8.0F) << "in rates; 1 is usual";
   for (std::size_t i = kMomentBlock; i < noise.size(); ++i) {  // a block of zeros
-    EXPECT_EQ(pair.coded.first[i] & 0x7F, 0);
-    EXPECT_EQ(pair.coded.second[i], 0);
+    EXPECT_EQ(pair.quantised.first[i] & 0x7F, 0);
+    EXPECT_EQ(pair.quantised.second[i], 0);
   }
 }
 
 }  // namespace
-}  // namespace tessera::kernels::coded_moments_test
+}  // namespace tessera::kernels::quantised_moments_test

@@ -6,16 +6,16 @@
 
 namespace tessera::kernels::cpu {
 
-/// The moments of one block as floats, from codes and back to them.
-class CodedBlock {
+/// Quantised moments of one block as floats: read when made, quantised anew by `store`.
+class QuantisedBlock {
  public:
-  /// `block` is a run of at most kMomentBlock elements with moments of 8 bits.
-  explicit CodedBlock(const UpdateRun& block) noexcept;
+  /// `block` is a run of at most kMomentBlock elements with quantised moments.
+  explicit QuantisedBlock(const UpdateRun& block) noexcept;
 
   [[nodiscard]] float* first() noexcept { return first_; }
   /// Null if the rule has one moment.
   [[nodiscard]] float* second() noexcept { return has_second_ ? second_ : nullptr; }
-  /// Makes codes of what the floats have become.
+  /// Quantises what the floats have become.
   void store(const UpdateRun& block, std::int64_t updates) noexcept;
 
  private:
