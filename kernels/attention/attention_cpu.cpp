@@ -5,7 +5,7 @@
 #include "device/cpu/parallel.hpp"
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/head_mask.hpp"
-#include "kernels/support/product.hpp"
+#include "kernels/matmul/matmul_strided.hpp"
 #include "kernels/support/softmax.hpp"
 #include "kernels/support/typed.hpp"
 #include "tessera/base/math.hpp"
@@ -117,7 +117,7 @@ void fill_matrix(Strided<float> matrix, std::int64_t rows, std::int64_t columns)
 void product(Strided<const float> a, Strided<const float> b, Transpose transpose_b,
              Strided<float> c, std::int64_t m, std::int64_t n, std::int64_t k) {
   fill_matrix(c, m, n);
-  add_product({a, Transpose::no, b, transpose_b, c, m, n, k});
+  add_matmul({a, Transpose::no, b, transpose_b, c, m, n, k});
 }
 
 /// scores[r, s] = q[first + r] . k[s], unscaled, for all keys of the tile.
@@ -238,22 +238,22 @@ void backward_tile(const Backward& args, const Tile& tile, float* workspace) {
   }
   product({dp, tile.stride}, k, Transpose::no, {args.dqkv + tile.q(), tile.qkv_stride()}, tile.rows,
           tile.size, tile.keys);
-  add_product({{dp, tile.stride},
-               Transpose::yes,
-               q,
-               Transpose::no,
-               {args.dqkv + tile.k(), tile.qkv_stride()},
-               tile.keys,
-               tile.size,
-               tile.rows});
-  add_product({{p, tile.stride},
-               Transpose::yes,
-               dy,
-               Transpose::no,
-               {args.dqkv + tile.v(), tile.qkv_stride()},
-               tile.keys,
-               tile.size,
-               tile.rows});
+  add_matmul({{dp, tile.stride},
+              Transpose::yes,
+              q,
+              Transpose::no,
+              {args.dqkv + tile.k(), tile.qkv_stride()},
+              tile.keys,
+              tile.size,
+              tile.rows});
+  add_matmul({{p, tile.stride},
+              Transpose::yes,
+              dy,
+              Transpose::no,
+              {args.dqkv + tile.v(), tile.qkv_stride()},
+              tile.keys,
+              tile.size,
+              tile.rows});
 }
 
 void forward_head(const Forward& args, std::int64_t head, float* tiles) {

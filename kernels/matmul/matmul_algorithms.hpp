@@ -9,7 +9,7 @@ namespace tessera::kernels {
 
 /// Algorithms of the CPU's matmul. Each cuts a product into pieces that its threads share out.
 enum class MatMulAlgorithm : std::uint8_t {
-  eigen,    ///< fp32 as it lies there, with add_product
+  eigen,    ///< fp32 as it lies there, with add_matmul
   onednn,   ///< oneDNN's product of the dtype itself
   convert,  ///< blocks converted to fp32, multiplied, and rounded: any dtypes
 };

@@ -6,10 +6,10 @@
 #include "kernels/bias/bias.hpp"
 #include "kernels/gelu/gelu.hpp"
 #include "kernels/matmul/matmul_algorithms.hpp"
-#include "kernels/support/product.hpp"
-#include "kernels/support/product_blocks.hpp"
-#include "kernels/support/product_onednn.hpp"
-#include "kernels/support/product_split.hpp"
+#include "kernels/matmul/matmul_blocks.hpp"
+#include "kernels/matmul/matmul_onednn.hpp"
+#include "kernels/matmul/matmul_split.hpp"
+#include "kernels/matmul/matmul_strided.hpp"
 #include "kernels/support/scratch.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
@@ -17,7 +17,7 @@
 namespace tessera::kernels {
 namespace {
 
-Product whole(const MatMul& p) {
+StridedMatMul whole(const MatMul& p) {
   return {.a = {p.a.as<float>(), p.a_row_elems()},
           .transpose_a = p.transpose_a,
           .b = {p.b.as<float>(), p.transpose_b == Transpose::yes ? p.k : p.n},
@@ -37,12 +37,12 @@ void fill(const Strided<float>& c, std::int64_t rows, std::int64_t columns) {
 }
 
 void with_eigen(const MatMul& product, Stream stream) {
-  const ProductSplit split = split_product(product.m, product.n, product.k, threads_of(stream));
+  const MatMulSplit split = split_matmul(product.m, product.n, product.k, threads_of(stream));
   parallel_for(stream, split.pieces(), 1, [&](const Chunk& chunk) {
     for (std::int64_t i = chunk.first; i < chunk.last; ++i) {
-      const Product piece = piece_of(whole(product), split, i);
+      const StridedMatMul piece = piece_of(whole(product), split, i);
       if (product.write == Write::overwrite) { fill(piece.c, piece.m, piece.n); }
-      add_product(piece);
+      add_matmul(piece);
     }
   });
 }
@@ -87,7 +87,7 @@ void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows) {
     piece.a = copy_of_columns(p, first, rows);
     piece.a_stride = rows;
   }
-  onednn_product(piece);
+  onednn_matmul(piece);
 }
 
 void with_onednn(const MatMul& product, Stream stream) {

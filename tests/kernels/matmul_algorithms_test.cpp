@@ -6,8 +6,8 @@
 
 #include <thread>
 
+#include "kernels/matmul/matmul_onednn.hpp"
 #include "kernels/matmul_exact.hpp"
-#include "kernels/support/product_onednn.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/product_library.hpp"
 
@@ -247,7 +247,7 @@ TEST(OneDnn, AFailureNamesTheProduct) {
   std::vector<std::uint16_t> bits(64);
   const MatMul p{{bits.data(), kFp16}, {bits.data(), kBf16}, {bits.data(), kFp16}, 3, 4, 5};
   try {
-    onednn_product(p);
+    onednn_matmul(p);
     FAIL() << "oneDNN multiplies fp16 by bf16";
   } catch (const DeviceError& error) {
     EXPECT_THAT(
@@ -333,7 +333,7 @@ TEST(MatMulThreads, OfAnOpenMpLoopRemainTheCallers) {
   multiply_in_every_way();
   std::vector<std::uint16_t> bits(64);
   const MatMul refused{{bits.data(), kFp16}, {bits.data(), kBf16}, {bits.data(), kFp16}, 3, 4, 5};
-  EXPECT_THROW(onednn_product(refused), DeviceError);
+  EXPECT_THROW(onednn_matmul(refused), DeviceError);
   EXPECT_EQ(get(), 5);
   set(before);
 }

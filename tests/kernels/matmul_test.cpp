@@ -3,8 +3,8 @@
 #include <numbers>
 #include <utility>
 
+#include "kernels/matmul/matmul_strided.hpp"
 #include "kernels/matmul_exact.hpp"
-#include "kernels/support/product.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
 
@@ -457,7 +457,7 @@ TEST(ProductVariants, EachMatchesReferenceWithStrides) {
                      .k = k,
                      .write = Write::add},
                     Stream{});
-  for (const ProductVariant& variant : product_variants()) {
+  for (const MatMulVariant& variant : matmul_variants()) {
     SCOPED_TRACE(variant.name);
     Floats c = wide;
     variant.run(

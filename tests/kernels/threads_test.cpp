@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "device/cpu/parallel.hpp"
-#include "kernels/support/product_split.hpp"
+#include "kernels/matmul/matmul_split.hpp"
 #include "kernels/values.hpp"
 
 namespace tessera::kernels::threads_test {
@@ -245,7 +245,7 @@ void expect_same_products(MatMul p) {
   });
 }
 
-TEST(Threads, Products) {
+TEST(Threads, MatMuls) {
   for (const auto [m, n, k] : kProducts) {
     for (const Transpose a : {Transpose::no, Transpose::yes}) {
       for (const Transpose b : {Transpose::no, Transpose::yes}) {
@@ -267,22 +267,22 @@ TEST(Threads, Products) {
 }
 
 // Whatever the cut, in every variant that this processor can run: the units hold for all of them.
-TEST(ProductSplit, PiecesGiveTheBitsOfTheWholeInEveryVariant) {
-  for (const ProductVariant& variant : product_variants()) {
+TEST(MatMulSplit, PiecesGiveTheBitsOfTheWholeInEveryVariant) {
+  for (const MatMulVariant& variant : matmul_variants()) {
     for (const ProductSizes& sizes : kProducts) {
       const Floats a = random_floats(sizes.m * sizes.k, 1), b = random_floats(sizes.k * sizes.n, 2);
       Floats expected = filled(sizes.m * sizes.n, 0.5F);
-      Product product{.a = {a.data(), sizes.k},
-                      .transpose_a = Transpose::no,
-                      .b = {b.data(), sizes.n},
-                      .transpose_b = Transpose::no,
-                      .c = {expected.data(), sizes.n},
-                      .m = sizes.m,
-                      .n = sizes.n,
-                      .k = sizes.k};
+      StridedMatMul product{.a = {a.data(), sizes.k},
+                            .transpose_a = Transpose::no,
+                            .b = {b.data(), sizes.n},
+                            .transpose_b = Transpose::no,
+                            .c = {expected.data(), sizes.n},
+                            .m = sizes.m,
+                            .n = sizes.n,
+                            .k = sizes.k};
       variant.run(product);
       for (int threads = 2; threads <= 16; threads += TESSERA_SANITIZED ? 7 : 1) {
-        const ProductSplit split = split_product(product.m, product.n, product.k, threads);
+        const MatMulSplit split = split_matmul(product.m, product.n, product.k, threads);
         Floats c = filled(sizes.m * sizes.n, 0.5F);
         product.c.data = c.data();
         for (std::int64_t i = 0; i < split.pieces(); ++i) {
@@ -295,20 +295,20 @@ TEST(ProductSplit, PiecesGiveTheBitsOfTheWholeInEveryVariant) {
   }
 }
 
-TEST(ProductSplit, EveryElementIsInOnePieceAndNoPieceIsSmall) {
+TEST(MatMulSplit, EveryElementIsInOnePieceAndNoPieceIsSmall) {
   for (std::int64_t m = 2; m <= 130; ++m) {
     for (const std::int64_t n : {2L, 47L, 48L, 95L, 96L, 97L, 200L, 500L}) {
       for (const int threads : {1, 2, 3, 5, 8}) {
-        const ProductSplit split = split_product(m, n, 1 << 20, threads);
+        const MatMulSplit split = split_matmul(m, n, 1 << 20, threads);
         ASSERT_LE(split.pieces(), threads);
         std::vector<int> owners(static_cast<std::size_t>(m * n), 0);
         for (std::int64_t i = 0; i < split.pieces(); ++i) {
-          Product whole{};
+          StridedMatMul whole{};
           whole.m = m;
           whole.n = n;
           whole.c = {reinterpret_cast<float*>(owners.data()), n};
           whole.a = whole.b = {whole.c.data, n};  // not read, but addresses of pieces are taken
-          const Product piece = piece_of(whole, split, i);
+          const StridedMatMul piece = piece_of(whole, split, i);
           ASSERT_GE(piece.m, std::min<std::int64_t>(m, 8));
           ASSERT_GE(piece.n, std::min<std::int64_t>(n, 48));
           for (std::int64_t r = 0; r < piece.m; ++r) {
@@ -324,11 +324,11 @@ TEST(ProductSplit, EveryElementIsInOnePieceAndNoPieceIsSmall) {
   }
 }
 
-TEST(ProductSplit, LargeProductsUseEveryThread) {
+TEST(MatMulSplit, LargeProductsUseEveryThread) {
   for (int threads = 1; threads <= 8; ++threads) {
-    EXPECT_EQ(split_product(1024, 1024, 256, threads).pieces(), threads);
+    EXPECT_EQ(split_matmul(1024, 1024, 256, threads).pieces(), threads);
   }
-  EXPECT_EQ(split_product(16, 16, 16, 8).pieces(), 1);
+  EXPECT_EQ(split_matmul(16, 16, 16, 8).pieces(), 1);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ inline constexpr std::int64_t kLeastForOneDnn = 128 * 1024;
 /// Memory: the calling thread keeps its last 64 products (oneDNN keeps 1024 for the process), and
 ///         one scratchpad as large as the largest needed; both end with the thread.
 /// Errors: DeviceError.
-void onednn_product(const MatMul& product);
+void onednn_matmul(const MatMul& product);
 
 /// What of the scratchpad the product needs.
 [[nodiscard]] std::size_t onednn_scratch_bytes(const MatMul& product);

@@ -1,13 +1,13 @@
 // Compiled for x86-64-v4 where the compiler knows it; empty elsewhere.
-#ifdef TESSERA_HAS_AVX512_PRODUCT
+#ifdef TESSERA_HAS_AVX512_MATMUL
 
 #define Eigen EigenAvx512
-#include "kernels/support/product_eigen.hpp"
+#include "kernels/matmul/matmul_eigen.hpp"
 
 namespace tessera::kernels {
 
-void add_product_avx512(const Product& product) {
-  add_product_with_eigen(product);
+void add_matmul_avx512(const StridedMatMul& product) {
+  add_matmul_with_eigen(product);
 }
 
 }  // namespace tessera::kernels

@@ -1,5 +1,5 @@
-// In place of product_onednn.cpp where oneDNN was not found.
-#include "kernels/support/product_onednn.hpp"
+// In place of matmul_onednn.cpp where oneDNN was not found.
+#include "kernels/matmul/matmul_onednn.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/product_library.hpp"
 
@@ -18,7 +18,7 @@ bool onednn_computes(DType) noexcept {
   return false;
 }
 
-void onednn_product(const MatMul&) {
+void onednn_matmul(const MatMul&) {
   throw DeviceError{
       "this build has no oneDNN: install it (Debian: libdnnl-dev) and build again with "
       "-DTESSERA_ONEDNN=ON"};

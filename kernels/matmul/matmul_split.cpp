@@ -1,4 +1,4 @@
-#include "kernels/support/product_split.hpp"
+#include "kernels/matmul/matmul_split.hpp"
 
 #include <algorithm>
 
@@ -32,8 +32,8 @@ Cut cut(std::int64_t size, std::int64_t pieces, std::int64_t unit) {
 
 }  // namespace
 
-ProductSplit split_product(std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
-  ProductSplit best{1, 1, m, n};
+MatMulSplit split_matmul(std::int64_t m, std::int64_t n, std::int64_t k, int threads) {
+  MatMulSplit best{1, 1, m, n};
   // A vector times a matrix is computed in another way.
   if (m < 2 || n < 2 || m * n * k < 2 * kLeastWork) { return best; }
   const auto cost = [](std::int64_t rows, std::int64_t columns) {
@@ -50,12 +50,12 @@ ProductSplit split_product(std::int64_t m, std::int64_t n, std::int64_t k, int t
   return best;
 }
 
-Product piece_of(const Product& product, const ProductSplit& split, std::int64_t index) {
+StridedMatMul piece_of(const StridedMatMul& product, const MatMulSplit& split, std::int64_t index) {
   const std::int64_t row = index / split.columns;
   const std::int64_t column = index % split.columns;
   const std::int64_t first_row = row * split.piece_rows;
   const std::int64_t first_column = column * split.piece_columns;
-  Product piece = product;
+  StridedMatMul piece = product;
   piece.m = row + 1 == split.rows ? product.m - first_row : split.piece_rows;
   piece.n = column + 1 == split.columns ? product.n - first_column : split.piece_columns;
   piece.a.data += product.transpose_a == Transpose::yes ? first_row : first_row * product.a.stride;

@@ -1,9 +1,9 @@
-#include "kernels/support/product_blocks.hpp"
+#include "kernels/matmul/matmul_blocks.hpp"
 
 #include <algorithm>
 
-#include "kernels/support/product.hpp"
-#include "kernels/support/product_onednn.hpp"
+#include "kernels/matmul/matmul_onednn.hpp"
+#include "kernels/matmul/matmul_strided.hpp"
 #include "kernels/support/scratch.hpp"
 #include "kernels/support/typed.hpp"
 #include "kernels/support/vec.hpp"
@@ -52,19 +52,19 @@ void widen_part(ConstValues matrix, Transpose transpose, std::int64_t stride, st
 
 void multiply_panels(const MatMul& p) {
   if (onednn_is_faster(DType::fp32) && p.m * p.n * p.k >= kLeastForOneDnn) {
-    onednn_product(p);
+    onednn_matmul(p);
     return;
   }
   float* const c = p.c.as<float>();
   if (p.write == Write::overwrite) { std::fill_n(c, p.m * p.n, 0.0F); }
-  add_product({.a = {p.a.as<float>(), p.transpose_a == Transpose::yes ? p.m : p.k},
-               .transpose_a = p.transpose_a,
-               .b = {p.b.as<float>(), p.transpose_b == Transpose::yes ? p.k : p.n},
-               .transpose_b = p.transpose_b,
-               .c = {c, p.n},
-               .m = p.m,
-               .n = p.n,
-               .k = p.k});
+  add_matmul({.a = {p.a.as<float>(), p.transpose_a == Transpose::yes ? p.m : p.k},
+              .transpose_a = p.transpose_a,
+              .b = {p.b.as<float>(), p.transpose_b == Transpose::yes ? p.k : p.n},
+              .transpose_b = p.transpose_b,
+              .c = {c, p.n},
+              .m = p.m,
+              .n = p.n,
+              .k = p.k});
 }
 
 void sum_up(const MatMul& p, const Block& block) {

@@ -15,7 +15,8 @@ struct Strided {
   std::int64_t stride;
 };
 
-struct Product {
+/// A matmul of fp32 matrices each of which may lie inside a larger one.
+struct StridedMatMul {
   Strided<const float> a;
   Transpose transpose_a;
   Strided<const float> b;
@@ -28,17 +29,18 @@ struct Product {
 
 /// C (m x n) += op(A) (m x k) * op(B) (k x n), now, on the calling thread; as MatMul, with strides.
 /// The order of sums depends on the sizes and on the processor, which stays the same in a run.
-void add_product(const Product& product);
+void add_matmul(const StridedMatMul& product);
 
 /// The same, compiled for one set of instructions each.
-void add_product_baseline(const Product& product);
-void add_product_avx512(const Product& product);
+void add_matmul_baseline(const StridedMatMul& product);
+void add_matmul_avx512(const StridedMatMul& product);
 
-struct ProductVariant {
+/// One of the functions above, with the name of its instructions.
+struct MatMulVariant {
   std::string_view name;
-  void (*run)(const Product& product);
+  void (*run)(const StridedMatMul& product);
 };
-/// Those that this processor can run, the one that add_product takes first.
-[[nodiscard]] std::vector<ProductVariant> product_variants();
+/// Returns the variants that this processor can run, first the one that add_matmul takes.
+[[nodiscard]] std::vector<MatMulVariant> matmul_variants();
 
 }  // namespace tessera::kernels

@@ -1,17 +1,17 @@
-#include "kernels/support/product.hpp"
+#include "kernels/matmul/matmul_strided.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace tessera::kernels {
 
-std::vector<ProductVariant> product_variants() {
-  std::vector<ProductVariant> variants{{"baseline", add_product_baseline}};
-#ifdef TESSERA_HAS_AVX512_PRODUCT
+std::vector<MatMulVariant> matmul_variants() {
+  std::vector<MatMulVariant> variants{{"baseline", add_matmul_baseline}};
+#ifdef TESSERA_HAS_AVX512_MATMUL
   const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512vl");
-  if (runs) { variants.push_back({"avx512", add_product_avx512}); }
+  if (runs) { variants.push_back({"avx512", add_matmul_avx512}); }
   // Intel's server cores have two multipliers of 512 bits: measured 1.5 times as fast as AVX2.
   // AMD's Zen 4 has multipliers of 256 bits: measured slower.
   if (runs && __builtin_cpu_is("intel")) { std::swap(variants.front(), variants.back()); }
@@ -19,8 +19,8 @@ std::vector<ProductVariant> product_variants() {
   return variants;
 }
 
-void add_product(const Product& product) {
-  static const ProductVariant fastest = product_variants().front();
+void add_matmul(const StridedMatMul& product) {
+  static const MatMulVariant fastest = matmul_variants().front();
   fastest.run(product);
 }
 

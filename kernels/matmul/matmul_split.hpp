@@ -2,13 +2,13 @@
 
 #include <cstdint>
 
-#include "kernels/support/product.hpp"
+#include "kernels/matmul/matmul_strided.hpp"
 
 namespace tessera::kernels {
 
 /// C cut into a grid of pieces, to be computed independently of each other. All pieces have
 /// `piece_rows` x `piece_columns` elements, except that the last of each kind take the remainder.
-struct ProductSplit {
+struct MatMulSplit {
   std::int64_t rows = 1;     ///< pieces one below the other
   std::int64_t columns = 1;  ///< pieces side by side
   std::int64_t piece_rows = 0;
@@ -24,11 +24,10 @@ struct ProductSplit {
 /// an element's sum is formed depends on the kind of block it falls into: full, or one of the
 /// narrower ones at the right and lower edge. Pieces therefore begin at multiples of a full block,
 /// and none is so small that the product would be computed in another way.
-[[nodiscard]] ProductSplit split_product(std::int64_t m, std::int64_t n, std::int64_t k,
-                                         int threads);
+[[nodiscard]] MatMulSplit split_matmul(std::int64_t m, std::int64_t n, std::int64_t k, int threads);
 
 /// Piece `index` of `product`, counted row by row.
-[[nodiscard]] Product piece_of(const Product& product, const ProductSplit& split,
-                               std::int64_t index);
+[[nodiscard]] StridedMatMul piece_of(const StridedMatMul& product, const MatMulSplit& split,
+                                     std::int64_t index);
 
 }  // namespace tessera::kernels

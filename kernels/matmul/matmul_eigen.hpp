@@ -7,7 +7,7 @@
 #define EIGEN_DONT_PARALLELIZE
 #include <Eigen/Core>
 
-#include "kernels/support/product.hpp"
+#include "kernels/matmul/matmul_strided.hpp"
 
 namespace tessera::kernels {
 namespace {
@@ -21,13 +21,13 @@ using ResultMap = Eigen::Map<RowMajor, Eigen::Unaligned, Stride>;
 
 // A transposed A is the same memory read as a column-major matrix.
 template <class A, class B>
-void add_with_eigen(const Product& p) {
+void add_with_eigen(const StridedMatMul& p) {
   ResultMap(p.c.data, p.m, p.n, Stride(p.c.stride)).noalias() +=
       ConstMap<A>(p.a.data, p.m, p.k, Stride(p.a.stride)) *
       ConstMap<B>(p.b.data, p.k, p.n, Stride(p.b.stride));
 }
 
-void add_product_with_eigen(const Product& p) {
+void add_matmul_with_eigen(const StridedMatMul& p) {
   if (p.m == 0 || p.n == 0 || p.k == 0) { return; }
   const bool a = p.transpose_a == Transpose::yes;
   const bool b = p.transpose_b == Transpose::yes;

@@ -1,5 +1,5 @@
 // Compiled where oneDNN was found: see CMakeLists.txt.
-#include "kernels/support/product_onednn.hpp"
+#include "kernels/matmul/matmul_onednn.hpp"
 
 #include <fmt/format.h>
 
@@ -24,7 +24,7 @@ void omp_set_num_threads(int threads);
 namespace tessera::kernels {
 namespace {
 
-constexpr std::size_t kKeptProducts = 64;
+constexpr std::size_t kKeptMatMuls = 64;
 
 /// oneDNN takes as many threads as OpenMP would give a loop of this thread. Ours come from the
 /// stream, so it is one during a call; the caller's own loops find what they had set.
@@ -133,7 +133,7 @@ class Compiled {
 };
 
 /// What a thread keeps between its products.
-class Products {
+class CompiledMatMuls {
  public:
   void run(const MatMul& product) {
     Compiled& compiled = find(product);
@@ -154,7 +154,7 @@ class Products {
 
   std::vector<Compiled>::iterator compile(const MatMul& product) {
     Compiled added{product, engine_};
-    if (compiled_.size() < kKeptProducts) {
+    if (compiled_.size() < kKeptMatMuls) {
       return compiled_.insert(compiled_.end(), std::move(added));
     }
     const auto earlier = [](const Compiled& a, const Compiled& b) {
@@ -174,10 +174,10 @@ class Products {
 
 /// body(products of this thread), with what oneDNN throws as our error.
 template <class Body>
-void with_products(const MatMul& p, Body body) {
+void with_compiled(const MatMul& p, Body body) {
   const OneThread one;
   try {
-    thread_local Products products;
+    thread_local CompiledMatMuls products;
     body(products);
   } catch (const dnnl::error& error) {
     throw DeviceError{
@@ -228,13 +228,14 @@ bool onednn_is_faster(DType dtype) noexcept {
          (dtype == DType::bf16 && computes().bf16_faster);
 }
 
-void onednn_product(const MatMul& product) {
-  with_products(product, [&](Products& products) { products.run(product); });
+void onednn_matmul(const MatMul& product) {
+  with_compiled(product, [&](CompiledMatMuls& products) { products.run(product); });
 }
 
 std::size_t onednn_scratch_bytes(const MatMul& product) {
   std::size_t bytes = 0;
-  with_products(product, [&](Products& products) { bytes = products.scratch_bytes(product); });
+  with_compiled(product,
+                [&](CompiledMatMuls& products) { bytes = products.scratch_bytes(product); });
   return bytes;
 }
 
