@@ -45,7 +45,10 @@ class Scope {
   /// the scope is not open.
   void close();
 
- protected:
+ private:
+  friend class ShardedModel;
+  friend class ForwardScope;
+  friend class BackwardScope;
   Scope(std::shared_ptr<engine::Model> model, Unit unit, engine::UseKind kind,
         int micro_batch) noexcept;
   Scope(Scope&& other) noexcept;
@@ -54,13 +57,10 @@ class Scope {
   ~Scope();
   /// Throws ContractError if the scope is not open or the world has ended.
   [[nodiscard]] engine::Model& live() const;
+  void end() noexcept;
 
   Unit unit_;
   int micro_batch_;
-
- private:
-  void end() noexcept;
-
   std::shared_ptr<engine::Model> model_;  // while open
   engine::UseKind kind_;
   int exceptions_;  // in flight when it was opened
