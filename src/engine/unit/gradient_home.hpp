@@ -24,8 +24,12 @@ namespace tessera::engine {
 ///
 /// Order:   `complete` is made by all ranks in the same order of units.
 /// Time:    everything enqueues.
-class GradientHome : public Outgoing {
+class GradientHome {
  public:
+  virtual ~GradientHome() = default;
+  GradientHome(const GradientHome&) = delete;
+  GradientHome& operator=(const GradientHome&) = delete;
+
   /// Makes room for the gradients on the compute stream, once a micro-batch.
   void open() { open(plan_.options.gradients); }
   /// The same where nobody writes them.
@@ -66,10 +70,14 @@ class GradientHome : public Outgoing {
   /// ContractError that names the slots that no micro-batch has given back.
   virtual void require_slots_free() const {}
 
-  const std::string& unit_name() const override { return plan_.name; }
-  std::size_t bytes() const override { return plan_.gradient_bytes(); }
-  void append_reductions(Batch& batch, Batch& across) override;
-  void keep() override;
+  // What the lane asks, once `complete` has handed the gradients to it.
+  [[nodiscard]] const std::string& unit_name() const noexcept { return plan_.name; }
+  [[nodiscard]] std::size_t bytes() const { return plan_.gradient_bytes(); }
+  /// Adds the reductions to `batch`, and to `across` what follows where there are several shard
+  /// groups. What runs on the reduce stream before may be enqueued here.
+  void append_reductions(Batch& batch, Batch& across);
+  /// Enqueues what becomes of the result, after the reductions.
+  void keep();
 
  protected:
   /// What a home is made of. All of it outlives the home but `host`, which it owns.

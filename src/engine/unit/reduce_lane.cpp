@@ -3,6 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/unit/gradient_home.hpp"
+
 namespace tessera::engine {
 namespace {
 
@@ -23,7 +25,7 @@ ReduceLane::ReduceLane(World& world, Journal& journal, const Sharding& group,
       compute_mark_{world.device().make_event()},
       reduce_mark_{world.device().make_event()} {}
 
-void ReduceLane::reduce(Outgoing& gradients) {
+void ReduceLane::reduce(GradientHome& gradients) {
   journal_.issue("reduce", gradients.unit_name());
   waiting_.push_back(&gradients);
   waiting_bytes_ += gradients.bytes();
@@ -34,14 +36,14 @@ void ReduceLane::reduce(Outgoing& gradients) {
 void ReduceLane::flush() {
   if (waiting_.empty()) { return; }
   std::string label = "reduce";
-  for (const Outgoing* const gradients : waiting_) { label += " " + gradients->unit_name(); }
+  for (const GradientHome* const gradients : waiting_) { label += " " + gradients->unit_name(); }
   Batch batch{label};
   Batch across{label + " across groups"};
   order_after_compute();
-  for (Outgoing* const gradients : waiting_) { gradients->append_reductions(batch, across); }
+  for (GradientHome* const gradients : waiting_) { gradients->append_reductions(batch, across); }
   submit(std::move(batch));
   if (group_.across()) { submit_to(*group_.across(), std::move(across)); }
-  for (Outgoing* const gradients : waiting_) { gradients->keep(); }
+  for (GradientHome* const gradients : waiting_) { gradients->keep(); }
   waiting_.clear();
   waiting_bytes_ = 0;
   bucket_bytes_ = sizes_.next;

@@ -9,24 +9,7 @@
 
 namespace tessera::engine {
 
-/// A unit's gradients on their way from this rank, as the lane sees them.
-class Outgoing {
- public:
-  virtual ~Outgoing() = default;
-  Outgoing(const Outgoing&) = delete;
-  Outgoing& operator=(const Outgoing&) = delete;
-
-  [[nodiscard]] virtual const std::string& unit_name() const = 0;
-  [[nodiscard]] virtual std::size_t bytes() const = 0;
-  /// Adds the reductions to `batch`, and to `across` what follows where there are several shard
-  /// groups. What runs on the reduce stream before may be enqueued here.
-  virtual void append_reductions(Batch& batch, Batch& across) = 0;
-  /// The reductions have been enqueued: so is what becomes of their result.
-  virtual void keep() = 0;
-
- protected:
-  Outgoing() = default;
-};
+class GradientHome;
 
 /// How many bytes of finished units are all-reduced together.
 struct BucketSizes {
@@ -50,7 +33,7 @@ class ReduceLane {
 
   void begin_step() noexcept { bucket_bytes_ = sizes_.first; }
   /// The gradients are done on the compute stream. They may wait for company.
-  void reduce(Outgoing& gradients);
+  void reduce(GradientHome& gradients);
   /// Reduces what waits for its bucket to fill.
   void flush();
   void settle();
@@ -68,8 +51,8 @@ class ReduceLane {
   Sharding group_;
   bool in_buckets_;
   BucketSizes sizes_;
-  std::size_t bucket_bytes_ = 0;    // of the bucket that fills now
-  std::vector<Outgoing*> waiting_;  // for company
+  std::size_t bucket_bytes_ = 0;        // of the bucket that fills now
+  std::vector<GradientHome*> waiting_;  // for company
   std::size_t waiting_bytes_ = 0;
   OwnedEvent compute_mark_;
   OwnedEvent reduce_mark_;
