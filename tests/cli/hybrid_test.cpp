@@ -1,4 +1,4 @@
-// --strategy hybrid and --shard-group, run as a user runs them.
+// --strategy hybrid, --shard-group and --mesh, run as a user runs them.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -67,6 +67,71 @@ TEST_F(HybridCommand, ComparesWithTheOthersOnFourRanksInGroupsOfTwo) {
   for (std::size_t i = 0; i < losses.size(); ++i) { EXPECT_NEAR(losses[i], others[i], 1e-5); }
   EXPECT_THAT(out_, HasSubstr(", hybrid in groups of 2"));
   EXPECT_THAT(out_, HasSubstr("bit-identical under"));
+}
+
+TEST_F(HybridCommand, AMeshShardsWhatTheStrategySaysAmongThoseAlongShard) {
+  const Json grouped = json_of(
+      on(4, "compare", {"--steps", "4", "--shard-group", "2", "--strategies", "ddp,hybrid"}));
+  EXPECT_FALSE(grouped.contains("mesh"));
+  const Json json = json_of(on(4, "compare", {"--steps", "4", "--mesh", "replicate=2,shard=2"}));
+  EXPECT_EQ(json.at("mesh"), (Json{{"replicate", 2}, {"shard", 2}}));
+  EXPECT_TRUE(json.at("shard_group").is_null());
+  ASSERT_EQ(json.at("strategies").size(), 3U) << "dp and ddp shard nothing";
+  for (const char* const name : {"zero1", "zero2", "zero3"}) {
+    EXPECT_EQ(named(json, name).at("losses"), named(grouped, "hybrid").at("losses")) << name;
+    for (const Json& rank : named(json, name).at("ranks")) {
+      EXPECT_EQ(rank.at("planned_peak_bytes"), rank.at("peak_bytes")) << name;
+    }
+  }
+  EXPECT_EQ(state(json, "zero3"), state(grouped, "hybrid"));
+  EXPECT_EQ(2 * state(json, "zero3"), state(grouped, "ddp"));
+  EXPECT_THAT(out_, HasSubstr(", on mesh replicate 2 x shard 2"));
+}
+
+TEST_F(HybridCommand, AMeshIsTrainedPlannedAndSearchedOn) {
+  const Outcome trained = tessera(on(4, "train",
+                                     {"--steps", "2", "--strategy", "zero1", "--mesh",
+                                      "shard=2,replicate=2", "--log", path("log")}));
+  EXPECT_EQ(trained.status, 0) << trained.err;
+  EXPECT_THAT(trained.out, HasSubstr("zero1 on mesh shard 2 x replicate 2 on 4 ranks"));
+  for (const Json& line : log("log")) {
+    EXPECT_EQ(line.at("peak_bytes"), line.at("planned_peak_bytes"));
+  }
+  const Json plan = json_of(on(64, "plan", {"--mesh", "replicate=8,shard=8"}));
+  EXPECT_EQ(plan.at("mesh"), (Json{{"replicate", 8}, {"shard", 8}}));
+  EXPECT_EQ(plan.at("strategies").size(), 3U);
+  const Json found =
+      json_of(on(64, "plan", {"--mesh", "replicate=8,shard=8", "--budget", "1GiB"})).at("search");
+  EXPECT_THAT(found.at("command").get<std::string>(), HasSubstr("--mesh replicate=8,shard=8"));
+}
+
+TEST_F(HybridCommand, RefusesAMeshThatDoesNotFit) {
+  const struct {
+    const char* mesh;
+    const char* text;
+  } refusals[] = {
+      {"replicate=2,shard=4", "mesh replicate 2 x shard 4"},
+      {"replicate=2,shards=2", "'shards' is no dimension: choose among replicate, shard"},
+      {"shard=2,shard=2", "dimension 'shard' is given twice"},
+      {"replicate=4,shard=0", "dimension 'shard' has size 0"},
+      {"shard=2,tensor=2", "ShardedModel has no use for 'tensor'"},
+      {"replicate", "--mesh: 'replicate' has no size; give NAME=SIZE"},
+      {"replicate=two", "--mesh: 'two' is not a whole number"},
+  };
+  for (const auto& [mesh, text] : refusals) {
+    for (const char* const command : {"train", "compare", "plan"}) {
+      Words more = {"--mesh", mesh};
+      if (command == std::string{"train"}) { more.insert(more.end(), {"--strategy", "zero2"}); }
+      refused(on(4, command, more), {text});
+    }
+  }
+  const std::string mesh = "replicate=2,shard=2";
+  refused(on(4, "compare", {"--mesh", mesh, "--strategies", "ddp,zero1"}),
+          {"mesh replicate 2 x shard 2: ddp shards nothing"});
+  refused(on(4, "train", {"--mesh", mesh, "--strategy", "hybrid", "--shard-group", "2"}),
+          {"mesh replicate 2 x shard 2 and --shard-group 2 are both given"});
+  refused(on(4, "plan", {"--mesh", mesh, "--shard-group", "2"}), {"are both given"});
+  refused({"scale", "--mesh", mesh}, {"--mesh"});
 }
 
 TEST_F(HybridCommand, OneGroupIsZero3AndGroupsOfOneAreDdp) {

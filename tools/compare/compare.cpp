@@ -41,7 +41,7 @@ AccumulateMode mode_of_all(const Settings& settings) {
 
 void compare(const Settings& asked) {
   Settings settings = asked;
-  settings.strategies = with_hybrid_if_asked(asked, asked.strategies);
+  settings.strategies = strategies_on(asked, asked.strategies);
   settings.accumulate_mode = mode_of_all(settings);
   const Job job = prepare(settings, settings.strategies);
   std::vector<RunResult> results;

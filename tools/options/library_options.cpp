@@ -27,6 +27,7 @@ WorldOptions world_options(const Settings& settings) {
 ModelOptions model_options(const Settings& settings, Strategy strategy) {
   ModelOptions options;
   options.strategy = strategy;
+  options.mesh = settings.mesh;
   if (strategy == Strategy::hybrid) { options.shard_group = settings.shard_group; }
   options.compute = settings.precision;
   options.master_weights = settings.master_weights;
@@ -46,6 +47,11 @@ ModelOptions model_options(const Settings& settings, Strategy strategy) {
   options.accumulate = settings.accumulate;
   options.accumulate_mode = settings.accumulate_mode;
   return options;
+}
+
+MeshShape mesh_of(const Settings& settings, Strategy strategy) {
+  return settings.mesh.empty() ? tessera::mesh_of(strategy, settings.ranks, settings.shard_group)
+                               : MeshShape{settings.mesh};
 }
 
 std::vector<Strategy> strategies_of(const Settings& settings) {

@@ -15,6 +15,9 @@ namespace tessera::tools {
 /// strategies alone is left out: several may be compared.
 [[nodiscard]] ModelOptions model_options(const Settings& settings, Strategy strategy);
 
+/// Returns the mesh that a model of settled settings has under `strategy`.
+[[nodiscard]] MeshShape mesh_of(const Settings& settings, Strategy strategy);
+
 /// The strategies that were asked for: several, or one.
 [[nodiscard]] std::vector<Strategy> strategies_of(const Settings& settings);
 

@@ -130,6 +130,21 @@ void set_offload(Settings& settings, const std::string& text) {
   }
 }
 
+/// "replicate=2,shard=4". Which names and sizes go is a rule of the library.
+void set_mesh(Settings& settings, const std::string& text) {
+  settings.mesh.clear();
+  for (const std::string& entry : parse_list(text)) {
+    const std::size_t equals = entry.find('=');
+    if (equals == std::string::npos) {
+      throw ConfigError(
+          fmt::format("'{}' has no size; give NAME=SIZE, such as replicate=2,shard=4", entry));
+    }
+    using Limits = std::numeric_limits<int>;
+    const auto size = parse_whole(entry.substr(equals + 1), Limits::min(), Limits::max());
+    settings.mesh.push_back({entry.substr(0, equals), static_cast<int>(size)});
+  }
+}
+
 void set_prompt_tokens(Settings& settings, const std::string& text) {
   settings.prompt_tokens.clear();
   for (const std::string& entry : parse_list(text)) {
@@ -299,6 +314,11 @@ std::vector<OptionRow> parallel_rows() {
        "ranks that share one copy of the model states under hybrid, neighbours: a divisor of "
        "--ranks",
        kPlanned, whole<&Settings::shard_group>(1, kMostPlannedRanks)},
+      {"--mesh", "parallel", "D=N,D=N", "",
+       "ranks along replicate and shard, the first the slowest, such as replicate=2,shard=4: what "
+       "zero1, zero2, zero3 and hybrid shard among (--shard-group S is short for "
+       "replicate=N/S,shard=S under hybrid)",
+       kOneTraining, set_mesh},
       {"--prefetch", "parallel", "P", "1", "units gathered ahead of the one in use", kEvery,
        integer<&Settings::prefetch>()},
       {"--prefetch-backward", "parallel", "P", "",

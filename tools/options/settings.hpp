@@ -18,6 +18,7 @@
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/gpt_config.hpp"
 #include "tessera/optim/schedule.hpp"
+#include "tessera/world/mesh_shape.hpp"
 
 namespace tessera::tools {
 
@@ -64,7 +65,8 @@ struct Settings {
   float deadline = 0;  ///< of a collective, in seconds
   Strategy strategy{};
   std::vector<Strategy> strategies;
-  int shard_group = 0;  ///< of hybrid; 0: the ranks of a machine, or no hybrid
+  int shard_group = 0;        ///< of hybrid; 0: the ranks of a machine, or no hybrid
+  std::vector<MeshDim> mesh;  ///< of every strategy; empty: what the strategy stands for
   int prefetch = 0;
   std::optional<int> prefetch_backward;
   Reshard reshard{};

@@ -49,16 +49,20 @@ int ranks_of_machine(const LaunchedJob& job) {
 
 }  // namespace
 
-std::vector<Strategy> with_hybrid_if_asked(const Settings& settings,
-                                           std::vector<Strategy> strategies) {
-  const bool named = settings.has("--strategies") || settings.has("--strategy");
-  if (!named && settings.has("--shard-group")) { strategies.push_back(Strategy::hybrid); }
+std::vector<Strategy> strategies_on(const Settings& settings, std::vector<Strategy> strategies) {
+  if (settings.has("--strategies") || settings.has("--strategy")) { return strategies; }
+  if (settings.has("--shard-group")) { strategies.push_back(Strategy::hybrid); }
+  if (!settings.mesh.empty() && MeshShape{settings.mesh}.size("shard") > 1) {
+    std::erase_if(strategies, [](Strategy strategy) {
+      return traits_of(strategy).optimizer != Holding::sharded;
+    });
+  }
   return strategies;
 }
 
 void check_planned_groups(const Settings& settings, const std::vector<Strategy>& strategies,
                           const std::vector<int>& ranks) {
-  if (has_hybrid(strategies) && settings.shard_group == 0) {
+  if (has_hybrid(strategies) && settings.shard_group == 0 && settings.mesh.empty()) {
     throw ConfigError(
         "hybrid: a plan does not know which ranks share a machine; give --shard-group S, the ranks "
         "that share one copy of the model states, such as 8");
@@ -68,7 +72,7 @@ void check_planned_groups(const Settings& settings, const std::vector<Strategy>&
 
 int settled_shard_group(const Settings& settings, const std::optional<LaunchedJob>& job) {
   if (!has_hybrid(strategies_of(settings))) { return settings.shard_group; }
-  if (settings.shard_group > 0) { return settings.shard_group; }
+  if (settings.shard_group > 0 || !settings.mesh.empty()) { return settings.shard_group; }
   const bool threads = settings.comm == CommChoice::local || !job;
   return threads ? settings.ranks : ranks_of_machine(*job);
 }
@@ -104,7 +108,18 @@ void check_placement(const Settings& settings, const Placement& placement) {
       first, first + group - 1, remedy(settings.ranks)));
 }
 
+std::string mesh_words(const Settings& settings) {
+  std::vector<std::string> dims;
+  for (const auto& [name, size] : settings.mesh) {
+    dims.push_back(fmt::format("{}={}", name, size));
+  }
+  return fmt::format("{}", fmt::join(dims, ","));
+}
+
 std::string describe_strategy(const Settings& settings, Strategy strategy) {
+  if (!settings.mesh.empty()) {
+    return fmt::format("{} on mesh {}", to_string(strategy), MeshShape{settings.mesh}.to_string());
+  }
   const std::string groups = strategy == Strategy::hybrid
                                  ? fmt::format(" in groups of {}", settings.shard_group)
                                  : std::string{};
@@ -112,6 +127,7 @@ std::string describe_strategy(const Settings& settings, Strategy strategy) {
 }
 
 std::string describe_groups(const Settings& settings) {
+  if (!settings.mesh.empty()) { return ", on mesh " + MeshShape{settings.mesh}.to_string(); }
   return settings.shard_group > 0 ? ", " + describe_strategy(settings, Strategy::hybrid) : "";
 }
 

@@ -8,6 +8,7 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tools/options/library_options.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/options/resharding.hpp"
@@ -34,8 +35,7 @@ std::string_view activations_remedy(const CategoryBytes& bytes, const Settings& 
 
 /// Whether there is more than one copy of model states that are all sharded.
 bool shards_in_groups(const Settings& settings, Strategy strategy) {
-  return gathers(strategy) &&
-         mesh_of(strategy, settings.ranks, settings.shard_group).size("replicate") > 1;
+  return gathers(strategy) && mesh_of(settings, strategy).size("replicate") > 1;
 }
 
 std::string state_remedy(const CategoryBytes& bytes, const Settings& settings, Strategy strategy,
@@ -43,7 +43,8 @@ std::string state_remedy(const CategoryBytes& bytes, const Settings& settings, S
   const bool one = tried == Tried::one_strategy;
   const bool in_groups = shards_in_groups(settings, strategy);
   std::vector<std::string_view> remedies;
-  if (one && in_groups) { remedies = {"a larger --shard-group", "zero3"}; }
+  if (one && in_groups && settings.mesh.empty()) { remedies = {"a larger --shard-group", "zero3"}; }
+  if (one && in_groups && !settings.mesh.empty()) { remedies = {"a --mesh with more along shard"}; }
   if (one && !gathers(strategy)) { remedies = {"a strategy that shards more"}; }
   const bool trains = bytes[Category::gradients] > 0;
   if (one && trains && can_offload(settings)) { remedies.push_back("--offload optimizer"); }

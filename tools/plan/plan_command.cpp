@@ -55,7 +55,7 @@ void check_stack(const Settings& settings) {
 void check_strategies(const Settings& settings) {
   std::vector<Strategy> strategies = settings.strategies;
   if (!strategies.empty()) { check_gathering(settings, strategies); }
-  strategies = with_hybrid_if_asked(settings, std::move(strategies));
+  strategies = strategies_on(settings, std::move(strategies));
   if (strategies.empty()) { strategies = {Strategy::zero3}; }  // it has every option but one
   check_planned_groups(settings, strategies, {settings.ranks});
 }
@@ -169,7 +169,7 @@ void plan_command(const Settings& asked) {
   check_plan(settings);
   if (settings.strategies.empty() && settings.budget_bytes) { return plan_search(settings); }
   if (settings.strategies.empty()) {
-    settings.strategies = with_hybrid_if_asked(
+    settings.strategies = strategies_on(
         settings, {Strategy::dp, Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3});
   }
   plan_strategies(settings);

@@ -188,6 +188,10 @@ Json json_of(const ModelStateBytes& bytes) {
   return json;
 }
 
+void add_mesh(Json& json, const Settings& settings) {
+  for (const auto& [name, size] : settings.mesh) { json["mesh"][name] = size; }
+}
+
 Json shard_group_json(const Settings& settings) {
   return settings.shard_group > 0 ? Json(settings.shard_group) : Json();
 }
@@ -214,6 +218,7 @@ Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans)
                {"accumulate_mode", to_string(settings.accumulate_mode)},
                {"offload", offload_name(settings)},
                {"offload_keep", shortest(settings.offload_keep)}};
+  add_mesh(json, settings);
   if (!settings.params) {
     json["threads"] = settings.threads;
     json["batch"] = settings.batch;

@@ -19,6 +19,9 @@ namespace tessera::tools {
 /// if it holds anything.
 void add_host_pool(nlohmann::ordered_json& rank, std::size_t planned_bytes, std::size_t bytes);
 
+/// Adds "mesh" to `json`: {"replicate": 2, "shard": 4} in the order typed. Nothing without --mesh.
+void add_mesh(nlohmann::ordered_json& json, const Settings& settings);
+
 /// The size of hybrid's shard groups; null where there is no hybrid.
 [[nodiscard]] nlohmann::ordered_json shard_group_json(const Settings& settings);
 

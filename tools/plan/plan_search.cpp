@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/base/error.hpp"
+#include "tools/options/library_options.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/resharding.hpp"
 #include "tools/options/shard_group.hpp"
@@ -33,7 +34,7 @@ std::int64_t gathers_of(Strategy strategy, const Settings& settings) {
 
 void count_traffic(Choice& choice) {
   const Settings& settings = choice.settings;
-  const MeshShape mesh = mesh_of(choice.strategy, settings.ranks, settings.shard_group);
+  const MeshShape mesh = mesh_of(settings, choice.strategy);
   const std::int64_t reduced = reductions(choice.strategy, settings);
   const std::int64_t within =
       mesh.size("shard") == 1 ? 0 : gathers_of(choice.strategy, settings) + reduced;
@@ -148,6 +149,7 @@ std::string step_words(const Settings& settings, Strategy strategy) {
     words += fmt::format(" --accumulate-mode {}", to_string(settings.accumulate_mode));
   }
   if (settings.shard_group > 0) { words += fmt::format(" --shard-group {}", settings.shard_group); }
+  if (!settings.mesh.empty()) { words += " --mesh " + mesh_words(settings); }
   if (gathers(strategy)) { words += resharding_words(settings); }
   if (settings.threads > 1) { words += fmt::format(" --threads {}", settings.threads); }
   if (settings.norm_dtype) {
@@ -174,8 +176,8 @@ std::string size_words(std::size_t bytes) {
 }  // namespace
 
 std::vector<Choice> choices(const Settings& settings) {
-  const std::vector<Strategy> strategies = with_hybrid_if_asked(
-      settings, {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3});
+  const std::vector<Strategy> strategies =
+      strategies_on(settings, {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3});
   std::vector<Choice> all;
   for (const Settings& cut : cuts(settings)) {
     for (const Strategy strategy : strategies) {

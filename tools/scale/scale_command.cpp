@@ -90,7 +90,7 @@ void judge(const ScaleResult& result) {
 
 void scale_command(const Settings& asked) {
   Settings settings = asked;
-  settings.strategies = with_hybrid_if_asked(asked, asked.strategies);
+  settings.strategies = strategies_on(asked, asked.strategies);
   check_scale(settings);
   const Family family = family_of(settings);
   const std::size_t budget = scale_budget(settings);

@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.hpp"
 #include "tools/common/standard_streams.hpp"
+#include "tools/options/library_options.hpp"
 #include "tools/plan/planner.hpp"
 
 namespace tessera::tools {
@@ -25,7 +26,7 @@ void require_held(Strategy strategy, std::size_t rank, std::string_view what, st
 
 /// Whether gradients are added in another order than under the other strategies.
 bool regroups(const Settings& settings, Strategy strategy) {
-  const MeshShape mesh = mesh_of(strategy, settings.ranks, settings.shard_group);
+  const MeshShape mesh = mesh_of(settings, strategy);
   return mesh.size("replicate") > 1 && mesh.size("shard") > 1;
 }
 

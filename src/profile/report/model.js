@@ -33,7 +33,7 @@ function gradientsLeave(name, report) {
 // where there is no formula.
 function divisorsOf(name, report) {
   if (report.offload_keep > 0) return null;  // of whole units
-  const n = report.ranks;
+  const n = report.mesh ? report.mesh.shard || 1 : report.ranks;
   const groups = report.shard_group || n;
   const whole = report.accumulate > 1 && report.accumulate_mode === "deferred";
   const table = {

@@ -78,6 +78,7 @@ function theoryText(report, whole) {
   const grouped = names.includes("hybrid") && report.shard_group && report.shard_group < report.ranks;
   return parts + (offloads ? " on the device" : "") + ": all of them on every rank under ddp (" +
     bytes(sum(whole.parts)) + "); each strategy divides more of them by the number of ranks" +
+    (report.mesh ? " along shard" : "") +
     (grouped ? " (hybrid by the " + report.shard_group + " of a shard group)" : "") + ". " +
     (offloads ? "Optimizer state is in host memory" + (leaving.length > 0
       ? ", and so are gradients once they are reduced under " + leaving.join(", ") : "") + ". " : "");
