@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "comm/batch_code.hpp"
 #include "control/meeting.hpp"
 
 namespace tessera::test::held_ranks_test {
@@ -10,12 +9,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
-
-std::string code_of(const Batch& batch) {
-  std::string code;
-  encode(batch, code);
-  return code;
-}
 
 // Rank 0 is within a batch of its pair, which rank 1 does not come to; ranks 2 and 3 wait for it.
 TEST(HeldRanks, TextsNameWhoHoldsThemUp) {

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/batch_code.hpp"
 #include "comm/control/rank_errors.hpp"
 #include "comm/control/tcp/tcp_control_plane.hpp"
 
@@ -112,5 +113,22 @@ class Meeting {
   std::vector<std::exception_ptr> errors_;
   std::vector<std::thread> threads_;
 };
+
+/// Ends the run of a rank, as every rank does.
+inline void end_run(TcpControlPlane& control) {
+  (void)control.exchange(CallKind::end, {});
+}
+
+/// The code by which ranks compare `batch`.
+inline std::string code_of(const Batch& batch) {
+  std::string code;
+  encode(batch, code);
+  return code;
+}
+
+/// The batch that is called "step NUMBER": an all-reduce of `elems`.
+inline Batch step(int number, int elems) {
+  return Batch{"step " + std::to_string(number)}.all_reduce({nullptr, elems, DType::fp32});
+}
 
 }  // namespace tessera::test

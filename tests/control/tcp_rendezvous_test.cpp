@@ -1,0 +1,119 @@
+// Jobs without MPI meet at an address: ranks that do not come or do not belong together are named.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+
+#include "comm/control/tcp/listening.hpp"
+#include "comm/control/tcp/tcp_control_plane.hpp"
+#include "control/meeting.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::test::tcp_rendezvous_test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+TEST(TcpRendezvous, AProcessThatStartsLateIsWaitedFor) {
+  Meeting meeting{2};
+  meeting.start(1, end_run);
+  std::this_thread::sleep_for(700ms);
+  meeting.start(0, end_run);
+  meeting.join();
+  EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
+}
+
+TEST(TcpRendezvous, ARankThatDoesNotComeByTheDeadlineIsNamedEverywhere) {
+  Meeting meeting{4, 400ms};
+  for (const int rank : {0, 2}) {
+    meeting.start(rank, [](TcpControlPlane&) { FAIL() << "all are said to be here"; });
+  }
+  const auto begin = Clock::now();
+  meeting.join();
+  EXPECT_LT(Clock::now() - begin, 3s);
+  for (const int rank : {0, 2}) {
+    EXPECT_THAT(meeting.error(rank), HasSubstr("ranks 1, 3 of 4 did not come to the rendezvous"));
+  }
+}
+
+TEST(TcpRendezvous, AWrongAddressIsSaid) {
+  Meeting meeting{3, 300ms};
+  JobPlace nobody = place_of(1, 3, meeting.port());
+  JobPlace nowhere = place_of(2, 3, meeting.port());
+  nowhere.meet.host = "no.such.host.invalid";
+  meeting.start(nobody, [](TcpControlPlane&) {});
+  meeting.start(nowhere, [](TcpControlPlane&) {});
+  meeting.join();
+  EXPECT_THAT(meeting.error(1), AllOf(HasSubstr("rank 1 did not find rank 0 at 127.0.0.1:"),
+                                      HasSubstr("Connection refused"), HasSubstr("MASTER_ADDR")));
+  EXPECT_THAT(meeting.error(2), HasSubstr("the host no.such.host.invalid is not known"));
+}
+
+TEST(TcpRendezvous, ATakenPortIsSaid) {
+  Meeting meeting{2};
+  const Socket other = listen_at({"127.0.0.1", meeting.port()});
+  meeting.start(0, [](TcpControlPlane&) {});
+  meeting.join();
+  EXPECT_THAT(meeting.error(0), AllOf(HasSubstr("cannot listen on port"),
+                                      HasSubstr("another program does; set MASTER_PORT")));
+}
+
+TEST(TcpRendezvous, APortOfAnotherProgramIsNotTakenForRankZero) {
+  Meeting meeting{2, 500ms};
+  const Socket other = listen_at({"127.0.0.1", meeting.port()});
+  std::atomic<bool> stop = false;
+  std::thread answers{[&] {
+    while (!stop) {
+      if (Socket line = accept_from(other)) { (void)line.send_some("HTTP/1.1 400\r\n", 14); }
+      std::this_thread::sleep_for(1ms);
+    }
+  }};
+  meeting.start(1, [](TcpControlPlane&) {});
+  meeting.join();
+  stop = true;
+  answers.join();
+  EXPECT_THAT(meeting.error(1), AnyOf(HasSubstr("what listens there is not rank 0 of a job"),
+                                      HasSubstr("has closed the connection")));
+}
+
+TEST(TcpRendezvous, WhatAllMustShareIsComparedBeforeTheStart) {
+  struct Case {
+    const char* text;
+    std::function<void(JobPlace&)> change;
+  };
+  const std::vector<Case> cases{
+      {"was started as one of 4 processes, but rank 0 as one of 3",
+       [](JobPlace& place) { place.job.size = 4; }},
+      {"is of another build (another) than rank 0 (a build)",
+       [](JobPlace& place) { place.job.build = "another"; }},
+      {"two processes say that they are rank 2: process ", [](JobPlace& place) { place.rank = 2; }},
+  };
+  for (const Case& tested : cases) {
+    SCOPED_TRACE(tested.text);
+    Meeting meeting{3, 5s};
+    JobPlace odd = place_of(1, 3, meeting.port());
+    tested.change(odd);
+    const auto begin = Clock::now();
+    meeting.start(0, [](TcpControlPlane&) {});
+    meeting.start(2, [](TcpControlPlane&) {});
+    std::this_thread::sleep_for(200ms);
+    std::string said;
+    try {
+      const TcpControlPlane control{odd, 5s, 5s};
+    } catch (const ConfigError& error) { said = error.what(); }
+    meeting.join();
+    EXPECT_LT(Clock::now() - begin, 3s);
+    EXPECT_THAT(said, HasSubstr(tested.text));
+    EXPECT_THAT(meeting.error(0), HasSubstr(tested.text));
+    EXPECT_THAT(meeting.error(2), HasSubstr(tested.text));
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test::tcp_rendezvous_test

@@ -1,0 +1,152 @@
+// Connections that are not of the job are turned away, and the job goes on.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+
+#include "comm/control/tcp/frame.hpp"
+#include "comm/control/tcp/tcp_control_plane.hpp"
+#include "control/meeting.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::test::tcp_strangers_test {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using Clock = std::chrono::steady_clock;
+
+TEST(TcpStrangers, ARankOfAnotherLaunchIsTurnedAwayAndTheJobGoesOn) {
+  Meeting meeting{2, 2s};
+  meeting.start(0, end_run);
+  JobPlace other = place_of(1, 2, meeting.port());
+  other.job.token = "an earlier launch";
+  try {
+    const TcpControlPlane control{other, 500ms, 500ms};
+    ADD_FAILURE() << "a rank of another job was let in";
+  } catch (const CommError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 0 that listens there is of another job"));
+  }
+  meeting.start(1, end_run);
+  meeting.join();
+  EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
+}
+
+// Whoever knows all else of a job gets neither a place in it nor the others into trouble.
+TEST(TcpStrangers, WhoDoesNotKnowTheSecretIsTurnedAwayAndTheJobGoesOn) {
+  Meeting meeting{2, 2s};
+  meeting.start(0, end_run);
+  for (const std::string secret : {"", "a secreT", "a secret and more"}) {
+    JobPlace other = place_of(1, 2, meeting.port());
+    other.job.secret = secret;
+    other.job.size = 7;  // which would end the job
+    try {
+      const TcpControlPlane control{other, 300ms, 300ms};
+      ADD_FAILURE() << "a stranger was let in";
+    } catch (const CommError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("or was given another secret (TESSERA_JOB_SECRET)"));
+    }
+  }
+  meeting.start(1, end_run);
+  meeting.join();
+  EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
+}
+
+/// What strangers send, as they connect before the ranks do.
+std::vector<std::string> strange_words() {
+  std::string huge = "TSR2";
+  huge += std::string(16, '\0') + "\xff\xff\xff\x7f" + std::string(100, 'x');
+  std::string cut;
+  Frame hello;
+  hello.payload = PayloadWriter{}.number(2).take();
+  append(cut, hello);
+  std::string negative;
+  hello.payload = PayloadWriter{}.number(2).number(-5).take();
+  append(negative, hello);
+  std::string early;
+  Frame text;
+  text.type = FrameType::text;
+  append(early, text);
+  return {"",   "GET / HTTP/1.1\r\n\r\n", std::string(100'000, '\0'), huge, cut, negative, early,
+          "TSR"};
+}
+
+TEST(TcpStrangers, StrangersAtThePortAreTurnedAway) {
+  Meeting meeting{2};
+  meeting.start(0, end_run);
+  std::vector<int> strangers;
+  for (int round = 0; round < 20; ++round) {
+    for (const std::string& words : strange_words()) {
+      const int socket = connect_as_stranger(meeting.port());
+      ASSERT_GE(socket, 0);
+      (void)::send(socket, words.data(), words.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      strangers.push_back(socket);
+    }
+  }
+  meeting.start(1, end_run);
+  meeting.join();
+  EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
+  for (const int socket : strangers) { ::close(socket); }
+}
+
+/// Connections that somebody makes as fast as it goes and never gives up, silent or begun with a
+/// letter; for each that is closed at the other end there is a new one.
+class Flood {
+ public:
+  explicit Flood(int port) : thread_{[this, port] { run(port); }} {}
+  Flood(const Flood&) = delete;
+  Flood& operator=(const Flood&) = delete;
+  ~Flood() {
+    stop_ = true;
+    thread_.join();
+    for (const int socket : open_) { ::close(socket); }
+  }
+  void wait_for(int connections) const {
+    while (made_ < connections) { std::this_thread::sleep_for(1ms); }
+  }
+
+ private:
+  static constexpr std::size_t kMost = 300;
+
+  void run(int port) {
+    while (!stop_) {
+      std::erase_if(open_, [](int socket) {
+        char byte = 0;
+        const bool lasts = ::recv(socket, &byte, 1, MSG_DONTWAIT) < 0 && errno == EAGAIN;
+        if (!lasts) { ::close(socket); }
+        return !lasts;
+      });
+      while (!stop_ && open_.size() < kMost) {
+        const int socket = connect_as_stranger(port, 1);
+        if (socket < 0) { break; }
+        if (made_ % 2 == 0) { (void)::send(socket, "T", 1, MSG_NOSIGNAL | MSG_DONTWAIT); }
+        open_.push_back(socket);
+        ++made_;
+      }
+    }
+  }
+
+  std::atomic<bool> stop_ = false;
+  std::atomic<int> made_ = 0;
+  std::vector<int> open_;
+  std::thread thread_;
+};
+
+TEST(TcpStrangers, AFloodOfStrangersKeepsNoRankOut) {
+  Meeting meeting{3};
+  meeting.start(0, end_run);
+  Flood flood{meeting.port()};
+  flood.wait_for(600);  // more than are let wait at once
+  const auto begin = Clock::now();
+  meeting.start(1, end_run);
+  std::this_thread::sleep_for(50ms);
+  meeting.start(2, end_run);
+  meeting.join();
+  EXPECT_LT(Clock::now() - begin, 4s) << "before the first strangers have been here for too long";
+  for (int rank = 0; rank < 3; ++rank) { EXPECT_EQ(meeting.error(rank), ""); }
+}
+
+}  // namespace
+}  // namespace tessera::test::tcp_strangers_test
