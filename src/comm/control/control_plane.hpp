@@ -35,35 +35,35 @@ class ControlPlane {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
-  /// How long a collective call may take.
+  /// Returns how long a collective call may take.
   [[nodiscard]] std::chrono::milliseconds deadline() const noexcept { return deadline_; }
-  /// How long the end of a run is waited for: longer, so that ranks that wait for one within the
-  /// run, and can say where, are the ones to report it.
+  /// Returns how long the end of a run is waited for. It is longer than `deadline`, so that ranks
+  /// that wait within the run, and can say where, report first.
   [[nodiscard]] std::chrono::milliseconds end_deadline() const noexcept { return 2 * deadline_; }
 
-  /// Ends the job for the program's sake, and tells the others. `status` is the exit status of the
-  /// job. Does not wait. Without effect if the job has failed.
+  /// Ends the job because the program asks for it, and tells the other ranks. `status` is the exit
+  /// status of the job. Does not wait, and does nothing if the job has failed.
   void abort(std::string_view reason, int status = kCommStatus) noexcept;
-  /// The same for an error of this rank alone, for which its peers must not wait.
+  /// Ends the job for an error of this rank alone, so that its peers do not wait for it.
   void abort_for(const std::exception& error) noexcept;
   /// Ends the job for what this rank has found, which rank `reporter` reports: this one, or the
   /// lowest of those that find the same. The reporter tells the others.
   void fail(const std::string& text, int reporter) noexcept;
-  /// The same, and throws the job's failure.
+  /// Does what `fail` does, and throws the job's failure.
   [[noreturn]] void fail_and_throw(const std::string& text, int reporter);
 
   /// Throws the job's failure if there is one, or if word of one has arrived.
   void check_alive();
   [[nodiscard]] bool failed() const noexcept { return failure_->failed(); }
-  /// After a failure of this rank: waits a moment for word of a lower rank that fails by itself as
+  /// Waits a moment, after a failure of this rank, for word of a lower rank that fails by itself as
   /// well, as with an error that all ranks find. That rank then reports.
   void give_way() noexcept;
   [[nodiscard]] bool another_reports() const noexcept { return failure_->another_reports(rank_); }
-  /// The exit status that came with another rank's failure; 0 if none did.
+  /// Returns the exit status that came with another rank's failure, or 0 if none did.
   [[nodiscard]] int told_status() const noexcept { return failure_->status_from_others(rank_); }
 
  protected:
-  /// What all ranks find, they find within this time of each other.
+  /// The ranks find what all of them find within this time of each other.
   static constexpr std::chrono::milliseconds kTurn{300};
 
   /// Ranks of one process share `failure`.
@@ -71,7 +71,7 @@ class ControlPlane {
                std::shared_ptr<FailureState> failure = std::make_shared<FailureState>());
 
   [[nodiscard]] FailureState& failure() const noexcept { return *failure_; }
-  /// As `fail`, but every rank finds it: nobody is told.
+  /// Does what `fail` does, but tells nobody, because every rank finds the same.
   void fail_untold(const std::string& text, int reporter) noexcept;
 
  private:

@@ -11,17 +11,17 @@ namespace tessera {
 
 /// Calls in which ranks exchange texts: one's text means nothing in another.
 enum class TextCall : std::uint8_t {
-  exchange,  ///< the program's own
-  split,     ///< into which groups, by a split
-  number,    ///< of the communicator that a split makes
+  exchange,  ///< a call of the program's own
+  split,     ///< a split: each rank's group
+  number,    ///< a split: the number of the communicator that it makes
 };
 
-/// A rank's `text` in such a call, which says so; `name` is what is split off.
+/// Returns a rank's `text` marked with its call. `name` is the communicator that is split off.
 [[nodiscard]] std::string seal(TextCall call, std::string_view text, std::string_view name = {});
 
-/// The texts within what all ranks have sealed. ContractError, the same on all of them, unless all
-/// are of one call: "rank 2 exchanges texts where rank 0 splits off "x"; ...". `job_rank` gives the
-/// names of ranks there.
+/// Returns the texts that all ranks have sealed. Throws a ContractError, the same on all ranks,
+/// unless all are of one call: "rank 2 exchanges texts where rank 0 splits off "x"; ...". The error
+/// names a rank by its `job_rank`.
 [[nodiscard]] std::vector<std::string> unseal(std::span<const std::string> sealed,
                                               const std::function<int(int)>& job_rank);
 

@@ -18,7 +18,7 @@ namespace tessera {
 [[nodiscard]] std::string call_text(std::string_view what, std::string_view channel,
                                     std::uint64_t sequence);
 
-/// The same of a batch of which nothing else is known.
+/// Returns `call_text` of a batch of which nothing else is known.
 [[nodiscard]] std::string batch_text(std::string_view channel, std::uint64_t sequence);
 
 /// `rank` has waited in `call` so long for ranks that did not come.
@@ -32,13 +32,14 @@ struct HeldUp {
   std::string where = {};        ///< as call_text
 };
 
-/// The same, where the ranks that `rank` waits for wait themselves, in the end for those of `by`;
-/// `missing` is empty where they all came, and one of them is held up before its data moves.
+/// Returns `missing_text` where the ranks that `rank` waits for wait themselves, in the end for
+/// those of `by`. `missing` is empty if they all came and one of them is held up before its data
+/// moves.
 [[nodiscard]] std::string held_up_text(std::string_view call, int rank,
                                        std::chrono::milliseconds waited,
                                        const std::vector<int>& missing, const HeldUp& by);
 
-/// The same, where there are groups and it cannot be known whether those ranks wait.
+/// Returns `missing_text` where there are groups, and it is unknown whether those ranks wait.
 [[nodiscard]] std::string missing_in_group_text(std::string_view call, int rank,
                                                 std::chrono::milliseconds waited,
                                                 const std::vector<int>& missing);
@@ -61,7 +62,7 @@ struct HeldUp {
 [[nodiscard]] std::string disagreement_text(std::string_view channel, std::uint64_t sequence,
                                             std::string_view difference);
 
-/// What a deadline is taken for if it is longer: keeps `now + deadline` within the clock's range.
+/// Longer deadlines count as this one, which keeps `now + deadline` within the clock's range.
 inline constexpr std::chrono::milliseconds kLongestDeadline = std::chrono::hours{24 * 365};
 
 }  // namespace tessera

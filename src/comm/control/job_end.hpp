@@ -5,8 +5,8 @@
 
 namespace tessera {
 
-/// How long ranks keep silent after another's failure: that rank has the word, and the launcher
-/// ends the others when it has ended, if it does.
+/// Grace period in which the failing rank reports first. Many launchers end the other ranks as soon
+/// as it has ended.
 inline constexpr std::chrono::seconds kCourtesy{3};
 
 /// The exit status of a failure of communication.

@@ -29,17 +29,16 @@ enum class CountTraffic : std::uint8_t { no, yes };
 /// What ranks meet for: batches and texts of a channel are numbered apart.
 enum class MeetingKind : std::uint8_t { batch, exchange };
 
-/// Where a rank's stream has come in a batch that streams of a device move: recorded by the rank,
-/// waited for by its peers' streams. On the host each is recorded, then all ranks meet, then it is
-/// waited for.
+/// The progress of a rank's stream in a batch that streams of a device move. The rank records each
+/// event, all ranks meet on the host, and then the streams of its peers wait for the event.
 struct DeviceMarks {
   OwnedEvent ready;   ///< its buffers may be read and written
   OwnedEvent first;   ///< the first half is done
   OwnedEvent second;  ///< and the second
 };
 
-/// What one communicator of all its ranks is to the group: all of the job's, or those that were
-/// split off. It lives as long as one of them, or what one has submitted.
+/// The state that a communicator's ranks share: all ranks of the job, or those of a split. It lives
+/// as long as one of its ranks' communicators, or a batch that one has submitted.
 class LocalChannel {
  public:
   LocalChannel(std::size_t number, std::string name, std::vector<int> members)
@@ -51,7 +50,7 @@ class LocalChannel {
   [[nodiscard]] std::size_t number() const noexcept { return number_; }
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
   [[nodiscard]] int size() const noexcept { return static_cast<int>(members_.size()); }
-  /// Those of the job, in ascending order, by rank of the channel.
+  /// Returns the ranks of the job that the channel has, in ascending order: by rank of the channel.
   [[nodiscard]] const std::vector<int>& members() const noexcept { return members_; }
   [[nodiscard]] int job_rank(int rank) const noexcept {
     return members_[static_cast<std::size_t>(rank)];
@@ -71,7 +70,7 @@ struct Visit {
   std::shared_ptr<LocalChannel> channel = nullptr;
   MeetingKind kind = MeetingKind::batch;
   std::uint64_t sequence = 0;
-  int rank = 0;  ///< of the channel
+  int rank = 0;  ///< the rank within the channel
   const Batch* batch = nullptr;
   const std::string* text = nullptr;
   const DeviceMarks* marks = nullptr;  ///< where devices move the data
@@ -87,7 +86,7 @@ struct Visit {
 class Meeting {
  public:
   explicit Meeting(int ranks) : visits_(static_cast<std::size_t>(ranks)) {}
-  /// By rank. Fixed while the meeting is open.
+  /// Returns the ranks' visits, by rank. They do not change while the meeting is open.
   [[nodiscard]] const std::vector<Visit>& visits() const noexcept { return visits_; }
 
  private:
@@ -123,22 +122,22 @@ class LocalControlPlane final : public ControlPlane {
 /// Threads: any.
 class LocalRanks {
  public:
-  /// With channels of all ranks, numbered from 0 on.
+  /// Makes `channels` of all ranks, numbered from 0 on.
   LocalRanks(int ranks, const std::vector<std::string>& channels,
              std::chrono::milliseconds deadline, CountTraffic count = CountTraffic::no);
 
   [[nodiscard]] int size() const noexcept { return static_cast<int>(planes_.size()); }
-  /// That of a rank of the job.
+  /// Returns the control plane of a rank of the job.
   [[nodiscard]] ControlPlane& plane(int job_rank) noexcept {
     return planes_[static_cast<std::size_t>(job_rank)];
   }
   [[nodiscard]] const std::shared_ptr<LocalChannel>& channel(std::size_t number) const {
     return whole_[number];
   }
-  /// Null unless it is counted.
+  /// Returns the counts of traffic, or null if it is not counted.
   [[nodiscard]] TrafficCounts* traffic() noexcept { return traffic_ ? &*traffic_ : nullptr; }
-  /// The channel of a group that is split off `whole` by its `nth` split: made by the first of the
-  /// group's ranks that asks, and left to them when the last has asked.
+  /// Returns the channel of a group that is split off `whole` by its `nth` split. The first of the
+  /// group's ranks that asks makes it; they own it once the last has asked.
   [[nodiscard]] std::shared_ptr<LocalChannel> split(const LocalChannel& whole, std::uint64_t nth,
                                                     const RankGroup& group);
 
@@ -149,12 +148,12 @@ class LocalRanks {
   /// Blocks until all of its ranks are at this point of an open meeting.
   void sync(Meeting& meeting) noexcept;
 
-  /// Everyone who is in `join` looks whether the job has failed.
+  /// Makes everyone who is in `join` look whether the job has failed.
   void wake() noexcept;
-  /// `rank` does not come to the meetings before `end` on `channel` that are not open yet.
+  /// Takes `rank` back from the meetings before `end` on `channel` that are not open yet.
   void withdraw(LocalChannel& channel, int rank, std::uint64_t end) noexcept;
-  /// `job_rank` has ended its program well and all its calls: nobody waits for it any more. A call
-  /// that needs it, made already or later, fails the job at once.
+  /// Notes that `job_rank` has ended its program well, and all its calls. A call that needs it,
+  /// made already or later, fails the job at once.
   void leave(int job_rank) noexcept;
 
  private:

@@ -15,22 +15,23 @@ struct HostPort {
   std::string host;
   int port = 0;
 
-  /// "127.0.0.1:29500".
+  /// Returns "127.0.0.1:29500".
   [[nodiscard]] std::string text() const;
 };
 
 struct FreeAddresses {
   void operator()(addrinfo* list) const noexcept;
 };
-/// A list, in the order in which the system says that they are to be tried.
+/// A list of addresses, in the order in which the system says to try them.
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-/// What `place.host` stands for on this machine. Null, with the reason in `why`, if for nothing.
+/// Returns the addresses that `place.host` stands for on this machine. Null, with the reason in
+/// `why`, if there are none.
 [[nodiscard]] Addresses resolve(const HostPort& place, std::string& why);
 
-/// "192.0.2.7". Empty if it is no address of a host.
+/// Returns "192.0.2.7", or an empty text for what is no address of a host.
 [[nodiscard]] std::string host_text(const sockaddr& address, std::uint32_t bytes);
-/// Whether nobody but this machine reaches itself by it.
+/// Returns whether the address reaches nothing but this machine itself.
 [[nodiscard]] bool is_loopback(const sockaddr& address);
 [[nodiscard]] bool is_loopback(const std::string& host);
 

@@ -15,28 +15,30 @@
 
 namespace tessera {
 
-/// What the ranks have issued on the two channels and on those of groups, as they tell the
-/// coordinator, and what is done where they differ: they are asked what their batches were, and all
-/// ranks are told how these differ.
+/// Finds batches that differ, on the two channels and on those of groups, by what ranks tell the
+/// coordinator. Where they differ it asks the ranks for their batches, and tells all ranks the
+/// difference.
 class BatchDispute {
  public:
   explicit BatchDispute(const RankGroups& groups) : groups_{groups} {}
 
-  /// A frame `issued` or `code` of `rank`. CommError where it says what cannot be.
+  /// Takes a frame `issued` or `code` of `rank`. Throws CommError if the frame breaks the protocol.
   void on_issued(int rank, const Frame& frame);
   void on_code(int rank, Frame& frame);
-  /// Whether ranks differ.
+  /// Returns whether ranks differ.
   [[nodiscard]] bool open() const noexcept { return dispute_.has_value(); }
 
   using Say = std::function<void(int rank, const Frame& frame)>;
-  /// Says what is to be said now; to be called again and again while it is open.
+  /// Sends the messages that are due. The coordinator calls it repeatedly while the dispute is
+  /// open.
   void settle(const Say& say);
 
-  /// Those that have not issued batch `sequence` of `channel`; nothing if that is no channel.
+  /// Returns the ranks that have not issued batch `sequence` of `channel`, or nothing if that is no
+  /// channel.
   [[nodiscard]] std::optional<std::vector<int>> missing(const CallSeries& channel,
                                                         std::uint64_t sequence) const;
-  /// Whom members of `channel`, who have all issued a batch there, wait for in another group: ranks
-  /// that are not members, and have issued less than those.
+  /// Returns whom members of `channel`, who have all issued a batch there, wait for in another
+  /// group: ranks that are not members, and have issued fewer batches than those.
   [[nodiscard]] HeldUp behind(const CallSeries& channel) const;
 
  private:

@@ -14,16 +14,16 @@ class CallLedger {
  public:
   explicit CallLedger(int ranks) : counts_(static_cast<std::size_t>(ranks), 0) {}
 
-  /// Rank `rank` has issued `hashes`, the first as its call number `first`. False if there is a gap
-  /// between them and what it has issued before.
+  /// Notes that `rank` has issued `hashes`, the first as its call number `first`. Returns false if
+  /// there is a gap between them and what it has issued before.
   [[nodiscard]] bool add(int rank, std::uint64_t first, std::span<const std::uint64_t> hashes);
-  /// The first call of which two ranks gave different hashes.
+  /// Returns the first call of which two ranks gave different hashes.
   [[nodiscard]] std::optional<std::uint64_t> difference() const noexcept { return difference_; }
-  /// How many calls `rank` has issued.
+  /// Returns the number of calls that `rank` has issued.
   [[nodiscard]] std::uint64_t issued(int rank) const noexcept {
     return counts_[static_cast<std::size_t>(rank)];
   }
-  /// Those that have not issued call number `sequence`.
+  /// Returns the ranks that have not issued call number `sequence`.
   [[nodiscard]] std::vector<int> missing(std::uint64_t sequence) const;
 
  private:

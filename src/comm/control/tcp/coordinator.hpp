@@ -19,12 +19,12 @@
 
 namespace tessera {
 
-/// What all ranks of a job have in common: who differs is not of this job.
+/// What all ranks of a job have in common. A process that differs is not one of them.
 struct JobIdentity {
   int size = 1;
-  std::string build;  ///< of the program
-  std::string token;  ///< of the launch, empty if the launcher gives none
-  /// Of the launch, and known to its processes alone; empty if there is none.
+  std::string build;  ///< the program's build
+  std::string token;  ///< the launch's token; empty if the launcher gives none
+  /// The launch's secret, which its processes alone know; empty if there is none.
   std::string secret = {};
 };
 
@@ -38,10 +38,10 @@ struct JobIdentity {
 /// let in once all ranks are here.
 class Coordinator {
  public:
-  /// `own`: the end of rank 0's connection, which is made within the process. Ranks that are not
-  /// here after `patience` are named to those that are.
+  /// `own` is the coordinator's end of rank 0's connection, which is made within the process. Ranks
+  /// that are not here after `patience` are named to those that are.
   Coordinator(JobIdentity job, Socket listener, Socket own, std::chrono::milliseconds patience);
-  /// Says first what is still to be said, for a second at most.
+  /// Sends the pending messages first, for a second at most.
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
   Coordinator& operator=(const Coordinator&) = delete;

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-/// What ranks do together: texts and batches of the two channels, what is agreed before a run's
-/// first collective, and the end of a run.
+/// The kinds of calls that ranks make together: texts and batches of the two channels, the
+/// agreement before a run's first collective, and the end of a run.
 enum class CallKind : std::uint16_t {
   gather_text,
   reduce_text,
@@ -24,7 +24,8 @@ inline constexpr std::size_t kCallKinds = 6;
 /// The number of the group that is all ranks of the job.
 inline constexpr std::uint64_t kAllRanks = 0;
 
-/// Calls that are numbered together, from 0: those of a kind, among all ranks or within a group.
+/// A series of calls that are numbered together, from 0: calls of one kind, among all ranks or
+/// within a group.
 struct CallSeries {
   CallSeries(CallKind kind_, std::uint64_t group_ = kAllRanks) noexcept  // a kind is one
       : kind{kind_}, group{group_} {}
@@ -34,7 +35,7 @@ struct CallSeries {
   friend auto operator<=>(const CallSeries&, const CallSeries&) = default;
 };
 
-/// What is said between rank 0's coordinator and the ranks.
+/// The kinds of messages between rank 0's coordinator and the ranks.
 enum class FrameType : std::uint16_t {
   hello,    ///< a rank to the coordinator: who it is
   welcome,  ///< to all: all are here
@@ -63,22 +64,22 @@ struct Frame {
   std::string payload = {};
 };
 
-/// What a rank's text may be long: everybody gets everybody's.
+/// The longest text that a rank may send. Every rank gets the texts of all.
 inline constexpr std::size_t kMostTextBytes = std::size_t{64} << 20;
 
-/// Appends `frame` as it goes over the wire.
+/// Appends `frame` to `out` as it goes over the wire.
 void append(std::string& out, const Frame& frame);
 
-/// Cuts what arrives into frames. What does not begin like a frame, or is longer than it may be, is
-/// not kept.
+/// Cuts the bytes that arrive into frames. It keeps nothing that does not begin like a frame or is
+/// longer than allowed.
 class FrameReader {
  public:
   explicit FrameReader(std::size_t most_bytes) noexcept : most_bytes_{most_bytes} {}
 
   void allow(std::size_t most_bytes) noexcept { most_bytes_ = most_bytes; }
-  /// False if what has arrived is not of this protocol: no more is looked at.
+  /// Adds bytes. Returns false if they are not of this protocol; nothing later is read then.
   [[nodiscard]] bool add(std::string_view arrived);
-  /// True, with the next frame, if one is complete.
+  /// Takes the next frame, and returns true, if one is complete.
   [[nodiscard]] bool next(Frame& frame);
 
  private:
@@ -89,7 +90,7 @@ class FrameReader {
   std::size_t begin_ = 0;
 };
 
-/// Numbers and texts in a payload, one after another.
+/// Writes numbers and texts into a payload, one after another.
 class PayloadWriter {
  public:
   PayloadWriter& number(std::int64_t value);
@@ -100,7 +101,8 @@ class PayloadWriter {
   std::string bytes_;
 };
 
-/// Reads them in the same order. CommError if they are not there.
+/// Reads numbers and texts in the order in which they were written. Throws CommError if they are
+/// not there.
 class PayloadReader {
  public:
   explicit PayloadReader(std::string_view bytes) noexcept : bytes_{bytes} {}

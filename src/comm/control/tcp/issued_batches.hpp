@@ -10,17 +10,18 @@
 
 namespace tessera {
 
-/// A rank's batches of one channel: what the coordinator is still to be told of, and the last of
-/// them as they were, in case it asks.
+/// A rank's batches of one channel: those that the coordinator has not been told of yet, and the
+/// codes of the last ones, in case it asks.
 class IssuedBatches {
  public:
   explicit IssuedBatches(const CallSeries& channel) noexcept : channel_{channel} {}
 
-  /// `code` stands for the batch that has been issued (encode).
+  /// Adds the batch that has been issued, by its `code` (encode).
   void add(std::string code);
-  /// A frame `issued` of those that have been added since the last one, if there are.
+  /// Returns a frame `issued` of the batches added since the last one, or nothing if there are
+  /// none.
   [[nodiscard]] std::optional<Frame> take_unsent();
-  /// A frame `code`, to the frame `explain`.
+  /// Returns the frame `code` that answers the frame `explain`.
   [[nodiscard]] Frame explain(const Frame& asked) const;
 
  private:

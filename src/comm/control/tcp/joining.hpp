@@ -9,11 +9,11 @@
 
 namespace tessera {
 
-/// Where and as what a process joins its job.
+/// The rank as which a process joins its job, and the address where the ranks meet.
 struct JobPlace {
   int rank = 0;
   JobIdentity job = {};
-  HostPort meet = {};  ///< not looked at in a job of one
+  HostPort meet = {};  ///< ignored in a job of one
 };
 
 /// A rank's connection with the coordinator, once all ranks are here; rank 0 has the coordinator
@@ -24,7 +24,7 @@ struct CoordinatorConnection {
   FrameReader in;
 };
 
-/// Blocks until all ranks are here. Errors as TcpControlPlane's.
+/// Blocks until all ranks are here. Throws what the constructor of TcpControlPlane throws.
 [[nodiscard]] CoordinatorConnection join_job(const JobPlace& place,
                                              std::chrono::milliseconds patience);
 

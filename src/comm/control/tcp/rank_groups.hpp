@@ -11,19 +11,21 @@
 
 namespace tessera {
 
-/// The groups of a job's ranks, by number, as far as this process has heard of them: who is in one,
-/// and what errors call its calls. All ranks are one from the start, kAllRanks.
+/// The groups of a job's ranks that this process has heard of, by number: their members, and the
+/// names that errors give to their channels. The group of all ranks, kAllRanks, is there from the
+/// start.
 class RankGroups {
  public:
   explicit RankGroups(int ranks);
 
-  /// `members` in ascending order. CommError if that cannot be, or is known otherwise.
+  /// Adds a group of `members`, in ascending order. Throws CommError if they are no group of this
+  /// job, or the number is already that of another group.
   void add(std::uint64_t group, const std::string& name, const std::vector<int>& members);
-  /// In ascending order. CommError if the group is not known.
+  /// Returns the group's ranks in ascending order. Throws CommError if the group is not known.
   [[nodiscard]] const std::vector<int>& members(std::uint64_t group) const;
-  /// Of `rank` among them. CommError if it is none.
+  /// Returns the place of `rank` among the group's members. Throws CommError if it is none of them.
   [[nodiscard]] std::size_t place(std::uint64_t group, int rank) const;
-  /// "gather", "shard reduce".
+  /// Returns the name of the call's channel, such as "gather" or "shard reduce".
   [[nodiscard]] std::string_view channel_name(const CallSeries& call) const;
 
  private:

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-/// Within this time a connection is lost whose other end's machine does not answer any more.
+/// A connection counts as lost once the machine at its other end has not answered for so long.
 inline constexpr std::chrono::seconds kSilence{6};
 
 /// Owns a file descriptor.
@@ -29,25 +29,27 @@ class Socket {
   [[nodiscard]] int handle() const noexcept { return handle_; }
   [[nodiscard]] explicit operator bool() const noexcept { return handle_ >= 0; }
 
-  /// Sends what goes without waiting; how many bytes went, nothing if the connection is lost.
+  /// Sends what goes without waiting. Returns the number of bytes that went, or nothing if the
+  /// connection is lost.
   [[nodiscard]] std::optional<std::size_t> send_some(const char* data, std::size_t bytes) noexcept;
-  /// Reads what is there, up to `bytes`; 0 if nothing is, nothing at all if the connection is lost.
+  /// Reads what is there, up to `bytes`. Returns the number of bytes, which may be 0, or nothing if
+  /// the connection is lost.
   [[nodiscard]] std::optional<std::size_t> receive_some(char* data, std::size_t bytes) noexcept;
-  /// The other end reads to the end of what was sent, and then sees that there is no more.
+  /// Ends this direction: the other end reads what was sent, and then sees that no more comes.
   void end_sending() noexcept;
 
  private:
   int handle_ = -1;
 };
 
-/// What is to be sent and has not gone yet.
+/// The bytes that are to be sent and have not gone yet.
 class Outbox {
  public:
-  /// To append to.
+  /// Returns the bytes, for messages to be appended to.
   [[nodiscard]] std::string& bytes() noexcept { return bytes_; }
   [[nodiscard]] bool empty() const noexcept { return sent_ == bytes_.size(); }
   void clear() noexcept;
-  /// Sends what goes without waiting; false if the connection is lost.
+  /// Sends what goes without waiting. Returns false if the connection is lost.
   [[nodiscard]] bool send_over(Socket& socket) noexcept;
 
  private:
@@ -55,22 +57,23 @@ class Outbox {
   std::size_t sent_ = 0;
 };
 
-/// A connection of `listener`'s that is waiting, if there is one.
+/// Returns a connection that waits at `listener`, or an empty socket if there is none.
 [[nodiscard]] Socket accept_from(const Socket& listener) noexcept;
-/// Why there was none, asked at once: the process or the system has no handle left.
+/// Returns, right after accept_from has found none, whether the process or the system has no handle
+/// left.
 [[nodiscard]] bool is_out_of_handles() noexcept;
-/// The address of the other end, empty if the connection is lost.
+/// Returns the address of the other end, or an empty text if the connection is lost.
 [[nodiscard]] std::string peer_host(const Socket& socket);
-/// Whether a connection is the right one; if not, why.
+/// Returns whether a connection is the right one; if not, `why` says the reason.
 using TakeConnection = std::function<bool(Socket connection, std::string& why)>;
-/// Tries each of the addresses of `place` once, until one is taken or `end`. False, with what came
-/// of each address in `why`, if none was.
+/// Tries each address of `place` once, until `take` takes a connection or `end` has come. Returns
+/// false, with the result of each address in `why`, if none was taken.
 [[nodiscard]] bool connect_to(const HostPort& place, std::chrono::steady_clock::time_point end,
                               std::string& why, const TakeConnection& take);
-/// Takes the first; an empty socket if there is none.
+/// Takes the first connection, or returns an empty socket if there is none.
 [[nodiscard]] Socket connect_to(const HostPort& place, std::chrono::steady_clock::time_point end,
                                 std::string& why);
-/// Two ends of a connection within this process.
+/// Returns the two ends of a connection within this process.
 [[nodiscard]] std::pair<Socket, Socket> socket_pair();
 
 }  // namespace tessera

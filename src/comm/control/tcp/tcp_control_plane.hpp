@@ -25,8 +25,8 @@
 namespace tessera {
 
 /// The control plane of one rank of a job of NCCL. The ranks meet at rank 0's address and stay
-/// connected to its coordinator, so that the end of a process is noticed at once; a thread of its
-/// own reads, also while the rank's own is busy.
+/// connected to its coordinator, so that the end of a process is noticed at once. A thread of the
+/// control plane reads, also while the rank's own thread is busy.
 ///
 /// Batches move elsewhere (NCCL). Here they are only noted: ranks that issue different ones are
 /// told so within moments, and no rank waits for it.
@@ -44,38 +44,42 @@ class TcpControlPlane final : public ControlPlane {
   TcpControlPlane(const TcpControlPlane&) = delete;
   TcpControlPlane& operator=(const TcpControlPlane&) = delete;
 
-  /// This rank, one of `members` (in ascending order), is in a group of them: calls may be made in
-  /// it from now on. Each of them says so, with the same `number`, which no other group of the job
-  /// has, and the same `name`, which errors call its channel by.
+  /// Adds a group of `members` (in ascending order), of which this rank is one: calls may be made
+  /// in it from now on. Every member adds it, with the same `number`, which no other group of the
+  /// job has, and the same `name`, which errors give to its channel.
   void add_group(std::uint64_t number, const std::string& name, const std::vector<int>& members);
 
-  /// *Collective*, within the call's group. Every rank's `message`, by rank.
+  /// *Collective*, within the call's group. Returns every rank's `message`, by rank.
   [[nodiscard]] std::vector<std::string> exchange(const CallSeries& call, std::string message);
 
-  /// This rank issues a batch on `channel`, which `code` stands for (encode); its number.
+  /// Notes that this rank issues a batch on `channel`, which `code` stands for (encode). Returns
+  /// its number.
   std::uint64_t note_batch(const CallSeries& channel, std::string code);
-  /// A rank of its group that has ended its run without issuing batch `sequence`.
+  /// Returns a rank of the group that has ended its run without issuing batch `sequence`, if there
+  /// is one.
   [[nodiscard]] std::optional<int> ended_without(const CallSeries& channel,
                                                  std::uint64_t sequence) const;
-  /// What to say of batch `sequence`, called `call`, that has not finished after `waited`. Asks who
-  /// has not issued it, for a moment; or, if all have, who keeps one of them waiting in another
-  /// group. Empty of a rank that is alone in its group: nobody is waited for. Throws the group's
-  /// failure, if that comes meanwhile.
+  /// Returns the error text for batch `sequence`, called `call`, that has not finished after
+  /// `waited`. Asks for a moment which ranks have not issued it, or, if all have, which rank keeps
+  /// one of them waiting in another group. The text is empty for a rank that is alone in its group,
+  /// as it waits for nobody. Throws the job's failure if that comes first.
   [[nodiscard]] std::string late_text(const CallSeries& channel, std::uint64_t sequence,
                                       std::string_view call, std::chrono::milliseconds waited);
 
-  /// The rank's own thread is held up within the submission of batch `sequence`, as a peer has not
-  /// come to it; nothing: it is not, or no longer. Who waits for this rank elsewhere is told so.
+  /// Notes that the rank's own thread is held up within the submission of batch `sequence`, because
+  /// a peer has not come to it, or, without a value, that it is not or no longer. Ranks that wait
+  /// for this one elsewhere are told so.
   void note_held(const CallSeries& channel, std::optional<std::uint64_t> sequence);
-  /// Errors that name a lost rank say what `under_way` gives, the call that this rank is in; empty:
-  /// it is in none. Null: nobody knows any more, and it is not being called when this returns.
+  /// Makes errors that name a lost rank say what `under_way` returns: the call that this rank is
+  /// in, or an empty text if it is in none. Null takes the function back; no call of it is under
+  /// way when this returns.
   void name_calls_by(std::function<std::string()> under_way);
 
  private:
   using Clock = std::chrono::steady_clock;
   using Counts = std::map<CallSeries, std::uint64_t>;  // none: 0
 
-  /// Of the coordinator, to the question who is late.
+  /// The coordinator's answer to the question who is late.
   struct Answer {
     std::vector<int> missing;  // in the call
     HeldUp by = {};            // ranks that hold these up, or, if none is missing, one of those

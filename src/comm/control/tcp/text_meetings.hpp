@@ -17,12 +17,12 @@ class TextMeetings {
  public:
   explicit TextMeetings(const RankGroups& groups) : groups_{groups} {}
 
-  /// `rank` has come to a call with a frame `text`. Whether all have now. CommError if it has
-  /// before, or the call is not its.
+  /// Takes the frame `text` with which `rank` comes to a call. Returns whether all ranks have come
+  /// now. Throws CommError if the rank has come before, or has no part in the call.
   [[nodiscard]] bool add(int rank, Frame& frame);
-  /// What all are told then: a frame `texts`, and the call is over.
+  /// Ends a call to which all have come, and returns the frame `texts` that all are sent.
   [[nodiscard]] Frame take(const CallSeries& call, std::uint64_t sequence);
-  /// Who has not come to a call; nobody, if it is over.
+  /// Returns the ranks that have not come to a call, or none if it is over.
   [[nodiscard]] std::vector<int> missing(const CallSeries& call, std::uint64_t sequence) const;
 
  private:
