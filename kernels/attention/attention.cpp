@@ -15,8 +15,9 @@ void check_shape(const Arguments& check, const AttentionShape& shape) {
 /// What both directions are given beside their arrays.
 template <class Args>
 void check_rest(const Arguments& check, const Args& args, Stream stream) {
-  check.given("log_sum_exp", args.log_sum_exp,
-              args.shape.batch * args.shape.heads * args.shape.seq);
+  const std::int64_t rows = args.shape.batch * args.shape.heads * args.shape.seq;
+  check.elements_in(rows, {"shape.head_size", args.shape.head_size});
+  check.given("log_sum_exp", args.log_sum_exp, rows);
   check.given("workspace", args.workspace,
               check.table(stream).attention_workspace_elems(args.shape, args.qkv.dtype,
                                                             check.threads(stream)));

@@ -7,6 +7,7 @@ namespace tessera::kernels {
 void layer_norm_forward(const LayerNormForward& args, Stream stream) {
   const Arguments check{"layer_norm_forward"};
   check.sizes({{"rows", args.rows}, {"columns", args.columns}});
+  check.elements_in(args.rows, {"columns", args.columns});
   const std::int64_t elems = args.rows * args.columns;
   check.of_one_dtype({{"x", args.x, elems}, {"y", args.y, elems}});
   check.of_one_dtype({{"weight", args.weight, args.columns}, {"bias", args.bias, args.columns}});
@@ -18,6 +19,7 @@ void layer_norm_forward(const LayerNormForward& args, Stream stream) {
 void layer_norm_backward(const LayerNormBackward& args, Stream stream) {
   const Arguments check{"layer_norm_backward"};
   check.sizes({{"rows", args.rows}, {"columns", args.columns}});
+  check.elements_in(args.rows, {"columns", args.columns});
   const std::int64_t elems = args.rows * args.columns;
   check.of_one_dtype({{"x", args.x, elems}, {"dy", args.dy, elems}, {"dx", args.dx, elems}});
   check.arrays({{"weight", args.weight, args.columns}});

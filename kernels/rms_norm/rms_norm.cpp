@@ -10,6 +10,7 @@ namespace tessera::kernels {
 void rms_norm_forward(const RMSNormForward& args, Stream stream) {
   const Arguments check{"rms_norm_forward"};
   check.sizes({{"rows", args.rows}, {"columns", args.columns}});
+  check.elements_in(args.rows, {"columns", args.columns});
   const std::int64_t elems = args.rows * args.columns;
   check.of_one_dtype({{"x", args.x, elems}, {"y", args.y, elems}});
   check.arrays({{"weight", args.weight, args.columns}});
@@ -23,6 +24,7 @@ void rms_norm_forward(const RMSNormForward& args, Stream stream) {
 void rms_norm_backward(const RMSNormBackward& args, Stream stream) {
   const Arguments check{"rms_norm_backward"};
   check.sizes({{"rows", args.rows}, {"columns", args.columns}});
+  check.elements_in(args.rows, {"columns", args.columns});
   const std::int64_t elems = args.rows * args.columns;
   check.of_one_dtype({{"x", args.x, elems}, {"dy", args.dy, elems}, {"dx", args.dx, elems}});
   check.arrays({{"weight", args.weight, args.columns}});

@@ -49,6 +49,12 @@ void Arguments::sizes(std::initializer_list<Size> sizes) const {
   }
 }
 
+void Arguments::elements_in(std::int64_t rows, const Size& columns) const {
+  if (rows == 0 || columns.value > 0) { return; }
+  throw ContractError{fmt::format("{}: {} is 0, but there are {} rows; give 1 or more", function_,
+                                  columns.name, rows)};
+}
+
 void Arguments::row(const char* name, std::int64_t row_elems, std::int64_t columns) const {
   if (row_elems >= columns) { return; }
   throw ContractError{fmt::format("{}: {} is {}, shorter than a row of {} elements", function_,

@@ -96,8 +96,20 @@ const Refusal kRefusals[] = {
      [](auto& a, Stream s) { cross_entropy({a.data, a.tokens, nullptr, 1, 4, 1.0F, 1.0}, s); }},
     {"cross_entropy: stride is 3, shorter than a row of 4 elements",
      [](auto& a, Stream s) { cross_entropy({a.data, a.tokens, a.loss, 1, 4, 1.0F, 1.0, nullptr, 3}, s); }},
-    {"cross_entropy: classes is 0, but 4 rows have a target; give 1 or more",
+    {"cross_entropy: classes is 0, but there are 4 rows; give 1 or more",
      [](auto& a, Stream s) { cross_entropy({a.data, a.tokens, a.loss, 4, 0, 1.0F, 1.0}, s); }},
+    {"rms_norm_forward: columns is 0, but there are 2 rows; give 1 or more",
+     [](auto& a, Stream s) { rms_norm_forward({a.data, a.data, a.data, a.data, 2, 0}, s); }},
+    {"rms_norm_backward: columns is 0, but there are 2 rows; give 1 or more",
+     [](auto& a, Stream s) { rms_norm_backward({a.data, a.data, a.data, a.data, a.data, a.data, 2, 0}, s); }},
+    {"layer_norm_forward: columns is 0, but there are 3 rows; give 1 or more",
+     [](auto& a, Stream s) { layer_norm_forward({a.data, a.data, a.data, a.data, a.data, a.data, 3, 0}, s); }},
+    {"layer_norm_backward: columns is 0, but there are 3 rows; give 1 or more",
+     [](auto& a, Stream s) { layer_norm_backward({a.data, a.data, a.data, a.data, a.data, a.data, a.data, a.data, 3, 0}, s); }},
+    {"attention_forward: shape.head_size is 0, but there are 6 rows; give 1 or more",
+     [](auto& a, Stream s) { attention_forward({a.data, a.data, a.data, a.data, {1, 2, 3, 0}}, s); }},
+    {"attention_backward: shape.head_size is 0, but there are 6 rows; give 1 or more",
+     [](auto& a, Stream s) { attention_backward({a.data, a.data, a.data, a.data, a.data, a.data, {1, 2, 3, 0}}, s); }},
     {"rms_norm_forward: with columns of 4294967296 there are more than 2^62 elements; give the sizes "
      "of what is in memory",
      [](auto& a, Stream s) {
@@ -147,6 +159,7 @@ TEST_P(PublicKernels, RefuseAStreamWithoutKernels) {
 
 TEST_P(PublicKernels, TakeArraysOfNothing) {
   EXPECT_NO_THROW(add(nullptr, nullptr, nullptr, 0, stream()));
+  EXPECT_NO_THROW(rms_norm_forward({nullptr, nullptr, nullptr, nullptr, 0, 0}, stream()));
   EXPECT_NO_THROW(swiglu_forward({nullptr, nullptr, nullptr, 0, 8}, stream()));
   EXPECT_NO_THROW(rotary_forward({nullptr, nullptr, nullptr, 0, 4, 2, 8}, stream()));
   stream().wait();

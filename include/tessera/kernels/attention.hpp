@@ -37,8 +37,8 @@ struct AttentionForward {
 ///         alone; each backend has its own. A CUDA module with cuDNN leaves 16-bit attention of
 ///         common head sizes without dropout to it: that order depends on cuDNN's version, the kind
 ///         of device and the number of samples, and is the same from run to run.
-/// Errors: ContractError for a negative size, a dropout outside [0, 1), a null or fp64 array,
-///         dtypes that differ; on CUDA for a head of more than 256 elements.
+/// Errors: ContractError for a negative size, heads of 0 elements, a dropout outside [0, 1), a null
+///         or fp64 array, dtypes that differ; on CUDA for a head of more than 256 elements.
 void attention_forward(const AttentionForward& args, Stream stream);
 
 /// Arguments of attention_backward. All but log_sum_exp and the workspace have one dtype; shape,

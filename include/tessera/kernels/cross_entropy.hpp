@@ -33,8 +33,9 @@ struct CrossEntropy {
 /// Bits:   a row's loss and gradient depend on that row alone. The losses are added in fp64: on a
 ///         CPU row by row in order, on CUDA in an order that depends on the number of rows alone.
 /// Memory: CUDA uses the stream's workspace.
-/// Errors: ContractError for a negative size, a stride shorter than a row, a null array, or logits
-///         of fp64. Targets are not looked at before the kernel runs: the caller checks them.
+/// Errors: ContractError for a negative size, rows without classes, a stride shorter than a row, a
+///         null array, or logits of fp64. Targets are not looked at before the kernel runs: the
+///         caller checks them.
 void cross_entropy(const CrossEntropy& args, Stream stream);
 
 }  // namespace tessera::kernels

@@ -27,8 +27,8 @@ struct LayerNormForward {
 ///
 /// Bits:   a row's sums are formed in an order that depends on its length and the dtypes alone,
 ///         another one on each backend.
-/// Errors: ContractError for a negative size, a null or fp64 array, or dtypes that differ where
-///         they must not.
+/// Errors: ContractError for a negative size, rows without columns, a null or fp64 array, or dtypes
+///         that differ where they must not.
 void layer_norm_forward(const LayerNormForward& args, Stream stream);
 
 /// Arguments of layer_norm_backward. x, dy and dx have one dtype, dweight and dbias one.

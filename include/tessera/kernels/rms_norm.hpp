@@ -22,8 +22,8 @@ struct RMSNormForward {
 ///
 /// Bits:   a row's sums are formed in an order that depends on its length and the dtypes alone,
 ///         another one on each backend.
-/// Errors: ContractError for a negative size or eps, a null or fp64 array, or an x and y of two
-///         dtypes.
+/// Errors: ContractError for a negative size or eps, rows without columns, a null or fp64 array, or
+///         an x and y of two dtypes.
 void rms_norm_forward(const RMSNormForward& args, Stream stream);
 
 /// Arguments of rms_norm_backward. x, dy and dx have one dtype.
