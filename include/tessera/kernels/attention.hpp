@@ -27,8 +27,8 @@ struct AttentionForward {
   DropoutKey key = {};
 };
 
-/// Causal softmax attention with scale 1 / sqrt(head_size). A seq x seq matrix of all heads is
-/// never held.
+/// Computes causal softmax attention with scale 1 / sqrt(head_size). No seq x seq matrix of all
+/// heads is held.
 ///
 /// Dropout drops probabilities and scales the others: query t of a sample's head h drops key s if
 /// word(sample, (h seq + t) round_up(seq, 4) + s) of `key`, as `dropout` defines it, says so.
@@ -55,14 +55,15 @@ struct AttentionBackward {
   DropoutKey key = {};
 };
 
-/// The gradient of attention_forward. Bits and errors as there.
+/// Computes the gradient of attention_forward. Bits and errors are those of attention_forward.
 void attention_backward(const AttentionBackward& args, Stream stream);
 
-/// fp32 elements of workspace that both directions need on this stream, for activations of `dtype`.
-/// On a CPU a few rows of tiles for each thread that finds a head to work on, never
-/// seq^2 * heads, and in 16 bits one head of every tensor in fp32. On CUDA one for each query row
-/// of each head, or, if it is more, what cuDNN would need (128 MiB at most, or, of more than 8,064
-/// tokens, for one head: 2 GiB at most), in every build. ContractError for a negative size or fp64.
+/// Returns the fp32 elements of workspace that both directions need on this stream, for activations
+/// of `dtype`. On a CPU they are a few rows of tiles for each thread that finds a head to work on,
+/// never seq^2 * heads, and in 16 bits one head of every tensor in fp32. On CUDA they are one for
+/// each query row of each head, or, if it is more, what cuDNN would need (128 MiB at most, or, of
+/// more than 8,064 tokens, for one head: 2 GiB at most), in every build. Throws ContractError for a
+/// negative size or fp64.
 [[nodiscard]] std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
                                                      Stream stream);
 

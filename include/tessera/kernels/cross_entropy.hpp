@@ -23,8 +23,8 @@ struct CrossEntropy {
   [[nodiscard]] std::int64_t row_elems() const noexcept { return stride == 0 ? classes : stride; }
 };
 
-/// Softmax cross entropy, forward and backward in one: it turns logits into their gradient in
-/// place, so that a second copy of the logits is never held.
+/// Computes softmax cross entropy, forward and backward in one. It turns logits into their gradient
+/// in place, so that no second copy of the logits is held.
 ///
 ///   *loss += loss_scale * sum over rows of (log sum exp(logits[r]) - logits[r, target[r]]) (fp64)
 ///   logits[r, c] <- g * (softmax(logits[r])[c] - [c == target[r]])

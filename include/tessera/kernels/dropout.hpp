@@ -7,8 +7,8 @@
 
 namespace tessera::kernels {
 
-/// What a mask depends on beside the sample and the position in it, and so on nothing else: not on
-/// the ranks, the cut into micro-batches, the threads, or how often it is made.
+/// All that a mask depends on beside the sample and the position in it. It does not depend on the
+/// ranks, the cut into micro-batches, the threads, or how often it is made.
 struct DropoutKey {
   std::uint64_t seed = 0;
   std::int64_t step = 0;          ///< optimizer steps made before
@@ -25,11 +25,11 @@ struct Dropout {
   float p;  ///< probability with which an element is dropped, in [0, 1)
   DropoutKey key = {};
 
-  /// Random words below it drop.
+  /// Returns the number below which a random word drops its element.
   [[nodiscard]] std::uint32_t threshold() const noexcept {
     return static_cast<std::uint32_t>(static_cast<double>(p) * 0x1p32);
   }
-  /// What the others are multiplied by.
+  /// Returns the factor by which the other elements are multiplied.
   [[nodiscard]] float factor() const noexcept {
     return static_cast<float>(1.0 / (1.0 - static_cast<double>(p)));
   }

@@ -8,25 +8,26 @@
 
 namespace tessera::kernels {
 
-/// y = a + b, element by element, in fp32 and rounded once. All [elems] of one dtype: fp32, bf16 or
-/// fp16. y may be a or b.
+/// Adds y = a + b, element by element, in fp32 and rounded once. All [elems] of one dtype: fp32,
+/// bf16 or fp16. y may be a or b.
 ///
 /// Bits:   the same on every backend.
 /// Errors: ContractError for a negative size, a null or fp64 array, or dtypes that differ.
 void add(ConstValues a, ConstValues b, Values y, std::int64_t elems, Stream stream);
 
-/// to += from, element by element, in fp32 and rounded once to the dtype of `to`. Each is fp32,
-/// bf16 or fp16; no overlap.
+/// Accumulates to += from, element by element, in fp32 and rounded once to the dtype of `to`. Each
+/// is fp32, bf16 or fp16; no overlap.
 ///
 /// Bits:   the same on every backend.
 /// Errors: ContractError for a negative size, or a null or fp64 array.
 void accumulate(Values to, ConstValues from, std::int64_t elems, Stream stream);
 
-/// to *= factor, element by element, in fp32 and rounded once. Bits and errors as accumulate.
+/// Scales to *= factor, element by element, in fp32 and rounded once. Bits and errors are those of
+/// accumulate.
 void scale(Values to, float factor, std::int64_t elems, Stream stream);
 
-/// to[i] = from[i] in the dtype of `to`, between any two of fp32, bf16 and fp16. Narrowing rounds
-/// to nearest, ties to even; NaN stays NaN, overflow goes to infinity. No overlap.
+/// Converts to[i] = from[i] to the dtype of `to`, between any two of fp32, bf16 and fp16. Narrowing
+/// rounds to nearest, ties to even; NaN stays NaN, overflow goes to infinity. No overlap.
 ///
 /// Bits:   the same on every backend (of a NaN, that it is one).
 /// Errors: ContractError for views of two lengths, and for a null or fp64 view.

@@ -18,7 +18,7 @@ struct EmbeddingForward {
   std::int64_t hidden;
 };
 
-/// y[b, t, :] = token_table[tokens[b, t], :] + position_table[t, :].
+/// Computes y[b, t, :] = token_table[tokens[b, t], :] + position_table[t, :].
 ///
 /// Bits:   the same on every backend.
 /// Errors: ContractError for a negative size, a null or fp64 array, or tables of two dtypes. Tokens

@@ -7,16 +7,16 @@
 
 namespace tessera::kernels {
 
-/// y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), element by element, in fp32 and rounded
-/// once: the GELU of GPT-2. x and y [elems] have one dtype: fp32, bf16 or fp16. y may be x.
+/// Computes y = 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), element by element, in fp32 and
+/// rounded once: the GELU of GPT-2. x and y [elems] have one dtype: fp32, bf16 or fp16. y may be x.
 /// A product that a GELU follows is faster with Epilogue::gelu.
 ///
 /// Bits:   depend on the element alone; the exponential is the backend's own.
 /// Errors: ContractError for a negative size, a null or fp64 array, or dtypes that differ.
 void gelu_forward(ConstValues x, Values y, std::int64_t elems, Stream stream);
 
-/// dx = dy * gelu'(x), all of one dtype; dx is overwritten and may be dy. Bits and errors as
-/// gelu_forward.
+/// Computes dx = dy * gelu'(x), all of one dtype; dx is overwritten and may be dy. Bits and errors
+/// are those of gelu_forward.
 void gelu_backward(ConstValues x, ConstValues dy, Values dx, std::int64_t elems, Stream stream);
 
 }  // namespace tessera::kernels

@@ -18,9 +18,8 @@
 //          whatever the number of threads and ranks. Backends differ from each other unless said.
 // Memory:  nothing is allocated for a call. Attention takes a workspace of the caller's; others
 //          work, on CUDA, in what the World has lent to its stream.
-// Errors:  ContractError, before anything is enqueued, for arguments that do not fit; it says
-// which,
-//          with their numbers. What goes wrong when a kernel runs ends the stream.
+// Errors:  ContractError, before anything is enqueued, for arguments that do not fit; it
+//          names them, with their numbers. What goes wrong when a kernel runs ends the stream.
 // Threads: those of the stream: one at a time enqueues.
 
 #include "tessera/kernels/attention.hpp"

@@ -23,7 +23,7 @@ struct LayerNormForward {
   std::int64_t columns;
 };
 
-/// y = (x - mean) * inverse_std * weight + bias, row by row, with the biased variance.
+/// Computes y = (x - mean) * inverse_std * weight + bias, row by row, with the biased variance.
 ///
 /// Bits:   a row's sums are formed in an order that depends on its length and the dtypes alone,
 ///         another one on each backend.
@@ -50,7 +50,7 @@ struct LayerNormBackward {
 /// Bits:   dx as forward; dweight and dbias are sums over rows, in the order and with the roundings
 ///         of bias_gradient.
 /// Memory: CUDA uses the stream's workspace.
-/// Errors: as layer_norm_forward.
+/// Errors: those of layer_norm_forward.
 void layer_norm_backward(const LayerNormBackward& args, Stream stream);
 
 }  // namespace tessera::kernels

@@ -42,7 +42,7 @@ struct MatMul {
   std::int64_t a_stride = 0;
   std::int64_t c_stride = 0;
 
-  /// The strides in elements, with 0 resolved.
+  /// Return the strides in elements, with 0 resolved.
   [[nodiscard]] std::int64_t a_row_elems() const noexcept {
     const std::int64_t columns = transpose_a == Transpose::yes ? m : k;
     return a_stride == 0 ? columns : a_stride;
@@ -66,9 +66,9 @@ struct MatMul {
 ///         dtypes. DeviceError if oneDNN or cuBLASLt fails.
 void matmul(const MatMul& product, Stream stream);
 
-/// Matrix products on this stream's device are fast if their rows and columns are multiples of
-/// this: 64 on CUDA, 1 on a CPU. A layer that has room may round its sizes up and keep zeros there,
-/// as nn::Embedding does.
+/// Returns a number of which fast products on this stream's device have multiples as rows and
+/// columns: 64 on CUDA, 1 on a CPU. A layer that has room may round its sizes up and keep zeros
+/// there, as nn::Embedding does.
 [[nodiscard]] std::int64_t fast_row_multiple(Stream stream);
 
 }  // namespace tessera::kernels

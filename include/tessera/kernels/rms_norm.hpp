@@ -18,7 +18,7 @@ struct RMSNormForward {
   float eps = 1e-5F;  ///< at least 0; Llama 2 and 3 take 1e-5, Llama 1 takes 1e-6
 };
 
-/// y = x * inverse_rms * weight, row by row (Zhang and Sennrich 2019).
+/// Computes y = x * inverse_rms * weight, row by row (Zhang and Sennrich 2019).
 ///
 /// Bits:   a row's sums are formed in an order that depends on its length and the dtypes alone,
 ///         another one on each backend.
@@ -45,7 +45,7 @@ struct RMSNormBackward {
 /// Bits:   dx as forward; dweight is a sum over rows, in the order and with the roundings of
 ///         bias_gradient.
 /// Memory: CUDA uses the stream's workspace.
-/// Errors: as rms_norm_forward.
+/// Errors: those of rms_norm_forward.
 void rms_norm_backward(const RMSNormBackward& args, Stream stream);
 
 }  // namespace tessera::kernels

@@ -37,14 +37,14 @@ struct Rotary {
 ///         null or fp64 array.
 void rotary_forward(const Rotary& args, Stream stream);
 
-/// The gradient: rotates x, which is that of the rotated values, back.
+/// Computes the gradient: rotates x, the gradient of the rotated values, back.
 void rotary_backward(const Rotary& args, Stream stream);
 
 /// Fills the tables of rotary_forward on the host, at once: row t has cos and sin of
 /// t * base^(-2i / head_size), computed in fp64 and rounded. Copy them to the device with
 /// Device::copy_in; scaled variants fill tables of their own.
 ///
-/// ContractError if a span does not hold seq * head_size / 2 elements, or head_size is odd.
+/// Errors: ContractError if a span does not hold seq * head_size / 2 elements, or head_size is odd.
 void rotary_angles(std::int64_t seq, std::int64_t head_size, double base, std::span<float> cosines,
                    std::span<float> sines);
 

@@ -20,8 +20,8 @@ struct SwiGLUForward {
   std::int64_t row_elems = 0;  ///< from one row of gate, and of up, to the next; 0: columns
 };
 
-/// y = silu(gate) * up, where silu(g) = g / (1 + exp(-g)) (Shazeer 2020), computed in fp32 and
-/// rounded once.
+/// Computes y = silu(gate) * up, where silu(g) = g / (1 + exp(-g)) (Shazeer 2020), computed in fp32
+/// and rounded once.
 ///
 /// Bits:   depend on the element alone; the exponential is the backend's own.
 /// Errors: ContractError for a negative size, a row shorter than its columns, a null or fp64 array,
@@ -40,11 +40,11 @@ struct SwiGLUBackward {
   std::int64_t row_elems = 0;  ///< of gate, up, dgate and dup; 0: columns
 };
 
-/// With s = 1 / (1 + exp(-gate)):
+/// Computes the gradients of swiglu_forward: with s = 1 / (1 + exp(-gate)),
 ///
 ///   dup = dy * gate * s        dgate = dy * up * s * (1 + gate * (1 - s))
 ///
-/// Bits and errors as swiglu_forward.
+/// Bits and errors are those of swiglu_forward.
 void swiglu_backward(const SwiGLUBackward& args, Stream stream);
 
 }  // namespace tessera::kernels
