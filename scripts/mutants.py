@@ -355,9 +355,8 @@ def run_tests(build, names, limit_s):
     return ran
 
 
-def calibrate(build, layers, jobs):
+def calibrate(build, names, jobs):
     """Seconds of each program without a mutant."""
-    names = sorted({name for layer in layers for name in programs_of(build, layer)})
     made = build.make(names, jobs)
     if made.returncode:
         sys.exit(made.stdout[-4000:] + made.stderr[-4000:])
@@ -393,8 +392,9 @@ def run(args):
     if args.out and os.path.exists(args.out):
         results = json.loads(pathlib.Path(args.out).read_text())
     layers = sorted({layer_of(m["file"]) for m in mutants})
-    if not all(n in results["unmutated_s"] for layer in layers for n in programs_of(build, layer)):
-        results["unmutated_s"].update(calibrate(build, layers, args.jobs))
+    new = {n for layer in layers for n in programs_of(build, layer)} - set(results["unmutated_s"])
+    if new:
+        results["unmutated_s"].update(calibrate(build, sorted(new), args.jobs))
     for mutant in mutants:
         result, tail = run_one(build, mutant, results["unmutated_s"], args.jobs, args.limit)
         kept = results["mutants"].get(str(mutant["id"]), {})
