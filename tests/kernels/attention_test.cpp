@@ -30,6 +30,16 @@ TEST(AttentionReference, TwoPositionsByHand) {
   EXPECT_NEAR(log_sum_exp[1], std::log(4.0F), 1e-6F);
 }
 
+TEST(AttentionReference, ScoresFarApartDoNotOverflow) {
+  // The second row's scores are 0 and 1000, whose exponential no double holds.
+  const Floats qkv{5.0F, 0.0F, 8.0F, 1.0F, 1000.0F, 16.0F};
+  Floats y(2, kNan), log_sum_exp(2, kNan);
+  reference::attention_forward({qkv.data(), y.data(), log_sum_exp.data(), nullptr, {1, 2, 1, 1}},
+                               Stream{});
+  EXPECT_EQ(y[1], 16.0F);
+  EXPECT_EQ(log_sum_exp[1], 1000.0F);
+}
+
 class AttentionKernels : public attention::AttentionTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, AttentionKernels, backends(), backend_name);
 

@@ -109,8 +109,8 @@ TEST(CollectiveSeconds, OfRanksThatReadEachOthersMemoryAreMeetingsAndBytes) {
   MachineProfile machine = plain_machine();
   machine.way = CollectiveWay::direct;
   machine.reduce_bytes_per_second = 0.5;
-  machine.protocols = {{"local", 1.0, 1.0}};
-  machine.levels = {{"machine", 0, 1.0, {0.25}}};
+  machine.protocols = {{"local", 1.0, 1.0}, {"unused", 1.0, 7.0}};  // only the first counts
+  machine.levels = {{"machine", 0, 1.0, {0.25, 7.0}}};
   const auto gather = collective_seconds({"all_gather", 8}, ranks(4), machine);
   EXPECT_DOUBLE_EQ(gather.latency, 2 * (1 + 4 * 0.25));
   EXPECT_DOUBLE_EQ(gather.moving, 8);

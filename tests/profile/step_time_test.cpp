@@ -230,6 +230,8 @@ TEST(StepTime, WhatAllCoresSlowDownIsBetweenAloneAndShared) {
 TEST(StepTime, RanksThatDoDifferentThingsMeetInTheirCollectives) {
   WorkLog busy = two_ranks();
   WorkLog idle = two_ranks();
+  busy.enter("computing");
+  idle.enter("waiting");
   for (int step = 0; step < 2; ++step) {
     busy.kernel(kCompute, kernel_of(5));
     for (WorkLog* log : {&busy, &idle}) {
@@ -243,6 +245,8 @@ TEST(StepTime, RanksThatDoDifferentThingsMeetInTheirCollectives) {
   const StepTime time = step_time(ranks, plain_machine());
   EXPECT_DOUBLE_EQ(time.seconds, 6);
   EXPECT_DOUBLE_EQ(time.shares.waiting, 5);
+  ASSERT_EQ(time.phases.size(), 1U);
+  EXPECT_EQ(time.phases[0].phase, "waiting") << "the first rank's";
 }
 
 TEST(StepTime, CountsTheLastStepAndItsPhases) {
