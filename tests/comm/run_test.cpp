@@ -119,19 +119,27 @@ TEST(RunRanks, TheCauseKeepsItsTypeAndIsPrecededByItsRank) {
 TEST(RunRanks, WhatFailsOnAStreamAfterTheBodysEndIsTheJobsFailure) {
   WorldOptions options;
   options.compute_stream = ComputeStream::worker;
-  const auto failing = [&] {
-    run_ranks(
-        2,
-        [](World& world) {
-          if (world.rank() == 0) { return; }
-          enqueue(world.compute_stream(), [] {
-            std::this_thread::sleep_for(std::chrono::milliseconds{20});
-            throw DeviceError{"late"};
-          });
-        },
-        options);
+  using Choose = Stream (*)(World&);
+  const std::pair<const char*, Choose> streams[] = {
+      {"compute", [](World& world) { return world.compute_stream(); }},
+      {"gather", [](World& world) { return world.gather_channel().stream; }},
+      {"reduce", [](World& world) { return world.reduce_channel().stream; }},
   };
-  EXPECT_EQ(error_of<DeviceError>(failing), "rank 1: late");
+  for (const auto& [name, stream] : streams) {
+    const auto failing = [&, choose = stream] {
+      run_ranks(
+          2,
+          [&](World& world) {
+            if (world.rank() == 0) { return; }
+            enqueue(choose(world), [] {
+              std::this_thread::sleep_for(std::chrono::milliseconds{20});
+              throw DeviceError{"late"};
+            });
+          },
+          options);
+    };
+    EXPECT_EQ(error_of<DeviceError>(failing), "rank 1: late") << name;
+  }
 }
 
 /// Runs four ranks that throw what `text` says, rank 3 before the others.
