@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <new>
+#include <thread>
 
 #include "control/meeting.hpp"
 #include "control/spoken_for.hpp"
@@ -74,6 +75,30 @@ TEST_F(ControlPathWithoutMemory, TheThreadThatHearsFailsTheRankAndTellsTheOthers
   EXPECT_EQ(failure, "out of memory on the thread that hears from other ranks");
   EXPECT_THAT(coordinator.heard(FrameType::failure),
               HasSubstr("rank 1: out of memory on the thread that hears from other ranks"));
+}
+
+TEST_F(ControlPathWithoutMemory, ACallThatWaitsForOtherRanksEndsAtOnce) {
+  SpokenForCoordinator coordinator;
+  TcpControlPlane control{place_of(1, 2, coordinator.port()), 20s, 20s};
+  std::string failure;
+  std::thread waiting{[&] {
+    is_own = true;
+    try {
+      (void)control.exchange(CallKind::reduce_text, {});
+    } catch (const CommError& error) { failure = error.what(); }
+  }};
+  (void)coordinator.heard(FrameType::text);
+  refused = 2048;
+  const auto begin = Clock::now();
+  while (!control.failed() && Clock::now() < begin + 10s) {
+    try {
+      (void)control.note_batch(CallKind::gather_batch, "a batch");
+    } catch (const CommError&) {}  // the failure
+  }
+  refused = 0;
+  waiting.join();
+  EXPECT_LT(Clock::now() - begin, 15s) << "not at the deadline";
+  EXPECT_EQ(failure, "out of memory on the thread that hears from other ranks");
 }
 
 // Whatever is refused: the text of a rank that has arrived, or all.
