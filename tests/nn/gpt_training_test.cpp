@@ -1,4 +1,10 @@
 // Training: the same for one rank and four, with logits collected and without.
+#include <atomic>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "device/cpu/host_task.hpp"
 #include "nn/nn_support.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
@@ -116,6 +122,25 @@ TEST(GPTGatherLogits, RankZeroHoldsTheLogitsOfAllRanksHoweverLateTheyCome) {
     };
     run_ranks(4, body, late);
   }
+}
+
+// As where an error ends a step while they are gathered: their memory is the GPT's.
+TEST(GPTGatherLogits, AGptOutlivesItsLogitsOnTheirWay) {
+  run_ranks(1, [](World& world) {
+    ShardedModel model{world, {}};
+    std::optional<GPT> gpt{std::in_place, kConfig,
+                           GPTOptions{.gather_logits = GatherLogits::on_rank0}};
+    gpt->declare(model);
+    model.materialize(gpt->initializer(1));
+    gpt->reserve(1);
+    std::atomic<bool> gathered = false;
+    enqueue(world.gather_channel().stream, [&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds{50});
+      gathered = true;
+    });
+    gpt.reset();
+    EXPECT_TRUE(gathered);
+  });
 }
 
 // Collecting the logits changes nothing else.
