@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 #include "tessera/base/error.hpp"
+#include "tessera/kernels/kernels.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
@@ -92,6 +94,57 @@ TEST(WorkLog, OfAGptHasSixFlopsAWeightAndTokenAndAttention) {
 }
 
 /// A rule of a user's own, whose weights the library rounds.
+// Counted by hand: what each kernel reads and writes, and its operations.
+TEST(WorkLog, BytesAndOperationsOfAKernelAreThoseOfItsArrays) {
+  struct Case {
+    const char* name;
+    std::function<void(void* at, Stream)> call;
+    double bytes;
+    double flops;
+  };
+  constexpr DType kHalf = DType::bf16;
+  const auto half = [](void* at) { return Values{at, kHalf}; };
+  const Case cases[] = {
+      {"accumulate",
+       [&](void* at, Stream s) { kernels::accumulate(Values{at, DType::fp32}, half(at), 32, s); },
+       32 * (4 + 4 + 2), 32},
+      {"scale", [&](void* at, Stream s) { kernels::scale(half(at), 0.5F, 32, s); }, 32 * (2 + 2),
+       32},
+      {"cast", [](void* at, Stream s) { kernels::cast({at, 32, DType::fp32}, {at, 32, kHalf}, s); },
+       32 * (4 + 2), 0},
+      {"add_bias", [&](void* at, Stream s) { kernels::add_bias(half(at), half(at), 4, 8, s); },
+       32 * (2 + 2), 32},
+      {"bias_gradient",
+       [&](void* at, Stream s) { kernels::bias_gradient(half(at), half(at), 4, 8, s); }, 32 * 2,
+       32},
+      {"matmul",
+       [](void* at, Stream s) {
+         kernels::matmul({.a = {at, DType::fp32},
+                          .b = {at, DType::fp32},
+                          .c = {at, DType::fp32},
+                          .m = 2,
+                          .n = 3,
+                          .k = 5,
+                          .write = kernels::Write::add},
+                         s);
+       },
+       4 * (2 * 5 + 5 * 3 + 2 * 2 * 3), 2 * 2 * 3 * 5},
+  };
+  for (const Case& one : cases) {
+    simulate_rank(
+        {.rank = 0, .ranks = 1, .backend = {}},
+        [&](World& world) {
+          const Buffer memory = world.allocate(Category::workspace, 4096, "arrays");
+          one.call(memory.data(), world.compute_stream());
+          ASSERT_EQ(world.work_log()->kernels().size(), 1U) << one.name;
+          const trace::KernelWork& work = world.work_log()->kernels().front();
+          EXPECT_EQ(work.bytes, one.bytes) << one.name;
+          EXPECT_EQ(work.flops, one.flops) << one.name;
+        },
+        logged());
+  }
+}
+
 CustomOptimizer halving() {
   return {.name = "halving", .states = 0, .update = [](const ShardUpdate&) {}};
 }
