@@ -76,6 +76,8 @@ TEST(RecomputeAsynchronously, ChangesNoBit) {
                    .delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{300}},
                    .compute_stream = ComputeStream::worker};
   EXPECT_EQ(train_course(options), expected);
+  options.model.checks = Checks::memory;  // which reads what kernels have yet to write
+  EXPECT_EQ(train_course(options), expected);
 }
 
 std::size_t activation_bytes(const GPTConfig& config, const Recompute& recompute, DType compute) {
