@@ -53,16 +53,17 @@ void BatchDispute::on_code(int rank, Frame& frame) {
 
 /// Asks those that have not said what they issued, and tells all ranks the difference once all
 /// have, or a while has passed.
-void BatchDispute::settle(const Say& say) {
-  if (!dispute_ || dispute_->told || Clock::now() < dispute_->ask_at) { return; }
+void BatchDispute::settle(Clock::time_point now, const Say& say) {
+  if (!dispute_ || dispute_->told || now < dispute_->ask_at) { return; }
   Dispute& dispute = *dispute_;
-  dispute.ask_at = Clock::now() + kAskAgain;
+  if (!dispute.since) { dispute.since = now; }
+  dispute.ask_at = now + kAskAgain;
   const bool all = std::all_of(dispute.codes.begin(), dispute.codes.end(),
                                [](const auto& code) { return code.has_value(); });
   Frame frame;
   frame.call = dispute.channel;
   frame.sequence = dispute.sequence;
-  dispute.told = all || Clock::now() >= dispute.since + kPatience;
+  dispute.told = all || now >= *dispute.since + kPatience;
   frame.type = dispute.told ? FrameType::differ : FrameType::explain;
   if (dispute.told) {
     frame.rank = groups_.members(dispute.channel.group).front();

@@ -29,8 +29,8 @@ class BatchDispute {
   [[nodiscard]] bool open() const noexcept { return dispute_.has_value(); }
 
   using Say = std::function<void(int rank, const Frame& frame)>;
-  /// Says what is to be said now; to be called again and again while it is open.
-  void settle(const Say& say);
+  /// Says what is to be said at `now`; to be called again and again while it is open.
+  void settle(std::chrono::steady_clock::time_point now, const Say& say);
 
   /// Those that have not issued batch `sequence` of `channel`; nothing if that is no channel.
   [[nodiscard]] std::optional<std::vector<int>> missing(const CallSeries& channel,
@@ -45,8 +45,8 @@ class BatchDispute {
     CallSeries channel;
     std::uint64_t sequence;
     std::vector<std::optional<std::string>> codes;  // by the rank's place in its group
-    Clock::time_point since = Clock::now();
-    Clock::time_point ask_at = since;
+    std::optional<Clock::time_point> since = {};    // it was first settled
+    Clock::time_point ask_at = {};
     bool told = false;
   };
 
