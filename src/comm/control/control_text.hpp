@@ -21,7 +21,7 @@ enum class TextCall : std::uint8_t {
 
 /// The texts within what all ranks have sealed. ContractError, the same on all of them, unless all
 /// are of one call: "rank 2 exchanges texts where rank 0 splits off "x"; ...". `job_rank` gives the
-/// names of ranks there.
+/// names of ranks there. CommError where a text is no sealed one.
 [[nodiscard]] std::vector<std::string> unseal(std::span<const std::string> sealed,
                                               const std::function<int(int)>& job_rank);
 

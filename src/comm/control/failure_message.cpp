@@ -16,6 +16,10 @@ void append_number(std::string& message, std::int32_t number) {
   message.append(reinterpret_cast<const char*>(&number), sizeof number);
 }
 
+FailureMessage of_no_message() {
+  return {.text = "a rank has failed, and says why in no message that ranks send"};
+}
+
 }  // namespace
 
 std::string encode(const FailureMessage& said) {
@@ -29,21 +33,23 @@ std::string encode(const FailureMessage& said) {
 }
 
 FailureMessage decode_failure(std::string_view bytes) {
-  std::size_t at = 0;
-  const auto number = [&] {
-    std::int32_t value = 0;
-    if (at + sizeof value > bytes.size()) { return value; }
-    std::memcpy(&value, bytes.data() + at, sizeof value);
-    at += sizeof value;
-    return value;
-  };
-  FailureMessage read;
-  read.status = number();
-  read.after_deadline = number();
-  for (std::int32_t left = number(); left > 0 && at < bytes.size(); --left) {
-    read.missing.push_back(number());
+  struct {
+    std::int32_t status, after_deadline, named;
+  } head{};
+  if (bytes.size() < sizeof head) { return of_no_message(); }
+  std::memcpy(&head, bytes.data(), sizeof head);
+  bytes.remove_prefix(sizeof head);
+  const auto named = static_cast<std::size_t>(head.named);
+  if (head.named < 0 || named > bytes.size() / sizeof(std::int32_t)) { return of_no_message(); }
+  FailureMessage read{
+      .status = head.status, .missing = {}, .after_deadline = head.after_deadline, .text = {}};
+  for (std::size_t i = 0; i < named; ++i) {
+    std::int32_t rank = 0;
+    std::memcpy(&rank, bytes.data(), sizeof rank);
+    bytes.remove_prefix(sizeof rank);
+    read.missing.push_back(rank);
   }
-  read.text = bytes.substr(at);
+  read.text = bytes;
   return read;
 }
 

@@ -20,7 +20,7 @@ struct FailureMessage {
 /// As bytes. Their number is bounded: of very many ranks the first are named, and a text is cut
 /// off.
 [[nodiscard]] std::string encode(const FailureMessage& said);
-/// What `bytes` say.
+/// What `bytes` say. A message that is none is one of a rank that has failed.
 [[nodiscard]] FailureMessage decode_failure(std::string_view bytes);
 
 }  // namespace tessera

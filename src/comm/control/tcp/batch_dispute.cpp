@@ -26,8 +26,12 @@ bool is_channel(const CallSeries& call) {
 }  // namespace
 
 void BatchDispute::on_issued(int rank, const Frame& frame) {
-  std::vector<std::uint64_t> hashes(frame.payload.size() / sizeof(std::uint64_t));
-  if (hashes.size() > kMostIssued) { throw CommError{"more batches than a rank can issue"}; }
+  const std::size_t count = frame.payload.size() / sizeof(std::uint64_t);
+  if (count > kMostIssued) { throw CommError{"more batches than a rank can issue"}; }
+  if (count == 0 || frame.payload.size() % sizeof(std::uint64_t) != 0) {
+    throw CommError{"a rank issues no whole number of batches"};
+  }
+  std::vector<std::uint64_t> hashes(count);
   std::memcpy(hashes.data(), frame.payload.data(), hashes.size() * sizeof(std::uint64_t));
   if (!is_channel(frame.call)) { throw CommError{"a rank issues batches on no channel"}; }
   const std::size_t at = groups_.place(frame.call.group, rank);

@@ -322,8 +322,9 @@ void Coordinator::give_up(const std::string& why) {
 }
 
 void Coordinator::on_frame(Line& line, Frame& frame) {
-  if (frame.type == FrameType::text && frame.call == CallKind::end) { line.at_end = true; }
+  const bool ends = frame.type == FrameType::text && frame.call == CallKind::end;
   talk_.hear(line.rank, frame);
+  line.at_end = line.at_end || ends;
 }
 
 void Coordinator::on_closed(Line& line) {

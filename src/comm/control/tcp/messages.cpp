@@ -1,9 +1,29 @@
 #include "comm/control/tcp/messages.hpp"
 
 #include <iterator>
+#include <limits>
 #include <utility>
 
+#include "tessera/base/error.hpp"
+
 namespace tessera {
+namespace {
+
+[[noreturn]] void refuse() {
+  throw CommError{"a message between ranks says what none does"};
+}
+
+int rank_from(PayloadReader& reader) {
+  const std::int64_t rank = reader.number();
+  if (rank < 0 || rank > std::numeric_limits<int>::max()) { refuse(); }
+  return static_cast<int>(rank);
+}
+
+void must_end(const PayloadReader& reader) {
+  if (!reader.empty()) { refuse(); }
+}
+
+}  // namespace
 
 std::string encode(const HelloMessage& hello) {
   return PayloadWriter{}
@@ -23,7 +43,7 @@ HelloMessage decode_hello(std::string_view payload) {
   hello.token = reader.text();
   hello.secret = reader.text();
   hello.who = reader.text();
-  return hello;
+  return hello;  // another build may say more: it is told that it is another
 }
 
 std::string encode(const GroupMessage& group) {
@@ -36,14 +56,15 @@ std::string encode(const GroupMessage& group) {
 GroupMessage decode_group(std::string_view payload) {
   PayloadReader reader{payload};
   GroupMessage group{reader.text(), {}};
-  while (!reader.empty()) { group.members.push_back(static_cast<int>(reader.number())); }
+  while (!reader.empty()) { group.members.push_back(rank_from(reader)); }
   return group;
 }
 
-std::vector<std::string> decode_texts(std::string_view payload, std::size_t /*ranks*/) {
+std::vector<std::string> decode_texts(std::string_view payload, std::size_t ranks) {
   PayloadReader reader{payload};
   std::vector<std::string> texts;
-  while (!reader.empty()) { texts.push_back(reader.text()); }
+  while (texts.size() < ranks) { texts.push_back(reader.text()); }
+  must_end(reader);
   return texts;
 }
 
@@ -60,11 +81,12 @@ AnswerMessage decode_answer(std::string_view payload) {
   PayloadReader reader{payload};
   AnswerMessage answer;
   for (std::vector<int>* const ranks : {&answer.missing, &answer.by.guilty}) {
-    for (std::int64_t left = reader.number(); left > 0; --left) {
-      ranks->push_back(static_cast<int>(reader.number()));
-    }
+    const std::int64_t count = reader.number();
+    if (count < 0) { refuse(); }
+    for (std::int64_t left = count; left > 0; --left) { ranks->push_back(rank_from(reader)); }
   }
   answer.by.where = reader.text();
+  must_end(reader);
   return answer;
 }
 
@@ -82,9 +104,10 @@ CallCounts decode_counts(std::string_view payload) {
   PayloadReader reader{payload};
   CallCounts counts;
   while (!reader.empty()) {
-    const auto kind = static_cast<CallKind>(reader.number());
+    const std::int64_t kind = reader.number();
+    if (kind < 0 || kind >= std::int64_t{kCallKinds}) { refuse(); }
     const auto group = static_cast<std::uint64_t>(reader.number());
-    counts[{kind, group}] = static_cast<std::uint64_t>(reader.number());
+    counts[{static_cast<CallKind>(kind), group}] = static_cast<std::uint64_t>(reader.number());
   }
   return counts;
 }
@@ -94,7 +117,11 @@ std::string encode_held(bool held) {
 }
 
 bool decode_held(std::string_view payload) {
-  return PayloadReader{payload}.number() != 0;
+  PayloadReader reader{payload};
+  const std::int64_t held = reader.number();
+  if (held != 0 && held != 1) { refuse(); }
+  must_end(reader);
+  return held == 1;
 }
 
 }  // namespace tessera

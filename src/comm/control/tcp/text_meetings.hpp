@@ -18,7 +18,7 @@ class TextMeetings {
   explicit TextMeetings(const RankGroups& groups) : groups_{groups} {}
 
   /// `rank` has come to a call with a frame `text`. Whether all have now. CommError if it has
-  /// before, or the call is not its.
+  /// before, or the call is not its, or not the next of its series.
   [[nodiscard]] bool add(int rank, Frame& frame);
   /// What all are told then: a frame `texts`, and the call is over.
   [[nodiscard]] Frame take(const CallSeries& call, std::uint64_t sequence);
