@@ -35,7 +35,8 @@ std::uint8_t Input::byte() noexcept {
 }
 
 std::string_view Input::text() noexcept {
-  const std::size_t bytes = std::min<std::size_t>(byte(), rest_.size());
+  const std::size_t said = byte();  // first: it is no part of the text
+  const std::size_t bytes = std::min(said, rest_.size());
   const std::string_view taken = rest_.substr(0, bytes);
   rest_.remove_prefix(bytes);
   return taken;
