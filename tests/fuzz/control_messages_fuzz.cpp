@@ -5,7 +5,6 @@
 #include "comm/control/failure_message.hpp"
 #include "comm/control/tcp/messages.hpp"
 #include "fuzz/fuzz.hpp"
-#include "tessera/base/error.hpp"
 
 namespace tessera::fuzz {
 namespace {

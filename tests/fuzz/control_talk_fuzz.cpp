@@ -8,7 +8,6 @@
 #include "comm/control/tcp/job_talk.hpp"
 #include "comm/control/tcp/messages.hpp"
 #include "fuzz/fuzz.hpp"
-#include "tessera/base/error.hpp"
 
 namespace tessera::fuzz {
 namespace {

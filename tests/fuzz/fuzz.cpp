@@ -11,8 +11,12 @@
 namespace tessera::fuzz {
 namespace {
 
-// Of several ranks or names, each of which may be as long as a person gives it.
-constexpr std::size_t kMostOfMessage = 64 * 1024;
+constexpr std::size_t kMostOfLine = 1000;
+
+bool is_control(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  return byte < 0x20 || byte == 0x7F;
+}
 
 }  // namespace
 
@@ -24,7 +28,12 @@ void holds(bool ok, const char* property) {
 
 void is_message(std::string_view what) {
   holds(!what.empty(), "an error says something");
-  holds(what.size() <= kMostOfMessage, "an error is short enough to be read");
+}
+
+void is_line(std::string_view what) {
+  is_message(what);
+  holds(what.size() <= kMostOfLine, "an error is short enough to be read");
+  holds(std::ranges::none_of(what, is_control), "an error is one line");
 }
 
 std::uint8_t Input::byte() noexcept {

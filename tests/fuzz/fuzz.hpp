@@ -5,7 +5,10 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
+
+#include "tessera/base/error.hpp"
 
 /// What a target defines: one input, one call. An input that is refused as the parser's contract
 /// says is nothing special; any other exception, a broken property (`holds`) and whatever a
@@ -22,11 +25,14 @@ namespace tessera::fuzz {
 /// Ends the process with `property` unless `ok`.
 void holds(bool ok, const char* property);
 
-/// Ends the process unless `what` is a message for a person: some text, and not the input's length
-/// of it.
+/// Ends the process unless `what` says something.
 void is_message(std::string_view what);
 
-/// Calls `work`. True if it throws one of `Errors`; others go through.
+/// And unless it is a line: a stranger's file makes neither pages of it nor commands to a terminal.
+void is_line(std::string_view what);
+
+/// Calls `work`. True if it throws one of `Errors`, with a message, and a line where a file or the
+/// user is to blame; others go through.
 template <class Error, class... Errors, class Work>
 bool refuses(Work&& work) {
   try {
@@ -36,7 +42,11 @@ bool refuses(Work&& work) {
       std::forward<Work>(work)();
     }
   } catch (const Error& error) {
-    is_message(error.what());
+    if constexpr (std::is_same_v<Error, FormatError> || std::is_same_v<Error, ConfigError>) {
+      is_line(error.what());
+    } else {
+      is_message(error.what());
+    }
     return true;
   }
   return false;

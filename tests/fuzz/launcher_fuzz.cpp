@@ -4,7 +4,6 @@
 #include <string>
 
 #include "fuzz/fuzz.hpp"
-#include "tessera/base/error.hpp"
 #include "world/job_place.hpp"
 #include "world/launcher.hpp"
 

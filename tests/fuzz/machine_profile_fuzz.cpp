@@ -2,7 +2,6 @@
 #include <vector>
 
 #include "fuzz/fuzz.hpp"
-#include "tessera/base/error.hpp"
 #include "tessera/profile/machine_profile.hpp"
 
 namespace tessera::fuzz {

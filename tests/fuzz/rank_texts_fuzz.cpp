@@ -8,7 +8,6 @@
 #include "comm/rank_split.hpp"
 #include "fuzz/fuzz.hpp"
 #include "profile/exchange_text.hpp"
-#include "tessera/base/error.hpp"
 #include "world/host_cores.hpp"
 
 namespace tessera::fuzz {

@@ -6,7 +6,6 @@
 
 #include "checkpoint/safetensors_header.hpp"
 #include "fuzz/fuzz.hpp"
-#include "tessera/base/error.hpp"
 
 namespace tessera::fuzz {
 namespace {

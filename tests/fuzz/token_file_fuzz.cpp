@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "fuzz/fuzz.hpp"
-#include "tessera/base/error.hpp"
 #include "tessera/data/token_source.hpp"
 
 namespace tessera::fuzz {
