@@ -42,7 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace tessera;
   fuzz::Input input{data, size};
   const std::size_t piece = 1U + input.byte();
-  const std::size_t most_bytes = 16U * input.byte();
+  const std::size_t most_bytes = std::size_t{16} * input.byte();
   const std::string_view bytes = input.rest();
   const fuzz::Arrived whole =
       fuzz::arrive(bytes, std::max<std::size_t>(1, bytes.size()), most_bytes);

@@ -1,16 +1,23 @@
 // A whole safetensors file, opened and read.
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include "fuzz/fuzz.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 
+namespace tessera::fuzz {
 namespace {
 
-// A tensor without bytes may have any number of elements, if its dtype is unknown.
-constexpr std::int64_t kMostElems = 1 << 16;
+// The end of a tensor: one without bytes may have any number of elements, if its dtype is unknown.
+void read_last(SafetensorsReader& reader, const std::string& name, const Shape& shape) {
+  constexpr std::int64_t kMostElems = 1 << 16;
+  std::vector<float> values(static_cast<std::size_t>(std::min(shape.elems(), kMostElems)));
+  refuses<FormatError>([&] { reader.read(name, shape.elems() - std::ssize(values), values); });
+}
 
 }  // namespace
+}  // namespace tessera::fuzz
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace tessera;
@@ -20,9 +27,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     SafetensorsReader reader{file.path()};
     for (const auto& [name, entry] : reader.entries()) {
       fuzz::holds(entry.first_byte + entry.bytes <= size, "a tensor lies in the file");
-      const std::int64_t elems = std::min(entry.shape.elems(), kMostElems);
-      std::vector<float> values(static_cast<std::size_t>(elems));
-      fuzz::refuses<FormatError>([&] { reader.read(name, entry.shape.elems() - elems, values); });
+      fuzz::read_last(reader, name, entry.shape);
     }
   });
   return 0;

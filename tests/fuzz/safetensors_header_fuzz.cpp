@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace tessera;
   fuzz::Input input{data, size};
   const std::uint64_t low = input.byte();
-  const std::uint64_t data_bytes = low + 256U * input.byte();
+  const std::uint64_t data_bytes = low + std::uint64_t{256} * input.byte();
   const std::string_view header = input.rest();
   const std::uint64_t begin = kLengthBytes + header.size();
   fuzz::refuses<FormatError>([&] {
