@@ -4,6 +4,7 @@
 
 #include <array>
 
+#include "base/shown.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -34,7 +35,7 @@ DType parse_dtype(std::string_view name) {
     known += known.empty() ? "" : ", ";
     known += to_string(dtype);
   }
-  throw ConfigError(fmt::format("unknown dtype \"{}\"; known are {}", name, known));
+  throw ConfigError(fmt::format("unknown dtype \"{}\"; known are {}", shown(name), known));
 }
 
 }  // namespace tessera

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/shown.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
 
@@ -52,7 +53,7 @@ json parse_json(const std::string& path, std::string_view header) {
     if (depth == 1 && event == json::parse_event_t::key &&
         !names.insert(parsed.get<std::string>()).second) {
       throw FormatError(
-          fmt::format("{}: two tensors are called '{}'", path, parsed.get<std::string>()));
+          fmt::format("{}: two tensors are called '{}'", path, shown(parsed.get<std::string>())));
     }
     return true;
   };
@@ -60,9 +61,10 @@ json parse_json(const std::string& path, std::string_view header) {
     return json::parse(header, refuse_repeated);
   } catch (const json::parse_error& error) {
     throw FormatError(fmt::format("{}: byte {}: the header is not valid JSON: {}", path,
-                                  kLengthBytes + error.byte, error.what()));
+                                  kLengthBytes + error.byte, shown(error.what())));
   } catch (const json::exception& error) {  // a number beyond every type
-    throw FormatError(fmt::format("{}: the header is not valid JSON: {}", path, error.what()));
+    throw FormatError(
+        fmt::format("{}: the header is not valid JSON: {}", path, shown(error.what())));
   }
 }
 
@@ -115,7 +117,8 @@ class Declaration {
     if (!ok) { refuse(what); }
   }
   [[noreturn]] void refuse(const char* expected) const {
-    throw FormatError(fmt::format("{}: header: tensor '{}': expected {}", path_, name_, expected));
+    throw FormatError(
+        fmt::format("{}: header: tensor '{}': expected {}", path_, shown(name_), expected));
   }
 
   const std::string& path_;
@@ -130,7 +133,8 @@ void check_size(const std::string& path, const std::string& name, const Entry& e
   // Compared as elements, because elems * width may not fit.
   if (entry.bytes % *width == 0 && entry.bytes / *width == elems) { return; }
   throw FormatError(fmt::format("{}: byte {}: tensor '{}' has {} bytes, but {} elements of {}",
-                                path, entry.first_byte, name, entry.bytes, elems, entry.dtype));
+                                path, entry.first_byte, shown(name), entry.bytes, elems,
+                                entry.dtype));
 }
 
 void check_cover(const std::string& path, const SafetensorsEntries& entries,
@@ -144,9 +148,9 @@ void check_cover(const std::string& path, const SafetensorsEntries& entries,
   std::uint64_t end = data_begin;
   for (const auto& [name, entry] : by_place) {
     if (entry->first_byte != end) {
-      throw FormatError(
-          fmt::format("{}: byte {}: tensor '{}' starts here, expected at byte {} ({})", path,
-                      entry->first_byte, *name, end, entry->first_byte < end ? "overlap" : "gap"));
+      throw FormatError(fmt::format(
+          "{}: byte {}: tensor '{}' starts here, expected at byte {} ({})", path, entry->first_byte,
+          shown(*name), end, entry->first_byte < end ? "overlap" : "gap"));
     }
     end += entry->bytes;
   }
@@ -174,7 +178,7 @@ SafetensorsEntries parse_header(const std::string& path, std::string_view header
     if (end > file_bytes - data_begin) {
       throw FormatError(fmt::format(
           "{}: tensor '{}' ends at byte {} of the data, but the file holds {} bytes of it", path,
-          name, end, file_bytes - data_begin));
+          shown(name), end, file_bytes - data_begin));
     }
     Entry entry{declared.dtype(), declared.shape(), data_begin + first, end - first};
     check_size(path, name, entry);

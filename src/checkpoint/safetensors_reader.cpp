@@ -5,6 +5,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "base/shown.hpp"
 #include "checkpoint/safetensors_header.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/half.hpp"
@@ -105,7 +106,7 @@ void SafetensorsReader::read(const std::string& name, std::int64_t first, std::s
     widen<float16>(raw, out);
   } else {
     throw FormatError(fmt::format("{}: tensor '{}' has dtype {}, expected F32, BF16 or F16",
-                                  path_.string(), name, entry.dtype));
+                                  path_.string(), shown(name), shown(entry.dtype)));
   }
 }
 

@@ -1,5 +1,7 @@
 #include "tessera/comm/batch.hpp"
 
+#include <limits>
+
 namespace tessera {
 namespace {
 
@@ -9,6 +11,13 @@ struct Overloaded : Cases... {
 };
 template <class... Cases>
 Overloaded(Cases...) -> Overloaded<Cases...>;
+
+/// The largest number where the product is larger: what another rank says may be anything.
+std::int64_t times(std::int64_t elems, int ranks) noexcept {
+  std::int64_t product = 0;
+  const bool over = __builtin_mul_overflow(elems, std::int64_t{ranks}, &product);
+  return over ? std::numeric_limits<std::int64_t>::max() : product;
+}
 
 std::size_t full_bytes(const CommOp& op, int ranks) noexcept {
   return static_cast<std::size_t>(full_elems(op, ranks)) * size_of(dtype_of(op));
@@ -62,7 +71,7 @@ std::int64_t full_elems(const CommOp& op, int ranks) noexcept {
   return std::visit(Overloaded{
                         [](const AllGather& o) { return o.full.elems; },
                         [](const ReduceScatter& o) { return o.full.elems; },
-                        [ranks](const Gather& o) { return o.part.elems * ranks; },
+                        [ranks](const Gather& o) { return times(o.part.elems, ranks); },
                         [](const auto& o) { return o.data.elems; },
                     },
                     op);

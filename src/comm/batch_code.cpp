@@ -48,7 +48,18 @@ Entry entry_of(const CommOp& any) {
   return entry;
 }
 
+/// Whether it is that of an operation: what means nothing in one is 0 there.
+bool is_sound(const Entry& entry, const CommOp& op) {
+  const Entry again = entry_of(op);
+  return std::memcmp(&again, &entry, sizeof entry) == 0;
+}
+
 void add(Batch& batch, const Entry& entry) {
+  expects(entry.dtype <= static_cast<std::uint8_t>(DType::fp64),
+          "decode: no dtype has this number");
+  expects(entry.reduction <= static_cast<std::uint8_t>(ReduceOp::max),
+          "decode: no reduction has this number");
+  expects(entry.elems >= 0 && entry.full_elems >= 0, "decode: fewer than no elements");
   const auto dtype = static_cast<DType>(entry.dtype);
   const auto reduction = static_cast<ReduceOp>(entry.reduction);
   const View given{nullptr, entry.elems, dtype};
@@ -102,6 +113,7 @@ Batch decode(std::string_view code) {
     Entry entry;
     std::memcpy(&entry, code.data(), sizeof entry);
     add(batch, entry);
+    expects(is_sound(entry, batch.ops().back()), "decode: an entry says what means nothing");
   }
   return batch;
 }

@@ -5,7 +5,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
+#include <system_error>
 
 #include "comm/control/control_text.hpp"
 #include "tessera/base/error.hpp"
@@ -15,6 +17,7 @@ namespace {
 
 RankSplit decode(const std::string& code, std::size_t ranks) {
   const std::size_t bytes = ranks * sizeof(std::int32_t);
+  if (code.size() < bytes) { throw CommError{"a rank has not said how it divides the ranks"}; }
   RankSplit split{.groups = std::vector<std::int32_t>(ranks), .name = code.substr(bytes)};
   std::memcpy(split.groups.data(), code.data(), bytes);
   return split;
@@ -73,7 +76,13 @@ int agree_on_highest(int number, const std::string& name, const ExchangeTexts& e
       exchange(seal(TextCall::number, std::to_string(number), name));
   int highest = number;
   for (const std::string& text : unseal(sealed, job_rank)) {
-    highest = std::max(highest, std::stoi(text));
+    int theirs = 0;
+    const char* const end = text.data() + text.size();
+    const auto [stop, error] = std::from_chars(text.data(), end, theirs);
+    if (error != std::errc{} || stop != end) {
+      throw CommError{"a rank has not said the number of its communicator"};
+    }
+    highest = std::max(highest, theirs);
   }
   return highest;
 }

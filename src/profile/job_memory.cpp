@@ -9,6 +9,7 @@
 
 #include "profile/exchange_text.hpp"
 #include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
 
 namespace tessera {
 namespace {
@@ -21,7 +22,10 @@ void add_moment(profile::TextWriter& writer, const trace::Moment& moment) {
 
 trace::Moment moment_from(profile::TextReader& reader) {
   trace::Moment moment;
-  moment.phase = static_cast<trace::Phase>(reader.number());
+  const std::uint64_t phase = reader.number();
+  expects(phase <= static_cast<std::uint64_t>(trace::Phase::evaluation),
+          "gathering memory: a rank tells of a phase that is none");
+  moment.phase = static_cast<trace::Phase>(phase);
   moment.unit = reader.text();
   moment.step = static_cast<std::int64_t>(reader.number());
   return moment;

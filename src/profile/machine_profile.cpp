@@ -4,13 +4,15 @@
 
 #include <cmath>
 
+#include "base/shown.hpp"
 #include "profile/machine_profile_error.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
 
 void profile::refuse_profile(const std::string& what) {
-  throw ConfigError{"the machine's profile " + what};
+  constexpr std::size_t kMostShown = 500;  // names in it are the file's
+  throw ConfigError{"the machine's profile " + shown(what, kMostShown)};
 }
 
 namespace {

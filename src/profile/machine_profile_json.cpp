@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <type_traits>
@@ -16,7 +18,28 @@ namespace {
 using Json = nlohmann::ordered_json;
 using profile::refuse_profile;
 
+using Sizes = std::array<std::int64_t, 3>;
+
 constexpr const char* kVersionKey = "tessera_machine";
+
+/// Whether `value` is a T that it holds without loss: a conversion of nlohmann's cuts off.
+template <class T>
+bool fits(const Json& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return value.is_boolean();
+  } else if constexpr (std::is_integral_v<T>) {
+    return value.is_number_unsigned()  ? std::in_range<T>(value.get<std::uint64_t>())
+           : value.is_number_integer() ? std::in_range<T>(value.get<std::int64_t>())
+                                       : false;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    return value.is_number();
+  } else if constexpr (std::is_same_v<T, Sizes>) {
+    return value.is_array() && value.size() == Sizes{}.size() &&
+           std::all_of(value.begin(), value.end(), fits<Sizes::value_type>);
+  } else {
+    return true;  // its own conversion says
+  }
+}
 
 /// One object of the document, whose keys are all known.
 class Object {
@@ -51,17 +74,14 @@ class Object {
  private:
   template <class T>
   [[nodiscard]] T as(const Json& value, const char* key) const {
-    const bool fits = std::is_same_v<T, bool>       ? value.is_boolean()
-                      : std::is_integral_v<T>       ? value.is_number_integer()
-                      : std::is_floating_point_v<T> ? value.is_number()
-                                                    : true;
     try {
-      if (!fits) { throw_another_type(key); }
+      if (!fits<T>(value)) { throw_another_type(key); }
       return value.get<T>();
     } catch (const Json::exception&) { throw_another_type(key); }
   }
   [[noreturn]] void throw_another_type(const char* key) const {
-    refuse_profile(fmt::format("has a '{}' in {} of another type than it must have", key, where_));
+    refuse_profile(
+        fmt::format("has a '{}' in {} of another type or size than it must have", key, where_));
   }
 
   const Json& json_;
@@ -100,7 +120,7 @@ KernelSample sample_of(const Json& json) {
                    .dtype = parse_dtype(object.get<std::string>("dtype")),
                    .flops = object.get<double>("flops"),
                    .bytes = object.get<double>("bytes"),
-                   .sizes = object.get<std::array<std::int64_t, 3>>("sizes")},
+                   .sizes = object.get<Sizes>("sizes")},
           .seconds = object.get<double>("seconds"),
           .shared_seconds = object.get<double>("shared_seconds", 0.0)};
 }

@@ -76,7 +76,9 @@ HostCores decode_cores(std::string_view text) {
   while (!reader.empty()) {
     const std::int64_t first = reader.number();
     const std::int64_t count = reader.number();
-    if (first < 0 || count < 1 || first + count > kMostCores) {
+    // In ascending order: so that they are no more than a machine has.
+    const std::int64_t least = all.cores.empty() ? 0 : all.cores.back() + 1;
+    if (first < least || first >= kMostCores || count < 1 || count > kMostCores - first) {
       throw CommError{"a rank has not said which cores it may use"};
     }
     for (std::int64_t i = 0; i < count; ++i) { all.cores.push_back(static_cast<int>(first + i)); }

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <system_error>
 
+#include "base/shown.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -23,7 +24,7 @@ std::optional<int> number(const ReadVariable& read, const char* variable, int le
   if (error != std::errc{} || stop != end || value < least || value > most) {
     throw ConfigError{
         fmt::format("the environment variable {} is \"{}\", which is not a number from {} to {}",
-                    variable, *text, least, most)};
+                    variable, shown(*text), least, most)};
   }
   return value;
 }
@@ -76,7 +77,7 @@ std::string host(const FoundJob& found, std::optional<int> local, const ReadVari
       "MASTER_ADDR to the host of rank 0 (MASTER_ADDR={}) and MASTER_PORT to a free port there, "
       "the "
       "same for all processes",
-      found.job.launcher, found.job.size, found.job.variable, example)};
+      found.job.launcher, found.job.size, found.job.variable, shown(example))};
 }
 
 int port(const ReadVariable& read) {

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/environment.hpp"
+#include "base/shown.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -67,8 +68,9 @@ int parse(const char* variable, const std::string& text, int least, const char* 
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, number);
   if (error != std::errc{} || stop != end || number < least) {
-    throw ConfigError{fmt::format(
-        "the environment variable {} is \"{}\", which is not {}; unset it", variable, text, what)};
+    throw ConfigError{
+        fmt::format("the environment variable {} is \"{}\", which is not {}; unset it", variable,
+                    shown(text), what)};
   }
   return number;
 }

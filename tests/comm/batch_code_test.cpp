@@ -78,9 +78,12 @@ TEST(BatchCode, DamageIsRefused) {
     } catch (const ContractError&) {  // most cuts
     }
   }
-  std::string unknown = code;
-  unknown[unknown.size() - 4] = 9;  // the last entry's operation
-  EXPECT_THROW((void)decode(unknown), ContractError);
+  // Of the last entry: operation, dtype, reduction (a gather has none), nothing, elements.
+  for (const std::size_t from_end : {4U, 3U, 2U, 1U, 17U}) {
+    std::string unknown = code;
+    unknown[unknown.size() - from_end] = static_cast<char>(0x99);
+    EXPECT_THROW((void)decode(unknown), ContractError) << from_end;
+  }
 }
 
 }  // namespace

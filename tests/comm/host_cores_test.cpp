@@ -84,6 +84,7 @@ TEST(HostCores, WhatIsNoSuchTextIsRefused) {
   EXPECT_THROW((void)decode_cores(text.substr(0, text.size() - 1)), CommError);
   EXPECT_THROW((void)decode_cores(encode({"a", {-3}})), CommError);
   EXPECT_THROW((void)decode_cores(encode({"a", {1 << 16}})), CommError);
+  EXPECT_THROW((void)decode_cores(encode({"a", {5, 3}})), CommError);
 }
 
 }  // namespace

@@ -35,6 +35,14 @@ std::vector<Wrong> wrong_words() {
   Frame text;
   text.type = FrameType::text;
   text.call = CallKind::gather_text;
+  Frame early = text;
+  early.sequence = 1;
+  Frame end = text;
+  end.call = CallKind::end;
+  end.payload = PayloadWriter{}.number(77).number(0).number(1).take();
+  Frame no_batch = late;
+  no_batch.sequence = 0;
+  no_batch.payload.clear();
   Frame group;
   group.type = FrameType::group;
   group.call.group = 9;
@@ -46,6 +54,9 @@ std::vector<Wrong> wrong_words() {
   welcome.type = FrameType::welcome;
   return {{"a rank's batches are not in order", words_of({late})},
           {"a rank has come to a call twice", words_of({text, text})},
+          {"a rank's calls are not in order", words_of({early})},
+          {"a message between ranks says what none does", words_of({end})},
+          {"a rank issues no whole number of batches", words_of({no_batch})},
           {"a rank names a group of ranks that do not exist", words_of({group})},
           {"a message between ranks was cut short", words_of({cut})},
           {"a rank says what only the coordinator does", words_of({welcome})},

@@ -182,6 +182,21 @@ TEST(MachineProfileDocument, IsRefusedWithWhatIsWrong) {
   };
   EXPECT_THAT(refusal(any_then_8), HasSubstr("8 ranks"));
   EXPECT_THAT(refusal([](Json& j) { j["cores"] = 0.5; }), HasSubstr("another type"));
+  EXPECT_THAT(refusal([](Json& j) { j["cores"] = std::int64_t{1} << 32; }),
+              HasSubstr("another type or size"));
+  const auto with_sizes = [](const Json& sizes) {
+    return refusal([&](Json& j) {
+      j["kernels"] = Json::array({{{"kernel", "gelu"},
+                                   {"dtype", "fp32"},
+                                   {"sizes", sizes},
+                                   {"flops", 1},
+                                   {"bytes", 1},
+                                   {"seconds", 1}}});
+    });
+  };
+  EXPECT_EQ(with_sizes({1, 2, 3}), "nothing");
+  EXPECT_THAT(with_sizes({1e300, 2, 3}), HasSubstr("another type or size"));
+  EXPECT_THAT(with_sizes({1, 2, 3, 4}), HasSubstr("another type or size"));
   EXPECT_THAT(refusal([](Json& j) { j["bytes_per_second"] = true; }), HasSubstr("another type"));
   EXPECT_THAT(refusal([](Json& j) { j["levels"][0]["step_seconds"] = Json::array(); }),
               HasSubstr("0 step_seconds"));

@@ -45,6 +45,7 @@ std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& sta
   std::vector<RankMemory> all;
   for (const std::string& text : world.exchange(mine.dump())) {
     const auto values = nlohmann::json::parse(text).get<std::vector<std::size_t>>();
+    expects(values.size() == mine.size(), "exchange_memory: another rank made another call");
     RankMemory memory{static_cast<int>(all.size()),
                       values[0],
                       {},

@@ -14,9 +14,12 @@ namespace {
 struct Said {
   explicit Said(const std::string& sealed) {
     PayloadReader reader{sealed};
-    call = static_cast<TextCall>(reader.number());
+    const std::int64_t number = reader.number();
     name = reader.text();
     text = reader.text();
+    const bool known = number >= 0 && number <= static_cast<std::int64_t>(TextCall::number);
+    if (!known || !reader.empty()) { throw CommError{"a rank has said its text in no call"}; }
+    call = static_cast<TextCall>(number);
   }
 
   /// What the rank does, in words.

@@ -21,7 +21,7 @@ enum class TextCall : std::uint8_t {
 
 /// Returns the texts that all ranks have sealed. Throws a ContractError, the same on all ranks,
 /// unless all are of one call: "rank 2 exchanges texts where rank 0 splits off "x"; ...". The error
-/// names a rank by its `job_rank`.
+/// names a rank by its `job_rank`. Throws CommError where a text is not a sealed one.
 [[nodiscard]] std::vector<std::string> unseal(std::span<const std::string> sealed,
                                               const std::function<int(int)>& job_rank);
 

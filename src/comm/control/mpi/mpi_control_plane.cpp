@@ -1,13 +1,13 @@
 #include "comm/control/mpi/mpi_control_plane.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <numeric>
 #include <thread>
 #include <utility>
 
 #include "comm/control/aborted.hpp"
+#include "comm/control/failure_message.hpp"
 #include "comm/control/failure_texts.hpp"
 #include "comm/control/wait_graph.hpp"
 #include "comm/mpi/mpi_tags.hpp"
@@ -17,11 +17,6 @@ namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-// Ranks that a message names beside its text, which FailureState bounds: a message leaves at once,
-// whether or not its receiver is in MPI, as libraries send up to 4 KiB without waiting.
-constexpr std::size_t kMostNamed = 200;
-constexpr std::size_t kTextBytes = 3000;
 
 // When a rank is looked for at the end of its run. Until then waiting costs nothing more.
 constexpr std::chrono::milliseconds kStill{300};
@@ -34,48 +29,6 @@ std::vector<int> first_ranks(int count) {
   std::vector<int> ranks(static_cast<std::size_t>(count));
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
-}
-
-/// What ranks tell each other of a failure.
-struct FailureMessage {
-  std::int32_t status = kCommStatus;
-  std::vector<int> missing;  ///< for whom its sender waits; none: it has failed
-  std::int32_t after_deadline = 0;
-  std::string text;
-};
-
-void append(std::string& message, std::int32_t number) {
-  message.append(reinterpret_cast<const char*>(&number), sizeof number);
-}
-
-// Its length is bounded: of very many ranks the first are named.
-std::string message_of(const FailureMessage& said) {
-  const std::size_t named = std::min(said.missing.size(), kMostNamed);
-  std::string message;
-  append(message, said.status);
-  append(message, said.after_deadline);
-  append(message, static_cast<std::int32_t>(named));
-  for (std::size_t i = 0; i < named; ++i) { append(message, said.missing[i]); }
-  return message.append(said.text, 0, kTextBytes);
-}
-
-FailureMessage read_message(const std::string& message) {
-  std::size_t at = 0;
-  const auto number = [&] {
-    std::int32_t value = 0;
-    if (at + sizeof value > message.size()) { return value; }
-    std::memcpy(&value, message.data() + at, sizeof value);
-    at += sizeof value;
-    return value;
-  };
-  FailureMessage read;
-  read.status = number();
-  read.after_deadline = number();
-  for (std::int32_t left = number(); left > 0 && at < message.size(); --left) {
-    read.missing.push_back(number());
-  }
-  read.text = message.substr(at);
-  return read;
 }
 
 }  // namespace
@@ -283,7 +236,7 @@ void MpiControlPlane::listen() {
 }
 
 void MpiControlPlane::tell(const Failure& failure) {
-  reason_ = message_of({.status = failure.status, .missing = {}, .text = failure.text});
+  reason_ = encode(FailureMessage{.status = failure.status, .missing = {}, .text = failure.text});
   send_to_all(telling_, reason_);
 }
 
@@ -292,9 +245,9 @@ void MpiControlPlane::tell_late() noexcept {
     {
       const std::scoped_lock lock{late_lock_};
       const LateReport& mine = late_.at(rank());
-      waiting_ = message_of({.missing = mine.missing,
-                             .after_deadline = mine.after_deadline ? 1 : 0,
-                             .text = mine.text});
+      waiting_ = encode(FailureMessage{.missing = mine.missing,
+                                       .after_deadline = mine.after_deadline ? 1 : 0,
+                                       .text = mine.text});
     }
     send_to_all(telling_late_, waiting_);
   } catch (const std::exception&) {  // the others come to their own deadlines
@@ -332,7 +285,7 @@ bool MpiControlPlane::hear_next() {
 }
 
 void MpiControlPlane::take_in(int source, const std::string& message) {
-  auto [status, missing, after_deadline, text] = read_message(message);
+  auto [status, missing, after_deadline, text] = decode_failure(message);
   if (missing.empty()) { return failure().hear(source, text, status); }
   // It waits, and nothing has been settled.
   const std::scoped_lock lock{late_lock_};

@@ -26,8 +26,12 @@ bool is_channel(const CallSeries& call) {
 }  // namespace
 
 void BatchDispute::on_issued(int rank, const Frame& frame) {
-  std::vector<std::uint64_t> hashes(frame.payload.size() / sizeof(std::uint64_t));
-  if (hashes.size() > kMostIssued) { throw CommError{"more batches than a rank can issue"}; }
+  const std::size_t count = frame.payload.size() / sizeof(std::uint64_t);
+  if (count > kMostIssued) { throw CommError{"more batches than a rank can issue"}; }
+  if (count == 0 || frame.payload.size() % sizeof(std::uint64_t) != 0) {
+    throw CommError{"a rank issues no whole number of batches"};
+  }
+  std::vector<std::uint64_t> hashes(count);
   std::memcpy(hashes.data(), frame.payload.data(), hashes.size() * sizeof(std::uint64_t));
   if (!is_channel(frame.call)) { throw CommError{"a rank issues batches on no channel"}; }
   const std::size_t at = groups_.place(frame.call.group, rank);
@@ -53,16 +57,17 @@ void BatchDispute::on_code(int rank, Frame& frame) {
 
 /// Asks those that have not said what they issued, and tells all ranks the difference once all
 /// have, or a while has passed.
-void BatchDispute::settle(const Say& say) {
-  if (!dispute_ || dispute_->told || Clock::now() < dispute_->ask_at) { return; }
+void BatchDispute::settle(Clock::time_point now, const Say& say) {
+  if (!dispute_ || dispute_->told || now < dispute_->ask_at) { return; }
   Dispute& dispute = *dispute_;
-  dispute.ask_at = Clock::now() + kAskAgain;
+  if (!dispute.since) { dispute.since = now; }
+  dispute.ask_at = now + kAskAgain;
   const bool all = std::all_of(dispute.codes.begin(), dispute.codes.end(),
                                [](const auto& code) { return code.has_value(); });
   Frame frame;
   frame.call = dispute.channel;
   frame.sequence = dispute.sequence;
-  dispute.told = all || Clock::now() >= dispute.since + kPatience;
+  dispute.told = all || now >= *dispute.since + kPatience;
   frame.type = dispute.told ? FrameType::differ : FrameType::explain;
   if (dispute.told) {
     frame.rank = groups_.members(dispute.channel.group).front();

@@ -29,9 +29,9 @@ class BatchDispute {
   [[nodiscard]] bool open() const noexcept { return dispute_.has_value(); }
 
   using Say = std::function<void(int rank, const Frame& frame)>;
-  /// Sends the messages that are due. The coordinator calls it repeatedly while the dispute is
-  /// open.
-  void settle(const Say& say);
+  /// Sends the messages that are due at `now`. The coordinator calls it repeatedly while the dispute
+  /// is open.
+  void settle(std::chrono::steady_clock::time_point now, const Say& say);
 
   /// Returns the ranks that have not issued batch `sequence` of `channel`, or nothing if that is no
   /// channel.
@@ -47,8 +47,8 @@ class BatchDispute {
     CallSeries channel;
     std::uint64_t sequence;
     std::vector<std::optional<std::string>> codes;  // by the rank's place in its group
-    Clock::time_point since = Clock::now();
-    Clock::time_point ask_at = since;
+    std::optional<Clock::time_point> since = {};    // it was first settled
+    Clock::time_point ask_at = {};
     bool told = false;
   };
 

@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <new>
-#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "comm/control/failure_texts.hpp"
 #include "comm/control/tcp/listening.hpp"
-#include "comm/control/wait_graph.hpp"
+#include "comm/control/tcp/messages.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -60,9 +59,8 @@ Coordinator::Coordinator(JobIdentity job, Socket listener, Socket own,
     : job_{std::move(job)},
       join_end_{Clock::now() + patience},
       listener_{std::move(listener)},
-      groups_{job_.size},
-      meetings_{groups_},
-      dispute_{groups_} {
+      talk_{job_.size,
+            [this](const std::vector<int>& ranks, const Frame& frame) { say_to(ranks, frame); }} {
   std::tie(wake_reader_, wake_writer_) = socket_pair();
   lines_.emplace_back(std::move(own), FrameReader{kHelloBytes});
   append(last_words_, told_by(0,
@@ -113,7 +111,7 @@ void Coordinator::serve_all() {
 }
 
 int Coordinator::timeout_ms() const {
-  const bool waits = (!joined_ && !given_up_) || dispute_.open();
+  const bool waits = (!joined_ && !given_up_) || talk_.disputes();
   return waits ? kCoordinatorTickMs : kIdleMs;
 }
 
@@ -154,7 +152,7 @@ void Coordinator::look_at_time() {
                     absent.size() == 1 ? "its process runs" : "their processes run",
                     listening_text(listener_)));
   }
-  settle_dispute();
+  talk_.settle(now);
 }
 
 void Coordinator::let_in() {
@@ -252,12 +250,7 @@ void Coordinator::on_hello(Line& line, const Frame& frame) {
     line.closing = true;
     return;
   }
-  PayloadReader hello{frame.payload};
-  const std::int64_t size = hello.number();
-  const std::string build = hello.text();
-  const std::string token = hello.text();
-  const std::string secret = hello.text();
-  const std::string who = hello.text();
+  const auto [size, build, token, secret, who] = decode_hello(frame.payload);
   if (token != job_.token || !same_secret(secret, job_.secret)) {
     return turn_away(line,
                      "rank 0 that listens there is of another job, or was given another secret "
@@ -311,7 +304,7 @@ void Coordinator::begin_job() {
   }
   Frame frame;
   frame.type = FrameType::welcome;
-  say_to_all(frame);
+  say_to(talk_.everyone(), frame);
 }
 
 /// Because of what `line` said.
@@ -329,100 +322,9 @@ void Coordinator::give_up(const std::string& why) {
 }
 
 void Coordinator::on_frame(Line& line, Frame& frame) {
-  frame.rank = line.rank;
-  switch (frame.type) {
-    case FrameType::group:
-      return on_group(line.rank, frame);
-    case FrameType::text:
-      return on_text(line, frame);
-    case FrameType::failure:
-      return say_to_all(frame);
-    case FrameType::issued:
-      dispute_.on_issued(line.rank, frame);
-      return settle_dispute();
-    case FrameType::code:
-      return dispute_.on_code(line.rank, frame);
-    case FrameType::held:
-      return on_held(line.rank, frame);
-    case FrameType::ask:
-      return answer(line, frame);
-    default:
-      throw CommError{"a rank says what only the coordinator does"};
-  }
-}
-
-void Coordinator::on_group(int rank, const Frame& frame) {
-  PayloadReader group{frame.payload};
-  const std::string name = group.text();
-  std::vector<int> members;
-  while (!group.empty()) { members.push_back(static_cast<int>(group.number())); }
-  groups_.add(frame.call.group, name, members);
-  (void)groups_.place(frame.call.group, rank);
-}
-
-void Coordinator::on_text(Line& line, Frame& frame) {
-  if (frame.call == CallKind::end) {
-    line.at_end = true;
-    Frame told = frame;
-    told.type = FrameType::at_end;
-    say_to_all(told);
-  }
-  // With it came what the rank has issued: ranks that differ do not come past a call.
-  if (!meetings_.add(line.rank, frame) || dispute_.open()) { return; }
-  say_to_group(frame.call.group, meetings_.take(frame.call, frame.sequence));
-}
-
-void Coordinator::settle_dispute() {
-  dispute_.settle([this](int rank, const Frame& frame) {
-    Line* const line = line_of(rank);
-    if (line != nullptr && !line->closing) { say(*line, frame); }
-  });
-}
-
-void Coordinator::on_held(int rank, const Frame& frame) {
-  (void)groups_.place(frame.call.group, rank);
-  const HeldCall call{frame.call, frame.sequence};
-  if (PayloadReader{frame.payload}.number() != 0) {
-    held_.insert_or_assign(rank, call);
-  } else if (const auto found = held_.find(rank); found != held_.end() && found->second == call) {
-    held_.erase(found);  // unless it is held elsewhere by now
-  }
-}
-
-void Coordinator::answer(Line& line, Frame& frame) {
-  std::vector<int> ranks = missing(frame.call, frame.sequence);
-  HeldUp by;
-  if (ranks.empty()) {
-    by = dispute_.behind(frame.call);
-  } else {
-    WaitGraph graph{{{.missing = ranks}}};
-    std::vector<HeldCall> calls{{frame.call, frame.sequence}};
-    for (const auto& [rank, call] : held_) {
-      graph.calls.push_back({.missing = missing(call.series, call.sequence), .waiting = {rank}});
-      calls.push_back(call);
-    }
-    const std::optional<Blame> blame = find_blame(graph, 0);
-    if (blame && blame->call == 0) {
-      ranks = blame->ranks;
-    } else if (blame) {
-      const HeldCall& call = calls[blame->call];
-      by = {blame->ranks, batch_text(groups_.channel_name(call.series), call.sequence)};
-    }
-  }
-  PayloadWriter said;
-  for (const std::vector<int>& each : {ranks, by.guilty}) {
-    said.number(std::ssize(each));
-    for (const int rank : each) { said.number(rank); }
-  }
-  said.text(by.where);
-  frame.type = FrameType::answer;
-  frame.payload = said.take();
-  say(line, frame);
-}
-
-std::vector<int> Coordinator::missing(const CallSeries& call, std::uint64_t sequence) const {
-  const auto batches = dispute_.missing(call, sequence);
-  return batches ? *batches : meetings_.missing(call, sequence);
+  const bool ends = frame.type == FrameType::text && frame.call == CallKind::end;
+  talk_.hear(line.rank, frame);
+  line.at_end = line.at_end || ends;
 }
 
 void Coordinator::on_closed(Line& line) {
@@ -440,14 +342,15 @@ void Coordinator::on_closed(Line& line) {
   frame.type = FrameType::lost;
   frame.rank = line.rank;
   frame.payload = line.who;
-  say_to_all(frame);
+  say_to(talk_.everyone(), frame);
 }
 
 /// Reports a rank that breaks the protocol as such, not as lost.
 void Coordinator::on_broken(Line& line, const std::string& problem) {
   if (line.rank < 0 || !joined_ || line.at_end) { return on_closed(line); }
-  say_to_all(told_by(line.rank == 0 ? 1 : 0,
-                     broken_text(fmt::format("rank {} ({})", line.rank, line.who), problem)));
+  say_to(talk_.everyone(),
+         told_by(line.rank == 0 ? 1 : 0,
+                 broken_text(fmt::format("rank {} ({})", line.rank, line.who), problem)));
   line.closing = true;
 }
 
@@ -461,14 +364,9 @@ void Coordinator::say(Line& line, const Frame& frame) {
   append(line.out.bytes(), frame);
 }
 
-void Coordinator::say_to_all(const Frame& frame) {
-  say_to_group(kAllRanks, frame);
-}
-
-void Coordinator::say_to_group(std::uint64_t group, const Frame& frame) {
-  const std::vector<int>& members = groups_.members(group);
+void Coordinator::say_to(const std::vector<int>& ranks, const Frame& frame) {
   for (Line& line : lines_) {
-    if (!line.closing && std::ranges::binary_search(members, line.rank)) { say(line, frame); }
+    if (!line.closing && std::ranges::binary_search(ranks, line.rank)) { say(line, frame); }
   }
 }
 

@@ -2,20 +2,16 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <list>
-#include <map>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "comm/control/tcp/batch_dispute.hpp"
 #include "comm/control/tcp/frame.hpp"
-#include "comm/control/tcp/rank_groups.hpp"
+#include "comm/control/tcp/job_talk.hpp"
 #include "comm/control/tcp/socket.hpp"
-#include "comm/control/tcp/text_meetings.hpp"
 
 namespace tessera {
 
@@ -62,11 +58,6 @@ class Coordinator {
     bool at_end = false;
     bool closing = false;  // when `out` has gone
   };
-  struct HeldCall {
-    CallSeries series;
-    std::uint64_t sequence;
-    friend bool operator==(const HeldCall&, const HeldCall&) = default;
-  };
   void serve();
   void serve_all();
   void end_without_memory() noexcept;
@@ -83,22 +74,15 @@ class Coordinator {
 
   void on_hello(Line& line, const Frame& frame);
   void on_frame(Line& line, Frame& frame);
-  void on_group(int rank, const Frame& frame);
-  void on_text(Line& line, Frame& frame);
-  void on_held(int rank, const Frame& frame);
-  void answer(Line& line, Frame& frame);
   void on_closed(Line& line);
   void on_broken(Line& line, const std::string& problem);
   void begin_job();
   void give_up(const std::string& why);
   void give_up(Line& line, const std::string& why);
-  void settle_dispute();
-  [[nodiscard]] std::vector<int> missing(const CallSeries& call, std::uint64_t sequence) const;
   [[nodiscard]] Line* line_of(int rank);
   static void say(Line& line, const Frame& frame);
   static void turn_away(Line& line, const std::string& why, bool try_again);
-  void say_to_all(const Frame& frame);
-  void say_to_group(std::uint64_t group, const Frame& frame);
+  void say_to(const std::vector<int>& ranks, const Frame& frame);
 
   const JobIdentity job_;
   const Clock::time_point join_end_;
@@ -108,12 +92,7 @@ class Coordinator {
   std::list<Line> lines_;
   bool joined_ = false;
   bool given_up_ = false;
-  RankGroups groups_;
-  TextMeetings meetings_;
-  BatchDispute dispute_;
-  // Ranks that say that they are held up within the submission of a batch, until all of its ranks
-  // have come: they are not to blame for calls that they do not come to meanwhile.
-  std::map<int, HeldCall> held_;
+  JobTalk talk_;
   std::string last_words_;  // a frame: there is no memory left
   std::atomic<bool> stop_ = false;
   std::thread thread_;  // last: it uses all the rest

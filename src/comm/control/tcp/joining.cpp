@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "comm/control/tcp/listening.hpp"
+#include "comm/control/tcp/messages.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -38,13 +39,11 @@ Frame hello(const JobPlace& place) {
   Frame frame;
   frame.type = FrameType::hello;
   frame.rank = place.rank;
-  frame.payload = PayloadWriter{}
-                      .number(place.job.size)
-                      .text(place.job.build)
-                      .text(place.job.token)
-                      .text(place.job.secret)
-                      .text(describe_process())
-                      .take();
+  frame.payload = encode(HelloMessage{.size = place.job.size,
+                                      .build = place.job.build,
+                                      .token = place.job.token,
+                                      .secret = place.job.secret,
+                                      .who = describe_process()});
   return frame;
 }
 

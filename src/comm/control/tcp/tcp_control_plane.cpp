@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "comm/control/tcp/messages.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -153,28 +154,15 @@ void TcpControlPlane::on_frame(Frame& frame) {
       break;
   }
   const std::scoped_lock lock{mutex_};
-  PayloadReader payload{frame.payload};
   if (frame.type == FrameType::texts) {
-    auto& texts = texts_[{frame.call, frame.sequence}];
-    while (!payload.empty()) { texts.push_back(payload.text()); }
+    texts_[{frame.call, frame.sequence}] =
+        decode_texts(frame.payload, groups_.members(frame.call.group).size());
     met_at_end_ = met_at_end_ || frame.call == CallKind::end;
   } else if (frame.type == FrameType::answer) {
-    Answer answer;
-    for (std::vector<int>* const ranks : {&answer.missing, &answer.by.guilty}) {
-      for (std::int64_t left = payload.number(); left > 0; --left) {
-        ranks->push_back(static_cast<int>(payload.number()));
-      }
-    }
-    answer.by.where = payload.text();
-    answers_[{frame.call, frame.sequence}] = std::move(answer);
+    auto [missing, by] = decode_answer(frame.payload);
+    answers_[{frame.call, frame.sequence}] = {.missing = std::move(missing), .by = std::move(by)};
   } else if (frame.type == FrameType::at_end && frame.rank >= 0 && frame.rank < size()) {
-    Counts counts;
-    while (!payload.empty()) {
-      const auto kind = static_cast<CallKind>(payload.number());
-      const auto group = static_cast<std::uint64_t>(payload.number());
-      counts[{kind, group}] = static_cast<std::uint64_t>(payload.number());
-    }
-    ended_[static_cast<std::size_t>(frame.rank)] = counts;
+    ended_[static_cast<std::size_t>(frame.rank)] = decode_counts(frame.payload);
   }
   changed_.notify_all();
 }
@@ -241,13 +229,10 @@ void TcpControlPlane::add_group(std::uint64_t number, const std::string& name,
   failure().check(rank());
   groups_.add(number, name, members);
   if (members.size() == 1) { return; }
-  PayloadWriter group;
-  group.text(name);
-  for (const int member : members) { group.number(member); }
   Frame frame;
   frame.type = FrameType::group;
   frame.call.group = number;
-  frame.payload = group.take();
+  frame.payload = encode(GroupMessage{name, members});
   say(frame);
 }
 
@@ -256,17 +241,6 @@ std::string TcpControlPlane::called(const CallSeries& call, std::uint64_t sequen
                            : call == CallKind::setup ? "start of the communicators"
                                                      : "exchange";
   return call_text(what, groups_.channel_name(call), sequence);
-}
-
-/// Of the calls that this rank has made.
-std::string TcpControlPlane::counts_text() const {
-  PayloadWriter text;
-  for (const auto& [call, count] : counts_) {
-    text.number(static_cast<std::int64_t>(call.kind))
-        .number(static_cast<std::int64_t>(call.group))
-        .number(static_cast<std::int64_t>(count));
-  }
-  return text.take();
 }
 
 std::vector<std::string> TcpControlPlane::exchange(const CallSeries& call, std::string message) {
@@ -286,7 +260,7 @@ std::vector<std::string> TcpControlPlane::exchange(const CallSeries& call, std::
   frame.sequence = sequence;
   frame.payload = std::move(message);
   const bool at_end = call == CallKind::end;
-  if (at_end) { frame.payload = counts_text(); }
+  if (at_end) { frame.payload = encode(counts_); }
   say(frame);
 
   const std::chrono::milliseconds patience = at_end ? end_deadline() : deadline();
@@ -373,7 +347,7 @@ void TcpControlPlane::note_held(const CallSeries& channel, std::optional<std::ui
   frame.type = FrameType::held;
   frame.call = channel;
   frame.sequence = sequence ? *sequence : told->second;
-  frame.payload = PayloadWriter{}.number(sequence ? 1 : 0).take();
+  frame.payload = encode_held(sequence.has_value());
   say(frame);
   if (sequence) {
     held_.insert_or_assign(channel, *sequence);

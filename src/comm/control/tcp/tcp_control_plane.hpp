@@ -19,6 +19,7 @@
 #include "comm/control/tcp/frame.hpp"
 #include "comm/control/tcp/issued_batches.hpp"
 #include "comm/control/tcp/joining.hpp"
+#include "comm/control/tcp/messages.hpp"
 #include "comm/control/tcp/rank_groups.hpp"
 #include "comm/control/tcp/socket.hpp"
 
@@ -77,7 +78,6 @@ class TcpControlPlane final : public ControlPlane {
 
  private:
   using Clock = std::chrono::steady_clock;
-  using Counts = std::map<CallSeries, std::uint64_t>;  // none: 0
 
   /// The coordinator's answer to the question who is late.
   struct Answer {
@@ -109,7 +109,6 @@ class TcpControlPlane final : public ControlPlane {
   [[nodiscard]] Answer unanswered() const;
   [[nodiscard]] std::optional<int> ended_without_locked(const CallSeries& call,
                                                         std::uint64_t sequence) const;
-  [[nodiscard]] std::string counts_text() const;
   void tell(const Failure& failure) override;
   void wake() noexcept override;
   [[nodiscard]] IssuedBatches& issued(const CallSeries& channel);
@@ -125,11 +124,11 @@ class TcpControlPlane final : public ControlPlane {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   Outbox out_;
-  std::string last_words_;                    // a frame: there is no memory left
-  std::string no_memory_;                     // what this rank fails with then
-  RankGroups groups_;                         // that this rank is in
-  Counts counts_;                             // of calls made
-  std::vector<std::optional<Counts>> ended_;  // by rank: what it had made when its run ended
+  std::string last_words_;                        // a frame: there is no memory left
+  std::string no_memory_;                         // what this rank fails with then
+  RankGroups groups_;                             // that this rank is in
+  CallCounts counts_;                             // of calls made
+  std::vector<std::optional<CallCounts>> ended_;  // by rank: what it had made when its run ended
   std::map<std::pair<CallSeries, std::uint64_t>, std::vector<std::string>> texts_;
   std::map<std::pair<CallSeries, std::uint64_t>, Answer> answers_;
   std::map<CallSeries, IssuedBatches> issued_;

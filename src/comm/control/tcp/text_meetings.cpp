@@ -6,6 +6,11 @@ namespace tessera {
 
 bool TextMeetings::add(int rank, Frame& frame) {
   const std::size_t at = groups_.place(frame.call.group, rank);
+  // A rank waits in one call of a series at a time: there is one meeting for each.
+  const auto over = over_.find(frame.call);
+  if (frame.sequence != (over == over_.end() ? 0 : over->second)) {
+    throw CommError{"a rank's calls are not in order"};
+  }
   Meeting& meeting = meetings_[{frame.call, frame.sequence}];
   meeting.texts.resize(groups_.members(frame.call.group).size());
   auto& place = meeting.texts[at];

@@ -18,7 +18,8 @@ class TextMeetings {
   explicit TextMeetings(const RankGroups& groups) : groups_{groups} {}
 
   /// Takes the frame `text` with which `rank` comes to a call. Returns whether all ranks have come
-  /// now. Throws CommError if the rank has come before, or has no part in the call.
+  /// now. Throws CommError if the rank has come before, if it has no part in the call, or if the
+  /// call is not the next of its series.
   [[nodiscard]] bool add(int rank, Frame& frame);
   /// Ends a call to which all have come, and returns the frame `texts` that all are sent.
   [[nodiscard]] Frame take(const CallSeries& call, std::uint64_t sequence);

@@ -1,0 +1,27 @@
+# libFuzzer, where clang's sanitizers come with it: sets TESSERA_HAS_LIBFUZZER. Elsewhere the targets
+# of tests/fuzz only replay their seeds.
+set(TESSERA_HAS_LIBFUZZER OFF)
+if(TESSERA_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND TESSERA_BUILD_TESTS)
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_FLAGS "-fsanitize=fuzzer")
+  check_cxx_source_compiles(
+    "extern \"C\" int LLVMFuzzerTestOneInput(const unsigned char*, decltype(sizeof 0)) { return 0; }"
+    TESSERA_LINKS_LIBFUZZER)
+  unset(CMAKE_REQUIRED_FLAGS)
+  set(TESSERA_HAS_LIBFUZZER ${TESSERA_LINKS_LIBFUZZER})
+endif()
+
+# Has the layers that parse report what they run through, so that a fuzzer sees which inputs lead
+# further. Call it when the target's sources are complete: whole files of sources that are compiled
+# together are instrumented, which costs no compilation more.
+function(tessera_show_fuzzers target)
+  if(NOT TESSERA_HAS_LIBFUZZER)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    if(source MATCHES "/src[/_](base|checkpoint|comm|data|profile|world)[/_]")
+      set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -fsanitize=fuzzer-no-link)
+    endif()
+  endforeach()
+endfunction()

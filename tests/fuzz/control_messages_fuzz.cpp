@@ -1,0 +1,61 @@
+// What the payloads of frames say, and what processes of MPI tell each other of a failure. The
+// first byte is which of them.
+#include <string>
+
+#include "comm/control/failure_message.hpp"
+#include "comm/control/tcp/messages.hpp"
+#include "fuzz/fuzz.hpp"
+
+namespace tessera::fuzz {
+namespace {
+
+// What was read, written and read again says the same.
+template <class Decode>
+void check(std::string_view payload, const Decode& decode) {
+  const std::string again = encode(decode(payload));
+  holds(encode(decode(again)) == again, "a message that was written reads as it was");
+}
+
+void check_texts(std::string_view payload) {
+  constexpr std::size_t kRanks = 3;
+  const std::vector<std::string> texts = decode_texts(payload, kRanks);
+  holds(texts.size() == kRanks, "every rank has a text");
+}
+
+void check_failure(std::string_view bytes) {
+  const FailureMessage said = decode_failure(bytes);
+  holds(said.missing.size() <= bytes.size() / sizeof(std::int32_t),
+        "a message names no more ranks than it has room for");
+  check(bytes, decode_failure);
+}
+
+}  // namespace
+}  // namespace tessera::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace tessera;
+  fuzz::Input input{data, size};
+  const int which = input.byte() % 7;
+  const std::string_view bytes = input.rest();
+  fuzz::refuses<CommError>([&] {
+    switch (which) {
+      case 0:
+        return fuzz::check(bytes, decode_hello);
+      case 1:
+        return fuzz::check(bytes, decode_group);
+      case 2:
+        return fuzz::check_texts(bytes);
+      case 3:
+        return fuzz::check(bytes, decode_answer);
+      case 4:
+        return fuzz::check(bytes, decode_counts);
+      case 5:
+        return (void)decode_held(bytes);
+      default:
+        break;
+    }
+  });
+  // A message of MPI that is none is no error: its sender has failed.
+  if (which == 6) { fuzz::check_failure(bytes); }
+  return 0;
+}

@@ -1,0 +1,83 @@
+// What four ranks say to the coordinator once they are in, and what it then tells them: whatever
+// one of them says, the others can read what they are told.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <vector>
+
+#include "comm/control/tcp/job_talk.hpp"
+#include "comm/control/tcp/messages.hpp"
+#include "fuzz/fuzz.hpp"
+
+namespace tessera::fuzz {
+namespace {
+
+constexpr int kRanks = 4;
+
+void check_ranks(const std::vector<int>& ranks) {
+  holds(std::ranges::all_of(ranks, [](int rank) { return rank >= 0 && rank < kRanks; }),
+        "ranks that are named are of the job");
+}
+
+// As a rank reads it.
+void check_told(const std::vector<int>& ranks, const Frame& frame) {
+  check_ranks(ranks);
+  holds(std::ranges::is_sorted(ranks), "ranks are told in order");
+  holds(frame.rank >= 0 && frame.rank < kRanks, "a frame is of a rank of the job");
+  switch (frame.type) {
+    case FrameType::texts:
+      holds(decode_texts(frame.payload, ranks.size()).size() == ranks.size(), "all texts are told");
+      return;
+    case FrameType::answer: {
+      const AnswerMessage answer = decode_answer(frame.payload);
+      check_ranks(answer.missing);
+      return check_ranks(answer.by.guilty);
+    }
+    case FrameType::at_end:
+      return (void)decode_counts(frame.payload);
+    case FrameType::differ:
+      return is_message(frame.payload);
+    default:
+      holds(frame.type == FrameType::explain || frame.type == FrameType::failure,
+            "ranks are told what they understand");
+  }
+}
+
+Frame frame_of(Input& input) {
+  Frame frame;
+  frame.type = static_cast<FrameType>(input.byte() % 16);
+  const auto kind = static_cast<CallKind>(input.byte() % kCallKinds);
+  frame.call = {kind, input.byte()};
+  frame.sequence = input.byte();
+  const std::string_view payload = input.text();
+  frame.payload = payload;
+  return frame;
+}
+
+}  // namespace
+}  // namespace tessera::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace tessera;
+  fuzz::Input input{data, size};
+  bool telling = false;
+  JobTalk talk{fuzz::kRanks, [&](const std::vector<int>& ranks, const Frame& frame) {
+                 // What a rank cannot read must not be taken for what the speaker said wrong.
+                 telling = true;
+                 fuzz::check_told(ranks, frame);
+                 telling = false;
+               }};
+  std::array<bool, fuzz::kRanks> broken{};
+  std::chrono::steady_clock::time_point now{};
+  while (!input.empty()) {
+    const int rank = input.byte() % fuzz::kRanks;
+    Frame frame = fuzz::frame_of(input);
+    bool& is_broken = broken[static_cast<std::size_t>(rank)];
+    if (is_broken) { continue; }  // its connection is closed
+    is_broken = fuzz::refuses<CommError, ContractError>([&] { talk.hear(rank, frame); });
+    fuzz::holds(!telling, "ranks can read what they are told");
+    now += std::chrono::milliseconds{15};
+    talk.settle(now);
+  }
+  return 0;
+}

@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Writes the seeds of tests/fuzz/corpus that are not text.
+
+    tests/fuzz/make_seeds.py [FOLDER]
+
+Run it when a format has changed, and look at what git then says. Text seeds (of machine_profile and
+launcher), and those that a finding has left (found-*), are written by hand and stay as they are.
+"""
+import json
+import pathlib
+import struct
+import sys
+
+corpus = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "corpus")
+
+
+def seed(target, name, data):
+    folder = corpus / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+def u64(*values):
+    return b"".join(struct.pack("<Q", value & 0xFFFFFFFFFFFFFFFF) for value in values)
+
+
+def i32(*values):
+    return b"".join(struct.pack("<i", value) for value in values)
+
+
+def text(value):
+    """As PayloadWriter writes it."""
+    return u64(len(value)) + value
+
+
+def short(value):
+    """As fuzz::Input takes it."""
+    return bytes([len(value)]) + value
+
+
+# ---- safetensors
+def tensor(dtype, shape, first, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [first, end]}
+
+
+headers = {
+    "two": ({"__metadata__": {"format": "pt"}, "wte.weight": tensor("F32", [2, 3], 0, 24),
+             "ln_f.bias": tensor("BF16", [2], 24, 28)}, 28),
+    "halves": ({"a": tensor("F16", [4], 0, 8), "b": tensor("BF16", [], 8, 10)}, 10),
+    "empty_tensors": ({"a": tensor("F32", [0, 5], 0, 0), "b": tensor("I64", [1], 0, 8),
+                       "c": tensor("F8_E4M3", [0], 8, 8)}, 8),
+    "unknown_dtype": ({"a": tensor("F4", [3, 1], 0, 2), "b": tensor("BOOL", [2], 2, 4)}, 4),
+    "none": ({}, 0),
+    "overlap": ({"a": tensor("U8", [4], 0, 4), "b": tensor("I8", [4], 2, 6)}, 6),
+    "huge_shape": ({"a": tensor("F32", [4294967296, 4294967296], 0, 4)}, 4),
+}
+for name, (header, size) in headers.items():
+    header = json.dumps(header, separators=(",", ":")).encode()
+    header += b" " * (-len(header) % 8)
+    seed("safetensors_header", name, struct.pack("<H", size) + header)
+    seed("safetensors_file", name, u64(len(header)) + header + bytes(range(size)))
+seed("safetensors_file", "short", u64(2)[:5])
+seed("safetensors_file", "long_header", u64(100_000_000) + b"{}")
+
+
+# ---- tokens
+def with_header(magic, version, count, tokens):
+    return i32(magic, version, count) + bytes(1012) + struct.pack(f"<{len(tokens)}H", *tokens)
+
+
+seed("token_file", "raw", struct.pack("<5H", 0, 1, 50256, 65535, 7))
+seed("token_file", "odd", b"abc")
+seed("token_file", "empty", b"")
+seed("token_file", "llm_c", with_header(20240520, 1, 3, [1, 2, 50256]))
+seed("token_file", "other_version", with_header(20240520, 2, 1, [1]))
+seed("token_file", "other_count", with_header(20240520, 1, 7, [1]))
+seed("token_file", "cut_header", i32(20240520, 1, 0))
+
+# ---- the control path
+HELLO, WELCOME, REFUSE, GROUP, TEXT, TEXTS, FAILURE, LOST, AT_END, ASK, ANSWER, ISSUED, EXPLAIN, \
+    CODE, HELD, DIFFER = range(16)
+GATHER_TEXT, REDUCE_TEXT, SETUP, END, GATHER_BATCH, REDUCE_BATCH = range(6)
+
+
+def frame(kind, call=SETUP, sequence=0, rank=0, payload=b"", group=0):
+    return struct.pack("<IHHQiIQ", 0x32525354, kind, call, sequence, rank, len(payload), group) + payload
+
+
+hello = u64(4) + text(b"build 1") + text(b"token") + text(b"") + text(b"process 7 on node3")
+group = text(b"shard") + u64(0, 2)
+answer = u64(2, 1, 3, 1, 2) + text(b"the batch (channel shard, sequence 4)")
+counts = u64(GATHER_TEXT, 0, 3, REDUCE_BATCH, 9, 12)
+seed("control_frames", "hello", bytes([7, 255]) + frame(HELLO, rank=2, payload=hello))
+seed("control_frames", "several", bytes([40, 8]) + frame(WELCOME) + frame(TEXT, GATHER_TEXT, 5, 1, b"x" * 9)
+     + frame(ASK, GATHER_BATCH, 3, group=7))
+seed("control_frames", "too_long", bytes([3, 0]) + frame(WELCOME) + frame(TEXT, payload=b"x"))
+seed("control_frames", "stranger", bytes([255, 9]) + b"GET / HTTP/1.1\r\n\r\n")
+
+seed("control_messages", "hello", bytes([0]) + hello)
+seed("control_messages", "group", bytes([1]) + group)
+seed("control_messages", "texts", bytes([2]) + text(b"a") + text(b"") + text(b"ccc"))
+seed("control_messages", "answer", bytes([3]) + answer)
+seed("control_messages", "counts", bytes([4]) + counts)
+seed("control_messages", "held", bytes([5]) + u64(1))
+seed("control_messages", "failed", bytes([6]) + i32(4, 0, 0) + b"rank 2: out of memory")
+seed("control_messages", "late", bytes([6]) + i32(4, 1, 2, 0, 3) + b"the batch: rank 2 waited")
+
+
+def entry(operation, elems, full=0, root=0, dtype=0, reduction=0):
+    return struct.pack("<qqiBBBB", elems, full, root, operation, dtype, reduction, 0)
+
+
+def batch(label, *entries):
+    return text(label) + b"".join(entries)
+
+
+one = batch(b"gather h.0", entry(0, 3, 12, dtype=1), entry(2, 5, dtype=3))
+other = batch(b"gather h.0", entry(0, 3, 12, dtype=1), entry(4, 9, root=3, reduction=1))
+more = batch(b"", entry(1, 2, 8, reduction=1), entry(3, 7, root=2, dtype=2), entry(5, 4, root=1))
+
+
+def said(rank, kind, call=SETUP, sequence=0, payload=b"", group=0):
+    return bytes([rank, kind, call, group, sequence]) + short(payload)
+
+
+def meeting(call, sequence, ranks, group=0, payload=b""):
+    return b"".join(said(rank, TEXT, call, sequence, payload, group) for rank in ranks)
+
+
+pair = b"".join(said(rank, GROUP, group=5, payload=text(b"shard") + u64(0, 2)) for rank in (0, 2))
+seed("control_talk", "meet", meeting(SETUP, 0, range(4), payload=b"xy") + meeting(SETUP, 1, range(4)))
+seed("control_talk", "end", meeting(END, 0, range(4), payload=counts))
+seed("control_talk", "group", pair + meeting(GATHER_TEXT, 0, (0, 2), 5)
+     + said(0, ISSUED, GATHER_BATCH, 0, u64(7), 5) + said(2, ASK, GATHER_BATCH, 0, b"", 5))
+seed("control_talk", "late", said(1, TEXT, SETUP, 0, b"x") + said(1, ASK, SETUP, 0))
+seed("control_talk", "held", pair + said(0, ISSUED, GATHER_BATCH, 0, u64(7), 5)
+     + said(0, HELD, GATHER_BATCH, 0, u64(1), 5) + said(1, TEXT, SETUP, 0) + said(1, ASK, SETUP, 0)
+     + said(0, HELD, GATHER_BATCH, 0, u64(0), 5))
+seed("control_talk", "failure", said(3, FAILURE, payload=b"rank 3: out of memory"))
+seed("control_talk", "differ", b"".join(said(rank, ISSUED, GATHER_BATCH, 0, u64(rank // 3, 9))
+                                        for rank in range(4))
+     + b"".join(said(rank, CODE, GATHER_BATCH, 0, b"\1" + (other if rank == 3 else one))
+                for rank in range(4)) + meeting(SETUP, 0, range(2)))
+seed("control_talk", "in_time", b"".join(said(rank, ISSUED, REDUCE_BATCH, 0, u64(5)) for rank in range(4))
+     + said(1, ASK, REDUCE_BATCH, 0))
+
+# ---- texts between ranks
+EXCHANGE, SPLIT, NUMBER = range(3)
+
+
+def sealed(call, value, name=b""):
+    return u64(call) + text(name) + text(value)
+
+
+def texts(which, *values):
+    return bytes([which]) + b"".join(short(value) for value in values)
+
+
+seed("rank_texts", "exchange", texts(0, sealed(EXCHANGE, b"a"), sealed(EXCHANGE, b"bc")))
+seed("rank_texts", "other_call", texts(0, sealed(SPLIT, b"a", b"shard"), sealed(EXCHANGE, b"a")))
+seed("rank_texts", "splits", texts(1, i32(0, 0, 1) + b"shard", i32(0, 0, 1) + b"shard", i32(0, 1, 1) + b"shard"))
+seed("rank_texts", "split_names", texts(1, i32(0, 0) + b"shard", i32(0, 0) + b"replica"))
+seed("rank_texts", "numbers", texts(2, sealed(NUMBER, b"4", b"x"), sealed(NUMBER, b"12", b"x")))
+seed("rank_texts", "cores", texts(3, text(b"a machine") + u64(0, 4, 8, 1)))
+seed("rank_texts", "ledger", texts(4, b"12 5:h.0.a " + b"0 1 2 3 4 5 6 7 8 9 "))
+seed("rank_texts", "batches", texts(5, one, other))
+seed("rank_texts", "batch", texts(5, more))

@@ -1,0 +1,62 @@
+// The JSON header of a safetensors file, and where it puts the tensors: the first two bytes are how
+// many bytes of data the file has behind it.
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/safetensors_header.hpp"
+#include "fuzz/fuzz.hpp"
+
+namespace tessera::fuzz {
+namespace {
+
+// Side by side, from the end of the header to the end of the file.
+void check_places(const SafetensorsEntries& entries, std::uint64_t begin, std::uint64_t end) {
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> places;
+  for (const auto& [name, entry] : entries) {
+    places.emplace_back(entry.first_byte, entry.bytes);
+    holds(entry.shape.elems() >= 0, "a tensor has no fewer than 0 elements");
+  }
+  std::sort(places.begin(), places.end());
+  for (const auto& [first, bytes] : places) {
+    holds(first == begin, "a tensor begins where the one before it ends");
+    holds(bytes <= end - begin, "a tensor lies in the file");
+    begin += bytes;
+  }
+  holds(begin == end, "the tensors fill the file");
+}
+
+// What the writer makes of the same names and shapes reads as them.
+void check_round_trip(const SafetensorsEntries& entries) {
+  std::vector<SafetensorsWriter::Declared> declared;
+  for (const auto& [name, entry] : entries) {
+    if (entry.dtype == "F32" && !name.empty()) { declared.push_back({name, entry.shape}); }
+  }
+  std::uint64_t bytes = 0;
+  for (const auto& each : declared) { bytes += entries.at(each.name).bytes; }
+  const std::string text = format_header(declared);
+  const std::string_view header = std::string_view{text}.substr(kLengthBytes);
+  const SafetensorsEntries again = parse_header("again", header, text.size() + bytes);
+  holds(again.size() == declared.size(), "every tensor that was written is read");
+  for (const auto& each : declared) {
+    holds(again.at(each.name).shape == each.shape, "a tensor is read with the shape it was given");
+  }
+}
+
+}  // namespace
+}  // namespace tessera::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace tessera;
+  fuzz::Input input{data, size};
+  const std::uint64_t low = input.byte();
+  const std::uint64_t data_bytes = low + std::uint64_t{256} * input.byte();
+  const std::string_view header = input.rest();
+  const std::uint64_t begin = kLengthBytes + header.size();
+  fuzz::refuses<FormatError>([&] {
+    const auto entries = parse_header("input", header, begin + data_bytes);
+    fuzz::check_places(entries, begin, begin + data_bytes);
+    fuzz::check_round_trip(entries);
+  });
+  return 0;
+}
