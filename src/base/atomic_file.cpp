@@ -6,14 +6,10 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <random>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -33,17 +29,13 @@ std::string reason_of(int error) {
   return std::generic_category().message(error);
 }
 
-/// What the temporary files of `name` begin with, if they are of this machine as it runs now: whose
-/// locks are seen here on every file system that has any.
+/// The temporary files of `name` that writers on this machine, as it runs now, have made begin so.
 std::string beginning(const std::string& name) {
-  const std::string id = machine_id();
-  return fmt::format("{}.{:016x}-", name.substr(0, kLongest), XXH3_64bits(id.data(), id.size()));
+  return fmt::format("{}.{}-", name.substr(0, kLongest), machine_mark());
 }
 
 std::string new_name(const std::string& name) {
-  std::random_device device;
-  const auto high = static_cast<std::uint64_t>(device()) << 32;
-  return fmt::format("{}{:016x}{}", beginning(name), high | device(), kEnd);
+  return fmt::format("{}.{}{}", name.substr(0, kLongest), unique_mark(), kEnd);
 }
 
 bool is_partial(std::string_view entry, std::string_view begin) {

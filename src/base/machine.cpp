@@ -1,9 +1,14 @@
 #include "base/machine.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
+#define XXH_INLINE_ALL
+#include <xxhash.h>
 
 #include <array>
+#include <cstdint>
 #include <fstream>
+#include <random>
 
 #include "base/environment.hpp"
 
@@ -17,6 +22,17 @@ std::string machine_id() {
   std::array<char, 256> name{};
   (void)::gethostname(name.data(), name.size() - 1);
   return name.data();
+}
+
+std::string machine_mark() {
+  const std::string id = machine_id();
+  return fmt::format("{:016x}", XXH3_64bits(id.data(), id.size()));
+}
+
+std::string unique_mark() {
+  std::random_device device;
+  const auto high = static_cast<std::uint64_t>(device()) << 32;
+  return fmt::format("{}-{:016x}", machine_mark(), high | device());
 }
 
 }  // namespace tessera

@@ -9,4 +9,11 @@ namespace tessera {
 /// they ran, and to try what several would do on one.
 [[nodiscard]] std::string machine_id();
 
+/// 16 digits that follow from machine_id(), for the names of temporary files: locks on those of
+/// this machine are seen here on every file system that has any.
+[[nodiscard]] std::string machine_mark();
+
+/// machine_mark(), "-", and 16 random digits.
+[[nodiscard]] std::string unique_mark();
+
 }  // namespace tessera

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <utility>
 
 #include "comm/instruments.hpp"
@@ -18,8 +19,23 @@ SideStream& side_of(State& state, CopyLane lane) {
   return state.copies[static_cast<std::size_t>(lane)];
 }
 
-std::uint64_t number_of(CopyLane lane) {
-  return lane == CopyLane::activations ? kOffloadNumber : kStatesNumber;
+/// What tells a lane from the others: to delays, and as the name of its thread.
+struct LaneNames {
+  std::uint64_t number;
+  const char* stream;
+  const char* copy;  // out of the device
+};
+
+LaneNames names_of(CopyLane lane) {
+  switch (lane) {
+    case CopyLane::activations:
+      return {kOffloadNumber, "offload", "offload"};
+    case CopyLane::states:
+      return {kStatesNumber, "states", "offload"};
+    case CopyLane::snapshots:
+      break;
+  }
+  return {kSnapshotsNumber, "snapshots", "snapshot"};
 }
 
 void delay(const State& state, const SideStream& side, std::uint64_t number, DelayPoint point) {
@@ -30,8 +46,9 @@ void delay(const State& state, const SideStream& side, std::uint64_t number, Del
 void begin_copy(State& state, CopyLane lane) {
   SideStream& side = side_of(state, lane);
   if (state.options.delays) {
-    side.stream.get().call(
-        [at = &state, &side, lane] { delay(*at, side, number_of(lane), DelayPoint::before); });
+    side.stream.get().call([at = &state, &side, lane] {
+      delay(*at, side, names_of(lane).number, DelayPoint::before);
+    });
   }
   if (state.recorder) {
     side.stream.get().tell_time([&side](std::int64_t ns) { side.begin_ns = ns; });
@@ -54,7 +71,7 @@ void end_copy(State& state, const char* what, std::size_t bytes, const std::stri
   }
   if (state.options.delays) {
     side.stream.get().call([at = &state, &side, lane] {
-      delay(*at, side, number_of(lane), DelayPoint::after);
+      delay(*at, side, names_of(lane).number, DelayPoint::after);
       ++side.done;
     });
   }
@@ -77,12 +94,31 @@ void work_on_host(State& state, const HostWork& work, const char* what, const st
   ++side.done;
 }
 
+void move_on_host(State& state, void* to, const void* from, std::size_t bytes,
+                  const std::string& name) {
+  SideStream& side = state.host_copies;
+  delay(state, side, kHostCopiesNumber, DelayPoint::before);
+  const std::int64_t begin_ns = trace::now_ns();
+  std::memcpy(to, from, bytes);
+  if (state.recorder) {
+    state.recorder->add({.kind = trace::Kind::copy,
+                         .what = names_of(CopyLane::snapshots).copy,
+                         .unit = name,
+                         .bytes = bytes,
+                         .begin_ns = begin_ns,
+                         .end_ns = trace::now_ns(),
+                         .stream = "offload"});
+  }
+  delay(state, side, kHostCopiesNumber, DelayPoint::after);
+  ++side.done;
+}
+
 }  // namespace
 
 Stream HostPool::copy_stream(CopyLane lane) {
   SideStream& side = side_of(state_, lane);
   if (!side.stream.get()) {
-    const char* const name = lane == CopyLane::activations ? "offload" : "states";
+    const char* const name = names_of(lane).stream;
     side.stream = state_.device->make_side_stream(fmt::format("{} r{}", name, state_.rank));
     if (state_.work_log && !state_.device->computes()) {
       side.stream.get().state()->log_to(state_.work_log.get(), state_.work_log->add_stream(name));
@@ -96,7 +132,7 @@ void HostPool::copy_out(void* to_host, const void* from, std::size_t bytes, cons
   const Stream stream = copy_stream(lane);
   begin_copy(state_, lane);
   state_.device->copy_out(to_host, from, bytes, stream);
-  end_copy(state_, "offload", bytes, name, lane);
+  end_copy(state_, names_of(lane).copy, bytes, name, lane);
 }
 
 void HostPool::copy_in(void* to, const void* from_host, std::size_t bytes, const std::string& name,
@@ -105,6 +141,20 @@ void HostPool::copy_in(void* to, const void* from_host, std::size_t bytes, const
   begin_copy(state_, lane);
   state_.device->copy_in(to, from_host, bytes, stream);
   end_copy(state_, "reload", bytes, name, lane);
+}
+
+Stream HostPool::host_copy_stream() {
+  SideStream& side = state_.host_copies;
+  if (!side.stream.get()) {
+    side.stream = state_.device->make_host_stream(fmt::format("copies r{}", state_.rank));
+  }
+  return side.stream.get();
+}
+
+void HostPool::copy_on_host(void* to, const void* from, std::size_t bytes,
+                            const std::string& name) {
+  host_copy_stream().call(
+      [at = &state_, to, from, bytes, unit = &name] { move_on_host(*at, to, from, bytes, *unit); });
 }
 
 Stream HostPool::compute_stream() {

@@ -14,7 +14,8 @@ namespace tessera {
 /// for the other: updated parameters may be long in coming.
 enum class CopyLane : std::uint8_t {
   activations,
-  states,  ///< gradients to the host, updated parameters back
+  states,     ///< gradients to the host, updated parameters back
+  snapshots,  ///< the training state to the host, for a checkpoint
 };
 
 /// A computation on the host. Its argument is a stream of a CPU device, on which the CPU's kernels
@@ -40,6 +41,11 @@ class HostPool {
   /// The same from the host pool to the device.
   void copy_in(void* to, const void* from_host, std::size_t bytes, const std::string& name,
                CopyLane lane);
+  /// Where memory is copied within the host pool for a snapshot: as `compute_stream`, a thread of
+  /// its own on every device, so that a device's stream is not held up.
+  [[nodiscard]] Stream host_copy_stream();
+  /// Enqueues a copy of `bytes` there. It is recorded as `copy_out`'s.
+  void copy_on_host(void* to, const void* from, std::size_t bytes, const std::string& name);
   /// Where the host computes: a thread of its own on every device, whose events order it with the
   /// device's streams (Device::make_host_stream).
   [[nodiscard]] Stream compute_stream();

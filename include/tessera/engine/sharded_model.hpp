@@ -23,6 +23,10 @@
 
 namespace tessera {
 
+namespace engine {
+class TrainingState;
+}
+
 /// A model whose parameters, gradients and optimizer state are distributed over the ranks of a
 /// World as its strategy says. The trainer does the computation; the model hands out pointers.
 ///
@@ -136,13 +140,15 @@ class ShardedModel {
   /// `optimize_with` the address is null, which means 1.
   [[nodiscard]] const float* loss_scale() const;
 
-  /// Waits for the last step and returns its report. Throws ContractError if no step has been made.
+  /// Waits for the last step and returns its report. Throws ContractError if no step has been made
+  /// since the model was made or loaded from a checkpoint.
   [[nodiscard]] StepReport report() const;
   /// Returns the report of the step before the last, without waiting for the last, so that the
-  /// device stays busy. Throws ContractError if fewer than two steps have been made.
+  /// device stays busy. Throws ContractError if fewer than two steps have been made since then.
   [[nodiscard]] StepReport previous_report() const;
 
-  /// Returns the number of steps made, including those that were skipped.
+  /// Returns the number of steps made, including those that were skipped and those before the
+  /// checkpoint that the model was loaded from.
   [[nodiscard]] std::int64_t steps() const noexcept;
 
   /// *Collective.* Calls `sink` on every rank, in order of registration, with each whole parameter
@@ -180,6 +186,8 @@ class ShardedModel {
   [[nodiscard]] Unit unit(std::size_t index) const;
 
  private:
+  friend class engine::TrainingState;
+
   /// Throws ContractError if the World has ended.
   [[nodiscard]] engine::Model& live() const;
   /// Returns the place of `unit`. Throws ContractError that names `call` unless it is of this

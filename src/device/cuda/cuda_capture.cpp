@@ -23,7 +23,8 @@ CudaHostStream* host_stream(Stream stream) {
 
 }  // namespace
 
-CaptureState::CaptureState() : begin_{make_event_handle()}, joined_end_{make_event_handle()} {}
+CaptureState::CaptureState(int ordinal)
+    : ordinal_{ordinal}, begin_{make_event_handle()}, joined_end_{make_event_handle()} {}
 
 cudaEvent_t CaptureState::end_of(std::uint64_t graph) const noexcept {
   const std::scoped_lock lock{mutex_};

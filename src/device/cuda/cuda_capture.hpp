@@ -31,7 +31,10 @@ enum class GraphFate : std::uint8_t { captured, launched, dropped };
 /// order: who waits for an event of a graph whose end is no longer known waits for a later graph's.
 class CaptureState {
  public:
-  CaptureState();
+  /// Of device `ordinal`.
+  explicit CaptureState(int ordinal);
+
+  [[nodiscard]] int ordinal() const noexcept { return ordinal_; }
 
   /// Of the graph under way; 0 if there is none.
   [[nodiscard]] std::uint64_t current() const noexcept { return current_; }
@@ -66,6 +69,7 @@ class CaptureState {
   /// Of the graph launched last; null if there was none.
   [[nodiscard]] cudaEvent_t last_end() const noexcept { return end_of(launched_); }
 
+  int ordinal_;
   std::uint64_t number_ = 0;
   std::uint64_t launched_ = 0;              // the number of the graph launched last
   std::atomic<std::uint64_t> current_ = 0;  // looked at by threads that wait for an event from here

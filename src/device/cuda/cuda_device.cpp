@@ -60,7 +60,7 @@ class CudaDevice final : public Device {
     require_code(ordinal_);
     enter_device(ordinal_);
     for (const int peer : options.peers) { reach(peer); }
-    capture_ = std::make_shared<CaptureState>();
+    capture_ = std::make_shared<CaptureState>(ordinal_);
     staging_ = std::make_unique<StagingRing>(capture_);
   }
 

@@ -34,6 +34,7 @@ void CudaEvent::wait() {
   expects(!is_captured(),
           "an event of a graph is waited for while the graph is captured: its work has not begun");
   const cudaEvent_t event = outside();
+  use_device(capture_->ordinal());  // a thread that never had one would start the first
   if (event != nullptr) { check(cudaEventSynchronize(event), "cudaEventSynchronize"); }
   if (host_) { host_->mark.timeline->wait(host_->mark.ticket); }
 }

@@ -9,6 +9,7 @@
 #include "engine/model/initialise.hpp"
 #include "tessera/base/error.hpp"
 #include "world/host_pool.hpp"
+#include "world/world_access.hpp"
 
 namespace tessera::engine {
 namespace {
@@ -342,6 +343,25 @@ void Model::export_masters(const PieceSink& sink) {
   expects(sink != nullptr, "export_masters: the sink is empty");
   require_training("export_masters");
   engine::export_masters(world_, *units_, sink);
+}
+
+void Model::require_between_steps(const char* call) const {
+  require_world("a model");
+  rethrow_failure();
+  const auto refuse = [call](const std::string& why) {
+    throw ContractError{fmt::format("{}: {}", call, why)};
+  };
+  if (!is_materialized()) { refuse("call materialize first"); }
+  if (evaluating_) { refuse("the model is being evaluated; end the Evaluation first"); }
+  if (WorldAccess::in_graph(world_)) { refuse("a graph is being captured; call it after that"); }
+  if (training_ != nullptr && training_->begun() > 0) {
+    refuse(fmt::format("{} of the step's {} micro-batches have begun; call it between steps",
+                       training_->begun(), options_.accumulate));
+  }
+}
+
+void Model::continue_after(std::int64_t step, const kernels::StepScalars& scalars) {
+  step_ ? step_->continue_after(step, scalars) : journal_.continue_after(step);
 }
 
 ModelStateBytes Model::state_bytes() const {

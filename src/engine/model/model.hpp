@@ -79,6 +79,10 @@ class Model {
   [[nodiscard]] Step* optimizer() const noexcept { return step_.get(); }
   void export_state(StateTensor what, const StateSink& sink);
   void export_masters(const PieceSink& sink);
+  /// ContractError that names `call` unless the model is materialized and between steps.
+  void require_between_steps(const char* call) const;
+  /// The next step follows step `step` of another run. Without an optimizer `scalars` is not used.
+  void continue_after(std::int64_t step, const kernels::StepScalars& scalars);
 
   // What is known of it.
   [[nodiscard]] World& world() const noexcept { return world_; }
@@ -86,6 +90,10 @@ class Model {
   [[nodiscard]] std::uint32_t number() const noexcept { return number_; }
   [[nodiscard]] std::int64_t steps() const noexcept { return journal_.step(); }
   [[nodiscard]] const UnitPlans& plans() const noexcept { return declaration_.plans(); }
+  [[nodiscard]] bool world_ended() const noexcept { return guest_.world_ended(); }
+  /// From materialize on.
+  [[nodiscard]] LiveUnits& units() const noexcept { return *units_; }
+  [[nodiscard]] const Sharding& sharding() const noexcept { return *group_; }
   [[nodiscard]] ModelStateBytes state_bytes() const;
   [[nodiscard]] bool stays_in_place(std::size_t unit, StateTensor what) const;
 

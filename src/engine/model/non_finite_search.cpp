@@ -43,6 +43,11 @@ NonFiniteSearch::NonFiniteSearch(World& world, std::int64_t max_skips)
   world.device().fill(found_.data(), 0, bytes_of(world), world.compute_stream());
 }
 
+void NonFiniteSearch::continue_after(std::int64_t skipped_in_a_row) noexcept {
+  most_skipped_ = skipped_in_a_row;
+  next_may_be_last_ = max_skips_ > 0 && most_skipped_ + 2 >= max_skips_;
+}
+
 void NonFiniteSearch::begin_step() {
   searching_ = next_may_be_last_;
   suspects_.clear();

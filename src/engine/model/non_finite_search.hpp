@@ -41,6 +41,8 @@ class NonFiniteSearch {
   /// The step that is the last of `max_skips` skipped in a row is searched; with 0 none is.
   NonFiniteSearch(World& world, std::int64_t max_skips);
 
+  /// So many steps in a row have been skipped before the next one.
+  void continue_after(std::int64_t skipped_in_a_row) noexcept;
   /// A step begins.
   void begin_step();
   /// Whether it matters what came of the step before this one.

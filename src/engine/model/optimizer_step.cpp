@@ -36,6 +36,7 @@ OptimizerStep::OptimizerStep(World& world, LiveUnits& units, const Setup& setup)
       finish_{finish_options(setup.group, setup.model, setup.options)},
       optimizer_{setup.optimizer},
       learning_rate_{std::visit([](const auto& rule) { return rule.lr; }, setup.optimizer)},
+      moments_{setup.options.moments},
       returned_{{Returned{world.device()}, Returned{world.device()}}},
       mark_{world.device().make_event()} {
   take_state(setup);
@@ -43,14 +44,19 @@ OptimizerStep::OptimizerStep(World& world, LiveUnits& units, const Setup& setup)
   sums_ =
       world.allocate(Category::workspace,
                      sizeof(double) * (static_cast<std::size_t>(finish_.ranks) + 1), "step sums");
-  kernels::StepScalars& first = *returned_[last_].scalars.get();
+  kernels::StepScalars first;
   first.loss_scale =
       first_loss_scale(setup.model.loss_scaling, setup.model.compute, setup.model.gradient);
   first.used_loss_scale = first.loss_scale;
-  const Stream compute = world.compute_stream();
-  world.device().copy_in(scalars_.data(), &first, sizeof first, compute);
-  compute.wait();
+  continue_after(first);
   plan_norms(setup);
+}
+
+void OptimizerStep::continue_after(const kernels::StepScalars& scalars) {
+  for (Returned& returned : returned_) { *returned.scalars.get() = scalars; }
+  const Stream compute = world_.compute_stream();
+  world_.device().copy_in(scalars_.data(), returned_[last_].scalars.get(), sizeof scalars, compute);
+  compute.wait();
 }
 
 void OptimizerStep::take_state(const Setup& setup) {

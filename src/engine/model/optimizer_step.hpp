@@ -47,6 +47,13 @@ class OptimizerStep {
   [[nodiscard]] Outcome last() const { return outcome(last_); }
   [[nodiscard]] Outcome before_last() const { return outcome(1 - last_); }
   [[nodiscard]] const kernels::StepScalars& scalars() const { return last().scalars; }
+  /// The next step follows one that left `scalars`. Nothing is under way. Waits.
+  void continue_after(const kernels::StepScalars& scalars);
+  /// The rule, but for its rate.
+  [[nodiscard]] const Optimizer& rule() const noexcept { return optimizer_; }
+  /// States of the optimizer for each element, and their format (fp32 of a user's).
+  [[nodiscard]] int states() const noexcept { return state_count(optimizer_); }
+  [[nodiscard]] MomentFormat moments() const noexcept { return moments_; }
   /// Device memory.
   [[nodiscard]] const float* loss_scale() const noexcept;
   [[nodiscard]] std::size_t persistent_bytes() const noexcept { return device_state_.bytes(); }
@@ -80,6 +87,7 @@ class OptimizerStep {
   kernels::FinishStep finish_;
   Optimizer optimizer_;  // but for its rate:
   float learning_rate_;
+  MomentFormat moments_ = MomentFormat::fp32;
   Arena device_state_;
   Arena host_state_;  // of offloaded units
   std::vector<NormTerms> norms_;

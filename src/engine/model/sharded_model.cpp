@@ -100,15 +100,16 @@ const float* ShardedModel::loss_scale() const {
 }
 
 StepReport ShardedModel::report() const {
-  expects(live().optimizer() != nullptr && model_->steps() > 0, "report: no step has been made");
+  const engine::Step* const step = live().optimizer();
+  expects(step != nullptr && step->made() > 0, "report: no step has been made");
   StepReport report = model_->optimizer()->report();
   model_->optimizer()->check_if_stuck();
   return report;
 }
 
 StepReport ShardedModel::previous_report() const {
-  expects(live().optimizer() != nullptr && model_->steps() > 1,
-          "previous_report: two steps have not been made");
+  const engine::Step* const step = live().optimizer();
+  expects(step != nullptr && step->made() > 1, "previous_report: two steps have not been made");
   model_->optimizer()->check_if_stuck();
   return model_->optimizer()->previous_report();
 }

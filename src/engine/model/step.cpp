@@ -69,7 +69,16 @@ std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
   for (const std::size_t u : units) { units_[u].parameters().send_updated(); }
   journal_.end_span("update", "", span);
   journal_.next_step();
+  ++made_;
   return units;
+}
+
+void Step::continue_after(std::int64_t step, const kernels::StepScalars& scalars) {
+  optimizer_.continue_after(scalars);
+  search_.continue_after(scalars.skipped_in_a_row);
+  journal_.continue_after(step);
+  made_ = 0;
+  stuck_check_due_ = false;
 }
 
 void Step::require_slots_free() const {

@@ -35,9 +35,14 @@ class Step {
   [[nodiscard]] const float* tell_loss_scale() noexcept;
   /// That the loss is multiplied by now, on the host. Waits.
   [[nodiscard]] float current_loss_scale() const { return optimizer_.scalars().loss_scale; }
+  /// Steps made since the optimizer was given, or since `continue_after`.
+  [[nodiscard]] std::int64_t made() const noexcept { return made_; }
   [[nodiscard]] StepReport report() const;
   [[nodiscard]] StepReport previous_report() const;
   [[nodiscard]] NonFiniteSearch& search() noexcept { return search_; }
+  [[nodiscard]] const OptimizerStep& optimizer() const noexcept { return optimizer_; }
+  /// The next step follows step `step` of another run, which left `scalars`. Nothing is under way.
+  void continue_after(std::int64_t step, const kernels::StepScalars& scalars);
   [[nodiscard]] std::size_t device_bytes() const noexcept { return optimizer_.persistent_bytes(); }
   [[nodiscard]] std::size_t host_bytes() const noexcept { return optimizer_.host_bytes(); }
 
@@ -53,6 +58,7 @@ class Step {
   const ModelOptions& options_;
   OptimizerStep optimizer_;
   NonFiniteSearch search_;
+  std::int64_t made_ = 0;
   bool loss_scale_asked_ = false;
   bool stuck_check_due_ = false;  // after a step that may be the last of too many skipped
 };

@@ -33,6 +33,7 @@ Sharding Sharding::make(World& world, const ModelOptions& options) {
 
 Sharding::Sharding(const Mesh& mesh, Strategy strategy, Purpose purpose)
     : ShardPlace{mesh.shape(), mesh.world().rank()},
+      mesh_{mesh},
       gather_{sharing(mesh, strategy).gather()},
       reduce_{purpose == Purpose::training ? sharing(mesh, strategy).reduce()
                                            : mesh.world().reduce_channel()} {

@@ -28,10 +28,15 @@ class Sharding : public ShardPlace {
   [[nodiscard]] Channel reduce() const noexcept { return reduce_; }
   /// Where gradients go then, on the stream of `reduce`; empty if they do not.
   [[nodiscard]] const std::optional<Channel>& across() const noexcept { return across_; }
+  /// *Collective.* The ranks along `replicate`, in the order of the shards whose norms they
+  /// compute: they keep the same shards. On the stream of the reduce channel; while training it
+  /// makes no new one.
+  [[nodiscard]] Channel replicas() const { return mesh_.along("replicate").reduce(); }
 
  private:
   Sharding(const Mesh& mesh, Strategy strategy, Purpose purpose);
 
+  Mesh mesh_;
   Channel gather_;
   Channel reduce_;
   std::optional<Channel> across_;

@@ -89,10 +89,21 @@ std::size_t UpdateLayout::scale_bytes(const Range& range) const noexcept {
   return static_cast<std::size_t>(range.elems / kMomentBlock) * sizeof(float);
 }
 
+std::vector<StateArray> UpdateLayout::take_states(const UnitPlan& unit, std::size_t segment,
+                                                  Arena& arena) const {
+  const Range range = unit.owned[segment].updates;
+  std::vector<StateArray> states(arrays_);
+  for (StateArray& state : states) {
+    state.values = arena.take(array_bytes(range));
+    if (quantised_) { state.scales = static_cast<float*>(arena.take(scale_bytes(range))); }
+  }
+  return states;
+}
+
 std::vector<UpdateRun> UpdateLayout::runs(const UnitPlan& unit, std::size_t segment,
                                           const UpdatedSegment& updated,
                                           const std::vector<ParameterRule>& rules,
-                                          Arena& arena) const {
+                                          const std::vector<StateArray>& arrays) const {
   const Range range = unit.owned[segment].updates;
   const UpdatedWeights& weights = updated.weights;
   kernels::UpdateRun all{.master = weights.masters.values().as<float>(),
@@ -104,13 +115,12 @@ std::vector<UpdateRun> UpdateLayout::runs(const UnitPlan& unit, std::size_t segm
                          .seed = options_.rounding_seed};
   std::vector<float*> states;
   for (std::size_t i = 0; i < arrays_; ++i) {
-    void* const array = arena.take(array_bytes(range));
+    void* const array = arrays[i].values;
     if (custom_) {
       states.push_back(static_cast<float*>(array));
     } else if (quantised_) {
       kernels::QuantisedMoment& moment = i == 0 ? all.first_quantised : all.second_quantised;
-      moment = {static_cast<std::uint8_t*>(array),
-                static_cast<float*>(arena.take(scale_bytes(range)))};
+      moment = {static_cast<std::uint8_t*>(array), arrays[i].scales};
     } else {
       const bool narrow = options_.moments == MomentFormat::bf16;
       Values& values = i == 0 ? all.first : all.second;

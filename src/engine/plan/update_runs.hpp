@@ -33,6 +33,12 @@ struct UpdateRun {
   std::vector<std::span<float>> states = {};  ///< a user's optimizer's
 };
 
+/// One state of the optimizer for what this rank updates of a segment.
+struct StateArray {
+  void* values = nullptr;   ///< in the MomentFormat; fp32 of a user's optimizer
+  float* scales = nullptr;  ///< of 8-bit moments
+};
+
 /// How an optimizer's state lies and which elements are updated together. Where it matters which
 /// parameter an element belongs to (a user's optimizer, stochastic rounding, moments of 8 bits),
 /// each run lies in one.
@@ -43,11 +49,14 @@ class UpdateLayout {
 
   /// Bytes of the state for what this rank updates of `unit`.
   [[nodiscard]] std::size_t state_bytes(const UnitPlan& unit) const;
-  /// The runs of segment `segment`, whose state is taken from `arena`. They point into `unit`.
+  /// Takes the states of what this rank updates of segment `segment` from `arena`.
+  [[nodiscard]] std::vector<StateArray> take_states(const UnitPlan& unit, std::size_t segment,
+                                                    Arena& arena) const;
+  /// The runs of segment `segment` over `arrays`. They point into `unit`.
   [[nodiscard]] std::vector<UpdateRun> runs(const UnitPlan& unit, std::size_t segment,
                                             const UpdatedSegment& updated,
                                             const std::vector<ParameterRule>& rules,
-                                            Arena& arena) const;
+                                            const std::vector<StateArray>& arrays) const;
 
  private:
   [[nodiscard]] std::size_t array_bytes(const Range& range) const noexcept;

@@ -34,6 +34,8 @@ class Journal {
     if (recorder_ != nullptr) { recorder_->end_step(); }
   }
   [[nodiscard]] std::int64_t step() const noexcept { return step_; }
+  /// The next step is that after `step`: the model's state is that of another run.
+  void continue_after(std::int64_t step) noexcept { step_ = step; }
 
   /// When it began, as soon as that is known. Null where nothing is recorded.
   using Span = std::shared_ptr<std::int64_t>;

@@ -51,6 +51,10 @@ class ParameterHome {
   /// The updated parameters of an offloaded unit are on their way by `lane`, and there when it has
   /// come here. Whatever reads them next waits for that.
   void arrive(Stream lane) { lane.record(arrival_.get()); }
+  /// `reader` waits until the updated share has arrived; not at all where none is under way.
+  void await_arrival(Stream reader) const {
+    if (plan_.offloaded) { reader.wait_for(arrival_.get()); }
+  }
 
   /// ContractError that names the slots which are still taken although no scope is open.
   virtual void require_slots_free() const {}
@@ -61,10 +65,6 @@ class ParameterHome {
   [[nodiscard]] const UnitPlan& plan() const noexcept { return plan_; }
   [[nodiscard]] GatherLane& lane() const noexcept { return lane_; }
   [[nodiscard]] Stream compute() const { return lane_.world().compute_stream(); }
-  /// `reader` waits until the updated share has arrived; not at all where none is under way.
-  void await_arrival(Stream reader) const {
-    if (plan_.offloaded) { reader.wait_for(arrival_.get()); }
-  }
 
  private:
   const UnitPlan& plan_;

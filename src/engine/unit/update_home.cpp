@@ -66,8 +66,16 @@ void UpdateHome::train(const UpdateLayout& layout, const std::vector<ParameterRu
   runs_.clear();  // of an optimizer for which there was no memory
   for (std::size_t s = 0; s < plan_.segments(); ++s) {
     if (plan_.owned[s].updates.elems == 0) { continue; }
-    std::ranges::move(layout.runs(plan_, s, updated(s), rules, arena), std::back_inserter(runs_));
+    states_[s] = layout.take_states(plan_, s, arena);
+    std::ranges::move(layout.runs(plan_, s, updated(s), rules, states_[s]),
+                      std::back_inserter(runs_));
   }
+}
+
+// A graph that is captured has no need of the events: it starts after the streams of the copies.
+void UpdateHome::await_copies(Stream writer) {
+  for (const Event copied : copies_) { writer.wait_for(copied); }
+  copies_.clear();
 }
 
 // ------------------------------------------------------------------------------------------ pool

@@ -55,17 +55,30 @@ class UpdateHome {
 
   /// The runs of `layout`, with state from `arena`.
   void train(const UpdateLayout& layout, const std::vector<ParameterRule>& rules, Arena& arena);
+  /// The optimizer's state for what this rank updates of a segment; empty before `train` and where
+  /// it updates nothing.
+  [[nodiscard]] const std::vector<StateArray>& states(std::size_t segment) const noexcept {
+    return states_[segment];
+  }
+  /// The next update waits for `copied`: what it writes is being copied until then.
+  void hold(Event copied) { copies_.push_back(copied); }
+  /// No copy is under way any more.
+  void drop_holds() noexcept { copies_.clear(); }
   /// Updates, and sends what is updated elsewhere on its way to the device.
   virtual void update(const UpdateRule& rule) = 0;
 
  protected:
-  explicit UpdateHome(const UnitPlan& plan) : plan_{plan} {}
+  explicit UpdateHome(const UnitPlan& plan) : plan_{plan}, states_(plan.segments()) {}
   [[nodiscard]] const UnitPlan& plan() const noexcept { return plan_; }
   [[nodiscard]] const std::vector<UpdateRun>& runs() const noexcept { return runs_; }
+  /// `writer` overwrites what is updated, and waits for copies of it.
+  void await_copies(Stream writer);
 
  private:
   const UnitPlan& plan_;
   std::vector<UpdateRun> runs_;
+  std::vector<std::vector<StateArray>> states_;  // by segment
+  std::vector<Event> copies_;                    // under way
 };
 
 /// Enqueues one run's update on `stream`, with kernels of `table`. A group's rate follows the

@@ -54,6 +54,7 @@ UpdatedSegment UpdateOnDevice::updated(std::size_t segment) const {
 }
 
 void UpdateOnDevice::update(const UpdateRule& rule) {
+  await_copies(world_.compute_stream());
   if (runs().empty()) { return; }
   const Journal::Span span = journal_.begin_span();
   for (const UpdateRun& run : runs()) {

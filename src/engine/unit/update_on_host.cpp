@@ -64,6 +64,7 @@ void UpdateOnHost::begin() {
 }
 
 void UpdateOnHost::update(const UpdateRule& rule) {
+  await_copies(HostPool{world_}.compute_stream());  // what is sent comes after that stream
   if (!runs().empty()) {
     // The host reads the optimizer while the rate may change: the rate is captured by value.
     const auto work = [runs = std::span<const UpdateRun>{runs()}, scalars = rule.on_host,

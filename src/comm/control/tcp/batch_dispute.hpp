@@ -29,8 +29,8 @@ class BatchDispute {
   [[nodiscard]] bool open() const noexcept { return dispute_.has_value(); }
 
   using Say = std::function<void(int rank, const Frame& frame)>;
-  /// Sends the messages that are due at `now`. The coordinator calls it repeatedly while the dispute
-  /// is open.
+  /// Sends the messages that are due at `now`. The coordinator calls it repeatedly while the
+  /// dispute is open.
   void settle(std::chrono::steady_clock::time_point now, const Say& say);
 
   /// Returns the ranks that have not issued batch `sequence` of `channel`, or nothing if that is no

@@ -1,0 +1,442 @@
+#include "engine/model/training_state.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "engine/model/model.hpp"
+#include "tessera/base/error.hpp"
+#include "world/host_pool.hpp"
+
+namespace tessera::engine {
+namespace {
+
+StateFormat format_of(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return StateFormat::bf16;
+    case DType::fp16:
+      return StateFormat::fp16;
+    default:
+      return StateFormat::fp32;
+  }
+}
+
+StateFormat format_of(MomentFormat moments) {
+  switch (moments) {
+    case MomentFormat::bf16:
+      return StateFormat::bf16;
+    case MomentFormat::int8:
+      return StateFormat::u8;
+    case MomentFormat::fp32:
+      break;
+  }
+  return StateFormat::fp32;
+}
+
+/// Elements of a segment that stand behind one element of an array.
+std::int64_t block_of(StateKind kind) noexcept {
+  return kind == StateKind::scales ? kMomentBlock : 1;
+}
+
+/// Elements of an array of `kind` for elements [first, end) of a segment or a parameter: `first` is
+/// where a block begins.
+Range in_array(StateKind kind, const Range& range) noexcept {
+  const std::int64_t block = block_of(kind);
+  return {range.first / block, (range.elems + block - 1) / block};
+}
+
+/// One array of a segment's state, as far as this rank has it.
+struct SegmentArray {
+  StateKind kind{};
+  int index = 0;
+  StateFormat format{};
+  void* data = nullptr;
+  Range covers = {};  // elements of the segment; empty if the rank has nothing of it
+  bool on_host = false;
+
+  /// Where the array's part for the segment's elements from `first` on begins.
+  [[nodiscard]] void* at(std::int64_t first) const noexcept {
+    const std::int64_t elems = (first - covers.first) / block_of(kind);
+    return static_cast<std::byte*>(data) + static_cast<std::size_t>(elems) * bytes_of(format);
+  }
+};
+
+/// The arrays of segment `s` of `unit`: the same kinds on all ranks, in the order of the tensors.
+std::vector<SegmentArray> arrays_of(const Model& model, std::size_t unit, std::size_t s) {
+  const LiveUnit& live = model.units()[unit];
+  const UnitPlan& plan = live.plan();
+  const SegmentLayout& segment = plan.layout.segments()[s];
+  const SegmentDTypes& dtypes = segment.dtypes();
+  std::vector<SegmentArray> arrays{{.kind = StateKind::weight,
+                                    .format = format_of(dtypes.parameter),
+                                    .data = live.parameters().resident(s).data,
+                                    .covers = plan.owned[s].parameters}};
+  if (!live.trains() || !segment.trainable()) { return arrays; }
+  const Range updates = plan.owned[s].updates;
+  if (dtypes.parameter != dtypes.master) {
+    const bool whole = model.options().master_weights == MasterWeights::fp32;
+    arrays.push_back({.kind = whole ? StateKind::master : StateKind::remainder,
+                      .format = whole ? StateFormat::fp32 : StateFormat::u16,
+                      .data = live.update().first_masters(s).values.data,
+                      .covers = updates,
+                      .on_host = plan.offloaded});
+  }
+  const Step* const step = model.optimizer();
+  for (int i = 0; step != nullptr && i < step->optimizer().states(); ++i) {
+    const MomentFormat moments = step->optimizer().moments();
+    const std::vector<StateArray>& states = live.update().states(s);
+    const StateArray state = states.empty() ? StateArray{} : states[static_cast<std::size_t>(i)];
+    const SegmentArray moment{.kind = StateKind::moment,
+                              .index = i,
+                              .format = format_of(moments),
+                              .data = state.values,
+                              .covers = updates,
+                              .on_host = plan.offloaded};
+    arrays.push_back(moment);
+    if (moments != MomentFormat::int8) { continue; }
+    SegmentArray& scales = arrays.emplace_back(moment);
+    scales.kind = StateKind::scales;
+    scales.format = StateFormat::fp32;
+    scales.data = state.scales;
+  }
+  return arrays;
+}
+
+/// What this rank reads and writes of a segment.
+Range share_of_segment(const Model& model, const SegmentLayout& segment) {
+  if (traits_of(model.options().strategy).parameters == Holding::rank0) {
+    return {0, model.world().rank() == 0 ? segment.padded_elems() : 0};
+  }
+  return segment.shard(model.sharding().normed_shard());
+}
+
+/// Hands shards that one of several ranks has written on to the others, in place.
+class HandOn {
+ public:
+  explicit HandOn(Model& model)
+      : model_{model}, world_{model.world()}, mark_{model.world().device().make_event()} {}
+
+  /// Ranks that keep the same shards have written one each.
+  void among_replicas(std::size_t unit) {
+    if (!replicas_) { replicas_.emplace(model_.sharding().replicas()); }
+    const UnitPlan& plan = model_.plans()[unit];
+    Batch batch{"hand on " + plan.name};
+    for (std::size_t s = 0; s < plan.segments(); ++s) {
+      const SegmentLayout& segment = plan.layout.segments()[s];
+      if (segment.shard_elems() == 0) { continue; }
+      for (const SegmentArray& array : arrays_of(model_, unit, s)) {
+        if (array.on_host) {
+          through_device(array, segment);
+        } else {
+          const View all = words(array, model_.sharding().kept(segment));
+          batch.all_gather(part(all, replicas_->communicator.rank()), all);
+        }
+      }
+    }
+    submit(*replicas_, std::move(batch));
+  }
+
+  /// Where parameters are kept whole by ranks that each update some shards.
+  void whole_parameters(std::size_t unit) {
+    const UnitPlan& plan = model_.plans()[unit];
+    Batch batch{"gather " + plan.name};
+    for (std::size_t s = 0; s < plan.segments(); ++s) {
+      const View all = model_.units()[unit].parameters().resident(s);
+      const Range kept = model_.sharding().kept(plan.layout.segments()[s]);
+      if (all.elems > 0) { batch.all_gather(all.slice(kept.first, kept.elems), all); }
+    }
+    submit(model_.sharding().gather(), std::move(batch));
+  }
+
+ private:
+  // Bytes, whatever they stand for. A shard has a multiple of 4 of them.
+  static View words(const SegmentArray& array, const Range& kept) {
+    const auto elems = static_cast<std::size_t>(in_array(array.kind, kept).elems);
+    const auto words = static_cast<std::int64_t>(elems * bytes_of(array.format) / sizeof(float));
+    return {array.at(kept.first), words, DType::fp32};
+  }
+
+  [[nodiscard]] View part(const View& all, int of) const {
+    const std::int64_t elems = all.elems / replicas_->communicator.size();
+    return all.slice(of * elems, elems);
+  }
+
+  void submit(const Channel& channel, Batch batch) {
+    if (batch.ops().empty()) { return; }
+    world_.compute_stream().record(mark_.get());
+    channel.stream.wait_for(mark_.get());
+    channel.communicator.submit(std::move(batch), channel.stream);
+    channel.stream.record(mark_.get());
+    world_.compute_stream().wait_for(mark_.get());
+  }
+
+  // Communicators move device memory.
+  void through_device(const SegmentArray& array, const SegmentLayout& segment) {
+    constexpr std::int64_t most = std::int64_t{1} << 18;  // 1 MiB of staging
+    const View all = words(array, model_.sharding().kept(segment));
+    const int ranks = replicas_->communicator.size();
+    const int rank = replicas_->communicator.rank();
+    const std::int64_t count = std::max<std::int64_t>(most / ranks, 1);
+    if (!staging_.data()) {
+      staging_ = world_.allocate(Category::workspace,
+                                 static_cast<std::size_t>(count * ranks) * sizeof(float),
+                                 "state of the host pool on its way");
+    }
+    const std::int64_t end = part(all, 0).elems;
+    for (std::int64_t at = 0; at < end; at += count) {
+      const std::int64_t some = std::min(count, end - at);
+      const View staged{staging_.data(), some * ranks, DType::fp32};
+      const View mine = part(all, rank).slice(at, some);
+      const Stream compute = world_.compute_stream();
+      world_.device().copy_in(part(staged, rank).data, mine.data, mine.bytes(), compute);
+      Batch batch{"hand on"};
+      batch.all_gather(part(staged, rank), staged);
+      submit(*replicas_, std::move(batch));
+      for (int other = 0; other < ranks; ++other) {
+        const View to = part(all, other).slice(at, some);
+        if (other != rank) {
+          world_.device().copy_out(to.data, part(staged, other).data, to.bytes(), compute);
+        }
+      }
+      compute.wait();
+    }
+  }
+
+  Model& model_;
+  World& world_;
+  std::optional<Channel> replicas_;
+  OwnedEvent mark_;
+  Buffer staging_;
+};
+
+struct RuleName {
+  std::string operator()(const AdamW& /*rule*/) const { return "AdamW"; }
+  std::string operator()(const Adam& /*rule*/) const { return "Adam"; }
+  std::string operator()(const Lion& /*rule*/) const { return "Lion"; }
+  std::string operator()(const SGD& /*rule*/) const { return "SGD"; }
+  std::string operator()(const CustomOptimizer& rule) const { return rule.name; }
+};
+
+/// Ends what is enqueued, and throws what has ended a stream.
+void settle(World& world) {
+  world.quiesce();
+  for (const Stream stream :
+       {world.compute_stream(), world.gather_channel().stream, world.reduce_channel().stream}) {
+    stream.rethrow();
+  }
+}
+
+}  // namespace
+
+std::size_t bytes_of(StateFormat format) noexcept {
+  switch (format) {
+    case StateFormat::fp32:
+      return 4;
+    case StateFormat::bf16:
+    case StateFormat::fp16:
+    case StateFormat::u16:
+      return 2;
+    case StateFormat::u8:
+      break;
+  }
+  return 1;
+}
+
+TrainingState::TrainingState(ShardedModel& model) : model_{model.live()} {
+  model_.require_between_steps("TrainingState");
+  mark_ = model_.world().device().make_event();
+  for (std::size_t u = 0; u < model_.plans().size(); ++u) { list_unit(u); }
+  first_of_unit_.push_back(share_.size());
+}
+
+// An update that waited for an event of the owner's would outlive it.
+TrainingState::~TrainingState() {
+  if (!copies_ || model_.world_ended()) { return; }
+  HostPool pool{model_.world()};
+  const bool offloads = std::ranges::any_of(model_.plans(), &UnitPlan::offloaded);
+  const Stream lane = pool.copy_stream(CopyLane::snapshots);
+  for (const Stream stream : {lane, offloads ? pool.host_copy_stream() : lane}) {
+    try {
+      stream.wait();
+    } catch (...) {  // NOLINT(bugprone-empty-catch): the stream keeps it, and copies nothing more
+    }
+  }
+  for (LiveUnit& unit : model_.units()) {
+    if (unit.trains()) { unit.update().drop_holds(); }
+  }
+}
+
+void TrainingState::list_unit(std::size_t unit) {
+  const UnitPlan& plan = model_.plans()[unit];
+  std::vector<std::size_t> first_tensor(plan.infos.size());
+  std::vector<std::vector<SegmentArray>> arrays;
+  for (std::size_t s = 0; s < plan.segments(); ++s) {
+    arrays.push_back(arrays_of(model_, unit, s));
+  }
+  for (std::size_t p = 0; p < plan.infos.size(); ++p) {
+    const auto location = plan.layout.locate(p);
+    first_tensor[p] = tensors_.size();
+    if (!location) { continue; }  // an alias
+    const ParameterInfo& info = plan.infos[p];
+    for (const SegmentArray& array : arrays[location->segment]) {
+      tensors_.push_back({.parameter = &info,
+                          .kind = array.kind,
+                          .index = array.index,
+                          .format = array.format,
+                          .elems = in_array(array.kind, {0, info.shape.elems()}).elems});
+    }
+  }
+
+  const auto first = static_cast<std::ptrdiff_t>(share_.size());
+  first_of_unit_.push_back(share_.size());
+  for (std::size_t s = 0; s < plan.segments(); ++s) {
+    const SegmentLayout& segment = plan.layout.segments()[s];
+    const Range mine = share_of_segment(model_, segment);
+    for (const Piece& piece : segment.pieces(Ranges{mine})) {
+      for (std::size_t a = 0; a < arrays[s].size(); ++a) {
+        const SegmentArray& array = arrays[s][a];
+        share_.push_back({.tensor = first_tensor[piece.parameter] + a,
+                          .unit = unit,
+                          .elems = in_array(array.kind, {piece.first_in_parameter, piece.elems}),
+                          .data = array.at(mine.first + piece.first_in_shard),
+                          .on_host = array.on_host});
+      }
+    }
+  }
+  std::ranges::sort(share_.begin() + first, share_.end(), {}, &StatePiece::tensor);
+}
+
+std::span<const StatePiece> TrainingState::share_of(std::size_t unit) const {
+  expects(unit < units(), "share_of: the model has no such unit");
+  return std::span{share_}.subspan(first_of_unit_[unit],
+                                   first_of_unit_[unit + 1] - first_of_unit_[unit]);
+}
+
+std::size_t TrainingState::most_share_bytes(std::size_t beside) const {
+  std::size_t bytes = 0;
+  for (std::size_t u = 0; u < units(); ++u) {
+    const UnitPlan& plan = model_.plans()[u];
+    for (std::size_t s = 0; s < plan.segments(); ++s) {
+      const SegmentLayout& segment = plan.layout.segments()[s];
+      const std::int64_t elems = share_of_segment(model_, segment).elems;  // padding counts
+      if (elems == 0) { continue; }
+      const std::size_t pieces = segment.pieces(Ranges{Range{0, segment.padded_elems()}}).size();
+      for (const SegmentArray& array : arrays_of(model_, u, s)) {
+        const auto count = static_cast<std::size_t>(in_array(array.kind, {0, elems}).elems);
+        bytes += count * bytes_of(array.format) + pieces * beside;
+      }
+    }
+  }
+  return bytes;
+}
+
+bool TrainingState::has_optimizer() const noexcept {
+  return model_.optimizer() != nullptr;
+}
+
+std::string TrainingState::optimizer_name() const {
+  if (!has_optimizer()) { return {}; }
+  return std::visit(RuleName{}, model_.optimizer()->optimizer().rule());
+}
+
+StateCounters TrainingState::counters() const {
+  model_.require_between_steps("counters");
+  StateCounters counters{.steps = model_.steps()};
+  if (!has_optimizer()) { return counters; }
+  const kernels::StepScalars& scalars = model_.optimizer()->optimizer().scalars();
+  counters.updates = scalars.updates;
+  counters.loss_scale = scalars.loss_scale;
+  counters.good_steps = scalars.good_steps;
+  counters.skipped_in_a_row = scalars.skipped_in_a_row;
+  counters.skipped = scalars.skipped;
+  return counters;
+}
+
+void TrainingState::copy_out(std::size_t unit, std::span<void* const> to, Event copied) {
+  model_.require_between_steps("copy_out");
+  const std::span<const StatePiece> pieces = share_of(unit);
+  expects(to.size() == pieces.size(), "copy_out: there is one address for each piece of the unit");
+  World& world = model_.world();
+  const LiveUnit& live = model_.units()[unit];
+  HostPool pool{world};
+  copies_ = true;
+
+  Stream last = pool.copy_stream(CopyLane::snapshots);
+  world.compute_stream().record(mark_.get());
+  last.wait_for(mark_.get());
+  live.parameters().await_arrival(last);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].on_host) { continue; }
+    const std::size_t bytes = bytes_of_piece(pieces[i]);
+    pool.copy_out(to[i], pieces[i].data, bytes, live.name(), CopyLane::snapshots);
+  }
+  if (live.plan().offloaded) {
+    last.record(mark_.get());
+    last = pool.host_copy_stream();
+    last.wait_for(mark_.get());
+    pool.compute_stream().record(mark_.get());
+    last.wait_for(mark_.get());
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      if (!pieces[i].on_host) { continue; }
+      pool.copy_on_host(to[i], pieces[i].data, bytes_of_piece(pieces[i]), live.name());
+    }
+  }
+  last.record(copied);
+  if (live.trains()) { live.update().hold(copied); }
+}
+
+void TrainingState::begin_write() {
+  model_.require_between_steps("begin_write");
+  settle(model_.world());
+}
+
+void TrainingState::write(const StatePiece& piece, std::int64_t first, std::int64_t count,
+                          const void* from) {
+  expects(first >= 0 && count >= 0 && first + count <= piece.elems.elems,
+          "write: the elements are not all in the piece");
+  const std::size_t size = bytes_of(tensors_[piece.tensor].format);
+  void* const to = static_cast<std::byte*>(piece.data) + static_cast<std::size_t>(first) * size;
+  const std::size_t bytes = static_cast<std::size_t>(count) * size;
+  World& world = model_.world();
+  if (piece.on_host) {
+    return world.compute([&] { std::memcpy(to, from, bytes); });
+  }
+  world.device().copy_in(to, from, bytes, world.compute_stream());
+  world.compute_stream().wait();
+}
+
+// The order of units is that of their declaration, the same on all ranks.
+void TrainingState::end_write(const StateCounters& counters) {
+  model_.require_between_steps("end_write");
+  World& world = model_.world();
+  const StrategyTraits traits = traits_of(model_.options().strategy);
+  const bool divided = traits.parameters != Holding::rank0;
+  HandOn hand_on{model_};
+  for (std::size_t u = 0; u < units(); ++u) {
+    if (divided && model_.sharding().kept_shards() > 1) { hand_on.among_replicas(u); }
+    if (traits.parameters != traits.optimizer) { hand_on.whole_parameters(u); }
+  }
+  settle(world);
+  for (LiveUnit& unit : model_.units()) {
+    unit.parameters().drop_stale();
+    if (!unit.trains()) { continue; }
+    unit.update().drop_holds();
+    world.compute([&] { unit.update().begin(); });
+  }
+  model_.continue_after(counters.steps, {.updates = counters.updates,
+                                         .loss_scale = counters.loss_scale,
+                                         .used_loss_scale = counters.loss_scale,
+                                         .good_steps = counters.good_steps,
+                                         .skipped_in_a_row = counters.skipped_in_a_row,
+                                         .skipped = counters.skipped});
+}
+
+std::size_t TrainingState::bytes_of_piece(const StatePiece& piece) const noexcept {
+  return static_cast<std::size_t>(piece.elems.elems) * bytes_of(tensors_[piece.tensor].format);
+}
+
+}  // namespace tessera::engine

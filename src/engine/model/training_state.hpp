@@ -1,0 +1,149 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/device/device.hpp"
+#include "tessera/device/stream.hpp"
+#include "tessera/engine/sharded_model.hpp"
+#include "tessera/shard/parameter_info.hpp"
+#include "tessera/shard/ranges.hpp"
+
+namespace tessera::engine {
+
+class Model;
+
+/// What an array of the training state holds of a parameter.
+enum class StateKind : std::uint8_t {
+  weight,     ///< the parameter itself, in its compute dtype
+  master,     ///< the fp32 master of a 16-bit parameter
+  remainder,  ///< the lower 16 bits of the fp32 master of a bf16 parameter
+  moment,     ///< a moment of the optimizer, or one state of a CustomOptimizer
+  scales,     ///< the fp32 scales of a quantised moment: one for each kMomentBlock elements
+};
+
+/// How the elements of an array are encoded.
+enum class StateFormat : std::uint8_t { fp32, bf16, fp16, u16, u8 };
+
+/// Returns the bytes of one element: 4, 2 or 1.
+[[nodiscard]] std::size_t bytes_of(StateFormat format) noexcept;
+
+/// One logical tensor of the training state: an array of one parameter, without padding. It does
+/// not depend on ranks, strategy, mesh or device. All ranks list the same tensors in the same
+/// order.
+struct StateTensorInfo {
+  const ParameterInfo* parameter = nullptr;  ///< valid while the model lives
+  StateKind kind{};
+  int index = 0;         ///< of a moment and its scales, from 0
+  StateFormat format{};  ///< of its elements
+  /// Its elements: as many as the parameter has, or for `scales` one for each block begun.
+  std::int64_t elems = 0;
+};
+
+/// Elements of one tensor that lie end to end in this rank's memory.
+struct StatePiece {
+  std::size_t tensor = 0;  ///< index in TrainingState::tensors
+  std::size_t unit = 0;    ///< the unit that the parameter belongs to
+  Range elems;             ///< of the tensor
+  void* data = nullptr;    ///< in device memory, or in the host pool
+  bool on_host = false;    ///< whether `data` is in the host pool
+};
+
+/// What the training state has once: numbers on which all ranks agree.
+struct StateCounters {
+  std::int64_t steps = 0;    ///< made, including skipped ones
+  std::int64_t updates = 0;  ///< applied: t of Adam
+  float loss_scale = 1.0F;   ///< of the gradients that come next
+  std::int64_t good_steps = 0;
+  std::int64_t skipped_in_a_row = 0;
+  std::int64_t skipped = 0;
+
+  friend bool operator==(const StateCounters&, const StateCounters&) = default;
+};
+
+/// The whole training state of a model between steps, as logical tensors, and which elements of
+/// them this rank reads and writes.
+///
+/// Each element of each tensor is in the share of exactly one rank, under every strategy: ranks
+/// that hold copies divide them. Under dp all is rank 0's. Cuts within a tensor lie at multiples of
+/// 64 elements of a weight, master, remainder or moment.
+///
+/// The tensors are those that the model has when this object is made: weights alone in a model for
+/// inference, masters or remainders too in one for training, and moments from optimize_with on.
+///
+/// Order:  it is made and used between steps of a materialized model. ContractError otherwise.
+///         Another one is made after optimize_with.
+/// Memory: lists only; the model outlives it.
+class TrainingState {
+ public:
+  explicit TrainingState(ShardedModel& model);
+  /// Waits for copies that are under way; later updates wait for none.
+  ~TrainingState();
+  TrainingState(const TrainingState&) = delete;
+  TrainingState& operator=(const TrainingState&) = delete;
+
+  /// In the order of registration, aliases left out. Of each parameter: its weight, its master or
+  /// remainder, then each moment with its scales.
+  [[nodiscard]] const std::vector<StateTensorInfo>& tensors() const noexcept { return tensors_; }
+  /// This rank's share, ordered by unit, and in a unit by tensor.
+  [[nodiscard]] const std::vector<StatePiece>& share() const noexcept { return share_; }
+  /// Bytes of a piece.
+  [[nodiscard]] std::size_t bytes_of_piece(const StatePiece& piece) const noexcept;
+  /// The pieces of `unit` in `share`.
+  [[nodiscard]] std::span<const StatePiece> share_of(std::size_t unit) const;
+  /// The bytes that suffice for the share of any rank, with `beside` bytes more for each piece.
+  /// They are equal on all ranks, but for dp, whose rank 0 has everything: so memory that is
+  /// planned for one rank is planned for all.
+  [[nodiscard]] std::size_t most_share_bytes(std::size_t beside) const;
+  [[nodiscard]] std::size_t units() const noexcept { return first_of_unit_.size() - 1; }
+  /// Whether the model has an optimizer, and so moments and an update count.
+  [[nodiscard]] bool has_optimizer() const noexcept;
+  /// The rule: "AdamW", "Adam", "Lion", "SGD", or a CustomOptimizer's name. Empty if there is none.
+  [[nodiscard]] std::string optimizer_name() const;
+
+  /// Waits for the last step's outcome and returns the counters.
+  [[nodiscard]] StateCounters counters() const;
+
+  // Saving.
+
+  /// Enqueues copies of all of this rank's share of `unit` to the host memory `to`, one address for
+  /// each piece of share_of(unit): after all updates enqueued so far, on streams of their own
+  /// (CopyLane::snapshots, and another for what is in the host pool). On CUDA that memory comes
+  /// from World::allocate_host, or the call waits. Records `copied` behind the copies. The unit's
+  /// next update waits for `copied`, which stays the caller's, is valid until then or until this
+  /// object ends, and is not recorded again before. Any thread may wait for it meanwhile.
+  ///
+  /// A step in a CUDA graph (World::run_as_graph) starts as a whole after the copies enqueued
+  /// before. ContractError within one.
+  void copy_out(std::size_t unit, std::span<void* const> to, Event copied);
+
+  // Loading.
+
+  /// Waits until nothing that is enqueued reads or writes the state any more. Call it before
+  /// `write`.
+  void begin_write();
+  /// Writes elements [first, first + count) of the piece (counted within the piece) from host
+  /// memory in the piece's format. Returns when it is done.
+  void write(const StatePiece& piece, std::int64_t first, std::int64_t count, const void* from);
+  /// *Collective.* After every rank has written its share: ranks that hold copies get them, and
+  /// parameters that are kept whole are gathered again (under dp when the next pass begins). Sets
+  /// the counters; those of updates only where there is an optimizer. Returns when it is done.
+  /// `report` and `previous_report` then tell of steps made from here on.
+  void end_write(const StateCounters& counters);
+
+ private:
+  void list_unit(std::size_t unit);
+
+  Model& model_;
+  std::vector<StateTensorInfo> tensors_;
+  std::vector<StatePiece> share_;
+  std::vector<std::size_t> first_of_unit_;  // in share_, and its size at the end
+  OwnedEvent mark_;
+  bool copies_ = false;  // have been enqueued
+};
+
+}  // namespace tessera::engine
