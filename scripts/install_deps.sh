@@ -7,7 +7,9 @@
 #   --tests   Also what scripts/test.sh uses, as far as the distribution has it as a package: ccache,
 #             the linker mold, clang 19 with its tools, shellcheck, and Chromium, in which the reports'
 #             pages are tested. A snap of Chromium, as on Ubuntu, cannot read the tests' files: they are
-#             skipped there.
+#             skipped there. And Python's safetensors, which reads and writes the same files as Tessera:
+#             from Python's index, by pip, into third_party/python. Where it cannot be had, its test
+#             says so and is skipped.
 set -euo pipefail
 
 # Where there is CUDA's compiler, cuDNN's frontend is fetched too, which is headers alone and no
@@ -74,6 +76,29 @@ fetch_frontend() {
   rm -rf "$scratch"
 }
 fetch_frontend
+
+# The version that the tests have seen.
+safetensors_version=0.8.0
+fetch_safetensors() {
+  local folder log
+  folder=$(dirname "${BASH_SOURCE[0]}")/../third_party/python
+  if [[ -e $folder/safetensors/__init__.py ]]; then return; fi
+  log=$(mktemp)
+  if timeout 120 python3 -m pip install --quiet --disable-pip-version-check --no-deps \
+      --root-user-action ignore --only-binary :all: --target "$folder.new" \
+      "safetensors==$safetensors_version" 2>"$log"; then
+    rm -rf "$folder"
+    mv "$folder.new" "$folder"
+    echo "fetched Python's safetensors $safetensors_version"
+  else
+    rm -rf "$folder.new"
+    echo "without Python's safetensors, pip cannot fetch it: $(tail -n 1 "$log")"
+  fi
+  rm -f "$log"
+}
+if [[ $tests == yes ]]; then
+  fetch_safetensors
+fi
 
 missing=()
 for package in "${packages[@]}"; do

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Kills at random moments: weights are the old or the new ones, never torn, and nothing is left.
+"""Kills at random moments: what was saved is whole, and the resumed run is the uninterrupted one.
 
   scripts/trials/kills.py --command build/release/tools/tessera --count 40 --seed 1
 
-Trains into a folder that has weights already, and ends the run by a signal at a random moment, often
-as it saves. Then one more run ends well: its folder holds the weights alone.
+Ends a run that saves all the time by a signal at a random moment, verifies what it has left, resumes
+it on a random number of ranks, now and then kills it once more, and compares the end with a run that
+was left alone: steps, losses, and on the same ranks every byte of the last checkpoint.
 """
 import json
 import signal
@@ -14,61 +15,98 @@ import time
 
 from common import Failed, Trial, whole_weights, write_text
 
-# A file of a megabyte: saving takes a while.
+# A checkpoint of three megabytes: saving takes a while.
 SIZES = ["--layers", 1, "--hidden", 32, "--heads", 2, "--seq", 8, "--vocab", 8000]
-STEPS = 6
+STEPS = 12
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+CLOSE = 1e-5  # of losses on other ranks
 
 
-def check_log(path, torn_end):
+def lines_of(path, torn_end=False):
+    """The lines of a log, by step; Failed unless they are whole and each step is there once."""
     lines = path.read_text().split("\n") if path.exists() else [""]
     if lines.pop() and not torn_end:
         raise Failed("the log ends in the middle of a line")
-    for number, line in enumerate(lines):
-        if json.loads(line)["step"] != number + 1:
+    objects = [json.loads(line) for line in lines]
+    for number, line in enumerate(objects):
+        if line["step"] != number + 1:
             raise Failed(f"line {number + 1} of the log is another step's")
+    return objects
+
+
+def steps_in(folder):
+    """The checkpoints that are there, the newest last."""
+    return sorted(path for path in folder.glob("step-*") if path.name[5:].isdigit())
+
+
+def same_bytes(one, other):
+    names = sorted(path.name for path in one.iterdir())
+    return names == sorted(path.name for path in other.iterdir()) and all(
+        name == "provenance.json" or (one / name).read_bytes() == (other / name).read_bytes()
+        for name in names)
 
 
 def main():
     trial = Trial(__doc__, 40)
-    known = {}
 
-    def arguments(folder, seed):
-        return ["train", *SIZES, "--data", folder / "text", "--steps", STEPS, "--ranks", 2,
-                "--strategy", "zero3", "--seed", seed, "--log", folder / "log",
-                "--checkpoint", folder / "c"]
+    def arguments(folder, name, ranks, *more):
+        return ["train", *SIZES, "--data", folder / "text", "--steps", STEPS, "--ranks", ranks,
+                "--batch", 6 // ranks, "--strategy", "zero3", "--log", folder / f"{name}.log",
+                "--checkpoint", folder / name, *more]
 
-    def one(draws, folder):
-        write_text(folder / "text", 4000, draws)
-        weights = folder / "c" / "model.safetensors"
-        began = time.monotonic()
-        trial.run(arguments(folder, 1)).require_status(0)
-        known["seconds"] = min(time.monotonic() - began, known.get("seconds", 60.0))
-        old = whole_weights(weights)
-        process = subprocess.Popen(trial.words(arguments(folder, 2)), stdin=subprocess.DEVNULL,
+    def killed(draws, words, seconds):
+        """Ends the command by a signal within `seconds`; whether that has killed it at once."""
+        process = subprocess.Popen(trial.words(words), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        end_of_run = known["seconds"]
-        time.sleep(draws.choice((draws.uniform(0, end_of_run),
-                                 draws.uniform(0.5 * end_of_run, end_of_run))))
+        time.sleep(draws.uniform(0, seconds))
         sent = draws.choice(SIGNALS)
         process.send_signal(sent)
         end = trial.end_of(process)
         caught = sent != signal.SIGKILL
         end.require(end.status in (0, -sent) or (caught and end.status == 128 + sent),
                     f"another end than signal {sent} has")
-        after = whole_weights(weights)
-        if end.status > 0:
-            end.require(after != old and "its weights are in" in end.err, "weights were not written")
-        check_log(folder / "log", torn_end=end.status == -sent)
-        last = trial.run(arguments(folder, 2))
+        return end.status < 0
+
+    def check(folder):
+        """What a killed run leaves is whole."""
+        steps = steps_in(folder / "c") if (folder / "c").exists() else []
+        for step in steps[-2:]:
+            whole_weights(step / "model.safetensors")
+        if steps:
+            trial.run(["checkpoint", "verify", steps[-1]]).require_status(0)
+        return bool(steps)
+
+    def one(draws, folder):
+        write_text(folder / "text", 4000, draws)
+        began = time.monotonic()
+        trial.run(arguments(folder, "whole", 2)).require_status(0)
+        seconds = 1.5 * (time.monotonic() - began)
+        often = ["--checkpoint-every", draws.randint(1, 3)]
+        ranks, any_step, same, kills = 2, False, True, 0
+        for _ in range(draws.randint(1, 3)):
+            more = [*often, "--resume"] if any_step else often
+            kills += killed(draws, arguments(folder, "c", ranks, *more), seconds)
+            any_step = check(folder)
+            lines_of(folder / "c.log", torn_end=True)
+            ranks = draws.choice((2, 2, 1, 3))
+            same = same and ranks == 2
+        # A run that was killed after its last step has been saved leaves nothing to save, and with it
+        # what it was removing: the next save does that.
+        ended = any_step and steps_in(folder / "c")[-1].name.endswith(f"{STEPS:08}")
+        last = trial.run(arguments(folder, "c", ranks, *often, *(["--resume"] if any_step else [])))
         last.require_status(0)
-        left = sorted(entry.name for entry in weights.parent.iterdir())
-        last.require(left == ["model.safetensors"], f"left in the folder: {left}")
-        # Before it trains and after it has saved a signal kills a run as it kills others.
-        if end.status == -sent:
-            end.require(after in (old, whole_weights(weights)), "neither the old nor the new weights")
-        ends = {0: "ended before the signal", 128 + sent: "saved and ended"}
-        return ends.get(end.status, "killed")
+        left = {path.name for path in (folder / "c").iterdir()
+                if not (ended and path.name.startswith("."))} - {"model.safetensors"}
+        last.require(left == {path.name for path in steps_in(folder / "c")},
+                     f"left in the folder: {sorted(left)}")
+        whole, resumed = lines_of(folder / "whole.log"), lines_of(folder / "c.log")
+        apart = [abs(a["loss"] - b["loss"]) for a, b in zip(whole, resumed)]
+        last.require(len(whole) == len(resumed) == STEPS and max(apart) <= CLOSE,
+                     f"losses differ by {max(apart)}")
+        ends = [steps_in(folder / name)[-1] for name in ("whole", "c")]
+        last.require(not same or (max(apart) == 0 and same_bytes(*ends)),
+                     "the same ranks, and another state")
+        return "killed and resumed" if kills else "saved at a signal and resumed"
 
     return trial.run_all(one)
 

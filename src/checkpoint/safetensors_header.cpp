@@ -7,86 +7,42 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "base/shown.hpp"
+#include "checkpoint/json_string.hpp"
+#include "checkpoint/parsed_json.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
 
 namespace tessera {
 namespace {
 
-using nlohmann::json;
-using nlohmann::ordered_json;
 using Entry = SafetensorsReader::Entry;
 
 constexpr std::string_view kMetadata = "__metadata__";
 
-// Bytes of an element. Empty for dtypes that this list does not know: such a tensor may be in the
-// file, but its size cannot be checked.
-std::optional<std::uint64_t> width_of(std::string_view dtype) {
-  constexpr std::array<std::pair<std::string_view, std::uint64_t>, 14> kWidths{{{"F64", 8},
-                                                                                {"I64", 8},
-                                                                                {"U64", 8},
-                                                                                {"F32", 4},
-                                                                                {"I32", 4},
-                                                                                {"U32", 4},
-                                                                                {"F16", 2},
-                                                                                {"BF16", 2},
-                                                                                {"I16", 2},
-                                                                                {"U16", 2},
-                                                                                {"I8", 1},
-                                                                                {"U8", 1},
-                                                                                {"BOOL", 1},
-                                                                                {"F8_E4M3", 1}}};
-  const auto* const found = std::find_if(kWidths.begin(), kWidths.end(),
-                                         [&](const auto& known) { return known.first == dtype; });
-  if (found == kWidths.end()) { return std::nullopt; }
-  return found->second;
-}
-
-json parse_json(const std::string& path, std::string_view header) {
-  std::set<std::string> names;
-  const auto refuse_repeated = [&](int depth, json::parse_event_t event, json& parsed) {
-    if (depth == 1 && event == json::parse_event_t::key &&
-        !names.insert(parsed.get<std::string>()).second) {
-      throw FormatError(
-          fmt::format("{}: two tensors are called '{}'", path, shown(parsed.get<std::string>())));
-    }
-    return true;
-  };
-  try {
-    return json::parse(header, refuse_repeated);
-  } catch (const json::parse_error& error) {
-    throw FormatError(fmt::format("{}: byte {}: the header is not valid JSON: {}", path,
-                                  kLengthBytes + error.byte, shown(error.what())));
-  } catch (const json::exception& error) {  // a number beyond every type
-    throw FormatError(
-        fmt::format("{}: the header is not valid JSON: {}", path, shown(error.what())));
-  }
-}
-
 // One tensor's declaration, with the file it is in, for errors.
 class Declaration {
  public:
-  Declaration(const std::string& path, const std::string& name, const json& value)
+  Declaration(const std::string& path, const std::string& name, const nlohmann::json& value)
       : path_{path}, name_{name}, value_{value} {
     require(value.is_object(), "an object");
   }
 
   [[nodiscard]] std::string dtype() const {
-    const json& value = field("dtype");
+    const nlohmann::json& value = field("dtype");
     require(value.is_string(), "a dtype");
     return value.get<std::string>();
   }
 
   [[nodiscard]] Shape shape() const {
-    const json& value = field("shape");
+    const nlohmann::json& value = field("shape");
     require(value.is_array(), "a shape");
     std::vector<std::int64_t> dims;
-    for (const json& dim : value) {
+    for (const nlohmann::json& dim : value) {
       require(dim.is_number_unsigned() && dim.get<std::uint64_t>() <= kMost, "a shape of sizes");
       dims.push_back(static_cast<std::int64_t>(dim.get<std::uint64_t>()));
     }
@@ -97,7 +53,7 @@ class Declaration {
 
   /// First byte and end, from the start of the data.
   [[nodiscard]] std::pair<std::uint64_t, std::uint64_t> offsets() const {
-    const json& value = field("data_offsets");
+    const nlohmann::json& value = field("data_offsets");
     require(value.is_array() && value.size() == 2 && value[0].is_number_unsigned() &&
                 value[1].is_number_unsigned() && value[0] <= value[1],
             "data_offsets of two rising numbers");
@@ -108,7 +64,7 @@ class Declaration {
   static constexpr auto kMost =
       static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
 
-  [[nodiscard]] const json& field(const char* key) const {
+  [[nodiscard]] const nlohmann::json& field(const char* key) const {
     const auto found = value_.find(key);
     require(found != value_.end(), key);
     return *found;
@@ -123,11 +79,11 @@ class Declaration {
 
   const std::string& path_;
   const std::string& name_;
-  const json& value_;
+  const nlohmann::json& value_;
 };
 
 void check_size(const std::string& path, const std::string& name, const Entry& entry) {
-  const std::optional<std::uint64_t> width = width_of(entry.dtype);
+  const std::optional<std::uint64_t> width = dtype_bytes(entry.dtype);
   if (!width) { return; }
   const auto elems = static_cast<std::uint64_t>(entry.shape.elems());
   // Compared as elements, because elems * width may not fit.
@@ -160,11 +116,85 @@ void check_cover(const std::string& path, const SafetensorsEntries& entries,
   }
 }
 
+[[noreturn]] void refuse_name(std::string_view name) {
+  if (name.empty()) { throw ContractError("safetensors: a tensor has no name; name it"); }
+  throw ContractError(
+      fmt::format("safetensors: the name '{}' is taken; give each tensor its own", name));
+}
+
+// Of a tensor whose data starts `first` bytes behind the header.
+std::uint64_t declared_bytes(const HeaderTensor& tensor, std::uint64_t first) {
+  const std::optional<std::uint64_t> width = dtype_bytes(tensor.dtype);
+  if (!width) {
+    throw ContractError(fmt::format("safetensors: tensor '{}' has the unknown dtype {}",
+                                    tensor.name, tensor.dtype));
+  }
+  const auto elems = static_cast<std::uint64_t>(tensor.shape->elems());
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max() - kMaxHeaderBytes - 8;
+  if (elems > (kMost - first) / *width) {
+    throw ContractError(
+        fmt::format("safetensors: tensor '{}' of {} elements: more bytes than a file can have",
+                    tensor.name, elems));
+  }
+  return elems * *width;
+}
+
+template <class Numbers>
+void append_numbers(std::string& text, const Numbers& numbers) {
+  for (const auto number : numbers) {
+    if (text.back() != '[') { text += ','; }
+    const fmt::format_int digits{number};
+    text.append(digits.data(), digits.size());
+  }
+}
+
 }  // namespace
+
+std::optional<std::uint64_t> dtype_bytes(std::string_view dtype) {
+  constexpr std::array<std::pair<std::string_view, std::uint64_t>, 15> kWidths{{{"F64", 8},
+                                                                                {"I64", 8},
+                                                                                {"U64", 8},
+                                                                                {"F32", 4},
+                                                                                {"I32", 4},
+                                                                                {"U32", 4},
+                                                                                {"F16", 2},
+                                                                                {"BF16", 2},
+                                                                                {"I16", 2},
+                                                                                {"U16", 2},
+                                                                                {"I8", 1},
+                                                                                {"U8", 1},
+                                                                                {"BOOL", 1},
+                                                                                {"F8_E4M3", 1},
+                                                                                {"F8_E5M2", 1}}};
+  const auto* const found = std::find_if(kWidths.begin(), kWidths.end(),
+                                         [&](const auto& known) { return known.first == dtype; });
+  if (found == kWidths.end()) { return std::nullopt; }
+  return found->second;
+}
+
+std::string read_header(const ReadableFile& file) {
+  const std::string path = file.path().string();
+  if (file.bytes() < kLengthBytes) {
+    throw FormatError(
+        fmt::format("{}: ends at byte {}, before the header's length of {} bytes; the file is not "
+                    "safetensors, or was cut",
+                    path, file.bytes(), kLengthBytes));
+  }
+  std::uint64_t bytes = 0;
+  file.read_at(0, std::as_writable_bytes(std::span{&bytes, 1}));
+  if (bytes > kMaxHeaderBytes || bytes > file.bytes() - kLengthBytes) {
+    throw FormatError(fmt::format(
+        "{}: byte 0: the header's length is given as {}, but the file has {} bytes (limit {})",
+        path, bytes, file.bytes(), kMaxHeaderBytes));
+  }
+  std::string header(bytes, '\0');
+  file.read_at(kLengthBytes, std::as_writable_bytes(std::span{header}));
+  return header;
+}
 
 SafetensorsEntries parse_header(const std::string& path, std::string_view header,
                                 std::uint64_t file_bytes) {
-  const json root = parse_json(path, header);
+  const nlohmann::json root = parse_json(path, header, "the header", kLengthBytes);
   if (!root.is_object()) {
     throw FormatError(
         fmt::format("{}: byte {}: the header is not a JSON object", path, kLengthBytes));
@@ -180,7 +210,7 @@ SafetensorsEntries parse_header(const std::string& path, std::string_view header
           "{}: tensor '{}' ends at byte {} of the data, but the file holds {} bytes of it", path,
           shown(name), end, file_bytes - data_begin));
     }
-    Entry entry{declared.dtype(), declared.shape(), data_begin + first, end - first};
+    Entry entry{declared.dtype(), declared.shape(), data_begin + first, end - first, path};
     check_size(path, name, entry);
     entries.emplace(name, std::move(entry));
   }
@@ -188,32 +218,29 @@ SafetensorsEntries parse_header(const std::string& path, std::string_view header
   return entries;
 }
 
-std::string format_header(std::span<const SafetensorsWriter::Declared> tensors) {
+std::string format_header(std::span<const HeaderTensor> tensors) {
   // Readers built on Python look for the framework whose conventions the file follows.
-  ordered_json header{{kMetadata, {{"format", "pt"}}}};
-  std::set<std::string_view> names{kMetadata};
+  std::string text = R"({"__metadata__":{"format":"pt"})";
+  std::unordered_set<std::string_view> names{kMetadata};
+  names.reserve(tensors.size() + 1);
   std::uint64_t end = 0;
-  for (const SafetensorsWriter::Declared& tensor : tensors) {
-    expects(!tensor.name.empty(), "SafetensorsWriter: a tensor has no name");
-    if (!names.insert(tensor.name).second) {
-      throw ContractError(fmt::format("SafetensorsWriter: the name '{}' is taken", tensor.name));
-    }
-    const auto elems = static_cast<std::uint64_t>(tensor.shape.elems());
-    expects(elems <= (std::numeric_limits<std::int64_t>::max() - end) / sizeof(float),
-            "SafetensorsWriter: more bytes than a file can have");
+  for (const HeaderTensor& tensor : tensors) {
+    if (tensor.name.empty() || !names.insert(tensor.name).second) { refuse_name(tensor.name); }
     const std::uint64_t first = end;
-    end += elems * sizeof(float);
-    header[tensor.name] = {
-        {"dtype", "F32"}, {"shape", tensor.shape.dims()}, {"data_offsets", {first, end}}};
+    end += declared_bytes(tensor, end);
+    text += ',';
+    append_json_string(text, tensor.name, "a tensor's name");
+    text += R"(:{"dtype":")";
+    text += tensor.dtype;
+    text += R"(","shape":[)";
+    append_numbers(text, tensor.shape->dims());
+    text += R"(],"data_offsets":[)";
+    append_numbers(text, std::array{first, end});
+    text += "]}";
   }
-  std::string text;
-  try {
-    text = header.dump();
-  } catch (const json::type_error&) {
-    throw ContractError("SafetensorsWriter: a tensor's name is not UTF-8");
-  }
+  text += '}';
   text.resize(round_up<std::size_t>(text.size(), 8), ' ');
-  expects(text.size() <= kMaxHeaderBytes, "SafetensorsWriter: too many tensors for one file");
+  expects(text.size() <= kMaxHeaderBytes, "safetensors: too many tensors for one file");
 
   std::string length;
   for (unsigned b = 0; b < kLengthBytes; ++b) {

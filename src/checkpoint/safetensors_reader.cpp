@@ -1,12 +1,15 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cerrno>
 #include <cstring>
+#include <set>
 #include <system_error>
+#include <utility>
 
 #include "base/shown.hpp"
+#include "checkpoint/readable_file.hpp"
 #include "checkpoint/safetensors_header.hpp"
+#include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/half.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
@@ -16,44 +19,6 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little,
               "tensors are copied as they stand in the file");
-
-std::string reason() {
-  return std::generic_category().message(errno);
-}
-
-std::uint64_t regular_file_bytes(const std::filesystem::path& path) {
-  std::error_code failed;
-  if (!std::filesystem::is_regular_file(path, failed)) {
-    throw FormatError(
-        fmt::format("{}: {}", path.string(), failed ? failed.message() : "not a regular file"));
-  }
-  const std::uintmax_t bytes = std::filesystem::file_size(path, failed);
-  if (failed) { throw FormatError(fmt::format("{}: {}", path.string(), failed.message())); }
-  return bytes;
-}
-
-void read_at(std::ifstream& file, const std::filesystem::path& path, std::uint64_t first,
-             std::span<std::byte> out) {
-  file.clear();
-  file.seekg(static_cast<std::streamoff>(first));
-  file.read(reinterpret_cast<char*>(out.data()), std::ssize(out));
-  if (!file) {
-    throw FormatError(
-        fmt::format("{}: cannot read {} bytes at byte {}", path.string(), out.size(), first));
-  }
-}
-
-std::uint64_t checked_header_bytes(const std::string& path, std::span<const std::byte> length,
-                                   std::uint64_t file_bytes) {
-  std::uint64_t bytes = 0;
-  std::memcpy(&bytes, length.data(), sizeof(bytes));
-  if (bytes > kMaxHeaderBytes || bytes > file_bytes - kLengthBytes) {
-    throw FormatError(fmt::format(
-        "{}: byte 0: the header's length is given as {}, but the file has {} bytes (limit {})",
-        path, bytes, file_bytes, kMaxHeaderBytes));
-  }
-  return bytes;
-}
 
 // Values of `Half` at the end of `out`'s own memory, widened from the front: value i lies at or
 // behind float i, so that only values that have been used are overwritten.
@@ -66,48 +31,104 @@ void widen(std::span<const std::byte> raw, std::span<float> out) {
   }
 }
 
+bool file_exists(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+// What a folder of weights is read by.
+std::filesystem::path weights_in(const std::filesystem::path& folder) {
+  std::filesystem::path file = folder / "model.safetensors";
+  std::filesystem::path index = folder / ("model" + std::string{kIndexEnd});
+  if (file_exists(file) && file_exists(index)) {
+    throw FormatError(
+        fmt::format("{}: the folder holds both {} and {}; give the path of the one that is meant",
+                    folder.string(), file.filename().string(), index.filename().string()));
+  }
+  if (file_exists(file)) { return file; }
+  if (file_exists(index)) { return index; }
+  throw FormatError(
+      fmt::format("{}: the folder holds neither {} nor {}; give the path of the weights",
+                  folder.string(), file.filename().string(), index.filename().string()));
+}
+
 }  // namespace
 
-SafetensorsReader::SafetensorsReader(std::filesystem::path path) : path_{std::move(path)} {
-  const std::uint64_t file_bytes = regular_file_bytes(path_);
-  file_.open(path_, std::ios::binary);
-  if (!file_) { throw FormatError(fmt::format("{}: cannot open: {}", path_.string(), reason())); }
-  if (file_bytes < kLengthBytes) {
-    throw FormatError(fmt::format("{}: ends at byte {}, before the header's length of {} bytes",
-                                  path_.string(), file_bytes, kLengthBytes));
+SafetensorsReader::SafetensorsReader(std::filesystem::path path)
+    : path_{std::move(path)}, open_{std::make_unique<ReadableFiles>()} {
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::is_directory(path_, ignored);
+  const std::filesystem::path weights = is_folder ? weights_in(path_) : path_;
+  if (weights.extension() == ".json") {
+    open_index(weights);
+  } else {
+    open_file(weights);
   }
-  std::byte length[kLengthBytes];
-  read_at(file_, path_, 0, length);
-  std::string header(checked_header_bytes(path_.string(), length, file_bytes), '\0');
-  read_at(file_, path_, kLengthBytes, std::as_writable_bytes(std::span{header}));
-  entries_ = parse_header(path_.string(), header, file_bytes);
+}
+
+SafetensorsReader::~SafetensorsReader() = default;
+SafetensorsReader::SafetensorsReader(SafetensorsReader&& other) noexcept = default;
+SafetensorsReader& SafetensorsReader::operator=(SafetensorsReader&& other) noexcept = default;
+
+void SafetensorsReader::open_file(const std::filesystem::path& file) {
+  const ReadableFile& opened = open_->at(file);
+  files_.push_back(file);
+  entries_ = parse_header(file.string(), read_header(opened), opened.bytes());
+}
+
+void SafetensorsReader::open_index(const std::filesystem::path& index) {
+  files_.push_back(index);
+  const auto listed = parse_index(index.string(), read_text(index, kMaxHeaderBytes));
+  std::set<std::string> names;
+  for (const auto& [tensor, file] : listed) { names.insert(file); }
+  for (const std::string& name : names) {
+    const std::filesystem::path file = index.parent_path() / name;
+    const ReadableFile& opened = open_->at(file);
+    files_.push_back(file);
+    for (auto& [tensor, entry] : parse_header(file.string(), read_header(opened), opened.bytes())) {
+      const auto found = listed.find(tensor);
+      if (found != listed.end() && found->second == name) { entries_.emplace(tensor, entry); }
+    }
+  }
+  for (const auto& [tensor, file] : listed) {
+    if (entries_.contains(tensor)) { continue; }
+    throw FormatError(
+        fmt::format("{}: weight_map: tensor '{}' is not in file {}; the index is of other files",
+                    index.string(), shown(tensor), shown(file)));
+  }
+}
+
+const SafetensorsReader::Entry& SafetensorsReader::entry(const std::string& name) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) {
+    throw FormatError(fmt::format("{}: there is no tensor '{}'", path_.string(), shown(name)));
+  }
+  return found->second;
+}
+
+void SafetensorsReader::read_bytes(const std::string& name, std::uint64_t first,
+                                   std::span<std::byte> out) {
+  const Entry& found = entry(name);
+  expects(first <= found.bytes && out.size() <= found.bytes - first,
+          "SafetensorsReader: read outside the tensor");
+  open_->at(found.file).read_at(found.first_byte + first, out);
 }
 
 void SafetensorsReader::read(const std::string& name, std::int64_t first, std::span<float> out) {
-  const auto found = entries_.find(name);
-  if (found == entries_.end()) {
-    throw FormatError(fmt::format("{}: there is no tensor '{}'", path_.string(), name));
-  }
-  const Entry& entry = found->second;
+  const Entry& found = entry(name);
   expects(
-      first >= 0 && first <= entry.shape.elems() && std::ssize(out) <= entry.shape.elems() - first,
+      first >= 0 && first <= found.shape.elems() && std::ssize(out) <= found.shape.elems() - first,
       "SafetensorsReader: read outside the tensor");
-
-  const std::size_t width = entry.dtype == "F32" ? 4 : 2;
-  const std::span<std::byte> raw = std::as_writable_bytes(out).last(out.size() * width);
-  const std::uint64_t at = entry.first_byte + static_cast<std::uint64_t>(first) * width;
-  if (entry.dtype == "F32") {
-    read_at(file_, path_, at, raw);
-  } else if (entry.dtype == "BF16") {
-    read_at(file_, path_, at, raw);
-    widen<bfloat16>(raw, out);
-  } else if (entry.dtype == "F16") {
-    read_at(file_, path_, at, raw);
-    widen<float16>(raw, out);
-  } else {
+  const bool is_float = found.dtype == "F32";
+  if (!is_float && found.dtype != "BF16" && found.dtype != "F16") {
     throw FormatError(fmt::format("{}: tensor '{}' has dtype {}, expected F32, BF16 or F16",
-                                  path_.string(), shown(name), shown(entry.dtype)));
+                                  found.file.string(), shown(name), shown(found.dtype)));
   }
+  const std::size_t width = is_float ? 4 : 2;
+  const std::span<std::byte> raw = std::as_writable_bytes(out).last(out.size() * width);
+  read_bytes(name, static_cast<std::uint64_t>(first) * width, raw);
+  if (found.dtype == "BF16") { widen<bfloat16>(raw, out); }
+  if (found.dtype == "F16") { widen<float16>(raw, out); }
 }
 
 }  // namespace tessera

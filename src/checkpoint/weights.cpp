@@ -101,7 +101,7 @@ void check_entry(const SafetensorsReader& reader, const ParameterInfo& parameter
   }
   if (found->second.shape != parameter.shape) {
     throw FormatError(fmt::format("{}: byte {}: tensor '{}' has shape {}, the model expects {}",
-                                  reader.path().string(), found->second.first_byte, tensor,
+                                  found->second.file.string(), found->second.first_byte, tensor,
                                   found->second.shape.to_string(), parameter.shape.to_string()));
   }
 }

@@ -63,6 +63,51 @@ seed("safetensors_file", "short", u64(2)[:5])
 seed("safetensors_file", "long_header", u64(100_000_000) + b"{}")
 
 
+# ---- checkpoints: the first byte says whether the checksum is added
+def manifest(tensors, files, **changes):
+    fields = {"format": 1, "step": 12, "state": {"steps": "12"}, "values": {"seed": "7"},
+              "files": files, "tensors": tensors}
+    return json.dumps({**fields, **changes})[:-1].encode() + b",\n"
+
+
+def listed(name, role, dtype, shape, first_byte, size, chunk_bytes=256, file="a", sums=1):
+    return {"name": name, "role": role, "dtype": dtype, "shape": shape, "chunk_bytes": chunk_bytes,
+            "file": file, "first_byte": first_byte, "bytes": size,
+            "sums": "0123456789abcdef" * sums}
+
+
+manifests = {
+    "none": manifest([], {}),
+    "two": manifest([listed("w", "weight", "F32", [2, 3], 64, 24),
+                     listed("w.moment_0", "moment", "U8", [6], 88, 6, 64)], {"a": 94}),
+    "empty_tensor": manifest([listed("w", "weight", "BF16", [0], 8, 0, sums=0)], {"a": 8}),
+    "blocks": manifest([listed("w", "weight", "F32", [1 << 23], 64, 1 << 25, sums=2)],
+                       {"a": (1 << 25) + 64}),
+    "few_sums": manifest([listed("w", "weight", "F32", [1 << 23], 64, 1 << 25)],
+                         {"a": (1 << 25) + 64}),
+    "overlap": manifest([listed("w", "weight", "F32", [1], 64, 4),
+                         listed("x", "extra", "F32", [1], 66, 4)], {"a": 70}),
+    "huge": manifest([listed("w", "weight", "U8", [(1 << 63) - 1], 0, (1 << 63) - 1)],
+                     {"a": (1 << 63) - 1}),
+    "other_format": manifest([], {}, format=2),
+    "other_folder": manifest([], {"../a": 1}),
+}
+for name, body in manifests.items():
+    seed("checkpoint_manifest", name, b"\1" + body)
+seed("checkpoint_manifest", "no_checksum", b"\0" + manifests["two"])
+
+indices = {
+    "two": {"metadata": {"total_size": 28},
+            "weight_map": {"wte.weight": "model-00001-of-00002.safetensors",
+                           "ln_f.bias": "model-00002-of-00002.safetensors"}},
+    "none": {"weight_map": {}},
+    "other_folder": {"weight_map": {"a": "../a.safetensors"}},
+    "no_map": {"metadata": {}},
+}
+for name, index in indices.items():
+    seed("weights_index", name, json.dumps(index, indent=2).encode() + b"\n")
+
+
 # ---- tokens
 def with_header(magic, version, count, tokens):
     return i32(magic, version, count) + bytes(1012) + struct.pack(f"<{len(tokens)}H", *tokens)

@@ -28,18 +28,21 @@ void check_places(const SafetensorsEntries& entries, std::uint64_t begin, std::u
 
 // What the writer makes of the same names and shapes reads as them.
 void check_round_trip(const SafetensorsEntries& entries) {
-  std::vector<SafetensorsWriter::Declared> declared;
-  for (const auto& [name, entry] : entries) {
-    if (entry.dtype == "F32" && !name.empty()) { declared.push_back({name, entry.shape}); }
-  }
+  std::vector<HeaderTensor> declared;
   std::uint64_t bytes = 0;
-  for (const auto& each : declared) { bytes += entries.at(each.name).bytes; }
+  for (const auto& [name, entry] : entries) {
+    if (!dtype_bytes(entry.dtype) || name.empty()) { continue; }
+    declared.push_back({name, entry.dtype, &entry.shape});
+    bytes += entry.bytes;
+  }
   const std::string text = format_header(declared);
   const std::string_view header = std::string_view{text}.substr(kLengthBytes);
   const SafetensorsEntries again = parse_header("again", header, text.size() + bytes);
   holds(again.size() == declared.size(), "every tensor that was written is read");
   for (const auto& each : declared) {
-    holds(again.at(each.name).shape == each.shape, "a tensor is read with the shape it was given");
+    const auto& read = again.at(std::string{each.name});
+    holds(read.shape == *each.shape, "a tensor is read with the shape it was given");
+    holds(read.dtype == each.dtype, "a tensor is read with the dtype it was given");
   }
 }
 

@@ -430,6 +430,7 @@ TEST_F(MpiCommand, ASignalToOneProcessEndsAllAfterTheSameStepWithTheirWeights) {
     ASSERT_EQ(threads.status, 0) << threads.err;
     EXPECT_TRUE(read_file(path("job/model.safetensors")) ==
                 read_file(path("threads/model.safetensors")));
+    for (const char* folder : {"job", "threads"}) { std::filesystem::remove_all(path(folder)); }
   }
 }
 

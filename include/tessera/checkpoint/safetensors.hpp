@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,42 +15,61 @@
 
 namespace tessera {
 
-/// Reads a safetensors file (8-byte little-endian header length, JSON header, raw tensors) in
-/// pieces. Only the header is kept in memory.
+/// Reads tensors in pieces from safetensors files (8-byte little-endian header length, JSON header,
+/// raw tensors): a file alone, or several with the index NAME.safetensors.index.json that Hugging
+/// Face's libraries write. Only headers are kept in memory, and a few files are open at a time.
 ///
 /// Errors:  FormatError with path, offset and what was expected: for a missing or short file, an
-///          invalid header, tensors that overlap, leave gaps or lie beyond the file, and a tensor
-///          whose size does not fit its shape.
+///          invalid header, tensors that overlap, leave gaps or lie beyond the file, a tensor whose
+///          size does not fit its shape, and tensors that are not in the file that the index says.
 /// Threads: one at a time. Ranks open a reader each.
 class SafetensorsReader {
  public:
-  /// Opens the file and reads its header.
+  /// Opens what is at `path`: a safetensors file, an index (its name ends in .json), or a folder in
+  /// which there is either model.safetensors or model.safetensors.index.json. Reads all headers.
   explicit SafetensorsReader(std::filesystem::path path);
+  /// Closes all files.
+  ~SafetensorsReader();
+  /// Takes the files of another reader.
+  SafetensorsReader(SafetensorsReader&& other) noexcept;
+  /// Takes the files of another reader.
+  SafetensorsReader& operator=(SafetensorsReader&& other) noexcept;
 
-  /// One tensor of the file.
+  /// One tensor.
   struct Entry {
     std::string dtype;  ///< as in the file: "F32", "BF16" and "F16" can be read, others only listed
     Shape shape;        ///< the tensor's extents
-    std::uint64_t first_byte = 0;  ///< the offset of its data in the file
-    std::uint64_t bytes = 0;       ///< the size of its data
+    std::uint64_t first_byte = 0;     ///< the offset of its data in the file
+    std::uint64_t bytes = 0;          ///< the size of its data
+    std::filesystem::path file = {};  ///< the file
   };
-  /// Returns the tensors of the file, by name.
+  /// Returns the tensors, by name. Those that an index does not list are left out.
   [[nodiscard]] const std::map<std::string, Entry>& entries() const noexcept { return entries_; }
-  /// Returns the path of the file.
+  /// Returns the path of the file, the index or the folder.
   [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+  /// Returns the files: of an index, itself first.
+  [[nodiscard]] const std::vector<std::filesystem::path>& files() const noexcept { return files_; }
 
   /// Writes elements [first, first + out.size()) of `name`, converted to fp32, to `out`. Throws
   /// FormatError if there is no such tensor or it has another dtype, and ContractError if the
   /// elements are not all in it.
   void read(const std::string& name, std::int64_t first, std::span<float> out);
+  /// Writes bytes [first, first + out.size()) of the data of `name`, of any dtype, to `out`. The
+  /// same errors.
+  void read_bytes(const std::string& name, std::uint64_t first, std::span<std::byte> out);
 
  private:
+  void open_file(const std::filesystem::path& file);
+  void open_index(const std::filesystem::path& index);
+  [[nodiscard]] const Entry& entry(const std::string& name) const;
+
   std::filesystem::path path_;
-  std::ifstream file_;
+  std::vector<std::filesystem::path> files_;
   std::map<std::string, Entry> entries_;
+  std::unique_ptr<class ReadableFiles> open_;
 };
 
-/// Writes a safetensors file of fp32 tensors, one after the other in the declared order.
+/// Writes a safetensors file, one tensor after the other in the declared order.
 ///
 /// Order:   the file appears under its name in `finish`, complete (AtomicFile). Before that, `path`
 ///          is untouched; without `finish`, nothing is left.
@@ -59,25 +78,30 @@ class SafetensorsReader {
 ///          The writer is of no further use then.
 class SafetensorsWriter {
  public:
-  /// The name and shape of a tensor to be written.
+  /// A tensor to be written.
   struct Declared {
-    std::string name;  ///< unique in the file, UTF-8
-    Shape shape;       ///< the tensor's extents
+    std::string name;           ///< unique in the file, UTF-8
+    Shape shape;                ///< the tensor's extents
+    std::string dtype = "F32";  ///< of its elements, as safetensors has it
   };
   /// Opens the file and writes the header. Throws ContractError if a name is empty, repeated,
-  /// `__metadata__` or not UTF-8.
+  /// `__metadata__` or not UTF-8, and for an unknown dtype.
   SafetensorsWriter(std::filesystem::path path, std::vector<Declared> tensors);
 
-  /// Writes the next tensor, in the declared order. Throws ContractError if its name or size
-  /// differs.
+  /// Writes the next tensor, in the declared order. Throws ContractError if its name, size or dtype
+  /// (F32) differs.
   void write(std::string_view name, std::span<const float> values);
+  /// Writes the next bytes of the tensor `name`: of the next one in the declared order, or of the
+  /// one that is not complete. Throws ContractError if its name or size differs.
+  void write_bytes(std::string_view name, std::span<const std::byte> bytes);
   /// Completes the file and gives it its name. Throws ContractError unless every declared tensor
   /// has been written.
   void finish();
 
  private:
   std::vector<Declared> tensors_;
-  std::size_t next_ = 0;
+  std::size_t next_ = 0;     // the tensor that is written
+  std::uint64_t wrote_ = 0;  // bytes of it
   AtomicFile file_;
 };
 

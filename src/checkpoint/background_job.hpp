@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <future>
+#include <system_error>
+#include <utility>
+
+namespace tessera {
+
+/// Work on a thread of its own. The destructor waits for its end.
+class BackgroundJob {
+ public:
+  /// A thread that cannot be had is a failure of the work.
+  explicit BackgroundJob(std::function<void()> work) : end_{begin(std::move(work))} {}
+  BackgroundJob(const BackgroundJob&) = delete;
+  BackgroundJob& operator=(const BackgroundJob&) = delete;
+
+  /// Waits until it has ended.
+  void wait() const { end_.wait(); }
+  /// Waits for its end, but not longer than `longest`.
+  void wait(std::chrono::milliseconds longest) const { (void)end_.wait_for(longest); }
+  [[nodiscard]] bool has_ended() const {
+    return end_.wait_for(std::chrono::seconds{0}) == std::future_status::ready;
+  }
+  /// What it has thrown, or null. It has ended.
+  [[nodiscard]] std::exception_ptr failure() const noexcept {
+    try {
+      end_.get();
+    } catch (...) { return std::current_exception(); }
+    return nullptr;
+  }
+
+ private:
+  [[nodiscard]] static std::shared_future<void> begin(std::function<void()> work) {
+    try {
+      return std::async(std::launch::async, std::move(work)).share();
+    } catch (const std::system_error&) {
+      std::promise<void> failed;
+      failed.set_exception(std::current_exception());
+      return failed.get_future().share();
+    }
+  }
+
+  std::shared_future<void> end_;
+};
+
+}  // namespace tessera

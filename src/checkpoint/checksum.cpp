@@ -1,0 +1,47 @@
+#include "checkpoint/checksum.hpp"
+
+#include <algorithm>
+
+#include "tessera/base/error.hpp"
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace tessera {
+
+TensorSums::TensorSums(std::uint64_t tensor_bytes, std::uint64_t chunk_bytes)
+    : tensor_bytes_{tensor_bytes}, chunk_bytes_{chunk_bytes} {
+  expects(chunk_bytes > 0 && kChecksumBlock % chunk_bytes == 0,
+          "TensorSums: the bytes of a chunk do not divide those of a block");
+  sums_.resize(tensor_bytes / kChecksumBlock + (tensor_bytes % kChecksumBlock != 0 ? 1 : 0));
+}
+
+void TensorSums::add(std::uint64_t first, std::span<const std::byte> bytes) {
+  expects(first <= tensor_bytes_ && bytes.size() <= tensor_bytes_ - first,
+          "TensorSums: bytes outside the tensor");
+  const std::uint64_t end = first + bytes.size();
+  expects(first % chunk_bytes_ == 0 && (end % chunk_bytes_ == 0 || end == tensor_bytes_),
+          "TensorSums: a part begins or ends within a chunk");
+
+  std::uint64_t chunk = first / chunk_bytes_;
+  const std::byte* from = bytes.data();
+  for (std::uint64_t at = first; at < end;) {
+    const std::uint64_t block = at / kChecksumBlock;
+    const std::uint64_t block_end = std::min(end, (block + 1) * kChecksumBlock);
+    std::uint64_t sum = 0;
+    for (; block_end - at >= chunk_bytes_; at += chunk_bytes_, from += chunk_bytes_) {
+      sum += XXH3_64bits_withSeed(from, chunk_bytes_, chunk++);
+    }
+    if (at < block_end) {  // the tensor's last chunk
+      sum += XXH3_64bits_withSeed(from, block_end - at, chunk);
+      at = block_end;
+    }
+    sums_[block] += sum;
+  }
+}
+
+void TensorSums::add_sum(std::size_t block, std::uint64_t sum) {
+  expects(block < sums_.size(), "TensorSums: a block outside the tensor");
+  sums_[block] += sum;
+}
+
+}  // namespace tessera

@@ -1,0 +1,112 @@
+#include "checkpoint/joined_parts.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "checkpoint/readable_file.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+constexpr std::uint64_t kMostTextBytes = std::uint64_t{1} << 28;
+
+void check_save(const std::vector<FoundPart>& parts) {
+  const CheckpointPart& first = parts.front().part;
+  std::vector<bool> found(static_cast<std::size_t>(first.parts));
+  for (const FoundPart& part : parts) {
+    if (part.part.save != first.save || part.part.parts != first.parts) {
+      throw FormatError(fmt::format("{} and {} are parts of different saves; give those of one",
+                                    parts.front().folder.string(), part.folder.string()));
+    }
+    const auto number = static_cast<std::size_t>(part.part.part);
+    if (found.at(number)) {
+      throw FormatError(fmt::format("{}: part {} is given twice; give each part once",
+                                    part.folder.string(), number));
+    }
+    found[number] = true;
+  }
+  std::vector<std::size_t> missing;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (!found[i]) { missing.push_back(i); }
+  }
+  if (!missing.empty()) {
+    throw FormatError(
+        fmt::format("of the {} parts of step {} part {} is missing; give the folders "
+                    "of all machines",
+                    first.parts, first.manifest.step, fmt::join(missing, ", ")));
+  }
+}
+
+// Adds the sums of `part` to `sum`. The rest has to be equal.
+void add_manifest(Manifest& sum, const FoundPart& first, const FoundPart& part) {
+  Manifest plain = part.part.manifest;
+  Manifest expected = sum;
+  for (Manifest* const manifest : {&plain, &expected}) {
+    for (ManifestTensor& tensor : manifest->tensors) {
+      std::fill(tensor.sums.begin(), tensor.sums.end(), 0);
+    }
+  }
+  if (format_manifest(plain) != format_manifest(expected)) {
+    throw FormatError(
+        fmt::format("{} and {} are parts of one save, but what they list differs; a part is "
+                    "damaged, take another checkpoint",
+                    first.folder.string(), part.folder.string()));
+  }
+  for (std::size_t t = 0; t < sum.tensors.size(); ++t) {
+    std::vector<std::uint64_t>& sums = sum.tensors[t].sums;
+    const std::vector<std::uint64_t>& more = part.part.manifest.tensors[t].sums;
+    for (std::size_t b = 0; b < sums.size(); ++b) { sums[b] += more[b]; }
+  }
+}
+
+void check_cover_of(const std::string& file, std::uint64_t bytes,
+                    std::vector<std::pair<PartRange, std::string>> ranges) {
+  std::sort(ranges.begin(), ranges.end(),
+            [](const auto& a, const auto& b) { return a.first.first_byte < b.first.first_byte; });
+  std::uint64_t end = 0;
+  for (const auto& [range, folder] : ranges) {
+    if (range.first_byte < end) {
+      throw FormatError(
+          fmt::format("{}: byte {} of {} is in another part too; a part is damaged, "
+                      "take another checkpoint",
+                      folder, range.first_byte, file));
+    }
+    if (range.first_byte > end) { break; }
+    end += range.bytes;
+  }
+  if (end != bytes) {
+    throw FormatError(fmt::format(
+        "byte {} of {} is in no part; a part is damaged, take another checkpoint", end, file));
+  }
+}
+
+}  // namespace
+
+FoundPart read_part(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / kPartName;
+  return {folder, parse_part(path.string(), read_text(path, kMostTextBytes))};
+}
+
+Manifest joined_manifest(const std::vector<FoundPart>& parts) {
+  expects(!parts.empty(), "joined_manifest: no parts");
+  check_save(parts);
+  Manifest manifest = parts.front().part.manifest;
+  for (std::size_t p = 1; p < parts.size(); ++p) {
+    add_manifest(manifest, parts.front(), parts[p]);
+  }
+  std::map<std::string, std::vector<std::pair<PartRange, std::string>>> ranges;
+  for (const FoundPart& part : parts) {
+    for (const PartRange& range : part.part.ranges) {
+      ranges[range.file].emplace_back(range, part.folder.string());
+    }
+  }
+  for (const auto& [file, bytes] : manifest.files) { check_cover_of(file, bytes, ranges[file]); }
+  return manifest;
+}
+
+}  // namespace tessera

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+/// Appends `text` as a JSON string, in quotes, to `json`. ContractError that quotes `what` if it is
+/// not UTF-8.
+void append_json_string(std::string& json, std::string_view text, const char* what);
+
+}  // namespace tessera

@@ -1,0 +1,132 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "checkpoint/collective_failure.hpp"
+#include "checkpoint/load_plan.hpp"
+#include "checkpoint/load_source.hpp"
+#include "checkpoint/loaded_extras.hpp"
+#include "checkpoint/longest_wait.hpp"
+#include "checkpoint/manifest_state.hpp"
+#include "checkpoint/share_loader.hpp"
+#include "checkpoint/tensor_writer.hpp"
+#include "engine/model/training_state.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/checkpoint/checkpoint.hpp"
+
+namespace tessera {
+namespace {
+
+using What = LoadOptions::What;
+
+/// Which tensors of the manifest the job has summed whole.
+std::vector<bool> summed_tensors(const Manifest& manifest, const LoadPlan& plan) {
+  std::vector<bool> summed(manifest.tensors.size(), false);
+  const auto mark = [&](const TensorSource& from) {
+    if (from.summed) { summed[from.tensor] = true; }
+  };
+  for (const TensorRecipe& recipe : plan.recipes) {
+    if (recipe.how != TensorRecipe::How::copy && recipe.how != TensorRecipe::How::convert) {
+      continue;
+    }
+    mark(recipe.from);
+    if (recipe.beside) { mark(*recipe.beside); }
+  }
+  return summed;
+}
+
+/// The sums of all ranks, against those of the manifest.
+void compare_sums(const Manifest& manifest, const std::vector<bool>& summed,
+                  const std::vector<std::string>& all, const std::string& path) {
+  std::vector<std::vector<std::uint64_t>> read(manifest.tensors.size());
+  for (std::size_t i = 0; i < read.size(); ++i) { read[i].resize(manifest.tensors[i].sums.size()); }
+  for (const std::string& text : all) {
+    for_each_sum(text, [&](std::size_t tensor, std::size_t block, std::uint64_t sum) {
+      read.at(tensor).at(block) += sum;
+    });
+  }
+  for (std::size_t i = 0; i < read.size(); ++i) {
+    const ManifestTensor& tensor = manifest.tensors[i];
+    if (!summed[i] || read[i] == tensor.sums) { continue; }
+    const auto differs = std::ranges::mismatch(read[i], tensor.sums).in1 - read[i].begin();
+    const std::uint64_t first = static_cast<std::uint64_t>(differs) * kChecksumBlock;
+    const std::uint64_t end = std::min(first + kChecksumBlock, tensor.bytes);
+    throw FormatError{fmt::format(
+        "{}/{}: tensor '{}': bytes {} to {} of the file are damaged: their checksum is not that of "
+        "{}; resume from an earlier checkpoint",
+        path, tensor.file, tensor.name, tensor.first_byte + first, tensor.first_byte + end - 1,
+        kManifestName)};
+  }
+}
+
+// Among the texts of failures.
+constexpr std::string_view kGoesOn = "...";
+
+/// Fills this rank's share. Ranks meet as they read: those that have ended wait for the others,
+/// which under dp is one rank that reads everything, and none is taken for lost.
+void load_share(World& world, engine::TrainingState& state, const LoadPlan& plan,
+                LoadSource& source, SumTable& sums) {
+  std::optional<ShareLoader> loader;
+  bool is_filled = false;
+  for (bool goes_on = true; goes_on;) {
+    std::string text = text_of_failure(failure_of([&] {
+      if (!loader) { loader.emplace(world, state, plan, source); }
+      is_filled = is_filled || loader->load(sums, longest_wait(world));
+    }));
+    if (text.empty() && !is_filled) { text = kGoesOn; }
+    goes_on = false;
+    for (const std::string& told : world.exchange(text)) {
+      if (!told.empty() && told != kGoesOn) { throw_failure(told); }
+      goes_on = goes_on || told == kGoesOn;
+    }
+  }
+}
+
+engine::StateCounters counters_after(const engine::TrainingState& state, const Manifest& manifest,
+                                     const ModelOptions& options, What what,
+                                     const std::string& path) {
+  if (what == What::everything) { return counters_of(manifest, options, path); }
+  return {.loss_scale = state.counters().loss_scale};
+}
+
+}  // namespace
+
+LoadReport load(ShardedModel& model, const std::filesystem::path& path,
+                const CheckpointExtras& extras, const LoadOptions& options) {
+  World& world = model.world();
+  engine::TrainingState state{model};
+  const bool everything = options.what == What::everything;
+  expects(!everything || state.has_optimizer(),
+          "load: call optimize_with before the whole state is loaded");
+  expects(!options.only || !everything, "load: `only` is for weights alone");
+  if (world.simulated()) { return {}; }
+
+  std::unique_ptr<LoadSource> source;
+  std::optional<LoadPlan> plan;
+  engine::StateCounters counters;
+  agree_on_failure(world, failure_of([&] {
+                     source = open_load_source(path, options.what);
+                     plan.emplace(state, source->manifest(), options, path.string());
+                     counters = counters_after(state, source->manifest(), model.options(),
+                                               options.what, path.string());
+                     if (everything) { require_extras(source->manifest(), extras, path.string()); }
+                   }));
+  std::vector<bool> summed = summed_tensors(source->manifest(), *plan);
+
+  SumTable sums;
+  state.begin_write();
+  load_share(world, state, *plan, *source, sums);
+  if (everything) { load_extras(world, *source, extras, sums, summed); }
+  compare_sums(source->manifest(), summed, world.exchange(sums.text()), path.string());
+  state.end_write(counters);
+  return {.step = source->manifest().step,
+          .values = source->manifest().values,
+          .missing = std::move(plan->missing),
+          .unexpected = std::move(plan->unexpected)};
+}
+
+}  // namespace tessera

@@ -1,0 +1,158 @@
+#include "checkpoint/load_source.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/joined_parts.hpp"
+#include "checkpoint/readable_file.hpp"
+#include "checkpoint/reader.hpp"
+#include "checkpoint/step_folders.hpp"
+#include "checkpoint/weights_index.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/checkpoint/safetensors.hpp"
+
+namespace tessera {
+namespace {
+
+class CheckpointSource final : public LoadSource {
+ public:
+  explicit CheckpointSource(const std::filesystem::path& folder) : reader_{folder} {}
+
+  [[nodiscard]] const Manifest& manifest() const noexcept override { return reader_.manifest(); }
+  void read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) override {
+    reader_.read(reader_.manifest().tensors[tensor], first, out);
+  }
+
+ private:
+  CheckpointReader reader_;
+};
+
+/// The parts of one checkpoint, in folders beside each other.
+class PartsSource final : public LoadSource {
+ public:
+  explicit PartsSource(std::vector<FoundPart> parts)
+      : parts_{std::move(parts)}, manifest_{joined_manifest(parts_)} {}
+
+  [[nodiscard]] const Manifest& manifest() const noexcept override { return manifest_; }
+  void read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) override {
+    const ManifestTensor& of = manifest_.tensors[tensor];
+    const std::uint64_t begin = of.first_byte + first;
+    const std::uint64_t end = begin + out.size();
+    for (const FoundPart& part : parts_) {
+      for (const PartRange& range : part.part.ranges) {
+        const std::uint64_t from = std::max(begin, range.first_byte);
+        const std::uint64_t to = std::min(end, range.first_byte + range.bytes);
+        if (range.file != of.file || from >= to) { continue; }
+        files_.at(part.folder / of.file).read_at(from, out.subspan(from - begin, to - from));
+      }
+    }
+  }
+
+ private:
+  std::vector<FoundPart> parts_;
+  Manifest manifest_;
+  ReadableFiles files_;
+};
+
+/// The parts that `path` stands for, the folder of a step that is not there or of a part of it.
+std::vector<FoundPart> parts_of(const std::filesystem::path& path) {
+  const auto named = parse_step_folder(path.filename().string());
+  if (!named || std::filesystem::exists(path / kManifestName)) { return {}; }
+  std::vector<FoundPart> parts;
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  for (const StepFolder& part : steps_in(folder, StepKind::part)) {
+    if (part.step == named->step) { parts.push_back(read_part(part.path_in(folder))); }
+  }
+  return parts;
+}
+
+/// Files of other programs.
+class WeightsSource final : public LoadSource {
+ public:
+  explicit WeightsSource(const std::vector<std::filesystem::path>& files) {
+    for (const std::filesystem::path& path : files) { open(path); }
+  }
+
+  [[nodiscard]] const Manifest& manifest() const noexcept override { return manifest_; }
+  void read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) override {
+    std::ifstream& file = files_[file_of_[tensor]];
+    file.clear();
+    file.seekg(static_cast<std::streamoff>(manifest_.tensors[tensor].first_byte + first));
+    file.read(reinterpret_cast<char*>(out.data()), static_cast<std::streamsize>(out.size()));
+    if (!file) {
+      throw FormatError{fmt::format("{}: tensor '{}': byte {} and later ones cannot be read",
+                                    manifest_.tensors[tensor].file, manifest_.tensors[tensor].name,
+                                    manifest_.tensors[tensor].first_byte + first)};
+    }
+  }
+
+ private:
+  void open(const std::filesystem::path& path) {
+    const SafetensorsReader reader{path};
+    files_.emplace_back(path, std::ios::binary);
+    for (const auto& [name, entry] : reader.entries()) {
+      const auto elems = static_cast<std::uint64_t>(entry.shape.elems());
+      manifest_.tensors.push_back({.name = name,
+                                   .role = "weight",
+                                   .dtype = entry.dtype,
+                                   .shape = entry.shape,
+                                   .chunk_bytes = elems == 0 ? 1 : entry.bytes / elems,
+                                   .file = path.string(),
+                                   .first_byte = entry.first_byte,
+                                   .bytes = entry.bytes,
+                                   .sums = {}});
+      file_of_.push_back(files_.size() - 1);
+    }
+  }
+
+  Manifest manifest_;
+  std::vector<std::ifstream> files_;
+  std::vector<std::size_t> file_of_;  // by tensor
+};
+
+/// The files that an index names, each once.
+std::vector<std::filesystem::path> files_of_index(const std::filesystem::path& index) {
+  std::ifstream file{index, std::ios::binary};
+  const std::string text{std::istreambuf_iterator<char>{file}, {}};
+  if (!file) { throw FormatError{fmt::format("{} cannot be read", index.string())}; }
+  std::set<std::string> names;
+  for (const auto& [tensor, name] : parse_index(index.string(), text)) { names.insert(name); }
+  std::vector<std::filesystem::path> files;
+  for (const std::string& name : names) { files.push_back(index.parent_path() / name); }
+  return files;
+}
+
+/// The files with weights of another program that `path` stands for; none: it is a checkpoint.
+std::vector<std::filesystem::path> weights_files(const std::filesystem::path& path) {
+  if (std::filesystem::is_regular_file(path)) {
+    return path.string().ends_with(kIndexEnd) ? files_of_index(path) : std::vector{path};
+  }
+  if (std::filesystem::exists(path / kManifestName)) { return {}; }
+  const std::filesystem::path whole = path / "model.safetensors";
+  if (std::filesystem::exists(whole)) { return {whole}; }
+  const std::filesystem::path index = path / fmt::format("model{}", kIndexEnd);
+  return std::filesystem::exists(index) ? files_of_index(index)
+                                        : std::vector<std::filesystem::path>{};
+}
+
+}  // namespace
+
+std::unique_ptr<LoadSource> open_load_source(const std::filesystem::path& path,
+                                             LoadOptions::What what) {
+  if (what == LoadOptions::What::weights) {
+    const std::vector<std::filesystem::path> files = weights_files(path);
+    if (!files.empty()) { return std::make_unique<WeightsSource>(files); }
+  }
+  std::vector<FoundPart> parts = parts_of(path);
+  if (!parts.empty()) { return std::make_unique<PartsSource>(std::move(parts)); }
+  return std::make_unique<CheckpointSource>(path);
+}
+
+}  // namespace tessera

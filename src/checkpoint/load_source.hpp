@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+
+#include "checkpoint/manifest.hpp"
+#include "tessera/checkpoint/checkpoint.hpp"
+
+namespace tessera {
+
+/// What a load reads: a checkpoint, or files with weights alone, which are given a manifest without
+/// sums.
+///
+/// Threads: one at a time.
+class LoadSource {
+ public:
+  virtual ~LoadSource() = default;
+  LoadSource(const LoadSource&) = delete;
+  LoadSource& operator=(const LoadSource&) = delete;
+
+  [[nodiscard]] virtual const Manifest& manifest() const noexcept = 0;
+  /// Reads bytes [first, first + out.size()) of the data of tensor `tensor` of the manifest.
+  virtual void read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) = 0;
+
+ protected:
+  LoadSource() = default;
+};
+
+/// Opens `path`: the folder of a step, or one of its parts where all of them are there; for weights
+/// alone also a safetensors file, or a folder with model.safetensors or its parts and their index.
+/// FormatError.
+[[nodiscard]] std::unique_ptr<LoadSource> open_load_source(const std::filesystem::path& path,
+                                                           LoadOptions::What what);
+
+}  // namespace tessera

@@ -1,0 +1,166 @@
+#include "checkpoint/part.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/checksum.hpp"
+#include "checkpoint/json_string.hpp"
+#include "checkpoint/parsed_json.hpp"
+#include "checkpoint/readable_file.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kMostParts = 1'000'000;
+constexpr std::uint64_t kMostPartBytes = std::uint64_t{1} << 28;
+
+std::uint64_t end_of(const PartRange& range) {
+  return range.first_byte + range.bytes;
+}
+
+/// What is wrong with the ranges; empty if nothing is.
+std::string fault_in(const CheckpointPart& part) {
+  if (part.parts < 1 || part.part < 0 || part.part >= part.parts) {
+    return fmt::format("part {} of {}", part.part, part.parts);
+  }
+  std::map<std::string, std::uint64_t> done;
+  for (const PartRange& range : part.ranges) {
+    const auto file = part.manifest.files.find(range.file);
+    if (file == part.manifest.files.end()) { return "bytes of unknown file " + range.file; }
+    const std::uint64_t size = file->second;
+    if (range.bytes == 0 || range.bytes > size || range.first_byte > size - range.bytes) {
+      return fmt::format("{} bytes at {} of {}, which has {}", range.bytes, range.first_byte,
+                         range.file, size);
+    }
+    std::uint64_t& last = done[range.file];
+    if (range.first_byte < last) {
+      return fmt::format("bytes {} and on of {} follow byte {}", range.first_byte, range.file,
+                         last);
+    }
+    last = end_of(range);
+  }
+  return "";
+}
+
+PartRange range_of(const JsonFields& fields) {
+  return {fields.text("file"), fields.number("first_byte"), fields.number("bytes")};
+}
+
+CheckpointPart part_of(const std::string& path, const nlohmann::json& root) {
+  const std::string where = "part";
+  const JsonFields fields{path, where, root};
+  CheckpointPart part;
+  part.save = fields.text("save");
+  part.part = static_cast<int>(fields.number("part", kMostParts));
+  part.parts = static_cast<int>(fields.number("parts", kMostParts));
+  const std::string of_range = "range";
+  for (const nlohmann::json& range : fields.array("ranges")) {
+    part.ranges.push_back(range_of(JsonFields{path, of_range, range}));
+  }
+  part.manifest = parse_manifest(path, fields.text("manifest"));
+  if (const std::string fault = fault_in(part); !fault.empty()) { fields.refuse(fault); }
+  return part;
+}
+
+/// Adds what `range` of `file` has of `tensor`.
+void add_range(TensorSums& sums, const ManifestTensor& tensor, const PartRange& range,
+               const ReadableFile& file) {
+  const std::uint64_t end = std::min(end_of(range), tensor.first_byte + tensor.bytes);
+  std::uint64_t first = std::max(range.first_byte, tensor.first_byte);
+  std::vector<std::byte> block;
+  while (first < end) {
+    const std::uint64_t in_tensor = first - tensor.first_byte;
+    block.resize(std::min(kChecksumBlock - in_tensor % kChecksumBlock, end - first));
+    file.read_at(first, block);
+    sums.add(in_tensor, block);
+    first += block.size();
+  }
+}
+
+/// Whether `range` begins and ends where a chunk of `tensor` does, as far as it has any of it.
+bool divides_no_chunk(const ManifestTensor& tensor, const PartRange& range) {
+  const std::uint64_t tensor_end = tensor.first_byte + tensor.bytes;
+  if (end_of(range) <= tensor.first_byte || range.first_byte >= tensor_end) { return true; }
+  const auto divides = [&](std::uint64_t at) {
+    return at > tensor.first_byte && at < tensor_end &&
+           (at - tensor.first_byte) % tensor.chunk_bytes != 0;
+  };
+  return !divides(range.first_byte) && !divides(end_of(range));
+}
+
+/// What this part has of `tensor` in `file`.
+TensorSums sums_of(const CheckpointPart& part, const ManifestTensor& tensor,
+                   const ReadableFile& file) {
+  TensorSums sums{tensor.bytes, tensor.chunk_bytes};
+  for (const PartRange& range : part.ranges) {
+    if (range.file != tensor.file) { continue; }
+    if (!divides_no_chunk(tensor, range)) {
+      throw FormatError(fmt::format("{}: the range at byte {} divides a chunk of tensor '{}'",
+                                    file.path().string(), range.first_byte, tensor.name));
+    }
+    add_range(sums, tensor, range, file);
+  }
+  return sums;
+}
+
+void verify_tensor(const CheckpointPart& part, const ManifestTensor& tensor,
+                   const ReadableFile& file) {
+  const TensorSums found = sums_of(part, tensor, file);
+  for (std::size_t block = 0; block < tensor.sums.size(); ++block) {
+    if (found.sums()[block] == tensor.sums[block]) { continue; }
+    const std::uint64_t first = tensor.first_byte + block * kChecksumBlock;
+    const std::uint64_t end = std::min(first + kChecksumBlock, tensor.first_byte + tensor.bytes);
+    throw FormatError(fmt::format("{}: bytes {} to {}: tensor '{}' ({}) is damaged in this part",
+                                  file.path().string(), first, end - 1, tensor.name, tensor.role));
+  }
+}
+
+}  // namespace
+
+std::string format_part(const CheckpointPart& part) {
+  std::string text = R"({"save": )";
+  append_json_string(text, part.save, "the name of a save");
+  text += fmt::format(", \"part\": {}, \"parts\": {},\n\"ranges\": [", part.part, part.parts);
+  const char* between = "\n";
+  for (const PartRange& range : part.ranges) {
+    text += between;
+    text += R"({"file": )";
+    append_json_string(text, range.file, "the name of a file");
+    text += fmt::format(", \"first_byte\": {}, \"bytes\": {}}}", range.first_byte, range.bytes);
+    between = ",\n";
+  }
+  // As a text, which has a checksum of its own.
+  text += "\n],\n\"manifest\": ";
+  append_json_string(text, format_manifest(part.manifest), "a manifest");
+  return text + "}\n";
+}
+
+CheckpointPart parse_part(const std::string& path, std::string_view text) {
+  return part_of(path, parse_json(path, text, "the part"));
+}
+
+void verify_part(const fs::path& folder) {
+  const fs::path path = folder / kPartName;
+  const CheckpointPart part = parse_part(path.string(), read_text(path, kMostPartBytes));
+  ReadableFiles files;
+  for (const auto& [name, bytes] : part.manifest.files) {
+    const ReadableFile& file = files.at(folder / name);
+    if (file.bytes() != bytes) {
+      throw FormatError(fmt::format("{}: has {} bytes, and {} says {}", file.path().string(),
+                                    file.bytes(), kPartName, bytes));
+    }
+  }
+  for (const ManifestTensor& tensor : part.manifest.tensors) {
+    verify_tensor(part, tensor, files.at(folder / tensor.file));
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,100 @@
+#include "checkpoint/readable_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "checkpoint/file_pages.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+std::string reason_of_read() {
+  return std::generic_category().message(errno);
+}
+
+}  // namespace
+
+ReadableFile::ReadableFile(const std::filesystem::path& path) : path_{path} {
+  // Not blocking, so that a pipe in place of a file is refused and not waited for.
+  descriptor_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor_ < 0) {
+    throw FormatError(fmt::format("{}: cannot open: {}", path.string(), reason_of_read()));
+  }
+  struct stat status{};
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  if (!known || !S_ISREG(status.st_mode)) {
+    const std::string why = known ? "not a regular file" : reason_of_read();
+    ::close(descriptor_);
+    throw FormatError(fmt::format("{}: {}", path.string(), why));
+  }
+  bytes_ = static_cast<std::uint64_t>(status.st_size);
+  if (bytes_ >= kLeastPastCache) {
+    direct_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_DIRECT);
+  }
+}
+
+ReadableFile::~ReadableFile() {
+  ::close(descriptor_);
+  if (direct_ >= 0) { ::close(direct_); }
+}
+
+void ReadableFile::read_at(std::uint64_t first, std::span<std::byte> out) const {
+  if (direct_ < 0 || !goes_past_cache(out.data(), first, out.size())) {
+    return read(descriptor_, first, out);
+  }
+  const std::size_t head = (kFilePage - first % kFilePage) % kFilePage;
+  const std::size_t middle = (out.size() - head) / kFilePage * kFilePage;
+  read(descriptor_, first, out.first(head));
+  read(direct_, first + head, out.subspan(head, middle));
+  read(descriptor_, first + head + middle, out.subspan(head + middle));
+}
+
+void ReadableFile::read(int descriptor, std::uint64_t first, std::span<std::byte> out) const {
+  std::size_t have = 0;
+  while (have < out.size()) {
+    const ssize_t got =
+        ::pread(descriptor, out.data() + have, out.size() - have, static_cast<off_t>(first + have));
+    if (got < 0 && errno == EINTR) { continue; }
+    // What the file system does not read past the cache is read through it.
+    const bool refused =
+        descriptor == direct_ && (got < 0 ? errno == EINVAL : got % kFilePage != 0);
+    if (refused) { return read(descriptor_, first + have, out.subspan(have)); }
+    if (got <= 0) {
+      throw FormatError(fmt::format("{}: cannot read {} bytes at byte {}: {}", path_.string(),
+                                    out.size(), first,
+                                    got < 0 ? reason_of_read() : "the file ends"));
+    }
+    have += static_cast<std::size_t>(got);
+  }
+}
+
+const ReadableFile& ReadableFiles::at(const std::filesystem::path& path) {
+  const auto found = std::find_if(open_.begin(), open_.end(),
+                                  [&](const ReadableFile& file) { return file.path() == path; });
+  if (found != open_.end()) {
+    open_.splice(open_.begin(), open_, found);
+    return open_.front();
+  }
+  if (open_.size() == kMostOpen) { open_.pop_back(); }
+  return open_.emplace_front(path);
+}
+
+std::string read_text(const std::filesystem::path& path, std::uint64_t most_bytes) {
+  const ReadableFile file{path};
+  if (file.bytes() > most_bytes) {
+    throw FormatError(fmt::format("{}: has {} bytes, expected at most {}", path.string(),
+                                  file.bytes(), most_bytes));
+  }
+  std::string text(file.bytes(), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span{text}));
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <list>
+#include <span>
+#include <string>
+
+namespace tessera {
+
+/// A regular file that is open for reading at any place.
+///
+/// Errors:  FormatError with path, offset and the system's reason.
+/// Threads: any.
+class ReadableFile {
+ public:
+  explicit ReadableFile(const std::filesystem::path& path);
+  ~ReadableFile();
+  ReadableFile(const ReadableFile&) = delete;
+  ReadableFile& operator=(const ReadableFile&) = delete;
+
+  [[nodiscard]] const std::filesystem::path& path() const noexcept { return path_; }
+  /// Its size when it was opened.
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return bytes_; }
+  /// Reads bytes [first, first + out.size()). Where memory and file lie alike in pages of 4096
+  /// bytes, 1 MiB and more is read past the system's cache.
+  void read_at(std::uint64_t first, std::span<std::byte> out) const;
+
+ private:
+  void read(int descriptor, std::uint64_t first, std::span<std::byte> out) const;
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  int direct_ = -1;  // the same file, past the system's cache; negative: that cannot be
+  std::uint64_t bytes_ = 0;
+};
+
+/// Files that are opened when they are read, of which at most kMostOpen are open at a time.
+///
+/// Threads: one at a time.
+class ReadableFiles {
+ public:
+  static constexpr std::size_t kMostOpen = 16;
+
+  /// The file at `path`, valid until the next call.
+  [[nodiscard]] const ReadableFile& at(const std::filesystem::path& path);
+
+ private:
+  std::list<ReadableFile> open_;  // the one that was used last comes first
+};
+
+/// All of the file at `path`, which is a text of at most `most_bytes`. FormatError likewise.
+[[nodiscard]] std::string read_text(const std::filesystem::path& path, std::uint64_t most_bytes);
+
+}  // namespace tessera

@@ -1,0 +1,338 @@
+#include "checkpoint/save_run.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <istream>
+#include <iterator>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+#include "checkpoint/collective_failure.hpp"
+#include "checkpoint/step_folders.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+// What a rank tells of its work: nothing yet, that it has ended and with what, or its failure.
+constexpr char kDone = '+';
+constexpr char kFailed = '-';
+// Whether it finds the folder that rank 0 has made. Its machine follows.
+constexpr char kFinds = '1';
+constexpr char kLacks = '0';
+
+std::string first_failure(const std::vector<std::string>& all) {
+  const auto failed =
+      std::ranges::find_if(all, [](const std::string& text) { return text.starts_with(kFailed); });
+  return failed == all.end() ? std::string{} : failed->substr(1);
+}
+
+void add_sums(Manifest& manifest, std::size_t first_tensor, const std::string& text) {
+  for_each_sum(text, [&](std::size_t tensor, std::size_t block, std::uint64_t sum) {
+    manifest.tensors.at(first_tensor + tensor).sums.at(block) += sum;
+  });
+}
+
+/// `ranges` in ascending order, those that touch as one.
+std::vector<PartRange> merged(std::vector<PartRange> ranges) {
+  std::ranges::sort(ranges, {}, [](const PartRange& range) {
+    return std::pair{std::string_view{range.file}, range.first_byte};
+  });
+  std::vector<PartRange> all;
+  for (PartRange& range : ranges) {
+    if (range.bytes == 0) { continue; }
+    if (!all.empty() && all.back().file == range.file &&
+        all.back().first_byte + all.back().bytes == range.first_byte) {
+      all.back().bytes += range.bytes;
+    } else {
+      all.push_back(std::move(range));
+    }
+  }
+  return all;
+}
+
+std::string text_of(const std::vector<PartRange>& ranges) {
+  std::string text;
+  for (const PartRange& range : ranges) {
+    text += fmt::format("{} {} {}\n", range.first_byte, range.bytes, range.file);
+  }
+  return text;
+}
+
+std::vector<PartRange> ranges_of(const std::string& text) {
+  std::vector<PartRange> ranges;
+  std::istringstream lines{text};
+  for (PartRange range;
+       lines >> range.first_byte >> range.bytes >> std::ws && std::getline(lines, range.file);) {
+    ranges.push_back(range);
+  }
+  return ranges;
+}
+
+/// The data of all tensors of `layout`, or of some of them.
+void append_tensors(std::vector<PartRange>& ranges, const CheckpointLayout& layout) {
+  for (const TensorPlace& place : layout.places()) {
+    ranges.push_back({layout.files()[place.file].name, place.first_byte, place.bytes});
+  }
+}
+
+void append_headers(std::vector<PartRange>& ranges, const CheckpointLayout& layout) {
+  for (const CheckpointFile& file : layout.files()) {
+    ranges.push_back({file.name, 0, file.header.size()});
+  }
+  for (const CheckpointLayout::Index& index : layout.indices()) {
+    ranges.push_back({index.name, 0, index.text.size()});
+  }
+}
+
+}  // namespace
+
+SaveRun::SaveRun(const Parts& parts, SaveTexts texts, const CheckpointExtras& extras)
+    : parts_{parts},
+      texts_{std::move(texts)},
+      extras_{parts.world, extras},
+      place_{parts.world.size()} {
+  texts_.manifest.values = extras_.values();
+  if (leads()) {
+    job_.emplace([this] { partial_ = parts_.store.begin(texts_.manifest.step); });
+  }
+}
+
+/// Whether this rank has something to do in this phase.
+bool SaveRun::acts() const {
+  return phase_ == Phase::writing || leads();
+}
+
+std::string SaveRun::report() const {
+  if (!acts()) { return kDone + result(); }
+  if (!job_ || !job_->has_ended()) { return {}; }
+  const std::string failure = text_of_failure(job_->failure());
+  return failure.empty() ? kDone + result() : kFailed + failure;
+}
+
+std::string SaveRun::result() const {
+  switch (phase_) {
+    case Phase::preparing:
+    case Phase::dividing:
+      return partial_.filename().string();
+    case Phase::committing:
+    case Phase::retaining:
+      return not_retained_;
+    case Phase::writing:
+      break;
+  }
+  return {};
+}
+
+bool SaveRun::sees_folder() const {
+  return is_file(partial_ / claim_of(in_parts() ? part_name(0, 0) : step_name(0)));
+}
+
+bool SaveRun::poll() {
+  const std::vector<std::string> all = parts_.world.exchange(report());
+  if (std::ranges::any_of(all, [](const std::string& text) { return text.empty(); })) {
+    return false;
+  }
+  const std::string failure = first_failure(all);
+  switch (phase_) {
+    case Phase::preparing:
+      if (!failure.empty()) { throw_failure(failure); }
+      save_ = all.front().substr(1);
+      partial_ = parts_.folder / save_;
+      divide(parts_.world.exchange((sees_folder() ? kFinds : kLacks) + parts_.machine));
+      return false;
+    case Phase::dividing:
+      failure.empty()
+          ? begin_writing(all[static_cast<std::size_t>(place_.leader_of(rank()))].substr(1))
+          : abandon(failure);
+      return false;
+    case Phase::writing:
+      finish_writing(failure);
+      return false;
+    case Phase::committing:
+      return finish_committing(all, failure);
+    case Phase::retaining:
+      throw_not_retained(all);
+      return true;
+  }
+  return true;
+}
+
+/// All ranks have told whether they find the folder, and their machine.
+void SaveRun::divide(const std::vector<std::string>& all) {
+  std::vector<std::string> machines;
+  int blind = -1;
+  for (int other = 0; other < parts_.world.size(); ++other) {
+    const std::string& text = all[static_cast<std::size_t>(other)];
+    if (text.front() == kLacks && blind < 0) { blind = other; }
+    machines.push_back(text.substr(1));
+  }
+  if (blind < 0) { return begin_writing(save_); }
+  const SavePlace by_machine = SavePlace::by_machine(machines);
+  if (by_machine.leader_of(blind) == 0) {
+    return abandon(text_of_failure(std::make_exception_ptr(Error{
+        fmt::format("cannot save to {}: rank {} does not find the folder {} there, which rank 0 "
+                    "has made on the same machine; give both the same folder",
+                    parts_.folder.string(), blind, save_)})));
+  }
+  const bool made_it = leads();
+  place_ = by_machine;
+  phase_ = Phase::dividing;
+  if (!leads()) { return; }
+  job_.emplace([this, made_it] {
+    if (made_it) { parts_.store.abandon(); }
+    partial_ = parts_.store.begin_part(texts_.manifest.step, place_.part_of(rank()));
+  });
+}
+
+void SaveRun::begin_writing(const std::string& name) {
+  partial_ = parts_.folder / name;
+  phase_ = Phase::writing;
+  job_.emplace([this] { write(); });
+}
+
+void SaveRun::write() {
+  if (!sees_folder()) {
+    throw Error{fmt::format("rank {} does not find {}, which rank {} has made on the same machine",
+                            rank(), partial_.string(), place_.leader_of(rank()))};
+  }
+  state_writer_.emplace(parts_.plan.layout(), partial_, parts_.files);
+  extras_writer_.emplace(extras_.layout(), partial_, parts_.files);
+  if (in_parts() && leads()) {
+    state_writer_->make_files();
+    extras_writer_->make_files();
+    extras_writer_->flush();
+  }
+  parts_.source.write(*state_writer_);
+  if (rank() == 0) {
+    state_writer_->write_headers();
+    extras_writer_->write_headers();
+    extras_.write(*extras_writer_);
+    extras_writer_->flush();
+  }
+  state_writer_->flush();
+}
+
+void SaveRun::abandon(const std::string& failure) {
+  phase_ = Phase::committing;
+  failure_ = failure;
+  if (leads()) {
+    job_.emplace([this] { parts_.store.abandon(); });
+  }
+}
+
+void SaveRun::finish_writing(const std::string& failure) {
+  if (!failure.empty()) { return abandon(failure); }
+  phase_ = Phase::committing;
+  const std::vector<std::string> sums = parts_.world.exchange(state_writer_->sums());
+  std::vector<std::string> written;
+  if (in_parts()) { written = parts_.world.exchange(text_of(ranges())); }
+  if (leads()) {
+    job_.emplace([this, sums, written] { commit(sums, written); });
+  }
+}
+
+/// What this rank has written.
+std::vector<PartRange> SaveRun::ranges() const {
+  const CheckpointLayout& layout = parts_.plan.layout();
+  std::vector<PartRange> ranges;
+  for (const PlannedPiece& piece : parts_.plan.pieces()) {
+    const TensorPlace& place = layout.places()[piece.tensor];
+    ranges.push_back(
+        {layout.files()[place.file].name, place.first_byte + piece.first_byte, piece.bytes});
+  }
+  if (rank() == 0) {
+    append_headers(ranges, layout);
+    append_headers(ranges, extras_.layout());
+    append_tensors(ranges, extras_.layout());
+  }
+  return merged(std::move(ranges));
+}
+
+/// The manifest with the sums of the ranks that write where this one does.
+Manifest SaveRun::joined(const std::vector<std::string>& sums) const {
+  Manifest manifest = texts_.manifest;
+  list_in(manifest, parts_.plan.layout(), parts_.plan.roles());
+  const std::size_t state_tensors = manifest.tensors.size();
+  list_in(manifest, extras_.layout(),
+          std::vector<std::string>(extras_.layout().tensors().size(), "extra"));
+  for (ManifestTensor& tensor : manifest.tensors) {
+    tensor.sums = TensorSums{tensor.bytes, tensor.chunk_bytes}.sums();
+  }
+  for (int other = 0; other < parts_.world.size(); ++other) {
+    if (place_.leader_of(other) != rank()) { continue; }
+    add_sums(manifest, 0, sums[static_cast<std::size_t>(other)]);
+  }
+  if (rank() == 0) { add_sums(manifest, state_tensors, extras_writer_->sums()); }
+  return manifest;
+}
+
+void SaveRun::commit(const std::vector<std::string>& sums,
+                     const std::vector<std::string>& written) {
+  try {
+    if (!in_parts()) {
+      folder_ = parts_.store.commit(partial_, joined(sums), texts_.provenance).folder;
+    } else {
+      std::vector<PartRange> all;
+      for (int other = 0; other < parts_.world.size(); ++other) {
+        if (place_.leader_of(other) != rank()) { continue; }
+        std::ranges::move(ranges_of(written[static_cast<std::size_t>(other)]),
+                          std::back_inserter(all));
+      }
+      const CheckpointPart part{.save = save_,
+                                .part = place_.part_of(rank()),
+                                .parts = place_.parts(),
+                                .ranges = merged(std::move(all)),
+                                .manifest = joined(sums)};
+      folder_ = parts_.store.commit_part(partial_, part, texts_.provenance).folder;
+    }
+  } catch (...) {
+    parts_.store.abandon();
+    throw;
+  }
+  if (parts_.keep && !in_parts()) {
+    retain([&] { parts_.store.retain(*parts_.keep); });
+  }
+}
+
+/// The save stands, whatever becomes of older ones.
+void SaveRun::retain(const std::function<void()>& remove_old) {
+  std::string failure;
+  try {
+    remove_old();
+  } catch (...) { failure = text_of_failure(std::current_exception()); }
+  if (failure.empty()) { return; }
+  not_retained_ = failure.substr(0, 1) +
+                  fmt::format("{} is there, but older checkpoints have not been removed: {}",
+                              folder_.string(), failure.substr(1));
+}
+
+void SaveRun::throw_not_retained(const std::vector<std::string>& all) {
+  for (const std::string& text : all) {
+    if (text.size() > 1) { throw_failure(text.substr(1)); }
+  }
+}
+
+bool SaveRun::finish_committing(const std::vector<std::string>& all, const std::string& failure) {
+  if (!failure_.empty()) { throw_failure(failure_); }
+  if (!failure.empty()) { throw_failure(failure); }
+  const std::int64_t step = texts_.manifest.step;
+  folder_ =
+      parts_.folder / (in_parts() ? part_name(step, place_.part_of(rank())) : step_name(step));
+  committed_ = true;
+  throw_not_retained(all);
+  if (!in_parts() || !parts_.keep) { return true; }
+  phase_ = Phase::retaining;
+  if (leads()) {
+    job_.emplace([this] { retain([&] { parts_.store.retain_parts(*parts_.keep); }); });
+  }
+  return false;
+}
+
+void SaveRun::wait(std::chrono::milliseconds longest) const {
+  if (job_) { job_->wait(longest); }
+}
+
+}  // namespace tessera

@@ -1,0 +1,69 @@
+#include "checkpoint/saved_extras.hpp"
+
+#include <fmt/format.h>
+
+#include "checkpoint/json_string.hpp"
+#include "checkpoint/state_names.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+std::uint64_t bytes_of_tensors(const CheckpointLayout& layout) {
+  std::uint64_t bytes = 0;
+  for (const TensorPlace& place : layout.places()) { bytes += Arena::need(place.bytes); }
+  return bytes;
+}
+
+}  // namespace
+
+CheckpointLayout layout_of_extras(const std::vector<CheckpointBuffer>& buffers) {
+  CheckpointLayout::Set set{.name = "extras", .tensors = {}};
+  for (const CheckpointBuffer& buffer : buffers) {
+    if (buffer.values.elems != buffer.shape.elems()) {
+      throw ContractError{
+          fmt::format("checkpoint: buffer '{}' has {} elements, its shape {} has {}", buffer.name,
+                      buffer.values.elems, buffer.shape.to_string(), buffer.shape.elems())};
+    }
+    set.tensors.push_back({.name = buffer.name,
+                           .dtype = std::string{dtype_name(buffer.values.dtype)},
+                           .shape = buffer.shape,
+                           .chunk_bytes = kChunkElems * size_of(buffer.values.dtype)});
+  }
+  return {{std::move(set)}, ~std::uint64_t{0}};
+}
+
+SavedExtras::SavedExtras(World& world, const CheckpointExtras& extras)
+    : values_{extras.values}, layout_{layout_of_extras(extras.buffers)} {
+  if (values_.contains("")) { throw ContractError{"checkpoint: a value has no name"}; }
+  std::string ignored;
+  for (const auto& [name, value] : values_) {
+    append_json_string(ignored, name, "the name of a value of a checkpoint");
+    append_json_string(ignored, value, "a value of a checkpoint");
+  }
+  if (world.rank() != 0) { return; }
+  memory_ =
+      world.allocate_host(Category::workspace, bytes_of_tensors(layout_), "checkpoint extras");
+  copied_ = world.device().make_event();
+  auto* to = static_cast<std::byte*>(memory_.data());
+  for (const CheckpointBuffer& buffer : extras.buffers) {
+    world.device().copy_out(to, buffer.values.data, buffer.values.bytes(), world.compute_stream());
+    to += Arena::need(buffer.values.bytes());
+  }
+  world.compute_stream().record(copied_.get());
+}
+
+void SavedExtras::write(TensorWriter& writer) const {
+  copied_.get().wait();
+  const auto* from = static_cast<const std::byte*>(memory_.data());
+  for (std::size_t i = 0; i < layout_.places().size(); ++i) {
+    const std::span bytes{from, layout_.places()[i].bytes};
+    if (!bytes.empty()) {
+      writer.sum(i, 0, bytes);
+      writer.write(i, 0, bytes);
+    }
+    from += Arena::need(bytes.size());
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,86 @@
+#include "checkpoint/saver.hpp"
+
+#include <exception>
+#include <utility>
+
+#include "base/machine.hpp"
+#include "checkpoint/longest_wait.hpp"
+#include "checkpoint/manifest_state.hpp"
+#include "checkpoint/provenance.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+
+Saver::Saver(ShardedModel& model, Options options, FileSystem& files)
+    : model_{model},
+      world_{model.world()},
+      options_{std::move(options)},
+      files_{files},
+      store_{options_.folder, files},
+      state_{std::make_unique<engine::TrainingState>(model)} {
+  expects(state_->has_optimizer(), "checkpoint: call optimize_with before the model is saved");
+  plan_ = std::make_unique<SavePlan>(*state_, options_.save);
+  if (options_.mode == SaveMode::asynchronous) {
+    source_ = std::make_unique<SnapshotSource>(model.world(), *state_, *plan_);
+  } else {
+    source_ = std::make_unique<StagedSource>(model.world(), *state_, *plan_);
+  }
+}
+
+// While an exception unwinds, the background must not wait for work that peers will not do. The
+// state ends the copies that go on, before their memory and events end.
+Saver::~Saver() {
+  if (under_way() && std::uncaught_exceptions() > uncaught_) { world_.quiesce(); }
+  run_.reset();
+  state_.reset();
+}
+
+void Saver::begin(const CheckpointExtras& extras) {
+  expects(!under_way(), "checkpoint: a save is under way");
+  SaveTexts all = texts();
+  source_->begin();
+  if (world_.simulated()) {
+    const SavedExtras counted{world_, extras};
+    return;
+  }
+  const SaveRun::Parts parts{.world = world_,
+                             .plan = *plan_,
+                             .source = *source_,
+                             .store = store_,
+                             .files = files_,
+                             .keep = options_.keep,
+                             .folder = options_.folder,
+                             .machine = options_.machine.value_or(machine_id())};
+  run_ = std::make_unique<SaveRun>(parts, std::move(all), extras);
+  if (options_.mode == SaveMode::synchronous) { finish(); }
+}
+
+void Saver::poll() {
+  try {
+    if (!run_->poll()) { return; }
+  } catch (...) {
+    // It may be there, with old ones that could not be removed.
+    if (run_->is_committed()) { newest_ = run_->folder(); }
+    run_.reset();
+    throw;
+  }
+  newest_ = run_->folder();
+  run_.reset();
+}
+
+void Saver::finish() {
+  while (under_way()) {
+    run_->wait(longest_wait(world_));
+    poll();
+  }
+}
+
+SaveTexts Saver::texts() const {
+  Manifest manifest;
+  const engine::StateCounters counters = state_->counters();
+  manifest.step = counters.steps;
+  manifest.state = manifest_state(*state_, model_.options(), counters);
+  return {std::move(manifest), provenance_of(model_, options_.save.command)};
+}
+
+}  // namespace tessera

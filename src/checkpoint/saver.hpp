@@ -1,0 +1,72 @@
+#pragma once
+
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "checkpoint/file_system.hpp"
+#include "checkpoint/save_plan.hpp"
+#include "checkpoint/save_run.hpp"
+#include "checkpoint/share_source.hpp"
+#include "checkpoint/store.hpp"
+#include "engine/model/training_state.hpp"
+#include "tessera/checkpoint/checkpoint.hpp"
+
+namespace tessera {
+
+/// Whether files are written while training goes on.
+enum class SaveMode : std::uint8_t { synchronous, asynchronous };
+
+/// Saves a model into the checkpoints of one run, one save at a time.
+///
+/// Order:   all calls but `newest` and `under_way` are collective.
+/// Memory:  in the host pool, from the constructor on: this rank's share, or two buffers
+///          (StagedSource); while a save is under way, rank 0's copies of the trainer's buffers.
+/// Errors:  what a save fails with is thrown by the call that learns of it, on all ranks alike. The
+///          save has then ended, and the next one can begin.
+class Saver {
+ public:
+  struct Options {
+    std::filesystem::path folder;
+    SaveOptions save = {};
+    SaveMode mode = SaveMode::synchronous;
+    std::optional<Retention> keep = {};  ///< none: all checkpoints stay
+    /// Stands for machine_id(), to try what several machines would do on one.
+    std::optional<std::string> machine = {};
+  };
+  /// `model` and `files` outlive it.
+  Saver(ShardedModel& model, Options options, FileSystem& files = system_files());
+  /// Waits for the background. What has not been committed is lost.
+  ~Saver();
+  Saver(const Saver&) = delete;
+  Saver& operator=(const Saver&) = delete;
+
+  /// Begins a save of the state as it is now, between steps. None is under way. A synchronous one
+  /// has ended when this returns.
+  void begin(const CheckpointExtras& extras);
+  [[nodiscard]] bool under_way() const noexcept { return run_ != nullptr; }
+  /// Goes on with the save under way, without waiting for the disk.
+  void poll();
+  /// Waits until none is under way.
+  void finish();
+  /// The newest checkpoint that this object has committed; empty if there is none.
+  [[nodiscard]] const std::filesystem::path& newest() const noexcept { return newest_; }
+
+ private:
+  [[nodiscard]] SaveTexts texts() const;
+
+  ShardedModel& model_;
+  World& world_;
+  Options options_;
+  FileSystem& files_;
+  CheckpointStore store_;
+  std::unique_ptr<engine::TrainingState> state_;
+  std::unique_ptr<SavePlan> plan_;
+  std::unique_ptr<ShareSource> source_;
+  std::filesystem::path newest_;
+  int uncaught_ = std::uncaught_exceptions();  // in flight when this was made
+  std::unique_ptr<SaveRun> run_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "checkpoint/save_plan.hpp"
+#include "checkpoint/tensor_writer.hpp"
+#include "engine/model/training_state.hpp"
+#include "tessera/memory/buffer.hpp"
+#include "tessera/world/world.hpp"
+
+namespace tessera {
+
+/// Brings this rank's share of the training state to host memory, and from there into files.
+///
+/// Threads: `begin` is the rank's, `write` a background thread's.
+class ShareSource {
+ public:
+  virtual ~ShareSource() = default;
+  ShareSource(const ShareSource&) = delete;
+  ShareSource& operator=(const ShareSource&) = delete;
+
+  /// Between steps: what is written is the state as it is now.
+  virtual void begin() = 0;
+  /// Writes all of the share.
+  virtual void write(TensorWriter& writer) = 0;
+
+ protected:
+  ShareSource() = default;
+};
+
+/// A copy of the whole share in the host pool. Each unit's next update waits for the copy of the
+/// unit alone. `state` ends first, since it ends the copies.
+class SnapshotSource final : public ShareSource {
+ public:
+  SnapshotSource(World& world, engine::TrainingState& state, const SavePlan& plan);
+
+  /// Enqueues the copies, in the order of units, and returns.
+  void begin() override;
+  /// Waits for one unit's copy after the other.
+  void write(TensorWriter& writer) override;
+
+ private:
+  engine::TrainingState& state_;
+  const SavePlan& plan_;
+  Buffer memory_;
+  std::vector<void*> copies_;             // by piece
+  std::vector<std::size_t> first_piece_;  // by unit, and one more
+  std::vector<OwnedEvent> copied_;        // by unit
+};
+
+/// Two buffers in the host pool: while one is written, the other is filled. The state must not
+/// change until `write` has returned.
+class StagedSource final : public ShareSource {
+ public:
+  /// The most bytes of one buffer, a multiple of a page, which is added for its alignment.
+  static constexpr std::size_t kMostBytes = std::size_t{16} << 20;
+
+  StagedSource(World& world, engine::TrainingState& state, const SavePlan& plan);
+
+  void begin() override;
+  void write(TensorWriter& writer) override;
+
+ private:
+  /// Bytes of a piece in a buffer. Files are cut at pages, sums at chunks: what is copied begins at
+  /// a chunk, and so up to one chunk before what is written.
+  struct Part {
+    const PlannedPiece* piece = nullptr;
+    std::uint64_t first_byte = 0;  // of the piece
+    std::size_t bytes = 0;
+    std::size_t at = 0;            // in the buffer
+    std::size_t summed_bytes = 0;  // of `bytes`, the first ones
+    std::size_t unwritten = 0;     // of `bytes`, the first ones
+    std::size_t file = 0;
+    std::uint64_t first_in_file = 0;  // of what is written
+
+    [[nodiscard]] std::size_t end() const { return at + bytes; }
+    [[nodiscard]] std::uint64_t end_in_file() const { return first_in_file + bytes - unwritten; }
+  };
+  using Round = std::vector<Part>;
+  [[nodiscard]] std::vector<Round> rounds() const;
+  [[nodiscard]] bool append(Round& round, const PlannedPiece& piece, std::uint64_t& written) const;
+  void fill(const Round& parts, std::byte* buffer);
+  static void write(const Round& parts, const std::byte* buffer, TensorWriter& writer);
+
+  World& world_;
+  engine::TrainingState& state_;
+  const SavePlan& plan_;
+  std::size_t buffer_bytes_;
+  Buffer buffers_[2];
+  OwnedStream lane_;
+};
+
+}  // namespace tessera

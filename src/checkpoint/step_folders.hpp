@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+/// Names in the folder of a run (CheckpointStore).
+inline constexpr std::string_view kStepPrefix = "step-";
+inline constexpr std::string_view kNewEnd = ".new";          ///< a step's new folder, not yet named
+inline constexpr std::string_view kPartialEnd = ".partial";  ///< a save that is not there yet
+inline constexpr std::string_view kRemovedEnd = ".removed";  ///< of no further use
+inline constexpr std::string_view kWeightsName = "model.safetensors";
+
+/// "step-00000012", and for part 3 of it "step-00000012.part-3".
+[[nodiscard]] std::string step_name(std::int64_t step);
+[[nodiscard]] std::string part_name(std::int64_t step, int part);
+
+/// .NAME.MACHINE-RANDOM followed by `end`.
+[[nodiscard]] std::string hidden_name(std::string_view name, std::string_view end);
+/// Whether `entry` is a hidden name of something that begins with `name`.
+[[nodiscard]] bool is_hidden(std::string_view entry, std::string_view name, std::string_view end);
+
+/// The folder of a step or of a part of it, by its name.
+struct StepFolder {
+  std::string name;         ///< as step_name or part_name has it
+  std::int64_t step = 0;    ///< its step
+  std::optional<int> part;  ///< its part; none: a whole checkpoint's
+  bool is_new = false;      ///< NAME.new: it replaces NAME
+
+  /// In `folder`, the run's.
+  [[nodiscard]] std::filesystem::path path_in(const std::filesystem::path& folder) const;
+};
+/// Nothing for any other name.
+[[nodiscard]] std::optional<StepFolder> parse_step_folder(std::string_view entry);
+
+/// The file that makes a folder of this name complete, and on which its writer has a claim before.
+[[nodiscard]] std::string_view claim_of(std::string_view name);
+
+/// The names in a folder, in order; none if it is missing. Error if it cannot be listed.
+[[nodiscard]] std::set<std::string> names_in(const std::filesystem::path& folder);
+
+enum class StepKind : std::uint8_t { whole, part };
+/// The folders of steps in `folder`, or of parts of steps, ascending. The new one of a step follows
+/// the one that it replaces.
+[[nodiscard]] std::vector<StepFolder> steps_in(const std::filesystem::path& folder, StepKind kind);
+
+/// Whether a name is taken, be it by a link to nothing.
+[[nodiscard]] bool name_is_taken(const std::filesystem::path& path);
+/// A file, or a link to one.
+[[nodiscard]] bool is_file(const std::filesystem::path& path);
+/// A file, and no link to one.
+[[nodiscard]] bool is_plain_file(const std::filesystem::path& path);
+
+}  // namespace tessera

@@ -1,0 +1,307 @@
+#include "checkpoint/store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <fstream>
+#include <set>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include "checkpoint/partial_folder.hpp"
+#include "checkpoint/reader.hpp"
+#include "checkpoint/step_folders.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<CheckpointStore::Entry> entries_in(const fs::path& folder, StepKind kind) {
+  std::vector<CheckpointStore::Entry> entries;
+  std::string last;
+  for (const StepFolder& step : steps_in(folder, kind)) {
+    const fs::path path = step.path_in(folder);
+    if (!is_file(path / claim_of(step.name))) { continue; }
+    if (step.name == last) { entries.pop_back(); }  // replaced by this one
+    entries.push_back({step.step, path});
+    last = step.name;
+  }
+  return entries;
+}
+
+/// Those that `keep` does not keep. The newest is kept.
+std::vector<CheckpointStore::Entry> old_ones(const std::vector<CheckpointStore::Entry>& entries,
+                                             const Retention& keep) {
+  expects(keep.last >= 0 && keep.every >= 0, "CheckpointStore: retain takes no negative numbers");
+  std::set<std::int64_t> newer;
+  std::vector<CheckpointStore::Entry> old;
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    newer.insert(entry->step);
+    const bool is_last = keep.last == 0 || std::cmp_less_equal(newer.size(), keep.last);
+    const bool is_kept = keep.every > 0 && entry->step % keep.every == 0;
+    if (!is_last && !is_kept) { old.push_back(*entry); }
+  }
+  return old;
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(fs::path folder, FileSystem& files)
+    : folder_{std::move(folder)}, files_{files} {
+  expects(!folder_.empty(), "CheckpointStore: the name of the folder is empty");
+}
+
+std::vector<CheckpointStore::Entry> CheckpointStore::list() const {
+  return entries_in(folder_, StepKind::whole);
+}
+
+std::vector<CheckpointStore::Entry> CheckpointStore::list_parts() const {
+  return entries_in(folder_, StepKind::part);
+}
+
+fs::path CheckpointStore::begin(std::int64_t step) {
+  expects(step >= 0, "CheckpointStore: a step is 0 at least");
+  return begin_as(step_name(step));
+}
+
+fs::path CheckpointStore::begin_part(std::int64_t step, int part) {
+  expects(step >= 0 && part >= 0, "CheckpointStore: a step and a part are 0 at least");
+  return begin_as(part_name(step, part));
+}
+
+fs::path CheckpointStore::begin_as(const std::string& name) {
+  claim_.reset();  // what an earlier save of this object has left is dead
+  make_run_folder();
+  clean_up();
+  check_target(name);
+  name_ = name;
+  constexpr int attempts = 16;
+  for (int attempt = 0; attempt < attempts && !claim_; ++attempt) {
+    partial_ = folder_ / hidden_name(name, kPartialEnd);
+    files_.make_folder(partial_);
+    claim_ = files_.claim(partial_ / claim_of(name));
+  }
+  if (claim_) { return partial_; }
+  throw Error(fmt::format("cannot save to {}: other processes remove the folders that it makes",
+                          folder_.string()));
+}
+
+/// Flushes what it makes: with the folder all would be lost that is saved to it.
+void CheckpointStore::make_run_folder() {
+  std::vector<fs::path> missing;
+  for (fs::path path = folder_; !path.empty() && !name_is_taken(path); path = path.parent_path()) {
+    if (path.has_filename()) { missing.push_back(path); }
+  }
+  for (auto path = missing.rbegin(); path != missing.rend(); ++path) {
+    files_.make_folder(*path);
+    files_.flush_folder(path->has_parent_path() ? path->parent_path() : ".");
+  }
+  if (missing.empty()) { files_.make_folder(folder_); }  // says so if it is no folder
+}
+
+/// A damaged checkpoint may be replaced, a user's own folder may not.
+void CheckpointStore::check_target(const std::string& name) const {
+  const fs::path path = folder_ / name;
+  std::error_code ignored;
+  const bool is_checkpoint = is_file(path / claim_of(name)) || is_file(path / kProvenanceName);
+  if (!name_is_taken(path) || is_checkpoint || fs::is_empty(path, ignored)) { return; }
+  throw Error(
+      fmt::format("cannot save to {}: what is there is no checkpoint, for it has neither {} nor "
+                  "{}; remove it, or save to another folder",
+                  path.string(), claim_of(name), kProvenanceName));
+}
+
+void CheckpointStore::clean_up() {
+  for (const std::string& name : names_in(folder_)) {
+    try {
+      clean_up(name);
+    } catch (const Error&) {
+      // It hinders no save. It may be another user's.
+    }
+  }
+}
+
+void CheckpointStore::clean_up(const std::string& name) {
+  if (is_hidden(name, kStepPrefix, kRemovedEnd) || is_hidden(name, kWeightsName, kPartialEnd)) {
+    files_.remove_all(folder_ / name);
+  } else if (is_hidden(name, kStepPrefix, kPartialEnd)) {
+    clean_up_partial(folder_ / name);
+  } else if (const auto step = parse_step_folder(name); step && step->is_new) {
+    settle(step->name);
+  }
+}
+
+void CheckpointStore::clean_up_partial(const fs::path& path) {
+  using Writer = PartialFolder::Writer;
+  // Of a folder that is not empty, the second look says whether there is a claim.
+  if (PartialFolder{path}.writer() == Writer::none && files_.remove_empty(path)) { return; }
+  const PartialFolder partial{path};
+  const bool lost_claim = partial.writer() == Writer::none && partial.is_own_or_old();
+  if (partial.writer() == Writer::dead || lost_claim) { files_.remove_all(path); }
+}
+
+CheckpointStore::Committed CheckpointStore::commit(const fs::path& partial,
+                                                   const Manifest& manifest,
+                                                   const std::string& provenance) {
+  expects(claim_ && partial == partial_ && name_ == step_name(manifest.step),
+          "CheckpointStore: commit ends the save that this object has begun");
+  commit_text(format_manifest(manifest), provenance);
+  const fs::path folder = folder_ / name_;
+  const bool one_file = manifest.files.contains(std::string{kWeightsName});
+  return {folder, one_file ? link_weights(folder / kWeightsName) : unlink_weights()};
+}
+
+CheckpointStore::Committed CheckpointStore::commit_part(const fs::path& partial,
+                                                        const CheckpointPart& part,
+                                                        const std::string& provenance) {
+  expects(claim_ && partial == partial_ && name_ == part_name(part.manifest.step, part.part),
+          "CheckpointStore: commit_part ends the save that this object has begun");
+  commit_text(format_part(part), provenance);
+  return {folder_ / name_, ""};
+}
+
+void CheckpointStore::commit_text(std::string_view text, const std::string& provenance) {
+  write(partial_ / kProvenanceName, provenance);
+  write(partial_ / claim_of(name_), text);
+  files_.flush_folder(partial_);
+  publish();
+  committed_ = folder_ / name_;
+  claim_.reset();
+}
+
+void CheckpointStore::write(const fs::path& path, std::string_view text) {
+  const auto file = files_.open(path, text.size());
+  file->write_at(0, std::as_bytes(std::span{text.data(), text.size()}));
+  file->flush();
+}
+
+/// Gives the folder of the save its name. From the first rename on it is there.
+void CheckpointStore::publish() {
+  const fs::path target = folder_ / name_;
+  settle(name_);
+  if (!name_is_taken(target)) {
+    files_.rename(partial_, target);
+    files_.flush_folder(folder_);
+    return;
+  }
+  files_.rename(partial_, target.string() + std::string{kNewEnd});
+  files_.flush_folder(folder_);
+  settle(name_);
+}
+
+/// Replaces NAME by NAME.new, if there is one. At least one of them is there at any time.
+void CheckpointStore::settle(const std::string& name) {
+  const fs::path target = folder_ / name;
+  const fs::path fresh = target.string() + std::string{kNewEnd};
+  const fs::path old = folder_ / hidden_name(name, kRemovedEnd);
+  if (!is_file(fresh / claim_of(name))) { return; }
+  const bool replaces = name_is_taken(target);
+  if (replaces) { files_.rename(target, old); }
+  try {
+    files_.rename(fresh, target);
+  } catch (const Error&) {
+    // Another process has done it, and this one has moved away what is new.
+    if (replaces && !name_is_taken(fresh) && !name_is_taken(target)) { files_.rename(old, target); }
+    throw;
+  }
+  files_.flush_folder(folder_);
+  if (replaces) { remove_if_possible(old); }
+}
+
+std::string CheckpointStore::link_weights(const fs::path& weights) {
+  const fs::path target = folder_ / kWeightsName;
+  const fs::path made = folder_ / hidden_name(kWeightsName, kPartialEnd);
+  try {
+    if (name_is_taken(target) && !is_plain_file(target)) {
+      throw Error(fmt::format("cannot replace {}: it is not a file", target.string()));
+    }
+    if (!files_.link(weights, made)) { copy(weights, made); }
+    files_.rename(made, target);
+    files_.flush_folder(folder_);
+    return {};
+  } catch (const Error& error) { return error.what(); }
+}
+
+/// An older checkpoint's would be taken for the newest ones. A user's link stays.
+std::string CheckpointStore::unlink_weights() {
+  const fs::path target = folder_ / kWeightsName;
+  if (!is_plain_file(target)) { return {}; }
+  try {
+    files_.remove_all(target);
+    files_.flush_folder(folder_);
+    return {};
+  } catch (const Error& error) { return error.what(); }
+}
+
+void CheckpointStore::copy(const fs::path& from, const fs::path& to) {
+  constexpr std::size_t kBlock = std::size_t{1} << 20;
+  std::error_code error;
+  const std::uint64_t bytes = fs::file_size(from, error);
+  std::ifstream in{from, std::ios::binary};
+  if (error || !in) { throw Error(fmt::format("cannot read {}", from.string())); }
+  const auto file = files_.open(to, bytes);
+  std::vector<char> block(std::min<std::uint64_t>(kBlock, bytes));
+  for (std::uint64_t first = 0; first < bytes;) {
+    const std::size_t count = std::min<std::uint64_t>(block.size(), bytes - first);
+    if (!in.read(block.data(), static_cast<std::streamsize>(count))) {
+      throw Error(fmt::format("cannot read {}", from.string()));
+    }
+    file->write_at(first, std::as_bytes(std::span{block.data(), count}));
+    first += count;
+  }
+  file->flush();
+}
+
+void CheckpointStore::abandon() noexcept {
+  if (!claim_) { return; }
+  remove_if_possible(partial_);
+  claim_.reset();
+}
+
+void CheckpointStore::remove_if_possible(const fs::path& path) noexcept {
+  try {
+    files_.remove_all(path);
+  } catch (const std::exception&) {
+    // The next save tries again.
+  }
+}
+
+/// What this object has committed last, else `newest`.
+const fs::path& CheckpointStore::committed_or(const Entry& newest) const {
+  return committed_.empty() ? newest.folder : committed_;
+}
+
+void CheckpointStore::retain(const Retention& keep) {
+  const std::vector<Entry> entries = list();
+  const std::vector<Entry> old = old_ones(entries, keep);
+  if (old.empty()) { return; }
+  CheckpointReader{committed_or(entries.back())}.verify();
+  remove(old);
+}
+
+void CheckpointStore::retain_parts(const Retention& keep) {
+  const std::vector<Entry> entries = list_parts();
+  const std::vector<Entry> old = old_ones(entries, keep);
+  if (old.empty()) { return; }
+  verify_part(committed_or(entries.back()));
+  remove(old);
+}
+
+/// A folder loses its name before it loses a file.
+void CheckpointStore::remove(const std::vector<Entry>& entries) {
+  for (const Entry& entry : entries) {
+    if (entry.folder == committed_) { continue; }
+    const std::string name = entry.folder.filename().string();
+    const fs::path removed = folder_ / hidden_name(name, kRemovedEnd);
+    files_.rename(entry.folder, removed);
+    files_.flush_folder(folder_);
+    files_.remove_all(removed);
+  }
+}
+
+}  // namespace tessera

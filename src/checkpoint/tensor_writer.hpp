@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "checkpoint/checksum.hpp"
+#include "checkpoint/file_system.hpp"
+#include "checkpoint/layout.hpp"
+
+namespace tessera {
+
+/// The sums of blocks of several tensors, as far as this rank or all ranks have read or written
+/// them.
+class SumTable {
+ public:
+  /// Adds bytes from `first_byte` of tensor `tensor` on, of which `bytes_in_all` and `chunk_bytes`
+  /// are as TensorSums takes them.
+  void add(std::size_t tensor, std::uint64_t bytes_in_all, std::uint64_t chunk_bytes,
+           std::uint64_t first_byte, std::span<const std::byte> bytes);
+  /// What this table holds, for other ranks: 16 bytes for a block.
+  [[nodiscard]] std::string text() const;
+
+ private:
+  std::map<std::size_t, TensorSums> sums_;
+};
+
+/// Calls `visit(tensor, block, sum)` for what SumTable::text says.
+template <class Visit>
+void for_each_sum(std::string_view text, const Visit& visit);
+
+/// Writes tensors into the files of a layout, in any order, each rank its own ranges, and adds up
+/// their sums.
+///
+/// Threads: one at a time writes; sums may be added by another one at the same time.
+class TensorWriter {
+ public:
+  /// All outlive it.
+  TensorWriter(const CheckpointLayout& layout, std::filesystem::path folder, FileSystem& files)
+      : layout_{layout}, folder_{std::move(folder)}, files_{files} {}
+
+  /// Adds up the sums of bytes of tensor `tensor`, from `first_byte` on.
+  void sum(std::size_t tensor, std::uint64_t first_byte, std::span<const std::byte> bytes);
+  /// Writes them.
+  void write(std::size_t tensor, std::uint64_t first_byte, std::span<const std::byte> bytes);
+  /// Writes bytes of tensors that lie end to end in a file, from byte `first_byte` of the file on.
+  void write_in_file(std::size_t file, std::uint64_t first_byte, std::span<const std::byte> bytes) {
+    open(file).write_at(first_byte, bytes);
+  }
+  /// Writes the headers of all files and the indices: one rank's part.
+  void write_headers();
+  /// Makes all files and indices, with their sizes: what nobody here writes of them is a hole.
+  void make_files();
+  /// Flushes and closes what this rank has written.
+  void flush();
+
+  [[nodiscard]] std::string sums() const { return sums_.text(); }
+
+ private:
+  [[nodiscard]] WritableFile& open(std::size_t file);
+
+  const CheckpointLayout& layout_;
+  std::filesystem::path folder_;
+  FileSystem& files_;
+  std::map<std::size_t, std::unique_ptr<WritableFile>> open_;
+  SumTable sums_;
+};
+
+/// A block's sum on its way between ranks.
+struct BlockSum {
+  std::uint32_t tensor = 0;
+  std::uint32_t block = 0;
+  std::uint64_t sum = 0;
+};
+
+template <class Visit>
+void for_each_sum(std::string_view text, const Visit& visit) {
+  for (std::size_t at = 0; at + sizeof(BlockSum) <= text.size(); at += sizeof(BlockSum)) {
+    BlockSum entry;
+    text.copy(reinterpret_cast<char*>(&entry), sizeof entry, at);
+    visit(std::size_t{entry.tensor}, std::size_t{entry.block}, entry.sum);
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,385 @@
+// What a load refuses, and in which words; weights alone; what a trainer keeps beside its model.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <latch>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/checksum.hpp"
+#include "checkpoint/load_plan.hpp"
+#include "checkpoint/load_source.hpp"
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/share_loader.hpp"
+#include "checkpoint/tensor_writer.hpp"
+#include "checkpoint/toy_job.hpp"
+#include "engine/model/training_state.hpp"
+#include "support/temporary_folder.hpp"
+#include "tessera/checkpoint/safetensors.hpp"
+
+namespace tessera::test::load_test {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+/// Every rank is told in the same words.
+template <class Exception>
+std::string refusal(const ToyJob& job, const std::filesystem::path& path,
+                    const LoadOptions& options = {}) {
+  std::mutex mutex;
+  std::set<std::string> told;
+  int ranks = 0;
+  run_job(job, [&](World&, ToyTrainer& trainer) {
+    const std::string text =
+        message_of<Exception>([&] { (void)load(trainer.model(), path, {}, options); });
+    const std::scoped_lock lock{mutex};
+    told.insert(text);
+    ++ranks;
+  });
+  EXPECT_EQ(told.size(), 1U);
+  EXPECT_EQ(ranks, job.ranks);
+  return *told.begin();
+}
+
+class Refused : public testing::Test {
+ protected:
+  [[nodiscard]] std::string by(const ToyJob& job) const {
+    return refusal<ConfigError>(job, saved_, {});
+  }
+  const TemporaryFolder folder_;
+  const ToyJob job_ = ToyJob{}.under(Strategy::zero3);
+  const std::filesystem::path saved_ = train_and_save(job_, 2, folder_ / "run");
+};
+
+TEST_F(Refused, AModelWithAnotherParameter) {
+  ToyJob more = job_;
+  more.toy.blocks = 3;
+  EXPECT_THAT(by(more), AllOf(HasSubstr(saved_.string()), HasSubstr("'block.2.weight'"),
+                              HasSubstr("is not in the checkpoint")));
+}
+
+TEST_F(Refused, AModelWithoutAParameter) {
+  ToyJob fewer = job_;
+  fewer.toy.blocks = 1;
+  EXPECT_THAT(by(fewer), AllOf(HasSubstr("no parameter for the checkpoint's 'block.1.weight'")));
+}
+
+TEST_F(Refused, AParameterOfAnotherShape) {
+  ToyJob wider = job_;
+  wider.toy.vocab = 38;
+  EXPECT_THAT(by(wider),
+              AllOf(HasSubstr("'root.table' has shape [37, 29]"), HasSubstr("takes [38, 29]")));
+}
+
+TEST_F(Refused, AnotherOptimizer) {
+  ToyJob lion = job_;
+  lion.optimizer = Lion{};
+  EXPECT_THAT(by(lion), AllOf(HasSubstr("of optimizer 'AdamW'"), HasSubstr("by 'Lion'")));
+}
+
+TEST_F(Refused, FewerMoments) {
+  ToyJob sgd = job_;
+  sgd.optimizer = SGD{};
+  ToyJob plain = job_;
+  plain.optimizer = SGD{.momentum = 0.0F};
+  const auto saved = train_and_save(sgd, 1, folder_ / "sgd");
+  EXPECT_THAT(refusal<ConfigError>(plain, saved), HasSubstr("'root.table.moment_0'"));
+  const auto without = train_and_save(plain, 1, folder_ / "plain");
+  EXPECT_THAT(refusal<ConfigError>(sgd, without), HasSubstr("'root.table.moment_0'"));
+}
+
+TEST_F(Refused, AFlippedByteOfEachFileWithItsPlace) {
+  std::map<std::string, std::string> expected = {{"model.safetensors", "tensor '"},
+                                                 {"optimizer.safetensors", "tensor '"}};
+  for (const auto& [name, words] : expected) {
+    const std::string bytes = bytes_of_file(saved_ / name);
+    for (const std::size_t back : {std::size_t{1}, bytes.size() / 2}) {
+      std::string flipped = bytes;
+      flipped[flipped.size() - back] ^= 0x10;
+      (void)folder_.write("run/step-00000002/" + name, flipped);
+      EXPECT_THAT(
+          refusal<FormatError>(job_, saved_),
+          AllOf(HasSubstr((saved_ / name).string()), HasSubstr(words), HasSubstr("are damaged")));
+    }
+    (void)folder_.write("run/step-00000002/" + name, bytes);
+  }
+  EXPECT_NO_THROW(load_and_save(job_, saved_, folder_ / "again"));
+}
+
+TEST_F(Refused, AFileThatIsMissingOrShort) {
+  const std::filesystem::path file = saved_ / "optimizer.safetensors";
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) - 1);
+  EXPECT_THAT(refusal<FormatError>(job_, saved_), HasSubstr(file.string()));
+  std::filesystem::remove(file);
+  EXPECT_THAT(refusal<FormatError>(job_, saved_), HasSubstr(file.string()));
+  EXPECT_THAT(refusal<FormatError>(job_, folder_ / "nowhere"),
+              HasSubstr((folder_ / "nowhere").string()));
+}
+
+/// A checkpoint whose disk answers from `open` on.
+class WaitingSource final : public LoadSource {
+ public:
+  explicit WaitingSource(const std::filesystem::path& path)
+      : source_{open_load_source(path, LoadOptions::What::everything)} {}
+
+  [[nodiscard]] const Manifest& manifest() const noexcept override { return source_->manifest(); }
+  void read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) override {
+    open_.wait();
+    source_->read(tensor, first, out);
+  }
+  void open() { open_.count_down(); }
+
+ private:
+  std::unique_ptr<LoadSource> source_;
+  std::latch open_{1};
+};
+
+// While one rank's disk keeps it waiting, it has to meet the others.
+TEST(ShareLoader, ReturnsInTimeAndGoesOnWhereItWas) {
+  const TemporaryFolder folder;
+  const ToyJob job = ToyJob{}.on(1).under(Strategy::ddp);
+  const auto saved = train_and_save(job, 2, folder / "run");
+  run_job(job, [&](World& world, ToyTrainer& trainer) {
+    engine::TrainingState state{trainer.model()};
+    WaitingSource source{saved};
+    const LoadPlan plan{state, source.manifest(), {}, saved.string()};
+    ShareLoader loader{world, state, plan, source};
+    SumTable sums;
+    state.begin_write();
+    EXPECT_FALSE(loader.load(sums, std::chrono::milliseconds{1}));
+    EXPECT_FALSE(loader.load(sums, std::chrono::milliseconds{1}));
+    source.open();
+    while (!loader.load(sums, std::chrono::milliseconds{1})) {}
+    EXPECT_TRUE(loader.load(sums, std::chrono::milliseconds{1}));
+    state.end_write({.steps = 2});
+    save(trainer.model(), folder / "again");
+  });
+  for (const char* const name : {"model.safetensors", "optimizer.safetensors"}) {
+    EXPECT_EQ(bytes_of_file(saved / name), bytes_of_file(folder / "again/step-00000002" / name));
+  }
+}
+
+TEST(Load, OfWeightsAloneIntoAnyModelTellsWhatIsMissingAndUnexpected) {
+  const TemporaryFolder folder;
+  const ToyJob job = ToyJob{}.under(Strategy::zero3);
+  const auto saved = train_and_save(job, 2, folder / "run");
+  ToyJob other = job.on(3);
+  other.toy.blocks = 3;
+  other.toy.tied_head = false;  // no head.bias
+  other.optimizer = Lion{};
+  run_job(other, [&](World& world, ToyTrainer& trainer) {
+    trainer.step();
+    const auto before = exported(trainer.model(), tessera::StateTensor::parameters);
+    const LoadReport report =
+        load(trainer.model(), saved, {}, {.what = LoadOptions::What::weights});
+    EXPECT_EQ(report.step, 2);
+    EXPECT_THAT(report.missing, ElementsAre("block.2.weight", "block.2.scale", "block.2.bias"));
+    EXPECT_THAT(report.unexpected, ElementsAre("head.bias"));
+    const auto after = exported(trainer.model(), tessera::StateTensor::parameters);
+    EXPECT_EQ(after.at("block.2.weight"), before.at("block.2.weight"));
+    EXPECT_NE(after.at("block.1.weight"), before.at("block.1.weight"));
+    if (world.rank() != 0) { return; }
+    SafetensorsReader file{saved / "model.safetensors"};
+    std::vector<float> expected(after.at("root.table").size());
+    file.read("root.table", 0, expected);
+    EXPECT_EQ(after.at("root.table"), expected);
+  });
+}
+
+// fp32 weights, as Hugging Face's files have them, into a model of bf16 with remainders.
+TEST(Load, OfAnotherProgramsWeightsRoundsThemAndBeginsMastersWithThem) {
+  const TemporaryFolder folder;
+  const auto saved = train_and_save(ToyJob{}.under(Strategy::ddp), 2, folder / "run");
+  std::filesystem::create_directories(folder / "theirs");
+  std::filesystem::copy_file(saved / "model.safetensors", folder / "theirs/model.safetensors");
+  ToyJob job = state_formats()[2].second.under(Strategy::zero3);
+  for (const auto& path : {folder / "theirs", folder / "theirs/model.safetensors"}) {
+    run_job(job, [&](World&, ToyTrainer& trainer) {
+      const auto before = exported(trainer.model(), tessera::StateTensor::parameters);
+      const LoadReport report =
+          load(trainer.model(), path, {},
+               {.what = LoadOptions::What::weights,
+                .only = [](const std::string& name) { return name != "root.table"; }});
+      EXPECT_THAT(report.missing, IsEmpty());
+      EXPECT_THAT(report.unexpected, IsEmpty());
+      SafetensorsReader file{folder / "theirs/model.safetensors"};
+      trainer.model().export_masters(
+          [&](const ParameterInfo& info, std::int64_t first, std::span<const float> values) {
+            std::vector<float> expected(values.size());
+            file.read(info.full_name(), first, expected);
+            const bool equal = std::ranges::equal(values, expected);
+            EXPECT_EQ(equal, info.name != "table") << info.full_name();
+          });
+      const auto after = exported(trainer.model(), tessera::StateTensor::parameters);
+      EXPECT_EQ(after.at("root.table"), before.at("root.table"));
+      EXPECT_NO_THROW(trainer.step());
+    });
+  }
+}
+
+CustomOptimizer one_state() {
+  return {.name = "sign of two means",
+          .states = 3,
+          .lr = 0.01F,
+          .update = [](const ShardUpdate& piece) {
+            for (std::size_t i = 0; i < piece.weights.size() && *piece.apply != 0; ++i) {
+              const float g = piece.gradient_at(i);
+              piece.states[0][i] = 0.9F * piece.states[0][i] + 0.1F * g;
+              piece.states[1][i] = 0.5F * piece.states[1][i] + 0.5F * g;
+              piece.states[2][i] += g * g;
+              const float up = piece.states[0][i] + piece.states[1][i];
+              piece.weights[i] -= up > 0.0F ? piece.lr : -piece.lr;
+            }
+          }};
+}
+
+TEST(Load, BringsBackTheStatesOfACustomOptimizer) {
+  const TemporaryFolder folder;
+  ToyJob job;
+  job.optimizer = one_state();
+  const auto whole = train_and_save(job.under(Strategy::zero2), 5, folder / "whole");
+  const auto saved = train_and_save(job.under(Strategy::zero2), 2, folder / "saved");
+  run_job(job.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
+    (void)load(trainer.model(), saved);
+    trainer.steps(3);
+    const auto resumed = save(trainer.model(), folder / "resumed");
+    if (world.rank() == 0) { EXPECT_EQ(difference(whole, resumed), ""); }
+  });
+  ToyJob another = job;
+  std::get<CustomOptimizer>(another.optimizer).name = "another";
+  EXPECT_THAT(refusal<ConfigError>(another.under(Strategy::zero3), saved),
+              AllOf(HasSubstr("'sign of two means'"), HasSubstr("'another'")));
+}
+
+TEST(Load, BringsBackTheTrainersOwnValuesAndBuffers) {
+  const TemporaryFolder folder;
+  const ToyJob job = ToyJob{}.under(Strategy::zero3);
+  std::filesystem::path saved;
+  run_job(job, [&](World& world, ToyTrainer& trainer) {
+    std::vector<float> mean(100'001, 0.5F);
+    std::vector<double> count(1, 1e300);
+    mean.back() = -1.0F;
+    const auto path = save(trainer.model(), folder / "run",
+                           {.values = {{"data", "row 17"}, {"seed", "a\"\n\xc3\xa9"}},
+                            .buffers = {{"mean", {100'001}, {mean.data(), std::ssize(mean)}},
+                                        {"count", {}, {count.data(), 1, DType::fp64}},
+                                        {"none", {0, 4}, {nullptr, 0, DType::bf16}}}});
+    if (world.rank() == 0) { saved = path; }
+  });
+  run_job(job.on(3), [&](World&, ToyTrainer& trainer) {
+    std::vector<float> mean(100'001);
+    std::vector<double> count(1);
+    CheckpointExtras extras{.buffers = {{"mean", {100'001}, {mean.data(), std::ssize(mean)}},
+                                        {"count", {}, {count.data(), 1, DType::fp64}},
+                                        {"none", {0, 4}, {nullptr, 0, DType::bf16}}}};
+    const LoadReport report = load(trainer.model(), saved, extras);
+    EXPECT_EQ(report.values.at("data"), "row 17");
+    EXPECT_EQ(report.values.at("seed"), "a\"\n\xc3\xa9");
+    EXPECT_EQ(mean.front(), 0.5F);
+    EXPECT_EQ(mean.back(), -1.0F);
+    EXPECT_EQ(count.front(), 1e300);
+    extras.buffers[0].shape = {7};
+    extras.buffers[0].values.elems = 7;
+    EXPECT_THAT(message_of<ConfigError>([&] { (void)load(trainer.model(), saved, extras); }),
+                HasSubstr("buffer 'mean' is F32 [100001] in the checkpoint"));
+    EXPECT_THAT(message_of<ConfigError>([&] { (void)load(trainer.model(), saved); }),
+                HasSubstr("has a buffer 'mean'"));
+  });
+}
+
+TEST(Load, ComesAfterOptimizeWithUnlessWeightsAloneAreLoaded) {
+  const TemporaryFolder folder;
+  const auto saved = train_and_save(ToyJob{}.under(Strategy::zero3), 1, folder / "run");
+  run_ranks(2, [&](World& world) {
+    ToyModel toy{world, {.strategy = Strategy::zero3, .purpose = Purpose::inference}, ToyJob{}.toy};
+    EXPECT_THAT(message_of<ContractError>([&] { (void)load(toy.model(), saved); }),
+                HasSubstr("optimize_with"));
+    EXPECT_THAT(message_of<ContractError>([&] { (void)save(toy.model(), folder / "none"); }),
+                HasSubstr("optimize_with"));
+    (void)load(toy.model(), saved, {}, {.what = LoadOptions::What::weights});
+    const auto loaded = exported(toy.model(), tessera::StateTensor::parameters);
+    SafetensorsReader file{saved / "model.safetensors"};
+    std::vector<float> expected(loaded.at("block.0.weight").size());
+    file.read("block.0.weight", 0, expected);
+    EXPECT_EQ(loaded.at("block.0.weight"), expected);
+  });
+}
+
+TEST(Save, RefusesNamesThatAreNotUnique) {
+  const TemporaryFolder folder;
+  std::atomic<int> told = 0;
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World&, ToyTrainer& trainer) {
+    const SaveOptions same{.name = [](const ParameterInfo&) { return std::string{"x"}; }};
+    EXPECT_THAT(
+        message_of<ContractError>([&] { (void)save(trainer.model(), folder / "a", {}, same); }),
+        HasSubstr("'x'"));
+    ++told;
+  });
+  EXPECT_EQ(told, 4);
+}
+
+// Whole files of several tensors each, files that a rank has nothing of, and a tensor that is
+// larger than a file is meant to be.
+TEST(Save, DividesWeightsAndStateIntoFiles) {
+  const TemporaryFolder folder;
+  const ToyJob job = ToyJob{}.under(Strategy::zero3);
+  run_job(job, [&](World& world, ToyTrainer& trainer) {
+    trainer.steps(2);
+    const auto many = save(trainer.model(), folder / "many", {}, {.shard_bytes = 2000});
+    const auto one = save(trainer.model(), folder / "one");
+    ToyTrainer resumed{world, job};
+    (void)load(resumed.model(), many);
+    const auto again = save(resumed.model(), folder / "again");
+    if (world.rank() != 0) { return; }
+    EXPECT_TRUE(std::filesystem::exists(many / "model.safetensors.index.json"));
+    EXPECT_TRUE(std::filesystem::exists(many / "optimizer.safetensors.index.json"));
+    EXPECT_EQ(difference(one, again), "");
+  });
+}
+
+TEST(Save, ProvenanceSaysWhoWroteIt) {
+  const TemporaryFolder folder;
+  run_job(ToyJob{}.under(Strategy::zero1), [&](World& world, ToyTrainer& trainer) {
+    const auto path = save(trainer.model(), folder / "run", {}, {.command = "a \xff b"});
+    if (world.rank() != 0) { return; }
+    const auto said = nlohmann::json::parse(bytes_of_file(path / "provenance.json"));
+    EXPECT_EQ(said.at("ranks"), 4);
+    EXPECT_EQ(said.at("strategy"), "zero1");
+    EXPECT_EQ(said.at("command"), "a \xef\xbf\xbd b");
+    EXPECT_EQ(said.at("date").get<std::string>().size(), 20U);
+  });
+}
+
+// A scale that moves goes on; a fixed one, and none, are the model's own.
+TEST(LossScaleAfterALoad, IsTheModelsUnlessBothAreDynamic) {
+  const auto with = [](LossScaleMode mode, float initial) {
+    ToyJob job;
+    job.ranks = 2;
+    job.options.compute = DType::fp16;
+    job.options.loss_scaling = {.mode = mode, .initial = initial, .growth_interval = 2};
+    return job.under(Strategy::zero3);
+  };
+  const auto scale_after = [&](const ToyJob& job, const std::filesystem::path& from,
+                               const std::filesystem::path& to) {
+    const std::filesystem::path saved = load_and_save(job, from, to);
+    return parse_manifest("m", bytes_of_file(saved / "manifest.json")).state.at("loss_scale");
+  };
+  const ToyJob moving = with(LossScaleMode::dynamic, 64.0F);
+  const TemporaryFolder folder;
+  const auto grown = train_and_save(moving, 4, folder / "dynamic");  // 64, grown twice
+  const auto fixed = train_and_save(with(LossScaleMode::fixed, 32.0F), 2, folder / "fixed");
+  const auto off = train_and_save(with(LossScaleMode::off, 1.0F), 2, folder / "off");
+  EXPECT_EQ(scale_after(moving, grown, folder / "a"), "256");
+  EXPECT_EQ(scale_after(with(LossScaleMode::off, 1.0F), grown, folder / "b"), "1");
+  EXPECT_EQ(scale_after(with(LossScaleMode::fixed, 8.0F), fixed, folder / "c"), "8");
+  EXPECT_EQ(scale_after(moving, fixed, folder / "d"), "64");
+  EXPECT_EQ(scale_after(moving, off, folder / "e"), "64");
+}
+
+}  // namespace
+}  // namespace tessera::test::load_test

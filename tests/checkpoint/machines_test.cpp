@@ -1,0 +1,107 @@
+// Machines without a shared file system: parts, joined on load.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "checkpoint/part.hpp"
+#include "checkpoint/save_place.hpp"
+#include "checkpoint/saver.hpp"
+#include "checkpoint/toy_job.hpp"
+#include "support/temporary_folder.hpp"
+
+namespace tessera::test::machines_test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST(SavePlace, TheFirstRankOfEachMachineLeads) {
+  const SavePlace place = SavePlace::by_machine({"a", "b", "a", "c", "b"});
+  EXPECT_EQ(place.parts(), 3);
+  const std::vector<int> leaders = {0, 1, 0, 3, 1};
+  const std::vector<int> parts = {0, 1, 0, 2, 1};
+  for (int rank = 0; rank < 5; ++rank) {
+    EXPECT_EQ(place.leader_of(rank), leaders[static_cast<std::size_t>(rank)]) << rank;
+    EXPECT_EQ(place.part_of(rank), parts[static_cast<std::size_t>(rank)]) << rank;
+  }
+  EXPECT_EQ(SavePlace{4}.parts(), 1);
+}
+
+/// What a rank of machine `machine` saves with, whose disk is a folder of its own.
+Saver::Options on_machine(const fs::path& disks, int machine, SaveMode mode) {
+  const std::string name = "machine-" + std::to_string(machine);
+  return {.folder = disks / name,
+          .save = {.shard_bytes = 9'000},
+          .mode = mode,
+          .keep = Retention{.last = 1},
+          .machine = name};
+}
+
+/// What the ranks' disks hold comes to one folder.
+void gather_parts(const fs::path& disks, const fs::path& to) {
+  fs::create_directories(to);
+  for (const fs::directory_entry& disk : fs::directory_iterator{disks}) {
+    for (const fs::directory_entry& part : fs::directory_iterator{disk}) {
+      fs::copy(part, to / part.path().filename(), fs::copy_options::recursive);
+    }
+  }
+}
+
+class Machines : public testing::TestWithParam<std::pair<std::string, ToyJob>> {};
+INSTANTIATE_TEST_SUITE_P(All, Machines, testing::ValuesIn(state_formats()),
+                         [](const auto& tested) { return tested.param.first; });
+
+TEST_P(Machines, SavePartsThatLoadAsOneCheckpoint) {
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero3, Strategy::hybrid}) {
+    const TemporaryFolder folder;
+    const ToyJob job = GetParam().second.under(strategy);
+    const fs::path whole = train_and_save(job, 3, folder / "shared");
+    run_job(job, [&](World& world, ToyTrainer& trainer) {
+      const int machine = world.rank() / 3;  // 0 0 0 1
+      const SaveMode mode =
+          strategy == Strategy::ddp ? SaveMode::synchronous : SaveMode::asynchronous;
+      Saver saver{trainer.model(), on_machine(folder / "disks", machine, mode)};
+      for (int step = 1; step <= 3; ++step) {
+        trainer.step();
+        saver.begin({});
+        saver.finish();
+      }
+      const fs::path part = folder / "disks" / ("machine-" + std::to_string(machine)) /
+                            ("step-00000003.part-" + std::to_string(machine));
+      EXPECT_EQ(saver.newest(), part);
+      EXPECT_NO_THROW(verify_part(part));
+    });
+    gather_parts(folder / "disks", folder / "gathered");
+    EXPECT_EQ(std::distance(fs::directory_iterator{folder / "gathered"}, {}), 2)
+        << "kept: the last";
+    const fs::path again = load_and_save(job, folder / "gathered/step-00000003", folder / "again");
+    EXPECT_EQ(difference(whole, again), "") << to_string(strategy);
+    fs::remove_all(folder / "gathered/step-00000003.part-1");
+    EXPECT_THAT(message_of<FormatError>([&] {
+                  load_and_save(job, folder / "gathered/step-00000003", folder / "lost");
+                }),
+                HasSubstr("part"));
+  }
+}
+
+TEST(MachinesOfAJob, ARankThatLacksItsMachinesFolderIsNamedAndNothingIsLeft) {
+  const TemporaryFolder folder;
+  std::atomic<int> told = 0;
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
+    trainer.step();
+    Saver::Options options = on_machine(folder / "disks", 0, SaveMode::synchronous);
+    if (world.rank() == 2) { options.folder = folder / "elsewhere"; }
+    Saver saver{trainer.model(), options};
+    EXPECT_THAT(message_of<Error>([&] { saver.begin({}); }),
+                AllOf(HasSubstr("rank 2"), HasSubstr("same machine")));
+    told += 1;
+  });
+  EXPECT_EQ(told, 4);
+  EXPECT_TRUE(fs::is_empty(folder / "disks/machine-0"));
+  EXPECT_FALSE(fs::exists(folder / "elsewhere"));
+}
+
+}  // namespace
+}  // namespace tessera::test::machines_test

@@ -1,0 +1,151 @@
+#include "checkpoint/part.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checksum.hpp"
+#include "checkpoint/saved_checkpoint.hpp"
+#include "checkpoint/step_folders.hpp"
+#include "checkpoint/store.hpp"
+#include "support/temporary_folder.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/checkpoint/checkpoint.hpp"
+
+namespace tessera::part_test {
+namespace {
+
+namespace fs = std::filesystem;
+using test::message_of;
+using test::SavedCheckpoint;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr std::uint64_t kChunk = SavedCheckpoint::kChunk;
+
+/// The part of machine `part` of two: headers and the first chunk of each tensor, or all other
+/// chunks. Its sums cover its own ranges.
+CheckpointPart half_of(const SavedCheckpoint& checkpoint, int part) {
+  CheckpointPart half{"a save", part, 2, {}, checkpoint.manifest()};
+  for (const auto& file : checkpoint.layout().files()) {
+    if (part == 0) { half.ranges.push_back({file.name, 0, file.header.size()}); }
+    for (ManifestTensor& tensor : half.manifest.tensors) {
+      if (tensor.file != file.name) { continue; }
+      const std::uint64_t first = part == 0 ? 0 : kChunk;
+      const std::uint64_t bytes = part == 0 ? kChunk : tensor.bytes - kChunk;
+      half.ranges.push_back({tensor.file, tensor.first_byte + first, bytes});
+      TensorSums sums{tensor.bytes, tensor.chunk_bytes};
+      const std::vector<std::byte> data = checkpoint.data_of(tensor.name);
+      sums.add(first, std::span{data}.subspan(first, bytes));
+      tensor.sums = sums.sums();
+    }
+  }
+  return half;
+}
+
+void save_part(CheckpointStore& store, std::int64_t step, int part) {
+  const SavedCheckpoint checkpoint{step};
+  const fs::path partial = store.begin_part(step, part);
+  checkpoint.write_files(system_files(), partial);
+  store.commit_part(partial, half_of(checkpoint, part), "{}\n");
+}
+
+class Parts : public testing::Test {
+ protected:
+  test::TemporaryFolder folder_;
+  fs::path run_ = folder_ / "run";
+  CheckpointStore store_{run_, system_files()};
+};
+
+TEST_F(Parts, AreReadAsTheyWereWritten) {
+  const CheckpointPart written = half_of(SavedCheckpoint{3}, 1);
+  const std::string text = format_part(written);
+  const CheckpointPart read = parse_part("p", text);
+  EXPECT_EQ(read.save, "a save");
+  EXPECT_EQ(read.part, 1);
+  EXPECT_EQ(read.parts, 2);
+  EXPECT_EQ(read.ranges.size(), 3U);
+  EXPECT_EQ(format_part(read), text);
+}
+
+TEST_F(Parts, RangesThatCannotBeAreRefused) {
+  const std::string file = "model.safetensors";
+  const std::uint64_t bytes = half_of(SavedCheckpoint{3}, 0).manifest.files.at(file);
+  const struct {
+    std::vector<PartRange> ranges;
+    const char* named;
+  } cases[] = {
+      {{{"other", 0, 1}}, "other"},
+      {{{file, 0, 0}}, file.c_str()},
+      {{{file, bytes, 1}}, file.c_str()},
+      {{{file, 1, UINT64_MAX}}, file.c_str()},
+      {{{file, UINT64_MAX, 2}}, file.c_str()},
+      {{{file, 0, 8}, {file, 7, 8}}, "byte 8"},
+      {{{file, 8, 8}, {file, 0, 8}}, "byte 16"},
+  };
+  for (const auto& one : cases) {
+    CheckpointPart part = half_of(SavedCheckpoint{3}, 0);
+    part.ranges = one.ranges;
+    EXPECT_THAT(message_of<FormatError>([&] { (void)parse_part("the/path", format_part(part)); }),
+                AllOf(HasSubstr("the/path"), HasSubstr(one.named)));
+  }
+  CheckpointPart third = half_of(SavedCheckpoint{3}, 0);
+  third.part = 2;
+  EXPECT_THROW((void)parse_part("p", format_part(third)), FormatError);
+  for (const char* const text : {"", "{}", "[]", R"({"save": "a", "part": -1})"}) {
+    EXPECT_THROW((void)parse_part("p", text), FormatError);
+  }
+}
+
+TEST_F(Parts, AreNoCheckpointsBeforeTheyAreJoined) {
+  save_part(store_, 3, 0);
+  save_part(store_, 3, 1);
+  EXPECT_TRUE(store_.list().empty());
+  ASSERT_EQ(store_.list_parts().size(), 2U);
+  EXPECT_EQ(store_.list_parts()[1].folder, run_ / "step-00000003.part-1");
+  EXPECT_THAT(message_of<Error>([&] { (void)newest_checkpoint(run_); }),
+              AllOf(HasSubstr("step-00000003.part-1"), HasSubstr("merge")));
+}
+
+TEST_F(Parts, AreVerifiedOnTheirOwn) {
+  for (const int part : {0, 1}) {
+    save_part(store_, 3, part);
+    const fs::path folder = run_ / part_name(3, part);
+    EXPECT_NO_THROW(verify_part(folder));
+    const CheckpointPart listed = half_of(SavedCheckpoint{3}, part);
+    const ManifestTensor& tensor = listed.manifest.tensors[1];
+    const auto change = [&](std::uint64_t at) {
+      std::fstream file{folder / tensor.file, std::ios::in | std::ios::out | std::ios::binary};
+      file.seekp(static_cast<std::streamoff>(tensor.first_byte + at));
+      file.put('?');
+    };
+    change(part == 0 ? kChunk : 0);  // the other machine's
+    EXPECT_NO_THROW(verify_part(folder));
+    change(part == 0 ? 0 : kChunk);
+    EXPECT_THAT(message_of<FormatError>([&] { verify_part(folder); }),
+                AllOf(HasSubstr((folder / tensor.file).string()), HasSubstr("'b'")));
+  }
+}
+
+TEST_F(Parts, OldOnesGoOnceTheNewestIsVerified) {
+  for (const std::int64_t step : {1, 2, 3}) { save_part(store_, step, 1); }
+  store_.retain_parts({.last = 2});
+  EXPECT_EQ(names_in(run_),
+            (std::set<std::string>{"step-00000002.part-1", "step-00000003.part-1"}));
+  fs::resize_file(run_ / "step-00000003.part-1/model.safetensors", 9);
+  EXPECT_THAT(message_of<FormatError>([&] { store_.retain_parts({.last = 1}); }),
+              HasSubstr("step-00000003.part-1/model.safetensors"));
+  EXPECT_EQ(store_.list_parts().size(), 2U);
+}
+
+}  // namespace
+}  // namespace tessera::part_test
