@@ -9,6 +9,7 @@
 
 #include "tessera/base/error.hpp"
 #include "tools/bench/bench.hpp"
+#include "tools/checkpoint/checkpoint_command.hpp"
 #include "tools/common/exit_status.hpp"
 #include "tools/common/processor.hpp"
 #include "tools/common/standard_streams.hpp"
@@ -45,6 +46,10 @@ void run(std::span<const char* const> arguments) {
   require_processor();
   if (!arguments.empty() && std::string_view{arguments.front()} == "bench") {
     if (has_rank0()) { run_bench(arguments.subspan(1)); }
+    return;
+  }
+  if (!arguments.empty() && std::string_view{arguments.front()} == "checkpoint") {
+    if (has_rank0()) { run_checkpoint(arguments.subspan(1)); }
     return;
   }
   Request request = in_turn([&] { return parse_command_line(arguments); });

@@ -1,0 +1,350 @@
+// tessera checkpoint: list, inspect, verify, diff, export, merge.
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <tuple>
+
+#include "checkpoint/checksum.hpp"
+#include "checkpoint/part.hpp"
+#include "checkpoint/reader.hpp"
+#include "cli/command.hpp"
+#include "support/small_checkpoint.hpp"
+#include "tessera/base/half.hpp"
+#include "tessera/checkpoint/safetensors.hpp"
+
+namespace tessera::checkpoint_test {
+namespace {
+
+namespace fs = std::filesystem;
+using test::Outcome;
+using test::read_bytes;
+using test::small_state;
+using test::StateTensor;
+using test::write_checkpoint;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+class CheckpointCommand : public test::CommandTest {
+ protected:
+  // Two checkpoints of a run.
+  CheckpointCommand() {
+    write("run/step-00000003", small_state(), 3);
+    write("run/step-00000012", small_state(), 12);
+  }
+  void write(const std::string& name, const std::vector<StateTensor>& tensors, std::int64_t step,
+             std::uint64_t shard_bytes = 1'000) {
+    Manifest manifest = write_checkpoint(path(name), tensors, shard_bytes);
+    manifest.step = step;
+    test::write_bytes(path(name) + "/manifest.json", format_manifest(manifest));
+  }
+  [[nodiscard]] Outcome checkpoint(std::vector<std::string> arguments) const {
+    arguments.insert(arguments.begin(), "checkpoint");
+    return tessera(std::move(arguments));
+  }
+  void refused(std::vector<std::string> arguments, const std::vector<std::string>& words) const {
+    const Outcome outcome = checkpoint(std::move(arguments));
+    EXPECT_EQ(outcome.status, 2) << outcome.out;
+    for (const std::string& word : words) { EXPECT_THAT(outcome.err, HasSubstr(word)); }
+  }
+  void damage(const std::string& file) const {
+    std::string bytes = read_bytes(path(file));
+    bytes.back() = static_cast<char>(bytes.back() ^ 1);
+    test::write_bytes(path(file), bytes);
+  }
+  void cut(const std::string& file) const {
+    fs::resize_file(path(file), fs::file_size(path(file)) - 1);
+  }
+};
+
+TEST_F(CheckpointCommand, ListsWhatThereIsAndWhatIsDamaged) {
+  cut("run/step-00000003/optimizer.safetensors");
+  const Outcome outcome = checkpoint({"list", path("run")});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("step-00000012"));
+  EXPECT_THAT(outcome.out, HasSubstr("whole"));
+  EXPECT_THAT(outcome.out, AllOf(HasSubstr("damaged:"), HasSubstr("optimizer.safetensors")));
+  fs::create_directory(path("empty"));
+  EXPECT_THAT(checkpoint({"list", path("empty")}).out, HasSubstr("no checkpoints"));
+  refused({"list", path("missing")}, {path("missing"), "no folder"});
+  refused({"list", path("run/step-00000012")}, {"is one checkpoint", "(" + path("run") + ")"});
+}
+
+TEST_F(CheckpointCommand, InspectShowsTheNewestAndWritesAllAsJson) {
+  const Outcome outcome = checkpoint({"inspect", path("run"), "--json", path("json")});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  for (const char* const word :
+       {"step 12", "8 tensors", "loss_scale", "65536", "data_position", "zero3", "h.weight", "BF16",
+        "[5, 7]", "remainders", "scales of moments", "buffers"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(word));
+  }
+  const auto json = nlohmann::json::parse(read_bytes(path("json")));
+  EXPECT_EQ(json.at("step"), 12);
+  EXPECT_EQ(json.at("tensors").size(), 8U);
+  EXPECT_EQ(json.at("tensors")[0].at("shape"), nlohmann::json({5, 7}));
+  EXPECT_EQ(json.at("state").at("steps"), "12");
+  EXPECT_EQ(json.at("provenance").at("ranks"), 4);
+  cut("run/step-00000012/optimizer.safetensors");
+  const Outcome older = checkpoint({"inspect", path("run")});
+  EXPECT_EQ(older.status, 0);
+  EXPECT_THAT(older.out, HasSubstr("step 3"));
+  EXPECT_THAT(older.err, AllOf(HasSubstr("damaged"), HasSubstr("step-00000012")));
+}
+
+TEST_F(CheckpointCommand, VerifyFindsDamageAndNamesIt) {
+  const Outcome whole = checkpoint({"verify", path("run")});
+  EXPECT_EQ(whole.status, 0) << whole.err;
+  EXPECT_THAT(whole.out, AllOf(HasSubstr("step-00000012: whole"), Not(HasSubstr("\033"))));
+  damage("run/step-00000012/extras.safetensors");
+  refused({"verify", path("run")}, {"step-00000012/extras.safetensors", "'running'", "bytes"});
+  EXPECT_EQ(checkpoint({"verify", path("run/step-00000003")}).status, 0);
+  refused({"verify", path("missing")}, {path("missing"), "no checkpoint"});
+  refused({"verify", path("run/step-00000003/model.safetensors")}, {"is a file; give the folder"});
+}
+
+TEST_F(CheckpointCommand, DiffSaysWhatDiffersAndByHowMuch) {
+  const Outcome same = checkpoint({"diff", path("run/step-00000003"), path("run/step-00000012")});
+  EXPECT_EQ(same.status, 0) << same.err << same.out;
+  EXPECT_THAT(same.out, HasSubstr("hold the same"));
+
+  std::vector<StateTensor> other = small_state();
+  other[1].data = test::bytes_of_values<float>({1, 2, 3});
+  write("a", other, 3);
+  other[1].data = test::bytes_of_values<float>({1, 2.5F, 2});
+  other.erase(other.begin() + 3);  // scale
+  other[4].data[7] ^= 1;           // moment_0
+  other[5].shape = {1, 1};         // its scales
+  other[6].name = "another";       // the buffer
+  write("b", other, 3);
+  const Outcome outcome = checkpoint({"diff", path("a"), path("b")});
+  EXPECT_EQ(outcome.status, 1) << outcome.err;
+  for (const char* const word :
+       {"weight 'frozen' differs in 2 of 3 elements, at most by 1", "weight 'scale' is in",
+        "moment 'h.weight.moment_0' differs in 1 of 35", "shape [1] and [1, 1]",
+        "extra 'another' is in", "6 differences"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(word));
+  }
+}
+
+TEST_F(CheckpointCommand, ExportGivesTheWeightsInTheDtypeThatIsAsked) {
+  for (const auto& [dtype, expected] :
+       std::map<std::string, std::string>{{"", "BF16"}, {"fp32", "F32"}, {"fp16", "F16"}}) {
+    std::vector<std::string> arguments{"export", path("run"), "--to", path("w.safetensors")};
+    if (!dtype.empty()) { arguments.insert(arguments.end(), {"--dtype", dtype}); }
+    const Outcome outcome = checkpoint(arguments);
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    SafetensorsReader reader{path("w.safetensors")};
+    SafetensorsReader from{path("run/step-00000012")};
+    ASSERT_EQ(reader.entries().size(), 4U);
+    EXPECT_EQ(reader.entries().at("h.weight").dtype, expected);
+    std::vector<float> values(35);
+    std::vector<float> wanted(35);
+    reader.read("h.weight", 0, values);
+    from.read("h.weight", 0, wanted);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const float rounded = dtype == "fp16" ? float16::from_float(wanted[i]).to_float() : wanted[i];
+      EXPECT_TRUE(values[i] == rounded || (std::isnan(values[i]) && std::isnan(rounded))) << i;
+    }
+  }
+}
+
+TEST_F(CheckpointCommand, ExportDividesAFolderAndRefusesOneThatHasWeights) {
+  const Outcome outcome =
+      checkpoint({"export", path("run"), "--to", path("folder"), "--shard-size", "75"});
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_TRUE(fs::exists(path("folder/model-00001-of-00002.safetensors")));
+  EXPECT_EQ(SafetensorsReader{path("folder")}.entries().size(), 4U);
+  refused({"export", path("run"), "--to", path("folder")}, {"--to", "index.json already"});
+  refused({"export", path("run"), "--to", path("w.safetensors"), "--shard-size", "75"},
+          {"--shard-size", "no effect"});
+  damage("run/step-00000012/model.safetensors");
+  refused({"export", path("run"), "--to", path("new.safetensors")}, {"'scale'", "damaged"});
+  EXPECT_FALSE(fs::exists(path("new.safetensors")));
+}
+
+TEST_F(CheckpointCommand, NothingIsWrittenIntoACheckpoint) {
+  const std::string step = path("run/step-00000003");
+  fs::create_directories(path("part"));
+  test::write_bytes(path("part/part.json"), "{}");
+  for (const std::string& to : {step + "/model.safetensors", step + "/new.safetensors", step,
+                                path("part"), path("part/w.safetensors")}) {
+    refused({"export", path("run"), "--to", to, "--dtype", "fp32"}, {"--to", "is a checkpoint"});
+  }
+  refused({"inspect", path("run"), "--json", step + "/manifest.json"},
+          {"--json", step, "is a checkpoint"});
+  refused({"merge", path("run"), "--to", step}, {"--to", step, "is a checkpoint"});
+  EXPECT_EQ(checkpoint({"verify", step}).status, 0);
+  EXPECT_FALSE(fs::exists(step + "/new.safetensors"));
+}
+
+// A remainder and the weight beside it give the master to the bit.
+TEST_F(CheckpointCommand, ExportJoinsMasters) {
+  const std::vector<float> masters{1.0F, -1.00390625F, 3.14159274F, 1e-30F, -65504.0F};
+  std::vector<std::uint16_t> upper;
+  std::vector<std::uint16_t> lower;
+  for (const float master : masters) {
+    const auto bits = std::bit_cast<std::uint32_t>(master);
+    upper.push_back(static_cast<std::uint16_t>((bits + 0x8000U) >> 16U));
+    lower.push_back(static_cast<std::uint16_t>(bits));
+  }
+  write("remainders",
+        {{"model", "w", "weight", "BF16", {5}, 128, test::bytes_of_values(upper)},
+         {"optimizer", "w.remainder", "remainder", "U16", {5}, 128, test::bytes_of_values(lower)}},
+        1);
+  write("masters",
+        {{"model", "w", "weight", "BF16", {5}, 128, test::bytes_of_values(upper)},
+         {"optimizer", "w.master", "master", "F32", {5}, 256, test::bytes_of_values(masters)}},
+        1);
+  for (const char* const kind : {"remainders", "masters"}) {
+    const Outcome outcome =
+        checkpoint({"export", path(kind), "--masters", "--to", path("m.safetensors")});
+    ASSERT_EQ(outcome.status, 0) << outcome.err;
+    SafetensorsReader reader{path("m.safetensors")};
+    EXPECT_EQ(reader.entries().at("w").dtype, "F32");
+    std::vector<float> values(5);
+    reader.read("w", 0, values);
+    EXPECT_EQ(values, masters) << kind;
+  }
+  write("none", {{"model", "w", "weight", "BF16", {5}, 128, test::bytes_of_values(upper)}}, 1);
+  refused({"export", path("none"), "--masters", "--to", path("m.safetensors")},
+          {"--masters", "no master weights"});
+}
+
+// The parts of two machines: each second chunk, and all that is no tensor on the first.
+class CheckpointMerge : public CheckpointCommand {
+ protected:
+  CheckpointMerge() {
+    write("whole/step-00000012", small_state(), 12, 60);
+    const Manifest manifest = CheckpointReader{path("whole/step-00000012")}.manifest();
+    for (int p = 0; p < 2; ++p) { parts_[p] = {"one save", p, 2, {}, manifest}; }
+    for (const auto& [name, bytes] : manifest.files) {
+      std::uint64_t data = bytes;
+      for (const ManifestTensor& tensor : manifest.tensors) {
+        if (tensor.file == name) { data = std::min(data, tensor.first_byte); }
+      }
+      parts_[0].ranges.push_back({name, 0, data});
+      for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
+        if (manifest.tensors[t].file == name) { divide(t); }
+      }
+    }
+    for (CheckpointPart& part : parts_) {
+      std::sort(part.ranges.begin(), part.ranges.end(), [](const auto& a, const auto& b) {
+        return std::tie(a.file, a.first_byte) < std::tie(b.file, b.first_byte);
+      });
+    }
+  }
+  void divide(std::size_t t) {
+    const ManifestTensor tensor = parts_[0].manifest.tensors[t];
+    const std::string data = read_bytes(path("whole/step-00000012/") + tensor.file)
+                                 .substr(tensor.first_byte, tensor.bytes);
+    std::array<TensorSums, 2> sums{TensorSums{tensor.bytes, tensor.chunk_bytes},
+                                   TensorSums{tensor.bytes, tensor.chunk_bytes}};
+    for (std::uint64_t at = 0; at < tensor.bytes; at += tensor.chunk_bytes) {
+      const std::uint64_t bytes = std::min(tensor.chunk_bytes, tensor.bytes - at);
+      const std::size_t p = (t + at / tensor.chunk_bytes) % 2;
+      parts_[p].ranges.push_back({tensor.file, tensor.first_byte + at, bytes});
+      sums[p].add(at, std::as_bytes(std::span{data}).subspan(at, bytes));
+    }
+    for (std::size_t p = 0; p < 2; ++p) { parts_[p].manifest.tensors[t].sums = sums[p].sums(); }
+  }
+  void save_parts() const {
+    for (int p = 0; p < 2; ++p) {
+      const std::string folder =
+          path("machine-" + std::to_string(p)) + "/step-00000012.part-" + std::to_string(p);
+      fs::create_directories(folder);
+      for (const auto& [name, bytes] : parts_[p].manifest.files) {
+        const std::string all = read_bytes(path("whole/step-00000012/") + name);
+        std::string held(bytes, '\0');
+        for (const PartRange& range : parts_[p].ranges) {
+          if (range.file != name) { continue; }
+          held.replace(range.first_byte, range.bytes, all, range.first_byte, range.bytes);
+        }
+        test::write_bytes(fs::path{folder} / name, held);
+      }
+      test::write_bytes(fs::path{folder} / kPartName, format_part(parts_[p]));
+      test::write_bytes(fs::path{folder} / kProvenanceName, "{}\n");
+    }
+  }
+  [[nodiscard]] std::vector<std::string> merge() const {
+    return {"merge", path("machine-1"), path("machine-0"), "--to", path("joined")};
+  }
+
+  CheckpointPart parts_[2];
+};
+
+TEST_F(CheckpointMerge, PartsOfMachinesGiveTheBytesOfTheWhole) {
+  save_parts();
+  EXPECT_EQ(checkpoint({"verify", path("machine-1/step-00000012.part-1")}).status, 0);
+  EXPECT_THAT(checkpoint({"list", path("machine-1")}).out, HasSubstr("part 1 of 2"));
+  const Outcome outcome = checkpoint(merge());
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  for (const auto& entry : fs::directory_iterator{path("whole/step-00000012")}) {
+    if (entry.path().filename() == kProvenanceName) { continue; }
+    EXPECT_EQ(read_bytes(path("joined/step-00000012") / entry.path().filename()),
+              read_bytes(entry.path()))
+        << entry.path();
+  }
+}
+
+TEST_F(CheckpointMerge, ANewerSaveThatIsPassedOverIsTold) {
+  save_parts();
+  CheckpointPart newer = parts_[1];
+  newer.save = "a newer save";
+  newer.manifest.step = 15;
+  fs::copy(path("machine-1/step-00000012.part-1"), path("machine-1/step-00000015.part-1"));
+  test::write_bytes(path("machine-1/step-00000015.part-1/part.json"), format_part(newer));
+  const Outcome outcome = checkpoint(merge());
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_THAT(outcome.err, AllOf(HasSubstr("step 15 is passed over"), HasSubstr("only part 1"),
+                                 HasSubstr("step 12 is joined")));
+}
+
+TEST_F(CheckpointMerge, PartsThatDoNotMakeAWholeAreRefused) {
+  save_parts();
+  refused({"merge", path("machine-0"), "--to", path("joined")}, {"part 1 is missing"});
+  refused({"merge", path("machine-0"), path("machine-0"), "--to", path("joined")},
+          {"part 0 is given twice"});
+  refused({"merge", path("run"), "--to", path("joined")}, {path("run"), "no parts"});
+
+  const CheckpointPart good = parts_[1];
+  parts_[1].ranges.pop_back();
+  save_parts();
+  refused(merge(), {"is in no part"});
+  parts_[1] = good;
+  parts_[1].ranges.insert(parts_[1].ranges.begin(), {parts_[1].ranges[0].file, 0, 8});
+  save_parts();
+  refused(merge(), {"in another part too"});
+  parts_[1] = good;
+  parts_[1].manifest.values["note"] = "another";
+  save_parts();
+  refused(merge(), {"what they list differs"});
+  parts_[1] = good;
+  parts_[1].manifest.tensors[0].sums[0] += 1;
+  save_parts();
+  refused(merge(), {"'h.weight'", "damaged"});
+  EXPECT_FALSE(fs::exists(path("joined/step-00000012")));
+}
+
+TEST_F(CheckpointCommand, SaysWhatItDoesNotKnow) {
+  refused({}, {"checkpoint --help"});
+  refused({"verfy", path("run")}, {"did you mean verify?"});
+  refused({"verify"}, {"takes PATH", "0 are given"});
+  refused({"diff", path("run")}, {"takes A B", "1 is given"});
+  refused({"verify", path("run"), "--json", path("x")}, {"'--json'"});
+  refused({"export", path("run")}, {"needs --to"});
+  refused({"export", path("run"), "--to", path("x"), "--dtype", "int8"}, {"--dtype", "fp32"});
+  refused({"export", path("run"), "--to", path("x"), "--shard-size", "0"}, {"--shard-size"});
+  refused({"inspect", path("run"), "--json", path("missing/x")}, {"--json", "missing"});
+  const Outcome help = checkpoint({"--help"});
+  EXPECT_EQ(help.status, 0);
+  for (const char* const action : {"list", "inspect", "verify", "diff", "export", "merge"}) {
+    EXPECT_THAT(help.out, HasSubstr(action));
+    EXPECT_EQ(checkpoint({action, "--help"}).status, 0);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::checkpoint_test

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+
+#include "tools/checkpoint/checkpoint_options.hpp"
+
+namespace tessera::tools {
+
+/// tessera checkpoint: `arguments` are what follows the word.
+void run_checkpoint(std::span<const char* const> arguments);
+
+/// The folder of the checkpoint at `path`: itself, or the newest one of the run. Newer ones that
+/// are damaged are told on standard error.
+[[nodiscard]] std::filesystem::path checkpoint_at(const std::string& path);
+
+void list_checkpoints(const CheckpointSettings& settings);
+void inspect_checkpoint(const CheckpointSettings& settings);
+void verify_checkpoint(const CheckpointSettings& settings);
+/// Ended with status 1 if they differ.
+void diff_checkpoints(const CheckpointSettings& settings);
+void export_checkpoint(const CheckpointSettings& settings);
+void merge_checkpoints(const CheckpointSettings& settings);
+
+}  // namespace tessera::tools

@@ -1,0 +1,248 @@
+#include "tools/checkpoint/checkpoint_options.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <map>
+
+#include "checkpoint/manifest.hpp"
+#include "checkpoint/part.hpp"
+#include "checkpoint/step_folders.hpp"
+#include "tessera/base/bytes.hpp"
+#include "tessera/base/error.hpp"
+#include "tools/common/output_file.hpp"
+#include "tools/options/option_values.hpp"
+
+namespace tessera::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct CheckpointAction {
+  std::string name;
+  std::string paths;  ///< as help shows them
+  std::size_t least_paths = 1;
+  std::size_t most_paths = 1;
+  std::string summary;
+};
+
+const std::vector<CheckpointAction>& actions() {
+  static const std::vector<CheckpointAction> all = {
+      {"list", "DIR", 1, 1, "Lists the checkpoints of a run: steps, dates, sizes, and damage."},
+      {"inspect", "PATH", 1, 1, "Shows what a checkpoint holds: tensors, counters, values."},
+      {"verify", "PATH", 1, 1, "Reads all of a checkpoint and compares its checksums."},
+      {"diff", "A B", 2, 2,
+       "Compares two checkpoints. The status is 0 if they are the same, 1 if "
+       "not."},
+      {"export", "PATH", 1, 1, "Writes the weights of a checkpoint for other tools (safetensors)."},
+      {"merge", "DIR...", 1, 100'000,
+       "Joins the parts that machines without a shared file system "
+       "have saved."},
+  };
+  return all;
+}
+
+struct CheckpointOption {
+  std::string_view name;
+  std::string_view value;  ///< empty: a switch
+  std::string_view help;
+  std::string_view actions;  ///< names of those that have it
+  std::function<void(CheckpointSettings&, const std::string&)> apply;
+};
+
+std::string dtype_named(const std::string& text) {
+  if (text == "fp32") { return "F32"; }
+  if (text == "bf16") { return "BF16"; }
+  if (text == "fp16") { return "F16"; }
+  throw ConfigError(fmt::format("'{}' is no dtype; use fp32, bf16 or fp16", text));
+}
+
+std::string given_path(const std::string& text) {
+  if (text.empty()) { throw ConfigError("is empty; give a path"); }
+  return text;
+}
+
+const std::vector<CheckpointOption>& action_options() {
+  static const std::vector<CheckpointOption> all = {
+      {"--json", "FILE", "write all that is shown there", "inspect",
+       [](CheckpointSettings& s, const std::string& text) { s.json = given_path(text); }},
+      {"--to", "PATH",
+       "where the weights go: a file that ends in .safetensors, or a folder for "
+       "model.safetensors",
+       "export", [](CheckpointSettings& s, const std::string& text) { s.to = given_path(text); }},
+      {"--to", "DIR", "the folder of the run that gets the whole checkpoint", "merge",
+       [](CheckpointSettings& s, const std::string& text) { s.to = given_path(text); }},
+      {"--dtype", "D", "fp32, bf16 or fp16 (default: as they are)", "export",
+       [](CheckpointSettings& s, const std::string& text) { s.dtype = dtype_named(text); }},
+      {"--masters", "", "write the fp32 master weights instead of the rounded ones", "export",
+       [](CheckpointSettings& s, const std::string&) { s.masters = true; }},
+      {"--shard-size", "SIZE", "most bytes of tensors in a file of a folder (default 5GB)",
+       "export",
+       [](CheckpointSettings& s, const std::string& text) {
+         s.shard_bytes = parse_bytes(text);
+         if (s.shard_bytes == 0) { throw ConfigError("is 0; give a size such as 5GB"); }
+       }},
+  };
+  return all;
+}
+
+bool has_option(const CheckpointOption& option, std::string_view action) {
+  return option.actions == action;
+}
+
+std::string checkpoint_usage() {
+  std::string text =
+      "Looks at checkpoints, and takes them apart and together.\n\n"
+      "usage: tessera checkpoint ACTION PATH... [options]\n\n";
+  for (const CheckpointAction& action : actions()) {
+    text += fmt::format("  {:<15} {}\n", fmt::format("{} {}", action.name, action.paths),
+                        action.summary);
+  }
+  return text +
+         "\nPATH is the folder of a step, such as DIR/step-00000012, or the folder DIR of a run: "
+         "its\nnewest checkpoint.\n\n"
+         "tessera checkpoint ACTION --help lists the options.\n";
+}
+
+std::string help_of_action(const CheckpointAction& action) {
+  std::string text = fmt::format("{}\n\nusage: tessera checkpoint {} {} [options]\n\n",
+                                 action.summary, action.name, action.paths);
+  for (const CheckpointOption& option : action_options()) {
+    if (!has_option(option, action.name)) { continue; }
+    text +=
+        fmt::format("  {:<18} {}\n", fmt::format("{} {}", option.name, option.value), option.help);
+  }
+  return text;
+}
+
+const CheckpointAction& action_named(const std::string& name) {
+  const auto& all = actions();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const CheckpointAction& a) { return a.name == name; });
+  if (found != all.end()) { return *found; }
+  std::vector<std::string> names;
+  for (const CheckpointAction& action : all) { names.push_back(action.name); }
+  const std::string meant = nearest(name, names);
+  throw ConfigError(fmt::format("tessera checkpoint does not know '{}'; {}", name,
+                                meant.empty() ? fmt::format("it has {}", fmt::join(names, ", "))
+                                              : fmt::format("did you mean {}?", meant)));
+}
+
+[[noreturn]] void refuse_unknown_of_action(const std::string& action, const std::string& argument) {
+  std::vector<std::string> known;
+  for (const CheckpointOption& option : action_options()) {
+    if (has_option(option, action)) { known.emplace_back(option.name); }
+  }
+  const std::string meant = nearest(argument, known);
+  throw ConfigError(fmt::format("tessera checkpoint {} does not know '{}'; {}", action, argument,
+                                meant.empty()
+                                    ? fmt::format("see tessera checkpoint {} --help", action)
+                                    : fmt::format("did you mean {}?", meant)));
+}
+
+void check_paths(const CheckpointAction& action, const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (path.starts_with("-")) { refuse_unknown_of_action(action.name, path); }
+    if (path.empty()) {
+      throw ConfigError(fmt::format("tessera checkpoint {}: a path is empty", action.name));
+    }
+  }
+  if (paths.size() >= action.least_paths && paths.size() <= action.most_paths) { return; }
+  throw ConfigError(fmt::format("tessera checkpoint {} takes {}, and {} {} given", action.name,
+                                action.paths, paths.size(), paths.size() == 1 ? "is" : "are"));
+}
+
+// What is written into a checkpoint would take the place of its files.
+void require_no_checkpoint(std::string_view option, const fs::path& folder) {
+  for (const std::string_view name : {kManifestName, kPartName}) {
+    if (!is_file(folder / name)) { continue; }
+    throw ConfigError(fmt::format(
+        "{}: the folder of {} is a checkpoint, whose files stay as they are; name another folder",
+        option, (folder / name).string()));
+  }
+}
+
+void check_outputs(const CheckpointSettings& settings) {
+  if (!settings.json.empty()) {
+    require_no_checkpoint("--json", fs::path{settings.json}.parent_path());
+    require_writable("--json", settings.json);
+  }
+  const bool needs_to = settings.what == "export" || settings.what == "merge";
+  if (needs_to && settings.to.empty()) {
+    throw ConfigError(fmt::format("tessera checkpoint {} needs --to", settings.what));
+  }
+  const bool to_file = settings.what == "export" && settings.to.ends_with(".safetensors");
+  if (needs_to && !to_file) { require_no_checkpoint("--to", settings.to); }
+  if (to_file) {
+    require_no_checkpoint("--to", fs::path{settings.to}.parent_path());
+    require_file("--to", settings.to);
+    if (settings.shard_bytes != 0) {
+      throw ConfigError(
+          "--shard-size has no effect on one file; give a folder as --to, or leave it out");
+    }
+  }
+}
+
+}  // namespace
+
+CheckpointSettings parse_checkpoint(std::span<const char* const> arguments) {
+  CheckpointSettings settings;
+  if (arguments.empty()) {
+    throw ConfigError("tessera checkpoint: nothing named; see tessera checkpoint --help");
+  }
+  const std::string first = arguments.front();
+  if (first == "--help" || first == "-h") {
+    settings.text = checkpoint_usage();
+    return settings;
+  }
+  const CheckpointAction& action = action_named(first);
+
+  CLI::App app;
+  app.set_help_flag();
+  app.allow_extras();
+  const CLI::Option* const help = app.add_flag("-h,--help");
+  std::map<std::string, std::string> texts;
+  std::vector<std::pair<const CheckpointOption*, const CLI::Option*>> given;
+  for (const CheckpointOption& option : action_options()) {
+    if (!has_option(option, action.name)) { continue; }
+    const std::string name{option.name};
+    given.emplace_back(&option, option.value.empty() ? app.add_flag(name)->disable_flag_override()
+                                                     : app.add_option(name, texts[name]));
+  }
+  // CLI11 takes the last argument first.
+  std::vector<std::string> reversed{arguments.rbegin(), arguments.rend() - 1};
+  try {
+    app.parse(reversed);
+  } catch (const CLI::ParseError& error) {
+    const std::string twice = repeated_option(arguments);
+    throw ConfigError(
+        twice.empty()
+            ? fmt::format("tessera checkpoint {}: {}; see tessera checkpoint {} --help",
+                          action.name, error.what(), action.name)
+            : fmt::format("tessera checkpoint {}: {} is given more than once; give it once",
+                          action.name, twice));
+  }
+  if (help->count() > 0) {
+    settings.text = help_of_action(action);
+    return settings;
+  }
+  settings.what = action.name;
+  settings.paths = app.remaining();
+  check_paths(action, settings.paths);
+  for (const auto& [option, parsed] : given) {
+    if (parsed->count() == 0) { continue; }
+    try {
+      option->apply(settings, option->value.empty() ? "" : texts.at(std::string{option->name}));
+    } catch (const ConfigError& error) {
+      throw ConfigError(fmt::format("{}: {}", option->name, error.what()));
+    }
+  }
+  check_outputs(settings);
+  return settings;
+}
+
+}  // namespace tessera::tools

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tessera::tools {
+
+/// What `tessera checkpoint` was asked for.
+struct CheckpointSettings {
+  std::string what;  ///< "list", "inspect", "verify", "diff", "export" or "merge"; empty: print
+                     ///< `text`
+  std::string text;
+  std::vector<std::string> paths;
+  std::string json;
+  std::string to;
+  std::string dtype;  ///< "F32", "BF16", "F16"; empty: as in the checkpoint
+  bool masters = false;
+  std::uint64_t shard_bytes = 0;
+};
+
+/// What follows "checkpoint" on the command line. ConfigError that says what to change.
+[[nodiscard]] CheckpointSettings parse_checkpoint(std::span<const char* const> arguments);
+
+}  // namespace tessera::tools
