@@ -56,6 +56,22 @@ TEST_F(BenchCommand, OffloadCountsWhatAdamWDoesAndStandsBesideThePlainLoop) {
   EXPECT_GE(limits.size(), 2U);
 }
 
+// 51,648 parameters, their two moments, and what names them.
+TEST_F(BenchCommand, CheckpointCountsTheBytesOfTheFolder) {
+  const nlohmann::json json =
+      results({"checkpoint", "--folder", path("saved"), "--layers", "1", "--hidden", "64",
+               "--heads", "1", "--vocab", "16", "--seq", "8", "--batch", "1"});
+  const double state = 12.0 * (50'112 + 16 * 64 + 8 * 64);
+  EXPECT_GT(json["bytes"], state);
+  EXPECT_LT(json["bytes"], state + 50'000);
+  for (const char* const what : {"save", "load"}) {
+    EXPECT_EQ(json[what]["bytes"], json["bytes"].get<double>()) << what;
+    EXPECT_EQ(json[what]["limits"][0]["bytes"], json["bytes"].get<double>()) << what;
+  }
+  EXPECT_EQ(json["asynchronous"]["bytes"].get<double>(), state);
+  EXPECT_EQ(json["asynchronous"]["saving"]["all"].size(), 2U);
+}
+
 TEST_F(BenchCommand, ProductsAreThoseOfAStepInEveryDtype) {
   const nlohmann::json json =
       results({"products", "--hidden", "8", "--vocab", "24", "--seq", "4", "--batch", "2"});
@@ -152,7 +168,7 @@ TEST_F(BenchCommand, AStepIsTimedWithEachFeature) {
 }
 
 TEST_F(BenchCommand, RefusesWhatItDoesNotKnow) {
-  refused({"bench"}, "adamw, offload, collectives, machine, products and step");
+  refused({"bench"}, "adamw, offload, checkpoint, collectives, machine, products and step");
   refused({"bench", "adamv"}, "did you mean adamw?");
   refused({"bench", "adamw", "--ranks", "2"}, "'--ranks'");
   refused({"bench", "step", "--repaet", "2"}, "did you mean --repeat?");

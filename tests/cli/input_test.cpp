@@ -81,8 +81,8 @@ TEST_F(Input, OptionsThatReadAFileTakeNoPipeDeviceOrFolder) {
   const std::vector<std::pair<Words, bool>> table = {
       {{"plan", "--time"}, false},
       {after(sample, {"--init", weights, "--prompt-file"}), false},
-      {after(sample, {"--init"}), false},
-      {after(train, {"--data", path("text.txt"), "--init"}), false},
+      {after(sample, {"--init"}), true},
+      {after(train, {"--data", path("text.txt"), "--init"}), true},
       {after(train, {"--tokens"}), false},
       {after(train, {"--data"}), true},
       {after(train, {"--data", path("text.txt"), "--eval-data"}), true},
@@ -99,6 +99,13 @@ TEST_F(Input, OptionsThatReadAFileTakeNoPipeDeviceOrFolder) {
       EXPECT_NE(outcome.err.find("not a regular file"), std::string::npos) << outcome.err;
     }
   }
+}
+
+TEST_F(Input, AFolderWithoutWeightsIsNamed) {
+  const Outcome outcome =
+      tessera(with_sizes({"sample", "--count", "1", "--init", folder().string()}));
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_NE(outcome.err.find("--init: " + folder().string()), std::string::npos) << outcome.err;
 }
 
 TEST_F(Input, WeightsWithAPrefixBeforeTheirNamesAreRead) {

@@ -227,14 +227,14 @@ TEST(InitFileTest, RanksWithOtherBytesAreNamed) {
 TEST(InitFileTest, OtherBytesGiveAnotherFingerprintAndAnotherSizeToo) {
   const test::TemporaryFolder folder;
   const auto of = [&](std::string_view bytes) {
-    return fingerprint_of_file(folder.write("w", bytes).string());
+    return fingerprint_of_weights(folder.write("w", bytes).string());
   };
-  EXPECT_EQ(fingerprint_of_file(""), "");
+  EXPECT_EQ(fingerprint_of_weights(""), "");
   EXPECT_EQ(of("weights"), of("weights"));
   EXPECT_NE(of("weights"), of("weightz"));
   EXPECT_NE(of("weights"), of(std::string_view{"weights\0", 8}));
   EXPECT_NE(of(""), of("w"));
-  EXPECT_THROW((void)fingerprint_of_file((folder / "none").string()), FormatError);
+  EXPECT_THROW((void)fingerprint_of_weights((folder / "none").string()), FormatError);
 
   // Larger than what is read of it: its ends are read.
   const std::string large = (folder / "large").string();
@@ -245,7 +245,7 @@ TEST(InitFileTest, OtherBytesGiveAnotherFingerprintAndAnotherSizeToo) {
     std::fstream file{large, std::ios::in | std::ios::out | std::ios::binary};
     file.seekp(static_cast<std::streamoff>(at)).put('x');
     file.close();
-    return fingerprint_of_file(large);
+    return fingerprint_of_weights(large);
   };
   constexpr std::uintmax_t kBytes = (std::uintmax_t{300} << 20) + 5;
   const std::string same = with(kBytes, 0);

@@ -31,6 +31,7 @@ class Planner : public test::CommandTest {
         EXPECT_EQ(plan.memory.peak_bytes, run.ranks[next].peak_bytes) << "rank " << next;
         EXPECT_EQ(plan.memory.at_peak, run.ranks[next].at_peak) << "rank " << next;
         EXPECT_EQ(plan.state, run.ranks[next].state) << "rank " << next;
+        EXPECT_EQ(plan.host_peak_bytes, run.ranks[next].host_peak_bytes) << "rank " << next;
       }
     }
     EXPECT_EQ(next, run.ranks.size());
@@ -42,9 +43,12 @@ TEST_F(Planner, PlansWhatEveryRankOfARunHolds) {
       {"--steps", "2"},
       {"--steps", "2", "--accumulate", "5", "--threads", "2"},
       {"--steps", "1", "--accumulate", "2", "--accumulate-mode", "deferred", "--clip", "0"},
-      {"--steps", "0", "--checkpoint", path("weights")}};
+      {"--steps", "0", "--checkpoint", path("weights")},
+      {"--steps", "1", "--checkpoint", path("weights")},
+      {"--steps", "2", "--checkpoint", path("weights"), "--checkpoint-every", "1"}};
   for (const auto& variant : variants) {
     for (const Strategy strategy : all_strategies()) {
+      std::filesystem::remove_all(path("weights"));
       SCOPED_TRACE(testing::PrintToString(variant) + std::string{to_string(strategy)});
       expect_as_run(settings(variant), strategy);
     }
@@ -54,6 +58,23 @@ TEST_F(Planner, PlansWhatEveryRankOfARunHolds) {
                             "--prefetch-backward", "1", "--reshard", when}),
                   Strategy::zero3);
   }
+}
+
+TEST_F(Planner, CountsTheHostMemoryOfSavesBesideTheSteps) {
+  const auto host = [&](const std::vector<std::string>& more) {
+    std::vector<const char*> words = {"plan", "--ranks", "4", "--strategies", "zero3"};
+    for (const std::string& word : more) { words.push_back(word.c_str()); }
+    const Settings asked = parse_command_line(words).settings;
+    return plan_asked(asked, Strategy::zero3).fullest().host_peak_bytes;
+  };
+  const std::vector<std::string> beside = {"--checkpoint", "c", "--checkpoint-every", "10"};
+  const std::size_t bytes = host(beside);
+  const nn::GPTConfig nano = nn::GPTConfig::preset("gpt-nano");
+  EXPECT_GE(bytes, static_cast<std::size_t>(3 * nano.parameter_elems()));  // 12 bytes, 4 ranks
+  EXPECT_EQ(host({}), 0U);
+  EXPECT_LE(host({"--checkpoint", "c"}), std::size_t{40} << 20);
+  EXPECT_GT(host({"--checkpoint", "c", "--checkpoint-every", "10", "--params", "1e9"}),
+            std::size_t{3'000'000'000});
 }
 
 TEST_F(Planner, WithinALimitIsTheSamePlanOrNone) {

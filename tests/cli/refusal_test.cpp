@@ -35,12 +35,6 @@ TEST_F(Refusal, NoCommandAndUnknownCommands) {
   refused({"--frobnicate"}, {"not a command"});
 }
 
-TEST_F(Refusal, CommandsOfLaterBuilds) {
-  for (const char* command : {"checkpoint"}) {
-    refused({command, "--ranks", "4"}, {command, "not available in this build"});
-  }
-}
-
 TEST_F(Refusal, UnknownOptions) {
   train_refused({"--bathc", "4"}, {"'--bathc'", "did you mean --batch?"});
   train_refused({"--frobnicate"}, {"'--frobnicate'", "tessera train --help"});
@@ -51,11 +45,6 @@ TEST_F(Refusal, UnknownOptions) {
 }
 
 TEST_F(Refusal, OptionsOfLaterBuilds) {
-  const std::vector<std::vector<std::string>> later = {{"--resume"}, {"--checkpoint-every", "5"}};
-  for (const auto& option : later) {
-    train_refused(option, {option[0], "not available in this build"});
-    refused(small("compare", option), {option[0], "not available in this build"});
-  }
   refused(small("compare", {"--trace", "t.json"}), {"--trace", "not available in this build"});
 }
 

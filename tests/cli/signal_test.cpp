@@ -41,6 +41,11 @@ class Signals : public CommandTest {
   }
 };
 
+/// What a run leaves in its folder, that has made `steps` steps.
+std::set<std::string> after(const std::string& steps) {
+  return {"model.safetensors", "step-" + std::string(8 - steps.size(), '0') + steps};
+}
+
 const std::vector<std::pair<int, std::string>> kEach = {
     {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}};
 
@@ -63,14 +68,15 @@ TEST_F(Signals, TrainingFinishesTheStepAndWritesItsWeights) {
     EXPECT_THAT(outcome.err, HasSubstr(name + ": the run ends with the step under way"));
     EXPECT_THAT(outcome.err, HasSubstr("stopped by " + name + " after step " + steps +
                                        " of 1000000000; its weights are in " + path("c") +
-                                       "/model.safetensors\n"));
+                                       "/model.safetensors, and --resume goes on from there\n"));
     EXPECT_THAT(outcome.out, HasSubstr("peak memory"));
     EXPECT_THAT(read_file(report), HasSubstr("</html>"));
-    EXPECT_EQ(names_in("c"), std::set<std::string>{"model.safetensors"});
+    EXPECT_EQ(names_in("c"), after(steps));
 
     RunningCommand whole{training({"--steps", steps, "--checkpoint", path("d")}), path("whole")};
     ASSERT_EQ(whole.wait().status, 0);
     EXPECT_TRUE(read_file(path("c/model.safetensors")) == read_file(path("d/model.safetensors")));
+    for (const char* folder : {"c", "d"}) { std::filesystem::remove_all(path(folder)); }
   }
 }
 
@@ -97,7 +103,7 @@ TEST_F(Signals, AReaderOfStandardOutputThatLeavesCostsNoWeights) {
                                 small("train", {"--checkpoint", path("c")}));
   EXPECT_THAT(outcome.err, HasSubstr("cannot write to standard output"));
   EXPECT_THAT(outcome.err, HasSubstr("status 1\n"));
-  EXPECT_EQ(names_in("c"), std::set<std::string>{"model.safetensors"});
+  EXPECT_EQ(names_in("c"), after("100"));
 }
 
 TEST_F(Signals, ASecondOneEndsTheRunAtOnceAndAnEchoDoesNot) {

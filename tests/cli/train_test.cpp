@@ -214,7 +214,7 @@ TEST_F(Train, SixteenBitsGiveOtherLossesAndHoldWhatWasPlanned) {
 TEST_F(Train, SaysInWhatItTrainsAndThatWrittenWeightsAreRounded) {
   const auto out = [this](const std::string& precision) {
     return tessera(small("train", {"--steps", "0", "--precision", precision, "--checkpoint",
-                                   path("weights")}))
+                                   path(precision)}))
         .out;
   };
   const std::string narrow = out("bf16");

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "bench/support/checkpoints.hpp"
 #include "bench/support/collectives.hpp"
 #include "bench/support/machine.hpp"
 #include "bench/support/operations.hpp"
@@ -252,6 +253,23 @@ Json step(const BenchSettings& settings) {
   return json;
 }
 
+Json checkpoint(const BenchSettings& settings) {
+  const bench::CheckpointTimes times = bench::measure_checkpoints(settings.step, settings.folder);
+  fmt::print("A GPT's training state, {:.1f} MB, one rank; writes flushed, reads from the disk\n",
+             static_cast<double>(times.bytes) * 1e-6);
+  print({times.save, times.load});
+  const bench::AsynchronousCost cost =
+      bench::measure_asynchronous_saves(settings.step, settings.folder);
+  fmt::print(
+      "\nA step {} ms, with an asynchronous save beside it {} ms, the copies alone {} ms: beyond "
+      "the copies {:+.2f} % of a step\n",
+      milliseconds(cost.plain.median()), milliseconds(cost.saving.median()),
+      milliseconds(cost.copies.median()), 100 * cost.waiting_part());
+  Json json = bench::json_of(times);
+  json["asynchronous"] = bench::json_of(cost);
+  return json;
+}
+
 /// The rate of the way of that name; empty if the product cannot be computed so.
 std::string rate_of(const bench::Comparison& ways, std::string_view name) {
   const auto rate = [](const bench::Timed& timed) {
@@ -300,6 +318,7 @@ void run_bench(std::span<const char* const> arguments) {
   json.update(settings.what == "machine"       ? Json::object()
               : settings.what == "adamw"       ? adamw(settings)
               : settings.what == "offload"     ? offload(settings)
+              : settings.what == "checkpoint"  ? checkpoint(settings)
               : settings.what == "collectives" ? collectives(settings)
               : settings.what == "products"    ? products(settings)
                                                : step(settings));

@@ -29,7 +29,7 @@ struct BenchOption {
 
 constexpr int kScalingRanks = 1 + 2 + 4 + 8;  // side by side, each job with the samples of two
 
-const std::vector<std::string> kBenches = {"adamw",   "offload",  "collectives",
+const std::vector<std::string> kBenches = {"adamw",   "offload",  "checkpoint", "collectives",
                                            "machine", "products", "step"};
 
 std::string summary(std::string_view bench) {
@@ -38,6 +38,10 @@ std::string summary(std::string_view bench) {
   }
   if (bench == "offload") {
     return "Times the same update on the host's stream, as an offloaded optimizer runs it.";
+  }
+  if (bench == "checkpoint") {
+    return "Times saving and loading a GPT's state against plain writes and reads of as many "
+           "bytes.";
   }
   if (bench == "collectives") {
     return "Times the collectives of in-process ranks against copies by as many threads.";
@@ -94,13 +98,17 @@ const std::vector<BenchOption>& options() {
       {"--widest", "H", "512", "width of the widest model whose kernels are timed", "machine",
        [](BenchSettings& s, const std::string& text) { s.widest = parse_whole(text, 64, 16'384); }},
       {"--layers", "L", "4", "transformer blocks", "step", size_of_model(&nn::GPTConfig::layers)},
+      {"--layers", "L", "6", "transformer blocks", "checkpoint",
+       size_of_model(&nn::GPTConfig::layers)},
       {"--hidden", "H", "256", "width", "products step", size_of_model(&nn::GPTConfig::hidden)},
-      {"--heads", "A", "4", "attention heads", "step", size_of_model(&nn::GPTConfig::heads)},
-      {"--vocab", "V", "1024", "number of different tokens", "products step",
+      {"--hidden", "H", "512", "width", "checkpoint", size_of_model(&nn::GPTConfig::hidden)},
+      {"--heads", "A", "4", "attention heads", "checkpoint step",
+       size_of_model(&nn::GPTConfig::heads)},
+      {"--vocab", "V", "1024", "number of different tokens", "checkpoint products step",
        size_of_model(&nn::GPTConfig::vocab)},
-      {"--seq", "T", "128", "tokens in a sample", "products step",
+      {"--seq", "T", "128", "tokens in a sample", "checkpoint products step",
        size_of_model(&nn::GPTConfig::seq)},
-      {"--batch", "B", "8", "samples of a rank", "products step",
+      {"--batch", "B", "8", "samples of a rank", "checkpoint products step",
        bench_whole(&bench::StepOptions::batch, 1'000'000)},
       {"--strategies", "S,S", "dp,ddp,zero1,zero2,zero3", "what to time", "step",
        set_bench_strategies},
@@ -120,15 +128,20 @@ const std::vector<BenchOption>& options() {
       {"--features", "", "",
        "also time clipping, recomputation, bf16 on the wire, bf16 and fp16, in turn", "step",
        [](BenchSettings& s, const std::string&) { s.features = true; }},
+      {"--folder", "DIR", ".", "folder on the disk that is measured", "checkpoint",
+       [](BenchSettings& s, const std::string& text) {
+         if (text.empty()) { throw ConfigError("is empty; give a folder"); }
+         s.folder = text;
+       }},
       {"--ranks", "N", "2", "ranks, threads of this process", "collectives step",
        bench_whole(&bench::StepOptions::ranks, 256)},
       {"--repeat", "K", "20", "timed rounds; ours and the limits run in turn in each",
-       "adamw offload collectives machine products step",
+       "adamw offload checkpoint collectives machine products step",
        [](BenchSettings& s, const std::string& text) {
          s.repeat = static_cast<int>(parse_whole(text, 1, 1'000'000));
        }},
       {"--json", "FILE", "", "write the results there",
-       "adamw offload collectives machine products step",
+       "adamw offload checkpoint collectives machine products step",
        [](BenchSettings& s, const std::string& text) {
          if (text.empty()) { throw ConfigError("is empty; give a path"); }
          s.json = text;
@@ -157,8 +170,8 @@ std::string checked_name(const std::string& name) {
   if (std::find(kBenches.begin(), kBenches.end(), name) != kBenches.end()) { return name; }
   const std::string meant = nearest(name, kBenches);
   throw ConfigError(fmt::format("tessera bench does not know '{}'; {}", name,
-                                meant.empty() ? "it has adamw, offload, collectives, machine, "
-                                                "products and step"
+                                meant.empty() ? "it has adamw, offload, checkpoint, "
+                                                "collectives, machine, products and step"
                                               : fmt::format("did you mean {}?", meant)));
 }
 
@@ -202,6 +215,9 @@ void check_memory(const BenchSettings& settings) {
     const auto narrow = static_cast<double>(step.model.hidden);
     const double wide = std::max(4 * narrow, static_cast<double>(step.model.vocab));
     need = 2 * sizeof(float) * (rows * (narrow + wide) + narrow * wide);
+  }
+  if (settings.what == "checkpoint") {  // the second part has a snapshot and two copies of it
+    need = step_bytes(step, 1, 1, static_cast<double>(step.batch)) * 2;
   }
   if (settings.what == "step") {
     const auto batch = static_cast<double>(step.batch);
@@ -263,8 +279,8 @@ void check_bench(BenchSettings& settings) {
 BenchSettings parse_bench(std::span<const char* const> arguments) {
   if (arguments.empty()) {
     throw ConfigError(
-        "tessera bench: nothing named; it has adamw, offload, collectives, machine, products and "
-        "step");
+        "tessera bench: nothing named; it has adamw, offload, checkpoint, collectives, machine, "
+        "products and step");
   }
   const std::string first = arguments.front();
   BenchSettings settings;

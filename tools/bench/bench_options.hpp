@@ -10,7 +10,8 @@ namespace tessera::tools {
 
 /// What `tessera bench` was asked for.
 struct BenchSettings {
-  /// "adamw", "collectives", "machine", "products" or "step"; empty: print `text`.
+  /// "adamw", "offload", "checkpoint", "collectives", "machine", "products" or "step"; empty: print
+  /// `text`.
   std::string what;
   std::string text;
   std::int64_t parameters = 0;
@@ -22,6 +23,7 @@ struct BenchSettings {
   bool features = false;
   bench::StepOptions step;
   bool prefetch_given = false;  ///< by the user
+  std::string folder;           ///< in which files are written and read
   std::string json;
 };
 

@@ -296,8 +296,13 @@ std::string flag_table(Notes& notes) {
       {"--device", "cuda", "--offload", "optimizer", "--host-threads", "8"},
       {"--offload", "optimizer", "--host-threads", "8"},
       {"--device", "cuda", "--host-threads", "8"},
+      {"--checkpoint", "DIR", "--checkpoint-every", "10"},
+      {"--checkpoint", "DIR", "--checkpoint-sync"},
+      {"--checkpoint-every", "10"},
+      {"--checkpoint", "DIR", "--resume"},
       {"--resume"},
-      {"--checkpoint-every", "10"}};
+      {"--resume-from", "DIR/step-00000010"},
+      {"--resume-moments", "convert"}};
   std::string text = "| `tessera train ...` | |\n|---|---|\n";
   for (Words words : asked) {
     const std::string name = fmt::format("{}", fmt::join(words, " "));

@@ -13,9 +13,8 @@
 namespace tessera::tools {
 namespace {
 
-const std::vector<std::string> kCommands = {"train",  "compare", "plan",  "scale",
-                                            "sample", "bench",   "doctor"};
-const std::vector<std::string> kLaterCommands = {"checkpoint"};
+const std::vector<std::string> kCommands = {"train",  "compare",    "plan",  "scale",
+                                            "sample", "checkpoint", "bench", "doctor"};
 
 bool contains(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -24,21 +23,18 @@ bool contains(const std::vector<std::string>& names, std::string_view name) {
 std::string usage() {
   return "Trains neural networks with their training state sharded over ranks.\n\n"
          "usage: tessera COMMAND [options]\n\n"
-         "  train     train a GPT on N ranks\n"
-         "  compare   train it under several strategies and compare time and memory\n"
-         "  plan      say what each rank would hold, before anything runs\n"
-         "  scale     find the largest models that fit a budget, by strategy and ranks\n"
-         "  sample    draw text from a trained model\n"
-         "  bench     measure this build beside the machine's limits\n"
-         "  doctor    show what this machine and this build have, and what is missing\n\n"
+         "  train       train a GPT on N ranks\n"
+         "  compare     train it under several strategies and compare time and memory\n"
+         "  plan        say what each rank would hold, before anything runs\n"
+         "  scale       find the largest models that fit a budget, by strategy and ranks\n"
+         "  sample      draw text from a trained model\n"
+         "  checkpoint  list, verify, compare, export and merge checkpoints\n"
+         "  bench       measure this build beside the machine's limits\n"
+         "  doctor      show what this machine and this build have, and what is missing\n\n"
          "tessera COMMAND --help lists a command's options.\n";
 }
 
 std::string checked_command(const std::string& name) {
-  if (contains(kLaterCommands, name)) {
-    throw ConfigError(fmt::format("tessera {} is not available in this build; it has {}", name,
-                                  fmt::join(kCommands, ", ")));
-  }
   if (!contains(kCommands, name)) {
     const std::string meant = nearest(name, kCommands);
     throw ConfigError(

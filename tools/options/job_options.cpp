@@ -31,7 +31,8 @@ constexpr std::int64_t kBlocksRead = 256;  // read of longer data: seconds, of t
 constexpr std::array<std::string_view, 6> kOwn = {"--log",  "--json",  "--init",
                                                   "--comm", "--ranks", "--budget"};
 /// Whether is for all, where is not.
-constexpr std::array<std::string_view, 3> kWritten = {"--checkpoint", "--report", "--trace"};
+constexpr std::array<std::string_view, 4> kPlaces = {"--checkpoint", "--resume-from", "--report",
+                                                     "--trace"};
 
 template <std::size_t N>
 bool is_one_of(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -52,22 +53,6 @@ class Hash {
   };
   std::unique_ptr<XXH3_state_t, Free> state_{XXH3_createState()};
 };
-
-/// All of it, or as many blocks at even distances as are read in seconds.
-std::string content_of(const TokenSource* source) {
-  if (source == nullptr) { return {}; }
-  const std::int64_t last = (source->size() - 1) / kTokensOfBlock;
-  Hash hash;
-  std::vector<std::int32_t> tokens;
-  for (std::int64_t i = 0; i < std::min(kBlocksRead, last + 1); ++i) {
-    const std::int64_t first =
-        kTokensOfBlock * (last < kBlocksRead ? i : i * last / (kBlocksRead - 1));
-    tokens.resize(static_cast<std::size_t>(std::min(kTokensOfBlock, source->size() - first)));
-    source->read(first, tokens);
-    hash.add(tokens.data(), tokens.size() * sizeof(std::int32_t));
-  }
-  return fmt::format("{} tokens of hash {}", source->size(), hash.text());
-}
 
 std::string content_of_prompt(const std::string& path) {
   const std::string text = read_input("--prompt-file", path);
@@ -92,7 +77,10 @@ std::string plain(const std::string& text) {
 std::string value_of(const Job& job, const Pair& option) {
   const auto& [name, text] = option;
   if (text.empty()) { return {}; }
-  if (is_one_of(kWritten, name)) { return "given"; }
+  if (job.resume && (name == "--resume" || name == "--resume-from")) {
+    return fmt::format("step {}", job.resume->step);
+  }
+  if (is_one_of(kPlaces, name)) { return "given"; }
   if (name == "--data" || name == "--tokens") { return content_of(job.source.get()); }
   if (name == "--eval-data") { return content_of(job.held_out.get()); }
   if (name == "--prompt-file") { return content_of_prompt(text); }
@@ -104,6 +92,21 @@ std::string shown(const std::string& value) {
 }
 
 }  // namespace
+
+std::string content_of(const TokenSource* source) {
+  if (source == nullptr) { return {}; }
+  const std::int64_t last = (source->size() - 1) / kTokensOfBlock;
+  Hash hash;
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < std::min(kBlocksRead, last + 1); ++i) {
+    const std::int64_t first =
+        kTokensOfBlock * (last < kBlocksRead ? i : i * last / (kBlocksRead - 1));
+    tokens.resize(static_cast<std::size_t>(std::min(kTokensOfBlock, source->size() - first)));
+    source->read(first, tokens);
+    hash.add(tokens.data(), tokens.size() * sizeof(std::int32_t));
+  }
+  return fmt::format("{} tokens of hash {}", source->size(), hash.text());
+}
 
 std::string job_options(const Job& job) {
   nlohmann::json all = nlohmann::json::array();

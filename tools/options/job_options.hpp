@@ -7,8 +7,13 @@
 
 namespace tessera::tools {
 
+/// Size and hash of all of `source`, or of as many blocks at even distances as are read in seconds.
+/// Empty for null.
+[[nodiscard]] std::string content_of(const TokenSource* source);
+
 /// What the processes of a job have to have alike, as this one has it: the command, its options by
-/// name with their values, and size and hash of the data that it opened. Left out is what belongs
+/// name with their values, size and hash of the data that it opened, and the step that it resumes
+/// from. Left out is what belongs
 /// to one process or machine: paths, --budget, where ranks run, what --init holds
 /// (check_same_init).
 [[nodiscard]] std::string job_options(const Job& job);

@@ -225,6 +225,18 @@ void set_recompute(Settings& settings, const std::string& text) {
   }
 }
 
+void set_shard_size(Settings& settings, const std::string& text) {
+  settings.shard_bytes = parse_bytes(text);
+  if (settings.shard_bytes == 0) {
+    throw ConfigError("no tensor fits in 0 bytes; give a size such as 5GiB");
+  }
+}
+
+void set_resume_moments(Settings& settings, const std::string& text) {
+  if (text != "convert") { throw ConfigError(fmt::format("'{}' is unknown; use convert", text)); }
+  settings.convert_moments = true;
+}
+
 std::vector<OptionRow> model_rows() {
   const Apply set_model = [](Settings& s, const std::string& text) { s.model = text; };
   return {
@@ -241,9 +253,11 @@ std::vector<OptionRow> model_rows() {
        size<&Settings::vocab>(std::numeric_limits<std::int32_t>::max())},
       {"--seq", "model", "T", "", "tokens in a sample (default 128)", kOneModel,
        size<&Settings::seq>(100'000'000)},
-      {"--init", "model", "FILE", "", "start from these weights (safetensors, GPT-2's names)",
-       kBoth, path<&Settings::init>()},
-      {"--init", "model", "FILE", "", "the weights (safetensors, GPT-2's names)", kSample,
+      {"--init", "model", "PATH", "",
+       "start from these weights (safetensors: a file, an index or a folder; GPT-2's names)", kBoth,
+       path<&Settings::init>()},
+      {"--init", "model", "PATH", "",
+       "the weights (safetensors: a file, an index or a folder; GPT-2's names)", kSample,
        path<&Settings::init>()},
       {"--model", "model", "NAME", "",
        "family: gpt2 or gpt-nano (default gpt2; with --measure gpt-nano), all with its vocabulary "
@@ -393,8 +407,9 @@ std::vector<OptionRow> training_rows() {
   constexpr std::int64_t most = 1'000'000;
   constexpr std::int64_t most_steps = 1'000'000'000'000;
   return {
-      {"--steps", "training", "K", "100", "optimizer steps; 0 only writes the checkpoint", "train",
-       whole<&Settings::steps>(0, most_steps)},
+      {"--steps", "training", "K", "100",
+       "optimizer steps, counted from the beginning of the run; 0 only saves the initial state",
+       "train", whole<&Settings::steps>(0, most_steps)},
       {"--steps", "training", "K", "20", "optimizer steps of each strategy", "compare",
        whole<&Settings::steps>(1, most_steps)},
       {"--batch", "training", "B", "4", "samples of a rank in a micro-batch", kAll,
@@ -510,12 +525,48 @@ std::vector<OptionRow> sampling_rows() {
   };
 }
 
+std::vector<OptionRow> checkpoint_rows() {
+  constexpr std::int64_t most_steps = 1'000'000'000'000;
+  constexpr std::int64_t most_minutes = 1'000'000;
+  return {
+      {"--checkpoint", "checkpoints", "DIR", "",
+       "save the whole training state to DIR/step-N at the end, or when a signal ends the run; "
+       "DIR/model.safetensors is the newest one's weights",
+       "train", path<&Settings::checkpoint>()},
+      {"--checkpoint", "checkpoints", "DIR", "",
+       "count the host memory that saving takes; nothing is written", "plan",
+       path<&Settings::checkpoint>()},
+      {"--checkpoint-every", "checkpoints", "K", "", "save after every K steps too", "train plan",
+       whole<&Settings::checkpoint_every>(1, most_steps)},
+      {"--checkpoint-minutes", "checkpoints", "M", "", "save every M minutes too", "train plan",
+       whole<&Settings::checkpoint_minutes>(1, most_minutes)},
+      {"--checkpoint-sync", "checkpoints", "", "",
+       "let steps wait until the files are written; else they are written beside the steps, from "
+       "a copy in host memory",
+       "train plan", [](Settings& s, const std::string&) { s.checkpoint_sync = true; }},
+      {"--checkpoint-keep", "checkpoints", "K", "2", "the newest checkpoints that stay; 0: all",
+       "train", whole<&Settings::checkpoint_keep>(0, 1'000'000)},
+      {"--checkpoint-keep-every", "checkpoints", "M", "",
+       "checkpoints that stay as well: those of every M-th step", "train",
+       whole<&Settings::checkpoint_keep_every>(1, most_steps)},
+      {"--shard-size", "checkpoints", "SIZE", "5GiB",
+       "the most bytes of tensors in a file of a checkpoint; more are several files and an index",
+       "train", set_shard_size},
+      {"--resume", "checkpoints", "", "",
+       "go on from the newest checkpoint of --checkpoint DIR, to step --steps of the whole run",
+       "train", [](Settings& s, const std::string&) { s.resume = true; }},
+      {"--resume-from", "checkpoints", "PATH", "",
+       "the same from PATH: a checkpoint, or another run's folder, whose newest one is taken",
+       "train", path<&Settings::resume_from>()},
+      {"--resume-moments", "checkpoints", "convert", "",
+       "convert the optimizer's moments if the checkpoint has them in another format than "
+       "--moments",
+       "train", set_resume_moments},
+  };
+}
+
 std::vector<OptionRow> output_rows() {
   return {
-      {"--checkpoint", "output", "DIR", "",
-       "write the final weights to DIR/model.safetensors; with --precision bf16 or fp16 the "
-       "rounded ones, not the fp32 master weights",
-       "train", path<&Settings::checkpoint>()},
       {"--log", "output", "FILE", "", "write one JSON object a step", "train",
        path<&Settings::log>()},
       {"--json", "output", "FILE", "", "write the comparison as JSON", "compare",
@@ -535,8 +586,6 @@ std::vector<OptionRow> output_rows() {
        "train what this machine can hold for two steps, ranks as threads, and show what was held "
        "beside what was planned",
        "scale", [](Settings& s, const std::string&) { s.measure = true; }},
-      {"--checkpoint-every", "output", "K", "", "", kBoth, {}},
-      {"--resume", "output", "", "", "", kBoth, {}},
       {"--report", "output", "FILE", "", "write a page with charts of memory, one step and losses",
        kBoth, path<&Settings::report>()},
       {"--report", "output", "FILE", "", "write a page with charts of memory", "plan",
@@ -593,7 +642,7 @@ std::string purpose(std::string_view command) {
 }
 
 std::string_view needed_by(std::string_view command) {
-  if (command == "sample") { return " --init FILE"; }
+  if (command == "sample") { return " --init PATH"; }
   return command == "train" || command == "compare" ? " --data PATH" : "";
 }
 
@@ -603,7 +652,7 @@ const std::vector<OptionRow>& option_table() {
   static const std::vector<OptionRow> table = [] {
     std::vector<OptionRow> all;
     for (const auto& rows : {model_rows(), data_rows(), parallel_rows(), training_rows(),
-                             sampling_rows(), output_rows()}) {
+                             sampling_rows(), checkpoint_rows(), output_rows()}) {
       all.insert(all.end(), rows.begin(), rows.end());
     }
     return all;

@@ -11,7 +11,7 @@ namespace {
 
 /// Fields of the library's structs, and the options that set them. The library quotes fields in
 /// backticks; those that are no words of any language are known without.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 33> kFields = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 34> kFields = {{
     {"accumulate", "--accumulate"},
     {"accumulate_mode", "--accumulate-mode"},
     {"beta1", "--beta1"},
@@ -19,6 +19,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 33> kFields 
     {"budget_bytes", "--budget"},
     {"clip_norm", "--clip"},
     {"compute", "--precision"},
+    {"convert_moments", "--resume-moments convert"},
     {"deadline", "--deadline"},
     {"device", "--device"},
     {"eps", "--eps"},

@@ -7,6 +7,7 @@
 
 #include "tessera/base/error.hpp"
 #include "tessera/world/run.hpp"
+#include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
 #include "tools/options/shard_group.hpp"
 
@@ -122,6 +123,7 @@ Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_
   check_with_library(asked, strategies_of(asked), {asked.ranks});
   check_host_threads(asked);
   check_graph(asked);
+  check_checkpoint(asked);
   return asked;
 }
 

@@ -115,6 +115,15 @@ struct Settings {
   float top_p = 1;
   // output
   std::string checkpoint;
+  std::int64_t checkpoint_every = 0;       ///< steps between saves; 0: none by steps
+  std::int64_t checkpoint_minutes = 0;     ///< minutes between saves; 0: none by time
+  int checkpoint_keep = 0;                 ///< the newest checkpoints that stay; 0: all
+  std::int64_t checkpoint_keep_every = 0;  ///< steps whose multiples stay as well; 0: none
+  bool checkpoint_sync = false;            ///< steps wait for the files
+  std::size_t shard_bytes = 0;             ///< of tensors in a file, at most
+  bool resume = false;                     ///< from the newest of `checkpoint`
+  std::string resume_from;                 ///< the folder of a step, or of a run
+  bool convert_moments = false;            ///< of another format than the checkpoint's
   std::string log;
   std::string json;
   std::string report;

@@ -11,6 +11,7 @@
 #include "tessera/base/error.hpp"
 #include "tools/common/json_text.hpp"
 #include "tools/common/output_file.hpp"
+#include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/shard_group.hpp"
@@ -81,6 +82,7 @@ void check_plan(const Settings& settings) {
   refuse_profile(settings, "--report", settings.report);
   check_planned(settings);
   check_optimizer(settings);
+  check_checkpoint(settings);
   check_strategies(settings);
   check_time(settings);
 }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/base/error.hpp"
+#include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/resharding.hpp"
@@ -159,7 +160,7 @@ std::string step_words(const Settings& settings, Strategy strategy) {
   if (recompute != "none") { words += " --recompute " + recompute; }
   words += offload_words(settings);
   if (settings.dropout > 0) { words += fmt::format(" --dropout {}", settings.dropout); }
-  return words + dtype_words(settings) + optimizer_words(settings);
+  return words + dtype_words(settings) + optimizer_words(settings) + checkpoint_words(settings);
 }
 
 /// As a user would type it: "24GiB", or bytes.

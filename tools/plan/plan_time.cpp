@@ -47,7 +47,8 @@ void run_gpt(World& world, const Settings& settings, Strategy strategy) {
   const NamedModel model = settings.named_model();
   RankGpt gpt{world, settings, model.config, strategy};
   gpt.materialize(gpt.initializer());
-  gpt.prepare();
+  gpt.optimize();
+  gpt.reserve();
   const std::vector<std::int32_t> tokens(
       static_cast<std::size_t>(settings.batch * model.config.seq));
   log_step(world, [&] {

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "tessera/base/error.hpp"
+#include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/ranks.hpp"
@@ -50,8 +51,10 @@ Settings planned_settings(const Settings& settings) {
 
 void run_gpt(RankGpt& gpt, const Settings& settings, const nn::GPTConfig& config) {
   gpt.materialize(gpt.initializer());
+  gpt.optimize();
+  gpt.reserve();
+  const std::unique_ptr<Checkpointer> checkpointer = gpt.checkpointer();
   if (settings.steps == 0) { return; }
-  gpt.prepare();
   const NoTokens tokens{static_cast<std::size_t>(settings.batch * config.seq)};
   for (int micro = 0; micro < settings.accumulate; ++micro) {
     gpt.micro_batch(tokens.span(), tokens.span());
@@ -62,8 +65,17 @@ void run_gpt(RankGpt& gpt, const Settings& settings, const nn::GPTConfig& config
   }
 }
 
+/// A stack's parameters have names of their own.
+CheckpointerOptions stack_checkpoints(const Settings& settings) {
+  CheckpointerOptions options = checkpointer_options(settings);
+  options.save.name = {};
+  return options;
+}
+
 void run_stack(ShardedModel& model, const Settings& settings, std::int64_t parameters) {
   const std::vector<Unit> units = make_stack(model, settings, parameters);
+  std::optional<Checkpointer> checkpointer;
+  if (!settings.checkpoint.empty()) { checkpointer.emplace(model, stack_checkpoints(settings)); }
   for (int micro = 0; micro < settings.accumulate; ++micro) {
     for (const Unit unit : units) { const auto scope = model.forward(unit); }
     std::for_each(units.rbegin(), units.rend(),

@@ -34,7 +34,7 @@ struct StrategyPlan {
 /// What each rank of a run of `settings` under `strategy` would hold: the run itself, with all but
 /// its files, on the meta device. `ranks` takes the place of settings.ranks, and `model` that of
 /// the model that the settings name; settings.comm says what the ranks talk through. With no
-/// settings.steps it is a run that only writes its weights.
+/// settings.steps it is a run that only saves its initial state.
 ///
 /// Errors: ConfigError if the options do not go together; OutOfMemory for sizes beyond any machine.
 [[nodiscard]] std::vector<RankPlan> plan_training(const Settings& settings, const NamedModel& model,

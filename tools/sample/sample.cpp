@@ -116,7 +116,7 @@ Json json_of(const Job& job, const nn::Generation& generation, const SampleResul
 void sample(const Settings& settings) {
   if (settings.init.empty()) {
     throw ConfigError(
-        "no weights to sample from; give --init FILE (tessera train --checkpoint DIR "
+        "no weights to sample from; give --init PATH (tessera train --checkpoint DIR "
         "writes DIR/model.safetensors)");
   }
   const nn::Generation generation =

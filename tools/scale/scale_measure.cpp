@@ -72,7 +72,8 @@ std::vector<std::int32_t> tokens(const nn::GPTConfig& model, std::int64_t batch,
 std::size_t train(World& world, const Settings& settings, const ScalePoint& point) {
   RankGpt gpt{world, settings, point.model, point.strategy};
   gpt.materialize(gpt.initializer());
-  gpt.prepare();
+  gpt.optimize();
+  gpt.reserve();
   const std::vector<std::int32_t> words = tokens(point.model, settings.batch, world.rank());
   for (int step = 0; step < kSteps; ++step) {
     for (int micro = 0; micro < settings.accumulate; ++micro) { gpt.micro_batch(words, words); }

@@ -5,17 +5,21 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <set>
 #include <span>
+#include <system_error>
 
 #include "tessera/base/error.hpp"
+#include "tessera/checkpoint/checkpoint.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/simulate.hpp"
 #include "tools/common/standard_streams.hpp"
 #include "tools/options/job_options.hpp"
+#include "tools/train/resume.hpp"
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -117,7 +121,49 @@ void tell_if_not_finite(const std::string& path, const std::vector<std::string>&
       values, path, some_names(tensors)));
 }
 
+// The file, or those of a folder or an index.
+std::vector<std::filesystem::path> files_of(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const bool several = path.extension() == ".json" || std::filesystem::is_directory(path, ignored);
+  return several ? reader_of(path.string()).files() : std::vector{path};
+}
+
+void add_file(XXH3_state_t* state, const std::filesystem::path& path) {
+  std::ifstream file{path, std::ios::binary};
+  file.seekg(0, std::ios::end);
+  const std::streamoff bytes = file.tellg();
+  XXH3_128bits_update(state, &bytes, sizeof bytes);
+  std::vector<char> block(static_cast<std::size_t>(kBlock));
+  const std::streamoff last = (bytes - 1) / kBlock;
+  for (std::streamoff i = 0; i < kBlocks && file && bytes > 0; ++i) {
+    const std::streamoff first = kBlock * (last < kBlocks ? i : i * last / (kBlocks - 1));
+    if (first >= bytes) { break; }
+    const std::streamsize wanted = std::min(kBlock, bytes - first);
+    file.seekg(first).read(block.data(), wanted);
+    XXH3_128bits_update(state, block.data(), static_cast<std::size_t>(file.gcount()));
+  }
+  if (!file) { throw FormatError(fmt::format("--init: {} cannot be read", path.string())); }
+}
+
 }  // namespace
+
+InitPath find_init(const std::string& asked) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  bool has_steps = false;
+  if (fs::is_directory(asked, failed) && !fs::exists(fs::path{asked} / "manifest.json", failed)) {
+    for (const auto& entry : fs::directory_iterator{asked, failed}) {
+      has_steps = has_steps || (entry.is_directory(failed) && step_of(entry.path()));
+    }
+  }
+  if (!has_steps) { return {asked}; }
+  const NewestCheckpoint newest = newest_checkpoint(asked);
+  InitPath found{newest.path.string()};
+  for (const std::string& damaged : newest.damaged) {
+    found.messages.push_back(fmt::format("warning: --init: {}\n", damaged));
+  }
+  return found;
+}
 
 InitFile examine_init(const std::string& path, const nn::GPTConfig& config) {
   const SafetensorsReader reader = reader_of(path);
@@ -130,6 +176,17 @@ InitFile examine_init(const std::string& path, const nn::GPTConfig& config) {
     (wanted.contains(name) ? file.tensors : file.extra).push_back(name);
   }
   return file;
+}
+
+void verify_init(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code failed;
+  const fs::path folder =
+      fs::is_directory(path, failed) ? fs::path{path} : fs::path{path}.parent_path();
+  if (!fs::exists(folder / "manifest.json", failed)) { return; }
+  try {
+    verify_weights(folder);
+  } catch (const FormatError& error) { throw FormatError(fmt::format("--init: {}", error.what())); }
 }
 
 void tell_of_init(const std::string& path, const InitFile& file) {
@@ -151,25 +208,12 @@ WeightName weight_name_after(const std::string& prefix) {
       [prefix](const ParameterInfo& parameter) { return prefix + nn::gpt2_weight_name(parameter); };
 }
 
-std::string fingerprint_of_file(const std::string& path) {
+std::string fingerprint_of_weights(const std::string& path) {
   if (path.empty()) { return {}; }
-  std::ifstream file{path, std::ios::binary};
   const auto free = [](XXH3_state_t* state) { XXH3_freeState(state); };
   const std::unique_ptr<XXH3_state_t, decltype(free)> state{XXH3_createState(), free};
   XXH3_128bits_reset(state.get());
-  file.seekg(0, std::ios::end);
-  const std::streamoff bytes = file.tellg();
-  XXH3_128bits_update(state.get(), &bytes, sizeof bytes);
-  std::vector<char> block(static_cast<std::size_t>(kBlock));
-  const std::streamoff last = (bytes - 1) / kBlock;
-  for (std::streamoff i = 0; i < kBlocks && file && bytes > 0; ++i) {
-    const std::streamoff first = kBlock * (last < kBlocks ? i : i * last / (kBlocks - 1));
-    if (first >= bytes) { break; }
-    const std::streamsize wanted = std::min(kBlock, bytes - first);
-    file.seekg(first).read(block.data(), wanted);
-    XXH3_128bits_update(state.get(), block.data(), static_cast<std::size_t>(file.gcount()));
-  }
-  if (!file) { throw FormatError(fmt::format("--init: {} cannot be read", path)); }
+  for (const std::filesystem::path& file : files_of(path)) { add_file(state.get(), file); }
   const XXH128_hash_t hash = XXH3_128bits_digest(state.get());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
 }

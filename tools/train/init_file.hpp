@@ -8,9 +8,17 @@
 
 namespace tessera::tools {
 
-/// A hash of its size and, where it is larger than 256 MiB, of as many of its bytes at even
-/// distances, else of all; empty if `path` is. FormatError if it cannot be read.
-[[nodiscard]] std::string fingerprint_of_file(const std::string& path);
+/// What --init names: of a run's folder, one with steps of checkpoints, the newest that is whole.
+struct InitPath {
+  std::string path;                        ///< the checkpoint, or `asked` itself
+  std::vector<std::string> messages = {};  ///< what the user is told, each a line
+};
+/// Errors: those of newest_checkpoint.
+[[nodiscard]] InitPath find_init(const std::string& asked);
+
+/// A hash of the size of each of its files and, where one is larger than 256 MiB, of as many of its
+/// bytes at even distances, else of all; empty if `path` is. FormatError if it cannot be read.
+[[nodiscard]] std::string fingerprint_of_weights(const std::string& path);
 
 /// What --init's file holds for a model.
 struct InitFile {
@@ -20,6 +28,10 @@ struct InitFile {
 };
 /// Reads the header alone. FormatError if it cannot be read, or holds another number of layers.
 [[nodiscard]] InitFile examine_init(const std::string& path, const nn::GPTConfig& config);
+
+/// Reads the weights of a checkpoint, if `path` is one or a file in one, and compares their
+/// checksums. FormatError that names file, tensor and bytes of what is damaged.
+void verify_init(const std::string& path);
 
 /// Reads all that the model takes and says on standard error what a user would want to know: a
 /// prefix, tensors that are left out, values that are not finite.

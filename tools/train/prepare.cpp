@@ -5,6 +5,7 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tools/options/checkpoint.hpp"
 #include "tools/options/job_options.hpp"
 #include "tools/options/library_options.hpp"
 #include "tools/options/optimizer.hpp"
@@ -13,6 +14,7 @@
 #include "tools/plan/budget.hpp"
 #include "tools/plan/room.hpp"
 #include "tools/train/init_file.hpp"
+#include "tools/train/resume.hpp"
 #include "tools/train/run_outputs.hpp"
 #include "tools/train/trainer.hpp"
 
@@ -101,6 +103,14 @@ StrategyPlan plan_of_sampling(const Job& job, Strategy strategy) {
   return {strategy, plan_sampling(job.settings, job.model, strategy, job.settings.ranks)};
 }
 
+/// Chooses the checkpoint once more where rank 0 holds the folder of --checkpoint: until then
+/// another run may have saved there.
+void choose_again(Job& job) {
+  if (!resumes(job.settings)) { return; }
+  job.resume = find_resume(job);
+  if (has_rank0()) { refuse_other_run(job); }
+}
+
 /// This process's part of prepare(), for settled `settings`.
 Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
             const std::vector<Room>& rooms, Use use) {
@@ -119,15 +129,29 @@ Job checked(const Settings& settings, const std::vector<Strategy>& strategies,
   if (use == Use::training) {
     job.source = open_source(settings);
     if (job.source) { check_data(job); }
+    if (!settings.checkpoint.empty() || resumes(settings)) {
+      job.data_content = content_of(job.source.get());
+    }
+    if (resumes(settings)) { job.resume = find_resume(job); }
     job.held_out = open_held_out(settings);
     if (job.held_out) { check_held_out(job); }
   }
   InitFile init;
-  if (!settings.init.empty()) { init = examine_init(settings.init, job.model.config); }
+  InitPath init_path;
+  if (!settings.init.empty()) {
+    init_path = find_init(settings.init);
+    job.settings.init = init_path.path;
+    init = examine_init(init_path.path, job.model.config);
+  }
   job.init_prefix = init.prefix;
   if (!has_rank0()) { return job; }
   job.outputs = open_outputs(settings);
-  if (!settings.init.empty()) { tell_of_init(settings.init, init); }
+  refuse_other_run(job);
+  for (const std::string& message : init_path.messages) { tell(message); }
+  if (!settings.init.empty()) {
+    verify_init(init_path.path);
+    tell_of_init(init_path.path, init);
+  }
   return job;
 }
 
@@ -146,7 +170,9 @@ void together(World& world, const Body& body) {
 Job prepare(const Settings& asked, const std::vector<Strategy>& strategies, Use use) {
   const Settings settings = settle(asked);
   if (settings.comm == CommChoice::local) {
-    return checked(settings, strategies, rooms_of_threads(settings), use);
+    Job job = checked(settings, strategies, rooms_of_threads(settings), use);
+    choose_again(job);
+    return job;
   }
   std::optional<Job> job;
   Settings unlimited = settings;  // the budget is judged by the plan, which says more
@@ -159,8 +185,11 @@ Job prepare(const Settings& asked, const std::vector<Strategy>& strategies, Use 
     together(world, [&] {
       check_placement(settings, placement);
       job = checked(settings, strategies, rooms, use);
+    });
+    together(world, [&] {
+      choose_again(*job);
       options = job_options(*job);
-      init = fingerprint_of_file(settings.init);
+      init = fingerprint_of_weights(job->settings.init);
     });
     const std::vector<std::string> all_options = world.exchange(options);
     const std::vector<std::string> inits = world.exchange(init);

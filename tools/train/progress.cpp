@@ -1,37 +1,17 @@
 #include "tools/train/progress.hpp"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "tessera/base/bytes.hpp"
+#include "tools/common/progress_bar.hpp"
 #include "tools/common/say.hpp"
 #include "tools/common/standard_streams.hpp"
 
 namespace tessera::tools {
-namespace {
-
-constexpr std::size_t kShortestBar = 4;
-constexpr std::size_t kLongestBar = 24;
-
-std::size_t terminal_width(std::FILE* file) {
-  winsize size{};
-  const bool known = ioctl(fileno(file), TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : 80;
-}
-
-std::string bar(std::int64_t done, std::int64_t all, std::size_t width) {
-  const double share =
-      static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(all, 1));
-  const auto filled = static_cast<std::size_t>(share * static_cast<double>(width));
-  return fmt::format("[{:=<{}}{:{}}]", "", filled, "", width - filled);
-}
-
-}  // namespace
-
 std::string format_time(double seconds) {
   const auto whole = static_cast<std::int64_t>(std::llround(std::min(seconds, 1e9)));
   if (whole < 3600) { return fmt::format("{}:{:02}", whole / 60, whole % 60); }
@@ -47,8 +27,13 @@ Progress::Output progress_output(const Job& job) {
                                               : Progress::output_of(stdout);
 }
 
-Progress::Progress(std::FILE* file, Output output, std::string title, std::int64_t steps)
-    : file_{file}, output_{output}, title_{std::move(title)}, steps_{steps} {}
+Progress::Progress(std::FILE* file, Output output, std::string title, std::int64_t steps,
+                   std::int64_t steps_before)
+    : file_{file},
+      output_{output},
+      title_{std::move(title)},
+      steps_{steps},
+      steps_before_{steps_before} {}
 
 Progress::~Progress() {
   if (open_) { std::fputc('\n', file_); }
@@ -80,7 +65,7 @@ void Progress::tell_if_skipped(const StepReport& report) {
 }
 
 bool Progress::due(std::int64_t step) const {
-  if (step == 1 || step == steps_) { return true; }
+  if (step == steps_before_ + 1 || step == steps_) { return true; }
   const auto waited = Clock::now() - shown_;
   if (output_ == Output::terminal) { return waited >= std::chrono::milliseconds{100}; }
   return step % std::max<std::int64_t>(steps_ / 10, 1) == 0 || waited >= std::chrono::seconds{30};
@@ -88,11 +73,9 @@ bool Progress::due(std::int64_t step) const {
 
 void Progress::draw_bar(const StepRecord& record) {
   const std::string rest = fmt::format(" {}/{}  {}", record.report.step, steps_, numbers(record));
-  const std::size_t room = terminal_width(file_) - 1;
-  const std::size_t taken = title_.size() + rest.size() + 2;
-  const std::size_t width = std::clamp(room - std::min(room, taken), kShortestBar, kLongestBar);
-  std::string line = title_ + bar(record.report.step, steps_, width) + rest;
-  line.resize(std::min(line.size(), room));
+  const std::string line =
+      progress_line(file_, title_, static_cast<std::uint64_t>(record.report.step),
+                    static_cast<std::uint64_t>(steps_), rest);
   say(fmt::format("\r\033[K{}", line), file_);
   open_ = true;
 }
@@ -100,7 +83,8 @@ void Progress::draw_bar(const StepRecord& record) {
 std::string Progress::numbers(const StepRecord& record) const {
   const std::int64_t done = record.report.step;
   const double spent = std::chrono::duration<double>(Clock::now() - begin_).count();
-  const double left = spent / static_cast<double>(done) * static_cast<double>(steps_ - done);
+  const double left =
+      spent / static_cast<double>(done - steps_before_) * static_cast<double>(steps_ - done);
   const std::size_t peak = *std::max_element(record.peak_bytes.begin(), record.peak_bytes.end());
   return fmt::format("loss {:.4f}  {:.0f} tokens/s  peak {}  {} left{}", record.report.loss,
                      record.tokens_per_second, format_bytes(peak), format_time(left),

@@ -20,8 +20,9 @@ class Progress {
   /// What `file` is.
   [[nodiscard]] static Output output_of(std::FILE* file);
 
-  /// `title` stands before each line; may be empty.
-  Progress(std::FILE* file, Output output, std::string title, std::int64_t steps);
+  /// `title` stands before each line; may be empty. Of `steps` steps, `steps_before` are made.
+  Progress(std::FILE* file, Output output, std::string title, std::int64_t steps,
+           std::int64_t steps_before = 0);
   /// Leaves the cursor on a new line.
   ~Progress();
   Progress(const Progress&) = delete;
@@ -43,6 +44,7 @@ class Progress {
   Output output_;
   std::string title_;
   std::int64_t steps_;
+  std::int64_t steps_before_;
   Clock::time_point begin_ = Clock::now();
   Clock::time_point shown_{};  // long ago
   bool open_ = false;

@@ -1,5 +1,6 @@
 #include "tools/train/rank_gpt.hpp"
 
+#include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
 #include "tools/options/optimizer.hpp"
 
@@ -34,9 +35,18 @@ void RankGpt::materialize(const Initializer& initial) {
   gpt_.materialize(initial);
 }
 
-void RankGpt::prepare() {
+void RankGpt::optimize() {
+  if (settings_.steps == 0 && settings_.checkpoint.empty()) { return; }
   gpt_.optimize_with(optimizer_of(settings_), optimizer_options(settings_));
-  gpt_.module().reserve(settings_.batch);
+}
+
+void RankGpt::reserve() {
+  if (settings_.steps > 0) { gpt_.module().reserve(settings_.batch); }
+}
+
+std::unique_ptr<Checkpointer> RankGpt::checkpointer() {
+  if (settings_.checkpoint.empty()) { return nullptr; }
+  return std::make_unique<Checkpointer>(model(), checkpointer_options(settings_));
 }
 
 void RankGpt::micro_batch(std::span<const std::int32_t> inputs,

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
+#include "tessera/checkpoint/checkpointer.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tools/options/settings.hpp"
@@ -24,8 +26,12 @@ class RankGpt {
 
   /// Model state, from `initial`.
   void materialize(const Initializer& initial);
-  /// The optimizer's state, activations and workspace; before the first step.
-  void prepare();
+  /// The optimizer's state, if the run makes steps or checkpoints.
+  void optimize();
+  /// Activations and workspace, if the run makes steps.
+  void reserve();
+  /// What saves the run's checkpoints, after `optimize`; null if it has none.
+  [[nodiscard]] std::unique_ptr<Checkpointer> checkpointer();
   /// One of the `accumulate` of a step.
   void micro_batch(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
   void update(float lr);

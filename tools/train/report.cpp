@@ -61,8 +61,8 @@ void write_trace(const Settings& settings, const RunResult& result) {
   if (settings.trace.empty()) { return; }
   const std::string trace = perfetto_trace(result.recording.ranks);
   write_output(settings.trace, trace);
-  say(fmt::format("trace of steps 1 to {} in {}, for https://ui.perfetto.dev\n",
-                  result.recording.step, settings.trace));
+  say(fmt::format("trace of steps {} to {} in {}, for https://ui.perfetto.dev\n",
+                  result.steps.front().report.step, result.recording.step, settings.trace));
 }
 
 }  // namespace tessera::tools

@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
+#include <fstream>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -13,6 +16,31 @@
 #include "tools/common/output_file.hpp"
 
 namespace tessera::tools {
+namespace {
+
+/// Whether `line` is a log's, of a step after `step`.
+bool is_after(std::string_view line, std::int64_t step) {
+  constexpr std::string_view begin = R"({"step":)";
+  if (!line.starts_with(begin)) { return false; }
+  std::int64_t number = 0;
+  const auto [end, error] =
+      std::from_chars(line.data() + begin.size(), line.data() + line.size(), number);
+  return error == std::errc{} && number > step;
+}
+
+/// The bytes of the whole lines in the log at `path` before the first of a step after `steps`.
+off_t bytes_until(const std::filesystem::path& path, std::int64_t steps) {
+  if (steps == 0) { return 0; }
+  std::ifstream file{path, std::ios::binary};
+  off_t bytes = 0;
+  for (std::string line; std::getline(file, line) && !file.eof();) {
+    if (is_after(line, steps)) { break; }
+    bytes += static_cast<off_t>(line.size()) + 1;
+  }
+  return bytes;
+}
+
+}  // namespace
 
 StepLog::StepLog(std::filesystem::path path) : path_{std::move(path)} {
   open();
@@ -23,10 +51,10 @@ StepLog::~StepLog() {
   if (made_ && !begun_) { ::unlink(path_.c_str()); }
 }
 
-void StepLog::begin() {
+void StepLog::begin(std::int64_t steps_before) {
   begun_ = true;
   // Where it fails, so does the first line.
-  if (is_file_) { (void)!::ftruncate(file_.get(), 0); }
+  if (is_file_) { (void)!::ftruncate(file_.get(), bytes_until(path_, steps_before)); }
 }
 
 std::string StepLog::add(std::int64_t step, std::string_view line) {

@@ -25,8 +25,9 @@ class StepLog {
   /// Removes the file if it is new and the run did not begin.
   ~StepLog();
 
-  /// The run begins: an earlier one's lines go.
-  void begin();
+  /// The run begins after `steps_before` steps of an earlier one. Lines of later steps go, and so
+  /// does what a killed run has left of a line: from the beginning, all.
+  void begin(std::int64_t steps_before = 0);
   /// Adds the line of `step`. What is to be told, once, if it cannot be written; empty otherwise.
   [[nodiscard]] std::string add(std::int64_t step, std::string_view line);
   /// What the end of a run says of a log that is incomplete; empty otherwise.

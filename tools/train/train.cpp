@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "tessera/base/bytes.hpp"
@@ -24,6 +26,8 @@
 
 namespace tessera::tools {
 namespace {
+
+namespace fs = std::filesystem;
 
 /// A whole number as such: 1, not 1.0.
 nlohmann::ordered_json plain(float value) {
@@ -59,16 +63,56 @@ std::vector<std::size_t> planned_peaks(const Job& job) {
   return peaks;
 }
 
+/// "100 steps", "steps 13 to 100".
+std::string steps_of(const Job& job) {
+  const std::int64_t steps = job.settings.steps;
+  return job.resume ? fmt::format("steps {} to {}", job.resume->step + 1, steps)
+                    : fmt::format("{} steps", steps);
+}
+
 std::string title(const Job& job) {
   const Settings& settings = job.settings;
   const std::string precision = describe_precision(settings);
-  return fmt::format("{}: {} parameters, {} on {} ranks{}, {} x {} tokens a rank{}, {} steps{}{}\n",
-                     job.model.name, job.model.config.parameter_elems(),
-                     describe_strategy(settings, settings.strategy), settings.ranks,
-                     describe_ranks(settings), settings.batch, job.model.config.seq,
-                     settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "",
-                     settings.steps, precision == "fp32" ? "" : ", " + precision,
-                     describe_forward(settings));
+  return fmt::format(
+      "{}: {} parameters, {} on {} ranks{}, {} x {} tokens a rank{}, {}{}{}\n", job.model.name,
+      job.model.config.parameter_elems(), describe_strategy(settings, settings.strategy),
+      settings.ranks, describe_ranks(settings), settings.batch, job.model.config.seq,
+      settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "", steps_of(job),
+      precision == "fp32" ? "" : ", " + precision, describe_forward(settings));
+}
+
+constexpr std::string_view kWeights = "model.safetensors";
+
+/// Whether `name` is a link to `weights`, or a copy where there are no links.
+bool is_that_of(const fs::path& name, const fs::path& weights) {
+  std::error_code failed;
+  if (!fs::is_regular_file(fs::symlink_status(name, failed))) { return false; }
+  if (fs::equivalent(name, weights, failed)) { return true; }
+  return fs::is_regular_file(weights, failed) &&
+         fs::file_size(name, failed) == fs::file_size(weights, failed) &&
+         fs::last_write_time(name, failed) >= fs::last_write_time(weights, failed);
+}
+
+/// The weights of the newest checkpoint. Those of several files have no name in the run's folder.
+std::string weights_of(const Job& job, const RunResult& result) {
+  const fs::path weights = result.checkpoint / kWeights;
+  if (!fs::exists(weights)) { return weights.string() + ".index.json"; }
+  const fs::path name = fs::path{job.settings.checkpoint} / kWeights;
+  return (is_that_of(name, weights) ? name : weights).string();
+}
+
+/// What has the name of the newest weights in the run's folder may be others.
+void warn_of_other_weights(const Job& job, const RunResult& result) {
+  const fs::path name = fs::path{job.settings.checkpoint} / kWeights;
+  std::error_code failed;
+  if (result.checkpoint.empty() || !fs::exists(fs::symlink_status(name, failed)) ||
+      is_that_of(name, result.checkpoint / kWeights)) {
+    return;
+  }
+  tell(
+      fmt::format("warning: --checkpoint: {} is not the newest weights: it could not be replaced; "
+                  "take {}\n",
+                  name.string(), weights_of(job, result)));
 }
 
 void print_result(const Job& job, const RunResult& result) {
@@ -88,13 +132,24 @@ void print_result(const Job& job, const RunResult& result) {
                   format_bytes(job.planned(job.settings.strategy, 0).memory.peak_bytes)));
   say(host_threads_line(job, result));
   for (const DeviceLedger& ledger : result.devices) { say(fmt::format("\n{}", ledger.text())); }
-  if (!job.settings.checkpoint.empty()) {
+  if (!result.checkpoint.empty()) {
     const DType precision = job.settings.precision;
-    say(fmt::format("weights in {}/model.safetensors{}\n", job.settings.checkpoint,
+    say(fmt::format("checkpoint of step {} in {}\n", step_of(result.checkpoint).value_or(0),
+                    result.checkpoint.string()));
+    say(fmt::format("weights in {}{}\n", weights_of(job, result),
                     precision == DType::fp32
                         ? ""
                         : fmt::format(", as rounded to {}: not the fp32 master weights",
                                       to_string(precision))));
+  }
+  if (!result.not_saved.empty()) {
+    tell(fmt::format("error: --checkpoint: {}\n", result.not_saved));
+  }
+  if (result.saves_failed > 0) {
+    say(
+        fmt::format("checkpoints that could not be written during the run: {}; the last one is "
+                    "whole\n",
+                    result.saves_failed));
   }
   if (job.outputs->log) { say(job.outputs->log->complaint()); }
 }
@@ -113,26 +168,39 @@ std::string stopped(const Job& job, const RunResult& result) {
                      result.steps.back().report.step, job.settings.steps,
                      folder.empty()
                          ? "without --checkpoint no weights are written"
-                         : fmt::format("its weights are in {}/model.safetensors", folder));
+                         : fmt::format("its weights are in {}, and --resume goes on from there",
+                                       weights_of(job, result)));
+}
+
+/// Changes what an earlier run has left only when this one can go on.
+void begin_outputs(const Job& job) {
+  if (job.resume) {
+    for (const std::string& message : set_damaged_aside(job)) { tell(message); }
+  }
+  if (job.outputs->log) { job.outputs->log->begin(job.steps_before()); }
 }
 
 /// Trains, and tells of each step as it comes.
 RunResult trained(const Job& job) {
   const std::vector<std::size_t> planned = planned_peaks(job);
-  Progress progress{stdout, progress_output(job), "", job.settings.steps};
+  Progress progress{stdout, progress_output(job), "", job.settings.steps, job.steps_before()};
   bool told = false;
-  return run_training(job, job.settings.strategy, [&](const StepRecord& record) {
+  const auto on_step = [&](const StepRecord& record) {
     if (job.outputs->log) {
       const std::string failure =
           job.outputs->log->add(record.report.step, log_line(record, planned));
       if (!failure.empty()) { progress.tell(failure); }
+    }
+    if (!record.not_saved.empty()) {
+      progress.tell(fmt::format("error: --checkpoint: {}; the run goes on\n", record.not_saved));
     }
     progress.tell_if_skipped(record.report);
     progress.show(record);
     if (record.stopped_by != 0 && !std::exchange(told, true)) {
       progress.tell(stopping(record.stopped_by));
     }
-  });
+  };
+  return run_training(job, job.settings.strategy, on_step, [&] { begin_outputs(job); });
 }
 
 nlohmann::ordered_json train_document(const Job& job, const RunResult& result) {
@@ -147,22 +215,44 @@ nlohmann::ordered_json train_document(const Job& job, const RunResult& result) {
   return document;
 }
 
+/// Says what the run goes on from. Of all ranks.
+void tell_of_resume(const Job& job) {
+  if (!job.resume || !has_rank0()) { return; }
+  for (const std::string& message : job.resume->messages) { tell(message); }
+  say(fmt::format("resumed from {}, after step {}\n", job.resume->path.string(), job.resume->step));
+}
+
+/// Says what the run is, and trains.
+RunResult begun(const Job& job) {
+  tell_of_resume(job);
+  if (has_rank0()) { say(title(job)); }
+  return trained(job);
+}
+
+void say_that_all_is_done(const Job& job) {
+  if (!has_rank0()) { return; }
+  say(fmt::format("nothing is left to train: {} was saved after step {}, and --steps is {}\n",
+                  job.resume->path.string(), job.resume->step, job.settings.steps));
+}
+
 }  // namespace
 
 void train(const Settings& settings) {
   // A reader of the log or of standard output may go, or die of the signal that ends this run, too:
   // its weights are written all the same.
   std::signal(SIGPIPE, SIG_IGN);
-  const Job job = prepare(settings, {settings.strategy});
+  Job job = prepare(settings, {settings.strategy});
+  if (job.is_done()) { return say_that_all_is_done(job); }
   const NotedSignals noted;
-  if (has_rank0()) {
-    if (job.outputs->log) { job.outputs->log->begin(); }
-    say(title(job));
+  RunResult result = begun(job);
+  while (!result.damage.empty()) {
+    job.resume = in_turn([&] { return find_older(job, result.damage); });
+    result = begun(job);
   }
-  const RunResult result = trained(job);
   if (!has_rank0()) { return; }
   if (result.stopped_by != 0) { tell(stopped(job, result)); }
   print_result(job, result);
+  warn_of_other_weights(job, result);
   write_report("train", train_document(job, result), settings, {result});
   write_trace(settings, result);
   warn_if_diverged("", result);

@@ -5,11 +5,14 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "tessera/base/error.hpp"
+#include "tessera/checkpoint/checkpoint.hpp"
+#include "tessera/checkpoint/checkpointer.hpp"
 #include "tessera/checkpoint/weights.hpp"
 #include "tessera/data/loader.hpp"
 #include "tessera/nn/gpt.hpp"
@@ -18,6 +21,7 @@
 #include "tools/train/init_file.hpp"
 #include "tools/train/rank_gpt.hpp"
 #include "tools/train/report.hpp"
+#include "tools/train/run_values.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -33,12 +37,13 @@ SamplerOptions sampler_options(const Settings& settings, const World& world) {
   return options;
 }
 
-std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& state) {
+std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& state,
+                                        std::size_t loaded_host_bytes) {
   const MemoryReport report = world.memory().report();
-  nlohmann::json mine = {report.peak_bytes,   state.parameters,
-                         state.gradients,     state.optimizer,
-                         state.host,          world.host_memory().report().peak_bytes,
-                         world.host_threads()};
+  nlohmann::json mine = {report.peak_bytes,    state.parameters,
+                         state.gradients,      state.optimizer,
+                         state.host,           world.host_memory().report().peak_bytes,
+                         world.host_threads(), loaded_host_bytes};
   for (std::size_t c = 0; c < kCategories; ++c) {
     mine.push_back(report.at_peak[static_cast<Category>(c)]);
   }
@@ -51,13 +56,29 @@ std::vector<RankMemory> exchange_memory(World& world, const ModelStateBytes& sta
                       {},
                       {values[1], values[2], values[3], values[4]},
                       values[5],
-                      static_cast<int>(values[6])};
+                      static_cast<int>(values[6]),
+                      values[7]};
     for (std::size_t c = 0; c < kCategories; ++c) {
-      memory.at_peak[static_cast<Category>(c)] = values[7 + c];
+      memory.at_peak[static_cast<Category>(c)] = values[8 + c];
     }
     all.push_back(memory);
   }
   return all;
+}
+
+/// What --resume has chosen is not what was saved.
+class DamagedCheckpoint : public FormatError {
+ public:
+  using FormatError::FormatError;
+};
+
+/// Processes choose by themselves what they go on from.
+void require_same_step(World& world, const Job& job) {
+  const auto steps = every_rank(world, static_cast<std::size_t>(job.steps_before()));
+  if (std::ranges::adjacent_find(steps, std::not_equal_to{}) == steps.end()) { return; }
+  throw ConfigError(
+      "--resume: ranks find other checkpoints than rank 0; give every machine the "
+      "same folder");
 }
 
 /// One rank's part of a run.
@@ -67,21 +88,26 @@ class RankTrainer {
       : world_{world},
         job_{job},
         gpt_{world, job.settings, job.model.config, strategy},
-        clocks_{StepClock{world.device()}, StepClock{world.device()}} {
-    const std::string& init = job.settings.init;
-    gpt_.materialize(init.empty() ? gpt_.initializer()
-                                  : weights_from(init, weight_name_after(job.init_prefix)));
+        clocks_{StepClock{world.device()}, StepClock{world.device()}},
+        first_{job.steps_before()} {
+    gpt_.materialize(initial_weights());
+    gpt_.optimize();
+    if (job.resume) { load_checkpoint(); }
+    loaded_host_bytes_ = world.host_memory().report().peak_bytes;
+    gpt_.reserve();
+    checkpointer_ = gpt_.checkpointer();
   }
 
   void train(const std::function<void(const StepRecord&)>& on_step) {
     const Settings& settings = job_.settings;
-    gpt_.prepare();
-    TokenLoader loader{job_.source, job_.model.config.seq, sampler_options(settings, world_)};
+    TokenLoader loader{job_.source, job_.model.config.seq, sampler_options(settings, world_),
+                       job_.resume ? job_.resume->data_steps : 0};
     std::optional<StepUnderWay> former;  // told of when the next is under way
-    for (std::int64_t step = 0; step < settings.steps && stopped_by_ == 0; ++step) {
+    for (std::int64_t step = first_; step < settings.steps && stopped_by_ == 0; ++step) {
       StepUnderWay now{step};
       try {
         enqueue(loader, now);
+        save_if_due(step + 1);
         tell_of(former, on_step);
         if (step + 1 == settings.steps) { stopped_by_ = 0; }  // nothing is left to be stopped
       } catch (const NumericError&) {                         // of this step
@@ -103,16 +129,35 @@ class RankTrainer {
     }
   }
 
-  void save() {
-    const std::filesystem::path folder = job_.settings.checkpoint;
-    if (folder.empty()) { return; }
-    save_weights(gpt_.model(), folder / "model.safetensors", nn::gpt2_weight_name);
+  /// Saves the state of the end, unless that has been done.
+  void save_end() {
+    if (!checkpointer_) { return; }
+    const std::int64_t steps = gpt_.model().steps();
+    keep_failure([&] { checkpointer_->finish(); });
+    if (step_of(checkpointer_->newest()) == steps) { return; }
+    checkpointer_->save(extras_after(steps));
+    checkpointer_->finish();
+  }
+  /// Waits for the save that is under way.
+  void finish_saves() {
+    if (checkpointer_) {
+      keep_failure([&] { checkpointer_->finish(); });
+    }
   }
 
   [[nodiscard]] ShardedModel& model() noexcept { return gpt_.model(); }
   [[nodiscard]] Recording take_recording() noexcept { return std::move(recording_); }
   /// The signal that ended training before its last step; 0 if none did.
   [[nodiscard]] int stopped_by() const noexcept { return stopped_by_; }
+  /// Why a checkpoint could not be written, if no step has told of it.
+  [[nodiscard]] const std::string& not_saved() const noexcept { return not_saved_; }
+  [[nodiscard]] int saves_failed() const noexcept { return saves_failed_; }
+  /// What this rank has held in its host pool until the run could begin.
+  [[nodiscard]] std::size_t loaded_host_bytes() const noexcept { return loaded_host_bytes_; }
+  /// The newest checkpoint of this run; empty if there is none.
+  [[nodiscard]] std::filesystem::path checkpoint() const {
+    return checkpointer_ ? checkpointer_->newest() : std::filesystem::path{};
+  }
 
  private:
   /// When the device began with a step, and when it had ended it.
@@ -130,6 +175,47 @@ class RankTrainer {
     std::size_t peak_bytes = 0;
   };
 
+  /// All ranks learn of damage, and of the same.
+  void load_checkpoint() {
+    try {
+      load(gpt_.model(), job_.resume->path, {},
+           {.name = nn::gpt2_weight_name, .convert_moments = job_.settings.convert_moments});
+    } catch (const FormatError& error) {
+      if (!job_.settings.resume) { throw; }
+      throw DamagedCheckpoint(error.what());
+    }
+  }
+
+  [[nodiscard]] Initializer initial_weights() {
+    const std::string& init = job_.settings.init;
+    if (job_.resume) { return init::constant(0.0F); }  // the checkpoint has them
+    return init.empty() ? gpt_.initializer()
+                        : weights_from(init, weight_name_after(job_.init_prefix));
+  }
+
+  [[nodiscard]] CheckpointExtras extras_after(std::int64_t steps) const {
+    const std::int64_t before = job_.resume ? job_.resume->data_steps : 0;
+    return {.values = run_values(job_, before + steps - first_), .buffers = {}};
+  }
+
+  void save_if_due(std::int64_t steps) {
+    if (!checkpointer_) { return; }
+    keep_failure([&] { checkpointer_->after_step([&] { return extras_after(steps); }); });
+  }
+
+  /// What cannot be written is told of, and the run goes on; after all else it cannot.
+  template <class Action>
+  void keep_failure(const Action& action) {
+    try {
+      action();
+    } catch (const CommError&) { throw; } catch (const DeviceError&) {
+      throw;
+    } catch (const ContractError&) { throw; } catch (const Error& error) {
+      not_saved_ = error.what();
+      ++saves_failed_;
+    }
+  }
+
   void enqueue(TokenLoader& loader, StepUnderWay& now) {
     const auto passes = [&] {
       for (int micro = 0; micro < job_.settings.accumulate; ++micro) {
@@ -140,7 +226,7 @@ class RankTrainer {
     };
     const StepClock& clock = clock_of(now.step);
     world_.compute_stream().record(clock.begin.get());
-    if (job_.settings.graph && now.step >= kStepsBeforeGraphs) {
+    if (job_.settings.graph && now.step - first_ >= kStepsBeforeGraphs) {
       world_.run_as_graph(passes);
     } else {
       passes();
@@ -152,7 +238,7 @@ class RankTrainer {
   // A device that works beside the host has the next step in hand while the host tells of one, so
   // that telling costs it nothing. A rank on the CPU would only tell later.
   [[nodiscard]] bool waits_after(std::int64_t step) const {
-    return world_.device().kind() == DeviceKind::cpu || step < kStepsBeforeGraphs ||
+    return world_.device().kind() == DeviceKind::cpu || step - first_ < kStepsBeforeGraphs ||
            step + 1 == job_.settings.steps || stopped_by_ != 0 || evaluates_after(step) ||
            records_after(step);
   }
@@ -162,7 +248,7 @@ class RankTrainer {
     return job_.held_out && due && stopped_by_ == 0;
   }
   [[nodiscard]] bool records_after(std::int64_t step) const {
-    const std::int64_t due = recorded_step(job_.settings.steps);
+    const std::int64_t due = first_ + recorded_step(job_.settings.steps - first_);
     return job_.settings.records() && (step + 1 == due || (step + 1 < due && stopped_by_ != 0));
   }
 
@@ -186,6 +272,7 @@ class RankTrainer {
         static_cast<double>(job_.settings.tokens_per_step()) / record.seconds;
     record.peak_bytes = agree_on_end(step);
     record.stopped_by = stopped_by_;
+    record.not_saved = std::exchange(not_saved_, {});
     return record;
   }
 
@@ -232,6 +319,11 @@ class RankTrainer {
   const Job& job_;
   RankGpt gpt_;
   std::array<StepClock, 2> clocks_;
+  std::int64_t first_;                          // steps that were made before this run
+  std::unique_ptr<Checkpointer> checkpointer_;  // after the model it refers to
+  int saves_failed_ = 0;
+  std::size_t loaded_host_bytes_ = 0;
+  std::string not_saved_;  // of a checkpoint, and not told of yet
   Recording recording_;
   int stopped_by_ = 0;  // agreed on by all ranks
 };
@@ -264,19 +356,36 @@ double RunResult::seconds_per_step() const {
   return seconds.size() % 2 == 1 ? seconds[half] : (seconds[half - 1] + seconds[half]) / 2;
 }
 
-RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step) {
+RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step,
+                       const OnReady& on_ready) {
   RunResult result;
   result.strategy = strategy;
   const auto rank_body = [&](World& world) {
-    RankTrainer trainer{world, job, strategy};
-    if (job.settings.steps > 0) {
-      trainer.train([&](const StepRecord& record) {
-        result.steps.push_back(record);
-        on_step(record);
-      });
+    if (job.resume) { require_same_step(world, job); }
+    std::optional<RankTrainer> begun;
+    try {
+      begun.emplace(world, job, strategy);
+    } catch (const DamagedCheckpoint& error) {
+      const bool tells = world.rank() == 0 || job.settings.comm != CommChoice::local;
+      if (tells) { result.damage = error.what(); }
+      return;
     }
-    trainer.save();
-    std::vector<RankMemory> memory = exchange_memory(world, trainer.model().state_bytes());
+    RankTrainer& trainer = *begun;
+    if (world.rank() == 0) { on_ready(); }
+    if (job.settings.steps > 0) {
+      try {
+        trainer.train([&](const StepRecord& record) {
+          result.steps.push_back(record);
+          on_step(record);
+        });
+      } catch (const NumericError&) {  // of all ranks
+        trainer.finish_saves();
+        throw;
+      }
+    }
+    trainer.save_end();
+    std::vector<RankMemory> memory =
+        exchange_memory(world, trainer.model().state_bytes(), trainer.loaded_host_bytes());
     std::vector<DeviceLedger> devices = gather_device_ledgers(world);
     if (world.rank() == 0) {
       result.parameters = trainer.model().parameter_elems();
@@ -284,6 +393,9 @@ RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step)
       result.devices = std::move(devices);
       result.recording = trainer.take_recording();
       result.stopped_by = trainer.stopped_by();
+      result.not_saved = trainer.not_saved();
+      result.saves_failed = trainer.saves_failed();
+      result.checkpoint = trainer.checkpoint();
     }
   };
   run_on_ranks(job.settings, rank_body);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "tools/options/settings.hpp"
 #include "tools/plan/planner.hpp"
 #include "tools/train/recording.hpp"
+#include "tools/train/resume.hpp"
 #include "tools/train/run_outputs.hpp"
 
 namespace tessera::tools {
@@ -29,6 +31,13 @@ struct Job {
   std::shared_ptr<const TokenSource> held_out = nullptr;  ///< null if none is to be evaluated
   std::shared_ptr<RunOutputs> outputs = nullptr;          ///< null but where rank 0 is
   std::string init_prefix = {};                           ///< of names in settings.init
+  std::string data_content = {};      ///< of `source`, if checkpoints are written or read
+  std::optional<Resume> resume = {};  ///< what the run goes on from, if from a checkpoint
+
+  /// The steps that were made before this run.
+  [[nodiscard]] std::int64_t steps_before() const noexcept { return resume ? resume->step : 0; }
+  /// Whether no step is left to be made.
+  [[nodiscard]] bool is_done() const noexcept { return resume && resume->step >= settings.steps; }
 
   /// What is planned for `rank` under `strategy`, one of those that will run.
   [[nodiscard]] const RankPlan& planned(Strategy strategy, int rank) const;
@@ -56,6 +65,7 @@ struct StepRecord {
   std::optional<double> eval_loss;      ///< of the held-out data after the step, if measured
   int stopped_by = 0;  ///< the signal that ends the run, here or with the step under way; or 0
   bool last = false;   ///< of the run
+  std::string not_saved = {};  ///< why a checkpoint could not be written, learnt of with this step
 };
 
 /// *Collective.* Every rank's number.
@@ -68,6 +78,8 @@ struct RankMemory {
   ModelStateBytes state;
   std::size_t host_peak_bytes = 0;  ///< of its host pool
   int host_threads = 0;             ///< that it computes with on the host
+  std::size_t loaded_host_bytes =
+      0;  ///< of the host pool's peak, what it was before the first step
 };
 
 /// What a run under one strategy cost and gave: on the process with rank 0, empty elsewhere.
@@ -79,19 +91,31 @@ struct RunResult {
   std::vector<DeviceLedger> devices;  ///< what was held on each at the end; none of CPU ranks
   Recording recording;                ///< if settings.records()
   int stopped_by = 0;                 ///< the signal that ended it before its last step; or 0
+  std::string not_saved = {};         ///< why a save at the end failed, if no step tells
+  int saves_failed = 0;               ///< checkpoints that could not be written during the run
+  std::string damage = {};  ///< in the checkpoint of --resume, in all processes; no step was made
+  std::filesystem::path checkpoint;  ///< the newest that it has written; empty if none
 
   /// The median without the first two steps (of all, if there are no more than two).
   [[nodiscard]] double seconds_per_step() const;
 };
 
+/// Called on rank 0's thread when all ranks have the state that they begin with.
+using OnReady = std::function<void()>;
 /// Called on rank 0's thread after each step.
 using OnStep = std::function<void(const StepRecord&)>;
 
-/// Trains `job` under `strategy` on its ranks, threads or this process's, and writes the checkpoint
-/// if one is wanted. NumericError if the gradient stays not finite (--max-skips).
+/// Trains `job` under `strategy` on its ranks, threads or this process's, from the beginning or
+/// from `job.resume`, and saves checkpoints if they are wanted, the last one at the end.
+/// NumericError if the gradient stays not finite (--max-skips): then nothing is saved for the last
+/// step. A checkpoint that cannot be written during the run is told of with a step
+/// (StepRecord::not_saved); the last one is an Error.
 ///
 /// A signal that any rank's process has noted (NotedSignals) ends the run after the same step on
 /// all ranks, as if it were the last; held-out data is not evaluated for it.
-[[nodiscard]] RunResult run_training(const Job& job, Strategy strategy, const OnStep& on_step);
+///
+/// A checkpoint of --resume that its load finds damaged is no error: RunResult::damage.
+[[nodiscard]] RunResult run_training(
+    const Job& job, Strategy strategy, const OnStep& on_step, const OnReady& on_ready = [] {});
 
 }  // namespace tessera::tools

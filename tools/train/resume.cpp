@@ -1,0 +1,194 @@
+#include "tools/train/resume.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <system_error>
+
+#include "tessera/base/error.hpp"
+#include "tessera/checkpoint/checkpoint.hpp"
+#include "tools/options/checkpoint.hpp"
+#include "tools/options/option_values.hpp"
+#include "tools/train/run_values.hpp"
+
+namespace tessera::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kStep = "step-";
+constexpr std::string_view kManifest = "manifest.json";
+
+/// The folders of steps in a run's folder, whole or not, ascending.
+std::vector<fs::path> steps_in(const fs::path& folder) {
+  std::vector<fs::path> steps;
+  std::error_code failed;
+  for (const auto& entry : fs::directory_iterator{folder, failed}) {
+    const bool is_folder = entry.is_directory(failed);
+    if (is_folder && step_of(entry.path())) { steps.push_back(entry.path()); }
+  }
+  std::ranges::sort(steps, {}, [](const fs::path& path) { return step_of(path); });
+  return steps;
+}
+
+/// The newest whole checkpoint of the run in `folder`.
+Resume newest_in(const Settings& settings, const fs::path& folder) {
+  const std::string option = settings.resume ? "--resume" : "--resume-from";
+  if (!fs::is_directory(folder) || (settings.resume && steps_in(folder).empty())) {
+    throw ConfigError(
+        fmt::format("{}: {} holds no checkpoint; leave {} out to begin with step 1, or name the "
+                    "folder of the run",
+                    option, folder.string(), option));
+  }
+  const NewestCheckpoint newest = [&] {
+    try {
+      return newest_checkpoint(folder);
+    } catch (const FormatError&) { throw; } catch (const Error& error) {
+      throw ConfigError(fmt::format("{}: {}; leave {} out to begin with step 1 in another folder",
+                                    option, error.what(), option));
+    }
+  }();
+  Resume resume{.path = newest.path, .step = newest.step, .damaged = newest.damaged_paths};
+  for (const std::string& damaged : newest.damaged) {
+    resume.messages.push_back(fmt::format("warning: {}: {}\n", option, damaged));
+  }
+  return resume;
+}
+
+Resume named_by(const Settings& settings) {
+  if (settings.resume) { return newest_in(settings, settings.checkpoint); }
+  const fs::path path = settings.resume_from;
+  if (!fs::is_regular_file(path / kManifest)) { return newest_in(settings, path); }
+  return {.path = path, .step = summary_of(path).step};
+}
+
+/// "windows 36 to 47 of epoch 0".
+std::string windows_from(const DataPosition& next) {
+  return fmt::format("windows {} to {} of epoch {}", next.windows,
+                     next.windows + next.global_batch - 1, next.epoch);
+}
+
+void find_position(const Job& job, const RunValues& saved, bool other_data, Resume& resume) {
+  const DataPosition position = position_in(saved, resume.path.string());
+  if (other_data) {
+    resume.messages.push_back(
+        fmt::format("note: the data are others than those of {}; they are taken from their "
+                    "beginning\n",
+                    resume.path.string()));
+    return;
+  }
+  resume.data_steps = data_steps_before(job, position, resume.path.string());
+  const DataPosition next = position_after(job, resume.data_steps);
+  if (next.global_batch == position.global_batch) { return; }
+  resume.messages.push_back(fmt::format(
+      "note: a step takes {} windows from here on, and {} before; the next one takes {}, the first "
+      "whole batch behind the {} that are taken\n",
+      next.global_batch, position.global_batch, windows_from(next), position.windows));
+}
+
+/// PATH.damaged, PATH.damaged-2 ...
+fs::path free_name_after(const fs::path& path) {
+  const std::string first = path.string() + ".damaged";
+  fs::path name = first;
+  std::error_code failed;
+  for (int i = 2; fs::exists(fs::symlink_status(name, failed)); ++i) {
+    name = fmt::format("{}-{}", first, i);
+  }
+  return name;
+}
+
+}  // namespace
+
+std::optional<std::int64_t> step_of(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  const bool digits = name.size() > kStep.size() && name.starts_with(kStep) &&
+                      name.find_first_not_of("0123456789", kStep.size()) == std::string::npos;
+  if (!digits) { return {}; }
+  try {
+    const std::int64_t step = parse_whole(std::string_view{name}.substr(kStep.size()), 0);
+    if (name == fmt::format("{}{:08}", kStep, step)) { return step; }
+  } catch (const ConfigError&) { return {}; }
+  return {};
+}
+
+namespace {
+
+/// `resume` with what differs from the run that wrote it, and the position in the data.
+Resume completed(const Job& job, Resume resume) {
+  const RunValues saved = summary_of(resume.path).values;
+  const std::string path = resume.path.string();
+  (void)position_in(saved, path);  // first: says if another program has written it
+  const Changes changes = changes_since(job, saved, path);
+  for (const std::string& change : changes.options) {
+    resume.messages.push_back(fmt::format("note: {}\n", change));
+  }
+  find_position(job, saved, changes.other_data, resume);
+  return resume;
+}
+
+}  // namespace
+
+Resume find_resume(const Job& job) {
+  return completed(job, named_by(job.settings));
+}
+
+Resume find_older(const Job& job, const std::string& damage) {
+  const Resume& former = *job.resume;
+  Resume older;
+  older.damaged = former.damaged;
+  const auto pass_over = [&](const fs::path& path, const std::string& why) {
+    older.messages.push_back(fmt::format("warning: --resume: {}\n", why));
+    older.damaged.push_back(path);
+  };
+  pass_over(former.path, damage);
+  const std::vector<fs::path> steps = steps_in(job.settings.checkpoint);
+  for (auto path = steps.rbegin(); path != steps.rend(); ++path) {
+    if (*step_of(*path) >= former.step) { continue; }
+    older.path = *path;
+    older.step = *step_of(*path);
+    try {
+      (void)summary_of(*path);
+      return completed(job, older);
+    } catch (const FormatError& error) { pass_over(*path, error.what()); }
+  }
+  throw FormatError(
+      fmt::format("--resume: {}; {} has no earlier checkpoint that is whole; begin a "
+                  "new run in another folder",
+                  damage, job.settings.checkpoint));
+}
+
+void refuse_other_run(const Job& job) {
+  const Settings& settings = job.settings;
+  if (settings.checkpoint.empty() || settings.resume) { return; }
+  const std::vector<fs::path> steps = steps_in(settings.checkpoint);
+  if (steps.empty()) { return; }
+  std::error_code failed;
+  const bool goes_on = job.resume && fs::equivalent(job.resume->path, steps.back(), failed);
+  if (goes_on) { return; }
+  const std::string newest = steps.back().filename().string();
+  throw ConfigError(
+      job.resume
+          ? fmt::format("--checkpoint: {} holds other checkpoints than that of --resume-from, {} "
+                        "the newest; give another folder",
+                        settings.checkpoint, newest)
+          : fmt::format("--checkpoint: {} holds checkpoints of an earlier run, {} the newest; give "
+                        "--resume to go on from it, or another folder",
+                        settings.checkpoint, newest));
+}
+
+std::vector<std::string> set_damaged_aside(const Job& job) {
+  std::vector<std::string> told;
+  if (!job.settings.resume) { return told; }
+  for (const fs::path& path : job.resume->damaged) {
+    std::error_code failed;
+    if (!fs::is_directory(fs::symlink_status(path, failed))) { continue; }
+    const fs::path aside = free_name_after(path);
+    fs::rename(path, aside, failed);
+    told.push_back(failed ? fmt::format("warning: cannot rename {}: {}; remove it\n", path.string(),
+                                        failed.message())
+                          : fmt::format("note: {} is now {}\n", path.string(), aside.string()));
+  }
+  return told;
+}
+
+}  // namespace tessera::tools

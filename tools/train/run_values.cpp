@@ -1,0 +1,312 @@
+#include "tools/train/run_values.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <system_error>
+#include <variant>
+
+#include "tessera/base/error.hpp"
+#include "tessera/data/loader.hpp"
+#include "tools/options/optimizer.hpp"
+#include "tools/options/option_values.hpp"
+
+namespace tessera::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kEpoch = "data.epoch";
+constexpr const char* kWindows = "data.windows_taken";
+constexpr const char* kGlobalBatch = "data.global_batch";
+constexpr const char* kContent = "data.content";
+constexpr const char* kName = "data.name";
+constexpr const char* kMoments = "moments";
+
+/// An option that changes what a run computes.
+struct RunOption {
+  std::string_view name;   ///< as it is typed
+  std::string value;       ///< in this run
+  std::string_view other;  ///< typing this one changes it too; may be empty
+};
+
+std::string key_of(const RunOption& option) {
+  return std::string{option.name.substr(2)};
+}
+
+std::vector<RunOption> model_options_of(const Job& job) {
+  const nn::GPTConfig& config = job.model.config;
+  return {{"--layers", std::to_string(config.layers), ""},
+          {"--hidden", std::to_string(config.hidden), ""},
+          {"--heads", std::to_string(config.heads), ""},
+          {"--vocab", std::to_string(config.vocab), ""},
+          {"--seq", std::to_string(config.seq), ""},
+          {"--optimizer", std::string{to_string(job.settings.optimizer)}, ""}};
+}
+
+void add_schedule(const Job& job, std::vector<RunOption>& options) {
+  const Settings& settings = job.settings;
+  const bool cosine = settings.lr_schedule == ScheduleShape::cosine;
+  options.push_back({"--lr", fmt::format("{}", settings.lr), ""});
+  options.push_back({"--warmup", std::to_string(settings.warmup), ""});
+  options.push_back({"--lr-schedule", cosine ? "cosine" : "constant", ""});
+  if (!cosine) { return; }
+  options.push_back({"--min-lr", fmt::format("{}", job.schedule.min_lr), "--lr"});
+  options.push_back({"--steps", std::to_string(settings.steps), ""});
+}
+
+void add_optimizer(const Settings& settings, std::vector<RunOption>& options) {
+  const auto add = [&](std::string_view name, float value) {
+    options.push_back({name, fmt::format("{}", value), ""});
+  };
+  std::visit(
+      [&](const auto& rule) {
+        if constexpr (requires { rule.beta1; }) { add("--beta1", rule.beta1); }
+        if constexpr (requires { rule.beta2; }) { add("--beta2", rule.beta2); }
+        if constexpr (requires { rule.eps; }) { add("--eps", rule.eps); }
+        if constexpr (requires { rule.momentum; }) { add("--momentum", rule.momentum); }
+        if constexpr (requires { rule.weight_decay; }) { add("--weight-decay", rule.weight_decay); }
+      },
+      optimizer_of(settings));
+  add("--clip", settings.clip);
+}
+
+std::string loss_scale_of(const Settings& settings) {
+  const LossScaleMode mode =
+      resolve(settings.loss_scaling.mode, settings.precision, settings.gradient_dtype);
+  if (mode == LossScaleMode::fixed) { return fmt::format("{}", settings.loss_scaling.initial); }
+  return mode == LossScaleMode::dynamic ? "dynamic" : "off";
+}
+
+void add_precision(const Settings& settings, std::vector<RunOption>& options) {
+  const auto add = [&](std::string_view name, DType dtype, std::string_view other) {
+    options.push_back({name, std::string{to_string(dtype)}, other});
+  };
+  add("--precision", settings.precision, "");
+  add("--norm-dtype", settings.norm_dtype.value_or(settings.precision), "--precision");
+  add("--gradient-dtype", settings.gradient_dtype, "");
+  add("--reduce-dtype", settings.reduce_dtype, "");
+  options.push_back({"--rounding", std::string{to_string(settings.rounding)}, ""});
+  options.push_back({"--loss-scale", loss_scale_of(settings), "--precision"});
+}
+
+/// Those that a run may change, if it says so.
+std::vector<RunOption> training_options_of(const Job& job) {
+  const Settings& settings = job.settings;
+  std::vector<RunOption> options = {{"--seed", std::to_string(settings.seed), ""},
+                                    {"--no-shuffle", settings.shuffle ? "not given" : "given", ""},
+                                    {"--dropout", fmt::format("{}", settings.dropout), ""}};
+  options.push_back({"--accumulate-mode", std::string{to_string(settings.accumulate_mode)}, ""});
+  add_schedule(job, options);
+  add_optimizer(settings, options);
+  add_precision(settings, options);
+  return options;
+}
+
+/// "--lr 0.001"; "--no-shuffle"; "no --no-shuffle".
+std::string words(const RunOption& option, const std::string& value) {
+  if (value == "given") { return std::string{option.name}; }
+  if (value == "not given") { return fmt::format("no {}", option.name); }
+  return fmt::format("{} {}", option.name, value);
+}
+
+/// An option, and the value that the checkpoint has of it.
+struct Difference {
+  RunOption option;
+  std::string saved;
+};
+
+std::vector<Difference> differences(const std::vector<RunOption>& options, const RunValues& saved) {
+  std::vector<Difference> found;
+  for (const RunOption& option : options) {
+    const auto value = saved.find(key_of(option));
+    if (value != saved.end() && value->second != option.value) {
+      found.push_back({option, value->second});
+    }
+  }
+  return found;
+}
+
+std::string words_of_run(const std::vector<Difference>& all) {
+  std::vector<std::string> each;
+  for (const Difference& one : all) { each.push_back(words(one.option, one.option.value)); }
+  return fmt::format("{}", fmt::join(each, " "));
+}
+
+std::string words_of_checkpoint(const std::vector<Difference>& all) {
+  std::vector<std::string> each;
+  for (const Difference& one : all) { each.push_back(words(one.option, one.saved)); }
+  return fmt::format("{}", fmt::join(each, " "));
+}
+
+std::string_view resume_option(const Settings& settings) {
+  return settings.resume ? "--resume" : "--resume-from";
+}
+
+void require_same_model(const Job& job, const RunValues& saved, const std::string& path) {
+  const std::vector<Difference> other = differences(model_options_of(job), saved);
+  if (other.empty()) { return; }
+  throw ConfigError(fmt::format(
+      "{}: {} is of another model or optimizer: it has {}, and this run {}; give what it has",
+      resume_option(job.settings), path, words_of_checkpoint(other), words_of_run(other)));
+}
+
+/// Returns whether moments are converted.
+bool converts_moments(const Job& job, const RunValues& saved, const std::string& path) {
+  const auto value = saved.find(kMoments);
+  const std::string_view own = to_string(job.settings.moments);
+  if (value == saved.end() || value->second == own) { return false; }
+  if (job.settings.convert_moments) { return true; }
+  throw ConfigError(
+      fmt::format("{}: {} has moments in {}, and this run would have them in {}; give --moments "
+                  "{}, or --resume-moments convert",
+                  resume_option(job.settings), path, value->second, own, value->second));
+}
+
+bool was_typed(const Settings& settings, const RunOption& option) {
+  return settings.has(option.name) || (!option.other.empty() && settings.has(option.other));
+}
+
+void require_typed(const Settings& settings, const std::vector<Difference>& all,
+                   const std::string& path) {
+  std::vector<Difference> silent;
+  for (const Difference& one : all) {
+    if (!was_typed(settings, one.option)) { silent.push_back(one); }
+  }
+  if (silent.empty()) { return; }
+  throw ConfigError(fmt::format(
+      "{}: {} was trained with {}, and this run would go on with {}; give the first, or type the "
+      "second to change the run on purpose",
+      resume_option(settings), path, words_of_checkpoint(silent), words_of_run(silent)));
+}
+
+/// Whether both names are of one place. A name in the checkpoint may be relative to another folder.
+/// The name of the data as a checkpoint has it. Bytes that are no UTF-8 are written as \xFF.
+std::string data_name(const Settings& settings) {
+  const std::string& name = settings.data.empty() ? settings.tokens : settings.data;
+  try {
+    (void)nlohmann::json(name).dump();
+    return name;
+  } catch (const nlohmann::json::type_error&) {
+    std::string shown;
+    for (const char c : name) {
+      shown += c >= ' ' && c <= '~' ? std::string{c}
+                                    : fmt::format("\\x{:02X}", static_cast<unsigned char>(c));
+    }
+    return shown;
+  }
+}
+
+bool same_place(const std::string& name, const std::string& saved) {
+  std::error_code failed;
+  return name == saved || fs::equivalent(name, saved, failed);
+}
+
+bool has_other_data(const Job& job, const RunValues& saved, const std::string& path) {
+  const auto content = saved.find(kContent);
+  if (content == saved.end() || job.data_content.empty() || content->second == job.data_content) {
+    return false;
+  }
+  const auto name = saved.find(kName);
+  const std::string& now = job.settings.data.empty() ? job.settings.tokens : job.settings.data;
+  if (name == saved.end() || !same_place(data_name(job.settings), name->second)) { return true; }
+  throw ConfigError(fmt::format(
+      "{}: {} has changed: {} was trained on {}, and it holds {} now; give the same data, or other "
+      "data under another name to go on with that from its beginning",
+      resume_option(job.settings), now, path, content->second, job.data_content));
+}
+
+std::int64_t number_in(const RunValues& saved, const char* key, const std::string& path) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const auto value = saved.find(key);
+  if (value == saved.end()) {
+    throw ConfigError(
+        fmt::format("{}: tessera train has not written this checkpoint: it has no '{}'; use its "
+                    "weights alone, with --init {}",
+                    path, key, path));
+  }
+  try {
+    return parse_whole(value->second, 0, kMost);
+  } catch (const ConfigError& error) {
+    throw FormatError(fmt::format("{}: '{}': {}", path, key, error.what()));
+  }
+}
+
+std::int64_t global_batch_of(const Job& job) {
+  return job.settings.ranks * job.settings.batch * job.settings.accumulate;
+}
+
+std::int64_t steps_per_epoch(const Job& job) {
+  return window_count(*job.source, job.model.config.seq) / global_batch_of(job);
+}
+
+}  // namespace
+
+DataPosition position_after(const Job& job, std::int64_t data_steps) {
+  DataPosition position{.global_batch = global_batch_of(job)};
+  if (!job.source) { return position; }
+  const std::int64_t in_epoch = steps_per_epoch(job);
+  position.epoch = data_steps / in_epoch;
+  position.windows = data_steps % in_epoch * position.global_batch;
+  return position;
+}
+
+std::int64_t data_steps_before(const Job& job, const DataPosition& position,
+                               const std::string& path) {
+  if (!job.source) { return 0; }
+  const std::int64_t in_epoch = steps_per_epoch(job);
+  const std::int64_t batch = global_batch_of(job);
+  const std::int64_t whole = position.windows / batch + (position.windows % batch == 0 ? 0 : 1);
+  if (position.epoch >= std::numeric_limits<std::int64_t>::max() / in_epoch - 1) {
+    throw FormatError(
+        fmt::format("{}: '{}' is {}, more than can be counted", path, kEpoch, position.epoch));
+  }
+  return position.epoch * in_epoch + std::min(whole, in_epoch);
+}
+
+RunValues run_values(const Job& job, std::int64_t data_steps) {
+  RunValues values;
+  for (const auto& options : {model_options_of(job), training_options_of(job)}) {
+    for (const RunOption& option : options) { values[key_of(option)] = option.value; }
+  }
+  values[kMoments] = to_string(job.settings.moments);
+  const DataPosition position = position_after(job, data_steps);
+  values[kEpoch] = std::to_string(position.epoch);
+  values[kWindows] = std::to_string(position.windows);
+  values[kGlobalBatch] = std::to_string(position.global_batch);
+  if (job.source) {
+    values[kContent] = job.data_content;
+    values[kName] = data_name(job.settings);
+  }
+  return values;
+}
+
+DataPosition position_in(const RunValues& saved, const std::string& path) {
+  return {number_in(saved, kEpoch, path), number_in(saved, kWindows, path),
+          number_in(saved, kGlobalBatch, path)};
+}
+
+Changes changes_since(const Job& job, const RunValues& saved, const std::string& path) {
+  require_same_model(job, saved, path);
+  const std::vector<Difference> all = differences(training_options_of(job), saved);
+  require_typed(job.settings, all, path);
+  const bool converts = converts_moments(job, saved, path);
+  Changes changes{.other_data = has_other_data(job, saved, path)};
+  for (const Difference& one : all) {
+    changes.options.push_back(fmt::format("{} from here on, and {} before",
+                                          words(one.option, one.option.value),
+                                          words(one.option, one.saved)));
+  }
+  if (converts) {
+    changes.options.push_back(fmt::format("moments are converted from {} to {}", saved.at(kMoments),
+                                          to_string(job.settings.moments)));
+  }
+  return changes;
+}
+
+}  // namespace tessera::tools
