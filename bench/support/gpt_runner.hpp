@@ -28,6 +28,7 @@ class GptRunner {
   void step();
   /// A step from the moment all ranks have met to the moment the last has finished.
   [[nodiscard]] double timed_step();
+  [[nodiscard]] ShardedModel& model() noexcept { return gpt_.model(); }
 
  private:
   World& world_;

@@ -110,4 +110,16 @@ Json json_of(const std::vector<FeatureCosts>& costs) {
   return all;
 }
 
+Json json_of(const CheckpointTimes& times) {
+  return {{"bytes", times.bytes}, {"save", json_of(times.save)}, {"load", json_of(times.load)}};
+}
+
+Json json_of(const AsynchronousCost& cost) {
+  return {{"bytes", cost.bytes},
+          {"plain", json_of(cost.plain)},
+          {"saving", json_of(cost.saving)},
+          {"copies", json_of(cost.copies)},
+          {"waiting_part", cost.waiting_part()}};
+}
+
 }  // namespace tessera::bench

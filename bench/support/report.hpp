@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/support/checkpoints.hpp"
 #include "bench/support/comparison.hpp"
 #include "bench/support/features.hpp"
 #include "bench/support/recording.hpp"
@@ -22,5 +23,7 @@ using Json = nlohmann::ordered_json;
 [[nodiscard]] Json json_of(const std::vector<ScalingPoint>& points);
 [[nodiscard]] Json json_of(const std::vector<RecordingCost>& costs);
 [[nodiscard]] Json json_of(const std::vector<FeatureCosts>& costs);
+[[nodiscard]] Json json_of(const CheckpointTimes& times);
+[[nodiscard]] Json json_of(const AsynchronousCost& cost);
 
 }  // namespace tessera::bench
