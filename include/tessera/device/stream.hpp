@@ -18,7 +18,7 @@ class Event {
 
   /// Blocks the calling thread until the work that the event stands for *now* has finished. It
   /// returns at once if the event was never recorded, and throws the stream's error if that work,
-  /// or work before it, has failed.
+  /// or work before it, has failed. Any thread may call it, while no other records the event.
   void wait() const;
   /// Seconds from the moment when `earlier` was reached to the moment when this event was, on the
   /// device's own clock: when the streams came there, not when the host recorded the events.

@@ -16,7 +16,8 @@ enum class Kind : std::uint8_t {
   issue,       ///< the engine asked for something: "gather", "reshard", "reduce", "update", ...
   compute,     ///< span: a caller's scope was open ("forward", "backward") or the optimizer ran
   collective,  ///< span: a collective moved data; `bytes` is what this rank sends by the formula
-  copy,        ///< span: `bytes` moved between the device and the host pool ("offload", "reload")
+  copy,        ///< span: `bytes` moved between the device and the host pool ("offload", "reload",
+               ///< "snapshot")
   allocate,    ///< an arena or buffer of `bytes` was taken; `what` is the category, `unit` its name
   release,     ///< it was given back
   use,         ///< `bytes` already allocated came into use by `unit`; `what` is the category
