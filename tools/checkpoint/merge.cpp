@@ -99,7 +99,7 @@ void copy_parts(const std::vector<FoundPart>& parts, const Manifest& manifest,
     for (const FoundPart& part : parts) {
       const auto& ranges = part.part.ranges;
       const bool has_some = std::any_of(ranges.begin(), ranges.end(),
-                                        [&name = name](const auto& r) { return r.file == name; });
+                                        [&file = name](const auto& r) { return r.file == file; });
       if (!has_some) { continue; }
       const ReadableFile from{part.folder / name};
       for (const PartRange& range : ranges) {
