@@ -3,23 +3,21 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <istream>
 #include <iterator>
-#include <sstream>
-#include <string_view>
 #include <utility>
 
 #include "checkpoint/collective_failure.hpp"
+#include "checkpoint/part_ranges.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
 namespace {
 
-// What a rank tells of its work: nothing yet, that it has ended and with what, or its failure.
+// A rank's report begins with one of these, or is empty while the rank works.
 constexpr char kDone = '+';
 constexpr char kFailed = '-';
-// Whether it finds the folder that rank 0 has made. Its machine follows.
+// A rank says with one of these whether it finds rank 0's folder. The rank's machine follows.
 constexpr char kFinds = '1';
 constexpr char kLacks = '0';
 
@@ -35,43 +33,6 @@ void add_sums(Manifest& manifest, std::size_t first_tensor, const std::string& t
   });
 }
 
-/// `ranges` in ascending order, those that touch as one.
-std::vector<PartRange> merged(std::vector<PartRange> ranges) {
-  std::ranges::sort(ranges, {}, [](const PartRange& range) {
-    return std::pair{std::string_view{range.file}, range.first_byte};
-  });
-  std::vector<PartRange> all;
-  for (PartRange& range : ranges) {
-    if (range.bytes == 0) { continue; }
-    if (!all.empty() && all.back().file == range.file &&
-        all.back().first_byte + all.back().bytes == range.first_byte) {
-      all.back().bytes += range.bytes;
-    } else {
-      all.push_back(std::move(range));
-    }
-  }
-  return all;
-}
-
-std::string text_of(const std::vector<PartRange>& ranges) {
-  std::string text;
-  for (const PartRange& range : ranges) {
-    text += fmt::format("{} {} {}\n", range.first_byte, range.bytes, range.file);
-  }
-  return text;
-}
-
-std::vector<PartRange> ranges_of(const std::string& text) {
-  std::vector<PartRange> ranges;
-  std::istringstream lines{text};
-  for (PartRange range;
-       lines >> range.first_byte >> range.bytes >> std::ws && std::getline(lines, range.file);) {
-    ranges.push_back(range);
-  }
-  return ranges;
-}
-
-/// The data of all tensors of `layout`, or of some of them.
 void append_tensors(std::vector<PartRange>& ranges, const CheckpointLayout& layout) {
   for (const TensorPlace& place : layout.places()) {
     ranges.push_back({layout.files()[place.file].name, place.first_byte, place.bytes});
@@ -100,7 +61,7 @@ SaveRun::SaveRun(const Parts& parts, SaveTexts texts, const CheckpointExtras& ex
   }
 }
 
-/// Whether this rank has something to do in this phase.
+/// Returns whether this rank works in this phase.
 bool SaveRun::acts() const {
   return phase_ == Phase::writing || leads();
 }
@@ -160,7 +121,8 @@ bool SaveRun::poll() {
   return true;
 }
 
-/// All ranks have told whether they find the folder, and their machine.
+/// Decides who writes where, from every rank's answer: whether it finds the folder, and its
+/// machine.
 void SaveRun::divide(const std::vector<std::string>& all) {
   std::vector<std::string> machines;
   int blind = -1;
@@ -234,7 +196,7 @@ void SaveRun::finish_writing(const std::string& failure) {
   }
 }
 
-/// What this rank has written.
+/// Returns what this rank has written.
 std::vector<PartRange> SaveRun::ranges() const {
   const CheckpointLayout& layout = parts_.plan.layout();
   std::vector<PartRange> ranges;
@@ -251,7 +213,7 @@ std::vector<PartRange> SaveRun::ranges() const {
   return merged(std::move(ranges));
 }
 
-/// The manifest with the sums of the ranks that write where this one does.
+/// Returns the manifest with the sums of the ranks that write into this rank's folder.
 Manifest SaveRun::joined(const std::vector<std::string>& sums) const {
   Manifest manifest = texts_.manifest;
   list_in(manifest, parts_.plan.layout(), parts_.plan.roles());
@@ -297,7 +259,7 @@ void SaveRun::commit(const std::vector<std::string>& sums,
   }
 }
 
-/// The save stands, whatever becomes of older ones.
+/// Keeps a failure of `remove_old` apart: the save is valid whether old checkpoints go or not.
 void SaveRun::retain(const std::function<void()>& remove_old) {
   std::string failure;
   try {

@@ -19,7 +19,7 @@
 
 namespace tessera {
 
-/// What a save writes beside the share: the part of the rank that commits.
+/// The texts of a checkpoint. The rank that commits writes them.
 struct SaveTexts {
   Manifest manifest;  ///< without files, tensors and sums
   std::string provenance;
@@ -30,10 +30,9 @@ struct SaveTexts {
 ///
 ///   preparing: rank 0 makes the folder    writing: all ranks    committing: rank 0
 ///
-/// Where some rank does not find the folder in its own DIR, machines share no file system. The
-/// first rank of each then makes and commits a part (*dividing*), and removes old parts once all
-/// are there
-/// (*retaining*).
+/// If some rank does not find the folder in its own DIR, the machines share no file system. The
+/// first rank of each machine then makes a part (*dividing*), commits it, and removes old parts
+/// once all parts are committed (*retaining*).
 ///
 /// Order:   `poll` is collective.
 /// Threads: the rank's own. The destructor waits for the background.
@@ -48,7 +47,7 @@ class SaveRun {
     FileSystem& files;
     std::optional<Retention> keep;
     std::filesystem::path folder;  ///< this rank's DIR
-    std::string machine;           ///< equal on ranks whose DIR is one folder in any case
+    std::string machine;           ///< ranks of one machine see the same DIR
   };
   SaveRun(const Parts& parts, SaveTexts texts, const CheckpointExtras& extras);
 

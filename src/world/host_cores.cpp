@@ -76,7 +76,7 @@ HostCores decode_cores(std::string_view text) {
   while (!reader.empty()) {
     const std::int64_t first = reader.number();
     const std::int64_t count = reader.number();
-    // In ascending order: so that they are no more than a machine has.
+    // Cores must ascend, so a rank cannot name more of them than a machine has.
     const std::int64_t least = all.cores.empty() ? 0 : all.cores.back() + 1;
     if (first < least || first >= kMostCores || count < 1 || count > kMostCores - first) {
       throw CommError{"a rank has not said which cores it may use"};

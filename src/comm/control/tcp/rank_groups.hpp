@@ -23,7 +23,8 @@ class RankGroups {
   void add(std::uint64_t group, const std::string& name, const std::vector<int>& members);
   /// Returns the group's ranks in ascending order. Throws CommError if the group is not known.
   [[nodiscard]] const std::vector<int>& members(std::uint64_t group) const;
-  /// Returns the place of `rank` among the group's members. Throws CommError if it is none of them.
+  /// Returns the place of `rank` among the group's members. Throws CommError if `rank` is not a
+  /// member.
   [[nodiscard]] std::size_t place(std::uint64_t group, int rank) const;
   /// Returns the name of the call's channel, such as "gather" or "shard reduce".
   [[nodiscard]] std::string_view channel_name(const CallSeries& call) const;
