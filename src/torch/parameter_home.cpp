@@ -1,0 +1,106 @@
+#include "torch/parameter_home.hpp"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/Storage.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <utility>
+
+namespace tessera::torch {
+
+namespace {
+
+// Marks storages that are places; their memory is the model's.
+void belongs_to_a_place(void* /*place*/) {}
+
+}  // namespace
+
+at::ScalarType scalar_type(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::fp32:
+      return at::kFloat;
+    case DType::bf16:
+      return at::kBFloat16;
+    case DType::fp16:
+      return at::kHalf;
+    case DType::fp64:
+      return at::kDouble;
+  }
+  return at::kFloat;
+}
+
+Place::~Place() {
+  if (storage_) {
+    storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr{nullptr, device_});
+  }
+}
+
+at::Tensor Place::make(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device) {
+  device_ = device;
+  std::int64_t elems = 1;
+  for (const std::int64_t extent : sizes) { elems *= extent; }
+  storage_ = c10::Storage{c10::Storage::use_byte_size_t(),
+                          static_cast<std::size_t>(elems) * c10::elementSize(dtype),
+                          c10::DataPtr{nullptr, this, &belongs_to_a_place, device}, nullptr, false};
+  const at::AutoDispatchBelowADInplaceOrView no_autograd;
+  at::Tensor tensor = at::empty({0}, at::TensorOptions{}.dtype(dtype).device(device));
+  tensor.set_(storage_, 0, sizes);
+  return tensor;
+}
+
+void Place::point(void* data) noexcept {
+  storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(
+      c10::DataPtr{data, this, &belongs_to_a_place, device_});
+}
+
+bool Place::is_open() const noexcept {
+  return storage_ && storage_.unsafeGetStorageImpl()->data_ptr().get() != nullptr;
+}
+
+Place* Place::of(const at::Tensor& tensor) noexcept {
+  if (!tensor.defined() || !tensor.has_storage()) { return nullptr; }
+  const c10::DataPtr& data = tensor.storage().unsafeGetStorageImpl()->data_ptr();
+  return data.get_deleter() == &belongs_to_a_place ? static_cast<Place*>(data.get_context())
+                                                   : nullptr;
+}
+
+ParameterHome::ParameterHome(at::Tensor tensor, std::string name, std::string in_unit,
+                             std::size_t unit, Passes& passes)
+    : tensor_{std::move(tensor)},
+      name_{std::move(name)},
+      in_unit_{std::move(in_unit)},
+      unit_{unit},
+      passes_{&passes},
+      trainable_{tensor_.requires_grad()} {}
+
+void ParameterHome::adopt(DType dtype) {
+  const at::Device device = tensor_.device();
+  tensor_.set_data(parameter_.make(tensor_.sizes(), scalar_type(dtype), device));
+  tensor_.mutable_grad() = at::Tensor{};
+}
+
+void ParameterHome::open(const void* data) noexcept {
+  parameter_.point(const_cast<void*>(data));  // NOLINT: libtorch has no tensor that is only read
+}
+
+void ParameterHome::close() noexcept { parameter_.point(nullptr); }
+
+void ParameterHome::open_gradient(void* data, DType dtype) {
+  if (!gradient_tensor_.defined()) {
+    gradient_tensor_ = gradient_.make(tensor_.sizes(), scalar_type(dtype), tensor_.device());
+  }
+  gradient_.point(data);
+  tensor_.mutable_grad() = gradient_tensor_;
+}
+
+void ParameterHome::close_gradient() noexcept {
+  if (gradient_tensor_.defined()) { gradient_.point(nullptr); }
+  tensor_.mutable_grad() = at::Tensor{};
+}
+
+bool ParameterHome::has_own_gradient() const {
+  return tensor_.grad().defined() && gradient_tensor_.defined() &&
+         tensor_.grad().is_same(gradient_tensor_);
+}
+
+}  // namespace tessera::torch

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+
+#include <cstddef>
+#include <string>
+
+#include "tessera/base/dtype.hpp"
+
+namespace tessera::torch {
+
+class Passes;
+class ParameterHome;
+
+/// Returns libtorch's name of a dtype.
+[[nodiscard]] at::ScalarType scalar_type(DType dtype) noexcept;
+
+/// A storage of libtorch without memory of its own. It points to where a parameter, or its
+/// gradient, lies at the moment; tensors and views that autograd has saved point there with it.
+class Place {
+ public:
+  Place(ParameterHome& home, bool gradient) noexcept : home_{&home}, gradient_{gradient} {}
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+  /// Points nowhere: a tensor that outlives it has no memory.
+  ~Place();
+
+  /// Makes the storage and returns a tensor over it: contiguous, of this shape, dtype and device.
+  [[nodiscard]] at::Tensor make(at::IntArrayRef sizes, at::ScalarType dtype, at::Device device);
+  /// Points to `data`; null: nowhere.
+  void point(void* data) noexcept;
+  [[nodiscard]] bool is_open() const noexcept;
+  [[nodiscard]] ParameterHome& home() const noexcept { return *home_; }
+  [[nodiscard]] bool is_gradient() const noexcept { return gradient_; }
+
+  /// Returns the place that `tensor` is a view of, or null. Any thread.
+  [[nodiscard]] static Place* of(const at::Tensor& tensor) noexcept;
+
+ private:
+  ParameterHome* home_;
+  bool gradient_;
+  c10::Device device_{c10::kCPU};
+  c10::Storage storage_;
+};
+
+/// A parameter of a sharded module: the module's tensor, which has the unit's memory while its unit
+/// is open and none otherwise.
+class ParameterHome {
+ public:
+  /// `tensor` is the module's own handle. `name` is in the whole module, `in_unit` within unit
+  /// number `unit` of `passes`.
+  ParameterHome(at::Tensor tensor, std::string name, std::string in_unit, std::size_t unit,
+                Passes& passes);
+  ParameterHome(const ParameterHome&) = delete;
+  ParameterHome& operator=(const ParameterHome&) = delete;
+
+  /// Takes the tensor's own memory away: from now on it has `dtype` and the place's memory.
+  void adopt(DType dtype);
+  void open(const void* data) noexcept;
+  void close() noexcept;
+  /// Gives the tensor a gradient in `data`, to which autograd adds.
+  void open_gradient(void* data, DType dtype);
+  void close_gradient() noexcept;
+  /// Returns whether autograd's gradient of the tensor is the one in the place.
+  [[nodiscard]] bool has_own_gradient() const;
+
+  [[nodiscard]] const at::Tensor& tensor() const noexcept { return tensor_; }
+  [[nodiscard]] const std::string& name() const noexcept { return name_; }
+  [[nodiscard]] const std::string& in_unit() const noexcept { return in_unit_; }
+  [[nodiscard]] std::size_t unit() const noexcept { return unit_; }
+  [[nodiscard]] bool trainable() const noexcept { return trainable_; }
+  [[nodiscard]] Passes& passes() const noexcept { return *passes_; }
+
+ private:
+  at::Tensor tensor_;
+  std::string name_;
+  std::string in_unit_;
+  std::size_t unit_;
+  Passes* passes_;
+  bool trainable_;
+  Place parameter_{*this, false};
+  Place gradient_{*this, true};
+  at::Tensor gradient_tensor_;
+};
+
+}  // namespace tessera::torch

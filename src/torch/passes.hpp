@@ -1,0 +1,129 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tessera/engine/sharded_model.hpp"
+#include "torch/module_units.hpp"
+#include "torch/parameter_home.hpp"
+
+namespace tessera::torch {
+
+/// An operator's use of a place.
+struct Use {
+  Place* place;
+  bool writes;
+};
+
+/// The passes of a sharded module over its ShardedModel: which units are open, from the operators
+/// that use their parameters and the gradients that autograd makes.
+///
+///   idle --begin_forward--> forward --end_forward--> between --backward--> idle
+///   idle --begin_evaluation--> evaluation (forwards within) --end_evaluation--> idle
+///
+/// In a forward pass a unit opens with the first operator that uses it and closes when one uses
+/// another unit, unless that one lies within it or an operator has used both. In a backward pass it
+/// closes as soon as the last of its gradients that the loss reaches has been added; before that it
+/// stays open if it could not be opened again.
+///
+/// Threads: those of autograd while `backward` runs, one at a time; otherwise the rank's own.
+class Passes {
+ public:
+  /// Declares the units in `model`, in the same order. `units` stay where they are.
+  Passes(ShardedModel& model, const std::vector<ModuleUnit>& units);
+  ~Passes();
+  Passes(const Passes&) = delete;
+  Passes& operator=(const Passes&) = delete;
+
+  /// After materialize: takes the module's own memory away and watches its gradients.
+  void adopt();
+
+  /// Opens what an operator uses. Throws ContractError where that is not possible. Any thread of
+  /// the pass.
+  static void use(std::span<const Use> uses, const std::string& op);
+
+  void begin_forward();
+  /// Closes what is open at the end of the outermost forward pass.
+  void end_forward();
+  void begin_evaluation();
+  void end_evaluation();
+  [[nodiscard]] bool evaluating() const noexcept { return evaluation_ != nullptr; }
+  /// Runs autograd from `loss` times `scale`, with `scale` on the loss's device.
+  void backward(const at::Tensor& loss, const at::Tensor& scale);
+  /// Between steps: autograd refuses graphs from before.
+  void parameters_changed();
+
+  /// A part of a forward pass that runs again in the backward pass (recompute.cpp): between these
+  /// two calls the units that are used are noted, and wait for `run_again`. Regions nest.
+  void begin_region();
+  [[nodiscard]] std::vector<std::size_t> end_region(bool kept);
+  /// In a backward pass: the region of `units` has run again, and gradients will come through
+  /// `outputs`.
+  void run_again(const std::vector<std::size_t>& units, std::span<const at::Tensor> outputs);
+
+  /// Returns the passes of the sharded module whose pass the thread is in, or null.
+  [[nodiscard]] static Passes* current() noexcept;
+
+  [[nodiscard]] std::deque<ParameterHome>& homes() noexcept { return homes_; }
+
+ private:
+  enum class Phase : std::uint8_t { idle, forward, between, backward };
+
+  struct LiveUnit {
+    Unit unit;
+    std::optional<std::size_t> parent;
+    std::vector<ParameterHome*> homes;
+    std::optional<ForwardScope> forward;
+    std::optional<BackwardScope> backward;
+    int forwards = 0;   // scopes in this micro-batch
+    int backwards = 0;  // the same
+    int expected = 0;   // gradients that the loss reaches and that have not come
+    int regions = 0;    // that have not run again
+    bool reached = false;  // whether one of its gradients has been expected in this micro-batch
+    [[nodiscard]] bool is_open() const noexcept { return forward || backward; }
+  };
+
+  struct Evaluating {
+    Evaluation evaluation;
+  };
+
+  void require(std::span<const Use> uses, const std::string& op) const;
+  void open_all(const std::vector<std::size_t>& wanted);
+  void open(std::size_t index);
+  void close(std::size_t index);
+  void close_unused(const std::vector<std::size_t>& wanted);
+  void close_everything();
+  void forget_scopes() noexcept;
+  [[nodiscard]] bool contains(std::size_t outer, std::size_t inner) const;
+  void expect_from(std::span<const at::Tensor> outputs);
+  void gradient_comes(ParameterHome& home);
+  void gradient_added(ParameterHome& home, const ::torch::autograd::Node& accumulator);
+  void end_gradients(std::size_t index);
+
+  ShardedModel& model_;
+  std::deque<ParameterHome> homes_;
+  std::vector<LiveUnit> units_;
+  std::vector<std::size_t> open_;                        // units with an open scope
+  std::set<std::pair<std::size_t, std::size_t>> pairs_;  // units that one operator has used
+  std::set<const ::torch::autograd::Node*> expected_;    // accumulators whose gradients will come
+  std::vector<std::shared_ptr<::torch::autograd::Node>> accumulators_;
+  std::vector<std::vector<std::size_t>> regions_;  // that are being run, and what they used
+  std::unique_ptr<Evaluating> evaluation_;
+  std::shared_ptr<const bool> alive_;  // what hooks that outlive this object ask
+  std::vector<std::pair<at::Tensor, unsigned>> hooks_;
+  Phase phase_ = Phase::idle;
+  int depth_ = 0;  // of forward passes
+};
+
+}  // namespace tessera::torch

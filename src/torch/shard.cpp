@@ -1,0 +1,151 @@
+#include "tessera/torch/shard.hpp"
+
+#include <ATen/Parallel.h>
+#include <torch/types.h>
+
+#include <exception>
+#include <utility>
+
+#include "tessera/base/error.hpp"
+#include "torch/initial_values.hpp"
+#include "torch/work.hpp"
+
+namespace tessera::torch {
+
+namespace {
+
+std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module> module,
+                                             const World& world) {
+  if (!module) { throw ContractError{"shard needs a module; this pointer to one is null"}; }
+  if (world.options().compute_stream != ComputeStream::caller) {
+    throw ConfigError{"libtorch computes on the calling thread: `compute_stream` must be caller"};
+  }
+  if (world.simulated()) {
+    throw ConfigError{"a libtorch module cannot be planned by a simulated rank, since its operators "
+                      "compute; declare its units in a ShardedModel of their own to plan it"};
+  }
+  for (const auto& parameter : module->named_parameters()) {
+    if (Place::of(parameter.value()) != nullptr) {
+      throw ContractError{"parameter \"" + parameter.key() +
+                          "\" belongs to a sharded module already; a module is sharded once"};
+    }
+    const bool cuda = world.options().device == DeviceKind::cuda;
+    const at::Tensor& tensor = parameter.value();
+    if (!tensor.is_meta() && tensor.is_cuda() != cuda) {
+      throw ContractError{"parameter \"" + parameter.key() + "\" is on " + tensor.device().str() +
+                          ", and the rank's device is " + (cuda ? "cuda" : "cpu") +
+                          "; move the module first (module->to(...))"};
+    }
+  }
+  return module;
+}
+
+}  // namespace
+
+ShardedModule::Work::Work(std::shared_ptr<::torch::nn::Module> module_, World& world_,
+                          ShardOptions options_)
+    : module{checked(std::move(module_), world_)},
+      world{world_},
+      options{std::move(options_)},
+      units{units_of(*module, options.units)},
+      allocations{world},
+      model{world, options.model},
+      passes{model, units},
+      buffers{*module, world, options.buffers} {
+  if (world.options().device == DeviceKind::cpu) { at::set_num_threads(world.options().threads); }
+  require_same_units(world, units);
+  for (const ModuleUnit& unit : units) {
+    std::vector<at::Tensor> tensors;
+    for (const ModuleParameter& parameter : unit.parameters) {
+      if (!parameter.tensor.is_meta()) { tensors.push_back(parameter.tensor); }
+    }
+    broadcast_from_rank0(world, tensors);
+  }
+  model.materialize(initial_values(*module, units, options));
+  passes.adopt();
+  loss_sum = at::zeros({}, at::TensorOptions{}.dtype(at::kDouble).device(
+                               passes.homes().front().tensor().device()));
+}
+
+at::Tensor ShardedModule::Work::loss_scale() const {
+  const at::TensorOptions options_of_scale = loss_sum.options().dtype(at::kFloat);
+  const float* const scale = model.loss_scale();
+  if (scale == nullptr) { return at::ones({}, options_of_scale); }
+  return at::from_blob(const_cast<float*>(scale), {}, options_of_scale);  // NOLINT: only read
+}
+
+ShardedModule::ShardedModule(std::shared_ptr<::torch::nn::Module> module, World& world,
+                             ShardOptions options)
+    : work_{std::make_unique<Work>(std::move(module), world, std::move(options))} {}
+ShardedModule::~ShardedModule() = default;
+ShardedModule::ShardedModule(ShardedModule&&) noexcept = default;
+
+void ShardedModule::optimize_with(const Optimizer& optimizer, const OptimizerOptions& options) {
+  work_->model.optimize_with(optimizer, options);
+}
+
+void ShardedModule::set_learning_rate(float lr) { work_->model.set_learning_rate(lr); }
+
+void ShardedModule::backward(const at::Tensor& loss) {
+  work_->passes.backward(loss, work_->loss_scale());
+  work_->buffers_sent = false;
+  const at::NoGradGuard no_grad;
+  work_->loss_sum.add_(loss.detach().reshape({}), 1.0 / work_->options.model.accumulate);
+}
+
+void ShardedModule::step() {
+  work_->model.step(work_->loss_sum.data_ptr<double>());
+  work_->loss_sum = at::zeros_like(work_->loss_sum);
+  work_->passes.parameters_changed();
+}
+
+StepReport ShardedModule::report() const { return work_->model.report(); }
+
+ShardedModel& ShardedModule::model() noexcept { return work_->model; }
+
+std::string ShardedModule::name_of(const ParameterInfo& parameter) {
+  return full_name(parameter.unit, parameter.name);
+}
+
+ShardedModule::InForward::InForward(ShardedModule& module)
+    : module_{module}, exceptions_{std::uncaught_exceptions()} {
+  Work& work = *module_.work_;
+  if (!work.passes.evaluating() && !work.buffers_sent) {
+    work.buffers.before_forward();
+    work.buffers_sent = true;
+  }
+  work.passes.begin_forward();
+}
+
+ShardedModule::InForward::~InForward() noexcept(false) {
+  try {
+    module_.work_->passes.end_forward();
+  } catch (...) {
+    // What unwinds the pass is what went wrong first.
+    if (std::uncaught_exceptions() == exceptions_) { throw; }
+  }
+}
+
+ShardedModule::InEvaluation::InEvaluation(ShardedModule& module)
+    : module_{module},
+      no_grad_{at::GradMode::is_enabled()},
+      exceptions_{std::uncaught_exceptions()} {
+  Work& work = *module_.work_;
+  work.passes.begin_evaluation();
+  work.modes.clear();
+  for (const auto& module_in : work.module->modules()) {
+    work.modes.emplace_back(module_in, module_in->is_training());
+  }
+  work.module->eval();
+  at::GradMode::set_enabled(false);
+}
+
+ShardedModule::InEvaluation::~InEvaluation() noexcept(false) {
+  Work& work = *module_.work_;
+  at::GradMode::set_enabled(no_grad_);
+  // A module comes before those within it, which train() sets too.
+  for (const auto& [module_in, training] : work.modes) { module_in->train(training); }
+  work.passes.end_evaluation();
+}
+
+}  // namespace tessera::torch

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tessera/torch/shard.hpp"
+#include "torch/counted_allocations.hpp"
+#include "torch/intercept.hpp"
+#include "torch/module_buffers.hpp"
+#include "torch/module_units.hpp"
+#include "torch/passes.hpp"
+
+namespace tessera::torch {
+
+/// What a ShardedModule owns. Members end in the reverse order.
+class ShardedModule::Work {
+ public:
+  Work(std::shared_ptr<::torch::nn::Module> module_, World& world_, ShardOptions options_);
+
+  /// Returns the loss scale as a tensor on the device.
+  [[nodiscard]] at::Tensor loss_scale() const;
+
+  std::shared_ptr<::torch::nn::Module> module;
+  World& world;
+  ShardOptions options;
+  std::vector<ModuleUnit> units;
+  CountedAllocations allocations;
+  ShardedModel model;
+  Passes passes;
+  ModuleBuffers buffers;
+  Interception interception;
+  at::Tensor loss_sum;          // of the micro-batches of this step: one fp64 on the device
+  bool buffers_sent = false;    // whether this micro-batch has rank 0's
+  std::vector<std::pair<std::shared_ptr<::torch::nn::Module>, bool>> modes;  // before an evaluation
+};
+
+}  // namespace tessera::torch
