@@ -49,6 +49,7 @@ at::Tensor Place::make(at::IntArrayRef sizes, at::ScalarType dtype, at::Device d
 }
 
 void Place::point(void* data) noexcept {
+  if (!storage_) { return; }
   storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(
       c10::DataPtr{data, this, &belongs_to_a_place, device_});
 }

@@ -63,6 +63,7 @@ ShardedModule::Work::Work(std::shared_ptr<::torch::nn::Module> module_, World& w
   }
   model.materialize(initial_values(*module, units, options));
   passes.adopt();
+  interception.emplace();
   loss_sum = at::zeros({}, at::TensorOptions{}.dtype(at::kDouble).device(
                                passes.homes().front().tensor().device()));
 }

@@ -3,6 +3,7 @@
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -31,7 +32,7 @@ class ShardedModule::Work {
   ShardedModel model;
   Passes passes;
   ModuleBuffers buffers;
-  Interception interception;
+  std::optional<Interception> interception;  // once the parameters are the model's
   at::Tensor loss_sum;          // of the micro-batches of this step: one fp64 on the device
   bool buffers_sent = false;    // whether this micro-batch has rank 0's
   std::vector<std::pair<std::shared_ptr<::torch::nn::Module>, bool>> modes;  // before an evaluation
