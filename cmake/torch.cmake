@@ -3,6 +3,12 @@ set(TESSERA_HAS_TORCH OFF)
 if(TESSERA_TORCH STREQUAL "OFF")
   return()
 endif()
+# libtorch's library is compiled without the thread sanitizer: what it orders by locks and atomics of
+# its own (reference counts, autograd's queues, pools of threads) would be reported as races of the
+# code around it. Ranks that are threads are ordered by the library, which is tested without it.
+if(TESSERA_SANITIZE MATCHES "thread")
+  return()
+endif()
 
 # Debian's libtorch-dev, or the folder `torch` of a Python wheel, or an unpacked libtorch.
 find_path(TESSERA_TORCH_INCLUDE torch/csrc/api/include/torch/torch.h
@@ -37,3 +43,5 @@ target_link_libraries(tessera_torch PUBLIC tessera tessera_libtorch
   PRIVATE $<BUILD_INTERFACE:tessera_options>)
 # libtorch's headers have names that hide others, and conversions.
 target_compile_options(tessera_torch PRIVATE -Wno-shadow -Wno-conversion)
+# libtorch's headers are most of what a source takes to compile.
+tessera_compile_together(tessera_torch MOST 6)
