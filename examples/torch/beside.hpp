@@ -1,0 +1,62 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arguments.hpp"
+#include "tessera/tessera.hpp"
+#include "tessera/world/launch.hpp"
+
+/// What a run has shown, as rank 0 knows it.
+struct Run {
+  std::vector<double> losses;
+  tessera::JobMemory memory;
+};
+
+/// Runs `train` on every rank, threads or the processes of mpirun, and returns what rank 0 has.
+/// `train(world)` returns the losses.
+template <class Train>
+Run on_ranks(int ranks, const Train& train) {
+  Run run;
+  const auto body = [&](tessera::World& world) {
+    std::vector<double> losses = train(world);
+    tessera::JobMemory memory = tessera::gather_memory(world);
+    if (world.rank() == 0) { run = {std::move(losses), std::move(memory)}; }
+  };
+  if (tessera::launched_job()) {
+    tessera::run(body);
+  } else {
+    tessera::run_ranks(ranks, body);
+  }
+  return run;
+}
+
+/// Prints losses beside those of libtorch alone, and each rank's peak beside ddp's. Returns the
+/// exit status: 1 unless the losses agree and have fallen.
+inline int print_beside(const std::vector<double>& alone, const Run& ddp, const Run& run,
+                        const std::string& strategy) {
+  const std::size_t ranks = run.memory.ranks.size();
+  double difference = 0.0;
+  std::printf("step  libtorch alone  %s on %zu ranks\n", strategy.c_str(), ranks);
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    difference = std::max(difference, std::abs(run.losses[i] / alone[i] - 1.0));
+    if (i % 10 == 0 || i + 1 == alone.size()) {
+      std::printf("%4zu  %14.9f  %.9f\n", i + 1, alone[i], run.losses[i]);
+    }
+  }
+  std::printf("largest relative difference: %.1e\n\n", difference);
+  std::printf("rank  peak under ddp  under %s\n", strategy.c_str());
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    std::printf("%4zu  %10zu KiB  %zu KiB\n", rank, ddp.memory.ranks[rank].peak_bytes / 1024,
+                run.memory.ranks[rank].peak_bytes / 1024);
+  }
+  // One rank does what libtorch alone does, to the bit; several add in another order.
+  const bool agree = ranks == 1 ? difference == 0.0 : difference <= 1e-5;
+  if (!agree) { std::printf("the losses do NOT agree\n"); }
+  return agree && run.losses.back() < 0.9 * run.losses.front() ? 0 : 1;
+}
