@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Runs a module of libtorch under Tessera, by libtorch alone, and in PyTorch alone and with its
+# DistributedDataParallel over Gloo, in turn, several rounds, and writes the medians and ratios:
+# OUT/torch.md.
+#
+#   bench/run_torch_peers.sh [--build DIR] [--out DIR] [--rounds N] [--steps K] [--no-install]
+#
+# DIR of --build holds a release build with TESSERA_BUILD_BENCH (default: build/release). PyTorch is the
+# distribution's package python3-torch: the library that libtorch-dev is of.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+build=build/release out=build/torch_peers rounds=5 steps=8 install=yes
+while (($# > 0)); do
+  case "$1" in
+    --build) build=${2:?--build needs a folder}; shift 2 ;;
+    --out) out=${2:?--out needs a folder}; shift 2 ;;
+    --rounds) rounds=${2:?--rounds needs a number}; shift 2 ;;
+    --steps) steps=${2:?--steps needs a number}; shift 2 ;;
+    --no-install) install=no; shift ;;
+    -h | --help) sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) echo "error: '$1' is unknown; see bench/run_torch_peers.sh --help" >&2; exit 2 ;;
+  esac
+done
+step=$build/bench/torch_step
+if [[ ! -x $step ]]; then
+  echo "error: $step is missing; build it (target torch_step), or name the folder with --build" >&2
+  exit 2
+fi
+if [[ $install == yes ]]; then
+  scripts/install_deps.sh python3-torch libtorch-dev libopenblas0-pthread openmpi-bin libopenmpi-dev
+fi
+blas=$(readlink -f /usr/lib/*/libblas.so.3 | head -n 1)
+if [[ $blas != *openblas* ]]; then
+  echo "error: libblas.so.3 is $blas; libtorch needs OpenBLAS (update-alternatives)" >&2
+  exit 2
+fi
+
+python=/usr/bin/python3 # the one that the distribution's PyTorch belongs to
+mkdir -p "$out"
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+log=$out/torch.jsonl
+: >"$log"
+gpt() { "$python" bench/peers/pytorch_gpt.py "$@" --steps "$steps" >>"$log"; }
+ours() { scripts/mpirun.sh -n 2 "$step" "$1" "$steps" >>"$log"; }
+as_threads() { "$step" "$1" "$steps" "$2" >>"$log"; }
+
+for ((round = 1; round <= rounds; ++round)); do
+  echo "round $round of $rounds (load $(cut -d' ' -f1 /proc/loadavg))" >&2
+  gpt ddp
+  ours ddp
+  ours zero3
+  ours zero2
+  as_threads ddp 2
+  as_threads zero3 2
+  gpt single
+  as_threads alone 1
+  as_threads ddp 1
+  as_threads zero3 1
+done
+
+"$python" bench/peers/summarize_torch.py "$log" | tee "$out/torch.md"
