@@ -186,7 +186,8 @@ Outcome train_alone(const Task& task, const Training& training) {
   PlainAdamW optimizer{masters, kRate};
   const int accumulate = training.model.accumulate;
   const int mine = training.batch / training.ranks;
-  const double average = 1.0 / (training.ranks * accumulate);
+  // The library's average is fp32.
+  const double average = static_cast<float>(1.0 / (training.ranks * accumulate));
   double scale = first_loss_scale(training.model.loss_scaling, training.model.compute,
                                   training.model.gradient);
   for (int step = 0; step < training.steps; ++step) {
@@ -199,7 +200,7 @@ Outcome train_alone(const Task& task, const Training& training) {
         const auto at = static_cast<std::size_t>(rank);
         const at::Tensor of_batch = task.loss(*replicas[at], first, mine);
         (of_batch * scale).backward();
-        loss += of_batch.item<double>() * average;
+        loss += of_batch.item<double>() / (training.ranks * accumulate);
         for (std::size_t i = 0; i < masters.size(); ++i) {
           const at::Tensor gradient = parameters[at][i].grad().to(at::kFloat, false, true);
           parameters[at][i].mutable_grad() = at::Tensor{};
