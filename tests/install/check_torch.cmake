@@ -1,11 +1,13 @@
-# Installs the build tree into an empty folder, and builds and runs an example of the component torch
+# Installs the library and its component torch into an empty folder, and builds and runs an example
 # against the copy, as a project of its own. Needs BUILD_DIR, SOURCE_DIR, WORK_DIR, CXX, GENERATOR,
 # READELF, PYTHON.
 cmake_minimum_required(VERSION 3.22)
 include(${SOURCE_DIR}/tests/support/run.cmake)
 
 file(REMOVE_RECURSE ${WORK_DIR})
-run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/prefix)
+foreach(component libraries development torch torch-development)
+  run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/prefix --component ${component})
+endforeach()
 set(configure ${CMAKE_COMMAND} -S ${SOURCE_DIR}/tests/install/torch_stranger -G ${GENERATOR}
   -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix
   -DSOURCES=${SOURCE_DIR}/examples/torch)
