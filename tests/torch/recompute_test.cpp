@@ -17,6 +17,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using ::testing::HasSubstr;
 using torch_test::run_plainly;
+using torch_test::run_recomputed;
 using torch_test::RunBlock;
 using torch_test::seeded;
 using torch_test::SmallNet;
@@ -31,16 +32,12 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
          std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0;
 }
 
-using Block = std::function<at::Tensor(const at::Tensor&)>;
-
-at::Tensor recomputed(const Block& block, const at::Tensor& x) {
-  return tessera::torch::recompute(block, x);
-}
+using Block = torch_test::BlockFunction;
 
 // A recomputed function within a recomputed function.
 at::Tensor recomputed_twice(const Block& block, const at::Tensor& x) {
   return tessera::torch::recompute(
-      [block](const at::Tensor& in) { return recomputed(block, in * 1) * 1; }, x);
+      [block](const at::Tensor& in) { return run_recomputed(block, in * 1) * 1; }, x);
 }
 
 // Several inputs, of which one is used outside too, and several outputs, of which one is of
@@ -96,7 +93,7 @@ TEST_P(TorchRecompute, GivesTheSameBitsForTheMemoryOfOutputsAlone) {
     std::size_t kept;  // bytes of activations
   };
   const std::vector<Case> cases{
-      {"recomputed", &recomputed, kBlocks * kOutput},
+      {"recomputed", &run_recomputed, kBlocks * kOutput},
       {"twice", &recomputed_twice, kBlocks * kOutput},
       {"with more", &recomputed_with_more, kBlocks * kOutput},
   };
@@ -131,7 +128,7 @@ struct TiedImpl : ::torch::nn::Module {
 TEST_P(TorchRecompute, ReachesParametersThatAreUsedOutsideToo) {
   run_ranks(2, [&](World& world) {
     std::vector<double> losses;
-    for (const RunBlock& run : {RunBlock{&run_plainly}, RunBlock{&recomputed}}) {
+    for (const RunBlock& run : {RunBlock{&run_plainly}, RunBlock{&run_recomputed}}) {
       auto model = tessera::torch::shard(seeded(2, [&] { return std::make_shared<TiedImpl>(run); }),
                                          world, {.model = {.strategy = GetParam()}});
       model.optimize_with(AdamW{.lr = 0.05F});
@@ -158,7 +155,7 @@ TEST(TorchRecompute, DrawsTheSameNumbersAgain) {
     });
   };
   const Tensors plain = gradients(&run_plainly);
-  const Tensors again = gradients(&recomputed);
+  const Tensors again = gradients(&run_recomputed);
   for (std::size_t i = 0; i < plain.size(); ++i) {
     EXPECT_TRUE(same_bits(plain[i], again[i])) << i;
   }
@@ -193,7 +190,10 @@ TEST(TorchRecompute, SaysWhatItCannotDo) {
              .backward();
        }},
       {"create_graph",
-       [&] { tessera::torch::recompute(squared, {x})[0].sum().backward({}, true, true); }},
+       [&] {
+         static_cast<void>(::torch::autograd::grad(
+             {tessera::torch::recompute(squared, {x})[0].sum()}, {x}, {}, true, true));
+       }},
       {"not autograd::grad",
        [&] {
          static_cast<void>(
@@ -206,7 +206,7 @@ TEST(TorchRecompute, SaysWhatItCannotDo) {
                seeded(1,
                       [] {
                         return SmallNet(1, kWidth, [](const Block& block, const at::Tensor& in) {
-                          return recomputed(
+                          return run_recomputed(
                               [&](const at::Tensor& y) {
                                 return ::torch::dropout(block(y), 0.5, true);
                               },

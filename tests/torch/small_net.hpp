@@ -12,13 +12,15 @@
 
 namespace tessera::torch_test {
 
-/// How a network's blocks are run.
-using RunBlock = std::function<at::Tensor(const std::function<at::Tensor(const at::Tensor&)>&,
-                                          const at::Tensor&)>;
+using BlockFunction = std::function<at::Tensor(const at::Tensor&)>;
+/// How a network runs a block.
+using RunBlock = std::function<at::Tensor(const BlockFunction& block, const at::Tensor& x)>;
 
-inline at::Tensor run_plainly(const std::function<at::Tensor(const at::Tensor&)>& block,
-                              const at::Tensor& x) {
+inline at::Tensor run_plainly(const BlockFunction& block, const at::Tensor& x) {
   return block(x);
+}
+inline at::Tensor run_recomputed(const BlockFunction& block, const at::Tensor& x) {
+  return tessera::torch::recompute(block, x);
 }
 
 /// A residual block. Beside its input it keeps 5 times its output's bytes for the backward pass:
