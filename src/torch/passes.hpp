@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -123,7 +124,8 @@ class Passes {
   std::set<std::pair<std::size_t, std::size_t>> pairs_;  // units that one operator has used
   // Accumulators whose gradients will come: as often as graphs reach one that run apart.
   std::multiset<const ::torch::autograd::Node*> expected_;
-  std::vector<std::shared_ptr<::torch::autograd::Node>> accumulators_;
+  // Owning pointers, of a class that differs between versions of libtorch.
+  std::vector<decltype(::torch::autograd::impl::grad_accumulator(at::Tensor{}))> accumulators_;
   std::vector<std::vector<std::size_t>> regions_;  // that are being run, and what they used
   std::unique_ptr<Evaluating> evaluation_;
   std::shared_ptr<const bool> alive_;  // what hooks that outlive this object ask
