@@ -5,19 +5,22 @@
 #include <torch/library.h>
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
+#include "tessera/base/error.hpp"
 #include "torch/passes.hpp"
 
 namespace tessera::torch {
 
 namespace {
 
-// A key of libtorch's that a thread can switch on, above autograd and all backends, and that nothing
-// else in libtorch has a meaning for.
+// A key of libtorch's that a thread can switch on, above autograd and all backends, and that
+// nothing else in libtorch has a meaning for.
 constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
 thread_local int guards = 0;
+thread_local const char* no_draws = nullptr;
 
 void note(const at::Tensor& tensor, bool writes, std::vector<Use>& uses) {
   if (Place* const place = Place::of(tensor)) { uses.push_back({place, writes}); }
@@ -35,7 +38,26 @@ void note(const c10::IValue& value, bool writes, std::vector<Use>& uses) {
   }
 }
 
-void run_operator(const c10::OperatorHandle& op, ::torch::jit::Stack* stack) {
+bool is_generator(const c10::Type& type) {
+  if (const auto optional = type.cast<c10::OptionalType>()) {
+    return is_generator(*optional->getElementType());
+  }
+  return type.kind() == c10::TypeKind::GeneratorType;
+}
+
+// Every operator that draws has an argument for the generator, or calls one that has. None given:
+// the default one.
+void refuse_draws(const c10::OperatorHandle& op, const ::torch::jit::Stack& stack) {
+  const auto& arguments = op.schema().arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (is_generator(*arguments[i].type()) && stack[stack.size() - arguments.size() + i].isNone()) {
+      throw ContractError{op.schema().name() + " draws random numbers " + no_draws};
+    }
+  }
+}
+
+void run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  ::torch::jit::Stack* stack) {
   const auto& arguments = op.schema().arguments();
   std::vector<Use> uses;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -44,6 +66,11 @@ void run_operator(const c10::OperatorHandle& op, ::torch::jit::Stack* stack) {
          uses);
   }
   if (!uses.empty()) { Passes::use(uses, op.schema().name()); }
+  if (no_draws != nullptr) {
+    refuse_draws(op, *stack);
+    return op.redispatchBoxed(keys & c10::DispatchKeySet{c10::DispatchKeySet::FULL_AFTER, kKey},
+                              stack);
+  }
   // What an operator calls works on the same tensors.
   const c10::impl::ExcludeDispatchKeyGuard within{kKey};
   op.callBoxed(stack);
@@ -57,6 +84,12 @@ Interception::Interception() {
 
 Interception::~Interception() {
   if (--guards == 0) { c10::impl::tls_set_dispatch_key_included(kKey, false); }
+}
+
+NoDraws::NoDraws(const char* why) : before_{std::exchange(no_draws, why)} {}
+
+NoDraws::~NoDraws() {
+  no_draws = before_;
 }
 
 }  // namespace tessera::torch

@@ -13,4 +13,19 @@ class Interception {
   Interception& operator=(const Interception&) = delete;
 };
 
+/// While one lives, an operator on this thread that draws from libtorch's default generator throws
+/// ContractError, whatever calls it. `why` completes the message and outlives the guard. Guards
+/// nest.
+class NoDraws {
+ public:
+  explicit NoDraws(const char* why);
+  ~NoDraws();
+  NoDraws(const NoDraws&) = delete;
+  NoDraws& operator=(const NoDraws&) = delete;
+
+ private:
+  Interception interception_;
+  const char* before_;
+};
+
 }  // namespace tessera::torch

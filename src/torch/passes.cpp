@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <exception>
 #include <unordered_set>
+#include <utility>
 
 #include "tessera/base/error.hpp"
 
@@ -111,6 +112,10 @@ void Passes::adopt() {
 }
 
 Passes* Passes::current() noexcept { return current_passes; }
+
+Passes* Passes::make_current(Passes* passes) noexcept {
+  return std::exchange(current_passes, passes);
+}
 
 void Passes::use(std::span<const Use> uses, const std::string& op) {
   for (std::size_t i = 0; i < uses.size(); ++i) {
@@ -307,10 +312,13 @@ void Passes::run_again(const std::vector<std::size_t>& units,
 
 void Passes::expect_from(std::span<const at::Tensor> outputs) {
   for_each_accumulator(outputs, [&](const ::torch::autograd::AccumulateGrad& leaf) {
-    // The variable's storage tells whose it is.
+    // The variable's storage tells whose it is; detached tensors share it.
     const Place* const place = Place::of(leaf.variable);
-    if (place == nullptr || &place->home().passes() != this) { return; }
-    if (!expected_.insert(&leaf).second) { return; }
+    if (place == nullptr || &place->home().passes() != this ||
+        !leaf.variable.is_same(place->home().tensor())) {
+      return;
+    }
+    expected_.insert(&leaf);
     LiveUnit& unit = units_[place->home().unit()];
     ++unit.expected;
     unit.reached = true;
@@ -373,7 +381,10 @@ void Passes::gradient_added(ParameterHome& home, const ::torch::autograd::Node& 
                         "\" was replaced during the backward pass (create_graph, or a hook that "
                         "sets grad); the sharded module adds to the one that it has set"};
   }
-  if (expected_.erase(&accumulator) != 0) { --unit.expected; }
+  if (const auto at = expected_.find(&accumulator); at != expected_.end()) {
+    expected_.erase(at);
+    --unit.expected;
+  }
   if (unit.reached && unit.expected == 0 && unit.regions == 0) { end_gradients(home.unit()); }
 }
 

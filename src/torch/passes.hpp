@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -76,6 +77,11 @@ class Passes {
   [[nodiscard]] static Passes* current() noexcept;
 
   [[nodiscard]] std::deque<ParameterHome>& homes() noexcept { return homes_; }
+  [[nodiscard]] World& world() const { return model_.world(); }
+  /// Expires with this object.
+  [[nodiscard]] std::weak_ptr<const bool> alive() const noexcept { return alive_; }
+  /// Makes this the thread's current one, and returns the one before.
+  static Passes* make_current(Passes* passes) noexcept;
 
  private:
   enum class Phase : std::uint8_t { idle, forward, between, backward };
@@ -116,8 +122,10 @@ class Passes {
   std::vector<LiveUnit> units_;
   std::vector<std::size_t> open_;                        // units with an open scope
   std::set<std::pair<std::size_t, std::size_t>> pairs_;  // units that one operator has used
-  std::set<const ::torch::autograd::Node*> expected_;    // accumulators whose gradients will come
-  std::vector<std::shared_ptr<::torch::autograd::Node>> accumulators_;
+  // Accumulators whose gradients will come: as often as graphs reach one that run apart.
+  std::multiset<const ::torch::autograd::Node*> expected_;
+  // Owning pointers, of a class that differs between versions of libtorch.
+  std::vector<decltype(::torch::autograd::impl::grad_accumulator(at::Tensor{}))> accumulators_;
   std::vector<std::vector<std::size_t>> regions_;  // that are being run, and what they used
   std::unique_ptr<Evaluating> evaluation_;
   std::shared_ptr<const bool> alive_;  // what hooks that outlive this object ask

@@ -29,6 +29,7 @@ using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<a
 ///
 ///   x = tessera::torch::recompute([&](const at::Tensor& x) { return block->forward(x); }, x);
 template <class Work, class... Inputs>
+  requires std::is_invocable_r_v<at::Tensor, Work&, const at::Tensor&, const Inputs&...>
 [[nodiscard]] at::Tensor recompute(Work work, const at::Tensor& first, const Inputs&... rest) {
   auto call = [work = std::move(work)](const std::vector<at::Tensor>& in) mutable {
     const auto apply = [&]<std::size_t... I>(std::index_sequence<I...>) {

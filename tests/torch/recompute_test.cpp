@@ -1,0 +1,230 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/error.hpp"
+#include "tessera/world/run.hpp"
+#include "torch/small_net.hpp"
+
+// Functions that run again in the backward pass: the same bits for less memory.
+namespace tessera::torch_recompute_test {
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using ::testing::HasSubstr;
+using torch_test::run_plainly;
+using torch_test::run_recomputed;
+using torch_test::RunBlock;
+using torch_test::seeded;
+using torch_test::SmallNet;
+
+constexpr int kBlocks = 3;
+constexpr std::int64_t kWidth = 12;
+constexpr std::int64_t kRows = 64;
+constexpr std::size_t kOutput = kRows * kWidth * sizeof(float);  // of a block
+
+bool same_bits(const at::Tensor& a, const at::Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
+         std::memcmp(a.contiguous().data_ptr(), b.contiguous().data_ptr(), a.nbytes()) == 0;
+}
+
+using Block = torch_test::BlockFunction;
+
+// A recomputed function within a recomputed function.
+at::Tensor recomputed_twice(const Block& block, const at::Tensor& x) {
+  return tessera::torch::recompute(
+      [block](const at::Tensor& in) { return run_recomputed(block, in * 1) * 1; }, x);
+}
+
+// Several inputs, of which one is used outside too, and several outputs, of which one is of
+// integers and one is not used.
+at::Tensor recomputed_with_more(const Block& block, const at::Tensor& x) {
+  const Tensors out = tessera::torch::recompute(
+      [block](const Tensors& in) -> Tensors {
+        const at::Tensor y = block(in[0]);
+        return {in[1].argmax(1), y, y * 2};
+      },
+      {x, x});
+  EXPECT_FALSE(out[0].requires_grad());
+  return out[1];
+}
+
+struct Trained {
+  std::vector<double> losses;
+  std::vector<double> norms;
+  std::size_t after_forward = 0;  // activations that one more forward pass keeps
+};
+
+Trained train(World& world, Strategy strategy, const RunBlock& run) {
+  auto model = tessera::torch::shard(seeded(1, [&] { return SmallNet(kBlocks, kWidth, run); }),
+                                     world, {.model = {.strategy = strategy, .accumulate = 2}});
+  model.optimize_with(AdamW{.lr = 0.05F});
+  Trained result;
+  for (int step = 0; step < 3; ++step) {
+    for (int micro = 0; micro < 2; ++micro) {
+      const at::Tensor x =
+          seeded(static_cast<std::uint64_t>((10 * step + micro) * world.size() + world.rank()),
+                 [] { return ::torch::randn({kRows, kWidth}); });
+      const std::size_t before = world.memory().report().live[Category::activations];
+      const at::Tensor y = model(x);
+      result.after_forward = world.memory().report().live[Category::activations] - before;
+      model.backward((y - x.flip(1)).pow(2).mean());
+    }
+    model.step();
+    result.losses.push_back(model.report().loss);
+    result.norms.push_back(model.report().grad_norm);
+  }
+  return result;
+}
+
+class TorchRecompute : public ::testing::TestWithParam<Strategy> {};
+INSTANTIATE_TEST_SUITE_P(Strategies, TorchRecompute,
+                         ::testing::Values(Strategy::ddp, Strategy::zero2, Strategy::zero3),
+                         [](const auto& name) { return std::string{to_string(name.param)}; });
+
+TEST_P(TorchRecompute, GivesTheSameBitsForTheMemoryOfOutputsAlone) {
+  struct Case {
+    const char* name;
+    RunBlock run;
+    std::size_t kept;  // bytes of activations
+  };
+  const std::vector<Case> cases{
+      {"recomputed", &run_recomputed, kBlocks * kOutput},
+      {"twice", &recomputed_twice, kBlocks * kOutput},
+      {"with more", &recomputed_with_more, kBlocks * kOutput},
+  };
+  run_ranks(2, [&](World& world) {
+    const Trained plain = train(world, GetParam(), &run_plainly);
+    EXPECT_EQ(plain.after_forward, kBlocks * 5 * kOutput);
+    EXPECT_LT(plain.losses.back(), plain.losses.front());
+    for (const Case& c : cases) {
+      const Trained again = train(world, GetParam(), c.run);
+      EXPECT_EQ(again.losses, plain.losses) << c.name;
+      EXPECT_EQ(again.norms, plain.norms) << c.name;
+      EXPECT_EQ(again.after_forward, c.kept) << c.name;
+    }
+  });
+}
+
+// A parameter that is used in a recomputed function and after it: its gradient comes twice.
+struct TiedImpl : ::torch::nn::Module {
+  explicit TiedImpl(RunBlock run)
+      : run_{std::move(run)},
+        layer_{register_module("layer", ::torch::nn::Linear(kWidth, kWidth))} {}
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor in = layer_(x).tanh();
+    return layer_(run_([this](const at::Tensor& y) { return layer_(y).tanh(); }, in));
+  }
+
+ private:
+  RunBlock run_;
+  ::torch::nn::Linear layer_;
+};
+
+TEST_P(TorchRecompute, ReachesParametersThatAreUsedOutsideToo) {
+  run_ranks(2, [&](World& world) {
+    std::vector<double> losses;
+    for (const RunBlock& run : {RunBlock{&run_plainly}, RunBlock{&run_recomputed}}) {
+      auto model = tessera::torch::shard(seeded(2, [&] { return std::make_shared<TiedImpl>(run); }),
+                                         world, {.model = {.strategy = GetParam()}});
+      model.optimize_with(AdamW{.lr = 0.05F});
+      for (int step = 0; step < 2; ++step) {
+        model.backward((model(::torch::ones({4, kWidth})) - 1).pow(2).mean());
+        model.step();
+      }
+      losses.push_back(model.report().loss);
+    }
+    EXPECT_NEAR(losses[0], losses[1], 1e-6);
+  });
+}
+
+TEST(TorchRecompute, DrawsTheSameNumbersAgain) {
+  const auto gradients = [](const RunBlock& run) {
+    return seeded(3, [&] {
+      ::torch::nn::Linear layer(kWidth, kWidth);
+      const at::Tensor x = ::torch::randn({kRows, kWidth});  // requires no gradient
+      at::Tensor y = run(
+          [&](const at::Tensor& in) { return ::torch::dropout(layer->forward(in), 0.5, true); }, x);
+      y = ::torch::dropout(y, 0.5, true);
+      y.pow(2).sum().backward();
+      return Tensors{y.detach(), layer->weight.grad(), layer->bias.grad(), ::torch::rand({8})};
+    });
+  };
+  const Tensors plain = gradients(&run_plainly);
+  const Tensors again = gradients(&run_recomputed);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_TRUE(same_bits(plain[i], again[i])) << i;
+  }
+}
+
+TEST(TorchRecompute, SaysWhatItCannotDo) {
+  const at::Tensor x = ::torch::ones({2, 3}).set_requires_grad(true);
+  int runs = 0;
+  const auto squared = [](const Tensors& in) -> Tensors { return {in[0] * in[0]}; };
+  struct Case {
+    const char* text;
+    std::function<void()> call;
+  };
+  const std::vector<Case> cases{
+      {"input 1 of a recomputed function is undefined",
+       [&] { static_cast<void>(tessera::torch::recompute(squared, {x, at::Tensor{}})); }},
+      {"returns tensor 0 of 1 undefined",
+       [&] {
+         static_cast<void>(tessera::torch::recompute(
+             [](const Tensors&) -> Tensors { return {at::Tensor{}}; }, {x}));
+       }},
+      {"writes to its input 0",
+       [&] {
+         static_cast<void>(tessera::torch::recompute(
+             [](const Tensors& in) -> Tensors { return {in[0].mul_(2) + 1}; }, {x * 1}));
+       }},
+      {"returns [1, 3] Float in the backward pass, and returned [2, 3] Float before",
+       [&] {
+         tessera::torch::recompute(
+             [&](const Tensors& in) -> Tensors { return {in[0].slice(0, runs++) * 2}; }, {x})[0]
+             .sum()
+             .backward();
+       }},
+      {"create_graph",
+       [&] {
+         static_cast<void>(::torch::autograd::grad(
+             {tessera::torch::recompute(squared, {x})[0].sum()}, {x}, {}, true, true));
+       }},
+      {"not autograd::grad",
+       [&] {
+         static_cast<void>(
+             ::torch::autograd::grad({tessera::torch::recompute(squared, {x})[0].sum()}, {x}));
+       }},
+      {"aten::bernoulli_ draws random numbers in a recomputed function",
+       [&] {
+         run_ranks(2, [](World& world) {
+           auto model = tessera::torch::shard(
+               seeded(1,
+                      [] {
+                        return SmallNet(1, kWidth, [](const Block& block, const at::Tensor& in) {
+                          return run_recomputed(
+                              [&](const at::Tensor& y) {
+                                return ::torch::dropout(block(y), 0.5, true);
+                              },
+                              in);
+                        });
+                      }),
+               world);
+           static_cast<void>(model(::torch::ones({2, kWidth})));
+         });
+       }},
+  };
+  for (const Case& c : cases) {
+    try {
+      c.call();
+      ADD_FAILURE() << "no error: " << c.text;
+    } catch (const ContractError& error) { EXPECT_THAT(error.what(), HasSubstr(c.text)); }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::torch_recompute_test
