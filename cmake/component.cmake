@@ -7,6 +7,9 @@
 # "find_dependency(Torch)". GROUP: of its libraries, where it is none of Tessera's own packages.
 # Headers below include/tessera are installed with the library's.
 function(tessera_install_component name)
+  if(NOT TESSERA_INSTALL)
+    return()
+  endif()
   cmake_parse_arguments(arg "" "GROUP" "TARGETS;DEPENDENCIES" ${ARGN})
   set(group libraries)
   set(group_development development)
@@ -33,6 +36,9 @@ endfunction()
 # is linked statically; REQUIRES and REQUIRES_PRIVATE are other packages, likewise. Files of libraries
 # may be named by their paths. GROUP as above.
 function(tessera_install_pc name)
+  if(NOT TESSERA_INSTALL)
+    return()
+  endif()
   cmake_parse_arguments(arg "" "DESCRIPTION;GROUP"
     "CFLAGS;LIBS;LIBS_PRIVATE;REQUIRES;REQUIRES_PRIVATE" ${ARGN})
   set(group development)

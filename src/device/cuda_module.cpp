@@ -17,6 +17,15 @@ namespace {
 constexpr const char* kVariable = "TESSERA_CUDA_MODULE";
 constexpr const char* kFile = "libtessera_cuda.so";
 
+/// The folder of the file that this code is in: of the program, or of the shared library.
+std::filesystem::path own_folder() {
+  Dl_info info{};
+  if (dladdr(static_cast<const void*>(&kFile), &info) == 0 || info.dli_fname == nullptr) {
+    return {};
+  }
+  return std::filesystem::path{info.dli_fname}.parent_path();
+}
+
 std::vector<std::string> places() {
   if (const auto path = environment(kVariable)) { return {*path}; }
   std::vector<std::string> all;
@@ -26,6 +35,7 @@ std::vector<std::string> places() {
     all.push_back(program.parent_path() / kFile);
     all.push_back(program.parent_path().parent_path() / "lib" / kFile);
   }
+  if (const auto folder = own_folder(); !folder.empty()) { all.push_back(folder / kFile); }
   for (const char* folder : {TESSERA_CUDA_BUILT_IN, TESSERA_CUDA_INSTALLED_IN}) {
     if (*folder != '\0') { all.push_back(std::filesystem::path{folder} / kFile); }
   }
