@@ -149,6 +149,6 @@ function(tessera_add_cuda_module)
   tessera_compile_together(tessera_cuda CUDA MOST 6
     ALONE "(cuda_sort|embedding_cuda|attention_cuda|attention_backward_cuda)\\.cu$|cudnn")
   if(TESSERA_INSTALL)
-    install(TARGETS tessera_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cuda)
+    install(TARGETS tessera_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera COMPONENT cuda)
   endif()
 endfunction()

@@ -27,8 +27,8 @@ file(WRITE ${PROJECT_BINARY_DIR}/debian/changelog.Debian
   " -- ${TESSERA_MAINTAINER}  ${date}\n")
 execute_process(COMMAND gzip -9nf ${PROJECT_BINARY_DIR}/debian/changelog.Debian)
 
-set(about "Tessera shards parameters, gradients and optimizer state of a neural network over the\n\
-ranks of a job, as ZeRO and FSDP do, for programs in C++.")
+set(about "Tessera shards parameters, gradients and optimizer state of a neural\n\
+network over the ranks of a job, as ZeRO and FSDP do, for programs in C++.")
 if(TESSERA_ARCH)
   string(APPEND about "\nIt runs on processors of ${TESSERA_ARCH} and later.")
 endif()
@@ -50,8 +50,8 @@ Headers, the static library, and what CMake and pkg-config read.")
 if(TESSERA_BUILD_TOOLS)
   tessera_debian_package(command tessera SECTION science DEPENDS ${needed}
     DESCRIPTION "sharded training of neural networks - command\n${about}\n.\n\
-The command trains and samples GPT-2, compares strategies, plans memory and time, and looks\n\
-into checkpoints.")
+The command trains and samples GPT-2, compares strategies, plans memory and\n\
+time, and looks into checkpoints.")
 endif()
 if(TESSERA_HAS_CUDA)
   set(nvidia libcublas-${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR} libnccl2)
@@ -61,8 +61,8 @@ if(TESSERA_HAS_CUDA)
   tessera_debian_package(cuda libtessera-cuda SECTION contrib/libs
     DEPENDS ${needed} RECOMMENDS ${nvidia}
     DESCRIPTION "sharded training of neural networks - CUDA module\n${about}\n.\n\
-The module that programs open when they ask for a CUDA device. NVIDIA's driver, cuBLASLt and NCCL\n\
-come from NVIDIA's packages.")
+The module that programs open when they ask for a CUDA device. NVIDIA's\n\
+driver, cuBLASLt and NCCL come from NVIDIA's packages.")
 endif()
 
 set(CPACK_PACKAGE_NAME tessera)
@@ -84,4 +84,5 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR} ${cuda_folders})
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY "=")
+set(CPACK_POST_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/packaging/debian/use_ldconfig_trigger.cmake)
 include(CPack)
