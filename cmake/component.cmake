@@ -18,6 +18,9 @@ function(tessera_install_component name)
     set(group_development ${arg_GROUP}-development)
   endif()
   set(folder ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
+  foreach(target IN LISTS arg_TARGETS)
+    tessera_find_beside(${target} ${CMAKE_INSTALL_LIBDIR})
+  endforeach()
   install(TARGETS ${arg_TARGETS} EXPORT tessera-${name}-targets
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${group_development}
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}

@@ -26,9 +26,9 @@ tessera_version_library(tessera)
 
 # Lets `target`, installed in `folder`, find the shared libraries beside it, wherever the copy is.
 function(tessera_find_beside target folder)
-  if(NOT IS_ABSOLUTE "${folder}" AND NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  if(BUILD_SHARED_LIBS AND NOT IS_ABSOLUTE "${folder}" AND NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
     file(RELATIVE_PATH libdir /${folder} /${CMAKE_INSTALL_LIBDIR})
-    set_target_properties(${target} PROPERTIES INSTALL_RPATH "\$ORIGIN/${libdir}")
+    set_property(TARGET ${target} APPEND PROPERTY INSTALL_RPATH "\$ORIGIN/${libdir}")
   endif()
 endfunction()
 
