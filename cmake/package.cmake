@@ -25,7 +25,7 @@ string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
 file(WRITE ${PROJECT_BINARY_DIR}/debian/changelog.Debian
   "tessera (${version}) unstable; urgency=medium\n\n  * Built from Tessera's own sources: see CHANGELOG.md.\n\n"
   " -- ${TESSERA_MAINTAINER}  ${date}\n")
-execute_process(COMMAND gzip -9nf ${PROJECT_BINARY_DIR}/debian/changelog.Debian)
+execute_process(COMMAND gzip -9nf ${PROJECT_BINARY_DIR}/debian/changelog.Debian COMMAND_ERROR_IS_FATAL ANY)
 
 set(about "Tessera shards parameters, gradients and optimizer state of a neural\n\
 network over the ranks of a job, as ZeRO and FSDP do, for programs in C++.")
@@ -36,13 +36,14 @@ set(library libtessera${TESSERA_SOVERSION})
 tessera_debian_package(libraries ${library} SECTION libs
   DESCRIPTION "sharded training of neural networks - shared library\n${about}")
 set(needed "${library} (= ${version})")
+# Linked statically, a program needs what the library was linked to: of the packages that have it.
 set(needs_for_static "")
-if(TESSERA_HAS_MPI)
-  list(APPEND needs_for_static libopenmpi-dev)
-endif()
-if(TESSERA_HAS_ONEDNN)
-  list(APPEND needs_for_static libdnnl-dev)
-endif()
+foreach(file IN LISTS tessera_links)
+  execute_process(COMMAND dpkg-query --search ${file} OUTPUT_VARIABLE owner ERROR_QUIET)
+  if(IS_ABSOLUTE ${file} AND owner MATCHES "^([^:, ]+)")
+    list(APPEND needs_for_static ${CMAKE_MATCH_1})
+  endif()
+endforeach()
 tessera_debian_package(development libtessera-dev SECTION libdevel
   DEPENDS ${needed} ${needs_for_static}
   DESCRIPTION "sharded training of neural networks - development files\n${about}\n.\n\

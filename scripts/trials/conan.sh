@@ -30,6 +30,7 @@ for kind in "${kinds[@]}"; do
   esac
   began=$(date +%s)
   conan create packaging/conan -o "&:shared=$shared" -c tools.cmake.cmaketoolchain:generator=Ninja \
+    -c "tools.cmake.cmake_layout:test_folder=$home/test_package" \
     >"$home/$kind.log" 2>&1 || { tail -n 40 "$home/$kind.log"; exit 1; }
   seconds=$(($(date +%s) - began))
   folder=$(sed -n "s/.*Package folder \(.*\)/\1/p" "$home/$kind.log" | head -n 1)

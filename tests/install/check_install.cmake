@@ -41,7 +41,7 @@ execute_process(COMMAND ${CMAKE_COMMAND} -DCOMPONENTS=mosaic ${WORK_DIR}/build
   RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE output)
 string(REGEX REPLACE "[ \n]+" " " output "${output}")
 if(status EQUAL 0 OR NOT output MATCHES
-   "installed without its component 'mosaic': configure Tessera's sources with it")
+   "has no component 'mosaic': configure Tessera's sources with -DTESSERA_MOSAIC=ON")
   message(FATAL_ERROR "a component that is not installed: ${output}")
 endif()
 
