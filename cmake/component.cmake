@@ -7,6 +7,9 @@
 # "find_dependency(Torch)". GROUP: of its libraries, where it is none of Tessera's own packages.
 # Headers below include/tessera are installed with the library's.
 function(tessera_install_component name)
+  if(NOT TESSERA_INSTALL)
+    return()
+  endif()
   cmake_parse_arguments(arg "" "GROUP" "TARGETS;DEPENDENCIES" ${ARGN})
   set(group libraries)
   set(group_development development)
@@ -15,6 +18,9 @@ function(tessera_install_component name)
     set(group_development ${arg_GROUP}-development)
   endif()
   set(folder ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
+  foreach(target IN LISTS arg_TARGETS)
+    tessera_find_beside(${target} ${CMAKE_INSTALL_LIBDIR})
+  endforeach()
   install(TARGETS ${arg_TARGETS} EXPORT tessera-${name}-targets
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${group_development}
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
@@ -33,6 +39,9 @@ endfunction()
 # is linked statically; REQUIRES and REQUIRES_PRIVATE are other packages, likewise. Files of libraries
 # may be named by their paths. GROUP as above.
 function(tessera_install_pc name)
+  if(NOT TESSERA_INSTALL)
+    return()
+  endif()
   cmake_parse_arguments(arg "" "DESCRIPTION;GROUP"
     "CFLAGS;LIBS;LIBS_PRIVATE;REQUIRES;REQUIRES_PRIVATE" ${ARGN})
   set(group development)

@@ -55,7 +55,9 @@ elseif(nccl_version VERSION_LESS nccl_needed)
   set(cuda_problem "NCCL ${nccl_version} in ${TESSERA_NCCL_INCLUDE} is too old: needed is ${nccl_needed} \
 (TESSERA_NCCL_INCLUDE and TESSERA_NCCL_LIBRARY name another)")
 else()
-  set(CMAKE_CUDA_COMPILER ${TESSERA_NVCC})
+  if(NOT CMAKE_CUDA_COMPILER)  # of the project that this one is part of
+    set(CMAKE_CUDA_COMPILER ${TESSERA_NVCC})
+  endif()
   if(NOT CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES ${TESSERA_CUDA_ARCHITECTURES})
   endif()
@@ -134,17 +136,19 @@ function(tessera_add_cuda_module)
   target_compile_options(tessera_cuda PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--extended-lambda;-fmad=false;-lineinfo;-Xcompiler=-Wall,-Wextra,-Wno-unused-parameter>"
     "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${TESSERA_WERROR}>>:-Werror=all-warnings>")
-  # The library's own archive, by its file (CMake 3.25 knows no C++20 for nvcc 13): what the module
+  # The library's archive, by its file (CMake 3.25 knows no C++20 for nvcc 13): what the module
   # needs of it, it has a copy of, which nobody sees.
-  add_dependencies(tessera_cuda tessera)
+  add_dependencies(tessera_cuda ${TESSERA_ARCHIVE})
   target_compile_options(tessera_cuda PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:$<TARGET_PROPERTY:tessera_options,INTERFACE_COMPILE_OPTIONS>>)
-  target_link_libraries(tessera_cuda PRIVATE $<TARGET_LINKER_FILE:tessera>
+  target_link_libraries(tessera_cuda PRIVATE $<TARGET_LINKER_FILE:${TESSERA_ARCHIVE}>
     tessera_fmt CUDA::cudart_static CUDA::cublasLt ${TESSERA_NCCL_LIBRARY}
     ${TESSERA_CUDNN_LIBRARIES} ${CMAKE_DL_LIBS})
   target_link_options(tessera_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
   # Those left alone take longest by themselves, or name what others do.
   tessera_compile_together(tessera_cuda CUDA MOST 6
     ALONE "(cuda_sort|embedding_cuda|attention_cuda|attention_backward_cuda)\\.cu$|cudnn")
-  install(TARGETS tessera_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cuda)
+  if(TESSERA_INSTALL)
+    install(TARGETS tessera_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera COMPONENT cuda)
+  endif()
 endfunction()

@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tessera
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
   FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
-install(TARGETS tessera EXPORT tesseraTargets
+install(TARGETS tessera ${tessera_other_kind} EXPORT tesseraTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libraries NAMELINK_COMPONENT development)
 if(TESSERA_BUILD_TOOLS)
@@ -30,5 +30,10 @@ endif()
 if(TESSERA_HAS_ONEDNN)
   list(APPEND tessera_links ${TESSERA_ONEDNN_LIBRARIES})
 endif()
+# Of a library that is only there static, a program always needs what that one needs.
+set(tessera_links_if_static LIBS_PRIVATE)
+if(NOT BUILD_SHARED_LIBS AND NOT TESSERA_BOTH_KINDS)
+  set(tessera_links_if_static "")
+endif()
 tessera_install_pc(tessera DESCRIPTION "${PROJECT_DESCRIPTION}"
-  LIBS -ltessera LIBS_PRIVATE ${tessera_links})
+  LIBS -ltessera ${tessera_links_if_static} ${tessera_links})

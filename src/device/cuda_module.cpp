@@ -16,19 +16,33 @@ namespace {
 
 constexpr const char* kVariable = "TESSERA_CUDA_MODULE";
 constexpr const char* kFile = "libtessera_cuda.so";
+constexpr const char* kInstalledBelow = "tessera";  // the folder of libraries
+
+/// The folder of the file that this code is in: the shared library, or the program.
+std::filesystem::path own_folder() {
+  Dl_info info{};
+  if (dladdr(static_cast<const void*>(&kFile), &info) == 0 || info.dli_fname == nullptr) {
+    return {};
+  }
+  return std::filesystem::path{info.dli_fname}.parent_path();
+}
 
 std::vector<std::string> places() {
   if (const auto path = environment(kVariable)) { return {*path}; }
   std::vector<std::string> all;
+  const auto add = [&](const std::filesystem::path& folder) {
+    if (!folder.empty()) { all.push_back(folder / kFile); }
+  };
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   if (!error) {
-    all.push_back(program.parent_path() / kFile);
-    all.push_back(program.parent_path().parent_path() / "lib" / kFile);
+    add(program.parent_path());
+    add(program.parent_path().parent_path() / "lib");
+    add(program.parent_path().parent_path() / "lib" / kInstalledBelow);
   }
-  for (const char* folder : {TESSERA_CUDA_BUILT_IN, TESSERA_CUDA_INSTALLED_IN}) {
-    if (*folder != '\0') { all.push_back(std::filesystem::path{folder} / kFile); }
-  }
+  add(own_folder() / kInstalledBelow);
+  add(TESSERA_CUDA_BUILT_IN);
+  add(TESSERA_CUDA_INSTALLED_IN);
   all.emplace_back(kFile);
   return all;
 }

@@ -36,6 +36,15 @@ function(build_stranger compiler folder)
 endfunction()
 build_stranger(${CXX} ${WORK_DIR}/build)
 
+# What was not installed is refused with what to do.
+execute_process(COMMAND ${CMAKE_COMMAND} -DCOMPONENTS=mosaic ${WORK_DIR}/build
+  RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE output)
+string(REGEX REPLACE "[ \n]+" " " output "${output}")
+if(status EQUAL 0 OR NOT output MATCHES
+   "has no component 'mosaic': configure Tessera's sources with -DTESSERA_MOSAIC=ON")
+  message(FATAL_ERROR "a component that is not installed: ${output}")
+endif()
+
 # And what one compiler has installed, a program that the other has compiled can use.
 execute_process(COMMAND ${CXX} --version OUTPUT_VARIABLE version)
 if(version MATCHES "clang")
@@ -50,6 +59,24 @@ if(other_compiler)
 else()
   list(JOIN others ", " others)
   message("not tried with another compiler than ${CXX}: there is none of ${others}")
+endif()
+
+# The copy can be moved, and built with from a Makefile.
+find_program(pkg_config NAMES pkg-config NO_CACHE)
+if(pkg_config)
+  file(RENAME ${prefix} ${WORK_DIR}/moved)
+  file(GLOB_RECURSE pc ${WORK_DIR}/moved/*/tessera.pc)
+  get_filename_component(pc_folder "${pc}" DIRECTORY)
+  set(ENV{PKG_CONFIG_PATH} ${pc_folder})
+  run(sh -c "'${CXX}' -std=c++20 '${SOURCE_DIR}/tests/install/stranger/main.cpp' \
+    -o '${WORK_DIR}/by_pkg_config' $(pkg-config --cflags --libs tessera)")
+  run(${WORK_DIR}/by_pkg_config)
+  if(NOT output MATCHES "4 of 4 ranks")
+    message(FATAL_ERROR "the stranger's program, built with pkg-config, printed: ${output}")
+  endif()
+  file(RENAME ${WORK_DIR}/moved ${prefix})
+else()
+  message("not tried with pkg-config, which is not installed")
 endif()
 
 run(${prefix}/bin/tessera --version)
