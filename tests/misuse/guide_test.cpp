@@ -1,20 +1,12 @@
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <functional>
 #include <limits>
 #include <optional>
-#include <regex>
-#include <set>
 #include <stdexcept>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "misuse/mistaken_trainer.hpp"
-#include "support/places.hpp"
+#include "support/guide_table.hpp"
 #include "tessera/tessera.hpp"
 
 // The mistakes that somebody who wraps a trainer makes, and what the library says to each: the
@@ -23,11 +15,6 @@ namespace tessera::test::guide_test {
 namespace {
 
 using Trainer = MistakenTrainer;
-
-struct Row {
-  const char* mistake;  // as the page calls it
-  std::function<void()> make;
-};
 
 // Units a and b, declared and no more.
 template <class Use>
@@ -39,7 +26,7 @@ auto declared(Use use) {
   });
 }
 
-std::vector<Row> rows() {
+std::vector<GuideRow> rows() {
   return {
       {"a scope before `materialize`",
        declared([](ShardedModel& model, Unit a) { (void)model.forward(a); })},
@@ -119,7 +106,7 @@ std::vector<Row> rows() {
                                                                          t.forward();
                                                                          (void)t.add(t.b, 0, 1.0F);
                                                                          (void)t.add(t.a, 15, 1.0F);
-                 t.model->step();
+                                                                         t.model->step();
                                                                        })},
       {"the first NaN (`Checks::memory`)",
        trainer(kMemory,
@@ -175,49 +162,8 @@ std::vector<Row> rows() {
   };
 }
 
-std::string kind_of(const Error& error) {
-  if (dynamic_cast<const ContractError*>(&error) != nullptr) { return "`ContractError`"; }
-  if (dynamic_cast<const ConfigError*>(&error) != nullptr) { return "`ConfigError`"; }
-  if (dynamic_cast<const CommError*>(&error) != nullptr) { return "`CommError`"; }
-  if (dynamic_cast<const NumericError*>(&error) != nullptr) { return "`NumericError`"; }
-  if (dynamic_cast<const OutOfMemory*>(&error) != nullptr) { return "`OutOfMemory`"; }
-  return "`Error`";
-}
-
-/// `text` in one line, without the rank before it and the line of the library behind it.
-std::string without_place(std::string text) {
-  std::ranges::replace(text, '\n', ' ');
-  static const std::regex place{R"(^rank \d+: | \([a-z_]+\.cpp:\d+\)$)"};
-  return std::regex_replace(text, place, "");
-}
-
-/// The row of the table: the mistake, the kind of error, its text.
-std::string line_of(const Row& row) {
-  try {
-    row.make();
-    return "nobody noticed";
-  } catch (const Error& error) {
-    return std::string{"| "} + row.mistake + " | " + kind_of(error) + " | " +
-           without_place(error.what()) + " |";
-  }
-}
-
 TEST(Guide, ShowsWhatTheLibrarySaysToEachMistake) {
-  std::multiset<std::string> shown;
-  std::ifstream page{std::filesystem::path{test::kSourceDir} / "docs/wrapping.md"};
-  for (std::string line; std::getline(page, line);) {
-    if (line.find("Error` | ") != std::string::npos ||
-        line.find("`OutOfMemory` | ") != std::string::npos) {
-      shown.insert(line);
-    }
-  }
-  for (const Row& row : rows()) {
-    const std::string line = line_of(row);
-    EXPECT_EQ(shown.erase(line), 1U) << "docs/wrapping.md needs this line:\n" << line;
-  }
-  for (const std::string& line : shown) {
-    ADD_FAILURE() << "nothing makes this mistake:\n" << line;
-  }
+  expect_table("docs/wrapping.md", rows());
 }
 
 }  // namespace
