@@ -14,6 +14,7 @@
 #include <tuple>
 #include <vector>
 
+#include "misuse/mistaken_trainer.hpp"
 #include "support/temporary_folder.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
@@ -28,38 +29,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// Two units of one weight each, of 15 and 10 elements, that train.
-struct Trainer {
-  explicit Trainer(World& world, const ModelOptions& options = {})
-      : model{std::make_unique<ShardedModel>(world, options)},
-        a{model->add_unit("a", {{"w", {3, 5}}})},
-        b{model->add_unit("b", {{"w", {10}}})} {
-    model->materialize(init::constant(0.5F));
-    model->optimize_with(SGD{.lr = 0.5F, .momentum = 0.0F});
-  }
-  void forward() {
-    (void)model->forward(a);
-    (void)model->forward(b);
-  }
-  void backward() {
-    for (const Unit unit : {b, a}) { model->backward(unit).grad("w")[0] += 1.0F; }
-  }
-  void pass() {
-    forward();
-    backward();
-  }
-  /// Adds `value` to element `at` of the gradient, and keeps the pointer.
-  float* add(Unit unit, int at, float value) {
-    const auto g = model->backward(unit);
-    float* const gradient = g.grad("w");
-    gradient[at] += value;
-    return gradient;
-  }
-
-  std::unique_ptr<ShardedModel> model;
-  Unit a;
-  Unit b;
-};
+using Trainer = MistakenTrainer;
 
 enum class Kind { contract, config, memory, comm, format, numeric, other };
 
@@ -71,25 +41,6 @@ struct Mistake {
 
   friend void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
 };
-
-/// Runs `body` on `ranks` ranks.
-template <class Body>
-auto on(int ranks, Body body, const WorldOptions& options = {}) {
-  return [ranks, body, options] { run_ranks(ranks, body, options); };
-}
-
-/// Runs `use` with a trainer on two ranks.
-template <class Use>
-auto trainer(const ModelOptions& options, Use use) {
-  return on(2, [options, use](World& world) {
-    Trainer trainer{world, options};
-    use(trainer);
-  });
-}
-
-const ModelOptions kPlain{.strategy = Strategy::zero3};
-const ModelOptions kStrict{.strategy = Strategy::zero3, .checks = Checks::strict};
-const ModelOptions kMemory{.strategy = Strategy::zero3, .checks = Checks::memory};
 
 // What is used after its World: made within a run, kept beyond it.
 template <class T, class Use>

@@ -81,7 +81,8 @@ void Model::require_training(const char* what) const {
 
 std::uint32_t Model::add_unit(std::string name, std::vector<ParameterSpec> specs,
                               const UnitOptions& options) {
-  expects(!is_materialized(), "add_unit: units are declared before materialize");
+  expects(!is_materialized(),
+          "add_unit: the model has been materialized; declare all units before it");
   const std::size_t index = declaration_.add_unit(std::move(name), std::move(specs), options);
   const UnitPlan& plan = plans()[index];
   TensorLife life{.name = plan.name, .shapes = {}};
@@ -184,7 +185,8 @@ void Model::optimize_with(const Optimizer& optimizer, const OptimizerOptions& op
 void Model::require_ready() const {
   rethrow_failure();
   if (step_) { step_->check_if_stuck(); }
-  expects(is_materialized(), "a unit is opened before materialize");
+  expects(is_materialized(),
+          "a unit is opened before materialize; declare all units, then call it");
 }
 
 int Model::open(UseKind kind, std::size_t unit, std::optional<int> micro_batch) {
@@ -261,8 +263,10 @@ void Model::step(const double* loss) {
   training_->require_scopes_ended("step");
   training_->finish();
   if (training_->ended() != options_.accumulate) {
-    throw ContractError{fmt::format("step: {} of {} micro-batches have been run",
-                                    training_->ended(), options_.accumulate)};
+    throw ContractError{fmt::format(
+        "step: {} of {} micro-batches have been run; before each step, run a forward and "
+        "a backward pass for each (ModelOptions::accumulate)",
+        training_->ended(), options_.accumulate)};
   }
   require_no_graph(world_, options_);
   update_order_ = step.run(loss, declaration_.order());

@@ -1,0 +1,132 @@
+// The mistakes that somebody who shards a module makes, and what the library says to each: the
+// table of docs/libtorch.md, which shows it word for word.
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "modules.hpp"
+#include "support/guide_table.hpp"
+#include "tessera/tessera.hpp"
+
+namespace torch_test {
+namespace {
+
+using tessera::run_ranks;
+using tessera::World;
+using tessera::test::GuideRow;
+namespace shards = tessera::torch;
+
+struct LineImpl : torch::nn::Module {
+  explicit LineImpl(int blocks) {
+    in = register_module("in", torch::nn::Linear(5, 6));
+    list = register_module("blocks", torch::nn::ModuleList());
+    for (int i = 0; i < blocks; ++i) { list->push_back(Block{6}); }
+  }
+  torch::Tensor forward(torch::Tensor x) {
+    x = in(x);
+    for (const auto& block : *list) { x = block->as<BlockImpl>()->forward(x); }
+    return x;
+  }
+
+  torch::nn::Linear in{nullptr};
+  torch::nn::ModuleList list{nullptr};
+};
+using Line = std::shared_ptr<LineImpl>;
+using Model = shards::Sharded<LineImpl>;
+
+const shards::ShardOptions kZero3{.model = {.strategy = tessera::Strategy::zero3}};
+
+/// Builds a module on two ranks.
+template <class Use>
+auto built(Use use) {
+  return [use] {
+    run_ranks(2, [&](World& world) {
+      use(world, seeded(1, [] { return std::make_shared<LineImpl>(2); }));
+    });
+  };
+}
+
+/// Makes a step of a sharded one, and the mistake.
+template <class Use>
+auto trained(Use use) {
+  return built([use](World& world, const Line& net) {
+    auto model = shards::shard(net, world, kZero3);
+    model.optimize_with(tessera::AdamW{});
+    const torch::Tensor x = torch::ones({4, 5});
+    model.backward(model(x).mean());
+    model.step();
+    use(model, *net, x);
+  });
+}
+
+std::vector<GuideRow> rows() {
+  return {
+      {"the module called instead of the model",
+       trained([](Model&, LineImpl& net, const torch::Tensor& x) { net.forward(x); })},
+      {"a parameter looked at between steps",
+       trained([](Model&, LineImpl& net, const torch::Tensor&) { net.in->weight.sum(); })},
+      {"a parameter written, here in a pass",
+       trained([](Model& model, LineImpl& net, const torch::Tensor&) {
+         model.forward([&] {
+           const torch::NoGradGuard no_grad;
+           net.in->weight.mul_(0.5);
+         });
+       })},
+      {"`loss.backward()`", trained([](Model& model, LineImpl&, const torch::Tensor& x) {
+         model(x).mean().backward();
+       })},
+      {"`backward` twice", trained([](Model& model, LineImpl&, const torch::Tensor& x) {
+         const torch::Tensor loss = model(x).mean();
+         model.backward(loss);
+         model.backward(loss);
+       })},
+      {"a loss that is no mean yet",
+       trained([](Model& model, LineImpl&, const torch::Tensor& x) { model.backward(model(x)); })},
+      {"a loss without a graph", trained([](Model& model, LineImpl&, const torch::Tensor& x) {
+         model.backward(model(x).mean().detach());
+       })},
+      {"`step` without `backward`", trained([](Model& model, LineImpl&, const torch::Tensor& x) {
+         model(x);
+         model.step();
+       })},
+      {"`torch::optim` instead of `step`",
+       trained([](Model& model, LineImpl& net, const torch::Tensor& x) {
+         torch::optim::SGD optimizer{net.parameters(), 0.1};
+         for (int step = 0; step < 2; ++step) {
+           model.backward(model(x).mean());
+           optimizer.step();
+         }
+       })},
+      {"a module of doubles", built([](World& world, const Line& net) {
+         net->to(torch::kDouble);
+         static_cast<void>(shards::shard(net, world, kZero3));
+       })},
+      {"a module sharded twice", built([](World& world, const Line& net) {
+         const auto model = shards::shard(net, world, kZero3);
+         static_cast<void>(shards::shard(net, world, kZero3));
+       })},
+      {"names of units that no module has", built([](World& world, const Line& net) {
+         static_cast<void>(shards::shard(net, world, {.units = shards::units_named({"layers.*"})}));
+       })},
+      {"ranks with other modules", built([](World& world, const Line&) {
+         const auto net = seeded(1, [&] { return std::make_shared<LineImpl>(2 + world.rank()); });
+         static_cast<void>(shards::shard(net, world, kZero3));
+       })},
+      {"a plan of a sharded module",
+       [] {
+         static_cast<void>(tessera::plan({.ranks = 2}, [](World& world) {
+           static_cast<void>(shards::shard(std::make_shared<LineImpl>(2), world, kZero3));
+         }));
+       }},
+  };
+}
+
+TEST(TorchGuide, ShowsWhatTheLibrarySaysToEachMistake) {
+  tessera::test::expect_table("docs/libtorch.md", rows());
+}
+
+}  // namespace
+}  // namespace torch_test
