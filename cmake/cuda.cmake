@@ -146,5 +146,5 @@ function(tessera_add_cuda_module)
   # Those left alone take longest by themselves, or name what others do.
   tessera_compile_together(tessera_cuda CUDA MOST 6
     ALONE "(cuda_sort|embedding_cuda|attention_cuda|attention_backward_cuda)\\.cu$|cudnn")
-  install(TARGETS tessera_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(TARGETS tessera_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cuda)
 endfunction()

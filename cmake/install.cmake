@@ -1,20 +1,34 @@
-# cmake --install: headers, library, command, and what find_package(tessera) reads.
+# cmake --install: headers, library, command, and what find_package(tessera) and pkg-config read.
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tessera
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
+  FILES_MATCHING PATTERN "*.hpp" PATTERN "*.h")
 install(TARGETS tessera EXPORT tesseraTargets
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libraries NAMELINK_COMPONENT development)
 if(TESSERA_BUILD_TOOLS)
-  install(TARGETS tessera_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS tessera_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
 endif()
 
 set(tessera_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
-install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION ${tessera_package_dir})
+install(EXPORT tesseraTargets NAMESPACE tessera:: DESTINATION ${tessera_package_dir}
+  COMPONENT development)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tesseraConfig.cmake.in
   ${PROJECT_BINARY_DIR}/tesseraConfig.cmake INSTALL_DESTINATION ${tessera_package_dir})
 # Before 1.0 a minor version may change the interface.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tesseraConfig.cmake
-  ${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake DESTINATION ${tessera_package_dir})
+  ${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake DESTINATION ${tessera_package_dir}
+  COMPONENT development)
+
+set(tessera_links -pthread ${CMAKE_DL_LIBS})
+if(TESSERA_HAS_MPI)
+  list(APPEND tessera_links ${MPI_C_LIBRARIES})
+endif()
+if(TESSERA_HAS_ONEDNN)
+  list(APPEND tessera_links ${TESSERA_ONEDNN_LIBRARIES})
+endif()
+tessera_install_pc(tessera DESCRIPTION "${PROJECT_DESCRIPTION}"
+  LIBS -ltessera LIBS_PRIVATE ${tessera_links})

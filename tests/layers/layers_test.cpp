@@ -19,9 +19,9 @@ const std::vector<std::string> kFolders = {"include", "src",   "kernels",
 // Lowest first: each layer uses the ones before it and itself. tessera.hpp is the header that
 // includes the others.
 const std::vector<std::string> kLayers = {
-    "base",  "trace",       "device",   "kernels", "memory",     "shard", "comm",
-    "world", "optim",       "engine",   "profile", "checkpoint", "data",  "nn",
-    "torch", "tessera.hpp", "examples", "bench",   "tools"};
+    "base",  "trace",     "device",      "kernels",  "memory",     "shard", "comm",
+    "world", "optim",     "engine",      "profile",  "checkpoint", "data",  "nn",
+    "torch", "torch.hpp", "tessera.hpp", "examples", "bench",      "tools"};
 
 std::optional<std::size_t> height(const std::string& layer) {
   const auto found = std::find(kLayers.begin(), kLayers.end(), layer);
@@ -188,8 +188,21 @@ TEST(Layers, PublicHeadersNeedTheStandardLibraryOnly) {
   const std::regex include{R"(^\s*#\s*include\s+<([^>]+)>)"};
   for (const SourceLine& line : lines_under(kRoot, "include")) {
     std::smatch match;
-    if (!std::regex_search(line.text, match, include)) { continue; }
+    if (!std::regex_search(line.text, match, include) || layer_of(line.file) == "torch") {
+      continue;
+    }
     EXPECT_EQ(match[1].str().find_first_of("/."), std::string::npos) << line.where();
+  }
+}
+
+// The library itself is built, installed and used without libtorch.
+TEST(Layers, LibtorchIsIncludedByItsAdapterAlone) {
+  const std::set<std::string> files = files_with(R"(^\s*#\s*include\s+<(torch|ATen|c10)/)");
+  EXPECT_GE(files.size(), 5U);
+  for (const std::string& file : files) {
+    EXPECT_TRUE(layer_of(file) == "torch" || file.rfind("examples/torch/", 0) == 0 ||
+                file.rfind("bench/peers/", 0) == 0)
+        << file;
   }
 }
 
@@ -257,8 +270,11 @@ TEST(Layers, NothingFromTheEngineUpAsksForABackend) {
     if (!from || *from < *height("engine")) { continue; }
     EXPECT_FALSE(std::regex_search(line.text, conditional)) << line.where();
     // The command reads the user's word for a device, and settles what goes with it. A user's own
-    // CUDA kernels need a CUDA device.
-    if (layer_of(line.file) == "tools" || line.file.ends_with(".cu")) { continue; }
+    // CUDA kernels need a CUDA device. libtorch has names of its own for devices.
+    if (layer_of(line.file) == "tools" || layer_of(line.file) == "torch" ||
+        line.file.ends_with(".cu")) {
+      continue;
+    }
     EXPECT_FALSE(std::regex_search(line.text, kind)) << line.where();
   }
 }

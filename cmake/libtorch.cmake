@@ -1,0 +1,78 @@
+# Finds libtorch: Debian's libtorch-dev, or in the folder TESSERA_TORCH_ROOT, which may be that of a
+# Python wheel (site-packages/torch) or an unpacked libtorch. Read where Tessera is built and, installed
+# beside tesseraConfig.cmake, where its component torch is used. Both have to find the same version:
+# its classes are laid out differently in every other one.
+set(TESSERA_TORCH_ROOT "" CACHE PATH "Folder of libtorch (include/, lib/), where it is not found by itself")
+
+# Defines tessera::libtorch, and sets TESSERA_LIBTORCH_VERSION. `problem` is what is wrong; empty if
+# nothing is. `version`: what must be found; empty: any.
+function(tessera_find_libtorch version problem)
+  set(${problem} "" PARENT_SCOPE)
+  set(header torch/csrc/api/include/torch/torch.h)
+  # What another folder had is forgotten.
+  if(NOT "${TESSERA_TORCH_ROOT}" STREQUAL "${TESSERA_TORCH_FOUND_IN}")
+    unset(TESSERA_TORCH_INCLUDE CACHE)
+    foreach(library c10 torch torch_cpu)
+      unset(TESSERA_TORCH_${library} CACHE)
+    endforeach()
+  endif()
+  set(TESSERA_TORCH_FOUND_IN "${TESSERA_TORCH_ROOT}" CACHE INTERNAL "")
+  set(where "")
+  if(TESSERA_TORCH_ROOT)
+    set(where PATHS ${TESSERA_TORCH_ROOT} NO_DEFAULT_PATH)
+  endif()
+  find_path(TESSERA_TORCH_INCLUDE ${header} ${where} PATH_SUFFIXES include)
+  mark_as_advanced(TESSERA_TORCH_INCLUDE)
+  set(missing "")
+  if(NOT TESSERA_TORCH_INCLUDE)
+    list(APPEND missing "torch/torch.h")
+  endif()
+  foreach(library c10 torch torch_cpu)
+    find_library(TESSERA_TORCH_${library} ${library} ${where} PATH_SUFFIXES lib)
+    mark_as_advanced(TESSERA_TORCH_${library})
+    if(NOT TESSERA_TORCH_${library})
+      list(APPEND missing lib${library}.so)
+    endif()
+  endforeach()
+  set(advice "install it (Debian: libtorch-dev), or name the folder of a libtorch, or of the Python \
+package torch, with -DTESSERA_TORCH_ROOT")
+  if(missing)
+    list(JOIN missing ", " missing)
+    if(TESSERA_TORCH_ROOT)
+      set(${problem} "libtorch was not found in ${TESSERA_TORCH_ROOT} (${missing}); ${advice}" PARENT_SCOPE)
+    else()
+      set(${problem} "libtorch was not found (${missing}); ${advice}" PARENT_SCOPE)
+    endif()
+    return()
+  endif()
+
+  set(found "")
+  foreach(file torch/headeronly/version.h torch/csrc/api/include/torch/version.h)
+    if(EXISTS ${TESSERA_TORCH_INCLUDE}/${file} AND NOT found)
+      file(READ ${TESSERA_TORCH_INCLUDE}/${file} text)
+      if(text MATCHES "TORCH_VERSION_MAJOR ([0-9]+)")
+        set(found ${CMAKE_MATCH_1})
+        if(text MATCHES "TORCH_VERSION_MINOR ([0-9]+)")
+          string(APPEND found .${CMAKE_MATCH_1})
+        endif()
+      endif()
+    endif()
+  endforeach()
+  if(version AND found AND NOT version STREQUAL found)
+    set(${problem} "Tessera was built with libtorch ${version}, and the one in \
+${TESSERA_TORCH_INCLUDE} is ${found}; name the folder of the former with -DTESSERA_TORCH_ROOT, or build \
+Tessera with the latter" PARENT_SCOPE)
+    return()
+  endif()
+  set(TESSERA_LIBTORCH_VERSION "${found}" PARENT_SCOPE)
+
+  if(NOT TARGET tessera::libtorch)
+    add_library(tessera::libtorch INTERFACE IMPORTED GLOBAL)
+    set_target_properties(tessera::libtorch PROPERTIES
+      INTERFACE_INCLUDE_DIRECTORIES
+        "${TESSERA_TORCH_INCLUDE};${TESSERA_TORCH_INCLUDE}/torch/csrc/api/include"
+      # libtorch.so has no functions, but brings those of its devices.
+      INTERFACE_LINK_LIBRARIES
+        "-Wl,--no-as-needed,${TESSERA_TORCH_torch},--as-needed;${TESSERA_TORCH_torch_cpu};${TESSERA_TORCH_c10}")
+  endif()
+endfunction()
