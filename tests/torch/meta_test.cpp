@@ -324,7 +324,7 @@ TEST(TorchMeta, RefusesWhatNothingGivesValues) {
 
 // A rank holds its shard, one unit while its values are made, and never the model.
 TEST(TorchMeta, HoldsAShardAndOneUnitWhileValuesAreMade) {
-  constexpr std::int64_t kWidth = 96;
+  static constexpr std::int64_t kWidth = 96;
   constexpr std::size_t kUnit = (kWidth * kWidth + kWidth) * sizeof(float);  // of layers
   run_ranks(4, [&](World& world) {
     const std::size_t before = world.memory().report().peak_bytes;
