@@ -8,6 +8,7 @@
 #include <map>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "tessera/base/error.hpp"
@@ -48,6 +49,13 @@ class Division {
 
   void visit(const ::torch::nn::Module& module, const std::string& name, std::size_t unit,
              bool in_list) {
+    if (!modules_.insert(&module).second) {  // registered twice: it stays where it was found first
+      for (const auto& item : module.named_parameters()) {
+        found_[by_tensor_.at(item.value().unsafeGetTensorImpl())].names.push_back(
+            join(name, item.key()));
+      }
+      return;
+    }
     if (!name.empty() && begins_unit(module, name, unit, in_list)) {
       units_[unit].contains_units = true;
       units_.push_back({.name = name, .parent = unit});
@@ -147,6 +155,7 @@ class Division {
   const UnitPredicate& is_unit_;
   std::vector<ModuleUnit> units_;
   std::vector<Found> found_;
+  std::unordered_set<const void*> modules_;
   std::unordered_map<const void*, std::size_t> by_tensor_;
   std::unordered_map<const void*, std::string> by_storage_;
 };

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <exception>
 #include <unordered_set>
 
 #include "tessera/base/error.hpp"
@@ -37,6 +38,23 @@ void for_each_accumulator(std::span<const at::Tensor> outputs, Found&& found) {
     for (const ::torch::autograd::Edge& edge : node->next_edges()) { push(edge.function.get()); }
   }
 }
+
+// Calls a function if it ends because of an exception.
+template <class Function>
+class WhenUnwinding {
+ public:
+  explicit WhenUnwinding(Function function)
+      : function_{std::move(function)}, exceptions_{std::uncaught_exceptions()} {}
+  ~WhenUnwinding() {
+    if (std::uncaught_exceptions() > exceptions_) { function_(); }
+  }
+  WhenUnwinding(const WhenUnwinding&) = delete;
+  WhenUnwinding& operator=(const WhenUnwinding&) = delete;
+
+ private:
+  Function function_;
+  int exceptions_;
+};
 
 }  // namespace
 
@@ -254,12 +272,8 @@ void Passes::begin_forward() {
 void Passes::end_forward() {
   if (--depth_ > 0) { return; }
   phase_ = evaluation_ ? Phase::idle : Phase::between;
-  try {
-    close_everything();
-  } catch (...) {
-    forget_scopes();
-    throw;
-  }
+  const WhenUnwinding otherwise{[this] { forget_scopes(); }};
+  close_everything();
   if (evaluation_) { evaluation_->evaluation.end_pass(); }
 }
 
@@ -320,22 +334,18 @@ void Passes::backward(const at::Tensor& loss, const at::Tensor& scale) {
                             : "backward is called without a forward pass of the sharded module "
                               "before it in this micro-batch"};
   }
-  try {
-    close_everything();
-    phase_ = Phase::backward;
-    current_passes = this;
-    expect_from({&loss, 1});
-    ::torch::autograd::backward({loss}, {scale.to(loss.scalar_type()).expand_as(loss)});
-    for (std::size_t i = 0; i < units_.size(); ++i) {
-      if (units_[i].backward) { end_gradients(i); }
-    }
-    for (std::size_t i = 0; i < units_.size(); ++i) {
-      if (units_[i].reached && units_[i].backwards < units_[i].forwards) { end_gradients(i); }
-    }
-  } catch (...) {
+  // Scopes that end while an exception unwinds end the model.
+  const WhenUnwinding otherwise{[this] {
     forget_scopes();
     phase_ = Phase::idle;
-    throw;
+  }};
+  close_everything();
+  phase_ = Phase::backward;
+  current_passes = this;
+  expect_from({&loss, 1});
+  ::torch::autograd::backward({loss}, {scale.to(loss.scalar_type()).expand_as(loss)});
+  for (std::size_t i = 0; i < units_.size(); ++i) {
+    if (units_[i].backward || units_[i].reached) { end_gradients(i); }
   }
   expected_.clear();
   for (LiveUnit& unit : units_) {

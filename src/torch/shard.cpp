@@ -3,7 +3,7 @@
 #include <ATen/Parallel.h>
 #include <torch/types.h>
 
-#include <exception>
+#include <string>
 #include <utility>
 
 #include "tessera/base/error.hpp"
@@ -95,11 +95,19 @@ void ShardedModule::set_learning_rate(float lr) { work_->model.set_learning_rate
 void ShardedModule::backward(const at::Tensor& loss) {
   work_->passes.backward(loss, work_->loss_scale());
   work_->buffers_sent = false;
+  ++work_->backwards;
   const at::NoGradGuard no_grad;
   work_->loss_sum.add_(loss.detach().reshape({}), 1.0 / work_->options.model.accumulate);
 }
 
 void ShardedModule::step() {
+  const int wanted = work_->options.model.accumulate;
+  if (work_->backwards != wanted) {
+    throw ContractError{"step() is called after " + std::to_string(work_->backwards) + " of " +
+                        std::to_string(wanted) + " backward passes; a step has `accumulate` of "
+                        "them (model.backward(loss))"};
+  }
+  work_->backwards = 0;
   work_->model.step(work_->loss_sum.data_ptr<double>());
   work_->loss_sum = at::zeros_like(work_->loss_sum);
   work_->passes.parameters_changed();
@@ -113,8 +121,7 @@ std::string ShardedModule::name_of(const ParameterInfo& parameter) {
   return full_name(parameter.unit, parameter.name);
 }
 
-ShardedModule::InForward::InForward(ShardedModule& module)
-    : module_{module}, exceptions_{std::uncaught_exceptions()} {
+ShardedModule::InForward::InForward(ShardedModule& module) : module_{module} {
   Work& work = *module_.work_;
   if (!work.passes.evaluating() && !work.buffers_sent) {
     work.buffers.before_forward();
@@ -123,19 +130,17 @@ ShardedModule::InForward::InForward(ShardedModule& module)
   work.passes.begin_forward();
 }
 
+void ShardedModule::InForward::end() {
+  ended_ = true;
+  module_.work_->passes.end_forward();
+}
+
 ShardedModule::InForward::~InForward() noexcept(false) {
-  try {
-    module_.work_->passes.end_forward();
-  } catch (...) {
-    // What unwinds the pass is what went wrong first.
-    if (std::uncaught_exceptions() == exceptions_) { throw; }
-  }
+  if (!ended_) { end(); }
 }
 
 ShardedModule::InEvaluation::InEvaluation(ShardedModule& module)
-    : module_{module},
-      no_grad_{at::GradMode::is_enabled()},
-      exceptions_{std::uncaught_exceptions()} {
+    : module_{module}, grad_mode_{at::GradMode::is_enabled()} {
   Work& work = *module_.work_;
   work.passes.begin_evaluation();
   work.modes.clear();
@@ -146,9 +151,9 @@ ShardedModule::InEvaluation::InEvaluation(ShardedModule& module)
   at::GradMode::set_enabled(false);
 }
 
-ShardedModule::InEvaluation::~InEvaluation() noexcept(false) {
+ShardedModule::InEvaluation::~InEvaluation() {
   Work& work = *module_.work_;
-  at::GradMode::set_enabled(no_grad_);
+  at::GradMode::set_enabled(grad_mode_);
   // A module comes before those within it, which train() sets too.
   for (const auto& [module_in, training] : work.modes) { module_in->train(training); }
   work.passes.end_evaluation();

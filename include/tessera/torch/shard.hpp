@@ -96,7 +96,8 @@ struct ShardOptions {
 /// Numbers: a rank's loss is the mean over its micro-batch. Gradients are averaged over ranks and
 ///          micro-batches.
 /// Errors:  what ShardedModel throws, out of the operator that needed the unit. An exception in a
-///          forward pass closes its units; the pass may be made again, on all ranks.
+///          forward pass closes its units; the pass may be made again, on all ranks. After one in a
+///          backward pass the model cannot go on.
 /// Threads: the rank's own. Autograd's threads are known; other threads cannot read parameters.
 class ShardedModule {
  public:
@@ -115,16 +116,21 @@ class ShardedModule {
   /// returns. Several may come before a `backward`.
   template <class Pass>
   decltype(auto) forward(Pass&& pass) {
-    const InForward open{*this};
-    return std::forward<Pass>(pass)();
+    InForward open{*this};
+    try {
+      return std::forward<Pass>(pass)();
+    } catch (...) {
+      open.end();  // not while the exception unwinds: the model can go on
+      throw;
+    }
   }
 
   /// *Collective.* Runs autograd from `loss`, one element, this rank's mean over its micro-batch,
   /// and ends the micro-batch. The gradient of the loss is multiplied by the loss scale. Throws
   /// ContractError if no forward pass was made or `loss` needs no gradient.
   void backward(const at::Tensor& loss);
-  /// *Collective.* Averages, clips and updates: ShardedModel::step. Autograd then refuses graphs
-  /// from before it.
+  /// *Collective.* Averages, clips and updates: ShardedModel::step. Throws ContractError unless
+  /// `backward` was called `accumulate` times. Autograd then refuses graphs from before it.
   void step();
 
   /// *Collective.* Runs `passes` in evaluation mode and without gradients; each forward pass in it
@@ -197,23 +203,23 @@ class ShardedModule {
     ~InForward() noexcept(false);
     InForward(const InForward&) = delete;
     InForward& operator=(const InForward&) = delete;
+    void end();
 
    private:
     ShardedModule& module_;
-    int exceptions_;  // in flight when it began
+    bool ended_ = false;
   };
   /// An evaluation.
   class InEvaluation {
    public:
     explicit InEvaluation(ShardedModule& module);
-    ~InEvaluation() noexcept(false);
+    ~InEvaluation();
     InEvaluation(const InEvaluation&) = delete;
     InEvaluation& operator=(const InEvaluation&) = delete;
 
    private:
     ShardedModule& module_;
-    bool no_grad_;  // grad mode before
-    int exceptions_;
+    bool grad_mode_;  // before
   };
 
   std::unique_ptr<Work> work_;

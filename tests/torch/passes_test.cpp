@@ -1,0 +1,587 @@
+// What users of sharded modules do with them: shapes of modules and passes that PyTorch's suites for
+// DDP and FSDP hold, and mistakes.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "modules.hpp"
+#include "tessera/tessera.hpp"
+#include "torch/module_units.hpp"
+
+namespace torch_test {
+namespace {
+
+using tessera::AdamW;
+using tessera::ConfigError;
+using tessera::ContractError;
+using tessera::DelayInjection;
+using tessera::ModelOptions;
+using tessera::ParameterInfo;
+using tessera::SGD;
+using tessera::SlotPoison;
+using tessera::StateTensor;
+using tessera::Strategy;
+using tessera::World;
+using tessera::WorldOptions;
+using tessera::run_ranks;
+namespace shards = tessera::torch;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using torch::Tensor;
+
+constexpr std::int64_t kWidth = 6;
+
+// A layer that shares its weight with another one.
+struct TiedImpl : torch::nn::Module {
+  explicit TiedImpl(const Tensor& of) : weight{register_parameter("weight", of)} {}
+  Tensor weight;
+};
+TORCH_MODULE(Tied);
+
+// A module with the forward pass of a test case.
+struct NetImpl : torch::nn::Module {
+  using Pass = std::function<Tensor(NetImpl&, const Tensor&)>;
+
+  NetImpl(int blocks, Pass pass_) : pass{std::move(pass_)} {
+    in = register_module("in", torch::nn::Linear(5, kWidth));
+    list = register_module("blocks", torch::nn::ModuleList());
+    for (int i = 0; i < blocks; ++i) { list->push_back(Block{kWidth}); }
+    out = register_module("out", torch::nn::Linear(kWidth, 5));
+  }
+  Tensor forward(const Tensor& x) { return pass(*this, x); }
+  BlockImpl& block(std::size_t i) { return *list[i]->as<BlockImpl>(); }
+
+  Pass pass;
+  torch::nn::Linear in{nullptr};
+  torch::nn::ModuleList list{nullptr};
+  torch::nn::Linear out{nullptr};
+};
+using Net = std::shared_ptr<NetImpl>;
+
+Tensor chain(NetImpl& net, const Tensor& x) {
+  Tensor y = net.in(x);
+  for (std::size_t i = 0; i < net.list->size(); ++i) { y = net.block(i).forward(y); }
+  return net.out(y);
+}
+
+using Call = std::function<Tensor(const Tensor&)>;
+
+// One way to build and to run a module.
+struct Case {
+  std::string name;
+  std::function<Net()> build;
+  // The loss of a micro-batch, given a call of the module.
+  std::function<Tensor(const Call&, NetImpl&, const Tensor& x)> loss =
+      [](const Call& net, NetImpl&, const Tensor& x) { return (net(x) - x).pow(2).mean(); };
+  shards::UnitPredicate units = {};
+};
+void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
+
+Net net_of(int blocks, NetImpl::Pass pass = chain) {
+  return std::make_shared<NetImpl>(blocks, std::move(pass));
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  all.push_back({.name = "Chain", .build = [] { return net_of(4); }});
+  all.push_back({.name = "OneUnit", .build = [] { return net_of(2); }, .units = [](auto& name, auto&) {
+                   return name == "blocks";
+                 }});
+  all.push_back({.name = "NestedUnits",
+                 .build = [] { return net_of(3); },
+                 .units = shards::units_named({"blocks.*", "blocks.*.down"})});
+  all.push_back({.name = "EveryLayer",
+                 .build = [] { return net_of(2); },
+                 .units = shards::units_named({"in", "out", "blocks.*.*"})});
+  all.push_back({.name = "FrozenBlocksTrainedHead", .build = [] {
+                   Net net = net_of(4);
+                   for (auto& parameter : net->parameters()) { parameter.set_requires_grad(false); }
+                   for (auto& parameter : net->out->parameters()) {
+                     parameter.set_requires_grad(true);
+                   }
+                   return net;
+                 }});
+  all.push_back({.name = "FrozenWeightsTrainedBiases", .build = [] {
+                   Net net = net_of(4);
+                   for (auto& parameter : net->parameters()) {
+                     parameter.set_requires_grad(parameter.dim() == 1);
+                   }
+                   return net;
+                 }});
+  all.push_back({.name = "FrozenBlockBetween", .build = [] {
+                   Net net = net_of(3);
+                   for (auto& parameter : net->block(1).parameters()) {
+                     parameter.set_requires_grad(false);
+                   }
+                   return net;
+                 }});
+  all.push_back({.name = "SharedWithinRoot", .build = [] {
+                   Net net = net_of(2, [](NetImpl& n, const Tensor& x) {
+                     Tensor y = n.in(x);
+                     for (std::size_t i = 0; i < 2; ++i) { y = n.block(i).forward(y); }
+                     return torch::matmul(y, n.in->weight);
+                   });
+                   return net;
+                 }});
+  all.push_back({.name = "TensorSharedByBlocks", .build = [] {
+                   Net net = net_of(3, [](NetImpl& n, const Tensor& x) {
+                     Tensor y = n.in(x);
+                     for (std::size_t i = 0; i < 3; ++i) { y = n.block(i).forward(y); }
+                     const Tensor& shared = n.list[3]->as<TiedImpl>()->weight;
+                     return n.out(y + torch::matmul(y, shared.t()).slice(-1, 0, kWidth));
+                   });
+                   net->list->push_back(Tied{net->block(0).up->weight});
+                   return net;
+                 }});
+  all.push_back({.name = "BlockRegisteredTwice", .build = [] {
+                   Net net = net_of(2);
+                   net->list->push_back(net->list->ptr(0));
+                   return net;
+                 }});
+  all.push_back({.name = "UnusedParameter", .build = [] {
+                   Net net = net_of(3, [](NetImpl& n, const Tensor& x) {
+                     Tensor y = n.in(x);
+                     y = n.block(0).forward(y);
+                     y = y + n.block(1).up(n.block(1).norm(y)).slice(-1, 0, kWidth);  // no down
+                     return n.out(n.block(2).forward(y));
+                   });
+                   return net;
+                 }});
+  all.push_back({.name = "UnusedBlock", .build = [] {
+                   return net_of(4, [](NetImpl& n, const Tensor& x) {
+                     return n.out(n.block(3).forward(n.block(0).forward(n.in(x))));
+                   });
+                 }});
+  all.push_back({.name = "UsedWithoutGradient", .build = [] {
+                   return net_of(3, [](NetImpl& n, const Tensor& x) {
+                     Tensor y = n.block(0).forward(n.in(x));
+                     Tensor teacher;
+                     {
+                       const torch::NoGradGuard no_grad;
+                       teacher = n.block(1).forward(y);
+                     }
+                     return n.out(n.block(2).forward(y) + 0.1 * teacher);
+                   });
+                 }});
+  all.push_back({.name = "BlockUsedTwice", .build = [] {
+                   return net_of(2, [](NetImpl& n, const Tensor& x) {
+                     Tensor y = n.in(x);
+                     for (int round = 0; round < 2; ++round) {
+                       y = n.block(1).forward(n.block(0).forward(y));
+                     }
+                     return n.out(y);
+                   });
+                 }});
+  all.push_back({.name = "OperatorOfTwoUnits", .build = [] {
+                   return net_of(3, [](NetImpl& n, const Tensor& x) {
+                     const Tensor y = n.in(x);
+                     const Tensor both = torch::cat({n.block(0).up->weight, n.block(1).up->weight});
+                     const Tensor z = torch::matmul(y, both.t()).slice(-1, 3, 3 + kWidth);
+                     return n.out(n.block(2).forward(z));
+                   });
+                 }});
+  all.push_back({.name = "TwoTowers", .build = [] {
+                   return net_of(4, [](NetImpl& n, const Tensor& x) {
+                     const Tensor y = n.in(x);
+                     const Tensor left = n.block(1).forward(n.block(0).forward(y));
+                     const Tensor right = n.block(3).forward(n.block(2).forward(y));
+                     return n.out(left * right);
+                   });
+                 }});
+  all.push_back({.name = "SeveralForwards",
+                 .build = [] { return net_of(2); },
+                 .loss = [](const Call& net, NetImpl&, const Tensor& x) {
+                   return (net(x) - net(x * 0.5)).pow(2).mean() + net(x).pow(2).mean();
+                 }});
+  all.push_back({.name = "PenaltyAfterTheForward",
+                 .build = [] { return net_of(2); },
+                 .loss = [](const Call& net, NetImpl& module, const Tensor& x) {
+                   const Tensor error = net(x).pow(2).mean();
+                   return error + 0.1 * module.block(0).up->weight.pow(2).sum();
+                 }});
+  return all;
+}
+
+// Gradients of one step, by name, and the weights after it.
+struct Outcome {
+  std::map<std::string, std::vector<float>> gradients;
+  std::map<std::string, std::vector<float>> weights;
+};
+
+Tensor batch(int step) {
+  return seeded(100 + static_cast<std::uint64_t>(step), [] { return torch::randn({8, 5}); });
+}
+
+constexpr int kSteps = 2;
+constexpr float kRate = 0.5F;
+
+// The parameters by name, each once.
+std::vector<std::pair<std::string, Tensor>> parameters_of(const NetImpl& net) {
+  std::vector<std::pair<std::string, Tensor>> all;
+  for (const auto& item : net.named_parameters()) {
+    if (std::none_of(all.begin(), all.end(),
+                     [&](const auto& known) { return known.second.is_same(item.value()); })) {
+      all.emplace_back(item.key(), item.value());
+    }
+  }
+  return all;
+}
+
+// libtorch alone, over the whole batch, with plain gradient descent.
+Outcome alone(const Case& test) {
+  const Net net = seeded(1, test.build);
+  Outcome outcome;
+  for (int step = 0; step < kSteps; ++step) {
+    const Tensor loss =
+        test.loss([&](const Tensor& x) { return net->forward(x); }, *net, batch(step));
+    loss.backward();
+    const torch::NoGradGuard no_grad;
+    for (auto& [name, parameter] : parameters_of(*net)) {
+      if (!parameter.requires_grad()) { continue; }
+      const Tensor grad =
+          parameter.grad().defined() ? parameter.grad() : torch::zeros_like(parameter);
+      if (step == 0) {
+        outcome.gradients[name] = {grad.contiguous().data_ptr<float>(),
+                                         grad.contiguous().data_ptr<float>() + grad.numel()};
+      }
+      parameter.sub_(grad * kRate);
+    }
+    net->zero_grad();
+  }
+  for (const auto& [name, parameter] : parameters_of(*net)) {
+    const Tensor value = parameter.contiguous();
+    outcome.weights[name] = {value.data_ptr<float>(),
+                                   value.data_ptr<float>() + value.numel()};
+  }
+  return outcome;
+}
+
+Outcome sharded(const Case& test, ModelOptions options, int ranks, WorldOptions world_options = {}) {
+  Outcome outcome;
+  run_ranks(
+      ranks,
+      [&](World& world) {
+        const Net net = seeded(1, test.build);
+        auto model = shards::shard(net, world, {.model = options, .units = test.units});
+        model.optimize_with(SGD{.lr = kRate, .momentum = 0.0F});
+        const auto note = [&](StateTensor what, std::map<std::string, std::vector<float>>& into) {
+          model.model().export_state(
+              what, [&](const ParameterInfo& info, std::span<const float> values) {
+                if (world.rank() == 0) {
+                  into[shards::ShardedModule::name_of(info)] = {values.begin(), values.end()};
+                }
+              });
+        };
+        for (int step = 0; step < kSteps; ++step) {
+          const std::vector<Tensor> parts =
+              batch(step).chunk(static_cast<std::int64_t>(world.size()) * options.accumulate);
+          for (int i = 0; i < options.accumulate; ++i) {
+            const Tensor& mine =
+                parts[static_cast<std::size_t>(world.rank() * options.accumulate + i)];
+            model.backward(test.loss([&](const Tensor& x) { return model(x); }, *net, mine));
+          }
+          if (step == 0) { note(StateTensor::gradients, outcome.gradients); }
+          model.step();
+        }
+        note(StateTensor::parameters, outcome.weights);
+      },
+      world_options);
+  return outcome;
+}
+
+void expect_near(const std::map<std::string, std::vector<float>>& found,
+                 const std::map<std::string, std::vector<float>>& wanted, double bound) {
+  ASSERT_EQ(found.size(), wanted.size());
+  for (const auto& [name, values] : wanted) {
+    ASSERT_TRUE(found.contains(name)) << name;
+    const std::vector<float>& mine = found.at(name);
+    ASSERT_EQ(mine.size(), values.size()) << name;
+    double error = 0.0;
+    double norm = 1e-3;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      error = std::max(error, std::abs(static_cast<double>(mine[i]) - values[i]));
+      norm = std::max(norm, std::abs(static_cast<double>(values[i])));
+    }
+    EXPECT_LE(error, bound * norm) << name;
+  }
+}
+
+class TorchPasses : public ::testing::TestWithParam<Case> {};
+
+TEST_P(TorchPasses, GradientsAreThoseOfTheModuleAlone) {
+  const Outcome wanted = alone(GetParam());
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
+    for (const int ranks : {1, 2}) {
+      for (const int accumulate : {1, 2}) {
+        SCOPED_TRACE(std::string{tessera::to_string(strategy)} + ", ranks " + std::to_string(ranks) +
+                     ", micro-batches " + std::to_string(accumulate));
+        const Outcome found =
+            sharded(GetParam(), {.strategy = strategy, .accumulate = accumulate}, ranks);
+        expect_near(found.gradients, wanted.gradients, 2e-6);
+        expect_near(found.weights, wanted.weights, 2e-6);
+      }
+    }
+  }
+}
+
+// Whatever is late, and whatever a slot holds after it was given back.
+TEST_P(TorchPasses, NothingIsReadBeforeOrAfterItsTime) {
+  const ModelOptions options{.strategy = Strategy::zero3};
+  const Outcome plain = sharded(GetParam(), options, 2);
+  const Outcome late = sharded(GetParam(), options, 2,
+                               {.poison = SlotPoison::nan, .delays = DelayInjection{.seed = 3}});
+  EXPECT_EQ(late.gradients, plain.gradients);
+  EXPECT_EQ(late.weights, plain.weights);
+}
+
+INSTANTIATE_TEST_SUITE_P(Modules, TorchPasses, ::testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+
+// The module is divided as its children are named.
+TEST(TorchUnits, HaveTheirParametersAndWhatIsSharedIsTheRoots) {
+  const auto names = [](const Net& net, const shards::UnitPredicate& is_unit) {
+    std::vector<std::string> all;
+    for (const shards::ModuleUnit& unit : shards::units_of(*net, is_unit)) {
+      std::string text = unit.name + (unit.contains_units ? "+" : "") + ":";
+      for (const auto& parameter : unit.parameters) {
+        text += " " + parameter.name;
+        for (std::size_t i = 1; i < parameter.names.size(); ++i) {
+          text += "=" + parameter.names[i];
+        }
+      }
+      all.push_back(text);
+    }
+    return all;
+  };
+  EXPECT_THAT(names(net_of(1), {}),
+              ElementsAre("(root)+: in.weight in.bias out.weight out.bias",
+                          "blocks.0: norm.weight norm.bias up.weight up.bias down.weight "
+                          "down.bias"));
+  EXPECT_THAT(names(net_of(1), shards::units_named({"blocks.*", "blocks.*.down", "out"})),
+              ElementsAre("(root)+: in.weight in.bias",
+                          "blocks.0+: norm.weight norm.bias up.weight up.bias",
+                          "blocks.0.down: weight bias", "out: weight bias"));
+  const Net tied = net_of(1);
+  tied->list->push_back(Tied{tied->block(0).up->weight});
+  tied->list->push_back(tied->list->ptr(0));
+  EXPECT_THAT(names(tied, {}),
+              ElementsAre("(root)+: in.weight in.bias "
+                          "blocks.0.up.weight=blocks.1.weight=blocks.2.up.weight out.weight "
+                          "out.bias",
+                          "blocks.0: norm.weight=blocks.2.norm.weight norm.bias=blocks.2.norm.bias "
+                          "up.bias=blocks.2.up.bias down.weight=blocks.2.down.weight "
+                          "down.bias=blocks.2.down.bias"));
+}
+
+struct Mistake {
+  std::string name;
+  std::string says;
+  // Returns what was thrown on rank 0 of a sharded module that has made a step.
+  std::function<void(shards::Sharded<NetImpl>&, NetImpl&, const Tensor& x)> make;
+};
+void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
+
+std::vector<Mistake> mistakes() {
+  using Model = shards::Sharded<NetImpl>;
+  const auto loss_of = [](Model& model, const Tensor& x) { return model(x).pow(2).mean(); };
+  return {
+      {"ReadOutside", "aten::sum reads parameter \"in.weight\" of a sharded module outside its "
+                      "passes; call the ShardedModule (model(x) or model.forward)",
+       [](Model&, NetImpl& net, const Tensor&) { net.in->weight.sum(); }},
+      {"ForwardOfTheModuleItself", "reads parameter \"in.weight\" of a sharded module outside",
+       [](Model&, NetImpl& net, const Tensor& x) { net.forward(x); }},
+      {"Clone", "outside its passes",
+       [](Model&, NetImpl& net, const Tensor&) { net.block(0).up->weight.clone(); }},
+      {"WriteInAForward", "aten::mul_ writes parameter \"blocks.0.up.weight\" of a sharded module, "
+                          "and what it writes would be lost",
+       [](Model& model, NetImpl& net, const Tensor&) {
+         model.forward([&] {
+           const torch::NoGradGuard no_grad;
+           net.block(0).up->weight.mul_(0.5);
+         });
+       }},
+      {"BackwardOfTheLossItself", "call model.backward(loss) instead of loss.backward()",
+       [=](Model& model, NetImpl&, const Tensor& x) { loss_of(model, x).backward(); }},
+      {"BackwardTwice", "backward is called without a forward pass",
+       [=](Model& model, NetImpl&, const Tensor& x) {
+         const Tensor loss = loss_of(model, x);
+         model.backward(loss);
+         model.backward(loss);
+       }},
+      {"BackwardWithinTheForward", "backward is called within a forward pass",
+       [=](Model& model, NetImpl& net, const Tensor& x) {
+         model.forward([&] { model.backward(net.forward(x).mean()); });
+       }},
+      {"ForwardOnly", "step() is called after 0 of 1 backward passes", [=](Model& model, NetImpl&, const Tensor& x) {
+         loss_of(model, x);
+         model.step();
+       }},
+      {"LossOfManyElements", "backward needs a loss of one element, not 40",
+       [](Model& model, NetImpl&, const Tensor& x) { model.backward(model(x)); }},
+      {"LossWithoutGradient", "the loss needs no gradient",
+       [=](Model& model, NetImpl&, const Tensor& x) { model.backward(loss_of(model, x).detach()); }},
+      {"StaleGraph", "modified by an inplace operation",
+       [=](Model& model, NetImpl&, const Tensor& x) {
+         const Tensor old = loss_of(model, x);
+         model.backward(loss_of(model, x));
+         model.step();
+         loss_of(model, x);
+         model.backward(old);
+       }},
+      {"GradientKept", "uses the gradient of \"in.weight\", which has been reduced",
+       [=](Model& model, NetImpl& net, const Tensor& x) {
+         Tensor kept;
+         const auto hook = net.in->weight.register_hook(
+             [&](const Tensor& grad) -> Tensor { return kept = net.in->weight.grad(), grad; });
+         model.backward(loss_of(model, x));
+         net.in->weight.remove_hook(hook);
+         kept.sum();
+       }},
+      {"ShardedTwice", "belongs to a sharded module already",
+       [](Model& model, NetImpl& net, const Tensor&) {
+         static_cast<void>(shards::shard(net.shared_from_this(), model.model().world()));
+       }},
+  };
+}
+
+class TorchMistakes : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(TorchMistakes, AreRefusedByName) {
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
+    run_ranks(2, [&](World& world) {
+      const Net net = seeded(1, [] { return net_of(3); });
+      auto model = shards::shard(net, world, {.model = {.strategy = strategy}});
+      model.optimize_with(AdamW{});
+      model.backward(model(batch(0)).pow(2).mean());
+      model.step();
+      try {
+        GetParam().make(model, *net, batch(1));
+        ADD_FAILURE() << "nothing was thrown under " << tessera::to_string(strategy);
+      } catch (const std::exception& error) {
+        EXPECT_THAT(std::string{error.what()}, HasSubstr(GetParam().says));
+      }
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TorchMistakes, ::testing::ValuesIn(mistakes()),
+                         [](const auto& info) { return info.param.name; });
+
+TEST(TorchShard, RefusesModulesByName) {
+  struct Refused {
+    std::string says;
+    std::function<Net()> build;
+    shards::ShardOptions options = {};
+    int other_on_rank = -1;
+  };
+  std::vector<Refused> all;
+  all.push_back({"parameter \"blocks.0.up.weight\" has elements of type Double", [] {
+                   Net net = net_of(2);
+                   net->block(0).up->to(torch::kDouble);
+                   return net;
+                 }});
+  all.push_back({"parameters \"in.weight\" and \"blocks.1.weight\" are views of one tensor", [] {
+                   Net net = net_of(1);
+                   net->list->push_back(Tied{net->in->weight.detach().slice(0, 1, 3)});
+                   return net;
+                 }});
+  all.push_back({"is no leaf", [] {
+                   Net net = net_of(1);
+                   net->in->weight.requires_grad_();
+                   net->list->push_back(Tied{net->in->weight * 2});
+                   return net;
+                 }});
+  all.push_back({"ShardOptions::units matches no module", [] { return net_of(1); },
+                 {.units = shards::units_named({"block.*"})}});
+  all.push_back({"ranks shard different modules: rank 0 has \"blocks.2: blocks.2.norm.weight [6] "
+                 "Float\", rank 1 has nothing more",
+                 [] { return net_of(3); }, {}, 1});
+  for (const Refused& refused : all) {
+    try {
+      run_ranks(2, [&](World& world) {
+        const Net net = seeded(1, [&] {
+          return world.rank() == refused.other_on_rank ? net_of(2) : refused.build();
+        });
+        static_cast<void>(shards::shard(net, world, refused.options));
+      });
+      ADD_FAILURE() << "nothing was thrown: " << refused.says;
+    } catch (const tessera::Error& error) {
+      EXPECT_THAT(std::string{error.what()}, HasSubstr(refused.says));
+    }
+  }
+}
+
+// What was thrown within a forward pass does not reach the next one.
+TEST(TorchPasses, CanBeMadeAgainAfterAnException) {
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero2, Strategy::zero3}) {
+    std::vector<double> norms;
+    for (const bool fails : {false, true}) {
+      run_ranks(2, [&](World& world) {
+        bool fail_now = false;
+        const Net net = seeded(1, [&] {
+          return net_of(3, [&](NetImpl& n, const Tensor& x) {
+            Tensor y = n.block(0).forward(n.in(x));
+            if (fail_now) { throw std::runtime_error{"no such batch"}; }
+            return n.out(n.block(2).forward(n.block(1).forward(y)));
+          });
+        });
+        auto model = shards::shard(net, world, {.model = {.strategy = strategy}});
+        model.optimize_with(AdamW{});
+        for (int step = 0; step < 3; ++step) {
+          if (fails && step == 1) {
+            fail_now = true;
+            EXPECT_THROW(model(batch(step)), std::runtime_error);
+            fail_now = false;
+          }
+          model.backward(model(batch(step)).pow(2).mean());
+          model.step();
+        }
+        if (world.rank() == 0) { norms.push_back(model.report().grad_norm); }
+      });
+    }
+    EXPECT_EQ(norms.at(0), norms.at(1)) << tessera::to_string(strategy);
+  }
+}
+
+// An evaluation changes neither modes nor a bit of the steps after it.
+TEST(TorchEvaluation, LeavesTheTrainingAsItWas) {
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
+    std::vector<double> losses;
+    for (const bool evaluates : {false, true}) {
+      run_ranks(2, [&](World& world) {
+        const Net net = seeded(1, [] { return net_of(3); });
+        auto model = shards::shard(net, world, {.model = {.strategy = strategy}});
+        model.optimize_with(AdamW{});
+        net->block(1).eval();
+        for (int step = 0; step < 3; ++step) {
+          model.backward(model(batch(step)).pow(2).mean());
+          model.step();
+          if (!evaluates) { continue; }
+          const double found = model.evaluate([&] {
+            EXPECT_FALSE(net->is_training());
+            EXPECT_FALSE(torch::GradMode::is_enabled());
+            return model(batch(7)).sum().item<double>() + model(batch(8)).sum().item<double>();
+          });
+          EXPECT_TRUE(std::isfinite(found));
+          EXPECT_TRUE(torch::GradMode::is_enabled());
+          EXPECT_TRUE(net->is_training() && net->block(0).is_training());
+          EXPECT_FALSE(net->block(1).is_training() || net->block(1).up->is_training());
+        }
+        if (world.rank() == 0) { losses.push_back(model.report().loss); }
+      });
+    }
+    EXPECT_EQ(losses.at(0), losses.at(1)) << tessera::to_string(strategy);
+  }
+}
+
+}  // namespace
+}  // namespace torch_test
