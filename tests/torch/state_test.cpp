@@ -205,7 +205,7 @@ TEST(TorchCheckpoint, ResumesOnOtherRanksUnderAnotherStrategyAsIfUninterrupted) 
         EXPECT_EQ(difference(model.state_dict(true), state), "");
         const std::vector<double> again = train(world, model, 3, 6);
         for (std::size_t i = 0; i < again.size(); ++i) {
-          const double bound = compute == DType::fp32 ? 1e-6 : 3e-3;
+          const double bound = compute == DType::fp32 ? 1e-6 : 1e-2;
           EXPECT_NEAR(again[i], losses[i], world.size() == 4 ? 0.0 : bound) << i;
         }
       });
