@@ -52,6 +52,8 @@ TEST(OptionRules, AValueOutOfItsRangeIsNamedWithTheRange) {
       {{.accumulate = 0}, "`accumulate` is 0: a step has at least 1 micro-batch"},
       {{.bucket_bytes = 0}, "`bucket_bytes` is 0: choose 1 byte or more"},
       {{.first_bucket_bytes = 0}, "`first_bucket_bytes` is 0: choose 1 byte or more"},
+      {{.gradient_slots = 1}, "`gradient_slots` is 1: choose a number of blocks from 2"},
+      {{.gradient_slots = 1025}, "`gradient_slots` is 1025: choose"},
       {{.max_skips = -1}, "`max_skips` is -1: choose"},
       {{.align_elems = 0}, "`align_elems` is 0: choose a multiple of 64 elements up to 2^20"},
       {{.align_elems = -64}, "`align_elems` is -64"},

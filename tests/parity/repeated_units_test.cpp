@@ -125,10 +125,10 @@ TEST(GradientSlots, AreAsManyAsTheDeclaredOrderHasOnTheirWayBack) {
 }
 
 TEST(GradientSlots, WithoutADeclarationTheErrorSaysToDeclare) {
-  const auto refusal = [](bool declared) -> std::string {
+  const auto refusal = [](bool declared, int slots) -> std::string {
     try {
       run_ranks(2, [&](World& world) {
-        ShardedModel model{world, {.strategy = Strategy::zero2}};
+        ShardedModel model{world, {.strategy = Strategy::zero2, .gradient_slots = slots}};
         std::vector<Unit> units;
         for (const char* name : {"a", "b", "c"}) {
           units.push_back(model.add_unit(name, {{"w", {9}}}));
@@ -143,8 +143,9 @@ TEST(GradientSlots, WithoutADeclarationTheErrorSaysToDeclare) {
     } catch (const ContractError& error) { return error.what(); }
     return {};
   };
-  EXPECT_THAT(refusal(false), HasSubstr("tell declare_order how often each unit is used"));
-  EXPECT_THAT(refusal(true), HasSubstr("follow the order"));
+  EXPECT_THAT(refusal(false, 2), HasSubstr("tell declare_order how often each unit is used"));
+  EXPECT_THAT(refusal(true, 2), HasSubstr("follow the order"));
+  EXPECT_EQ(refusal(false, 3), "");
 }
 
 }  // namespace

@@ -82,6 +82,7 @@ struct Case {
   std::function<Tensor(const Call&, NetImpl&, const Tensor& x)> loss =
       [](const Call& net, NetImpl&, const Tensor& x) { return (net(x) - x).pow(2).mean(); };
   shards::UnitPredicate units = {};
+  int gradient_slots = 2;
 };
 void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
 
@@ -180,6 +181,16 @@ std::vector<Case> cases() {
                      return n.out(y);
                    });
                  }});
+  all.push_back({.name = "ManyBlocksUsedTwice",
+                 .build =
+                     [] {
+                       return net_of(4, [](NetImpl& n, const Tensor& x) {
+                         Tensor y = n.in(x);
+                         for (std::size_t i = 0; i < 8; ++i) { y = n.block(i % 4).forward(y); }
+                         return n.out(y);
+                       });
+                     },
+                 .gradient_slots = 4});
   all.push_back({.name = "OperatorOfTwoUnits", .build = [] {
                    return net_of(3, [](NetImpl& n, const Tensor& x) {
                      const Tensor y = n.in(x);
@@ -265,6 +276,7 @@ Outcome alone(const Case& test) {
 }
 
 Outcome sharded(const Case& test, ModelOptions options, int ranks, WorldOptions world_options = {}) {
+  options.gradient_slots = test.gradient_slots;
   Outcome outcome;
   run_ranks(
       ranks,
@@ -343,7 +355,7 @@ TEST_P(TorchPasses, NothingIsReadBeforeOrAfterItsTime) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modules, TorchPasses, ::testing::ValuesIn(cases()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 
 // The module is divided as its children are named.
@@ -474,7 +486,7 @@ TEST_P(TorchMistakes, AreRefusedByName) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TorchMistakes, ::testing::ValuesIn(mistakes()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& test) { return test.param.name; });
 
 TEST(TorchShard, RefusesModulesByName) {
   struct Refused {

@@ -90,8 +90,8 @@ class ShardedModel {
   [[nodiscard]] ForwardScope forward(Unit unit);
   /// Opens a unit for its backward pass, as many times in a micro-batch as its forward pass. Throws
   /// ContractError if its gradients need a slot and none is free. A slot is taken by a block that
-  /// is open, or whose backward has been opened less often than its forward. There are two slots,
-  /// or as many as the declared order needs.
+  /// is open, or whose backward has been opened less often than its forward. There are
+  /// ModelOptions::gradient_slots, or as many as the declared order needs.
   [[nodiscard]] BackwardScope backward(Unit unit);
 
   /// Opens a unit for micro-batch `micro_batch` of the step, from 0, where several are in flight

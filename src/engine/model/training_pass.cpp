@@ -90,7 +90,7 @@ void TrainingPass::check_gradients_can_open(std::size_t index, int micro_batch) 
           setup_.order_is_declared
               ? "follow the order that declare_order was told, for which slots were made"
               : "tell declare_order how often each unit is used, so that there are slots for "
-                "all that are on their way back at once")};
+                "all that are on their way back at once, or raise `gradient_slots`")};
     }
     const UnitPlan& plan = opened.plan();
     const bool overwrites = plan.options.gradients == GradientInit::unzeroed && plan.trainable();

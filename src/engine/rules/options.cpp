@@ -114,6 +114,12 @@ void check_accumulation(const ModelOptions& options) {
   if (options.bucket_bytes == 0) { zero = "bucket_bytes"; }
   if (options.first_bucket_bytes == 0) { zero = "first_bucket_bytes"; }
   if (zero != nullptr) { throw ConfigError{fmt::format("`{}` is 0: choose 1 byte or more", zero)}; }
+  if (options.gradient_slots < 2 || options.gradient_slots > 1024) {
+    throw ConfigError{fmt::format(
+        "`gradient_slots` is {}: choose a number of blocks from 2 (one is filled while another is "
+        "reduced) to 1024",
+        options.gradient_slots)};
+  }
   if (options.max_skips >= 0) { return; }
   throw ConfigError{
       fmt::format("`max_skips` is {}: choose the number of steps skipped in a row that end the "

@@ -109,9 +109,6 @@ void GradientHome::begin_export() {
 
 namespace {
 
-// At least: one is filled by backward while the other is being reduced.
-constexpr int kReduceSlots = 2;
-
 bool reduces_in_slots(const ModelOptions& options) {
   const bool every = resolve(options.accumulate_mode, options.strategy) == AccumulateMode::every;
   if (options.accumulate > 1) { return every; }
@@ -151,7 +148,7 @@ GradientPool::GradientPool(World& world, const UnitPlans& plans, Journal& journa
   make_host(options, group);
   if (!in_slots_) { return; }
   const SlotPlan slots =
-      SlotPlan::make(plans, std::max(kReduceSlots, pending), &UnitPlan::gradient_bytes);
+      SlotPlan::make(plans, std::max(options.gradient_slots, pending), &UnitPlan::gradient_bytes);
   slots_ =
       Arena{world.allocate(Category::reduce, slots.bytes(), "gradient slots", BufferUse::parts)};
   rings_ = slots.cut(world, Category::reduce, slots_, gradient_poison(world, options.checks));
