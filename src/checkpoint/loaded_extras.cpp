@@ -6,7 +6,6 @@
 
 #include "checkpoint/collective_failure.hpp"
 #include "checkpoint/saved_extras.hpp"
-#include "checkpoint/state_names.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -52,10 +51,10 @@ void require_extras(const Manifest& manifest, const CheckpointExtras& extras,
       throw FormatError{fmt::format("{}/{}: buffer '{}' has chunks of {} bytes", path,
                                     kManifestName, tensor.name, tensor.chunk_bytes)};
     }
-    if (tensor.shape != buffer.shape || tensor.dtype != dtype_name(buffer.values.dtype)) {
+    if (tensor.shape != buffer.shape || tensor.dtype != buffer.values.dtype) {
       refuse(fmt::format("buffer '{}' is {} {} in the checkpoint, {} {} in the program",
-                         buffer.name, tensor.dtype, tensor.shape.to_string(),
-                         dtype_name(buffer.values.dtype), buffer.shape.to_string()));
+                         buffer.name, tensor.dtype, tensor.shape.to_string(), buffer.values.dtype,
+                         buffer.shape.to_string()));
     }
   }
   for (const ManifestTensor& tensor : manifest.tensors) {

@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "checkpoint/json_string.hpp"
+#include "checkpoint/safetensors_header.hpp"
 #include "checkpoint/state_names.hpp"
 #include "tessera/base/error.hpp"
 
@@ -17,6 +20,14 @@ std::uint64_t bytes_of_tensors(const CheckpointLayout& layout) {
 
 }  // namespace
 
+BufferView::BufferView(View view) : BufferView{view.data, view.elems, view.dtype} {}
+
+BufferView::BufferView(void* data_, std::int64_t elems_, DType dtype_)
+    : BufferView{data_, elems_, std::string{dtype_name(dtype_)}} {}
+
+BufferView::BufferView(void* data_, std::int64_t elems_, std::string dtype_)
+    : data{data_}, elems{elems_}, dtype{std::move(dtype_)} {}
+
 CheckpointLayout layout_of_extras(const std::vector<CheckpointBuffer>& buffers) {
   CheckpointLayout::Set set{.name = "extras", .tensors = {}};
   for (const CheckpointBuffer& buffer : buffers) {
@@ -25,10 +36,11 @@ CheckpointLayout layout_of_extras(const std::vector<CheckpointBuffer>& buffers) 
           fmt::format("checkpoint: buffer '{}' has {} elements, its shape {} has {}", buffer.name,
                       buffer.values.elems, buffer.shape.to_string(), buffer.shape.elems())};
     }
-    set.tensors.push_back({.name = buffer.name,
-                           .dtype = std::string{dtype_name(buffer.values.dtype)},
-                           .shape = buffer.shape,
-                           .chunk_bytes = kChunkElems * size_of(buffer.values.dtype)});
+    set.tensors.push_back(
+        {.name = buffer.name,
+         .dtype = buffer.values.dtype,
+         .shape = buffer.shape,
+         .chunk_bytes = kChunkElems * dtype_bytes(buffer.values.dtype).value_or(0)});
   }
   return {{std::move(set)}, ~std::uint64_t{0}};
 }
@@ -46,9 +58,10 @@ SavedExtras::SavedExtras(World& world, const CheckpointExtras& extras)
       world.allocate_host(Category::workspace, bytes_of_tensors(layout_), "checkpoint extras");
   copied_ = world.device().make_event();
   auto* to = static_cast<std::byte*>(memory_.data());
-  for (const CheckpointBuffer& buffer : extras.buffers) {
-    world.device().copy_out(to, buffer.values.data, buffer.values.bytes(), world.compute_stream());
-    to += Arena::need(buffer.values.bytes());
+  for (std::size_t i = 0; i < extras.buffers.size(); ++i) {
+    const std::uint64_t bytes = layout_.places()[i].bytes;
+    world.device().copy_out(to, extras.buffers[i].values.data, bytes, world.compute_stream());
+    to += Arena::need(bytes);
   }
   world.compute_stream().record(copied_.get());
 }

@@ -4,7 +4,6 @@
 
 #include <map>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "tessera/checkpoint/checkpoint.hpp"
@@ -13,27 +12,37 @@
 
 namespace tessera::torch {
 
-/// The buffers of a module, by their names in it.
+/// A buffer of a module.
+struct ModuleBuffer {
+  std::vector<std::string> names;  ///< in the whole module: several if it is shared
+  at::Tensor tensor;               ///< the module's own handle
+};
+
+/// The buffers of a module, each once, in the module's order. They have any dtype and strides.
 class ModuleBuffers {
  public:
-  /// *Collective.* Gives all ranks rank 0's values, as `how` says.
+  /// *Collective.* Makes those on meta (make_buffers), and gives all ranks rank 0's values unless
+  /// `how` is local. Throws ContractError for a buffer that is sparse or quantized, and if ranks
+  /// have different ones.
   ModuleBuffers(::torch::nn::Module& module, World& world, Buffers how);
 
-  /// *Collective.* Before a forward pass of training.
+  /// *Collective.* Before the first forward pass of a micro-batch.
   void before_forward();
-  /// Returns the buffers, as checkpoints hold them.
-  [[nodiscard]] CheckpointExtras extras(std::map<std::string, std::string> values) const;
-  /// After a load that has filled the buffers of `extras`: takes what checkpoints hold as values.
-  void take(std::map<std::string, std::string>& values);
-  /// Returns the buffers by name.
-  [[nodiscard]] const std::vector<std::pair<std::string, at::Tensor>>& all() const noexcept {
-    return buffers_;
-  }
+  /// *Collective.* Gives all ranks rank 0's values.
+  void broadcast();
+  /// Returns the buffers, as checkpoints hold them. What it points to is valid until the next call.
+  /// Throws ContractError for elements that no safetensors file has.
+  [[nodiscard]] CheckpointExtras extras(std::map<std::string, std::string> values);
+  /// After a load has filled the buffers of the newest `extras`: takes them over.
+  void loaded();
+  /// Returns the buffers.
+  [[nodiscard]] const std::vector<ModuleBuffer>& all() const noexcept { return buffers_; }
 
  private:
   World& world_;
   Buffers how_;
-  std::vector<std::pair<std::string, at::Tensor>> buffers_;
+  std::vector<ModuleBuffer> buffers_;
+  std::vector<at::Tensor> contiguous_;  // of the newest extras, in the same order
 };
 
 }  // namespace tessera::torch

@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "torch/meta_tensors.hpp"
+
 namespace tessera::torch {
 
 namespace {
@@ -74,9 +76,13 @@ ParameterHome::ParameterHome(at::Tensor tensor, std::string name, std::string in
       passes_{&passes},
       trainable_{tensor_.requires_grad()} {}
 
-void ParameterHome::adopt(DType dtype) {
-  const at::Device device = tensor_.device();
-  tensor_.set_data(parameter_.make(tensor_.sizes(), scalar_type(dtype), device));
+void ParameterHome::adopt(DType dtype, at::Device device) {
+  const at::Tensor memory = parameter_.make(tensor_.sizes(), scalar_type(dtype), device);
+  if (tensor_.is_meta()) {
+    set_memory(tensor_, memory);
+  } else {
+    tensor_.set_data(memory);
+  }
   tensor_.mutable_grad() = at::Tensor{};
 }
 

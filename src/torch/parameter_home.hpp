@@ -55,8 +55,9 @@ class ParameterHome {
   ParameterHome(const ParameterHome&) = delete;
   ParameterHome& operator=(const ParameterHome&) = delete;
 
-  /// Takes the tensor's own memory away: from now on it has `dtype` and the place's memory.
-  void adopt(DType dtype);
+  /// Takes the tensor's own memory away, unless it is on meta and has none: from now on it has
+  /// `dtype` and the place's memory on `device`.
+  void adopt(DType dtype, at::Device device);
   void open(const void* data) noexcept;
   void close() noexcept;
   /// Gives the tensor a gradient in `data`, to which autograd adds.

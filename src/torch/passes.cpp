@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "tessera/base/error.hpp"
+#include "torch/initial_values.hpp"
 
 namespace tessera::torch {
 
@@ -93,7 +94,7 @@ void Passes::adopt() {
     DType dtype = model_.options().compute;
     if (home.tensor().scalar_type() == at::kBFloat16) { dtype = DType::bf16; }
     if (home.tensor().scalar_type() == at::kHalf) { dtype = DType::fp16; }
-    home.adopt(dtype);
+    home.adopt(dtype, device_of(model_.world()));
     if (!home.trainable()) { continue; }
     const std::weak_ptr<const bool> alive = alive_;
     hooks_.emplace_back(home.tensor(),

@@ -8,6 +8,7 @@
 
 #include "tessera/base/error.hpp"
 #include "torch/initial_values.hpp"
+#include "torch/meta_tensors.hpp"
 #include "torch/work.hpp"
 
 namespace tessera::torch {
@@ -17,6 +18,10 @@ namespace {
 std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module> module,
                                              const World& world) {
   if (!module) { throw ContractError{"shard needs a module; this pointer to one is null"}; }
+  if (makes_meta_tensors()) {
+    throw ContractError{"shard is called within on_meta, where tensors have no memory; build the "
+                        "module there, and shard it afterwards"};
+  }
   if (world.options().compute_stream != ComputeStream::caller) {
     throw ConfigError{"libtorch computes on the calling thread: `compute_stream` must be caller"};
   }

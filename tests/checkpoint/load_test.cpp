@@ -4,7 +4,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <latch>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -289,6 +291,51 @@ TEST(Load, BringsBackTheTrainersOwnValuesAndBuffers) {
                 HasSubstr("buffer 'mean' is F32 [100001] in the checkpoint"));
     EXPECT_THAT(message_of<ConfigError>([&] { (void)load(trainer.model(), saved); }),
                 HasSubstr("has a buffer 'mean'"));
+  });
+}
+
+// Integers beyond 2^53 and single bytes: none passes through a floating-point number.
+TEST(Load, BringsBackIntegersAndTruthValuesAsWhatTheyAre) {
+  const TemporaryFolder folder;
+  const std::vector<std::int64_t> counts{std::numeric_limits<std::int64_t>::max(), -1, 0};
+  const std::vector<std::uint8_t> mask{1, 0, 1, 1, 0};
+  const std::vector<std::int16_t> small{-32'768, 7};
+  const auto extras_of = [](auto& of_counts, auto& of_mask, auto& of_small) {
+    return CheckpointExtras{.buffers = {{"counts", {3}, {of_counts.data(), 3, "I64"}},
+                                        {"mask", {5, 1}, {of_mask.data(), 5, "BOOL"}},
+                                        {"small", {2}, {of_small.data(), 2, "I16"}},
+                                        {"none", {0}, {nullptr, 0, "U8"}}}};
+  };
+  std::filesystem::path saved;
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World& world, ToyTrainer& trainer) {
+    auto own_counts = counts;
+    auto own_mask = mask;
+    auto own_small = small;
+    CheckpointExtras extras = extras_of(own_counts, own_mask, own_small);
+    const auto path = save(trainer.model(), folder / "run", extras);
+    if (world.rank() == 0) { saved = path; }
+    extras.buffers[0].values.dtype = "I65";
+    EXPECT_THAT(
+        message_of<ContractError>([&] { (void)save(trainer.model(), folder / "a", extras); }),
+        AllOf(HasSubstr("'counts'"), HasSubstr("I65")));
+  });
+  const SafetensorsReader file{saved / "extras.safetensors"};
+  EXPECT_EQ(file.entries().at("counts").dtype, "I64");
+  EXPECT_EQ(file.entries().at("mask").dtype, "BOOL");
+  EXPECT_EQ(file.entries().at("mask").bytes, 5U);
+  run_job(ToyJob{}.under(Strategy::zero3).on(3), [&](World&, ToyTrainer& trainer) {
+    std::vector<std::int64_t> own_counts(3);
+    std::vector<std::uint8_t> own_mask(5);
+    std::vector<std::int16_t> own_small(2);
+    CheckpointExtras extras = extras_of(own_counts, own_mask, own_small);
+    (void)load(trainer.model(), saved, extras);
+    EXPECT_EQ(own_counts, counts);
+    EXPECT_EQ(own_mask, mask);
+    EXPECT_EQ(own_small, small);
+    extras.buffers[1].values.dtype = "U8";
+    EXPECT_THAT(
+        message_of<ConfigError>([&] { (void)load(trainer.model(), saved, extras); }),
+        HasSubstr("buffer 'mask' is BOOL [5, 1] in the checkpoint, U8 [5, 1] in the program"));
   });
 }
 

@@ -2,12 +2,15 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "support/places.hpp"
 #include "support/small_checkpoint.hpp"
@@ -62,15 +65,31 @@ std::string hex(std::string_view bytes) {
   return text;
 }
 
+// A little of everything, with buffers of each dtype that no parameter has.
+std::vector<test::StateTensor> state_with_buffers() {
+  std::vector<test::StateTensor> state = test::small_state();
+  for (const auto& [dtype, bytes] : std::map<std::string, std::uint64_t>{
+           {"F64", 8}, {"I64", 8}, {"I32", 4}, {"I16", 2}, {"I8", 1}, {"U8", 1}, {"BOOL", 1}}) {
+    state.push_back({"extras",
+                     "buffer." + dtype,
+                     "extra",
+                     dtype,
+                     {3},
+                     64 * bytes,
+                     std::string(3 * bytes, '\1')});
+  }
+  return state;
+}
+
 TEST_F(Python, ReadsWhatIsSavedInOneFileAndInSeveralWithAnIndex) {
   for (const std::uint64_t shard_bytes : {60, 1'000}) {
     const TemporaryFolder folder;
     const Manifest manifest =
-        test::write_checkpoint(folder.path(), test::small_state(), shard_bytes);
+        test::write_checkpoint(folder.path(), state_with_buffers(), shard_bytes);
     const PythonRun run = interop("read", folder.path());
     ASSERT_EQ(run.status, 0) << run.out;
     const auto files = nlohmann::json::parse(run.out);
-    const std::vector<test::StateTensor> expected = test::small_state();
+    const std::vector<test::StateTensor> expected = state_with_buffers();
     for (std::size_t t = 0; t < expected.size(); ++t) {
       const ManifestTensor& tensor = manifest.tensors[t];
       const auto& found = files.at(tensor.file).at(tensor.name);

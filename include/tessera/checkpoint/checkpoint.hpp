@@ -15,12 +15,27 @@
 
 namespace tessera {
 
+/// Neighbouring elements in device memory, not owned, of a dtype that safetensors files have: those
+/// of a View, and integers and truth values as well.
+struct BufferView {
+  void* data = nullptr;       ///< the first element
+  std::int64_t elems = 0;     ///< how many there are
+  std::string dtype = "F32";  ///< as in the files: "I64", "BOOL", "F64", ...
+
+  BufferView() = default;
+  /// The elements of a View.
+  BufferView(View view);
+  BufferView(void* data_, std::int64_t elems_, DType dtype_ = DType::fp32);
+  BufferView(void* data_, std::int64_t elems_, std::string dtype_);
+};
+
 /// A buffer of the trainer's own in device memory that a checkpoint holds and a load fills, such as
-/// running statistics. Every rank holds the same values.
+/// running statistics, a count or a mask. Every rank holds the same values. They are stored as what
+/// they are.
 struct CheckpointBuffer {
-  std::string name;  ///< unique among the buffers of a checkpoint
-  Shape shape;       ///< its extents
-  View values;       ///< its memory: shape.elems() elements of fp32, bf16, fp16 or fp64
+  std::string name;   ///< unique among the buffers of a checkpoint
+  Shape shape;        ///< its extents
+  BufferView values;  ///< its memory: shape.elems() elements
 };
 
 /// What a trainer keeps beside its model and wants back after a resume. All ranks give the same.

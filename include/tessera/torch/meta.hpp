@@ -6,8 +6,9 @@
 namespace tessera::torch {
 
 /// While it lives, tensors that libtorch makes on this thread are on the meta device: they have
-/// shapes and no memory. What fills them, such as the initial values of layers, does nothing. Guards
-/// nest.
+/// shapes and no memory. What fills them, such as the initial values of layers, does nothing, and
+/// draws no random numbers. A tensor that is made on the CPU by name (torch::kCPU), as
+/// torch::tensor makes those of given numbers, is real. Guards nest.
 class MetaGuard {
  public:
   MetaGuard();
@@ -17,9 +18,9 @@ class MetaGuard {
 };
 
 /// Returns what `build` returns, a module whose parameters are on the meta device: no rank ever
-/// holds the whole model. `shard` gives the parameters their values (ShardOptions::initial, or
-/// ShardedModule::load). Buffers must be made on a real device after it: `shard` makes those of
-/// libtorch's own layers, and refuses others that are on meta, by name.
+/// holds the whole model. `shard` gives the parameters their values (ShardOptions::initial). It
+/// also makes the buffers of libtorch's own layers, and refuses others that are on meta, by name:
+/// make them on the CPU by name, or after it.
 ///
 ///   auto net = tessera::torch::on_meta([] { return std::make_shared<Net>(); });
 template <class Build>

@@ -41,8 +41,13 @@ enum class Buffers : std::uint8_t {
 };
 
 /// Sets the parameters that `module` itself has, without those of its children, to their initial
-/// values. They are whole and on the CPU during the call.
+/// values. They are whole and on the CPU during the call, without gradients; libtorch's own layers
+/// have the values that they are built with. `name` is the module's place, "" for the whole. Random
+/// numbers come from libtorch's default generator, which is seeded for each module.
 using ModuleInitializer = std::function<void(const std::string& name, ::torch::nn::Module& module)>;
+
+/// Returns an initializer that sets parameters to 0, for a module whose weights a load brings.
+[[nodiscard]] ModuleInitializer loaded_later();
 
 /// How a module is sharded.
 struct ShardOptions {
@@ -54,11 +59,11 @@ struct ShardOptions {
   UnitPredicate units = {};
   /// How buffers are kept alike.
   Buffers buffers = Buffers::broadcast;
-  /// The initial values of a module built by `on_meta`: they are made a unit at a time, from
-  /// `seed`, the same on all ranks. Empty: `reset_parameters` of libtorch's own layers. Parameters
-  /// that have values are rank 0's.
+  /// The initial values of a module built by `on_meta`, beside those that libtorch's own layers are
+  /// built with. They are made a unit at a time on each rank, and depend on `seed` and the module
+  /// alone: not on ranks, strategy or units. Parameters that have values are rank 0's.
   ModuleInitializer initial = {};
-  /// The seed of libtorch's generator for `initial`.
+  /// What the random numbers of initial values begin with.
   std::uint64_t seed = 0;
 };
 
@@ -86,8 +91,8 @@ struct ShardOptions {
 /// Memory:  while this object lives, what libtorch allocates on the rank's thread counts as
 ///          activations in World::memory and against the budget. It borrows the World.
 /// Gradients: `grad()` of a parameter is defined only while its unit's backward is open: hooks of
-///          the user's own may read it there. Afterwards it is sharded: `clip_norm` and reports know
-///          it, and export_gradients hands it out.
+///          the user's own may read it there. Afterwards it is sharded: `clip_norm` and reports
+///          know it, and export_gradients hands it out.
 /// Numbers: a rank's loss is the mean over its micro-batch. Gradients are averaged over ranks and
 ///          micro-batches.
 /// Errors:  what ShardedModel throws, out of the operator that needed the unit. An exception in a
@@ -140,23 +145,40 @@ class ShardedModule {
   [[nodiscard]] StepReport report() const;
 
   /// *Collective.* Returns the values of parameters and buffers by the module's own names, on the
-  /// CPU: parameters in fp32, units gathered one at a time. Shared parameters have all of their
-  /// names. Only rank 0's map is filled, unless `on_all_ranks`.
+  /// CPU: parameters in fp32 (Float), buffers as they are. Units are gathered one at a time. What
+  /// is shared has all of its names. Only rank 0's map is filled, unless `on_all_ranks`. Between
+  /// steps.
   [[nodiscard]] std::map<std::string, at::Tensor> state_dict(bool on_all_ranks = false);
-  /// *Collective.* Returns the gradients of the last micro-batches in the same way: averaged, not
-  /// clipped, between the last `backward` of a step and `step`.
+  /// *Collective.* Returns the gradients of parameters that are trained in the same way: averaged
+  /// over ranks and micro-batches, not clipped, between the last `backward` of a step and `step`.
   [[nodiscard]] std::map<std::string, at::Tensor> export_gradients(bool on_all_ranks = false);
 
   /// *Collective.* Writes a checkpoint of the whole training state and the module's buffers, under
-  /// the module's own names: tessera::save.
+  /// the module's own names: tessera::save. What is shared is written once, under its first name.
+  /// Buffers are rank 0's, as they are: integers too.
   std::filesystem::path save(const std::filesystem::path& folder,
                              const std::map<std::string, std::string>& values = {},
                              const SaveOptions& options = {});
-  /// *Collective.* Loads what `save` wrote, on any number of ranks: tessera::load. `path` is the
-  /// folder of a step. Weights alone are also loaded from a checkpoint.
+  /// *Collective.* Loads what `save` wrote, on any number of ranks and under any strategy:
+  /// tessera::load. `path` is the folder of a step. All ranks then have its buffers.
+  ///
+  /// Weights alone (LoadOptions::What::weights) also come from safetensors files of other programs,
+  /// and buffers with them, converted to the module's dtypes. What is shared may have any of its
+  /// names there. `missing` and `unexpected` of the report count buffers too; the checksums of
+  /// theirs are not compared. LoadOptions::name and `only` tell the names in the files, of buffers
+  /// too: `name` is given the name in the module as `name_of` finds it.
+  ///
+  ///   model.load("bert", {.what = LoadOptions::What::weights,
+  ///                       .name = [](auto& p) { return "bert." + ShardedModule::name_of(p); }});
   LoadReport load(const std::filesystem::path& path, const LoadOptions& options = {});
   /// Returns what a Checkpointer of `model()` is asked to save beside the model, with the buffers
-  /// as they are now.
+  /// as they are now. It is valid until the next call on this object. Names in the files are the
+  /// module's if the Checkpointer is told:
+  ///
+  ///   Checkpointer saves{model.model(),
+  ///                      {.folder = "run", .every = 100, .save = {.name =
+  ///                      ShardedModule::name_of}}};
+  ///   saves.after_step([&] { return model.checkpoint_extras(); });
   [[nodiscard]] CheckpointExtras checkpoint_extras(
       const std::map<std::string, std::string>& values = {}) const;
 
@@ -226,8 +248,8 @@ class Sharded : public ShardedModule {
 };
 
 /// *Collective.* Distributes the parameters of `module`, which must be on the World's device or on
-/// meta (`on_meta`), and returns the module to train with. The module's own memory for parameters is
-/// then given back.
+/// meta (`on_meta`), and returns the module to train with. The module's own memory for parameters
+/// is then given back.
 ///
 /// Errors: ContractError for a parameter that is neither fp32, bf16 nor fp16 or is a view of
 ///         another, for a unit without parameters, for a module that is sharded already and for
