@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -25,6 +26,11 @@ std::vector<std::string> places() {
   if (!error) {
     all.push_back(program.parent_path() / kFile);
     all.push_back(program.parent_path().parent_path() / "lib" / kFile);
+  }
+  Dl_info here;
+  if (dladdr(reinterpret_cast<const void*>(&build_id), &here) != 0 && here.dli_fname != nullptr &&
+      std::strchr(here.dli_fname, '/') != nullptr) {
+    all.push_back(std::filesystem::path{here.dli_fname}.parent_path() / kFile);
   }
   for (const char* folder : {TESSERA_CUDA_BUILT_IN, TESSERA_CUDA_INSTALLED_IN}) {
     if (*folder != '\0') { all.push_back(std::filesystem::path{folder} / kFile); }
