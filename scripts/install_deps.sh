@@ -7,7 +7,7 @@
 #   --tests   Also what scripts/test.sh uses, as far as the distribution has it as a package: ccache,
 #             the linker mold, clang 19 with its tools, shellcheck, and Chromium, in which the reports'
 #             pages are tested. A snap of Chromium, as on Ubuntu, cannot read the tests' files: they are
-#             skipped there. And Python's safetensors, which reads and writes the same files as Tessera:
+#             skipped there. Python's NumPy, which reads DLPack views. And Python's safetensors, which reads and writes the same files as Tessera:
 #             from Python's index, by pip, into third_party/python. Where it cannot be had, its test
 #             says so and is skipped.
 set -euo pipefail
@@ -43,7 +43,7 @@ fi
 optional=()
 if [[ $tests == yes ]]; then
   optional=(ccache mold clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev shellcheck python3
-    chromium)
+    python3-numpy chromium)
 fi
 
 # Whether apt, with the lists that it has, would install $1 itself (Ubuntu's Chromium is a snap).
