@@ -13,6 +13,7 @@ list(FILTER tessera_sources EXCLUDE REGEX "/(cuda|nccl)/[^/]*$")
 # What program and module must have been built from alike.
 file(GLOB_RECURSE interface_headers ${PROJECT_SOURCE_DIR}/include/*.hpp
   ${PROJECT_SOURCE_DIR}/kernels/*.hpp ${PROJECT_SOURCE_DIR}/src/*.hpp)
+list(FILTER interface_headers EXCLUDE REGEX "/src/c/")
 list(SORT interface_headers)
 set(interface_hashes "")
 foreach(header IN LISTS interface_headers)

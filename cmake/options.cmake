@@ -1,7 +1,8 @@
 # Compile options of our own targets; never of a user's.
 add_library(tessera_options INTERFACE)
 target_compile_options(tessera_options INTERFACE
-  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
+  -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>
   # Bits are part of the interface: the compiler fuses no multiply with an add on its own.
   -ffp-contract=off
   # Nothing reads errno or floating-point traps: square roots and selections become vector code.

@@ -40,7 +40,7 @@ tessera_install_component(torch TARGETS tessera_torch GROUP torch DEPENDENCIES
   "  set(tessera_FOUND FALSE)"
   "  set(tessera_NOT_FOUND_MESSAGE \"\${tessera_torch_problem}\")"
   "endif()")
-if(NOT DEFINED TESSERA_INSTALL OR TESSERA_INSTALL)
+if(TESSERA_INSTALL)
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/libtorch.cmake
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/tessera RENAME tessera-libtorch.cmake
     COMPONENT torch-development)

@@ -9,9 +9,9 @@
 #             packages, and Chromium, in which the reports' pages are tested. A snap of Chromium, as on
 #             Ubuntu, cannot read the tests' files: they are skipped there. And Python's safetensors,
 #             which reads and writes the same files as Tessera: from Python's index, by pip, into
-#             third_party/python. Where it cannot be had, its test says so and is skipped. And libtorch
-#             1.13 or later with OpenBLAS, for the adapter of its modules (component torch), which is
-#             not built without them.
+#             third_party/python. Where it cannot be had, its test says so and is skipped. And Python's
+#             NumPy, which reads DLPack views, and libtorch 1.13 or later with OpenBLAS, for the
+#             adapter of its modules (component torch), which is not built without them.
 set -euo pipefail
 
 # Where there is CUDA's compiler, cuDNN's frontend is fetched too, which is headers alone and no
@@ -45,7 +45,7 @@ fi
 optional=()
 if [[ $tests == yes ]]; then
   optional=(ccache mold clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev shellcheck python3
-    pkg-config dpkg-dev file chromium libtorch-dev libopenblas-dev)
+    python3-numpy pkg-config dpkg-dev file chromium libtorch-dev libopenblas-dev)
 fi
 
 # Whether apt, with the lists that it has, would install $1 itself (Ubuntu's Chromium is a snap).

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The gates: clang-format over every C++ and CUDA file, shellcheck over every script, clang-tidy over
+# The gates: clang-format over every C, C++ and CUDA file, shellcheck over every script, clang-tidy over
 # the sources of a change. The status is 1 if one of them finds something, 2 if it cannot run.
 #
 #   scripts/lint.sh              clang-tidy looks at what differs from the merge base with origin/main
@@ -73,7 +73,7 @@ files() {
     done
 }
 
-mapfile -t code < <(files '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.h' '*.inc')
+mapfile -t code < <(files '*.cpp' '*.hpp' '*.c' '*.cu' '*.cuh' '*.h' '*.inc')
 format() { printf '%s\n' "${code[@]}" | xargs -P "$(nproc)" -n 64 "clang-format-$llvm" "$@"; }
 check_format() {
   format --dry-run --Werror --ferror-limit=1 && return

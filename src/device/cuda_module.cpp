@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -40,7 +41,10 @@ std::vector<std::string> places() {
     add(program.parent_path().parent_path() / "lib");
     add(program.parent_path().parent_path() / "lib" / kInstalledBelow);
   }
-  add(own_folder() / kInstalledBelow);
+  if (const std::filesystem::path own = own_folder(); !own.empty()) {
+    add(own);
+    add(own / kInstalledBelow);
+  }
   add(TESSERA_CUDA_BUILT_IN);
   add(TESSERA_CUDA_INSTALLED_IN);
   all.emplace_back(kFile);

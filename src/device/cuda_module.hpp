@@ -12,8 +12,8 @@ namespace tessera {
 /// open until the process ends; a program that never asks loads no CUDA library.
 ///
 /// It is looked for where the environment variable TESSERA_CUDA_MODULE says (a path), else beside
-/// the program, in ../lib and ../lib/tessera from there, in tessera/ beside the shared library,
-/// where it was built or installed, and where the system looks.
+/// the program, in ../lib and ../lib/tessera from there, beside the shared library
+/// that this code is in and in tessera/ from there, where it was built or installed, and where the system looks.
 ///
 /// Threads: any.
 class CudaModule {

@@ -16,12 +16,13 @@ const std::filesystem::path kRoot = test::kSourceDir;
 const std::vector<std::string> kFolders = {"include", "src",   "kernels",
                                            "bench",   "tools", "examples"};
 
-// Lowest first: each layer uses the ones before it and itself. tessera.hpp is the header that
-// includes the others.
+// Lowest first: each layer uses the ones before it and itself. The headers of C use nothing, and
+// are used; tessera.hpp is the header that includes the others.
 const std::vector<std::string> kLayers = {
-    "base",  "trace",     "device",      "kernels",  "memory",     "shard", "comm",
-    "world", "optim",     "engine",      "profile",  "checkpoint", "data",  "nn",
-    "torch", "torch.hpp", "tessera.hpp", "examples", "bench",      "tools"};
+    "c.h",   "dlpack.h", "base",      "trace",       "device",   "kernels", "memory",
+    "shard", "comm",     "world",     "optim",       "engine",   "profile", "checkpoint",
+    "data",  "nn",       "torch",     "torch.hpp",   "c",        "tessera.hpp", "examples",
+    "bench", "tools"};
 
 std::optional<std::size_t> height(const std::string& layer) {
   const auto found = std::find(kLayers.begin(), kLayers.end(), layer);
@@ -96,14 +97,15 @@ TEST(Layers, TheTestSeesAnEdgeUpward) {
 }
 
 /// Whether `line` includes a private header in a place that is written against installed ones
-/// alone: public headers, the layers of nn, examples, tools.
+/// alone: public headers, the layers of nn and c, examples, tools.
 bool includes_private(const SourceLine& line) {
   const std::string target = quoted_include(line);
   const std::string layer = layer_of(line.file);
-  const bool checked = line.file.rfind("include/", 0) == 0 || layer == "nn" ||
+  const bool checked = line.file.rfind("include/", 0) == 0 || layer == "nn" || layer == "c" ||
                        layer == "examples" || layer == "tools";
   if (!checked || target.find('/') == std::string::npos) { return false; }
-  const bool own = line.file.rfind("src/nn/", 0) == 0 && target.rfind("nn/", 0) == 0;
+  const bool own =
+      line.file.rfind("src/" + layer + "/", 0) == 0 && target.rfind(layer + "/", 0) == 0;
   const bool of_tools = layer == "tools" &&
                         (target.rfind("tools/", 0) == 0 || target.rfind("bench/support/", 0) == 0);
   // `tessera checkpoint` takes apart what the library writes.
@@ -130,6 +132,8 @@ TEST(Layers, TheTestSeesAPrivateHeader) {
   EXPECT_TRUE(refused("src/nn/linear.cpp", "kernels/table.hpp"));
   EXPECT_TRUE(refused("src/nn/linear.cpp", "base/philox.hpp"));
   EXPECT_TRUE(refused("include/tessera/nn/linear.hpp", "nn/layer.hpp"));
+  EXPECT_TRUE(refused("src/c/scopes.cpp", "engine/model/model.hpp"));
+  EXPECT_FALSE(refused("src/c/scopes.cpp", "c/handles.hpp"));
   EXPECT_TRUE(refused("examples/llama_block.hpp", "kernels/matmul/matmul.hpp"));
   EXPECT_FALSE(refused("src/nn/linear.cpp", "nn/layer.hpp"));
   EXPECT_FALSE(refused("src/nn/linear.cpp", "tessera/kernels/matmul.hpp"));
@@ -191,7 +195,9 @@ TEST(Layers, PublicHeadersNeedTheStandardLibraryOnly) {
     if (!std::regex_search(line.text, match, include) || layer_of(line.file) == "torch") {
       continue;
     }
-    EXPECT_EQ(match[1].str().find_first_of("/."), std::string::npos) << line.where();
+    const std::string header = match[1].str();
+    const bool of_c = line.file.ends_with(".h") && (header == "stddef.h" || header == "stdint.h");
+    EXPECT_TRUE(of_c || header.find_first_of("/.") == std::string::npos) << line.where();
   }
 }
 
@@ -269,10 +275,10 @@ TEST(Layers, NothingFromTheEngineUpAsksForABackend) {
     const auto from = height(layer_of(line.file));
     if (!from || *from < *height("engine")) { continue; }
     EXPECT_FALSE(std::regex_search(line.text, conditional)) << line.where();
-    // The command reads the user's word for a device, and settles what goes with it. A user's own
-    // CUDA kernels need a CUDA device. libtorch has names of its own for devices.
-    if (layer_of(line.file) == "tools" || layer_of(line.file) == "torch" ||
-        line.file.ends_with(".cu")) {
+    // The command and the C interface read the user's word for a device, and settle what goes with
+    // it. A user's own CUDA kernels need a CUDA device. libtorch has names of its own for devices.
+    const std::string layer = layer_of(line.file);
+    if (layer == "tools" || layer == "c" || layer == "torch" || line.file.ends_with(".cu")) {
       continue;
     }
     EXPECT_FALSE(std::regex_search(line.text, kind)) << line.where();
@@ -290,8 +296,9 @@ std::set<std::string> trimmed_lines(const std::filesystem::path& path) {
   return lines;
 }
 
-/// Expects every line of C++ in `page` to stand in one of the programs; how many there are.
-int check_snippets(const char* page, const std::vector<const char*>& programs) {
+/// Expects every line of `language` in `page` to stand in one of the programs; how many there are.
+int check_snippets(const char* page, const std::vector<const char*>& programs,
+                   const std::string& language = "cpp") {
   std::set<std::string> compiled;
   for (const char* program : programs) { compiled.merge(trimmed_lines(kRoot / program)); }
   std::ifstream file{kRoot / page};
@@ -299,7 +306,7 @@ int check_snippets(const char* page, const std::vector<const char*>& programs) {
   int checked = 0;
   for (std::string line; std::getline(file, line);) {
     if (line.rfind("```", 0) == 0) {
-      inside = !inside && line == "```cpp";
+      inside = !inside && line == "```" + language;
       continue;
     }
     const std::size_t first = line.find_first_not_of(' ');
@@ -326,6 +333,7 @@ TEST(Layers, SnippetsOfTheDocumentsArePiecesOfCompiledPrograms) {
   EXPECT_GT(check_snippets("docs/own-layers.md",
                            {"examples/llama_block.hpp", "examples/llama_model.hpp"}),
             40);
+  EXPECT_GT(check_snippets("docs/c.md", {"examples/c_trainer.c"}, "c"), 10);
 }
 
 }  // namespace

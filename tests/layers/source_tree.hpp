@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,17 +19,15 @@ struct SourceLine {
   }
 };
 
-/// Every line of the C++ and CUDA files under `folder` of the repository at `root`.
+/// Every line of the C, C++ and CUDA files under `folder` of the repository at `root`.
 inline std::vector<SourceLine> lines_under(const std::filesystem::path& root,
                                            const std::string& folder) {
   namespace fs = std::filesystem;
   std::vector<SourceLine> lines;
   if (!fs::exists(root / folder)) { return lines; }
   for (const auto& entry : fs::recursive_directory_iterator(root / folder)) {
-    const std::string extension = entry.path().extension();
-    if (extension != ".hpp" && extension != ".cpp" && extension != ".cu" && extension != ".cuh") {
-      continue;
-    }
+    static const std::set<std::string> extensions = {".hpp", ".cpp", ".cu", ".cuh", ".h", ".c"};
+    if (extensions.count(entry.path().extension()) == 0) { continue; }
     std::ifstream file{entry.path()};
     SourceLine line{fs::relative(entry.path(), root).string(), 0, ""};
     while (std::getline(file, line.text)) {
