@@ -13,5 +13,6 @@
 #include "tessera/profile/job_memory.hpp"
 #include "tessera/profile/ledger.hpp"
 #include "tessera/profile/plan.hpp"
+#include "tessera/world/launch.hpp"
 #include "tessera/world/mesh.hpp"
 #include "tessera/world/run.hpp"

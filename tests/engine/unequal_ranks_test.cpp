@@ -20,7 +20,7 @@ constexpr std::size_t kExperts = 2;
 /// The numbers of the samples that each rank has in each step: [rank][step].
 using Samples = std::vector<std::vector<std::vector<int>>>;
 
-float input(int sample, std::int64_t k) {
+float input(std::int64_t sample, std::int64_t k) {
   return static_cast<float>((sample * 7 + k * 3) % 11 - 5) / 8.0F;
 }
 float target(int sample) {
