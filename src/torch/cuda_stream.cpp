@@ -185,6 +185,8 @@ thread_local OfThread of_thread;
 
 }  // namespace
 
+void CudaStream::require() {}
+
 CudaStream::CudaStream(World& world) : stream_{world.compute_stream().native()} {
   const c10::DeviceIndex device = c10::Device{world.device().name()}.index();
   wrap_cuda_allocator();
