@@ -3,8 +3,10 @@
 # beside tesseraConfig.cmake, where its component torch is used. Both have to find the same version:
 # its classes are laid out differently in every other one.
 set(TESSERA_TORCH_ROOT "" CACHE PATH "Folder of libtorch (include/, lib/), where it is not found by itself")
+set(TESSERA_TORCH_CUDA "AUTO" CACHE STRING "Link libtorch's CUDA part: OFF, or AUTO (if it has one)")
+set_property(CACHE TESSERA_TORCH_CUDA PROPERTY STRINGS AUTO OFF)
 
-# Defines tessera::libtorch, and sets TESSERA_LIBTORCH_VERSION. `problem` is what is wrong; empty if
+# Defines tessera::libtorch, and sets TESSERA_LIBTORCH_VERSION, and TESSERA_LIBTORCH_HAS_CUDA. `problem` is what is wrong; empty if
 # nothing is. `version`: what must be found; empty: any.
 function(tessera_find_libtorch version problem)
   set(${problem} "" PARENT_SCOPE)
@@ -12,7 +14,7 @@ function(tessera_find_libtorch version problem)
   # What another folder had is forgotten.
   if(NOT "${TESSERA_TORCH_ROOT}" STREQUAL "${TESSERA_TORCH_FOUND_IN}")
     unset(TESSERA_TORCH_INCLUDE CACHE)
-    foreach(library c10 torch torch_cpu)
+    foreach(library c10 torch torch_cpu c10_cuda torch_cuda)
       unset(TESSERA_TORCH_${library} CACHE)
     endforeach()
   endif()
@@ -66,13 +68,32 @@ Tessera with the latter" PARENT_SCOPE)
   endif()
   set(TESSERA_LIBTORCH_VERSION "${found}" PARENT_SCOPE)
 
+  foreach(library c10_cuda torch_cuda)
+    find_library(TESSERA_TORCH_${library} ${library} ${where} PATH_SUFFIXES lib)
+    mark_as_advanced(TESSERA_TORCH_${library})
+  endforeach()
+  set(has_cuda OFF)
+  # Debian's has the headers alone. Before 2.3 they number devices by another type.
+  if(TESSERA_TORCH_c10_cuda AND TESSERA_TORCH_torch_cuda AND NOT TESSERA_TORCH_CUDA STREQUAL "OFF"
+      AND EXISTS ${TESSERA_TORCH_INCLUDE}/torch/csrc/cuda/CUDAPluggableAllocator.h
+      AND NOT found VERSION_LESS 2.3)
+    set(has_cuda ON)
+  endif()
+  set(TESSERA_LIBTORCH_HAS_CUDA ${has_cuda} PARENT_SCOPE)
+
   if(NOT TARGET tessera::libtorch)
+    set(libraries ${TESSERA_TORCH_torch_cpu} ${TESSERA_TORCH_c10})
+    if(has_cuda)
+      list(PREPEND libraries ${TESSERA_TORCH_torch_cuda} ${TESSERA_TORCH_c10_cuda})
+    endif()
+    if(NOT TESSERA_TORCH_CUDA STREQUAL "OFF")
+      # libtorch.so has no functions, but brings those of its devices.
+      list(PREPEND libraries "-Wl,--no-as-needed,${TESSERA_TORCH_torch},--as-needed")
+    endif()
     add_library(tessera::libtorch INTERFACE IMPORTED GLOBAL)
     set_target_properties(tessera::libtorch PROPERTIES
       INTERFACE_INCLUDE_DIRECTORIES
         "${TESSERA_TORCH_INCLUDE};${TESSERA_TORCH_INCLUDE}/torch/csrc/api/include"
-      # libtorch.so has no functions, but brings those of its devices.
-      INTERFACE_LINK_LIBRARIES
-        "-Wl,--no-as-needed,${TESSERA_TORCH_torch},--as-needed;${TESSERA_TORCH_torch_cpu};${TESSERA_TORCH_c10}")
+      INTERFACE_LINK_LIBRARIES "${libraries}")
   endif()
 endfunction()

@@ -23,12 +23,26 @@ endif()
 set(TESSERA_HAS_TORCH ON)
 
 file(GLOB tessera_torch_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/torch/*.cpp)
+set(TESSERA_TORCH_HAS_CUDA OFF)
+if(TESSERA_LIBTORCH_HAS_CUDA AND TESSERA_CUDA_RUNTIME_INCLUDE)
+  set(TESSERA_TORCH_HAS_CUDA ON)
+endif()
+message(STATUS "Adapter for modules of libtorch ${TESSERA_LIBTORCH_VERSION}, \
+on CUDA devices: ${TESSERA_TORCH_HAS_CUDA}")
+if(NOT TESSERA_TORCH_HAS_CUDA)
+  list(FILTER tessera_torch_sources EXCLUDE REGEX "/cuda_stream\\.cpp$")
+else()
+  list(FILTER tessera_torch_sources EXCLUDE REGEX "/no_cuda_stream\\.cpp$")
+endif()
 add_library(tessera_torch ${tessera_torch_sources})
 add_library(tessera::torch ALIAS tessera_torch)
 set_target_properties(tessera_torch PROPERTIES EXPORT_NAME torch)
 target_include_directories(tessera_torch PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(tessera_torch PUBLIC tessera tessera::libtorch
   PRIVATE $<BUILD_INTERFACE:tessera_options>)
+if(TESSERA_TORCH_HAS_CUDA)  # libtorch's headers of its CUDA part need the toolkit's
+  target_include_directories(tessera_torch SYSTEM PRIVATE ${TESSERA_CUDA_RUNTIME_INCLUDE})
+endif()
 # libtorch's headers are most of what a source takes to compile.
 tessera_compile_together(tessera_torch MOST 6)
 

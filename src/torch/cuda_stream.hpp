@@ -12,10 +12,11 @@ namespace tessera::torch {
 /// CUDA, and what libtorch allocates while that stream is current counts in the World's memory.
 /// Several may live for one World, and end in any order. `cuda_stream.cpp` has it where libtorch
 /// has CUDA, `no_cuda_stream.cpp` refuses it.
-///
-/// Errors: ConfigError if this build has no CUDA part of libtorch.
 class CudaStream {
  public:
+  /// Throws ConfigError if this build has no CUDA part of libtorch.
+  static void require();
+
   explicit CudaStream(World& world);
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;

@@ -216,7 +216,18 @@ void Passes::open(std::size_t index) {
         "reduced; if a function of the program runs a forward pass again in backward, use "
         "tessera::torch::recompute instead"};
   }
-  unit.backward.emplace(model_.backward(unit.unit));
+  try {
+    unit.backward.emplace(model_.backward(unit.unit));
+  } catch (const ContractError& refusal) {
+    const bool together =
+        unit.regions > 0 && std::any_of(open_.begin(), open_.end(), [&](std::size_t other) {
+          return units_[other].regions > 0;
+        });
+    if (!together) { throw; }
+    throw ContractError{std::string{refusal.what()} +
+                        "; a recomputed function needs these units together: recompute one unit "
+                        "at a time"};
+  }
   open_.push_back(index);
   ++unit.backwards;
   for (ParameterHome* const home : unit.homes) {

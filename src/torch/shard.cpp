@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "tessera/base/error.hpp"
+#include "torch/cuda_stream.hpp"
 #include "torch/initial_values.hpp"
 #include "torch/meta_tensors.hpp"
 #include "torch/work.hpp"
@@ -16,7 +17,7 @@ namespace tessera::torch {
 namespace {
 
 std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module> module,
-                                             const World& world) {
+                                             World& world) {
   if (!module) { throw ContractError{"shard needs a module; this pointer to one is null"}; }
   if (makes_meta_tensors()) {
     throw ContractError{"shard is called within on_meta, where tensors have no memory; build the "
@@ -29,16 +30,17 @@ std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module
     throw ConfigError{"a libtorch module cannot be planned by a simulated rank, since its operators "
                       "compute; declare its units in a ShardedModel of their own to plan it"};
   }
+  if (world.options().device == DeviceKind::cuda) { CudaStream::require(); }
+  const at::Device device{world.device().name()};
   for (const auto& parameter : module->named_parameters()) {
     if (Place::of(parameter.value()) != nullptr) {
       throw ContractError{"parameter \"" + parameter.key() +
                           "\" belongs to a sharded module already; a module is sharded once"};
     }
-    const bool cuda = world.options().device == DeviceKind::cuda;
     const at::Tensor& tensor = parameter.value();
-    if (!tensor.is_meta() && tensor.is_cuda() != cuda) {
+    if (!tensor.is_meta() && tensor.device() != device) {
       throw ContractError{"parameter \"" + parameter.key() + "\" is on " + tensor.device().str() +
-                          ", and the rank's device is " + (cuda ? "cuda" : "cpu") +
+                          ", and the rank's device is " + device.str() +
                           "; move the module first (module->to(...))"};
     }
   }

@@ -142,6 +142,39 @@ TEST_P(TorchRecompute, ReachesParametersThatAreUsedOutsideToo) {
   });
 }
 
+// Units of one recomputed function are all open in the backward pass.
+TEST_P(TorchRecompute, OfSeveralUnitsNeedsASlotForEach) {
+  const auto losses = [&](bool recomputes) {
+    std::vector<double> result;
+    run_ranks(2, [&](World& world) {
+      auto model =
+          tessera::torch::shard(seeded(1, [] { return SmallNet(kBlocks, kWidth, &run_plainly); }),
+                                world, {.model = {.strategy = GetParam()}});
+      model.optimize_with(AdamW{.lr = 0.05F});
+      for (int step = 0; step < 2; ++step) {
+        const auto pass = [&](const at::Tensor& x) { return model.module().forward(x); };
+        const at::Tensor x = ::torch::ones({kRows, kWidth});
+        const at::Tensor y =
+            model.forward([&] { return recomputes ? run_recomputed(pass, x) : pass(x); });
+        model.backward((y - 2).pow(2).mean());
+        model.step();
+        if (world.rank() == 0) { result.push_back(model.report().loss); }
+      }
+    });
+    return result;
+  };
+  if (GetParam() == Strategy::ddp) {
+    EXPECT_EQ(losses(true), losses(false));
+    return;
+  }
+  try {
+    losses(true);
+    ADD_FAILURE() << "no error";
+  } catch (const ContractError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("recompute one unit at a time"));
+  }
+}
+
 TEST(TorchRecompute, DrawsTheSameNumbersAgain) {
   const auto gradients = [](const RunBlock& run) {
     return seeded(3, [&] {

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# Builds the adapter for libtorch modules against the libtorch of PyTorch's wheel, and runs its tests on
+# the CPU. Then compiles the adapter's CUDA part, if the CUDA toolkit's headers are there. Not part of
+# CI, which has Debian's libtorch: the wheel has 540 MB, and needs 1.3 GB of disk.
+#
+# scripts/trials/torch_wheel.sh [FOLDER] [VERSION]
+#   FOLDER   what it makes: a virtual environment and two builds (default: build/torch_wheel)
+#   VERSION  of PyTorch (default: the newest)
+#
+# The wheel's CPU libraries link two of CUDA's (cudart, cupti) all the same: of the toolkit on this
+# machine, or of NVIDIA's wheels, which it installs where they are missing.
+set -euo pipefail
+source=$(cd "$(dirname "$0")/../.." && pwd)
+folder=${1:-$source/build/torch_wheel}
+version=${2:+==$2}
+mkdir -p "$folder"
+folder=$(cd "$folder" && pwd)
+cd "$source"
+
+step() { echo "== $*"; }
+
+step "the wheel"
+python3 -m venv "$folder/venv"
+install() { "$folder/venv/bin/python" -m pip --disable-pip-version-check install --quiet --no-deps "$1"; }
+install "torch$version"
+torch=$(echo "$folder"/venv/lib/python3*/site-packages/torch)
+sed -n "s/^__version__ = '\(.*\)'/torch \1/p" "$torch/version.py"
+
+# missing LIBRARY: what the loader does not find for it.
+missing() {
+  ldd "$torch/lib/$1" | sed -n 's/^[[:space:]]*\(lib[^ ]*\) => not found$/\1/p' | sort -u
+}
+# Wheels of NVIDIA that have a library, where the loader finds it by the rpath of torch's.
+for library in $(missing libtorch_cpu.so); do
+  case $library in
+    libcudart.so.*) wheel=nvidia-cuda-runtime ;;
+    libcupti.so.*) wheel=nvidia-cuda-cupti ;;
+    *)
+      echo "libtorch_cpu needs $library, which no known package has" >&2
+      exit 1
+      ;;
+  esac
+  install "$wheel"
+done
+if [ -n "$(missing libtorch_cpu.so)" ]; then
+  echo "libtorch_cpu still needs: $(missing libtorch_cpu.so)" >&2
+  exit 1
+fi
+
+# build NAME TARGET ARGUMENT...: configures with these arguments and builds TARGET.
+build() {
+  local name=$1 target=$2
+  shift 2
+  cmake -S . -B "$folder/$name" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_WERROR=ON \
+    -DTESSERA_TORCH=ON -DTESSERA_TORCH_ROOT="$torch" -DTESSERA_CUDA=OFF -DTESSERA_BUILD_TOOLS=OFF \
+    -DTESSERA_BUILD_EXAMPLES=OFF "$@" >"$folder/$name.log" 2>&1 || {
+    tail -20 "$folder/$name.log" >&2
+    exit 1
+  }
+  grep "Adapter for modules" "$folder/$name.log"
+  cmake --build "$folder/$name" --target "$target"
+}
+
+step "the adapter and its tests, on the CPU"
+build cpu test_torch -DTESSERA_TORCH_CUDA=OFF
+"$folder/cpu/tests/torch/test_torch"
+
+step "the CUDA part of the adapter"
+if [ ! -e "$torch/lib/libtorch_cuda.so" ]; then
+  echo "this wheel has none"
+  exit 0
+fi
+build cuda tessera_torch
+unresolved=$(missing libtorch_cuda.so)
+if [ -n "$unresolved" ]; then
+  echo "compiled, not linked into a program: libtorch_cuda needs ${unresolved//$'\n'/, }"
+  exit 0
+fi
+cmake --build "$folder/cuda" --target test_torch
+echo "compiled and linked; it takes a GPU to run"
