@@ -8,6 +8,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -68,6 +70,16 @@ bool go_to_meta(const Arguments& arguments, bool has_tensors, bool on_meta) {
   *device = c10::IValue{c10::Device{c10::kMeta}};
   if (c10::IValue* const pinned = arguments.named("pin_memory")) { *pinned = c10::IValue{}; }
   return true;
+}
+
+// libtorch 2 has a fallback for meta, which throws.
+bool tells_shapes(const c10::OperatorHandle& op) {
+  using c10::DispatchKey;
+  constexpr std::array kKeys{DispatchKey::Meta, DispatchKey::CompositeImplicitAutograd,
+                             DispatchKey::CompositeExplicitAutograd,
+                             DispatchKey::CompositeExplicitAutogradNonFunctional};
+  return std::any_of(kKeys.begin(), kKeys.end(),
+                     [&](DispatchKey key) { return op.hasKernelForDispatchKey(key); });
 }
 
 // For the few operators that cannot tell shapes alone: runs one on zeros, with a generator of its
@@ -150,9 +162,7 @@ void run_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
     return ::torch::jit::push(
         *stack, at::empty({elems}, at::TensorOptions{}.dtype(at::kLong).device(at::kMeta)));
   }
-  if ((is_made || on_meta) && !op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
-    return OnZeros::run(op, arguments);
-  }
+  if ((is_made || on_meta) && !tells_shapes(op)) { return OnZeros::run(op, arguments); }
   op.redispatchBoxed(keys & c10::DispatchKeySet{c10::DispatchKeySet::FULL_AFTER, kKey}, stack);
 }
 

@@ -230,7 +230,9 @@ TEST(TorchMeta, EveryLayerOfLibtorchsGetsTheValuesItIsBuiltWith) {
       ASSERT_EQ(tensor.sizes(), like.sizes()) << name;
       const double size = tensor.to(at::kDouble).abs().mean().item<double>();
       const double size_of_like = like.to(at::kDouble).abs().mean().item<double>();
-      EXPECT_NEAR(size, size_of_like, 0.5 * size_of_like) << name;
+      // Of so many random numbers, 4 standard deviations of a uniform distribution.
+      const double spread = tensor.numel() >= 256 ? 0.2 : 0.6;
+      EXPECT_NEAR(size, size_of_like, spread * size_of_like) << name;
       EXPECT_EQ(tensor.numel() > 1 && tensor.to(at::kDouble).std().item<double>() > 0,
                 like.numel() > 1 && like.to(at::kDouble).std().item<double>() > 0)
           << name;
@@ -261,7 +263,10 @@ TEST(TorchMeta, WhatFillsTensorsDoesNothingOnMetaAndDrawsNothing) {
         [&] { weight.detach().narrow(0, 0, 2).zero_(); },
         [&] { weight.detach().index_put_({0, 1}, 3.0).fill_diagonal_(1.0); },
         [&] { weight.detach().erfinv_().mul_(2.0).clamp_(-2.0, 2.0).tril_(); },
-        [&] { (void)::torch::randperm(9); },
+        [&] { nn::init::orthogonal_(weight); },
+        [&] { EXPECT_TRUE(::torch::randperm(9).is_meta()); },
+        [&] { EXPECT_TRUE(::torch::where(weight > 0, weight, -weight).is_meta()); },
+        [&] { EXPECT_EQ(::torch::tril_indices(3, 3).size(1), 6); },
     };
     for (std::size_t i = 0; i < fills.size(); ++i) { EXPECT_NO_THROW(fills[i]()) << i; }
     for (const at::Tensor& made :
