@@ -3,15 +3,21 @@ set(TESSERA_HAS_TORCH OFF)
 if(TESSERA_TORCH STREQUAL "OFF")
   return()
 endif()
-# libtorch's library is compiled without the thread sanitizer: what it orders by locks and atomics of
-# its own (reference counts, autograd's queues, pools of threads) would be reported as races of the
-# code around it. Ranks that are threads are ordered by the library, which is tested without it.
-if(TESSERA_SANITIZE MATCHES "thread")
+# Not in builds with a sanitizer. libtorch's library is compiled without the thread sanitizer: what it
+# orders by locks and atomics of its own (reference counts, autograd's queues, pools of threads) would
+# be reported as races of the code around it. The address sanitizer's build is made by clang, which
+# Debian's libtorch does not suit (below): tests/torch compiles the adapter for it in the release build.
+if(TESSERA_SANITIZE)
   return()
 endif()
 
 include(${PROJECT_SOURCE_DIR}/cmake/libtorch.cmake)
 tessera_find_libtorch("" torch_problem)
+if(NOT torch_problem AND CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND TESSERA_LIBTORCH_VERSION VERSION_LESS 2)
+  # A std::vector of c10::IValue is used before that class is complete: since C++20 an error to clang.
+  set(torch_problem "clang does not compile the headers of libtorch ${TESSERA_LIBTORCH_VERSION} as C++20; \
+compile with GCC, or name the folder of a newer libtorch with -DTESSERA_TORCH_ROOT")
+endif()
 if(torch_problem)
   if(NOT TESSERA_TORCH STREQUAL "AUTO")
     message(FATAL_ERROR "TESSERA_TORCH is ${TESSERA_TORCH}, but ${torch_problem}; or configure with \

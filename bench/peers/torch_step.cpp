@@ -74,7 +74,7 @@ Times time_alone(int steps) {
   return time_steps(
       steps, [] {},
       [&] {
-        optimizer.zero_grad(/*set_to_none=*/true);
+        for (torch::Tensor& parameter : net->parameters()) { parameter.mutable_grad().reset(); }
         loss_of(net(tokens[0]), tokens[1]).backward();
         optimizer.step();
       });
