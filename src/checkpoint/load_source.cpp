@@ -26,8 +26,8 @@ class CheckpointSource final : public LoadSource {
   explicit CheckpointSource(const std::filesystem::path& folder) : reader_{folder} {}
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return reader_.manifest(); }
-  void read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) override {
-    reader_.read(reader_.manifest().tensors[tensor], first, out);
+  void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
+    reader_.read(file, first, out);
   }
 
  private:
@@ -41,16 +41,14 @@ class PartsSource final : public LoadSource {
       : parts_{std::move(parts)}, manifest_{joined_manifest(parts_)} {}
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return manifest_; }
-  void read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) override {
-    const ManifestTensor& of = manifest_.tensors[tensor];
-    const std::uint64_t begin = of.first_byte + first;
-    const std::uint64_t end = begin + out.size();
+  void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
+    const std::uint64_t end = first + out.size();
     for (const FoundPart& part : parts_) {
       for (const PartRange& range : part.part.ranges) {
-        const std::uint64_t from = std::max(begin, range.first_byte);
+        const std::uint64_t from = std::max(first, range.first_byte);
         const std::uint64_t to = std::min(end, range.first_byte + range.bytes);
-        if (range.file != of.file || from >= to) { continue; }
-        files_.at(part.folder / of.file).read_at(from, out.subspan(from - begin, to - from));
+        if (range.file != file || from >= to) { continue; }
+        files_.at(part.folder / file)->read_at(from, out.subspan(from - first, to - from));
       }
     }
   }
@@ -81,22 +79,14 @@ class WeightsSource final : public LoadSource {
   }
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return manifest_; }
-  void read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) override {
-    std::ifstream& file = files_[file_of_[tensor]];
-    file.clear();
-    file.seekg(static_cast<std::streamoff>(manifest_.tensors[tensor].first_byte + first));
-    file.read(reinterpret_cast<char*>(out.data()), static_cast<std::streamsize>(out.size()));
-    if (!file) {
-      throw FormatError{fmt::format("{}: tensor '{}': byte {} and later ones cannot be read",
-                                    manifest_.tensors[tensor].file, manifest_.tensors[tensor].name,
-                                    manifest_.tensors[tensor].first_byte + first)};
-    }
+  void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
+    files_.at(file)->read_at(first, out);
   }
 
  private:
   void open(const std::filesystem::path& path) {
     const SafetensorsReader reader{path};
-    files_.emplace_back(path, std::ios::binary);
+    manifest_.files[path.string()] = files_.at(path)->bytes();
     for (const auto& [name, entry] : reader.entries()) {
       const auto elems = static_cast<std::uint64_t>(entry.shape.elems());
       manifest_.tensors.push_back({.name = name,
@@ -108,13 +98,11 @@ class WeightsSource final : public LoadSource {
                                    .first_byte = entry.first_byte,
                                    .bytes = entry.bytes,
                                    .sums = {}});
-      file_of_.push_back(files_.size() - 1);
     }
   }
 
   Manifest manifest_;
-  std::vector<std::ifstream> files_;
-  std::vector<std::size_t> file_of_;  // by tensor
+  ReadableFiles files_;
 };
 
 /// The files that an index names, each once.

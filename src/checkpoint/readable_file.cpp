@@ -75,15 +75,16 @@ void ReadableFile::read(int descriptor, std::uint64_t first, std::span<std::byte
   }
 }
 
-const ReadableFile& ReadableFiles::at(const std::filesystem::path& path) {
-  const auto found = std::find_if(open_.begin(), open_.end(),
-                                  [&](const ReadableFile& file) { return file.path() == path; });
+std::shared_ptr<const ReadableFile> ReadableFiles::at(const std::filesystem::path& path) {
+  const std::scoped_lock lock{mutex_};
+  const auto found =
+      std::ranges::find_if(open_, [&](const auto& file) { return file->path() == path; });
   if (found != open_.end()) {
     open_.splice(open_.begin(), open_, found);
     return open_.front();
   }
   if (open_.size() == kMostOpen) { open_.pop_back(); }
-  return open_.emplace_front(path);
+  return open_.emplace_front(std::make_shared<const ReadableFile>(path));
 }
 
 std::string read_text(const std::filesystem::path& path, std::uint64_t most_bytes) {

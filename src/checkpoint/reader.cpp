@@ -148,7 +148,8 @@ CheckpointReader::CheckpointReader(std::filesystem::path folder)
       files_{std::make_unique<Files>()} {
   const TensorsByFile tensors = by_file(manifest_);
   for (const auto& [name, bytes] : manifest_.files) {
-    const ReadableFile& file = files_->open.at(folder_ / name);
+    const auto opened = files_->open.at(folder_ / name);
+    const ReadableFile& file = *opened;
     if (file.bytes() != bytes) {
       throw FormatError(
           fmt::format("{}: has {} bytes, and the manifest says {}; the file is "
@@ -178,7 +179,12 @@ void CheckpointReader::read(const ManifestTensor& tensor, std::uint64_t first,
                             std::span<std::byte> out) {
   expects(first <= tensor.bytes && out.size() <= tensor.bytes - first,
           "CheckpointReader: read outside the tensor");
-  files_->open.at(folder_ / tensor.file).read_at(tensor.first_byte + first, out);
+  read(tensor.file, tensor.first_byte + first, out);
+}
+
+void CheckpointReader::read(const std::string& file, std::uint64_t first,
+                            std::span<std::byte> out) {
+  files_->open.at(folder_ / file)->read_at(first, out);
 }
 
 void CheckpointReader::check_block(const ManifestTensor& tensor, std::size_t block,

@@ -128,9 +128,9 @@ class WaitingSource final : public LoadSource {
       : source_{open_load_source(path, LoadOptions::What::everything)} {}
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return source_->manifest(); }
-  void read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) override {
+  void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
     open_.wait();
-    source_->read(tensor, first, out);
+    source_->read(file, first, out);
   }
   void open() { open_.count_down(); }
 
