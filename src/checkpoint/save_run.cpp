@@ -14,18 +14,9 @@
 namespace tessera {
 namespace {
 
-// A rank's report begins with one of these, or is empty while the rank works.
-constexpr char kDone = '+';
-constexpr char kFailed = '-';
 // A rank says with one of these whether it finds rank 0's folder. The rank's machine follows.
 constexpr char kFinds = '1';
 constexpr char kLacks = '0';
-
-std::string first_failure(const std::vector<std::string>& all) {
-  const auto failed =
-      std::ranges::find_if(all, [](const std::string& text) { return text.starts_with(kFailed); });
-  return failed == all.end() ? std::string{} : failed->substr(1);
-}
 
 void add_sums(Manifest& manifest, std::size_t first_tensor, const std::string& text) {
   for_each_sum(text, [&](std::size_t tensor, std::size_t block, std::uint64_t sum) {
@@ -67,10 +58,10 @@ bool SaveRun::acts() const {
 }
 
 std::string SaveRun::report() const {
-  if (!acts()) { return kDone + result(); }
+  if (!acts()) { return text_of_result(result()); }
   if (!job_ || !job_->has_ended()) { return {}; }
   const std::string failure = text_of_failure(job_->failure());
-  return failure.empty() ? kDone + result() : kFailed + failure;
+  return failure.empty() ? text_of_result(result()) : failure;
 }
 
 std::string SaveRun::result() const {
@@ -93,20 +84,18 @@ bool SaveRun::sees_folder() const {
 
 bool SaveRun::poll() {
   const std::vector<std::string> all = parts_.world.exchange(report());
-  if (std::ranges::any_of(all, [](const std::string& text) { return text.empty(); })) {
-    return false;
-  }
+  if (!all_have_ended(all)) { return false; }
   const std::string failure = first_failure(all);
   switch (phase_) {
     case Phase::preparing:
       if (!failure.empty()) { throw_failure(failure); }
-      save_ = all.front().substr(1);
+      save_ = result_in(all.front());
       partial_ = parts_.folder / save_;
       divide(parts_.world.exchange((sees_folder() ? kFinds : kLacks) + parts_.machine));
       return false;
     case Phase::dividing:
       failure.empty()
-          ? begin_writing(all[static_cast<std::size_t>(place_.leader_of(rank()))].substr(1))
+          ? begin_writing(result_in(all[static_cast<std::size_t>(place_.leader_of(rank()))]))
           : abandon(failure);
       return false;
     case Phase::writing:
@@ -235,7 +224,9 @@ void SaveRun::commit(const std::vector<std::string>& sums,
                      const std::vector<std::string>& written) {
   try {
     if (!in_parts()) {
-      folder_ = parts_.store.commit(partial_, joined(sums), texts_.provenance).folder;
+      const auto committed = parts_.store.commit(partial_, joined(sums), texts_.provenance);
+      folder_ = committed.folder;
+      no_weights_ = committed.no_weights;
     } else {
       std::vector<PartRange> all;
       for (int other = 0; other < parts_.world.size(); ++other) {
@@ -273,7 +264,8 @@ void SaveRun::retain(const std::function<void()>& remove_old) {
 
 void SaveRun::throw_not_retained(const std::vector<std::string>& all) {
   for (const std::string& text : all) {
-    if (text.size() > 1) { throw_failure(text.substr(1)); }
+    const std::string not_retained = result_in(text);
+    if (!not_retained.empty()) { throw_failure(not_retained); }
   }
 }
 
@@ -283,6 +275,7 @@ bool SaveRun::finish_committing(const std::vector<std::string>& all, const std::
   const std::int64_t step = texts_.manifest.step;
   folder_ =
       parts_.folder / (in_parts() ? part_name(step, place_.part_of(rank())) : step_name(step));
+  no_weights_ = parts_.world.exchange(no_weights_).front();
   committed_ = true;
   throw_not_retained(all);
   if (!in_parts() || !parts_.keep) { return true; }

@@ -56,10 +56,10 @@ class SaveRun {
   bool poll();
   /// Waits until this rank has ended what it does, but not longer than `longest`.
   void wait(std::chrono::milliseconds longest) const;
-  /// The folder of the checkpoint, or of this machine's part of it. It is committed.
-  [[nodiscard]] const std::filesystem::path& folder() const noexcept { return folder_; }
-  /// Whether all ranks know that it is there.
+  /// Whether all ranks know that the checkpoint is there.
   [[nodiscard]] bool is_committed() const noexcept { return committed_; }
+  /// The checkpoint, or this machine's part of it, when it is committed.
+  [[nodiscard]] SaveReport committed() const { return {folder_, no_weights_}; }
 
  private:
   enum class Phase : std::uint8_t { preparing, dividing, writing, committing, retaining };
@@ -91,6 +91,7 @@ class SaveRun {
   std::filesystem::path partial_;
   std::filesystem::path folder_;
   std::string failure_;       // of some rank
+  std::string no_weights_;    // CheckpointStore::Committed
   std::string not_retained_;  // why this rank has not removed older checkpoints
   bool committed_ = false;
   std::optional<TensorWriter> state_writer_;

@@ -60,11 +60,11 @@ void Saver::poll() {
     if (!run_->poll()) { return; }
   } catch (...) {
     // It may be there, with old ones that could not be removed.
-    if (run_->is_committed()) { newest_ = run_->folder(); }
+    if (run_->is_committed()) { newest_ = run_->committed(); }
     run_.reset();
     throw;
   }
-  newest_ = run_->folder();
+  newest_ = run_->committed();
   run_.reset();
 }
 

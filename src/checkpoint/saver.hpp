@@ -51,7 +51,7 @@ class Saver {
   /// Waits until none is under way.
   void finish();
   /// The newest checkpoint that this object has committed; empty if there is none.
-  [[nodiscard]] const std::filesystem::path& newest() const noexcept { return newest_; }
+  [[nodiscard]] const SaveReport& newest() const noexcept { return newest_; }
 
  private:
   [[nodiscard]] SaveTexts texts() const;
@@ -64,7 +64,7 @@ class Saver {
   std::unique_ptr<engine::TrainingState> state_;
   std::unique_ptr<SavePlan> plan_;
   std::unique_ptr<ShareSource> source_;
-  std::filesystem::path newest_;
+  SaveReport newest_;
   int uncaught_ = std::uncaught_exceptions();  // in flight when this was made
   std::unique_ptr<SaveRun> run_;
 };

@@ -240,12 +240,12 @@ TEST(Saver, ThrowsOnAllRanksWhatFailsOnOneAndGoesOn) {
       EXPECT_THAT(trouble, HasSubstr("no space left on device"));
       told += 1;
       EXPECT_FALSE(saver.under_way());
-      EXPECT_EQ(saver.newest(), "");
+      EXPECT_EQ(saver.newest().path, "");
       full = false;
       saver.begin({});
       trainer.step();
       saver.finish();
-      EXPECT_TRUE(std::filesystem::exists(saver.newest() / "manifest.json"));
+      EXPECT_TRUE(std::filesystem::exists(saver.newest().path / "manifest.json"));
     });
     EXPECT_EQ(told, 4);
     const bool synchronous = mode == SaveMode::synchronous;
@@ -267,6 +267,27 @@ TEST(Saver, ThrowsOnAllRanksIfTheFolderCannotBeMade) {
   EXPECT_EQ(told, 4);
 }
 
+// A program is told, on every rank, that DIR/model.safetensors is not what was saved last.
+TEST(Save, WarnsIfTheRunsFolderHasOtherWeights) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run");
+  std::filesystem::create_symlink(folder / "own", folder / "run/model.safetensors");
+  std::atomic<int> told = 0;
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World&, ToyTrainer& trainer) {
+    EXPECT_EQ(save(trainer.model(), folder / "other").warning, "");
+    const SaveReport report = save(trainer.model(), folder / "run");
+    EXPECT_THAT(report.warning, HasSubstr((folder / "run/model.safetensors").string()));
+    EXPECT_TRUE(std::filesystem::exists(report.path / "model.safetensors"));
+    Checkpointer checkpointer{trainer.model(), {.folder = folder / "run"}};
+    trainer.step();
+    checkpointer.save({});
+    checkpointer.finish();
+    EXPECT_THAT(checkpointer.warning(), HasSubstr("not a file"));
+    told += 1;
+  });
+  EXPECT_EQ(told, 4);
+}
+
 // A later step of an earlier run, which is damaged, hinders neither saves nor the removal of old
 // ones.
 TEST(Saver, RetainsByWhatItHasCommitted) {
@@ -279,7 +300,7 @@ TEST(Saver, RetainsByWhatItHasCommitted) {
       trainer.step();
       EXPECT_NO_THROW(saver.begin({}));
     }
-    EXPECT_EQ(saver.newest(), folder / "run/step-00000003");
+    EXPECT_EQ(saver.newest().path, folder / "run/step-00000003");
   });
   EXPECT_THAT(folders_in(folder / "run"), ElementsAre("step-00000003", "step-00000009"));
 }

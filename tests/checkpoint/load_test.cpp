@@ -330,7 +330,8 @@ TEST(Save, DividesWeightsAndStateIntoFiles) {
   const ToyJob job = ToyJob{}.under(Strategy::zero3);
   run_job(job, [&](World& world, ToyTrainer& trainer) {
     trainer.steps(2);
-    const auto many = save(trainer.model(), folder / "many", {}, {.shard_bytes = 2000});
+    const std::filesystem::path many =
+        save(trainer.model(), folder / "many", {}, {.shard_bytes = 2000});
     const auto one = save(trainer.model(), folder / "one");
     ToyTrainer resumed{world, job};
     (void)load(resumed.model(), many);
@@ -345,7 +346,8 @@ TEST(Save, DividesWeightsAndStateIntoFiles) {
 TEST(Save, ProvenanceSaysWhoWroteIt) {
   const TemporaryFolder folder;
   run_job(ToyJob{}.under(Strategy::zero1), [&](World& world, ToyTrainer& trainer) {
-    const auto path = save(trainer.model(), folder / "run", {}, {.command = "a \xff b"});
+    const std::filesystem::path path =
+        save(trainer.model(), folder / "run", {}, {.command = "a \xff b"});
     if (world.rank() != 0) { return; }
     const auto said = nlohmann::json::parse(bytes_of_file(path / "provenance.json"));
     EXPECT_EQ(said.at("ranks"), 4);

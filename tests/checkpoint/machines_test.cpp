@@ -70,7 +70,7 @@ TEST_P(Machines, SavePartsThatLoadAsOneCheckpoint) {
       }
       const fs::path part = folder / "disks" / ("machine-" + std::to_string(machine)) /
                             ("step-00000003.part-" + std::to_string(machine));
-      EXPECT_EQ(saver.newest(), part);
+      EXPECT_EQ(saver.newest().path, part);
       EXPECT_NO_THROW(verify_part(part));
     });
     gather_parts(folder / "disks", folder / "gathered");

@@ -67,6 +67,17 @@ struct LoadReport {
   std::vector<std::string> unexpected;        ///< weights that the files have and the model lacks
 };
 
+/// What a save has done. It converts to the path.
+struct SaveReport {
+  std::filesystem::path path;  ///< the folder of the checkpoint
+  /// Why `model.safetensors` in the folder of the run is not the checkpoint's weights; empty if it
+  /// is. The checkpoint itself is whole.
+  std::string warning = {};
+
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  operator const std::filesystem::path&() const noexcept { return path; }
+};
+
 /// *Collective.* Writes the whole training state of `model` to the folder `folder`/step-00000012,
 /// for step 12, and returns its path: weights, optimizer state, counters and `extras`, in one
 /// format that depends on neither ranks, strategy, mesh nor device (docs/checkpoints.md). Each rank
@@ -75,8 +86,8 @@ struct LoadReport {
 /// Errors: ContractError on all ranks for calls out of order and names that are not unique. Error
 ///         on all ranks, with the reason of the first rank that failed; what was there before
 ///         stays.
-std::filesystem::path save(ShardedModel& model, const std::filesystem::path& folder,
-                           const CheckpointExtras& extras = {}, const SaveOptions& options = {});
+SaveReport save(ShardedModel& model, const std::filesystem::path& folder,
+                const CheckpointExtras& extras = {}, const SaveOptions& options = {});
 
 /// *Collective.* Fills `model` and the buffers of `extras` from a checkpoint: `path` is the folder
 /// of a step. The model may have any number of ranks, strategy, mesh, precision and device. Between

@@ -66,6 +66,8 @@ class Checkpointer {
   void finish();
   /// Returns the newest checkpoint that this object has committed; empty if there is none.
   [[nodiscard]] std::filesystem::path newest() const;
+  /// Returns what is to be told of `newest`, as SaveReport::warning. The same on all ranks.
+  [[nodiscard]] std::string warning() const;
 
  private:
   class Work;
