@@ -13,7 +13,6 @@
 #include "checkpoint/joined_parts.hpp"
 #include "checkpoint/readable_file.hpp"
 #include "checkpoint/reader.hpp"
-#include "checkpoint/step_folders.hpp"
 #include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
@@ -38,7 +37,9 @@ class CheckpointSource final : public LoadSource {
 class PartsSource final : public LoadSource {
  public:
   explicit PartsSource(std::vector<FoundPart> parts)
-      : parts_{std::move(parts)}, manifest_{joined_manifest(parts_)} {}
+      : parts_{std::move(parts)}, manifest_{joined_manifest(parts_)} {
+    for (const FoundPart& part : parts_) { check_files(part); }
+  }
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return manifest_; }
   void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
@@ -54,22 +55,19 @@ class PartsSource final : public LoadSource {
   }
 
  private:
+  void check_files(const FoundPart& part) {
+    for (const auto& [name, bytes] : manifest_.files) {
+      const auto file = files_.at(part.folder / name);
+      if (file->bytes() == bytes) { continue; }
+      throw FormatError{fmt::format("{}: has {} bytes, and {} says {}; the file is damaged",
+                                    file->path().string(), file->bytes(), kPartName, bytes)};
+    }
+  }
+
   std::vector<FoundPart> parts_;
   Manifest manifest_;
   ReadableFiles files_;
 };
-
-/// The parts that `path` stands for, the folder of a step that is not there or of a part of it.
-std::vector<FoundPart> parts_of(const std::filesystem::path& path) {
-  const auto named = parse_step_folder(path.filename().string());
-  if (!named || std::filesystem::exists(path / kManifestName)) { return {}; }
-  std::vector<FoundPart> parts;
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  for (const StepFolder& part : steps_in(folder, StepKind::part)) {
-    if (part.step == named->step) { parts.push_back(read_part(part.path_in(folder))); }
-  }
-  return parts;
-}
 
 /// Files of other programs.
 class WeightsSource final : public LoadSource {
@@ -138,7 +136,7 @@ std::unique_ptr<LoadSource> open_load_source(const std::filesystem::path& path,
     const std::vector<std::filesystem::path> files = weights_files(path);
     if (!files.empty()) { return std::make_unique<WeightsSource>(files); }
   }
-  std::vector<FoundPart> parts = parts_of(path);
+  std::vector<FoundPart> parts = parts_of_step(path);
   if (!parts.empty()) { return std::make_unique<PartsSource>(std::move(parts)); }
   return std::make_unique<CheckpointSource>(path);
 }

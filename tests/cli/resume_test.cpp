@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "cli/divided_checkpoint.hpp"
 #include "cli/running_command.hpp"
 #include "tessera/base/error.hpp"
 #include "tools/train/run_values.hpp"
@@ -117,6 +118,35 @@ TEST_F(Resume, AResumedRunIsTheUninterruptedOneToTheBit) {
     expect_same("b/" + step_name(12), "a/" + step_name(12));
     for (const char* folder : {"a", "b"}) { fs::remove_all(path(folder)); }
   }
+}
+
+// Machines without a shared file system: their parts, brought to one folder.
+TEST_F(Resume, TakesPartsThatLieBesideEachOther) {
+  const Words all = {"--lr-schedule", "constant", "--strategy", "zero3"};
+  train(all + Words{"--steps", "6", "--checkpoint", path("a")});
+  train(all + Words{"--steps", "4", "--checkpoint", path("whole")});
+  const DividedCheckpoint divided{path("whole/" + step_name(4))};
+  for (int part : {0, 1}) { divided.write(part, path("b")); }
+  const Words resumed = all + Words{"--steps", "6", "--checkpoint", path("b")};
+  refused(resumed, {"--checkpoint: " + path("b"), step_name(4)});
+  train(resumed + Words{"--resume"});
+  expect_same("b/" + step_name(6), "a/" + step_name(6));
+  train(all + Words{"--steps", "6", "--checkpoint", path("c"), "--resume-from",
+                    path("b/" + step_name(4) + ".part-1")});
+  expect_same("c/" + step_name(6), "a/" + step_name(6));
+
+  divided.write(1, path("d"));
+  refused(
+      all + Words{"--steps", "6", "--checkpoint", path("d"), "--resume"},
+      {"part 0 is missing", "bring the parts of all machines there", "tessera checkpoint merge"});
+  // A newer step of which a part is missing is passed over and set aside.
+  train(all + Words{"--steps", "3", "--checkpoint", path("e")});
+  fs::rename(path("e/" + step_name(3)), path("d/" + step_name(3)));
+  const Outcome older = trained(all + Words{"--steps", "6", "--checkpoint", path("d"), "--resume"});
+  EXPECT_EQ(older.status, 0) << older.err;
+  EXPECT_THAT(older.err,
+              AllOf(HasSubstr("part 0 is missing"), HasSubstr(step_name(4) + ".part-1.damaged")));
+  expect_same("d/" + step_name(6), "a/" + step_name(6));
 }
 
 // The rate falls along a cosine to the end of the whole run.

@@ -90,9 +90,10 @@ SaveReport save(ShardedModel& model, const std::filesystem::path& folder,
                 const CheckpointExtras& extras = {}, const SaveOptions& options = {});
 
 /// *Collective.* Fills `model` and the buffers of `extras` from a checkpoint: `path` is the folder
-/// of a step. The model may have any number of ranks, strategy, mesh, precision and device. Between
-/// steps; after optimize_with unless weights alone are loaded. Each byte is read by one rank and
-/// handed on. Checksums of all that is read are compared.
+/// of a step, or of a part of it where all parts lie beside each other. The model may have any
+/// number of ranks, strategy, mesh, precision and device. Between steps; after optimize_with unless
+/// weights alone are loaded. Each byte is read by one rank and handed on. Checksums of all that is
+/// read are compared.
 ///
 /// Errors: FormatError on all ranks that names file, tensor and offset of what is damaged.
 ///         ConfigError for a checkpoint of another model or optimizer and for moments of another
@@ -116,7 +117,9 @@ void verify_weights(const std::filesystem::path& path);
 
 /// The newest checkpoint of a run that is whole.
 struct NewestCheckpoint {
-  std::filesystem::path path;             ///< the folder of its step
+  /// The folder of its step: `load` takes it. Where machines have saved parts, which lie in the
+  /// run's folder, the name that the joined folder would have.
+  std::filesystem::path path;
   std::int64_t step = 0;                  ///< its step
   std::vector<std::string> damaged = {};  ///< newer ones, each with what is wrong with it
   std::vector<std::filesystem::path> damaged_paths = {};  ///< of them, in the same order
