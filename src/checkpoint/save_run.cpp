@@ -91,7 +91,7 @@ bool SaveRun::poll() {
       if (!failure.empty()) { throw_failure(failure); }
       save_ = result_in(all.front());
       partial_ = parts_.folder / save_;
-      divide(parts_.world.exchange((sees_folder() ? kFinds : kLacks) + parts_.machine));
+      divide(parts_.world.exchange((sees_folder() ? kFinds : kLacks) + parts_.files.machine()));
       return false;
     case Phase::dividing:
       failure.empty()

@@ -47,7 +47,6 @@ class SaveRun {
     FileSystem& files;
     std::optional<Retention> keep;
     std::filesystem::path folder;  ///< this rank's DIR
-    std::string machine;           ///< ranks of one machine see the same DIR
   };
   SaveRun(const Parts& parts, SaveTexts texts, const CheckpointExtras& extras);
 

@@ -32,8 +32,6 @@ class Saver {
     SaveOptions save = {};
     SaveMode mode = SaveMode::synchronous;
     std::optional<Retention> keep = {};  ///< none: all checkpoints stay
-    /// Stands for machine_id(), to try what several machines would do on one.
-    std::optional<std::string> machine = {};
   };
   /// `model` and `files` outlive it.
   Saver(ShardedModel& model, Options options, FileSystem& files = system_files());

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "checkpoint/forwarding_files.hpp"
 #include "checkpoint/save_schedule.hpp"
 #include "checkpoint/saver.hpp"
 #include "checkpoint/toy_job.hpp"
@@ -179,29 +180,14 @@ TEST(Checkpointer, AFailureInTheBackgroundIsThrownLaterAndKeepsNoSaveFromBeginni
 }
 
 /// A disk whose writes fail while `full` is set.
-class FullDisk final : public FileSystem {
+class FullDisk final : public ForwardingFiles {
  public:
   explicit FullDisk(const std::atomic<bool>& full) : full_{full} {}
 
-  void make_folder(const std::filesystem::path& path) override { system_.make_folder(path); }
   std::unique_ptr<WritableFile> open(const std::filesystem::path& path,
                                      std::uint64_t bytes) override {
     return std::make_unique<File>(full_, path, system_.open(path, bytes));
   }
-  std::unique_ptr<FileClaim> claim(const std::filesystem::path& path) override {
-    return system_.claim(path);
-  }
-  bool link(const std::filesystem::path& from, const std::filesystem::path& to) override {
-    return system_.link(from, to);
-  }
-  void rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
-    system_.rename(from, to);
-  }
-  void flush_folder(const std::filesystem::path& path) override { system_.flush_folder(path); }
-  bool remove_empty(const std::filesystem::path& path) override {
-    return system_.remove_empty(path);
-  }
-  void remove_all(const std::filesystem::path& path) override { system_.remove_all(path); }
 
  private:
   struct File final : WritableFile {
@@ -219,7 +205,6 @@ class FullDisk final : public FileSystem {
     std::unique_ptr<WritableFile> file_;
   };
 
-  FileSystem& system_ = system_files();
   const std::atomic<bool>& full_;
 };
 
