@@ -285,6 +285,51 @@ TEST_F(Resume, WhatCannotGoOnSaysWhy) {
   refused({"--resume-from", path("text.txt")}, {"--resume-from: ", "holds no checkpoint"});
 }
 
+// The clock of the command moves 20 seconds with each line of its log.
+TEST_F(Resume, SavesEverySoManyMinutes) {
+  if (TESSERA_SANITIZED) { GTEST_SKIP() << "sanitizers refuse the preloaded clock"; }
+  const auto saved = [&](const std::string& minutes) {
+    const std::string name = "after-" + minutes;
+    const Words timed = {"/usr/bin/env", "LD_PRELOAD=" + std::string{kLogClock},
+                         "LOG_CLOCK=" + path(name + ".log")};
+    const Outcome outcome =
+        run(timed +
+            command({"--steps", "8", "--checkpoint", path(name), "--checkpoint-minutes", minutes,
+                     "--checkpoint-keep", "0", "--checkpoint-sync", "--log", path(name + ".log")}));
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    std::set<std::string> steps = names_in(name);
+    steps.erase("model.safetensors");
+    return steps;
+  };
+  EXPECT_EQ(saved("1"), (std::set{step_name(4), step_name(7), step_name(8)}));
+  EXPECT_EQ(saved("2"), (std::set{step_name(7), step_name(8)}));
+  EXPECT_EQ(saved("3"), (std::set{step_name(8)}));
+}
+
+// Masters are fp32 in both: at fp16 a run goes on with weights that are rounded again.
+TEST_F(Resume, PrecisionChangesIfItIsTyped) {
+  const Words all = {"--checkpoint", path("a"), "--lr-schedule",
+                     "constant",     "--log",   path("a.log")};
+  train(all + Words{"--steps", "4"});
+  fs::copy(path("a"), path("b"), fs::copy_options::recursive);
+  train(all + Words{"--steps", "6", "--resume"});
+  const auto whole = log("a.log");
+  const Words half = {"--checkpoint", path("b"),     "--lr-schedule", "constant",
+                      "--log",        path("b.log"), "--resume"};
+  const Outcome outcome = trained(half + Words{"--steps", "6", "--precision", "fp16"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.err,
+              HasSubstr("note: --precision fp16 from here on, and --precision fp32 before"));
+  const auto lines = log("b.log");
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_NE(lines[0].at("loss"), whole[4].at("loss"));
+  EXPECT_NEAR(lines[0].at("loss").get<double>(), whole[4].at("loss").get<double>(), 0.01);
+  refused(half + Words{"--steps", "8"}, {"was trained with --precision fp16"});
+  const Outcome back = trained(half + Words{"--steps", "8", "--precision", "fp32"});
+  EXPECT_EQ(back.status, 0) << back.err;
+  EXPECT_THAT(back.err, HasSubstr("note: --precision fp32 from here on"));
+}
+
 TEST_F(Resume, WhatIsTypedMayChangeAndIsTold) {
   train({"--steps", "2", "--checkpoint", path("a")});
   const Outcome changed = trained(
