@@ -43,8 +43,14 @@ class CheckpointReader {
   /// FormatError that names file, tensor and the bytes of the first damaged block.
   void verify(const std::function<void(std::uint64_t bytes)>& progress = {},
               std::string_view role = {});
+  /// Likewise every `parts`-th block, from number `part` on, for several that share the work.
+  void verify_part_of(std::size_t part, std::size_t parts);
 
  private:
+  void verify_block(const ManifestTensor& tensor, std::size_t block, std::span<std::byte> buffer);
+  [[noreturn]] void refuse_block(const ManifestTensor& tensor, std::size_t block,
+                                 std::uint64_t found) const;
+
   struct Files;
   std::filesystem::path folder_;
   Manifest manifest_;

@@ -8,6 +8,7 @@
 
 #include "checkpoint/collective_failure.hpp"
 #include "checkpoint/part_ranges.hpp"
+#include "checkpoint/reader.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
 
@@ -54,7 +55,7 @@ SaveRun::SaveRun(const Parts& parts, SaveTexts texts, const CheckpointExtras& ex
 
 /// Returns whether this rank works in this phase.
 bool SaveRun::acts() const {
-  return phase_ == Phase::writing || leads();
+  return phase_ == Phase::writing || phase_ == Phase::verifying || leads();
 }
 
 std::string SaveRun::report() const {
@@ -70,9 +71,11 @@ std::string SaveRun::result() const {
     case Phase::dividing:
       return partial_.filename().string();
     case Phase::committing:
+      return has_old_ ? "old ones" : "";
     case Phase::retaining:
       return not_retained_;
     case Phase::writing:
+    case Phase::verifying:
       break;
   }
   return {};
@@ -103,6 +106,9 @@ bool SaveRun::poll() {
       return false;
     case Phase::committing:
       return finish_committing(all, failure);
+    case Phase::verifying:
+      finish_verifying(failure);
+      return false;
     case Phase::retaining:
       throw_not_retained(all);
       return true;
@@ -245,21 +251,27 @@ void SaveRun::commit(const std::vector<std::string>& sums,
     parts_.store.abandon();
     throw;
   }
-  if (parts_.keep && !in_parts()) {
-    retain([&] { parts_.store.retain(*parts_.keep); });
-  }
+  if (!parts_.keep || in_parts()) { return; }
+  try {
+    has_old_ = parts_.store.has_old(*parts_.keep);
+  } catch (const Error&) { has_old_ = true; }  // it is told when they are to go
+}
+
+std::string SaveRun::not_removed(const std::string& failure) const {
+  return failure.substr(0, 1) +
+         fmt::format("{} is there, but older checkpoints have not been removed: {}",
+                     folder_.string(), failure.substr(1));
 }
 
 /// Keeps a failure of `remove_old` apart: the save is valid whether old checkpoints go or not.
-void SaveRun::retain(const std::function<void()>& remove_old) {
-  std::string failure;
-  try {
-    remove_old();
-  } catch (...) { failure = text_of_failure(std::current_exception()); }
-  if (failure.empty()) { return; }
-  not_retained_ = failure.substr(0, 1) +
-                  fmt::format("{} is there, but older checkpoints have not been removed: {}",
-                              folder_.string(), failure.substr(1));
+void SaveRun::begin_retaining(const std::function<void()>& remove_old) {
+  phase_ = Phase::retaining;
+  if (!leads()) { return; }
+  job_.emplace([this, remove_old] {
+    try {
+      remove_old();
+    } catch (...) { not_retained_ = not_removed(text_of_failure(std::current_exception())); }
+  });
 }
 
 void SaveRun::throw_not_retained(const std::vector<std::string>& all) {
@@ -277,13 +289,22 @@ bool SaveRun::finish_committing(const std::vector<std::string>& all, const std::
       parts_.folder / (in_parts() ? part_name(step, place_.part_of(rank())) : step_name(step));
   no_weights_ = parts_.world.exchange(no_weights_).front();
   committed_ = true;
-  throw_not_retained(all);
-  if (!in_parts() || !parts_.keep) { return true; }
-  phase_ = Phase::retaining;
-  if (leads()) {
-    job_.emplace([this] { retain([&] { parts_.store.retain_parts(*parts_.keep); }); });
+  if (in_parts() && parts_.keep) {
+    begin_retaining([this] { parts_.store.retain_parts(*parts_.keep); });
+    return false;
   }
+  if (result_in(all.front()).empty()) { return true; }
+  phase_ = Phase::verifying;
+  job_.emplace([this] {
+    CheckpointReader{folder_}.verify_part_of(static_cast<std::size_t>(rank()),
+                                             static_cast<std::size_t>(parts_.world.size()));
+  });
   return false;
+}
+
+void SaveRun::finish_verifying(const std::string& failure) {
+  if (!failure.empty()) { throw_failure(not_removed(failure)); }
+  begin_retaining([this] { parts_.store.remove_old(*parts_.keep); });
 }
 
 void SaveRun::wait(std::chrono::milliseconds longest) const {
