@@ -83,10 +83,10 @@ Trajectory resumed(const ToyJob& job, const std::filesystem::path& saved, int st
   run_job(job, [&](World& world, ToyTrainer& trainer) {
     (void)load(trainer.model(), saved);
     for (int i = 0; i < steps; ++i) {
-      Values weights = exported(trainer.model(), StateTensor::parameters);
+      Values weights = exported(trainer.model(), tessera::StateTensor::parameters);
       Values gradients;
-      const double loss =
-          trainer.step([&] { gradients = exported(trainer.model(), StateTensor::gradients); });
+      const double loss = trainer.step(
+          [&] { gradients = exported(trainer.model(), tessera::StateTensor::gradients); });
       if (world.rank() != 0) { continue; }
       all.losses.push_back(loss);
       all.weights.push_back(std::move(weights));
