@@ -11,6 +11,7 @@
 #   kernels  120   kernels beside a copy on the device and plain cuBLASLt; AdamW beside PyTorch's
 #   train    240   GPT-2 124M in bf16 beside PyTorch; zero3 beside ddp, 4 ranks on the card
 #   memory   300   gpt2-large and gpt2-xl under every strategy: planned, measured, PyTorch DDP's
+#   checkpoint 120   runs resumed on the card beside uninterrupted ones; a step beside a save
 #   nccl     400   one process, several on the card, their tests, and one of them killed
 #   sanitize 400   compute-sanitizer on the tests of kernels
 #
@@ -47,7 +48,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() { echo "error: $1; see scripts/gpu_check.sh --help" >&2; exit 2; }
 
-all_parts=(build test kernels train memory nccl sanitize)
+all_parts=(build test kernels train memory checkpoint nccl sanitize)
 out='' work=build/gpu_check given_build='' bundle='' commit='' emulated=no resume=no seconds='' parts=()
 compare='' noise=''
 while (($# > 0)); do
@@ -123,6 +124,7 @@ source scripts/gpu_check/test.sh
 source scripts/gpu_check/kernels.sh
 source scripts/gpu_check/train.sh
 source scripts/gpu_check/memory.sh
+source scripts/gpu_check/checkpoint.sh
 source scripts/gpu_check/nccl.sh
 source scripts/gpu_check/sanitize.sh
 

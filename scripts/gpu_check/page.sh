@@ -98,6 +98,7 @@ title() {
     kernels) echo "Kernels" ;;
     train) echo "Training" ;;
     memory) echo "Memory" ;;
+    checkpoint) echo "Checkpoints" ;;
     nccl) echo "NCCL" ;;
     sanitize) echo "compute-sanitizer" ;;
   esac

@@ -58,7 +58,7 @@ class Checkpointer::Work {
     saver_.finish();
     throw_pending();
   }
-  [[nodiscard]] const std::filesystem::path& newest() const noexcept { return saver_.newest(); }
+  [[nodiscard]] const SaveReport& newest() const noexcept { return saver_.newest(); }
 
  private:
   // Older checkpoints go, but not this step's. One that slips would be another step's.
@@ -111,7 +111,11 @@ void Checkpointer::finish() {
 }
 
 std::filesystem::path Checkpointer::newest() const {
-  return work_->newest();
+  return work_->newest().path;
+}
+
+std::string Checkpointer::warning() const {
+  return work_->newest().warning;
 }
 
 }  // namespace tessera

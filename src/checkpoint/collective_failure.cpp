@@ -1,11 +1,12 @@
 #include "checkpoint/collective_failure.hpp"
 
-#include <string_view>
-#include <vector>
+#include <algorithm>
 
 namespace tessera {
 namespace {
 
+// The first character of a text.
+constexpr char kResult = '+';
 constexpr char kError = 'E';
 constexpr char kContract = 'K';
 constexpr char kConfig = 'C';
@@ -17,6 +18,25 @@ std::string tagged(char kind, std::string_view what) {
 }
 
 }  // namespace
+
+std::string text_of_result(std::string_view result) {
+  return tagged(kResult, result);
+}
+
+std::string result_in(const std::string& text) {
+  expects(text.starts_with(kResult), "result_in: the text is not that of a result");
+  return text.substr(1);
+}
+
+bool all_have_ended(const std::vector<std::string>& all) {
+  return std::ranges::none_of(all, [](const std::string& text) { return text.empty(); });
+}
+
+std::string first_failure(const std::vector<std::string>& all) {
+  const auto failed = std::ranges::find_if(
+      all, [](const std::string& text) { return !text.empty() && text.front() != kResult; });
+  return failed == all.end() ? std::string{} : *failed;
+}
 
 std::string text_of_failure(const std::exception_ptr& failure) {
   if (!failure) { return {}; }
@@ -54,10 +74,8 @@ void throw_failure(const std::string& text) {
 }
 
 void agree_on_failure(World& world, const std::exception_ptr& mine) {
-  const std::vector<std::string> all = world.exchange(text_of_failure(mine));
-  for (const std::string& text : all) {
-    if (!text.empty()) { throw_failure(text); }
-  }
+  const std::string failure = first_failure(world.exchange(text_of_failure(mine)));
+  if (!failure.empty()) { throw_failure(failure); }
 }
 
 }  // namespace tessera

@@ -11,7 +11,9 @@
 #include <system_error>
 #include <utility>
 
+#include "base/machine.hpp"
 #include "checkpoint/file_pages.hpp"
+#include "checkpoint/file_transfer.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -72,11 +74,10 @@ class SystemFile final : public WritableFile {
     if (!goes_past_cache(bytes.data(), first, bytes.size()) || !open_direct()) {
       return write(file_, first, bytes);
     }
-    const std::size_t head = (kFilePage - first % kFilePage) % kFilePage;
-    const std::size_t middle = (bytes.size() - head) / kFilePage * kFilePage;
-    write(file_, first, bytes.first(head));
-    write(direct_, first + head, bytes.subspan(head, middle));
-    write(file_, first + head + middle, bytes.subspan(head + middle));
+    move_by_pages(first, bytes,
+                  [this](std::uint64_t at, std::span<const std::byte> part, bool past_cache) {
+                    write(past_cache && direct_.is_open() ? direct_ : file_, at, part);
+                  });
   }
 
   void flush() override {
@@ -96,22 +97,16 @@ class SystemFile final : public WritableFile {
   }
 
   void write(Opened& file, std::uint64_t first, std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t wrote =
-          ::pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(first));
-      if (wrote < 0 && errno == EINTR) { continue; }
-      // What the file system does not take past the cache (EINVAL) goes through it.
-      const bool refused =
-          &file == &direct_ && (wrote < 0 ? errno == EINVAL : wrote % kFilePage != 0);
-      if (wrote <= 0 && !refused) { fail("write", path_, wrote < 0 ? errno : ENOSPC); }
-      if (wrote > 0) {
-        bytes = bytes.subspan(static_cast<std::size_t>(wrote));
-        first += static_cast<std::uint64_t>(wrote);
-      }
-      if (refused) {
-        direct_ = Opened{-1};
-        return write(file_, first, bytes);
-      }
+    const Transfer done = transfer(bytes.size(), &file == &direct_, [&](std::size_t have) {
+      return ::pwrite(file.get(), bytes.data() + have, bytes.size() - have,
+                      static_cast<off_t>(first + have));
+    });
+    if (done.end == Transfer::End::failed) {
+      fail("write", path_, done.error == 0 ? ENOSPC : done.error);
+    }
+    if (done.end == Transfer::End::refused) {
+      direct_ = Opened{-1};
+      write(file_, first + done.bytes, bytes.subspan(done.bytes));
     }
   }
 
@@ -180,6 +175,8 @@ class SystemFiles final : public FileSystem {
     if (errno != ENOTEMPTY && errno != EEXIST) { fail("remove the folder", path); }
     return false;
   }
+
+  [[nodiscard]] std::string machine() const override { return machine_id(); }
 
   void remove_all(const fs::path& path) override {
     std::error_code error;

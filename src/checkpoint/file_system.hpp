@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 
 namespace tessera {
 
@@ -27,14 +28,16 @@ class FileClaim {
 };
 
 /// The calls by which a checkpoint is written, so that tests can stop a save at each of them, fill
-/// the disk, or lose what was not flushed. Paths are used as they are given. A link is never
-/// written through.
+/// the disk, lose what was not flushed, or stand for several machines. Paths are used as they are
+/// given. A link is never written through.
 ///
 /// Errors:  Error that names the path and what the system says.
 /// Threads: any.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
+  /// Returns the name of the machine. Files of equal paths are the same on one machine.
+  [[nodiscard]] virtual std::string machine() const = 0;
   virtual void make_folder(const std::filesystem::path& path) = 0;  ///< exists already: no error
   /// Opens the file, makes it if it is missing, and sets its size.
   [[nodiscard]] virtual std::unique_ptr<WritableFile> open(const std::filesystem::path& path,

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "checkpoint/readable_file.hpp"
+#include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -90,6 +91,21 @@ void check_cover_of(const std::string& file, std::uint64_t bytes,
 FoundPart read_part(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kPartName;
   return {folder, parse_part(path.string(), read_text(path, kMostTextBytes))};
+}
+
+std::vector<FoundPart> parts_of_step(const std::filesystem::path& path) {
+  const auto named = parse_step_folder(path.filename().string());
+  if (!named || is_file(path / kManifestName)) { return {}; }
+  std::vector<FoundPart> parts;
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  std::string last;
+  for (const StepFolder& part : steps_in(folder, StepKind::part)) {
+    if (part.step != named->step) { continue; }
+    if (part.name == last) { parts.pop_back(); }  // replaced by this one
+    parts.push_back(read_part(part.path_in(folder)));
+    last = part.name;
+  }
+  return parts;
 }
 
 Manifest joined_manifest(const std::vector<FoundPart>& parts) {

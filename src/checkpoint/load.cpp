@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
-#include <string_view>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "checkpoint/collective_failure.hpp"
 #include "checkpoint/load_plan.hpp"
@@ -63,9 +64,6 @@ void compare_sums(const Manifest& manifest, const std::vector<bool>& summed,
   }
 }
 
-// Among the texts of failures.
-constexpr std::string_view kGoesOn = "...";
-
 /// Fills this rank's share. Ranks meet as they read: those that have ended wait for the others,
 /// which under dp is one rank that reads everything, and none is taken for lost.
 void load_share(World& world, engine::TrainingState& state, const LoadPlan& plan,
@@ -77,12 +75,11 @@ void load_share(World& world, engine::TrainingState& state, const LoadPlan& plan
       if (!loader) { loader.emplace(world, state, plan, source); }
       is_filled = is_filled || loader->load(sums, longest_wait(world));
     }));
-    if (text.empty() && !is_filled) { text = kGoesOn; }
-    goes_on = false;
-    for (const std::string& told : world.exchange(text)) {
-      if (!told.empty() && told != kGoesOn) { throw_failure(told); }
-      goes_on = goes_on || told == kGoesOn;
-    }
+    if (text.empty() && is_filled) { text = text_of_result({}); }
+    const std::vector<std::string> all = world.exchange(text);
+    const std::string failure = first_failure(all);
+    if (!failure.empty()) { throw_failure(failure); }
+    goes_on = !all_have_ended(all);
   }
 }
 

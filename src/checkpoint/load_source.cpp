@@ -13,7 +13,6 @@
 #include "checkpoint/joined_parts.hpp"
 #include "checkpoint/readable_file.hpp"
 #include "checkpoint/reader.hpp"
-#include "checkpoint/step_folders.hpp"
 #include "checkpoint/weights_index.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
@@ -26,8 +25,8 @@ class CheckpointSource final : public LoadSource {
   explicit CheckpointSource(const std::filesystem::path& folder) : reader_{folder} {}
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return reader_.manifest(); }
-  void read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) override {
-    reader_.read(reader_.manifest().tensors[tensor], first, out);
+  void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
+    reader_.read(file, first, out);
   }
 
  private:
@@ -38,40 +37,37 @@ class CheckpointSource final : public LoadSource {
 class PartsSource final : public LoadSource {
  public:
   explicit PartsSource(std::vector<FoundPart> parts)
-      : parts_{std::move(parts)}, manifest_{joined_manifest(parts_)} {}
+      : parts_{std::move(parts)}, manifest_{joined_manifest(parts_)} {
+    for (const FoundPart& part : parts_) { check_files(part); }
+  }
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return manifest_; }
-  void read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) override {
-    const ManifestTensor& of = manifest_.tensors[tensor];
-    const std::uint64_t begin = of.first_byte + first;
-    const std::uint64_t end = begin + out.size();
+  void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
+    const std::uint64_t end = first + out.size();
     for (const FoundPart& part : parts_) {
       for (const PartRange& range : part.part.ranges) {
-        const std::uint64_t from = std::max(begin, range.first_byte);
+        const std::uint64_t from = std::max(first, range.first_byte);
         const std::uint64_t to = std::min(end, range.first_byte + range.bytes);
-        if (range.file != of.file || from >= to) { continue; }
-        files_.at(part.folder / of.file).read_at(from, out.subspan(from - begin, to - from));
+        if (range.file != file || from >= to) { continue; }
+        files_.at(part.folder / file)->read_at(from, out.subspan(from - first, to - from));
       }
     }
   }
 
  private:
+  void check_files(const FoundPart& part) {
+    for (const auto& [name, bytes] : manifest_.files) {
+      const auto file = files_.at(part.folder / name);
+      if (file->bytes() == bytes) { continue; }
+      throw FormatError{fmt::format("{}: has {} bytes, and {} says {}; the file is damaged",
+                                    file->path().string(), file->bytes(), kPartName, bytes)};
+    }
+  }
+
   std::vector<FoundPart> parts_;
   Manifest manifest_;
   ReadableFiles files_;
 };
-
-/// The parts that `path` stands for, the folder of a step that is not there or of a part of it.
-std::vector<FoundPart> parts_of(const std::filesystem::path& path) {
-  const auto named = parse_step_folder(path.filename().string());
-  if (!named || std::filesystem::exists(path / kManifestName)) { return {}; }
-  std::vector<FoundPart> parts;
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
-  for (const StepFolder& part : steps_in(folder, StepKind::part)) {
-    if (part.step == named->step) { parts.push_back(read_part(part.path_in(folder))); }
-  }
-  return parts;
-}
 
 /// Files of other programs.
 class WeightsSource final : public LoadSource {
@@ -81,22 +77,14 @@ class WeightsSource final : public LoadSource {
   }
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return manifest_; }
-  void read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) override {
-    std::ifstream& file = files_[file_of_[tensor]];
-    file.clear();
-    file.seekg(static_cast<std::streamoff>(manifest_.tensors[tensor].first_byte + first));
-    file.read(reinterpret_cast<char*>(out.data()), static_cast<std::streamsize>(out.size()));
-    if (!file) {
-      throw FormatError{fmt::format("{}: tensor '{}': byte {} and later ones cannot be read",
-                                    manifest_.tensors[tensor].file, manifest_.tensors[tensor].name,
-                                    manifest_.tensors[tensor].first_byte + first)};
-    }
+  void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
+    files_.at(file)->read_at(first, out);
   }
 
  private:
   void open(const std::filesystem::path& path) {
     const SafetensorsReader reader{path};
-    files_.emplace_back(path, std::ios::binary);
+    manifest_.files[path.string()] = files_.at(path)->bytes();
     for (const auto& [name, entry] : reader.entries()) {
       const auto elems = static_cast<std::uint64_t>(entry.shape.elems());
       manifest_.tensors.push_back({.name = name,
@@ -108,13 +96,11 @@ class WeightsSource final : public LoadSource {
                                    .first_byte = entry.first_byte,
                                    .bytes = entry.bytes,
                                    .sums = {}});
-      file_of_.push_back(files_.size() - 1);
     }
   }
 
   Manifest manifest_;
-  std::vector<std::ifstream> files_;
-  std::vector<std::size_t> file_of_;  // by tensor
+  ReadableFiles files_;
 };
 
 /// The files that an index names, each once.
@@ -150,7 +136,7 @@ std::unique_ptr<LoadSource> open_load_source(const std::filesystem::path& path,
     const std::vector<std::filesystem::path> files = weights_files(path);
     if (!files.empty()) { return std::make_unique<WeightsSource>(files); }
   }
-  std::vector<FoundPart> parts = parts_of(path);
+  std::vector<FoundPart> parts = parts_of_step(path);
   if (!parts.empty()) { return std::make_unique<PartsSource>(std::move(parts)); }
   return std::make_unique<CheckpointSource>(path);
 }

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "checkpoint/manifest.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
@@ -14,7 +15,7 @@ namespace tessera {
 /// What a load reads: a checkpoint, or files with weights alone, which are given a manifest without
 /// sums.
 ///
-/// Threads: one at a time.
+/// Threads: any, `read` by several at a time.
 class LoadSource {
  public:
   virtual ~LoadSource() = default;
@@ -22,8 +23,8 @@ class LoadSource {
   LoadSource& operator=(const LoadSource&) = delete;
 
   [[nodiscard]] virtual const Manifest& manifest() const noexcept = 0;
-  /// Reads bytes [first, first + out.size()) of the data of tensor `tensor` of the manifest.
-  virtual void read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) = 0;
+  /// Reads bytes [first, first + out.size()) of `file`, one of Manifest::files.
+  virtual void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) = 0;
 
  protected:
   LoadSource() = default;

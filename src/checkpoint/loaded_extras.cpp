@@ -22,12 +22,13 @@ std::size_t find_extra(const Manifest& manifest, const std::string& name) {
 }
 
 /// Bytes of a tensor that rank 0 has read, on every rank.
-std::string handed_on(World& world, LoadSource& source, std::size_t tensor, std::uint64_t first,
-                      std::uint64_t count) {
+std::string handed_on(World& world, LoadSource& source, const ManifestTensor& tensor,
+                      std::uint64_t first, std::uint64_t count) {
   std::string bytes(world.rank() == 0 ? count : 0, '\0');
   agree_on_failure(world, failure_of([&] {
                      if (world.rank() == 0) {
-                       source.read(tensor, first, std::as_writable_bytes(std::span{bytes}));
+                       source.read(tensor.file, tensor.first_byte + first,
+                                   std::as_writable_bytes(std::span{bytes}));
                      }
                    }));
   return world.exchange(bytes).front();
@@ -75,7 +76,7 @@ void load_extras(World& world, LoadSource& source, const CheckpointExtras& extra
     summed[at] = true;
     for (std::uint64_t first = 0; first < tensor.bytes; first += kHandedOnAtOnce) {
       const std::uint64_t count = std::min(kHandedOnAtOnce, tensor.bytes - first);
-      const std::string bytes = handed_on(world, source, at, first, count);
+      const std::string bytes = handed_on(world, source, tensor, first, count);
       if (world.rank() == 0) {
         sums.add(at, tensor.bytes, tensor.chunk_bytes, first, std::as_bytes(std::span{bytes}));
       }

@@ -1,13 +1,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <system_error>
 #include <vector>
 
+#include "checkpoint/load_source.hpp"
 #include "checkpoint/manifest.hpp"
-#include "checkpoint/reader.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
@@ -20,8 +22,8 @@ namespace fs = std::filesystem;
 /// What is wrong with a checkpoint; empty if its manifest and files agree.
 std::string fault_of(const fs::path& path, std::int64_t step) {
   try {
-    const CheckpointReader reader{path};
-    const std::int64_t found = reader.manifest().step;
+    const std::int64_t found =
+        open_load_source(path, LoadOptions::What::everything)->manifest().step;
     return found == step ? "" : fmt::format("{}: its manifest is step {}'s", path.string(), found);
   } catch (const Error& error) { return error.what(); }
 }
@@ -48,12 +50,6 @@ std::string found_in(const fs::path& folder) {
   for (const std::string& name : names_in(folder)) {
     if (is_hidden(name, kStepPrefix, kPartialEnd)) { unfinished.push_back(name); }
   }
-  if (const auto parts = steps_in(folder, StepKind::part); !parts.empty()) {
-    return fmt::format(
-        "it has parts of step {} only, each of one machine ({}); join the parts of "
-        "all machines first (tessera checkpoint merge)",
-        parts.back().step, parts.back().path_in("").string());
-  }
   if (!unfinished.empty()) {
     return fmt::format("it has only what saves have left that were killed ({}); begin a new run",
                        fmt::join(unfinished, ", "));
@@ -61,28 +57,54 @@ std::string found_in(const fs::path& folder) {
   return "it has none; give the folder of a run that has saved one, or begin a new run";
 }
 
-}  // namespace
-
-NewestCheckpoint newest_checkpoint(const fs::path& folder) {
-  refuse_other_than_a_folder(folder);
-  NewestCheckpoint newest;
-  const std::vector<StepFolder> steps = steps_in(folder, StepKind::whole);
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    newest.path = step->path_in(folder);
-    newest.step = step->step;
-    const std::string fault = fault_of(newest.path, newest.step);
-    if (fault.empty()) { return newest; }
-    newest.damaged.push_back(fault);
-    newest.damaged_paths.push_back(newest.path);
+/// The folders of steps, ascending; of a step that is there in parts alone, the one that it would
+/// have.
+std::map<std::int64_t, std::vector<fs::path>> steps_of(const fs::path& folder) {
+  std::map<std::int64_t, std::vector<fs::path>> steps;
+  for (const StepFolder& step : steps_in(folder, StepKind::whole)) {
+    steps[step.step].push_back(step.path_in(folder));
   }
-  if (newest.damaged.empty()) {
-    throw ConfigError(
-        fmt::format("no checkpoint in the folder {}: {}", folder.string(), found_in(folder)));
+  for (const StepFolder& part : steps_in(folder, StepKind::part)) {
+    steps.try_emplace(part.step, 1, folder / step_name(part.step));
+  }
+  return steps;
+}
+
+/// Refuses a folder of checkpoints of which none is whole.
+[[noreturn]] void refuse_damaged(const fs::path& folder, const NewestCheckpoint& newest) {
+  const auto is_whole = [](const fs::path& path) { return name_is_taken(path); };
+  if (std::ranges::none_of(newest.damaged_paths, is_whole)) {
+    throw ConfigError(fmt::format(
+        "no checkpoint in the folder {}: it has parts, each of one machine, and not all of any "
+        "step; bring the parts of all machines there, or join them (tessera checkpoint merge) "
+        "({})",
+        folder.string(), fmt::join(newest.damaged, "; ")));
   }
   throw FormatError(
       fmt::format("no whole checkpoint in the folder {}: each one is damaged; bring "
                   "back a copy, or begin a new run in another folder ({})",
                   folder.string(), fmt::join(newest.damaged, "; ")));
+}
+
+}  // namespace
+
+NewestCheckpoint newest_checkpoint(const fs::path& folder) {
+  refuse_other_than_a_folder(folder);
+  NewestCheckpoint newest;
+  const auto steps = steps_of(folder);
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    newest.step = step->first;
+    for (auto path = step->second.rbegin(); path != step->second.rend(); ++path) {
+      newest.path = *path;
+      const std::string fault = fault_of(newest.path, newest.step);
+      if (fault.empty()) { return newest; }
+      newest.damaged.push_back(fault);
+      newest.damaged_paths.push_back(newest.path);
+    }
+  }
+  if (!newest.damaged.empty()) { refuse_damaged(folder, newest); }
+  throw ConfigError(
+      fmt::format("no checkpoint in the folder {}: {}", folder.string(), found_in(folder)));
 }
 
 }  // namespace tessera

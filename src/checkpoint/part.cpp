@@ -152,14 +152,14 @@ void verify_part(const fs::path& folder) {
   const CheckpointPart part = parse_part(path.string(), read_text(path, kMostPartBytes));
   ReadableFiles files;
   for (const auto& [name, bytes] : part.manifest.files) {
-    const ReadableFile& file = files.at(folder / name);
-    if (file.bytes() != bytes) {
-      throw FormatError(fmt::format("{}: has {} bytes, and {} says {}", file.path().string(),
-                                    file.bytes(), kPartName, bytes));
+    const auto file = files.at(folder / name);
+    if (file->bytes() != bytes) {
+      throw FormatError(fmt::format("{}: has {} bytes, and {} says {}", file->path().string(),
+                                    file->bytes(), kPartName, bytes));
     }
   }
   for (const ManifestTensor& tensor : part.manifest.tensors) {
-    verify_tensor(part, tensor, files.at(folder / tensor.file));
+    verify_tensor(part, tensor, *files.at(folder / tensor.file));
   }
 }
 

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "checkpoint/file_pages.hpp"
+#include "checkpoint/file_transfer.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
@@ -49,41 +50,39 @@ void ReadableFile::read_at(std::uint64_t first, std::span<std::byte> out) const 
   if (direct_ < 0 || !goes_past_cache(out.data(), first, out.size())) {
     return read(descriptor_, first, out);
   }
-  const std::size_t head = (kFilePage - first % kFilePage) % kFilePage;
-  const std::size_t middle = (out.size() - head) / kFilePage * kFilePage;
-  read(descriptor_, first, out.first(head));
-  read(direct_, first + head, out.subspan(head, middle));
-  read(descriptor_, first + head + middle, out.subspan(head + middle));
+  move_by_pages(first, out, [this](std::uint64_t at, std::span<std::byte> part, bool past_cache) {
+    read(past_cache ? direct_ : descriptor_, at, part);
+  });
 }
 
 void ReadableFile::read(int descriptor, std::uint64_t first, std::span<std::byte> out) const {
-  std::size_t have = 0;
-  while (have < out.size()) {
-    const ssize_t got =
-        ::pread(descriptor, out.data() + have, out.size() - have, static_cast<off_t>(first + have));
-    if (got < 0 && errno == EINTR) { continue; }
-    // What the file system does not read past the cache is read through it.
-    const bool refused =
-        descriptor == direct_ && (got < 0 ? errno == EINVAL : got % kFilePage != 0);
-    if (refused) { return read(descriptor_, first + have, out.subspan(have)); }
-    if (got <= 0) {
-      throw FormatError(fmt::format("{}: cannot read {} bytes at byte {}: {}", path_.string(),
-                                    out.size(), first,
-                                    got < 0 ? reason_of_read() : "the file ends"));
-    }
-    have += static_cast<std::size_t>(got);
+  const Transfer done = transfer(out.size(), descriptor == direct_, [&](std::size_t have) {
+    return ::pread(descriptor, out.data() + have, out.size() - have,
+                   static_cast<off_t>(first + have));
+  });
+  switch (done.end) {
+    case Transfer::End::whole:
+      return;
+    case Transfer::End::refused:
+      return read(descriptor_, first + done.bytes, out.subspan(done.bytes));
+    case Transfer::End::failed:
+      break;
   }
+  throw FormatError(
+      fmt::format("{}: cannot read {} bytes at byte {}: {}", path_.string(), out.size(), first,
+                  done.error == 0 ? "the file ends" : std::generic_category().message(done.error)));
 }
 
-const ReadableFile& ReadableFiles::at(const std::filesystem::path& path) {
-  const auto found = std::find_if(open_.begin(), open_.end(),
-                                  [&](const ReadableFile& file) { return file.path() == path; });
+std::shared_ptr<const ReadableFile> ReadableFiles::at(const std::filesystem::path& path) {
+  const std::scoped_lock lock{mutex_};
+  const auto found =
+      std::ranges::find_if(open_, [&](const auto& file) { return file->path() == path; });
   if (found != open_.end()) {
     open_.splice(open_.begin(), open_, found);
     return open_.front();
   }
   if (open_.size() == kMostOpen) { open_.pop_back(); }
-  return open_.emplace_front(path);
+  return open_.emplace_front(std::make_shared<const ReadableFile>(path));
 }
 
 std::string read_text(const std::filesystem::path& path, std::uint64_t most_bytes) {

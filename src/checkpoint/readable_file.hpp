@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <list>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -36,18 +38,19 @@ class ReadableFile {
   std::uint64_t bytes_ = 0;
 };
 
-/// Files that are opened when they are read, of which at most kMostOpen are open at a time.
+/// Files that are opened when they are read. At most kMostOpen stay open.
 ///
-/// Threads: one at a time.
+/// Threads: any.
 class ReadableFiles {
  public:
   static constexpr std::size_t kMostOpen = 16;
 
-  /// The file at `path`, valid until the next call.
-  [[nodiscard]] const ReadableFile& at(const std::filesystem::path& path);
+  /// Returns the file at `path`. It stays open while the caller holds it.
+  [[nodiscard]] std::shared_ptr<const ReadableFile> at(const std::filesystem::path& path);
 
  private:
-  std::list<ReadableFile> open_;  // the one that was used last comes first
+  std::mutex mutex_;
+  std::list<std::shared_ptr<const ReadableFile>> open_;  // the file that was used last comes first
 };
 
 /// All of the file at `path`, which is a text of at most `most_bytes`. FormatError likewise.

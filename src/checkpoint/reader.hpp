@@ -18,7 +18,7 @@ namespace tessera {
 /// size and that headers agree with the manifest.
 ///
 /// Errors:  FormatError with file, tensor and offset.
-/// Threads: one at a time; ranks open one each.
+/// Threads: any; `verify` one at a time.
 class CheckpointReader {
  public:
   explicit CheckpointReader(std::filesystem::path folder);
@@ -30,6 +30,8 @@ class CheckpointReader {
   [[nodiscard]] const ManifestTensor* find(std::string_view name, std::string_view role) const;
   /// Reads bytes [first, first + out.size()) of a tensor's data. Nothing is verified.
   void read(const ManifestTensor& tensor, std::uint64_t first, std::span<std::byte> out);
+  /// Reads bytes [first, first + out.size()) of one of its files.
+  void read(const std::string& file, std::uint64_t first, std::span<std::byte> out);
 
   /// Compares the checksum of block `block` (TensorSums), whose bytes are `bytes`. FormatError that
   /// names file, tensor and bytes if it differs.
@@ -41,8 +43,14 @@ class CheckpointReader {
   /// FormatError that names file, tensor and the bytes of the first damaged block.
   void verify(const std::function<void(std::uint64_t bytes)>& progress = {},
               std::string_view role = {});
+  /// Likewise every `parts`-th block, from number `part` on, for several that share the work.
+  void verify_part_of(std::size_t part, std::size_t parts);
 
  private:
+  void verify_block(const ManifestTensor& tensor, std::size_t block, std::span<std::byte> buffer);
+  [[noreturn]] void refuse_block(const ManifestTensor& tensor, std::size_t block,
+                                 std::uint64_t found) const;
+
   struct Files;
   std::filesystem::path folder_;
   Manifest manifest_;

@@ -71,9 +71,9 @@ SafetensorsReader::SafetensorsReader(SafetensorsReader&& other) noexcept = defau
 SafetensorsReader& SafetensorsReader::operator=(SafetensorsReader&& other) noexcept = default;
 
 void SafetensorsReader::open_file(const std::filesystem::path& file) {
-  const ReadableFile& opened = open_->at(file);
+  const auto opened = open_->at(file);
   files_.push_back(file);
-  entries_ = parse_header(file.string(), read_header(opened), opened.bytes());
+  entries_ = parse_header(file.string(), read_header(*opened), opened->bytes());
 }
 
 void SafetensorsReader::open_index(const std::filesystem::path& index) {
@@ -83,9 +83,10 @@ void SafetensorsReader::open_index(const std::filesystem::path& index) {
   for (const auto& [tensor, file] : listed) { names.insert(file); }
   for (const std::string& name : names) {
     const std::filesystem::path file = index.parent_path() / name;
-    const ReadableFile& opened = open_->at(file);
+    const auto opened = open_->at(file);
     files_.push_back(file);
-    for (auto& [tensor, entry] : parse_header(file.string(), read_header(opened), opened.bytes())) {
+    for (auto& [tensor, entry] :
+         parse_header(file.string(), read_header(*opened), opened->bytes())) {
       const auto found = listed.find(tensor);
       if (found != listed.end() && found->second == name) { entries_.emplace(tensor, entry); }
     }
@@ -111,7 +112,7 @@ void SafetensorsReader::read_bytes(const std::string& name, std::uint64_t first,
   const Entry& found = entry(name);
   expects(first <= found.bytes && out.size() <= found.bytes - first,
           "SafetensorsReader: read outside the tensor");
-  open_->at(found.file).read_at(found.first_byte + first, out);
+  open_->at(found.file)->read_at(found.first_byte + first, out);
 }
 
 void SafetensorsReader::read(const std::string& name, std::int64_t first, std::span<float> out) {

@@ -3,8 +3,8 @@
 
 namespace tessera {
 
-std::filesystem::path save(ShardedModel& model, const std::filesystem::path& folder,
-                           const CheckpointExtras& extras, const SaveOptions& options) {
+SaveReport save(ShardedModel& model, const std::filesystem::path& folder,
+                const CheckpointExtras& extras, const SaveOptions& options) {
   Saver saver{model, {.folder = folder, .save = options}};
   saver.begin(extras);
   return saver.newest();

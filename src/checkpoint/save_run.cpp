@@ -8,24 +8,16 @@
 
 #include "checkpoint/collective_failure.hpp"
 #include "checkpoint/part_ranges.hpp"
+#include "checkpoint/reader.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
 
 namespace tessera {
 namespace {
 
-// A rank's report begins with one of these, or is empty while the rank works.
-constexpr char kDone = '+';
-constexpr char kFailed = '-';
 // A rank says with one of these whether it finds rank 0's folder. The rank's machine follows.
 constexpr char kFinds = '1';
 constexpr char kLacks = '0';
-
-std::string first_failure(const std::vector<std::string>& all) {
-  const auto failed =
-      std::ranges::find_if(all, [](const std::string& text) { return text.starts_with(kFailed); });
-  return failed == all.end() ? std::string{} : failed->substr(1);
-}
 
 void add_sums(Manifest& manifest, std::size_t first_tensor, const std::string& text) {
   for_each_sum(text, [&](std::size_t tensor, std::size_t block, std::uint64_t sum) {
@@ -63,14 +55,14 @@ SaveRun::SaveRun(const Parts& parts, SaveTexts texts, const CheckpointExtras& ex
 
 /// Returns whether this rank works in this phase.
 bool SaveRun::acts() const {
-  return phase_ == Phase::writing || leads();
+  return phase_ == Phase::writing || phase_ == Phase::verifying || leads();
 }
 
 std::string SaveRun::report() const {
-  if (!acts()) { return kDone + result(); }
+  if (!acts()) { return text_of_result(result()); }
   if (!job_ || !job_->has_ended()) { return {}; }
   const std::string failure = text_of_failure(job_->failure());
-  return failure.empty() ? kDone + result() : kFailed + failure;
+  return failure.empty() ? text_of_result(result()) : failure;
 }
 
 std::string SaveRun::result() const {
@@ -79,9 +71,11 @@ std::string SaveRun::result() const {
     case Phase::dividing:
       return partial_.filename().string();
     case Phase::committing:
+      return has_old_ ? "old ones" : "";
     case Phase::retaining:
       return not_retained_;
     case Phase::writing:
+    case Phase::verifying:
       break;
   }
   return {};
@@ -93,20 +87,18 @@ bool SaveRun::sees_folder() const {
 
 bool SaveRun::poll() {
   const std::vector<std::string> all = parts_.world.exchange(report());
-  if (std::ranges::any_of(all, [](const std::string& text) { return text.empty(); })) {
-    return false;
-  }
+  if (!all_have_ended(all)) { return false; }
   const std::string failure = first_failure(all);
   switch (phase_) {
     case Phase::preparing:
       if (!failure.empty()) { throw_failure(failure); }
-      save_ = all.front().substr(1);
+      save_ = result_in(all.front());
       partial_ = parts_.folder / save_;
-      divide(parts_.world.exchange((sees_folder() ? kFinds : kLacks) + parts_.machine));
+      divide(parts_.world.exchange((sees_folder() ? kFinds : kLacks) + parts_.files.machine()));
       return false;
     case Phase::dividing:
       failure.empty()
-          ? begin_writing(all[static_cast<std::size_t>(place_.leader_of(rank()))].substr(1))
+          ? begin_writing(result_in(all[static_cast<std::size_t>(place_.leader_of(rank()))]))
           : abandon(failure);
       return false;
     case Phase::writing:
@@ -114,6 +106,9 @@ bool SaveRun::poll() {
       return false;
     case Phase::committing:
       return finish_committing(all, failure);
+    case Phase::verifying:
+      finish_verifying(failure);
+      return false;
     case Phase::retaining:
       throw_not_retained(all);
       return true;
@@ -235,7 +230,9 @@ void SaveRun::commit(const std::vector<std::string>& sums,
                      const std::vector<std::string>& written) {
   try {
     if (!in_parts()) {
-      folder_ = parts_.store.commit(partial_, joined(sums), texts_.provenance).folder;
+      const auto committed = parts_.store.commit(partial_, joined(sums), texts_.provenance);
+      folder_ = committed.folder;
+      no_weights_ = committed.no_weights;
     } else {
       std::vector<PartRange> all;
       for (int other = 0; other < parts_.world.size(); ++other) {
@@ -254,26 +251,33 @@ void SaveRun::commit(const std::vector<std::string>& sums,
     parts_.store.abandon();
     throw;
   }
-  if (parts_.keep && !in_parts()) {
-    retain([&] { parts_.store.retain(*parts_.keep); });
-  }
+  if (!parts_.keep || in_parts()) { return; }
+  try {
+    has_old_ = parts_.store.has_old(*parts_.keep);
+  } catch (const Error&) { has_old_ = true; }  // it is told when they are to go
+}
+
+std::string SaveRun::not_removed(const std::string& failure) const {
+  return failure.substr(0, 1) +
+         fmt::format("{} is there, but older checkpoints have not been removed: {}",
+                     folder_.string(), failure.substr(1));
 }
 
 /// Keeps a failure of `remove_old` apart: the save is valid whether old checkpoints go or not.
-void SaveRun::retain(const std::function<void()>& remove_old) {
-  std::string failure;
-  try {
-    remove_old();
-  } catch (...) { failure = text_of_failure(std::current_exception()); }
-  if (failure.empty()) { return; }
-  not_retained_ = failure.substr(0, 1) +
-                  fmt::format("{} is there, but older checkpoints have not been removed: {}",
-                              folder_.string(), failure.substr(1));
+void SaveRun::begin_retaining(const std::function<void()>& remove_old) {
+  phase_ = Phase::retaining;
+  if (!leads()) { return; }
+  job_.emplace([this, remove_old] {
+    try {
+      remove_old();
+    } catch (...) { not_retained_ = not_removed(text_of_failure(std::current_exception())); }
+  });
 }
 
 void SaveRun::throw_not_retained(const std::vector<std::string>& all) {
   for (const std::string& text : all) {
-    if (text.size() > 1) { throw_failure(text.substr(1)); }
+    const std::string not_retained = result_in(text);
+    if (!not_retained.empty()) { throw_failure(not_retained); }
   }
 }
 
@@ -283,14 +287,24 @@ bool SaveRun::finish_committing(const std::vector<std::string>& all, const std::
   const std::int64_t step = texts_.manifest.step;
   folder_ =
       parts_.folder / (in_parts() ? part_name(step, place_.part_of(rank())) : step_name(step));
+  no_weights_ = parts_.world.exchange(no_weights_).front();
   committed_ = true;
-  throw_not_retained(all);
-  if (!in_parts() || !parts_.keep) { return true; }
-  phase_ = Phase::retaining;
-  if (leads()) {
-    job_.emplace([this] { retain([&] { parts_.store.retain_parts(*parts_.keep); }); });
+  if (in_parts() && parts_.keep) {
+    begin_retaining([this] { parts_.store.retain_parts(*parts_.keep); });
+    return false;
   }
+  if (result_in(all.front()).empty()) { return true; }
+  phase_ = Phase::verifying;
+  job_.emplace([this] {
+    CheckpointReader{folder_}.verify_part_of(static_cast<std::size_t>(rank()),
+                                             static_cast<std::size_t>(parts_.world.size()));
+  });
   return false;
+}
+
+void SaveRun::finish_verifying(const std::string& failure) {
+  if (!failure.empty()) { throw_failure(not_removed(failure)); }
+  begin_retaining([this] { parts_.store.remove_old(*parts_.keep); });
 }
 
 void SaveRun::wait(std::chrono::milliseconds longest) const {

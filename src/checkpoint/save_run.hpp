@@ -30,6 +30,9 @@ struct SaveTexts {
 ///
 ///   preparing: rank 0 makes the folder    writing: all ranks    committing: rank 0
 ///
+/// Where older checkpoints are to go, all ranks then verify the new one, each its blocks
+/// (*verifying*), and rank 0 removes them (*retaining*).
+///
 /// If some rank does not find the folder in its own DIR, the machines share no file system. The
 /// first rank of each machine then makes a part (*dividing*), commits it, and removes old parts
 /// once all parts are committed (*retaining*).
@@ -47,7 +50,6 @@ class SaveRun {
     FileSystem& files;
     std::optional<Retention> keep;
     std::filesystem::path folder;  ///< this rank's DIR
-    std::string machine;           ///< ranks of one machine see the same DIR
   };
   SaveRun(const Parts& parts, SaveTexts texts, const CheckpointExtras& extras);
 
@@ -56,13 +58,20 @@ class SaveRun {
   bool poll();
   /// Waits until this rank has ended what it does, but not longer than `longest`.
   void wait(std::chrono::milliseconds longest) const;
-  /// The folder of the checkpoint, or of this machine's part of it. It is committed.
-  [[nodiscard]] const std::filesystem::path& folder() const noexcept { return folder_; }
-  /// Whether all ranks know that it is there.
+  /// Whether all ranks know that the checkpoint is there.
   [[nodiscard]] bool is_committed() const noexcept { return committed_; }
+  /// The checkpoint, or this machine's part of it, when it is committed.
+  [[nodiscard]] SaveReport committed() const { return {folder_, no_weights_}; }
 
  private:
-  enum class Phase : std::uint8_t { preparing, dividing, writing, committing, retaining };
+  enum class Phase : std::uint8_t {
+    preparing,
+    dividing,
+    writing,
+    committing,
+    verifying,
+    retaining
+  };
   [[nodiscard]] bool acts() const;
   [[nodiscard]] std::string report() const;
   [[nodiscard]] std::string result() const;
@@ -71,7 +80,9 @@ class SaveRun {
   void write();
   void finish_writing(const std::string& failure);
   bool finish_committing(const std::vector<std::string>& all, const std::string& failure);
-  void retain(const std::function<void()>& remove_old);
+  void finish_verifying(const std::string& failure);
+  void begin_retaining(const std::function<void()>& remove_old);
+  [[nodiscard]] std::string not_removed(const std::string& failure) const;
   static void throw_not_retained(const std::vector<std::string>& all);
   void abandon(const std::string& failure);
   [[nodiscard]] Manifest joined(const std::vector<std::string>& sums) const;
@@ -91,7 +102,9 @@ class SaveRun {
   std::filesystem::path partial_;
   std::filesystem::path folder_;
   std::string failure_;       // of some rank
+  std::string no_weights_;    // CheckpointStore::Committed
   std::string not_retained_;  // why this rank has not removed older checkpoints
+  bool has_old_ = false;      // checkpoints, which are to go
   bool committed_ = false;
   std::optional<TensorWriter> state_writer_;
   std::optional<TensorWriter> extras_writer_;

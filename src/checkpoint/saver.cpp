@@ -3,7 +3,6 @@
 #include <exception>
 #include <utility>
 
-#include "base/machine.hpp"
 #include "checkpoint/longest_wait.hpp"
 #include "checkpoint/manifest_state.hpp"
 #include "checkpoint/provenance.hpp"
@@ -49,8 +48,7 @@ void Saver::begin(const CheckpointExtras& extras) {
                              .store = store_,
                              .files = files_,
                              .keep = options_.keep,
-                             .folder = options_.folder,
-                             .machine = options_.machine.value_or(machine_id())};
+                             .folder = options_.folder};
   run_ = std::make_unique<SaveRun>(parts, std::move(all), extras);
   if (options_.mode == SaveMode::synchronous) { finish(); }
 }
@@ -60,11 +58,11 @@ void Saver::poll() {
     if (!run_->poll()) { return; }
   } catch (...) {
     // It may be there, with old ones that could not be removed.
-    if (run_->is_committed()) { newest_ = run_->folder(); }
+    if (run_->is_committed()) { newest_ = run_->committed(); }
     run_.reset();
     throw;
   }
-  newest_ = run_->folder();
+  newest_ = run_->committed();
   run_.reset();
 }
 

@@ -32,8 +32,6 @@ class Saver {
     SaveOptions save = {};
     SaveMode mode = SaveMode::synchronous;
     std::optional<Retention> keep = {};  ///< none: all checkpoints stay
-    /// Stands for machine_id(), to try what several machines would do on one.
-    std::optional<std::string> machine = {};
   };
   /// `model` and `files` outlive it.
   Saver(ShardedModel& model, Options options, FileSystem& files = system_files());
@@ -51,7 +49,7 @@ class Saver {
   /// Waits until none is under way.
   void finish();
   /// The newest checkpoint that this object has committed; empty if there is none.
-  [[nodiscard]] const std::filesystem::path& newest() const noexcept { return newest_; }
+  [[nodiscard]] const SaveReport& newest() const noexcept { return newest_; }
 
  private:
   [[nodiscard]] SaveTexts texts() const;
@@ -64,7 +62,7 @@ class Saver {
   std::unique_ptr<engine::TrainingState> state_;
   std::unique_ptr<SavePlan> plan_;
   std::unique_ptr<ShareSource> source_;
-  std::filesystem::path newest_;
+  SaveReport newest_;
   int uncaught_ = std::uncaught_exceptions();  // in flight when this was made
   std::unique_ptr<SaveRun> run_;
 };

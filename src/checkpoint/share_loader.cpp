@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <exception>
 #include <tuple>
+#include <utility>
 
 #include "checkpoint/file_pages.hpp"
 #include "checkpoint/moment_conversion.hpp"
@@ -20,12 +20,12 @@ using engine::StatePiece;
 using engine::StateTensorInfo;
 using How = TensorRecipe::How;
 
-// A multiple of kMomentBlock. Four bytes of each go into a buffer.
-constexpr std::int64_t kMostElems = ShareLoader::kMostBytes / 8;
-constexpr std::size_t kPlaceAlign = 64;  // of what a buffer holds
+// Elements of a part, multiples of kMomentBlock. At most four bytes of each go into a buffer.
+constexpr std::int64_t kMostElems = ShareLoader::kMostBytes / 4;
+constexpr std::int64_t kPartElems = kMostElems / 4;  // so that several parts fill a buffer well
 
-std::size_t aligned_place(std::size_t at) {
-  return (at + kPlaceAlign - 1) / kPlaceAlign * kPlaceAlign;
+std::uint64_t page_after(std::uint64_t at) {
+  return (at + kFilePage - 1) / kFilePage * kFilePage;
 }
 
 DType dtype_of(const std::string& name) {
@@ -65,11 +65,11 @@ std::size_t ShareLoader::size_of_source(std::size_t tensor) const {
 void ShareLoader::plan_parts() {
   std::vector<Part> parts;
   for (const StatePiece& piece : state_.share()) {
-    const How how = plan_.recipes[piece.tensor].how;
+    const TensorRecipe& recipe = plan_.recipes[piece.tensor];
     const bool scales = state_.tensors()[piece.tensor].kind == StateKind::scales;
-    const std::int64_t most =
-        scales && how == How::convert ? kMostElems / kMomentBlock : kMostElems;
-    for (std::int64_t at = 0; at < piece.elems.elems && how != How::keep; at += most) {
+    const std::int64_t most = (recipe.beside ? kMostElems : kPartElems) /
+                              (scales && recipe.how == How::convert ? kMomentBlock : 1);
+    for (std::int64_t at = 0; at < piece.elems.elems && recipe.how != How::keep; at += most) {
       parts.push_back(part_of(piece, at, std::min(most, piece.elems.elems - at)));
     }
   }
@@ -79,28 +79,12 @@ void ShareLoader::plan_parts() {
                       tensor.first_byte, part.from_first};
   };
   if (!source_.manifest().tensors.empty()) { std::ranges::sort(parts, {}, place); }
-
-  std::size_t used = 0;
-  for (Part& part : parts) {
-    if (rounds_.empty() || used + part.end > kMostBytes + kFilePage) {
+  for (const Part& part : parts) {
+    if (rounds_.empty() || rounds_.back().end + part.from_bytes + part.beside_bytes > kMostBytes) {
       rounds_.emplace_back();
-      used = 0;
     }
-    if (part.end >= kLeastPastCache && part.recipe->how != How::zeros) {
-      used = place_alike(used, first_in_file(part));
-    }
-    part.from_at += used;
-    part.beside_at += used;
-    part.end += used;
-    used = part.end;
-    rounds_.back().push_back(part);
+    append(rounds_.back(), part);
   }
-}
-
-std::uint64_t ShareLoader::first_in_file(const Part& part) const {
-  const TensorSource& from = part.recipe->from;
-  return source_.manifest().tensors[from.tensor].first_byte +
-         static_cast<std::uint64_t>(part.from_first) * size_of_source(from.tensor);
 }
 
 ShareLoader::Part ShareLoader::part_of(const StatePiece& piece, std::int64_t first,
@@ -109,7 +93,7 @@ ShareLoader::Part ShareLoader::part_of(const StatePiece& piece, std::int64_t fir
   const TensorRecipe& recipe = plan_.recipes[piece.tensor];
   Part part{.piece = &piece, .recipe = &recipe, .first = first, .count = count};
   if (recipe.how == How::zeros) {
-    part.end = aligned_place(static_cast<std::size_t>(count) * engine::bytes_of(target.format));
+    part.from_bytes = static_cast<std::size_t>(count) * engine::bytes_of(target.format);
     return part;
   }
   part.from_first = piece.elems.first + first;
@@ -119,90 +103,118 @@ ShareLoader::Part ShareLoader::part_of(const StatePiece& piece, std::int64_t fir
     part.from_count =
         std::min(count * kMomentBlock, target.parameter->shape.elems() - part.from_first);
   }
-  part.beside_at =
-      aligned_place(static_cast<std::size_t>(part.from_count) * size_of_source(recipe.from.tensor));
-  part.end = part.beside_at;
+  part.from_bytes = static_cast<std::size_t>(part.from_count) * size_of_source(recipe.from.tensor);
   if (!recipe.beside) { return part; }
   const bool scales = target.kind == StateKind::moment || target.kind == StateKind::scales;
   const std::int64_t block = scales ? kMomentBlock : 1;
   part.beside_first = part.from_first / block;
   part.beside_count = (part.from_first + part.from_count + block - 1) / block - part.beside_first;
-  part.end += aligned_place(static_cast<std::size_t>(part.beside_count) *
-                            size_of_source(recipe.beside->tensor));
+  part.beside_bytes =
+      static_cast<std::size_t>(part.beside_count) * size_of_source(recipe.beside->tensor);
   return part;
+}
+
+void ShareLoader::append(Round& round, Part part) const {
+  if (part.recipe->how == How::zeros) {
+    part.from_at = page_after(round.end);
+    round.end = part.from_at + part.from_bytes;
+  } else {
+    part.from_at = append(round, part.recipe->from, part.from_first, part.from_bytes);
+  }
+  if (part.recipe->beside) {
+    part.beside_at = append(round, *part.recipe->beside, part.beside_first, part.beside_bytes);
+  }
+  round.parts.push_back(part);
+}
+
+/// Gives elements from `first` on a place in the buffer. What lies end to end in a file lies so in
+/// the buffer; all else lies in pages of its own, in which it begins as in those of the file.
+std::size_t ShareLoader::append(Round& round, const TensorSource& from, std::int64_t first,
+                                std::size_t bytes) const {
+  const ManifestTensor& tensor = source_.manifest().tensors[from.tensor];
+  const std::uint64_t in_file =
+      tensor.first_byte + static_cast<std::uint64_t>(first) * size_of_source(from.tensor);
+  const bool end_to_end = !round.runs.empty() && *round.runs.back().file == tensor.file &&
+                          round.runs.back().first + round.runs.back().bytes == in_file &&
+                          round.runs.back().at + round.runs.back().bytes == round.end;
+  if (!end_to_end) {
+    round.runs.push_back({.file = &tensor.file,
+                          .first = in_file,
+                          .at = place_alike(page_after(round.end), in_file)});
+  }
+  Run& run = round.runs.back();
+  const std::size_t at = run.at + run.bytes;
+  run.bytes += bytes;
+  round.end = run.at + run.bytes;
+  return at;
 }
 
 void ShareLoader::take_memory() {
   std::size_t bytes = 0;
   std::int64_t elems = 0;
-  for (const std::vector<Part>& parts : rounds_) {
-    bytes = std::max(bytes, parts.back().end);
-    for (const Part& part : parts) {
+  for (const Round& round : rounds_) {
+    bytes = std::max(bytes, round.end);
+    for (const Part& part : round.parts) {
       if (part.recipe->how == How::convert) { elems = std::max(elems, part.from_count); }
     }
   }
-  for (Buffer& buffer : buffers_) {
-    buffer = world_.allocate_host(Category::workspace, bytes == 0 ? 0 : bytes + kFilePage,
+  // All of it end to end: disks read much faster into large pages of memory than into small ones.
+  stride_ = page_after(bytes);
+  const std::size_t count = std::min(rounds_.size(), kBuffers);
+  buffers_ = world_.allocate_host(Category::workspace, bytes == 0 ? 0 : count * stride_ + kFilePage,
                                   "checkpoint reads");
-  }
   const std::size_t floats = static_cast<std::size_t>(elems) * sizeof(float);
   values_ = world_.allocate_host(Category::workspace, floats, "checkpoint values");
   encoded_ = world_.allocate_host(Category::workspace, floats, "checkpoint values");
 }
 
 std::byte* ShareLoader::buffer_of(std::size_t round) {
-  return first_page(buffers_[round % 2].data());
-}
-
-void ShareLoader::begin_reading(std::size_t round) {
-  if (round == rounds_.size()) { return; }
-  reading_.emplace([this, round] { read(rounds_[round], buffer_of(round)); });
+  return first_page(buffers_.data()) + round % kBuffers * stride_;
 }
 
 bool ShareLoader::load(SumTable& sums, std::chrono::milliseconds longest) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point end = Clock::now() + longest;
-  if (!reading_) { begin_reading(0); }
-  while (round_ < rounds_.size()) {
-    reading_->wait(std::max(std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()),
-                            std::chrono::milliseconds{0}));
-    if (!reading_->has_ended()) { return false; }
-    if (const std::exception_ptr failure = reading_->failure()) { std::rethrow_exception(failure); }
-    begin_reading(round_ + 1);
-    for (const Part& part : rounds_[round_]) {
-      sum(part, buffer_of(round_), sums);
-      write(part, buffer_of(round_));
-    }
-    ++round_;
-    if (Clock::now() >= end) { break; }
+  const ReadAhead::Clock::time_point end = ReadAhead::Clock::now() + longest;
+  if (!ahead_) {
+    ahead_.emplace(rounds_.size(), kBuffers, kReaders,
+                   [this](std::size_t round, std::size_t reader) { fill(round, reader); });
   }
-  return round_ == rounds_.size();
+  while (ahead_->next() < rounds_.size()) {
+    if (!ahead_->wait_until(end)) { return false; }
+    const std::size_t round = ahead_->next();
+    for (const Part& part : rounds_[round].parts) { write(part, buffer_of(round)); }
+    ahead_->release();
+    if (ReadAhead::Clock::now() >= end) { break; }
+  }
+  if (ahead_->next() < rounds_.size()) { return false; }
+  for (SumTable& read : sums_) { sums.add(std::exchange(read, {})); }
+  return true;
 }
 
-void ShareLoader::read(const std::vector<Part>& parts, std::byte* buffer) {
-  for (const Part& part : parts) {
-    const TensorRecipe& recipe = *part.recipe;
-    if (recipe.how == How::zeros) {
-      std::memset(buffer + part.from_at, 0, part.end - part.from_at);
-      continue;
-    }
-    read(recipe.from, part.from_first, part.from_count, buffer + part.from_at);
-    if (recipe.beside) {
-      read(*recipe.beside, part.beside_first, part.beside_count, buffer + part.beside_at);
+/// Reads and sums a round, beside other threads.
+void ShareLoader::fill(std::size_t number, std::size_t reader) {
+  const Round& round = rounds_[number];
+  std::byte* const buffer = buffer_of(number);
+  for (const Run& run : round.runs) { read(run, buffer + run.at); }
+  for (const Part& part : round.parts) {
+    if (part.recipe->how == How::zeros) {
+      std::memset(buffer + part.from_at, 0, part.from_bytes);
+    } else {
+      sum(part, buffer, sums_[reader]);
     }
   }
 }
 
-void ShareLoader::read(const TensorSource& from, std::int64_t first, std::int64_t count,
-                       std::byte* to) {
-  const std::size_t size = size_of_source(from.tensor);
-  source_.read(from.tensor, static_cast<std::uint64_t>(first) * size,
-               {to, static_cast<std::size_t>(count) * size});
+/// Reads whole pages where that goes past the system's cache: edges that go through it cost more.
+void ShareLoader::read(const Run& run, std::byte* to) {
+  if (run.bytes < kLeastPastCache) { return source_.read(*run.file, run.first, {to, run.bytes}); }
+  const std::size_t before = run.first % kFilePage;
+  const std::uint64_t end =
+      std::min(page_after(run.first + run.bytes), source_.manifest().files.at(*run.file));
+  source_.read(*run.file, run.first - before, {to - before, end - (run.first - before)});
 }
 
 void ShareLoader::sum(const Part& part, const std::byte* buffer, SumTable& sums) const {
   const TensorRecipe& recipe = *part.recipe;
-  if (recipe.how == How::zeros) { return; }
   sum(recipe.from, part.from_first, part.from_count, buffer + part.from_at, sums);
   if (!recipe.beside) { return; }
   // A scale of a block that begins in another piece is summed there.

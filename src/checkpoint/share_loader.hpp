@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
-#include "checkpoint/background_job.hpp"
 #include "checkpoint/load_plan.hpp"
 #include "checkpoint/load_source.hpp"
+#include "checkpoint/read_ahead.hpp"
 #include "checkpoint/tensor_writer.hpp"
 #include "engine/model/training_state.hpp"
 #include "tessera/memory/buffer.hpp"
@@ -18,20 +19,26 @@
 namespace tessera {
 
 /// Fills this rank's share of the training state: reads what it needs, converts it where formats
-/// differ, and sums what it reads. One buffer is read into while what another holds is written.
+/// differ, and sums what it reads. Several threads read and sum ahead of the rank's own, which
+/// converts and writes.
 ///
-/// Memory: while it lives, two buffers of about kMostBytes in the host pool, and two of the same
-///         size where something is converted.
+/// Memory: while it lives, kBuffers buffers of about kMostBytes in the host pool, and two of the
+///         same size where something is converted.
 class ShareLoader {
  public:
   /// The most bytes of one buffer.
-  static constexpr std::size_t kMostBytes = std::size_t{16} << 20;
+  static constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+  /// A thread sums one buffer while others read: a disk gives its full rate to several reads at a
+  /// time only.
+  static constexpr std::size_t kReaders = 4;
+  static constexpr std::size_t kBuffers = kReaders + 1;
 
   /// All outlive it.
   ShareLoader(World& world, engine::TrainingState& state, const LoadPlan& plan, LoadSource& source);
 
   /// Goes on filling the share, for about `longest`: after begin_write and before end_write.
-  /// Returns whether all of it is filled. After an error it is not called again.
+  /// Returns whether all of it is filled, and has then added the sums of all that was read to
+  /// `sums`, once. After an error it is not called again.
   [[nodiscard]] bool load(SumTable& sums, std::chrono::milliseconds longest);
 
  private:
@@ -45,21 +52,36 @@ class ShareLoader {
     std::int64_t from_count = 0;
     std::int64_t beside_first = 0;
     std::int64_t beside_count = 0;
+    std::size_t from_bytes = 0;
+    std::size_t beside_bytes = 0;
     std::size_t from_at = 0;  // in the buffer
     std::size_t beside_at = 0;
-    std::size_t end = 0;
+  };
+  /// Bytes of a file that are read at once.
+  struct Run {
+    const std::string* file = nullptr;
+    std::uint64_t first = 0;
+    std::size_t bytes = 0;
+    std::size_t at = 0;  // in the buffer
+  };
+  /// What a buffer is filled with at a time.
+  struct Round {
+    std::vector<Part> parts;
+    std::vector<Run> runs;
+    std::size_t end = 0;  // in the buffer
   };
   void plan_parts();
   [[nodiscard]] Part part_of(const engine::StatePiece& piece, std::int64_t first,
                              std::int64_t count) const;
-  [[nodiscard]] std::uint64_t first_in_file(const Part& part) const;
+  void append(Round& round, Part part) const;
+  [[nodiscard]] std::size_t append(Round& round, const TensorSource& from, std::int64_t first,
+                                   std::size_t bytes) const;
   void take_memory();
   [[nodiscard]] std::byte* buffer_of(std::size_t round);
-  void begin_reading(std::size_t round);
   [[nodiscard]] const engine::StateTensorInfo& info(const Part& part) const;
   [[nodiscard]] std::size_t size_of_source(std::size_t tensor) const;
-  void read(const std::vector<Part>& parts, std::byte* buffer);
-  void read(const TensorSource& from, std::int64_t first, std::int64_t count, std::byte* to);
+  void fill(std::size_t number, std::size_t reader);
+  void read(const Run& run, std::byte* to);
   void sum(const Part& part, const std::byte* buffer, SumTable& sums) const;
   void sum(const TensorSource& from, std::int64_t first, std::int64_t count, const std::byte* bytes,
            SumTable& sums) const;
@@ -71,12 +93,13 @@ class ShareLoader {
   engine::TrainingState& state_;
   const LoadPlan& plan_;
   LoadSource& source_;
-  std::vector<std::vector<Part>> rounds_;
-  Buffer buffers_[2];
+  std::vector<Round> rounds_;
+  Buffer buffers_;          // kBuffers of `stride_` bytes
+  std::size_t stride_ = 0;  // a multiple of a page
   Buffer values_;
   Buffer encoded_;
-  std::size_t round_ = 0;                 // that is filled next
-  std::optional<BackgroundJob> reading_;  // of that round; ends before the buffers
+  SumTable sums_[kReaders];         // of what each thread has read
+  std::optional<ReadAhead> ahead_;  // ends before the buffers
 };
 
 }  // namespace tessera

@@ -277,11 +277,17 @@ const fs::path& CheckpointStore::committed_or(const Entry& newest) const {
 }
 
 void CheckpointStore::retain(const Retention& keep) {
-  const std::vector<Entry> entries = list();
-  const std::vector<Entry> old = old_ones(entries, keep);
-  if (old.empty()) { return; }
-  CheckpointReader{committed_or(entries.back())}.verify();
-  remove(old);
+  if (!has_old(keep)) { return; }
+  CheckpointReader{committed_or(list().back())}.verify();
+  remove_old(keep);
+}
+
+bool CheckpointStore::has_old(const Retention& keep) const {
+  return !old_ones(list(), keep).empty();
+}
+
+void CheckpointStore::remove_old(const Retention& keep) {
+  remove(old_ones(list(), keep));
 }
 
 void CheckpointStore::retain_parts(const Retention& keep) {

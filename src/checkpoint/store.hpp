@@ -80,6 +80,10 @@ class CheckpointStore {
   /// back, sums compared). FormatError that names what is damaged if it is; then none is removed.
   /// What this object has committed last stays, even if later steps of an earlier run are there.
   void retain(const Retention& keep);
+  /// The same in two calls, for ranks that share the work of verifying: whether there are old ones,
+  /// and their removal.
+  [[nodiscard]] bool has_old(const Retention& keep) const;
+  void remove_old(const Retention& keep);
   /// Removes this machine's old parts. All machines have committed their part of the newest step.
   void retain_parts(const Retention& keep);
 

@@ -1,11 +1,12 @@
+#include "checkpoint/load_source.hpp"
 #include "checkpoint/reader.hpp"
 #include "tessera/checkpoint/checkpoint.hpp"
 
 namespace tessera {
 
 CheckpointSummary summary_of(const std::filesystem::path& path) {
-  const CheckpointReader reader{path};
-  const Manifest& manifest = reader.manifest();
+  const auto source = open_load_source(path, LoadOptions::What::everything);
+  const Manifest& manifest = source->manifest();
   return {manifest.step, manifest.state, manifest.values};
 }
 

@@ -7,6 +7,15 @@ void SumTable::add(std::size_t tensor, std::uint64_t bytes_in_all, std::uint64_t
   sums_.try_emplace(tensor, bytes_in_all, chunk_bytes).first->second.add(first_byte, bytes);
 }
 
+void SumTable::add(const SumTable& more) {
+  for (const auto& [tensor, sums] : more.sums_) {
+    const auto [mine, is_new] = sums_.try_emplace(tensor, sums);
+    for (std::size_t block = 0; !is_new && block < sums.sums().size(); ++block) {
+      mine->second.add_sum(block, sums.sums()[block]);
+    }
+  }
+}
+
 std::string SumTable::text() const {
   std::string text;
   for (const auto& [tensor, sums] : sums_) {

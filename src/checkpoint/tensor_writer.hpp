@@ -23,6 +23,8 @@ class SumTable {
   /// are as TensorSums takes them.
   void add(std::size_t tensor, std::uint64_t bytes_in_all, std::uint64_t chunk_bytes,
            std::uint64_t first_byte, std::span<const std::byte> bytes);
+  /// Adds what another table holds.
+  void add(const SumTable& more);
   /// What this table holds, for other ranks: 16 bytes for a block.
   [[nodiscard]] std::string text() const;
 

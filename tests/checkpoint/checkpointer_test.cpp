@@ -7,6 +7,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "checkpoint/forwarding_files.hpp"
 #include "checkpoint/save_schedule.hpp"
 #include "checkpoint/saver.hpp"
 #include "checkpoint/toy_job.hpp"
@@ -179,29 +180,14 @@ TEST(Checkpointer, AFailureInTheBackgroundIsThrownLaterAndKeepsNoSaveFromBeginni
 }
 
 /// A disk whose writes fail while `full` is set.
-class FullDisk final : public FileSystem {
+class FullDisk final : public ForwardingFiles {
  public:
   explicit FullDisk(const std::atomic<bool>& full) : full_{full} {}
 
-  void make_folder(const std::filesystem::path& path) override { system_.make_folder(path); }
   std::unique_ptr<WritableFile> open(const std::filesystem::path& path,
                                      std::uint64_t bytes) override {
     return std::make_unique<File>(full_, path, system_.open(path, bytes));
   }
-  std::unique_ptr<FileClaim> claim(const std::filesystem::path& path) override {
-    return system_.claim(path);
-  }
-  bool link(const std::filesystem::path& from, const std::filesystem::path& to) override {
-    return system_.link(from, to);
-  }
-  void rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
-    system_.rename(from, to);
-  }
-  void flush_folder(const std::filesystem::path& path) override { system_.flush_folder(path); }
-  bool remove_empty(const std::filesystem::path& path) override {
-    return system_.remove_empty(path);
-  }
-  void remove_all(const std::filesystem::path& path) override { system_.remove_all(path); }
 
  private:
   struct File final : WritableFile {
@@ -219,7 +205,6 @@ class FullDisk final : public FileSystem {
     std::unique_ptr<WritableFile> file_;
   };
 
-  FileSystem& system_ = system_files();
   const std::atomic<bool>& full_;
 };
 
@@ -240,12 +225,12 @@ TEST(Saver, ThrowsOnAllRanksWhatFailsOnOneAndGoesOn) {
       EXPECT_THAT(trouble, HasSubstr("no space left on device"));
       told += 1;
       EXPECT_FALSE(saver.under_way());
-      EXPECT_EQ(saver.newest(), "");
+      EXPECT_EQ(saver.newest().path, "");
       full = false;
       saver.begin({});
       trainer.step();
       saver.finish();
-      EXPECT_TRUE(std::filesystem::exists(saver.newest() / "manifest.json"));
+      EXPECT_TRUE(std::filesystem::exists(saver.newest().path / "manifest.json"));
     });
     EXPECT_EQ(told, 4);
     const bool synchronous = mode == SaveMode::synchronous;
@@ -267,6 +252,27 @@ TEST(Saver, ThrowsOnAllRanksIfTheFolderCannotBeMade) {
   EXPECT_EQ(told, 4);
 }
 
+// A program is told, on every rank, that DIR/model.safetensors is not what was saved last.
+TEST(Save, WarnsIfTheRunsFolderHasOtherWeights) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "run");
+  std::filesystem::create_symlink(folder / "own", folder / "run/model.safetensors");
+  std::atomic<int> told = 0;
+  run_job(ToyJob{}.under(Strategy::zero3), [&](World&, ToyTrainer& trainer) {
+    EXPECT_EQ(save(trainer.model(), folder / "other").warning, "");
+    const SaveReport report = save(trainer.model(), folder / "run");
+    EXPECT_THAT(report.warning, HasSubstr((folder / "run/model.safetensors").string()));
+    EXPECT_TRUE(std::filesystem::exists(report.path / "model.safetensors"));
+    Checkpointer checkpointer{trainer.model(), {.folder = folder / "run"}};
+    trainer.step();
+    checkpointer.save({});
+    checkpointer.finish();
+    EXPECT_THAT(checkpointer.warning(), HasSubstr("not a file"));
+    told += 1;
+  });
+  EXPECT_EQ(told, 4);
+}
+
 // A later step of an earlier run, which is damaged, hinders neither saves nor the removal of old
 // ones.
 TEST(Saver, RetainsByWhatItHasCommitted) {
@@ -279,7 +285,7 @@ TEST(Saver, RetainsByWhatItHasCommitted) {
       trainer.step();
       EXPECT_NO_THROW(saver.begin({}));
     }
-    EXPECT_EQ(saver.newest(), folder / "run/step-00000003");
+    EXPECT_EQ(saver.newest().path, folder / "run/step-00000003");
   });
   EXPECT_THAT(folders_in(folder / "run"), ElementsAre("step-00000003", "step-00000009"));
 }

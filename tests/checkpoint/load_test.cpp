@@ -130,9 +130,9 @@ class WaitingSource final : public LoadSource {
       : source_{open_load_source(path, LoadOptions::What::everything)} {}
 
   [[nodiscard]] const Manifest& manifest() const noexcept override { return source_->manifest(); }
-  void read(std::size_t tensor, std::uint64_t first, std::span<std::byte> out) override {
+  void read(const std::string& file, std::uint64_t first, std::span<std::byte> out) override {
     open_.wait();
-    source_->read(tensor, first, out);
+    source_->read(file, first, out);
   }
   void open() { open_.count_down(); }
 
@@ -377,7 +377,8 @@ TEST(Save, DividesWeightsAndStateIntoFiles) {
   const ToyJob job = ToyJob{}.under(Strategy::zero3);
   run_job(job, [&](World& world, ToyTrainer& trainer) {
     trainer.steps(2);
-    const auto many = save(trainer.model(), folder / "many", {}, {.shard_bytes = 2000});
+    const std::filesystem::path many =
+        save(trainer.model(), folder / "many", {}, {.shard_bytes = 2000});
     const auto one = save(trainer.model(), folder / "one");
     ToyTrainer resumed{world, job};
     (void)load(resumed.model(), many);
@@ -392,7 +393,8 @@ TEST(Save, DividesWeightsAndStateIntoFiles) {
 TEST(Save, ProvenanceSaysWhoWroteIt) {
   const TemporaryFolder folder;
   run_job(ToyJob{}.under(Strategy::zero1), [&](World& world, ToyTrainer& trainer) {
-    const auto path = save(trainer.model(), folder / "run", {}, {.command = "a \xff b"});
+    const std::filesystem::path path =
+        save(trainer.model(), folder / "run", {}, {.command = "a \xff b"});
     if (world.rank() != 0) { return; }
     const auto said = nlohmann::json::parse(bytes_of_file(path / "provenance.json"));
     EXPECT_EQ(said.at("ranks"), 4);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "checkpoint/forwarding_files.hpp"
 #include "checkpoint/part.hpp"
 #include "checkpoint/save_place.hpp"
 #include "checkpoint/saver.hpp"
@@ -29,14 +30,26 @@ TEST(SavePlace, TheFirstRankOfEachMachineLeads) {
   EXPECT_EQ(SavePlace{4}.parts(), 1);
 }
 
+std::string name_of(int machine) {
+  return "machine-" + std::to_string(machine);
+}
+
+/// The files of one of several machines.
+class FilesOf final : public ForwardingFiles {
+ public:
+  explicit FilesOf(int machine) : name_{name_of(machine)} {}
+  [[nodiscard]] std::string machine() const override { return name_; }
+
+ private:
+  std::string name_;
+};
+
 /// What a rank of machine `machine` saves with, whose disk is a folder of its own.
 Saver::Options on_machine(const fs::path& disks, int machine, SaveMode mode) {
-  const std::string name = "machine-" + std::to_string(machine);
-  return {.folder = disks / name,
+  return {.folder = disks / name_of(machine),
           .save = {.shard_bytes = 9'000},
           .mode = mode,
-          .keep = Retention{.last = 1},
-          .machine = name};
+          .keep = Retention{.last = 1}};
 }
 
 /// What the ranks' disks hold comes to one folder.
@@ -62,7 +75,8 @@ TEST_P(Machines, SavePartsThatLoadAsOneCheckpoint) {
       const int machine = world.rank() / 3;  // 0 0 0 1
       const SaveMode mode =
           strategy == Strategy::ddp ? SaveMode::synchronous : SaveMode::asynchronous;
-      Saver saver{trainer.model(), on_machine(folder / "disks", machine, mode)};
+      FilesOf files{machine};
+      Saver saver{trainer.model(), on_machine(folder / "disks", machine, mode), files};
       for (int step = 1; step <= 3; ++step) {
         trainer.step();
         saver.begin({});
@@ -70,7 +84,7 @@ TEST_P(Machines, SavePartsThatLoadAsOneCheckpoint) {
       }
       const fs::path part = folder / "disks" / ("machine-" + std::to_string(machine)) /
                             ("step-00000003.part-" + std::to_string(machine));
-      EXPECT_EQ(saver.newest(), part);
+      EXPECT_EQ(saver.newest().path, part);
       EXPECT_NO_THROW(verify_part(part));
     });
     gather_parts(folder / "disks", folder / "gathered");
@@ -93,7 +107,8 @@ TEST(MachinesOfAJob, ARankThatLacksItsMachinesFolderIsNamedAndNothingIsLeft) {
     trainer.step();
     Saver::Options options = on_machine(folder / "disks", 0, SaveMode::synchronous);
     if (world.rank() == 2) { options.folder = folder / "elsewhere"; }
-    Saver saver{trainer.model(), options};
+    FilesOf files{0};
+    Saver saver{trainer.model(), options, files};
     EXPECT_THAT(message_of<Error>([&] { saver.begin({}); }),
                 AllOf(HasSubstr("rank 2"), HasSubstr("same machine")));
     told += 1;

@@ -14,14 +14,14 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/file_system.hpp"
+#include "checkpoint/forwarding_files.hpp"
 
 namespace tessera::test {
 
 /// Files in a folder of the system, and beside it a model of what the disk has of them. The model
 /// knows which contents and which names have been flushed. After every call `cut` may look at what
 /// a power cut would leave at that moment.
-class PowerCuts final : public FileSystem {
+class PowerCuts final : public ForwardingFiles {
  public:
   /// What of the changes that were not flushed has come to the disk on its own.
   enum class Unflushed {
@@ -210,7 +210,6 @@ class PowerCuts final : public FileSystem {
     }
   }
 
-  FileSystem& system_ = system_files();
   std::filesystem::path root_;
   NodePtr disk_;
 };

@@ -10,14 +10,14 @@
 #include <utility>
 #include <vector>
 
-#include "checkpoint/file_system.hpp"
+#include "checkpoint/forwarding_files.hpp"
 
 namespace tessera::test {
 
 /// The system's files until call number `stop`: it, and every call after it, ends as `end` says
 /// (throws, or kills the process). The call itself has had no effect by then, half of it, or all.
 /// Nothing is flushed: what a killed process has written stays.
-class StoppingFiles final : public FileSystem {
+class StoppingFiles final : public ForwardingFiles {
  public:
   enum class Effect { none, half, whole };
   using End = std::function<void(const std::filesystem::path& path)>;
@@ -103,7 +103,6 @@ class StoppingFiles final : public FileSystem {
     for (std::size_t i = 0; i < paths.size(); i += 2) { std::filesystem::remove_all(paths[i]); }
   }
 
-  FileSystem& system_ = system_files();
   int stop_;
   Effect effect_;
   End end_;

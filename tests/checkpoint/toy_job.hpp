@@ -50,12 +50,13 @@ class ToyTrainer {
     toy_.model().optimize_with(job.optimizer, job.optimizer_options);
   }
   [[nodiscard]] ShardedModel& model() { return toy_.model(); }
-  /// The next step; returns its loss.
-  double step() {
+  /// The next step; returns its loss. `before_update` is called when the gradients are there.
+  double step(const std::function<void()>& before_update = {}) {
     const std::int64_t first = model().steps() * ToyJob::kGlobalBatch;
     const int rows = ToyJob::kGlobalBatch / world_.size();
     const std::int64_t mine = std::int64_t{world_.rank()} * rows;
     const double loss = toy_.forward_backward(first + mine, rows);
+    if (before_update) { before_update(); }
     model().step(&loss);
     return model().report().loss;
   }

@@ -11,6 +11,7 @@
 #include "checkpoint/part.hpp"
 #include "checkpoint/reader.hpp"
 #include "cli/command.hpp"
+#include "cli/divided_checkpoint.hpp"
 #include "support/small_checkpoint.hpp"
 #include "tessera/base/half.hpp"
 #include "tessera/checkpoint/safetensors.hpp"
@@ -213,66 +214,23 @@ TEST_F(CheckpointCommand, ExportJoinsMasters) {
           {"--masters", "no master weights"});
 }
 
-// The parts of two machines: each second chunk, and all that is no tensor on the first.
+// The parts of two machines.
 class CheckpointMerge : public CheckpointCommand {
  protected:
   CheckpointMerge() {
     write("whole/step-00000012", small_state(), 12, 60);
-    const Manifest manifest = CheckpointReader{path("whole/step-00000012")}.manifest();
-    for (int p = 0; p < 2; ++p) { parts_[p] = {"one save", p, 2, {}, manifest}; }
-    for (const auto& [name, bytes] : manifest.files) {
-      std::uint64_t data = bytes;
-      for (const ManifestTensor& tensor : manifest.tensors) {
-        if (tensor.file == name) { data = std::min(data, tensor.first_byte); }
-      }
-      parts_[0].ranges.push_back({name, 0, data});
-      for (std::size_t t = 0; t < manifest.tensors.size(); ++t) {
-        if (manifest.tensors[t].file == name) { divide(t); }
-      }
-    }
-    for (CheckpointPart& part : parts_) {
-      std::sort(part.ranges.begin(), part.ranges.end(), [](const auto& a, const auto& b) {
-        return std::tie(a.file, a.first_byte) < std::tie(b.file, b.first_byte);
-      });
-    }
-  }
-  void divide(std::size_t t) {
-    const ManifestTensor tensor = parts_[0].manifest.tensors[t];
-    const std::string data = read_bytes(path("whole/step-00000012/") + tensor.file)
-                                 .substr(tensor.first_byte, tensor.bytes);
-    std::array<TensorSums, 2> sums{TensorSums{tensor.bytes, tensor.chunk_bytes},
-                                   TensorSums{tensor.bytes, tensor.chunk_bytes}};
-    for (std::uint64_t at = 0; at < tensor.bytes; at += tensor.chunk_bytes) {
-      const std::uint64_t bytes = std::min(tensor.chunk_bytes, tensor.bytes - at);
-      const std::size_t p = (t + at / tensor.chunk_bytes) % 2;
-      parts_[p].ranges.push_back({tensor.file, tensor.first_byte + at, bytes});
-      sums[p].add(at, std::as_bytes(std::span{data}).subspan(at, bytes));
-    }
-    for (std::size_t p = 0; p < 2; ++p) { parts_[p].manifest.tensors[t].sums = sums[p].sums(); }
+    divided_.emplace(path("whole/step-00000012"));
+    parts_ = divided_->parts.data();
   }
   void save_parts() const {
-    for (int p = 0; p < 2; ++p) {
-      const std::string folder =
-          path("machine-" + std::to_string(p)) + "/step-00000012.part-" + std::to_string(p);
-      fs::create_directories(folder);
-      for (const auto& [name, bytes] : parts_[p].manifest.files) {
-        const std::string all = read_bytes(path("whole/step-00000012/") + name);
-        std::string held(bytes, '\0');
-        for (const PartRange& range : parts_[p].ranges) {
-          if (range.file != name) { continue; }
-          held.replace(range.first_byte, range.bytes, all, range.first_byte, range.bytes);
-        }
-        test::write_bytes(fs::path{folder} / name, held);
-      }
-      test::write_bytes(fs::path{folder} / kPartName, format_part(parts_[p]));
-      test::write_bytes(fs::path{folder} / kProvenanceName, "{}\n");
-    }
+    for (int p = 0; p < 2; ++p) { divided_->write(p, path("machine-" + std::to_string(p))); }
   }
   [[nodiscard]] std::vector<std::string> merge() const {
     return {"merge", path("machine-1"), path("machine-0"), "--to", path("joined")};
   }
 
-  CheckpointPart parts_[2];
+  std::optional<test::DividedCheckpoint> divided_;
+  CheckpointPart* parts_ = nullptr;  // its own
 };
 
 TEST_F(CheckpointMerge, PartsOfMachinesGiveTheBytesOfTheWhole) {

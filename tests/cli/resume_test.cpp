@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 
+#include "cli/divided_checkpoint.hpp"
 #include "cli/running_command.hpp"
 #include "tessera/base/error.hpp"
 #include "tools/train/run_values.hpp"
@@ -117,6 +118,35 @@ TEST_F(Resume, AResumedRunIsTheUninterruptedOneToTheBit) {
     expect_same("b/" + step_name(12), "a/" + step_name(12));
     for (const char* folder : {"a", "b"}) { fs::remove_all(path(folder)); }
   }
+}
+
+// Machines without a shared file system: their parts, brought to one folder.
+TEST_F(Resume, TakesPartsThatLieBesideEachOther) {
+  const Words all = {"--lr-schedule", "constant", "--strategy", "zero3"};
+  train(all + Words{"--steps", "6", "--checkpoint", path("a")});
+  train(all + Words{"--steps", "4", "--checkpoint", path("whole")});
+  const DividedCheckpoint divided{path("whole/" + step_name(4))};
+  for (int part : {0, 1}) { divided.write(part, path("b")); }
+  const Words resumed = all + Words{"--steps", "6", "--checkpoint", path("b")};
+  refused(resumed, {"--checkpoint: " + path("b"), step_name(4)});
+  train(resumed + Words{"--resume"});
+  expect_same("b/" + step_name(6), "a/" + step_name(6));
+  train(all + Words{"--steps", "6", "--checkpoint", path("c"), "--resume-from",
+                    path("b/" + step_name(4) + ".part-1")});
+  expect_same("c/" + step_name(6), "a/" + step_name(6));
+
+  divided.write(1, path("d"));
+  refused(
+      all + Words{"--steps", "6", "--checkpoint", path("d"), "--resume"},
+      {"part 0 is missing", "bring the parts of all machines there", "tessera checkpoint merge"});
+  // A newer step of which a part is missing is passed over and set aside.
+  train(all + Words{"--steps", "3", "--checkpoint", path("e")});
+  fs::rename(path("e/" + step_name(3)), path("d/" + step_name(3)));
+  const Outcome older = trained(all + Words{"--steps", "6", "--checkpoint", path("d"), "--resume"});
+  EXPECT_EQ(older.status, 0) << older.err;
+  EXPECT_THAT(older.err,
+              AllOf(HasSubstr("part 0 is missing"), HasSubstr(step_name(4) + ".part-1.damaged")));
+  expect_same("d/" + step_name(6), "a/" + step_name(6));
 }
 
 // The rate falls along a cosine to the end of the whole run.
@@ -253,6 +283,51 @@ TEST_F(Resume, WhatCannotGoOnSaysWhy) {
   refused({"--checkpoint", path("b"), "--checkpoint-sync"}, {"--checkpoint-sync has no effect"});
   EXPECT_FALSE(fs::exists(path("b")));
   refused({"--resume-from", path("text.txt")}, {"--resume-from: ", "holds no checkpoint"});
+}
+
+// The clock of the command moves 20 seconds with each line of its log.
+TEST_F(Resume, SavesEverySoManyMinutes) {
+  if (TESSERA_SANITIZED) { GTEST_SKIP() << "sanitizers refuse the preloaded clock"; }
+  const auto saved = [&](const std::string& minutes) {
+    const std::string name = "after-" + minutes;
+    const Words timed = {"/usr/bin/env", "LD_PRELOAD=" + std::string{kLogClock},
+                         "LOG_CLOCK=" + path(name + ".log")};
+    const Outcome outcome =
+        run(timed +
+            command({"--steps", "8", "--checkpoint", path(name), "--checkpoint-minutes", minutes,
+                     "--checkpoint-keep", "0", "--checkpoint-sync", "--log", path(name + ".log")}));
+    EXPECT_EQ(outcome.status, 0) << outcome.err;
+    std::set<std::string> steps = names_in(name);
+    steps.erase("model.safetensors");
+    return steps;
+  };
+  EXPECT_EQ(saved("1"), (std::set{step_name(4), step_name(7), step_name(8)}));
+  EXPECT_EQ(saved("2"), (std::set{step_name(7), step_name(8)}));
+  EXPECT_EQ(saved("3"), (std::set{step_name(8)}));
+}
+
+// Masters are fp32 in both: at fp16 a run goes on with weights that are rounded again.
+TEST_F(Resume, PrecisionChangesIfItIsTyped) {
+  const Words all = {"--checkpoint", path("a"), "--lr-schedule",
+                     "constant",     "--log",   path("a.log")};
+  train(all + Words{"--steps", "4"});
+  fs::copy(path("a"), path("b"), fs::copy_options::recursive);
+  train(all + Words{"--steps", "6", "--resume"});
+  const auto whole = log("a.log");
+  const Words half = {"--checkpoint", path("b"),     "--lr-schedule", "constant",
+                      "--log",        path("b.log"), "--resume"};
+  const Outcome outcome = trained(half + Words{"--steps", "6", "--precision", "fp16"});
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_THAT(outcome.err,
+              HasSubstr("note: --precision fp16 from here on, and --precision fp32 before"));
+  const auto lines = log("b.log");
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_NE(lines[0].at("loss"), whole[4].at("loss"));
+  EXPECT_NEAR(lines[0].at("loss").get<double>(), whole[4].at("loss").get<double>(), 0.01);
+  refused(half + Words{"--steps", "8"}, {"was trained with --precision fp16"});
+  const Outcome back = trained(half + Words{"--steps", "8", "--precision", "fp32"});
+  EXPECT_EQ(back.status, 0) << back.err;
+  EXPECT_THAT(back.err, HasSubstr("note: --precision fp32 from here on"));
 }
 
 TEST_F(Resume, WhatIsTypedMayChangeAndIsTold) {

@@ -96,6 +96,63 @@ for name, body in manifests.items():
     seed("checkpoint_manifest", name, b"\1" + body)
 seed("checkpoint_manifest", "no_checksum", b"\0" + manifests["two"])
 
+
+
+# ---- parts: what stands before the manifest, a zero byte, the manifest
+def part(ranges, number=0, count=2, body="two", **changes):
+    fields = {"save": "one save", "part": number, "parts": count,
+              "ranges": [{"file": file, "first_byte": first, "bytes": size}
+                         for file, first, size in ranges], **changes}
+    return b"\1" + json.dumps(fields)[:-1].encode() + b", \0" + manifests[body]
+
+
+parts = {
+    "first": part([("a", 0, 64), ("a", 88, 6)]),
+    "second": part([("a", 64, 24)], 1),
+    "none": part([], 0, 1, "none"),
+    "other_file": part([("b", 0, 1)]),
+    "beyond": part([("a", 90, 5)]),
+    "huge": part([("a", (1 << 63) - 1, (1 << 63) - 1)], body="huge"),
+    "overlap": part([("a", 0, 64), ("a", 60, 6)]),
+    "divides_a_chunk": part([("a", 64, 12)]),
+    "of_none": part([], 3, 2),
+}
+for name, body in parts.items():
+    seed("checkpoint_part", name, body)
+seed("checkpoint_part", "as_it_is", b"\0" + json.dumps(
+    {"save": "s", "part": 0, "parts": 1, "ranges": [], "manifest": "{}"}).encode())
+
+
+# ---- folders of checkpoints: a manifest and two files
+def file_of(tensors, data):
+    text = '{"__metadata__":{"format":"pt"}'
+    for name, (dtype, shape, first, end) in tensors.items():
+        text += "," + json.dumps(name) + ":" + json.dumps(tensor(dtype, shape, first, end),
+                                                         separators=(",", ":"))
+    header = (text + "}").encode()
+    header += b" " * (-len(header) % 8)
+    return u64(len(header)) + header, data
+
+
+def folder(name, change=lambda files: files, **changes):
+    head, data = file_of({"w": ("F32", [2, 3], 0, 24)}, bytes(range(24)))
+    more, moments = file_of({"w.moment_0": ("U8", [6], 0, 6)}, bytes(6))
+    listing = [listed("w", "weight", "F32", [2, 3], len(head), 24, file="model.safetensors"),
+               listed("w.moment_0", "moment", "U8", [6], len(more), 6, 64,
+                      file="optimizer.safetensors")]
+    sizes = {"model.safetensors": len(head) + 24, "optimizer.safetensors": len(more) + 6}
+    files = change([head + data, more + moments])
+    seed("checkpoint_folder", name,
+         b"\0|".join([manifest(listing, {**sizes, **changes}), *files]))
+
+
+folder("whole")
+folder("short", lambda files: [files[0][:-1], files[1]])
+folder("other_header", lambda files: [files[0].replace(b"F32", b"I32"), files[1]])
+folder("swapped", lambda files: files[::-1])
+folder("missing", **{"extras.safetensors": 8})
+folder("index", **{"model.safetensors.index.json": 8})
+
 indices = {
     "two": {"metadata": {"total_size": 28},
             "weight_map": {"wte.weight": "model-00001-of-00002.safetensors",

@@ -38,9 +38,11 @@ check(0 --part sanitize kernels)
 page_has("cuda:0" "no compute-sanitizer" "| AdamW, fp32 gradients |" "device copy"
   "| attention backward, bf16 |" "| wte dW, " "| measured | speed of AdamW, fp32 gradients")
 
-check(0 train memory)
+check(0 train memory checkpoint)
 page_has("| tessera, a step as one graph | 2 |" "zero3: " "| met | bytes that the library holds"
-  "| zero3 | " "the same, to the byte" "| met | the ledger's unattributed row")
+  "| zero3 | " "the same, to the byte" "| met | the ledger's unattributed row"
+  "| met | zero3, 4 ranks: a run that is resumed on the device" "| met | ddp, 4 ranks: a run that is resumed"
+  "| measured | zero3 and ddp, 4 ranks: s a step beside an asynchronous save")
 
 check(0 --compare ${WORK_DIR}/gpu.json nccl)
 page_has("| met | NCCL, a job of one process" "| accepted |" "| 2 processes: all pass |"
@@ -55,9 +57,9 @@ page_has("On an emulated device" "- nccl: now only"
   "| the same | memory: gpt2-large, zero3, measured on the fullest rank (layers 1, hidden 16, heads 2, seq 8, vocab 256, batch 1, 2 ranks) |")
 file(READ ${WORK_DIR}/gpu.json figures)
 string(JSON parts LENGTH "${figures}" parts)
-string(JSON nccl GET "${figures}" parts 5 figures 0 unit)
-if(NOT parts EQUAL 7 OR NOT nccl STREQUAL "ms")
-  message(FATAL_ERROR "gpu.json has ${parts} parts, not 7, or no time of NCCL:\n${figures}")
+string(JSON nccl GET "${figures}" parts 6 figures 0 unit)
+if(NOT parts EQUAL 8 OR NOT nccl STREQUAL "ms")
+  message(FATAL_ERROR "gpu.json has ${parts} parts, not 8, or no time of NCCL:\n${figures}")
 endif()
 
 # What there was no time for is in the page, and takes nothing else from it.

@@ -18,5 +18,7 @@ extern const char* const kMpiexec;
 extern const char* const kFailingRank;
 /// The library that NVTX takes for a profiler.
 extern const char* const kNvtxRecorder;
+/// The module that gives the command a clock of its log (tests/cli/preload).
+extern const char* const kLogClock;
 
 }  // namespace tessera::test

@@ -2,15 +2,13 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
-#include <functional>
-#include <map>
 
 #include "bench/support/features.hpp"
 #include "tessera/base/error.hpp"
 #include "tools/common/machine.hpp"
 #include "tools/common/output_file.hpp"
+#include "tools/options/action_options.hpp"
 #include "tools/options/option_values.hpp"
 #include "tools/options/option_words.hpp"
 #include "tools/options/resharding.hpp"
@@ -18,14 +16,7 @@
 namespace tessera::tools {
 namespace {
 
-struct BenchOption {
-  std::string_view name;
-  std::string_view value;  ///< empty: a switch
-  std::string_view preset;
-  std::string_view help;
-  std::string_view benches;  ///< names of those that have it
-  std::function<void(BenchSettings&, const std::string&)> apply;
-};
+using BenchOption = ActionOption<BenchSettings>;
 
 constexpr int kScalingRanks = 1 + 2 + 4 + 8;  // side by side, each job with the samples of two
 
@@ -150,50 +141,6 @@ const std::vector<BenchOption>& options() {
   return all;
 }
 
-bool applies(const BenchOption& option, std::string_view bench) {
-  return option.benches.find(bench) != std::string_view::npos;
-}
-
-std::string help_of(std::string_view bench) {
-  std::string text =
-      fmt::format("{}\n\nusage: tessera bench {} [options]\n\n", summary(bench), bench);
-  for (const BenchOption& option : options()) {
-    if (!applies(option, bench)) { continue; }
-    text +=
-        fmt::format("  {:<21} {}", fmt::format("{} {}", option.name, option.value), option.help);
-    text += option.preset.empty() ? "\n" : fmt::format(" (default {})\n", option.preset);
-  }
-  return text;
-}
-
-std::string checked_name(const std::string& name) {
-  if (std::find(kBenches.begin(), kBenches.end(), name) != kBenches.end()) { return name; }
-  const std::string meant = nearest(name, kBenches);
-  throw ConfigError(fmt::format("tessera bench does not know '{}'; {}", name,
-                                meant.empty() ? "it has adamw, offload, checkpoint, "
-                                                "collectives, machine, products and step"
-                                              : fmt::format("did you mean {}?", meant)));
-}
-
-[[noreturn]] void refuse_unknown(std::string_view bench, const std::string& argument) {
-  std::vector<std::string> known;
-  for (const BenchOption& option : options()) {
-    if (applies(option, bench)) { known.emplace_back(option.name); }
-  }
-  const std::string meant = nearest(argument, known);
-  throw ConfigError(fmt::format("tessera bench {} does not know '{}'; {}", bench, argument,
-                                meant.empty() ? fmt::format("see tessera bench {} --help", bench)
-                                              : fmt::format("did you mean {}?", meant)));
-}
-
-void apply(const BenchOption& option, const std::string& text, BenchSettings& settings) {
-  try {
-    option.apply(settings, text);
-  } catch (const Error& error) {
-    throw ConfigError(fmt::format("{}: {}", option.name, error.what()));
-  }
-}
-
 // Of `models` at the same time. In doubles: the request may be far beyond 64 bits.
 double step_bytes(const bench::StepOptions& step, std::size_t models, int ranks, double samples) {
   const nn::GPTConfig& model = step.model;
@@ -288,50 +235,23 @@ BenchSettings parse_bench(std::span<const char* const> arguments) {
     settings.text = bench_usage();
     return settings;
   }
-  settings.what = checked_name(first);
-
-  CLI::App app;
-  app.set_help_flag();
-  app.allow_extras();
-  const CLI::Option* help = app.add_flag("-h,--help");
-  std::map<std::string, std::string> texts;
-  std::vector<std::pair<const BenchOption*, const CLI::Option*>> given;
-  for (const BenchOption& option : options()) {
-    if (!applies(option, settings.what)) { continue; }
-    const std::string name{option.name};
-    given.emplace_back(&option, option.value.empty() ? app.add_flag(name)->disable_flag_override()
-                                                     : app.add_option(name, texts[name]));
+  if (std::ranges::find(kBenches, first) == kBenches.end()) {
+    refuse_action("tessera bench", kBenches, first);
   }
-  // CLI11 takes the last argument first.
-  std::vector<std::string> reversed{arguments.rbegin(), arguments.rend() - 1};
-  try {
-    app.parse(reversed);
-  } catch (const CLI::ParseError& error) {
-    const std::string twice = repeated_option(arguments);
-    const bool mismatch = dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr;
-    if (mismatch && !twice.empty()) {
-      throw ConfigError(fmt::format("tessera bench {}: {} is given more than once; give it once",
-                                    settings.what, twice));
-    }
-    throw ConfigError(fmt::format("tessera bench {}: {}; see tessera bench {} --help",
-                                  settings.what, error.what(), settings.what));
+  const std::string command = "tessera bench " + first;
+  const auto known = options_of(options(), first);
+  const ActionWords words = parse_action(command, known, arguments.subspan(1));
+  if (words.help) {
+    settings.text =
+        fmt::format("{}\n\nusage: {} [options]\n\n{}", summary(first), command, help_on(known));
+    return settings;
   }
-  if (help->count() > 0) {
-    BenchSettings shown;
-    shown.text = help_of(settings.what);
-    return shown;
+  if (!words.rest.empty()) { refuse_option(command, known, words.rest.front()); }
+  settings.what = first;
+  for (const auto& [option, text] : words.given) {
+    settings.prefetch_given = settings.prefetch_given || option->name == "--prefetch";
   }
-  if (const auto unknown = app.remaining(); !unknown.empty()) {
-    refuse_unknown(settings.what, unknown.front());
-  }
-  for (const auto& [option, parsed] : given) {
-    if (parsed->count() > 0) {
-      settings.prefetch_given = settings.prefetch_given || option->name == "--prefetch";
-      apply(*option, option->value.empty() ? "" : texts.at(std::string{option->name}), settings);
-    } else if (!option->preset.empty()) {
-      apply(*option, std::string{option->preset}, settings);
-    }
-  }
+  apply_options(options(), first, words, settings);
   check_bench(settings);
   return settings;
 }

@@ -1,13 +1,9 @@
 #include "tools/checkpoint/checkpoint_options.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <functional>
-#include <map>
 
 #include "checkpoint/manifest.hpp"
 #include "checkpoint/part.hpp"
@@ -15,6 +11,7 @@
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 #include "tools/common/output_file.hpp"
+#include "tools/options/action_options.hpp"
 #include "tools/options/option_values.hpp"
 
 namespace tessera::tools {
@@ -46,13 +43,7 @@ const std::vector<CheckpointAction>& actions() {
   return all;
 }
 
-struct CheckpointOption {
-  std::string_view name;
-  std::string_view value;  ///< empty: a switch
-  std::string_view help;
-  std::string_view actions;  ///< names of those that have it
-  std::function<void(CheckpointSettings&, const std::string&)> apply;
-};
+using CheckpointOption = ActionOption<CheckpointSettings>;
 
 std::string dtype_named(const std::string& text) {
   if (text == "fp32") { return "F32"; }
@@ -68,19 +59,19 @@ std::string given_path(const std::string& text) {
 
 const std::vector<CheckpointOption>& action_options() {
   static const std::vector<CheckpointOption> all = {
-      {"--json", "FILE", "write all that is shown there", "inspect",
+      {"--json", "FILE", "", "write all that is shown there", "inspect",
        [](CheckpointSettings& s, const std::string& text) { s.json = given_path(text); }},
-      {"--to", "PATH",
+      {"--to", "PATH", "",
        "where the weights go: a file that ends in .safetensors, or a folder for "
        "model.safetensors",
        "export", [](CheckpointSettings& s, const std::string& text) { s.to = given_path(text); }},
-      {"--to", "DIR", "the folder of the run that gets the whole checkpoint", "merge",
+      {"--to", "DIR", "", "the folder of the run that gets the whole checkpoint", "merge",
        [](CheckpointSettings& s, const std::string& text) { s.to = given_path(text); }},
-      {"--dtype", "D", "fp32, bf16 or fp16 (default: as they are)", "export",
+      {"--dtype", "D", "", "fp32, bf16 or fp16 (default: as they are)", "export",
        [](CheckpointSettings& s, const std::string& text) { s.dtype = dtype_named(text); }},
-      {"--masters", "", "write the fp32 master weights instead of the rounded ones", "export",
+      {"--masters", "", "", "write the fp32 master weights instead of the rounded ones", "export",
        [](CheckpointSettings& s, const std::string&) { s.masters = true; }},
-      {"--shard-size", "SIZE", "most bytes of tensors in a file of a folder (default 5GB)",
+      {"--shard-size", "SIZE", "", "most bytes of tensors in a file of a folder (default 5GB)",
        "export",
        [](CheckpointSettings& s, const std::string& text) {
          s.shard_bytes = parse_bytes(text);
@@ -88,10 +79,6 @@ const std::vector<CheckpointOption>& action_options() {
        }},
   };
   return all;
-}
-
-bool has_option(const CheckpointOption& option, std::string_view action) {
-  return option.actions == action;
 }
 
 std::string checkpoint_usage() {
@@ -108,45 +95,24 @@ std::string checkpoint_usage() {
          "tessera checkpoint ACTION --help lists the options.\n";
 }
 
-std::string help_of_action(const CheckpointAction& action) {
-  std::string text = fmt::format("{}\n\nusage: tessera checkpoint {} {} [options]\n\n",
-                                 action.summary, action.name, action.paths);
-  for (const CheckpointOption& option : action_options()) {
-    if (!has_option(option, action.name)) { continue; }
-    text +=
-        fmt::format("  {:<18} {}\n", fmt::format("{} {}", option.name, option.value), option.help);
-  }
-  return text;
+std::string command_of(const CheckpointAction& action) {
+  return "tessera checkpoint " + action.name;
 }
 
 const CheckpointAction& action_named(const std::string& name) {
   const auto& all = actions();
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const CheckpointAction& a) { return a.name == name; });
+  const auto found = std::ranges::find(all, name, &CheckpointAction::name);
   if (found != all.end()) { return *found; }
   std::vector<std::string> names;
   for (const CheckpointAction& action : all) { names.push_back(action.name); }
-  const std::string meant = nearest(name, names);
-  throw ConfigError(fmt::format("tessera checkpoint does not know '{}'; {}", name,
-                                meant.empty() ? fmt::format("it has {}", fmt::join(names, ", "))
-                                              : fmt::format("did you mean {}?", meant)));
-}
-
-[[noreturn]] void refuse_unknown_of_action(const std::string& action, const std::string& argument) {
-  std::vector<std::string> known;
-  for (const CheckpointOption& option : action_options()) {
-    if (has_option(option, action)) { known.emplace_back(option.name); }
-  }
-  const std::string meant = nearest(argument, known);
-  throw ConfigError(fmt::format("tessera checkpoint {} does not know '{}'; {}", action, argument,
-                                meant.empty()
-                                    ? fmt::format("see tessera checkpoint {} --help", action)
-                                    : fmt::format("did you mean {}?", meant)));
+  refuse_action("tessera checkpoint", names, name);
 }
 
 void check_paths(const CheckpointAction& action, const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
-    if (path.starts_with("-")) { refuse_unknown_of_action(action.name, path); }
+    if (path.starts_with("-")) {
+      refuse_option(command_of(action), options_of(action_options(), action.name), path);
+    }
     if (path.empty()) {
       throw ConfigError(fmt::format("tessera checkpoint {}: a path is empty", action.name));
     }
@@ -201,46 +167,17 @@ CheckpointSettings parse_checkpoint(std::span<const char* const> arguments) {
   }
   const CheckpointAction& action = action_named(first);
 
-  CLI::App app;
-  app.set_help_flag();
-  app.allow_extras();
-  const CLI::Option* const help = app.add_flag("-h,--help");
-  std::map<std::string, std::string> texts;
-  std::vector<std::pair<const CheckpointOption*, const CLI::Option*>> given;
-  for (const CheckpointOption& option : action_options()) {
-    if (!has_option(option, action.name)) { continue; }
-    const std::string name{option.name};
-    given.emplace_back(&option, option.value.empty() ? app.add_flag(name)->disable_flag_override()
-                                                     : app.add_option(name, texts[name]));
-  }
-  // CLI11 takes the last argument first.
-  std::vector<std::string> reversed{arguments.rbegin(), arguments.rend() - 1};
-  try {
-    app.parse(reversed);
-  } catch (const CLI::ParseError& error) {
-    const std::string twice = repeated_option(arguments);
-    throw ConfigError(
-        twice.empty()
-            ? fmt::format("tessera checkpoint {}: {}; see tessera checkpoint {} --help",
-                          action.name, error.what(), action.name)
-            : fmt::format("tessera checkpoint {}: {} is given more than once; give it once",
-                          action.name, twice));
-  }
-  if (help->count() > 0) {
-    settings.text = help_of_action(action);
+  const auto options = options_of(action_options(), action.name);
+  const ActionWords words = parse_action(command_of(action), options, arguments.subspan(1));
+  if (words.help) {
+    settings.text = fmt::format("{}\n\nusage: {} {} [options]\n\n{}", action.summary,
+                                command_of(action), action.paths, help_on(options));
     return settings;
   }
   settings.what = action.name;
-  settings.paths = app.remaining();
+  settings.paths = words.rest;
   check_paths(action, settings.paths);
-  for (const auto& [option, parsed] : given) {
-    if (parsed->count() == 0) { continue; }
-    try {
-      option->apply(settings, option->value.empty() ? "" : texts.at(std::string{option->name}));
-    } catch (const ConfigError& error) {
-      throw ConfigError(fmt::format("{}: {}", option->name, error.what()));
-    }
-  }
+  apply_options(action_options(), action.name, words, settings);
   check_outputs(settings);
   return settings;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <system_error>
 
 #include "tessera/base/error.hpp"
@@ -17,18 +18,37 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kStep = "step-";
+constexpr std::string_view kPart = ".part-";
 constexpr std::string_view kManifest = "manifest.json";
 
-/// The folders of steps in a run's folder, whole or not, ascending.
+/// Of "step-00000012.part-1" in any folder, "step-00000012" there; other paths as they are.
+fs::path step_of_part(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return path.parent_path() / name.substr(0, name.find(kPart));
+}
+
+/// The folders of steps in a run's folder, whole or not, ascending: of a step that is there in
+/// parts, the one that it would have.
 std::vector<fs::path> steps_in(const fs::path& folder) {
-  std::vector<fs::path> steps;
+  std::set<fs::path> steps;
   std::error_code failed;
   for (const auto& entry : fs::directory_iterator{folder, failed}) {
-    const bool is_folder = entry.is_directory(failed);
-    if (is_folder && step_of(entry.path())) { steps.push_back(entry.path()); }
+    const fs::path step = step_of_part(entry.path());
+    if (entry.is_directory(failed) && step_of(step)) { steps.insert(step); }
   }
-  std::ranges::sort(steps, {}, [](const fs::path& path) { return step_of(path); });
-  return steps;
+  std::vector<fs::path> sorted{steps.begin(), steps.end()};
+  std::ranges::sort(sorted, {}, [](const fs::path& path) { return step_of(path); });
+  return sorted;
+}
+
+/// Whether `path` is a checkpoint, whole or in parts that lie beside each other.
+bool is_checkpoint(const fs::path& path) {
+  if (fs::is_regular_file(path / kManifest)) { return true; }
+  const fs::path step = step_of_part(path);
+  if (!step_of(step) || fs::is_directory(step)) { return false; }
+  const std::vector<fs::path> steps = steps_in(step.has_parent_path() ? step.parent_path() : ".");
+  return std::ranges::any_of(
+      steps, [&](const fs::path& found) { return found.filename() == step.filename(); });
 }
 
 /// The newest whole checkpoint of the run in `folder`.
@@ -58,7 +78,7 @@ Resume newest_in(const Settings& settings, const fs::path& folder) {
 Resume named_by(const Settings& settings) {
   if (settings.resume) { return newest_in(settings, settings.checkpoint); }
   const fs::path path = settings.resume_from;
-  if (!fs::is_regular_file(path / kManifest)) { return newest_in(settings, path); }
+  if (!is_checkpoint(path)) { return newest_in(settings, path); }
   return {.path = path, .step = summary_of(path).step};
 }
 
@@ -95,6 +115,24 @@ fs::path free_name_after(const fs::path& path) {
     name = fmt::format("{}-{}", first, i);
   }
   return name;
+}
+
+/// The folders of steps: of one that is there in parts, its parts.
+std::vector<fs::path> folders_of(const std::vector<fs::path>& steps) {
+  std::vector<fs::path> folders;
+  for (const fs::path& step : steps) {
+    std::error_code failed;
+    if (fs::exists(fs::symlink_status(step, failed))) {
+      folders.push_back(step);
+      continue;
+    }
+    for (const auto& entry : fs::directory_iterator{step.parent_path(), failed}) {
+      if (entry.path() != step && step_of_part(entry.path()) == step) {
+        folders.push_back(entry.path());
+      }
+    }
+  }
+  return folders;
 }
 
 }  // namespace
@@ -163,7 +201,8 @@ void refuse_other_run(const Job& job) {
   const std::vector<fs::path> steps = steps_in(settings.checkpoint);
   if (steps.empty()) { return; }
   std::error_code failed;
-  const bool goes_on = job.resume && fs::equivalent(job.resume->path, steps.back(), failed);
+  const bool goes_on = job.resume && (job.resume->path == steps.back() ||
+                                      fs::equivalent(job.resume->path, steps.back(), failed));
   if (goes_on) { return; }
   const std::string newest = steps.back().filename().string();
   throw ConfigError(
@@ -179,7 +218,7 @@ void refuse_other_run(const Job& job) {
 std::vector<std::string> set_damaged_aside(const Job& job) {
   std::vector<std::string> told;
   if (!job.settings.resume) { return told; }
-  for (const fs::path& path : job.resume->damaged) {
+  for (const fs::path& path : folders_of(job.resume->damaged)) {
     std::error_code failed;
     if (!fs::is_directory(fs::symlink_status(path, failed))) { continue; }
     const fs::path aside = free_name_after(path);

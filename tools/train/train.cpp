@@ -83,36 +83,21 @@ std::string title(const Job& job) {
 
 constexpr std::string_view kWeights = "model.safetensors";
 
-/// Whether `name` is a link to `weights`, or a copy where there are no links.
-bool is_that_of(const fs::path& name, const fs::path& weights) {
-  std::error_code failed;
-  if (!fs::is_regular_file(fs::symlink_status(name, failed))) { return false; }
-  if (fs::equivalent(name, weights, failed)) { return true; }
-  return fs::is_regular_file(weights, failed) &&
-         fs::file_size(name, failed) == fs::file_size(weights, failed) &&
-         fs::last_write_time(name, failed) >= fs::last_write_time(weights, failed);
-}
-
-/// The weights of the newest checkpoint. Those of several files have no name in the run's folder.
+/// The weights of the newest checkpoint. Those of several files, and those of a part, have no name
+/// in the run's folder.
 std::string weights_of(const Job& job, const RunResult& result) {
-  const fs::path weights = result.checkpoint / kWeights;
+  const fs::path weights = result.checkpoint.path / kWeights;
   if (!fs::exists(weights)) { return weights.string() + ".index.json"; }
   const fs::path name = fs::path{job.settings.checkpoint} / kWeights;
-  return (is_that_of(name, weights) ? name : weights).string();
+  return (result.checkpoint.warning.empty() && fs::exists(name) ? name : weights).string();
 }
 
 /// What has the name of the newest weights in the run's folder may be others.
 void warn_of_other_weights(const Job& job, const RunResult& result) {
-  const fs::path name = fs::path{job.settings.checkpoint} / kWeights;
-  std::error_code failed;
-  if (result.checkpoint.empty() || !fs::exists(fs::symlink_status(name, failed)) ||
-      is_that_of(name, result.checkpoint / kWeights)) {
-    return;
-  }
-  tell(
-      fmt::format("warning: --checkpoint: {} is not the newest weights: it could not be replaced; "
-                  "take {}\n",
-                  name.string(), weights_of(job, result)));
+  if (result.checkpoint.warning.empty()) { return; }
+  tell(fmt::format("warning: --checkpoint: {} is not the newest weights: {}; take {}\n",
+                   (fs::path{job.settings.checkpoint} / kWeights).string(),
+                   result.checkpoint.warning, weights_of(job, result)));
 }
 
 void print_result(const Job& job, const RunResult& result) {
@@ -132,10 +117,10 @@ void print_result(const Job& job, const RunResult& result) {
                   format_bytes(job.planned(job.settings.strategy, 0).memory.peak_bytes)));
   say(host_threads_line(job, result));
   for (const DeviceLedger& ledger : result.devices) { say(fmt::format("\n{}", ledger.text())); }
-  if (!result.checkpoint.empty()) {
+  if (!result.checkpoint.path.empty()) {
     const DType precision = job.settings.precision;
-    say(fmt::format("checkpoint of step {} in {}\n", step_of(result.checkpoint).value_or(0),
-                    result.checkpoint.string()));
+    say(fmt::format("checkpoint of step {} in {}\n", step_of(result.checkpoint.path).value_or(0),
+                    result.checkpoint.path.string()));
     say(fmt::format("weights in {}{}\n", weights_of(job, result),
                     precision == DType::fp32
                         ? ""

@@ -155,8 +155,9 @@ class RankTrainer {
   /// What this rank has held in its host pool until the run could begin.
   [[nodiscard]] std::size_t loaded_host_bytes() const noexcept { return loaded_host_bytes_; }
   /// The newest checkpoint of this run; empty if there is none.
-  [[nodiscard]] std::filesystem::path checkpoint() const {
-    return checkpointer_ ? checkpointer_->newest() : std::filesystem::path{};
+  [[nodiscard]] SaveReport checkpoint() const {
+    return checkpointer_ ? SaveReport{checkpointer_->newest(), checkpointer_->warning()}
+                         : SaveReport{};
   }
 
  private:

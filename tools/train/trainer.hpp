@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/checkpoint/checkpoint.hpp"
 #include "tessera/data/token_source.hpp"
 #include "tessera/engine/sharded_model.hpp"
 #include "tessera/memory/tracker.hpp"
@@ -94,7 +95,7 @@ struct RunResult {
   std::string not_saved = {};         ///< why a save at the end failed, if no step tells
   int saves_failed = 0;               ///< checkpoints that could not be written during the run
   std::string damage = {};  ///< in the checkpoint of --resume, in all processes; no step was made
-  std::filesystem::path checkpoint;  ///< the newest that it has written; empty if none
+  SaveReport checkpoint;    ///< the newest that it has written; empty if none
 
   /// The median without the first two steps (of all, if there are no more than two).
   [[nodiscard]] double seconds_per_step() const;

@@ -82,6 +82,17 @@ struct LoadReport {
   std::vector<std::string> unexpected;        ///< weights that the files have and the model lacks
 };
 
+/// What a save has done. It converts to the path.
+struct SaveReport {
+  std::filesystem::path path;  ///< the folder of the checkpoint
+  /// Why `model.safetensors` in the folder of the run is not the checkpoint's weights; empty if it
+  /// is. The checkpoint itself is whole.
+  std::string warning = {};
+
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  operator const std::filesystem::path&() const noexcept { return path; }
+};
+
 /// *Collective.* Writes the whole training state of `model` to the folder `folder`/step-00000012,
 /// for step 12, and returns its path: weights, optimizer state, counters and `extras`, in one
 /// format that depends on neither ranks, strategy, mesh nor device (docs/checkpoints.md). Each rank
@@ -90,13 +101,14 @@ struct LoadReport {
 /// Errors: ContractError on all ranks for calls out of order and names that are not unique. Error
 ///         on all ranks, with the reason of the first rank that failed; what was there before
 ///         stays.
-std::filesystem::path save(ShardedModel& model, const std::filesystem::path& folder,
-                           const CheckpointExtras& extras = {}, const SaveOptions& options = {});
+SaveReport save(ShardedModel& model, const std::filesystem::path& folder,
+                const CheckpointExtras& extras = {}, const SaveOptions& options = {});
 
 /// *Collective.* Fills `model` and the buffers of `extras` from a checkpoint: `path` is the folder
-/// of a step. The model may have any number of ranks, strategy, mesh, precision and device. Between
-/// steps; after optimize_with unless weights alone are loaded. Each byte is read by one rank and
-/// handed on. Checksums of all that is read are compared.
+/// of a step, or of a part of it where all parts lie beside each other. The model may have any
+/// number of ranks, strategy, mesh, precision and device. Between steps; after optimize_with unless
+/// weights alone are loaded. Each byte is read by one rank and handed on. Checksums of all that is
+/// read are compared.
 ///
 /// Errors: FormatError on all ranks that names file, tensor and offset of what is damaged.
 ///         ConfigError for a checkpoint of another model or optimizer and for moments of another
@@ -120,7 +132,9 @@ void verify_weights(const std::filesystem::path& path);
 
 /// The newest checkpoint of a run that is whole.
 struct NewestCheckpoint {
-  std::filesystem::path path;             ///< the folder of its step
+  /// The folder of its step: `load` takes it. Where machines have saved parts, which lie in the
+  /// run's folder, the name that the joined folder would have.
+  std::filesystem::path path;
   std::int64_t step = 0;                  ///< its step
   std::vector<std::string> damaged = {};  ///< newer ones, each with what is wrong with it
   std::vector<std::filesystem::path> damaged_paths = {};  ///< of them, in the same order

@@ -39,7 +39,8 @@ struct CheckpointerOptions {
 /// Time:    an asynchronous save costs the calling thread what it takes to enqueue the copies, and
 ///          at a multiple of `keep_every` what is left of the save under way. The outcome of the
 ///          step before is waited for. It is there when a later `after_step` or `finish` has told
-///          so: four calls of `after_step` at the least.
+///          so: four calls of `after_step` at the least, and two more where older checkpoints go,
+///          which all ranks share the reading for.
 /// Memory:  with `asynchronous` the host pool holds this rank's share of the state, allocated in
 ///          the constructor and planned; otherwise two buffers of at most 16 MiB each. While a save
 ///          is under way, rank 0 also holds the trainer's buffers there. No device memory.
@@ -66,6 +67,8 @@ class Checkpointer {
   void finish();
   /// Returns the newest checkpoint that this object has committed; empty if there is none.
   [[nodiscard]] std::filesystem::path newest() const;
+  /// Returns what is to be told of `newest`, as SaveReport::warning. The same on all ranks.
+  [[nodiscard]] std::string warning() const;
 
  private:
   class Work;

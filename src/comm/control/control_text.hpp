@@ -11,9 +11,9 @@ namespace tessera {
 
 /// Calls in which ranks exchange texts: one's text means nothing in another.
 enum class TextCall : std::uint8_t {
-  exchange,  ///< a call of the program's own
-  split,     ///< a split: each rank's group
-  number,    ///< a split: the number of the communicator that it makes
+  exchange,  ///< The program itself exchanges texts.
+  split,     ///< Ranks of a split tell each other their groups.
+  number,    ///< Ranks of a split agree on the number of the communicator that it makes.
 };
 
 /// Returns a rank's `text` marked with its call. `name` is the communicator that is split off.

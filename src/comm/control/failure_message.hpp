@@ -12,15 +12,16 @@ namespace tessera {
 /// What ranks tell each other of a failure where no coordinator passes it on.
 struct FailureMessage {
   std::int32_t status = kCommStatus;
-  std::vector<int> missing = {};  ///< for whom its sender waits; none: it has failed
+  std::vector<int> missing = {};  ///< The ranks that its sender waits for; empty if it has failed.
   std::int32_t after_deadline = 0;
   std::string text = {};
 };
 
-/// As bytes. Their number is bounded: of very many ranks the first are named, and a text is cut
-/// off.
+/// Returns the message as bytes. Their number is bounded: of very many ranks the first are named,
+/// and a long text is cut off.
 [[nodiscard]] std::string encode(const FailureMessage& said);
-/// What `bytes` say. A message that is none is one of a rank that has failed.
+/// Returns the message that `bytes` hold. Bytes that hold none count as the message of a rank that
+/// has failed.
 [[nodiscard]] FailureMessage decode_failure(std::string_view bytes);
 
 }  // namespace tessera

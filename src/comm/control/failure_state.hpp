@@ -15,8 +15,8 @@ enum class FailureKind : std::uint8_t { found, requested };
 /// Why a job cannot go on.
 struct Failure {
   std::string text;
-  int status = 0;    ///< exit status that the job ends with
-  int reporter = 0;  ///< rank that reports it; what the other ranks throw is an echo
+  int status = 0;    ///< The exit status that the job ends with.
+  int reporter = 0;  ///< The rank that reports it. What other ranks throw is an echo.
   FailureKind kind = FailureKind::found;
 };
 
@@ -30,24 +30,26 @@ struct Failure {
 /// Threads: any.
 class FailureState {
  public:
-  /// Fails the job; false, without effect, if it has failed. A text is cut off after 3,000 bytes,
-  /// and is lost where there is no memory for it.
+  /// Fails the job. Returns false, without effect, if it has failed before. The text is cut off
+  /// after 3,000 bytes, and is lost where there is no memory for it.
   bool set(std::string_view text, int status, int reporter,
            FailureKind kind = FailureKind::found) noexcept;
-  /// The same with a text that was made beforehand: takes no memory.
+  /// Fails the job with a text that was made beforehand. It takes no memory.
   bool set_prepared(std::string&& text, int status, int reporter) noexcept;
-  /// Rank `from` has failed, and says so. It reports, unless a lower rank does.
+  /// Notes that rank `from` says that it has failed. That rank reports, unless a lower one does.
   void hear(int from, std::string_view text, int status) noexcept;
 
   [[nodiscard]] bool failed() const noexcept { return failed_; }
-  /// What rank `own` throws once the job has failed: CommError where it is to report, Aborted
-  /// where it only repeats another rank's failure or what its own program asked for.
+  /// Throws what rank `own` throws once the job has failed: CommError where it is to report,
+  /// Aborted where it only repeats another rank's failure or what its own program asked for.
+  /// Returns while the job is alive.
   void check(int own) const;
-  /// Whether a rank other than `own` reports the failure.
+  /// Returns whether a rank other than `own` reports the failure.
   [[nodiscard]] bool another_reports(int own) const noexcept;
-  /// The failure. Only once there is one.
+  /// Returns the failure. The job has failed.
   [[nodiscard]] Failure failure() const;
-  /// The exit status that came with the failure of a rank other than `own`; 0 if none did.
+  /// Returns the exit status that came with the failure of a rank other than `own`, or 0 if none
+  /// did.
   [[nodiscard]] int status_from_others(int own) const noexcept;
 
  private:

@@ -10,26 +10,26 @@ namespace tessera {
 
 // What every backend says of the same failure, in the same words.
 
-/// `rank 1` or `ranks 1, 2, 5`.
+/// Returns `rank 1` or `ranks 1, 2, 5`.
 [[nodiscard]] std::string list_ranks(const std::vector<int>& ranks);
 
-/// `all_gather of batch "x" (channel gather, sequence 3)`; `what` is "exchange" or what describe()
-/// says of a batch.
+/// Returns `all_gather of batch "x" (channel gather, sequence 3)`. `what` is "exchange" or what
+/// describe() says of a batch.
 [[nodiscard]] std::string call_text(std::string_view what, std::string_view channel,
                                     std::uint64_t sequence);
 
 /// Returns `call_text` of a batch of which nothing else is known.
 [[nodiscard]] std::string batch_text(std::string_view channel, std::uint64_t sequence);
 
-/// `rank` has waited in `call` so long for ranks that did not come.
+/// Returns that `rank` has waited in `call` so long for ranks that did not come.
 [[nodiscard]] std::string missing_text(std::string_view call, int rank,
                                        std::chrono::milliseconds waited,
                                        const std::vector<int>& missing);
 
 /// Ranks that hold up others, and the call that they did not make.
 struct HeldUp {
-  std::vector<int> guilty = {};  ///< empty: nobody is known to
-  std::string where = {};        ///< as call_text
+  std::vector<int> guilty = {};  ///< The ranks; empty if none is known.
+  std::string where = {};        ///< The call, as call_text has it.
 };
 
 /// Returns `missing_text` where the ranks that `rank` waits for wait themselves, in the end for
@@ -44,21 +44,21 @@ struct HeldUp {
                                                 std::chrono::milliseconds waited,
                                                 const std::vector<int>& missing);
 
-/// `rank` has waited in `call` so long for ranks that came and then stopped.
+/// Returns that `rank` has waited in `call` so long for ranks that came and then stopped.
 [[nodiscard]] std::string stopped_text(std::string_view call, int rank,
                                        std::chrono::milliseconds waited,
                                        const std::vector<int>& stopped);
 
-/// `rank` waits in `call` for `ended`, whose program has ended without it.
+/// Returns that `rank` waits in `call` for `ended`, whose program has ended without it.
 [[nodiscard]] std::string ended_text(std::string_view call, int rank, int ended);
 
-/// `call` was taken back by its own rank.
+/// Returns that `call` was taken back by its own rank.
 [[nodiscard]] std::string withdrawn_text(std::string_view call);
 
-/// `who` has said something on the control path that it must not: `problem`.
+/// Returns that `who` has said something on the control path that it must not: `problem`.
 [[nodiscard]] std::string broken_text(std::string_view who, std::string_view problem);
 
-/// The ranks issued different batches; `difference` as first_difference() has it.
+/// Returns that the ranks issued different batches. `difference` is as first_difference() has it.
 [[nodiscard]] std::string disagreement_text(std::string_view channel, std::uint64_t sequence,
                                             std::string_view difference);
 

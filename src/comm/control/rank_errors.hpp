@@ -16,7 +16,7 @@ class RankErrors {
  public:
   explicit RankErrors(int ranks);
 
-  /// Rank `rank` has thrown `error`. The first error of a rank counts.
+  /// Notes that rank `rank` has thrown `error`. The first error of a rank counts.
   void add(int rank, std::exception_ptr error) noexcept;
   /// Throws the cause, its text preceded by "rank r: ": the first in time that is not an echo of
   /// another rank's failure. Ranks that fail with one text count as the lowest of them. Other
@@ -38,7 +38,7 @@ class RankErrors {
   std::vector<Thrown> thrown_;  // in time
 };
 
-/// Whether `error` only repeats another rank's failure.
+/// Returns whether `error` only repeats another rank's failure.
 [[nodiscard]] bool is_echo(const std::exception_ptr& error) noexcept;
 
 /// Throws `error` again, its text preceded by "rank r: " and followed by `more`: as the same type
@@ -52,7 +52,7 @@ class ControlPlane;
 /// status that it deserves.
 void abort_with(ControlPlane& control, const std::exception_ptr& error) noexcept;
 
-/// What `error` says; never throws.
+/// Returns what `error` says. It never throws.
 [[nodiscard]] std::string text_of(const std::exception_ptr& error);
 
 }  // namespace tessera

@@ -37,22 +37,39 @@ std::size_t machine_bytes() {
 // the next one would close.
 constexpr std::size_t kMappedFrom = std::size_t{1} << 20;
 
-// Mappings that hold a page of 2 MiB wherever they begin. Training state is read and written from
-// end to end, and with pages of 4 KiB address translation costs all the way (measured:
-// docs/benchmarks/cpu.md). Such pages lie inside the mappings, so no more memory is taken; a system
-// that refuses changes nothing.
+// Mappings from this size on lie on pages of 2 MiB. Training state is read and written from end to
+// end, and with pages of 4 KiB address translation costs all the way; a disk fills scattered pages
+// at less than half its rate (measured: docs/benchmarks/cpu.md). Such pages lie inside the
+// mappings, so no more memory is taken; a system that refuses changes nothing.
 constexpr std::size_t kHugeFrom = std::size_t{4} << 20;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;
+
+/// Maps memory that begins with a huge page, and gives back what lies around it. MAP_FAILED if
+/// there is none.
+void* map_on_huge_pages(std::size_t bytes) noexcept {
+  constexpr std::size_t kPage = 4096;
+  const std::size_t whole = round_up(bytes, kPage);
+  void* const mapped = ::mmap(nullptr, whole + kHugePage, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) { return MAP_FAILED; }
+  auto* const first = static_cast<std::byte*>(mapped);
+  const std::size_t before =
+      (kHugePage - reinterpret_cast<std::uintptr_t>(mapped) % kHugePage) % kHugePage;
+  if (before > 0) { ::munmap(first, before); }
+  if (before < kHugePage) { ::munmap(first + before + whole, kHugePage - before); }
+  (void)::madvise(first + before, bytes, MADV_HUGEPAGE);
+  return first + before;
+}
 
 /// Null if there is none.
 void* take(std::size_t bytes) noexcept {
   if (bytes < kMappedFrom) {
     return std::aligned_alloc(Device::kAlignment, round_up(bytes, Device::kAlignment));
   }
-  void* const data =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) { return nullptr; }
-  if (bytes >= kHugeFrom) { (void)::madvise(data, bytes, MADV_HUGEPAGE); }
-  return data;
+  void* const data = bytes >= kHugeFrom ? map_on_huge_pages(bytes)
+                                        : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return data == MAP_FAILED ? nullptr : data;
 }
 
 void give_back(void* data, std::size_t bytes) noexcept {

@@ -16,23 +16,23 @@
 
 namespace tessera {
 
-/// Why a rank waits.
+/// The reason why a rank waits.
 class MpiWait {
  public:
   virtual ~MpiWait() = default;
-  /// Throws if nobody wants it any more.
+  /// Throws if the result is not wanted any more.
   virtual void check() const {}
-  /// Whether this rank waits at the end of its run (ControlPlane::end_deadline).
+  /// Returns whether this rank waits at the end of its run (ControlPlane::end_deadline).
   [[nodiscard]] virtual bool at_end() const noexcept { return false; }
-  /// What to say when the deadline has passed and `peers` are still owed.
+  /// Returns what to say when the deadline has passed and `peers` still owe something.
   [[nodiscard]] virtual std::string late(std::chrono::milliseconds waited,
                                          const std::vector<int>& peers) const = 0;
-  /// What to say when `peer` has come to the end of its run without what it owes.
+  /// Returns what to say when `peer` has come to the end of its run without what it owes.
   [[nodiscard]] virtual std::string ended(int peer) const = 0;
 };
 
-/// Where the messages of one call go: over `comm` with `tag`, between `members`, this rank being
-/// the `rank`-th of them.
+/// The route of one call's messages: over `comm` with `tag`, between `members`, of which this rank
+/// is the `rank`-th.
 struct MpiRoute {
   MPI_Comm comm;
   int tag;
@@ -41,8 +41,8 @@ struct MpiRoute {
 };
 
 /// The control plane of one rank that is a process of MPI: it tells the others by messages, and
-/// hears of them whenever it waits, as no other thread calls MPI for it. Shared by the rank's
-/// channels.
+/// hears of them whenever it waits, as no other thread calls MPI for it. The rank's channels share
+/// it.
 ///
 /// Threads: any.
 class MpiControlPlane final : public ControlPlane {
@@ -50,31 +50,32 @@ class MpiControlPlane final : public ControlPlane {
   MpiControlPlane(MpiProcess& process, std::chrono::milliseconds deadline);
 
   [[nodiscard]] MpiProcess& process() noexcept { return process_; }
-  /// All ranks, in order.
+  /// Returns all ranks, in order.
   [[nodiscard]] const std::vector<int>& everyone() const noexcept { return everyone_; }
-  /// From now on a rank may be held up in a group that others are not in.
+  /// Notes that from now on a rank may be held up in a group that others are not in.
   void note_split() noexcept { has_groups_ = true; }
   [[nodiscard]] bool has_groups() const noexcept { return has_groups_; }
 
   /// Blocks until `requests` are done, yielding at first and then sleeping: ranks may share cores.
-  /// CommError, told to all ranks, if nothing moves until the deadline, on the one rank that
-  /// reports it (report_late); Aborted if another rank has failed or reports; what `why` throws.
+  /// Throws CommError, told to all ranks, if nothing moves until the deadline, on the one rank that
+  /// reports it (report_late); Aborted if another rank has failed or reports; and what `why`
+  /// throws.
   void wait(MpiRequests& requests, const MpiWait& why);
 
-  /// Every member's `message`, by their order.
+  /// Returns every member's `message`, in their order.
   [[nodiscard]] std::vector<std::string> exchange(const MpiRoute& route, const std::string& message,
                                                   const MpiWait& why);
 
  private:
-  /// What a rank says that waits: for whom, and what it would report.
+  /// A waiting rank's word: the ranks that it waits for, and what it would report.
   struct LateReport {
     std::vector<int> missing;
-    bool after_deadline;  ///< began to wait when another had said so
+    bool after_deadline;  ///< Whether it began to wait when another rank had said so.
     std::string text;
   };
 
-  /// How long one wait has seen nothing move. A process that did not look for half the deadline was
-  /// stopped itself: that was no waiting, and it has yet to see what came meanwhile.
+  /// The time for which one wait has seen nothing move. A process that did not look for half the
+  /// deadline was stopped itself: that was no waiting, and it has yet to see what came meanwhile.
   class Stillness;
   /// Watches one wait for ranks that end their run instead of coming.
   class Deserters;
@@ -88,8 +89,8 @@ class MpiControlPlane final : public ControlPlane {
                                 const Stillness& still);
   [[nodiscard]] bool begin_report(const LateReport& report);
   void hear_others_that_wait() noexcept;
-  /// Whose report it is, whom that names, and what that rank has told: the same on every rank that
-  /// has heard the same.
+  /// The rank that reports, the ranks that it names, and what it has told: the same on every rank
+  /// that has heard the same.
   struct Verdict {
     int reporter;
     std::vector<int> guilty;

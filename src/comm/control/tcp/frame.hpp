@@ -37,23 +37,24 @@ struct CallSeries {
 
 /// The kinds of messages between rank 0's coordinator and the ranks.
 enum class FrameType : std::uint16_t {
-  hello,    ///< a rank to the coordinator: who it is
-  welcome,  ///< to all: all are here
-  refuse,   ///< to a rank: why it cannot be one; `sequence` is 1 if it may try again
-  group,    ///< a rank is in a group: what it is called, and its ranks
-  text,     ///< a rank's in a call
-  texts,    ///< to all whose call it is: every rank's
-  failure,  ///< `rank` has failed: its status and reason
-  lost,     ///< to all: `rank`'s connection has ended, its run has not
-  at_end,   ///< to all: `rank` has come to the end of its run, having made so many calls
-  ask,      ///< a rank to the coordinator: who has not come to a call?
-  answer,   ///< those ranks; who holds them, or, if all came, one of them up elsewhere; in which
-            ///< call
-  issued,   ///< a rank's batches on a channel, from `sequence` on, as hashes
-  explain,  ///< to all whose call it is: say what batch `sequence` is
-  code,     ///< a rank's batch, after a byte that is 1 if it knows
-  held,     ///< a rank is held up as it submits batch `sequence` (1), or no longer (0)
-  differ,   ///< to all: why the job cannot go on, as the coordinator has found; `rank` reports it
+  hello,    ///< A rank tells the coordinator who it is.
+  welcome,  ///< The coordinator tells all ranks that all are here.
+  refuse,   ///< The coordinator tells a rank why it cannot be one. `sequence` is 1 if the rank may
+            ///< try again.
+  group,    ///< A rank tells that it is in a group: the group's name and ranks.
+  text,     ///< A rank sends its text in a call.
+  texts,    ///< The coordinator sends every rank's text to all ranks of the call.
+  failure,  ///< `rank` has failed. The payload has its status and its reason.
+  lost,     ///< The coordinator tells all that `rank`'s connection has ended before its run.
+  at_end,   ///< `rank` has come to the end of its run. The payload says how many calls it has made.
+  ask,      ///< A rank asks the coordinator who has not come to a call.
+  answer,  ///< The coordinator names those ranks, and those that hold them up elsewhere (or, if all
+           ///< have come, hold one of them up), with the call.
+  issued,  ///< A rank sends the hashes of its batches on a channel, from `sequence` on.
+  explain,  ///< The coordinator asks all ranks of the call what batch `sequence` is.
+  code,     ///< A rank sends its batch behind a byte, which is 1 if the rank knows it.
+  held,     ///< A rank is held up as it submits batch `sequence` (1), or is so no longer (0).
+  differ,   ///< The coordinator tells all why the job cannot go on. `rank` reports it.
 };
 
 struct Frame {

@@ -48,15 +48,16 @@ void tune(const Socket& socket) noexcept {
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 1000 * silence);
 }
 
-/// Waits for `events`; false at `end`.
+/// Waits for `events`; false at `end`. What is there already is seen after `end` too: a thread that
+/// was kept from its processor says what came of its attempt, and not that nothing did.
 bool wait_for(const Socket& socket, short events, Clock::time_point end) noexcept {
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
-    if (left <= 0) { return false; }
     pollfd watched{socket.handle(), events, 0};
-    const int ready = ::poll(&watched, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
+    const auto wait = static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
+    const int ready = ::poll(&watched, 1, wait);
     if (ready > 0) { return true; }
-    if (ready < 0 && errno != EINTR) { return false; }
+    if (left <= 0 || (ready < 0 && errno != EINTR)) { return false; }
   }
 }
 

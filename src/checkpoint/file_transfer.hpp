@@ -1,0 +1,58 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+#include "checkpoint/file_pages.hpp"
+
+namespace tessera {
+
+/// What has come of reading or writing bytes of a file.
+struct Transfer {
+  enum class End : std::uint8_t {
+    whole,    ///< all bytes have been moved
+    refused,  ///< the file system does not move the rest past its cache
+    failed,   ///< `error` says why
+  };
+  std::size_t bytes = 0;  ///< that have been moved
+  End end = End::whole;
+  int error = 0;  ///< errno; 0: the system moved nothing
+};
+
+/// Moves `bytes` bytes by calls of `move(done)`, which moves some of those from `done` on as pread
+/// and pwrite do. `past_cache`: the file was opened with O_DIRECT.
+template <class Move>
+[[nodiscard]] Transfer transfer(std::size_t bytes, bool past_cache, const Move& move) {
+  Transfer done;
+  while (done.bytes < bytes) {
+    const ssize_t moved = move(done.bytes);
+    if (moved < 0 && errno == EINTR) { continue; }
+    if (moved > 0) { done.bytes += static_cast<std::size_t>(moved); }
+    if (past_cache && (moved < 0 ? errno == EINVAL : moved % kFilePage != 0)) {
+      done.end = Transfer::End::refused;
+      return done;
+    }
+    if (moved <= 0) {
+      done.end = Transfer::End::failed;
+      done.error = moved < 0 ? errno : 0;
+      return done;
+    }
+  }
+  return done;
+}
+
+/// Calls `move(first, part, past_cache)` for parts of `bytes`, which begin at byte `first` of a
+/// file: its whole pages, which go past the cache, and what lies around them.
+template <class Bytes, class Move>
+void move_by_pages(std::uint64_t first, Bytes bytes, const Move& move) {
+  const std::size_t head = (kFilePage - first % kFilePage) % kFilePage;
+  const std::size_t middle = (bytes.size() - head) / kFilePage * kFilePage;
+  move(first, bytes.first(head), false);
+  move(first + head, bytes.subspan(head, middle), true);
+  move(first + head + middle, bytes.subspan(head + middle), false);
+}
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "checkpoint/file_system.hpp"
+
+namespace tessera::test {
+
+/// The system's files. Doubles override what they change.
+class ForwardingFiles : public FileSystem {
+ public:
+  [[nodiscard]] std::string machine() const override { return system_.machine(); }
+  void make_folder(const std::filesystem::path& path) override { system_.make_folder(path); }
+  std::unique_ptr<WritableFile> open(const std::filesystem::path& path,
+                                     std::uint64_t bytes) override {
+    return system_.open(path, bytes);
+  }
+  std::unique_ptr<FileClaim> claim(const std::filesystem::path& path) override {
+    return system_.claim(path);
+  }
+  bool link(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    return system_.link(from, to);
+  }
+  void rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    system_.rename(from, to);
+  }
+  void flush_folder(const std::filesystem::path& path) override { system_.flush_folder(path); }
+  bool remove_empty(const std::filesystem::path& path) override {
+    return system_.remove_empty(path);
+  }
+  void remove_all(const std::filesystem::path& path) override { system_.remove_all(path); }
+
+ protected:
+  FileSystem& system_ = system_files();
+};
+
+}  // namespace tessera::test

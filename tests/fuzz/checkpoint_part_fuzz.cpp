@@ -1,0 +1,53 @@
+// part.json: what one machine holds of a checkpoint, read, written and read again. The first byte
+// says whether the text is taken as it is, or made of what stands before the manifest and, behind a
+// zero byte, a manifest that is given the checksum that belongs to it.
+#include <string>
+
+#include "checkpoint/json_string.hpp"
+#include "checkpoint/part.hpp"
+#include "fuzz/fuzz.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::fuzz {
+namespace {
+
+std::string text_of_part(bool made, const std::string& rest) {
+  if (!made) { return rest; }
+  const std::size_t head = rest.find('\0');
+  if (head == std::string::npos) { return rest; }
+  const std::string manifest = rest.substr(head + 1);
+  std::string text = rest.substr(0, head) + "\"manifest\": ";
+  append_json_string(text, manifest + manifest_seal(manifest), "a manifest");
+  return text + "}";
+}
+
+void check(const CheckpointPart& part) {
+  holds(part.part >= 0 && part.part < part.parts, "a part is one of its parts");
+  for (const PartRange& range : part.ranges) {
+    const std::uint64_t file = part.manifest.files.at(range.file);
+    holds(range.bytes > 0 && range.bytes <= file && range.first_byte <= file - range.bytes,
+          "a range lies in its file");
+  }
+}
+
+}  // namespace
+}  // namespace tessera::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace tessera;
+  fuzz::Input input{data, size};
+  const bool made = input.byte() % 2 == 1;
+  const std::string rest{input.rest()};
+  fuzz::refuses<FormatError>([&] {
+    std::string text;
+    try {
+      text = fuzz::text_of_part(made, rest);
+    } catch (const ContractError&) { return; }  // bytes that no manifest is written with
+    const CheckpointPart part = parse_part("input", text);
+    fuzz::check(part);
+    const std::string again = format_part(part);
+    fuzz::holds(format_part(parse_part("again", again)) == again,
+                "a part that was written reads as it was");
+  });
+  return 0;
+}

@@ -1,0 +1,88 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/error.hpp"
+
+namespace tessera::tools {
+
+/// An option of a command that has several actions, such as `tessera bench`: its words.
+struct ActionOptionWords {
+  std::string_view name;
+  std::string_view value;    ///< as help shows it; empty: a switch
+  std::string_view preset;   ///< what holds if the option is not given; empty: nothing
+  std::string_view help;     ///< one line
+  std::string_view actions;  ///< names of the actions that have it
+};
+
+/// Whether `action` has the option.
+[[nodiscard]] inline bool has_action(const ActionOptionWords& option, std::string_view action) {
+  return option.actions.find(action) != std::string_view::npos;
+}
+
+/// An option and what it does to `Settings`.
+template <class Settings>
+struct ActionOption : ActionOptionWords {
+  std::function<void(Settings&, const std::string&)> apply;
+};
+
+/// What was typed behind the name of an action.
+struct ActionWords {
+  bool help = false;
+  std::map<const ActionOptionWords*, std::string> given;  ///< with its value; empty for a switch
+  std::vector<std::string> rest;                          ///< words that are of no option
+};
+
+/// Returns those of `all` that `action` has.
+template <class Settings>
+[[nodiscard]] std::vector<const ActionOptionWords*> options_of(
+    const std::vector<ActionOption<Settings>>& all, std::string_view action) {
+  std::vector<const ActionOptionWords*> options;
+  for (const ActionOption<Settings>& option : all) {
+    if (has_action(option, action)) { options.push_back(&option); }
+  }
+  return options;
+}
+
+/// The lines of help on `options`.
+[[nodiscard]] std::string help_on(const std::vector<const ActionOptionWords*>& options);
+
+/// Parses `arguments`, which follow `command`, such as "tessera bench adamw". ConfigError for an
+/// option that lacks its value or is given twice.
+[[nodiscard]] ActionWords parse_action(const std::string& command,
+                                       const std::vector<const ActionOptionWords*>& options,
+                                       std::span<const char* const> arguments);
+
+/// ConfigError: `command` has no option `argument`. It names the nearest.
+[[noreturn]] void refuse_option(const std::string& command,
+                                const std::vector<const ActionOptionWords*>& options,
+                                const std::string& argument);
+
+/// ConfigError: `command` has no action `name`. It names the nearest, or all `names`.
+[[noreturn]] void refuse_action(const std::string& command, const std::vector<std::string>& names,
+                                const std::string& name);
+
+/// Applies those of `all` that `action` has to `settings`: what was typed, or else the preset.
+/// Names the option in what is refused.
+template <class Settings>
+void apply_options(const std::vector<ActionOption<Settings>>& all, std::string_view action,
+                   const ActionWords& words, Settings& settings) {
+  for (const ActionOption<Settings>& option : all) {
+    if (!has_action(option, action)) { continue; }
+    const auto typed = words.given.find(&option);
+    if (typed == words.given.end() && option.preset.empty()) { continue; }
+    try {
+      option.apply(settings,
+                   typed == words.given.end() ? std::string{option.preset} : typed->second);
+    } catch (const Error& error) {
+      throw ConfigError(std::string{option.name} + ": " + error.what());
+    }
+  }
+}
+
+}  // namespace tessera::tools
