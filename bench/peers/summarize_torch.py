@@ -1,31 +1,40 @@
 #!/usr/bin/env python3
-"""A table of what run_torch_peers.sh has measured: the median over rounds of each round's median step.
+"""A table of what bench/run_torch_peers.sh has measured.
 
   summarize_torch.py LOG
+
+A round holds one run of each program. A time is the median of a run; a ratio is formed within a
+round, since what disturbs one program of a round tends to disturb the next, and the median over the
+rounds is shown.
 """
 
+import collections
 import json
 import statistics
 import sys
 
 
+def ratio(times, name, base):
+    return statistics.median(a / b for a, b in zip(times[name], times[base]))
+
+
 def main():
-    rounds = {}
+    seconds = collections.defaultdict(list)
+    cpu = collections.defaultdict(list)
     with open(sys.argv[1], encoding="utf-8") as log:
         for line in log:
             run = json.loads(line)
-            rounds.setdefault(run["name"], []).append(
-                (statistics.median(run["seconds"]), statistics.median(run["cpu_seconds"])))
-    medians = {name: statistics.median(seconds for seconds, _ in runs) for name, runs in rounds.items()}
-    print("| | ms a step, median (range of rounds) | CPU ms of rank 0's process | beside |")
-    print("|---|---|---|---|")
-    for name, runs in rounds.items():
+            seconds[run["name"]].append(statistics.median(run["seconds"]))
+            cpu[run["name"]].append(statistics.median(run["cpu_seconds"]))
+    print("| step | ms, median (range) | CPU ms of rank 0's process | / | | by CPU |")
+    print("|---|---:|---:|---|---:|---:|")
+    for name, times in seconds.items():
         alone = name in ("pytorch single", "libtorch alone") or ", 1 " in name
         base = "libtorch alone" if alone else "pytorch ddp"
-        seconds = [1000 * of for of, _ in runs]
-        cpu = 1000 * statistics.median(of for _, of in runs)
-        print(f"| {name} | {1000 * medians[name]:.1f} ({min(seconds):.1f} to {max(seconds):.1f}) | {cpu:.1f} | "
-              f"{medians[name] / medians[base]:.3f} x {base} |")
+        by_cpu = "" if "2 threads" in name else f"{ratio(cpu, name, base):.3f}"  # of both ranks
+        print(f"| {name} | {1e3 * statistics.median(times):.1f} ({1e3 * min(times):.1f} to "
+              f"{1e3 * max(times):.1f}) | {1e3 * statistics.median(cpu[name]):.1f} | {base} | "
+              f"{ratio(seconds, name, base):.3f} | {by_cpu} |")
 
 
 main()
