@@ -11,7 +11,7 @@
 #include "support/guide_table.hpp"
 #include "tessera/tessera.hpp"
 
-namespace torch_test {
+namespace torch_test::guide_test {
 namespace {
 
 using tessera::run_ranks;
@@ -129,4 +129,4 @@ TEST(TorchGuide, ShowsWhatTheLibrarySaysToEachMistake) {
 }
 
 }  // namespace
-}  // namespace torch_test
+}  // namespace torch_test::guide_test

@@ -12,7 +12,7 @@
 #include "modules.hpp"
 #include "tessera/tessera.hpp"
 
-namespace torch_test {
+namespace torch_test::unequal_ranks_test {
 namespace {
 
 using tessera::ParameterInfo;
@@ -71,4 +71,4 @@ TEST(TorchUnequalRanks, TrainAsOneRankWithAllSamples) {
 }
 
 }  // namespace
-}  // namespace torch_test
+}  // namespace torch_test::unequal_ranks_test
