@@ -106,14 +106,17 @@ TEST_F(Parts, RangesThatCannotBeAreRefused) {
   }
 }
 
-TEST_F(Parts, AreNoCheckpointsBeforeTheyAreJoined) {
+TEST_F(Parts, AreACheckpointIfAllOfThemAreThere) {
   save_part(store_, 3, 0);
   save_part(store_, 3, 1);
   EXPECT_TRUE(store_.list().empty());
   ASSERT_EQ(store_.list_parts().size(), 2U);
   EXPECT_EQ(store_.list_parts()[1].folder, run_ / "step-00000003.part-1");
-  EXPECT_THAT(message_of<Error>([&] { (void)newest_checkpoint(run_); }),
-              AllOf(HasSubstr("step-00000003.part-1"), HasSubstr("merge")));
+  EXPECT_EQ(newest_checkpoint(run_).path, run_ / "step-00000003");
+  EXPECT_EQ(summary_of(run_ / "step-00000003").step, 3);
+  fs::remove_all(run_ / "step-00000003.part-1");
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)newest_checkpoint(run_); }),
+              AllOf(HasSubstr("part 1 is missing"), HasSubstr("merge")));
 }
 
 TEST_F(Parts, AreVerifiedOnTheirOwn) {
