@@ -13,7 +13,8 @@ namespace tessera::torch {
 /// that needed it. Counted are the bytes that a tensor asks for, until the last that shares them is
 /// gone: on any thread, and even after the guard and the World have ended.
 ///
-///   CPU:   what this thread allocates. Operators' own helpers (at::parallel_for) allocate nothing.
+///   CPU:   what this thread allocates, autograd's backward included. What the helpers of
+///          at::parallel_for allocate does not count: next to nothing.
 ///   CUDA:  what any thread allocates while the rank's compute stream is libtorch's current one;
 ///          the guard makes it that on this thread, and autograd's threads follow. What libtorch
 ///          keeps of freed memory for later is not counted: a device's ledger shows it as

@@ -6,6 +6,7 @@
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <limits>
 #include <mutex>
@@ -193,6 +194,8 @@ CudaStream::CudaStream(World& world) : stream_{world.compute_stream().native()} 
   cuda_memory().accounts.add(stream_, world.memory().shared_from_this());
   if (of_thread.guards++ == 0) {
     of_thread.before = c10::cuda::getCurrentCUDAStream(device);
+    // Parameters and data are being made there.
+    of_thread.before->synchronize();
     c10::cuda::set_device(device);
   }
   c10::cuda::setCurrentCUDAStream(
@@ -201,7 +204,14 @@ CudaStream::CudaStream(World& world) : stream_{world.compute_stream().native()} 
 
 CudaStream::~CudaStream() {
   cuda_memory().accounts.remove(stream_);
-  if (--of_thread.guards == 0) { c10::cuda::setCurrentCUDAStream(*of_thread.before); }
+  if (--of_thread.guards > 0) { return; }
+  try {
+    // What was computed can be read on the stream from before.
+    c10::cuda::getCurrentCUDAStream(of_thread.before->device_index()).synchronize();
+    c10::cuda::setCurrentCUDAStream(*of_thread.before);
+  } catch (const std::exception&) {
+    // CUDA's errors stay: its next call throws this one too.
+  }
 }
 
 }  // namespace tessera::torch

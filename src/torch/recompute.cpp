@@ -165,8 +165,9 @@ Tensors Region::run_first(const Tensors& given) {
     if (!(RandomState{} == drawn_from)) { random.emplace(std::move(drawn_from)); }
   }
   outputs = shaped(result);
+  const std::vector<std::uint32_t> after = versions(given);
   for (std::size_t i = 0; i < given.size(); ++i) {
-    if (versions(given)[i] != before[i]) {
+    if (after[i] != before[i]) {
       throw ContractError{"a recomputed function writes to its input " + std::to_string(i) +
                           ", which it reads again in the backward pass; let it work on a copy"};
     }
