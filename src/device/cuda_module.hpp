@@ -13,7 +13,8 @@ namespace tessera {
 ///
 /// It is looked for where the environment variable TESSERA_CUDA_MODULE says (a path), else beside
 /// the program, in ../lib and ../lib/tessera from there, beside the shared library
-/// that this code is in and in tessera/ from there, where it was built or installed, and where the system looks.
+/// that this code is in and in tessera/ from there, where it was built or installed, and where the
+/// system looks.
 ///
 /// Threads: any.
 class CudaModule {

@@ -25,7 +25,7 @@ struct CpuMemory {
 };
 
 CpuMemory& cpu_memory() {
-  static CpuMemory* const memory = new CpuMemory;  // NOLINT: never ends
+  static CpuMemory* const memory = new CpuMemory;  // never ends
   return *memory;
 }
 
@@ -61,11 +61,11 @@ c10::DataPtr counted(std::size_t bytes) {
 class CountingAllocator final : public c10::Allocator {
  public:
   // The base declares one of the two: the first until libtorch 2.2, the second since.
-  c10::DataPtr allocate(std::size_t bytes) const { return counted(bytes); }  // NOLINT: may override
-  c10::DataPtr allocate(std::size_t bytes) { return counted(bytes); }        // NOLINT: may override
+  c10::DataPtr allocate(std::size_t bytes) const { return counted(bytes); }  // may override
+  c10::DataPtr allocate(std::size_t bytes) { return counted(bytes); }        // may override
   c10::DeleterFnPtr raw_deleter() const override { return &end_block; }
   // libtorch 2 declares it.
-  void copy_data(void* to, const void* from, std::size_t bytes) const {  // NOLINT: may override
+  void copy_data(void* to, const void* from, std::size_t bytes) const {  // may override
     std::memcpy(to, from, bytes);
   }
 };
@@ -75,7 +75,7 @@ void wrap_cpu_allocator() {
   std::call_once(once, [] {
     cpu_memory().before = c10::GetCPUAllocator();
     // The highest priority: a program's own allocator may have one.
-    c10::SetCPUAllocator(new CountingAllocator,  // NOLINT: never ends
+    c10::SetCPUAllocator(new CountingAllocator,  // never ends
                          std::numeric_limits<std::uint8_t>::max());
   });
 }

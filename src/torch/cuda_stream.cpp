@@ -63,7 +63,7 @@ struct CudaMemory {
 };
 
 CudaMemory& cuda_memory() {
-  static CudaMemory* const memory = new CudaMemory;  // NOLINT: never ends
+  static CudaMemory* const memory = new CudaMemory;  // never ends
   return *memory;
 }
 
@@ -169,7 +169,7 @@ void wrap_cuda_allocator() {
   std::call_once(once, [] {
     caching::CUDAAllocator* const before = caching::get();
     cuda_memory().before = before;
-    auto* const counting = new CountingCudaAllocator{*before};  // NOLINT: never ends
+    auto* const counting = new CountingCudaAllocator{*before};  // never ends
     // Not through changeCurrentAllocator, which is too late once a tensor was made. Memory from
     // before gives itself back to the allocator that it came from.
     caching::allocator.store(counting);

@@ -48,7 +48,7 @@ bool as_layer_with_reset(nn::Module& module, Found&& found) {
 }  // namespace
 
 bool has_default_values(const nn::Module& module) {
-  auto& layer = const_cast<nn::Module&>(module);  // NOLINT: only asked for its class
+  auto& layer = const_cast<nn::Module&>(module);  // only asked for its class
   return as_layer_with_reset(layer, [](const auto&) {}) ||
          as_one_of<nn::PReLUImpl, nn::MultiheadAttentionImpl>(layer, [](const auto&) {});
 }

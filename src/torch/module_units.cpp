@@ -169,7 +169,9 @@ UnitPredicate units_named(std::vector<std::string> patterns) {
   };
 }
 
-UnitPredicate children_of_lists() { return {}; }
+UnitPredicate children_of_lists() {
+  return {};
+}
 
 std::string full_name(const std::string& unit, const std::string& parameter) {
   return unit == kRootUnit ? parameter : unit + "." + parameter;

@@ -23,7 +23,7 @@ struct ModuleParameter {
 
 /// A unit of a module: parameters that are gathered and released together.
 struct ModuleUnit {
-  std::string name;  ///< of its module, or kRootUnit
+  std::string name;                        ///< of its module, or kRootUnit
   std::optional<std::size_t> parent = {};  ///< the unit that contains it
   bool contains_units = false;             ///< whether it is the parent of one
   std::vector<ModuleParameter> parameters = {};

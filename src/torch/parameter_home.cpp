@@ -87,10 +87,12 @@ void ParameterHome::adopt(DType dtype, at::Device device) {
 }
 
 void ParameterHome::open(const void* data) noexcept {
-  parameter_.point(const_cast<void*>(data));  // NOLINT: libtorch has no tensor that is only read
+  parameter_.point(const_cast<void*>(data));  // libtorch has no tensor that is only read
 }
 
-void ParameterHome::close() noexcept { parameter_.point(nullptr); }
+void ParameterHome::close() noexcept {
+  parameter_.point(nullptr);
+}
 
 void ParameterHome::open_gradient(void* data, DType dtype) {
   if (!gradient_tensor_.defined()) {

@@ -33,9 +33,9 @@ class ShardedModule::Work {
   Passes passes;
   ModuleBuffers buffers;
   std::optional<Interception> interception;  // once the parameters are the model's
-  at::Tensor loss_sum;          // of the micro-batches of this step: one fp64 on the device
-  int backwards = 0;            // backward passes since the last step
-  bool buffers_sent = false;    // whether this micro-batch has rank 0's
+  at::Tensor loss_sum;        // of the micro-batches of this step: one fp64 on the device
+  int backwards = 0;          // backward passes since the last step
+  bool buffers_sent = false;  // whether this micro-batch has rank 0's
   std::vector<std::pair<std::shared_ptr<::torch::nn::Module>, bool>> modes;  // before an evaluation
 };
 

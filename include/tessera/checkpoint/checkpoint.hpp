@@ -89,7 +89,7 @@ struct SaveReport {
   /// is. The checkpoint itself is whole.
   std::string warning = {};
 
-  // NOLINTNEXTLINE(google-explicit-constructor)
+  /// Returns the path.
   operator const std::filesystem::path&() const noexcept { return path; }
 };
 

@@ -117,9 +117,9 @@ struct ModelOptions {
   /// The same number for the first bucket of a backward pass, which is smaller so that
   /// communication begins early.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
-  /// The number of blocks, from 2 to 1024, whose gradients can be on their way back at once, each in
-  /// a slot as large as the largest block's. 2 suffice where a micro-batch uses each block once. A
-  /// declared order adds what it needs. It is ignored where gradients are added in place.
+  /// The number of blocks, from 2 to 1024, whose gradients can be on their way back at once, each
+  /// in a slot as large as the largest block's. 2 suffice where a micro-batch uses each block once.
+  /// A declared order adds what it needs. It is ignored where gradients are added in place.
   int gradient_slots = 2;
 
   // Memory.
