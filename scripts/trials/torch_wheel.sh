@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Builds the adapter for libtorch modules against the libtorch of PyTorch's wheel, and runs its tests on
 # the CPU. Then compiles the adapter's CUDA part, if the CUDA toolkit's headers are there. Not part of
-# CI, which has Debian's libtorch: the wheel has 540 MB, and needs 1.3 GB of disk.
+# CI, which has Debian's libtorch: the wheel has 540 MB, and needs 1.2 GB of disk.
 #
 # scripts/trials/torch_wheel.sh [FOLDER] [VERSION]
-#   FOLDER   what it makes: a virtual environment and two builds (default: build/torch_wheel)
+#   FOLDER   for what it makes: a virtual environment and a build (default: build/torch_wheel)
 #   VERSION  of PyTorch (default: the newest)
 #
-# The wheel's CPU libraries link two of CUDA's (cudart, cupti) all the same: of the toolkit on this
-# machine, or of NVIDIA's wheels, which it installs where they are missing.
+# The wheel's CPU libraries need two of CUDA's all the same (cudart, cupti): those of the toolkit on
+# this machine, or NVIDIA's wheels, which are installed where they are missing.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/../.." && pwd)
 folder=${1:-$source/build/torch_wheel}
@@ -42,39 +42,39 @@ for library in $(missing libtorch_cpu.so); do
   esac
   install "$wheel"
 done
-if [ -n "$(missing libtorch_cpu.so)" ]; then
+if [[ -n $(missing libtorch_cpu.so) ]]; then
   echo "libtorch_cpu still needs: $(missing libtorch_cpu.so)" >&2
   exit 1
 fi
 
-# build NAME TARGET ARGUMENT...: configures with these arguments and builds TARGET.
+# build TARGET ARGUMENT...: configures with these arguments and builds TARGET.
 build() {
-  local name=$1 target=$2
-  shift 2
-  cmake -S . -B "$folder/$name" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_WERROR=ON \
+  local target=$1
+  shift
+  cmake -S . -B "$folder/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_WERROR=ON \
     -DTESSERA_TORCH=ON -DTESSERA_TORCH_ROOT="$torch" -DTESSERA_CUDA=OFF -DTESSERA_BUILD_TOOLS=OFF \
-    -DTESSERA_BUILD_EXAMPLES=OFF "$@" >"$folder/$name.log" 2>&1 || {
-    tail -20 "$folder/$name.log" >&2
+    -DTESSERA_BUILD_EXAMPLES=OFF "$@" >"$folder/configure.log" 2>&1 || {
+    tail -20 "$folder/configure.log" >&2
     exit 1
   }
-  grep "Adapter for modules" "$folder/$name.log"
-  cmake --build "$folder/$name" --target "$target"
+  grep "Adapter for modules" "$folder/configure.log"
+  cmake --build "$folder/build" --target "$target"
 }
 
 step "the adapter and its tests, on the CPU"
-build cpu test_torch -DTESSERA_TORCH_CUDA=OFF
-"$folder/cpu/tests/torch/test_torch"
+build test_torch -DTESSERA_TORCH_CUDA=OFF
+"$folder/build/tests/torch/test_torch"
 
 step "the CUDA part of the adapter"
-if [ ! -e "$torch/lib/libtorch_cuda.so" ]; then
+if [[ ! -e $torch/lib/libtorch_cuda.so ]]; then
   echo "this wheel has none"
   exit 0
 fi
-build cuda tessera_torch
+build tessera_torch -DTESSERA_TORCH_CUDA=AUTO
 unresolved=$(missing libtorch_cuda.so)
-if [ -n "$unresolved" ]; then
+if [[ -n $unresolved ]]; then
   echo "compiled, not linked into a program: libtorch_cuda needs ${unresolved//$'\n'/, }"
   exit 0
 fi
-cmake --build "$folder/cuda" --target test_torch
+build test_torch -DTESSERA_TORCH_CUDA=AUTO
 echo "compiled and linked; it takes a GPU to run"

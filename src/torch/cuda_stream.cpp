@@ -72,14 +72,14 @@ void give_back(void* data) {
 }
 
 // The deleter of all memory. It may also be given memory that was allocated before it was there.
-void end_block(void* data) {
+void end_cuda_block(void* data) {
   if (data != nullptr && !cuda_memory().blocks.end(data)) { give_back(data); }
 }
 
 // Memory that libtorch's own allocator gives, counted before it does. Counted is what tensors ask
 // for: how much memory that takes of the device depends on what was freed before, on all ranks of
 // the process, so a budget for it would be kept or not by chance.
-void* counted(std::size_t bytes, cudaStream_t stream) {
+void* cuda_memory_of(std::size_t bytes, cudaStream_t stream) {
   CudaMemory& memory = cuda_memory();
   std::shared_ptr<MemoryTracker> tracker = memory.accounts.of(stream);
   if (bytes == 0 || !tracker) { return memory.before->raw_alloc_with_stream(bytes, stream); }
@@ -95,26 +95,27 @@ void* counted(std::size_t bytes, cudaStream_t stream) {
 class CountingCudaAllocator final : public Pluggable {
  public:
   explicit CountingCudaAllocator(caching::CUDAAllocator& before)
-      : Pluggable{
-            [](std::size_t bytes, int, cudaStream_t stream) { return counted(bytes, stream); },
-            [](void* data, std::size_t, int, cudaStream_t) { end_block(data); }},
+      : Pluggable{[](std::size_t bytes, int, cudaStream_t stream) {
+                    return cuda_memory_of(bytes, stream);
+                  },
+                  [](void* data, std::size_t, int, cudaStream_t) { end_cuda_block(data); }},
         before_{before} {
     set_reset_fn([&before] { before.emptyCache(); });
   }
 
   c10::DataPtr allocate(std::size_t bytes) override {
     const c10::DeviceIndex device = c10::cuda::current_device();
-    void* const data = counted(bytes, c10::cuda::getCurrentCUDAStream(device));
-    return {data, data, &end_block, c10::Device{c10::kCUDA, device}};
+    void* const data = cuda_memory_of(bytes, c10::cuda::getCurrentCUDAStream(device));
+    return {data, data, &end_cuda_block, c10::Device{c10::kCUDA, device}};
   }
-  c10::DeleterFnPtr raw_deleter() const override { return &end_block; }
+  c10::DeleterFnPtr raw_deleter() const override { return &end_cuda_block; }
   void* raw_alloc(std::size_t bytes) override {
-    return counted(bytes, c10::cuda::getCurrentCUDAStream());
+    return cuda_memory_of(bytes, c10::cuda::getCurrentCUDAStream());
   }
   void* raw_alloc_with_stream(std::size_t bytes, cudaStream_t stream) override {
-    return counted(bytes, stream);
+    return cuda_memory_of(bytes, stream);
   }
-  void raw_delete(void* data) override { end_block(data); }
+  void raw_delete(void* data) override { end_cuda_block(data); }
 
   using Pluggable::recordStream;
   void recordStream(const c10::DataPtr& data, c10::cuda::CUDAStream stream) override {
