@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "tessera/base/error.hpp"
+#include "torch/intercept.hpp"
 #include "torch/meta_tensors.hpp"
 
 namespace tessera::torch {
@@ -57,7 +59,9 @@ void Place::point(void* data) noexcept {
 }
 
 bool Place::is_open() const noexcept {
-  return storage_ && storage_.unsafeGetStorageImpl()->data_ptr().get() != nullptr;
+  // What has no elements has no address.
+  return storage_ &&
+         (storage_.nbytes() == 0 || storage_.unsafeGetStorageImpl()->data_ptr().get() != nullptr);
 }
 
 Place* Place::of(const at::Tensor& tensor) noexcept {
@@ -77,6 +81,7 @@ ParameterHome::ParameterHome(at::Tensor tensor, std::string name, std::string in
       trainable_{tensor_.requires_grad()} {}
 
 void ParameterHome::adopt(DType dtype, at::Device device) {
+  const NoInterception own;  // another sharded module of this thread has its on
   const at::Tensor memory = parameter_.make(tensor_.sizes(), scalar_type(dtype), device);
   if (tensor_.is_meta()) {
     set_memory(tensor_, memory);
@@ -90,7 +95,9 @@ void ParameterHome::open(const void* data) noexcept {
   parameter_.point(const_cast<void*>(data));  // NOLINT: libtorch has no tensor that is only read
 }
 
-void ParameterHome::close() noexcept { parameter_.point(nullptr); }
+void ParameterHome::close() noexcept {
+  parameter_.point(nullptr);
+}
 
 void ParameterHome::open_gradient(void* data, DType dtype) {
   if (!gradient_tensor_.defined()) {
@@ -103,6 +110,21 @@ void ParameterHome::open_gradient(void* data, DType dtype) {
 void ParameterHome::close_gradient() noexcept {
   if (gradient_tensor_.defined()) { gradient_.point(nullptr); }
   tensor_.mutable_grad() = at::Tensor{};
+}
+
+void ParameterHome::require_own() const {
+  if (Place::of(tensor_) != &parameter_) {
+    throw ContractError{"parameter \"" + name_ +
+                        "\" has been given other memory (module->to(...), or set_data in a pass), "
+                        "so that the sharded module would train what nothing reads; convert a "
+                        "module before it is sharded"};
+  }
+  if (tensor_.requires_grad() && !trainable_) {
+    throw ContractError{"parameter \"" + name_ +
+                        "\" was frozen when the module was sharded, and has been set to be trained "
+                        "since, for which there is no memory; save, and shard the module anew, or "
+                        "shard it trained and freeze it afterwards"};
+  }
 }
 
 bool ParameterHome::has_own_gradient() const {

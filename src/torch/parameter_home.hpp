@@ -63,6 +63,9 @@ class ParameterHome {
   /// Gives the tensor a gradient in `data`, to which autograd adds.
   void open_gradient(void* data, DType dtype);
   void close_gradient() noexcept;
+  /// Throws ContractError if the program has given the tensor other memory, or trains it although
+  /// it was frozen.
+  void require_own() const;
   /// Returns whether autograd's gradient of the tensor is the one in the place.
   [[nodiscard]] bool has_own_gradient() const;
 

@@ -103,8 +103,8 @@ void Passes::adopt() {
                         }));
     auto accumulator = ::torch::autograd::impl::grad_accumulator(home.tensor());
     accumulator->add_post_hook(std::make_unique<::torch::autograd::utils::LambdaPostHook>(
-        [this, alive, &home, node = accumulator.get()](
-            const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& /*inputs*/) {
+        [this, alive, &home, node = accumulator.get()](const std::vector<at::Tensor>& outputs,
+                                                       const std::vector<at::Tensor>& /*inputs*/) {
           if (!alive.expired()) { gradient_added(home, *node); }
           return outputs;
         }));
@@ -112,7 +112,9 @@ void Passes::adopt() {
   }
 }
 
-Passes* Passes::current() noexcept { return current_passes; }
+Passes* Passes::current() noexcept {
+  return current_passes;
+}
 
 Passes* Passes::make_current(Passes* passes) noexcept {
   return std::exchange(current_passes, passes);
@@ -121,10 +123,9 @@ Passes* Passes::make_current(Passes* passes) noexcept {
 void Passes::use(std::span<const Use> uses, const std::string& op) {
   for (std::size_t i = 0; i < uses.size(); ++i) {
     Passes& passes = uses[i].place->home().passes();
-    const bool first = std::none_of(uses.begin(), uses.begin() + static_cast<std::ptrdiff_t>(i),
-                                    [&](const Use& use) {
-                                      return &use.place->home().passes() == &passes;
-                                    });
+    const bool first =
+        std::none_of(uses.begin(), uses.begin() + static_cast<std::ptrdiff_t>(i),
+                     [&](const Use& use) { return &use.place->home().passes() == &passes; });
     if (!first) { continue; }
     std::vector<std::size_t> wanted;
     for (const Use& use : uses.subspan(i)) {
@@ -212,17 +213,17 @@ void Passes::open(std::size_t index) {
   if (unit.backwards == unit.forwards) {
     const std::string name = model_.unit_name(unit.unit);
     throw ContractError{
-        "unit \"" + name + "\" is needed again in the backward pass after its gradients were "
+        "unit \"" + name +
+        "\" is needed again in the backward pass after its gradients were "
         "reduced; if a function of the program runs a forward pass again in backward, use "
         "tessera::torch::recompute instead"};
   }
   try {
     unit.backward.emplace(model_.backward(unit.unit));
   } catch (const ContractError& refusal) {
-    const bool together =
-        unit.regions > 0 && std::any_of(open_.begin(), open_.end(), [&](std::size_t other) {
-          return units_[other].regions > 0;
-        });
+    const bool together = unit.regions > 0 &&
+                          std::any_of(open_.begin(), open_.end(),
+                                      [&](std::size_t other) { return units_[other].regions > 0; });
     if (!together) { throw; }
     throw ContractError{std::string{refusal.what()} +
                         "; a recomputed function needs these units together: recompute one unit "
@@ -277,9 +278,11 @@ void Passes::forget_scopes() noexcept {
 
 void Passes::begin_forward() {
   if (phase_ == Phase::backward) {
-    throw ContractError{"a forward pass of a sharded module begins within its backward pass; use "
-                        "tessera::torch::recompute"};
+    throw ContractError{
+        "a forward pass of a sharded module begins within its backward pass; use "
+        "tessera::torch::recompute"};
   }
+  for (const ParameterHome& home : homes_) { home.require_own(); }
   phase_ = Phase::forward;
   ++depth_;
   current_passes = this;
@@ -305,7 +308,9 @@ void Passes::end_evaluation() {
   phase_ = Phase::idle;
 }
 
-void Passes::begin_region() { regions_.emplace_back(); }
+void Passes::begin_region() {
+  regions_.emplace_back();
+}
 
 std::vector<std::size_t> Passes::end_region(bool kept) {
   std::vector<std::size_t> used = std::move(regions_.back());
@@ -316,8 +321,7 @@ std::vector<std::size_t> Passes::end_region(bool kept) {
   return used;
 }
 
-void Passes::run_again(const std::vector<std::size_t>& units,
-                       std::span<const at::Tensor> outputs) {
+void Passes::run_again(const std::vector<std::size_t>& units, std::span<const at::Tensor> outputs) {
   expect_from(outputs);
   for (const std::size_t index : units) { --units_[index].regions; }
 }
@@ -344,8 +348,9 @@ void Passes::backward(const at::Tensor& loss, const at::Tensor& scale) {
                         "; take its mean first"};
   }
   if (!loss.requires_grad()) {
-    throw ContractError{"the loss needs no gradient: it was computed without gradients, or from no "
-                        "trained parameter"};
+    throw ContractError{
+        "the loss needs no gradient: it was computed without gradients, or from no "
+        "trained parameter"};
   }
   if (phase_ != Phase::between) {
     throw ContractError{phase_ == Phase::forward
@@ -353,6 +358,7 @@ void Passes::backward(const at::Tensor& loss, const at::Tensor& scale) {
                             : "backward is called without a forward pass of the sharded module "
                               "before it in this micro-batch"};
   }
+  for (const ParameterHome& home : homes_) { home.require_own(); }
   // Scopes that end while an exception unwinds end the model.
   const WhenUnwinding otherwise{[this] {
     forget_scopes();

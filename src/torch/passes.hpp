@@ -92,10 +92,10 @@ class Passes {
     std::vector<ParameterHome*> homes;
     std::optional<ForwardScope> forward;
     std::optional<BackwardScope> backward;
-    int forwards = 0;   // scopes in this micro-batch
-    int backwards = 0;  // the same
-    int expected = 0;   // gradients that the loss reaches and that have not come
-    int regions = 0;    // that have not run again
+    int forwards = 0;      // scopes in this micro-batch
+    int backwards = 0;     // the same
+    int expected = 0;      // gradients that the loss reaches and that have not come
+    int regions = 0;       // that have not run again
     bool reached = false;  // whether one of its gradients has been expected in this micro-batch
     [[nodiscard]] bool is_open() const noexcept { return forward || backward; }
   };
