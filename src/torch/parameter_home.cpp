@@ -17,6 +17,9 @@ namespace {
 // Marks storages that are places; their memory is the model's.
 void belongs_to_a_place(void* /*place*/) {}
 
+// Marks storages of parameters whose sharded module has ended.
+void was_given_up(void* /*nothing*/) {}
+
 }  // namespace
 
 at::ScalarType scalar_type(DType dtype) noexcept {
@@ -79,6 +82,24 @@ ParameterHome::ParameterHome(at::Tensor tensor, std::string name, std::string in
       unit_{unit},
       passes_{&passes},
       trainable_{tensor_.requires_grad()} {}
+
+ParameterHome::~ParameterHome() {
+  tensor_.unsafeGetTensorImpl()->bump_version();  // autograd refuses graphs that have saved it
+  try {
+    const NoInterception own;
+    const at::Tensor nothing = at::empty(
+        tensor_.sizes(), at::TensorOptions{}.dtype(tensor_.scalar_type()).device(at::kMeta));
+    nothing.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+        c10::DataPtr{nullptr, nullptr, &was_given_up, at::kMeta});
+    set_memory(tensor_, nothing);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the tensor then has no address
+  }
+}
+
+bool has_been_given_up(const at::Tensor& tensor) noexcept {
+  return tensor.defined() && tensor.has_storage() &&
+         tensor.storage().unsafeGetStorageImpl()->data_ptr().get_deleter() == &was_given_up;
+}
 
 void ParameterHome::adopt(DType dtype, at::Device device) {
   const NoInterception own;  // another sharded module of this thread has its on

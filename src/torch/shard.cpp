@@ -20,15 +20,17 @@ std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module
                                              World& world) {
   if (!module) { throw ContractError{"shard needs a module; this pointer to one is null"}; }
   if (makes_meta_tensors()) {
-    throw ContractError{"shard is called within on_meta, where tensors have no memory; build the "
-                        "module there, and shard it afterwards"};
+    throw ContractError{
+        "shard is called within on_meta, where tensors have no memory; build the "
+        "module there, and shard it afterwards"};
   }
   if (world.options().compute_stream != ComputeStream::caller) {
     throw ConfigError{"libtorch computes on the calling thread: `compute_stream` must be caller"};
   }
   if (world.simulated()) {
-    throw ConfigError{"a libtorch module cannot be planned by a simulated rank, since its operators "
-                      "compute; declare its units in a ShardedModel of their own to plan it"};
+    throw ConfigError{
+        "a libtorch module cannot be planned by a simulated rank, since its operators "
+        "compute; declare its units in a ShardedModel of their own to plan it"};
   }
   if (world.options().device == DeviceKind::cuda) { CudaStream::require(); }
   const at::Device device{world.device().name()};
@@ -38,6 +40,11 @@ std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module
                           "\" belongs to a sharded module already; a module is sharded once"};
     }
     const at::Tensor& tensor = parameter.value();
+    if (has_been_given_up(tensor)) {
+      throw ContractError{"parameter \"" + parameter.key() +
+                          "\" has no values: the sharded module that it belonged to has ended; "
+                          "build a new module, and load what was saved"};
+    }
     if (!tensor.is_meta() && tensor.device() != device) {
       throw ContractError{"parameter \"" + parameter.key() + "\" is on " + tensor.device().str() +
                           ", and the rank's device is " + device.str() +
@@ -71,8 +78,8 @@ ShardedModule::Work::Work(std::shared_ptr<::torch::nn::Module> module_, World& w
   model.materialize(initial_values(*module, units, options));
   passes.adopt();
   interception.emplace();
-  loss_sum = at::zeros({}, at::TensorOptions{}.dtype(at::kDouble).device(
-                               passes.homes().front().tensor().device()));
+  loss_sum = at::zeros(
+      {}, at::TensorOptions{}.dtype(at::kDouble).device(passes.homes().front().tensor().device()));
 }
 
 at::Tensor ShardedModule::Work::loss_scale() const {
@@ -92,7 +99,9 @@ void ShardedModule::optimize_with(const Optimizer& optimizer, const OptimizerOpt
   work_->model.optimize_with(optimizer, options);
 }
 
-void ShardedModule::set_learning_rate(float lr) { work_->model.set_learning_rate(lr); }
+void ShardedModule::set_learning_rate(float lr) {
+  work_->model.set_learning_rate(lr);
+}
 
 void ShardedModule::backward(const at::Tensor& loss) {
   work_->passes.backward(loss, work_->loss_scale());
@@ -106,7 +115,8 @@ void ShardedModule::step() {
   const int wanted = work_->options.model.accumulate;
   if (work_->backwards != wanted) {
     throw ContractError{"step() is called after " + std::to_string(work_->backwards) + " of " +
-                        std::to_string(wanted) + " backward passes; a step has `accumulate` of "
+                        std::to_string(wanted) +
+                        " backward passes; a step has `accumulate` of "
                         "them (model.backward(loss))"};
   }
   work_->backwards = 0;
@@ -115,9 +125,13 @@ void ShardedModule::step() {
   work_->passes.parameters_changed();
 }
 
-StepReport ShardedModule::report() const { return work_->model.report(); }
+StepReport ShardedModule::report() const {
+  return work_->model.report();
+}
 
-ShardedModel& ShardedModule::model() noexcept { return work_->model; }
+ShardedModel& ShardedModule::model() noexcept {
+  return work_->model;
+}
 
 std::string ShardedModule::name_of(const ParameterInfo& parameter) {
   return full_name(parameter.unit, parameter.name);

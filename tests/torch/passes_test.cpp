@@ -1,5 +1,5 @@
-// What users of sharded modules do with them: shapes of modules and passes that PyTorch's suites for
-// DDP and FSDP hold, and mistakes.
+// What users of sharded modules do with them: shapes of modules and passes that PyTorch's suites
+// for DDP and FSDP hold, and mistakes.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,13 +25,13 @@ using tessera::ContractError;
 using tessera::DelayInjection;
 using tessera::ModelOptions;
 using tessera::ParameterInfo;
+using tessera::run_ranks;
 using tessera::SGD;
 using tessera::SlotPoison;
 using tessera::StateTensor;
 using tessera::Strategy;
 using tessera::World;
 using tessera::WorldOptions;
-using tessera::run_ranks;
 namespace shards = tessera::torch;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -84,7 +84,9 @@ struct Case {
   shards::UnitPredicate units = {};
   int gradient_slots = 2;
 };
-void PrintTo(const Case& test, std::ostream* out) { *out << test.name; }
+void PrintTo(const Case& test, std::ostream* out) {
+  *out << test.name;
+}
 
 Net net_of(int blocks, NetImpl::Pass pass = chain) {
   return std::make_shared<NetImpl>(blocks, std::move(pass));
@@ -93,9 +95,9 @@ Net net_of(int blocks, NetImpl::Pass pass = chain) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   all.push_back({.name = "Chain", .build = [] { return net_of(4); }});
-  all.push_back({.name = "OneUnit", .build = [] { return net_of(2); }, .units = [](auto& name, auto&) {
-                   return name == "blocks";
-                 }});
+  all.push_back({.name = "OneUnit",
+                 .build = [] { return net_of(2); },
+                 .units = [](auto& name, auto&) { return name == "blocks"; }});
   all.push_back({.name = "NestedUnits",
                  .build = [] { return net_of(3); },
                  .units = shards::units_named({"blocks.*", "blocks.*.down"})});
@@ -209,15 +211,17 @@ std::vector<Case> cases() {
                  }});
   all.push_back({.name = "SeveralForwards",
                  .build = [] { return net_of(2); },
-                 .loss = [](const Call& net, NetImpl&, const Tensor& x) {
-                   return (net(x) - net(x * 0.5)).pow(2).mean() + net(x).pow(2).mean();
-                 }});
+                 .loss =
+                     [](const Call& net, NetImpl&, const Tensor& x) {
+                       return (net(x) - net(x * 0.5)).pow(2).mean() + net(x).pow(2).mean();
+                     }});
   all.push_back({.name = "PenaltyAfterTheForward",
                  .build = [] { return net_of(2); },
-                 .loss = [](const Call& net, NetImpl& module, const Tensor& x) {
-                   const Tensor error = net(x).pow(2).mean();
-                   return error + 0.1 * module.block(0).up->weight.pow(2).sum();
-                 }});
+                 .loss =
+                     [](const Call& net, NetImpl& module, const Tensor& x) {
+                       const Tensor error = net(x).pow(2).mean();
+                       return error + 0.1 * module.block(0).up->weight.pow(2).sum();
+                     }});
   return all;
 }
 
@@ -261,7 +265,7 @@ Outcome alone(const Case& test) {
           parameter.grad().defined() ? parameter.grad() : torch::zeros_like(parameter);
       if (step == 0) {
         outcome.gradients[name] = {grad.contiguous().data_ptr<float>(),
-                                         grad.contiguous().data_ptr<float>() + grad.numel()};
+                                   grad.contiguous().data_ptr<float>() + grad.numel()};
       }
       parameter.sub_(grad * kRate);
     }
@@ -269,13 +273,13 @@ Outcome alone(const Case& test) {
   }
   for (const auto& [name, parameter] : parameters_of(*net)) {
     const Tensor value = parameter.contiguous();
-    outcome.weights[name] = {value.data_ptr<float>(),
-                                   value.data_ptr<float>() + value.numel()};
+    outcome.weights[name] = {value.data_ptr<float>(), value.data_ptr<float>() + value.numel()};
   }
   return outcome;
 }
 
-Outcome sharded(const Case& test, ModelOptions options, int ranks, WorldOptions world_options = {}) {
+Outcome sharded(const Case& test, ModelOptions options, int ranks,
+                WorldOptions world_options = {}) {
   options.gradient_slots = test.gradient_slots;
   Outcome outcome;
   run_ranks(
@@ -330,11 +334,12 @@ class TorchPasses : public ::testing::TestWithParam<Case> {};
 
 TEST_P(TorchPasses, GradientsAreThoseOfTheModuleAlone) {
   const Outcome wanted = alone(GetParam());
-  for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
+  for (const Strategy strategy :
+       {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
     for (const int ranks : {1, 2}) {
       for (const int accumulate : {1, 2}) {
-        SCOPED_TRACE(std::string{tessera::to_string(strategy)} + ", ranks " + std::to_string(ranks) +
-                     ", micro-batches " + std::to_string(accumulate));
+        SCOPED_TRACE(std::string{tessera::to_string(strategy)} + ", ranks " +
+                     std::to_string(ranks) + ", micro-batches " + std::to_string(accumulate));
         const Outcome found =
             sharded(GetParam(), {.strategy = strategy, .accumulate = accumulate}, ranks);
         expect_near(found.gradients, wanted.gradients, 2e-6);
@@ -356,7 +361,6 @@ TEST_P(TorchPasses, NothingIsReadBeforeOrAfterItsTime) {
 
 INSTANTIATE_TEST_SUITE_P(Modules, TorchPasses, ::testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.name; });
-
 
 // The module is divided as its children are named.
 TEST(TorchUnits, HaveTheirParametersAndWhatIsSharedIsTheRoots) {
@@ -400,21 +404,25 @@ struct Mistake {
   // Returns what was thrown on rank 0 of a sharded module that has made a step.
   std::function<void(shards::Sharded<NetImpl>&, NetImpl&, const Tensor& x)> make;
 };
-void PrintTo(const Mistake& mistake, std::ostream* out) { *out << mistake.name; }
+void PrintTo(const Mistake& mistake, std::ostream* out) {
+  *out << mistake.name;
+}
 
 std::vector<Mistake> mistakes() {
   using Model = shards::Sharded<NetImpl>;
   const auto loss_of = [](Model& model, const Tensor& x) { return model(x).pow(2).mean(); };
   return {
-      {"ReadOutside", "aten::sum reads parameter \"in.weight\" of a sharded module outside its "
-                      "passes; call the ShardedModule (model(x) or model.forward)",
+      {"ReadOutside",
+       "aten::sum reads parameter \"in.weight\" of a sharded module outside its "
+       "passes; call the ShardedModule (model(x) or model.forward)",
        [](Model&, NetImpl& net, const Tensor&) { net.in->weight.sum(); }},
       {"ForwardOfTheModuleItself", "reads parameter \"in.weight\" of a sharded module outside",
        [](Model&, NetImpl& net, const Tensor& x) { net.forward(x); }},
       {"Clone", "outside its passes",
        [](Model&, NetImpl& net, const Tensor&) { net.block(0).up->weight.clone(); }},
-      {"WriteInAForward", "aten::mul_ writes parameter \"blocks.0.up.weight\" of a sharded module, "
-                          "and what it writes would be lost",
+      {"WriteInAForward",
+       "aten::mul_ writes parameter \"blocks.0.up.weight\" of a sharded module, "
+       "and what it writes would be lost",
        [](Model& model, NetImpl& net, const Tensor&) {
          model.forward([&] {
            const torch::NoGradGuard no_grad;
@@ -433,14 +441,17 @@ std::vector<Mistake> mistakes() {
        [=](Model& model, NetImpl& net, const Tensor& x) {
          model.forward([&] { model.backward(net.forward(x).mean()); });
        }},
-      {"ForwardOnly", "step() is called after 0 of 1 backward passes", [=](Model& model, NetImpl&, const Tensor& x) {
+      {"ForwardOnly", "step() is called after 0 of 1 backward passes",
+       [=](Model& model, NetImpl&, const Tensor& x) {
          loss_of(model, x);
          model.step();
        }},
       {"LossOfManyElements", "backward needs a loss of one element, not 40",
        [](Model& model, NetImpl&, const Tensor& x) { model.backward(model(x)); }},
       {"LossWithoutGradient", "the loss needs no gradient",
-       [=](Model& model, NetImpl&, const Tensor& x) { model.backward(loss_of(model, x).detach()); }},
+       [=](Model& model, NetImpl&, const Tensor& x) {
+         model.backward(loss_of(model, x).detach());
+       }},
       {"StaleGraph", "modified by an inplace operation",
        [=](Model& model, NetImpl&, const Tensor& x) {
          const Tensor old = loss_of(model, x);
@@ -457,6 +468,25 @@ std::vector<Mistake> mistakes() {
          model.backward(loss_of(model, x));
          net.in->weight.remove_hook(hook);
          kept.sum();
+       }},
+      {"TrainedAfterItWasFrozen", "parameter \"out.bias\" was frozen when the module was sharded",
+       [](Model& model, NetImpl&, const Tensor& x) {
+         const Net other = seeded(2, [] { return net_of(1); });
+         other->out->bias.set_requires_grad(false);
+         auto frozen = shards::shard(other, model.model().world());
+         other->out->bias.set_requires_grad(true);
+         frozen(x);
+       }},
+      {"ConvertedInAPass", "parameter \"in.weight\" has been given other memory",
+       [](Model& model, NetImpl& net, const Tensor& x) {
+         model.forward([&] { net.in->to(torch::kBFloat16); });
+         model(x);
+       }},
+      {"ShardedAgainAfterItsEnd", "parameter \"in.weight\" has no values",
+       [](Model& model, NetImpl&, const Tensor&) {
+         const Net other = seeded(2, [] { return net_of(1); });
+         { const auto ended = shards::shard(other, model.model().world()); }
+         static_cast<void>(shards::shard(other, model.model().world()));
        }},
       {"ShardedTwice", "belongs to a sharded module already",
        [](Model& model, NetImpl& net, const Tensor&) {
@@ -512,17 +542,20 @@ TEST(TorchShard, RefusesModulesByName) {
                    net->list->push_back(Tied{net->in->weight * 2});
                    return net;
                  }});
-  all.push_back({"ShardOptions::units matches no module", [] { return net_of(1); },
+  all.push_back({"ShardOptions::units matches no module",
+                 [] { return net_of(1); },
                  {.units = shards::units_named({"block.*"})}});
-  all.push_back({"ranks shard different modules: rank 0 has \"blocks.2: blocks.2.norm.weight [6] "
-                 "Float\", rank 1 has nothing more",
-                 [] { return net_of(3); }, {}, 1});
+  all.push_back(
+      {"ranks shard different modules: rank 0 has \"blocks.2: blocks.2.norm.weight [6] "
+       "Float\", rank 1 has nothing more",
+       [] { return net_of(3); },
+       {},
+       1});
   for (const Refused& refused : all) {
     try {
       run_ranks(2, [&](World& world) {
-        const Net net = seeded(1, [&] {
-          return world.rank() == refused.other_on_rank ? net_of(2) : refused.build();
-        });
+        const Net net = seeded(
+            1, [&] { return world.rank() == refused.other_on_rank ? net_of(2) : refused.build(); });
         static_cast<void>(shards::shard(net, world, refused.options));
       });
       ADD_FAILURE() << "nothing was thrown: " << refused.says;
@@ -561,6 +594,70 @@ TEST(TorchPasses, CanBeMadeAgainAfterAnException) {
       });
     }
     EXPECT_EQ(norms.at(0), norms.at(1)) << tessera::to_string(strategy);
+  }
+}
+
+// A loss through two sharded modules trains the one whose backward it is, if the other is frozen
+// meanwhile. A parameter without elements takes part.
+TEST(TorchPasses, TwoModulesOfARankTrainInTurns) {
+  const auto frozen = [](const Net& net, bool is) {
+    for (Tensor& parameter : net->parameters()) { parameter.requires_grad_(!is); }
+  };
+  const auto loss_of = [](auto& first, auto& second, const Tensor& x) {
+    return second(first(x)).pow(2).mean();
+  };
+  const auto build = [] {
+    Net net = net_of(2, [](NetImpl& n, const Tensor& x) {
+      const Tensor y = n.block(1).forward(n.block(0).forward(n.in(x)));
+      return n.out(y) + n.list[2]->as<TiedImpl>()->weight.sum();
+    });
+    net->list->push_back(Tied{torch::zeros({0, 3})});
+    return net;
+  };
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
+    run_ranks(2, [&](World& world) {
+      std::vector<Net> nets;
+      std::vector<Net> plain;
+      for (const std::uint64_t seed : {1, 2}) {
+        nets.push_back(seeded(seed, build));
+        plain.push_back(seeded(seed, build));
+      }
+      const shards::ShardOptions options{.model = {.strategy = strategy}};
+      auto first = shards::shard(nets[0], world, options);
+      auto second = shards::shard(nets[1], world, options);
+      const SGD sgd{.lr = 0.1F, .momentum = 0.0F, .weight_decay = 0.0F};
+      first.optimize_with(sgd);
+      second.optimize_with(sgd);
+      for (int step = 0; step < 4; ++step) {
+        const std::size_t trained = static_cast<std::size_t>(step % 2);
+        frozen(nets[1 - trained], true);
+        auto& model = trained == 0 ? first : second;
+        model.backward(loss_of(first, second, batch(step)));
+        model.step();
+        frozen(nets[1 - trained], false);
+
+        plain[trained]->zero_grad();
+        const auto call = [&](std::size_t i) {
+          return [&plain, i](const Tensor& x) { return plain[i]->forward(x); };
+        };
+        auto f = call(0);
+        auto g = call(1);
+        loss_of(f, g, batch(step)).backward();
+        const torch::NoGradGuard no_grad;
+        for (Tensor& parameter : plain[trained]->parameters()) {
+          if (parameter.grad().defined()) { parameter.sub_(parameter.grad() * 0.1); }
+        }
+      }
+      // The module that was only read has begun a micro-batch, which its own step ends.
+      frozen(nets[0], true);
+      second.backward(loss_of(first, second, batch(0)) * 0);
+      second.step();
+      const auto weights = second.state_dict(true);
+      for (const auto& item : plain[1]->named_parameters()) {
+        EXPECT_TRUE(torch::allclose(weights.at(item.key()), item.value(), 1e-5, 1e-6))
+            << item.key();
+      }
+    });
   }
 }
 
