@@ -54,8 +54,9 @@ struct ShardOptions {
   /// The strategy and all else that a ShardedModel is told. `compute` is the dtype of parameters
   /// that are fp32 in the module; those that are bf16 or fp16 there stay so.
   ModelOptions model = {};
-  /// Which modules are units. Parameters of no unit, and those that several units share, make a
-  /// root unit called "(root)". Empty: children_of_lists().
+  /// Which modules are units. Parameters of no unit, and tensors that several units share, make a
+  /// root unit called "(root)". A module that is registered twice stays in the unit where it was
+  /// found first. Empty: children_of_lists().
   UnitPredicate units = {};
   /// How buffers are kept alike.
   Buffers buffers = Buffers::broadcast;
@@ -101,8 +102,8 @@ struct ShardOptions {
 /// Threads: the rank's own. Autograd's threads are known; other threads cannot read parameters.
 class ShardedModule {
  public:
-  /// Gives the module's parameters up: they have no values then. It never throws. All scopes and
-  /// passes have ended.
+  /// Gives the module's parameters up: they are on the meta device then, without values, and
+  /// autograd refuses graphs that need them. It never throws. All scopes and passes have ended.
   ~ShardedModule();
   ShardedModule(ShardedModule&&) noexcept;
   ShardedModule& operator=(ShardedModule&&) = delete;
