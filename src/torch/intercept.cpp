@@ -86,6 +86,14 @@ Interception::~Interception() {
   if (--guards == 0) { c10::impl::tls_set_dispatch_key_included(kKey, false); }
 }
 
+NoInterception::NoInterception() : excluded_before_{c10::impl::tls_is_dispatch_key_excluded(kKey)} {
+  c10::impl::tls_set_dispatch_key_excluded(kKey, true);
+}
+
+NoInterception::~NoInterception() {
+  c10::impl::tls_set_dispatch_key_excluded(kKey, excluded_before_);
+}
+
 NoDraws::NoDraws(const char* why) : before_{std::exchange(no_draws, why)} {}
 
 NoDraws::~NoDraws() {

@@ -13,6 +13,19 @@ class Interception {
   Interception& operator=(const Interception&) = delete;
 };
 
+/// While one lives, operators on this thread are not shown: those of the adapter's own on places.
+/// Guards nest.
+class NoInterception {
+ public:
+  NoInterception();
+  ~NoInterception();
+  NoInterception(const NoInterception&) = delete;
+  NoInterception& operator=(const NoInterception&) = delete;
+
+ private:
+  bool excluded_before_;
+};
+
 /// While one lives, an operator on this thread that draws from libtorch's default generator throws
 /// ContractError, whatever calls it. `why` completes the message and outlives the guard. Guards
 /// nest.

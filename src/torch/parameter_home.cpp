@@ -1,11 +1,15 @@
 #include "torch/parameter_home.hpp"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/Storage.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <cstring>
 #include <utility>
 
+#include "tessera/base/error.hpp"
+#include "torch/intercept.hpp"
 #include "torch/meta_tensors.hpp"
 
 namespace tessera::torch {
@@ -14,6 +18,9 @@ namespace {
 
 // Marks storages that are places; their memory is the model's.
 void belongs_to_a_place(void* /*place*/) {}
+
+// Marks storages of parameters whose sharded module has ended.
+void was_given_up(void* /*nothing*/) {}
 
 }  // namespace
 
@@ -32,8 +39,13 @@ at::ScalarType scalar_type(DType dtype) noexcept {
 }
 
 Place::~Place() {
-  if (storage_) {
-    storage_.unsafeGetStorageImpl()->set_data_ptr_noswap(c10::DataPtr{nullptr, device_});
+  if (!storage_) { return; }
+  c10::StorageImpl& storage = *storage_.unsafeGetStorageImpl();
+  storage.set_data_ptr_noswap(c10::DataPtr{nullptr, device_});
+  if (storage_.use_count() > 1 && device_.is_cpu()) {  // a view that the user has kept reads NaN
+    c10::DataPtr memory = c10::GetCPUAllocator()->allocate(storage.nbytes());
+    std::memset(memory.get(), 0xFF, storage.nbytes());
+    storage.set_data_ptr_noswap(std::move(memory));
   }
 }
 
@@ -57,7 +69,9 @@ void Place::point(void* data) noexcept {
 }
 
 bool Place::is_open() const noexcept {
-  return storage_ && storage_.unsafeGetStorageImpl()->data_ptr().get() != nullptr;
+  // What has no elements has no address.
+  return storage_ &&
+         (storage_.nbytes() == 0 || storage_.unsafeGetStorageImpl()->data_ptr().get() != nullptr);
 }
 
 Place* Place::of(const at::Tensor& tensor) noexcept {
@@ -76,7 +90,26 @@ ParameterHome::ParameterHome(at::Tensor tensor, std::string name, std::string in
       passes_{&passes},
       trainable_{tensor_.requires_grad()} {}
 
+ParameterHome::~ParameterHome() {
+  tensor_.unsafeGetTensorImpl()->bump_version();  // autograd refuses graphs that have saved it
+  try {
+    const NoInterception own;
+    const at::Tensor nothing = at::empty(
+        tensor_.sizes(), at::TensorOptions{}.dtype(tensor_.scalar_type()).device(at::kMeta));
+    nothing.storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+        c10::DataPtr{nullptr, nullptr, &was_given_up, at::kMeta});
+    set_memory(tensor_, nothing);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the tensor then has no address
+  }
+}
+
+bool has_been_given_up(const at::Tensor& tensor) noexcept {
+  return tensor.defined() && tensor.has_storage() &&
+         tensor.storage().unsafeGetStorageImpl()->data_ptr().get_deleter() == &was_given_up;
+}
+
 void ParameterHome::adopt(DType dtype, at::Device device) {
+  const NoInterception own;  // another sharded module of this thread has its on
   const at::Tensor memory = parameter_.make(tensor_.sizes(), scalar_type(dtype), device);
   if (tensor_.is_meta()) {
     set_memory(tensor_, memory);
@@ -105,6 +138,21 @@ void ParameterHome::open_gradient(void* data, DType dtype) {
 void ParameterHome::close_gradient() noexcept {
   if (gradient_tensor_.defined()) { gradient_.point(nullptr); }
   tensor_.mutable_grad() = at::Tensor{};
+}
+
+void ParameterHome::require_own() const {
+  if (Place::of(tensor_) != &parameter_) {
+    throw ContractError{"parameter \"" + name_ +
+                        "\" has been given other memory (module->to(...), or set_data in a pass), "
+                        "so that the sharded module would train what nothing reads; convert a "
+                        "module before it is sharded"};
+  }
+  if (tensor_.requires_grad() && !trainable_) {
+    throw ContractError{"parameter \"" + name_ +
+                        "\" was frozen when the module was sharded, and has been set to be trained "
+                        "since, for which there is no memory; save, and shard the module anew, or "
+                        "shard it trained and freeze it afterwards"};
+  }
 }
 
 bool ParameterHome::has_own_gradient() const {

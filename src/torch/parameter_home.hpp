@@ -44,6 +44,9 @@ class Place {
   c10::Storage storage_;
 };
 
+/// Returns whether `tensor` is a parameter whose sharded module has ended.
+[[nodiscard]] bool has_been_given_up(const at::Tensor& tensor) noexcept;
+
 /// A parameter of a sharded module: the module's tensor, which has the unit's memory while its unit
 /// is open and none otherwise.
 class ParameterHome {
@@ -52,6 +55,9 @@ class ParameterHome {
   /// number `unit` of `passes`.
   ParameterHome(at::Tensor tensor, std::string name, std::string in_unit, std::size_t unit,
                 Passes& passes);
+  /// Leaves the tensor on the meta device, so that libtorch refuses to read it, and refuses graphs
+  /// that have saved it.
+  ~ParameterHome();
   ParameterHome(const ParameterHome&) = delete;
   ParameterHome& operator=(const ParameterHome&) = delete;
 
@@ -63,6 +69,9 @@ class ParameterHome {
   /// Gives the tensor a gradient in `data`, to which autograd adds.
   void open_gradient(void* data, DType dtype);
   void close_gradient() noexcept;
+  /// Throws ContractError if the program has given the tensor other memory, or trains it although
+  /// it was frozen.
+  void require_own() const;
   /// Returns whether autograd's gradient of the tensor is the one in the place.
   [[nodiscard]] bool has_own_gradient() const;
 

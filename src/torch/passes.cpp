@@ -40,6 +40,12 @@ void for_each_accumulator(std::span<const at::Tensor> outputs, Found&& found) {
   }
 }
 
+// What a module's user can do about it: scopes and declared orders are out of his hands.
+constexpr const char* kMoreSlots =
+    "; for a sharded module: operators that use several units at once ask for more `prefetch`, and "
+    "units used several times before their gradients are complete for more `gradient_slots` "
+    "(ShardOptions::model)";
+
 // Calls a function if it ends because of an exception.
 template <class Function>
 class WhenUnwinding {
@@ -202,7 +208,12 @@ void Passes::close_unused(const std::vector<std::size_t>& wanted) {
 void Passes::open(std::size_t index) {
   LiveUnit& unit = units_[index];
   if (phase_ != Phase::backward) {
-    unit.forward.emplace(model_.forward(unit.unit));
+    try {
+      unit.forward.emplace(model_.forward(unit.unit));
+    } catch (const ContractError& refusal) {
+      if (open_.empty()) { throw; }
+      throw ContractError{std::string{refusal.what()} + kMoreSlots};
+    }
     open_.push_back(index);
     ++unit.forwards;
     for (ParameterHome* const home : unit.homes) {
@@ -224,7 +235,7 @@ void Passes::open(std::size_t index) {
     const bool together = unit.regions > 0 &&
                           std::any_of(open_.begin(), open_.end(),
                                       [&](std::size_t other) { return units_[other].regions > 0; });
-    if (!together) { throw; }
+    if (!together) { throw ContractError{std::string{refusal.what()} + kMoreSlots}; }
     throw ContractError{std::string{refusal.what()} +
                         "; a recomputed function needs these units together: recompute one unit "
                         "at a time"};
@@ -282,6 +293,7 @@ void Passes::begin_forward() {
         "a forward pass of a sharded module begins within its backward pass; use "
         "tessera::torch::recompute"};
   }
+  for (const ParameterHome& home : homes_) { home.require_own(); }
   phase_ = Phase::forward;
   ++depth_;
   current_passes = this;
@@ -357,6 +369,7 @@ void Passes::backward(const at::Tensor& loss, const at::Tensor& scale) {
                             : "backward is called without a forward pass of the sharded module "
                               "before it in this micro-batch"};
   }
+  for (const ParameterHome& home : homes_) { home.require_own(); }
   // Scopes that end while an exception unwinds end the model.
   const WhenUnwinding otherwise{[this] {
     forget_scopes();
@@ -379,6 +392,14 @@ void Passes::backward(const at::Tensor& loss, const at::Tensor& scale) {
 }
 
 void Passes::gradient_comes(ParameterHome& home) {
+  const Passes* const other = current_passes;
+  if (phase_ != Phase::backward && other != nullptr && other != this &&
+      other->phase_ == Phase::backward) {
+    throw ContractError{"the backward pass of another sharded module reaches parameter \"" +
+                        home.name() +
+                        "\"; freeze the parameters of this one meanwhile (requires_grad_(false)), "
+                        "or detach what it computes"};
+  }
   if (phase_ != Phase::backward) {
     throw ContractError{"autograd makes the gradient of \"" + home.name() +
                         "\" of a sharded module, but not within ShardedModule::backward; call "

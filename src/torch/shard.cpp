@@ -40,6 +40,11 @@ std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module
                           "\" belongs to a sharded module already; a module is sharded once"};
     }
     const at::Tensor& tensor = parameter.value();
+    if (has_been_given_up(tensor)) {
+      throw ContractError{"parameter \"" + parameter.key() +
+                          "\" has no values: the sharded module that it belonged to has ended; "
+                          "build a new module, and load what was saved"};
+    }
     if (!tensor.is_meta() && tensor.device() != device) {
       throw ContractError{"parameter \"" + parameter.key() + "\" is on " + tensor.device().str() +
                           ", and the rank's device is " + device.str() +
@@ -47,6 +52,19 @@ std::shared_ptr<::torch::nn::Module> checked(std::shared_ptr<::torch::nn::Module
     }
   }
   return module;
+}
+
+// A tensor that shares a parameter's memory would keep it, and today's values.
+void require_own_memory(const std::vector<ModuleUnit>& units) {
+  for (const ModuleUnit& unit : units) {
+    for (const ModuleParameter& parameter : unit.parameters) {
+      if (parameter.tensor.is_meta() || parameter.tensor.storage().use_count() == 1) { continue; }
+      throw ContractError{"parameter \"" + parameter.names.front() +
+                          "\" shares its memory with another tensor (detach, view, a member that "
+                          "was computed from it), which would keep the values of today; clone it, "
+                          "or compute it in the forward pass"};
+    }
+  }
 }
 
 }  // namespace
@@ -70,6 +88,7 @@ ShardedModule::Work::Work(std::shared_ptr<::torch::nn::Module> module_, World& w
     }
     broadcast_from_rank0(world, tensors);
   }
+  require_own_memory(units);
   model.materialize(initial_values(*module, units, options));
   passes.adopt();
   interception.emplace();

@@ -60,6 +60,7 @@ struct NetImpl : torch::nn::Module {
   BlockImpl& block(std::size_t i) { return *list[i]->as<BlockImpl>(); }
 
   Pass pass;
+  Tensor kept;
   torch::nn::Linear in{nullptr};
   torch::nn::ModuleList list{nullptr};
   torch::nn::Linear out{nullptr};
@@ -469,6 +470,41 @@ std::vector<Mistake> mistakes() {
          net.in->weight.remove_hook(hook);
          kept.sum();
        }},
+      {"TrainedAfterItWasFrozen", "parameter \"out.bias\" was frozen when the module was sharded",
+       [](Model& model, NetImpl&, const Tensor& x) {
+         const Net other = seeded(2, [] { return net_of(1); });
+         other->out->bias.set_requires_grad(false);
+         auto frozen = shards::shard(other, model.model().world());
+         other->out->bias.set_requires_grad(true);
+         frozen(x);
+       }},
+      {"ConvertedInAPass", "parameter \"in.weight\" has been given other memory",
+       [](Model& model, NetImpl& net, const Tensor& x) {
+         model.forward([&] { net.in->to(torch::kBFloat16); });
+         model(x);
+       }},
+      {"ShardedAgainAfterItsEnd", "parameter \"in.weight\" has no values",
+       [](Model& model, NetImpl&, const Tensor&) {
+         const Net other = seeded(2, [] { return net_of(1); });
+         { const auto ended = shards::shard(other, model.model().world()); }
+         static_cast<void>(shards::shard(other, model.model().world()));
+       }},
+      {"BackwardOfAnotherModule",
+       "the backward pass of another sharded module reaches parameter \"out.bias\"",
+       [](Model& model, NetImpl&, const Tensor& x) {
+         const Net net = seeded(2, [] { return net_of(1); });
+         auto critic = shards::shard(net, model.model().world());
+         model.backward(critic(model(x)).pow(2).mean());
+       }},
+      {"UnitsAtOnce", "operators that use several units at once ask for more `prefetch`",
+       [](Model& model, NetImpl& net, const Tensor&) {
+         if (model.model().options().strategy == Strategy::ddp) {
+           throw ContractError{"operators that use several units at once ask for more `prefetch`"};
+         }
+         model.forward([&] {
+           torch::cat({net.block(0).up->weight, net.block(1).up->weight, net.block(2).up->weight});
+         });
+       }},
       {"ShardedTwice", "belongs to a sharded module already",
        [](Model& model, NetImpl& net, const Tensor&) {
          static_cast<void>(shards::shard(net.shared_from_this(), model.model().world()));
@@ -515,6 +551,11 @@ TEST(TorchShard, RefusesModulesByName) {
   all.push_back({"parameters \"in.weight\" and \"blocks.1.weight\" are views of one tensor", [] {
                    Net net = net_of(1);
                    net->list->push_back(Tied{net->in->weight.detach().slice(0, 1, 3)});
+                   return net;
+                 }});
+  all.push_back({"parameter \"in.weight\" shares its memory with another tensor", [] {
+                   Net net = net_of(1);
+                   net->kept = net->in->weight.detach();
                    return net;
                  }});
   all.push_back({"is no leaf", [] {
@@ -575,6 +616,83 @@ TEST(TorchPasses, CanBeMadeAgainAfterAnException) {
       });
     }
     EXPECT_EQ(norms.at(0), norms.at(1)) << tessera::to_string(strategy);
+  }
+}
+
+// What outlives a sharded module has no values: NaN, and no address that belongs to others.
+TEST(TorchShard, AViewThatIsKeptOverItsEndReadsNaN) {
+  run_ranks(2, [&](World& world) {
+    Tensor kept;
+    {
+      const Net net = seeded(1, [] { return net_of(2); });
+      auto model = shards::shard(net, world, {.model = {.strategy = Strategy::zero3}});
+      model.forward([&] { kept = net->block(0).up->weight.detach().t(); });
+    }
+    EXPECT_TRUE(kept.isnan().all().item<bool>());
+  });
+}
+
+// A loss through two sharded modules trains the one whose backward it is, if the other is frozen
+// meanwhile. A parameter without elements takes part.
+TEST(TorchPasses, TwoModulesOfARankTrainInTurns) {
+  const auto frozen = [](const Net& net, bool is) {
+    for (Tensor& parameter : net->parameters()) { parameter.requires_grad_(!is); }
+  };
+  const auto loss_of = [](auto& first, auto& second, const Tensor& x) {
+    return second(first(x)).pow(2).mean();
+  };
+  const auto build = [] {
+    Net net = net_of(2, [](NetImpl& n, const Tensor& x) {
+      const Tensor y = n.block(1).forward(n.block(0).forward(n.in(x)));
+      return n.out(y) + n.list[2]->as<TiedImpl>()->weight.sum();
+    });
+    net->list->push_back(Tied{torch::zeros({0, 3})});
+    return net;
+  };
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
+    run_ranks(2, [&](World& world) {
+      std::vector<Net> nets;
+      std::vector<Net> plain;
+      for (const std::uint64_t seed : {1, 2}) {
+        nets.push_back(seeded(seed, build));
+        plain.push_back(seeded(seed, build));
+      }
+      const shards::ShardOptions options{.model = {.strategy = strategy}};
+      auto first = shards::shard(nets[0], world, options);
+      auto second = shards::shard(nets[1], world, options);
+      const SGD sgd{.lr = 0.1F, .momentum = 0.0F, .weight_decay = 0.0F};
+      first.optimize_with(sgd);
+      second.optimize_with(sgd);
+      for (int step = 0; step < 4; ++step) {
+        const std::size_t trained = static_cast<std::size_t>(step % 2);
+        frozen(nets[1 - trained], true);
+        auto& model = trained == 0 ? first : second;
+        model.backward(loss_of(first, second, batch(step)));
+        model.step();
+        frozen(nets[1 - trained], false);
+
+        plain[trained]->zero_grad();
+        const auto call = [&](std::size_t i) {
+          return [&plain, i](const Tensor& x) { return plain[i]->forward(x); };
+        };
+        auto f = call(0);
+        auto g = call(1);
+        loss_of(f, g, batch(step)).backward();
+        const torch::NoGradGuard no_grad;
+        for (Tensor& parameter : plain[trained]->parameters()) {
+          if (parameter.grad().defined()) { parameter.sub_(parameter.grad() * 0.1); }
+        }
+      }
+      // The module that was only read has begun a micro-batch, which its own step ends.
+      frozen(nets[0], true);
+      second.backward(loss_of(first, second, batch(0)) * 0);
+      second.step();
+      const auto weights = second.state_dict(true);
+      for (const auto& item : plain[1]->named_parameters()) {
+        EXPECT_TRUE(torch::allclose(weights.at(item.key()), item.value(), 1e-5, 1e-6))
+            << item.key();
+      }
+    });
   }
 }
 

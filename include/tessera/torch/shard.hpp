@@ -54,8 +54,9 @@ struct ShardOptions {
   /// The strategy and all else that a ShardedModel is told. `compute` is the dtype of parameters
   /// that are fp32 in the module; those that are bf16 or fp16 there stay so.
   ModelOptions model = {};
-  /// Which modules are units. Parameters of no unit, and those that several units share, make a
-  /// root unit called "(root)". Empty: children_of_lists().
+  /// Which modules are units. Parameters of no unit, and tensors that several units share, make a
+  /// root unit called "(root)". A module that is registered twice stays in the unit where it was
+  /// found first. Empty: children_of_lists().
   UnitPredicate units = {};
   /// How buffers are kept alike.
   Buffers buffers = Buffers::broadcast;
@@ -98,11 +99,12 @@ struct ShardOptions {
 /// Errors:  what ShardedModel throws, out of the operator that needed the unit. An exception in a
 ///          forward pass closes its units; the pass may be made again, on all ranks. After one in a
 ///          backward pass the model cannot go on.
-/// Threads: the rank's own. Autograd's threads are known; other threads cannot read parameters.
+/// Threads: the rank's own. Autograd's threads are known; other threads must not use parameters,
+///          which have no address for them.
 class ShardedModule {
  public:
-  /// Gives the module's parameters up: they have no values then. It never throws. All scopes and
-  /// passes have ended.
+  /// Gives the module's parameters up: they are on the meta device then, without values, and
+  /// autograd refuses graphs that need them. It never throws. All scopes and passes have ended.
   ~ShardedModule();
   ShardedModule(ShardedModule&&) noexcept;
   ShardedModule& operator=(ShardedModule&&) = delete;
@@ -251,8 +253,8 @@ class Sharded : public ShardedModule {
 /// meta (`on_meta`), and returns the module to train with. The module's own memory for parameters
 /// is then given back.
 ///
-/// Errors: ContractError for a parameter that is neither fp32, bf16 nor fp16 or is a view of
-///         another, for a unit without parameters, for a module that is sharded already and for
+/// Errors: ContractError for a parameter that is neither fp32, bf16 nor fp16, is a view of another
+///         or shares its memory with any tensor, which would keep the values of today, for a unit without parameters, for a module that is sharded already and for
 ///         ranks whose modules differ. ConfigError for options that exclude each other and for
 ///         WorldOptions::compute_stream worker. Otherwise as ShardedModel.
 template <class Module>
