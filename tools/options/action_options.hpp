@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/error.hpp"
@@ -28,7 +29,12 @@ struct ActionOptionWords {
 /// An option and what it does to `Settings`.
 template <class Settings>
 struct ActionOption : ActionOptionWords {
-  std::function<void(Settings&, const std::string&)> apply;
+  using Apply = std::function<void(Settings&, const std::string&)>;
+  ActionOption(std::string_view name_, std::string_view value_, std::string_view preset_,
+               std::string_view help_, std::string_view actions_, Apply apply_)
+      : ActionOptionWords{name_, value_, preset_, help_, actions_}, apply{std::move(apply_)} {}
+
+  Apply apply;
 };
 
 /// What was typed behind the name of an action.
