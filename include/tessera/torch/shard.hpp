@@ -254,8 +254,9 @@ class Sharded : public ShardedModule {
 /// is then given back.
 ///
 /// Errors: ContractError for a parameter that is neither fp32, bf16 nor fp16, is a view of another
-///         or shares its memory with any tensor, which would keep the values of today, for a unit without parameters, for a module that is sharded already and for
-///         ranks whose modules differ. ConfigError for options that exclude each other and for
+///         or shares its memory with any tensor, which would keep the values of today, for a unit
+///         without parameters, for a module that is sharded already and for ranks whose modules
+///         differ. ConfigError for options that exclude each other and for
 ///         WorldOptions::compute_stream worker. Otherwise as ShardedModel.
 template <class Module>
 [[nodiscard]] Sharded<Module> shard(std::shared_ptr<Module> module, World& world,
