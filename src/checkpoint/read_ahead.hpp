@@ -19,8 +19,7 @@ namespace tessera {
 /// Errors:  what a round fails with is thrown by the call that waits for it. Rounds before it can
 ///          still be used; no round after it begins.
 /// Threads: `next`, `wait_until` and `release` belong to one thread. The destructor waits for the
-/// rounds that
-///          are being filled.
+///          rounds that are being filled.
 class ReadAhead {
  public:
   /// Fills a round, on the thread `reader`, counted from 0.

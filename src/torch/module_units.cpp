@@ -169,10 +169,6 @@ UnitPredicate units_named(std::vector<std::string> patterns) {
   };
 }
 
-UnitPredicate children_of_lists() {
-  return {};
-}
-
 std::string full_name(const std::string& unit, const std::string& parameter) {
   return unit == kRootUnit ? parameter : unit + "." + parameter;
 }

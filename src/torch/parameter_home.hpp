@@ -23,7 +23,7 @@ class Place {
   Place(ParameterHome& home, bool gradient) noexcept : home_{&home}, gradient_{gradient} {}
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
-  /// Points nowhere: a tensor that outlives it has no memory.
+  /// Leaves a tensor that outlives it with memory of its own that holds NaN, or on CUDA with none.
   ~Place();
 
   /// Makes the storage and returns a tensor over it: contiguous, of this shape, dtype and device.

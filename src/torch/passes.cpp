@@ -40,7 +40,8 @@ void for_each_accumulator(std::span<const at::Tensor> outputs, Found&& found) {
   }
 }
 
-// What a module's user can do about it: scopes and declared orders are out of his hands.
+// What a module's user can do about a lack of slots: the adapter opens the scopes, and no order is
+// declared.
 constexpr const char* kMoreSlots =
     "; for a sharded module: operators that use several units at once ask for more `prefetch`, and "
     "units used several times before their gradients are complete for more `gradient_slots` "

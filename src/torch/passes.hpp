@@ -41,7 +41,7 @@ struct Use {
 /// Threads: those of autograd while `backward` runs, one at a time; otherwise the rank's own.
 class Passes {
  public:
-  /// Declares the units in `model`, in the same order. `units` stay where they are.
+  /// Declares the units in `model`, in the same order.
   Passes(ShardedModel& model, const std::vector<ModuleUnit>& units);
   ~Passes();
   Passes(const Passes&) = delete;
@@ -96,7 +96,7 @@ class Passes {
     int backwards = 0;     // the same
     int expected = 0;      // gradients that the loss reaches and that have not come
     int regions = 0;       // that have not run again
-    bool reached = false;  // whether one of its gradients has been expected in this micro-batch
+    bool reached = false;  // whether this backward pass reaches one of its gradients
     [[nodiscard]] bool is_open() const noexcept { return forward || backward; }
   };
 
@@ -104,7 +104,6 @@ class Passes {
     Evaluation evaluation;
   };
 
-  void require(std::span<const Use> uses, const std::string& op) const;
   void open_all(const std::vector<std::size_t>& wanted);
   void open(std::size_t index);
   void close(std::size_t index);

@@ -30,9 +30,6 @@ using UnitPredicate =
 /// Returns a predicate for modules by name. `*` stands for one part of a name: "blocks.*" matches
 /// "blocks.3", and not "blocks.3.mlp".
 [[nodiscard]] UnitPredicate units_named(std::vector<std::string> patterns);
-/// Returns the predicate that counts if none is given: each child of a ModuleList, a ModuleDict or
-/// a Sequential that has parameters, the outermost of them.
-[[nodiscard]] UnitPredicate children_of_lists();
 
 /// Which values a module's buffers, such as the running statistics of a BatchNorm, have.
 enum class Buffers : std::uint8_t {
@@ -56,7 +53,8 @@ struct ShardOptions {
   ModelOptions model = {};
   /// Which modules are units. Parameters of no unit, and tensors that several units share, make a
   /// root unit called "(root)". A module that is registered twice stays in the unit where it was
-  /// found first. Empty: children_of_lists().
+  /// found first. Empty: each child of a ModuleList, a ModuleDict or a Sequential that has
+  /// parameters, the outermost of them.
   UnitPredicate units = {};
   /// How buffers are kept alike.
   Buffers buffers = Buffers::broadcast;
