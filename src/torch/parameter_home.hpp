@@ -55,8 +55,8 @@ class ParameterHome {
   /// number `unit` of `passes`.
   ParameterHome(at::Tensor tensor, std::string name, std::string in_unit, std::size_t unit,
                 Passes& passes);
-  /// Leaves the tensor on the meta device, so that libtorch refuses to read it, and refuses graphs
-  /// that have saved it.
+  /// Leaves a tensor that it has adopted on the meta device, so that libtorch refuses to read it,
+  /// and refuses graphs that have saved it. A tensor with memory of its own keeps it.
   ~ParameterHome();
   ParameterHome(const ParameterHome&) = delete;
   ParameterHome& operator=(const ParameterHome&) = delete;

@@ -81,6 +81,7 @@ ShardedModule::Work::Work(std::shared_ptr<::torch::nn::Module> module_, World& w
       buffers{*module, world, options.buffers} {
   if (world.options().device == DeviceKind::cpu) { at::set_num_threads(world.options().threads); }
   require_same_units(world, units);
+  require_own_memory(units);
   for (const ModuleUnit& unit : units) {
     std::vector<at::Tensor> tensors;
     for (const ModuleParameter& parameter : unit.parameters) {
@@ -88,7 +89,6 @@ ShardedModule::Work::Work(std::shared_ptr<::torch::nn::Module> module_, World& w
     }
     broadcast_from_rank0(world, tensors);
   }
-  require_own_memory(units);
   model.materialize(initial_values(*module, units, options));
   passes.adopt();
   interception.emplace();

@@ -404,6 +404,7 @@ struct Mistake {
   std::string says;
   // Returns what was thrown on rank 0 of a sharded module that has made a step.
   std::function<void(shards::Sharded<NetImpl>&, NetImpl&, const Tensor& x)> make;
+  std::vector<Strategy> under = {Strategy::ddp, Strategy::zero3};
 };
 void PrintTo(const Mistake& mistake, std::ostream* out) {
   *out << mistake.name;
@@ -498,13 +499,11 @@ std::vector<Mistake> mistakes() {
        }},
       {"UnitsAtOnce", "operators that use several units at once ask for more `prefetch`",
        [](Model& model, NetImpl& net, const Tensor&) {
-         if (model.model().options().strategy == Strategy::ddp) {
-           throw ContractError{"operators that use several units at once ask for more `prefetch`"};
-         }
          model.forward([&] {
            torch::cat({net.block(0).up->weight, net.block(1).up->weight, net.block(2).up->weight});
          });
-       }},
+       },
+       {Strategy::zero3}},
       {"ShardedTwice", "belongs to a sharded module already",
        [](Model& model, NetImpl& net, const Tensor&) {
          static_cast<void>(shards::shard(net.shared_from_this(), model.model().world()));
@@ -515,7 +514,7 @@ std::vector<Mistake> mistakes() {
 class TorchMistakes : public ::testing::TestWithParam<Mistake> {};
 
 TEST_P(TorchMistakes, AreRefusedByName) {
-  for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
+  for (const Strategy strategy : GetParam().under) {
     run_ranks(2, [&](World& world) {
       const Net net = seeded(1, [] { return net_of(3); });
       auto model = shards::shard(net, world, {.model = {.strategy = strategy}});
@@ -535,12 +534,14 @@ TEST_P(TorchMistakes, AreRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(All, TorchMistakes, ::testing::ValuesIn(mistakes()),
                          [](const auto& test) { return test.param.name; });
 
-TEST(TorchShard, RefusesModulesByName) {
+// A refusal leaves the module as it was: its values, its gradients' places and its graphs.
+TEST(TorchShard, RefusesModulesByNameAndLeavesThemTheirValues) {
   struct Refused {
     std::string says;
     std::function<Net()> build;
     shards::ShardOptions options = {};
     int other_on_rank = -1;
+    std::optional<std::size_t> budget = {};
   };
   std::vector<Refused> all;
   all.push_back({"parameter \"blocks.0.up.weight\" has elements of type Double", [] {
@@ -573,13 +574,26 @@ TEST(TorchShard, RefusesModulesByName) {
        [] { return net_of(3); },
        {},
        1});
+  all.push_back({"budget", [] { return net_of(2); }, {}, -1, 1024});
   for (const Refused& refused : all) {
     try {
-      run_ranks(2, [&](World& world) {
+      const auto body = [&](World& world) {
         const Net net = seeded(
             1, [&] { return world.rank() == refused.other_on_rank ? net_of(2) : refused.build(); });
-        static_cast<void>(shards::shard(net, world, refused.options));
-      });
+        std::vector<Tensor> before;
+        for (const Tensor& tensor : net->parameters()) { before.push_back(tensor.clone()); }
+        try {
+          static_cast<void>(shards::shard(net, world, refused.options));
+        } catch (const tessera::Error&) {
+          const std::vector<Tensor> after = net->parameters();
+          for (std::size_t i = 0; i < after.size(); ++i) {
+            EXPECT_TRUE(after[i].device().is_cpu() && torch::equal(after[i], before[i]))
+                << refused.says;
+          }
+          throw;
+        }
+      };
+      run_ranks(2, body, {.budget_bytes = refused.budget});
       ADD_FAILURE() << "nothing was thrown: " << refused.says;
     } catch (const tessera::Error& error) {
       EXPECT_THAT(std::string{error.what()}, HasSubstr(refused.says));

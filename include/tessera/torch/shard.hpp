@@ -255,7 +255,8 @@ class Sharded : public ShardedModule {
 ///         or shares its memory with any tensor, which would keep the values of today, for a unit
 ///         without parameters, for a module that is sharded already and for ranks whose modules
 ///         differ. ConfigError for options that exclude each other and for
-///         WorldOptions::compute_stream worker. Otherwise as ShardedModel.
+///         WorldOptions::compute_stream worker. Otherwise as ShardedModel. A module that is
+///         refused keeps its parameters; their values may be rank 0's by then.
 template <class Module>
 [[nodiscard]] Sharded<Module> shard(std::shared_ptr<Module> module, World& world,
                                     ShardOptions options = {}) {
