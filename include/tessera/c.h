@@ -141,6 +141,11 @@ typedef struct tessera_world_options {
 } tessera_world_options;
 tessera_status tessera_world_options_init(tessera_world_options* options, size_t size);
 
+/* Writes the number of ranks of the job that tessera_run would join on devices of this kind, or 0
+ * where no launcher has started one. A program asks before it starts ranks as threads: in each
+ * process of a job they would be as many trainings of their own. */
+tessera_status tessera_launched_ranks(tessera_device device, int32_t* ranks);
+
 /* A rank's program. */
 typedef tessera_status (*tessera_rank_fn)(tessera_world* world, void* user);
 

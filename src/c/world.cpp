@@ -7,6 +7,7 @@
 #include "c/options.hpp"
 #include "c/structs.hpp"
 #include "tessera/comm/backend.hpp"
+#include "tessera/world/launch.hpp"
 #include "tessera/world/run.hpp"
 #include "tessera/world/simulate.hpp"
 
@@ -82,6 +83,14 @@ const std::array<std::string, kCategories>& category_names() {
 
 using namespace tessera::c;
 using tessera::World;
+
+tessera_status tessera_launched_ranks(tessera_device device, int32_t* ranks) {
+  return guarded(__func__, [&](Call call) {
+    call.require(ranks, "ranks");
+    const auto job = tessera::launched_job(enumerator(call, "device", device, tessera::DeviceKind::cuda));
+    *ranks = job ? job->size : 0;
+  });
+}
 
 tessera_status tessera_run_ranks(int32_t ranks, tessera_rank_fn body, void* user,
                                  const tessera_world_options* options) {

@@ -263,6 +263,7 @@ IS_FUNCTION(tessera_version, const char*, (void));
 IS_FUNCTION(tessera_strategy_from, tessera_status, (const char*, tessera_strategy*));
 IS_FUNCTION(tessera_category_name, const char*, (tessera_category));
 IS_FUNCTION(tessera_world_options_init, tessera_status, (tessera_world_options*, size_t));
+IS_FUNCTION(tessera_launched_ranks, tessera_status, (tessera_device, int32_t*));
 IS_FUNCTION(tessera_run_ranks, tessera_status,
             (int32_t, tessera_rank_fn, void*, const tessera_world_options*));
 IS_FUNCTION(tessera_run, tessera_status, (tessera_rank_fn, void*, const tessera_world_options*));
