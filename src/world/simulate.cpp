@@ -4,6 +4,7 @@
 
 #include "comm/simulated/simulated_communicator.hpp"
 #include "tessera/base/error.hpp"
+#include "world/counting_guard.hpp"
 #include "world/world_state.hpp"
 
 namespace tessera {
@@ -64,6 +65,7 @@ void simulate_rank(const SimulatedRank& rank, const std::function<void(World&)>&
   check(rank);
   validate(options);
   World world = WorldFactory::make_simulated(rank, options);
+  const CountingGuard guard;
   body(world);
   WorldFactory::rethrow_mistake(world);
 }

@@ -54,6 +54,16 @@ TEST(PlanOfManyRanks, ItsRanksKnowThatTheyOnlyCount) {
   run_ranks(1, [](World& world) { EXPECT_FALSE(world.simulated()); });
 }
 
+TEST(PlanDeathTest, ALoopOutsideOfComputeIsToldWhereItBelongs) {
+  EXPECT_DEATH((void)plan({},
+                          [](World& world) {
+                            const Buffer buffer =
+                                world.allocate(Category::activations, sizeof(float), "numbers");
+                            *static_cast<float*>(buffer.data()) = 1.0F;
+                          }),
+               "this rank only counts .* put loops that read or write tensors in World::compute");
+}
+
 TEST(PlanOfManyRanks, TellsOnlyRankZeroApart) {
   const auto ranks_of = [](Strategy strategy) {
     return plan({.ranks = 1024},

@@ -1,0 +1,68 @@
+#include "world/counting_guard.hpp"
+
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): sigaction is POSIX's
+#include <unistd.h>
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+
+namespace tessera {
+namespace {
+
+constexpr std::array kSignals{SIGSEGV, SIGBUS};
+
+// Read by a signal handler: nothing here needs to be made at first use.
+constinit thread_local int counting_on_this_thread = 0;
+constinit std::array<struct sigaction, kSignals.size()> before{};
+constinit int guards = 0;
+constinit std::mutex guards_mutex;
+
+constexpr std::string_view kWhatToDo =
+    "tessera: this rank only counts (a plan), and the program has touched memory that it therefore "
+    "does not have; put loops that read or write tensors in World::compute, which a plan skips (in "
+    "C: leave them out where tessera_world_computes writes 0)\n";
+
+/// Addresses of counted memory are no processor's, so that the kernel does not say which it was.
+bool is_no_address(const siginfo_t& info) {
+  return info.si_code == SI_KERNEL || reinterpret_cast<std::uintptr_t>(info.si_addr) >> 62U == 1;
+}
+
+// Only what a handler may call. When it returns, the access is made again, and the handler from
+// before, or the kernel, ends the process there.
+extern "C" void counted_memory_is_touched(int signal, siginfo_t* info, void* /*context*/) {
+  if (counting_on_this_thread > 0 && is_no_address(*info)) {
+    [[maybe_unused]] const auto written =
+        ::write(STDERR_FILENO, kWhatToDo.data(), kWhatToDo.size());
+  }
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    if (kSignals[i] == signal) { ::sigaction(signal, &before[i], nullptr); }
+  }
+}
+
+}  // namespace
+
+CountingGuard::CountingGuard() {
+  const std::lock_guard lock{guards_mutex};
+  ++counting_on_this_thread;
+  if (guards++ > 0) { return; }
+  struct sigaction action{};
+  action.sa_sigaction = &counted_memory_is_touched;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  ::sigemptyset(&action.sa_mask);
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], &action, &before[i]);
+  }
+}
+
+CountingGuard::~CountingGuard() {
+  const std::lock_guard lock{guards_mutex};
+  --counting_on_this_thread;
+  if (--guards > 0) { return; }
+  for (std::size_t i = 0; i < kSignals.size(); ++i) {
+    ::sigaction(kSignals[i], &before[i], nullptr);
+  }
+}
+
+}  // namespace tessera
