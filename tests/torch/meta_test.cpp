@@ -1,5 +1,4 @@
 // Modules that are built without memory, and the initial values that they get.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -8,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "support/temporary_folder.hpp"
@@ -114,7 +114,7 @@ TEST(TorchMeta, ANetStartsFromTheSameBitsUnderEveryStrategyOnAnyRanks) {
   EXPECT_EQ(bits(expected.at("norm.num_batches_tracked")), bits(::torch::tensor(0, at::kLong)));
   std::set<std::string> weights;
   for (int i = 0; i < 4; ++i) {
-    const at::Tensor& weight = expected.at(fmt::format("layers.{}.weight", i));
+    const at::Tensor& weight = expected.at("layers." + std::to_string(i) + ".weight");
     EXPECT_LE(weight.abs().max().item<float>(), 0.25F);  // 1 / sqrt(16)
     EXPECT_GT(weight.std().item<float>(), 0.1F);
     weights.insert(bits(weight));
@@ -124,7 +124,7 @@ TEST(TorchMeta, ANetStartsFromTheSameBitsUnderEveryStrategyOnAnyRanks) {
   for (const Strategy strategy :
        {Strategy::dp, Strategy::zero1, Strategy::zero2, Strategy::zero3, Strategy::hybrid}) {
     for (const int ranks : {1, 2, 4}) {
-      SCOPED_TRACE(fmt::format("{} on {}", to_string(strategy), ranks));
+      SCOPED_TRACE(::testing::Message() << to_string(strategy) << " on " << ranks);
       EXPECT_EQ(difference(first_state(ranks, build, options(strategy, 7)), expected), "");
     }
   }

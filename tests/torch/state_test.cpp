@@ -1,10 +1,10 @@
 // Buffers, state dicts and checkpoints of sharded modules, under the modules' own names.
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <atomic>
+#include <string>
 #include <vector>
 
 #include "support/temporary_folder.hpp"
@@ -46,7 +46,8 @@ struct Job {
     return {.model = {.strategy = strategy, .compute = compute}};
   }
   [[nodiscard]] std::string name() const {
-    return fmt::format("{} on {} in {}", to_string(strategy), ranks, to_string(compute));
+    return std::string{to_string(strategy)} + " on " + std::to_string(ranks) + " in " +
+           std::string{to_string(compute)};
   }
 };
 
