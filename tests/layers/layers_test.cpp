@@ -20,7 +20,7 @@ const std::vector<std::string> kFolders = {"include", "src",   "kernels",
 // are used; tessera.hpp is the header that includes the others.
 const std::vector<std::string> kLayers = {
     "c.h",   "dlpack.h",  "base",  "trace",       "device",   "kernels",    "memory", "shard",
-    "comm",  "world",     "optim", "engine",      "profile",  "checkpoint", "data",   "nn",
+    "comm",  "world",     "optim", "engine",      "pipeline", "profile",  "checkpoint", "data",   "nn",
     "torch", "torch.hpp", "c",     "tessera.hpp", "examples", "bench",      "tools"};
 
 std::optional<std::size_t> height(const std::string& layer) {

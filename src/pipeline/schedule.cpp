@@ -1,0 +1,175 @@
+#include "tessera/pipeline/schedule.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "pipeline/progress.hpp"
+#include "tessera/base/error.hpp"
+
+namespace tessera::pipeline {
+namespace {
+
+[[noreturn]] void refuse(const Schedule& schedule, const std::string& what) {
+  throw ConfigError{fmt::format("schedule {}: {}", schedule.name, what)};
+}
+
+/// What a stage has made of one micro-batch.
+struct Made {
+  bool forward = false;
+  bool input = false;
+  bool weight = false;
+};
+
+void check_sizes(const Schedule& schedule) {
+  if (schedule.micro_batches < 1) { refuse(schedule, "it has no micro-batches; give 1 or more"); }
+  if (schedule.rank_of_stage.empty()) { refuse(schedule, "it has no stages; give 1 or more"); }
+  const int ranks = static_cast<int>(schedule.ranks.size());
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    const int rank = schedule.rank_of_stage[static_cast<std::size_t>(stage)];
+    if (rank >= 0 && rank < ranks) { continue; }
+    refuse(schedule, fmt::format("stage {} is on rank {}, and its actions are of {} ranks", stage,
+                                 rank, ranks));
+  }
+}
+
+/// The part of `made` that `action` makes next; refuses what is made twice or too early.
+void note(const Schedule& schedule, int rank, const Action& action, Made& made) {
+  const auto twice = [&](bool is) {
+    if (!is) { return; }
+    refuse(schedule, fmt::format("rank {} makes the {} twice", rank, to_string(action)));
+  };
+  const auto early = [&](bool is, const char* what) {
+    if (!is) { return; }
+    refuse(schedule,
+           fmt::format("rank {} makes the {} before its {}", rank, to_string(action), what));
+  };
+  switch (action.work) {
+    case Work::forward:
+      twice(made.forward);
+      made.forward = true;
+      break;
+    case Work::backward:
+      twice(made.input || made.weight);
+      early(!made.forward, "forward");
+      made.input = made.weight = true;
+      break;
+    case Work::backward_input:
+      twice(made.input);
+      early(!made.forward, "forward");
+      made.input = true;
+      break;
+    case Work::backward_weight:
+      twice(made.weight);
+      early(!made.input, "backward_input");
+      made.weight = true;
+      break;
+  }
+}
+
+void check_complete(const Schedule& schedule) {
+  const auto micro_batches = static_cast<std::size_t>(schedule.micro_batches);
+  std::vector<Made> made(schedule.rank_of_stage.size() * micro_batches);
+  const auto at = [&](int stage, int micro_batch) -> Made& {
+    return made[static_cast<std::size_t>(stage) * micro_batches +
+                static_cast<std::size_t>(micro_batch)];
+  };
+  for (std::size_t r = 0; r < schedule.ranks.size(); ++r) {
+    const int rank = static_cast<int>(r);
+    for (const Action& action : schedule.ranks[r]) {
+      if (action.stage < 0 || action.stage >= schedule.stages() || action.micro_batch < 0 ||
+          action.micro_batch >= schedule.micro_batches) {
+        refuse(schedule,
+               fmt::format("rank {} makes the {}, and there are {} stages and {} micro-batches",
+                           rank, to_string(action), schedule.stages(), schedule.micro_batches));
+      }
+      const int owner = schedule.rank_of_stage[static_cast<std::size_t>(action.stage)];
+      if (owner != rank) {
+        refuse(schedule, fmt::format("rank {} makes the {}, which is on rank {}", rank,
+                                     to_string(action), owner));
+      }
+      note(schedule, rank, action, at(action.stage, action.micro_batch));
+    }
+  }
+  for (int stage = 0; stage < schedule.stages(); ++stage) {
+    for (int m = 0; m < schedule.micro_batches; ++m) {
+      const Made& of = at(stage, m);
+      if (of.weight) { continue; }
+      const Work lacking = !of.forward ? Work::forward
+                           : of.input  ? Work::backward_weight
+                                       : Work::backward;
+      refuse(schedule, fmt::format("nobody makes the {}", to_string(Action{lacking, stage, m})));
+    }
+  }
+}
+
+void check_ends(const Schedule& schedule) {
+  Progress progress{schedule};
+  const int ranks = static_cast<int>(schedule.ranks.size());
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (int rank = 0; rank < ranks; ++rank) {
+      while (const Action* const action = progress.next(rank)) {
+        const std::optional<Action> needed = progress.needs(*action);
+        if (needed && !progress.done(*needed)) { break; }
+        progress.make(rank, 0);
+        moved = true;
+      }
+    }
+  }
+  std::string waiting;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Action* const action = progress.next(rank);
+    if (action == nullptr) { continue; }
+    const Action needed = *progress.needs(*action);
+    waiting += fmt::format("{}rank {} is at the {} and waits for rank {}'s {}",
+                           waiting.empty() ? "" : "; ", rank, to_string(*action),
+                           schedule.rank_of_stage[static_cast<std::size_t>(needed.stage)],
+                           to_string(needed));
+  }
+  if (!waiting.empty()) { refuse(schedule, "it never ends: " + waiting); }
+}
+
+}  // namespace
+
+std::string_view to_string(Work work) noexcept {
+  switch (work) {
+    case Work::forward:
+      return "forward";
+    case Work::backward:
+      return "backward";
+    case Work::backward_input:
+      return "backward_input";
+    case Work::backward_weight:
+      break;
+  }
+  return "backward_weight";
+}
+
+std::string to_string(const Action& action) {
+  return fmt::format("{} of micro-batch {} on stage {}", to_string(action.work), action.micro_batch,
+                     action.stage);
+}
+
+void check(const Schedule& schedule) {
+  check_sizes(schedule);
+  check_complete(schedule);
+  check_ends(schedule);
+}
+
+std::vector<int> most_in_flight(const Schedule& schedule) {
+  std::vector<int> most;
+  for (const auto& actions : schedule.ranks) {
+    int held = 0;
+    int highest = 0;
+    for (const Action& action : actions) {
+      if (action.work == Work::forward) { highest = std::max(highest, ++held); }
+      if (action.work == Work::backward || action.work == Work::backward_weight) { --held; }
+    }
+    most.push_back(highest);
+  }
+  return most;
+}
+
+}  // namespace tessera::pipeline
