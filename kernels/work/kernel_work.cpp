@@ -185,7 +185,7 @@ KernelWork work_of(Of<&Table::add_bias>, Values y, ConstValues, std::int64_t row
 }
 
 KernelWork work_of(Of<&Table::bias_gradient>, ConstValues dy, Values, std::int64_t rows,
-                   std::int64_t columns) {
+                   std::int64_t columns, Write) {
   return rows_of("bias_gradient", dy.dtype, 1, count(rows, columns) * bytes(dy.dtype), rows,
                  columns);
 }

@@ -34,7 +34,7 @@ KernelWork work_of(Of<&Table::matmul>, const MatMul& product);
 KernelWork work_of(Of<&Table::add_bias>, Values y, ConstValues bias, std::int64_t rows,
                    std::int64_t columns);
 KernelWork work_of(Of<&Table::bias_gradient>, ConstValues dy, Values dbias, std::int64_t rows,
-                   std::int64_t columns);
+                   std::int64_t columns, Write write);
 KernelWork work_of(Of<&Table::layer_norm_forward>, const LayerNormForward& args);
 KernelWork work_of(Of<&Table::layer_norm_backward>, const LayerNormBackward& args);
 KernelWork work_of(Of<&Table::rms_norm_forward>, const RMSNormForward& args);

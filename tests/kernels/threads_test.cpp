@@ -121,7 +121,7 @@ TEST(Threads, KernelsOfRowsAndColumns) {
                 weight, bias}};
       auto& t = r.tensors;
       cpu.add_bias(t[0].data(), bias.data(), rows, columns, stream);
-      cpu.bias_gradient(dy.data(), t[1].data(), rows, columns, stream);
+      cpu.bias_gradient(dy.data(), t[1].data(), rows, columns, Write::add, stream);
       cpu.layer_norm_forward({x.data(), weight.data(), bias.data(), t[2].data(), t[3].data(),
                               t[4].data(), rows, columns},
                              stream);
