@@ -1,13 +1,18 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <vector>
+
 #include "bench/cuda/cases.hpp"
 #include "bench/cuda/moving.hpp"
 
 namespace tessera::bench {
 namespace {
 
-/// fp32 masters; gradients and a copy of the parameters in `narrow`, unless that is fp32.
-Contest adamw(Rig& rig, std::int64_t elems, DType narrow) {
+/// fp32 masters; gradients and a copy of the parameters in `narrow`, unless that is fp32. In so
+/// many runs of one table.
+Contest adamw(Rig& rig, std::int64_t elems, DType narrow, std::int64_t runs = 1) {
   const Numbers master{rig, DType::fp32, elems}, gradient{rig, narrow, elems};
   const Numbers first{rig, DType::fp32, elems, 1e-3F}, second{rig, DType::fp32, elems, 0.0F};
   const bool copies = narrow != DType::fp32;
@@ -18,16 +23,23 @@ Contest adamw(Rig& rig, std::int64_t elems, DType narrow) {
   rig.device().copy_in(scalars.get(), &values, sizeof(values), rig.stream());
   rig.stream().wait();
   const double bytes = 24.0 + static_cast<double>(size_of(narrow)) * (copies ? 2 : 1);
-  return moving(rig, times(elems, bytes), [=, &rig] {
-    rig.table().adamw({.master = master.as<float>(),
-                       .parameter = copies ? parameter.values() : Values{},
-                       .gradient = gradient.values(),
-                       .first = first.values(),
-                       .second = second.values(),
-                       .elems = elems},
-                      AdamW{}, static_cast<const kernels::StepScalars*>(scalars.get()),
-                      rig.stream());
-  });
+  const kernels::UpdateRun all{.master = master.as<float>(),
+                               .parameter = copies ? parameter.values() : Values{},
+                               .gradient = gradient.values(),
+                               .first = first.values(),
+                               .second = second.values(),
+                               .elems = elems};
+  std::vector<kernels::RuledRun<AdamW>> table;
+  const std::int64_t each = elems / runs / 256 * 256;
+  for (std::int64_t r = 0; r < runs; ++r) {
+    const bool last = r + 1 == runs;
+    table.push_back({all.slice(r * each, last ? elems - r * each : each), AdamW{}});
+  }
+  return moving(rig, times(elems, bytes),
+                [=, keep = std::array{master, gradient, first, second, parameter}, &rig] {
+                  rig.table().adamw(table, static_cast<const kernels::StepScalars*>(scalars.get()),
+                                    rig.stream());
+                });
 }
 
 }  // namespace
@@ -38,6 +50,11 @@ std::vector<CudaContest> adamw_contests(const CudaSizes& sizes) {
     all.push_back({"adamw", fmt::format("AdamW, {} gradients", to_string(dtype)),
                    [=](Rig& rig) { return adamw(rig, sizes.parameters, dtype); }});
   }
+  // As many as GPT-2 124M has, and as many elements.
+  all.push_back({"adamw", "AdamW, 110 runs", [=](Rig& rig) {
+                   return adamw(rig, std::min<std::int64_t>(sizes.parameters, 124'000'000),
+                                DType::bf16, 110);
+                 }});
   return all;
 }
 

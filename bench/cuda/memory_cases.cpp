@@ -21,7 +21,8 @@ Contest squared_norm(Rig& rig, std::int64_t elems, DType dtype) {
   const auto sum = device_bytes(rig, sizeof(double));
   rig.device().fill(sum.get(), 0, sizeof(double), rig.stream());
   return moving(rig, times(elems, static_cast<double>(size_of(dtype))), [=, &rig] {
-    rig.table().squared_norm(x.values(), elems, static_cast<double*>(sum.get()), rig.stream());
+    const kernels::NormTerm term{x.values(), elems, static_cast<double*>(sum.get())};
+    rig.table().squared_norm(std::array{term}, rig.stream());
   });
 }
 

@@ -45,12 +45,13 @@ struct Halves {
 };
 
 void update(const State& state, Stream stream) {
-  kernels::cpu_table().adamw({.master = state.arrays.weight,
-                              .gradient = state.arrays.gradient,
-                              .first = state.arrays.m,
-                              .second = state.arrays.v,
-                              .elems = state.arrays.elems},
-                             state.hyper, &state.scalars, stream);
+  kernels::cpu_table().adamw(kernels::alone({.master = state.arrays.weight,
+                                             .gradient = state.arrays.gradient,
+                                             .first = state.arrays.m,
+                                             .second = state.arrays.v,
+                                             .elems = state.arrays.elems},
+                                            state.hyper),
+                             &state.scalars, stream);
 }
 
 Case with_fp32_moments(const std::shared_ptr<State>& state, const char* name) {
@@ -101,14 +102,15 @@ Contest adamw_remainders(std::int64_t parameters) {
   const auto halves = std::make_shared<Halves>(parameters);
   const auto count = static_cast<double>(parameters);
   const auto update = [=](float* master, std::uint16_t* remainder) {
-    kernels::cpu_table().adamw({.master = master,
-                                .parameter = halves->parameter.data(),
-                                .remainder = remainder,
-                                .gradient = state->arrays.gradient,
-                                .first = state->arrays.m,
-                                .second = state->arrays.v,
-                                .elems = parameters},
-                               state->hyper, &state->scalars, state->stream.get());
+    kernels::cpu_table().adamw(kernels::alone({.master = master,
+                                               .parameter = halves->parameter.data(),
+                                               .remainder = remainder,
+                                               .gradient = state->arrays.gradient,
+                                               .first = state->arrays.m,
+                                               .second = state->arrays.v,
+                                               .elems = parameters},
+                                              state->hyper),
+                               &state->scalars, state->stream.get());
   };
   return {
       Work::bytes,
@@ -141,12 +143,13 @@ Contest adamw_int8(std::int64_t parameters) {
   const auto second = std::make_shared<Quantised>(parameters);
   const auto count = static_cast<double>(parameters);
   const auto update = [=] {
-    kernels::cpu_table().adamw({.master = state->arrays.weight,
-                                .gradient = state->arrays.gradient,
-                                .first_quantised = first->get(),
-                                .second_quantised = second->get(),
-                                .elems = state->arrays.elems},
-                               state->hyper, &state->scalars, state->stream.get());
+    kernels::cpu_table().adamw(kernels::alone({.master = state->arrays.weight,
+                                               .gradient = state->arrays.gradient,
+                                               .first_quantised = first->get(),
+                                               .second_quantised = second->get(),
+                                               .elems = state->arrays.elems},
+                                              state->hyper),
+                               &state->scalars, state->stream.get());
   };
   const double scales = 16.0 / static_cast<double>(kMomentBlock);
   return {Work::bytes,

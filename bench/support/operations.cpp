@@ -47,8 +47,10 @@ Contest squared_norm(std::int64_t elems) {
   const Floats x = noise(elems, 1);
   const auto sum = std::make_shared<double>(0.0);
   const auto on = stream();
-  const Case ours{"squared_norm", times(elems, 4.0), times(elems, 2.0),
-                  [=] { table().squared_norm(x.get(), elems, sum.get(), on->get()); }};
+  const Case ours{"squared_norm", times(elems, 4.0), times(elems, 2.0), [=] {
+                    table().squared_norm(std::array{kernels::NormTerm{x.get(), elems, sum.get()}},
+                                         on->get());
+                  }};
   return {Work::bytes, ours, {triad_case(ours.bytes)}};
 }
 

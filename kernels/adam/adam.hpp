@@ -5,7 +5,7 @@
 
 namespace tessera::kernels {
 
-/// One fused Adam step over a run (see UpdateRun), element by element in fp32:
+/// One fused Adam step over runs (see UpdateRun), element by element in fp32:
 ///
 ///   g  = gradient * scalars->gradient_factor + wd w
 ///   m <- b1 m + (1-b1) g        v <- b2 v + (1-b2) g g
@@ -13,8 +13,7 @@ namespace tessera::kernels {
 ///        with lr_t and s as for AdamW
 ///
 /// The weight moves by m and v before they are rounded, where they are bf16.
-using AdamKernel = void(const UpdateRun& run, const Adam& hyper, const StepScalars* scalars,
-                        Stream stream);
+using AdamKernel = UpdateKernel<Adam>;
 
 namespace reference {
 AdamKernel adam;

@@ -26,8 +26,8 @@ struct AdamRule {
 
 }  // namespace
 
-void adam(const UpdateRun& run, const Adam& hyper, const StepScalars* scalars, Stream stream) {
-  step<AdamRule>(run, hyper, scalars, stream);
+void adam(std::span<const RuledRun<Adam>> runs, const StepScalars* scalars, Stream stream) {
+  step(runs, kernel_of<AdamRule>, scalars, stream);
 }
 
 }  // namespace tessera::kernels::cuda

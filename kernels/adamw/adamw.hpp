@@ -5,7 +5,7 @@
 
 namespace tessera::kernels {
 
-/// One fused AdamW step over a run (see UpdateRun), element by element in fp32:
+/// One fused AdamW step over runs (see UpdateRun), element by element in fp32:
 ///
 ///   g  = gradient * scalars->gradient_factor
 ///   m <- b1 m + (1-b1) g        v <- b2 v + (1-b2) g g
@@ -14,8 +14,7 @@ namespace tessera::kernels {
 ///        both computed in fp64 and rounded once
 ///
 /// The weight moves by m and v before they are rounded, where they are bf16.
-using AdamWKernel = void(const UpdateRun& run, const AdamW& hyper, const StepScalars* scalars,
-                         Stream stream);
+using AdamWKernel = UpdateKernel<AdamW>;
 
 namespace reference {
 AdamWKernel adamw;

@@ -8,19 +8,22 @@
 
 namespace tessera::kernels::cpu {
 
-void adamw(const UpdateRun& run, const AdamW& hyper, const StepScalars* scalars, Stream stream) {
-  enqueue(stream, [=] {
-    if (scalars->apply == 0) { return; }
-    const AdamFactors factor = adam_factors(hyper, *scalars);
-    const float decay = hyper.lr * hyper.weight_decay;
-    update(run, scalars->updates, stream, [=](const FloatRun& floats) {
-      adam_loop(
-          floats, hyper, [=](float gradient, float) { return gradient * factor.gradient; },
-          [=](float w, float m, float v) {
-            return w - (factor.lr_t * m / (std::sqrt(v) * factor.v_scale + hyper.eps) + decay * w);
-          });
+void adamw(std::span<const RuledRun<AdamW>> runs, const StepScalars* scalars, Stream stream) {
+  for (const RuledRun<AdamW>& one : runs) {
+    enqueue(stream, [=, run = one.run, hyper = one.hyper] {
+      if (scalars->apply == 0) { return; }
+      const AdamFactors factor = adam_factors(hyper, *scalars);
+      const float decay = hyper.lr * hyper.weight_decay;
+      update(run, scalars->updates, stream, [=](const FloatRun& floats) {
+        adam_loop(
+            floats, hyper, [=](float gradient, float) { return gradient * factor.gradient; },
+            [=](float w, float m, float v) {
+              return w -
+                     (factor.lr_t * m / (std::sqrt(v) * factor.v_scale + hyper.eps) + decay * w);
+            });
+      });
     });
-  });
+  }
 }
 
 }  // namespace tessera::kernels::cpu

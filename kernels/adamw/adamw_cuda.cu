@@ -27,8 +27,8 @@ struct AdamWRule {
 
 }  // namespace
 
-void adamw(const UpdateRun& run, const AdamW& hyper, const StepScalars* scalars, Stream stream) {
-  step<AdamWRule>(run, hyper, scalars, stream);
+void adamw(std::span<const RuledRun<AdamW>> runs, const StepScalars* scalars, Stream stream) {
+  step(runs, kernel_of<AdamWRule>, scalars, stream);
 }
 
 }  // namespace tessera::kernels::cuda

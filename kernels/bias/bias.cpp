@@ -12,11 +12,11 @@ void add_bias(Values y, ConstValues bias, std::int64_t rows, std::int64_t column
 }
 
 void bias_gradient(ConstValues dy, Values dbias, std::int64_t rows, std::int64_t columns,
-                   Stream stream) {
+                   Write write, Stream stream) {
   const Arguments check{"bias_gradient"};
   check.sizes({{"rows", rows}, {"columns", columns}});
   check.arrays({{"dy", dy, rows * columns}, {"dbias", dbias, columns}});
-  check.table(stream).bias_gradient(dy, dbias, rows, columns, stream);
+  check.table(stream).bias_gradient(dy, dbias, rows, columns, write, stream);
 }
 
 }  // namespace tessera::kernels

@@ -7,7 +7,7 @@ namespace tessera::kernels {
 using AddBiasKernel = void(Values y, ConstValues bias, std::int64_t rows, std::int64_t columns,
                            Stream stream);
 using BiasGradientKernel = void(ConstValues dy, Values dbias, std::int64_t rows,
-                                std::int64_t columns, Stream stream);
+                                std::int64_t columns, Write write, Stream stream);
 
 namespace reference {
 AddBiasKernel add_bias;

@@ -46,10 +46,11 @@ void add_bias(Values y, ConstValues bias, std::int64_t rows, std::int64_t column
 
 // Threads share the columns out, never the rows: a column's sum has one order.
 void bias_gradient(ConstValues dy, Values dbias, std::int64_t rows, std::int64_t columns,
-                   Stream stream) {
+                   Write write, Stream stream) {
   enqueue(stream, [=] {
     with_types(dy.dtype, dbias.dtype, [&]<class Dy, class Dbias>(Types<Dy, Dbias>) {
       parallel_for(stream, columns, column_grain(rows), [=](const Chunk& chunk) {
+        clear_for(write, dbias.at(chunk.first), chunk.size());
         add_sums(dy.as<Dy>() + chunk.first, dbias.as<Dbias>() + chunk.first, rows, chunk.size(),
                  columns);
       });

@@ -67,10 +67,10 @@ void add_bias(Values y, ConstValues bias, std::int64_t rows, std::int64_t column
 }
 
 void bias_gradient(ConstValues dy, Values dbias, std::int64_t rows, std::int64_t columns,
-                   Stream stream) {
+                   Write write, Stream stream) {
   with_device_type(dy.dtype, [&]<class Dy>(std::type_identity<Dy>) {
     const Gradients<Dy> terms{dy.as<Dy>(), columns, access_of(kPack<Dy>, columns, {dy})};
-    add_column_sums(terms, {{dbias}}, rows, columns, stream);
+    add_column_sums(terms, {{dbias}, {write == Write::overwrite}}, rows, columns, stream);
   });
 }
 

@@ -11,13 +11,15 @@ void add_bias(Values y, ConstValues bias, std::int64_t rows, std::int64_t column
   }
 }
 
-void bias_gradient(ConstValues dy, Values dbias, std::int64_t rows, std::int64_t columns, Stream) {
+void bias_gradient(ConstValues dy, Values dbias, std::int64_t rows, std::int64_t columns,
+                   Write write, Stream) {
   for (std::int64_t c = 0; c < columns; ++c) {
     double sum = 0.0;
     for (std::int64_t r = 0; r < rows; ++r) {
       sum += static_cast<double>(element(dy, r * columns + c));
     }
-    set_element(dbias, c, static_cast<float>(static_cast<double>(element(dbias, c)) + sum));
+    const double before = write == Write::add ? static_cast<double>(element(dbias, c)) : 0.0;
+    set_element(dbias, c, static_cast<float>(before + sum));
   }
 }
 

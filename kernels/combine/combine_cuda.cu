@@ -99,7 +99,7 @@ __device__ void combine_at(T* to, const Sources<Capacity>& from, std::int64_t at
 }
 
 template <class T, class Op, int Capacity>
-__global__ void combine_kernel(T* to, const __grid_constant__ Sources<Capacity> from,
+__global__ void combine_kernel(T* to, const Sources<Capacity> __grid_constant__ from,
                                Cut<kPack<T>> cut) {
   for (std::int64_t i = first_index(); i < cut.tiles; i += index_stride()) {
     combine_at<kPack<T>, T, Op>(to, from, cut.tile(i));

@@ -124,6 +124,11 @@ void backward_rows(const LayerNormBackward& args, std::int64_t first, std::int64
   });
 }
 
+void clear_parameters(const LayerNormBackward& args) {
+  clear_for(args.dweight_write, args.dweight, args.columns);
+  clear_for(args.dbias_write, args.dbias, args.columns);
+}
+
 // A block of rows is still in the cache when its column sums are formed.
 void backward_on_one_thread(const LayerNormBackward& args) {
   for_row_blocks(args, [&](std::int64_t first, std::int64_t rows) {
@@ -162,6 +167,7 @@ void layer_norm_backward(const LayerNormBackward& args, Stream stream) {
   expects(!args.dweight || !args.dbias || args.dweight.dtype == args.dbias.dtype,
           "layer_norm_backward: both gradients are of one dtype");
   enqueue(stream, [=] {
+    clear_parameters(args);
     if (threads_of(stream) == 1) {
       backward_on_one_thread(args);
     } else {

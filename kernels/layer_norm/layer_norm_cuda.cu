@@ -211,7 +211,10 @@ void add_parameter_gradients(const LayerNormBackward& args, Stream stream) {
     const ParameterGradients<T> terms{
         args.x.as<T>(),   args.dy.as<T>(), args.mean,
         args.inverse_std, args.columns,    access_of(kPack<T>, args.columns, {args.x, args.dy})};
-    add_column_sums(terms, {{args.dweight, args.dbias}}, args.rows, args.columns, stream);
+    const ColumnSums<2> to{
+        {args.dweight, args.dbias},
+        {args.dweight_write == Write::overwrite, args.dbias_write == Write::overwrite}};
+    add_column_sums(terms, to, args.rows, args.columns, stream);
   });
 }
 

@@ -10,6 +10,10 @@ void add(Values to, std::int64_t i, double value) {
   set_element(to, i, static_cast<float>(static_cast<double>(element(to, i)) + value));
 }
 
+void write(Values to, std::int64_t i, Write how, double value) {
+  how == Write::add ? add(to, i, value) : set_element(to, i, static_cast<float>(value));
+}
+
 }  // namespace
 
 void layer_norm_forward(const LayerNormForward& args, Stream) {
@@ -69,8 +73,8 @@ void layer_norm_backward(const LayerNormBackward& args, Stream) {
       dweight += dy * centred * static_cast<double>(args.inverse_std[r]);
       dbias += dy;
     }
-    if (args.dweight) { add(args.dweight, c, dweight); }
-    if (args.dbias) { add(args.dbias, c, dbias); }
+    if (args.dweight) { write(args.dweight, c, args.dweight_write, dweight); }
+    if (args.dbias) { write(args.dbias, c, args.dbias_write, dbias); }
   }
 }
 

@@ -5,13 +5,12 @@
 
 namespace tessera::kernels {
 
-/// One fused Lion step over a run (see UpdateRun), element by element in fp32; `first` is m:
+/// One fused Lion step over runs (see UpdateRun), element by element in fp32; `first` is m:
 ///
 ///   g  = gradient * scalars->gradient_factor        u = b1 m + (1-b1) g
 ///   w <- w - (lr sign(u) + lr wd w), the sign of 0 being 0
 ///   m <- b2 m + (1-b2) g
-using LionKernel = void(const UpdateRun& run, const Lion& hyper, const StepScalars* scalars,
-                        Stream stream);
+using LionKernel = UpdateKernel<Lion>;
 
 namespace reference {
 LionKernel lion;

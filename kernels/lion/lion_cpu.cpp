@@ -23,14 +23,16 @@ void lion_loop(float* __restrict weight, float* __restrict m_state,
 
 }  // namespace
 
-void lion(const UpdateRun& run, const Lion& hyper, const StepScalars* scalars, Stream stream) {
-  enqueue(stream, [=] {
-    if (scalars->apply == 0) { return; }
-    const float factor = scalars->gradient_factor;
-    update(run, scalars->updates, stream, [=](const FloatRun& floats) {
-      lion_loop(floats.weight, floats.first, floats.gradient, floats.elems, hyper, factor);
+void lion(std::span<const RuledRun<Lion>> runs, const StepScalars* scalars, Stream stream) {
+  for (const RuledRun<Lion>& one : runs) {
+    enqueue(stream, [=, run = one.run, hyper = one.hyper] {
+      if (scalars->apply == 0) { return; }
+      const float factor = scalars->gradient_factor;
+      update(run, scalars->updates, stream, [=](const FloatRun& floats) {
+        lion_loop(floats.weight, floats.first, floats.gradient, floats.elems, hyper, factor);
+      });
     });
-  });
+  }
 }
 
 }  // namespace tessera::kernels::cpu

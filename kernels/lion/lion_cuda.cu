@@ -26,8 +26,8 @@ struct LionRule {
 
 }  // namespace
 
-void lion(const UpdateRun& run, const Lion& hyper, const StepScalars* scalars, Stream stream) {
-  step<LionRule>(run, hyper, scalars, stream);
+void lion(std::span<const RuledRun<Lion>> runs, const StepScalars* scalars, Stream stream) {
+  step(runs, kernel_of<LionRule>, scalars, stream);
 }
 
 }  // namespace tessera::kernels::cuda

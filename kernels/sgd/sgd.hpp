@@ -5,12 +5,11 @@
 
 namespace tessera::kernels {
 
-/// One SGD step over a run (see UpdateRun), element by element in fp32; `first` is u, null if
+/// One SGD step over runs (see UpdateRun), element by element in fp32; `first` is u, null if
 /// hyper.momentum is 0:
 ///
 ///   g = gradient * scalars->gradient_factor + wd w      u <- mu u + g      w <- w - lr u
-using SGDKernel = void(const UpdateRun& run, const SGD& hyper, const StepScalars* scalars,
-                       Stream stream);
+using SGDKernel = UpdateKernel<SGD>;
 
 namespace reference {
 SGDKernel sgd;

@@ -26,18 +26,20 @@ void momentum_loop(float* __restrict weight, float* __restrict momentum,
 
 }  // namespace
 
-void sgd(const UpdateRun& run, const SGD& hyper, const StepScalars* scalars, Stream stream) {
-  enqueue(stream, [=] {
-    if (scalars->apply == 0) { return; }
-    const float factor = scalars->gradient_factor;
-    update(run, scalars->updates, stream, [=](const FloatRun& floats) {
-      if (floats.first == nullptr) {
-        sgd_loop(floats.weight, floats.gradient, floats.elems, hyper, factor);
-      } else {
-        momentum_loop(floats.weight, floats.first, floats.gradient, floats.elems, hyper, factor);
-      }
+void sgd(std::span<const RuledRun<SGD>> runs, const StepScalars* scalars, Stream stream) {
+  for (const RuledRun<SGD>& one : runs) {
+    enqueue(stream, [=, run = one.run, hyper = one.hyper] {
+      if (scalars->apply == 0) { return; }
+      const float factor = scalars->gradient_factor;
+      update(run, scalars->updates, stream, [=](const FloatRun& floats) {
+        if (floats.first == nullptr) {
+          sgd_loop(floats.weight, floats.gradient, floats.elems, hyper, factor);
+        } else {
+          momentum_loop(floats.weight, floats.first, floats.gradient, floats.elems, hyper, factor);
+        }
+      });
     });
-  });
+  }
 }
 
 }  // namespace tessera::kernels::cpu

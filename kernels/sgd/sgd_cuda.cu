@@ -29,12 +29,12 @@ struct SGDRule {
 
 }  // namespace
 
-void sgd(const UpdateRun& run, const SGD& hyper, const StepScalars* scalars, Stream stream) {
-  if (run.first || run.first_quantised) {
-    step<SGDRule<1>>(run, hyper, scalars, stream);
-  } else {
-    step<SGDRule<0>>(run, hyper, scalars, stream);
-  }
+void sgd(std::span<const RuledRun<SGD>> runs, const StepScalars* scalars, Stream stream) {
+  const auto kernel_of_run = [](const UpdateRun& run) {
+    const bool momentum = run.first || run.first_quantised;
+    return momentum ? kernel_of<SGDRule<1>>(run) : kernel_of<SGDRule<0>>(run);
+  };
+  step(runs, kernel_of_run, scalars, stream);
 }
 
 }  // namespace tessera::kernels::cuda

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
@@ -11,16 +12,24 @@ inline constexpr std::int64_t kSquaredNormLanes = 16;
 inline constexpr std::int64_t kSquaredNormBlock = 4096;
 inline constexpr std::int64_t kSquaredNormSpan = 64;  ///< blocks
 
-/// *sum += x[0]^2 + x[1]^2 + ... in fp64, in a fixed order; x is fp32, bf16 or fp16:
+/// An array whose squares are added onto *sum: `elems` of fp32, bf16 or fp16.
+struct NormTerm {
+  ConstValues x;
+  std::int64_t elems;
+  double* sum;
+};
+
+/// Of each term in turn, *sum += x[0]^2 + x[1]^2 + ... in fp64, in a fixed order:
 ///
 ///   lane l of 16 adds the squares of elements l, l+16, l+32 ... in order, within blocks of 4096;
 ///   a block's lanes are added in order of l; the blocks of a span of 64 are added in order; the
 ///   spans' sums are added in order, onto *sum.
 ///
-/// On CUDA in the workspace of the stream, of which it takes 8 bytes a block and a span.
+/// On CUDA two launches for all terms, unless they are more than fit a launch's parameters or the
+/// stream's workspace, of which 512 bytes a span are taken.
 ///
 /// Same bits on every backend. Finite iff every element is: squares of fp32 do not overflow fp64.
-using SquaredNormKernel = void(ConstValues x, std::int64_t elems, double* sum, Stream stream);
+using SquaredNormKernel = void(std::span<const NormTerm> terms, Stream stream);
 
 /// The spans of `elems` elements.
 [[nodiscard]] constexpr std::int64_t squared_norm_spans(std::int64_t elems) noexcept {

@@ -92,15 +92,17 @@ void span_sums(ConstValues x, std::int64_t elems, double* sums, Stream stream) {
   });
 }
 
-void squared_norm(ConstValues x, std::int64_t elems, double* sum, Stream stream) {
-  enqueue(stream, [=] {
-    double spans[kSpansAtOnce];
-    for (std::int64_t at = 0; at < elems; at += kElemsAtOnce) {
-      const std::int64_t count = std::min(kElemsAtOnce, elems - at);
-      sum_spans(x.at(at), count, spans, stream);
-      for (std::int64_t s = 0; s < squared_norm_spans(count); ++s) { *sum += spans[s]; }
-    }
-  });
+void squared_norm(std::span<const NormTerm> terms, Stream stream) {
+  for (const NormTerm& term : terms) {
+    enqueue(stream, [=] {
+      double spans[kSpansAtOnce];
+      for (std::int64_t at = 0; at < term.elems; at += kElemsAtOnce) {
+        const std::int64_t count = std::min(kElemsAtOnce, term.elems - at);
+        sum_spans(term.x.at(at), count, spans, stream);
+        for (std::int64_t s = 0; s < squared_norm_spans(count); ++s) { *term.sum += spans[s]; }
+      }
+    });
+  }
 }
 
 }  // namespace tessera::kernels::cpu

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include "kernels/squared_norm/squared_norm.hpp"
 #include "kernels/support/cuda/cuda_element.cuh"
-#include "tessera/base/math.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
@@ -16,6 +18,7 @@ constexpr int kGroup = kThreads / kSquaredNormLanes;  // blocks of a thread bloc
 // fp32 or 64 of 16 bits; its share of an H200's rate and latency is 25 KiB.
 constexpr int kAtOnce = 16;
 static_assert(kSquaredNormBlock % (kAtOnce * kSquaredNormLanes) == 0);
+static_assert(kSquaredNormSpan % kGroup == 0);
 
 /// A lane's sum over a whole block, of which its first element is at `x`.
 template <class T>
@@ -45,94 +48,140 @@ __device__ double sum_part(const T* x, std::int64_t left) {
   return sum;
 }
 
-/// sums[b] = what block b of `x` adds up to.
+constexpr int kMostTerms = 512;
+
+/// Parts of terms that a launch sums, each in whole spans but for a term's end. Handed over with
+/// the launch: a kernel's parameters may take 32,764 bytes.
+struct Parts {
+  NormTerm at[kMostTerms];
+  std::int64_t ends[kMostTerms];  ///< spans of the parts up to this one, itself among them
+  int count = 0;
+
+  [[nodiscard]] __host__ __device__ std::int64_t spans() const {
+    return count == 0 ? 0 : ends[count - 1];
+  }
+  /// The part that has a span.
+  __device__ int part_of(std::int64_t span) const {
+    int low = 0;
+    for (int high = count - 1; low < high;) {
+      const int middle = (low + high) / 2;
+      if (span < ends[middle]) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return low;
+  }
+};
+
+constexpr int kGroupsOfSpan = static_cast<int>(kSquaredNormSpan) / kGroup;  // thread blocks
+
+/// sums[b] = what block b adds up to, of kSquaredNormSpan a span: zero of those beyond a term's
+/// end.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    block_kernel(const T* x, std::int64_t elems, double* sums) {
+    block_kernel(const Parts __grid_constant__ parts, double* sums) {
   __shared__ double lanes[kGroup][kSquaredNormLanes + 1];
+  const std::int64_t span = blockIdx.x / kGroupsOfSpan;
+  const int part = parts.part_of(span);
+  const std::int64_t first_span = part == 0 ? 0 : parts.ends[part - 1];
+  const std::int64_t elems = parts.at[part].elems;
+  const T* const x = static_cast<const T*>(parts.at[part].x.data);
   const int lane = static_cast<int>(threadIdx.x) % kSquaredNormLanes;
   const int row = static_cast<int>(threadIdx.x) / kSquaredNormLanes;
   const std::int64_t block = static_cast<std::int64_t>(blockIdx.x) * kGroup + row;
-  const std::int64_t first = block * kSquaredNormBlock;
+  const std::int64_t first = (block - first_span * kSquaredNormSpan) * kSquaredNormBlock;
   lanes[row][lane] = first + kSquaredNormBlock <= elems
                          ? sum_block(x + first + lane)
                          : sum_part(x + first + lane, elems - first - lane);
   __syncthreads();
-  const std::int64_t mine = static_cast<std::int64_t>(blockIdx.x) * kGroup + threadIdx.x;
-  if (threadIdx.x < kGroup && mine * kSquaredNormBlock < elems) {
+  if (threadIdx.x < kGroup) {
     double sum = 0.0;
     for (int l = 0; l < kSquaredNormLanes; ++l) { sum += lanes[threadIdx.x][l]; }
-    sums[mine] = sum;
+    sums[static_cast<std::int64_t>(blockIdx.x) * kGroup + threadIdx.x] = sum;
   }
 }
 
-constexpr unsigned kSpanThreads = 32;  // few, so that the spans are shared out
+constexpr int kSpanThreads = 1024;  // spans that are summed at once
 
-/// sums[s] = what the blocks of span s add up to. One thread a span.
+/// Adds the spans' sums onto those of their terms, in order. One thread block: each thread adds the
+/// blocks of a span, the first one what the others have made.
 __global__ void __launch_bounds__(kSpanThreads)
-    span_kernel(const double* block_sums, std::int64_t blocks, double* sums) {
-  const std::int64_t first = first_index() * kSquaredNormSpan;
-  if (first >= blocks) { return; }
-  const std::int64_t rest = blocks - first;
-  const auto count = static_cast<int>(rest < kSquaredNormSpan ? rest : kSquaredNormSpan);
-  double sum = 0.0;
+    add_spans(const Parts __grid_constant__ parts, const double* block_sums) {
+  __shared__ double spans[kSpanThreads];
+  int part = 0;
+  for (std::int64_t first = 0; first < parts.spans(); first += kSpanThreads) {
+    const std::int64_t here = std::min<std::int64_t>(kSpanThreads, parts.spans() - first);
+    if (threadIdx.x < here) {
+      const double* const blocks = block_sums + (first + threadIdx.x) * kSquaredNormSpan;
+      double sum = 0.0;
 #pragma unroll 16
-  for (int b = 0; b < count; ++b) { sum += block_sums[first + b]; }
-  sums[first_index()] = sum;
-}
-
-/// *sum += sums[0], then sums[1] and so on. One thread block, whose other threads read ahead for
-/// the one that adds.
-__global__ void add_in_order(const double* sums, std::int64_t count, double* sum) {
-  __shared__ double next[kThreads];
-  double total = *sum;
-  for (std::int64_t first = 0; first < count; first += kThreads) {
-    const std::int64_t i = first + threadIdx.x;
-    if (i < count) { next[threadIdx.x] = sums[i]; }
+      for (int b = 0; b < kSquaredNormSpan; ++b) { sum += blocks[b]; }
+      spans[threadIdx.x] = sum;
+    }
     __syncthreads();
-    if (threadIdx.x == 0) {
-      const std::int64_t here = std::min<std::int64_t>(kThreads, count - first);
-      for (std::int64_t k = 0; k < here; ++k) { total += next[k]; }
+    for (std::int64_t s = 0; threadIdx.x == 0 && s < here; ++part) {
+      const std::int64_t end = std::min(here, parts.ends[part] - first);
+      double total = *parts.at[part].sum;
+      for (; s < end; ++s) { total += spans[s]; }
+      *parts.at[part].sum = total;
+      if (parts.ends[part] > first + here) { break; }  // it goes on
     }
     __syncthreads();
   }
-  if (threadIdx.x == 0) { *sum = total; }
 }
 
-/// Elements whose blocks' and spans' sums fit the workspace, in whole spans.
-std::int64_t most_at_once(const StreamWorkspace& workspace) {
-  const auto room = static_cast<std::int64_t>(workspace.bytes / sizeof(double));
-  return room / (kSquaredNormSpan + 1) * kSquaredNormSpan * kSquaredNormBlock;
-}
+/// Cuts terms into parts for launches.
+class Parting {
+ public:
+  Parting(std::span<const NormTerm> terms, std::int64_t most_spans)
+      : terms_{terms}, most_spans_{most_spans} {}
 
-template <class T>
-void add_blocks(const T* x, std::int64_t elems, double* block_sums, double* sum,
-                cudaStream_t stream) {
-  const std::int64_t blocks = ceil_div(elems, kSquaredNormBlock);
-  const std::int64_t spans = ceil_div(blocks, kSquaredNormSpan);
-  double* const span_sums = block_sums + spans * kSquaredNormSpan;
-  launch(block_kernel<T>,
-         Grid{static_cast<unsigned>(ceil_div<std::int64_t>(blocks, kGroup)), kThreads}, stream, x,
-         elems, block_sums);
-  launch(span_kernel,
-         Grid{static_cast<unsigned>(ceil_div<std::int64_t>(spans, kSpanThreads)), kSpanThreads},
-         stream, block_sums, blocks, span_sums);
-  launch(add_in_order, Grid{1, kThreads}, stream, span_sums, spans, sum);
-}
+  /// The next, all of one dtype; none if there are no terms left.
+  [[nodiscard]] Parts next() {
+    Parts parts;
+    for (; at_ < terms_.size(); ++at_, done_ = 0) {
+      const NormTerm& term = terms_[at_];
+      if (term.elems == 0) { continue; }
+      const std::int64_t room = most_spans_ - parts.spans();
+      const bool alike = parts.count == 0 || parts.at[0].x.dtype == term.x.dtype;
+      if (room == 0 || parts.count == kMostTerms || !alike) { break; }
+      const std::int64_t elems = std::min(term.elems - done_, room * kSpanElems);
+      parts.ends[parts.count] = parts.spans() + squared_norm_spans(elems);
+      parts.at[parts.count++] = {term.x.at(done_), elems, term.sum};
+      done_ += elems;
+      if (done_ < term.elems) { break; }
+    }
+    return parts;
+  }
+
+ private:
+  static constexpr std::int64_t kSpanElems = kSquaredNormSpan * kSquaredNormBlock;
+
+  std::span<const NormTerm> terms_;
+  std::int64_t most_spans_;
+  std::size_t at_ = 0;
+  std::int64_t done_ = 0;  // elements of that term
+};
 
 }  // namespace
 
-void squared_norm(ConstValues x, std::int64_t elems, double* sum, Stream stream) {
+void squared_norm(std::span<const NormTerm> terms, Stream stream) {
   const cudaStream_t cuda = cuda_stream(stream).open();
   const StreamWorkspace& workspace = stream.state()->workspace();
-  const std::int64_t most = most_at_once(workspace);
+  constexpr std::size_t span_bytes = kSquaredNormSpan * sizeof(double);
+  const auto most = static_cast<std::int64_t>(workspace.bytes / span_bytes);
   expects(most > 0, "squared_norm: the stream's workspace has no room for the sums of a span");
-  with_device_type(x.dtype, [&]<class T>(std::type_identity<T>) {
-    for (std::int64_t at = 0; at < elems; at += most) {
-      add_blocks(x.as<T>() + at, std::min(most, elems - at), static_cast<double*>(workspace.data),
-                 sum, cuda);
-    }
-  });
+  auto* const sums = static_cast<double*>(workspace.data);
+  Parting parting{terms, most};
+  for (Parts parts = parting.next(); parts.count > 0; parts = parting.next()) {
+    const auto groups = static_cast<unsigned>(parts.spans() * kGroupsOfSpan);
+    with_device_type(parts.at[0].x.dtype, [&]<class T>(std::type_identity<T>) {
+      launch(block_kernel<T>, Grid{groups, kThreads}, cuda, parts, sums);
+    });
+    launch(add_spans, Grid{1, kSpanThreads}, cuda, parts, sums);
+  }
 }
 
 }  // namespace tessera::kernels::cuda

@@ -4,8 +4,10 @@
 #include "kernels/support/element.hpp"
 
 namespace tessera::kernels::reference {
+namespace {
 
-void squared_norm(ConstValues x, std::int64_t elems, double* sum, Stream) {
+void add_squares(const NormTerm& term) {
+  const auto& [x, elems, sum] = term;
   constexpr std::int64_t span = kSquaredNormSpan * kSquaredNormBlock;
   for (std::int64_t first = 0; first < elems; first += span) {
     const std::int64_t span_end = std::min(first + span, elems);
@@ -23,6 +25,12 @@ void squared_norm(ConstValues x, std::int64_t elems, double* sum, Stream) {
     }
     *sum += span_sum;
   }
+}
+
+}  // namespace
+
+void squared_norm(std::span<const NormTerm> terms, Stream) {
+  for (const NormTerm& term : terms) { add_squares(term); }
 }
 
 }  // namespace tessera::kernels::reference

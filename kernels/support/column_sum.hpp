@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 #include "kernels/support/vec.hpp"
+#include "tessera/base/values.hpp"
+#include "tessera/kernels/write.hpp"
 
 namespace tessera::kernels {
 
@@ -10,6 +13,12 @@ namespace tessera::kernels {
 /// rounding grows with the number of blocks, not of rows, and a block is still in the cache when a
 /// second pass needs it.
 inline constexpr std::int64_t kRowBlock = 32;
+
+/// Zeros in `sums` where they are to be overwritten, before anything is added.
+inline void clear_for(Write write, Values sums, std::int64_t columns) noexcept {
+  if (write == Write::add || !sums) { return; }
+  std::memset(sums.data, 0, static_cast<std::size_t>(columns) * size_of(sums.dtype));
+}
 
 /// to[c] += sum over r in [0, rows) of value(r, c), the sum formed first, in order of r.
 /// `value(r, c, lanes)` returns the Vec of columns c .. c+7, reading memory through `lanes`.

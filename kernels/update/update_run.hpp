@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 
 #include "kernels/step_scalars/step_scalars.hpp"
 #include "tessera/base/moment_format.hpp"
@@ -72,5 +74,23 @@ struct UpdateRun {
             first_in_parameter + from};
   }
 };
+
+/// A run with the numbers of its rule.
+template <class Hyper>
+struct RuledRun {
+  UpdateRun run;
+  Hyper hyper;
+};
+
+template <class Hyper>
+[[nodiscard]] std::array<RuledRun<Hyper>, 1> alone(const UpdateRun& run, const Hyper& hyper) {
+  return {{{run, hyper}}};
+}
+
+/// One step of an optimizer over runs that share no element. On CUDA they are one launch, unless
+/// they are more than its parameters hold (over a hundred), or take different kernels.
+template <class Hyper>
+using UpdateKernel = void(std::span<const RuledRun<Hyper>> runs, const StepScalars* scalars,
+                          Stream stream);
 
 }  // namespace tessera::kernels

@@ -31,6 +31,26 @@ double bytes_of(const QuantisedMoment& moment, double elems) {
   return moment ? elems + elems * sizeof(float) / kMomentBlock : 0.0;
 }
 
+/// What `work` says of each item, together.
+template <class Items, class Work>
+KernelWork sum_of(const Items& items, const Work& work) {
+  KernelWork sum;
+  std::int64_t elems = 0;
+  double flops = 0;
+  double bytes = 0;
+  for (const auto& item : items) {
+    const KernelWork one = work(item);
+    elems += one.sizes[0];
+    flops += one.flops;
+    bytes += one.bytes;
+    if (sum.name.empty() || one.sizes[0] > sum.sizes[0]) { sum = one; }
+  }
+  sum.flops = flops;
+  sum.bytes = bytes;
+  sum.sizes = {elems, 0, 0};
+  return sum;
+}
+
 KernelWork update(const char* name, const UpdateRun& run, double flops) {
   const double n = count(run.elems);
   const double moments = 2 * (bytes_of(run.first, n) + bytes_of(run.second, n) +
@@ -47,6 +67,11 @@ KernelWork update(const char* name, const UpdateRun& run, double flops) {
           .flops = flops * n,
           .bytes = weights + moments + bytes_of(run.gradient, n),
           .sizes = {run.elems, 0, 0}};
+}
+
+template <class Runs>
+KernelWork updates(const char* name, const Runs& runs, double flops) {
+  return sum_of(runs, [&](const auto& one) { return update(name, one.run, flops); });
 }
 
 std::string product_name(const MatMul& p) {
@@ -110,20 +135,20 @@ KernelWork work_of(Of<&Table::cast>, View to, ConstView from) {
   return elementwise("cast", to.dtype, 0, static_cast<double>(to.bytes() + from.bytes()), to.elems);
 }
 
-KernelWork work_of(Of<&Table::adamw>, const UpdateRun& run, const AdamW&, const StepScalars*) {
-  return update("adamw", run, 16);
+KernelWork work_of(Of<&Table::adamw>, std::span<const RuledRun<AdamW>> runs, const StepScalars*) {
+  return updates("adamw", runs, 16);
 }
 
-KernelWork work_of(Of<&Table::adam>, const UpdateRun& run, const Adam&, const StepScalars*) {
-  return update("adam", run, 16);
+KernelWork work_of(Of<&Table::adam>, std::span<const RuledRun<Adam>> runs, const StepScalars*) {
+  return updates("adam", runs, 16);
 }
 
-KernelWork work_of(Of<&Table::lion>, const UpdateRun& run, const Lion&, const StepScalars*) {
-  return update("lion", run, 10);
+KernelWork work_of(Of<&Table::lion>, std::span<const RuledRun<Lion>> runs, const StepScalars*) {
+  return updates("lion", runs, 10);
 }
 
-KernelWork work_of(Of<&Table::sgd>, const UpdateRun& run, const SGD&, const StepScalars*) {
-  return update("sgd", run, 6);
+KernelWork work_of(Of<&Table::sgd>, std::span<const RuledRun<SGD>> runs, const StepScalars*) {
+  return updates("sgd", runs, 6);
 }
 
 KernelWork work_of(Of<&Table::round_weights>, const UpdateRun& run, const StepScalars*) {
@@ -132,8 +157,11 @@ KernelWork work_of(Of<&Table::round_weights>, const UpdateRun& run, const StepSc
                      run.elems);
 }
 
-KernelWork work_of(Of<&Table::squared_norm>, ConstValues x, std::int64_t elems, double*) {
-  return elementwise("squared_norm", x.dtype, 2, count(elems) * bytes(x.dtype), elems);
+KernelWork work_of(Of<&Table::squared_norm>, std::span<const NormTerm> terms) {
+  return sum_of(terms, [](const NormTerm& term) {
+    const DType dtype = term.x.dtype;
+    return elementwise("squared_norm", dtype, 2, count(term.elems) * bytes(dtype), term.elems);
+  });
 }
 
 KernelWork work_of(Of<&Table::finish_step>, StepScalars*, const double*, const FinishStep& step) {
@@ -157,7 +185,7 @@ KernelWork work_of(Of<&Table::add_bias>, Values y, ConstValues, std::int64_t row
 }
 
 KernelWork work_of(Of<&Table::bias_gradient>, ConstValues dy, Values, std::int64_t rows,
-                   std::int64_t columns) {
+                   std::int64_t columns, Write) {
   return rows_of("bias_gradient", dy.dtype, 1, count(rows, columns) * bytes(dy.dtype), rows,
                  columns);
 }

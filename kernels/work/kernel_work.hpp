@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include "kernels/table.hpp"
 #include "tessera/trace/work_log.hpp"
 
@@ -13,25 +15,26 @@ struct Of {};
 // addition and a multiplication are a FLOP each, an exponential or a root is one too. Attention
 // counts the scores that are not masked, T (T + 1) / 2 of a head, and backward five products of
 // them where forward has two. Bytes are each array once. Names tell apart what is computed in
-// another way: a product's transpositions, bias and epilogue, moments of 16 bits.
+// another way: a product's transpositions, bias and epilogue, moments of 16 bits. A table of runs
+// or of norms is one piece of work, named after the largest.
 
 using trace::KernelWork;
 
 KernelWork work_of(Of<&Table::accumulate>, Values to, ConstValues from, std::int64_t elems);
 KernelWork work_of(Of<&Table::scale>, Values to, float factor, std::int64_t elems);
 KernelWork work_of(Of<&Table::cast>, View to, ConstView from);
-KernelWork work_of(Of<&Table::adamw>, const UpdateRun& run, const AdamW&, const StepScalars*);
-KernelWork work_of(Of<&Table::adam>, const UpdateRun& run, const Adam&, const StepScalars*);
-KernelWork work_of(Of<&Table::lion>, const UpdateRun& run, const Lion&, const StepScalars*);
-KernelWork work_of(Of<&Table::sgd>, const UpdateRun& run, const SGD&, const StepScalars*);
+KernelWork work_of(Of<&Table::adamw>, std::span<const RuledRun<AdamW>> runs, const StepScalars*);
+KernelWork work_of(Of<&Table::adam>, std::span<const RuledRun<Adam>> runs, const StepScalars*);
+KernelWork work_of(Of<&Table::lion>, std::span<const RuledRun<Lion>> runs, const StepScalars*);
+KernelWork work_of(Of<&Table::sgd>, std::span<const RuledRun<SGD>> runs, const StepScalars*);
 KernelWork work_of(Of<&Table::round_weights>, const UpdateRun& run, const StepScalars*);
-KernelWork work_of(Of<&Table::squared_norm>, ConstValues x, std::int64_t elems, double*);
+KernelWork work_of(Of<&Table::squared_norm>, std::span<const NormTerm> terms);
 KernelWork work_of(Of<&Table::finish_step>, StepScalars*, const double*, const FinishStep& step);
 KernelWork work_of(Of<&Table::matmul>, const MatMul& product);
 KernelWork work_of(Of<&Table::add_bias>, Values y, ConstValues bias, std::int64_t rows,
                    std::int64_t columns);
 KernelWork work_of(Of<&Table::bias_gradient>, ConstValues dy, Values dbias, std::int64_t rows,
-                   std::int64_t columns);
+                   std::int64_t columns, Write write);
 KernelWork work_of(Of<&Table::layer_norm_forward>, const LayerNormForward& args);
 KernelWork work_of(Of<&Table::layer_norm_backward>, const LayerNormBackward& args);
 KernelWork work_of(Of<&Table::rms_norm_forward>, const RMSNormForward& args);

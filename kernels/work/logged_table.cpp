@@ -68,6 +68,15 @@ struct Logged<Member, void(A, B, C, D, Stream)> {
   }
 };
 
+template <auto Member, class A, class B, class C, class D, class E>
+struct Logged<Member, void(A, B, C, D, E, Stream)> {
+  static void run(A a, B b, C c, D d, E e, Stream stream) {
+    log_and_run(
+        stream, [&] { return work_of(Of<Member>{}, a, b, c, d, e); },
+        [&] { (cpu_table().*Member)(a, b, c, d, e, stream); });
+  }
+};
+
 template <auto Member, class Function>
 void set(Table& table, Function* Table::*) {
   table.*Member = Logged<Member, Function>::run;

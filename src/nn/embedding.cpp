@@ -10,7 +10,6 @@
 namespace tessera::nn {
 
 using kernels::Transpose;
-using kernels::Write;
 
 namespace {
 constexpr std::string_view kTokens = "wte.weight";
@@ -71,15 +70,15 @@ void Embedding::head(const Scope& scope, ConstValues x, Values logits, std::int6
 
 void Embedding::head_backward(const BackwardScope& scope, ConstValues x, ConstValues dlogits,
                               Values dx, std::int64_t rows) const {
-  if (const Values dtable = gradient_or_null(scope, kTokens)) {
+  if (const Gradient dtable{scope, kTokens}; dtable.to) {
     kernels::matmul({.a = dlogits,
                      .b = x,
-                     .c = dtable,
+                     .c = dtable.to,
                      .m = table_rows_,
                      .n = sizes_.hidden,
                      .k = rows,
                      .transpose_a = Transpose::yes,
-                     .write = Write::add,
+                     .write = dtable.write,
                      .a_stride = sizes_.logits_row_elems},
                     scope.stream());
   }

@@ -35,10 +35,11 @@ void GPT::declare(ShardedModel& model) {
   s.layers.emplace(model.world(), s.config, s.options, model.options().accumulate);
   s.root = model.add_unit(std::string{kRoot},
                           joined({s.layers->embedding.parameters(), s.layers->ln_f.parameters()}),
-                          {.kind = UnitKind::root});
+                          {.kind = UnitKind::root, .gradients = GradientInit::first_write});
   std::vector<Unit> order{s.root};
   for (std::int64_t layer = 0; layer < s.config.layers; ++layer) {
-    s.blocks.push_back(model.add_unit(fmt::format("h.{}", layer), s.layers->block.parameters()));
+    s.blocks.push_back(model.add_unit(fmt::format("h.{}", layer), s.layers->block.parameters(),
+                                      {.gradients = GradientInit::first_write}));
     order.push_back(s.blocks.back());
   }
   order.push_back(s.root);

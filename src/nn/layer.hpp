@@ -13,6 +13,18 @@ inline Values gradient_or_null(const BackwardScope& scope, std::string_view name
   return scope.has_grad(name) ? Values{scope.grad(name)} : Values{};
 }
 
+/// Where and how to write all of a gradient; null if it is frozen.
+struct Gradient {
+  Values to;
+  kernels::Write write = kernels::Write::add;
+
+  Gradient(const BackwardScope& scope, std::string_view name) {
+    if (!scope.has_grad(name)) { return; }
+    write = scope.write(name);
+    to = scope.grad(name);
+  }
+};
+
 /// The specs of several layers, in order.
 inline std::vector<ParameterSpec> joined(std::initializer_list<std::vector<ParameterSpec>> lists) {
   std::vector<ParameterSpec> all;

@@ -30,16 +30,20 @@ void LayerNorm::forward(const Scope& scope, const Saved& saved, Values y, std::i
 
 void LayerNorm::backward(const BackwardScope& scope, const Saved& saved, ConstValues dy, Values dx,
                          std::int64_t rows) const {
+  const Gradient dweight{scope, weight_};
+  const Gradient dbias{scope, bias_};
   kernels::layer_norm_backward({.x = saved.x,
                                 .weight = scope[weight_],
                                 .mean = saved.mean,
                                 .inverse_std = saved.inverse_std,
                                 .dy = dy,
                                 .dx = dx,
-                                .dweight = gradient_or_null(scope, weight_),
-                                .dbias = gradient_or_null(scope, bias_),
+                                .dweight = dweight.to,
+                                .dbias = dbias.to,
                                 .rows = rows,
-                                .columns = size_},
+                                .columns = size_,
+                                .dweight_write = dweight.write,
+                                .dbias_write = dbias.write},
                                scope.stream());
 }
 

@@ -8,7 +8,6 @@ namespace tessera::nn {
 
 using kernels::Epilogue;
 using kernels::Transpose;
-using kernels::Write;
 
 Linear::Linear(std::string_view prefix, std::int64_t in, std::int64_t out)
     : weight_{std::string{prefix} + ".weight"},
@@ -42,19 +41,19 @@ void Linear::forward_gelu(const Scope& scope, ConstValues x, Values z, Values y,
 
 void Linear::add_parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
                                      std::int64_t rows) const {
-  if (const Values dweight = gradient_or_null(scope, weight_)) {
+  if (const Gradient dweight{scope, weight_}; dweight.to) {
     kernels::matmul({.a = x,
                      .b = dy,
-                     .c = dweight,
+                     .c = dweight.to,
                      .m = in_,
                      .n = out_,
                      .k = rows,
                      .transpose_a = Transpose::yes,
-                     .write = Write::add},
+                     .write = dweight.write},
                     scope.stream());
   }
-  if (const Values dbias = gradient_or_null(scope, bias_)) {
-    kernels::bias_gradient(dy, dbias, rows, out_, scope.stream());
+  if (const Gradient dbias{scope, bias_}; dbias.to) {
+    kernels::bias_gradient(dy, dbias.to, rows, out_, dbias.write, scope.stream());
   }
 }
 

@@ -35,7 +35,7 @@ std::vector<Bytes> results(CudaBench& bench) {
   table.add_bias(y, bias, kRows, kColumns, stream);
   table.gelu_forward(y, activated, kElems, stream);
   table.dropout({activated, dropped, kRows, kColumns, 0.3F, {}}, stream);
-  table.squared_norm(dropped, kElems, sum.data(), stream);
+  table.squared_norm(std::array{kernels::NormTerm{dropped, kElems, sum.data()}}, stream);
   const std::vector<double> norm = sum.read();
   const auto* const first = reinterpret_cast<const std::byte*>(norm.data());
   return {y.read(),

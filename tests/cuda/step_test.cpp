@@ -46,8 +46,8 @@ std::uint64_t waits(Emulation& emulation) {
 class Steps {
  public:
   Steps(World& world, Strategy strategy, Offload offload = Offload::none,
-        const Optimizer& optimizer = AdamW{})
-      : gpt_{shard(nn::GPT{kConfig}, world,
+        const Optimizer& optimizer = AdamW{}, const nn::GPTConfig& config = kConfig)
+      : gpt_{shard(nn::GPT{config}, world,
                    {.strategy = strategy, .accumulate = 2, .offload = offload})},
         tokens_(static_cast<std::size_t>(kGPTRunBatch * kConfig.seq)) {
     std::iota(tokens_.begin(), tokens_.end(), 0);
@@ -56,9 +56,12 @@ class Steps {
     gpt_.optimize_with(optimizer, {.clip_norm = 1.0F});
   }
   void one() {
-    gpt_.forward_backward(tokens_, tokens_);
-    gpt_.forward_backward(tokens_, tokens_);
+    gradients();
     gpt_.step();
+  }
+  void gradients() {
+    gpt_.forward_backward(tokens_, tokens_);
+    gpt_.forward_backward(tokens_, tokens_);
   }
   [[nodiscard]] Sharded<nn::GPT>& gpt() noexcept { return gpt_; }
 
@@ -123,6 +126,30 @@ TEST_P(CudaStep, WaitsForNothingWhereTheHostUpdates) {
   TESSERA_EMULATION_ONLY();
   const auto [strategy, ranks] = GetParam();
   EXPECT_EQ(waits_of_steps(strategy, ranks, {}, Offload::optimizer), 0U);
+}
+
+// Two of the norms, one of the numbers, one of the updates. A layer has two segments' norms (three
+// kernels each, were they launched apart) and nine runs to update.
+TEST_P(CudaStep, LaunchesFourKernelsHoweverManyLayersThereAre) {
+  TESSERA_EMULATION_ONLY();
+  const auto [strategy, ranks] = GetParam();
+  if (ranks > 1) { GTEST_SKIP() << "ranks that are threads launch kernels of collectives"; }
+  for (const int layers : {1, 4}) {
+    Emulation emulation;
+    run_ranks(
+        1,
+        [&](World& world) {
+          nn::GPTConfig config = kConfig;
+          config.layers = layers;
+          Steps steps{world, strategy, Offload::none, AdamW{}, config};
+          steps.one();
+          steps.gradients();
+          const std::uint64_t before = emulation.calls("cudaLaunchKernelEx");
+          steps.gpt().step();
+          EXPECT_EQ(emulation.calls("cudaLaunchKernelEx") - before, 4U) << layers << " layers";
+        },
+        on_cuda());
+  }
 }
 
 // Gradients, parameters, norms and numbers: the device copies them beside the host's own work.

@@ -21,14 +21,14 @@ TEST(AdamReference, TwoStepsByHand) {
   const Adam hyper{.lr = 0.25F, .beta1 = 0.5F, .beta2 = 0.5F, .eps = 1e-30F, .weight_decay = 0.5F};
   const Floats g1{2.0F};
   StepScalars scalars = at_update(1, 0.5F);
-  reference::adam(run_of(w, m, v, g1), hyper, &scalars, Stream{});
+  reference::adam(alone(run_of(w, m, v, g1), hyper), &scalars, Stream{});
   EXPECT_EQ(m[0], 1.0F);            // g = 2 * 0.5 + 0.5 * 2 = 2
   EXPECT_EQ(v[0], 2.0F);            // 0.5 * 4
   EXPECT_NEAR(w[0], 1.75F, 2e-7F);  // m-hat 2, v-hat 4: one rate down
   w[0] = 1.75F;
   const Floats g2{-1.75F};
   scalars = at_update(2, 1.0F);
-  reference::adam(run_of(w, m, v, g2), hyper, &scalars, Stream{});
+  reference::adam(alone(run_of(w, m, v, g2), hyper), &scalars, Stream{});
   EXPECT_EQ(m[0], 0.0625F);     // g = -1.75 + 0.875 = -0.875; 0.5 * 1 - 0.5 * 0.875
   EXPECT_EQ(v[0], 1.3828125F);  // 0.5 * 2 + 0.5 * 0.765625
   // m-hat = 0.0625 / 0.75, v-hat = 1.3828125 / 0.75
@@ -39,8 +39,8 @@ TEST(AdamReference, DecayGoesThroughTheMoments) {
   Floats w{4.0F}, m{0.0F}, v{0.0F};
   const Floats g{0.0F};
   const StepScalars scalars = at_update(1, 1.0F);
-  reference::adam(run_of(w, m, v, g), {.lr = 0.5F, .eps = 1e-30F, .weight_decay = 0.1F}, &scalars,
-                  Stream{});
+  reference::adam(alone(run_of(w, m, v, g), Adam{.lr = 0.5F, .eps = 1e-30F, .weight_decay = 0.1F}),
+                  &scalars, Stream{});
   EXPECT_NEAR(w[0], 3.5F, 1e-6F);  // a whole rate, whatever the size of the decay
   EXPECT_NEAR(m[0], 0.04F, 1e-7F);
 }

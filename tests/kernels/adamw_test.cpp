@@ -19,8 +19,9 @@ TEST(AdamWReference, FirstStepMovesByTheLearningRate) {
   Floats w{1.0F, -2.0F}, m(2, 0.0F), v(2, 0.0F);
   const Floats g{0.5F, -0.25F};
   const StepScalars scalars = at_update(1, 1.0F);
-  reference::adamw(run_of(w, m, v, g), {.lr = 0.1F, .eps = 1e-30F, .weight_decay = 0.0F}, &scalars,
-                   Stream{});
+  reference::adamw(
+      alone(run_of(w, m, v, g), AdamW{.lr = 0.1F, .eps = 1e-30F, .weight_decay = 0.0F}), &scalars,
+      Stream{});
   EXPECT_NEAR(w[0], 0.9F, 1e-6F);  // t = 1: m-hat / sqrt(v-hat) is the gradient's sign
   EXPECT_NEAR(w[1], -1.9F, 1e-6F);
   EXPECT_NEAR(m[0], 0.05F, 1e-7F);
@@ -31,8 +32,9 @@ TEST(AdamWReference, DecayAloneShrinksTheWeight) {
   Floats w{2.0F}, m{0.0F}, v{0.0F};
   const Floats g{0.0F};
   const StepScalars scalars = at_update(3);
-  reference::adamw(run_of(w, m, v, g), {.lr = 0.5F, .eps = 1e-8F, .weight_decay = 0.25F}, &scalars,
-                   Stream{});
+  reference::adamw(
+      alone(run_of(w, m, v, g), AdamW{.lr = 0.5F, .eps = 1e-8F, .weight_decay = 0.25F}), &scalars,
+      Stream{});
   EXPECT_EQ(w[0], 1.75F);  // 2 - 0.5 * 0.25 * 2
 }
 

@@ -22,7 +22,7 @@ TEST(BiasReference, ByHand) {
   reference::add_bias(y.data(), bias.data(), 2, 2, Stream{});
   EXPECT_EQ(y, (Floats{11, 22, 13, 24}));
   Floats dbias{100, 200};
-  reference::bias_gradient(y.data(), dbias.data(), 2, 2, Stream{});
+  reference::bias_gradient(y.data(), dbias.data(), 2, 2, Write::add, Stream{});
   EXPECT_EQ(dbias, (Floats{124, 246}));
 }
 
@@ -67,14 +67,15 @@ TEST_P(BiasKernels, GradientIsWithinItsBound) {
         SCOPED_TRACE(testing::Message() << rows << " x " << columns);
         Floats dy = rounded(dtype, random_floats(rows * columns, 3));
         Floats before = rounded(other, random_floats(columns, 4)), expected = before;
-        reference::bias_gradient(dy.data(), expected.data(), rows, columns, Stream{});
+        reference::bias_gradient(dy.data(), expected.data(), rows, columns, Write::add, Stream{});
         Floats sizes = before, magnitudes = dy;
         for (float& size : sizes) { size = std::abs(size); }
         for (float& magnitude : magnitudes) { magnitude = std::abs(magnitude); }
-        reference::bias_gradient(magnitudes.data(), sizes.data(), rows, columns, Stream{});
+        reference::bias_gradient(magnitudes.data(), sizes.data(), rows, columns, Write::add,
+                                 Stream{});
 
         DeviceValues in{bench(), dy, dtype}, dbias{bench(), before, other, 7};
-        table().bias_gradient(in, dbias, rows, columns, stream());
+        table().bias_gradient(in, dbias, rows, columns, Write::add, stream());
         const std::int64_t of_rows = rows;
         expect_within(dbias.floats(), expected, other, [&](std::size_t c) {
           return bound(of_rows, static_cast<double>(sizes[c]), other);
@@ -89,19 +90,35 @@ TEST_P(BiasKernels, TheOrderOfTheGradientsSumDependsOnTheSizesAlone) {
     for (const auto [rows, columns] : {Size{100, 77}, Size{300, 1016}}) {
       const Floats dy = random_floats(rows * columns, 5), before = random_floats(columns, 6);
       DeviceValues in{bench(), dy, dtype}, dbias{bench(), before, DType::fp32};
-      table().bias_gradient(in, dbias, rows, columns, stream());
+      table().bias_gradient(in, dbias, rows, columns, Write::add, stream());
       for (std::int64_t offset = 0; offset < 17; offset += rows == 100 ? 1 : 5) {
         DeviceValues moved{bench(), dy, dtype, offset};
         DeviceValues again{bench(), before, DType::fp32, 16 - offset};
-        table().bias_gradient(moved, again, rows, columns, stream());
+        table().bias_gradient(moved, again, rows, columns, Write::add, stream());
         EXPECT_EQ(again.read(), dbias.read()) << offset;
       }
       const SmallWorkspace pieces{bench(), 16'384};
       DeviceValues again{bench(), before, DType::fp32};
-      table().bias_gradient(in, again, rows, columns, stream());
+      table().bias_gradient(in, again, rows, columns, Write::add, stream());
       EXPECT_EQ(again.read(), dbias.read()) << "in pieces";
     }
   }
+}
+
+TEST_P(BiasKernels, AnOverwrittenGradientHasTheBitsOfOneThatWasZero) {
+  for (const DType dtype : kValueDTypes) {
+    for (const auto [rows, columns] : {Size{0, 9}, Size{100, 77}, Size{300, 1016}}) {
+      DeviceValues in{bench(), random_floats(rows * columns, 5), DType::bf16};
+      DeviceValues zero{bench(), filled(columns, 0.0F), dtype}, anything{bench(), columns, dtype};
+      table().bias_gradient(in, zero, rows, columns, Write::add, stream());
+      table().bias_gradient(in, anything, rows, columns, Write::overwrite, stream());
+      EXPECT_EQ(anything.read(), zero.read()) << rows << " x " << columns;
+    }
+  }
+  Floats sum{kNan, kNan};
+  const Floats dy{1.0F, 2.0F, 3.0F, 4.0F};
+  reference::bias_gradient(dy.data(), sum.data(), 2, 2, Write::overwrite, Stream{});
+  EXPECT_EQ(sum, (Floats{4.0F, 6.0F}));
 }
 
 class BiasOnCuda : public BackendTest {};
@@ -110,7 +127,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, BiasOnCuda, cuda_alone(), backend_name);
 TEST_P(BiasOnCuda, AWorkspaceThatIsTooSmallIsRefused) {
   DeviceArray<float> dy{bench(), 6400}, dbias{bench(), 64};
   const SmallWorkspace none{bench(), 0};
-  EXPECT_THROW(table().bias_gradient(dy.data(), dbias.data(), 100, 64, stream()), ContractError);
+  EXPECT_THROW(table().bias_gradient(dy.data(), dbias.data(), 100, 64, Write::add, stream()),
+               ContractError);
 }
 
 }  // namespace

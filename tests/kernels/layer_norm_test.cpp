@@ -314,6 +314,30 @@ TEST_P(LayerNormKernels, FrozenParametersGetNoGradient) {
   }
 }
 
+TEST_P(LayerNormKernels, OverwrittenGradientsHaveTheBitsOfThoseThatWereZero) {
+  for (const DType other : kValueDTypes) {
+    Problem problem{DType::bf16, other, {100, 72}};
+    problem.dweight = problem.dbias = filled(72, 0.0F);
+    OnDevice zero{bench(), DType::bf16, other, problem};
+    backward(zero);
+    problem.dweight = problem.dbias = filled(72, kNan);
+    OnDevice anything{bench(), DType::bf16, other, problem};
+    LayerNormBackward args = anything.backward();
+    args.dweight_write = args.dbias_write = Write::overwrite;
+    table().layer_norm_backward(args, stream());
+    EXPECT_EQ(anything.dweight.read(), zero.dweight.read());
+    EXPECT_EQ(anything.dbias.read(), zero.dbias.read());
+
+    problem.dbias = filled(72, 0.0F);
+    OnDevice one{bench(), DType::bf16, other, problem};
+    args = one.backward();
+    args.dweight_write = Write::overwrite;
+    table().layer_norm_backward(args, stream());
+    EXPECT_EQ(one.dweight.read(), zero.dweight.read());
+    EXPECT_EQ(one.dbias.read(), zero.dbias.read());
+  }
+}
+
 // f = sum of dy * y in fp64; its slope along every input by central differences.
 class Float64LayerNorm {
  public:

@@ -16,12 +16,12 @@ TEST(LionReference, TwoStepsByHand) {
   StepScalars scalars;
   scalars.gradient_factor = 0.5F;
   const Floats g1{8.0F, -4.0F, 0.0F};
-  reference::lion(run_of(w, m, g1), hyper, &scalars, Stream{});
+  reference::lion(alone(run_of(w, m, g1), hyper), &scalars, Stream{});
   EXPECT_EQ(m, (Floats{1.0F, -0.5F, 0.0F}));  // 0.25 * 4, 0.25 * -2
   // 1 - 0.25 * (sign + 0.5)
   EXPECT_EQ(w, (Floats{0.625F, 1.125F, 0.875F}));
   const Floats g2{-1.0F, 1.5F, 2.0F};
-  reference::lion(run_of(w, m, g2), hyper, &scalars, Stream{});
+  reference::lion(alone(run_of(w, m, g2), hyper), &scalars, Stream{});
   EXPECT_EQ(m, (Floats{0.625F, -0.1875F, 0.25F}));
   // u = 0.5 * 1 - 0.25 > 0, -0.25 + 0.375 > 0, 0.5 > 0
   EXPECT_EQ(w,

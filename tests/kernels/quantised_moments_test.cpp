@@ -43,14 +43,14 @@ struct Pair {
   void update(std::int64_t t, const AdamW& hyper, Stream stream) {
     StepScalars scalars;
     scalars.updates = t;
-    cpu::adamw(quantised.run(), hyper, &scalars, stream);
+    cpu::adamw(alone(quantised.run(), hyper), &scalars, stream);
     UpdateRun run = quantised.run();
     run.first_quantised = {};
     run.second_quantised = {};
     run.master = master.data();
     run.first = first.data();
     run.second = second.data();
-    cpu::adamw(run, hyper, &scalars, stream);
+    cpu::adamw(alone(run, hyper), &scalars, stream);
   }
 
   State quantised;
@@ -148,7 +148,7 @@ TEST_F(QuantisedMoments, TheStepStaysBoundedBesideAHugeNeighbour) {
     const Floats before = pair.quantised.master;
     StepScalars scalars;
     scalars.updates = t;
-    cpu::adamw(pair.quantised.run(), hyper, &scalars, stream());
+    cpu::adamw(alone(pair.quantised.run(), hyper), &scalars, stream());
     for (std::size_t i = 0; i < before.size(); ++i) {
       const float moved = std::abs(pair.quantised.master[i] - before[i]);
       ASSERT_TRUE(std::isfinite(moved));

@@ -11,12 +11,14 @@ TEST(SGDReference, TwoStepsByHand) {
   StepScalars scalars;
   scalars.gradient_factor = 0.5F;
   const SGD hyper{.lr = 0.25F, .momentum = 0.5F, .weight_decay = 1.0F};
-  reference::sgd({.master = w.data(), .gradient = g.data(), .first = u.data(), .elems = 1}, hyper,
-                 &scalars, Stream{});
+  reference::sgd(
+      alone({.master = w.data(), .gradient = g.data(), .first = u.data(), .elems = 1}, hyper),
+      &scalars, Stream{});
   EXPECT_EQ(u[0], 3.0F);   // 4 * 0.5 + 1 * 1
   EXPECT_EQ(w[0], 0.25F);  // 1 - 0.25 * 3
-  reference::sgd({.master = w.data(), .gradient = g.data(), .first = u.data(), .elems = 1}, hyper,
-                 &scalars, Stream{});
+  reference::sgd(
+      alone({.master = w.data(), .gradient = g.data(), .first = u.data(), .elems = 1}, hyper),
+      &scalars, Stream{});
   EXPECT_EQ(u[0], 3.75F);     // 0.5 * 3 + (2 + 0.25)
   EXPECT_EQ(w[0], -0.6875F);  // 0.25 - 0.25 * 3.75
 }

@@ -9,7 +9,7 @@ namespace {
 constexpr std::int64_t kSpanElems = kSquaredNormSpan * kSquaredNormBlock;
 
 double reference_norm(ConstValues x, std::int64_t elems, double start = 0.0) {
-  reference::squared_norm(x, elems, &start, Stream{});
+  reference::squared_norm(std::array{NormTerm{x, elems, &start}}, Stream{});
   return start;
 }
 
@@ -67,7 +67,7 @@ class SquaredNormKernels : public BackendTest {
  protected:
   double norm(ConstValues x, std::int64_t elems, double start = 0.125) {
     DeviceArray<double> sum{bench(), std::vector<double>{start}};
-    table().squared_norm(x, elems, sum.data(), stream());
+    table().squared_norm(std::array{NormTerm{x, elems, sum.data()}}, stream());
     return sum.read().front();
   }
   double norm(const Floats& x) {
@@ -103,6 +103,30 @@ TEST_P(SquaredNormKernels, AddSpansInOrder) {
   }
 }
 
+// Onto several sums in turn, of all dtypes, more than one launch of CUDA takes; some are longer
+// than its workspace.
+TEST_P(SquaredNormKernels, AddTheTermsOfATableInOrder) {
+  const SmallWorkspace spans{bench(), 700 * kSquaredNormSpan * sizeof(double)};
+  std::vector<std::unique_ptr<DeviceValues>> arrays;
+  std::vector<std::unique_ptr<HostValues>> same;
+  DeviceArray<double> sums{bench(), std::vector<double>{0.5, 0.25, 0.125}};
+  std::vector<double> expected{0.5, 0.25, 0.125};
+  std::vector<NormTerm> terms;
+  for (std::size_t i = 0; i < 1300; ++i) {
+    const bool large = i == 3 || i == 1200;
+    const std::int64_t elems = large ? kSpanElems + 4097 : static_cast<std::int64_t>(i * 7 % 90);
+    const DType dtype = kValueDTypes[i < 1250 ? 1 : i % 3];
+    const Floats x = random_floats(elems, static_cast<unsigned>(i));
+    arrays.push_back(std::make_unique<DeviceValues>(bench(), x, dtype, 0));
+    same.push_back(std::make_unique<HostValues>(dtype, x));
+    const std::size_t to = i < 600 ? i / 200 : i % 3;
+    terms.push_back({*arrays.back(), elems, sums.data() + to});
+    expected[to] = reference_norm(same.back()->view(), elems, expected[to]);
+  }
+  table().squared_norm(terms, stream());
+  EXPECT_EQ(sums.read(), expected);
+}
+
 TEST_P(SquaredNormKernels, AreCloseToTheExactSum) {
   const Floats x = random_floats(100'003, 7);
   long double exact = 0.0L;
@@ -129,10 +153,10 @@ INSTANTIATE_TEST_SUITE_P(Backends, SquaredNormOnCuda, cuda_alone(), backend_name
 
 TEST_P(SquaredNormOnCuda, GoesOverALongArrayInPieces) {
   {
-    const SmallWorkspace two_spans{bench(), 2 * (kSquaredNormSpan + 1) * sizeof(double)};
+    const SmallWorkspace two_spans{bench(), 2 * kSquaredNormSpan * sizeof(double)};
     expect_norm(5 * kSpanElems + 77, DType::bf16);
   }
-  for (const std::size_t bytes : {kSquaredNormSpan * sizeof(double), std::size_t{0}}) {
+  for (const std::size_t bytes : {kSquaredNormSpan * sizeof(double) - 1, std::size_t{0}}) {
     const SmallWorkspace too_small{bench(), bytes};
     EXPECT_THROW((void)norm(nullptr, 1), ContractError);
   }

@@ -75,18 +75,17 @@ TEST(Threads, Optimizers) {
       Result r{
           {weight, filled(elems, 0.1F), filled(elems, 0.2F), weight, filled(elems, 0.3F), weight}};
       auto& t = r.tensors;
-      cpu.adamw({.master = t[0].data(),
-                 .gradient = gradient.data(),
-                 .first = t[1].data(),
-                 .second = t[2].data(),
-                 .elems = elems},
-                AdamW{.weight_decay = 0.1F}, &scalars, stream);
-      cpu.sgd({.master = t[3].data(),
-               .gradient = gradient.data(),
-               .first = t[4].data(),
-               .elems = elems},
-              SGD{.lr = 0.1F, .momentum = 0.9F}, &scalars, stream);
-      cpu.sgd({.master = t[5].data(), .gradient = gradient.data(), .elems = elems}, SGD{.lr = 0.1F},
+      const UpdateRun first{.master = t[0].data(),
+                            .gradient = gradient.data(),
+                            .first = t[1].data(),
+                            .second = t[2].data(),
+                            .elems = elems};
+      const UpdateRun second{
+          .master = t[3].data(), .gradient = gradient.data(), .first = t[4].data(), .elems = elems};
+      const UpdateRun third{.master = t[5].data(), .gradient = gradient.data(), .elems = elems};
+      cpu.adamw(alone(first, AdamW{.weight_decay = 0.1F}), &scalars, stream);
+      const SGD momentum{.lr = 0.1F, .momentum = 0.9F};
+      cpu.sgd(std::array{RuledRun<SGD>{second, momentum}, RuledRun<SGD>{third, {.lr = 0.1F}}},
               &scalars, stream);
       return r;
     });
@@ -100,7 +99,7 @@ TEST(Threads, SquaredNorm) {
     expect_same_on_all([&](Stream stream, int) {
       Result r;
       r.sum = 0.1;
-      cpu.squared_norm(x.data(), elems, &r.sum, stream);
+      cpu.squared_norm(std::array{NormTerm{x.data(), elems, &r.sum}}, stream);
       return r;
     });
   }
@@ -122,7 +121,7 @@ TEST(Threads, KernelsOfRowsAndColumns) {
                 weight, bias}};
       auto& t = r.tensors;
       cpu.add_bias(t[0].data(), bias.data(), rows, columns, stream);
-      cpu.bias_gradient(dy.data(), t[1].data(), rows, columns, stream);
+      cpu.bias_gradient(dy.data(), t[1].data(), rows, columns, Write::add, stream);
       cpu.layer_norm_forward({x.data(), weight.data(), bias.data(), t[2].data(), t[3].data(),
                               t[4].data(), rows, columns},
                              stream);

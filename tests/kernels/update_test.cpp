@@ -35,8 +35,9 @@ Rule round_weights() {
           [](const UpdateRun& run, const StepScalars* scalars, Stream stream) {
             reference::round_weights(run, scalars, stream);
           },
-          [](const Table& table, const UpdateRun& run, const StepScalars* scalars, Stream stream) {
-            table.round_weights(run, scalars, stream);
+          [](const Table& table, std::span<const UpdateRun> runs, const StepScalars* scalars,
+             Stream stream) {
+            for (const UpdateRun& run : runs) { table.round_weights(run, scalars, stream); }
           }};
 }
 
@@ -163,6 +164,48 @@ TEST_P(UpdateKernels, ShardsGiveTheSameBitsAsTheWhole) {
                   longer, random_cuts(5000, 7, seed));
     }
   }
+}
+
+// Runs that take three kernels of CUDA, each with numbers of its own, and more than one launch
+// takes.
+TEST_P(UpdateKernels, EveryRunOfATableHasItsOwnNumbers) {
+  const std::vector<Layout> layouts = {
+      {.elems = 1500, .gradient = DType::bf16, .parameter = DType::bf16},
+      {.elems = 2600, .parameter = DType::bf16, .remainder = true},
+      {.elems = 1000, .parameter = DType::fp16, .rounding = Rounding::stochastic},
+      {.elems = 1281, .quantised = true},
+      {.elems = 1024, .quantised = true}};
+  constexpr std::size_t count = 200;
+  const auto update = [&](DeviceBench& on, auto&& step) {
+    std::vector<std::unique_ptr<Arrays>> arrays;
+    std::vector<std::unique_ptr<DeviceValues>> gradients;
+    std::vector<RuledRun<AdamW>> runs;
+    DeviceArray<StepScalars> scalars{on, std::vector<StepScalars>{at_update(3)}};
+    for (std::size_t i = 0; i < count; ++i) {
+      const bool tiny = i % 4 != 0;  // most are, as biases beside weights
+      Layout layout = layouts[i < 170 ? i % 2 : 2 + i % 3];
+      if (tiny) { layout.elems = static_cast<std::int64_t>(i % 40); }
+      Start start{layout.elems};
+      if (layout.quantised) { start.first = start.second = filled(layout.elems, 0.0F); }
+      arrays.push_back(std::make_unique<Arrays>(on, layout, start));
+      gradients.push_back(std::make_unique<DeviceValues>(on, start.gradients[0], layout.gradient));
+      AdamW hyper{.lr = 0.01F * static_cast<float>(1 + i % 3)};
+      if (i % 2 == 0) { hyper.weight_decay = 0.0F; }
+      runs.push_back({arrays.back()->run(2, *gradients.back()), hyper});
+    }
+    step(runs, scalars.data());
+    std::vector<Outcome> outcomes;
+    for (const auto& array : arrays) { outcomes.push_back(array->read()); }
+    return outcomes;
+  };
+  DeviceBench host{make_cpu_device()};
+  const auto expected = update(host, [&](const auto& runs, const StepScalars* scalars) {
+    reference::adamw(runs, scalars, host.stream());
+  });
+  const auto actual = update(bench(), [&](const auto& runs, const StepScalars* scalars) {
+    table().adamw(runs, scalars, stream());
+  });
+  for (std::size_t i = 0; i < count; ++i) { ASSERT_EQ(actual[i], expected[i]) << "run " << i; }
 }
 
 TEST_P(UpdateKernels, SpecialValuesHaveTheReferencesBits) {
@@ -324,7 +367,7 @@ Outcome on_threads(int threads, const Rule& rule, const Layout& layout) {
   DeviceBench bench{make_cpu_device({.threads = threads})};
   return outcome_of(bench, layout, Start{layout.elems}, rule.moments, {at_update(3)},
                     [&](const UpdateRun& run, const StepScalars* scalars) {
-                      rule.kernel(bench.table(), run, scalars, bench.stream());
+                      rule.kernel(bench.table(), {&run, 1}, scalars, bench.stream());
                     });
 }
 
@@ -350,7 +393,7 @@ TEST(UpdatesOnThreads, RunWhereTheirStreamRuns) {
   const auto outcome = [&](Stream stream) {
     return outcome_of(cpu, {}, Start{700}, 2, {at_update(1)},
                       [&](const UpdateRun& run, const StepScalars* scalars) {
-                        adamw.kernel(cpu.table(), run, scalars, stream);
+                        adamw.kernel(cpu.table(), {&run, 1}, scalars, stream);
                         stream.wait();
                       });
   };

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,7 +21,8 @@ struct Rule {
   const char* name;
   int moments;
   std::function<void(const UpdateRun&, const StepScalars*, Stream)> reference;
-  std::function<void(const Table&, const UpdateRun&, const StepScalars*, Stream)> kernel;
+  /// All runs in one call.
+  std::function<void(const Table&, std::span<const UpdateRun>, const StepScalars*, Stream)> kernel;
 };
 
 template <class Hyper>
@@ -27,10 +30,13 @@ Rule rule(const char* name, int moments, const Hyper& hyper, auto* reference,
           auto* Table::* kernel) {
   return {name, moments,
           [=](const UpdateRun& run, const StepScalars* scalars, Stream stream) {
-            reference(run, hyper, scalars, stream);
+            reference(alone(run, hyper), scalars, stream);
           },
-          [=](const Table& table, const UpdateRun& run, const StepScalars* scalars, Stream stream) {
-            (table.*kernel)(run, hyper, scalars, stream);
+          [=](const Table& table, std::span<const UpdateRun> runs, const StepScalars* scalars,
+              Stream stream) {
+            std::vector<RuledRun<Hyper>> ruled;
+            for (const UpdateRun& run : runs) { ruled.push_back({run, hyper}); }
+            (table.*kernel)(ruled, scalars, stream);
           }};
 }
 
@@ -213,16 +219,17 @@ class UpdateTest : public BackendTest {
                     const std::vector<StepScalars>& scalars) {
     return in_pieces(rule, layout, start, scalars, {0, layout.elems});
   }
-  /// The same in pieces, each between two of the cuts.
+  /// The same as a table of pieces, each between two of the cuts.
   Outcome in_pieces(const Rule& rule, const Layout& layout, const Start& start,
                     const std::vector<StepScalars>& scalars,
                     const std::vector<std::int64_t>& cuts) {
     return outcome_of(bench(), layout, start, rule.moments, scalars,
                       [&](const UpdateRun& run, const StepScalars* s) {
+                        std::vector<UpdateRun> pieces;
                         for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
-                          rule.kernel(table(), run.slice(cuts[i], cuts[i + 1] - cuts[i]), s,
-                                      stream());
+                          pieces.push_back(run.slice(cuts[i], cuts[i + 1] - cuts[i]));
                         }
+                        rule.kernel(table(), pieces, s, stream());
                       });
   }
   Outcome by_reference(const Rule& rule, const Layout& layout, const Start& start,

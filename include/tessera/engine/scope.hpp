@@ -8,6 +8,7 @@
 #include "tessera/device/stream.hpp"
 #include "tessera/engine/tensor.hpp"
 #include "tessera/engine/unit.hpp"
+#include "tessera/kernels/write.hpp"
 
 namespace tessera {
 
@@ -96,6 +97,13 @@ class BackwardScope : public Scope {
   /// (see GradientInit). Throws ContractError if the parameter is frozen (ask `has_grad`), and
   /// where operator[] does.
   [[nodiscard]] Tensor grad(std::string_view name) const;
+  /// Returns how the next kernel is to write all of the gradient of the parameter called `name`,
+  /// which is taken with `grad` after this: it overwrites it if this is the first write since the
+  /// gradients were opened, and adds to it otherwise. Always Write::add where GradientInit is
+  /// zeroed, and overwrite where it is unzeroed. Throws ContractError if the gradient has not been
+  /// taken since write was last called for it, and where `grad` does; close() throws one if it has
+  /// not been taken by then.
+  [[nodiscard]] kernels::Write write(std::string_view name) const;
   /// Returns whether the parameter called `name` is trained. Throws ContractError as operator[]
   /// does.
   [[nodiscard]] bool has_grad(std::string_view name) const;

@@ -21,6 +21,10 @@ enum class GradientInit : std::uint8_t {
   unzeroed,  ///< They hold anything: the trainer overwrites every element. ConfigError where
              ///< micro-batches accumulate in them, ContractError if the unit has a second backward
              ///< scope in a micro-batch.
+  first_write,  ///< They hold anything until the trainer has asked BackwardScope::write how a
+                ///< kernel is to write one, which is: overwrite it first, add to it later. One that
+                ///< is taken without that is filled with zeros then, and one that nobody has taken
+                ///< when the unit's last backward scope ends. Saves a fill and a read of the rest.
 };
 
 /// How a unit is kept. The defaults fit a repeated layer of a model.
@@ -28,7 +32,7 @@ struct UnitOptions {
   /// The kind of the unit. A unit that owns a tied parameter becomes a root by itself. It has no
   /// effect where nothing is gathered.
   UnitKind kind = UnitKind::block;
-  /// Whether backward adds to the unit's gradients or overwrites them.
+  /// Whether backward adds to the unit's gradients or overwrites them. It changes no value.
   GradientInit gradients = GradientInit::zeroed;
   /// When the unit gives its gathered parameters back. If it is not given, ModelOptions::reshard
   /// counts. ConfigError from add_unit for a root unit, for inference, and where nothing is

@@ -4,6 +4,7 @@
 
 #include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
+#include "tessera/kernels/write.hpp"
 
 namespace tessera::kernels {
 
@@ -13,8 +14,9 @@ namespace tessera::kernels {
 /// Errors: ContractError for a negative size, or a null or fp64 array.
 void add_bias(Values y, ConstValues bias, std::int64_t rows, std::int64_t columns, Stream stream);
 
-/// Adds the sum of the rows of `dy` [rows, columns] to `dbias` [columns]: the gradient of a bias,
-/// or of anything else that every row shares. Each is fp32, bf16 or fp16.
+/// Adds the sum of the rows of `dy` [rows, columns] to `dbias` [columns], or overwrites it with
+/// that: the gradient of a bias, or of anything else that every row shares. Each is fp32, bf16 or
+/// fp16.
 ///
 /// Bits:   sums are formed in fp32 in an order that depends on the sizes alone, another one on
 ///         each backend. A CPU rounds a 16-bit dbias after every 32 rows, CUDA once: there 41 +
@@ -23,6 +25,11 @@ void add_bias(Values y, ConstValues bias, std::int64_t rows, std::int64_t column
 /// Memory: CUDA uses the stream's workspace.
 /// Errors: ContractError for a negative size, or a null or fp64 array.
 void bias_gradient(ConstValues dy, Values dbias, std::int64_t rows, std::int64_t columns,
-                   Stream stream);
+                   Write write, Stream stream);
+/// Adds.
+inline void bias_gradient(ConstValues dy, Values dbias, std::int64_t rows, std::int64_t columns,
+                          Stream stream) {
+  bias_gradient(dy, dbias, rows, columns, Write::add, stream);
+}
 
 }  // namespace tessera::kernels

@@ -4,6 +4,7 @@
 
 #include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
+#include "tessera/kernels/write.hpp"
 
 namespace tessera::kernels {
 
@@ -39,13 +40,15 @@ struct LayerNormBackward {
   const float* inverse_std;  ///< [rows], from forward
   ConstValues dy;            ///< [rows, columns]
   Values dx;                 ///< [rows, columns], added to: the residual's gradient is there
-  Values dweight;            ///< [columns], added to; null: frozen, not computed
-  Values dbias;              ///< [columns], added to; null: frozen, not computed
+  Values dweight;            ///< [columns]; null: frozen, not computed
+  Values dbias;              ///< [columns]; null: frozen, not computed
   std::int64_t rows;
   std::int64_t columns;
+  Write dweight_write = Write::add;
+  Write dbias_write = Write::add;
 };
 
-/// Adds the gradients of layer_norm_forward.
+/// Computes the gradients of layer_norm_forward.
 ///
 /// Bits:   dx as forward; dweight and dbias are sums over rows, in the order and with the roundings
 ///         of bias_gradient.

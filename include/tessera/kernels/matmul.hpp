@@ -4,17 +4,12 @@
 
 #include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
+#include "tessera/kernels/write.hpp"
 
 namespace tessera::kernels {
 
 /// Whether a matrix is stored transposed.
 enum class Transpose : std::uint8_t { no, yes };
-
-/// What a kernel does with what its result's memory holds before.
-enum class Write : std::uint8_t {
-  overwrite,  ///< the old values are not read
-  add,        ///< the result is added to them
-};
 
 /// What is applied to a product and its bias on the way to C.
 enum class Epilogue : std::uint8_t {

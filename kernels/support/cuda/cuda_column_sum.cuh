@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 
 #include "kernels/support/cuda/cuda_lanes.cuh"
 #include "kernels/support/cuda/cuda_tile.cuh"
@@ -73,13 +74,15 @@ __global__ void __launch_bounds__(kSumThreads) column_partials_kernel(Terms term
 
 template <int K>
 struct ColumnSums {
-  Values at[K];  ///< null: not wanted
+  Values at[K];              ///< null: not wanted
+  bool overwritten[K] = {};  ///< the old values are not read
 };
 
 template <int K>
 __global__ void __launch_bounds__(kSumThreads)
     add_partials_kernel(ColumnSums<K> to, ColumnCut cut) {
   const Values sums = blockIdx.y == 0 ? to.at[0] : to.at[K - 1];
+  const bool overwritten = blockIdx.y == 0 ? to.overwritten[0] : to.overwritten[K - 1];
   static_assert(K <= 2);
   const std::int64_t column =
       static_cast<std::int64_t>(blockIdx.x) * kSumLanes + static_cast<int>(threadIdx.x) % kSumLanes;
@@ -94,21 +97,24 @@ __global__ void __launch_bounds__(kSumThreads)
   sum_thread_rows(sum, [&](int, float all) {
     if (column >= cut.columns || sums.data == nullptr) { return; }
     const std::int64_t at = cut.first + column;
-    store_one(sums.data, sums.dtype, at, load_one(sums.data, sums.dtype, at) + all);
+    const float before = overwritten ? 0.0F : load_one(sums.data, sums.dtype, at);
+    store_one(sums.data, sums.dtype, at, before + all);
   });
 }
 
-/// to[k][c] += the sum over r in [0, rows) of what `terms.add(r, c, sums)` adds to
+/// to[k][c] += (or =) the sum over r in [0, rows) of what `terms.add(r, c, sums)` adds to
 /// sums[k * kColumns + j] for column c + j; c is a multiple of Terms::kColumns, k < Terms::kSums.
 /// Each `to` is rounded once.
 template <class Terms>
 void add_column_sums(const Terms& terms, const ColumnSums<Terms::kSums>& to, std::int64_t rows,
                      std::int64_t columns, Stream stream) {
   constexpr std::int64_t K = Terms::kSums;
-  const std::int64_t most_chunks = std::min(kMostChunks, ceil_div(rows, kChunkRows));
-  if (most_chunks == 0) { return; }
-  const std::int64_t chunk_rows = ceil_div(rows, most_chunks);
-  const std::int64_t chunks = ceil_div(rows, chunk_rows);
+  const bool adds = std::ranges::none_of(to.overwritten, std::identity{});
+  if (rows == 0 && adds) { return; }
+  const std::int64_t least{1};  // of no rows, whose sum is zero
+  const std::int64_t most_chunks = std::clamp(ceil_div(rows, kChunkRows), least, kMostChunks);
+  const std::int64_t chunk_rows = std::max(ceil_div(rows, most_chunks), least);
+  const std::int64_t chunks = std::max(ceil_div(rows, chunk_rows), least);
   WorkspaceCut workspace{stream};
   const auto room =
       static_cast<std::int64_t>(workspace.left_bytes() / sizeof(float)) / (K * chunks);

@@ -1,11 +1,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/update/cuda/cuda_update.cuh"
 #include "kernels/update/moment_code.hpp"
-#include "tessera/base/math.hpp"
 
 // One pass over a run with quantised moments: 16 bytes of AdamW an element, 2 of them moments each
 // way, beside 28 in fp32.
@@ -168,43 +169,65 @@ struct QuantisedWork {
 
 template <class Rule, Rounding rounding>
 __global__ void __launch_bounds__(kUpdateThreads)
-    quantised_kernel(UpdateRun run, typename Rule::Hyper hyper, const StepScalars* scalars,
-                     bool aligned) {
-  if (scalars->apply == 0) { return; }
-  __shared__ typename Rule::Factors factors;
-  if (threadIdx.x == 0) { factors = Rule::factors(hyper, *scalars); }
-  __syncthreads();
-  const QuantisedWork<Rule, rounding> work{run, {run, scalars->updates}, Rule{hyper, factors}};
-  const std::int64_t warps = index_stride() / 32;
-  for (std::int64_t tile = first_index() / 32 * kTile; tile < run.elems; tile += warps * kTile) {
-    const std::int64_t left = run.elems - tile;
-    if (aligned && left >= kTile) {
-      work.block(tile, WholeBlock{});
-    } else {
-      work.block(tile, PartOfBlock{left});
+    quantised_kernel(const UpdateTable<typename Rule::Hyper> __grid_constant__ table,
+                     const StepScalars* scalars) {
+  each_chunk<Rule>(table, scalars, [&](const auto& entry, const Rule& rule, std::int64_t chunk) {
+    const UpdateRun& run = entry.run;
+    const QuantisedWork<Rule, rounding> work{run, {run, scalars->updates}, rule};
+    const std::int64_t b = chunk * kChunkTiles + threadIdx.x / 32;
+    if (b < entry.cut.tiles) {
+      work.block(b * kTile, WholeBlock{});
+    } else if (b * kTile < run.elems) {
+      work.block(b * kTile, PartOfBlock{run.elems - b * kTile});
     }
-  }
+  });
 }
 
-/// Enqueues a step of the rule over the run, whatever its moments.
+/// Whole blocks are tiles, unless arrays stand askew.
+[[nodiscard]] inline Cut<kTile> cut_blocks(const UpdateRun& run) {
+  const bool aligned = cut_run(run).head == 0 &&
+                       reinterpret_cast<std::uintptr_t>(run.first_quantised.values) % 4 == 0 &&
+                       reinterpret_cast<std::uintptr_t>(run.second_quantised.values) % 4 == 0;
+  const std::int64_t whole = aligned ? run.elems / kTile : 0;
+  return {0, whole, run.elems - whole * kTile};
+}
+
+/// The kernel of a rule for a run.
 template <class Rule>
-void step(const UpdateRun& run, const typename Rule::Hyper& hyper, const StepScalars* scalars,
-          Stream stream) {
+[[nodiscard]] auto kernel_of(const UpdateRun& run) {
+  const bool nearest = run.rounding == Rounding::nearest;
   if constexpr (Rule::kMoments > 0) {
     if (run.first_quantised) {
-      const Cut<kTile> parts = cut_run(run);
-      const bool aligned = parts.head == 0 &&
-                           reinterpret_cast<std::uintptr_t>(run.first_quantised.values) % 4 == 0 &&
-                           reinterpret_cast<std::uintptr_t>(run.second_quantised.values) % 4 == 0;
-      const auto kernel = run.rounding == Rounding::nearest
-                              ? quantised_kernel<Rule, Rounding::nearest>
-                              : quantised_kernel<Rule, Rounding::stochastic>;
-      launch(kernel, grid_for(ceil_div(run.elems, std::int64_t{kTile}) * 32, kUpdateThreads),
-             cuda_stream(stream).open(), run, hyper, scalars, aligned);
-      return;
+      return nearest ? quantised_kernel<Rule, Rounding::nearest>
+                     : quantised_kernel<Rule, Rounding::stochastic>;
     }
   }
-  update<Rule>(run, hyper, scalars, stream);
+  return nearest ? update_kernel<Rule, Rounding::nearest>
+                 : update_kernel<Rule, Rounding::stochastic>;
+}
+
+/// Enqueues a step over the runs: one launch for neighbours that take the same kernel, as far as a
+/// table holds them.
+template <class Hyper, class KernelOf>
+void step(std::span<const RuledRun<Hyper>> runs, const KernelOf& kernel_of_run,
+          const StepScalars* scalars, Stream stream) {
+  const cudaStream_t cuda = cuda_stream(stream).open();
+  for (std::size_t next = 0; next < runs.size();) {
+    const auto kernel = kernel_of_run(runs[next].run);
+    UpdateTable<Hyper> table;
+    for (; next < runs.size() && table.count < table.kMost; ++next) {
+      const UpdateRun& run = runs[next].run;
+      if (kernel_of_run(run) != kernel) { break; }
+      if (run.elems == 0) { continue; }
+      const bool blocks = static_cast<bool>(run.first_quantised);
+      const Cut<kTile> cut = blocks ? cut_blocks(run) : cut_run(run);
+      const std::int64_t chunks =
+          blocks ? ceil_div<std::int64_t>(run.elems, kChunkTiles * kTile) : chunks_of(cut);
+      table.ends[table.count] = table.chunks() + chunks;
+      table.at[table.count++] = {run, runs[next].hyper, cut};
+    }
+    launch(kernel, grid_for(table), cuda, table, scalars);
+  }
 }
 
 }  // namespace tessera::kernels::cuda

@@ -3,23 +3,23 @@
 #include <array>
 #include <cstdint>
 
+#include "kernels/update/cuda/cuda_update_table.cuh"
 #include "kernels/update/cuda/cuda_weights.cuh"
 #include "kernels/update/round_stochastic.hpp"
 #include "kernels/update/stochastic.hpp"
 #include "kernels/update/update_run.hpp"
 
-// One pass over a run. Bytes of an element, read and written: 28 of AdamW in fp32 throughout, or
-// with a gradient and a copy of 16 bits; 30 with a gradient of fp32 and a copy. A remainder instead
-// of the master takes 2 less: parameter and remainder are read and written, 8 bytes instead of 10.
+// One pass over every run of a table. Bytes of an element, read and written: 28 of AdamW in fp32
+// throughout, or with a gradient and a copy of 16 bits; 30 with a gradient of fp32 and a copy. A
+// remainder instead of the master takes 2 less: parameter and remainder are read and written, 8
+// bytes instead of 10.
 //
 // A thread has the loads of all arrays under way before it uses the first: 128 bytes of AdamW in
-// fp32 (4 arrays, 8 elements), 112 with a 16-bit gradient. It takes up to 96 registers, 128 with
-// stochastic rounding, so five blocks of 128 threads are resident, or four, and a multiprocessor
-// waits for 56 to 80 KiB. That is more than twice the 25 KiB that an H200's 4.8 TB/s ask of each of
+// fp32 (4 arrays, 8 elements), 112 with a 16-bit gradient. It takes up to 128 registers, 168 with
+// stochastic rounding, so four blocks of 128 threads are resident, or three, and a multiprocessor
+// waits for 42 to 64 KiB. That is more than the 25 KiB that an H200's 4.8 TB/s ask of each of
 // 132 at a latency of 0.7 us: while some warps compute, enough others wait.
 namespace tessera::kernels::cuda {
-
-inline constexpr unsigned kUpdateThreads = 128;
 
 /// The random words of a thread's eight elements in one array.
 struct EightWords {
@@ -152,34 +152,20 @@ struct UpdateWork {
   }
 };
 
-/// `Rule::Factors`, of plain numbers, is what a step multiplies by: made by one thread of a block
-/// for all of it by Rule::factors(hyper, scalars).
 template <class Rule, Rounding rounding>
 __global__ void __launch_bounds__(kUpdateThreads)
-    update_kernel(UpdateRun run, typename Rule::Hyper hyper, const StepScalars* scalars,
-                  Cut<kTile> cut) {
-  if (scalars->apply == 0) { return; }
-  __shared__ typename Rule::Factors factors;
-  if (threadIdx.x == 0) { factors = Rule::factors(hyper, *scalars); }
-  __syncthreads();
-  go_over<1>(cut, UpdateWork<Rule, rounding>{run, {run, scalars->updates}, Rule{hyper, factors}});
+    update_kernel(const UpdateTable<typename Rule::Hyper> __grid_constant__ table,
+                  const StepScalars* scalars) {
+  each_chunk<Rule>(table, scalars, [&](const auto& entry, const Rule& rule, std::int64_t chunk) {
+    const Store<rounding> store{entry.run, scalars->updates};
+    go_over_chunk(entry.cut, chunk, UpdateWork<Rule, rounding>{entry.run, store, rule});
+  });
 }
 
 [[nodiscard]] inline Cut<kTile> cut_run(const UpdateRun& run) {
   return cut<kTile>(run.elems, std::array{ConstValues{run.master}, ConstValues{run.parameter},
                                           ConstValues{run.remainder, DType::bf16}, run.gradient,
                                           ConstValues{run.first}, ConstValues{run.second}});
-}
-
-/// Enqueues a step of the rule over the run.
-template <class Rule>
-void update(const UpdateRun& run, const typename Rule::Hyper& hyper, const StepScalars* scalars,
-            Stream stream) {
-  const Cut<kTile> parts = cut_run(run);
-  const auto kernel = run.rounding == Rounding::nearest ? update_kernel<Rule, Rounding::nearest>
-                                                        : update_kernel<Rule, Rounding::stochastic>;
-  launch(kernel, grid_for(parts, kUpdateThreads), cuda_stream(stream).open(), run, hyper, scalars,
-         parts);
 }
 
 }  // namespace tessera::kernels::cuda

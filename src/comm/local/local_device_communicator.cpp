@@ -21,6 +21,7 @@ class DeviceHands final : public Hands {
     if (from.elems > 0 && to != from.data) { device_.copy(to, from.data, from.bytes(), stream_); }
   }
   void reduce(View to, std::span<const void* const> from, ReduceOp op) override {
+    if (from.size() == 1) { return copy(to.data, {from[0], to.elems, to.dtype}, to.bytes()); }
     kernels_.combine(to.data, from, to.elems, to.dtype, op, stream_);
   }
 

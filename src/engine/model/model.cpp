@@ -306,15 +306,26 @@ bool Model::has_gradient(std::size_t unit, std::string_view name) const {
   return plans()[owner].infos[index].trainable;
 }
 
+ParameterRef Model::trained(std::size_t unit, std::string_view name) const {
+  const ParameterRef found = find(unit, name);
+  const ParameterInfo& info = plans()[found.unit].infos[found.parameter];
+  if (info.trainable) { return found; }
+  throw ContractError{
+      fmt::format("'{}' is frozen and has no gradient; ask has_grad first", info.full_name())};
+}
+
+kernels::Write Model::write_of_gradient(std::size_t unit, std::string_view name) const {
+  const auto [owner, index] = trained(unit, name);
+  return (*units_)[owner].gradients().write(index);
+}
+
 Tensor Model::gradient(std::size_t unit, std::string_view name) const {
-  const auto [owner, index] = find(unit, name);
+  const auto [owner, index] = trained(unit, name);
   const ParameterInfo& info = plans()[owner].infos[index];
-  if (!info.trainable) {
-    throw ContractError{
-        fmt::format("'{}' is frozen and has no gradient; ask has_grad first", info.full_name())};
-  }
   const UnitLayout::Location location = *plans()[owner].layout.locate(index);
-  const View segment = (*units_)[owner].gradients().whole(location.segment);
+  GradientHome& gradients = (*units_)[owner].gradients();
+  gradients.take(index);
+  const View segment = gradients.whole(location.segment);
   return {segment.slice(location.first, info.shape.elems()), (*lives_)[owner].shapes[index],
           lifetime(unit, owner, units_->gradients().category())};
 }

@@ -71,6 +71,7 @@ class Model {
   // What an open scope hands out.
   [[nodiscard]] ConstTensor parameter(std::size_t unit, std::string_view name) const;
   [[nodiscard]] Tensor gradient(std::size_t unit, std::string_view name) const;
+  [[nodiscard]] kernels::Write write_of_gradient(std::size_t unit, std::string_view name) const;
   [[nodiscard]] bool has_gradient(std::size_t unit, std::string_view name) const;
 
   // Between steps.
@@ -103,6 +104,8 @@ class Model {
   void require_training(const char* what) const;
   [[nodiscard]] bool is_materialized() const noexcept { return units_ != nullptr; }
   [[nodiscard]] ParameterRef find(std::size_t unit, std::string_view name) const;
+  /// The same of one that is trained.
+  [[nodiscard]] ParameterRef trained(std::size_t unit, std::string_view name) const;
   [[nodiscard]] Lifetime lifetime(std::size_t unit, std::size_t owner, Category category) const;
   [[nodiscard]] PassPlace pass_place();
 

@@ -100,15 +100,18 @@ void OptimizerStep::plan_norms(const Setup& setup) {
 }
 
 void OptimizerStep::add_norms(double* sums) {
-  // Rank 0 of a million, simulated, would spend its time on calls that compute nothing.
+  // Rank 0 of a million, simulated, would spend its time on terms that nobody computes.
   if (!world_.device().computes() && world_.work_log() == nullptr) { return; }
-  for (const NormTerms& terms : norms_) {
-    const std::int64_t elems = terms.gradient.elems / terms.shards;
-    for (int i = 0; i < terms.shards; ++i) {
-      kernels_of(world_).squared_norm(terms.gradient.slice(i * elems, elems).values(), elems,
-                                      &sums[terms.first_shard + i], world_.compute_stream());
+  if (norms_.empty()) { return; }
+  std::vector<kernels::NormTerm> terms;
+  for (const NormTerms& shards : norms_) {
+    const std::int64_t elems = shards.gradient.elems / shards.shards;
+    for (int i = 0; i < shards.shards; ++i) {
+      terms.push_back(
+          {shards.gradient.slice(i * elems, elems).values(), elems, &sums[shards.first_shard + i]});
     }
   }
+  kernels_of(world_).squared_norm(terms, world_.compute_stream());
 }
 
 // To what the host has added: units whose gradients are there come before those on the device.
@@ -162,13 +165,15 @@ void OptimizerStep::update(const std::vector<std::size_t>& units) {
 
   // The scalars stay in host memory until the step after the next, whose gradients come later.
   const UpdateRule rule{optimizer_, learning_rate_, scalars, returned.scalars.get()};
+  UpdateRuns together;
   for (const LiveUnit& unit : units_) {
-    if (!unit.plan().offloaded) { unit.update().update(rule); }
+    if (!unit.plan().offloaded) { unit.update().update(rule, together); }
   }
+  units_.updates().update_together(rule, together);
   if (units_.gradients().host() == nullptr) { return; }
   units_.updates().begin_host_updates(returned.copied.get());
   for (const std::size_t u : units) {
-    if (units_[u].plan().offloaded) { units_[u].update().update(rule); }
+    if (units_[u].plan().offloaded) { units_[u].update().update(rule, together); }
   }
 }
 

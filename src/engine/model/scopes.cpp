@@ -80,6 +80,10 @@ Tensor BackwardScope::grad(std::string_view name) const {
   return live().gradient(unit_.index(), name);
 }
 
+kernels::Write BackwardScope::write(std::string_view name) const {
+  return live().write_of_gradient(unit_.index(), name);
+}
+
 bool BackwardScope::has_grad(std::string_view name) const {
   return live().has_gradient(unit_.index(), name);
 }

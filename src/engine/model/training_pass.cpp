@@ -37,7 +37,10 @@ int TrainingPass::open(UseKind kind, std::size_t index, std::optional<int> given
   enter(use, of.index);
   ++of.open_scopes;
   if (backward) {
-    for_gradients(index, 1, [&](std::size_t u) { setup_.checks->guard(u); });
+    for_gradients(index, 1, [&](std::size_t u) {
+      unit(u).gradients().zero_unwritten();
+      setup_.checks->guard(u);
+    });
   } else {
     search_parameters(index, of.index);
   }
@@ -50,6 +53,7 @@ void TrainingPass::close(UseKind kind, std::size_t index, int micro_batch) {
   const Use use = use_of(kind, index, micro_batch);
   end_span(use);
   if (backward) {
+    for (const std::size_t u : owners_and(index)) { unit(u).gradients().require_taken(); }
     search_gradients(index, micro_batch);
     for_gradients(index, 1, [&](std::size_t u) { setup_.checks->inspect(u); });
   }
@@ -271,6 +275,7 @@ void TrainingPass::search_gradients(std::size_t index, int micro_batch) {
   if (search_ == nullptr || !search_->searching()) { return; }
   for (const std::size_t u : owners_and(index)) {
     if (!unit(u).gradients().is_open()) { continue; }
+    unit(u).gradients().zero_unwritten();
     for (std::size_t s = 0; s < unit(u).plan().segments(); ++s) {
       search_->look({Suspect::What::gradients, index, micro_batch}, unit(u).gradients().whole(s));
     }

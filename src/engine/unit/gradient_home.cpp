@@ -1,5 +1,7 @@
 #include "engine/unit/gradient_home.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -7,6 +9,7 @@
 #include "engine/plan/slot_plan.hpp"
 #include "engine/unit/gradients_direct.hpp"
 #include "engine/unit/gradients_in_slots.hpp"
+#include "tessera/base/error.hpp"
 
 namespace tessera::engine {
 
@@ -18,7 +21,8 @@ GradientHome::GradientHome(const Parts& parts)
                 ? nullptr
                 : std::make_unique<Wire>(parts.lane.world(), parts.plan, *parts.wire_ring)},
       host_{parts.host},
-      kept_{parts.kept} {}
+      kept_{parts.kept},
+      contents_(parts.plan.infos.size(), Content::written) {}
 
 View GradientHome::updated(std::size_t segment) const {
   const Range range = plan_.owned[segment].updates;
@@ -30,8 +34,54 @@ void GradientHome::open(GradientInit content) {
   if (plan_.trainable() && make_room()) { clear(content); }
 }
 
+kernels::Write GradientHome::write(std::size_t parameter) {
+  using kernels::Write;
+  if (plan_.options.gradients == GradientInit::unzeroed) { return Write::overwrite; }
+  if (contents_[parameter] == Content::written) { return Write::add; }
+  if (contents_[parameter] == Content::to_be_written) {
+    throw ContractError{fmt::format(
+        "write of '{}' is called twice, and the gradient was not taken in between: call grad after "
+        "each write",
+        plan_.infos[parameter].full_name())};
+  }
+  contents_[parameter] = Content::to_be_written;
+  return Write::overwrite;
+}
+
+void GradientHome::take(std::size_t parameter) {
+  if (contents_[parameter] == Content::anything) { fill_with_zeros(parameter); }
+  contents_[parameter] = Content::written;
+}
+
+void GradientHome::zero_unwritten() {
+  for (std::size_t p = 0; p < contents_.size(); ++p) {
+    if (contents_[p] != Content::written) { fill_with_zeros(p); }
+  }
+}
+
+void GradientHome::require_taken() const {
+  const auto pending = std::ranges::find(contents_, Content::to_be_written);
+  if (pending == contents_.end()) { return; }
+  const auto index = static_cast<std::size_t>(pending - contents_.begin());
+  throw ContractError{fmt::format(
+      "backward scope of unit '{}': write of '{}' was called, but its gradient was not taken, and "
+      "holds anything: call grad after write, and let a kernel write all of it",
+      plan_.name, plan_.infos[index].name)};
+}
+
+void GradientHome::fill_with_zeros(std::size_t parameter) {
+  const auto location = plan_.layout.locate(parameter);
+  if (!location) { return; }  // another unit's
+  const View all = whole(location->segment);
+  if (all.elems == 0) { return; }  // frozen
+  const View own = all.slice(location->first, plan_.infos[parameter].shape.elems());
+  world().device().fill(own.data, 0, own.bytes(), world().compute_stream());
+}
+
 void GradientHome::clear(GradientInit content) {
   const Stream compute = world().compute_stream();
+  const bool anything = content == GradientInit::first_write;
+  std::ranges::fill(contents_, anything ? Content::anything : Content::written);
   for (std::size_t s = 0; s < plan_.segments(); ++s) {
     const View all = whole(s);
     if (all.elems == 0) { continue; }
@@ -39,7 +89,8 @@ void GradientHome::clear(GradientInit content) {
       world().device().fill(all.data, 0, all.bytes(), compute);
       continue;
     }
-    // The trainer overwrites its own elements; what lies between must not reach the norm.
+    // The trainer overwrites its own elements, or finds them zeroed where it asks for them; what
+    // lies between must not reach the norm.
     for (const Range gap : plan_.layout.segments()[s].padding()) {
       const View hole = all.slice(gap.first, gap.elems);
       world().device().fill(hole.data, 0, hole.bytes(), compute);
@@ -54,6 +105,7 @@ void GradientHome::complete(bool last_micro_batch) {
     return;
   }
   if (!leaves_each_time() && !last_micro_batch) { return; }
+  zero_unwritten();
   reduced_ = last_micro_batch;
   lane_.reduce(*this);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "engine/unit/reduce_lane.hpp"
 #include "engine/unit/wire.hpp"
 #include "tessera/engine/model_options.hpp"
+#include "tessera/kernels/write.hpp"
 
 namespace tessera::engine {
 
@@ -49,6 +51,16 @@ class GradientHome {
   [[nodiscard]] View whole(std::size_t segment) const {
     return plan_.gradient_view(segment, base());
   }
+  /// How the next writer of all of a parameter's gradient is to write it. ContractError if `take`
+  /// has not followed the last call.
+  [[nodiscard]] kernels::Write write(std::size_t parameter);
+  /// A writer takes a parameter's gradient: zeros where nothing has been written nor is about to
+  /// be.
+  void take(std::size_t parameter);
+  /// Fills what nobody has written with zeros. It may still be overwritten.
+  void zero_unwritten();
+  /// ContractError if a gradient is to be written that has not been taken.
+  void require_taken() const;
   /// The unit's gradients of this micro-batch are done on the compute stream.
   void complete(bool last_micro_batch);
   /// Whether this step's reduction has been issued.
@@ -118,8 +130,12 @@ class GradientHome {
   friend class GradientPool;
 
  private:
+  /// What has become of a parameter's gradient since it was opened.
+  enum class Content : std::uint8_t { anything, to_be_written, written };
+
   void open(GradientInit content);
   void clear(GradientInit content);
+  void fill_with_zeros(std::size_t parameter);
 
   const UnitPlan& plan_;
   ReduceLane& lane_;
@@ -127,6 +143,7 @@ class GradientHome {
   std::unique_ptr<Wire> wire_;  // null where nothing travels in a copy
   HostGradients* host_;
   void* kept_;
+  std::vector<Content> contents_;  // by parameter; GradientInit::first_write
   bool open_ = false;
   bool started_ = false;
   bool reduced_ = false;

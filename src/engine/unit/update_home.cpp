@@ -7,6 +7,7 @@
 #include "engine/unit/update_on_host.hpp"
 #include "kernels/table.hpp"
 #include "world/host_pool.hpp"
+#include "world/world_kernels.hpp"
 
 namespace tessera::engine {
 namespace {
@@ -24,17 +25,23 @@ kernels::SGDKernel* kernel_of(const kernels::Table& table, const SGD&) noexcept 
   return table.sgd;
 }
 
+using Runs = std::span<const UpdateRun* const>;
+
 template <class Rule>
-void launch(const kernels::Table& kernels, const Rule& rule, float lr, const UpdateRun& run,
+void launch(const kernels::Table& kernels, const Rule& rule, float lr, Runs runs,
             const kernels::StepScalars* scalars, Stream stream) {
-  Rule mine = rule;
-  mine.lr = lr * run.rule.lr_scale;
-  mine.weight_decay = run.rule.weight_decay;
-  kernel_of(kernels, mine)(run.update, mine, scalars, stream);
+  std::vector<kernels::RuledRun<Rule>> table;
+  table.reserve(runs.size());
+  for (const UpdateRun* const run : runs) {
+    Rule& mine = table.emplace_back(run->update, rule).hyper;
+    mine.lr = lr * run->rule.lr_scale;
+    mine.weight_decay = run->rule.weight_decay;
+  }
+  kernel_of(kernels, rule)(table, scalars, stream);
 }
 
-void launch(const kernels::Table& kernels, const CustomOptimizer& rule, float lr,
-            const UpdateRun& run, const kernels::StepScalars* scalars, Stream stream) {
+void launch_one(const kernels::Table& kernels, const CustomOptimizer& rule, float lr,
+                const UpdateRun& run, const kernels::StepScalars* scalars, Stream stream) {
   const kernels::UpdateRun& update = run.update;
   const ShardUpdate piece{
       .parameter = run.parameter,
@@ -53,11 +60,17 @@ void launch(const kernels::Table& kernels, const CustomOptimizer& rule, float lr
   kernels.round_weights(update, scalars, stream);
 }
 
+void launch(const kernels::Table& kernels, const CustomOptimizer& rule, float lr, Runs runs,
+            const kernels::StepScalars* scalars, Stream stream) {
+  for (const UpdateRun* const run : runs) { launch_one(kernels, rule, lr, *run, scalars, stream); }
+}
+
 }  // namespace
 
-void launch_update(const kernels::Table& table, const UpdateRun& run, const Optimizer& optimizer,
-                   float learning_rate, const kernels::StepScalars* scalars, Stream stream) {
-  std::visit([&](const auto& rule) { launch(table, rule, learning_rate, run, scalars, stream); },
+void launch_updates(const kernels::Table& table, std::span<const UpdateRun* const> runs,
+                    const Optimizer& optimizer, float learning_rate,
+                    const kernels::StepScalars* scalars, Stream stream) {
+  std::visit([&](const auto& rule) { launch(table, rule, learning_rate, runs, scalars, stream); },
              optimizer);
 }
 
@@ -110,8 +123,16 @@ std::unique_ptr<UpdateHome> UpdatePool::make_home(std::size_t unit, ParameterHom
   if (plan.offloaded) {
     return std::make_unique<UpdateOnHost>(world_, plan, parameters, *gradients.host(), host_);
   }
-  return std::make_unique<UpdateOnDevice>(journal_, plan, parameters, gradients,
+  return std::make_unique<UpdateOnDevice>(plan, parameters, gradients,
                                           UpdateOnDevice::Masters{masters_, world_, device_});
+}
+
+void UpdatePool::update_together(const UpdateRule& rule, const UpdateRuns& together) {
+  if (together.empty()) { return; }
+  const Journal::Span span = journal_.begin_span();
+  launch_updates(kernels_of(world_), together, rule.optimizer, rule.learning_rate, rule.on_device,
+                 world_.compute_stream());
+  journal_.end_span("update", "all units", span);
 }
 
 void UpdatePool::begin_host_updates(Event scalars) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct Table;
 }
 
 namespace tessera::engine {
+
+/// Runs of several units. They outlive it.
+using UpdateRuns = std::vector<const UpdateRun*>;
 
 /// What an update follows, for every unit of a step.
 struct UpdateRule {
@@ -64,8 +68,9 @@ class UpdateHome {
   void hold(Event copied) { copies_.push_back(copied); }
   /// No copy is under way any more.
   void drop_holds() noexcept { copies_.clear(); }
-  /// Updates, and sends what is updated elsewhere on its way to the device.
-  virtual void update(const UpdateRule& rule) = 0;
+  /// Updates, and sends what is updated elsewhere on its way to the device. What is updated on the
+  /// device joins the runs that UpdatePool::update_together is given.
+  virtual void update(const UpdateRule& rule, UpdateRuns& together) = 0;
 
  protected:
   explicit UpdateHome(const UnitPlan& plan) : plan_{plan}, states_(plan.segments()) {}
@@ -81,10 +86,11 @@ class UpdateHome {
   std::vector<Event> copies_;                    // under way
 };
 
-/// Enqueues one run's update on `stream`, with kernels of `table`. A group's rate follows the
-/// optimizer's.
-void launch_update(const kernels::Table& table, const UpdateRun& run, const Optimizer& optimizer,
-                   float learning_rate, const kernels::StepScalars* scalars, Stream stream);
+/// Enqueues the updates of `runs` on `stream`, with kernels of `table`: all in one call of a
+/// kernel, but for a user's optimizer. A group's rate follows the optimizer's.
+void launch_updates(const kernels::Table& table, std::span<const UpdateRun* const> runs,
+                    const Optimizer& optimizer, float learning_rate,
+                    const kernels::StepScalars* scalars, Stream stream);
 
 /// What the update homes of a model's units share: the memory of master weights, on the device and
 /// in the host pool. It outlives them.
@@ -97,6 +103,8 @@ class UpdatePool {
   /// Once for each unit, in the order of declaration. `parameters` and `gradients` outlive it.
   [[nodiscard]] std::unique_ptr<UpdateHome> make_home(std::size_t unit, ParameterHome& parameters,
                                                       const GradientHome& gradients);
+  /// Updates on the device what units have left to be updated together.
+  void update_together(const UpdateRule& rule, const UpdateRuns& together);
   /// Before the updates of a step: the device's parameters of offloaded units may be overwritten
   /// when what is enqueued so far has read them, and `scalars` are in host memory.
   void begin_host_updates(Event scalars);

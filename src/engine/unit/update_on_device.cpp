@@ -1,8 +1,5 @@
 #include "engine/unit/update_on_device.hpp"
 
-#include "kernels/table.hpp"
-#include "world/world_kernels.hpp"
-
 namespace tessera::engine {
 namespace {
 
@@ -24,11 +21,9 @@ std::size_t UpdateOnDevice::master_bytes(const UnitPlan& plan, MasterWeights kin
   return bytes;
 }
 
-UpdateOnDevice::UpdateOnDevice(Journal& journal, const UnitPlan& plan,
-                               const ParameterHome& parameters, const GradientHome& gradients,
-                               const Masters& masters)
+UpdateOnDevice::UpdateOnDevice(const UnitPlan& plan, const ParameterHome& parameters,
+                               const GradientHome& gradients, const Masters& masters)
     : UpdateHome{plan},
-      journal_{journal},
       world_{masters.world},
       parameters_{parameters},
       gradients_{gradients},
@@ -53,15 +48,9 @@ UpdatedSegment UpdateOnDevice::updated(std::size_t segment) const {
   return {{.parameters = own, .remainders = kept}, gradient};
 }
 
-void UpdateOnDevice::update(const UpdateRule& rule) {
+void UpdateOnDevice::update(const UpdateRule& /*rule*/, UpdateRuns& together) {
   await_copies(world_.compute_stream());
-  if (runs().empty()) { return; }
-  const Journal::Span span = journal_.begin_span();
-  for (const UpdateRun& run : runs()) {
-    launch_update(kernels_of(world_), run, rule.optimizer, rule.learning_rate, rule.on_device,
-                  world_.compute_stream());
-  }
-  journal_.end_span("update", plan().name, span);
+  for (const UpdateRun& run : runs()) { together.push_back(&run); }
 }
 
 }  // namespace tessera::engine

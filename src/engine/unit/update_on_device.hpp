@@ -4,7 +4,8 @@
 
 namespace tessera::engine {
 
-/// The optimizer's kernels run on the compute stream, over device memory. For parameters of another
+/// The optimizer's kernels run on the compute stream, over device memory, together with those of
+/// other units. For parameters of another
 /// dtype than fp32 there are master weights, or the remainders of them: cut as the gradients that
 /// stay on the rank, so that a sharded optimizer never holds a whole parameter in fp32. Parameters
 /// of fp32 are their own masters.
@@ -16,20 +17,19 @@ class UpdateOnDevice final : public UpdateHome {
     World& world;
     Arena& arena;
   };
-  UpdateOnDevice(Journal& journal, const UnitPlan& plan, const ParameterHome& parameters,
+  UpdateOnDevice(const UnitPlan& plan, const ParameterHome& parameters,
                  const GradientHome& gradients, const Masters& masters);
 
   UpdatedSegment updated(std::size_t segment) const override;
   FirstValue first_masters(std::size_t segment) const override {
     return {masters_[segment], part_};
   }
-  void update(const UpdateRule& rule) override;
+  void update(const UpdateRule& rule, UpdateRuns& together) override;
 
   /// Bytes of the arena that the masters of `plan` use up.
   [[nodiscard]] static std::size_t master_bytes(const UnitPlan& plan, MasterWeights kind);
 
  private:
-  Journal& journal_;
   World& world_;
   const ParameterHome& parameters_;
   const GradientHome& gradients_;

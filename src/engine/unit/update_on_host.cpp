@@ -63,15 +63,15 @@ void UpdateOnHost::begin() {
   world_.compute_stream().wait();
 }
 
-void UpdateOnHost::update(const UpdateRule& rule) {
+void UpdateOnHost::update(const UpdateRule& rule, UpdateRuns& /*together*/) {
   await_copies(HostPool{world_}.compute_stream());  // what is sent comes after that stream
   if (!runs().empty()) {
     // The host reads the optimizer while the rate may change: the rate is captured by value.
     const auto work = [runs = std::span<const UpdateRun>{runs()}, scalars = rule.on_host,
                        lr = rule.learning_rate, &optimizer = rule.optimizer](Stream cpu) {
-      for (const UpdateRun& run : runs) {
-        launch_update(kernels::cpu_table(), run, optimizer, lr, scalars, cpu);
-      }
+      UpdateRuns all;
+      for (const UpdateRun& run : runs) { all.push_back(&run); }
+      launch_updates(kernels::cpu_table(), all, optimizer, lr, scalars, cpu);
     };
     HostPool{world_}.compute(work, "update", plan().name);
   }

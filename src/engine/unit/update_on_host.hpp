@@ -17,7 +17,7 @@ class UpdateOnHost final : public UpdateHome {
   FirstValue first_masters(std::size_t segment) const override;
   /// Brings what the device's parameters are, and waits.
   void begin() override;
-  void update(const UpdateRule& rule) override;
+  void update(const UpdateRule& rule, UpdateRuns& together) override;
 
   /// Bytes of the arena that the weights of `plan` use up.
   [[nodiscard]] static std::size_t weight_bytes(const UnitPlan& plan);

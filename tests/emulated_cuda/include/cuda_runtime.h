@@ -8,6 +8,10 @@
 #include <cuda_runtime_api.h>
 #include <vector_functions.h>
 
+// `const T __grid_constant__ x`: one for all threads of a grid, not a copy for each.
+#undef __grid_constant__
+#define __grid_constant__ &
+
 #include "emulated_cuda/device_language.hpp"
 #include "emulated_cuda/device_math.hpp"
 #include "emulated_cuda/launch.hpp"
