@@ -18,6 +18,7 @@ void multiply(const MatMul& p, Values c) {
         sum += static_cast<double>(a) * static_cast<double>(b);
       }
       if (p.bias) { sum += static_cast<double>(element(p.bias, j)); }
+      if (p.residual) { sum += static_cast<double>(element(p.residual, i * p.n + j)); }
       set_element(c, i * p.c_row_elems() + j, static_cast<float>(sum));
     }
   }

@@ -56,6 +56,7 @@ std::string product_name(const MatMul& p) {
   if (p.bias) { name += "_bias"; }
   if (p.epilogue == Epilogue::gelu) { name += "_gelu"; }
   if (p.epilogue == Epilogue::gelu_gradient) { name += "_gelu_gradient"; }
+  if (p.residual) { name += "_residual"; }
   return name;
 }
 
@@ -147,7 +148,8 @@ KernelWork work_of(Of<&Table::matmul>, const MatMul& p) {
           .dtype = wide ? DType::fp32 : p.a.dtype,
           .flops = 2 * count(p.m, p.n, p.k),
           .bytes = count(p.m, p.k) * bytes(p.a.dtype) + count(p.k, p.n) * bytes(p.b.dtype) +
-                   (p.write == Write::add ? 2 : 1) * c + (p.pre_gelu ? c : 0),
+                   (p.write == Write::add ? 2 : 1) * c + (p.pre_gelu ? c : 0) +
+                   (p.residual ? c : 0),
           .sizes = {p.m, p.n, p.k}};
 }
 

@@ -65,6 +65,28 @@ TEST_P(MatMulOnCuda, AFailureNamesTheProduct) {
   }
 }
 
+// As in the residual stream of a block: no kernel of its own adds.
+TEST_P(MatMulOnCuda, ABiasAndAResidualAreAddedInTheCallThatMultiplies) {
+  TESSERA_EMULATION_ONLY();
+  constexpr Size s{33, 64, 40};
+  const Floats before = rounded(kBf16, random_floats(s.m * s.n, 4));
+  DeviceValues a{bench(), random_floats(s.m * s.k, 1), kBf16};
+  DeviceValues b{bench(), random_floats(s.k * s.n, 2), kBf16};
+  DeviceValues bias{bench(), random_floats(s.n, 3), kBf16};
+  DeviceValues aligned{bench(), before, kBf16}, unaligned{bench(), before, kBf16, 1};
+  DeviceValues c{bench(), s.m * s.n, kBf16};
+  MatMul p{a, b, c, s.m, s.n, s.k};
+  p.bias = bias;
+  test::Emulation emulation;
+  const std::uint64_t launches = emulation.calls("cudaLaunchKernelEx");
+  for (DeviceValues* const residual : {&aligned, &unaligned}) {
+    p.residual = *residual;
+    table().matmul(p, stream());
+  }
+  EXPECT_EQ(emulation.calls("cudaLaunchKernelEx"), launches);
+  stream().wait();
+}
+
 TEST_P(MatMulOnCuda, RefusesWhatItCannotMultiply) {
   DeviceValues fp32{bench(), 4, kFp32}, bf16{bench(), 4, kBf16};
   EXPECT_THROW(table().matmul({fp32, bf16, fp32, 1, 1, 1}, stream()), ContractError);

@@ -367,6 +367,48 @@ TEST_P(MatMulKernels, AGradientGoesThroughGelu) {
   }
 }
 
+/// `sum` plus residual, where the sum may have been rounded to `dtype` before.
+Exact with_residual(Exact sum, const Floats& residual, DType dtype) {
+  for (std::size_t i = 0; i < sum.sum.size(); ++i) {
+    sum.bound[i] += rounding(dtype, std::abs(sum.sum[i]) + sum.bound[i]);
+    sum.sum[i] += static_cast<double>(residual[i]);
+    sum.bound[i] += rounding(kFp32, sum.sum[i]);
+  }
+  return sum;
+}
+
+TEST_P(MatMulKernels, AResidualIsAddedAndKept) {
+  for (const DType factors : kValueDTypes) {
+    for (const DType dtype : kValueDTypes) {
+      for (const auto& [s, offset] : kEpilogues) {
+        SCOPED_TRACE(testing::Message() << to_string(factors) << " -> " << to_string(dtype) << " n "
+                                        << s.n << " offset " << offset);
+        const Floats a = random_values(factors, s.m * s.k, 1);
+        const Floats b = random_values(factors, s.k * s.n, 2);
+        const Floats bias = random_values(dtype, s.n, 3);
+        const Floats before = random_values(dtype, s.m * s.n, 4);
+        const Exact product = exact(a, b, s, factor(factors));
+        DeviceValues on_a{bench(), a, factors}, on_b{bench(), b, factors};
+        DeviceValues on_bias{bench(), bias, dtype}, residual{bench(), before, dtype, offset};
+        DeviceValues c{bench(), s.m * s.n, dtype};
+        MatMul p{on_a, on_b, c, s.m, s.n, s.k};
+        p.residual = residual;
+        table().matmul(p, stream());
+        expect_near(c.floats(), with_residual(product, before, dtype), dtype);
+        p.bias = on_bias;
+        table().matmul(p, stream());
+        expect_near(c.floats(), with_residual(with_bias(product, bias, dtype), before, dtype),
+                    dtype);
+        p.k = 0;
+        p.bias = {};
+        table().matmul(p, stream());
+        EXPECT_EQ(c.floats(), before);
+        EXPECT_EQ(residual.floats(), before);
+      }
+    }
+  }
+}
+
 TEST_P(MatMulKernels, RefuseStridesThatDoNotFit) {
   DeviceArray<float> x{bench(), 12};
   MatMul product{x.data(), x.data(), x.data(), 2, 3, 2};
@@ -382,7 +424,7 @@ TEST_P(MatMulKernels, RefuseStridesThatDoNotFit) {
 }
 
 TEST_P(MatMulKernels, RefuseFp64AndBiasAndEpilogueOfWhatIsAdded) {
-  DeviceArray<float> x{bench(), 4};
+  DeviceArray<float> x{bench(), 4}, y{bench(), 4};
   const auto refused = [&](auto&& change) {
     MatMul p{x.data(), x.data(), x.data(), 1, 1, 1};
     change(p);
@@ -396,6 +438,13 @@ TEST_P(MatMulKernels, RefuseFp64AndBiasAndEpilogueOfWhatIsAdded) {
   refused([&](MatMul& p) { p.epilogue = Epilogue::gelu, p.pre_gelu = {x.data(), DType::bf16}; });
   refused([&](MatMul& p) {
     p.epilogue = Epilogue::gelu_gradient, p.pre_gelu = x.data(), p.bias = x.data();
+  });
+  refused([&](MatMul& p) { p.residual = y.data(), p.write = Write::add; });
+  refused([&](MatMul& p) { p.residual = y.data(), p.c_stride = 2; });
+  refused([&](MatMul& p) { p.residual = x.data(); });
+  refused([&](MatMul& p) { p.residual = {y.data(), DType::bf16}; });
+  refused([&](MatMul& p) {
+    p.residual = y.data(), p.epilogue = Epilogue::gelu, p.pre_gelu = y.data();
   });
 }
 
@@ -438,6 +487,12 @@ TEST_P(MatMulOnCpu, EpiloguesAreTheKernelsThatTheyName) {
   p.epilogue = Epilogue::gelu_gradient;
   table().matmul(p, stream());
   EXPECT_TRUE(same_bits(fused.read(), slopes.read()));
+  p.epilogue = Epilogue::none;
+  p.bias = bias.data();
+  p.residual = y.data();
+  table().matmul(p, stream());
+  table().add(y.data(), z.data(), z.data(), m * n, stream());
+  EXPECT_TRUE(same_bits(fused.read(), z.read()));
 }
 
 // One of them runs under matmul; the other is what another processor would take.

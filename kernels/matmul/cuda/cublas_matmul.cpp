@@ -73,6 +73,11 @@ bool has_gelu(cublasLtEpilogue_t epilogue) noexcept {
   return epilogue != CUBLASLT_EPILOGUE_DEFAULT && epilogue != CUBLASLT_EPILOGUE_BIAS;
 }
 
+/// What cuBLASLt calls C, and we the residual: it is added to the product. Our C is its D.
+const void* added_to(const MatMul& p) noexcept {
+  return p.residual ? p.residual.data : p.c.data;
+}
+
 /// A stored row-major matrix of rows x columns: to cuBLASLt, columns x rows.
 cublasLtMatrixLayoutOpaque_t make_layout(DType dtype, std::int64_t rows, std::int64_t columns,
                                          std::int64_t stride) {
@@ -112,10 +117,10 @@ bool CublasLt::multiply(const Gemm& gemm, cudaStream_t stream) {
     set(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.pre_gelu.data);
   }
   const float alpha = 1.0F;
-  const float beta = p.write == Write::add ? 1.0F : 0.0F;
+  const float beta = p.write == Write::add || p.residual ? 1.0F : 0.0F;
   const cublasStatus_t status =
       cublasLtMatmul(handle_, &plan->operation, &alpha, p.b.data, &plan->first, p.a.data,
-                     &plan->second, &beta, p.c.data, &plan->result, p.c.data, &plan->result,
+                     &plan->second, &beta, added_to(p), &plan->result, p.c.data, &plan->result,
                      &plan->algorithm, gemm.workspace.data, gemm.workspace.bytes, stream);
   if (status != CUBLAS_STATUS_SUCCESS) { check(status, "cublasLtMatmul", name_of(p)); }
   return true;
@@ -136,7 +141,8 @@ CublasLt::GemmKey CublasLt::key_of(const Gemm& gemm) noexcept {
           .epilogue = epilogue_of(p),
           .a_alignment = alignment_of(p.a.data),
           .b_alignment = alignment_of(p.b.data),
-          .c_alignment = alignment_of(p.c.data)};
+          .c_alignment = alignment_of(p.c.data),
+          .added_alignment = alignment_of(added_to(p))};
 }
 
 CublasLt::Plan* CublasLt::plan_of(const Gemm& gemm) {
@@ -179,7 +185,7 @@ bool CublasLt::choose_algorithm(const GemmKey& key, Plan& plan) const {
       std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});  // and none, which is 0
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.b_alignment);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.a_alignment);
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.c_alignment);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.added_alignment);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.c_alignment);
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;

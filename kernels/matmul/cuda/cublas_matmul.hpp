@@ -13,13 +13,15 @@
 
 namespace tessera::kernels::cuda {
 
-/// Whether one call of cuBLASLt may compute `product` with its bias and epilogue:
+/// Whether one call of cuBLASLt may compute `product` with its bias, epilogue and residual:
 ///
-///   A, B    of one dtype; C of that dtype or fp32
-///   add     with C of fp32: what it adds to 16 bits cuBLASLt rounds twice, before and after
-///   bias    with C of the dtype of A and B, the bias too, at a multiple of 16 bytes
-///   GELU    with all of one dtype of 16 bits (how exact cuBLASLt's is in fp32 is not documented),
-///           n a multiple of 8, `pre_gelu` at a multiple of 16 bytes
+///   A, B      of one dtype; C of that dtype or fp32
+///   add       with C of fp32: what it adds to 16 bits cuBLASLt rounds twice, before and after
+///   bias      with C of the dtype of A and B, the bias too, at a multiple of 16 bytes
+///   GELU      with all of one dtype of 16 bits (how exact cuBLASLt's is in fp32 is not
+///   documented),
+///             n a multiple of 8, `pre_gelu` at a multiple of 16 bytes
+///   residual  always: it may be rounded twice, as it is by kernels of their own
 [[nodiscard]] bool is_one_call(const MatMul& product) noexcept;
 
 /// A product as it is given to cuBLASLt. No size is zero.
@@ -59,6 +61,7 @@ class CublasLt final : public tessera::cuda::StreamExtension {
     std::uint32_t a_alignment;
     std::uint32_t b_alignment;
     std::uint32_t c_alignment;
+    std::uint32_t added_alignment;  ///< of what is added: the residual, or C
     auto operator<=>(const GemmKey&) const = default;
   };
   /// In cuBLASLt's words, for which our rows are columns: the transpose of C is computed, with B

@@ -4,6 +4,7 @@
 
 #include "device/cuda/cuda_check.hpp"
 #include "kernels/accumulate/accumulate.hpp"
+#include "kernels/add/add.hpp"
 #include "kernels/bias/bias.hpp"
 #include "kernels/cast/cast.hpp"
 #include "kernels/gelu/gelu.hpp"
@@ -88,6 +89,13 @@ void multiply_then_gelu(const MatMul& p, Stream stream) {
   }
 }
 
+void multiply_then_add_residual(const MatMul& p, Stream stream) {
+  MatMul inner = p;
+  inner.residual = {};
+  cuda::matmul(inner, stream);
+  add(p.residual, p.c, p.c, p.m * p.n, stream);
+}
+
 void multiply_then_add_bias(const MatMul& p, Stream stream) {
   MatMul inner = p;
   inner.bias = {};
@@ -114,6 +122,7 @@ void matmul(const MatMul& p, Stream stream) {
   expects(p.a.dtype == p.b.dtype, "matmul: on CUDA the factors A and B are of one dtype");
   if (p.m == 0 || p.n == 0) { return; }
   if (p.k > 0 && is_one_call(p) && multiply({p, workspace_of(stream)}, stream)) { return; }
+  if (p.residual) { return multiply_then_add_residual(p, stream); }
   if (p.epilogue != Epilogue::none) { return multiply_then_gelu(p, stream); }
   if (p.bias) { return multiply_then_add_bias(p, stream); }
   if (p.k == 0) {
