@@ -24,6 +24,9 @@ void check_matmul(const MatMul& product) {
   expects(
       product.epilogue == Epilogue::none || (given && product.pre_gelu.dtype == product.c.dtype),
       "matmul: an epilogue needs `pre_gelu`, of the dtype of C");
+  const bool added = product.write == Write::add && product.c_row_elems() == product.n;
+  expects(!product.bias_gradient || (added && product.transpose_b == Transpose::no),
+          "matmul: a bias_gradient is for a B that is not transposed, and Write::add without gaps");
   if (!product.residual) { return; }
   expects(product.epilogue == Epilogue::none,
           "matmul: a residual is for products without epilogue");
@@ -41,6 +44,7 @@ void matmul(const MatMul& product, Stream stream) {
   check.arrays({{"a", product.a, m * k}, {"b", product.b, k * n}, {"c", product.c, m * n}});
   check.given_of_one_dtype({{"bias", product.bias, n}});
   check.given_of_one_dtype({{"residual", product.residual, m * n}});
+  check.given_of_one_dtype({{"bias_gradient", product.bias_gradient, n}});
   check.row("a_stride", product.a_row_elems(), product.transpose_a == Transpose::yes ? m : k);
   check.row("c_stride", product.c_row_elems(), n);
   check_matmul(product);

@@ -6,7 +6,8 @@ namespace tessera::kernels {
 
 /// ContractError for fp64, for a bias, an epilogue or a residual of a product that is added to C,
 /// for one of a C with gaps, for an epilogue without its `pre_gelu`, for a residual that has an
-/// epilogue beside it, another dtype than C or C's memory, and for a stride shorter than a row.
+/// epilogue beside it, another dtype than C or C's memory, for a bias_gradient of a product that
+/// overwrites C or has gaps there or a transposed B, and for a stride shorter than a row.
 void check_matmul(const MatMul& product);
 
 /// On a CPU a bias, an epilogue and a residual are add_bias, the GELU kernels and add after the

@@ -175,6 +175,9 @@ void matmul_with(MatMulAlgorithm algorithm, const MatMul& whole, Stream stream) 
   } else if (whole.epilogue == Epilogue::gelu_gradient) {
     cpu::gelu_backward(whole.pre_gelu, whole.c, whole.c, elems, stream);
   }
+  if (whole.bias_gradient) {
+    cpu::bias_gradient(whole.b, whole.bias_gradient, whole.k, whole.n, stream);
+  }
   if (whole.residual) { cpu::add(whole.residual, whole.c, whole.c, elems, stream); }
 }
 

@@ -1,3 +1,4 @@
+#include "kernels/bias/bias.hpp"
 #include "kernels/gelu/gelu.hpp"
 #include "kernels/matmul/matmul.hpp"
 #include "kernels/support/typed.hpp"
@@ -32,6 +33,7 @@ void matmul(const MatMul& p, Stream stream) {
   if (p.epilogue == Epilogue::gelu_gradient) {
     gelu_backward(p.pre_gelu, p.c, p.c, p.m * p.n, stream);
   }
+  if (p.bias_gradient) { bias_gradient(p.b, p.bias_gradient, p.k, p.n, stream); }
 }
 
 }  // namespace tessera::kernels::reference

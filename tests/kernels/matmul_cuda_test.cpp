@@ -87,6 +87,22 @@ TEST_P(MatMulOnCuda, ABiasAndAResidualAreAddedInTheCallThatMultiplies) {
   stream().wait();
 }
 
+// One kernel adds them to the gradient of the bias.
+TEST_P(MatMulOnCuda, SumsOfColumnsComeFromTheCallThatMultiplies) {
+  TESSERA_EMULATION_ONLY();
+  constexpr Size s{24, 64, 40};
+  DeviceValues x{bench(), random_floats(s.m * s.k, 1), kBf16};
+  DeviceValues dy{bench(), random_floats(s.k * s.n, 2), kBf16};
+  DeviceValues c{bench(), filled(s.m * s.n, 0.0F), kFp32}, sums{bench(), filled(s.n, 0.0F), kFp32};
+  MatMul p{x, dy, c, s.m, s.n, s.k, Transpose::yes, Transpose::no, Write::add};
+  p.bias_gradient = sums;
+  test::Emulation emulation;
+  const std::uint64_t launches = emulation.calls("cudaLaunchKernelEx");
+  table().matmul(p, stream());
+  EXPECT_EQ(emulation.calls("cudaLaunchKernelEx"), launches + 1);
+  stream().wait();
+}
+
 TEST_P(MatMulOnCuda, RefusesWhatItCannotMultiply) {
   DeviceValues fp32{bench(), 4, kFp32}, bf16{bench(), 4, kBf16};
   EXPECT_THROW(table().matmul({fp32, bf16, fp32, 1, 1, 1}, stream()), ContractError);

@@ -409,6 +409,46 @@ TEST_P(MatMulKernels, AResidualIsAddedAndKept) {
   }
 }
 
+/// The sums of b's columns, k x n, added to `before`.
+Exact column_sums(const Floats& b, const Floats& before, const Size& s) {
+  const Floats ones(static_cast<std::size_t>(s.k), 1.0F);
+  return added(exact(ones, b, {1, s.n, s.k}), before, s.k);
+}
+
+// On a CPU sums into 16 bits are rounded many times: BiasKernels has the bound.
+TEST_P(MatMulKernels, ABiasGradientIsTheSumsOfColumns) {
+  for (const DType dtype : kValueDTypes) {
+    for (const DType result : kValueDTypes) {
+      for (const Size& s : {Size{16, 24, 48}, Size{7, 33, 900}, Size{33, 64, 100}, Size{5, 8, 1}}) {
+        SCOPED_TRACE(testing::Message()
+                     << to_string(dtype) << " -> " << to_string(result) << " n " << s.n);
+        const Floats x = random_values(dtype, s.m * s.k, 1);
+        const Floats dy = random_values(dtype, s.k * s.n, 2);
+        const Floats before = random_values(result, s.m * s.n, 3);
+        const DType summed = on_cuda() ? result : kFp32;
+        const Floats bias_before = random_values(summed, s.n, 4);
+        DeviceValues on_x{bench(), stored(x, Transpose::yes, s.m, s.k), dtype};
+        DeviceValues on_dy{bench(), dy, dtype}, c{bench(), before, result};
+        DeviceValues sums{bench(), bias_before, summed, 1};
+        MatMul p{on_x, on_dy, c, s.m, s.n, s.k, Transpose::yes, Transpose::no, Write::add};
+        p.bias_gradient = sums;
+        table().matmul(p, stream());
+        expect_near(c.floats(), added(exact(x, dy, s, factor(dtype)), before, s.k, factor(dtype)),
+                    result);
+        expect_near(sums.floats(), column_sums(dy, bias_before, s), summed);
+        const Floats then = sums.floats();
+        p.k = 0;
+        table().matmul(p, stream());
+        EXPECT_EQ(sums.floats(), then);
+        p.k = s.k;
+        p.m = 0;
+        table().matmul(p, stream());
+        expect_near(sums.floats(), column_sums(dy, then, s), summed);
+      }
+    }
+  }
+}
+
 TEST_P(MatMulKernels, RefuseStridesThatDoNotFit) {
   DeviceArray<float> x{bench(), 12};
   MatMul product{x.data(), x.data(), x.data(), 2, 3, 2};
@@ -443,6 +483,10 @@ TEST_P(MatMulKernels, RefuseFp64AndBiasAndEpilogueOfWhatIsAdded) {
   refused([&](MatMul& p) { p.residual = y.data(), p.c_stride = 2; });
   refused([&](MatMul& p) { p.residual = x.data(); });
   refused([&](MatMul& p) { p.residual = {y.data(), DType::bf16}; });
+  refused([&](MatMul& p) { p.bias_gradient = y.data(); });
+  refused([&](MatMul& p) {
+    p.bias_gradient = y.data(), p.write = Write::add, p.transpose_b = Transpose::yes;
+  });
   refused([&](MatMul& p) {
     p.residual = y.data(), p.epilogue = Epilogue::gelu, p.pre_gelu = y.data();
   });
@@ -493,6 +537,14 @@ TEST_P(MatMulOnCpu, EpiloguesAreTheKernelsThatTheyName) {
   table().matmul(p, stream());
   table().add(y.data(), z.data(), z.data(), m * n, stream());
   EXPECT_TRUE(same_bits(fused.read(), z.read()));
+
+  DeviceArray<float> dbias{bench(), filled(n, 0.5F)}, fused_dbias{bench(), filled(n, 0.5F)};
+  p = {a.data(), b.data(), fused.data(), m, n, k};
+  p.write = Write::add;
+  p.bias_gradient = fused_dbias.data();
+  table().matmul(p, stream());
+  table().bias_gradient(b.data(), dbias.data(), k, n, stream());
+  EXPECT_TRUE(same_bits(fused_dbias.read(), dbias.read()));
 }
 
 // One of them runs under matmul; the other is what another processor would take.
