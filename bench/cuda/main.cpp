@@ -1,22 +1,31 @@
 // Kernels on a CUDA device beside what limits them, as a table of Markdown.
 //
 //   tessera_cuda_bench [--small] [--rounds N] [--parameters N] [GROUP...]
+//   tessera_cuda_bench [--small] [--rounds N] --choose FILE [MODEL:BATCH...]
 //
 // Groups: adamw, memory, attention, products, collectives; all unless some are named.
+//
+// The second form times the algorithms that cuBLASLt offers for the products of training MODEL with
+// BATCH sequences (gpt2:64 unless some are named), and writes those that are faster than the first
+// into FILE, which `tessera train --products FILE` takes.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "bench/cuda/cases.hpp"
+#include "bench/cuda/choose.hpp"
 #include "bench/cuda/collectives_on_device.hpp"
+#include "tessera/base/atomic_file.hpp"
 
 namespace {
 
+using namespace tessera;
 using namespace tessera::bench;
 
 struct Request {
@@ -24,7 +33,20 @@ struct Request {
   CollectiveOptions collectives = {.bytes = std::int64_t{256} << 20, .ranks = 4};
   int rounds = 11;
   std::vector<std::string> groups;  ///< empty: all
+  std::string choices;              ///< a file to write; empty: groups are measured
+  std::vector<TrainingProduct> products;
 };
+
+/// "gpt2:64".
+std::vector<TrainingProduct> products_of(const std::string& model) {
+  const std::size_t colon = model.find(':');
+  const std::string name = model.substr(0, colon);
+  return training_products(nn::GPTConfig::preset(name), std::stoll(model.substr(colon + 1)));
+}
+
+void add_products(Request& request, const std::vector<TrainingProduct>& more) {
+  request.products.insert(request.products.end(), more.begin(), more.end());
+}
 
 Request parse(const std::vector<std::string>& arguments) {
   const std::vector<std::string> groups = {"adamw", "memory", "attention", "products",
@@ -32,10 +54,11 @@ Request parse(const std::vector<std::string>& arguments) {
   Request request;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
-    const auto number = [&] {
-      if (i + 1 == arguments.size()) { throw std::runtime_error{argument + " needs a number"}; }
-      return std::stoll(arguments[++i]);
+    const auto value = [&]() -> const std::string& {
+      if (i + 1 == arguments.size()) { throw std::runtime_error{argument + " needs a value"}; }
+      return arguments[++i];
     };
+    const auto number = [&] { return std::stoll(value()); };
     if (argument == "--small") {
       request.sizes = {
           .parameters = 1000, .batch = 1, .seq = 8, .heads = 2, .head_size = 16, .vocab = 96};
@@ -47,6 +70,10 @@ Request parse(const std::vector<std::string>& arguments) {
       request.sizes.parameters = number();
     } else if (std::find(groups.begin(), groups.end(), argument) != groups.end()) {
       request.groups.push_back(argument);
+    } else if (argument == "--choose") {
+      request.choices = value();
+    } else if (!request.choices.empty() && argument.find(':') != std::string::npos) {
+      add_products(request, products_of(argument));
     } else {
       throw std::runtime_error{fmt::format("'{}' is unknown: see the top of main.cpp", argument)};
     }
@@ -55,10 +82,17 @@ Request parse(const std::vector<std::string>& arguments) {
 }
 
 void print_row(const std::string& name, const Comparison& result) {
-  const bool moves = result.work == Work::bytes;
   const auto rate = [&](const Timed& timed) {
-    return moves ? fmt::format("{:.0f} GB/s", timed.rate(Work::bytes) * 1e-9)
-                 : fmt::format("{:.1f} TFLOP/s", timed.rate(Work::flops) * 1e-12);
+    const double each = timed.rate(result.work);
+    switch (result.work) {
+      case Work::bytes:
+        return fmt::format("{:.0f} GB/s", each * 1e-9);
+      case Work::flops:
+        return fmt::format("{:.1f} TFLOP/s", each * 1e-12);
+      case Work::runs:
+        break;
+    }
+    return fmt::format("{:.4f} ms", 1e3 / each);
   };
   if (result.limits.empty()) {
     fmt::print("| {} | {} | not built in | |\n", name, rate(result.ours));
@@ -106,11 +140,35 @@ void measure_all(const Request& request) {
   if (asks_for(request, "collectives")) { measure_device_collectives(request); }
 }
 
+void choose(Request request) {
+  if (request.products.empty()) {
+    const CudaSizes& sizes = request.sizes;
+    add_products(request, training_products({.layers = 1,
+                                             .hidden = sizes.hidden(),
+                                             .heads = sizes.heads,
+                                             .vocab = sizes.vocab,
+                                             .seq = sizes.seq},
+                                            sizes.batch));
+  }
+  fmt::print("{} products, {} rounds in turn\n\n", request.products.size(), request.rounds);
+  fmt::print("| product | fastest of eight, median | first in the same rounds | times as fast |\n");
+  fmt::print("|---|---|---|---|\n");
+  const kernels::ProductChoices choices =
+      choose_products(request.products, request.rounds, print_row);
+  const std::string json = to_json(choices);
+  AtomicFile file{request.choices};
+  file.write(std::as_bytes(std::span{json}));
+  file.finish();
+  fmt::print("\n{} of {} products are in {}\n", choices.products.size(), request.products.size(),
+             request.choices);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   try {
-    measure_all(parse({arguments + 1, arguments + count}));
+    const Request request = parse({arguments + 1, arguments + count});
+    request.choices.empty() ? measure_all(request) : choose(request);
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

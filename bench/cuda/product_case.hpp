@@ -1,11 +1,32 @@
 #pragma once
 
+#include <memory>
+
 #include "bench/cuda/rig.hpp"
+#include "bench/cuda/training_products.hpp"
 
 namespace tessera::bench {
 
-/// A product of bf16 matrices, and C in `result`, of the shape of `like`; beside it plain
-/// cuBLASLt's where the program was built with the CUDA toolkit.
-[[nodiscard]] Contest product(Rig& rig, const kernels::MatMul& like, DType result);
+/// A product with memory for everything that it reads and writes, which copies share.
+class ProductOnDevice {
+ public:
+  ProductOnDevice(Rig& rig, const TrainingProduct& product);
+
+  [[nodiscard]] const kernels::MatMul& product() const noexcept { return product_; }
+  [[nodiscard]] double flops() const noexcept;
+
+ private:
+  [[nodiscard]] Values take(Rig& rig, DType dtype, std::int64_t elems);
+
+  kernels::MatMul product_;
+  std::vector<Numbers> memory_;
+};
+
+/// The product alone; beside it plain cuBLASLt's where the program was built with the CUDA toolkit.
+[[nodiscard]] Contest plain_product_contest(Rig& rig, const TrainingProduct& product);
+
+/// A product that adds a residual or sums columns in the call that multiplies, beside the product
+/// and a kernel of its own for that.
+[[nodiscard]] Contest epilogue_contest(Rig& rig, const TrainingProduct& product);
 
 }  // namespace tessera::bench

@@ -21,8 +21,7 @@ Rig::~Rig() {
 }
 
 Case Rig::repeated(std::string name, double bytes, double flops,
-                   const std::function<void()>& enqueue) {
-  const Stream on = stream();
+                   const std::function<void()>& enqueue, Stream on) {
   const auto seconds = [&] {
     on.wait();
     const double begin = now();
@@ -32,10 +31,12 @@ Case Rig::repeated(std::string name, double bytes, double flops,
   };
   static_cast<void>(seconds());  // opens libraries, makes plans
   const double repeats = std::clamp(std::ceil(kLeastSeconds / seconds()), 1.0, kMostRepeats);
-  return {std::move(name), bytes * repeats, flops * repeats, [=] {
+  return {std::move(name), bytes * repeats, flops * repeats,
+          [=] {
             for (double i = 0; i < repeats; ++i) { enqueue(); }
             on.wait();
-          }};
+          },
+          repeats};
 }
 
 std::shared_ptr<void> device_bytes(Rig& rig, std::size_t bytes) {

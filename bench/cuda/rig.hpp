@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "bench/support/comparison.hpp"
 #include "kernels/table.hpp"
@@ -29,7 +30,12 @@ class Rig {
   /// once: what the host spends on the wait is then a part of it too small to see. Runs it now, to
   /// see how long it takes. `bytes` and `flops` are of one time.
   [[nodiscard]] Case repeated(std::string name, double bytes, double flops,
-                              const std::function<void()>& enqueue);
+                              const std::function<void()>& enqueue) const {
+    return repeated(std::move(name), bytes, flops, enqueue, stream());
+  }
+  /// The same of another stream.
+  [[nodiscard]] static Case repeated(std::string name, double bytes, double flops,
+                                     const std::function<void()>& enqueue, Stream on);
 
  private:
   static constexpr double kLeastSeconds = 0.02;

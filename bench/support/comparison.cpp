@@ -6,7 +6,7 @@ namespace tessera::bench {
 namespace {
 
 Timed timed(const Case& source, Series series) {
-  return {source.name, source.bytes, source.flops, std::move(series)};
+  return {source.name, source.bytes, source.flops, std::move(series), source.runs};
 }
 
 }  // namespace

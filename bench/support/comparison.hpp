@@ -14,10 +14,11 @@ struct Case {
   double bytes = 0;  ///< read and written, each array once
   double flops = 0;
   std::function<void()> run;
+  double runs = 1;  ///< of what it names, within one run of the case
 };
 
 /// What a rate counts.
-enum class Work { bytes, flops };
+enum class Work { bytes, flops, runs };
 
 /// An operation of ours beside what limits it on this machine. The closures own their arrays.
 struct Contest {
@@ -32,8 +33,11 @@ struct Timed {
   double bytes = 0;
   double flops = 0;
   Series series;
+  double runs = 1;
 
-  [[nodiscard]] double amount(Work work) const { return work == Work::bytes ? bytes : flops; }
+  [[nodiscard]] double amount(Work work) const {
+    return work == Work::bytes ? bytes : work == Work::flops ? flops : runs;
+  }
   /// In units a second, of the median round.
   [[nodiscard]] double rate(Work work) const { return amount(work) / series.median(); }
 };

@@ -9,13 +9,13 @@ void check_matmul(const MatMul& product) {
   for (const DType dtype : {product.a.dtype, product.b.dtype, product.c.dtype}) {
     expects(dtype != DType::fp64, "matmul: fp64 is for sums alone; use fp32, bf16 or fp16");
   }
-  const bool plain = !product.bias && product.epilogue == Epilogue::none;
+  const bool plain = !product.bias && !product.residual && product.epilogue == Epilogue::none;
   expects(plain || product.write == Write::overwrite,
-          "matmul: bias and epilogue are for products that overwrite C");
+          "matmul: bias, epilogue and residual are for products that overwrite C");
   expects(product.epilogue != Epilogue::gelu_gradient || !product.bias,
           "matmul: a gradient of GELU takes no bias");
   expects(plain || product.c_row_elems() == product.n,
-          "matmul: bias and epilogue are for a C without gaps between its rows");
+          "matmul: bias, epilogue and residual are for a C without gaps between its rows");
   expects(
       product.c_row_elems() >= product.n &&
           product.a_row_elems() >= (product.transpose_a == Transpose::yes ? product.m : product.k),
@@ -24,6 +24,15 @@ void check_matmul(const MatMul& product) {
   expects(
       product.epilogue == Epilogue::none || (given && product.pre_gelu.dtype == product.c.dtype),
       "matmul: an epilogue needs `pre_gelu`, of the dtype of C");
+  const bool added = product.write == Write::add && product.c_row_elems() == product.n;
+  expects(!product.bias_gradient || (added && product.transpose_b == Transpose::no),
+          "matmul: a bias_gradient is for a B that is not transposed, and Write::add without gaps");
+  if (!product.residual) { return; }
+  expects(product.epilogue == Epilogue::none,
+          "matmul: a residual is for products without epilogue");
+  expects(product.residual.dtype == product.c.dtype, "matmul: a residual has the dtype of C");
+  expects(product.residual.data != product.c.data,
+          "matmul: C is not its own residual; add to it with Write::add");
 }
 
 void matmul(const MatMul& product, Stream stream) {
@@ -34,6 +43,8 @@ void matmul(const MatMul& product, Stream stream) {
   check.sizes({{"m", m}, {"n", n}, {"k", k}});
   check.arrays({{"a", product.a, m * k}, {"b", product.b, k * n}, {"c", product.c, m * n}});
   check.given_of_one_dtype({{"bias", product.bias, n}});
+  check.given_of_one_dtype({{"residual", product.residual, m * n}});
+  check.given_of_one_dtype({{"bias_gradient", product.bias_gradient, n}});
   check.row("a_stride", product.a_row_elems(), product.transpose_a == Transpose::yes ? m : k);
   check.row("c_stride", product.c_row_elems(), n);
   check_matmul(product);

@@ -4,12 +4,15 @@
 
 namespace tessera::kernels {
 
-/// ContractError for fp64, for a bias or an epilogue of a product that is added to C, for one of a
-/// C with gaps, for an epilogue without its `pre_gelu`, and for a stride shorter than a row.
+/// ContractError for fp64, for a bias, an epilogue or a residual of a product that is added to C,
+/// for one of a C with gaps, for an epilogue without its `pre_gelu`, for a residual that has an
+/// epilogue beside it, another dtype than C or C's memory, for a bias_gradient of a product that
+/// overwrites C or has gaps there or a transposed B, and for a stride shorter than a row.
 void check_matmul(const MatMul& product);
 
-/// On a CPU a bias and an epilogue are add_bias and the GELU kernels after the product, to the bit:
-/// the product is rounded to C's dtype in between. CUDA may do all in fp32 and round once; it does
+/// On a CPU a bias, an epilogue and a residual are add_bias, the GELU kernels and add after the
+/// product, to the bit: what is there is rounded to C's dtype in between. CUDA may do all in fp32
+/// and round once, though cuBLASLt rounds a product of 16 bits before it adds a residual; it does
 /// so by a rule of sizes, dtypes and addresses modulo 16 (kernels/matmul/cuda/cublas_matmul.hpp). A
 /// C of 16 bits that A and B do not have, or that is added to, is multiplied there in fp32 into the
 /// stream's workspace, some rows at a time, and rounded from there: where C has gaps, one launch a

@@ -3,6 +3,7 @@
 
 #include "device/cpu/host_task.hpp"
 #include "device/cpu/parallel.hpp"
+#include "kernels/add/add.hpp"
 #include "kernels/bias/bias.hpp"
 #include "kernels/gelu/gelu.hpp"
 #include "kernels/matmul/matmul_algorithms.hpp"
@@ -174,6 +175,10 @@ void matmul_with(MatMulAlgorithm algorithm, const MatMul& whole, Stream stream) 
   } else if (whole.epilogue == Epilogue::gelu_gradient) {
     cpu::gelu_backward(whole.pre_gelu, whole.c, whole.c, elems, stream);
   }
+  if (whole.bias_gradient) {
+    cpu::bias_gradient(whole.b, whole.bias_gradient, whole.k, whole.n, stream);
+  }
+  if (whole.residual) { cpu::add(whole.residual, whole.c, whole.c, elems, stream); }
 }
 
 void cpu::matmul(const MatMul& product, Stream stream) {

@@ -1,3 +1,4 @@
+#include "kernels/bias/bias.hpp"
 #include "kernels/gelu/gelu.hpp"
 #include "kernels/matmul/matmul.hpp"
 #include "kernels/support/typed.hpp"
@@ -18,6 +19,7 @@ void multiply(const MatMul& p, Values c) {
         sum += static_cast<double>(a) * static_cast<double>(b);
       }
       if (p.bias) { sum += static_cast<double>(element(p.bias, j)); }
+      if (p.residual) { sum += static_cast<double>(element(p.residual, i * p.n + j)); }
       set_element(c, i * p.c_row_elems() + j, static_cast<float>(sum));
     }
   }
@@ -31,6 +33,7 @@ void matmul(const MatMul& p, Stream stream) {
   if (p.epilogue == Epilogue::gelu_gradient) {
     gelu_backward(p.pre_gelu, p.c, p.c, p.m * p.n, stream);
   }
+  if (p.bias_gradient) { bias_gradient(p.b, p.bias_gradient, p.k, p.n, stream); }
 }
 
 }  // namespace tessera::kernels::reference

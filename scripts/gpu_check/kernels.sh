@@ -15,6 +15,7 @@ part_kernels() {
   beside_torch "$ours"
   bench_group products
   slowest_product
+  choose_products
   local group
   for group in attention memory collectives; do bench_group "$group"; done
 }
@@ -24,6 +25,15 @@ bench_group() {
   status=0
   keep table "$program" "${small[@]}" "$1" || status=$?
   if ((status == 0)); then bench_figures "$1"; fi
+}
+
+# The fastest of the algorithms that cuBLASLt offers, for `tessera train --products`.
+choose_products() {
+  local status=0
+  makes=("$out/products.json")
+  keep table "$program" "${small[@]}" --choose "$out/products.json" || status=$?
+  makes=()
+  if ((status == 0)); then bench_figures choices; fi
 }
 
 # The rows of the table in $log. Products and collectives have their size in their name, the others
@@ -37,7 +47,7 @@ bench_figures() {
     if [[ $name == *", $shape" ]]; then name=${name%", $shape"}; fi
     figure "$name" "$shape" "${ours% *}" "${ours##* }"
     figure "$name / ${limit%%:*}" "$shape" "$of_limit" ratio "${bar_of[$name]-}"
-  done < <(awk -F ' *[|] *' -v OFS='\t' '$3 ~ /^[0-9.]+ (GB|TFLOP)\/s$/ { print $2, $3, $4, $5 }' "$log")
+  done < <(awk -F ' *[|] *' -v OFS='\t' '$3 ~ /^[0-9.]+ ((GB|TFLOP)\/s|ms)$/ { print $2, $3, $4, $5 }' "$log")
 }
 
 # shape_of GROUP NAME LINE: the size of a row; the whole line where it is another than is known here.

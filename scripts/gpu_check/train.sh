@@ -161,9 +161,13 @@ measure() {
 # most_of [BYTES,...]: of the ranks' peaks, or of one number.
 most_of() { tr -d '[]' <<<"$1" | tr ',' '\n' | sort -n | tail -n 1; }
 
-# The faster of the step as it is and the step as one graph.
+# The faster of the step as it is and the step as one graph. Beside them, where part kernels has
+# recorded algorithms for products, the step with those.
 measure_ours() {
   local plain_speed
+  if [[ -s $out/products.json ]]; then
+    measure "tessera, recorded products" "$1" ours_at --products "$out/products.json"
+  fi
   measure tessera "$1" ours_at
   plain_speed=$speed ours_shown=$shown
   measure "tessera, a step as one graph" "$1" ours_at --graph

@@ -10,8 +10,9 @@
 namespace tessera {
 
 namespace kernels {
+struct ProductChoices;
 struct Table;
-}
+}  // namespace kernels
 
 /// What an Event points to. Backends derive; `Stream` members pass it through.
 class EventState {
@@ -34,10 +35,12 @@ struct StreamWorkspace {
   std::size_t bytes = 0;
 };
 
-/// What computes on a stream: kernels (kernels/table.hpp) and the threads that share their loops.
+/// What computes on a stream: kernels (kernels/table.hpp), the threads that share their loops, and
+/// the algorithms that were chosen for products (kernels/matmul/product_choices.hpp).
 struct StreamKernels {
   const kernels::Table* table = nullptr;
   int threads = 1;
+  const kernels::ProductChoices* products = nullptr;  ///< null: cuBLASLt's heuristic chooses
 };
 
 /// What a Stream points to: the contract of each call is that of the Stream's member. The

@@ -6,6 +6,18 @@
 
 namespace tessera::nn {
 
+/// y = residual + drop(y), at a site where something may be dropped.
+struct Block::Addition {
+  const Dropout& dropout;
+  DropSite site;
+  ConstValues residual;
+  Values y;
+  BatchShape shape;
+
+  /// What the product that writes y adds by itself. Dropping comes between the two.
+  [[nodiscard]] ConstValues in_product() const { return dropout.on() ? ConstValues{} : residual; }
+};
+
 Block::Block(World& world, std::int64_t hidden, std::int64_t heads, std::optional<DType> norms)
     : ln_1_{"ln_1", hidden, norms},
       attn_{world, "attn", hidden, heads},
@@ -19,18 +31,18 @@ std::vector<ParameterSpec> Block::parameters() const {
 
 void Block::forward_attention(const Scope& scope, const Saved& saved, BatchShape shape) const {
   ln_1_.forward(scope, saved.ln_1, saved.normed_1, shape.rows());
-  attn_.forward(scope, saved.attn, saved.middle, shape);
-  drop(scope, saved.dropout, DropSite::attention_output,
-       {saved.middle, saved.middle, shape, hidden_});
-  add(scope, saved.ln_1.x, saved.middle, shape.rows());
+  const Addition addition{saved.dropout, DropSite::attention_output, saved.ln_1.x, saved.middle,
+                          shape};
+  attn_.forward(scope, saved.attn, saved.middle, shape, addition.in_product());
+  drop_and_add(scope, addition);
   ln_2_.forward(scope, saved.ln_2, saved.normed_2, shape.rows());
 }
 
 void Block::forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const {
   forward_attention(scope, saved, shape);
-  mlp_.forward(scope, saved.mlp, y, shape.rows());
-  drop(scope, saved.dropout, DropSite::mlp_output, {y, y, shape, hidden_});
-  add(scope, saved.middle, y, shape.rows());
+  const Addition addition{saved.dropout, DropSite::mlp_output, saved.middle, y, shape};
+  mlp_.forward(scope, saved.mlp, y, shape.rows(), addition.in_product());
+  drop_and_add(scope, addition);
 }
 
 void Block::recompute(const Scope& scope, const Saved& saved, BatchShape shape) const {
@@ -54,8 +66,11 @@ void Block::backward(const BackwardScope& scope, const Saved& saved, Values stre
   ln_1_.backward(scope, saved.ln_1, dnormed, stream, shape.rows());
 }
 
-void Block::add(const Scope& scope, ConstValues residual, Values y, std::int64_t rows) const {
-  kernels::add(residual, y, y, rows * hidden_, scope.stream());
+void Block::drop_and_add(const Scope& scope, const Addition& addition) const {
+  const auto& [dropout, site, residual, y, shape] = addition;
+  if (!dropout.on()) { return; }
+  drop(scope, dropout, site, {y, y, shape, hidden_});
+  kernels::add(residual, y, y, shape.rows() * hidden_, scope.stream());
 }
 
 }  // namespace tessera::nn

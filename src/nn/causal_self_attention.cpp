@@ -37,7 +37,7 @@ std::int64_t CausalSelfAttention::workspace_elems(BatchShape shape, DType comput
 }
 
 void CausalSelfAttention::forward(const Scope& scope, const Saved& saved, Values y,
-                                  BatchShape shape) const {
+                                  BatchShape shape, ConstValues residual) const {
   c_attn_.forward(scope, saved.x, saved.qkv, shape.rows());
   kernels::attention_forward({.qkv = saved.qkv,
                               .y = saved.mixed,
@@ -47,7 +47,7 @@ void CausalSelfAttention::forward(const Scope& scope, const Saved& saved, Values
                               .dropout = saved.dropout.p,
                               .key = key_of(saved.dropout, DropSite::attention)},
                              scope.stream());
-  c_proj_.forward(scope, saved.mixed, y, shape.rows());
+  c_proj_.forward(scope, saved.mixed, y, shape.rows(), residual);
 }
 
 void CausalSelfAttention::backward(const BackwardScope& scope, const Saved& saved,

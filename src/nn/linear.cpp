@@ -19,10 +19,17 @@ std::vector<ParameterSpec> Linear::parameters() const {
   return {{.name = weight_, .shape = {in_, out_}}, {.name = bias_, .shape = {out_}}};
 }
 
-void Linear::forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const {
-  kernels::matmul(
-      {.a = x, .b = scope[weight_], .c = y, .m = rows, .n = out_, .k = in_, .bias = scope[bias_]},
-      scope.stream());
+void Linear::forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows,
+                     ConstValues residual) const {
+  kernels::matmul({.a = x,
+                   .b = scope[weight_],
+                   .c = y,
+                   .m = rows,
+                   .n = out_,
+                   .k = in_,
+                   .bias = scope[bias_],
+                   .residual = residual},
+                  scope.stream());
 }
 
 void Linear::forward_gelu(const Scope& scope, ConstValues x, Values z, Values y,

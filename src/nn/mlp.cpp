@@ -18,9 +18,10 @@ void MLP::activate(const Scope& scope, const Saved& saved, std::int64_t rows) co
   c_fc_.forward_gelu(scope, saved.x, saved.wide, saved.activated, rows);
 }
 
-void MLP::forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const {
+void MLP::forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows,
+                  ConstValues residual) const {
   activate(scope, saved, rows);
-  c_proj_.forward(scope, saved.activated, y, rows);
+  c_proj_.forward(scope, saved.activated, y, rows, residual);
 }
 
 void MLP::backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,

@@ -9,6 +9,7 @@
 #include "comm/local/local_communicator.hpp"
 #include "comm/local/local_device_communicator.hpp"
 #include "device/cpu/parallel.hpp"
+#include "device/cuda_module.hpp"
 #include "device/stream_state.hpp"
 #include "kernels/support/workspace.hpp"
 #include "kernels/table.hpp"
@@ -275,12 +276,28 @@ World WorldFactory::make_local(std::shared_ptr<LocalRanks> ranks, int rank,
   return World{std::move(state)};
 }
 
+/// A device that only counts multiplies nothing.
+void WorldFactory::choose_products(World::State& state) {
+  if (state.options.products.empty() || !state.device->computes()) { return; }
+  kernels::ProductMachine machine;
+  CudaModule::get().function<kernels::FindProductMachine>("tessera_cublaslt_machine")(
+      state.compute_stream.get(), machine);
+  state.products = kernels::read_product_choices(state.options.products, machine);
+}
+
+std::string WorldAccess::describe_products(const World& world) {
+  const auto& products = state(world).products;
+  return products ? kernels::describe(*products) : std::string{};
+}
+
 void WorldFactory::make_streams(World::State& state) {
   state.compute_stream =
       make_compute_stream(*state.device, state.rank, state.options.compute_stream);
   state.compute_stream.get().state()->lend(
       {state.kernel_workspace.data(), state.kernel_workspace.bytes()});
-  state.compute_stream.get().state()->compute_with({&state.kernels, state.options.threads});
+  choose_products(state);
+  state.compute_stream.get().state()->compute_with(
+      {&state.kernels, state.options.threads, state.products ? &*state.products : nullptr});
   state.gather_stream = state.device->make_side_stream(fmt::format("gather r{}", state.rank));
   state.reduce_stream = state.device->make_side_stream(fmt::format("reduce r{}", state.rank));
   log_to(state.work_log.get(), state.compute_stream.get(), "compute");

@@ -11,6 +11,8 @@ struct WorldAccess {
   [[nodiscard]] static const State& state(const World& world) noexcept { return *world.state_; }
   /// Whether World::run_as_graph is under way: the host must not wait for what it enqueues.
   [[nodiscard]] static bool in_graph(const World& world) noexcept;
+  /// What ranks must bring alike of WorldOptions::products, in one line; empty if none are given.
+  [[nodiscard]] static std::string describe_products(const World& world);
 };
 
 }  // namespace tessera

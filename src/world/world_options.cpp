@@ -42,6 +42,12 @@ void check_cpu(const WorldOptions& options) {
     throw ConfigError{
         "`cuda_ordinal` has no effect on a CPU: leave it at its default, or set `device` to cuda"};
   }
+  if (!options.products.empty()) {
+    throw ConfigError{
+        "`products` has no effect on a CPU, which has no cuBLASLt: leave it out, or set `device` "
+        "to "
+        "cuda"};
+  }
   if (options.host_threads > 0) {
     throw ConfigError{
         "`host_threads` has no effect on a CPU, which computes on the host with `threads`: leave "

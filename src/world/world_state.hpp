@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "kernels/matmul/product_choices.hpp"
 #include "kernels/table.hpp"
 #include "tessera/trace/work_log.hpp"
 #include "tessera/world/simulate.hpp"
@@ -57,6 +58,7 @@ struct World::State {
   MemoryTracker& host_memory;
   std::shared_ptr<Device> device;
   const kernels::Table& kernels;
+  std::optional<kernels::ProductChoices> products;
   Buffer kernel_workspace;  // lent to the compute stream
   std::unique_ptr<Communicator> gather;
   std::unique_ptr<Communicator> reduce;
@@ -106,6 +108,7 @@ class WorldFactory {
   static void rethrow_mistake(const World& world);
 
  private:
+  static void choose_products(World::State& state);
   static void make_streams(World::State& state);
 };
 

@@ -53,6 +53,8 @@ struct EmulatedCublasLtCounts {
   std::int64_t m;
   std::int64_t n;
   std::int64_t k;
+  /// Of which the algorithm was the heuristic's first choice, its second, ...
+  std::uint64_t by_place[3];
 };
 void emulated_cublaslt_counts(EmulatedCublasLtCounts* counts);
 /// How many splits of the process's communicators have begun.

@@ -65,6 +65,44 @@ TEST_P(MatMulOnCuda, AFailureNamesTheProduct) {
   }
 }
 
+// As in the residual stream of a block: no kernel of its own adds.
+TEST_P(MatMulOnCuda, ABiasAndAResidualAreAddedInTheCallThatMultiplies) {
+  TESSERA_EMULATION_ONLY();
+  constexpr Size s{33, 64, 40};
+  const Floats before = rounded(kBf16, random_floats(s.m * s.n, 4));
+  DeviceValues a{bench(), random_floats(s.m * s.k, 1), kBf16};
+  DeviceValues b{bench(), random_floats(s.k * s.n, 2), kBf16};
+  DeviceValues bias{bench(), random_floats(s.n, 3), kBf16};
+  DeviceValues aligned{bench(), before, kBf16}, unaligned{bench(), before, kBf16, 1};
+  DeviceValues c{bench(), s.m * s.n, kBf16};
+  MatMul p{a, b, c, s.m, s.n, s.k};
+  p.bias = bias;
+  test::Emulation emulation;
+  const std::uint64_t launches = emulation.calls("cudaLaunchKernelEx");
+  for (DeviceValues* const residual : {&aligned, &unaligned}) {
+    p.residual = *residual;
+    table().matmul(p, stream());
+  }
+  EXPECT_EQ(emulation.calls("cudaLaunchKernelEx"), launches);
+  stream().wait();
+}
+
+// One kernel adds them to the gradient of the bias.
+TEST_P(MatMulOnCuda, SumsOfColumnsComeFromTheCallThatMultiplies) {
+  TESSERA_EMULATION_ONLY();
+  constexpr Size s{24, 64, 40};
+  DeviceValues x{bench(), random_floats(s.m * s.k, 1), kBf16};
+  DeviceValues dy{bench(), random_floats(s.k * s.n, 2), kBf16};
+  DeviceValues c{bench(), filled(s.m * s.n, 0.0F), kFp32}, sums{bench(), filled(s.n, 0.0F), kFp32};
+  MatMul p{x, dy, c, s.m, s.n, s.k, Transpose::yes, Transpose::no, Write::add};
+  p.bias_gradient = sums;
+  test::Emulation emulation;
+  const std::uint64_t launches = emulation.calls("cudaLaunchKernelEx");
+  table().matmul(p, stream());
+  EXPECT_EQ(emulation.calls("cudaLaunchKernelEx"), launches + 1);
+  stream().wait();
+}
+
 TEST_P(MatMulOnCuda, RefusesWhatItCannotMultiply) {
   DeviceValues fp32{bench(), 4, kFp32}, bf16{bench(), 4, kBf16};
   EXPECT_THROW(table().matmul({fp32, bf16, fp32, 1, 1, 1}, stream()), ContractError);

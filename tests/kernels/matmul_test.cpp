@@ -367,6 +367,88 @@ TEST_P(MatMulKernels, AGradientGoesThroughGelu) {
   }
 }
 
+/// `sum` plus residual, where the sum may have been rounded to `dtype` before.
+Exact with_residual(Exact sum, const Floats& residual, DType dtype) {
+  for (std::size_t i = 0; i < sum.sum.size(); ++i) {
+    sum.bound[i] += rounding(dtype, std::abs(sum.sum[i]) + sum.bound[i]);
+    sum.sum[i] += static_cast<double>(residual[i]);
+    sum.bound[i] += rounding(kFp32, sum.sum[i]);
+  }
+  return sum;
+}
+
+TEST_P(MatMulKernels, AResidualIsAddedAndKept) {
+  for (const DType factors : kValueDTypes) {
+    for (const DType dtype : kValueDTypes) {
+      for (const auto& [s, offset] : kEpilogues) {
+        SCOPED_TRACE(testing::Message() << to_string(factors) << " -> " << to_string(dtype) << " n "
+                                        << s.n << " offset " << offset);
+        const Floats a = random_values(factors, s.m * s.k, 1);
+        const Floats b = random_values(factors, s.k * s.n, 2);
+        const Floats bias = random_values(dtype, s.n, 3);
+        const Floats before = random_values(dtype, s.m * s.n, 4);
+        const Exact product = exact(a, b, s, factor(factors));
+        DeviceValues on_a{bench(), a, factors}, on_b{bench(), b, factors};
+        DeviceValues on_bias{bench(), bias, dtype}, residual{bench(), before, dtype, offset};
+        DeviceValues c{bench(), s.m * s.n, dtype};
+        MatMul p{on_a, on_b, c, s.m, s.n, s.k};
+        p.residual = residual;
+        table().matmul(p, stream());
+        expect_near(c.floats(), with_residual(product, before, dtype), dtype);
+        p.bias = on_bias;
+        table().matmul(p, stream());
+        expect_near(c.floats(), with_residual(with_bias(product, bias, dtype), before, dtype),
+                    dtype);
+        p.k = 0;
+        p.bias = {};
+        table().matmul(p, stream());
+        EXPECT_EQ(c.floats(), before);
+        EXPECT_EQ(residual.floats(), before);
+      }
+    }
+  }
+}
+
+/// The sums of b's columns, k x n, added to `before`.
+Exact column_sums(const Floats& b, const Floats& before, const Size& s) {
+  const Floats ones(static_cast<std::size_t>(s.k), 1.0F);
+  return added(exact(ones, b, {1, s.n, s.k}), before, s.k);
+}
+
+// On a CPU sums into 16 bits are rounded many times: BiasKernels has the bound.
+TEST_P(MatMulKernels, ABiasGradientIsTheSumsOfColumns) {
+  for (const DType dtype : kValueDTypes) {
+    for (const DType result : kValueDTypes) {
+      for (const Size& s : {Size{16, 24, 48}, Size{7, 33, 900}, Size{33, 64, 100}, Size{5, 8, 1}}) {
+        SCOPED_TRACE(testing::Message()
+                     << to_string(dtype) << " -> " << to_string(result) << " n " << s.n);
+        const Floats x = random_values(dtype, s.m * s.k, 1);
+        const Floats dy = random_values(dtype, s.k * s.n, 2);
+        const Floats before = random_values(result, s.m * s.n, 3);
+        const DType summed = on_cuda() ? result : kFp32;
+        const Floats bias_before = random_values(summed, s.n, 4);
+        DeviceValues on_x{bench(), stored(x, Transpose::yes, s.m, s.k), dtype};
+        DeviceValues on_dy{bench(), dy, dtype}, c{bench(), before, result};
+        DeviceValues sums{bench(), bias_before, summed, 1};
+        MatMul p{on_x, on_dy, c, s.m, s.n, s.k, Transpose::yes, Transpose::no, Write::add};
+        p.bias_gradient = sums;
+        table().matmul(p, stream());
+        expect_near(c.floats(), added(exact(x, dy, s, factor(dtype)), before, s.k, factor(dtype)),
+                    result);
+        expect_near(sums.floats(), column_sums(dy, bias_before, s), summed);
+        const Floats then = sums.floats();
+        p.k = 0;
+        table().matmul(p, stream());
+        EXPECT_EQ(sums.floats(), then);
+        p.k = s.k;
+        p.m = 0;
+        table().matmul(p, stream());
+        expect_near(sums.floats(), column_sums(dy, then, s), summed);
+      }
+    }
+  }
+}
+
 TEST_P(MatMulKernels, RefuseStridesThatDoNotFit) {
   DeviceArray<float> x{bench(), 12};
   MatMul product{x.data(), x.data(), x.data(), 2, 3, 2};
@@ -382,7 +464,7 @@ TEST_P(MatMulKernels, RefuseStridesThatDoNotFit) {
 }
 
 TEST_P(MatMulKernels, RefuseFp64AndBiasAndEpilogueOfWhatIsAdded) {
-  DeviceArray<float> x{bench(), 4};
+  DeviceArray<float> x{bench(), 4}, y{bench(), 4};
   const auto refused = [&](auto&& change) {
     MatMul p{x.data(), x.data(), x.data(), 1, 1, 1};
     change(p);
@@ -396,6 +478,17 @@ TEST_P(MatMulKernels, RefuseFp64AndBiasAndEpilogueOfWhatIsAdded) {
   refused([&](MatMul& p) { p.epilogue = Epilogue::gelu, p.pre_gelu = {x.data(), DType::bf16}; });
   refused([&](MatMul& p) {
     p.epilogue = Epilogue::gelu_gradient, p.pre_gelu = x.data(), p.bias = x.data();
+  });
+  refused([&](MatMul& p) { p.residual = y.data(), p.write = Write::add; });
+  refused([&](MatMul& p) { p.residual = y.data(), p.c_stride = 2; });
+  refused([&](MatMul& p) { p.residual = x.data(); });
+  refused([&](MatMul& p) { p.residual = {y.data(), DType::bf16}; });
+  refused([&](MatMul& p) { p.bias_gradient = y.data(); });
+  refused([&](MatMul& p) {
+    p.bias_gradient = y.data(), p.write = Write::add, p.transpose_b = Transpose::yes;
+  });
+  refused([&](MatMul& p) {
+    p.residual = y.data(), p.epilogue = Epilogue::gelu, p.pre_gelu = y.data();
   });
 }
 
@@ -438,6 +531,20 @@ TEST_P(MatMulOnCpu, EpiloguesAreTheKernelsThatTheyName) {
   p.epilogue = Epilogue::gelu_gradient;
   table().matmul(p, stream());
   EXPECT_TRUE(same_bits(fused.read(), slopes.read()));
+  p.epilogue = Epilogue::none;
+  p.bias = bias.data();
+  p.residual = y.data();
+  table().matmul(p, stream());
+  table().add(y.data(), z.data(), z.data(), m * n, stream());
+  EXPECT_TRUE(same_bits(fused.read(), z.read()));
+
+  DeviceArray<float> dbias{bench(), filled(n, 0.5F)}, fused_dbias{bench(), filled(n, 0.5F)};
+  p = {a.data(), b.data(), fused.data(), m, n, k};
+  p.write = Write::add;
+  p.bias_gradient = fused_dbias.data();
+  table().matmul(p, stream());
+  table().bias_gradient(b.data(), dbias.data(), k, n, stream());
+  EXPECT_TRUE(same_bits(fused_dbias.read(), dbias.read()));
 }
 
 // One of them runs under matmul; the other is what another processor would take.

@@ -129,6 +129,12 @@ TEST(WorkLog, BytesAndOperationsOfAKernelAreThoseOfItsArrays) {
                          s);
        },
        4 * (2 * 5 + 5 * 3 + 2 * 2 * 3), 2 * 2 * 3 * 5},
+      {"matmul with a residual",
+       [](void* at, Stream s) {
+         const Values x{at, DType::fp32};
+         kernels::matmul({.a = x, .b = x, .c = x, .m = 2, .n = 3, .k = 5, .residual = x.at(64)}, s);
+       },
+       4 * (2 * 5 + 5 * 3 + 2 * 2 * 3), 2 * 2 * 3 * 5},
   };
   for (const Case& one : cases) {
     simulate_rank(

@@ -375,6 +375,10 @@ std::vector<OptionRow> parallel_rows() {
        "insist on the same bits in every run: with nccl, sums in the fixed order of its ring; all "
        "else is so by itself",
        kBoth, [](Settings& s, const std::string&) { s.deterministic = true; }},
+      {"--products", "parallel", "PATH", "",
+       "on cuda, the algorithms of cuBLASLt that tessera_cuda_bench --choose has recorded here "
+       "(default: what cuBLASLt's heuristic offers first)",
+       kBoth, path<&Settings::products>()},
       {"--deadline", "parallel", "SECONDS", "300",
        "a collective that not every rank has come to after so long ends the run, and names those "
        "that have not",

@@ -11,7 +11,7 @@ namespace {
 
 /// Fields of the library's structs, and the options that set them. The library quotes fields in
 /// backticks; those that are no words of any language are known without.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 34> kFields = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 35> kFields = {{
     {"accumulate", "--accumulate"},
     {"accumulate_mode", "--accumulate-mode"},
     {"beta1", "--beta1"},
@@ -37,6 +37,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 34> kFields 
     {"persist_elems", "--persist"},
     {"prefetch", "--prefetch"},
     {"prefetch_backward", "--prefetch-backward"},
+    {"products", "--products"},
     {"reduce", "--reduce-dtype"},
     {"reshard", "--reshard"},
     {"rounding", "--rounding"},

@@ -59,8 +59,9 @@ class Block {
   }
 
  private:
+  struct Addition;
   void forward_attention(const Scope& scope, const Saved& saved, BatchShape shape) const;
-  void add(const Scope& scope, ConstValues residual, Values y, std::int64_t rows) const;
+  void drop_and_add(const Scope& scope, const Addition& addition) const;
 
   LayerNorm ln_1_;
   CausalSelfAttention attn_;

@@ -34,8 +34,10 @@ class CausalSelfAttention {
   /// Returns the fp32 elements of workspace that both directions need for activations of `compute`.
   [[nodiscard]] std::int64_t workspace_elems(BatchShape shape, DType compute) const;
 
-  /// Computes y [rows, hidden] from saved.x, and writes what backward needs to `saved`.
-  void forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const;
+  /// Computes y [rows, hidden] from saved.x, adds `residual` unless it is null, and writes what
+  /// backward needs to `saved`.
+  void forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape,
+               ConstValues residual = {}) const;
   /// Adds the gradients of the parameters and writes dx. dy and dx are [rows, hidden]; scratch
   /// holds 4 * rows * hidden values.
   void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,

@@ -19,8 +19,10 @@ class Linear {
   /// Returns the parameters to declare in the unit whose scopes the layer is called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 
-  /// Computes y [rows, out] from x [rows, in], which do not overlap.
-  void forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const;
+  /// Computes y [rows, out] from x [rows, in], and adds `residual` [rows, out] unless it is null.
+  /// y overlaps neither of them.
+  void forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows,
+               ConstValues residual = {}) const;
   /// Computes y = gelu(z) from z = x W + b, and keeps z for the backward. x, z and y do not
   /// overlap.
   void forward_gelu(const Scope& scope, ConstValues x, Values z, Values y, std::int64_t rows) const;

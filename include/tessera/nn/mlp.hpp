@@ -27,8 +27,10 @@ class MLP {
 
   /// Runs the first half of `forward`, which writes all that backward needs.
   void activate(const Scope& scope, const Saved& saved, std::int64_t rows) const;
-  /// Computes y [rows, hidden] from saved.x, and writes what backward needs to `saved`.
-  void forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const;
+  /// Computes y [rows, hidden] from saved.x, adds `residual` unless it is null, and writes what
+  /// backward needs to `saved`.
+  void forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows,
+               ConstValues residual = {}) const;
   /// Adds the gradients of the parameters and writes dx. dy and dx are [rows, hidden]; scratch
   /// holds 4 * rows * hidden values.
   void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,

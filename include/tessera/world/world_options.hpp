@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "tessera/comm/delay_injection.hpp"
 #include "tessera/device/device.hpp"
@@ -19,8 +20,8 @@ enum class ComputeStream : std::uint8_t {
 };
 
 /// How the ranks of a job are set up. The defaults run on the CPU with one thread per rank. No
-/// option changes a bit of a result, except `device`, and `deterministic` with NCCL. A value out of
-/// its range or without effect is refused with ConfigError.
+/// option changes a bit of a result, except `device`, `products`, and `deterministic` with NCCL. A
+/// value out of its range or without effect is refused with ConfigError.
 struct WorldOptions {
   /// The longest time, above 0, that a collective may take. One that takes longer ends the job with
   /// CommError.
@@ -63,6 +64,12 @@ struct WorldOptions {
   /// machines then has the same bits. All else is deterministic without it. ConfigError if the
   /// environment (NCCL_ALGO, NCCL_TUNER_PLUGIN) asks NCCL for an algorithm without a fixed order.
   bool deterministic = false;
+  /// The path of a file in which tessera_cuda_bench --choose has recorded the fastest of cuBLASLt's
+  /// algorithms for products of some sizes, on this kind of device and with this version of
+  /// cuBLASLt: ConfigError for another. All ranks must bring the same choices, which is checked
+  /// when a model is materialized. Empty: cuBLASLt's heuristic chooses, as it does for other
+  /// products.
+  std::string products = {};
 };
 
 /// Throws ConfigError if a value is out of its range or has no effect. The message quotes the names

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <span>
+
 #include "device/cuda/cuda_use.hpp"
 #include "tessera/base/error.hpp"
 
@@ -9,6 +12,7 @@ namespace tessera::kernels::cuda {
 namespace {
 
 constexpr std::uintptr_t kMostAlignment = 16;
+constexpr std::uint32_t kReductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;  // and none, 0
 
 void check(cublasStatus_t status, const char* call, const std::string& what) {
   if (status == CUBLAS_STATUS_SUCCESS) { return; }
@@ -62,15 +66,25 @@ cublasLtEpilogue_t epilogue_of(const MatMul& p) noexcept {
     case Epilogue::none:
       break;
   }
+  // What is computed is the transpose, with B first: it is cuBLASLt's A.
+  if (p.bias_gradient) { return CUBLASLT_EPILOGUE_BGRADA; }
   return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
+/// Whether it reads a bias, or writes the gradient of one.
 bool has_bias(cublasLtEpilogue_t epilogue) noexcept {
-  return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+  return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+         epilogue == CUBLASLT_EPILOGUE_BGRADA;
 }
 
 bool has_gelu(cublasLtEpilogue_t epilogue) noexcept {
-  return epilogue != CUBLASLT_EPILOGUE_DEFAULT && epilogue != CUBLASLT_EPILOGUE_BIAS;
+  return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+         epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
+/// What cuBLASLt calls C, and we the residual: it is added to the product. Our C is its D.
+const void* added_to(const MatMul& p) noexcept {
+  return p.residual ? p.residual.data : p.c.data;
 }
 
 /// A stored row-major matrix of rows x columns: to cuBLASLt, columns x rows.
@@ -108,14 +122,17 @@ bool CublasLt::multiply(const Gemm& gemm, cudaStream_t stream) {
   if (plan == nullptr) { return false; }
   const MatMul& p = gemm.product;
   if (p.bias) { set(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias.data); }
+  if (p.bias_gradient) {
+    set(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias_gradient.data);
+  }
   if (p.epilogue != Epilogue::none) {
     set(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, p.pre_gelu.data);
   }
   const float alpha = 1.0F;
-  const float beta = p.write == Write::add ? 1.0F : 0.0F;
+  const float beta = p.write == Write::add || p.residual ? 1.0F : 0.0F;
   const cublasStatus_t status =
       cublasLtMatmul(handle_, &plan->operation, &alpha, p.b.data, &plan->first, p.a.data,
-                     &plan->second, &beta, p.c.data, &plan->result, p.c.data, &plan->result,
+                     &plan->second, &beta, added_to(p), &plan->result, p.c.data, &plan->result,
                      &plan->algorithm, gemm.workspace.data, gemm.workspace.bytes, stream);
   if (status != CUBLAS_STATUS_SUCCESS) { check(status, "cublasLtMatmul", name_of(p)); }
   return true;
@@ -136,16 +153,17 @@ CublasLt::GemmKey CublasLt::key_of(const Gemm& gemm) noexcept {
           .epilogue = epilogue_of(p),
           .a_alignment = alignment_of(p.a.data),
           .b_alignment = alignment_of(p.b.data),
-          .c_alignment = alignment_of(p.c.data)};
+          .c_alignment = alignment_of(p.c.data),
+          .added_alignment = alignment_of(added_to(p))};
 }
 
 CublasLt::Plan* CublasLt::plan_of(const Gemm& gemm) {
   const GemmKey key = key_of(gemm);
-  std::optional<Plan>& plan = plans_.get(key, [&] { return make_plan(key); });
+  std::optional<Plan>& plan = plans_.get(key, [&] { return make_plan(gemm, key); });
   return plan ? &*plan : nullptr;
 }
 
-std::optional<CublasLt::Plan> CublasLt::make_plan(const GemmKey& key) const {
+CublasLt::Plan CublasLt::describe(const GemmKey& key) {
   const bool flipped_a = key.transpose_a == Transpose::yes;
   const bool flipped_b = key.transpose_b == Transpose::yes;
   Plan plan{};
@@ -167,31 +185,78 @@ std::optional<CublasLt::Plan> CublasLt::make_plan(const GemmKey& key) const {
   plan.second =
       make_layout(key.factors, flipped_a ? key.k : key.m, flipped_a ? key.m : key.k, key.a_stride);
   plan.result = make_layout(key.result, key.m, key.n, key.c_stride);
-  if (!choose_algorithm(key, plan)) { return {}; }
   return plan;
 }
 
-bool CublasLt::choose_algorithm(const GemmKey& key, Plan& plan) const {
+std::optional<CublasLt::Plan> CublasLt::make_plan(const Gemm& gemm, const GemmKey& key) const {
+  Plan plan = describe(key);
+  const bool aligned = std::min({key.a_alignment, key.b_alignment, key.c_alignment,
+                                 key.added_alignment}) == kMostAlignment;
+  const ProductAlgorithm* const chosen =
+      gemm.choices != nullptr && aligned ? gemm.choices->find(kind_of(gemm.product)) : nullptr;
+  if (chosen != nullptr) {
+    take(*chosen, gemm, plan);
+    return plan;
+  }
+  const std::vector<cublasLtMatmulAlgo_t> offered = heuristic(key, plan, 1);
+  if (offered.empty()) { return {}; }
+  plan.algorithm = offered.front();
+  return plan;
+}
+
+// What cuBLASLt takes may still add sums as they come, in another order in every run.
+void CublasLt::take(const ProductAlgorithm& chosen, const Gemm& gemm, Plan& plan) const {
+  std::ranges::copy(chosen, plan.algorithm.data);
+  cublasLtMatmulHeuristicResult_t found{};
+  std::uint32_t reduction = 0;
+  std::size_t written = 0;
+  const bool fits =
+      cublasLtMatmulAlgoCheck(handle_, &plan.operation, &plan.first, &plan.second, &plan.result,
+                              &plan.result, &plan.algorithm, &found) == CUBLAS_STATUS_SUCCESS &&
+      found.workspaceSize <= gemm.workspace.bytes &&
+      cublasLtMatmulAlgoConfigGetAttribute(&plan.algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+                                           &reduction, sizeof(reduction),
+                                           &written) == CUBLAS_STATUS_SUCCESS &&
+      (reduction & ~kReductions) == 0;
+  if (fits) { return; }
+  throw ConfigError{fmt::format(
+      "`products`: what was recorded for {} is no algorithm for it that has an order of "
+      "sums; record the products again, or leave them out",
+      name_of(gemm.product))};
+}
+
+std::vector<cublasLtMatmulAlgo_t> CublasLt::heuristic(const GemmKey& key, Plan& plan,
+                                                      int most) const {
   cublasLtMatmulPreferenceOpaque_t preference{};
   check(cublasLtMatmulPreferenceInit(&preference), "cublasLtMatmulPreferenceInit");
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{key.workspace_bytes});
-  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});  // and none, which is 0
+  set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kReductions);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.b_alignment);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.a_alignment);
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.c_alignment);
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.added_alignment);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.c_alignment);
-  cublasLtMatmulHeuristicResult_t best{};
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<std::size_t>(most));
   int found = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, &plan.operation, &plan.first, &plan.second,
-                                     &plan.result, &plan.result, &preference, 1, &best, &found);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
-    return false;
-  }
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_, &plan.operation, &plan.first, &plan.second, &plan.result, &plan.result, &preference,
+      most, results.data(), &found);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) { return {}; }
   check(status, "cublasLtMatmulAlgoGetHeuristic");
-  plan.algorithm = best.algo;
-  return found > 0 && best.state == CUBLAS_STATUS_SUCCESS;
+  std::vector<cublasLtMatmulAlgo_t> offered;
+  for (const auto& result : std::span{results}.first(static_cast<std::size_t>(found))) {
+    if (result.state == CUBLAS_STATUS_SUCCESS) { offered.push_back(result.algo); }
+  }
+  return offered;
+}
+
+std::vector<ProductAlgorithm> CublasLt::offers(const Gemm& gemm, int most) const {
+  const GemmKey key = key_of(gemm);
+  Plan plan = describe(key);
+  std::vector<ProductAlgorithm> all;
+  for (const cublasLtMatmulAlgo_t& algorithm : heuristic(key, plan, most)) {
+    std::ranges::copy(algorithm.data, all.emplace_back().begin());
+  }
+  return all;
 }
 
 std::string name_of(const MatMul& p) {

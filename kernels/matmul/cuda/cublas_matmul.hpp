@@ -6,41 +6,57 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "device/cuda/cuda_stream.hpp"
-#include "kernels/matmul/matmul.hpp"
+#include "kernels/matmul/product_choices.hpp"
 #include "kernels/support/lru_cache.hpp"
 
 namespace tessera::kernels::cuda {
 
-/// Whether one call of cuBLASLt may compute `product` with its bias and epilogue:
+/// Whether one call of cuBLASLt may compute `product` with its bias, epilogue and residual:
 ///
-///   A, B    of one dtype; C of that dtype or fp32
-///   add     with C of fp32: what it adds to 16 bits cuBLASLt rounds twice, before and after
-///   bias    with C of the dtype of A and B, the bias too, at a multiple of 16 bytes
-///   GELU    with all of one dtype of 16 bits (how exact cuBLASLt's is in fp32 is not documented),
-///           n a multiple of 8, `pre_gelu` at a multiple of 16 bytes
+///   A, B      of one dtype; C of that dtype or fp32
+///   add       with C of fp32: what it adds to 16 bits cuBLASLt rounds twice, before and after
+///   bias      with C of the dtype of A and B, the bias too, at a multiple of 16 bytes
+///   GELU      with all of one dtype of 16 bits (how exact cuBLASLt's is in fp32 is not
+///   documented),
+///             n a multiple of 8, `pre_gelu` at a multiple of 16 bytes
+///   residual  always: it may be rounded twice, as it is by kernels of their own
+///   sums      of columns, wherever C may be added to: cuBLASLt writes them in C's dtype, fp32
 [[nodiscard]] bool is_one_call(const MatMul& product) noexcept;
 
 /// A product as it is given to cuBLASLt. No size is zero.
 struct Gemm {
-  MatMul product;  ///< is_one_call
+  MatMul product;  ///< is_one_call; `bias_gradient` is overwritten, and of fp32
   StreamWorkspace workspace;
+  const ProductChoices* choices = nullptr;  ///< null: the heuristic's first; the same in every call
 };
+
+/// As much as every stream of a rank has: the choice of an algorithm depends on it.
+[[nodiscard]] StreamWorkspace product_workspace(Stream stream);
+
+/// `product`, which is_one_call, with the workspace and the stream's choices. Sums of columns go to
+/// the workspace's first bytes, where `Gemm::product.bias_gradient` points.
+[[nodiscard]] Gemm gemm_of(const MatMul& product, Stream stream);
 
 /// cuBLASLt on one stream: its handle, and the plans of the last products.
 ///
-/// An algorithm is chosen by cuBLASLt's heuristic for what GemmKey holds, and for nothing else:
-/// alignments count up to 16 bytes only (what its kernels need at most, and all buffers have), so
-/// that a matrix may lie elsewhere. Sums split over k are added up in fp32 in the workspace in an
-/// order of their own; schemes that add into C as they come are ruled out.
+/// An algorithm is one of the stream's choices, or is chosen by cuBLASLt's heuristic for what
+/// GemmKey holds, and for nothing else: alignments count up to 16 bytes only (what its kernels need
+/// at most, and all buffers have), so that a matrix may lie elsewhere. Sums split over k are added
+/// up in fp32 in the workspace in an order of their own; schemes that add into C as they come are
+/// ruled out.
 class CublasLt final : public tessera::cuda::StreamExtension {
  public:
   CublasLt();
   ~CublasLt() override;
 
   /// Enqueues `gemm`. False, and nothing is enqueued, if cuBLASLt has no algorithm for it.
+  /// ConfigError for a choice that is no algorithm for it.
   [[nodiscard]] bool multiply(const Gemm& gemm, cudaStream_t stream);
+  /// Up to `most` algorithms, the heuristic's first choice first.
+  [[nodiscard]] std::vector<ProductAlgorithm> offers(const Gemm& gemm, int most) const;
 
  private:
   static constexpr std::size_t kMostPlans = 256;
@@ -59,6 +75,7 @@ class CublasLt final : public tessera::cuda::StreamExtension {
     std::uint32_t a_alignment;
     std::uint32_t b_alignment;
     std::uint32_t c_alignment;
+    std::uint32_t added_alignment;  ///< of what is added: the residual, or C
     auto operator<=>(const GemmKey&) const = default;
   };
   /// In cuBLASLt's words, for which our rows are columns: the transpose of C is computed, with B
@@ -72,9 +89,13 @@ class CublasLt final : public tessera::cuda::StreamExtension {
   };
 
   [[nodiscard]] static GemmKey key_of(const Gemm& gemm) noexcept;
+  /// All of a plan but its algorithm.
+  [[nodiscard]] static Plan describe(const GemmKey& key);
   [[nodiscard]] Plan* plan_of(const Gemm& gemm);
-  [[nodiscard]] std::optional<Plan> make_plan(const GemmKey& key) const;
-  [[nodiscard]] bool choose_algorithm(const GemmKey& key, Plan& plan) const;
+  [[nodiscard]] std::optional<Plan> make_plan(const Gemm& gemm, const GemmKey& key) const;
+  [[nodiscard]] std::vector<cublasLtMatmulAlgo_t> heuristic(const GemmKey& key, Plan& plan,
+                                                            int most) const;
+  void take(const ProductAlgorithm& chosen, const Gemm& gemm, Plan& plan) const;
 
   cublasLtHandle_t handle_ = nullptr;
   LruCache<GemmKey, std::optional<Plan>> plans_{kMostPlans};

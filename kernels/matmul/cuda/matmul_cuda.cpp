@@ -4,22 +4,16 @@
 
 #include "device/cuda/cuda_check.hpp"
 #include "kernels/accumulate/accumulate.hpp"
+#include "kernels/add/add.hpp"
 #include "kernels/bias/bias.hpp"
 #include "kernels/cast/cast.hpp"
 #include "kernels/gelu/gelu.hpp"
 #include "kernels/matmul/cuda/cublas_matmul.hpp"
 #include "kernels/support/workspace.hpp"
+#include "tessera/base/math.hpp"
 
 namespace tessera::kernels::cuda {
 namespace {
-
-/// As much as every stream of a rank has: the choice of an algorithm depends on it.
-StreamWorkspace workspace_of(Stream stream) {
-  constexpr std::size_t bytes = stream_workspace_bytes(DeviceKind::cuda);
-  const StreamWorkspace& whole = stream.state()->workspace();
-  expects(whole.bytes >= bytes, "matmul: the stream's workspace is not as large as it must be");
-  return {whole.data, bytes};
-}
 
 bool multiply(const Gemm& gemm, Stream stream) {
   tessera::cuda::CudaStream& cuda = tessera::cuda::cuda_stream(stream);
@@ -63,7 +57,7 @@ void multiply_rows(const MatMul& p, std::int64_t first, std::int64_t rows, float
 /// For a C that cuBLASLt does not write, or rounds twice: half of the workspace holds rows of it in
 /// fp32, the other half is cuBLASLt's.
 void multiply_through_workspace(const MatMul& p, Stream stream) {
-  const StreamWorkspace whole = workspace_of(stream);
+  const StreamWorkspace whole = product_workspace(stream);
   const std::size_t half = whole.bytes / 2;
   const StreamWorkspace rest{static_cast<std::byte*>(whole.data) + half, half};
   std::int64_t rows = static_cast<std::int64_t>(half / sizeof(float)) / p.n;
@@ -88,6 +82,32 @@ void multiply_then_gelu(const MatMul& p, Stream stream) {
   }
 }
 
+/// cuBLASLt writes sums of columns, and we add them: they lie in the workspace's first bytes until
+/// then.
+bool multiply_in_one_call(const MatMul& p, Stream stream) {
+  if (p.m == 0 || p.k == 0 || !is_one_call(p)) { return false; }
+  const Gemm gemm = gemm_of(p, stream);
+  if (!multiply(gemm, stream)) { return false; }
+  if (p.bias_gradient) {
+    accumulate(p.bias_gradient, gemm.product.bias_gradient.as<float>(), p.n, stream);
+  }
+  return true;
+}
+
+void multiply_then_sum_columns(const MatMul& p, Stream stream) {
+  MatMul inner = p;
+  inner.bias_gradient = {};
+  cuda::matmul(inner, stream);
+  bias_gradient(p.b, p.bias_gradient, p.k, p.n, stream);
+}
+
+void multiply_then_add_residual(const MatMul& p, Stream stream) {
+  MatMul inner = p;
+  inner.residual = {};
+  cuda::matmul(inner, stream);
+  add(p.residual, p.c, p.c, p.m * p.n, stream);
+}
+
 void multiply_then_add_bias(const MatMul& p, Stream stream) {
   MatMul inner = p;
   inner.bias = {};
@@ -108,12 +128,33 @@ void overwrite_with_zero(const MatMul& p, Stream stream) {
 
 }  // namespace
 
+StreamWorkspace product_workspace(Stream stream) {
+  constexpr std::size_t bytes = stream_workspace_bytes(DeviceKind::cuda);
+  const StreamWorkspace& whole = stream.state()->workspace();
+  expects(whole.bytes >= bytes, "matmul: the stream's workspace is not as large as it must be");
+  return {whole.data, bytes};
+}
+
+Gemm gemm_of(const MatMul& product, Stream stream) {
+  Gemm gemm{product, product_workspace(stream), stream.state()->kernels().products};
+  if (!product.bias_gradient) { return gemm; }
+  constexpr std::size_t alignment = 256;
+  const auto sums = round_up(static_cast<std::size_t>(product.n) * sizeof(float), alignment);
+  expects(sums < gemm.workspace.bytes, "matmul: the stream's workspace has no room for sums");
+  gemm.product.bias_gradient = static_cast<float*>(gemm.workspace.data);
+  gemm.workspace = {static_cast<std::byte*>(gemm.workspace.data) + sums,
+                    gemm.workspace.bytes - sums};
+  return gemm;
+}
+
 // All in one call, or else the last step taken off, and what is left before it.
 void matmul(const MatMul& p, Stream stream) {
   check_matmul(p);
   expects(p.a.dtype == p.b.dtype, "matmul: on CUDA the factors A and B are of one dtype");
-  if (p.m == 0 || p.n == 0) { return; }
-  if (p.k > 0 && is_one_call(p) && multiply({p, workspace_of(stream)}, stream)) { return; }
+  if (p.n == 0 || (p.m == 0 && !p.bias_gradient)) { return; }
+  if (multiply_in_one_call(p, stream)) { return; }
+  if (p.bias_gradient) { return multiply_then_sum_columns(p, stream); }
+  if (p.residual) { return multiply_then_add_residual(p, stream); }
   if (p.epilogue != Epilogue::none) { return multiply_then_gelu(p, stream); }
   if (p.bias) { return multiply_then_add_bias(p, stream); }
   if (p.k == 0) {

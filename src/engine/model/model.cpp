@@ -102,7 +102,10 @@ void Model::materialize(const Initializer& initial) {
   expects(!plans().empty(), "materialize: the model has no units; call add_unit first");
   expects(initial != nullptr, "materialize: the initializer is empty");
   declaration_.decide();
-  if (can_disagree(world_)) { require_agreement(world_, "the model", declaration_.describe()); }
+  if (can_disagree(world_)) {
+    require_agreement(world_, "the model",
+                      declaration_.describe() + WorldAccess::describe_products(world_));
+  }
   group_.emplace(Sharding::make(world_, options_));
   declaration_.decide_owned(*group_, world_.rank());
   // A device that cannot wait for the host says so before there is anything to give back.

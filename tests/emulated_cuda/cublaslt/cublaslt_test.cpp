@@ -29,6 +29,10 @@ struct Product {
   void prefer(cublasLtMatmulPreferenceAttributes_t attribute, const T& value) {
     (void)cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value));
   }
+  template <class T>
+  void tell(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    (void)cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof(value));
+  }
   cublasStatus_t choose() {
     int found = 0;
     return cublasLtMatmulAlgoGetHeuristic(handle, &operation, &a, &b, &c, &c, &preference, 1,
@@ -94,6 +98,29 @@ TEST(EmulatedCublasLt, RoundsAProductBeforeItIsAddedTo16Bits) {
   ASSERT_EQ(product.run(a.data(), b.data(), c.data(), 1.0F, work, 256, stream),
             CUBLAS_STATUS_SUCCESS);
   EXPECT_EQ(c.read(stream), std::vector<std::uint16_t>{one});
+}
+
+// D = A B + C, where C is another matrix and stays, and sums of A's rows that overwrite.
+TEST(EmulatedCublasLt, AddsAnotherMatrixAndSumsRows) {
+  const TestStream stream;
+  DeviceNumbers<float> a{6}, b{6}, c{4}, d{4}, sums{2};
+  DeviceNumbers<char> work{256};
+  write<float>(a, {1, 4, 2, 5, 3, 6}, stream);     // 1 2 3, 4 5 6
+  write<float>(b, {1, 0, 10, 0, 1, 100}, stream);  // 1 0, 0 1, 10 100
+  write<float>(c, {1, 2, 3, 4}, stream);
+  write<float>(sums, {7, 7}, stream);
+  Product product{2, 2, 3};
+  product.tell(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BGRADA);
+  product.tell(CUBLASLT_MATMUL_DESC_BIAS_POINTER, sums.data());
+  ASSERT_EQ(product.choose(), CUBLAS_STATUS_SUCCESS);
+  const float one = 1.0F;
+  ASSERT_EQ(cublasLtMatmul(product.handle, &product.operation, &one, a.data(), &product.a, b.data(),
+                           &product.b, &one, c.data(), &product.c, d.data(), &product.c,
+                           &product.chosen.algo, work.data(), 256, stream),
+            CUBLAS_STATUS_SUCCESS);
+  EXPECT_EQ(d.read(stream), (std::vector<float>{32, 66, 305, 609}));
+  EXPECT_EQ(c.read(stream), (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(sums.read(stream), (std::vector<float>{6, 15}));
 }
 
 TEST(EmulatedCublasLt, RefusesTypesThatTheLibraryDoesNotCombine) {

@@ -24,7 +24,7 @@ struct LtOperation {
   cublasOperation_t transpose_a = CUBLAS_OP_N;
   cublasOperation_t transpose_b = CUBLAS_OP_N;
   cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  const void* bias = nullptr;
+  void* bias = nullptr;  ///< written where it is the gradient of one
   void* aux = nullptr;
   std::int64_t aux_stride = 0;
 };
@@ -49,6 +49,7 @@ struct LtAlgorithm {
   std::uint32_t vector_alignment = 0;  ///< of bias and aux
   std::int32_t splits = 1;             ///< of k, whose sums lie in the workspace
   bool races = false;                  ///< the splits are added in the order in which they are done
+  std::uint32_t place = 0;             ///< among those that the heuristic offers
   std::uint64_t workspace_bytes = 0;
 };
 

@@ -13,7 +13,8 @@
 
 // A product is summed in tiles of k whose width is that of the alignments that the caller has
 // named, and in several splits where the workspace allows it: as in the library, who asks
-// otherwise gets other bits, and who lets splits race gets other bits from call to call.
+// otherwise gets other bits, and who lets splits race gets other bits from call to call. Of the
+// three algorithms that are offered the later ones have wider tiles.
 namespace emulated_cuda {
 namespace {
 
@@ -35,15 +36,24 @@ bool has_bias(const Problem& p) {
          p.operation.epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
 }
 
+/// Writes the sums of A's rows, a number for each row of D.
+bool sums_rows(const Problem& p) {
+  return p.operation.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+}
+
+bool has_vector(const Problem& p) {
+  return has_bias(p) || sums_rows(p);
+}
+
 bool has_aux(const Problem& p) {
-  return p.operation.epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
+  return p.operation.epilogue != CUBLASLT_EPILOGUE_DEFAULT && !sums_rows(p) &&
          p.operation.epilogue != CUBLASLT_EPILOGUE_BIAS;
 }
 
 bool is_known(cublasLtEpilogue_t epilogue) {
-  constexpr cublasLtEpilogue_t known[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
-                                          CUBLASLT_EPILOGUE_GELU_AUX,
-                                          CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU};
+  constexpr cublasLtEpilogue_t known[] = {
+      CUBLASLT_EPILOGUE_DEFAULT,       CUBLASLT_EPILOGUE_BIAS,  CUBLASLT_EPILOGUE_GELU_AUX,
+      CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_BGRADA};
   return std::find(std::begin(known), std::end(known), epilogue) != std::end(known);
 }
 
@@ -75,7 +85,8 @@ bool is_supported(const Problem& p) {
   }
   if (p.d.type != factor && p.d.type != CUDA_R_32F) { return false; }
   if (!is_known(p.operation.epilogue)) { return false; }
-  if (p.operation.epilogue != CUBLASLT_EPILOGUE_DEFAULT && p.d.type != factor) { return false; }
+  const bool plain = p.operation.epilogue == CUBLASLT_EPILOGUE_DEFAULT || sums_rows(p);
+  if (!plain && p.d.type != factor) { return false; }
   const std::int64_t aux = p.operation.aux_stride;
   return !has_aux(p) || (aux % 8 == 0 && aux >= p.m());
 }
@@ -90,12 +101,15 @@ Asked& asked() {
   return all;
 }
 
-void count(const Problem& p) {
+constexpr std::uint32_t kAlgorithms = std::extent_v<decltype(EmulatedCublasLtCounts::by_place)>;
+
+void count(const Problem& p, const LtAlgorithm& algorithm) {
   const std::int64_t sizes[] = {p.m(), p.n(), p.k, p.a.stride, p.b.stride, p.d.stride};
   const bool even = std::ranges::all_of(sizes, [](std::int64_t size) { return size % 8 == 0; });
   const std::scoped_lock lock{asked().mutex};
   EmulatedCublasLtCounts& counts = asked().counts;
   ++counts.products;
+  ++counts.by_place[algorithm.place];
   if (even) { return; }
   ++counts.uneven;
   counts.m = p.n();  // as they are where rows are columns
@@ -119,7 +133,7 @@ LtAlgorithm choose(const Problem& p, const LtPreference& preference) {
   chosen.c_alignment = preference.c_alignment;
   chosen.d_alignment = preference.d_alignment;
   chosen.vector_alignment = 256;
-  if (has_bias(p)) { chosen.vector_alignment = alignment_of(p.operation.bias); }
+  if (has_vector(p)) { chosen.vector_alignment = alignment_of(p.operation.bias); }
   if (has_aux(p)) {
     chosen.vector_alignment = std::min(chosen.vector_alignment, alignment_of(p.operation.aux));
   }
@@ -202,8 +216,8 @@ struct Call {
 void add_terms(const Call& call, const std::vector<float>& a, const std::vector<float>& b,
                std::int64_t j, std::int64_t first, std::int64_t last, float* sums) {
   const std::int64_t m = call.problem.m();
-  const std::int64_t tile =
-      4 * std::int64_t{std::min(call.algorithm.a_alignment, call.algorithm.b_alignment)};
+  const std::int64_t tile = (std::int64_t{4} << call.algorithm.place) *
+                            std::min(call.algorithm.a_alignment, call.algorithm.b_alignment);
   std::vector<float> part(static_cast<std::size_t>(m));
   for (std::int64_t from = first; from < last; from += tile) {
     std::fill(part.begin(), part.end(), 0.0F);
@@ -263,12 +277,27 @@ float finished(const Call& call, std::int64_t i, std::int64_t j, float value) {
   return gelu(value);
 }
 
+/// As the library does: it overwrites, and rounds to the type of D.
+void write_sums_of_rows(const Call& call, const std::vector<float>& a) {
+  const std::int64_t m = call.problem.m();
+  std::vector<float> sums(static_cast<std::size_t>(m));
+  for (std::int64_t l = 0; l < call.problem.k; ++l) {
+    for (std::int64_t i = 0; i < m; ++i) {
+      sums[static_cast<std::size_t>(i)] += a[static_cast<std::size_t>(l * m + i)];
+    }
+  }
+  for (std::int64_t i = 0; i < m; ++i) {
+    put(call.problem.d.type, call.problem.operation.bias, i, sums[static_cast<std::size_t>(i)]);
+  }
+}
+
 void run(const Call& call) {
   const Problem& p = call.problem;
   const std::vector<float> a = unpacked(p.a, p.operation.transpose_a, call.a);
   const std::vector<float> b = unpacked(p.b, p.operation.transpose_b, call.b);
   static std::atomic<unsigned> races{0};
   const unsigned first_split = call.algorithm.races ? races++ : 0;
+  if (sums_rows(p)) { write_sums_of_rows(call, a); }
   for (std::int64_t j = 0; j < p.n(); ++j) {
     const std::vector<float> sums = column_of(call, a, b, j, first_split);
     for (std::int64_t i = 0; i < p.m(); ++i) {
@@ -292,7 +321,7 @@ bool is_aligned(const Call& call) {
   const LtOperation& operation = call.problem.operation;
   return lies(call.a, need.a_alignment) && lies(call.b, need.b_alignment) &&
          lies(call.c, need.c_alignment) && lies(call.d, need.d_alignment) &&
-         (!has_bias(call.problem) || lies(operation.bias, need.vector_alignment)) &&
+         (!has_vector(call.problem) || lies(operation.bias, need.vector_alignment)) &&
          (!has_aux(call.problem) || lies(operation.aux, need.vector_alignment));
 }
 
@@ -318,12 +347,55 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
     return status;
   }
   if (!is_supported(problem)) { return CUBLAS_STATUS_NOT_SUPPORTED; }
-  const LtAlgorithm chosen = choose(problem, limits);
-  results[0] = {};
-  store(&results[0].algo, chosen);
-  results[0].workspaceSize = chosen.workspace_bytes;
-  results[0].state = CUBLAS_STATUS_SUCCESS;
-  *found = 1;
+  LtAlgorithm chosen = choose(problem, limits);
+  *found = std::min(wanted, static_cast<int>(kAlgorithms));
+  for (int i = 0; i < *found; ++i) {
+    chosen.place = static_cast<std::uint32_t>(i);
+    results[i] = {};
+    store(&results[i].algo, chosen);
+    results[i].workspaceSize = chosen.workspace_bytes;
+    results[i].state = CUBLAS_STATUS_SUCCESS;
+  }
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t* algorithm,
+                                       cublasLtMatmulHeuristicResult_t* result) {
+  Problem problem;
+  if (handle == nullptr) { return CUBLAS_STATUS_NOT_INITIALIZED; }
+  if (const cublasStatus_t status = read(problem, operation, a, b, c, d);
+      status != CUBLAS_STATUS_SUCCESS) {
+    return status;
+  }
+  LtAlgorithm given;
+  if (!load(algorithm, given) || given.place >= kAlgorithms) { return CUBLAS_STATUS_INVALID_VALUE; }
+  LtPreference all;
+  all.workspace_bytes = UINT64_MAX;
+  const LtAlgorithm possible = choose(problem, all);
+  if (!is_supported(problem) || (given.splits != 1 && given.splits != possible.splits)) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  result->workspaceSize = given.splits == 1 ? 0 : possible.workspace_bytes;
+  result->state = CUBLAS_STATUS_SUCCESS;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
+                                                    void* value, size_t bytes, size_t* written) {
+  LtAlgorithm given;
+  if (!load(algorithm, given) || attribute != CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
+  const std::uint32_t scheme = given.races        ? CUBLASLT_REDUCTION_SCHEME_INPLACE
+                               : given.splits > 1 ? CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                                                  : CUBLASLT_REDUCTION_SCHEME_NONE;
+  if (bytes != sizeof(scheme)) { return CUBLAS_STATUS_INVALID_VALUE; }
+  std::memcpy(value, &scheme, sizeof(scheme));
+  *written = sizeof(scheme);
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -359,7 +431,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (!is_aligned(call)) { return CUBLAS_STATUS_INVALID_VALUE; }
-  count(call.problem);
+  count(call.problem, call.algorithm);
   const cudaError_t enqueued =
       enqueue_library_call(stream, "cublasLtMatmul", [call] { run(call); });
   return enqueued == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/matmul/matmul.hpp"
+
+// Which of cuBLASLt's algorithms computes a product, where one was measured to be faster than the
+// first that its heuristic offers. The choices of a run come from one file, so that they, and the
+// bits of results, are the same in every run of it and on every rank.
+namespace tessera::kernels {
+
+/// What an algorithm is chosen for. Matrices begin at multiples of 16 bytes; where one does not,
+/// the heuristic chooses.
+struct ProductKind {
+  std::int64_t m;
+  std::int64_t n;
+  std::int64_t k;
+  std::int64_t a_stride;
+  std::int64_t c_stride;
+  DType factors;
+  DType result;
+  Transpose transpose_a;
+  Transpose transpose_b;
+  Epilogue epilogue;
+  bool bias;
+  bool bias_gradient;
+  auto operator<=>(const ProductKind&) const = default;
+};
+
+[[nodiscard]] ProductKind kind_of(const MatMul& product) noexcept;
+
+/// The words of a cublasLtMatmulAlgo_t, which cuBLASLt takes back in the version that gave them.
+using ProductAlgorithm = std::array<std::uint64_t, 8>;
+
+/// Where choices hold: on a kind of device, with a version of cuBLASLt.
+struct ProductMachine {
+  std::string device;         ///< "NVIDIA H100 80GB HBM3 (compute capability 9.0, 132 ...)"
+  std::int64_t cublaslt = 0;  ///< 130100 for 13.1.0
+  bool operator==(const ProductMachine&) const = default;
+};
+
+/// An algorithm with the milliseconds that it was chosen for.
+struct ProductChoice {
+  ProductAlgorithm algorithm{};
+  double ms = 0;
+  double first_ms = 0;  ///< of the heuristic's first
+};
+
+struct ProductChoices {
+  ProductMachine machine;
+  std::map<ProductKind, ProductChoice> products;
+
+  /// Null: none was recorded, and the heuristic chooses.
+  [[nodiscard]] const ProductAlgorithm* find(const ProductKind& kind) const;
+};
+
+/// The file that `parse_product_choices` reads.
+[[nodiscard]] std::string to_json(const ProductChoices& choices);
+
+/// FormatError with `path` and what is wrong unless `text` is such a file.
+[[nodiscard]] ProductChoices parse_product_choices(const std::string& path, std::string_view text);
+
+/// Reads the file at `path` for a device. FormatError if it cannot be read or is none, ConfigError
+/// if it was recorded on another kind of device or with another version of cuBLASLt.
+[[nodiscard]] ProductChoices read_product_choices(const std::string& path,
+                                                  const ProductMachine& machine);
+
+/// What ranks compare: one line, the same for the same choices.
+[[nodiscard]] std::string describe(const ProductChoices& choices);
+
+/// What the CUDA module exports as "tessera_cublaslt_machine": that of the stream's device.
+using FindProductMachine = void(Stream stream, ProductMachine& machine);
+/// And as "tessera_cublaslt_offers": up to `most` algorithms, the heuristic's first choice first,
+/// for a product that one call of cuBLASLt computes; none for others.
+using OfferProductAlgorithms = void(const MatMul& product, int most, Stream stream,
+                                    std::vector<ProductAlgorithm>& offers);
+
+}  // namespace tessera::kernels

@@ -1,0 +1,162 @@
+// Recorded algorithms of cuBLASLt: training takes them, and a wrong file is refused.
+#include "kernels/matmul/product_choices.hpp"
+
+#include <gmock/gmock.h>
+
+#include "bench/cuda/training_products.hpp"
+#include "cuda/emulation.hpp"
+#include "cuda/support.hpp"
+#include "device/cuda_module.hpp"
+#include "device/stream_state.hpp"
+#include "emulated_cuda/controls.hpp"
+#include "support/gpt_run.hpp"
+#include "support/groups.hpp"
+#include "support/temporary_folder.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/world/run.hpp"
+#include "world/world_state.hpp"
+
+namespace tessera::test::product_choices_test {
+namespace {
+
+using kernels::MatMul;
+using kernels::ProductAlgorithm;
+using kernels::ProductChoices;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+constexpr int kPlace = 2;  // of the algorithms that the double offers
+constexpr nn::GPTConfig kModel{.layers = 2, .hidden = 16, .heads = 2, .vocab = 257, .seq = 8};
+
+EmulatedCublasLtCounts counts() {
+  EmulatedCublasLtCounts now{};
+  CudaModule::get().function<void(EmulatedCublasLtCounts*)>("emulated_cublaslt_counts")(&now);
+  return now;
+}
+
+class RecordedProducts : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (IsSkipped()) { return; }
+    TESSERA_EMULATION_ONLY();
+    CudaModule::get().function<kernels::FindProductMachine>("tessera_cublaslt_machine")(
+        stream(), choices_.machine);
+  }
+
+  /// The algorithm at `place` for each product of the training.
+  void choose(int place) {
+    for (const bench::TrainingProduct& product : bench::training_products(kModel, kGPTRunBatch)) {
+      const MatMul p = with_matrices(product);
+      std::vector<ProductAlgorithm> offers;
+      CudaModule::get().function<kernels::OfferProductAlgorithms>("tessera_cublaslt_offers")(
+          p, kPlace + 1, stream(), offers);
+      ASSERT_EQ(offers.size(), std::size_t{kPlace + 1}) << product.name;
+      choices_.products[kind_of(p)] = {.algorithm = offers.at(static_cast<std::size_t>(place))};
+    }
+  }
+  [[nodiscard]] ProductChoices& choices() { return choices_; }
+
+  [[nodiscard]] std::string file() {
+    return folder_.write("choices.json", to_json(choices_)).string();
+  }
+  [[nodiscard]] static GPTRun run_with(const std::string& products,
+                                       Strategy strategy = Strategy::ddp, int ranks = 1) {
+    GPTRun run;
+    run.config = kModel;
+    run.options.strategy = strategy;
+    run.options.shard_group = groups_of_one(strategy);
+    run.options.compute = DType::bf16;
+    run.world.device = DeviceKind::cuda;
+    run.world.products = products;
+    run.ranks = ranks;
+    run.steps = 2;
+    return run;
+  }
+  void refused(const GPTRun& run, const std::string& text) {
+    try {
+      (void)train_gpt(run);
+      FAIL() << "it is taken";
+    } catch (const Error& error) { EXPECT_THAT(error.what(), HasSubstr(text)); }
+  }
+
+ private:
+  /// Of addresses that are aligned, and not followed.
+  static MatMul with_matrices(const bench::TrainingProduct& product) {
+    alignas(256) static char memory[1];
+    MatMul p = product.like;
+    p.a = {memory, DType::bf16};
+    p.b = {memory, DType::bf16};
+    p.c = {memory, product.result};
+    if (product.bias) { p.bias = {memory, DType::bf16}; }
+    if (p.epilogue != kernels::Epilogue::none) { p.pre_gelu = {memory, product.result}; }
+    return p;
+  }
+
+  TemporaryFolder folder_;
+  ProductChoices choices_;
+};
+
+TEST_F(RecordedProducts, ComputeAllProductsOfATraining) {
+  choose(kPlace);
+  const EmulatedCublasLtCounts before = counts();
+  (void)train_gpt(run_with(file()));
+  const EmulatedCublasLtCounts after = counts();
+  EXPECT_GT(after.products, before.products);
+  EXPECT_EQ(after.by_place[kPlace] - before.by_place[kPlace], after.products - before.products);
+}
+
+TEST_F(RecordedProducts, GiveTheSameBitsUnderEveryStrategyAndInEveryRun) {
+  choose(kPlace);
+  const ToyOutcome one = train_gpt(run_with(file(), Strategy::ddp, 2));
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero3}) {
+    const ToyOutcome other = train_gpt(run_with(file(), strategy, 2));
+    EXPECT_EQ(other.losses, one.losses) << to_string(strategy);
+  }
+}
+
+TEST_F(RecordedProducts, OfTheFirstChoiceAreARunWithoutAFile) {
+  choose(0);
+  EXPECT_EQ(train_gpt(run_with(file())).losses, train_gpt(run_with({})).losses);
+}
+
+TEST_F(RecordedProducts, OfAnotherMachineAreRefused) {
+  choices().machine.device = "another card";
+  refused(run_with(file()), "was recorded on another card with cuBLASLt");
+  choose(0);
+  choices().machine.cublaslt = 120305;
+  refused(run_with(file()), "with cuBLASLt 12.3.5, and this is");
+  refused(run_with("nowhere.json"), "nowhere.json: it is not a file that can be read");
+  GPTRun on_cpu = run_with(file());
+  on_cpu.world.device = DeviceKind::cpu;
+  refused(on_cpu, "`products` has no effect on a CPU");
+}
+
+TEST_F(RecordedProducts, ThatAreNoAlgorithmsAreRefused) {
+  choose(0);
+  for (auto& [kind, choice] : choices().products) { choice.algorithm = {1, 2, 3}; }
+  refused(run_with(file()), "is no algorithm for it");
+}
+
+TEST_F(RecordedProducts, ThatDifferBetweenRanksAreRefused) {
+  choose(0);
+  const GPTRun run = run_with(file(), Strategy::zero3, 2);
+  const auto starts = [&] {
+    run_ranks(
+        run.ranks,
+        [&](World& world) {
+          ProductChoices& mine = *WorldAccess::state(world).products;
+          mine.products.begin()->second.ms += world.rank();
+          auto gpt = shard(nn::GPT{run.config}, world, run.options);
+          gpt.materialize(/*seed=*/3);
+        },
+        run.world);
+  };
+  EXPECT_THAT(starts,
+              ThrowsMessage<ContractError>(AllOf(HasSubstr("the model differs between ranks"),
+                                                 HasSubstr("products recorded on"))));
+}
+
+}  // namespace
+}  // namespace tessera::test::product_choices_test
