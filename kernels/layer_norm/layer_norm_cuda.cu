@@ -21,7 +21,7 @@ struct ForwardArgs {
 };
 
 template <class T, class Weight>
-__global__ void __launch_bounds__(kMostRowThreads, kRowBlocks<T>)
+__global__ void __launch_bounds__(kMostRowThreads, kRowBlocks)
     forward_kernel(ForwardArgs<T, Weight> args) {
   constexpr int N = kPack<T>;
   __shared__ double shared[kMostWarps];
@@ -75,7 +75,7 @@ void layer_norm_forward(const LayerNormForward& args, Stream stream) {
   with_types_of_rows(
       args.x.dtype, weight.dtype,
       [&]<class T, class Weight>(std::type_identity<T>, std::type_identity<Weight>) {
-        const int threads = row_threads(args.columns, kForwardElems);
+        const int threads = row_threads(args.columns, kForwardElems<T>);
         const Access access = access_of(kPack<T>, args.columns, {args.x, weight, bias, args.y});
         launch(forward_kernel<T, Weight>, row_grid(args.rows, threads), cuda_stream(stream).open(),
                ForwardArgs<T, Weight>{args.x.as<T>(), weight.as<Weight>(), bias.as<Weight>(),

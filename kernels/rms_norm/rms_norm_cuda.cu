@@ -20,7 +20,7 @@ struct RMSForwardArgs {
 };
 
 template <class T, class Weight>
-__global__ void __launch_bounds__(kMostRowThreads, kRowBlocks<T>)
+__global__ void __launch_bounds__(kMostRowThreads, kRowBlocks)
     rms_forward_kernel(RMSForwardArgs<T, Weight> args) {
   constexpr int N = kPack<T>;
   __shared__ double shared[kMostWarps];
@@ -56,7 +56,7 @@ void rms_norm_forward(const RMSNormForward& args, Stream stream) {
   with_types_of_rows(
       args.x.dtype, weight.dtype,
       [&]<class T, class Weight>(std::type_identity<T>, std::type_identity<Weight>) {
-        const int threads = row_threads(args.columns, kForwardElems);
+        const int threads = row_threads(args.columns, kForwardElems<T>);
         const Access access = access_of(kPack<T>, args.columns, {args.x, weight, args.y});
         launch(
             rms_forward_kernel<T, Weight>, row_grid(args.rows, threads), cuda_stream(stream).open(),

@@ -54,11 +54,11 @@ template <Centring centring>
 __device__ inline float normal_of(float x, const RowFactors& row) {
   return centring == Centring::mean ? (x - row.mean) * row.scale : x * row.scale;
 }
-/// What is added to dx.
+/// dx as it is after it was `before`.
 template <Centring centring>
-__device__ inline float dx_of(float normal, float dnormal, const RowFactors& row) {
+__device__ inline float dx_after(float before, float normal, float dnormal, const RowFactors& row) {
   const float centred = centring == Centring::mean ? dnormal - row.dnormal : dnormal;
-  return row.scale * (centred - normal * row.scaled);
+  return fmaf(row.scale, fmaf(-normal, row.scaled, centred), before);
 }
 /// A column's terms; `sums` is [kNormSums][Stride].
 template <Centring centring, int Stride>
@@ -75,9 +75,8 @@ __device__ inline RowFactors row_factors(const NormBackward<T>& args, std::int64
 /// idle.
 inline constexpr int kFewNormElems = 24;
 inline constexpr int kMoreNormElems = 32;
-inline constexpr int kMostNormWarps = 8;                  // of a row
-inline constexpr int kNormThreads = 32 * kMostNormWarps;  // of a block, at most
-inline constexpr int kNormWarps = 4;                      // of a block, if rows have so few
+inline constexpr int kMostNormWarps = 8;  // of a row
+inline constexpr int kNormWarps = 4;      // of a block, if rows have so few
 
 // Of all blocks together: what a GPU of 132 multiprocessors holds at once, of sizes alone so that
 // every GPU adds in the same order. The partial sums then take 16 MiB at most.
@@ -172,12 +171,14 @@ struct RowMeans {
   }
 };
 
-/// Blocks that a multiprocessor is to hold where their threads can do with 128 registers.
-template <class T, int Elems>
-inline constexpr int kNormBlocks = sizeof(T) == 2 && Elems == kFewNormElems ? 2 : 1;
+/// Registers of a thread, at most: so many that 16 warps are on a multiprocessor, or 12, or 8.
+template <Centring centring, class T, int Elems>
+inline constexpr int kNormRegisters = sizeof(T) == 4                      ? 255
+                                      : kNormSums<centring> * Elems <= 48 ? 128
+                                                                          : 168;
 
 template <Centring centring, class T, int Elems>
-__global__ void __launch_bounds__(kNormThreads, kNormBlocks<T, Elems>)
+__global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
     norm_backward_kernel(NormBackward<T> args) {
   using Row = Held<T, Elems>;
   constexpr int N = Row::N;
@@ -258,7 +259,7 @@ __global__ void __launch_bounds__(kNormThreads, kNormBlocks<T, Elems>)
 #pragma unroll
       for (int j = 0; j < N; ++j) {
         normal[j] = normal_of<centring>(normal[j], row);
-        all[j] += dx_of<centring>(normal[j], gradient[j] * weight[j], row);
+        all[j] = dx_after<centring>(all[j], normal[j], gradient[j] * weight[j], row);
       }
       if (column(k) < count) {
         store_floats(args.dx + at + column(k), args.access, count - column(k), all);
@@ -361,7 +362,7 @@ struct LongRows {
     for (int j = 0; j < kColumns; ++j) {
       const float normal = normal_of<centring>(x[j], row);
       add_gradients<centring, kColumns>(dy[j], normal, sums + j);
-      dx[j] += dx_of<centring>(normal, dy[j] * weights[j], row);
+      dx[j] = dx_after<centring>(dx[j], normal, dy[j] * weights[j], row);
     }
     store_floats(args.dx + at, args.access, count, dx);
   }

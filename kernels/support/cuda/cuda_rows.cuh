@@ -14,12 +14,12 @@
 namespace tessera::kernels::cuda {
 
 inline constexpr int kMostRowThreads = 512;  // of a row
-// Blocks of so many that a multiprocessor is to hold: of rows of 16 bits 32 warps, with 64
-// registers a thread.
+// Blocks of so many that a multiprocessor is to hold: 32 warps, with 64 registers a thread.
+inline constexpr int kRowBlocks = 2;
+inline constexpr int kWarpRows = 4;  // rows of a block where a warp has a row to itself
+// Of a row, what a thread holds in registers: four packs.
 template <class T>
-inline constexpr int kRowBlocks = sizeof(T) == 2 ? 2 : 1;
-inline constexpr int kWarpRows = 4;       // rows of a block where a warp has a row to itself
-inline constexpr int kForwardElems = 32;  // of a row, what a thread holds in registers
+inline constexpr int kForwardElems = 4 * kPack<T>;
 
 // Threads that share a row: one warp if it can hold the row, else as many as can; of rows too long
 // for that, what is beyond is read again.
@@ -91,7 +91,7 @@ struct RowThreads {
   Access access;
   std::int64_t columns;
   const T* row = nullptr;
-  Held<T, kForwardElems> held;
+  Held<T, kForwardElems<T>> held;
 
   __device__ RowThreads(int threads_, Access access_, std::int64_t columns_)
       : threads{threads_},
