@@ -133,7 +133,6 @@ __device__ void write_gradient(const T* from, T* logits, std::int64_t classes,
   const std::int64_t to_first = static_cast<std::int64_t>((N - misaligned) % N);
   const std::int64_t first = to_first < classes ? to_first : classes;
   const std::int64_t last = first + (classes - first) / N * N;
-#pragma unroll 2
   for (std::int64_t c = first + std::int64_t{threadIdx.x} * N; c < last;
        c += std::int64_t{blockDim.x} * N) {
     auto pack = std::bit_cast<Pack<T, N>>(*reinterpret_cast<const uint4*>(from + c));

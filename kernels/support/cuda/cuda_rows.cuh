@@ -128,7 +128,8 @@ struct RowThreads {
   }
   /// The mean of what the row's threads have summed up, in all of them.
   [[nodiscard]] __device__ float mean(float sum, double inverse_columns,
-                                      double (&shared)[kMostWarps]) const {
+                                      double (&shared)[kMostWarps]) {
+    held.forget_floats();
     const double wide = sum;
     const double all = threads == kWarp ? warp_sum(wide) : block_sum(wide, shared);
     return static_cast<float>(all * inverse_columns);
