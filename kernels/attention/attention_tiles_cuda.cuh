@@ -98,9 +98,7 @@ struct Rows {
     if (access == Access::packs) {
 #pragma unroll
       for (int i = 0; i < kEight / width; ++i) {
-        const auto words = reinterpret_cast<const FourWords*>(from)[i];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) { bits.at[4 * i + j] = words.at[j]; }
+        set_words(bits, 4 * i, reinterpret_cast<const uint4*>(from)[i]);
       }
     } else {
       constexpr int per_word = width / 4;

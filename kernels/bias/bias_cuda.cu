@@ -70,7 +70,8 @@ void bias_gradient(ConstValues dy, Values dbias, std::int64_t rows, std::int64_t
                    Write write, Stream stream) {
   with_device_type(dy.dtype, [&]<class Dy>(std::type_identity<Dy>) {
     const Gradients<Dy> terms{dy.as<Dy>(), columns, access_of(kPack<Dy>, columns, {dy})};
-    add_column_sums(terms, {{dbias}, {write == Write::overwrite}}, rows, columns, stream);
+    add_column_sums(terms, {{dbias}, {write == Write::overwrite}}, rows, columns,
+                    WorkspaceCut{stream}, stream);
   });
 }
 

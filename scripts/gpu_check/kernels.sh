@@ -6,6 +6,7 @@ part_kernels() {
   bar adamw_bf16 "speed of AdamW, bf16 gradients, 500 M parameters: at least 0.90 of a device copy's"
   bar adamw_torch "speed of AdamW, fp32 gradients: at least that of torch.optim.AdamW(fused=True)"
   bar products "speed of matrix products: at least 0.97 of plain cuBLASLt's"
+  bar moving "speed of casts, squared norms, layer norm backward and cross entropy: at least 0.80 of a device copy's"
   local status ours='' program=$build/bench/cuda/tessera_cuda_bench small=() elems=500000000
   if [[ $emulated == yes ]]; then small=(--small) elems=1000; fi
   bench_group adamw
@@ -16,8 +17,10 @@ part_kernels() {
   bench_group products
   slowest_product
   choose_products
-  local group
-  for group in attention memory collectives; do bench_group "$group"; done
+  bench_group attention
+  bench_group memory
+  slowest_mover
+  bench_group collectives
 }
 
 # Sets $status.
@@ -104,6 +107,17 @@ beside_torch() {
   else
     at_least adamw_torch "${1% GB/s}" "$theirs" "$1, PyTorch's $theirs GB/s" "$shown"
   fi
+}
+
+slowest_mover() {
+  local least
+  if ((status != 0)); then
+    judge moving "not measured" "$(reason_of "$status")" "$shown"
+    return
+  fi
+  least=$(awk -F ' *[|] *' '$2 ~ /^(cast|squared norm|layer norm backward|cross entropy)/ && (least == "" || $5 + 0 < least) { least = $5 + 0; name = $2 }
+    END { if (least != "") print least, name }' "$log")
+  at_least moving "${least%% *}" 0.80 "${least:-no figure}" "$shown"
 }
 
 # A product that has no plain one beside it is judged by none.

@@ -4,10 +4,12 @@
 
 #include "emulated_cuda/access.hpp"
 #include "emulated_cuda/api.hpp"
+#include "emulated_cuda/dynamic_shared.hpp"
 #include "emulated_cuda/fault_handler.hpp"
 #include "emulated_cuda/memory.hpp"
 #include "emulated_cuda/settings.hpp"
 #include "emulated_cuda/stream.hpp"
+#include "emulated_cuda/symbols.hpp"
 #include "emulated_cuda/task.hpp"
 
 namespace emulated_cuda {
@@ -102,6 +104,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       case cudaDevAttrMultiProcessorCount:
         *value = settings().multiprocessors;
         return cudaSuccess;
+      case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+        *value = static_cast<int>(most_shared_bytes());
+        return cudaSuccess;
       case cudaDevAttrComputeCapabilityMajor:
         *value = settings().capability / 10;
         return cudaSuccess;
@@ -118,12 +123,30 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
 }
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* kernel,
-                                                          int threads, size_t /*shared_bytes*/) {
+                                                          int threads, size_t shared_bytes) {
   return api("cudaOccupancyMaxActiveBlocksPerMultiprocessor", [&] {
     if (kernel == nullptr) { return cudaErrorInvalidDeviceFunction; }
     if (threads < 1 || threads > 1024) { return cudaErrorInvalidValue; }
-    *blocks = std::min(2048 / threads, 32);
+    constexpr std::size_t reserved = 1024;  // of every block
+    const std::size_t of_block = declared_shared_bytes(kernel) + shared_bytes + reserved;
+    *blocks = std::min(
+        {2048 / threads, 32, static_cast<int>((most_shared_bytes() + reserved) / of_block)});
     return cudaSuccess;
+  });
+}
+
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value) {
+  return api("cudaFuncSetAttribute", [&] {
+    if (kernel == nullptr) { return cudaErrorInvalidDeviceFunction; }
+    if (attribute == cudaFuncAttributePreferredSharedMemoryCarveout) {
+      return value >= -1 && value <= 100 ? cudaSuccess : cudaErrorInvalidValue;
+    }
+    if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize || value < 0) {
+      return cudaErrorInvalidValue;
+    }
+    return allow_shared(kernel, device_of_thread, static_cast<std::size_t>(value))
+               ? cudaSuccess
+               : cudaErrorInvalidValue;
   });
 }
 

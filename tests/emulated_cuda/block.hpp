@@ -21,4 +21,8 @@ int block_barrier(int value);
 /// Called by the lanes that `call.mask` names; returns what the kind of the call says.
 std::uint64_t warp_call(const WarpCall& call);
 
+/// What the running grid's launch gave each block of shared memory. Ends the process if that is
+/// nothing.
+void* block_dynamic_shared();
+
 }  // namespace emulated_cuda

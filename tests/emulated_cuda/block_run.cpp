@@ -4,6 +4,7 @@
 #include <exception>
 #include <utility>
 
+#include "emulated_cuda/dynamic_shared.hpp"
 #include "emulated_cuda/grid.hpp"
 #include "emulated_cuda/misuse.hpp"
 #include "emulated_cuda/symbols.hpp"
@@ -270,18 +271,21 @@ void BlockRun::report_stuck() const {
          where(example));
 }
 
-void run_grid(const dim3& grid, const dim3& block, const std::function<void()>& body,
-              const void* kernel, std::uint64_t draw) {
+void run_grid(const dim3& grid, const dim3& block, std::size_t shared_bytes,
+              const std::function<void()>& body, const void* kernel, std::uint64_t draw) {
   gridDim = grid;
   blockDim = block;
   BlockRun run{block, body, draw};
   const SharedArrays shared{kernel};
+  const DynamicShared dynamic{shared_bytes};
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y * grid.z;
   std::vector<unsigned> order;
   Order{draw / 3}.permute(static_cast<unsigned>(blocks), order);
   for (const unsigned index : order) {
     shared.poison();
+    dynamic.poison();
     run.run({index % grid.x, index / grid.x % grid.y, index / (grid.x * grid.y)});
+    dynamic.check_surroundings();
   }
 }
 

@@ -1,6 +1,7 @@
 // Threads of a block: barriers, calls of warps, and what becomes of kernels that get them wrong.
 #include <set>
 
+#include "device/cuda/cuda_dynamic_shared.cuh"
 #include "emulated_cuda/test_support.hpp"
 
 namespace emulated_cuda::test::block_test {
@@ -101,6 +102,21 @@ __global__ void keeps(int* out, int at) {
   *out = static_cast<unsigned char>(array[bytes - 1]);
 }
 
+/// Every block writes its threads' numbers backward, by way of what its launch gave it.
+template <Barriers barriers>
+__global__ void reverse_in_given(int* out) {
+  auto* const numbers = static_cast<int*>(tessera::cuda::dynamic_shared());
+  out[blockIdx.x * blockDim.x + threadIdx.x] = numbers[threadIdx.x];  // -1: nothing is there
+  if constexpr (barriers == Barriers::all) { __syncthreads(); }
+  numbers[threadIdx.x] = static_cast<int>(threadIdx.x);
+  if constexpr (barriers == Barriers::all) { __syncthreads(); }
+  out[blockIdx.x * blockDim.x + threadIdx.x] += numbers[blockDim.x - 1 - threadIdx.x];
+}
+
+__global__ void writes_given(int at) {
+  static_cast<char*>(tessera::cuda::dynamic_shared())[at] = 1;
+}
+
 __global__ void recurses(int* out, int depth) {
   volatile char frame[4096];
   frame[depth % 4096] = 1;
@@ -182,6 +198,65 @@ TEST_F(EmulatedBlock, SharedMemoryHasAnEnd) {
         stream_.wait();
       },
       "the shared arrays of .*keeps<49153>.* take 49153 bytes");
+}
+
+TEST_F(EmulatedBlock, ALaunchGivesEachBlockSharedMemoryThatHoldsNothing) {
+  DeviceNumbers<int> out{std::size_t{4} * kThreads};
+  std::set<std::vector<int>> results;
+  for (int launches = 0; launches < 9; ++launches) {
+    const Grid grid{.blocks = 4, .threads = kThreads, .shared_bytes = kThreads * sizeof(int)};
+    launch(reverse_in_given<Barriers::all>, grid, stream_, out.data());
+    const std::vector<int> numbers = out.read(stream_);
+    for (std::size_t i = 0; i < numbers.size(); ++i) {
+      ASSERT_EQ(numbers[i], static_cast<int>(kThreads - 1 - i % kThreads) - 1) << i;
+    }
+    launch(reverse_in_given<Barriers::one_missing>, grid, stream_, out.data());
+    results.insert(out.read(stream_));
+  }
+  EXPECT_GT(results.size(), 1U);
+}
+
+TEST_F(EmulatedBlock, SharedMemoryOfALaunchHasAnEnd) {
+  const auto write = [&](int at, unsigned bytes) {
+    launch(writes_given, Grid{.blocks = 1, .threads = 1, .shared_bytes = bytes}, stream_, at);
+    stream_.wait();
+  };
+  write(99, 100);
+  EXPECT_DEATH(write(100, 100), "emulated CUDA: a kernel writes around the 100 bytes of shared");
+  EXPECT_DEATH(write(-1, 100), "emulated CUDA: a kernel writes around the 100 bytes of shared");
+  EXPECT_DEATH(write(112, 100), "goes beyond the shared memory that its launch gave");
+  EXPECT_DEATH(write(0, 0), "uses shared memory of its launch, which gave it none");
+}
+
+TEST_F(EmulatedBlock, MoreThan48KiBOfALaunchAreToBeAskedForAndHaveALimit) {
+  cudaLaunchConfig_t config{};
+  config.stream = stream_;
+  config.gridDim = config.blockDim = dim3{1, 1, 1};
+  const auto give = [&](std::size_t bytes) {
+    config.dynamicSmemBytes = bytes;
+    const cudaError_t status =
+        cudaLaunchKernelEx(&config, writes_given, static_cast<int>(bytes) - 1);
+    (void)cudaGetLastError();
+    return status;
+  };
+  EXPECT_EQ(give(49'152), cudaSuccess);
+  EXPECT_EQ(give(49'153), cudaErrorInvalidValue);
+  struct Limit {
+    int capability;
+    unsigned kib;
+  };
+  for (const Limit limit : {Limit{75, 64}, {80, 163}, {86, 99}, {90, 227}}) {
+    emulated_cuda_set_capability(limit.capability);
+    const unsigned most = tessera::cuda::most_shared_bytes();
+    EXPECT_EQ(most, limit.kib << 10U);
+    tessera::cuda::ask_for_shared_bytes(writes_given, most);
+    EXPECT_EQ(give(most), cudaSuccess);
+    EXPECT_EQ(give(most + 1), cudaErrorInvalidValue);
+    EXPECT_THROW(tessera::cuda::ask_for_shared_bytes(writes_given, most + 1), std::exception);
+    EXPECT_EQ(tessera::cuda::resident_blocks(writes_given, 32, most), 4) << "one a multiprocessor";
+  }
+  emulated_cuda_set_capability(90);
+  EXPECT_EQ(tessera::cuda::resident_blocks(writes_given, 32, 100 << 10U), 8);
 }
 
 TEST_F(EmulatedBlock, ABarrierThatSomeThreadsMissEndsTheProcess) {

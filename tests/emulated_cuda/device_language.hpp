@@ -13,6 +13,8 @@
 #ifndef __launch_bounds__
 #define __launch_bounds__(...)
 #endif
+#undef __maxnreg__  // of the toolkit's: an attribute that other compilers warn of
+#define __maxnreg__(...)
 
 extern constinit thread_local uint3 threadIdx;
 extern constinit thread_local uint3 blockIdx;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "emulated_cuda/dynamic_shared.hpp"
 #include "emulated_cuda/memory.hpp"
 #include "emulated_cuda/misuse.hpp"
 
@@ -25,6 +26,9 @@ std::string what_went_wrong(int signal, const siginfo_t& info, bool for_device) 
   }
   if (device_of(info.si_addr)) {
     return "touches device memory that it must not: " + describe(info.si_addr);
+  }
+  if (is_beyond_dynamic_shared(info.si_addr)) {
+    return "goes beyond the shared memory that its launch gave each block";
   }
   return for_device ? "touches an address that is nobody's, or its stack is full" : "";
 }

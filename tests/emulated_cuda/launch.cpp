@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "emulated_cuda/api.hpp"
+#include "emulated_cuda/dynamic_shared.hpp"
 #include "emulated_cuda/grid.hpp"
 #include "emulated_cuda/misuse.hpp"
 #include "emulated_cuda/stream.hpp"
@@ -23,7 +24,9 @@ bool is_legal(const dim3& grid, const dim3& block) {
 cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, const void* kernel,
                          std::function<void()> body) {
   if (!is_legal(config.gridDim, config.blockDim)) { return cudaErrorInvalidConfiguration; }
-  if (config.dynamicSmemBytes != 0) { misuse("dynamic shared memory is not emulated"); }
+  if (!may_have_shared(kernel, current_device(), config.dynamicSmemBytes)) {
+    return cudaErrorInvalidValue;
+  }
   if (config.numAttrs != 0) { misuse("attributes of launches are not emulated"); }
   if (!is_stream(config.stream) || config.stream->device() != current_device()) {
     return cudaErrorInvalidResourceHandle;
@@ -32,8 +35,9 @@ cudaError_t enqueue_grid(const cudaLaunchConfig_t& config, const void* kernel,
   task.name = "a kernel";
   task.kernel = kernel;
   task.device = config.stream->device();
-  task.work = [grid = config.gridDim, block = config.blockDim, body = std::move(body), kernel,
-               draw = config.stream->draw()] { run_grid(grid, block, body, kernel, draw); };
+  task.work = [grid = config.gridDim, block = config.blockDim, shared = config.dynamicSmemBytes,
+               body = std::move(body), kernel,
+               draw = config.stream->draw()] { run_grid(grid, block, shared, body, kernel, draw); };
   return enqueue(config.stream, std::move(task), Graph::Kind::kernel);
 }
 

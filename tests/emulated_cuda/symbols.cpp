@@ -116,29 +116,35 @@ Function symbol_at(const void* code) {
   return found == table.functions.end() ? Function{} : found->second;
 }
 
-std::vector<Variable> shared_of(const void* kernel) {
+struct KernelShared {
+  std::vector<Variable> arrays;
+  std::size_t own_bytes = 0;
+};
+
+KernelShared shared_of(const void* kernel) {
   const Function function = symbol_at(kernel);
   if (function.name.size() < 3) { return {}; }
   const std::string own = "_ZZ" + function.name.substr(2) + "E";
-  std::vector<Variable> found;
-  std::size_t own_bytes = 0;
+  KernelShared found;
   for (const Variable& variable : symbol_table().shared) {
     const bool is_own = variable.name.rfind(own, 0) == 0;
     const bool is_near = variable.file == function.file || variable.file == kNoFile;
-    if (is_own || (is_near && variable.bytes <= kMostOfHelper)) { found.push_back(variable); }
-    if (is_own) { own_bytes += variable.bytes; }
+    if (is_own || (is_near && variable.bytes <= kMostOfHelper)) {
+      found.arrays.push_back(variable);
+    }
+    if (is_own) { found.own_bytes += variable.bytes; }
   }
-  if (own_bytes > kMostSharedBytes) {
-    misuse("the shared arrays of " + function_name(kernel) + " take " + std::to_string(own_bytes) +
-           " bytes, of 49152");
+  if (found.own_bytes > kMostSharedBytes) {
+    misuse("the shared arrays of " + function_name(kernel) + " take " +
+           std::to_string(found.own_bytes) + " bytes, of 49152");
   }
   return found;
 }
 
 /// Looked for once a kernel.
-const std::vector<Variable>& known_shared_of(const void* kernel) {
+const KernelShared& known_shared_of(const void* kernel) {
   static auto* const mutex = new std::mutex;
-  static auto* const known = new std::map<const void*, std::vector<Variable>>;
+  static auto* const known = new std::map<const void*, KernelShared>;
   const std::scoped_lock lock{*mutex};
   const auto found = known->find(kernel);
   return found != known->end() ? found->second
@@ -149,13 +155,17 @@ const std::vector<Variable>& known_shared_of(const void* kernel) {
 
 SharedArrays::SharedArrays(const void* kernel) {
   auto* const first = reinterpret_cast<std::byte*>(&threadIdx) - symbol_table().anchor_offset;
-  for (const Variable& variable : known_shared_of(kernel)) {
+  for (const Variable& variable : known_shared_of(kernel).arrays) {
     arrays_.push_back({first + variable.offset, variable.bytes});
   }
 }
 
 void SharedArrays::poison() const {
   for (const SharedArray& array : arrays_) { std::memset(array.data, 0xFF, array.bytes); }
+}
+
+std::size_t declared_shared_bytes(const void* kernel) {
+  return known_shared_of(kernel).own_bytes;
 }
 
 std::string function_name(const void* code) {

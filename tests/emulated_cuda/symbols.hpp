@@ -26,6 +26,9 @@ class SharedArrays {
   std::vector<SharedArray> arrays_;
 };
 
+/// What `kernel` itself declares of them, in bytes.
+[[nodiscard]] std::size_t declared_shared_bytes(const void* kernel);
+
 /// The name of the function that begins at `code`, if the symbol table has it.
 [[nodiscard]] std::string function_name(const void* code);
 

@@ -1,9 +1,12 @@
 #include "kernels/cross_entropy/cross_entropy.hpp"
 
+#include "cuda/emulation.hpp"
 #include "kernels/values.hpp"
 
 namespace tessera::kernels::cross_entropy_test {
 namespace {
+
+using test::Emulation;
 
 TEST(CrossEntropyReference, ByHand) {
   Floats logits{0.0F, std::log(3.0F), 5.0F, 5.0F};
@@ -271,6 +274,46 @@ TEST_P(CrossEntropyKernels, BitsDoNotDependOnTheAddress) {
       run(actual);
       EXPECT_EQ(actual.loss.read(), expected.loss.read()) << offset;
       EXPECT_EQ(actual.logits.read(), expected.logits.read()) << offset;
+    }
+  }
+}
+
+class CrossEntropyOnCuda : public CrossEntropyKernels {};
+INSTANTIATE_TEST_SUITE_P(Backends, CrossEntropyOnCuda, cuda_alone(), backend_name);
+
+// The longest rows that a block of an H100 keeps in shared memory, and the shortest that are read
+// twice.
+TEST_P(CrossEntropyOnCuda, RowsAtTheLimitOfSharedMemoryAreWithinTheirBounds) {
+  for (const DType dtype : kValueDTypes) {
+    for (const std::int64_t past : {0, 1}) {
+      Problem expected{2, (dtype == DType::fp32 ? 58'013 : 116'025) + past};
+      expected.logits = rounded(dtype, expected.logits);
+      OnDevice actual{bench(), dtype, expected, 1};
+      expected.run_reference();
+      run(actual);
+      const Bounds most = bounds(expected, 3.0F);
+      EXPECT_NEAR(actual.read_loss(), expected.loss, most.loss);
+      expect_within(actual.logits.floats(), expected.logits, dtype,
+                    [&](std::size_t) { return 0.125 * most.gradient; });
+    }
+  }
+}
+
+TEST_P(CrossEntropyOnCuda, RowsThatAreReadTwiceHaveTheSameBits) {
+  TESSERA_EMULATION_ONLY();
+  Emulation emulation;
+  for (const DType dtype : kValueDTypes) {
+    for (const std::int64_t offset : {0, 3}) {
+      const Problem problem{2, dtype == DType::fp32 ? 30'001 : 60'001};
+      const auto result = [&](int capability, std::uint64_t kept) {
+        emulation.set_capability(capability);
+        const std::uint64_t before = emulation.calls("cudaFuncSetAttribute");
+        OnDevice on_device{bench(), dtype, problem, offset};
+        run(on_device);
+        EXPECT_EQ(emulation.calls("cudaFuncSetAttribute") - before, kept) << capability;
+        return std::pair{on_device.logits.read(), on_device.loss.read()};
+      };
+      EXPECT_EQ(result(90, 2), result(86, 0));  // 227 KiB, and 99
     }
   }
 }

@@ -42,8 +42,7 @@ struct RMSNormBackward {
 ///
 ///   dx += inverse_rms * (dn - n * mean(dn * n))        dweight += sum over rows of dy * n
 ///
-/// Bits:   dx as forward; dweight is a sum over rows, in the order and with the roundings of
-///         bias_gradient.
+/// Bits:   dx as forward; dweight is a sum over rows, as that of layer_norm_backward.
 /// Memory: CUDA uses the stream's workspace.
 /// Errors: those of rms_norm_forward.
 void rms_norm_backward(const RMSNormBackward& args, Stream stream);

@@ -17,6 +17,8 @@ namespace tessera::kernels::cuda {
 inline constexpr int kSumLanes = 32;  // threads of a block side by side in a row
 inline constexpr int kSumRows = 8;    // and below each other
 inline constexpr int kSumThreads = kSumLanes * kSumRows;
+inline constexpr int kAddRows = 16;  // below each other where chunks are added
+inline constexpr int kAddThreads = kSumLanes * kAddRows;
 inline constexpr std::int64_t kChunkRows = 64;    // at least: eight rows a thread
 inline constexpr std::int64_t kMostChunks = 128;  // some hundred blocks even of 768 columns
 
@@ -30,20 +32,20 @@ struct ColumnCut {
   float* partials;
 };
 
-/// Sums of a block's kSumRows rows of threads, each of which holds `count` sums: to(i, sum) for
-/// each i of them that is this thread's.
-template <int Count, class To>
+/// Sums of a block's rows of threads, each of which holds `Count` sums: to(i, sum) for each i of
+/// them that is this thread's.
+template <int Rows, int Count, class To>
 __device__ inline void sum_thread_rows(const float (&sums)[Count], To to) {
-  __shared__ float shared[kSumRows][Count][kSumLanes];
+  __shared__ float shared[Rows][Count][kSumLanes];
   const int lane = static_cast<int>(threadIdx.x) % kSumLanes;
   const int row = static_cast<int>(threadIdx.x) / kSumLanes;
 #pragma unroll
   for (int i = 0; i < Count; ++i) { shared[row][i][lane] = sums[i]; }
   __syncthreads();
-  for (int i = row; i < Count; i += kSumRows) {
+  for (int i = row; i < Count; i += Rows) {
     float sum = 0.0F;
 #pragma unroll
-    for (int r = 0; r < kSumRows; ++r) { sum += shared[r][i][lane]; }
+    for (int r = 0; r < Rows; ++r) { sum += shared[r][i][lane]; }
     to(i, sum);
   }
 }
@@ -64,7 +66,7 @@ __global__ void __launch_bounds__(kSumThreads) column_partials_kernel(Terms term
       terms.add(r, cut.first + column, sums);
     }
   }
-  sum_thread_rows(sums, [&](int i, float sum) {
+  sum_thread_rows<kSumRows>(sums, [&](int i, float sum) {
     const std::int64_t at = column + i % N;
     if (at < cut.columns) {
       cut.partials[(i / N * cut.chunks + blockIdx.y) * cut.columns + at] = sum;
@@ -79,7 +81,7 @@ struct ColumnSums {
 };
 
 template <int K>
-__global__ void __launch_bounds__(kSumThreads)
+__global__ void __launch_bounds__(kAddThreads)
     add_partials_kernel(ColumnSums<K> to, ColumnCut cut) {
   const Values sums = blockIdx.y == 0 ? to.at[0] : to.at[K - 1];
   const bool overwritten = blockIdx.y == 0 ? to.overwritten[0] : to.overwritten[K - 1];
@@ -90,11 +92,11 @@ __global__ void __launch_bounds__(kSumThreads)
   float sum[1] = {};
   if (column < cut.columns && sums.data != nullptr) {
 #pragma unroll 8
-    for (std::int64_t c = threadIdx.x / kSumLanes; c < cut.chunks; c += kSumRows) {
+    for (std::int64_t c = threadIdx.x / kSumLanes; c < cut.chunks; c += kAddRows) {
       sum[0] += partials[c * cut.columns];
     }
   }
-  sum_thread_rows(sum, [&](int, float all) {
+  sum_thread_rows<kAddRows>(sum, [&](int, float all) {
     if (column >= cut.columns || sums.data == nullptr) { return; }
     const std::int64_t at = cut.first + column;
     const float before = overwritten ? 0.0F : load_one(sums.data, sums.dtype, at);
@@ -102,12 +104,21 @@ __global__ void __launch_bounds__(kSumThreads)
   });
 }
 
+/// to[k][c] += (or =) the sum of the chunks' sums for column c, rounded once.
+template <int K>
+void add_partials(const ColumnSums<K>& to, const ColumnCut& cut, Stream stream) {
+  launch(add_partials_kernel<K>,
+         {static_cast<unsigned>(ceil_div<std::int64_t>(cut.columns, kSumLanes)), kAddThreads,
+          static_cast<unsigned>(K)},
+         cuda_stream(stream).open(), to, cut);
+}
+
 /// to[k][c] += (or =) the sum over r in [0, rows) of what `terms.add(r, c, sums)` adds to
 /// sums[k * kColumns + j] for column c + j; c is a multiple of Terms::kColumns, k < Terms::kSums.
-/// Each `to` is rounded once.
+/// Each `to` is rounded once. The chunks' sums take what is left of `workspace`.
 template <class Terms>
 void add_column_sums(const Terms& terms, const ColumnSums<Terms::kSums>& to, std::int64_t rows,
-                     std::int64_t columns, Stream stream) {
+                     std::int64_t columns, WorkspaceCut workspace, Stream stream) {
   constexpr std::int64_t K = Terms::kSums;
   const bool adds = std::ranges::none_of(to.overwritten, std::identity{});
   if (rows == 0 && adds) { return; }
@@ -115,7 +126,6 @@ void add_column_sums(const Terms& terms, const ColumnSums<Terms::kSums>& to, std
   const std::int64_t most_chunks = std::clamp(ceil_div(rows, kChunkRows), least, kMostChunks);
   const std::int64_t chunk_rows = std::max(ceil_div(rows, most_chunks), least);
   const std::int64_t chunks = std::max(ceil_div(rows, chunk_rows), least);
-  WorkspaceCut workspace{stream};
   const auto room =
       static_cast<std::int64_t>(workspace.left_bytes() / sizeof(float)) / (K * chunks);
   const std::int64_t tile = kSumLanes * Terms::kColumns;
@@ -129,10 +139,7 @@ void add_column_sums(const Terms& terms, const ColumnSums<Terms::kSums>& to, std
         column_partials_kernel<Terms>,
         {static_cast<unsigned>(ceil_div(count, tile)), kSumThreads, static_cast<unsigned>(chunks)},
         cuda_stream(stream).open(), terms, cut);
-    launch(add_partials_kernel<Terms::kSums>,
-           {static_cast<unsigned>(ceil_div<std::int64_t>(count, kSumLanes)), kSumThreads,
-            static_cast<unsigned>(K)},
-           cuda_stream(stream).open(), to, cut);
+    add_partials(to, cut, stream);
   }
 }
 

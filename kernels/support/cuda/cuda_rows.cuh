@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "kernels/cast/cast.hpp"
@@ -13,10 +14,12 @@
 namespace tessera::kernels::cuda {
 
 inline constexpr int kMostRowThreads = 512;  // of a row
-inline constexpr int kWarpRows = 4;          // rows of a block where a warp has a row to itself
-// Of a row, what a thread holds in registers; backward holds two numbers for each.
-inline constexpr int kForwardElems = 32;
-inline constexpr int kBackwardElems = 16;
+// Blocks of so many that a multiprocessor is to hold: 32 warps, with 64 registers a thread.
+inline constexpr int kRowBlocks = 2;
+inline constexpr int kWarpRows = 4;  // rows of a block where a warp has a row to itself
+// Of a row, what a thread holds in registers: four packs.
+template <class T>
+inline constexpr int kForwardElems = 4 * kPack<T>;
 
 // Threads that share a row: one warp if it can hold the row, else as many as can; of rows too long
 // for that, what is beyond is read again.
@@ -34,17 +37,67 @@ inline Grid row_grid(std::int64_t rows, int threads) {
                   static_cast<unsigned>(threads * block_rows));
 }
 
-/// The threads of one row, and which of its elements are whose: thread i has the packs of N at
-/// N * (i + k * threads).
-template <int N, int ThreadElems>
+/// A thread's elements of a row as they lie in memory; 0 beyond the row's end. Thread i of a row's
+/// `group` has the packs i, i + group, i + 2 * group ...
+template <class T, int Elems>
+struct Held {
+  static constexpr int N = kPack<T>;
+  static constexpr int kPacks = Elems / N;
+  uint4 words[kPacks];
+
+  __device__ void load(const T* row, Access access, std::int64_t columns, int index, int group) {
+    if (access == Access::packs) {
+#pragma unroll
+      for (int k = 0; k < kPacks; ++k) {
+        const std::int64_t c = static_cast<std::int64_t>(N) * (index + k * group);
+        words[k] = c < columns ? *reinterpret_cast<const uint4*>(row + c) : uint4{};
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < kPacks; ++k) {
+        const std::int64_t c = static_cast<std::int64_t>(N) * (index + k * group);
+        Pack<T, N> pack{};
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+          if (c + j < columns) { pack.at[j] = row[c + j]; }
+        }
+        words[k] = std::bit_cast<uint4>(pack);
+      }
+    }
+  }
+  /// Has the compiler make numbers of the words again, and read shared memory again, where it would
+  /// keep both in registers from before.
+  __device__ void forget_floats() {
+#pragma unroll
+    for (uint4& w : words) {
+      asm volatile("" : "+r"(w.x), "+r"(w.y), "+r"(w.z), "+r"(w.w) : : "memory");
+    }
+  }
+  __device__ void floats(int k, float (&to)[N]) const {
+    const auto pack = std::bit_cast<Pack<T, N>>(words[k]);
+#pragma unroll
+    for (int j = 0; j < N; ++j) { to[j] = to_float(pack.at[j]); }
+  }
+};
+
+/// The threads of one row of `columns` elements of T, and what they hold of it. What is beyond that
+/// is read again each time.
+template <class T>
 struct RowThreads {
-  static constexpr int kHeld = ThreadElems / N;
+  static constexpr int N = kPack<T>;
 
   int threads;
   int index;
+  Access access;
+  std::int64_t columns;
+  const T* row = nullptr;
+  Held<T, kForwardElems<T>> held;
 
-  __device__ explicit RowThreads(int threads_)
-      : threads{threads_}, index{static_cast<int>(threadIdx.x) % threads_} {}
+  __device__ RowThreads(int threads_, Access access_, std::int64_t columns_)
+      : threads{threads_},
+        index{static_cast<int>(threadIdx.x) % threads_},
+        access{access_},
+        columns{columns_} {}
 
   [[nodiscard]] __device__ std::int64_t first_row() const {
     return static_cast<std::int64_t>(blockIdx.x) * (blockDim.x / threads) + threadIdx.x / threads;
@@ -52,32 +105,53 @@ struct RowThreads {
   [[nodiscard]] __device__ std::int64_t row_stride() const {
     return static_cast<std::int64_t>(gridDim.x) * (blockDim.x / threads);
   }
-  [[nodiscard]] __device__ std::int64_t column(int k) const {
-    return static_cast<std::int64_t>(N) * (index + k * threads);
+  __device__ void load(const T* from) {
+    row = from;
+    held.load(from, access, columns, index, threads);
   }
-  /// body(column) for what is not held.
+  /// body(values, column) for all packs of this thread; values are 0 beyond the row's end.
   template <class Body>
-  __device__ void for_rest(std::int64_t columns, Body body) const {
-    for (std::int64_t c = column(kHeld); c < columns; c += std::int64_t{threads} * N) { body(c); }
+  __device__ void for_packs(Body body) const {
+    const auto column = [&](int k) { return static_cast<std::int64_t>(N) * (index + k * threads); };
+    float values[N];
+#pragma unroll
+    for (int k = 0; k < held.kPacks; ++k) {
+      if (column(k) < columns) {
+        held.floats(k, values);
+        body(values, column(k));
+      }
+    }
+    for (std::int64_t c = column(held.kPacks); c < columns; c += std::int64_t{threads} * N) {
+      load_floats(row + c, access, columns - c, values);
+      body(values, c);
+    }
   }
   /// The mean of what the row's threads have summed up, in all of them.
   [[nodiscard]] __device__ float mean(float sum, double inverse_columns,
-                                      double (&shared)[kMostWarps]) const {
+                                      double (&shared)[kMostWarps]) {
+    held.forget_floats();
     const double wide = sum;
     const double all = threads == kWarp ? warp_sum(wide) : block_sum(wide, shared);
     return static_cast<float>(all * inverse_columns);
   }
 };
 
+/// A parameter of any dtype in fp32, where it lies or in the workspace.
+inline ConstValues in_fp32(ConstValues parameter, std::int64_t columns, WorkspaceCut& workspace,
+                           Stream stream) {
+  if (parameter.dtype == DType::fp32) { return parameter; }
+  float* const wide = workspace.take<float>(columns);
+  cast({wide, columns, DType::fp32}, {parameter.data, columns, parameter.dtype}, stream);
+  return wide;
+}
+
 /// Parameters of a row as the kernels take them: of the activations' dtype or in fp32. A parameter
 /// of the other 16 bits, which nobody trains with, is widened into the workspace, so that there are
 /// five pairs of types to compile instead of nine.
 inline ConstValues widened(ConstValues parameter, DType activations, std::int64_t columns,
                            WorkspaceCut& workspace, Stream stream) {
-  if (parameter.dtype == activations || parameter.dtype == DType::fp32) { return parameter; }
-  float* const wide = workspace.take<float>(columns);
-  cast({wide, columns, DType::fp32}, {parameter.data, columns, parameter.dtype}, stream);
-  return wide;
+  return parameter.dtype == activations ? parameter
+                                        : in_fp32(parameter, columns, workspace, stream);
 }
 
 /// body(T, Weight) of such types.

@@ -19,7 +19,11 @@ struct Grid {
   /// launched than the device holds at once. One more than that would be a second round, in which
   /// most multiprocessors have nothing to do.
   bool strides = false;
+  /// Of each block's dynamic_shared(), beside the arrays that the kernel declares.
+  unsigned shared_bytes = 0;
 };
+
+inline constexpr unsigned kSharedBytes = 48U << 10U;  ///< what a block gets unasked
 
 inline constexpr unsigned kBlockThreads = 256;
 inline constexpr std::int64_t kMostBlocks = 0x7FFFFFFF;  // of a launch
@@ -32,18 +36,30 @@ inline constexpr std::int64_t kMostBlocks = 0x7FFFFFFF;  // of a launch
           .strides = true};
 }
 
+/// What a block may have of shared memory on the calling thread's device, for launches that ask.
+[[nodiscard]] inline unsigned most_shared_bytes() {
+  int device = 0;
+  int bytes = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "cudaDeviceGetAttribute");
+  return static_cast<unsigned>(bytes);
+}
+
 /// How many blocks of so many threads the calling thread's device runs at once of a kernel.
 template <class... Params>
-[[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Params...), unsigned threads) {
+[[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Params...), unsigned threads,
+                                           unsigned shared_bytes = 0) {
   int device = 0;
   int multiprocessors = 0;
   int blocks = 0;
   check(cudaGetDevice(&device), "cudaGetDevice");
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
         "cudaDeviceGetAttribute");
-  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-            &blocks, reinterpret_cast<const void*>(kernel), static_cast<int>(threads), 0),
-        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  check(
+      cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, reinterpret_cast<const void*>(kernel),
+                                                    static_cast<int>(threads), shared_bytes),
+      "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   return std::int64_t{multiprocessors} * std::max(blocks, 1);
 }
 
@@ -52,9 +68,21 @@ template <class... Params>
 [[nodiscard]] unsigned blocks_to_launch(void (*kernel)(Params...), const Grid& grid) {
   constexpr unsigned few = 64;  // that every device holds
   if (!grid.strides || grid.blocks <= few) { return grid.blocks; }
-  const std::int64_t most = resident_blocks(kernel, grid.threads);
+  const std::int64_t most = resident_blocks(kernel, grid.threads, grid.shared_bytes);
   const std::int64_t across = std::max<std::int64_t>(most / grid.blocks_y, 1);
   return static_cast<unsigned>(std::min<std::int64_t>(grid.blocks, across));
+}
+
+/// Lets blocks of `kernel` have more than kSharedBytes, and as many of them run at once as fit.
+template <class... Params>
+void ask_for_shared_bytes(void (*kernel)(Params...), unsigned bytes) {
+  const auto* const function = reinterpret_cast<const void*>(kernel);
+  check(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
+        "cudaFuncSetAttribute");
+  check(cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        "cudaFuncSetAttribute");
 }
 
 /// Launches `kernel` on `stream`, whose device is the calling thread's, and checks that it could be
@@ -62,9 +90,11 @@ template <class... Params>
 template <class... Params, class... Args>
 void launch(void (*kernel)(Params...), const Grid& grid, cudaStream_t stream, Args&&... args) {
   if (grid.blocks == 0 || grid.blocks_y == 0) { return; }
+  if (grid.shared_bytes > kSharedBytes) { ask_for_shared_bytes(kernel, grid.shared_bytes); }
   cudaLaunchConfig_t config{};
   config.gridDim = dim3{blocks_to_launch(kernel, grid), grid.blocks_y, 1};
   config.blockDim = dim3{grid.threads, 1, 1};
+  config.dynamicSmemBytes = grid.shared_bytes;
   config.stream = stream;
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), "kernel launch");
 }

@@ -1,0 +1,419 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+
+#include "device/cuda/cuda_dynamic_shared.cuh"
+#include "kernels/support/cuda/cuda_column_sum.cuh"
+#include "kernels/support/cuda/cuda_rows.cuh"
+
+// The backward pass of a normalisation of rows, in one read of x and dy: the sums of a row that its
+// dx needs, and the sums of the columns that are the parameters' gradients. 2 reads of matrices,
+// and one of dx and one write of it.
+//
+// A row has a warp, or a block where a warp's registers cannot hold it. All that a thread needs of
+// the row - x, dy and the dx that is there - it has asked for before it waits for any of it, and
+// keeps as it lies in memory; its columns' sums it keeps in registers over all rows of its block.
+// Rows that are too long for a block's registers are read twice (norm_long_rows).
+namespace tessera::kernels::cuda {
+
+/// What is taken from a row before it is scaled: its mean (a layer norm), or nothing (an RMS norm).
+enum class Centring : std::uint8_t { none, mean };
+
+/// Sums of a column: of the weight's gradient, and of the bias's where there is one.
+template <Centring centring>
+inline constexpr int kNormSums = centring == Centring::mean ? 2 : 1;
+
+template <class T>
+struct NormBackward {
+  const T* x;
+  ConstValues weight;
+  const float* mean;   ///< null: without centring
+  const float* scale;  ///< of each row
+  const T* dy;
+  T* dx;
+  std::int64_t rows;
+  std::int64_t columns;
+  Access access;
+  // What norm_backward makes of that.
+  double inverse_columns = 0.0;
+  int group = 0;       ///< threads of a row
+  ColumnCut chunks{};  ///< one for each block; no partials: no column sums are wanted
+};
+
+/// Of a row: what makes x normal, and the means of its products with the gradient.
+struct RowFactors {
+  float mean = 0.0F;
+  float scale = 0.0F;
+  float dnormal = 0.0F;  ///< the mean of dnormal: what the mean's gradient takes away
+  float scaled = 0.0F;   ///< of dnormal * normal: what the scale's takes away
+};
+
+template <Centring centring>
+__device__ inline float normal_of(float x, const RowFactors& row) {
+  return centring == Centring::mean ? (x - row.mean) * row.scale : x * row.scale;
+}
+/// dx as it is after it was `before`.
+template <Centring centring>
+__device__ inline float dx_after(float before, float normal, float dnormal, const RowFactors& row) {
+  const float centred = centring == Centring::mean ? dnormal - row.dnormal : dnormal;
+  return fmaf(row.scale, fmaf(-normal, row.scaled, centred), before);
+}
+/// A column's terms; `sums` is [kNormSums][Stride].
+template <Centring centring, int Stride>
+__device__ inline void add_gradients(float dy, float normal, float* sums) {
+  sums[0] = fmaf(dy, normal, sums[0]);
+  if constexpr (centring == Centring::mean) { sums[Stride] += dy; }
+}
+template <Centring centring, class T>
+__device__ inline RowFactors row_factors(const NormBackward<T>& args, std::int64_t row) {
+  return {centring == Centring::mean ? args.mean[row] : 0.0F, args.scale[row]};
+}
+
+/// Elements of a row in a thread's registers: two counts to choose from, so that few lanes are
+/// idle.
+inline constexpr int kFewNormElems = 24;
+inline constexpr int kMoreNormElems = 32;
+inline constexpr int kMostNormWarps = 8;  // of a row
+inline constexpr int kNormWarps = 4;      // of a block, if rows have so few
+
+// Of all blocks together: what a GPU of 132 multiprocessors holds at once, of sizes alone so that
+// every GPU adds in the same order. The partial sums then take 16 MiB at most.
+inline constexpr std::int64_t kNormGridThreads = 65536;
+inline constexpr std::int64_t kNormChunkRows = 32;  // at least, for each set of partial sums
+
+/// How rows of some length are shared out.
+struct NormShape {
+  int elems;  ///< of a thread; 0: the rows are too long
+  int warps;  ///< of a row
+  int rows;   ///< of a block at once
+
+  [[nodiscard]] int threads() const { return warps * rows * kWarp; }
+  /// Elements that the registers of a row's threads hold.
+  [[nodiscard]] int room() const { return elems * warps * kWarp; }
+  /// The weight; afterwards the column sums of all rows of the block but the first.
+  [[nodiscard]] unsigned shared_bytes() const {
+    return static_cast<unsigned>(std::max(rows - 1, 1) * room()) * sizeof(float);
+  }
+};
+
+[[nodiscard]] inline NormShape norm_shape(std::int64_t columns) {
+  const auto warps = [&](int elems) { return ceil_div<std::int64_t>(columns, kWarp * elems); };
+  const std::int64_t few = warps(kFewNormElems);
+  const std::int64_t more = warps(kMoreNormElems);
+  const int elems = few * kFewNormElems <= more * kMoreNormElems && few <= kMostNormWarps
+                        ? kFewNormElems
+                        : kMoreNormElems;
+  const std::int64_t of_row = elems == kFewNormElems ? few : more;
+  if (of_row > kMostNormWarps) { return {}; }
+  const int count = static_cast<int>(of_row);
+  return {elems, count, std::max(kNormWarps / count, 1)};
+}
+
+/// Numbers of a row's threads in shared memory, N for each pack: four neighbours at a time, so that
+/// lanes meet no bank twice.
+template <int N>
+struct SharedRow {
+  float* at;
+  int index;
+  int group;
+
+  [[nodiscard]] __device__ float4* four(int k, int j) const {
+    return reinterpret_cast<float4*>(at) + (k * (N / 4) + j / 4) * group + index;
+  }
+  __device__ void read(int k, float (&to)[N]) const {
+#pragma unroll
+    for (int j = 0; j < N; j += 4) {
+      const float4 some = *four(k, j);
+      to[j] = some.x;
+      to[j + 1] = some.y;
+      to[j + 2] = some.z;
+      to[j + 3] = some.w;
+    }
+  }
+  __device__ void write(int k, const float* from) const {
+#pragma unroll
+    for (int j = 0; j < N; j += 4) {
+      *four(k, j) = {from[j], from[j + 1], from[j + 2], from[j + 3]};
+    }
+  }
+};
+
+/// The means of two sums of a row's threads, in all of them. Called by all threads of a block,
+/// whose rows have `group` threads each.
+struct RowMeans {
+  double (&shared)[2][2][kMostNormWarps];  ///< of every other call, the sums of the block's warps
+  int group;
+  double inverse_columns;
+  int turn = 0;
+
+  __device__ void operator()(float first, float second, RowFactors& row) {
+    double a = warp_sum(static_cast<double>(first));
+    double b = warp_sum(static_cast<double>(second));
+    if (group > kWarp) {
+      const int warp = static_cast<int>(threadIdx.x) / kWarp;
+      if (threadIdx.x % kWarp == 0) {
+        shared[turn][0][warp] = a;
+        shared[turn][1][warp] = b;
+      }
+      __syncthreads();
+      const int warps = group / kWarp;
+      a = b = 0.0;
+      for (int w = warp / warps * warps; w < (warp / warps + 1) * warps; ++w) {
+        a += shared[turn][0][w];
+        b += shared[turn][1][w];
+      }
+      turn = 1 - turn;
+    }
+    row.dnormal = static_cast<float>(a * inverse_columns);
+    row.scaled = static_cast<float>(b * inverse_columns);
+  }
+};
+
+/// Registers of a thread, at most: so many that 16 warps are on a multiprocessor, or 12, or 8.
+template <Centring centring, class T, int Elems>
+inline constexpr int kNormRegisters = sizeof(T) == 4                      ? 255
+                                      : kNormSums<centring> * Elems <= 48 ? 128
+                                                                          : 168;
+
+template <Centring centring, class T, int Elems>
+__global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
+    norm_backward_kernel(NormBackward<T> args) {
+  using Row = Held<T, Elems>;
+  constexpr int N = Row::N;
+  constexpr int K = kNormSums<centring>;
+  __shared__ double shared_means[2][2][kMostNormWarps];
+  auto* const given = static_cast<float*>(tessera::cuda::dynamic_shared());
+  const int group = args.group;
+  const int index = static_cast<int>(threadIdx.x) % group;
+  const int own = static_cast<int>(threadIdx.x) / group;  // of the block's rows
+  const int rows = static_cast<int>(blockDim.x) / group;
+  const std::int64_t columns = args.columns;
+  const auto column = [&](int k) { return static_cast<std::int64_t>(N) * (index + k * group); };
+
+  const SharedRow<N> weights{given, index, group};
+  for (int k = own; k < Row::kPacks; k += rows) {
+    float some[N];
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      const std::int64_t c = column(k) + j;
+      some[j] = c < columns ? load_one(args.weight.data, args.weight.dtype, c) : 0.0F;
+    }
+    weights.write(k, some);
+  }
+  __syncthreads();
+
+  const std::int64_t first = blockIdx.x * args.chunks.chunk_rows;
+  const std::int64_t last =
+      first + args.chunks.chunk_rows < args.rows ? first + args.chunks.chunk_rows : args.rows;
+  RowMeans means{shared_means, group, args.inverse_columns};
+  float sums[K * Elems] = {};
+  for (std::int64_t base = first; base < last; base += rows) {
+    const std::int64_t r = base + own;
+    const std::int64_t count = r < last ? columns : 0;  // none: waits with the others
+    const std::int64_t at = r * columns;
+    Row x;
+    Row dy;
+    Row dx;
+    x.load(args.x + at, args.access, count, index, group);
+    dy.load(args.dy + at, args.access, count, index, group);
+    dx.load(args.dx + at, args.access, count, index, group);
+    RowFactors row;
+    if (r < last) { row = row_factors<centring>(args, r); }
+
+    float sum = 0.0F;
+    float scaled = 0.0F;
+#pragma unroll
+    for (int k = 0; k < Row::kPacks; ++k) {
+      if (N * k * group >= columns) { break; }  // all threads alike
+      float normal[N];
+      float gradient[N];
+      float weight[N];
+      x.floats(k, normal);
+      dy.floats(k, gradient);
+      weights.read(k, weight);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        normal[j] = normal_of<centring>(normal[j], row);
+        add_gradients<centring, Elems>(gradient[j], normal[j], sums + k * N + j);
+        const float dnormal = gradient[j] * weight[j];
+        if constexpr (centring == Centring::mean) { sum += dnormal; }
+        scaled = fmaf(dnormal, normal[j], scaled);
+      }
+    }
+    means(sum, scaled, row);
+    x.forget_floats();
+    dy.forget_floats();
+#pragma unroll
+    for (int k = 0; k < Row::kPacks; ++k) {
+      if (N * k * group >= columns) { break; }  // all threads alike
+      float normal[N];
+      float gradient[N];
+      float weight[N];
+      float all[N];
+      x.floats(k, normal);
+      dy.floats(k, gradient);
+      dx.floats(k, all);
+      weights.read(k, weight);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        normal[j] = normal_of<centring>(normal[j], row);
+        all[j] = dx_after<centring>(all[j], normal[j], gradient[j] * weight[j], row);
+      }
+      if (column(k) < count) {
+        store_floats(args.dx + at + column(k), args.access, count - column(k), all);
+      }
+    }
+  }
+
+  if (args.chunks.partials == nullptr) { return; }
+#pragma unroll
+  for (int s = 0; s < K; ++s) {
+    if (rows > 1) {
+      __syncthreads();  // what is there is no longer needed
+      const SharedRow<N> others{given + (own - 1) * group * Elems, index, group};
+#pragma unroll
+      for (int k = 0; k < Row::kPacks; ++k) {
+        if (own > 0) { others.write(k, sums + s * Elems + k * N); }
+      }
+      __syncthreads();
+    }
+    if (own > 0) { continue; }
+    float* const to =
+        args.chunks.partials + (s * args.chunks.chunks + blockIdx.x) * args.chunks.columns;
+#pragma unroll
+    for (int k = 0; k < Row::kPacks; ++k) {
+      float all[N];
+#pragma unroll
+      for (int j = 0; j < N; ++j) { all[j] = sums[s * Elems + k * N + j]; }
+      for (int other = 1; other < rows; ++other) {
+        float some[N];
+        SharedRow<N>{given + (other - 1) * group * Elems, index, group}.read(k, some);
+#pragma unroll
+        for (int j = 0; j < N; ++j) { all[j] += some[j]; }
+      }
+      if (column(k) < columns) {
+        store_floats(to + column(k), args.access, columns - column(k), all);
+      }
+    }
+  }
+}
+
+/// Of rows that a block's registers do not hold: the means that dx needs, a block a row.
+template <Centring centring, class T>
+__global__ void __launch_bounds__(kMostRowThreads)
+    row_means_kernel(NormBackward<T> args, const float* weight, float2* means) {
+  constexpr int N = kPack<T>;
+  __shared__ double shared[kMostWarps];
+  const std::int64_t columns = args.columns;
+  for (std::int64_t r = blockIdx.x; r < args.rows; r += gridDim.x) {
+    const RowFactors row = row_factors<centring>(args, r);
+    float sum = 0.0F;
+    float scaled = 0.0F;
+    for (auto c = std::int64_t{threadIdx.x} * N; c < columns; c += std::int64_t{blockDim.x} * N) {
+      float x[N];
+      float dy[N];
+      float weights[N];
+      load_floats(args.x + r * columns + c, args.access, columns - c, x);
+      load_floats(args.dy + r * columns + c, args.access, columns - c, dy);
+      load_floats(weight + c, args.access, columns - c, weights);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        const float dnormal = dy[j] * weights[j];
+        sum += dnormal;
+        scaled = fmaf(dnormal, normal_of<centring>(x[j], row), scaled);
+      }
+    }
+    const double all = block_sum(static_cast<double>(sum), shared);
+    const double all_scaled = block_sum(static_cast<double>(scaled), shared);
+    if (threadIdx.x == 0) {
+      means[r] = {static_cast<float>(all * args.inverse_columns),
+                  static_cast<float>(all_scaled * args.inverse_columns)};
+    }
+  }
+}
+
+/// The second time over such rows: dx, and the column sums (add_column_sums).
+template <Centring centring, class T>
+struct LongRows {
+  static constexpr int kSums = kNormSums<centring>;
+  static constexpr int kColumns = kPack<T>;
+
+  NormBackward<T> args;
+  const float* weight;
+  const float2* means;
+
+  __device__ void add(std::int64_t r, std::int64_t column, float (&sums)[kSums * kColumns]) const {
+    const std::int64_t at = r * args.columns + column;
+    const std::int64_t count = args.columns - column;
+    RowFactors row = row_factors<centring>(args, r);
+    row.dnormal = means[r].x;
+    row.scaled = means[r].y;
+    float x[kColumns];
+    float dy[kColumns];
+    float dx[kColumns];
+    float weights[kColumns];
+    load_floats(args.x + at, args.access, count, x);
+    load_floats(args.dy + at, args.access, count, dy);
+    load_floats(args.dx + at, args.access, count, dx);
+    load_floats(weight + column, args.access, count, weights);
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j) {
+      const float normal = normal_of<centring>(x[j], row);
+      add_gradients<centring, kColumns>(dy[j], normal, sums + j);
+      dx[j] = dx_after<centring>(dx[j], normal, dy[j] * weights[j], row);
+    }
+    store_floats(args.dx + at, args.access, count, dx);
+  }
+};
+
+template <Centring centring, class T>
+void norm_long_rows(NormBackward<T> args, const ColumnSums<kNormSums<centring>>& to,
+                    Stream stream) {
+  WorkspaceCut workspace{stream};
+  float2* const means = workspace.take<float2>(args.rows);
+  const ConstValues weight = in_fp32(args.weight, args.columns, workspace, stream);
+  if (reinterpret_cast<std::uintptr_t>(weight.data) % 16 != 0) { args.access = Access::singles; }
+  launch(row_means_kernel<centring, T>, grid_for(args.rows * kMostRowThreads, kMostRowThreads),
+         cuda_stream(stream).open(), args, weight.as<float>(), means);
+  add_column_sums(LongRows<centring, T>{args, weight.as<float>(), means}, to, args.rows,
+                  args.columns, workspace, stream);
+}
+
+/// Adds to dx, and adds or writes to[0] and to[1], the gradients of the weight and the bias (null:
+/// not wanted).
+template <Centring centring, class T>
+void norm_backward(NormBackward<T> args, const ColumnSums<kNormSums<centring>>& to, Stream stream) {
+  if (args.rows == 0) {  // sums that are written are zero
+    return add_column_sums(LongRows<centring, T>{args, nullptr, nullptr}, to, 0, args.columns,
+                           WorkspaceCut{stream}, stream);
+  }
+  args.inverse_columns = 1.0 / static_cast<double>(args.columns);
+  const NormShape shape = norm_shape(args.columns);
+  if (shape.elems == 0) { return norm_long_rows<centring>(args, to, stream); }
+  const std::int64_t most =
+      std::min(kNormGridThreads / shape.threads(), ceil_div(args.rows, kNormChunkRows));
+  const std::int64_t chunk_rows =
+      ceil_div<std::int64_t>(ceil_div(args.rows, most), shape.rows) * shape.rows;
+  const std::int64_t chunks = ceil_div(args.rows, chunk_rows);
+  const bool wanted = std::any_of(std::begin(to.at), std::end(to.at),
+                                  [](const Values& sums) { return sums.data != nullptr; });
+  WorkspaceCut workspace{stream};
+  args.group = shape.warps * kWarp;
+  args.chunks = {0, args.columns, args.rows, chunks, chunk_rows, nullptr};
+  if (wanted) {
+    args.chunks.partials = workspace.take<float>(kNormSums<centring> * chunks * args.columns);
+  }
+  const auto kernel = shape.elems == kFewNormElems
+                          ? norm_backward_kernel<centring, T, kFewNormElems>
+                          : norm_backward_kernel<centring, T, kMoreNormElems>;
+  launch(kernel,
+         Grid{.blocks = static_cast<unsigned>(chunks),
+              .threads = static_cast<unsigned>(shape.threads()),
+              .shared_bytes = shape.shared_bytes()},
+         cuda_stream(stream).open(), args);
+  if (wanted) { add_partials(to, args.chunks, stream); }
+}
+
+}  // namespace tessera::kernels::cuda
