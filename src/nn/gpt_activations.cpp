@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tessera/kernels/attention.hpp"
+
 namespace tessera::nn {
 namespace {
 
@@ -73,6 +75,7 @@ class TrainingCut {
     all_.logits =
         kept_.take_values(sizes_.shape.rows() * sizes_.config.logits_row_elems(), sizes_.compute);
     end_stage();
+    lend_logits();
     borrow_for_evaluation();
   }
 
@@ -102,6 +105,20 @@ class TrainingCut {
     staged_ = kept_.bytes();
   }
 
+  // How much depends on sizes alone, and so do the pieces in which attention goes backward.
+  void lend_logits() {
+    const std::int64_t logits_elems = sizes_.shape.rows() * sizes_.config.logits_row_elems();
+    const auto held = static_cast<std::int64_t>(static_cast<std::size_t>(logits_elems) *
+                                                size_of(sizes_.compute) / sizeof(float));
+    const std::int64_t lent = std::min(held, sizes_.backward_workspace_elems);
+    if (lent <= sizes_.workspace_elems) { return; }
+    all_.lent_bytes = static_cast<std::size_t>(lent) * sizeof(float);
+    for (Block::Saved& block : all_.blocks) {
+      block.attn.lent = static_cast<float*>(all_.logits.data);
+      block.attn.lent_elems = lent;
+    }
+  }
+
   // Between steps nothing of a micro-batch is needed.
   void borrow_for_evaluation() {
     Cutter count;
@@ -123,6 +140,20 @@ class TrainingCut {
 };
 
 }  // namespace
+
+ActivationSizes activation_sizes(const GPTConfig& config, const GPTOptions& options,
+                                 std::int64_t batch, World& world, const ModelOptions& model) {
+  const kernels::AttentionShape attention{batch, config.seq, config.heads, config.head_size()};
+  const Stream stream = world.compute_stream();
+  return {.config = config,
+          .options = &options,
+          .shape = {batch, config.seq},
+          .compute = model.compute,
+          .purpose = model.purpose,
+          .workspace_elems = kernels::attention_workspace_elems(attention, model.compute, stream),
+          .backward_workspace_elems =
+              kernels::attention_backward_workspace_elems(attention, model.compute, stream)};
+}
 
 GPTActivations cut_activations(const ActivationSizes& sizes, Cutter& kept, Cutter& passing) {
   const std::int64_t rows = sizes.shape.rows();

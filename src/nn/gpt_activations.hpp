@@ -50,8 +50,12 @@ struct ActivationSizes {
   BatchShape shape;
   DType compute;
   Purpose purpose;
-  std::int64_t workspace_elems;  ///< attention's
+  std::int64_t workspace_elems;           ///< attention's
+  std::int64_t backward_workspace_elems;  ///< the most that attention's backward has a use for
 };
+[[nodiscard]] ActivationSizes activation_sizes(const GPTConfig& config, const GPTOptions& options,
+                                               std::int64_t batch, World& world,
+                                               const ModelOptions& model);
 
 /// What an evaluation works in: for training pieces of the micro-batch's memory.
 struct EvaluationMemory {
@@ -80,6 +84,9 @@ struct GPTActivations {
   /// By layer: whether its activations are those that all such layers share, and computed again.
   std::vector<bool> recomputed;
   std::size_t shared_bytes = 0;  ///< that these layers share
+  /// Of the logits, which are dead once the head has gone backward: lent to attention's backward
+  /// where it has a use for more than its own workspace. 0: nothing is lent.
+  std::size_t lent_bytes = 0;
 
   // Used again and again.
   double* loss = nullptr;

@@ -91,6 +91,11 @@ void GPT::State::backward_layer(std::size_t layer) {
     begin_shared(layer);
     layers->block.recompute(scope, saved, shape);
   }
+  CountedMemory lent;
+  if (at.lent_bytes > 0) {
+    lent = world().memory().occupy(Category::activations, at.lent_bytes,
+                                   model->unit_name(blocks[layer]));
+  }
   layers->block.backward(scope, saved, at.stream, at.scratch, shape);
   if (at.recomputed[layer]) { shared_in_use = {}; }
   close_boundary(layer);

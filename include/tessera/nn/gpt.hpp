@@ -56,7 +56,8 @@ struct GPTBytes {
   /// 17 * hidden per row, and the logits of at most 64 rows.
   std::size_t activations = 0;
   /// Gradients of activations (6 * hidden values per row; 7 * hidden with dropout; none for
-  /// inference), and the workspace of attention.
+  /// inference), and the workspace of attention. Its backward works in the memory of the logits
+  /// instead where that has more room than the workspace and attention a use for it.
   std::size_t workspace = 0;
   std::size_t host = 0;    ///< In the host pool: with Boundaries::host, hidden per row and layer.
   std::size_t gather = 0;  ///< All ranks' logits, on the rank that collects them.
