@@ -157,6 +157,11 @@ std::vector<Feature> features() {
          c.gpt.recompute = nn::Recompute::every(2);
          c.model.compute = DType::bf16;
        }},
+      {"recompute GELU and layer norms, fp16",
+       [](Choice& c) {
+         c.gpt.recompute = nn::Recompute::gelu() | nn::Recompute::layer_norm();
+         c.model.compute = DType::fp16;
+       }},
       {"dropout, with recompute",
        [](Choice& c) {
          c.gpt.dropout = 0.1F;

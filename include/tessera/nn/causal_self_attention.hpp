@@ -41,7 +41,7 @@ class CausalSelfAttention {
   /// Computes y [rows, hidden] from saved.x, and writes what backward needs to `saved`.
   void forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const;
   /// Adds the gradients of the parameters and writes dx. dy and dx are [rows, hidden]; scratch
-  /// holds 4 * rows * hidden values.
+  /// holds 4 * rows * hidden values. dx may be saved.x.
   void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                 BatchShape shape) const;
 

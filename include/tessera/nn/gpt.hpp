@@ -35,7 +35,8 @@ struct GPTOptions {
   /// ModelOptions::compute. They are small, and fp32 keeps what 16 bits round away. Their gradients
   /// and the rest of a unit do not change.
   std::optional<DType> norms = {};
-  /// The layers that keep only their input, and share the activations of one layer.
+  /// What layers compute again in backward. Those that are recomputed whole keep only their input,
+  /// and share the activations of one layer.
   Recompute recompute = {};
   /// Where the inputs of the layers are kept. It changes no bit of a result.
   Boundaries boundaries = Boundaries::device;
@@ -51,7 +52,8 @@ struct GPTOptions {
 struct GPTBytes {
   /// What is kept from forward to backward: 16 * hidden values per row and layer, 2 * hidden and
   /// logits_row_elems() per row, tokens, and fp32 statistics of norms and attention. Layers that
-  /// are recomputed take 1 * hidden per row each, and 15 * hidden once for all. With
+  /// are recomputed whole take 1 * hidden per row each, and 15 * hidden once for all; the others 4
+  /// * hidden less with Recompute::gelu, 2 * hidden less with Recompute::layer_norm. With
   /// Boundaries::host the inputs of all layers take at most 3 * hidden per row. For inference it is
   /// 17 * hidden per row, and the logits of at most 64 rows.
   std::size_t activations = 0;
@@ -73,9 +75,10 @@ struct GPTBytes {
 ///   described --declare--> bound --forward--> forward done --backward--> bound ...
 ///   bound, between steps --evaluate, next_logits--> bound
 ///
-/// A layer that is recomputed runs its forward again, except its last product, in its backward
-/// scope: one gather serves both. The last such layer of a forward still has its activations and
-/// does not run again.
+/// A layer that is recomputed whole runs its forward again, except its last product, in its
+/// backward scope: one gather serves both. The last such layer of a forward still has its
+/// activations and does not run again. Outputs of GELU and of norms that are recomputed lie in the
+/// gradients' memory in both passes, and need none of their own.
 ///
 /// Dropout numbers the samples of a step as DistributedSampler does, so that a step's masks depend
 /// only on the seed and the number of the step, not on ranks, cut or recomputation.
