@@ -62,6 +62,11 @@ Block::Saved with_input(Block::Saved saved, ConstValues x) {
   return saved;
 }
 
+std::int64_t evaluated_rows(const ActivationSizes& sizes) {
+  const bool trains = sizes.purpose == Purpose::training;
+  return std::min(kEvaluatedRows, trains ? sizes.logits_rows() : sizes.shape.rows());
+}
+
 /// What is needed for inference alone. `all.inputs` and `all.targets` are cut already.
 EvaluationMemory cut_evaluation(const ActivationSizes& sizes, const Passing& passing,
                                 Cutter& kept) {
@@ -72,7 +77,7 @@ EvaluationMemory cut_evaluation(const ActivationSizes& sizes, const Passing& pas
   }
   memory.block = cut_block(sizes, passing, again_of(sizes, 0), kept);
   memory.ln_f = cut_norm({}, rows, kept);
-  memory.logits_rows = std::min(rows, kEvaluatedRows);
+  memory.logits_rows = evaluated_rows(sizes);
   memory.logits =
       kept.take_values(memory.logits_rows * sizes.config.logits_row_elems(), sizes.compute);
   memory.bytes = kept.bytes();
@@ -87,6 +92,10 @@ class TrainingCut {
       : sizes_{sizes}, passing_{passing}, kept_{kept}, all_{all} {}
 
   void cut() {
+    const auto layers = static_cast<std::size_t>(sizes_.config.layers);
+    all_.blocks.reserve(layers);
+    all_.residual.reserve(layers + 1);
+    all_.stage_bytes.reserve(layers + 2);
     cut_shared();
     all_.residual.push_back(take_boundary());
     end_stage();
@@ -101,8 +110,8 @@ class TrainingCut {
     }
     all_.ln_f = cut_norm(all_.residual.back(), sizes_.shape.rows(), kept_);
     all_.normed = take_stream();
-    all_.logits =
-        kept_.take_values(sizes_.shape.rows() * sizes_.config.logits_row_elems(), sizes_.compute);
+    all_.logits_rows = sizes_.logits_rows();
+    all_.logits = kept_.take_values(sizes_.logits_elems(), sizes_.compute);
     end_stage();
     lend_logits();
     borrow_for_evaluation();
@@ -136,9 +145,9 @@ class TrainingCut {
 
   // How much depends on sizes alone, and so do the pieces in which attention goes backward.
   void lend_logits() {
-    const std::int64_t logits_elems = sizes_.shape.rows() * sizes_.config.logits_row_elems();
-    const auto held = static_cast<std::int64_t>(static_cast<std::size_t>(logits_elems) *
-                                                size_of(sizes_.compute) / sizeof(float));
+    const std::size_t bytes =
+        static_cast<std::size_t>(sizes_.logits_elems()) * size_of(sizes_.compute);
+    const auto held = static_cast<std::int64_t>(bytes / sizeof(float));
     const std::int64_t lent = std::min(held, sizes_.backward_workspace_elems);
     if (lent <= sizes_.workspace_elems) { return; }
     all_.lent_bytes = static_cast<std::size_t>(lent) * sizeof(float);
@@ -156,7 +165,7 @@ class TrainingCut {
                        .block = all_.blocks.front(),
                        .ln_f = all_.ln_f,
                        .logits = all_.logits,
-                       .logits_rows = std::min(sizes_.shape.rows(), kEvaluatedRows),
+                       .logits_rows = evaluated_rows(sizes_),
                        .bytes = count.bytes()};
   }
 

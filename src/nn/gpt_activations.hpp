@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -52,6 +53,14 @@ struct ActivationSizes {
   Purpose purpose;
   std::int64_t workspace_elems;           ///< attention's
   std::int64_t backward_workspace_elems;  ///< the most that attention's backward has a use for
+
+  /// The rows of logits that training holds.
+  [[nodiscard]] std::int64_t logits_rows() const noexcept {
+    return options->head_rows == 0 ? shape.rows() : std::min(shape.rows(), options->head_rows);
+  }
+  [[nodiscard]] std::int64_t logits_elems() const noexcept {
+    return logits_rows() * config.logits_row_elems();
+  }
 };
 [[nodiscard]] ActivationSizes activation_sizes(const GPTConfig& config, const GPTOptions& options,
                                                std::int64_t batch, World& world,
@@ -78,7 +87,9 @@ struct GPTActivations {
   std::vector<Values> residual;
   LayerNorm::Saved ln_f{};
   Values normed;  ///< [rows, hidden], ln_f's output
-  Values logits;  ///< [rows, vocab], rows logits_row_elems() apart, then their gradient
+  /// [logits_rows, vocab], rows logits_row_elems() apart, then their gradient.
+  Values logits;
+  std::int64_t logits_rows = 0;
   /// Bytes that come into use with the embedding, with each layer, and with the head.
   std::vector<std::size_t> stage_bytes;
   /// By layer: whether its activations are those that all such layers share, and computed again.

@@ -90,7 +90,7 @@ void GPT::reserve(std::int64_t batch) {
   Cutter cut_passing{passing};
   s.at = cut_activations(activation_sizes(s.config, s.options, batch, world, model), cut_kept,
                          cut_passing);
-  clear_gaps(s.at.logits, shape.rows() * s.config.logits_row_elems(), world);
+  clear_gaps(s.at.logits, s.at.logits_rows * s.config.logits_row_elems(), world);
   s.store = std::move(store);
   s.kept = std::move(kept);
   s.passing = std::move(passing);

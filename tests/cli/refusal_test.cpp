@@ -97,6 +97,7 @@ TEST_F(Refusal, UnknownValues) {
   train_refused({"--offload", "everything"}, {"--offload", "optimizer,activations"});
   train_refused({"--recompute", "some"}, {"--recompute", "every:K"});
   train_refused({"--recompute", "every:0"}, {"--recompute", "from 1 to"});
+  train_refused({"--head-rows", "-1"}, {"--head-rows", "from 0 to"});
   train_refused({"--recompute", "gelu,none"}, {"--recompute", "none stands alone"});
   train_refused({"--recompute", "gelu,layer-norm,gelu"}, {"--recompute", "gelu is named twice"});
   train_refused({"--recompute", "every:2,block"}, {"--recompute", "every:2 and block both choose"});

@@ -28,8 +28,8 @@ void with_gpts(const Problem& problem, int ranks,
     for (const Purpose purpose : {Purpose::training, Purpose::inference}) {
       SCOPED_TRACE(testing::Message() << to_string(strategy) << (purpose == Purpose::inference));
       run_ranks(ranks, [&](World& world) {
-        auto gpt = shard(GPT(kConfig, {.recompute = kRecompute, .dropout = 0.4F}), world,
-                         {.strategy = strategy, .purpose = purpose});
+        auto gpt = shard(GPT(kConfig, {.recompute = kRecompute, .head_rows = 10, .dropout = 0.4F}),
+                         world, {.strategy = strategy, .purpose = purpose});
         gpt.materialize(test::initial_from(problem.weights, gpt2_weight_name));
         body(world, gpt);
       });

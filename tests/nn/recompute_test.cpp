@@ -72,6 +72,26 @@ TEST_P(RecomputeIn, ChangesNoBitUnderAnyStrategy) {
   }
 }
 
+// A head in chunks is close to the whole one, and has bits of its own, the same everywhere.
+TEST_P(RecomputeIn, ChangesNoBitOfAHeadInChunksUnderAnyStrategy) {
+  CourseOptions options{.model = {.compute = GetParam(), .accumulate = 2}, .ranks = 2};
+  options.model.accumulate_mode = AccumulateMode::every;
+  const test::Course whole = train_course(options);
+  options.gpt.head_rows = 4;  // of 11
+  const test::Course expected = train_course(options);
+  EXPECT_NEAR(expected.losses[0], whole.losses[0], 1e-6);
+  const double rounding = GetParam() == DType::fp32 ? 1e-5 : 1e-2;
+  for (std::size_t step = 0; step < whole.losses.size(); ++step) {
+    EXPECT_NEAR(expected.losses[step] / whole.losses[step], 1.0, rounding);
+    EXPECT_NEAR(expected.norms[step] / whole.norms[step], 1.0, rounding);
+  }
+  options.gpt.recompute = Recompute::every(2) | Recompute::gelu() | Recompute::layer_norm();
+  for (const Strategy strategy : all_strategies()) {
+    options.model.strategy = strategy;
+    EXPECT_EQ(train_course(options), expected) << to_string(strategy);
+  }
+}
+
 // The masks are made again, not kept.
 TEST_P(RecomputeIn, ReplaysDropoutToTheBit) {
   for (const Strategy strategy : all_strategies()) {
@@ -170,9 +190,11 @@ void step_on(World& world, const CourseOptions& options, MemoryReport& report) {
 TEST(RecomputeMemory, IsPlannedAsItIsMeasured) {
   for (const Strategy strategy : all_strategies()) {
     for (const Recompute& recompute : choices()) {
-      const CourseOptions options{.gpt = {.recompute = recompute, .dropout = 0.1F},
-                                  .model = {.strategy = strategy},
-                                  .ranks = 2};
+      const std::int64_t head_rows = recompute.applies_to(0) ? 0 : 4;
+      const CourseOptions options{
+          .gpt = {.recompute = recompute, .head_rows = head_rows, .dropout = 0.1F},
+          .model = {.strategy = strategy},
+          .ranks = 2};
       MemoryReport measured;
       run_ranks(2, [&](World& world) { step_on(world, options, measured); });
       MemoryReport planned;

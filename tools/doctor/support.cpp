@@ -162,6 +162,11 @@ std::vector<Feature> features() {
          c.gpt.recompute = nn::Recompute::gelu() | nn::Recompute::layer_norm();
          c.model.compute = DType::fp16;
        }},
+      {"head in chunks of rows, accumulation",
+       [](Choice& c) {
+         c.gpt.head_rows = 16;
+         c.model.accumulate = 2;
+       }},
       {"dropout, with recompute",
        [](Choice& c) {
          c.gpt.dropout = 0.1F;

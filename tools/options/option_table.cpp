@@ -511,6 +511,10 @@ std::vector<OptionRow> training_rows() {
        "outputs), block (every layer whole: it keeps its input alone) or every:K; with commas "
        "between, such as gelu,layer-norm",
        kAll, set_recompute},
+      {"--head-rows", "training", "N", "0",
+       "rows of logits at a time: head, loss and their gradients run in backward, some rows after "
+       "the other, which saves the memory of the others; 0: all at once",
+       kAll, whole<&Settings::head_rows>(0, std::int64_t{1} << 30)},
       {"--offload", "training", "O", "none",
        "what is in host memory: none, optimizer (its state and the update), activations (the "
        "layers' inputs, while they are not needed), or both, with a comma between",
