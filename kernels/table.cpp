@@ -36,6 +36,7 @@ const Table& cpu_table() noexcept {
       .attention_forward = cpu::attention_forward,
       .attention_backward = cpu::attention_backward,
       .attention_workspace_elems = cpu::attention_workspace_elems,
+      .attention_backward_workspace_elems = cpu::attention_workspace_elems,
       .embedding_forward = cpu::embedding_forward,
       .embedding_backward = cpu::embedding_backward,
       .cross_entropy = cpu::cross_entropy,

@@ -60,6 +60,7 @@ struct Table {
   AttentionForwardKernel* attention_forward;
   AttentionBackwardKernel* attention_backward;
   AttentionWorkspace* attention_workspace_elems;
+  AttentionWorkspace* attention_backward_workspace_elems;
   EmbeddingForwardKernel* embedding_forward;
   EmbeddingBackwardKernel* embedding_backward;
   CrossEntropyKernel* cross_entropy;

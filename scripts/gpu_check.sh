@@ -10,7 +10,8 @@
 #   test     200   every CUDA test on the real module; losses beside the processor's
 #   kernels  180   kernels beside a copy on the device and plain cuBLASLt; AdamW beside PyTorch's; the
 #                  fastest of cuBLASLt's algorithms, recorded in products.json beside the page
-#   train    240   GPT-2 124M in bf16 beside PyTorch; zero3 beside ddp, 4 ranks on the card
+#   train    400   GPT-2 124M in bf16 beside PyTorch; zero3 beside ddp, 4 ranks on the card; gpt2-xl beside
+#                  PyTorch, with less kept
 #   memory   300   gpt2-large and gpt2-xl under every strategy: planned, measured, PyTorch DDP's
 #   checkpoint 120   runs resumed on the card beside uninterrupted ones; a step beside a save
 #   nccl     400   one process, several on the card, their tests, and one of them killed

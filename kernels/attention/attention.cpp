@@ -48,6 +48,11 @@ void attention_backward(const AttentionBackward& args, Stream stream) {
                       {"dy", args.dy, elems},
                       {"dqkv", args.dqkv, 3 * elems}});
   check_rest(check, args, stream);
+  if (args.workspace_elems != 0) {
+    check.at_least({"workspace_elems", args.workspace_elems}, "attention_workspace_elems",
+                   check.table(stream).attention_workspace_elems(args.shape, args.qkv.dtype,
+                                                                 check.threads(stream)));
+  }
   check.table(stream).attention_backward(args, stream);
 }
 
@@ -56,6 +61,15 @@ std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
   check_shape(check, shape);
   check.arrays({{"dtype", {nullptr, dtype}, 0}});
   return check.table(stream).attention_workspace_elems(shape, dtype, check.threads(stream));
+}
+
+std::int64_t attention_backward_workspace_elems(const AttentionShape& shape, DType dtype,
+                                                Stream stream) {
+  const Arguments check{"attention_backward_workspace_elems"};
+  check_shape(check, shape);
+  check.arrays({{"dtype", {nullptr, dtype}, 0}});
+  return check.table(stream).attention_backward_workspace_elems(shape, dtype,
+                                                                check.threads(stream));
 }
 
 }  // namespace tessera::kernels

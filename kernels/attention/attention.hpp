@@ -13,7 +13,8 @@ namespace tessera::kernels {
 using AttentionForwardKernel = void(const AttentionForward& args, Stream stream);
 using AttentionBackwardKernel = void(const AttentionBackward& args, Stream stream);
 
-/// attention_workspace_elems of a stream of so many threads.
+/// attention_workspace_elems, or attention_backward_workspace_elems, of a stream of so many
+/// threads.
 using AttentionWorkspace = std::int64_t(const AttentionShape& shape, DType dtype, int threads);
 
 namespace reference {
@@ -29,6 +30,7 @@ namespace cuda {
 AttentionForwardKernel attention_forward;
 AttentionBackwardKernel attention_backward;
 AttentionWorkspace attention_workspace_elems;
+AttentionWorkspace attention_backward_workspace_elems;
 }  // namespace cuda
 
 }  // namespace tessera::kernels

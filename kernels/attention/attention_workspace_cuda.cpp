@@ -12,4 +12,11 @@ std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
   return std::max(shape.batch * shape.heads * shape.seq, static_cast<std::int64_t>(cudnn));
 }
 
+std::int64_t attention_backward_workspace_elems(const AttentionShape& shape, DType dtype,
+                                                int threads) {
+  const std::size_t whole = cudnn_whole_workspace_bytes(shape, dtype) / sizeof(float);
+  return std::max(attention_workspace_elems(shape, dtype, threads),
+                  static_cast<std::int64_t>(whole));
+}
+
 }  // namespace tessera::kernels::cuda

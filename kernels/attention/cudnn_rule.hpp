@@ -10,8 +10,9 @@
 namespace tessera::kernels::cuda {
 
 // cuDNN's deterministic backward holds the gradient of the probabilities of the heads that it works
-// on, in 16 bits, in tiles of 128. So it is given some heads at a time, and one that is too long on
-// its own is none for it. Known without the module: plans count it.
+// on, in 16 bits, in tiles of 128. So it is given as many heads at a time as its workspace has room
+// for: what plans count, without the module, or more where the caller lends more. A head that is
+// too long on its own is none for it.
 
 /// What cuDNN may work in, at most, with all that it needs besides; one head alone may take more:
 /// it is so for sequences of more than 8,064 tokens. Of 32,640, whose activations are many times as
@@ -26,12 +27,20 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
   return rows * rows * 2 + rows * sizeof(float);
 }
 
-/// Heads at a time, of those that there are; 0: not even one.
+/// The heads that `bytes` of workspace have room for at a time, of those that there are.
+[[nodiscard]] constexpr std::int64_t cudnn_heads_in(const AttentionShape& shape,
+                                                    std::size_t bytes) noexcept {
+  const std::size_t room = bytes - std::min(bytes, kCudnnSlackBytes);
+  return std::min(shape.batch * shape.heads,
+                  static_cast<std::int64_t>(room / cudnn_head_bytes(shape.seq)));
+}
+
+/// Heads at a time in the workspace that a plan counts; 0: not even one.
 [[nodiscard]] constexpr std::int64_t cudnn_heads(const AttentionShape& shape) noexcept {
-  const std::size_t head = cudnn_head_bytes(shape.seq);
-  const std::size_t alone = head <= kMostCudnnHeadBytes - kCudnnSlackBytes ? 1 : 0;
-  const std::size_t most = std::max((kMostCudnnBytes - kCudnnSlackBytes) / head, alone);
-  return std::min(shape.batch * shape.heads, static_cast<std::int64_t>(most));
+  const std::size_t alone = cudnn_head_bytes(shape.seq) + kCudnnSlackBytes;
+  const std::size_t bytes =
+      alone <= kMostCudnnHeadBytes ? std::max(kMostCudnnBytes, alone) : kMostCudnnBytes;
+  return cudnn_heads_in(shape, bytes);
 }
 
 /// Whether attention of such a shape and dtype, none of which is dropped, is cuDNN's where the
@@ -49,6 +58,14 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
                                                           DType dtype) noexcept {
   if (!suits_cudnn(shape, dtype)) { return 0; }
   return static_cast<std::size_t>(cudnn_heads(shape)) * cudnn_head_bytes(shape.seq) +
+         kCudnnSlackBytes;
+}
+
+/// What cuDNN's backward can use at most: all heads at a time; 0 if the shape does not suit it.
+[[nodiscard]] constexpr std::size_t cudnn_whole_workspace_bytes(const AttentionShape& shape,
+                                                                DType dtype) noexcept {
+  if (!suits_cudnn(shape, dtype)) { return 0; }
+  return static_cast<std::size_t>(shape.batch * shape.heads) * cudnn_head_bytes(shape.seq) +
          kCudnnSlackBytes;
 }
 

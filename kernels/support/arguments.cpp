@@ -49,6 +49,12 @@ void Arguments::sizes(std::initializer_list<Size> sizes) const {
   }
 }
 
+void Arguments::at_least(const Size& size, const char* least_name, std::int64_t least) const {
+  if (size.value >= least) { return; }
+  throw ContractError{
+      fmt::format("{}: {} is {}; give {} or more", function_, size.name, size.value, least_name)};
+}
+
 void Arguments::elements_in(std::int64_t rows, const Size& columns) const {
   if (rows == 0 || columns.value > 0) { return; }
   throw ContractError{fmt::format("{}: {} is 0, but there are {} rows; give 1 or more", function_,

@@ -32,6 +32,8 @@ class Arguments {
 
   /// None is negative, and together they are the sizes of something that memory can hold.
   void sizes(std::initializer_list<Size> sizes) const;
+  /// `size` is what the function called `least_name` returns, `least`, or more.
+  void at_least(const Size& size, const char* least_name, std::int64_t least) const;
   /// Each of `rows` rows has an element: a mean or a largest value of nothing is undefined.
   void elements_in(std::int64_t rows, const Size& columns) const;
   /// Rows of `columns` elements lie `row_elems` apart, and do not overlap.

@@ -101,6 +101,7 @@ Table make_table(DeviceKind kind) {
           &Table::dropout>(table);
   if (kind == DeviceKind::cuda) {
     table.attention_workspace_elems = cuda::attention_workspace_elems;
+    table.attention_backward_workspace_elems = cuda::attention_backward_workspace_elems;
   }
   table.row_multiple = row_multiple_of(kind);
   return table;

@@ -1,5 +1,5 @@
 # Part train of scripts/gpu_check.sh: GPT-2 124M on one rank beside PyTorch, and on four that share
-# the card; what a step of gpt2-large costs where the host updates.
+# the card; what a step of gpt2-large costs where the host updates, and what gpt2-xl holds with less kept.
 
 part_train() {
   timed=yes
@@ -7,6 +7,7 @@ part_train() {
   bar own_batch "speed of the same, each at its own largest batch: at least PyTorch's tokens/s"
   bar zero3 "zero3, hybrid in two groups and ddp on 4 ranks that share the card: peak bytes a rank, s a step"
   bar offload "gpt2-large, bf16, batch 8, --offload optimizer: a step at most 3.5 times the one without"
+  bar kept "gpt2-xl, bf16, batch 8, --master-weights remainder --recompute layer-norm: at most the bytes of PyTorch's max_memory_allocated"
   local model data shape shape_words top steps problem='' torch_problem='' ours=0 theirs=0 common speed peak
   local ours_same='' ours_own='' theirs_same='' theirs_own='' rows='' ours_shown=''
   gpt2_model
@@ -31,6 +32,7 @@ part_train() {
   judge_speeds
   compare_sharded "$(((common + 3) / 4))"
   compare_offload
+  compare_kept
 }
 
 # The model as options of the command, its data, and the same as options of torch_gpt.py.
@@ -248,4 +250,45 @@ compare_offload() {
   figure "--offload optimizer / none, a step" "$words" "$times" ratio offload
   at_most offload "$times" 3.5 \
     "${times:-no} times: ${seconds[optimizer]:-no} s, without ${seconds[none]:-no} s$host" "$shown"
+}
+
+# What a step keeps less, and what that costs, beside PyTorch: each with remainders of masters.
+compare_kept() {
+  local option key status=0 batch=8 xl=(--model gpt2-xl) words="gpt2-xl, batch 8" steps_log least='' least_shown=''
+  local shape=(--layers 48 --hidden 1600 --heads 25 --seq 1024 --vocab 50257) options=()
+  if [[ $emulated == yes ]]; then
+    xl=("${model[@]}") shape=("${model[@]}") batch=1 words="$shape_words, batch 1"
+  fi
+  for option in "" "--recompute layer-norm" "--recompute gelu" "--recompute gelu,layer-norm" "--head-rows 1024"; do
+    read -ra options <<<"$option"
+    key=${option//[ ,]/-}
+    steps_log=$work/kept$key.jsonl
+    allowed=3 makes=("$steps_log")
+    keep 5 "$build/tools/tessera" train --device cuda "${data[@]}" "${xl[@]}" --precision bf16 \
+      --batch "$batch" --master-weights remainder "${options[@]}" --steps 6 --log "$steps_log" || status=$?
+    allowed='' makes=()
+    if ((status != 0)); then
+      judge kept "not measured" "${option:-remainders}: $(reason_of "$status")" "$shown"
+      return
+    fi
+    figure "remainders${option:+, $option}, a step" "$words" "$(field seconds "$steps_log")" s
+    figure "remainders${option:+, $option}, peak" "$words" "$(most_of "$(last_peaks "$steps_log")")" bytes
+    if [[ $option == "--recompute layer-norm" ]]; then
+      least=$(most_of "$(last_peaks "$steps_log")") least_shown=$shown
+    fi
+  done
+  if ! has_torch; then
+    judge kept "not measured" "$no_torch; tessera $least bytes" "$least_shown"
+    return
+  fi
+  allowed=3
+  theirs_at "$batch" 6 || status=$?
+  allowed=''
+  if ((status != 0)) || [[ -z $peak ]]; then
+    judge kept "not measured" "PyTorch: $(reason_of "$status"); tessera $least bytes" "$least_shown"
+    return
+  fi
+  figure "PyTorch, peak beside remainders" "$words" "$((peak / 1048576))" MiB
+  figure "PyTorch, beside remainders" "$words" "$speed" tokens/s
+  at_most kept "$least" "$peak" "tessera $least bytes, PyTorch $peak" "$least_shown"
 }

@@ -58,11 +58,17 @@ void Block::backward(const BackwardScope& scope, const Saved& saved, Values stre
   // What was dropped has no gradient; the residual branch still has all of it.
   const Values branch = saved.dropout.on() ? scratch.at(5 * values) : stream;
   const GradientFlow flow{branch, dnormed, scratch.at(values)};
+  MLP::Saved mlp = saved.mlp;
+  CausalSelfAttention::Saved attn = saved.attn;
+  // Where a norm's output is read last, the gradient of it is written.
+  if (saved.norms_again) { mlp.x = attn.x = dnormed; }
   drop(scope, saved.dropout, DropSite::mlp_output, {stream, branch, shape, hidden_});
-  mlp_.backward(scope, saved.mlp, flow, shape.rows());
+  if (saved.norms_again) { ln_2_.forward(scope, saved.ln_2, dnormed, shape.rows()); }
+  mlp_.backward(scope, mlp, flow, shape.rows());
   ln_2_.backward(scope, saved.ln_2, dnormed, stream, shape.rows());
   drop(scope, saved.dropout, DropSite::attention_output, {stream, branch, shape, hidden_});
-  attn_.backward(scope, saved.attn, flow, shape);
+  if (saved.norms_again) { ln_1_.forward(scope, saved.ln_1, dnormed, shape.rows()); }
+  attn_.backward(scope, attn, flow, shape);
   ln_1_.backward(scope, saved.ln_1, dnormed, stream, shape.rows());
 }
 

@@ -60,10 +60,11 @@ void CausalSelfAttention::backward(const BackwardScope& scope, const Saved& save
                                .log_sum_exp = saved.log_sum_exp,
                                .dy = dmixed,
                                .dqkv = dqkv,
-                               .workspace = saved.workspace,
+                               .workspace = saved.lent == nullptr ? saved.workspace : saved.lent,
                                .shape = kernel_shape(shape, hidden_, heads_),
                                .dropout = saved.dropout.p,
-                               .key = key_of(saved.dropout, DropSite::attention)},
+                               .key = key_of(saved.dropout, DropSite::attention),
+                               .workspace_elems = saved.lent_elems},
                               scope.stream());
   c_attn_.backward(scope, saved.x, dqkv, flow.dx, shape.rows());
 }

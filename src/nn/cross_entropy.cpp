@@ -6,12 +6,17 @@ namespace tessera::nn {
 
 void CrossEntropy::forward(Values logits, const std::int32_t* targets, double* loss,
                            std::int64_t rows, const float* loss_scale) const {
-  const auto count = static_cast<double>(rows);
+  forward_part(logits, targets, loss, {.rows = rows, .all_rows = rows}, loss_scale);
+}
+
+void CrossEntropy::forward_part(Values logits, const std::int32_t* targets, double* loss, Part part,
+                                const float* loss_scale) const {
+  const auto count = static_cast<double>(part.all_rows);
   // The engine divides gradients by the number of micro-batches; the loss it takes as it is.
   kernels::cross_entropy({.logits = logits,
                           .targets = targets,
                           .loss = loss,
-                          .rows = rows,
+                          .rows = part.rows,
                           .classes = classes_,
                           .gradient_scale = static_cast<float>(1.0 / count),
                           .loss_scale = 1.0 / (count * micro_batches_),

@@ -16,9 +16,20 @@ GPT::GPT(const GPTConfig& config, GPTOptions options) {
 }
 
 void GPT::validate(const GPTOptions& options) {
-  if (options.dropout >= 0.0F && options.dropout < 1.0F) { return; }
-  throw ConfigError(
-      fmt::format("a dropout of {}: give a probability from 0 (none) to below 1", options.dropout));
+  if (!(options.dropout >= 0.0F && options.dropout < 1.0F)) {
+    throw ConfigError(fmt::format("a dropout of {}: give a probability from 0 (none) to below 1",
+                                  options.dropout));
+  }
+  if (options.head_rows < 0) {
+    throw ConfigError(fmt::format("head_rows of {}: give the rows at a time, or 0 for all of them",
+                                  options.head_rows));
+  }
+  if (options.head_rows > 0 && options.gather_logits != GatherLogits::off) {
+    throw ConfigError(fmt::format(
+        "head_rows of {} with GatherLogits::on_rank0, which needs the logits of all rows at once: "
+        "leave one of them out",
+        options.head_rows));
+  }
 }
 
 GPT::GPT(GPT&& other) noexcept = default;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -50,8 +51,20 @@ struct ActivationSizes {
   BatchShape shape;
   DType compute;
   Purpose purpose;
-  std::int64_t workspace_elems;  ///< attention's
+  std::int64_t workspace_elems;           ///< attention's
+  std::int64_t backward_workspace_elems;  ///< the most that attention's backward has a use for
+
+  /// The rows of logits that training holds.
+  [[nodiscard]] std::int64_t logits_rows() const noexcept {
+    return options->head_rows == 0 ? shape.rows() : std::min(shape.rows(), options->head_rows);
+  }
+  [[nodiscard]] std::int64_t logits_elems() const noexcept {
+    return logits_rows() * config.logits_row_elems();
+  }
 };
+[[nodiscard]] ActivationSizes activation_sizes(const GPTConfig& config, const GPTOptions& options,
+                                               std::int64_t batch, World& world,
+                                               const ModelOptions& model);
 
 /// What an evaluation works in: for training pieces of the micro-batch's memory.
 struct EvaluationMemory {
@@ -74,12 +87,17 @@ struct GPTActivations {
   std::vector<Values> residual;
   LayerNorm::Saved ln_f{};
   Values normed;  ///< [rows, hidden], ln_f's output
-  Values logits;  ///< [rows, vocab], rows logits_row_elems() apart, then their gradient
+  /// [logits_rows, vocab], rows logits_row_elems() apart, then their gradient.
+  Values logits;
+  std::int64_t logits_rows = 0;
   /// Bytes that come into use with the embedding, with each layer, and with the head.
   std::vector<std::size_t> stage_bytes;
   /// By layer: whether its activations are those that all such layers share, and computed again.
   std::vector<bool> recomputed;
   std::size_t shared_bytes = 0;  ///< that these layers share
+  /// Of the logits, which are dead once the head has gone backward: lent to attention's backward
+  /// where it has a use for more than its own workspace. 0: nothing is lent.
+  std::size_t lent_bytes = 0;
 
   // Used again and again.
   double* loss = nullptr;

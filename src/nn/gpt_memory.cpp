@@ -5,7 +5,6 @@
 
 #include "nn/gpt_state.hpp"
 #include "tessera/base/error.hpp"
-#include "tessera/kernels/attention.hpp"
 
 namespace tessera::nn {
 namespace {
@@ -40,7 +39,8 @@ bool collects(const GPTOptions& options, const World& world) {
 }
 
 /// What lies between the rows of logits is looked at with them (ForwardScope::watch) and gathered
-/// with them, and never written after this.
+/// with them. After this the head alone writes there, zeros: it does so on devices where the logits
+/// are lent to attention in between.
 void clear_gaps(Values logits, std::int64_t elems, World& world) {
   if (!logits) { return; }
   world.device().fill(logits.data, 0, static_cast<std::size_t>(elems) * size_of(logits.dtype),
@@ -88,14 +88,9 @@ void GPT::reserve(std::int64_t batch) {
   }
   Cutter cut_kept{kept};
   Cutter cut_passing{passing};
-  s.at = cut_activations({.config = s.config,
-                          .options = &s.options,
-                          .shape = shape,
-                          .compute = model.compute,
-                          .purpose = model.purpose,
-                          .workspace_elems = s.layers->block.workspace_elems(shape, model.compute)},
-                         cut_kept, cut_passing);
-  clear_gaps(s.at.logits, shape.rows() * s.config.logits_row_elems(), world);
+  s.at = cut_activations(activation_sizes(s.config, s.options, batch, world, model), cut_kept,
+                         cut_passing);
+  clear_gaps(s.at.logits, s.at.logits_rows * s.config.logits_row_elems(), world);
   s.store = std::move(store);
   s.kept = std::move(kept);
   s.passing = std::move(passing);
@@ -109,18 +104,10 @@ GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, s
   validate(options);
   check_batch(config, batch);
   const BatchShape shape{batch, config.seq};
-  const std::int64_t tiles =
-      kernels::attention_workspace_elems({shape.batch, shape.seq, config.heads, config.head_size()},
-                                         model.compute, world.compute_stream());
   Cutter kept;
   Cutter passing;
-  static_cast<void>(cut_activations({.config = config,
-                                     .options = &options,
-                                     .shape = shape,
-                                     .compute = model.compute,
-                                     .purpose = model.purpose,
-                                     .workspace_elems = tiles},
-                                    kept, passing));
+  static_cast<void>(
+      cut_activations(activation_sizes(config, options, batch, world, model), kept, passing));
   GPTBytes bytes{.activations = kept.bytes(), .workspace = passing.bytes()};
   if (offloads(options, model)) {
     const ActivationStoreBytes store =

@@ -34,11 +34,7 @@ void GPT::forward(std::span<const std::int32_t> inputs, std::span<const std::int
     const auto scope = s.model->forward(s.root);
     s.begin_stage(s.blocks.size() + 1);
     s.layers->ln_f.forward(scope, s.at.ln_f, s.at.normed, s.shape.rows());
-    s.layers->embedding.head(scope, s.at.normed, s.at.logits, s.shape.rows());
-    s.watch(scope, s.at.logits, s.config.logits_row_elems());
-    s.gather_logits();
-    s.layers->loss.forward(s.at.logits, s.at.targets, s.at.loss, s.shape.rows(),
-                           s.model->loss_scale());
+    s.forward_head(scope);
   }
   s.micro_batch = (s.micro_batch + 1) % s.model->options().accumulate;
   s.forward_done = true;
@@ -51,8 +47,7 @@ void GPT::backward() {
   {
     const auto scope = s.model->backward(s.root);
     s.fetch_boundary(s.blocks.size() - 1);
-    s.layers->embedding.head_backward(scope, s.at.normed, s.at.logits, s.at.scratch,
-                                      s.shape.rows());
+    s.backward_head(scope);
     s.world().device().fill(s.at.stream.data, 0,
                             static_cast<std::size_t>(values) * size_of(s.model->options().compute),
                             scope.stream());
@@ -68,6 +63,29 @@ void GPT::backward() {
     s.end_stage(0);
   }
   s.forward_done = false;
+}
+
+void GPT::State::forward_head(const ForwardScope& scope) {
+  if (options.head_rows > 0) { return watch(scope, at.normed, config.hidden); }
+  layers->embedding.head(scope, at.normed, at.logits, shape.rows());
+  watch(scope, at.logits, config.logits_row_elems());
+  gather_logits();
+  layers->loss.forward(at.logits, at.targets, at.loss, shape.rows(), model->loss_scale());
+}
+
+void GPT::State::backward_head(const BackwardScope& scope) {
+  const std::int64_t all = shape.rows();
+  for (std::int64_t first = 0; first < all; first += at.logits_rows) {
+    const std::int64_t rows = std::min(at.logits_rows, all - first);
+    const Values normed = at.normed.at(first * config.hidden);
+    if (options.head_rows > 0) {
+      layers->embedding.head(scope, normed, at.logits, rows);
+      layers->loss.forward_part(at.logits, at.targets + first, at.loss,
+                                {.rows = rows, .all_rows = all}, model->loss_scale());
+    }
+    layers->embedding.head_backward(scope, normed, at.logits, at.scratch.at(first * config.hidden),
+                                    rows);
+  }
 }
 
 void GPT::State::forward_layer(std::size_t layer) {
@@ -90,6 +108,11 @@ void GPT::State::backward_layer(std::size_t layer) {
   if (at.recomputed[layer] && shared_holds != layer) {
     begin_shared(layer);
     layers->block.recompute(scope, saved, shape);
+  }
+  CountedMemory lent;
+  if (at.lent_bytes > 0) {
+    lent = world().memory().occupy(Category::activations, at.lent_bytes,
+                                   model->unit_name(blocks[layer]));
   }
   layers->block.backward(scope, saved, at.stream, at.scratch, shape);
   if (at.recomputed[layer]) { shared_in_use = {}; }

@@ -80,6 +80,9 @@ struct GPT::State {
   void fetch_boundary(std::size_t layer);
   [[nodiscard]] ConstValues read_boundary(std::size_t layer);
   void close_boundary(std::size_t layer);
+  /// From ln_f's output to the loss; with head_rows in the backward scope, some rows at a time.
+  void forward_head(const ForwardScope& scope);
+  void backward_head(const BackwardScope& scope);
   void forward_layer(std::size_t layer);
   void backward_layer(std::size_t layer);
   /// Stage 0 is the embedding, then the layers, then the head.

@@ -3,12 +3,14 @@
 #include <string>
 
 #include "nn/layer.hpp"
+#include "tessera/kernels/gelu.hpp"
 
 namespace tessera::nn {
 
 MLP::MLP(std::string_view prefix, std::int64_t hidden)
     : c_fc_{std::string{prefix} + ".c_fc", hidden, 4 * hidden},
-      c_proj_{std::string{prefix} + ".c_proj", 4 * hidden, hidden} {}
+      c_proj_{std::string{prefix} + ".c_proj", 4 * hidden, hidden},
+      hidden_{hidden} {}
 
 std::vector<ParameterSpec> MLP::parameters() const {
   return joined({c_fc_.parameters(), c_proj_.parameters()});
@@ -27,7 +29,12 @@ void MLP::forward(const Scope& scope, const Saved& saved, Values y, std::int64_t
 void MLP::backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                    std::int64_t rows) const {
   const Values dwide = flow.scratch;
-  c_proj_.backward_gelu(scope, saved.activated, flow.dy, saved.wide, dwide, rows);
+  ConstValues activated = saved.activated;
+  if (saved.gelu_again) {  // c_proj has read it when it writes dwide
+    kernels::gelu_forward(saved.wide, dwide, rows * 4 * hidden_, scope.stream());
+    activated = dwide;
+  }
+  c_proj_.backward_gelu(scope, activated, flow.dy, saved.wide, dwide, rows);
   c_fc_.backward(scope, saved.x, dwide, flow.dx, rows);
 }
 

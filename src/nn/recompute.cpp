@@ -1,8 +1,10 @@
 #include "tessera/nn/recompute.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
+#include <vector>
 
 #include "tessera/base/error.hpp"
 
@@ -22,15 +24,38 @@ Recompute Recompute::chosen(std::function<bool(std::int64_t)> layer) {
   return result;
 }
 
+Recompute Recompute::gelu() {
+  Recompute result;
+  result.gelu_ = true;
+  return result;
+}
+
+Recompute Recompute::layer_norm() {
+  Recompute result;
+  result.layer_norm_ = true;
+  return result;
+}
+
+Recompute Recompute::joined(const Recompute& other) const {
+  expects(!chooses_layers() || !other.chooses_layers(), "Recompute: both sides of | choose layers");
+  Recompute result = chooses_layers() ? *this : other;
+  result.gelu_ = gelu_ || other.gelu_;
+  result.layer_norm_ = layer_norm_ || other.layer_norm_;
+  return result;
+}
+
 bool Recompute::applies_to(std::int64_t layer) const {
   if (chosen_) { return chosen_(layer); }
   return every_ > 0 && layer % every_ == 0;
 }
 
 std::string Recompute::describe() const {
-  if (chosen_) { return "chosen"; }
-  if (every_ == 0) { return "none"; }
-  return every_ == 1 ? "block" : fmt::format("every:{}", every_);
+  std::vector<std::string> words;
+  if (chosen_) { words.emplace_back("chosen"); }
+  if (every_ > 0) { words.push_back(every_ == 1 ? "block" : fmt::format("every:{}", every_)); }
+  if (gelu_) { words.emplace_back("gelu"); }
+  if (layer_norm_) { words.emplace_back("layer-norm"); }
+  return words.empty() ? "none" : fmt::format("{}", fmt::join(words, ","));
 }
 
 }  // namespace tessera::nn

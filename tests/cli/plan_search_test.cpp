@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -90,7 +91,8 @@ TEST(PlanSearch, OverSeveralMicroBatchesHybridComesBeforeWhatReducesEachOfThem) 
 }
 
 TEST(PlanSearch, OffloadsTheOptimizerWhereNothingElseFits) {
-  std::vector<const char*> words = {"--ranks", "2", "--batch", "2", "--budget"};
+  std::vector<const char*> words = {"--ranks", "2",           "--batch", "2",       "--recompute",
+                                    "none",    "--head-rows", "0",       "--budget"};
   const auto found = [&](const std::string& budget, const std::vector<const char*>& more = {}) {
     std::vector<const char*> all = words;
     all.push_back(budget.c_str());
@@ -114,6 +116,39 @@ TEST(PlanSearch, OffloadsTheOptimizerWhereNothingElseFits) {
   EXPECT_THAT(command_line_of(offloaded.found->choice), testing::HasSubstr(" --offload optimizer"));
   EXPECT_LE(offloaded.found->plan.fullest().memory.peak_bytes, least - 1);
   EXPECT_EQ(found("1").tried, 2 * none.tried);
+}
+
+// With a byte less than the cheapest choice needs, whatever else: what costs least comes next.
+TEST(PlanSearch, KeepsLessBeforeItRunsLayersAgainAndThatBeforeItOffloads) {
+  std::size_t budget = std::numeric_limits<std::size_t>::max();
+  std::vector<std::string> steps;
+  while (steps.size() < 20) {
+    const std::string text = std::to_string(budget);
+    // One way alone to cut, shard and gather.
+    const SearchResult result = search(
+        settings_of({"--layers", "6", "--hidden", "64", "--heads", "2", "--vocab", "600", "--seq",
+                     "256", "--batch", "1", "--mesh", "shard=1", "--budget", text.c_str()}));
+    if (!result.found) { break; }
+    const Settings& s = result.found->choice.settings;
+    if (result.found->choice.strategy == Strategy::ddp) {
+      steps.push_back(fmt::format("{} {}{}", s.recompute.describe(), s.head_rows,
+                                  s.offload == Offload::optimizer ? " offload" : ""));
+    }
+    budget = result.found->plan.fullest().memory.peak_bytes - 1;
+  }
+  EXPECT_THAT(steps,
+              testing::ElementsAre("none 0", "none 64", "layer-norm 0", "layer-norm 64", "gelu 0",
+                                   "gelu 64", "gelu,layer-norm 0", "gelu,layer-norm 64", "block 0",
+                                   "block 64", "block 0 offload"));
+}
+
+TEST(PlanSearch, WhatWasTypedOfRecomputeAndHeadRowsStays) {
+  const SearchResult typed =
+      search(settings_of({"--budget", "1", "--recompute", "gelu", "--head-rows", "100"}));
+  EXPECT_EQ(typed.nearest->choice.settings.recompute.describe(), "gelu");
+  EXPECT_EQ(typed.nearest->choice.settings.head_rows, 100);
+  Choice choice = typed.nearest->choice;
+  EXPECT_THAT(command_line_of(choice), testing::HasSubstr(" --recompute gelu --head-rows 100 "));
 }
 
 TEST(PlanSearch, OneRankSendsNothing) {

@@ -97,6 +97,12 @@ TEST_F(Refusal, UnknownValues) {
   train_refused({"--offload", "everything"}, {"--offload", "optimizer,activations"});
   train_refused({"--recompute", "some"}, {"--recompute", "every:K"});
   train_refused({"--recompute", "every:0"}, {"--recompute", "from 1 to"});
+  train_refused({"--head-rows", "-1"}, {"--head-rows", "from 0 to"});
+  train_refused({"--recompute", "gelu,none"}, {"--recompute", "none stands alone"});
+  train_refused({"--recompute", "gelu,layer-norm,gelu"}, {"--recompute", "gelu is named twice"});
+  train_refused({"--recompute", "every:2,block"}, {"--recompute", "every:2 and block both choose"});
+  train_refused({"--recompute", "gelu,block"},
+                {"--recompute", "block recomputes every layer whole", "nothing is left for gelu"});
   refused(small("compare", {"--strategies", "ddp,zero9"}), {"--strategies", "zero9"});
   refused(small("compare", {"--strategies", "zero3,fsdp"}), {"zero3", "twice"});
   refused(small("compare", {"--strategies", "ddp,,zero1"}), {"--strategies", "empty"});

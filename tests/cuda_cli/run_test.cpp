@@ -48,6 +48,7 @@ TEST_F(CudaRun, EveryPrecisionAndFeatureHoldsWhatIsPlanned) {
   const std::vector<Words> variants = {
       {"--precision", "bf16", "--reduce-dtype", "bf16"},
       {"--precision", "fp16", "--gradient-dtype", "fp16", "--accumulate", "3"},
+      {"--recompute", "gelu,layer-norm", "--head-rows", "24"},
       {"--recompute", "block", "--dropout", "0.1", "--offload", "activations"}};
   for (Words variant : variants) {
     SCOPED_TRACE(testing::PrintToString(variant));

@@ -46,6 +46,18 @@ TEST(CudnnRule, TheWorkspaceIsThatOfTheHeadsAtATime) {
   }
 }
 
+// 768 heads of 2,101,248 bytes and a mebibyte: 1.5 GiB, and any less in between.
+TEST(CudnnRule, AsManyHeadsAtATimeAsTheWorkspaceThatIsLentHasRoomFor) {
+  const std::size_t whole = cudnn_whole_workspace_bytes(kGpt2, DType::bf16);
+  EXPECT_EQ(whole, std::size_t{768} * (1024 * 1024 * 2 + 1024 * 4) + (1U << 20U));
+  EXPECT_EQ(cudnn_heads_in(kGpt2, whole), 768);
+  EXPECT_EQ(cudnn_heads_in(kGpt2, whole - 1), 767);
+  EXPECT_EQ(cudnn_heads_in(kGpt2, 2 * whole), 768);
+  EXPECT_EQ(cudnn_heads_in(kGpt2, cudnn_workspace_bytes(kGpt2, DType::bf16)), cudnn_heads(kGpt2));
+  EXPECT_EQ(cudnn_heads_in(kGpt2, 0), 0);
+  EXPECT_EQ(cudnn_whole_workspace_bytes(kGpt2, DType::fp32), 0U);
+}
+
 // A tiled kernel of ours, in fp32, is what they would fall to.
 TEST(CudnnRule, LongSequencesAreTakenAHeadAtATime) {
   constexpr std::size_t slack = 1U << 20U;

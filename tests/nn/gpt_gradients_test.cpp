@@ -81,7 +81,10 @@ TEST(GPTGradients, MatchTheReferenceAtOddSizes) {
         GPTConfig{.layers = 1, .hidden = 64, .heads = 64, .vocab = 31, .seq = 65}}) {
     SCOPED_TRACE(config.hidden);
     const Problem problem(config, 3);
-    expect_matches_reference(problem, run(problem, Strategy::ddp, 1));
+    for (const std::int64_t head_rows : {0, 1, 7, 1000}) {
+      SCOPED_TRACE(head_rows);
+      expect_matches_reference(problem, run(problem, Strategy::ddp, 1, {.head_rows = head_rows}));
+    }
   }
 }
 

@@ -1,8 +1,10 @@
 // A GPT's memory is a formula of its sizes, taken once.
+#include "nn/gpt_activations.hpp"
 #include "nn/nn_support.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
+#include "tessera/world/simulate.hpp"
 
 namespace tessera::nn::gpt_memory_test {
 namespace {
@@ -70,6 +72,19 @@ TEST(GPTMemory, ActivationsAreSixteenHiddenARowAndLayer) {
   });
 }
 
+TEST(GPTMemory, AHeadInChunksHoldsTheLogitsOfOne) {
+  const GPTConfig config{.layers = 3, .hidden = 64, .heads = 4, .vocab = 256, .seq = 32};
+  run_ranks(1, [&](World& world) {
+    const GPTBytes whole = GPT::bytes_needed(config, {}, 2, world);
+    for (const std::int64_t rows : {16, 64, 1000}) {
+      const GPTBytes chunks = GPT::bytes_needed(config, {.head_rows = rows}, 2, world);
+      const auto fewer = static_cast<std::size_t>(64 - std::min<std::int64_t>(rows, 64));
+      EXPECT_EQ(whole.activations - chunks.activations, fewer * 256 * 4) << rows;
+      EXPECT_EQ(whole.workspace, chunks.workspace);
+    }
+  });
+}
+
 TEST(GPTMemory, TheMatrixOfAllHeadsIsNotHeld) {
   const GPTConfig config{.layers = 1, .hidden = 64, .heads = 8, .vocab = 16, .seq = 1024};
   run_ranks(1, [&](World& world) {
@@ -81,6 +96,42 @@ TEST(GPTMemory, TheMatrixOfAllHeadsIsNotHeld) {
     const GPTBytes four = GPT::bytes_needed(config, {}, 4, world);
     EXPECT_EQ(four.workspace - 4 * gradients, bytes.workspace - gradients);
   });
+}
+
+// Of GPT-2 at batch 64 all heads at a time; of a smaller head as much as its logits hold; nothing
+// where that is less than attention's own workspace, or attention has no use for more.
+TEST(GPTMemory, LogitsAreLentToAttentionWhereItHasAUseForThem) {
+  struct Lending {
+    DeviceKind device;
+    DType compute;
+    std::int64_t batch;
+    std::int64_t vocab;
+    std::int64_t head_rows;
+    std::size_t lent_bytes;
+  };
+  constexpr std::size_t kWhole = std::size_t{768} * (1024 * 1024 * 2 + 1024 * 4) + (1U << 20U);
+  for (const auto& [device, compute, batch, vocab, head_rows, lent_bytes] :
+       {Lending{DeviceKind::cuda, DType::bf16, 64, 50257, 0, kWhole},
+        Lending{DeviceKind::cuda, DType::bf16, 64, 50257, 8192, std::size_t{8192} * 50304 * 2},
+        Lending{DeviceKind::cuda, DType::bf16, 64, 50257, 1024, 0},
+        Lending{DeviceKind::cuda, DType::bf16, 64, 4096, 0, std::size_t{65536} * 4096 * 2},
+        Lending{DeviceKind::cuda, DType::bf16, 64, 960, 0, 0},
+        Lending{DeviceKind::cuda, DType::fp32, 64, 50257, 0, 0},
+        Lending{DeviceKind::cpu, DType::bf16, 64, 50257, 0, 0}}) {
+    GPTConfig config = GPTConfig::preset("gpt2");
+    config.vocab = vocab;
+    simulate_rank({.rank = 0, .ranks = 1, .backend = {.device = device}}, [&](World& world) {
+      Cutter kept;
+      Cutter passing;
+      const GPTOptions options{.head_rows = head_rows};
+      const GPTActivations at = cut_activations(
+          activation_sizes(config, options, batch, world, {.compute = compute}), kept, passing);
+      EXPECT_EQ(at.lent_bytes, lent_bytes) << vocab;
+      for (const Block::Saved& block : at.blocks) {
+        EXPECT_EQ(static_cast<std::size_t>(block.attn.lent_elems) * sizeof(float), lent_bytes);
+      }
+    });
+  }
 }
 
 TEST(GPTMemory, NothingIsAllocatedAfterTheFirstStepAndThePeakStays) {

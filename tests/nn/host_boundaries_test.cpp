@@ -11,7 +11,7 @@ using test::CourseOptions;
 constexpr GPTConfig kDeep{.layers = 6, .hidden = 20, .heads = 2, .vocab = 37, .seq = 11};
 
 std::vector<Recompute> choices() {
-  return {Recompute::none(), Recompute::block(), Recompute::every(2)};
+  return {Recompute::none(), Recompute::block(), Recompute::every(2) | Recompute::gelu()};
 }
 
 TEST(HostBoundaries, ChangeNoBitUnderAnyStrategy) {

@@ -1,4 +1,5 @@
-// A layer that is recomputed costs its input, and changes nothing else.
+// A layer that is recomputed whole costs its input, outputs that are recomputed cost nothing, and
+// nothing else changes.
 #include "tessera/nn/recompute.hpp"
 
 #include <map>
@@ -25,6 +26,7 @@ TEST(Recompute, NamesTheLayersItAppliesTo) {
   EXPECT_EQ(layers(Recompute::block()), (std::vector{0, 1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(layers(Recompute::every(3)), (std::vector{0, 3, 6}));
   EXPECT_EQ(layers(Recompute::chosen([](auto layer) { return layer > 4; })), (std::vector{5, 6}));
+  EXPECT_EQ(layers(Recompute::gelu() | Recompute::every(3)), (std::vector{0, 3, 6}));
   EXPECT_EQ(Recompute::every(3).describe(), "every:3");
   EXPECT_EQ(Recompute::block().describe(), "block");
   EXPECT_EQ(Recompute().describe(), "none");
@@ -32,9 +34,24 @@ TEST(Recompute, NamesTheLayersItAppliesTo) {
   EXPECT_THROW(static_cast<void>(Recompute::chosen(nullptr)), ContractError);
 }
 
+TEST(Recompute, JoinsOutputsWithWholeLayersThatNeedNeither) {
+  const Recompute both = Recompute::gelu() | Recompute::layer_norm();
+  EXPECT_TRUE(both.gelu_of(0) && both.layer_norms_of(0) && !both.applies_to(0));
+  const Recompute mixed = Recompute::every(2) | Recompute::layer_norm();
+  EXPECT_TRUE(mixed.applies_to(0) && !mixed.layer_norms_of(0));
+  EXPECT_TRUE(!mixed.applies_to(1) && mixed.layer_norms_of(1) && !mixed.gelu_of(1));
+  EXPECT_EQ(both.describe(), "gelu,layer-norm");
+  EXPECT_EQ((Recompute::gelu() | Recompute::every(2)).describe(), "every:2,gelu");
+  EXPECT_THROW(static_cast<void>(Recompute::block() | Recompute::every(2)), ContractError);
+}
+
 std::vector<Recompute> choices() {
-  return {Recompute::block(), Recompute::every(2),
-          Recompute::chosen([](std::int64_t layer) { return layer == 1; })};
+  return {Recompute::block(),
+          Recompute::every(2),
+          Recompute::chosen([](std::int64_t layer) { return layer == 1; }),
+          Recompute::gelu() | Recompute::layer_norm(),
+          Recompute::every(2) | Recompute::layer_norm(),
+          Recompute::chosen([](std::int64_t layer) { return layer == 1; }) | Recompute::gelu()};
 }
 
 class RecomputeIn : public testing::TestWithParam<DType> {};
@@ -55,6 +72,26 @@ TEST_P(RecomputeIn, ChangesNoBitUnderAnyStrategy) {
   }
 }
 
+// A head in chunks is close to the whole one, and has bits of its own, the same everywhere.
+TEST_P(RecomputeIn, ChangesNoBitOfAHeadInChunksUnderAnyStrategy) {
+  CourseOptions options{.model = {.compute = GetParam(), .accumulate = 2}, .ranks = 2};
+  options.model.accumulate_mode = AccumulateMode::every;
+  const test::Course whole = train_course(options);
+  options.gpt.head_rows = 4;  // of 11
+  const test::Course expected = train_course(options);
+  EXPECT_NEAR(expected.losses[0], whole.losses[0], 1e-6);
+  const double rounding = GetParam() == DType::fp32 ? 1e-5 : 1e-2;
+  for (std::size_t step = 0; step < whole.losses.size(); ++step) {
+    EXPECT_NEAR(expected.losses[step] / whole.losses[step], 1.0, rounding);
+    EXPECT_NEAR(expected.norms[step] / whole.norms[step], 1.0, rounding);
+  }
+  options.gpt.recompute = Recompute::every(2) | Recompute::gelu() | Recompute::layer_norm();
+  for (const Strategy strategy : all_strategies()) {
+    options.model.strategy = strategy;
+    EXPECT_EQ(train_course(options), expected) << to_string(strategy);
+  }
+}
+
 // The masks are made again, not kept.
 TEST_P(RecomputeIn, ReplaysDropoutToTheBit) {
   for (const Strategy strategy : all_strategies()) {
@@ -62,8 +99,11 @@ TEST_P(RecomputeIn, ReplaysDropoutToTheBit) {
                           .model = {.strategy = strategy, .compute = GetParam()},
                           .ranks = 2};
     const test::Course expected = train_course(options);
-    options.gpt.recompute = Recompute::block();
-    EXPECT_EQ(train_course(options), expected) << to_string(strategy);
+    for (const Recompute& recompute :
+         {Recompute::block(), Recompute::gelu() | Recompute::layer_norm()}) {
+      options.gpt.recompute = recompute;
+      EXPECT_EQ(train_course(options), expected) << to_string(strategy) << recompute.describe();
+    }
   }
 }
 
@@ -71,7 +111,7 @@ TEST_P(RecomputeIn, ReplaysDropoutToTheBit) {
 TEST(RecomputeAsynchronously, ChangesNoBit) {
   CourseOptions options{.model = {.strategy = Strategy::zero3}, .ranks = 3, .global_batch = 6};
   const test::Course expected = train_course(options);
-  options.gpt.recompute = Recompute::block();
+  options.gpt.recompute = Recompute::every(2) | Recompute::gelu() | Recompute::layer_norm();
   options.world = {.poison = SlotPoison::nan,
                    .delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{300}},
                    .compute_stream = ComputeStream::worker};
@@ -83,8 +123,11 @@ TEST(RecomputeAsynchronously, ChangesNoBit) {
 std::size_t activation_bytes(const GPTConfig& config, const Recompute& recompute, DType compute) {
   std::size_t bytes = 0;
   simulate_rank({.rank = 0, .ranks = 1}, [&](World& world) {
-    bytes = GPT::bytes_needed(config, {.recompute = recompute}, 2, world, {.compute = compute})
-                .activations;
+    const GPTBytes kept = GPT::bytes_needed(config, {}, 2, world, {.compute = compute});
+    const GPTBytes needed =
+        GPT::bytes_needed(config, {.recompute = recompute}, 2, world, {.compute = compute});
+    EXPECT_EQ(needed.workspace, kept.workspace);
+    bytes = needed.activations;
   });
   return bytes;
 }
@@ -104,6 +147,22 @@ TEST(RecomputeMemory, IsOneInputALayerAndOneLayersActivations) {
                            .seq = 32};
     EXPECT_EQ(activation_bytes(config, Recompute::block(), DType::fp32), expected(layers, 4));
     EXPECT_EQ(activation_bytes(config, Recompute::block(), DType::bf16), expected(layers, 2));
+  }
+}
+
+// They lie in the gradients' memory, which grows by nothing.
+TEST(RecomputeMemory, OutputsOfGeluAndNormsTakeNone) {
+  const GPTConfig config{.layers = 5, .hidden = 64, .heads = 4, .vocab = 256, .seq = 32};
+  for (const DType compute : {DType::fp32, DType::bf16}) {
+    const std::size_t values = 2UL * 32 * 64 * size_of(compute);
+    const std::size_t all = activation_bytes(config, Recompute::none(), compute);
+    const auto saved = [&](const Recompute& recompute) {
+      return (all - activation_bytes(config, recompute, compute)) / values;
+    };
+    EXPECT_EQ(saved(Recompute::gelu()), 5 * 4U);
+    EXPECT_EQ(saved(Recompute::layer_norm()), 5 * 2U);
+    EXPECT_EQ(saved(Recompute::gelu() | Recompute::layer_norm()), 5 * 6U);
+    EXPECT_EQ(saved(Recompute::every(2) | Recompute::gelu()), saved(Recompute::every(2)) + 2 * 4U);
   }
 }
 
@@ -131,9 +190,11 @@ void step_on(World& world, const CourseOptions& options, MemoryReport& report) {
 TEST(RecomputeMemory, IsPlannedAsItIsMeasured) {
   for (const Strategy strategy : all_strategies()) {
     for (const Recompute& recompute : choices()) {
-      const CourseOptions options{.gpt = {.recompute = recompute, .dropout = 0.1F},
-                                  .model = {.strategy = strategy},
-                                  .ranks = 2};
+      const std::int64_t head_rows = recompute.applies_to(0) ? 0 : 4;
+      const CourseOptions options{
+          .gpt = {.recompute = recompute, .head_rows = head_rows, .dropout = 0.1F},
+          .model = {.strategy = strategy},
+          .ranks = 2};
       MemoryReport measured;
       run_ranks(2, [&](World& world) { step_on(world, options, measured); });
       MemoryReport planned;

@@ -229,6 +229,7 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
       {"persist_elems", job.settings.persist_elems},
       {"norm_dtype", to_string(job.settings.norm_dtype.value_or(job.settings.precision))},
       {"recompute", job.settings.recompute.describe()},
+      {"head_rows", job.settings.head_rows},
       {"offload", offload_name(job.settings)},
       {"offload_keep", shortest(job.settings.offload_keep)},
       {"dropout", shortest(job.settings.dropout)},

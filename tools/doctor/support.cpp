@@ -157,6 +157,16 @@ std::vector<Feature> features() {
          c.gpt.recompute = nn::Recompute::every(2);
          c.model.compute = DType::bf16;
        }},
+      {"recompute GELU and layer norms, fp16",
+       [](Choice& c) {
+         c.gpt.recompute = nn::Recompute::gelu() | nn::Recompute::layer_norm();
+         c.model.compute = DType::fp16;
+       }},
+      {"head in chunks of rows, accumulation",
+       [](Choice& c) {
+         c.gpt.head_rows = 16;
+         c.model.accumulate = 2;
+       }},
       {"dropout, with recompute",
        [](Choice& c) {
          c.gpt.dropout = 0.1F;

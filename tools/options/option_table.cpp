@@ -211,17 +211,44 @@ void set_loss_scale(Settings& settings, const std::string& text) {
   settings.loss_scaling = scaling;
 }
 
-void set_recompute(Settings& settings, const std::string& text) {
+nn::Recompute recompute_of(const std::string& entry) {
   constexpr std::string_view every = "every:";
-  if (text == "none") {
-    settings.recompute = nn::Recompute::none();
-  } else if (text == "block") {
-    settings.recompute = nn::Recompute::block();
-  } else if (text.starts_with(every)) {
-    settings.recompute =
-        nn::Recompute::every(parse_whole(text.substr(every.size()), 1, kMostLayers));
-  } else {
-    throw ConfigError(fmt::format("'{}' is unknown; use none, block or every:K", text));
+  if (entry == "none") { throw ConfigError("none stands alone; leave it or the rest out"); }
+  if (entry == "gelu") { return nn::Recompute::gelu(); }
+  if (entry == "layer-norm") { return nn::Recompute::layer_norm(); }
+  if (entry == "block") { return nn::Recompute::block(); }
+  if (entry.starts_with(every)) {
+    return nn::Recompute::every(parse_whole(entry.substr(every.size()), 1, kMostLayers));
+  }
+  throw ConfigError(fmt::format(
+      "'{}' is unknown; use none, or gelu, layer-norm and block or every:K, with commas between",
+      entry));
+}
+
+void set_recompute(Settings& settings, const std::string& text) {
+  settings.recompute = {};
+  if (text == "none") { return; }
+  std::vector<std::string> have;
+  std::string whole;  // layers
+  for (const std::string& entry : parse_list(text)) {
+    if (std::find(have.begin(), have.end(), entry) != have.end()) {
+      throw ConfigError(fmt::format("{} is named twice", entry));
+    }
+    have.push_back(entry);
+    const nn::Recompute recompute = recompute_of(entry);
+    if (recompute.applies_to(0)) {
+      if (!whole.empty()) {
+        throw ConfigError(
+            fmt::format("{} and {} both choose layers; give one of them", whole, entry));
+      }
+      whole = entry;
+    }
+    settings.recompute = settings.recompute | recompute;
+  }
+  if (have.size() > 1 && (whole == "block" || whole == "every:1")) {
+    throw ConfigError(fmt::format(
+        "{} recomputes every layer whole, so that nothing is left for {}; leave one of them out",
+        whole, have[0] == whole ? have[1] : have[0]));
   }
 }
 
@@ -484,9 +511,14 @@ std::vector<OptionRow> training_rows() {
        "steps skipped in a row, as their gradient is not finite, that end the run; 0: never", kBoth,
        integer<&Settings::max_skips>()},
       {"--recompute", "training", "R", "none",
-       "layers that keep their input alone and run their forward again for backward: none, block "
-       "(every layer) or every:K",
+       "what is computed again for backward: none, gelu (GELU's output), layer-norm (both norms' "
+       "outputs), block (every layer whole: it keeps its input alone) or every:K; with commas "
+       "between, such as gelu,layer-norm",
        kAll, set_recompute},
+      {"--head-rows", "training", "N", "0",
+       "rows of logits at a time: head, loss and their gradients run in backward, some rows after "
+       "the other, which saves the memory of the others; 0: all at once",
+       kAll, whole<&Settings::head_rows>(0, std::int64_t{1} << 30)},
       {"--offload", "training", "O", "none",
        "what is in host memory: none, optimizer (its state and the update), activations (the "
        "layers' inputs, while they are not needed), or both, with a comma between",

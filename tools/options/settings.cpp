@@ -96,6 +96,7 @@ std::string describe_forward(const Settings& settings) {
   if (settings.norm_dtype) { text += fmt::format(", norms {}", to_string(*settings.norm_dtype)); }
   const std::string recompute = settings.recompute.describe();
   if (recompute != "none") { text += ", recompute " + recompute; }
+  if (settings.head_rows > 0) { text += fmt::format(", head rows {}", settings.head_rows); }
   if (offload_name(settings) != "none") {
     text += fmt::format(", offload {}", offload_name(settings));
   }

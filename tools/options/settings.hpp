@@ -86,6 +86,7 @@ struct Settings {
   LossScaling loss_scaling;
   std::int64_t max_skips = 0;
   nn::Recompute recompute;
+  std::int64_t head_rows = 0;  ///< of logits at a time; 0: all
   float dropout = 0;
   nn::Boundaries boundaries{};
   Offload offload{};

@@ -22,15 +22,17 @@ struct Share {
 };
 
 /// A model for inference has no gradients, and keeps nothing that could be recomputed.
-std::string_view activations_remedy(const CategoryBytes& bytes, const Settings& settings) {
+std::string activations_remedy(const CategoryBytes& bytes, const Settings& settings) {
   const bool trains = bytes[Category::gradients] > 0;
-  const bool keeps = trains && settings.recompute.describe() != "block";
-  if (settings.batch > 1) {
-    return keeps ? "--recompute block, a smaller --batch with more --accumulate, or a smaller model"
-                 : "a smaller --batch with more --accumulate, or a smaller model";
+  std::string remedies;
+  if (trains && settings.recompute.describe() == "none") {
+    remedies += "--recompute gelu,layer-norm or block, ";
+  } else if (trains && settings.recompute.describe() != "block") {
+    remedies += "--recompute block, ";
   }
-  return keeps ? "--recompute block, a shorter --seq or a smaller model"
-               : "a shorter --seq or a smaller model";
+  if (trains && settings.head_rows == 0) { remedies += "some --head-rows at a time, "; }
+  remedies += settings.batch > 1 ? "a smaller --batch with more --accumulate" : "a shorter --seq";
+  return remedies + " or a smaller model";
 }
 
 /// Whether there is more than one copy of model states that are all sharded.
@@ -70,11 +72,11 @@ std::string advice(const StrategyPlan& plan, const Settings& settings, Tried tri
   const RankPlan& rank = plan.fullest();
   const CategoryBytes& bytes = rank.memory.at_peak;
   const std::string state = state_remedy(bytes, settings, plan.strategy, tried);
+  const std::string activations = activations_remedy(bytes, settings);
   const Share shares[] = {
       {bytes[Category::parameters] + bytes[Category::gradients] + bytes[Category::optimizer],
        state},
-      {bytes[Category::activations] + bytes[Category::workspace],
-       activations_remedy(bytes, settings)},
+      {bytes[Category::activations] + bytes[Category::workspace], activations},
       {bytes[Category::gather] + bytes[Category::reduce], gather_remedy(settings, plan.strategy)},
       {bytes[Category::communicator], settings.ranks <= kMostThreadRanks
                                           ? "ranks that are threads (--comm local)"

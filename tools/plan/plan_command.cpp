@@ -1,6 +1,7 @@
 #include "tools/plan/plan_command.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -37,7 +38,7 @@ void check_stack(const Settings& settings) {
     }
   }
   for (const char* option : {"--model", "--layers", "--hidden", "--heads", "--vocab", "--threads",
-                             "--norm-dtype", "--recompute", "--dropout"}) {
+                             "--norm-dtype", "--recompute", "--head-rows", "--dropout"}) {
     if (settings.has(option)) {
       throw ConfigError(fmt::format(
           "--params cannot be combined with {}: it plans model states and slots, and computes "
@@ -120,22 +121,49 @@ Json search_json(const SearchResult& result) {
       {"found", true}, {"tried", result.tried}, {"command", command_line_of(result.found->choice)}};
 }
 
-bool offloads_by_itself(const Settings& settings, const Planned& shown) {
-  return settings.offload != shown.choice.settings.offload;
+/// What a search has added to what was asked, and what that costs.
+struct Added {
+  std::string words;               ///< " --recompute gelu", or nothing
+  std::vector<std::string> costs;  ///< "computes GELU's output again"
+};
+
+std::string cost_of(const nn::Recompute& recompute) {
+  if (recompute.applies_to(0)) { return "runs every layer's forward again in backward"; }
+  if (recompute.gelu_of(0) && recompute.layer_norms_of(0)) {
+    return "computes GELU's and both norms' outputs again in backward";
+  }
+  return recompute.gelu_of(0) ? "computes GELU's output again in backward"
+                              : "computes both norms' outputs again in backward";
+}
+
+Added added_by(const Settings& asked, const Planned& shown) {
+  const Settings& chosen = shown.choice.settings;
+  Added added;
+  if (chosen.recompute.describe() != asked.recompute.describe()) {
+    added.words += " --recompute " + chosen.recompute.describe();
+    added.costs.push_back(cost_of(chosen.recompute));
+  }
+  if (chosen.head_rows != asked.head_rows) {
+    added.words += fmt::format(" --head-rows {}", chosen.head_rows);
+    added.costs.emplace_back("lends attention less of the logits' memory");
+  }
+  if (chosen.offload != asked.offload) {
+    const bool same_memory = asked.device == DeviceKind::cpu;
+    added.words += " --offload optimizer";
+    added.costs.push_back(fmt::format("takes up to {} of host memory a rank{}",
+                                      format_bytes(shown.plan.fullest().host_peak_bytes),
+                                      same_memory ? " (on the cpu: of the same machine)" : ""));
+  }
+  return added;
 }
 
 /// What the command is that follows.
 std::string finding(const Settings& settings, const Planned& found) {
   const std::string budget = format_bytes(*settings.budget_bytes);
-  if (!offloads_by_itself(settings, found)) {
-    return fmt::format("the cheapest that fits {}", budget);
-  }
-  const bool same_memory = settings.device == DeviceKind::cpu;
-  return fmt::format(
-      "nothing fits {} without --offload optimizer, which takes up to {} of host memory a rank{};\n"
-      "the cheapest that fits with it",
-      budget, format_bytes(found.plan.fullest().host_peak_bytes),
-      same_memory ? " (on the cpu: of the same machine)" : "");
+  const Added added = added_by(settings, found);
+  if (added.words.empty()) { return fmt::format("the cheapest that fits {}", budget); }
+  return fmt::format("nothing fits {} without{}, which {};\nthe cheapest that fits with it", budget,
+                     added.words, fmt::join(added.costs, " and "));
 }
 
 void plan_search(const Settings& settings) {
@@ -154,13 +182,13 @@ void plan_search(const Settings& settings) {
   }
   write_files(settings, json);
   const RankPlan& rank = shown.plan.fullest();
+  const std::string added = added_by(settings, shown).words;
   throw OutOfMemory(fmt::format(
       "nothing fits --budget {}: of {} choices {}{} needs the least, and its rank {} would hold "
       "{}\n"
       "use {}",
       format_bytes(*settings.budget_bytes), result.tried, to_string(shown.plan.strategy),
-      offloads_by_itself(settings, shown) ? " with --offload optimizer" : "", rank.rank,
-      describe(rank.memory.at_peak),
+      added.empty() ? "" : " with" + added, rank.rank, describe(rank.memory.at_peak),
       advice(shown.plan, shown.choice.settings, Tried::all_strategies)));
 }
 

@@ -224,6 +224,7 @@ Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans)
     json["batch"] = settings.batch;
     json["norm_dtype"] = to_string(settings.norm_dtype.value_or(settings.precision));
     json["recompute"] = settings.recompute.describe();
+    json["head_rows"] = settings.head_rows;
     json["dropout"] = shortest(settings.dropout);
   }
   json["budget_bytes"] = settings.budget_bytes ? Json(*settings.budget_bytes) : Json();

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <tuple>
 #include <utility>
 
 #include "tessera/base/error.hpp"
+#include "tessera/base/math.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
 #include "tools/options/optimizer.hpp"
@@ -76,15 +78,43 @@ std::vector<int> prefetches(const Settings& settings, Strategy strategy) {
   return {1, 0};
 }
 
+/// activation_bytes of choices, of which many have the same.
+class KnownActivations {
+ public:
+  std::size_t of(const Settings& settings) {
+    const Key key{settings.batch, settings.head_rows, settings.recompute.describe()};
+    const auto known = bytes_.find(key);
+    if (known != bytes_.end()) { return known->second; }
+    return bytes_[key] = activation_bytes(settings);
+  }
+
+ private:
+  using Key = std::tuple<std::int64_t, std::int64_t, std::string>;
+  std::map<Key, std::size_t> bytes_;
+};
+
+/// What has been planned, and does not fit.
+struct Misses {
+  std::vector<Choice> choices;
+  KnownActivations activations;
+};
+
+/// The plan of `choice` if it fits; what shows without one comes first.
+std::optional<StrategyPlan> plan_within(std::size_t limit, const Choice& choice,
+                                        KnownActivations& activations) {
+  if (activations.of(choice.settings) > limit) { return {}; }
+  return plan_asked_within(limit, choice.settings, choice.strategy);
+}
+
 /// What became of a choice.
 struct Trial {
   bool possible = true;
   std::optional<StrategyPlan> plan;  ///< if it fits
 };
 
-Trial try_choice(const Choice& choice, const Settings& asked) {
+Trial try_choice(const Choice& choice, const Settings& asked, KnownActivations& activations) {
   try {
-    return {true, plan_asked_within(*asked.budget_bytes, choice.settings, choice.strategy)};
+    return {true, plan_within(*asked.budget_bytes, choice, activations)};
   } catch (const ConfigError&) {
     // A micro-batch that was not asked for may be larger than can be.
     if (choice.settings.batch <= asked.batch) { throw; }
@@ -92,33 +122,67 @@ Trial try_choice(const Choice& choice, const Settings& asked) {
   }
 }
 
-/// Until one fits; adds those that do not to `tried`.
-void try_choices(const Settings& settings, SearchResult& result, std::vector<Choice>& tried) {
-  for (const Choice& choice : choices(settings)) {
-    Trial trial = try_choice(choice, settings);
+constexpr std::int64_t kChunks = 8;
+constexpr std::int64_t kLeastChunkRows = 64;
+
+/// Rows of logits at a time; 0 if that would be all of them.
+std::int64_t chunk_rows(const Settings& settings) {
+  const std::int64_t rows = settings.batch * settings.named_model().config.seq;
+  const std::int64_t chunk = round_up(ceil_div(rows, kChunks), kLeastChunkRows);
+  return chunk < rows ? chunk : 0;
+}
+
+/// What activations can be traded for, the cheapest first.
+std::vector<nn::Recompute> recomputes(const Settings& settings) {
+  if (settings.params || settings.has("--recompute")) { return {settings.recompute}; }
+  using nn::Recompute;
+  return {Recompute::none(), Recompute::layer_norm(), Recompute::gelu(),
+          Recompute::gelu() | Recompute::layer_norm(), Recompute::block()};
+}
+
+std::vector<HeadRows> heads(const Settings& settings) {
+  if (settings.params || settings.has("--head-rows")) { return {HeadRows::as_asked}; }
+  return {HeadRows::as_asked, HeadRows::in_chunks};
+}
+
+/// Until one fits; adds those that do not to `misses`.
+void try_choices(const std::vector<Choice>& all, const Settings& settings, SearchResult& result,
+                 Misses& misses) {
+  for (const Choice& choice : all) {
+    Trial trial = try_choice(choice, settings, misses.activations);
     if (!trial.possible) { continue; }
     ++result.tried;
     if (trial.plan) {
       result.found = Planned{choice, std::move(*trial.plan)};
       return;
     }
-    tried.push_back(choice);
+    misses.choices.push_back(choice);
   }
 }
 
-/// The one of `tried` that needs the least, the first of equals. The last need less than most: what
-/// comes before them is soon known to need more.
-Planned nearest_of(const std::vector<Choice>& tried) {
+void try_with_less_kept(Settings settings, SearchResult& result, Misses& misses) {
+  for (const nn::Recompute& recompute : recomputes(settings)) {
+    settings.recompute = recompute;
+    for (const HeadRows head : heads(settings)) {
+      try_choices(choices(settings, head), settings, result, misses);
+      if (result.found) { return; }
+    }
+  }
+}
+
+/// The one of `misses` that needs the least, the first of equals. The last need less than most:
+/// what comes before them is soon known to need more.
+Planned nearest_of(Misses& misses) {
   std::optional<Planned> nearest;
   std::size_t limit = std::numeric_limits<std::size_t>::max();
-  for (auto choice = tried.rbegin(); choice != tried.rend(); ++choice) {
-    auto plan = plan_asked_within(limit, choice->settings, choice->strategy);
+  for (auto choice = misses.choices.rbegin(); choice != misses.choices.rend(); ++choice) {
+    auto plan = plan_within(limit, *choice, misses.activations);
     if (!plan) { continue; }
     limit = plan->fullest().memory.peak_bytes;
     nearest = Planned{*choice, std::move(*plan)};
   }
   if (nearest) { return *nearest; }
-  const Choice& first = tried.front();  // beyond any machine, as the plan says
+  const Choice& first = misses.choices.front();  // beyond any machine, as the plan says
   return {first, plan_asked(first.settings, first.strategy)};
 }
 
@@ -158,6 +222,7 @@ std::string step_words(const Settings& settings, Strategy strategy) {
   }
   const std::string recompute = settings.recompute.describe();
   if (recompute != "none") { words += " --recompute " + recompute; }
+  if (settings.head_rows > 0) { words += fmt::format(" --head-rows {}", settings.head_rows); }
   words += offload_words(settings);
   if (settings.dropout > 0) { words += fmt::format(" --dropout {}", settings.dropout); }
   return words + dtype_words(settings) + optimizer_words(settings) + checkpoint_words(settings);
@@ -176,11 +241,15 @@ std::string size_words(std::size_t bytes) {
 
 }  // namespace
 
-std::vector<Choice> choices(const Settings& settings) {
+std::vector<Choice> choices(const Settings& settings, HeadRows head) {
   const std::vector<Strategy> strategies =
       strategies_on(settings, {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3});
   std::vector<Choice> all;
-  for (const Settings& cut : cuts(settings)) {
+  for (Settings& cut : cuts(settings)) {
+    if (head == HeadRows::in_chunks) {
+      cut.head_rows = chunk_rows(cut);
+      if (cut.head_rows == 0) { continue; }
+    }
     for (const Strategy strategy : strategies) {
       for (const AccumulateMode mode : modes(cut, strategy)) {
         for (const int prefetch : prefetches(cut, strategy)) {
@@ -203,14 +272,14 @@ std::vector<Choice> choices(const Settings& settings) {
 
 SearchResult search(const Settings& settings) {
   SearchResult result;
-  std::vector<Choice> tried;
-  try_choices(settings, result, tried);
+  Misses misses;
+  try_with_less_kept(settings, result, misses);
   if (!result.found && !settings.has("--offload") && can_offload(settings)) {
     Settings offloaded = settings;
     offloaded.offload = Offload::optimizer;
-    try_choices(offloaded, result, tried);
+    try_with_less_kept(offloaded, result, misses);
   }
-  if (!result.found) { result.nearest = nearest_of(tried); }
+  if (!result.found) { result.nearest = nearest_of(misses); }
   return result;
 }
 

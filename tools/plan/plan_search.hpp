@@ -22,11 +22,18 @@ struct Choice {
   std::int64_t within_group = 0;  ///< the other traffic, for a rank
 };
 
+/// What a search does with the head of a GPT.
+enum class HeadRows : std::uint8_t {
+  as_asked,   ///< as settings.head_rows says
+  in_chunks,  ///< an eighth of a micro-batch's rows at a time, and 64 at least
+};
+
 /// All ways to run `settings`, the cheapest first: least traffic, then least within a group, then
 /// larger micro-batches, then more prefetch, then the simpler strategy. `--prefetch` and
 /// `--accumulate-mode`, if given, stay. Not `dp`, whose rank 0 holds all that a rank of `ddp` does;
-/// `hybrid` if `--shard-group` says how.
-[[nodiscard]] std::vector<Choice> choices(const Settings& settings);
+/// `hybrid` if `--shard-group` says how. In chunks only where a micro-batch has more rows than one.
+[[nodiscard]] std::vector<Choice> choices(const Settings& settings,
+                                          HeadRows head = HeadRows::as_asked);
 
 struct Planned {
   Choice choice;
@@ -39,8 +46,11 @@ struct SearchResult {
   std::size_t tried = 0;
 };
 
-/// Plans the choices in order until one fits the budget; if none does, and --offload was not typed,
-/// all of them again with the optimizer offloaded (where it can be: can_offload()).
+/// Plans the choices in order until one fits the budget. If none does, all of them again with the
+/// head in chunks of rows, then with more and more recomputed: layer norms' outputs, GELU's, both,
+/// every layer whole, each with the whole head and in chunks. If none does, all of that again with
+/// the optimizer offloaded (where it can be: can_offload()). What was typed of --recompute,
+/// --head-rows and --offload stays.
 [[nodiscard]] SearchResult search(const Settings& settings);
 
 /// The command that runs `choice`, with its data still to be named; for `--params`, that plans it.

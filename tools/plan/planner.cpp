@@ -11,6 +11,7 @@
 #include <span>
 
 #include "tessera/base/error.hpp"
+#include "tessera/world/simulate.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
 #include "tools/options/optimizer.hpp"
@@ -220,6 +221,26 @@ std::optional<StrategyPlan> plan_asked_within(std::size_t limit_bytes, const Set
                       ? plan_units(settings, *settings.params, strategy, ranks, limit_bytes)
                       : plan_gpt(settings, settings.named_model(), strategy, ranks, limit_bytes)};
   });
+}
+
+std::size_t activation_bytes(const Settings& settings) {
+  if (settings.params || settings.steps == 0) { return 0; }
+  ModelOptions model;
+  model.compute = settings.precision;
+  nn::GPTBytes bytes;
+  WorldOptions options = world_options(settings);
+  options.trace = false;
+  options.budget_bytes.reset();
+  simulate_rank(
+      {.rank = 0,
+       .ranks = settings.ranks,
+       .backend = {.device = settings.device, .comm = planned_comm(settings, settings.ranks)}},
+      [&](World& world) {
+        bytes = nn::GPT::bytes_needed(settings.named_model().config, gpt_options(settings),
+                                      settings.batch, world, model);
+      },
+      options);
+  return bytes.activations + bytes.workspace;
 }
 
 CommKind planned_comm(const Settings& settings, int ranks) {

@@ -67,6 +67,10 @@ struct StrategyPlan {
                                                             const Settings& settings,
                                                             Strategy strategy);
 
+/// What a rank holds under any strategy for its micro-batches: activations and their workspace. 0
+/// for `--params`. ConfigError for a micro-batch that cannot be.
+[[nodiscard]] std::size_t activation_bytes(const Settings& settings);
+
 /// What `ranks` ranks of `settings` talk through: as `--comm` says; for `auto` threads, or
 /// processes (mpi, nccl on CUDA) where there are more ranks than one process can have threads for.
 [[nodiscard]] CommKind planned_comm(const Settings& settings, int ranks);

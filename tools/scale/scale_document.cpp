@@ -165,6 +165,7 @@ Json scale_json(const ScaleResult& result) {
           {"reduce_dtype", to_string(settings.reduce_dtype)},
           {"norm_dtype", to_string(settings.norm_dtype.value_or(settings.precision))},
           {"recompute", settings.recompute.describe()},
+          {"head_rows", settings.head_rows},
           {"offload", offload_name(settings)},
           {"offload_keep", shortest(settings.offload_keep)},
           {"dropout", shortest(settings.dropout)},

@@ -10,6 +10,7 @@ nn::GPTOptions gpt_options(const Settings& settings) {
   return {.norms = settings.norm_dtype,
           .recompute = settings.recompute,
           .boundaries = settings.boundaries,
+          .head_rows = settings.head_rows,
           .dropout = settings.dropout,
           .dropout_seed = settings.seed};
 }

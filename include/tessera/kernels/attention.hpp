@@ -36,7 +36,8 @@ struct AttentionForward {
 /// Bits:   the order of sums depends on the shape alone, and a sample's results on that sample
 ///         alone; each backend has its own. A CUDA module with cuDNN leaves 16-bit attention of
 ///         common head sizes without dropout to it: that order depends on cuDNN's version, the kind
-///         of device and the number of samples, and is the same from run to run.
+///         of device, the number of samples and, backward, the workspace's size, and is the same
+///         from run to run.
 /// Errors: ContractError for a negative size, heads of 0 elements, a dropout outside [0, 1), a null
 ///         or fp64 array, dtypes that differ; on CUDA for a head of more than 256 elements.
 void attention_forward(const AttentionForward& args, Stream stream);
@@ -53,9 +54,13 @@ struct AttentionBackward {
   AttentionShape shape;
   float dropout = 0.0F;
   DropoutKey key = {};
+  /// The fp32 elements that `workspace` has; 0: attention_workspace_elems. More of them, up to
+  /// attention_backward_workspace_elems, make cuDNN's backward faster.
+  std::int64_t workspace_elems = 0;
 };
 
-/// Computes the gradient of attention_forward. Bits and errors are those of attention_forward.
+/// Computes the gradient of attention_forward. Bits and errors are those of attention_forward, and
+/// ContractError for a workspace that is smaller than attention_workspace_elems.
 void attention_backward(const AttentionBackward& args, Stream stream);
 
 /// Returns the fp32 elements of workspace that both directions need on this stream, for activations
@@ -66,5 +71,12 @@ void attention_backward(const AttentionBackward& args, Stream stream);
 /// negative size or fp64.
 [[nodiscard]] std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
                                                      Stream stream);
+
+/// Returns the fp32 elements of workspace beyond which attention_backward gains nothing:
+/// attention_workspace_elems, or, on CUDA, what cuDNN would need for all heads at a time (2 seq^2
+/// bytes for each, with seq rounded up to a multiple of 128), in every build. A caller lends them
+/// from memory that is idle. Throws as attention_workspace_elems does.
+[[nodiscard]] std::int64_t attention_backward_workspace_elems(const AttentionShape& shape,
+                                                              DType dtype, Stream stream);
 
 }  // namespace tessera::kernels

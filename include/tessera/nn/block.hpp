@@ -18,7 +18,7 @@ class Block {
  public:
   /// What backward needs of forward, in device memory of the caller. It takes 15 * hidden values
   /// and heads + 4 fp32 statistics per row, beside the input ln_1.x, which another layer's output
-  /// holds.
+  /// holds: 11 * hidden with mlp.gelu_again, 2 * hidden less with norms_again.
   struct Saved {
     LayerNorm::Saved ln_1;            ///< of the first norm, whose x is the block's input
     CausalSelfAttention::Saved attn;  ///< of the attention
@@ -28,6 +28,9 @@ class Block {
     Values middle;                    ///< m, which ln_2.x points to
     Values normed_2;                  ///< the output of ln_2, which mlp.x points to
     Dropout dropout = {};  ///< of both additions to the residual stream; attn has its own
+    /// Whether normed_1 and normed_2 are needed in forward alone, and may be one: backward then
+    /// computes them again from ln_1.x and m.
+    bool norms_again = false;
   };
 
   /// Makes a block for a hidden size that `heads` divides, otherwise ContractError. `norms` is the

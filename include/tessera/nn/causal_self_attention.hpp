@@ -22,6 +22,10 @@ class CausalSelfAttention {
     float* log_sum_exp;    ///< [batch, heads, seq]
     float* workspace;      ///< `workspace_elems` values; not kept, so all layers may share it
     Dropout dropout = {};  ///< of the attention probabilities
+    /// Memory that is idle in backward, which then works in its `lent_elems` values and may be
+    /// faster (kernels::attention_backward_workspace_elems). Null: it works in `workspace`.
+    float* lent = nullptr;
+    std::int64_t lent_elems = 0;  ///< at least `workspace_elems`, if anything is lent
   };
 
   /// Names the parameters "prefix.c_attn.*" and "prefix.c_proj.*". Throws ContractError unless
@@ -39,7 +43,7 @@ class CausalSelfAttention {
   void forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape,
                ConstValues residual = {}) const;
   /// Adds the gradients of the parameters and writes dx. dy and dx are [rows, hidden]; scratch
-  /// holds 4 * rows * hidden values.
+  /// holds 4 * rows * hidden values. dx may be saved.x.
   void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                 BatchShape shape) const;
 

@@ -24,6 +24,17 @@ class CrossEntropy {
   /// All arrays are in device memory.
   void forward(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,
                const float* loss_scale = nullptr) const;
+
+  /// Some rows of those whose mean is taken.
+  struct Part {
+    std::int64_t rows;      ///< in `logits` and `targets`
+    std::int64_t all_rows;  ///< of the micro-batch
+  };
+  /// Does the same for a part of the rows: the gradient of each is, to the bit, what `forward` on
+  /// all of them makes of the same logits. So is the loss, but for the order in which parts are
+  /// added in fp64.
+  void forward_part(Values logits, const std::int32_t* targets, double* loss, Part part,
+                    const float* loss_scale = nullptr) const;
   /// Adds the part of these rows in the mean over `all_rows` to *loss, and leaves the logits
   /// unchanged.
   void evaluate(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,

@@ -35,10 +35,25 @@ struct GPTOptions {
   /// ModelOptions::compute. They are small, and fp32 keeps what 16 bits round away. Their gradients
   /// and the rest of a unit do not change.
   std::optional<DType> norms = {};
-  /// The layers that keep only their input, and share the activations of one layer.
+  /// What layers compute again in backward. Those that are recomputed whole keep only their input,
+  /// and share the activations of one layer.
   Recompute recompute = {};
   /// Where the inputs of the layers are kept. It changes no bit of a result.
   Boundaries boundaries = Boundaries::device;
+  /// The rows of logits that are held at a time, where it saves more than the logits lend to
+  /// attention (GPTBytes::workspace); 0: all rows of a micro-batch.
+  ///
+  /// Otherwise the whole head waits for the backward scope of the root unit: there each chunk of
+  /// rows becomes logits, their loss, their gradient, and what that adds to the gradients of the
+  /// table and of the residual stream. No product runs twice, as it would if forward computed the
+  /// loss already, and a gradient is written only where it may be. So the loss of a micro-batch is
+  /// there when it has gone backward, and a search for what is not finite begins at ln_f's output
+  /// (ForwardScope::watch).
+  ///
+  /// Results are as close as with 0, but not the same bits: products of fewer rows may add in
+  /// another order, the loss is added by chunks in fp64, and the table's gradient by chunks in
+  /// order, each rounded to its dtype. All strategies still have the same bits.
+  std::int64_t head_rows = 0;
   /// The probability, in [0, 1), with which training drops each element of the embedding's output,
   /// each attention probability, and each element of both of a layer's additions to the residual
   /// stream, as GPT-2 does.
@@ -50,13 +65,16 @@ struct GPTOptions {
 /// Bytes that a GPT allocates for a micro-batch on one rank, beside the model state.
 struct GPTBytes {
   /// What is kept from forward to backward: 16 * hidden values per row and layer, 2 * hidden and
-  /// logits_row_elems() per row, tokens, and fp32 statistics of norms and attention. Layers that
-  /// are recomputed take 1 * hidden per row each, and 15 * hidden once for all. With
+  /// logits_row_elems() per row (of at most GPTOptions::head_rows rows, where it is given), tokens,
+  /// and fp32 statistics of norms and attention. Layers that
+  /// are recomputed whole take 1 * hidden per row each, and 15 * hidden once for all; the others 4
+  /// * hidden less with Recompute::gelu, 2 * hidden less with Recompute::layer_norm. With
   /// Boundaries::host the inputs of all layers take at most 3 * hidden per row. For inference it is
   /// 17 * hidden per row, and the logits of at most 64 rows.
   std::size_t activations = 0;
   /// Gradients of activations (6 * hidden values per row; 7 * hidden with dropout; none for
-  /// inference), and the workspace of attention.
+  /// inference), and the workspace of attention. Its backward works in the memory of the logits
+  /// instead where that has more room than the workspace and attention a use for it.
   std::size_t workspace = 0;
   std::size_t host = 0;    ///< In the host pool: with Boundaries::host, hidden per row and layer.
   std::size_t gather = 0;  ///< All ranks' logits, on the rank that collects them.
@@ -72,9 +90,10 @@ struct GPTBytes {
 ///   described --declare--> bound --forward--> forward done --backward--> bound ...
 ///   bound, between steps --evaluate, next_logits--> bound
 ///
-/// A layer that is recomputed runs its forward again, except its last product, in its backward
-/// scope: one gather serves both. The last such layer of a forward still has its activations and
-/// does not run again.
+/// A layer that is recomputed whole runs its forward again, except its last product, in its
+/// backward scope: one gather serves both. The last such layer of a forward still has its
+/// activations and does not run again. Outputs of GELU and of norms that are recomputed lie in the
+/// gradients' memory in both passes, and need none of their own.
 ///
 /// Dropout numbers the samples of a step as DistributedSampler does, so that a step's masks depend
 /// only on the seed and the number of the step, not on ranks, cut or recomputation.
@@ -86,8 +105,8 @@ struct GPTBytes {
 ///          token outside the vocabulary.
 class GPT {
  public:
-  /// Describes a GPT. Throws ConfigError as GPTConfig::validate does, and for a dropout outside [0,
-  /// 1).
+  /// Describes a GPT. Throws ConfigError as GPTConfig::validate does, for a dropout outside [0, 1),
+  /// for negative head_rows, and for head_rows together with GatherLogits::on_rank0.
   explicit GPT(const GPTConfig& config, GPTOptions options = {});
   GPT(GPT&& other) noexcept;
   GPT& operator=(GPT&& other) noexcept;
@@ -109,9 +128,9 @@ class GPT {
   void reserve(std::int64_t batch);
 
   /// Runs one micro-batch of this rank forward: adds its loss, and turns the logits into their
-  /// gradient. `inputs` and `targets` hold batch * config().seq tokens each, in host memory. The
-  /// caller keeps them until the compute stream has read them (on a CPU: when this returns;
-  /// `ShardedModel::report` waits).
+  /// gradient, both of which `backward` does with GPTOptions::head_rows. `inputs` and `targets`
+  /// hold batch * config().seq tokens each, in host memory. The caller keeps them until the compute
+  /// stream has read them (on a CPU: when this returns; `ShardedModel::report` waits).
   void forward(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
   /// Adds the gradients of the micro-batch that went forward last.
   void backward();
@@ -134,7 +153,8 @@ class GPT {
   /// `evaluate` may be called, and throws as it does.
   [[nodiscard]] std::vector<float> next_logits(std::span<const std::int32_t> tokens);
 
-  /// Returns the device address of this rank's mean loss over the micro-batches of the step so far,
+  /// Returns the device address of this rank's mean loss over the micro-batches of the step so far
+  /// (with GPTOptions::head_rows, over those that have gone backward),
   /// for ShardedModel::step. It is null before memory is reserved, and for a model for inference.
   [[nodiscard]] const double* loss() const noexcept;
   /// Returns, on rank 0 with GatherLogits::on_rank0, the last forward's logits in device memory,

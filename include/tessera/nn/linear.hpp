@@ -26,10 +26,12 @@ class Linear {
   /// Computes y = gelu(z) from z = x W + b, and keeps z for the backward. x, z and y do not
   /// overlap.
   void forward_gelu(const Scope& scope, ConstValues x, Values z, Values y, std::int64_t rows) const;
-  /// Adds the gradients of the parameters that have one, and writes dx [rows, in] unless null.
+  /// Adds the gradients of the parameters that have one, and writes dx [rows, in] unless null. dx
+  /// may be x, which has been read by then.
   void backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
                 std::int64_t rows) const;
-  /// Does the same as `backward` for x = gelu(z), and writes dz [rows, in], the gradient of z.
+  /// Does the same as `backward` for x = gelu(z), and writes dz [rows, in], the gradient of z. dz
+  /// may be x.
   void backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z, Values dz,
                      std::int64_t rows) const;
 

@@ -17,6 +17,8 @@ class MLP {
     ConstValues x;     ///< [rows, hidden], the input
     Values wide;       ///< [rows, 4 hidden], before GELU
     Values activated;  ///< [rows, 4 hidden], after it
+    /// Whether `activated` is needed in forward alone: backward then computes it again from `wide`.
+    bool gelu_again = false;
   };
 
   /// Names the parameters "prefix.c_fc.*" and "prefix.c_proj.*".
@@ -32,13 +34,14 @@ class MLP {
   void forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows,
                ConstValues residual = {}) const;
   /// Adds the gradients of the parameters and writes dx. dy and dx are [rows, hidden]; scratch
-  /// holds 4 * rows * hidden values.
+  /// holds 4 * rows * hidden values. dx may be saved.x.
   void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                 std::int64_t rows) const;
 
  private:
   Linear c_fc_;
   Linear c_proj_;
+  std::int64_t hidden_;
 };
 
 }  // namespace tessera::nn

@@ -220,16 +220,18 @@ class Cudnn final : public tessera::cuda::StreamExtension {
   LruCache<decltype(Piece{}.key()), Plan> plans_{kMostPlans};
 };
 
-/// As much of all heads as is to be computed at a time: what cudnn_rule.hpp expects, or less if
-/// this version of cuDNN needs more for it.
-Piece largest_piece(Cudnn& cudnn, Pass pass, const AttentionShape& shape, DType dtype) {
-  const std::int64_t heads = pass == Pass::forward ? shape.batch * shape.heads : cudnn_heads(shape);
+/// As much of all heads as is to be computed at a time in a workspace of `bytes`: what
+/// cudnn_rule.hpp expects, or less if this version of cuDNN needs more for it.
+Piece largest_piece(Cudnn& cudnn, Pass pass, const AttentionShape& shape, DType dtype,
+                    std::size_t bytes) {
+  const std::int64_t heads =
+      pass == Pass::forward ? shape.batch * shape.heads : cudnn_heads_in(shape, bytes);
   Piece piece{pass, dtype, 1, std::min(heads, shape.heads), shape};
   if (heads > shape.heads) {
     const std::int64_t rounds = ceil_div(shape.batch, heads / shape.heads);
     piece.samples = ceil_div(shape.batch, rounds);
   }
-  const std::size_t workspace = cudnn_workspace_bytes(shape, dtype) - kWorkspaceAlignment;
+  const std::size_t workspace = bytes - kWorkspaceAlignment;
   while (cudnn.plan_of(piece).workspace_bytes > workspace) {
     if (piece.samples == 1 && piece.heads == 1) {
       fail(name_of(piece), fmt::format("it needs a workspace of {} bytes and has {}",
@@ -302,7 +304,8 @@ bool cudnn_computes(const AttentionBackward& args, Stream stream) {
 void cudnn_attention_forward(const AttentionForward& args, Stream stream) {
   tessera::cuda::CudaStream& cuda = tessera::cuda::cuda_stream(stream);
   Cudnn& cudnn = cuda.extension<Cudnn>();
-  const Piece largest = largest_piece(cudnn, Pass::forward, args.shape, args.qkv.dtype);
+  const Piece largest = largest_piece(cudnn, Pass::forward, args.shape, args.qkv.dtype,
+                                      cudnn_workspace_bytes(args.shape, args.qkv.dtype));
   for_pieces(largest, [&](const Piece& piece, std::int64_t sample, std::int64_t head) {
     const Corner corner{piece, sample, head};
     Arrays arrays{{kQ, corner.packed(args.qkv, 0)},
@@ -317,7 +320,10 @@ void cudnn_attention_forward(const AttentionForward& args, Stream stream) {
 void cudnn_attention_backward(const AttentionBackward& args, Stream stream) {
   tessera::cuda::CudaStream& cuda = tessera::cuda::cuda_stream(stream);
   Cudnn& cudnn = cuda.extension<Cudnn>();
-  const Piece largest = largest_piece(cudnn, Pass::backward, args.shape, args.qkv.dtype);
+  const std::size_t bytes = args.workspace_elems == 0
+                                ? cudnn_workspace_bytes(args.shape, args.qkv.dtype)
+                                : static_cast<std::size_t>(args.workspace_elems) * sizeof(float);
+  const Piece largest = largest_piece(cudnn, Pass::backward, args.shape, args.qkv.dtype, bytes);
   for_pieces(largest, [&](const Piece& piece, std::int64_t sample, std::int64_t head) {
     const Corner corner{piece, sample, head};
     Arrays arrays{{kQ, corner.packed(args.qkv, 0)},

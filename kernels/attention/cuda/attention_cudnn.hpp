@@ -11,9 +11,9 @@ namespace tessera::kernels::cuda {
 [[nodiscard]] bool cudnn_computes(const AttentionBackward& args, Stream stream);
 
 /// Attention as its header says, with its log_sum_exp, in the deterministic form; args.workspace
-/// has cudnn_workspace_bytes. The handle and the plans of the last 64 shapes are kept with the
-/// stream, and what they take of the device when they are made is noted as a library's. Errors:
-/// DeviceError with cuDNN's reason, and how to do without it.
+/// has cudnn_workspace_bytes, or, backward, args.workspace_elems. The handle and the plans of the
+/// last 64 shapes are kept with the stream, and what they take of the device when they are made is
+/// noted as a library's. Errors: DeviceError with cuDNN's reason, and how to do without it.
 void cudnn_attention_forward(const AttentionForward& args, Stream stream);
 void cudnn_attention_backward(const AttentionBackward& args, Stream stream);
 

@@ -33,6 +33,7 @@ extern "C" const tessera::kernels::Table* tessera_cuda_kernels() {
       .attention_forward = cuda::attention_forward,
       .attention_backward = cuda::attention_backward,
       .attention_workspace_elems = cuda::attention_workspace_elems,
+      .attention_backward_workspace_elems = cuda::attention_backward_workspace_elems,
       .embedding_forward = cuda::embedding_forward,
       .embedding_backward = cuda::embedding_backward,
       .cross_entropy = cuda::cross_entropy,
