@@ -19,6 +19,8 @@ WorldOptions world_options(const Settings& settings) {
       std::chrono::milliseconds{std::max(std::llround(settings.deadline * ms_a_second), 1LL)};
   options.budget_bytes = settings.budget_bytes;
   options.deterministic = settings.deterministic;
+  options.channel_priority = settings.channel_priority;
+  options.nccl = settings.nccl;
   options.trace = settings.records();
   options.host_threads = settings.host_threads;
   return options;
