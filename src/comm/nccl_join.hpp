@@ -6,6 +6,7 @@
 #include "comm/control/tcp/tcp_control_plane.hpp"
 #include "comm/instruments.hpp"
 #include "tessera/comm/communicator.hpp"
+#include "tessera/comm/nccl_options.hpp"
 #include "tessera/device/device.hpp"
 #include "tessera/memory/tracker.hpp"
 
@@ -17,6 +18,7 @@ struct NcclJoin {
   Device* device = nullptr;
   int ordinal = 0;  ///< the device's
   MemoryTracker* memory = nullptr;
+  NcclOptions options = {};
   std::array<Instruments, 2> instruments = {};  ///< of the gather and the reduce channel
 };
 struct NcclChannels {

@@ -7,6 +7,10 @@
 
 namespace tessera {
 
+std::string_view to_string(StreamPriority priority) noexcept {
+  return priority == StreamPriority::high ? "high" : "usual";
+}
+
 std::string_view to_string(DeviceKind kind) noexcept {
   switch (kind) {
     case DeviceKind::cpu:

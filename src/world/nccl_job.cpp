@@ -100,6 +100,7 @@ World WorldFactory::make_nccl(const std::shared_ptr<TcpControlPlane>& control, i
   join.device = state->device.get();
   join.ordinal = ordinal;
   join.memory = &state->memory;
+  join.options = options.nccl;
   join.instruments = {Instruments{state->recorder.get(), options.delays, "gather", kGatherNumber},
                       Instruments{state->recorder.get(), options.delays, "reduce", kReduceNumber}};
   if (options.deterministic && control->size() > 1) { fix_nccl_order(*control); }

@@ -16,6 +16,7 @@
 #include "kernels/work/logged_table.hpp"
 #include "tessera/base/error.hpp"
 #include "world/host_cores.hpp"
+#include "world/nccl_options.hpp"
 #include "world/world_state.hpp"
 
 namespace tessera {
@@ -247,6 +248,7 @@ std::unique_ptr<Device> WorldFactory::make_device(const WorldOptions& options, i
 }
 
 std::shared_ptr<LocalRanks> WorldFactory::make_local_ranks(int ranks, const WorldOptions& options) {
+  refuse_nccl_options(options.nccl);
   return std::make_shared<LocalRanks>(ranks, std::vector<std::string>{"gather", "reduce"},
                                       options.deadline,
                                       options.trace ? CountTraffic::yes : CountTraffic::no);
@@ -298,8 +300,12 @@ void WorldFactory::make_streams(World::State& state) {
   choose_products(state);
   state.compute_stream.get().state()->compute_with(
       {&state.kernels, state.options.threads, state.products ? &*state.products : nullptr});
-  state.gather_stream = state.device->make_side_stream(fmt::format("gather r{}", state.rank));
-  state.reduce_stream = state.device->make_side_stream(fmt::format("reduce r{}", state.rank));
+  const auto make_channel = [&](const char* name) {
+    return state.device->make_channel_stream(fmt::format("{} r{}", name, state.rank),
+                                             state.options.channel_priority);
+  };
+  state.gather_stream = make_channel("gather");
+  state.reduce_stream = make_channel("reduce");
   log_to(state.work_log.get(), state.compute_stream.get(), "compute");
   if (state.device->computes()) { return; }  // others' work there is no kernel's
   log_to(state.work_log.get(), state.gather_stream.get(), "gather");

@@ -2,12 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "tessera/base/error.hpp"
+#include "world/nccl_options.hpp"
 
 namespace tessera {
 namespace {
 
 constexpr int kMostThreads = CpuDeviceOptions::kMostThreads;
+constexpr int kMostCtas = 64;  // NCCL has no more channels
 
 void check_records(const WorldOptions& options) {
   if (options.trace_steps < 0) {
@@ -38,6 +42,11 @@ void check_cuda(const WorldOptions& options) {
 }
 
 void check_cpu(const WorldOptions& options) {
+  if (options.channel_priority != StreamPriority::usual) {
+    throw ConfigError{
+        "`channel_priority` has no effect on a CPU, whose streams are threads: leave it at its "
+        "default, or set `device` to cuda"};
+  }
   if (options.cuda_ordinal) {
     throw ConfigError{
         "`cuda_ordinal` has no effect on a CPU: leave it at its default, or set `device` to cuda"};
@@ -55,6 +64,30 @@ void check_cpu(const WorldOptions& options) {
   }
 }
 
+/// The first that is not at its default; null: none.
+const char* asked_of(const NcclOptions& nccl) {
+  return nccl.min_ctas != 0   ? "nccl.min_ctas"
+         : nccl.max_ctas != 0 ? "nccl.max_ctas"
+         : nccl.windows       ? "nccl.windows"
+                              : nullptr;
+}
+
+void check_nccl(const NcclOptions& nccl) {
+  for (const auto& [ctas, name] :
+       {std::pair{nccl.min_ctas, "nccl.min_ctas"}, std::pair{nccl.max_ctas, "nccl.max_ctas"}}) {
+    if (ctas < 0 || ctas > kMostCtas) {
+      throw ConfigError{
+          fmt::format("`{}` is {}: choose from 1 to {} thread blocks, or 0 to leave "
+                      "it to NCCL",
+                      name, ctas, kMostCtas)};
+    }
+  }
+  if (nccl.max_ctas > 0 && nccl.min_ctas > nccl.max_ctas) {
+    throw ConfigError{fmt::format("`nccl.min_ctas` is {}, above `nccl.max_ctas`, {}: lower it",
+                                  nccl.min_ctas, nccl.max_ctas)};
+  }
+}
+
 void check_threads(const WorldOptions& options) {
   if (options.threads < 1 || options.threads > kMostThreads) {
     throw ConfigError{fmt::format("`threads` is {}: choose a number of threads from 1 to {}",
@@ -68,6 +101,15 @@ void check_threads(const WorldOptions& options) {
 }
 
 }  // namespace
+
+void refuse_nccl_options(const NcclOptions& nccl) {
+  const char* const asked = asked_of(nccl);
+  if (asked == nullptr) { return; }
+  throw ConfigError{fmt::format(
+      "`{}` has no effect, because NCCL does not join these ranks: leave it at its default, or "
+      "start one process a GPU (torchrun, srun, mpirun)",
+      asked)};
+}
 
 void validate(const WorldOptions& options) {
   if (options.deadline.count() <= 0) {
@@ -83,7 +125,10 @@ void validate(const WorldOptions& options) {
     throw ConfigError{"`device` is meta, which only counts: plan the job, or choose cpu or cuda"};
   }
   check_threads(options);
-  options.device == DeviceKind::cuda ? check_cuda(options) : check_cpu(options);
+  check_nccl(options.nccl);
+  if (options.device == DeviceKind::cuda) { return check_cuda(options); }
+  check_cpu(options);
+  refuse_nccl_options(options.nccl);
 }
 
 }  // namespace tessera

@@ -10,6 +10,8 @@
 namespace emulated_cuda {
 namespace {
 
+constexpr int kHighestPriority = -5;
+
 /// For a wait of the host: a capture that it meets is void.
 cudaError_t check_not_captured(CUstream_st& stream) {
   const std::scoped_lock lock{capture_mutex()};
@@ -136,14 +138,20 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   });
 }
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int /*priority*/) {
-  return cudaStreamCreateWithFlags(stream, flags);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
+  return api("cudaStreamCreateWithPriority", [&] {
+    if (flags != cudaStreamNonBlocking || priority > 0 || priority < kHighestPriority) {
+      return cudaErrorInvalidValue;
+    }
+    *stream = new CUstream_st{current_device()};
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return api("cudaDeviceGetStreamPriorityRange", [&] {
     *least = 0;
-    *greatest = -5;
+    *greatest = kHighestPriority;
     return cudaSuccess;
   });
 }

@@ -37,12 +37,16 @@ std::uint64_t emulated_cuda_pageable_copies();
 struct EmulatedNcclCounts {
   std::uint64_t allocated;  ///< ncclMemAlloc
   std::uint64_t freed;
-  std::uint64_t registered;  ///< buffers, with a communicator each
+  std::uint64_t registered;  ///< buffers and windows, with a communicator each
+  std::uint64_t windows;     ///< of these, symmetric windows
   std::uint64_t deregistered;
   std::uint64_t ended;         ///< by the abort of their communicator
   std::uint64_t direct_calls;  ///< of collectives, all of whose buffers were registered
   std::uint64_t copied_calls;  ///< of others
   std::uint64_t copied_large;  ///< of these, of more than 256 bytes
+  std::uint64_t limited;       ///< communicators with limits of their CTAs
+  int min_ctas;                ///< of the last of these; 0: left to NCCL
+  int max_ctas;
 };
 void emulated_nccl_counts(EmulatedNcclCounts* counts);
 /// What the double of cuBLASLt has been asked for since the process began.

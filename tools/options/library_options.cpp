@@ -20,6 +20,8 @@ WorldOptions world_options(const Settings& settings) {
   options.budget_bytes = settings.budget_bytes;
   options.deterministic = settings.deterministic;
   options.products = settings.products;
+  options.channel_priority = settings.channel_priority;
+  options.nccl = settings.nccl;
   options.trace = settings.records();
   options.host_threads = settings.host_threads;
   return options;

@@ -160,6 +160,21 @@ void set_schedule(Settings& settings, const std::string& text) {
   settings.lr_schedule = text == "cosine" ? ScheduleShape::cosine : ScheduleShape::constant;
 }
 
+void set_channel_priority(Settings& settings, const std::string& text) {
+  if (text != "usual" && text != "high") {
+    throw ConfigError(fmt::format("'{}' is unknown; use usual or high", text));
+  }
+  settings.channel_priority = text == "high" ? StreamPriority::high : StreamPriority::usual;
+}
+
+template <int NcclOptions::* member>
+Apply ctas() {
+  return [](Settings& settings, const std::string& text) {
+    using Limits = std::numeric_limits<int>;
+    settings.nccl.*member = static_cast<int>(parse_whole(text, Limits::min(), Limits::max()));
+  };
+}
+
 void set_comm(Settings& settings, const std::string& text) {
   static const std::map<std::string, CommChoice> choices = {{"auto", CommChoice::automatic},
                                                             {"local", CommChoice::local},
@@ -406,6 +421,19 @@ std::vector<OptionRow> parallel_rows() {
        "on cuda, the algorithms of cuBLASLt that tessera_cuda_bench --choose has recorded here "
        "(default: what cuBLASLt's heuristic offers first)",
        kBoth, path<&Settings::products>()},
+      {"--channel-priority", "parallel", "P", "usual",
+       "on cuda, the priority of the streams of gathers and reductions: usual, or high (their "
+       "thread blocks go before those of kernels)",
+       kBoth, set_channel_priority},
+      {"--nccl-min-ctas", "parallel", "N", "0",
+       "with nccl, thread blocks of a collective at least (1 to 64; 0: NCCL's choice)", kBoth,
+       ctas<&NcclOptions::min_ctas>()},
+      {"--nccl-max-ctas", "parallel", "N", "0",
+       "with nccl, thread blocks of a collective at most (1 to 64; 0: NCCL's choice)", kBoth,
+       ctas<&NcclOptions::max_ctas>()},
+      {"--nccl-windows", "parallel", "", "",
+       "with nccl 2.27 and newer, register arenas as symmetric windows", kBoth,
+       [](Settings& s, const std::string&) { s.nccl.windows = true; }},
       {"--deadline", "parallel", "SECONDS", "300",
        "a collective that not every rank has come to after so long ends the run, and names those "
        "that have not",

@@ -11,12 +11,13 @@ namespace {
 
 /// Fields of the library's structs, and the options that set them. The library quotes fields in
 /// backticks; those that are no words of any language are known without.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 35> kFields = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 39> kFields = {{
     {"accumulate", "--accumulate"},
     {"accumulate_mode", "--accumulate-mode"},
     {"beta1", "--beta1"},
     {"beta2", "--beta2"},
     {"budget_bytes", "--budget"},
+    {"channel_priority", "--channel-priority"},
     {"clip_norm", "--clip"},
     {"compute", "--precision"},
     {"convert_moments", "--resume-moments convert"},
@@ -32,6 +33,9 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 35> kFields 
     {"max_skips", "--max-skips"},
     {"moments", "--moments"},
     {"momentum", "--momentum"},
+    {"nccl.max_ctas", "--nccl-max-ctas"},
+    {"nccl.min_ctas", "--nccl-min-ctas"},
+    {"nccl.windows", "--nccl-windows"},
     {"offload", "--offload"},
     {"offload_keep", "--offload-keep"},
     {"persist_elems", "--persist"},

@@ -34,6 +34,17 @@ std::string started_by(const LaunchedJob& job) {
                      job.variable);
 }
 
+void check_nccl(const Settings& settings) {
+  if (settings.comm == CommChoice::nccl) { return; }
+  for (const char* const option : {"--nccl-min-ctas", "--nccl-max-ctas", "--nccl-windows"}) {
+    if (!settings.has(option)) { continue; }
+    throw ConfigError(fmt::format(
+        "{} has no effect, because NCCL does not join these ranks: leave it out, or start one "
+        "process a GPU (torchrun, srun, mpirun) with --device cuda",
+        option));
+  }
+}
+
 // Each process would train alone and write the others' files.
 void check_local(const Settings& settings, const std::optional<LaunchedJob>& job) {
   if (job && job->size > 1) {
@@ -122,6 +133,7 @@ Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_
   asked.shard_group = settled_shard_group(asked, job);
   check_with_library(asked, strategies_of(asked), {asked.ranks});
   check_host_threads(asked);
+  check_nccl(asked);
   check_graph(asked);
   check_checkpoint(asked);
   return asked;

@@ -11,6 +11,7 @@
 #include "tessera/base/dtype.hpp"
 #include "tessera/base/moment_format.hpp"
 #include "tessera/base/rounding.hpp"
+#include "tessera/comm/nccl_options.hpp"
 #include "tessera/device/device.hpp"
 #include "tessera/engine/loss_scaling.hpp"
 #include "tessera/engine/master_weights.hpp"
@@ -62,6 +63,8 @@ struct Settings {
   bool graph = false;  ///< steps from kStepsBeforeGraphs on are launched as CUDA graphs
   bool deterministic = false;
   std::string products;  ///< a file of recorded algorithms; empty: cuBLASLt's heuristic chooses
+  StreamPriority channel_priority{};
+  NcclOptions nccl;
   int threads = 0;
   float deadline = 0;  ///< of a collective, in seconds
   Strategy strategy{};

@@ -23,6 +23,12 @@ enum class DeviceKind : std::uint8_t { cpu, cuda, meta };
 /// "cpu", "cuda", "meta".
 [[nodiscard]] std::string_view to_string(DeviceKind kind) noexcept;
 
+/// Whose work a device begins first, of streams that have some ready.
+enum class StreamPriority : std::uint8_t { usual, high };
+
+/// "usual", "high".
+[[nodiscard]] std::string_view to_string(StreamPriority priority) noexcept;
+
 /// Deletes a stream's state, whose type only the backends know.
 struct StreamDeleter {
   void operator()(StreamState* state) const noexcept;
@@ -131,6 +137,12 @@ class Device : public std::enable_shared_from_this<Device> {
   [[nodiscard]] virtual OwnedStream make_compute_stream() = 0;
   /// Makes a stream that runs beside the compute stream; on a CPU a worker thread called `name`.
   [[nodiscard]] virtual OwnedStream make_side_stream(std::string_view name) = 0;
+  /// Makes a stream for a communicator, as make_side_stream does. On a device without priorities
+  /// `priority` has no effect.
+  [[nodiscard]] virtual OwnedStream make_channel_stream(std::string_view name,
+                                                        StreamPriority /*priority*/) {
+    return make_side_stream(name);
+  }
   /// Makes a stream of host work, on a thread of its own called `name`. The device's events order
   /// it with the device's streams, but timed events and use within a graph are refused
   /// (ContractError). ConfigError if the device cannot wait for the host in this way.

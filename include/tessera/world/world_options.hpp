@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tessera/comm/delay_injection.hpp"
+#include "tessera/comm/nccl_options.hpp"
 #include "tessera/device/device.hpp"
 #include "tessera/memory/slot_ring.hpp"
 
@@ -20,8 +21,8 @@ enum class ComputeStream : std::uint8_t {
 };
 
 /// How the ranks of a job are set up. The defaults run on the CPU with one thread per rank. No
-/// option changes a bit of a result, except `device`, `products`, and `deterministic` with NCCL. A
-/// value out of its range or without effect is refused with ConfigError.
+/// option changes a bit of a result, except `device`, `products`, and `deterministic` and `nccl`
+/// with NCCL. A value out of its range or without effect is refused with ConfigError.
 struct WorldOptions {
   /// The longest time, above 0, that a collective may take. One that takes longer ends the job with
   /// CommError.
@@ -70,6 +71,12 @@ struct WorldOptions {
   /// when a model is materialized. Empty: cuBLASLt's heuristic chooses, as it does for other
   /// products.
   std::string products = {};
+  /// The priority of the streams that gathers and reductions run on, over the compute stream. With
+  /// `high` a collective's thread blocks are placed before those of kernels that have not begun. It
+  /// needs `device` cuda.
+  StreamPriority channel_priority = StreamPriority::usual;
+  /// What NCCL is asked for, the same on all ranks.
+  NcclOptions nccl = {};
 };
 
 /// Throws ConfigError if a value is out of its range or has no effect. The message quotes the names

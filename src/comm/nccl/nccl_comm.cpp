@@ -6,18 +6,24 @@
 #include <thread>
 #include <utility>
 
+#include "base/environment.hpp"
 #include "comm/control/aborted.hpp"
 #include "comm/nccl/last_resort.hpp"
 #include "device/cuda/cuda_configured.hpp"
 #include "tessera/base/error.hpp"
 
-// Not in libraries before 2.18 (ncclCommSplit) and 2.19: null there.
+// Not in libraries before 2.18 (ncclCommSplit), 2.19 and 2.27 (windows): null there.
 extern "C" {
 [[gnu::weak]] ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made,
                                          ncclConfig_t* config);
 [[gnu::weak]] ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, size_t bytes,
                                             void** handle);
 [[gnu::weak]] ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+[[gnu::weak]] ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* data, size_t bytes,
+                                                  ncclWindow_t* window, int flags);
+[[gnu::weak]] ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t window);
+#endif
 }
 
 namespace tessera::nccl {
@@ -39,6 +45,37 @@ constexpr auto kWatchdogFirst = 5s;
 // The first with communicators that do not block.
 constexpr int kOldest = NCCL_VERSION(2, 14, 0);
 constexpr int kFirstToSplit = NCCL_VERSION(2, 18, 1);
+constexpr int kFirstToLimit = NCCL_VERSION(2, 17, 1);
+constexpr int kFirstWithWindows = NCCL_VERSION(2, 27, 0);
+
+/// By symmetric windows; where the module was built with older headers, never called.
+ncclResult_t register_as_window(ncclComm_t comm, void* data, std::size_t bytes, void** window) {
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+  static_assert(sizeof(ncclWindow_t) == sizeof(void*));
+  return ncclCommWindowRegister(comm, data, bytes, reinterpret_cast<ncclWindow_t*>(window),
+                                NCCL_WIN_COLL_SYMMETRIC);
+#else
+  (void)comm, (void)data, (void)bytes, (void)window;
+  return ncclInvalidUsage;
+#endif
+}
+
+ncclResult_t deregister_window(ncclComm_t comm, void* window) {
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+  return ncclCommWindowDeregister(comm, static_cast<ncclWindow_t>(window));
+#else
+  (void)comm, (void)window;
+  return ncclInvalidUsage;
+#endif
+}
+
+bool has_windows() {
+#ifdef NCCL_WIN_COLL_SYMMETRIC
+  return &ncclCommWindowRegister != nullptr && &ncclCommWindowDeregister != nullptr;
+#else
+  return false;
+#endif
+}
 
 std::string words_of(ncclResult_t result, ncclComm_t comm) {
   const char* const more = ncclGetLastError(comm);
@@ -76,12 +113,42 @@ void check_can_split(const std::string& name) {
   throw ConfigError{fmt::format("split \"{}\": {}", name, too_old_text(library, kFirstToSplit))};
 }
 
-NcclComm::NcclComm(std::shared_ptr<TcpControlPlane> control, std::string name)
-    : control_{std::move(control)}, name_{std::move(name)} {}
+void check_can_limit(const CtaLimits& ctas) {
+  if (ctas.least == 0 && ctas.most == 0) { return; }
+  const CudaLibrary library = loaded_library();
+  if (library.version < kFirstToLimit) {
+    throw ConfigError{fmt::format("`nccl.{}_ctas`: {}", ctas.least > 0 ? "min" : "max",
+                                  too_old_text(library, kFirstToLimit))};
+  }
+  // It goes before what a program asks for.
+  for (const char* const name : {"NCCL_MIN_CTAS", "NCCL_MAX_CTAS"}) {
+    if (const auto value = environment(name)) {
+      throw ConfigError{
+          fmt::format("`nccl.min_ctas` and `nccl.max_ctas`: {}={} would override them: unset it",
+                      name, *value)};
+    }
+  }
+}
+
+void check_can_register_windows() {
+  const CudaLibrary library = loaded_library();
+  if (library.built_version < kFirstWithWindows) {
+    throw ConfigError{
+        fmt::format("`nccl.windows`: the module was built with the headers of NCCL {}, and 2.27 is "
+                    "the first that has symmetric windows: build it with a newer one",
+                    version_text(library.built_version))};
+  }
+  if (library.version < kFirstWithWindows || !has_windows()) {
+    throw ConfigError{"`nccl.windows`: " + too_old_text(library, kFirstWithWindows)};
+  }
+}
+
+NcclComm::NcclComm(std::shared_ptr<TcpControlPlane> control, std::string name, CtaLimits ctas)
+    : control_{std::move(control)}, name_{std::move(name)}, ctas_{ctas} {}
 
 NcclComm::NcclComm(const ncclUniqueId& id, std::shared_ptr<TcpControlPlane> control,
-                   std::string name)
-    : NcclComm{std::move(control), std::move(name)} {
+                   std::string name, CtaLimits ctas)
+    : NcclComm{std::move(control), std::move(name), ctas} {
   ncclConfig_t wanted = config();
   try {
     const ncclResult_t result =
@@ -98,6 +165,8 @@ NcclComm::NcclComm(const ncclUniqueId& id, std::shared_ptr<TcpControlPlane> cont
 ncclConfig_t NcclComm::config() const noexcept {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  if (ctas_.least > 0) { config.minCTAs = ctas_.least; }
+  if (ctas_.most > 0) { config.maxCTAs = ctas_.most; }
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
   config.commName = name_.c_str();
 #endif
@@ -107,7 +176,7 @@ ncclConfig_t NcclComm::config() const noexcept {
 // The new one is there when this one is done: until then nothing is known of it.
 std::unique_ptr<NcclComm> NcclComm::split(int group, int place, const std::string& name) {
   (void)state();
-  half_made_.reset(new NcclComm{control_, name});
+  half_made_.reset(new NcclComm{control_, name, ctas_});
   const std::string call = fmt::format("ncclCommSplit for \"{}\"", name);
   ncclConfig_t wanted = half_made_->config();
   {
@@ -248,11 +317,37 @@ void* NcclComm::register_memory(void* data, std::size_t bytes) {
   return handle;
 }
 
-void NcclComm::deregister(void* handle) noexcept {
+void* NcclComm::register_window(void* data, std::size_t bytes) {
+  constexpr const char* kCall = "ncclCommWindowRegister";
+  (void)state();
+  void** window = nullptr;
+  {
+    const std::scoped_lock lock{calls_};
+    check_alive();
+    window = &windows_.emplace_back(nullptr);
+    check(register_as_window(comm_, data, bytes, window), comm_, kCall);
+  }
+  settle(kCall);
+  return *window;
+}
+
+// What is in progress then may still look at the memory.
+ncclResult_t NcclComm::deregister_locked(void* handle, Registration how) noexcept {
+  if (how == Registration::buffer) { return ncclCommDeregister(comm_, handle); }
+  ncclResult_t result = deregister_window(comm_, handle);
+  const auto end = Clock::now() + kFarewell;
+  while (result == ncclInProgress && Clock::now() < end) {
+    if (ncclCommGetAsyncError(comm_, &result) != ncclSuccess) { break; }
+    std::this_thread::yield();
+  }
+  return result;
+}
+
+void NcclComm::deregister(void* handle, Registration how) noexcept {
   {
     const std::scoped_lock lock{calls_};
     if (comm_ != nullptr && !aborted_) {
-      (void)ncclCommDeregister(comm_, handle);
+      (void)deregister_locked(handle, how);
       return;
     }
   }

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -19,6 +20,16 @@
 
 namespace tessera::nccl {
 
+/// Thread blocks of a collective, at least and at most; 0: NCCL's own choice.
+struct CtaLimits {
+  int least = 0;
+  int most = 0;
+};
+
+/// How NCCL is told of memory: by each rank for itself, or by all of a communicator together, as a
+/// symmetric window.
+enum class Registration : std::uint8_t { buffer, window };
+
 /// CommError with NCCL's words unless `result` is ncclSuccess, or ncclInProgress, which is for
 /// NcclComm::settle. `comm` may be null.
 void check(ncclResult_t result, ncclComm_t comm, std::string_view call);
@@ -27,6 +38,10 @@ void check(ncclResult_t result, ncclComm_t comm, std::string_view call);
 [[nodiscard]] CudaLibrary loaded_library();
 /// ConfigError if it is too old to split the communicator that errors call `name` off another.
 void check_can_split(const std::string& name);
+/// ConfigError if it cannot be held to `ctas`: too old, or the environment holds it to others.
+void check_can_limit(const CtaLimits& ctas);
+/// ConfigError if it has no symmetric windows, or the module was built without.
+void check_can_register_windows();
 
 /// One NCCL communicator, non-blocking: nothing that waits for a peer does so within NCCL, so that
 /// every wait ends with the job.
@@ -37,7 +52,8 @@ class NcclComm {
  public:
   /// *Collective.* Of all ranks of the job, with an id that rank 0 has made. Blocks until all are
   /// in it.
-  NcclComm(const ncclUniqueId& id, std::shared_ptr<TcpControlPlane> control, std::string name);
+  NcclComm(const ncclUniqueId& id, std::shared_ptr<TcpControlPlane> control, std::string name,
+           CtaLimits ctas = {});
   /// Ends it together with the other ranks' unless the job has failed; within seconds in any case.
   ~NcclComm();
   NcclComm(const NcclComm&) = delete;
@@ -57,8 +73,12 @@ class NcclComm {
   /// NCCL moves data straight from and to this memory from now on, until `deregister` of what it
   /// gives, or its end. Null: NCCL does not want to. CommError, or Aborted once it has ended.
   [[nodiscard]] void* register_memory(void* data, std::size_t bytes);
-  /// Waits for the communicator's end, with all that was registered, if that has begun.
-  void deregister(void* handle) noexcept;
+  /// *Collective.* The same as a symmetric window; `data` is of ncclMemAlloc. Blocks until all
+  /// ranks have it.
+  [[nodiscard]] void* register_window(void* data, std::size_t bytes);
+  /// Of this rank alone. Waits for the communicator's end, with all that was registered, if that
+  /// has begun.
+  void deregister(void* handle, Registration how) noexcept;
   /// What has gone wrong within NCCL since; empty if nothing.
   [[nodiscard]] std::string fault() noexcept;
   /// What it has under way on the device ends, wherever it stands. Any thread; not the one that
@@ -67,7 +87,8 @@ class NcclComm {
   [[nodiscard]] bool aborted() const noexcept { return aborted_; }
 
  private:
-  NcclComm(std::shared_ptr<TcpControlPlane> control, std::string name);
+  NcclComm(std::shared_ptr<TcpControlPlane> control, std::string name, CtaLimits ctas);
+  [[nodiscard]] ncclResult_t deregister_locked(void* handle, Registration how) noexcept;
   [[nodiscard]] ncclConfig_t config() const noexcept;
   [[nodiscard]] ncclResult_t state();
   void check_alive() const;
@@ -80,6 +101,8 @@ class NcclComm {
 
   std::shared_ptr<TcpControlPlane> control_;
   const std::string name_;
+  const CtaLimits ctas_;
+  std::deque<void*> windows_;  // where NCCL writes them, also after a call that failed
   ncclComm_t made_ = nullptr;  // where NCCL writes it, once more when it has been started
   std::timed_mutex ending_;    // held while NCCL ends it: before, and without, the other
   std::timed_mutex calls_;     // held by who makes a call

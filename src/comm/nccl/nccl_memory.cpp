@@ -27,25 +27,6 @@ constexpr const char* kVariable = "TESSERA_NCCL_REGISTER";
 constexpr std::size_t kSmallRounding = std::size_t{4} << 20;
 constexpr int kFirstVersion = NCCL_VERSION(2, 19, 0);
 
-/// Empty: it can.
-std::string why_not() {
-  const std::string asked = environment(kVariable).value_or("1");
-  if (asked != "0" && asked != "1") {
-    throw ConfigError{
-        fmt::format("the environment variable {} is \"{}\": 0 leaves arenas unregistered with "
-                    "NCCL, 1 registers "
-                    "them",
-                    kVariable, asked)};
-  }
-  if (asked == "0") { return fmt::format("{}=0", kVariable); }
-  int version = 0;
-  if (ncclGetVersion(&version) != ncclSuccess || version < kFirstVersion ||
-      &ncclMemAlloc == nullptr) {
-    return fmt::format("NCCL {} cannot, 2.19 is the first that can", version_text(version));
-  }
-  return {};
-}
-
 /// What the allocation that begins at `data` takes of the device. Nothing: the driver does not say.
 /// The device's free memory would not do: other processes may take of it meanwhile.
 std::optional<std::size_t> taken_bytes(void* data) {
@@ -76,12 +57,30 @@ std::string arenas_text(std::size_t count, std::size_t bytes) {
 
 }  // namespace
 
+std::string registration_problem() {
+  const std::string asked = environment(kVariable).value_or("1");
+  if (asked != "0" && asked != "1") {
+    throw ConfigError{
+        fmt::format("the environment variable {} is \"{}\": 0 leaves arenas unregistered with "
+                    "NCCL, 1 registers "
+                    "them",
+                    kVariable, asked)};
+  }
+  if (asked == "0") { return fmt::format("{}=0", kVariable); }
+  int version = 0;
+  if (ncclGetVersion(&version) != ncclSuccess || version < kFirstVersion ||
+      &ncclMemAlloc == nullptr) {
+    return fmt::format("NCCL {} cannot, 2.19 is the first that can", version_text(version));
+  }
+  return {};
+}
+
 std::string registration_text() {
-  const std::string reason = why_not();
+  const std::string reason = registration_problem();
   return reason.empty() ? "registers arenas" : "arenas are not registered: " + reason;
 }
 
-NcclMemory::NcclMemory() : off_{why_not()} {}
+NcclMemory::NcclMemory(Registration how) : how_{how}, off_{registration_problem()} {}
 
 void NcclMemory::add(NcclComm& comm) {
   const std::scoped_lock lock{mutex_};
@@ -94,7 +93,7 @@ void NcclMemory::remove(NcclComm& comm) noexcept {
   for (auto& [data, arena] : arenas_) {
     const auto found = arena.handles.find(&comm);
     if (found == arena.handles.end()) { continue; }
-    if (found->second != nullptr) { comm.deregister(found->second); }
+    if (found->second != nullptr) { comm.deregister(found->second, how_); }
     arena.handles.erase(found);
   }
 }
@@ -115,7 +114,7 @@ void* NcclMemory::allocate(std::size_t bytes) {
     const std::optional<std::size_t> taken = taken_bytes(data);
     off_ = why_not_taken(bytes, taken);
     if (off_.empty()) {
-      arenas_[data] = {bytes, *taken - std::min(bytes, *taken)};
+      arenas_[data] = {made_, bytes, *taken - std::min(bytes, *taken)};
       return data;
     }
   } catch (...) {
@@ -156,26 +155,30 @@ std::string NcclMemory::text() const {
     bytes += arena.settled ? arena.bytes : 0;
     waiting += arena.settled ? 0 : 1;
   }
-  std::string text = fmt::format("registered with NCCL: {}", arenas_text(count, bytes));
+  std::string text = fmt::format("registered with NCCL{}: {}",
+                                 how_ == Registration::window ? " as symmetric windows" : "",
+                                 arenas_text(count, bytes));
   if (waiting == 0) { return text; }
   return text + fmt::format("; not yet {}{}", waiting,
-                            differ_ ? ", as the ranks have made different numbers of arenas" : "");
+                            !differ_                       ? ""
+                            : how_ == Registration::window ? ", as the ranks' arenas differ"
+                                                           : ", as the ranks have made different "
+                                                             "numbers of arenas");
 }
 
-void NcclMemory::register_locked(void* data, Arena& arena) {
-  for (NcclComm* const comm : comms_) {
-    void*& handle = arena.handles[comm];
-    if (handle != nullptr) { continue; }
-    handle = comm->register_memory(data, arena.bytes);
-    if (handle == nullptr) {
-      throw CommError{"NCCL declines (NCCL_LOCAL_REGISTER=0, or copies between GPUs by the host)"};
-    }
+void NcclMemory::register_locked(void* data, Arena& arena, NcclComm& comm) {
+  void*& handle = arena.handles[&comm];
+  if (handle != nullptr) { return; }
+  handle = how_ == Registration::window ? comm.register_window(data, arena.bytes)
+                                        : comm.register_memory(data, arena.bytes);
+  if (handle == nullptr) {
+    throw CommError{"NCCL declines (NCCL_LOCAL_REGISTER=0, or copies between GPUs by the host)"};
   }
 }
 
 void NcclMemory::deregister_locked(Arena& arena) noexcept {
   for (const auto& [comm, handle] : arena.handles) {
-    if (handle != nullptr) { comm->deregister(handle); }
+    if (handle != nullptr) { comm->deregister(handle, how_); }
   }
   arena.handles.clear();
   arena.settled = false;
@@ -185,15 +188,33 @@ void NcclMemory::deregister_all_locked() noexcept {
   for (auto& [data, arena] : arenas_) { deregister_locked(arena); }
 }
 
+/// In the same order on all ranks, as registering windows is a collective call.
+std::map<std::int64_t, void*> NcclMemory::by_number_locked() const {
+  std::map<std::int64_t, void*> all;
+  for (const auto& [data, arena] : arenas_) { all[arena.number] = data; }
+  return all;
+}
+
+std::string NcclMemory::arenas_offered_locked() const {
+  std::string all;
+  for (const auto& [number, data] : by_number_locked()) {
+    all += fmt::format("{}:{} ", number, arenas_.at(data).bytes);
+  }
+  return all;
+}
+
 std::string NcclMemory::offer() {
   const std::scoped_lock lock{mutex_};
+  if (how_ == Registration::window) {
+    return PayloadWriter{}.number(0).text(off_).text(arenas_offered_locked()).take();
+  }
   for (auto& [data, arena] : arenas_) {
     if (!off_.empty()) { break; }
     try {
-      register_locked(data, arena);
+      for (NcclComm* const comm : comms_) { register_locked(data, arena, *comm); }
     } catch (const CommError& error) { off_ = error.what(); }
   }
-  return PayloadWriter{}.number(made_).text(off_).take();
+  return PayloadWriter{}.number(made_).text(off_).text("").take();
 }
 
 void NcclMemory::settle(const std::vector<std::string>& offers) {
@@ -201,11 +222,22 @@ void NcclMemory::settle(const std::vector<std::string>& offers) {
   if (off_agreed_) { return; }
   differ_ = false;
   std::string off;
+  std::string arenas;
   for (std::size_t rank = 0; rank < offers.size(); ++rank) {
     PayloadReader offer{offers[rank]};
-    differ_ = offer.number() != made_ || differ_;
+    const std::int64_t made = how_ == Registration::window ? 0 : made_;
+    differ_ = offer.number() != made || differ_;
     const std::string reason = offer.text();
+    const std::string theirs = offer.text();
+    differ_ = (rank > 0 && theirs != arenas) || differ_;
+    arenas = theirs;
     if (off.empty() && !reason.empty()) { off = fmt::format("rank {}: {}", rank, reason); }
+  }
+  if (how_ == Registration::window) {
+    if (!off.empty()) {
+      throw CommError{fmt::format("`nccl.windows`: NCCL cannot register the arenas: {}", off)};
+    }
+    return differ_ ? void() : register_windows_locked();
   }
   // As in `free`: what is enqueued may use what is registered.
   if (!off.empty() || differ_) { (void)cudaDeviceSynchronize(); }
@@ -223,6 +255,14 @@ void NcclMemory::settle(const std::vector<std::string>& offers) {
       arena.settled = true;
     }
   }
+}
+
+void NcclMemory::register_windows_locked() {
+  const std::map<std::int64_t, void*> all = by_number_locked();
+  for (NcclComm* const comm : comms_) {
+    for (const auto& [number, data] : all) { register_locked(data, arenas_.at(data), *comm); }
+  }
+  for (auto& [data, arena] : arenas_) { arena.settled = true; }
 }
 
 void NcclMemory::end() noexcept {

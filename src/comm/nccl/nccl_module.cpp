@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
@@ -87,19 +88,48 @@ void refuse_settings() {
                "and to end alone");
 }
 
+CtaLimits limits_of(const NcclOptions& options) {
+  return {options.min_ctas, options.max_ctas};
+}
+
+/// What each process finds by itself.
+void check_options(const NcclOptions& options) {
+  check_can_limit(limits_of(options));
+  if (!options.windows) { return; }
+  check_can_register_windows();
+  const std::string reason = registration_problem();
+  if (!reason.empty()) { throw ConfigError{"`nccl.windows`: " + reason}; }
+}
+
+/// *Collective.* Windows are registered by all ranks together.
+void agree_on(const NcclOptions& options, TcpControlPlane& control) {
+  const std::string mine = fmt::format("nccl.min_ctas {}, nccl.max_ctas {}, nccl.windows {}",
+                                       options.min_ctas, options.max_ctas, options.windows);
+  const std::vector<std::string> all = control.exchange(CallKind::setup, mine);
+  const auto other = std::ranges::find_if(all, [&](const auto& text) { return text != all[0]; });
+  if (other == all.end()) { return; }
+  control.fail_and_throw(fmt::format("rank 0 asks NCCL for {}, rank {} for {}: ask for the same on "
+                                     "all ranks",
+                                     all[0], other - all.begin(), *other),
+                         0);
+}
+
 std::shared_ptr<NcclLink> make_link(const NcclJoin& join) {
   check_gpus(*join.control, join.ordinal);
+  agree_on(join.options, *join.control);
   const std::array<ncclUniqueId, 2> ids = exchange_ids(*join.control);
   auto link = std::make_shared<NcclLink>(join.control, *join.device, *join.memory);
   const std::size_t free_before = link->free_bytes();
   const std::array<CallKind, 2> kinds{CallKind::gather_batch, CallKind::reduce_batch};
   for (std::size_t i = 0; i < kinds.size(); ++i) {
     link->channels[i] = std::make_shared<NcclChannel>(
-        std::make_unique<NcclComm>(ids[i], join.control, kNames[i]), kinds[i], kNames[i]);
+        std::make_unique<NcclComm>(ids[i], join.control, kNames[i], limits_of(join.options)),
+        kinds[i], kNames[i]);
   }
   link->taken = link->count_taken(free_before, "nccl");
   if (join.control->size() > 1) {
-    link->arenas = std::make_shared<NcclMemory>();
+    link->arenas = std::make_shared<NcclMemory>(join.options.windows ? Registration::window
+                                                                     : Registration::buffer);
     for (const auto& channel : link->channels) { link->arenas->add(channel->comm()); }
     cuda::take_communicated_from(link->arenas, *join.device);
   }
@@ -127,6 +157,7 @@ void tessera_cuda_join_nccl(const tessera::NcclJoin& join, tessera::NcclChannels
   (void)::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0);
   tessera::require_version(loaded_library());
   refuse_settings();
+  check_options(join.options);
   tessera::cuda::use_device(join.ordinal);
   const std::shared_ptr<NcclLink> link = make_link(join);
   channels.gather =

@@ -109,6 +109,10 @@ class CudaDevice final : public Device {
   [[nodiscard]] OwnedStream make_side_stream(std::string_view /*name*/) override {
     return make_stream();
   }
+  [[nodiscard]] OwnedStream make_channel_stream(std::string_view /*name*/,
+                                                StreamPriority priority) override {
+    return make_stream(priority);
+  }
   [[nodiscard]] OwnedStream make_host_stream(std::string_view name) override {
     use_device(ordinal_);
     return OwnedStream{new CudaHostStream{ordinal_, capture_, clock_, name}};
@@ -146,9 +150,9 @@ class CudaDevice final : public Device {
 
  private:
   void reach(int peer) const;
-  [[nodiscard]] OwnedStream make_stream() {
+  [[nodiscard]] OwnedStream make_stream(StreamPriority priority = StreamPriority::usual) {
     use_device(ordinal_);
-    return OwnedStream{new CudaStream{ordinal_, capture_, clock_}};
+    return OwnedStream{new CudaStream{ordinal_, capture_, clock_, priority}};
   }
   static void copy_async(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                          Stream stream) {

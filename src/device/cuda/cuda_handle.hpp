@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "tessera/device/device.hpp"
+
 namespace tessera::cuda {
 
 /// Owns one CUDA handle. Destroying never throws: an error there has been, or will be, reported by
@@ -34,8 +36,9 @@ using EventHandle = UniqueHandle<cudaEvent_t, &cudaEventDestroy>;
 using GraphHandle = UniqueHandle<cudaGraph_t, &cudaGraphDestroy>;
 using GraphExecHandle = UniqueHandle<cudaGraphExec_t, &cudaGraphExecDestroy>;
 
-/// Its work runs beside that of all others.
-[[nodiscard]] StreamHandle make_stream_handle();
+/// Its work runs beside that of all others. DeviceError for `high` on a device that has no such
+/// priority.
+[[nodiscard]] StreamHandle make_stream_handle(StreamPriority priority = StreamPriority::usual);
 
 /// Whether an event knows when its stream came to it: without, recording and waiting are cheaper.
 enum class EventKind : std::uint8_t { plain, timed };

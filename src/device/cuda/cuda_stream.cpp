@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "device/cuda/cuda_check.hpp"
+#include "tessera/base/error.hpp"
 
 namespace tessera::cuda {
 
@@ -14,9 +15,21 @@ CudaEvent& cuda_event(EventState& event) {
   return *cuda;
 }
 
-StreamHandle make_stream_handle() {
+StreamHandle make_stream_handle(StreamPriority priority) {
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  if (priority == StreamPriority::usual) {
+    check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    return StreamHandle{stream};
+  }
+  int least = 0;
+  int greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+  if (least == greatest) {
+    throw DeviceError{
+        "the device has streams of one priority only: leave `channel_priority` at its default"};
+  }
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, greatest),
+        "cudaStreamCreateWithPriority");
   return StreamHandle{stream};
 }
 
@@ -79,11 +92,11 @@ void StreamChecks::look() {
 }
 
 CudaStream::CudaStream(int ordinal, std::shared_ptr<CaptureState> capture,
-                       std::shared_ptr<CudaClock> clock)
+                       std::shared_ptr<CudaClock> clock, StreamPriority priority)
     : ordinal_{ordinal},
       capture_{std::move(capture)},
       clock_{std::move(clock)},
-      handle_{make_stream_handle()} {}
+      handle_{make_stream_handle(priority)} {}
 
 CudaStream::~CudaStream() {
   (void)cudaStreamSynchronize(handle_.get());

@@ -93,7 +93,8 @@ class StreamEnd {
 
 class CudaStream final : public StreamState {
  public:
-  CudaStream(int ordinal, std::shared_ptr<CaptureState> capture, std::shared_ptr<CudaClock> clock);
+  CudaStream(int ordinal, std::shared_ptr<CaptureState> capture, std::shared_ptr<CudaClock> clock,
+             StreamPriority priority = StreamPriority::usual);
   ~CudaStream() override;
 
   void record(EventState& event) override;

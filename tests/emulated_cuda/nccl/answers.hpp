@@ -14,6 +14,7 @@ struct Part {
   std::vector<std::vector<std::byte>> data;  // of each call
   std::vector<std::size_t> collectives;      // which of them are all ranks'
   std::optional<SplitAsk> split = {};        // instead of calls
+  std::optional<WindowAsk> window = {};      // likewise
   bool connects = false;                     // likewise
 };
 

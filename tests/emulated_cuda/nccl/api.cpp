@@ -112,6 +112,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* handle, int ranks, ncclUniqueId 
                                     ncclConfig_t* config) {
   if (rank < 0 || rank >= ranks || config == nullptr) { return ncclInvalidArgument; }
   if (config->blocking != 0) { return ncclInvalidUsage; }  // not what this double is for
+  if (!take_limits(config->minCTAs, config->maxCTAs)) { return ncclInvalidArgument; }
   int device = 0;
   if (cudaGetDevice(&device) != cudaSuccess) { return ncclUnhandledCudaError; }
   *handle = make_handle(std::make_shared<Comm>(rank, ranks, device));
@@ -126,6 +127,9 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* ma
   }
   if (!handle->comm->started() || group.depth > 0) { return ncclInvalidUsage; }
   if (config != nullptr && config->blocking != 0) { return ncclInvalidUsage; }
+  if (config != nullptr && !take_limits(config->minCTAs, config->maxCTAs)) {
+    return ncclInvalidArgument;
+  }
   *made = nullptr;
   handle->comm->split({color, key}, made);
   return ncclInProgress;

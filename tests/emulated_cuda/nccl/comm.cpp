@@ -222,6 +222,30 @@ ncclResult_t Comm::meet_peers() {
   return ncclRemoteError;
 }
 
+void Comm::register_window(const WindowAsk& ask, std::function<void()> there) {
+  state_ = ncclInProgress;
+  own_thread_works_ = true;
+  std::thread{[self = shared_from_this(), ask, there = std::move(there)] {
+    const ncclResult_t result = self->meet_for(ask);
+    if (result == ncclSuccess) { there(); }
+    self->state_ = result;
+    self->own_thread_works_ = false;
+  }}.detach();
+}
+
+ncclResult_t Comm::meet_for(const WindowAsk& ask) {
+  const auto goes_on = [this] { return !aborted_; };
+  while ((under_way_ > 0 || running_ > 0) && !aborted_) { std::this_thread::sleep_for(1ms); }
+  std::byte here{};
+  if (ranks_ == 1 || (line_.send(&kRegisters, sizeof kRegisters, goes_on) == Line::End::done &&
+                      line_.send(&ask, sizeof ask, goes_on) == Line::End::done &&
+                      line_.receive(&here, sizeof here, goes_on) == Line::End::done)) {
+    return aborted_ ? ncclRemoteError : ncclSuccess;
+  }
+  if (!faults_.notices_loss) { wait_for_abort(); }
+  return ncclRemoteError;
+}
+
 ncclResult_t Comm::give(std::vector<Work> works, cudaStream_t stream) {
   std::shared_ptr<InGraph> held;
   if (is_capturing(stream)) {

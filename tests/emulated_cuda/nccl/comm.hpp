@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -63,6 +64,9 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// Splits, on a thread of its own, and is in progress until then: `made` gets a handle at the
   /// end, unless the rank is in no group.
   void split(const SplitAsk& ask, ncclComm_t* made);
+  /// Tells the peers of a window when it is idle, on a thread of its own, and is in progress until
+  /// all ranks have come to it; `there` then is called.
+  void register_window(const WindowAsk& ask, std::function<void()> there);
   /// Its own thread has ended: nothing is written to what a split has been given any more, and
   /// nothing is enqueued any more.
   void wait_for_own_thread() const;
@@ -90,6 +94,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   [[nodiscard]] ncclResult_t connect(const std::string& name, const Line::GoesOn& goes_on);
   [[nodiscard]] ncclResult_t split_off(const SplitAsk& ask, ncclComm_t* made);
   [[nodiscard]] ncclResult_t meet_peers();
+  [[nodiscard]] ncclResult_t meet_for(const WindowAsk& ask);
   [[nodiscard]] ncclResult_t give(std::vector<Work> works, cudaStream_t stream);
   void pass(std::uint64_t ticket);
   void end_turn_locked();

@@ -23,6 +23,7 @@ struct Range {
   const Comm* comm;
   const std::byte* begin;
   std::size_t bytes;
+  bool window = false;
 
   [[nodiscard]] bool holds(const std::byte* data, std::size_t size) const {
     return data >= begin && data + size <= begin + bytes;
@@ -57,6 +58,18 @@ bool is_registered(const Comm* comm, const void* data, std::size_t bytes) {
     }
   }
   return false;
+}
+
+bool take_limits(int min_ctas, int max_ctas) {
+  const auto given = [](int ctas) { return ctas != NCCL_CONFIG_UNDEF_INT; };
+  if ((given(min_ctas) && min_ctas < 1) || (given(max_ctas) && max_ctas < 1)) { return false; }
+  if (given(min_ctas) && given(max_ctas) && min_ctas > max_ctas) { return false; }
+  if (!given(min_ctas) && !given(max_ctas)) { return true; }
+  const std::scoped_lock lock{all().mutex};
+  ++all().counts.limited;
+  all().counts.min_ctas = given(min_ctas) ? min_ctas : 0;
+  all().counts.max_ctas = given(max_ctas) ? max_ctas : 0;
+  return true;
 }
 
 void count_call(bool registered, std::size_t bytes) {
@@ -131,18 +144,62 @@ ncclResult_t ncclCommRegister(const ncclComm_t handle, void* data, size_t bytes,
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommDeregister(const ncclComm_t handle, void* given) {
-  if (comm_of(handle)->busy()) {
+// Of memory that is another's NCCL makes no symmetric window.
+ncclResult_t ncclCommWindowRegister(ncclComm_t handle, void* data, size_t bytes,
+                                    ncclWindow_t* window, int flags) {
+  const std::shared_ptr<Comm> comm = comm_of(handle);
+  *window = nullptr;
+  if (setting("TESSERA_EMULATED_NCCL_REGISTER") == "declines") { return ncclSuccess; }
+  const std::string at = setting("TESSERA_EMULATED_NCCL_REGISTER_FAILS_AT");
+  {
+    const std::scoped_lock lock{all().mutex};
+    if (!comm->started() || flags != NCCL_WIN_COLL_SYMMETRIC) { return ncclInvalidUsage; }
+    if (!all().allocations.contains(data)) {
+      emulated_cuda::misuse("a symmetric window of memory that is not of ncclMemAlloc");
+    }
+    if (!at.empty() && all().counts.registered >= std::stoull(at)) { return ncclSystemError; }
+    if (!emulated_cuda::is_allocated(data, bytes)) { return ncclInvalidArgument; }
+    for (const auto& [other, range] : all().ranges) {
+      if (range.comm == comm.get() && range.begin == data) {
+        emulated_cuda::misuse("memory is registered twice with a communicator of NCCL's");
+      }
+    }
+  }
+  comm->register_window({bytes, flags}, [comm = comm.get(), data, bytes, window] {
+    const std::scoped_lock lock{all().mutex};
+    *window = reinterpret_cast<ncclWindow_t>(++all().handles);
+    all().ranges.emplace(*window, Range{comm, static_cast<const std::byte*>(data), bytes, true});
+    ++all().counts.registered;
+    ++all().counts.windows;
+  });
+  return ncclInProgress;
+}
+
+namespace {
+
+ncclResult_t deregister(const Comm& comm, void* given, bool window) {
+  if (comm.busy()) {
     emulated_cuda::misuse("memory is deregistered that a call of NCCL's may be using");
   }
   const std::scoped_lock lock{all().mutex};
   const auto found = all().ranges.find(given);
-  if (found == all().ranges.end() || found->second.comm != comm_of(handle).get()) {
-    return ncclInvalidUsage;
+  if (found == all().ranges.end() || found->second.comm != &comm) { return ncclInvalidUsage; }
+  if (found->second.window != window) {
+    emulated_cuda::misuse("a window is deregistered as a buffer, or a buffer as a window");
   }
   all().ranges.erase(found);
   ++all().counts.deregistered;
   return ncclSuccess;
+}
+
+}  // namespace
+
+ncclResult_t ncclCommWindowDeregister(ncclComm_t handle, ncclWindow_t window) {
+  return deregister(*comm_of(handle), window, /*window=*/true);
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t handle, void* given) {
+  return deregister(*comm_of(handle), given, /*window=*/false);
 }
 
 void emulated_nccl_counts(EmulatedNcclCounts* counts) {

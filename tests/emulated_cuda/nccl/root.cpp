@@ -72,6 +72,7 @@ class Root {
       if (!read(lines_[rank], static_cast<int>(rank), parts[rank])) { return false; }
     }
     if (all_split(parts)) { return split(parts); }
+    if (all_register(parts)) { return connect(); }
     if (parts.front().connects) { return connect(); }  // before the first calls of all ranks
     std::vector<std::vector<std::byte>> answers(lines_.size());
     for (std::size_t rank = 0; rank < lines_.size(); ++rank) {
@@ -92,6 +93,10 @@ class Root {
     if (count == kSplits) {
       part.split.emplace();
       return line.receive(&*part.split, sizeof *part.split, always) == Line::End::done;
+    }
+    if (count == kRegisters) {
+      part.window.emplace();
+      return line.receive(&*part.window, sizeof *part.window, always) == Line::End::done;
     }
     part.connects = count == kConnects;
     if (part.connects) { return true; }
@@ -118,6 +123,16 @@ class Root {
                             std::to_string(job_ranks_[first ? rank : 0]) + " makes calls");
     }
     return first;
+  }
+
+  [[nodiscard]] bool all_register(const std::vector<Part>& parts) const {
+    for (std::size_t rank = 1; rank < parts.size(); ++rank) {
+      if (parts[rank].window == parts[0].window) { continue; }
+      emulated_cuda::misuse("ranks " + std::to_string(job_ranks_[0]) + " and " +
+                            std::to_string(job_ranks_[rank]) +
+                            " do not register the same window with a communicator of NCCL's");
+    }
+    return parts[0].window.has_value();
   }
 
   /// All ranks have come. False if one is gone.

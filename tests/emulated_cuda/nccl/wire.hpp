@@ -55,6 +55,15 @@ struct Hello {
 /// peers, as it does before its first group.
 inline constexpr std::uint64_t kSplits = UINT64_MAX;
 inline constexpr std::uint64_t kConnects = UINT64_MAX - 1;
+/// The rank registers a window with the communicator.
+inline constexpr std::uint64_t kRegisters = UINT64_MAX - 2;
+
+/// What a rank says of its window: the double takes windows that are alike only.
+struct WindowAsk {
+  std::uint64_t bytes = 0;
+  std::int64_t flags = 0;
+  bool operator==(const WindowAsk&) const = default;
+};
 
 /// What a rank says of its split, and what it is told: the name to connect to, as which rank.
 struct SplitAsk {
