@@ -25,9 +25,6 @@ class UpdateOnDevice final : public UpdateHome {
   }
   void update(const UpdateRule& rule) override;
 
-  /// Bytes of the arena that the masters of `plan` use up.
-  [[nodiscard]] static std::size_t master_bytes(const UnitPlan& plan, MasterWeights kind);
-
  private:
   Journal& journal_;
   World& world_;
