@@ -132,9 +132,10 @@ std::string finding(const Settings& settings, const Planned& found) {
   }
   const bool same_memory = settings.device == DeviceKind::cpu;
   return fmt::format(
-      "nothing fits {} without --offload optimizer, which takes up to {} of host memory a rank{};\n"
+      "nothing fits {} without --offload {}, which takes up to {} of host memory a rank{};\n"
       "the cheapest that fits with it",
-      budget, format_bytes(found.plan.fullest().host_peak_bytes),
+      budget, to_string(found.choice.settings.offload),
+      format_bytes(found.plan.fullest().host_peak_bytes),
       same_memory ? " (on the cpu: of the same machine)" : "");
 }
 
@@ -159,8 +160,10 @@ void plan_search(const Settings& settings) {
       "{}\n"
       "use {}",
       format_bytes(*settings.budget_bytes), result.tried, to_string(shown.plan.strategy),
-      offloads_by_itself(settings, shown) ? " with --offload optimizer" : "", rank.rank,
-      describe(rank.memory.at_peak),
+      offloads_by_itself(settings, shown)
+          ? fmt::format(" with --offload {}", to_string(shown.choice.settings.offload))
+          : "",
+      rank.rank, describe(rank.memory.at_peak),
       advice(shown.plan, shown.choice.settings, Tried::all_strategies)));
 }
 

@@ -205,9 +205,12 @@ SearchResult search(const Settings& settings) {
   SearchResult result;
   std::vector<Choice> tried;
   try_choices(settings, result, tried);
-  if (!result.found && !settings.has("--offload") && can_offload(settings)) {
+  for (const Offload what : {Offload::state, Offload::optimizer}) {
+    // On a CPU both are in the same memory, and what the host updates is copied less.
+    if (what == Offload::state && settings.device == DeviceKind::cpu) { continue; }
+    if (result.found || settings.has("--offload") || !can_offload(settings, what)) { continue; }
     Settings offloaded = settings;
-    offloaded.offload = Offload::optimizer;
+    offloaded.offload = what;
     try_choices(offloaded, result, tried);
   }
   if (!result.found) { result.nearest = nearest_of(tried); }

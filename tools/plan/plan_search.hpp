@@ -40,7 +40,8 @@ struct SearchResult {
 };
 
 /// Plans the choices in order until one fits the budget; if none does, and --offload was not typed,
-/// all of them again with the optimizer offloaded (where it can be: can_offload()).
+/// all of them again with the optimizer's state offloaded, and then with its update too (where they
+/// can be: can_offload(); on a CPU with both at once).
 [[nodiscard]] SearchResult search(const Settings& settings);
 
 /// The command that runs `choice`, with its data still to be named; for `--params`, that plans it.
