@@ -237,6 +237,8 @@ enum { TESSERA_CHECKS_OFF = 0, TESSERA_CHECKS_STRICT = 1, TESSERA_CHECKS_MEMORY 
 enum { TESSERA_REDUCE_AUTOMATIC = 0, TESSERA_REDUCE_EVERY = 1, TESSERA_REDUCE_DEFERRED = 2 };
 /* When a block gives its gathered parameters back. */
 enum { TESSERA_RESHARD_AFTER_FORWARD = 0, TESSERA_RESHARD_AFTER_BACKWARD = 1 };
+/* What is in host memory: the optimizer's state and its update, or its state alone. */
+enum { TESSERA_OFFLOAD_NONE = 0, TESSERA_OFFLOAD_OPTIMIZER = 1, TESSERA_OFFLOAD_STATE = 2 };
 
 /* How a model keeps its state, computes and is trained (tessera/engine/model_options.hpp, which
  * says what each member means and its range). Flags are 0 or 1. */
@@ -265,7 +267,7 @@ typedef struct tessera_model_options {
   int64_t persist_elems;
   uint64_t bucket_bytes;
   uint64_t first_bucket_bytes;
-  int32_t offload_optimizer; /* flag: the optimizer's state and update are on the host */
+  int32_t offload;
   float offload_keep;
   int64_t align_elems;
   int32_t mesh_replicate; /* the ranks along `replicate` and `shard`; both 0: no mesh is given */

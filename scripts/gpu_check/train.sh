@@ -1,5 +1,6 @@
 # Part train of scripts/gpu_check.sh: GPT-2 124M on one rank beside PyTorch, and on four that share
-# the card; what a step of gpt2-large costs where the host updates, and what gpt2-xl holds with less kept.
+# the card; what a step of gpt2-large costs where the host updates, or keeps the state alone, and what
+# gpt2-xl holds with less kept.
 
 part_train() {
   timed=yes
@@ -225,12 +226,13 @@ compare_sharded() {
   judge zero3 measured "batch $1 each; ${figures[0]}; ${figures[1]}; ${figures[2]}" "$shown"
 }
 
-# A step where the host's cores update, beside the one where the device does.
+# A step where the host's cores update, and one where the device brings the state from the host,
+# beside one where all is on the device.
 compare_offload() {
   local offload status=0 batch=8 large=(--model gpt2-large) words="gpt2-large, batch 8" steps_log host
   declare -A seconds=()
   if [[ $emulated == yes ]]; then large=("${model[@]}") batch=1 words="$shape_words, batch 1"; fi
-  for offload in none optimizer; do
+  for offload in none state optimizer; do
     steps_log=$work/offload-$offload.jsonl
     allowed=3 makes=("$steps_log")
     keep 5 "$build/tools/tessera" train --device cuda "${data[@]}" "${large[@]}" --precision bf16 \
@@ -245,6 +247,8 @@ compare_offload() {
     figure "--offload $offload, peak" "$words" "$(most_of "$(last_peaks "$steps_log")")" bytes
   done
   local times
+  times=$(quotient "${seconds[state]}" "${seconds[none]}")
+  figure "--offload state / none, a step" "$words" "$times" ratio
   times=$(quotient "${seconds[optimizer]}" "${seconds[none]}")
   host=$(sed -n 's/^optimizer updated on the host, \(.*\)$/; \1/p' "$log")
   figure "--offload optimizer / none, a step" "$words" "$times" ratio offload

@@ -66,8 +66,9 @@ def optimizer(draws):
     if draws.random() < 0.3:
         chosen["--rounding"] = draws.choice(("nearest", "stochastic"))
     if draws.random() < 0.3:
-        chosen["--offload"] = draws.choice(("optimizer", "activations", "optimizer,activations"))
-        if "optimizer" in chosen["--offload"] and draws.random() < 0.5:
+        chosen["--offload"] = draws.choice(
+            ("optimizer", "state", "activations", "optimizer,activations", "state,activations"))
+        if chosen["--offload"] != "activations" and draws.random() < 0.5:
             chosen["--offload-keep"] = draws.choice(("0.3", "0.9"))
     return chosen
 

@@ -54,7 +54,7 @@ tessera_model_options model_defaults() {
           .persist_elems = with.persist_elems,
           .bucket_bytes = with.bucket_bytes,
           .first_bucket_bytes = with.first_bucket_bytes,
-          .offload_optimizer = 0,
+          .offload = static_cast<std::int32_t>(with.offload),
           .offload_keep = with.offload_keep,
           .align_elems = with.align_elems,
           .mesh_replicate = 0,
@@ -191,8 +191,7 @@ ModelOptions model_options(Call call, const tessera_model_options* given) {
       enumerator(call, "accumulate_mode", from.accumulate_mode, AccumulateMode::deferred);
   to.bucket_bytes = from.bucket_bytes;
   to.first_bucket_bytes = from.first_bucket_bytes;
-  to.offload =
-      flag(call, "offload_optimizer", from.offload_optimizer) ? Offload::optimizer : Offload::none;
+  to.offload = enumerator(call, "offload", from.offload, Offload::state);
   to.offload_keep = from.offload_keep;
   to.align_elems = from.align_elems;
   return to;

@@ -87,7 +87,8 @@ using tessera::World;
 tessera_status tessera_launched_ranks(tessera_device device, int32_t* ranks) {
   return guarded(__func__, [&](Call call) {
     call.require(ranks, "ranks");
-    const auto job = tessera::launched_job(enumerator(call, "device", device, tessera::DeviceKind::cuda));
+    const auto job =
+        tessera::launched_job(enumerator(call, "device", device, tessera::DeviceKind::cuda));
     *ranks = job ? job->size : 0;
   });
 }

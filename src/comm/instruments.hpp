@@ -18,6 +18,8 @@ inline constexpr std::uint64_t kStatesNumber = std::uint64_t{1} << 40U;
 inline constexpr std::uint64_t kHostNumber = kStatesNumber + 1;
 inline constexpr std::uint64_t kSnapshotsNumber = kStatesNumber + 2;
 inline constexpr std::uint64_t kHostCopiesNumber = kStatesNumber + 3;
+inline constexpr std::uint64_t kStatesInNumber = kStatesNumber + 4;
+inline constexpr std::uint64_t kUpdateNumber = kStatesNumber + 5;
 
 /// What is attached to a communicator to watch or disturb it. Used by every backend, on the thread
 /// where a batch runs.

@@ -76,7 +76,15 @@ Reshard parse_reshard(std::string_view name) {
 }
 
 std::string_view to_string(Offload offload) noexcept {
-  return offload == Offload::none ? "none" : "optimizer";
+  switch (offload) {
+    case Offload::optimizer:
+      return "optimizer";
+    case Offload::state:
+      return "state";
+    case Offload::none:
+      break;
+  }
+  return "none";
 }
 
 StrategyTraits traits_of(Strategy strategy) noexcept {

@@ -22,8 +22,8 @@ using profile::Progress;
 using trace::Kind;
 using trace::Record;
 
-constexpr std::array<std::string_view, 5> kStreams{"compute", "gather", "reduce", "offload",
-                                                   "host"};
+constexpr std::array<std::string_view, 6> kStreams{"compute", "gather", "reduce",
+                                                   "offload", "update", "host"};
 constexpr std::size_t kAlwaysShown = 3;  // the others only if there is a host pool
 // Thread numbers: ten for each stream, so that its further lanes stand below it.
 constexpr int kLanes = 10;

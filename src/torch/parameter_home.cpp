@@ -92,7 +92,7 @@ ParameterHome::ParameterHome(at::Tensor tensor, std::string name, std::string in
 
 ParameterHome::~ParameterHome() {
   if (Place::of(tensor_) != &parameter_) { return; }  // `shard` was refused: the values are its own
-  tensor_.unsafeGetTensorImpl()->bump_version();  // autograd refuses graphs that have saved it
+  tensor_.unsafeGetTensorImpl()->bump_version();      // autograd refuses graphs that have saved it
   try {
     const NoInterception own;
     const at::Tensor nothing = at::empty(

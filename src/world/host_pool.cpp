@@ -32,6 +32,8 @@ LaneNames names_of(CopyLane lane) {
       return {kOffloadNumber, "offload", "offload"};
     case CopyLane::states:
       return {kStatesNumber, "states", "offload"};
+    case CopyLane::states_in:
+      return {kStatesInNumber, "states in", "offload"};
     case CopyLane::snapshots:
       break;
   }
@@ -42,13 +44,11 @@ void delay(const State& state, const SideStream& side, std::uint64_t number, Del
   inject_delay({.delays = state.options.delays, .number = number}, state.rank, side.done, point);
 }
 
-/// What follows stands before the copy in the stream, ...
-void begin_copy(State& state, CopyLane lane) {
-  SideStream& side = side_of(state, lane);
+/// What follows stands before work of the device in a side stream, ...
+void begin_work(State& state, SideStream& side, std::uint64_t number) {
   if (state.options.delays) {
-    side.stream.get().call([at = &state, &side, lane] {
-      delay(*at, side, names_of(lane).number, DelayPoint::before);
-    });
+    side.stream.get().call(
+        [at = &state, &side, number] { delay(*at, side, number, DelayPoint::before); });
   }
   if (state.recorder) {
     side.stream.get().tell_time([&side](std::int64_t ns) { side.begin_ns = ns; });
@@ -56,12 +56,8 @@ void begin_copy(State& state, CopyLane lane) {
 }
 
 /// ... and after it.
-void end_copy(State& state, const char* what, std::size_t bytes, const std::string& name,
-              CopyLane lane) {
-  SideStream& side = side_of(state, lane);
+void end_work(State& state, SideStream& side, std::uint64_t number, const trace::Record& record) {
   if (state.recorder) {
-    const trace::Record record{
-        .kind = trace::Kind::copy, .what = what, .unit = name, .bytes = bytes, .stream = "offload"};
     side.stream.get().tell_time([at = &state, &side, record](std::int64_t ns) {
       trace::Record done = record;
       done.begin_ns = side.begin_ns;
@@ -70,10 +66,29 @@ void end_copy(State& state, const char* what, std::size_t bytes, const std::stri
     });
   }
   if (state.options.delays) {
-    side.stream.get().call([at = &state, &side, lane] {
-      delay(*at, side, names_of(lane).number, DelayPoint::after);
+    side.stream.get().call([at = &state, &side, number] {
+      delay(*at, side, number, DelayPoint::after);
       ++side.done;
     });
+  }
+}
+
+void begin_copy(State& state, CopyLane lane) {
+  begin_work(state, side_of(state, lane), names_of(lane).number);
+}
+
+void end_copy(State& state, const char* what, std::size_t bytes, const std::string& name,
+              CopyLane lane) {
+  end_work(
+      state, side_of(state, lane), names_of(lane).number,
+      {.kind = trace::Kind::copy, .what = what, .unit = name, .bytes = bytes, .stream = "offload"});
+}
+
+/// A rank that only counts logs what is enqueued there.
+void make_side_stream(State& state, SideStream& side, const char* name) {
+  side.stream = state.device->make_side_stream(fmt::format("{} r{}", name, state.rank));
+  if (state.work_log && !state.device->computes()) {
+    side.stream.get().state()->log_to(state.work_log.get(), state.work_log->add_stream(name));
   }
 }
 
@@ -117,13 +132,7 @@ void move_on_host(State& state, void* to, const void* from, std::size_t bytes,
 
 Stream HostPool::copy_stream(CopyLane lane) {
   SideStream& side = side_of(state_, lane);
-  if (!side.stream.get()) {
-    const char* const name = names_of(lane).stream;
-    side.stream = state_.device->make_side_stream(fmt::format("{} r{}", name, state_.rank));
-    if (state_.work_log && !state_.device->computes()) {
-      side.stream.get().state()->log_to(state_.work_log.get(), state_.work_log->add_stream(name));
-    }
-  }
+  if (!side.stream.get()) { make_side_stream(state_, side, names_of(lane).stream); }
   return side.stream.get();
 }
 
@@ -155,6 +164,23 @@ void HostPool::copy_on_host(void* to, const void* from, std::size_t bytes,
                             const std::string& name) {
   host_copy_stream().call(
       [at = &state_, to, from, bytes, unit = &name] { move_on_host(*at, to, from, bytes, *unit); });
+}
+
+Stream HostPool::update_stream() {
+  SideStream& side = state_.update;
+  if (!side.stream.get()) {
+    make_side_stream(state_, side, "update");
+    side.stream.get().state()->compute_with({&state_.kernels, 1});
+  }
+  return side.stream.get();
+}
+
+void HostPool::update(const std::function<void(Stream)>& launch, const std::string& name) {
+  const Stream stream = update_stream();
+  begin_work(state_, state_.update, kUpdateNumber);
+  launch(stream);
+  end_work(state_, state_.update, kUpdateNumber,
+           {.kind = trace::Kind::host, .what = "update", .unit = name, .stream = "update"});
 }
 
 Stream HostPool::compute_stream() {

@@ -14,7 +14,8 @@ namespace tessera {
 /// for the other: updated parameters may be long in coming.
 enum class CopyLane : std::uint8_t {
   activations,
-  states,     ///< gradients to the host, updated parameters back
+  states,     ///< gradients to the host and updated parameters back, or updated state to the host
+  states_in,  ///< state to the device that updates it: the other direction of the same link
   snapshots,  ///< the training state to the host, for a checkpoint
 };
 
@@ -49,8 +50,13 @@ class HostPool {
   /// Where the host computes: a thread of its own on every device, whose events order it with the
   /// device's streams (Device::make_host_stream).
   [[nodiscard]] Stream compute_stream();
-  /// Enqueues `work` there. It does not throw, and waits for nothing. It is recorded as a span
-  /// `what` of `name`; both outlive it.
+  /// Where the device updates what comes from the host pool piece by piece.
+  [[nodiscard]] Stream update_stream();
+  /// Enqueues on it what `launch` enqueues there: an update of `name`, which outlives it. It is
+  /// recorded as a span.
+  void update(const std::function<void(Stream)>& launch, const std::string& name);
+  /// Enqueues `work` on `compute_stream`. It does not throw, and waits for nothing. It is recorded
+  /// as a span `what` of `name`; both outlive it.
   void compute(HostWork work, const char* what, const std::string& name);
 
  private:

@@ -70,15 +70,16 @@ struct World::State {
   OwnedStream reduce_stream;
   std::unique_ptr<Device> host_device;  // where `device` is not the host's processor
   OwnedStream host_caller;              // on which the kernels of a HostWork run
-  std::array<SideStream, 3> copies;     // by CopyLane
+  std::array<SideStream, 4> copies;     // by CopyLane
+  SideStream update;                    // of what the host pool keeps between updates
   SideStream host;
   SideStream host_copies;  // within the host pool
   std::shared_ptr<WorldLife> life = std::make_shared<WorldLife>();
 
   /// Whether it is here until the world ends.
   [[nodiscard]] bool keeps(const Communicator& communicator) const noexcept;
-  [[nodiscard]] std::array<SideStream*, 5> side_streams() noexcept {
-    return {&copies[0], &copies[1], &copies[2], &host, &host_copies};
+  [[nodiscard]] std::array<SideStream*, 7> side_streams() noexcept {
+    return {&copies[0], &copies[1], &copies[2], &copies[3], &update, &host, &host_copies};
   }
 };
 

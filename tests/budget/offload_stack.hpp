@@ -5,19 +5,21 @@
 
 namespace tessera::test::offload_test {
 
-inline ModelOptions options_of(Strategy strategy, int ranks) {
+inline ModelOptions options_of(Strategy strategy, int ranks, Offload offload = Offload::optimizer) {
   ModelOptions options;
   options.strategy = strategy;
   options.shard_group = half_of(ranks, strategy);
-  options.offload = Offload::optimizer;
+  options.offload = offload;
   return options;
 }
 
 /// Whose optimizer is offloaded.
 class OffloadStack : public Stack {
  public:
-  OffloadStack(World& world, Strategy strategy, const Optimizer& optimizer = AdamW{})
-      : Stack{world, options_of(strategy, world.size()), optimizer, /*declares_order=*/true} {}
+  OffloadStack(World& world, Strategy strategy, const Optimizer& optimizer = AdamW{},
+               Offload offload = Offload::optimizer)
+      : Stack{world, options_of(strategy, world.size(), offload), optimizer,
+              /*declares_order=*/true} {}
 };
 
 }  // namespace tessera::test::offload_test

@@ -68,6 +68,42 @@ TEST_P(OffloadBytes, NoneOfTheOptimizersAreOnTheDeviceAndTheHostsAreTheFormula) 
   }
 }
 
+// Masters and moments are in the host pool, three pieces of them on the device; gradients stay.
+TEST_P(OffloadBytes, OfTheStateTheDeviceHasTheRingAndTheHostIsTheFormula) {
+  struct Kept {
+    DType compute;
+    MasterWeights masters;
+    std::size_t bytes;  // an element: of the master, or the remainder, and of two moments
+  };
+  for (const Strategy strategy : all_strategies()) {
+    for (const Kept& kept : {Kept{DType::fp32, MasterWeights::fp32, 8},
+                             {DType::bf16, MasterWeights::fp32, 12},
+                             {DType::bf16, MasterWeights::remainder, 10}}) {
+      run_ranks(GetParam(), [&](World& world) {
+        ModelOptions options = options_of(strategy, GetParam(), Offload::state);
+        options.compute = kept.compute;
+        options.master_weights = kept.masters;
+        ShardedModel model{world, options};
+        (void)model.add_unit("large", {{"weight", {64, 256}}});
+        (void)model.add_unit("small", {{"weight", {16, 256}}});
+        model.materialize(init::constant(0.5F));
+        model.optimize_with(AdamW{});
+        const std::size_t elems = updated_elems(world, model);
+        const ModelStateBytes state = model.state_bytes();
+        EXPECT_EQ(state.host, elems * kept.bytes) << to_string(strategy);
+        const std::size_t largest = elems * 64 / (64 + 16);
+        EXPECT_EQ(state.optimizer, 0U) << to_string(strategy);
+        EXPECT_EQ(world.memory().report().live[Category::optimizer], 3 * largest * kept.bytes)
+            << to_string(strategy);
+        EXPECT_EQ(world.memory().report().in_use[Category::optimizer], 0U);
+        const CategoryBytes away = world.host_memory().report().live;
+        EXPECT_EQ(away.total(), state.host);
+        EXPECT_EQ(away[Category::optimizer], state.host);
+      });
+    }
+  }
+}
+
 // Where backward adds into slots, nothing of the gradients stays.
 TEST_P(OffloadBytes, GradientsInSlotsStayNowhereOnTheDevice) {
   for (const Strategy strategy : all_strategies()) {
@@ -86,9 +122,12 @@ TEST_P(OffloadBytes, GradientsInSlotsStayNowhereOnTheDevice) {
 }
 
 TEST_P(OffloadBytes, AreAsPlannedInBothPools) {
+  using Way = std::pair<Offload, float>;
   for (const Strategy strategy : all_strategies()) {
-    for (const float keep : {0.0F, 0.5F}) {
-      ModelOptions options = options_of(strategy, GetParam());
+    for (const auto& [offload, keep] :
+         {Way{Offload::optimizer, 0.0F}, Way{Offload::optimizer, 0.5F}, Way{Offload::state, 0.0F},
+          Way{Offload::state, 0.5F}}) {
+      ModelOptions options = options_of(strategy, GetParam(), offload);
       options.offload_keep = keep;
       options.compute = DType::bf16;
       options.accumulate = keep > 0.0F ? 2 : 1;
@@ -125,10 +164,16 @@ TEST_P(OffloadBytes, AreAsPlannedInBothPools) {
   }
 }
 
-TEST_P(OffloadBytes, NothingIsAllocatedAfterTheFirstStep) {
+class OffloadSteps : public ::testing::TestWithParam<std::tuple<int, Offload>> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, OffloadSteps,
+                         ::testing::Combine(::testing::Values(1, 2, 4),
+                                            ::testing::Values(Offload::optimizer, Offload::state)));
+
+TEST_P(OffloadSteps, AllocateNothingAfterTheFirst) {
+  const auto [ranks, offload] = GetParam();
   for (const Strategy strategy : all_strategies()) {
-    run_ranks(GetParam(), [&](World& world) {
-      ModelOptions options = options_of(strategy, GetParam());
+    run_ranks(ranks, [&, ranks = ranks, offload = offload](World& world) {
+      ModelOptions options = options_of(strategy, ranks, offload);
       options.accumulate = 2;
       ToyModel toy{world, options, {}};
       toy.model().optimize_with(AdamW{});
@@ -179,7 +224,7 @@ bool ends(World& world, trace::Kind kind, const std::string& what, int block) {
 
 // Inside a scope, the caller waits for what should run beside it: if it ran only later, the wait
 // would end by its deadline and the test fail.
-TEST(OffloadOverlap, GradientsLeaveWhileTheUnitBeforeComputes) {
+TEST(OffloadBackward, GradientsLeaveWhileTheUnitBeforeComputes) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3}) {
     run_ranks(2,
               [&](World& world) {
@@ -196,7 +241,7 @@ TEST(OffloadOverlap, GradientsLeaveWhileTheUnitBeforeComputes) {
   }
 }
 
-TEST(OffloadOverlap, NormsAreSquaredOnTheHostWhileTheUnitBeforeComputes) {
+TEST(OffloadBackward, NormsAreSquaredOnTheHostWhileTheUnitBeforeComputes) {
   run_ranks(2,
             [](World& world) {
               OffloadStack stack{world, Strategy::zero3};
@@ -209,11 +254,17 @@ TEST(OffloadOverlap, NormsAreSquaredOnTheHostWhileTheUnitBeforeComputes) {
             {.trace = true});
 }
 
-TEST(OffloadOverlap, UnitsAreUpdatedAndSentWhileTheNextForwardUsesThoseBefore) {
+class OffloadOverlap : public ::testing::TestWithParam<Offload> {};
+INSTANTIATE_TEST_SUITE_P(Ways, OffloadOverlap,
+                         ::testing::Values(Offload::optimizer, Offload::state));
+
+TEST_P(OffloadOverlap, UnitsAreUpdatedAndSentWhileTheNextForwardUsesThoseBefore) {
+  // What comes back: parameters, or masters.
+  const char* const sent = GetParam() == Offload::state ? "offload" : "reload";
   for (const Strategy strategy : all_strategies()) {
     run_ranks(2,
               [&](World& world) {
-                OffloadStack stack{world, strategy};
+                OffloadStack stack{world, strategy, AdamW{}, GetParam()};
                 stack.forward(kNothing);
                 stack.backward(kNothing);
                 world.recorder()->clear();
@@ -222,7 +273,7 @@ TEST(OffloadOverlap, UnitsAreUpdatedAndSentWhileTheNextForwardUsesThoseBefore) {
                 stack.forward([&](int i) {
                   if (i == 3 || !updates) { return; }
                   EXPECT_TRUE(ends(world, trace::Kind::host, "update", i + 1)) << i;
-                  EXPECT_TRUE(ends(world, trace::Kind::copy, "reload", i + 1)) << i;
+                  EXPECT_TRUE(ends(world, trace::Kind::copy, sent, i + 1)) << i;
                 });
               },
               {.trace = true});

@@ -128,7 +128,7 @@ TEST(COptions, EachMemberChangesOneOfTheLibrarys) {
       {"accumulate_mode", [](auto& o) { o.accumulate_mode = TESSERA_REDUCE_DEFERRED; }, "2"},
       {"bucket_bytes", [](auto& o) { o.bucket_bytes = 11; }, "11"},
       {"first_bucket_bytes", [](auto& o) { o.first_bucket_bytes = 12; }, "12"},
-      {"offload", [](auto& o) { o.offload_optimizer = 1; }, "1"},
+      {"offload", [](auto& o) { o.offload = TESSERA_OFFLOAD_STATE; }, "2"},
       {"offload_keep", [](auto& o) { o.offload_keep = 0.5F; }, "0.500000"},
       {"align_elems", [](auto& o) { o.align_elems = 128; }, "128"},
   };

@@ -57,7 +57,9 @@ std::vector<ModelOptions> tried(int ranks) {
                                                                : ranks,
                    .compute = bf16 ? DType::bf16 : DType::fp32,
                    .master_weights = bf16 ? MasterWeights::remainder : MasterWeights::fp32,
-                   .offload = strategy == Strategy::zero2 ? Offload::optimizer : Offload::none});
+                   .offload = strategy == Strategy::zero2   ? Offload::optimizer
+                              : strategy == Strategy::zero3 ? Offload::state
+                                                            : Offload::none});
   }
   return all;
 }

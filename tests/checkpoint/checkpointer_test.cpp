@@ -61,10 +61,14 @@ TEST_P(AsynchronousSave, HasTheBytesOfASynchronousOneWhileTrainingGoesOn) {
 }
 
 // Copies run beside the next step. With delays before them, an update that does not wait is seen.
-TEST(Checkpointer, OffloadedUpdatesWaitForTheirCopies) {
+class OffloadedCheckpointer : public ::testing::TestWithParam<Offload> {};
+INSTANTIATE_TEST_SUITE_P(Ways, OffloadedCheckpointer,
+                         ::testing::Values(Offload::optimizer, Offload::state));
+
+TEST_P(OffloadedCheckpointer, UpdatesWaitForTheirCopies) {
   const TemporaryFolder folder;
   ToyJob job;
-  job.options.offload = Offload::optimizer;
+  job.options.offload = GetParam();
   run_job(delayed(job.under(Strategy::zero3)), [&](World& world, ToyTrainer& trainer) {
     trainer.steps(3);
     Checkpointer checkpointer{trainer.model(), {.folder = folder / "async"}};

@@ -146,11 +146,14 @@ TEST(Resume, WithOffloadedStateToo) {
   ToyJob job;
   job.options.compute = DType::bf16;
   const auto saved = train_and_save(job.under(Strategy::zero3), 3, folder / "saved");
-  job.options.offload = Offload::optimizer;
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::hybrid}) {
-    const auto again =
-        load_and_save(job.under(strategy), saved, folder / std::string{to_string(strategy)});
-    EXPECT_EQ(difference(saved, again), "") << to_string(strategy);
+    for (const Offload offload : {Offload::optimizer, Offload::state}) {
+      job.options.offload = offload;
+      const std::string name =
+          std::string{to_string(strategy)} + "-" + std::string{to_string(offload)};
+      const auto again = load_and_save(job.under(strategy), saved, folder / name);
+      EXPECT_EQ(difference(saved, again), "") << name;
+    }
   }
 }
 

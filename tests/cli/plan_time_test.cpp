@@ -112,6 +112,20 @@ TEST_F(PlanTime, OfAStackIsSixFlopsAParameterAndToken) {
   EXPECT_NEAR(flops, 6e9 * 4096, 0.01 * flops);
 }
 
+// Both ways over the link are in use at once, beside backward and the next forward.
+TEST_F(PlanTime, OfStateOnTheHostIsThatOfTheLink) {
+  Json machine = machine_;
+  machine["host_bytes_per_second"] = 5e10;
+  write(machine);
+  const auto step = [&](const char* offload) {
+    return seconds({"--params", "1e9", "--seq", "2048", "--batch", "1", "--strategy", "ddp",
+                    "--offload", offload});
+  };
+  const double one_way = 12e9 / 5e10;
+  EXPECT_GT(step("state"), one_way);
+  EXPECT_LT(step("state"), step("none") + one_way);
+}
+
 TEST_F(PlanTime, RefusesWhatItCannotKnow) {
   refused(plan({"--params", "1e9"}), "needs --seq");
   refused(plan({"--offload", "optimizer"}), "an update on the host");

@@ -60,6 +60,8 @@ TEST_F(Refusal, OffloadThatHasNoEffectOrCannotBe) {
                 {"--offload optimizer cannot be one CUDA graph"});
   train_refused({"--device", "cuda", "--host-threads", "4"},
                 {"--host-threads has no effect", "--offload optimizer"});
+  train_refused({"--device", "cuda", "--offload", "state", "--host-threads", "4"},
+                {"--host-threads has no effect", "--offload optimizer"});
   train_refused({"--offload", "optimizer", "--host-threads", "4"},
                 {"--host-threads has no effect on a CPU", "--threads"});
   train_refused({"--host-threads", "257"}, {"--host-threads is 257", "up to 256"});
@@ -95,6 +97,7 @@ TEST_F(Refusal, UnknownValues) {
   train_refused({"--lr-schedule", "linear"}, {"--lr-schedule", "cosine"});
   train_refused({"--accumulate-mode", "never"}, {"--accumulate-mode", "deferred"});
   train_refused({"--offload", "everything"}, {"--offload", "optimizer,activations"});
+  train_refused({"--offload", "optimizer,state"}, {"--offload", "exclude each other"});
   train_refused({"--recompute", "some"}, {"--recompute", "every:K"});
   train_refused({"--recompute", "every:0"}, {"--recompute", "from 1 to"});
   train_refused({"--head-rows", "-1"}, {"--head-rows", "from 0 to"});

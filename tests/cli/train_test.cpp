@@ -114,7 +114,8 @@ TEST_F(Train, AnOffloadedOptimizerLeavesTheDeviceAndChangesNoLoss) {
   std::vector<std::size_t> peaks;
   for (const auto& more : {std::vector<std::string>{"--offload", "optimizer"},
                            {"--offload", "optimizer", "--offload-keep", "0.5"},
-                           {"--offload", "optimizer,activations"}}) {
+                           {"--offload", "optimizer,activations"},
+                           {"--offload", "state"}}) {
     const auto away = run(more);
     EXPECT_EQ(losses(away), losses(kept));
     EXPECT_EQ(away[2].at("peak_bytes"), away[2].at("planned_peak_bytes"));

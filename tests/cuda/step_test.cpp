@@ -122,10 +122,11 @@ TEST_P(CudaStep, WaitsForNothing) {
   EXPECT_EQ(waits_of_steps(strategy, ranks), 0U);
 }
 
-TEST_P(CudaStep, WaitsForNothingWhereTheHostUpdates) {
+TEST_P(CudaStep, WaitsForNothingWhereStateIsOnTheHost) {
   TESSERA_EMULATION_ONLY();
   const auto [strategy, ranks] = GetParam();
   EXPECT_EQ(waits_of_steps(strategy, ranks, {}, Offload::optimizer), 0U);
+  EXPECT_EQ(waits_of_steps(strategy, ranks, {}, Offload::state), 0U);
 }
 
 // Two of the norms, one of the numbers, one of the updates. A layer has two segments' norms (three

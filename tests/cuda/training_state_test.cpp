@@ -104,7 +104,7 @@ class CudaTrainingState : public ::testing::Test {
 TEST_F(CudaTrainingState, IsCopiedAsItWasAndLoadedAgain) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1, Strategy::zero3}) {
     for (const int ranks : {1, 3}) {
-      for (const Offload offload : {Offload::none, Offload::optimizer}) {
+      for (const Offload offload : {Offload::none, Offload::optimizer, Offload::state}) {
         SCOPED_TRACE(std::string{to_string(strategy)} + " on " + std::to_string(ranks) +
                      ", offload " + std::string{to_string(offload)});
         expect_a_snapshot_of_its_step(strategy, ranks, offload, Launch::plain);

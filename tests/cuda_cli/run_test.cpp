@@ -47,7 +47,8 @@ TEST_F(CudaRun, LossesAreTheCpusUnderEveryStrategyAndMemoryIsAsPlanned) {
 TEST_F(CudaRun, EveryPrecisionAndFeatureHoldsWhatIsPlanned) {
   const std::vector<Words> variants = {
       {"--precision", "bf16", "--reduce-dtype", "bf16"},
-      {"--precision", "fp16", "--gradient-dtype", "fp16", "--accumulate", "3"},
+      {"--precision", "fp16", "--gradient-dtype", "fp16", "--accumulate", "3", "--offload",
+       "state"},
       {"--recompute", "gelu,layer-norm", "--head-rows", "24"},
       {"--recompute", "block", "--dropout", "0.1", "--offload", "activations"}};
   for (Words variant : variants) {

@@ -1,6 +1,9 @@
 // What is done between the steps of an offloaded optimizer.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "device/cpu/host_task.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
@@ -51,7 +54,10 @@ TEST(Offload, EvaluationsAndExportsSeeTheUpdatedParameters) {
             late);
         return seen;
       };
-      EXPECT_EQ(train(Offload::none), train(Offload::optimizer)) << to_string(strategy);
+      const std::vector<double> expected = train(Offload::none);
+      for (const Offload offload : {Offload::optimizer, Offload::state}) {
+        EXPECT_EQ(expected, train(offload)) << to_string(strategy) << " " << to_string(offload);
+      }
     }
   }
 }
@@ -63,10 +69,11 @@ TEST(Offload, MastersStartFromTheInitializerInFull) {
         Initializer{[](const ParameterInfo&, std::int64_t first, std::span<float> out) {
           for (float& x : out) { x = 1.0F / static_cast<float>(3 + first++); }
         }}}) {
-    const auto masters = [&](Offload offload) {
+    const auto masters = [&](Offload offload, MasterWeights kind = MasterWeights::fp32) {
       std::vector<float> all;
       run_ranks(1, [&](World& world) {
-        ShardedModel model{world, {.compute = DType::bf16, .offload = offload}};
+        ShardedModel model{world,
+                           {.compute = DType::bf16, .master_weights = kind, .offload = offload}};
         (void)model.add_unit("a", {{"w", {900, 700}}});
         (void)model.add_unit("b", {{"w", {33}}});
         model.materialize(initial);
@@ -78,8 +85,57 @@ TEST(Offload, MastersStartFromTheInitializerInFull) {
       });
       return all;
     };
-    EXPECT_EQ(masters(Offload::none), masters(Offload::optimizer));
+    const std::vector<float> expected = masters(Offload::none);
+    EXPECT_EQ(expected, masters(Offload::optimizer));
+    EXPECT_EQ(expected, masters(Offload::state));
+    EXPECT_EQ(expected, masters(Offload::state, MasterWeights::remainder));
   }
+}
+
+/// The masters after some steps of `units` units, of which every second step uses the first alone,
+/// with streams that come late.
+std::vector<float> masters_of(Offload offload, int units) {
+  std::vector<float> all;
+  const WorldOptions late{
+      .delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{2000}}};
+  run_ranks(
+      1,
+      [&](World& world) {
+        ShardedModel model{world, {.strategy = Strategy::zero3, .prefetch = 0, .offload = offload}};
+        std::vector<Unit> declared;
+        for (int i = 0; i < units; ++i) {
+          declared.push_back(model.add_unit("unit." + std::to_string(i), {{"w", {64}}}));
+        }
+        model.materialize(init::constant(1.0F));
+        model.optimize_with(AdamW{.lr = 0.1F});
+        for (int step = 0; step < 6; ++step) {
+          std::vector<Unit> used = declared;
+          if (step % 2 == 1) { used.resize(1); }
+          for (const Unit unit : used) { (void)model.forward(unit); }
+          for (auto unit = used.rbegin(); unit != used.rend(); ++unit) {
+            const auto backward = model.backward(*unit);
+            float* const gradient = backward.grad("w");
+            enqueue(backward.stream(), [=] { std::fill_n(gradient, 64, 1.0F); });
+          }
+          model.step();
+        }
+        model.export_masters(
+            [&](const ParameterInfo&, std::int64_t, std::span<const float> values) {
+              all.insert(all.end(), values.begin(), values.end());
+            });
+      },
+      late);
+  return all;
+}
+
+// The next step overwrites its gradients with zeros, and does not gather its parameters before.
+TEST(Offload, AUnitThatAStepLeavesOutIsUpdatedByTheGradientsOfTheStepBefore) {
+  EXPECT_EQ(masters_of(Offload::none, 2), masters_of(Offload::state, 2));
+}
+
+// With fewer pieces than slots, no slot that is still in use holds up what comes.
+TEST(Offload, StateIsBroughtWhenThatOfTheStepBeforeIsBack) {
+  EXPECT_EQ(masters_of(Offload::none, 1), masters_of(Offload::state, 1));
 }
 
 }  // namespace

@@ -115,6 +115,9 @@ TEST(OptionRules, WhatIsMeantIsAccepted) {
       {.align_elems = 192},
       {.prefetch = 1024},
       {.offload = Offload::optimizer, .offload_keep = 0.999F},
+      {.compute = DType::bf16,
+       .master_weights = MasterWeights::remainder,
+       .offload = Offload::state},
       {.strategy = Strategy::hybrid, .shard_group = 3},
       {.strategy = kZero3, .prefetch_backward = 0, .reshard = Reshard::after_backward},
       for_inference({.strategy = kZero3, .persist_elems = 7}),
@@ -144,7 +147,7 @@ TEST(OptionRules, OptionsThatExcludeEachOtherAreBothNamed) {
   EXPECT_EQ(update({.align_elems = 512}, AdamW{}, {.moments = MomentFormat::int8}), "");
 }
 
-TEST(OptionRules, AGraphHoldsNoStepThatWaitsOrUpdatesOnTheHost) {
+TEST(OptionRules, AGraphHoldsNoStepThatWaitsOrUpdatesBesideTheNext) {
   const auto in_graph = [](const ModelOptions& options) {
     return refusal<ConfigError>([&] { validate_in_graph(options); });
   };
@@ -152,6 +155,8 @@ TEST(OptionRules, AGraphHoldsNoStepThatWaitsOrUpdatesOnTheHost) {
               StartsWith("a step with `checks` memory cannot be one CUDA graph"));
   EXPECT_THAT(in_graph({.offload = Offload::optimizer}),
               StartsWith("a step with `offload` optimizer cannot be one CUDA graph"));
+  EXPECT_THAT(in_graph({.offload = Offload::state}),
+              StartsWith("a step with `offload` state cannot be one CUDA graph"));
   EXPECT_EQ(in_graph({.checks = Checks::strict}), "");
 }
 
@@ -239,7 +244,10 @@ TEST(UnitRules, AnUpdateNeedsSomethingToRoundOrToTakeAway) {
                          "weight_decay 0 keeps no state"));
   EXPECT_THAT(update(DType::fp32, optimizer, AdamW{}, {}, /*trains=*/false),
               StartsWith("`offload` optimizer has no effect: nothing is trained"));
+  EXPECT_THAT(update(DType::fp32, state, plain, {}),
+              StartsWith("`offload` state has no effect: SGD lr 0.01 momentum 0 "));
   EXPECT_EQ(update(DType::bf16, optimizer, plain, {}), "");
+  EXPECT_EQ(update(DType::bf16, state, plain, {}), "");
   EXPECT_EQ(update(DType::fp32, optimizer, SGD{.momentum = 0.9F}, {}), "");
 }
 

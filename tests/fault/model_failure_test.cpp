@@ -112,13 +112,15 @@ TEST_P(ModelFailure, LosingARankAtAnyPointEndsTheJobWithItsCause) {
 }
 
 // The host's updates, and copies to it and back, are under way when a rank goes.
-TEST_P(ModelFailure, SoDoesOneWhoseUpdatesAreOnTheHost) {
+TEST_P(ModelFailure, SoDoesOneWhoseStateIsOnTheHost) {
   const int group = GetParam() == Strategy::hybrid ? 2 : 0;
-  for (const float keep : {0.0F, 0.4F}) {
+  using Way = std::pair<Offload, float>;
+  for (const auto& [offload, keep] :
+       {Way{Offload::optimizer, 0.0F}, Way{Offload::optimizer, 0.4F}, Way{Offload::state, 0.4F}}) {
     const ModelOptions options{.strategy = GetParam(),
                                .shard_group = group,
                                .accumulate = 2,
-                               .offload = Offload::optimizer,
+                               .offload = offload,
                                .offload_keep = keep};
     for (const ComputeStream stream : {ComputeStream::caller, ComputeStream::worker}) {
       for (int point = 0; point < kPoints; ++point) {

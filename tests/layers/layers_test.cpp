@@ -19,9 +19,9 @@ const std::vector<std::string> kFolders = {"include", "src",   "kernels",
 // Lowest first: each layer uses the ones before it and itself. The headers of C use nothing, and
 // are used; tessera.hpp is the header that includes the others.
 const std::vector<std::string> kLayers = {
-    "c.h",   "dlpack.h",  "base",  "trace",       "device",   "kernels",    "memory", "shard",
-    "comm",  "world",     "optim", "engine",      "pipeline", "profile",  "checkpoint", "data",   "nn",
-    "torch", "torch.hpp", "c",     "tessera.hpp", "examples", "bench",      "tools"};
+    "c.h",  "dlpack.h", "base",      "trace",  "device",      "kernels",  "memory",     "shard",
+    "comm", "world",    "optim",     "engine", "pipeline",    "profile",  "checkpoint", "data",
+    "nn",   "torch",    "torch.hpp", "c",      "tessera.hpp", "examples", "bench",      "tools"};
 
 std::optional<std::size_t> height(const std::string& layer) {
   const auto found = std::find(kLayers.begin(), kLayers.end(), layer);

@@ -511,6 +511,7 @@ TEST(CheckedTraining, HasTheSameBits) {
       {.options = {.strategy = Strategy::zero2, .offload = Offload::optimizer}, .ranks = 2});
   runs.push_back(
       {.options = {.strategy = Strategy::ddp, .offload = Offload::optimizer}, .ranks = 2});
+  runs.push_back({.options = {.strategy = Strategy::zero2, .offload = Offload::state}, .ranks = 2});
   for (ToyRun& run : runs) {
     SCOPED_TRACE(strategy_name(run.options.strategy));
     const ToyOutcome plain = run_toy(run);

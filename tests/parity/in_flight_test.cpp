@@ -48,7 +48,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, InFlight, ::testing::ValuesIn(all_strategie
 TEST_P(InFlight, ChangesNoBitInAnyPrecisionAndAccumulationMode) {
   for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
     for (const DType compute : {DType::fp32, DType::bf16, DType::fp16}) {
-      for (const Offload offload : {Offload::none, Offload::optimizer}) {
+      for (const Offload offload : {Offload::none, Offload::optimizer, Offload::state}) {
         ToyRun run = three_micro_batches(2, GetParam());
         run.options.accumulate_mode = mode;
         run.options.compute = compute;

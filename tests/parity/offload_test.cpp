@@ -1,5 +1,6 @@
-// The update on the host, from memory of the host, gives the bits that the device's gives: under
-// every strategy, in every precision, whatever it is combined with.
+// The update on the host, from memory of the host, and that of the device, from memory of the host,
+// give the bits that the device's gives: under every strategy, in every precision, whatever they
+// are combined with.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,10 +12,22 @@
 namespace tessera::test::offload_test {
 namespace {
 
-ToyRun offloaded(ToyRun run, float keep = 0.0F) {
-  run.options.offload = Offload::optimizer;
+constexpr Offload kWays[] = {Offload::optimizer, Offload::state};
+
+ToyRun offloaded(ToyRun run, Offload way, float keep = 0.0F) {
+  run.options.offload = way;
   run.options.offload_keep = keep;
   return run;
+}
+
+/// The difference that offload makes to `run`, each way of it; empty if it makes none.
+std::string difference_of(const ToyRun& run, const ToyOutcome& expected, float keep = 0.0F) {
+  std::string text;
+  for (const Offload way : kWays) {
+    const std::string found = difference(expected, run_toy(offloaded(run, way, keep)));
+    if (!found.empty()) { text += std::string{to_string(way)} + ": " + found; }
+  }
+  return text;
 }
 
 /// Runs `run` under every strategy with and without offload.
@@ -22,7 +35,7 @@ void expect_same(ToyRun run, const std::string& what) {
   for (const Strategy strategy : all_strategies()) {
     run.options.strategy = strategy;
     run.options.shard_group = half_of(run.ranks, strategy);
-    EXPECT_EQ(difference(run_toy(run), run_toy(offloaded(run))), "")
+    EXPECT_EQ(difference_of(run, run_toy(run)), "")
         << to_string(strategy) << " on " << run.ranks << ": " << what;
   }
 }
@@ -130,14 +143,14 @@ TEST_P(OffloadOn, ChangesNoBitWithAnyGathering) {
   gathering.options.strategy = Strategy::zero3;
   const ToyOutcome expected = run_toy(gathering);
   for (const bool declared : {false, true}) {
-    ToyRun other = offloaded(gathering);
+    ToyRun other = gathering;
     other.toy.declared_order = declared;
     other.options.prefetch = declared ? 3 : 0;
-    EXPECT_EQ(difference(expected, run_toy(other)), "") << "declared " << declared;
+    EXPECT_EQ(difference_of(other, expected), "") << "declared " << declared;
     other.options.reshard = Reshard::after_backward;
-    EXPECT_EQ(difference(expected, run_toy(other)), "") << "resharded late " << declared;
+    EXPECT_EQ(difference_of(other, expected), "") << "resharded late " << declared;
     other.options.persist_elems = 1'000'000;
-    EXPECT_EQ(difference(expected, run_toy(other)), "") << "persisting " << declared;
+    EXPECT_EQ(difference_of(other, expected), "") << "persisting " << declared;
   }
 }
 
@@ -150,7 +163,7 @@ TEST_P(OffloadOn, ChangesNoBitWhereAPartStays) {
       part.options.shard_group = half_of(part.ranks, strategy);
       const ToyOutcome expected = run_toy(part);
       for (const float keep : {0.4F, 0.8F}) {
-        EXPECT_EQ(difference(expected, run_toy(offloaded(part, keep))), "")
+        EXPECT_EQ(difference_of(part, expected, keep), "")
             << to_string(strategy) << " keeps " << keep;
       }
     }
@@ -187,7 +200,7 @@ TEST_P(OffloadCut, ChangesNoBitInGroupsWhateverIsAccumulatedAndQuantised) {
         if (moments == MomentFormat::int8) { run.options.align_elems = kMomentBlock; }
         const ToyOutcome expected = run_toy(run);
         for (const float keep : {0.0F, 0.5F}) {
-          EXPECT_EQ(difference(expected, run_toy(offloaded(run, keep))), "")
+          EXPECT_EQ(difference_of(run, expected, keep), "")
               << to_string(mode) << ", " << to_string(moments) << " moments, " << to_string(narrow)
               << ", keeps " << keep;
         }
@@ -204,7 +217,39 @@ TEST(Offload, NormsOfManySpansAreTheSameToTheBit) {
   large.toy.batch = 1;
   large.toy.hidden = 600;  // a block has two spans, and a part of a third
   large.options.strategy = Strategy::zero3;
-  EXPECT_EQ(difference(run_toy(large), run_toy(offloaded(large))), "");
+  EXPECT_EQ(difference(run_toy(large), run_toy(offloaded(large, Offload::optimizer))), "");
+}
+
+TEST_P(OffloadOn, OfTheStateChangesNoBitOfRemainders) {
+  ToyRun halves = run(4);
+  halves.options.compute = DType::bf16;
+  halves.toy.small_dtype = DType::fp32;
+  halves.options.master_weights = MasterWeights::remainder;
+  for (const Strategy strategy : all_strategies()) {
+    halves.options.strategy = strategy;
+    halves.options.shard_group = half_of(halves.ranks, strategy);
+    EXPECT_EQ(difference(run_toy(halves), run_toy(offloaded(halves, Offload::state))), "")
+        << to_string(strategy);
+  }
+}
+
+// A unit's state comes in several pieces, one of which has parts of several runs.
+TEST(Offload, StateInSeveralPiecesIsTheSameToTheBit) {
+  for (const MomentFormat moments : {MomentFormat::fp32, MomentFormat::bf16, MomentFormat::int8}) {
+    ToyRun large;
+    large.steps = 2;
+    large.toy.blocks = 2;
+    large.toy.batch = 1;
+    large.toy.hidden = 1100;  // more than 2^20 elements
+    large.options.strategy = Strategy::zero1;
+    large.options.compute = moments == MomentFormat::fp32 ? DType::fp32 : DType::bf16;
+    large.options.align_elems = kMomentBlock;
+    large.world.poison = SlotPoison::nan;
+    large.optimizer_options.moments = moments;
+    if (moments == MomentFormat::bf16) { large.optimizer_options.rounding = Rounding::stochastic; }
+    EXPECT_EQ(difference(run_toy(large), run_toy(offloaded(large, Offload::state))), "")
+        << to_string(moments);
+  }
 }
 
 }  // namespace

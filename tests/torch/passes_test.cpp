@@ -497,7 +497,8 @@ std::vector<Mistake> mistakes() {
          auto critic = shards::shard(net, model.model().world());
          model.backward(critic(model(x)).pow(2).mean());
        }},
-      {"UnitsAtOnce", "operators that use several units at once ask for more `prefetch`",
+      {"UnitsAtOnce",
+       "operators that use several units at once ask for more `prefetch`",
        [](Model& model, NetImpl& net, const Tensor&) {
          model.forward([&] {
            torch::cat({net.block(0).up->weight, net.block(1).up->weight, net.block(2).up->weight});

@@ -60,7 +60,9 @@ Json json_of(const Job& job, const RunResult& result) {
   for (const RankMemory& rank : result.ranks) {
     const RankPlan& planned = job.planned(result.strategy, rank.rank);
     ranks.push_back(json_of(rank, planned));
-    if (job.settings.offload != Offload::none) { ranks.back()["host_threads"] = rank.host_threads; }
+    if (job.settings.offload == Offload::optimizer) {
+      ranks.back()["host_threads"] = rank.host_threads;
+    }
   }
   const std::string diverged = result.steps.empty() ? "" : divergence(result.steps.back().report);
   Json json = {{"name", to_string(result.strategy)},
@@ -256,7 +258,7 @@ std::string comparison_text(const Job& job, const std::vector<RunResult>& result
 }
 
 std::string host_threads_line(const Job& job, const RunResult& result) {
-  if (job.settings.offload == Offload::none) { return ""; }
+  if (job.settings.offload != Offload::optimizer) { return ""; }
   const auto [least, most] = std::ranges::minmax(
       result.ranks, {}, [](const RankMemory& rank) { return rank.host_threads; });
   const int a = least.host_threads;

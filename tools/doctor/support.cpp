@@ -112,6 +112,12 @@ std::vector<Feature> features() {
          c.model.master_weights = MasterWeights::remainder;
          c.model.offload = Offload::optimizer;
        }},
+      {"remainders of master weights, state in the host pool",
+       [](Choice& c) {
+         c.model.compute = DType::bf16;
+         c.model.master_weights = MasterWeights::remainder;
+         c.model.offload = Offload::state;
+       }},
       {"dynamic loss scaling, bf16",
        [](Choice& c) {
          c.model.compute = DType::bf16;
@@ -150,6 +156,7 @@ std::vector<Feature> features() {
          c.model.compute = DType::bf16;
          c.model.accumulate = 2;
        }},
+      {"optimizer's state in the host pool", [](Choice& c) { c.model.offload = Offload::state; }},
       {"offload_keep alone", [](Choice& c) { c.model.offload_keep = 0.5F; }},
       {"recompute every block", [](Choice& c) { c.gpt.recompute = nn::Recompute::block(); }},
       {"recompute every second block, bf16",
@@ -304,11 +311,15 @@ std::string flag_table(Notes& notes) {
       {"--shard-group", "2"},
       {"--offload", "optimizer"},
       {"--offload", "optimizer,activations"},
+      {"--offload", "state"},
+      {"--offload", "optimizer,state"},
       {"--offload-keep", "0.5"},
       {"--device", "cuda", "--offload", "optimizer"},
       {"--device", "cuda", "--offload", "optimizer", "--graph"},
       {"--device", "cuda", "--offload", "optimizer", "--host-threads", "8"},
       {"--offload", "optimizer", "--host-threads", "8"},
+      {"--device", "cuda", "--offload", "state", "--graph"},
+      {"--device", "cuda", "--offload", "state", "--host-threads", "8"},
       {"--device", "cuda", "--host-threads", "8"},
       {"--checkpoint", "DIR", "--checkpoint-every", "10"},
       {"--checkpoint", "DIR", "--checkpoint-sync"},

@@ -95,9 +95,12 @@ OptimizerOptions optimizer_options(const Settings& settings) {
           .rounding_seed = settings.seed};
 }
 
-bool can_offload(const Settings& settings) {
-  const bool refused = settings.offload != Offload::none || settings.graph ||
-                       settings.master_weights != MasterWeights::fp32 || !settings.machine.empty();
+bool can_offload(const Settings& settings, Offload what) {
+  const bool by_host = what == Offload::optimizer;
+  const bool not_by_host =
+      settings.master_weights != MasterWeights::fp32 || !settings.machine.empty();
+  const bool refused =
+      settings.offload != Offload::none || settings.graph || (by_host && not_by_host);
   const DType norms = dtype_of_norms(settings);
   const bool has_masters = settings.precision != DType::fp32 || norms != DType::fp32;
   return !refused && (has_masters || !keeps_no_moments(settings));

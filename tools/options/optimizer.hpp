@@ -20,9 +20,9 @@ namespace tessera::tools {
 /// ConfigError if an option was typed that the rule asked for does not have.
 void check_optimizer(const Settings& settings);
 
-/// Whether `--offload optimizer` could be added to what was asked for, and would take something off
-/// a rank that trains.
-[[nodiscard]] bool can_offload(const Settings& settings);
+/// Whether `--offload` with `what`, optimizer or state, could be added to what was asked for, and
+/// would take something off a rank that trains.
+[[nodiscard]] bool can_offload(const Settings& settings, Offload what);
 
 /// ", lion, moments bf16, rounded stochastically"; empty for what is usual. For people.
 [[nodiscard]] std::string describe_optimizer(const Settings& settings);

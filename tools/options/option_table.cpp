@@ -121,12 +121,21 @@ void set_offload(Settings& settings, const std::string& text) {
       throw ConfigError(fmt::format("{} is named twice", entry));
     }
     have.push_back(entry);
-    if (entry != "optimizer" && entry != "activations") {
-      throw ConfigError(fmt::format(
-          "'{}' is unknown; use none, optimizer, activations or optimizer,activations", entry));
+    if (entry == "activations") {
+      settings.boundaries = nn::Boundaries::host;
+      continue;
     }
-    if (entry == "optimizer") { settings.offload = Offload::optimizer; }
-    if (entry == "activations") { settings.boundaries = nn::Boundaries::host; }
+    if (entry != "optimizer" && entry != "state") {
+      throw ConfigError(
+          fmt::format("'{}' is unknown; use none, optimizer, state, activations, "
+                      "optimizer,activations or state,activations",
+                      entry));
+    }
+    if (settings.offload != Offload::none) {
+      throw ConfigError(
+          "optimizer and state exclude each other: the update runs on the host, or on the device");
+    }
+    settings.offload = entry == "state" ? Offload::state : Offload::optimizer;
   }
 }
 
@@ -548,12 +557,14 @@ std::vector<OptionRow> training_rows() {
        "the other, which saves the memory of the others; 0: all at once",
        kAll, whole<&Settings::head_rows>(0, std::int64_t{1} << 30)},
       {"--offload", "training", "O", "none",
-       "what is in host memory: none, optimizer (its state and the update), activations (the "
-       "layers' inputs, while they are not needed), or both, with a comma between",
+       "what is in host memory: none, optimizer (its state and the update), state (the "
+       "optimizer's, "
+       "which the device brings and updates), activations (the layers' inputs, while they are not "
+       "needed), or one of the first two and activations, with a comma between",
        kAll, set_offload},
       {"--offload-keep", "training", "F", "0",
        "the part of what the optimizer updates, from 0 to below 1, whose state stays on the device "
-       "with --offload optimizer: whole units, the last first",
+       "with --offload optimizer or state: whole units, the last first",
        kAll, finite<&Settings::offload_keep>()},
       {"--dropout", "training", "P", "0",
        "of the embedding, of attention's probabilities and of what layers add to the residual "

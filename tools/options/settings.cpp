@@ -78,8 +78,15 @@ std::string describe_ranks(const Settings& settings) {
 
 std::string_view offload_name(const Settings& settings) {
   const bool activations = settings.boundaries == nn::Boundaries::host;
-  if (settings.offload == Offload::none) { return activations ? "activations" : "none"; }
-  return activations ? "optimizer,activations" : "optimizer";
+  switch (settings.offload) {
+    case Offload::optimizer:
+      return activations ? "optimizer,activations" : "optimizer";
+    case Offload::state:
+      return activations ? "state,activations" : "state";
+    case Offload::none:
+      break;
+  }
+  return activations ? "activations" : "none";
 }
 
 std::string offload_words(const Settings& settings) {
@@ -124,10 +131,10 @@ void check_reduce_dtype(const Settings& settings) {
 }
 
 void check_host_threads(const Settings& settings) {
-  if (!settings.has("--host-threads") || settings.offload != Offload::none) { return; }
+  if (!settings.has("--host-threads") || settings.offload == Offload::optimizer) { return; }
   throw ConfigError(
-      "--host-threads has no effect: the optimizer is not offloaded; leave it out, or use "
-      "--offload optimizer");
+      "--host-threads has no effect: the host updates nothing; leave it out, or use --offload "
+      "optimizer");
 }
 
 void check_device(const Settings& settings) {

@@ -49,7 +49,11 @@ std::string state_remedy(const CategoryBytes& bytes, const Settings& settings, S
   if (one && in_groups && !settings.mesh.empty()) { remedies = {"a --mesh with more along shard"}; }
   if (one && !gathers(strategy)) { remedies = {"a strategy that shards more"}; }
   const bool trains = bytes[Category::gradients] > 0;
-  if (one && trains && can_offload(settings)) { remedies.push_back("--offload optimizer"); }
+  if (one && trains && can_offload(settings, Offload::optimizer)) {
+    remedies.push_back("--offload optimizer");
+  } else if (one && trains && can_offload(settings, Offload::state)) {
+    remedies.push_back("--offload state");
+  }
   if (!one || !in_groups) { remedies.push_back("more ranks"); }
   return fmt::format("{} or a smaller model", fmt::join(remedies, ", "));
 }

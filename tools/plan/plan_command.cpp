@@ -149,7 +149,7 @@ Added added_by(const Settings& asked, const Planned& shown) {
   }
   if (chosen.offload != asked.offload) {
     const bool same_memory = asked.device == DeviceKind::cpu;
-    added.words += " --offload optimizer";
+    added.words += fmt::format(" --offload {}", to_string(chosen.offload));
     added.costs.push_back(fmt::format("takes up to {} of host memory a rank{}",
                                       format_bytes(shown.plan.fullest().host_peak_bytes),
                                       same_memory ? " (on the cpu: of the same machine)" : ""));

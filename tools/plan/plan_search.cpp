@@ -274,9 +274,12 @@ SearchResult search(const Settings& settings) {
   SearchResult result;
   Misses misses;
   try_with_less_kept(settings, result, misses);
-  if (!result.found && !settings.has("--offload") && can_offload(settings)) {
+  for (const Offload what : {Offload::state, Offload::optimizer}) {
+    // On a CPU both are in the same memory, and what the host updates is copied less.
+    if (what == Offload::state && settings.device == DeviceKind::cpu) { continue; }
+    if (result.found || settings.has("--offload") || !can_offload(settings, what)) { continue; }
     Settings offloaded = settings;
-    offloaded.offload = Offload::optimizer;
+    offloaded.offload = what;
     try_with_less_kept(offloaded, result, misses);
   }
   if (!result.found) { result.nearest = nearest_of(misses); }

@@ -49,8 +49,8 @@ struct SearchResult {
 /// Plans the choices in order until one fits the budget. If none does, all of them again with the
 /// head in chunks of rows, then with more and more recomputed: layer norms' outputs, GELU's, both,
 /// every layer whole, each with the whole head and in chunks. If none does, all of that again with
-/// the optimizer offloaded (where it can be: can_offload()). What was typed of --recompute,
-/// --head-rows and --offload stays.
+/// the optimizer's state offloaded, and then with its update too (where they can be: can_offload();
+/// on a CPU with both at once). What was typed of --recompute, --head-rows and --offload stays.
 [[nodiscard]] SearchResult search(const Settings& settings);
 
 /// The command that runs `choice`, with its data still to be named; for `--params`, that plans it.

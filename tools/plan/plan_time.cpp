@@ -203,10 +203,10 @@ void check_time(const Settings& settings) {
   if (settings.threads > 1) {
     throw ConfigError("--time knows the time of ranks with one thread each; leave --threads out");
   }
-  if (settings.offload != Offload::none) {
+  if (settings.offload == Offload::optimizer) {
     throw ConfigError(
-        "--time does not know the time of an update on the host; leave it out, or --offload "
-        "optimizer");
+        "--time does not know the time of an update on the host; leave it out, or use --offload "
+        "none or state");
   }
   if (settings.params && !settings.seq) {
     throw ConfigError(

@@ -73,7 +73,7 @@ struct ModelOptions {
   /// How the fp32 master weights of 16-bit parameters are kept. `remainder` takes half the memory
   /// and needs a trained bf16 parameter; fp32 parameters may lie beside it. ConfigError from
   /// `materialize` if a trained parameter is fp16 or none is bf16, and from `optimize_with` for
-  /// stochastic rounding and for a CustomOptimizer. It is incompatible with `offload`.
+  /// stochastic rounding and for a CustomOptimizer. It is incompatible with `offload` optimizer.
   MasterWeights master_weights = MasterWeights::fp32;
   /// The dtype that backward adds gradients in: fp32, bf16 or fp16.
   DType gradient = DType::fp32;
@@ -126,10 +126,13 @@ struct ModelOptions {
 
   /// What lies in host memory instead of the device's. `optimizer` moves the fp32 weights that are
   /// updated, the optimizer's state and the update itself there; the device keeps what computation
-  /// needs. Reduced gradients are copied to the host during backward. `step` enqueues the update,
-  /// which runs unit by unit during the next forward pass; the first use of a unit waits for its
-  /// update (docs/offload.md). ConfigError from `materialize` if nothing is trained, and from
-  /// `optimize_with` if the optimizer leaves nothing to take off the device.
+  /// needs. Reduced gradients are copied to the host during backward. `state` keeps the masters (or
+  /// remainders) of 16-bit parameters and the optimizer's state there between updates; the device
+  /// updates, and has a ring of three pieces of them meanwhile. Either way `step` enqueues the
+  /// update, which runs unit by unit during the next forward pass; the first use of a unit waits
+  /// for its update (docs/offload.md says which is faster where). ConfigError from `materialize` if
+  /// nothing is trained, and from `optimize_with` if the optimizer leaves nothing to take off the
+  /// device.
   Offload offload = Offload::none;
   /// The fraction, from 0 to below 1, of the elements that the optimizer updates whose state stays
   /// on the device in spite of `offload`. Whole units stay, the last declared first; ConfigError

@@ -59,9 +59,11 @@ enum class Reshard : std::uint8_t {
 enum class Offload : std::uint8_t {
   none,       ///< Everything is on the device.
   optimizer,  ///< Master weights and the optimizer's state are on the host, which runs the update.
+  state,      ///< Master weights and the optimizer's state are on the host between updates, and the
+              ///< device, which runs the update, brings them piece by piece.
 };
 
-/// Returns "none" or "optimizer".
+/// Returns "none", "optimizer" or "state".
 [[nodiscard]] std::string_view to_string(Offload offload) noexcept;
 
 /// Who holds a part of the training state between steps: rank 0 alone, every rank all of it, or

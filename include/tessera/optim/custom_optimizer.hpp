@@ -20,9 +20,12 @@ namespace tessera {
 /// Time:    all arrays are in device memory and ready on `stream`. On a CPU the update function is
 ///          called when the stream reaches it, so plain loops are enough.
 /// Memory:  the arrays are borrowed until the function's work on `stream` is done.
-/// Threads: where the optimizer is offloaded (ModelOptions::offload) all arrays are in host memory
-///          and `stream` is the host's. The function is called on another thread than the rank's,
-///          beside the next forward pass; plain loops are enough, and it must not throw.
+/// Threads: with ModelOptions::offload optimizer all arrays are in host memory and `stream` is the
+///          host's. The function is called on another thread than the rank's, beside the next
+///          forward pass; plain loops are enough, and it must not throw. With `offload` state the
+///          arrays are in device memory and `stream` is one of the update's own: on a CPU the
+///          function is called on that stream's thread, beside the next forward pass. A piece
+///          may then be a part of what it is without offload.
 struct ShardUpdate {
   const ParameterInfo* parameter = nullptr;  ///< The parameter that the piece belongs to.
   std::int64_t first = 0;                    ///< The piece's first element in the parameter.

@@ -25,7 +25,7 @@ struct TimelinePoint {
 struct TimelineSpan {
   std::int64_t begin_ns = 0;  ///< since the step began
   std::int64_t end_ns = 0;    ///< since the step began
-  std::string stream;         ///< "compute", "gather", "reduce", "offload" or "host"
+  std::string stream;         ///< "compute", "gather", "reduce", "offload", "update" or "host"
   std::string what;           ///< "forward", "all_gather", ...
   std::string unit;           ///< the unit it was done for
   std::size_t bytes = 0;      ///< sent by this rank, or copied; 0 for compute

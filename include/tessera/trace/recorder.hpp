@@ -22,7 +22,8 @@ enum class Kind : std::uint8_t {
   release,     ///< it was given back
   use,         ///< `bytes` already allocated came into use by `unit`; `what` is the category
   unuse,       ///< they went out of use: in use is allocate + use - unuse - release
-  host,        ///< span: the host computed on what its pool holds ("update", "norm", "accumulate")
+  host,        ///< span: the host computed on what its pool holds ("update", "norm",
+               ///< "accumulate"), or the device updated what came from there (stream "update")
 };
 
 /// One plain record.
@@ -37,7 +38,7 @@ struct Record {
   std::int64_t end_ns = 0;    ///< on the same clock
   std::string phase = {};     ///< of the rank's program at that moment: "setup", "forward", ...
   std::string during = {};    ///< the unit of that phase
-  /// Where a span ran: "compute", "gather", "reduce", "offload" or "host".
+  /// Where a span ran: "compute", "gather", "reduce", "offload", "update" or "host".
   std::string stream = {};
 };
 

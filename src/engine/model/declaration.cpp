@@ -122,7 +122,7 @@ void Declaration::decide_offload() {
   for (std::size_t u = plans_.size(); u-- > 0;) {
     const std::int64_t elems = updated_elems(plans_[u].layout);
     full = full || static_cast<double>(kept + elems) > most;
-    plans_[u].offloaded = full && elems > 0;
+    plans_[u].offload = full && elems > 0 ? options_.offload : Offload::none;
     kept += full ? 0 : elems;
   }
 }

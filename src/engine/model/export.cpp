@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "engine/unit/host_copy.hpp"
-#include "world/host_pool.hpp"
 
 namespace tessera::engine {
 namespace {
@@ -34,11 +33,13 @@ void deliver(World& world, const UnitPlan& unit, float factor, const ViewOf& vie
 void read_weights(HostCopy& copy, std::span<float> values, const UpdatedWeights& weights,
                   std::int64_t first) {
   const std::int64_t count = std::ssize(values);
-  if (weights.remainders.elems == 0) {
-    return copy.read(values, weights.masters.slice(first, count));
+  if (weights.remainders.elems > 0) {
+    return copy.read_joined(values, weights.parameters.slice(first, count),
+                            weights.remainders.slice(first, count), weights.on_host);
   }
-  copy.read_joined(values, weights.parameters.slice(first, count),
-                   weights.remainders.slice(first, count));
+  const View masters = weights.masters.slice(first, count);
+  if (!weights.on_host) { return copy.read(values, masters); }
+  std::copy_n(masters.values().as<float>(), count, values.begin());
 }
 
 /// `work`, then `end`, which gives back what `work` looked at, also when a sink throws.
@@ -78,9 +79,7 @@ void export_gradients(World& world, LiveUnits& units, float factor, const StateS
 
 void export_masters(World& world, LiveUnits& units, const PieceSink& sink) {
   constexpr std::int64_t most = std::int64_t{1} << 18;  // 1 MiB of staging
-  if (units.gradients().host() != nullptr) {
-    HostPool{world}.compute_stream().wait();
-  }  // updates under way
+  units.updates().wait();
   HostCopy copy{world};
   std::vector<float> host;
   for (const LiveUnit& unit : units) {
@@ -94,12 +93,7 @@ void export_masters(World& world, LiveUnits& units, const PieceSink& sink) {
             std::min(placement.first + placement.elems, range.first + range.elems);
         for (std::int64_t at = begin; at < end; at += most) {
           host.resize(static_cast<std::size_t>(std::min(most, end - at)));
-          if (unit.plan().offloaded) {
-            const View part = weights.masters.slice(at - range.first, std::ssize(host));
-            std::copy_n(part.values().as<float>(), part.elems, host.begin());
-          } else {
-            read_weights(copy, host, weights, at - range.first);
-          }
+          read_weights(copy, host, weights, at - range.first);
           sink(unit.plan().infos[placement.parameter], at - placement.first, host);
         }
       }

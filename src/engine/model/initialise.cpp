@@ -21,8 +21,8 @@ Range overlap(const Range& range, std::int64_t at, std::int64_t count) {
   return {first, std::max<std::int64_t>(end - first, 0)};
 }
 
-/// An array of some of a segment's elements, or of a part of them: on the device or, as fp32, in
-/// the host pool.
+/// An array of some of a segment's elements, or of a part of them: on the device or in the host
+/// pool.
 struct Held {
   View values;
   kernels::MasterPart part;
@@ -89,9 +89,10 @@ class FirstValues {
     const std::int64_t end = part.first + part.elems;
     for (std::int64_t at = part.first; at < end; at += kInitChunkElems) {
       const View to = array.at({at, std::min(kInitChunkElems, end - at)});
-      const View drawn{scratch_, to.elems, DType::fp32};
-      fill(drawn, kernels::MasterPart::value, at);
-      host_.read({to.values().as<float>(), static_cast<std::size_t>(to.elems)}, drawn);
+      const View drawn{scratch_, to.elems, to.dtype};
+      fill(drawn, array.part, at);
+      world_.device().copy_out(to.data, drawn.data, to.bytes(), world_.compute_stream());
+      world_.compute_stream().wait();
     }
   }
 
@@ -107,7 +108,7 @@ class FirstValues {
         const std::span values = std::span{staging_}.subspan(
             static_cast<std::size_t>(part.first - at), static_cast<std::size_t>(part.elems));
         if (array.on_host) {
-          std::ranges::copy(values, array.at(part).values().as<float>());
+          kernels::store_part(array.at(part).values(), array.part, values.data(), part.elems);
         } else {
           host_.write(array.at(part), array.part, values);
         }

@@ -109,7 +109,8 @@ void Model::materialize(const Initializer& initial) {
   group_.emplace(Sharding::make(world_, options_));
   declaration_.decide_owned(*group_, world_.rank());
   // A device that cannot wait for the host says so before there is anything to give back.
-  if (options_.offload != Offload::none) { (void)HostPool{world_}.compute_stream(); }
+  if (options_.offload == Offload::optimizer) { (void)HostPool{world_}.compute_stream(); }
+  if (options_.offload == Offload::state) { (void)HostPool{world_}.host_copy_stream(); }
   try {
     take_memory(initial);
   } catch (...) {
@@ -390,9 +391,8 @@ ModelStateBytes Model::state_bytes() const {
   bytes.gradients = units_->gradients().persistent_bytes();
   bytes.optimizer = units_->updates().device_bytes() + (step_ ? step_->device_bytes() : 0);
   const HostGradientPool* const host = units_->gradients().host();
-  if (host == nullptr) { return bytes; }
-  bytes.host =
-      units_->updates().host_bytes() + host->persistent_bytes() + (step_ ? step_->host_bytes() : 0);
+  bytes.host = units_->updates().host_bytes() + (host != nullptr ? host->persistent_bytes() : 0) +
+               (step_ ? step_->host_bytes() : 0);
   return bytes;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -64,15 +65,18 @@ void OptimizerStep::take_state(const Setup& setup) {
   std::size_t on_device = 0;
   std::size_t on_host = 0;
   for (const UnitPlan& plan : units_.plans()) {
-    (plan.offloaded ? on_host : on_device) += layout.state_bytes(plan);
+    (plan.state_on_host() ? on_host : on_device) += layout.state_bytes(plan);
   }
   device_state_ = Arena{world_.allocate(Category::optimizer, on_device, "optimizer state")};
   host_state_ =
       Arena{world_.allocate_host(Category::optimizer, on_host, "optimizer state in the host pool")};
+  std::size_t piece_bytes = 0;
   for (std::size_t u = 0; u < units_.size(); ++u) {
-    Arena& arena = units_.plans()[u].offloaded ? host_state_ : device_state_;
+    Arena& arena = units_.plans()[u].state_on_host() ? host_state_ : device_state_;
     units_[u].update().train(layout, setup.rules[u], arena);
+    piece_bytes = std::max(piece_bytes, units_[u].update().piece_bytes());
   }
+  units_.updates().take_ring(piece_bytes);
   if (on_device > 0) {
     world_.device().fill(device_state_.data(), 0, on_device, world_.compute_stream());
   }
@@ -155,6 +159,7 @@ void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
 void OptimizerStep::update(const std::vector<std::size_t>& units) {
   auto* scalars = static_cast<kernels::StepScalars*>(scalars_.data());
   const Stream compute = world_.compute_stream();
+  units_.updates().order_after_updates(compute);
   kernels_of(world_).finish_step(scalars, static_cast<const double*>(sums_.data()), finish_,
                                  compute);
   last_ = 1 - last_;
@@ -167,13 +172,12 @@ void OptimizerStep::update(const std::vector<std::size_t>& units) {
   const UpdateRule rule{optimizer_, learning_rate_, scalars, returned.scalars.get()};
   UpdateRuns together;
   for (const LiveUnit& unit : units_) {
-    if (!unit.plan().offloaded) { unit.update().update(rule, together); }
+    if (!unit.plan().state_on_host()) { unit.update().update(rule, together); }
   }
   units_.updates().update_together(rule, together);
-  if (units_.gradients().host() == nullptr) { return; }
-  units_.updates().begin_host_updates(returned.copied.get());
+  if (!units_.updates().begin_offloaded(returned.copied.get())) { return; }
   for (const std::size_t u : units) {
-    if (units_[u].plan().offloaded) { units_[u].update().update(rule, together); }
+    if (units_[u].plan().state_on_host()) { units_[u].update().update(rule, together); }
   }
 }
 

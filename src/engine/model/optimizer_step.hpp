@@ -35,7 +35,7 @@ class OptimizerStep {
   /// that ranks whose rates differ are told.
   void reduce_scalars(const double* loss, const char* label);
   /// Updates what this rank holds, by the scalars that `reduce_scalars` has brought together:
-  /// offloaded units on the host stream, in the order of `units`, and sends each on its way.
+  /// offloaded units beside the compute stream, in the order of `units`.
   void update(const std::vector<std::size_t>& units);
 
   void set_learning_rate(float lr);

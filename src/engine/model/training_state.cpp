@@ -83,7 +83,7 @@ std::vector<SegmentArray> arrays_of(const Model& model, std::size_t unit, std::s
                       .format = whole ? StateFormat::fp32 : StateFormat::u16,
                       .data = live.update().first_masters(s).values.data,
                       .covers = updates,
-                      .on_host = plan.offloaded});
+                      .on_host = plan.state_on_host()});
   }
   const Step* const step = model.optimizer();
   for (int i = 0; step != nullptr && i < step->optimizer().states(); ++i) {
@@ -95,7 +95,7 @@ std::vector<SegmentArray> arrays_of(const Model& model, std::size_t unit, std::s
                               .format = format_of(moments),
                               .data = state.values,
                               .covers = updates,
-                              .on_host = plan.offloaded};
+                              .on_host = plan.state_on_host()};
     arrays.push_back(moment);
     if (moments != MomentFormat::int8) { continue; }
     SegmentArray& scales = arrays.emplace_back(moment);
@@ -257,7 +257,7 @@ TrainingState::TrainingState(ShardedModel& model) : model_{model.live()} {
 TrainingState::~TrainingState() {
   if (!copies_ || model_.world_ended()) { return; }
   HostPool pool{model_.world()};
-  const bool offloads = std::ranges::any_of(model_.plans(), &UnitPlan::offloaded);
+  const bool offloads = std::ranges::any_of(model_.plans(), &UnitPlan::state_on_host);
   const Stream lane = pool.copy_stream(CopyLane::snapshots);
   for (const Stream stream : {lane, offloads ? pool.host_copy_stream() : lane}) {
     try {
@@ -374,11 +374,11 @@ void TrainingState::copy_out(std::size_t unit, std::span<void* const> to, Event 
     const std::size_t bytes = bytes_of_piece(pieces[i]);
     pool.copy_out(to[i], pieces[i].data, bytes, live.name(), CopyLane::snapshots);
   }
-  if (live.plan().offloaded) {
+  if (live.plan().state_on_host()) {
     last.record(mark_.get());
     last = pool.host_copy_stream();
     last.wait_for(mark_.get());
-    pool.compute_stream().record(mark_.get());
+    live.update().state_writer().record(mark_.get());
     last.wait_for(mark_.get());
     for (std::size_t i = 0; i < pieces.size(); ++i) {
       if (!pieces[i].on_host) { continue; }

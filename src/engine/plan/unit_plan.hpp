@@ -8,6 +8,7 @@
 
 #include "tessera/base/view.hpp"
 #include "tessera/engine/init.hpp"
+#include "tessera/engine/strategy.hpp"
 #include "tessera/engine/unit.hpp"
 #include "tessera/shard/layout.hpp"
 
@@ -47,7 +48,8 @@ struct UnitPlan {
 
   // Decided in `materialize`.
   Residence residence = Residence::use;
-  bool offloaded = false;    ///< its masters and optimizer state are in the host pool
+  Offload offload =
+      Offload::none;         ///< whether its masters and optimizer state are in the host pool
   int kept_shards = 1;       ///< that a rank keeps of each segment, where they are sharded
   std::vector<Owned> owned;  ///< by segment: this rank's
 
@@ -63,6 +65,10 @@ struct UnitPlan {
   [[nodiscard]] std::size_t wire_bytes() const noexcept;
   [[nodiscard]] bool trainable() const noexcept { return gradient_bytes() > 0; }
   [[nodiscard]] bool is_root() const noexcept { return options.kind == UnitKind::root; }
+  /// Whether masters and optimizer state are in the host pool between steps.
+  [[nodiscard]] bool state_on_host() const noexcept { return offload != Offload::none; }
+  /// Whether the host updates it, and so has its gradients too.
+  [[nodiscard]] bool updated_on_host() const noexcept { return offload == Offload::optimizer; }
   /// Whether its gathered parameters come to a slot that is no other unit's.
   [[nodiscard]] bool has_own_slot() const noexcept { return residence != Residence::use; }
 

@@ -9,6 +9,7 @@ namespace {
 /// One segment, as far as this rank updates it.
 struct Segment {
   const UnitPlan& unit;
+  std::size_t index;
   const std::vector<ParameterRule>& rules;
   std::span<const Placement> placements;
   Range range;
@@ -32,8 +33,11 @@ std::vector<UpdateRun> runs_together(const Segment& segment) {
     if (from > 0 && runs.back().rule == segment.rules[parameter]) {
       runs.back().update.elems += elems;
     } else {
-      runs.push_back({segment.all.slice(from, elems), segment.rules[parameter],
-                      &segment.unit.infos[parameter]});
+      runs.push_back({.update = segment.all.slice(from, elems),
+                      .rule = segment.rules[parameter],
+                      .parameter = &segment.unit.infos[parameter],
+                      .segment = segment.index,
+                      .first = from});
     }
   }
   return runs;
@@ -48,7 +52,11 @@ std::vector<UpdateRun> runs_apart(const Segment& segment) {
     if (begin >= end) { continue; }
     const std::int64_t from = begin - segment.range.first;
     const ParameterInfo& info = segment.unit.infos[placement.parameter];
-    UpdateRun run{segment.all.slice(from, end - begin), segment.rules[placement.parameter], &info};
+    UpdateRun run{.update = segment.all.slice(from, end - begin),
+                  .rule = segment.rules[placement.parameter],
+                  .parameter = &info,
+                  .segment = segment.index,
+                  .first = from};
     run.update.parameter_id = info.id;
     run.update.first_in_parameter = begin - placement.first;
     for (float* const state : segment.states) {
@@ -78,9 +86,12 @@ std::size_t UpdateLayout::state_bytes(const UnitPlan& unit) const {
 }
 
 std::size_t UpdateLayout::array_bytes(const Range& range) const noexcept {
-  const std::size_t elems = static_cast<std::size_t>(range.elems);
-  if (quantised_) { return elems; }
-  return elems * (options_.moments == MomentFormat::bf16 ? sizeof(bfloat16) : sizeof(float));
+  return static_cast<std::size_t>(range.elems) * element_bytes();
+}
+
+std::size_t UpdateLayout::element_bytes() const noexcept {
+  if (quantised_) { return sizeof(std::uint8_t); }
+  return options_.moments == MomentFormat::bf16 ? sizeof(bfloat16) : sizeof(float);
 }
 
 // Of 8-bit moments. A range is a whole number of blocks.
@@ -95,6 +106,7 @@ std::vector<StateArray> UpdateLayout::take_states(const UnitPlan& unit, std::siz
   std::vector<StateArray> states(arrays_);
   for (StateArray& state : states) {
     state.values = arena.take(array_bytes(range));
+    state.element_bytes = element_bytes();
     if (quantised_) { state.scales = static_cast<float*>(arena.take(scale_bytes(range))); }
   }
   return states;
@@ -127,8 +139,9 @@ std::vector<UpdateRun> UpdateLayout::runs(const UnitPlan& unit, std::size_t segm
       values = {array, narrow ? DType::bf16 : DType::fp32};
     }
   }
-  const Segment all_of_it{unit,  rules, unit.layout.segments()[segment].placements(),
-                          range, all,   std::move(states)};
+  const Segment all_of_it{
+      unit, segment,          rules, unit.layout.segments()[segment].placements(), range,
+      all,  std::move(states)};
   const bool apart = custom_ || quantised_ || options_.rounding == Rounding::stochastic;
   return apart ? runs_apart(all_of_it) : runs_together(all_of_it);
 }

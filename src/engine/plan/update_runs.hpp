@@ -17,6 +17,7 @@ struct UpdatedWeights {
   View masters = {};     ///< fp32: whole masters, or parameters that are their own
   View parameters = {};  ///< of 16 bits: the rounded copies
   View remainders = {};  ///< in place of masters
+  bool on_host = false;  ///< whether masters or remainders that are not parameters are there
 };
 
 /// What an optimizer updates of one segment: elements `Owned::updates` of it.
@@ -31,12 +32,15 @@ struct UpdateRun {
   ParameterRule rule;
   const ParameterInfo* parameter = nullptr;   ///< the first of the run
   std::vector<std::span<float>> states = {};  ///< a user's optimizer's
+  std::size_t segment = 0;                    ///< of the unit
+  std::int64_t first = 0;                     ///< element of what is updated of the segment
 };
 
 /// One state of the optimizer for what this rank updates of a segment.
 struct StateArray {
-  void* values = nullptr;   ///< in the MomentFormat; fp32 of a user's optimizer
-  float* scales = nullptr;  ///< of 8-bit moments
+  void* values = nullptr;         ///< in the MomentFormat; fp32 of a user's optimizer
+  float* scales = nullptr;        ///< of 8-bit moments
+  std::size_t element_bytes = 0;  ///< of `values`
 };
 
 /// How an optimizer's state lies and which elements are updated together. Where it matters which
@@ -59,6 +63,7 @@ class UpdateLayout {
                                             const std::vector<StateArray>& arrays) const;
 
  private:
+  [[nodiscard]] std::size_t element_bytes() const noexcept;
   [[nodiscard]] std::size_t array_bytes(const Range& range) const noexcept;
   [[nodiscard]] std::size_t scale_bytes(const Range& range) const noexcept;
 

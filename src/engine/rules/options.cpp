@@ -95,13 +95,13 @@ void check_offload(const ModelOptions& options) {
   if (keep > 0.0F && options.offload == Offload::none) {
     throw ConfigError{
         "`offload_keep` has no effect, because the optimizer is not offloaded: leave it at 0, or "
-        "set `offload` to optimizer"};
+        "set `offload` to optimizer or state"};
   }
-  if (options.offload != Offload::none && options.master_weights != MasterWeights::fp32) {
+  if (options.offload == Offload::optimizer && options.master_weights != MasterWeights::fp32) {
     throw ConfigError{
-        "`master_weights` remainder cannot be combined with `offload` optimizer: remainders save "
-        "device memory, and an offloaded optimizer has its master weights on the host; leave "
-        "`master_weights` at fp32, or `offload` at none"};
+        "`master_weights` remainder cannot be combined with `offload` optimizer: the host updates "
+        "whole master weights, and its pool has room for them; leave `master_weights` at fp32, or "
+        "set `offload` to none or state"};
   }
 }
 
@@ -241,8 +241,9 @@ void validate_in_graph(const ModelOptions& options) {
   }
   if (options.offload == Offload::none) { return; }
   throw ConfigError{
-      "a step with `offload` optimizer cannot be one CUDA graph, because its update runs on the "
-      "host beside the next step: run it without a graph, or set `offload` to none"};
+      fmt::format("a step with `offload` {} cannot be one CUDA graph, because its update runs "
+                  "beside the next step: run it without a graph, or set `offload` to none",
+                  to_string(options.offload))};
 }
 
 namespace engine {

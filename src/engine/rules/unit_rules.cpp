@@ -85,8 +85,9 @@ void check_offload(UnitSpan units, const ModelOptions& options) {
   }
   if (total == 0) {
     throw ConfigError{
-        "`offload` optimizer has no effect: nothing is trained, so that there is nothing to take "
-        "off the device; set `offload` to none"};
+        fmt::format("`offload` {} has no effect: nothing is trained, so that there is nothing to "
+                    "take off the device; set `offload` to none",
+                    to_string(options.offload))};
   }
   const double most = static_cast<double>(options.offload_keep) * static_cast<double>(total);
   if (options.offload_keep == 0.0F || static_cast<double>(last) <= most) { return; }
@@ -134,10 +135,9 @@ void check_update(UnitSpan units, const ModelOptions& options, const Optimizer& 
   }
   if (options.offload == Offload::none || masters || state_count(optimizer) > 0) { return; }
   throw ConfigError{
-      fmt::format("`offload` optimizer has no effect: {} keeps no state, and fp32 parameters need "
-                  "no masters, so that there is nothing to take off the device; set `offload` to "
-                  "none",
-                  describe(optimizer))};
+      fmt::format("`offload` {} has no effect: {} keeps no state, and fp32 parameters need no "
+                  "masters, so that there is nothing to take off the device; set `offload` to none",
+                  to_string(options.offload), describe(optimizer))};
 }
 
 }  // namespace tessera::engine

@@ -133,7 +133,7 @@ void GradientHome::keep() {
   if (wire_) {
     wire_->unload([this](std::size_t segment) { return whole(segment); }, lane_.stream());
   }
-  plan_.offloaded ? keep_on_host() : keep_on_device();
+  plan_.updated_on_host() ? keep_on_host() : keep_on_device();
 }
 
 void GradientHome::begin_export() {
@@ -142,7 +142,7 @@ void GradientHome::begin_export() {
   if (!plan_.trainable() || is_whole) { return; }
   lane_.order_after_compute();
   if (in_slot) { take_export_slot(); }
-  const bool in_place = !in_slot || plan_.offloaded;
+  const bool in_place = !in_slot || plan_.updated_on_host();
   Batch batch{"export " + plan_.name};
   for (std::size_t s = 0; s < plan_.segments(); ++s) {
     const View all = whole(s);
@@ -208,13 +208,13 @@ GradientPool::GradientPool(World& world, const UnitPlans& plans, Journal& journa
 }
 
 std::size_t GradientPool::kept_bytes(const UnitPlan& plan) const {
-  if (in_slots_ && (plan.offloaded || borrows_)) { return 0; }
+  if (in_slots_ && (plan.updated_on_host() || borrows_)) { return 0; }
   const bool shards = in_slots_ && traits_.gradients == Holding::sharded;
   return shards ? plan.gradient_shard_bytes() : plan.gradient_bytes();
 }
 
 void GradientPool::make_host(const ModelOptions& options, const Sharding& group) {
-  if (std::ranges::none_of(plans_, &UnitPlan::offloaded)) { return; }
+  if (std::ranges::none_of(plans_, &UnitPlan::updated_on_host)) { return; }
   HostGradientPool::Options host{.norms = in_slots_,
                                  .accumulate = in_slots_ && options.accumulate > 1,
                                  .shards = {group.normed_shard()},
@@ -234,7 +234,7 @@ std::unique_ptr<GradientHome> GradientPool::make_home(std::size_t unit) {
       .lane = lane_,
       .traits = traits_,
       .wire_ring = plan.wire_bytes() > 0 ? &wire_rings_[wire_ring_[unit]] : nullptr,
-      .host = plan.offloaded ? &host_->of(unit) : nullptr,
+      .host = plan.updated_on_host() ? &host_->of(unit) : nullptr,
       .kept = bytes > 0 ? kept_.take(bytes) : nullptr};
   if (in_slots_) { return std::make_unique<GradientsInSlots>(parts, rings_[ring_[unit]]); }
   return std::make_unique<DirectGradients>(parts);

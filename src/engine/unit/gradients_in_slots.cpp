@@ -66,7 +66,7 @@ bool GradientsInSlots::exports_in_slot() const {
 
 void GradientsInSlots::take_export_slot() {
   slot_ = &ring_.acquire(plan().name, plan().gradient_bytes(), lane().stream());
-  if (plan().offloaded) { bring_from_host(); }
+  if (plan().updated_on_host()) { bring_from_host(); }
 }
 
 // Into its place in the slot, once all of it is in the host pool.

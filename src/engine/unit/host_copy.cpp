@@ -1,5 +1,7 @@
 #include "engine/unit/host_copy.hpp"
 
+#include <cstring>
+
 #include "kernels/support/convert.hpp"
 
 namespace tessera::engine {
@@ -28,12 +30,17 @@ void HostCopy::read(std::span<float> values, ConstView from) {
   }
 }
 
-void HostCopy::read_joined(std::span<float> values, ConstView parameter, ConstView remainder) {
+void HostCopy::read_joined(std::span<float> values, ConstView parameter, ConstView remainder,
+                           bool on_host) {
   upper_.resize(values.size());
   lower_.resize(values.size());
   const Stream stream = world_.compute_stream();
   world_.device().copy_out(upper_.data(), parameter.data, parameter.bytes(), stream);
-  world_.device().copy_out(lower_.data(), remainder.data, remainder.bytes(), stream);
+  if (on_host) {
+    std::memcpy(lower_.data(), remainder.data, remainder.bytes());
+  } else {
+    world_.device().copy_out(lower_.data(), remainder.data, remainder.bytes(), stream);
+  }
   stream.wait();
   kernels::join_masters(values.data(), upper_.data(), lower_.data(), std::ssize(values));
 }

@@ -20,8 +20,8 @@ class HostCopy {
   void write(View to, kernels::MasterPart part, std::span<const float> values);
   /// Exactly.
   void read(std::span<float> values, ConstView from);
-  /// The masters of which these are the halves.
-  void read_joined(std::span<float> values, ConstView parameter, ConstView remainder);
+  /// The masters of which these are the halves; `on_host`: the remainder is in the host pool.
+  void read_joined(std::span<float> values, ConstView parameter, ConstView remainder, bool on_host);
 
  private:
   World& world_;

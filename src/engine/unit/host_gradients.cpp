@@ -100,8 +100,8 @@ HostGradientPool::HostGradientPool(World& world, const UnitPlans& plans, const O
       produced_{world.device().make_event()},
       mark_{world.device().make_event()} {
   for (const UnitPlan& plan : plans) {
-    units_.push_back(plan.offloaded ? std::make_unique<HostGradients>(world, plan, *this)
-                                    : nullptr);
+    units_.push_back(plan.updated_on_host() ? std::make_unique<HostGradients>(world, plan, *this)
+                                            : nullptr);
   }
   allocate();
   if (options.norms) { plan_norms(options); }

@@ -40,7 +40,15 @@ void LiveUnit::open(UseKind kind, int micro_batch) {
   if (kind == UseKind::forward) { return; }
   ++open_backward_scopes_;
   gradients_of_ = micro_batch;
-  if (!gradients_->is_open()) { gradients_->open(); }
+  if (gradients_->is_open()) { return; }
+  await_update();
+  gradients_->open();
+}
+
+// The device's update of the step before may still read the gradients: the unit's parameters have
+// not been used since, or by another stream alone.
+void LiveUnit::await_update() {
+  if (plan_.offload == Offload::state) { parameters_->await_arrival(compute_); }
 }
 
 void LiveUnit::close(UseKind kind, int micro_batch, bool last) {
@@ -116,6 +124,7 @@ void LiveUnit::forget_uses(int micro_batch) {
 
 void LiveUnit::reduce_if_missing() {
   if (gradients_->reduced()) { return; }
+  await_update();
   gradients_->open_as_zero();
   gradients_->complete(/*last_micro_batch=*/true);
 }

@@ -85,6 +85,7 @@ class LiveUnit {
 
  private:
   void count(UseKind kind, int micro_batch);
+  void await_update();
   void leave_parameters(UseKind kind);
   [[nodiscard]] bool awaits_backward() const noexcept;
 

@@ -10,7 +10,7 @@
 namespace tessera::engine {
 
 ParameterHome::ParameterHome(const UnitPlan& plan, GatherLane& lane) : plan_{plan}, lane_{lane} {
-  if (plan.offloaded) { arrival_ = lane.world().device().make_event(); }
+  if (plan.state_on_host()) { arrival_ = lane.world().device().make_event(); }
 }
 
 int most_prefetch(const ModelOptions& options) noexcept {

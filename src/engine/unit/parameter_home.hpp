@@ -49,11 +49,11 @@ class ParameterHome {
   /// What has changed goes to the ranks that keep it whole.
   virtual void send_updated() {}
   /// The updated parameters of an offloaded unit are on their way by `lane`, and there when it has
-  /// come here. Whatever reads them next waits for that.
+  /// come here. Whatever reads them next waits for that, and whatever overwrites the gradients.
   void arrive(Stream lane) { lane.record(arrival_.get()); }
   /// `reader` waits until the updated share has arrived; not at all where none is under way.
   void await_arrival(Stream reader) const {
-    if (plan_.offloaded) { reader.wait_for(arrival_.get()); }
+    if (plan_.state_on_host()) { reader.wait_for(arrival_.get()); }
   }
 
   /// ContractError that names the slots which are still taken although no scope is open.

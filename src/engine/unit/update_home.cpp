@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include "engine/unit/update_from_host.hpp"
 #include "engine/unit/update_on_device.hpp"
 #include "engine/unit/update_on_host.hpp"
 #include "kernels/table.hpp"
@@ -48,7 +49,7 @@ void launch_one(const kernels::Table& kernels, const CustomOptimizer& rule, floa
       .first = update.first_in_parameter,
       .weights = {update.master, static_cast<std::size_t>(update.elems)},
       .gradient = update.gradient,
-      .states = run.states,
+      .states = {},
       .gradient_factor = &scalars->gradient_factor,
       .apply = &scalars->apply,
       .updates = &scalars->updates,
@@ -56,7 +57,13 @@ void launch_one(const kernels::Table& kernels, const CustomOptimizer& rule, floa
       .weight_decay = run.rule.weight_decay,
       .stream = stream,
   };
-  kernels.call([piece, &rule] { rule.update(piece); }, stream);
+  // The call may come after the run has gone: it has the states itself.
+  const auto work = [piece, states = run.states, &rule] {
+    ShardUpdate mine = piece;
+    mine.states = states;
+    rule.update(mine);
+  };
+  kernels.call(work, stream);
   kernels.round_weights(update, scalars, stream);
 }
 
@@ -91,7 +98,39 @@ void UpdateHome::await_copies(Stream writer) {
   copies_.clear();
 }
 
+View masters_of(const UnitPlan& plan, std::size_t segment, MasterWeights kind) {
+  const SegmentDTypes& dtypes = plan.layout.segments()[segment].dtypes();
+  if (dtypes.parameter == dtypes.master) { return {}; }
+  const DType kept = kind == MasterWeights::fp32 ? dtypes.master : DType::bf16;
+  return {nullptr, plan.owned[segment].updates.elems, kept};
+}
+
+kernels::MasterPart part_of(MasterWeights kind) noexcept {
+  return kind == MasterWeights::fp32 ? kernels::MasterPart::value : kernels::MasterPart::remainder;
+}
+
+UpdatedWeights weights_of(View own, View kept, kernels::MasterPart part, bool on_host) noexcept {
+  if (kept.elems == 0) { return {.masters = own}; }
+  if (part == kernels::MasterPart::value) {
+    return {.masters = kept, .parameters = own, .on_host = on_host};
+  }
+  return {.parameters = own, .remainders = kept, .on_host = on_host};
+}
+
 // ------------------------------------------------------------------------------------------ pool
+
+namespace {
+
+/// Bytes of the arena that the masters of `plan` use up.
+std::size_t master_bytes(const UnitPlan& plan, MasterWeights kind) {
+  std::size_t bytes = 0;
+  for (std::size_t s = 0; s < plan.segments(); ++s) {
+    bytes += Arena::need(masters_of(plan, s, kind).bytes());
+  }
+  return bytes;
+}
+
+}  // namespace
 
 UpdatePool::UpdatePool(World& world, const UnitPlans& plans, Journal& journal,
                        MasterWeights masters)
@@ -99,14 +138,16 @@ UpdatePool::UpdatePool(World& world, const UnitPlans& plans, Journal& journal,
       plans_{plans},
       journal_{journal},
       masters_{masters},
-      readers_{world.device().make_event()} {
+      readers_{world.device().make_event()},
+      mark_{world.device().make_event()} {
   std::size_t on_device = 0;
   std::size_t on_host = 0;
   for (const UnitPlan& plan : plans) {
-    if (plan.offloaded) {
+    if (plan.state_on_host()) { offload_ = plan.offload; }
+    if (plan.updated_on_host()) {
       on_host += UpdateOnHost::weight_bytes(plan);
     } else {
-      on_device += UpdateOnDevice::master_bytes(plan, masters);
+      (plan.state_on_host() ? on_host : on_device) += master_bytes(plan, masters);
     }
   }
   if (on_device > 0) {
@@ -120,8 +161,14 @@ UpdatePool::UpdatePool(World& world, const UnitPlans& plans, Journal& journal,
 std::unique_ptr<UpdateHome> UpdatePool::make_home(std::size_t unit, ParameterHome& parameters,
                                                   const GradientHome& gradients) {
   const UnitPlan& plan = plans_[unit];
-  if (plan.offloaded) {
-    return std::make_unique<UpdateOnHost>(world_, plan, parameters, *gradients.host(), host_);
+  switch (plan.offload) {
+    case Offload::optimizer:
+      return std::make_unique<UpdateOnHost>(world_, plan, parameters, *gradients.host(), host_);
+    case Offload::state:
+      return std::make_unique<UpdateFromHost>(
+          plan, parameters, gradients, UpdateFromHost::Masters{masters_, world_, host_, ring_});
+    case Offload::none:
+      break;
   }
   return std::make_unique<UpdateOnDevice>(plan, parameters, gradients,
                                           UpdateOnDevice::Masters{masters_, world_, device_});
@@ -135,10 +182,39 @@ void UpdatePool::update_together(const UpdateRule& rule, const UpdateRuns& toget
   journal_.end_span("update", "all units", span);
 }
 
-void UpdatePool::begin_host_updates(Event scalars) {
+void UpdatePool::take_ring(std::size_t piece_bytes) {
+  ring_ = StateRing{};  // of an optimizer for which there was no memory
+  ring_ = StateRing{world_, piece_bytes};
+}
+
+void UpdatePool::order_after_updates(Stream writer) {
+  if (offload_ != Offload::state) { return; }
+  HostPool{world_}.update_stream().record(mark_.get());
+  writer.wait_for(mark_.get());
+}
+
+bool UpdatePool::begin_offloaded(Event scalars) {
+  if (offload_ == Offload::none) { return false; }
+  HostPool pool{world_};
   world_.compute_stream().record(readers_.get());
-  HostPool{world_}.copy_stream(CopyLane::states).wait_for(readers_.get());
-  HostPool{world_}.compute_stream().wait_for(scalars);
+  if (offload_ == Offload::optimizer) {
+    pool.copy_stream(CopyLane::states).wait_for(readers_.get());
+    pool.compute_stream().wait_for(scalars);
+    return true;
+  }
+  pool.update_stream().wait_for(readers_.get());
+  // State is brought when that of the step before is back, which may be while backward runs.
+  pool.copy_stream(CopyLane::states).record(mark_.get());
+  pool.copy_stream(CopyLane::states_in).wait_for(mark_.get());
+  return true;
+}
+
+void UpdatePool::wait() {
+  HostPool pool{world_};
+  if (offload_ == Offload::optimizer) { pool.compute_stream().wait(); }
+  if (offload_ != Offload::state) { return; }
+  pool.update_stream().wait();
+  pool.copy_stream(CopyLane::states).wait();
 }
 
 }  // namespace tessera::engine

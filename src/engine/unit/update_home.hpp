@@ -10,6 +10,7 @@
 #include "engine/plan/update_runs.hpp"
 #include "engine/unit/gradient_home.hpp"
 #include "engine/unit/parameter_home.hpp"
+#include "engine/unit/state_ring.hpp"
 #include "kernels/step_scalars/step_scalars.hpp"
 #include "kernels/support/master_parts.hpp"
 #include "tessera/engine/master_weights.hpp"
@@ -66,6 +67,10 @@ class UpdateHome {
   }
   /// The next update waits for `copied`: what it writes is being copied until then.
   void hold(Event copied) { copies_.push_back(copied); }
+  /// The stream that writes what it keeps in the host pool; none if it keeps nothing there.
+  [[nodiscard]] virtual Stream state_writer() const { return {}; }
+  /// The most that it has in one slot of the StateRing at once: 0 where it has no use for that.
+  [[nodiscard]] virtual std::size_t piece_bytes() const { return 0; }
   /// No copy is under way any more.
   void drop_holds() noexcept { copies_.clear(); }
   /// Updates, and sends what is updated elsewhere on its way to the device. What is updated on the
@@ -92,10 +97,18 @@ void launch_updates(const kernels::Table& table, std::span<const UpdateRun* cons
                     const Optimizer& optimizer, float learning_rate,
                     const kernels::StepScalars* scalars, Stream stream);
 
+/// The masters of a segment, or their remainders, without memory; empty if there are none.
+[[nodiscard]] View masters_of(const UnitPlan& plan, std::size_t segment, MasterWeights kind);
+[[nodiscard]] kernels::MasterPart part_of(MasterWeights kind) noexcept;
+/// The weights of a segment: `own` are the parameters, `kept` what masters_of says, part `part` of
+/// them.
+[[nodiscard]] UpdatedWeights weights_of(View own, View kept, kernels::MasterPart part,
+                                        bool on_host) noexcept;
+
 /// What the update homes of a model's units share: the memory of master weights, on the device and
-/// in the host pool. It outlives them.
+/// in the host pool, and the ring through which parked state passes. It outlives them.
 ///
-/// Memory: all of it taken in the constructor; it holds anything.
+/// Memory: masters in the constructor, which take no other; the ring by `take_ring`.
 class UpdatePool {
  public:
   UpdatePool(World& world, const UnitPlans& plans, Journal& journal, MasterWeights masters);
@@ -105,10 +118,18 @@ class UpdatePool {
                                                       const GradientHome& gradients);
   /// Updates on the device what units have left to be updated together.
   void update_together(const UpdateRule& rule, const UpdateRuns& together);
-  /// Before the updates of a step: the device's parameters of offloaded units may be overwritten
-  /// when what is enqueued so far has read them, and `scalars` are in host memory.
-  void begin_host_updates(Event scalars);
+  /// Takes the ring for pieces of at most so many bytes.
+  void take_ring(std::size_t piece_bytes);
+  /// `writer` overwrites scalars that updates under way may still read on the device.
+  void order_after_updates(Stream writer);
+  /// Before the updates of a step's offloaded units: the device's parameters may be overwritten
+  /// when what is enqueued so far has read them, and `scalars` are in host memory. False if there
+  /// are no such units.
+  [[nodiscard]] bool begin_offloaded(Event scalars);
+  /// Waits for updates under way.
+  void wait();
 
+  /// Without the ring, whose contents pass through.
   [[nodiscard]] std::size_t device_bytes() const noexcept { return device_.bytes(); }
   [[nodiscard]] std::size_t host_bytes() const noexcept { return host_.bytes(); }
 
@@ -117,9 +138,12 @@ class UpdatePool {
   const UnitPlans& plans_;
   Journal& journal_;
   MasterWeights masters_;
+  Offload offload_ = Offload::none;  // of those units that are
   Arena device_;
   Arena host_;
+  StateRing ring_;
   OwnedEvent readers_;
+  OwnedEvent mark_;
 };
 
 }  // namespace tessera::engine

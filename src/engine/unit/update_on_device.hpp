@@ -26,9 +26,6 @@ class UpdateOnDevice final : public UpdateHome {
   }
   void update(const UpdateRule& rule, UpdateRuns& together) override;
 
-  /// Bytes of the arena that the masters of `plan` use up.
-  [[nodiscard]] static std::size_t master_bytes(const UnitPlan& plan, MasterWeights kind);
-
  private:
   World& world_;
   const ParameterHome& parameters_;

@@ -44,7 +44,8 @@ UpdateOnHost::UpdateOnHost(World& world, const UnitPlan& plan, ParameterHome& pa
 }
 
 UpdatedSegment UpdateOnHost::updated(std::size_t segment) const {
-  return {{.masters = segments_[segment].master, .parameters = segments_[segment].rounded},
+  const Segment& of = segments_[segment];
+  return {{.masters = of.master, .parameters = of.rounded, .on_host = true},
           gradients_.resident(segment)};
 }
 
@@ -77,6 +78,10 @@ void UpdateOnHost::update(const UpdateRule& rule, UpdateRuns& /*together*/) {
   }
   gradients_.release();
   send();
+}
+
+Stream UpdateOnHost::state_writer() const {
+  return HostPool{world_}.compute_stream();
 }
 
 void UpdateOnHost::send() {

@@ -18,6 +18,7 @@ class UpdateOnHost final : public UpdateHome {
   /// Brings what the device's parameters are, and waits.
   void begin() override;
   void update(const UpdateRule& rule, UpdateRuns& together) override;
+  [[nodiscard]] Stream state_writer() const override;
 
   /// Bytes of the arena that the weights of `plan` use up.
   [[nodiscard]] static std::size_t weight_bytes(const UnitPlan& plan);

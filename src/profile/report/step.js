@@ -1,7 +1,7 @@
 // One step of one rank: memory in use as a stacked area, and below it, on the same axis, what ran.
 
-const STREAMS = ["compute", "gather", "reduce", "offload", "host"];
-const HOST_STREAMS = ["offload", "host"];
+const STREAMS = ["compute", "gather", "reduce", "offload", "update", "host"];
+const HOST_STREAMS = ["offload", "update", "host"];
 const LANE = 22;
 
 function stepDuration(timeline) {

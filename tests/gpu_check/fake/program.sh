@@ -76,6 +76,7 @@ train() {
   option --device cpu
   if [[ $value == cuda ]]; then loss=${FAKE_LOSS-5.5}; fi
   option --offload none
+  if [[ $value == state ]]; then seconds=0.15; fi
   if [[ $value == optimizer ]]; then
     seconds=${FAKE_OFFLOADED-0.2}
     echo "optimizer updated on the host, by 16 threads a rank"
