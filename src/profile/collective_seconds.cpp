@@ -43,6 +43,12 @@ int fewest_in_block(const std::vector<int>& members, int size) {
 }
 
 Spread spread_of(const std::vector<int>& members, const MachineProfile& profile) {
+  if (profile.levels.empty()) {
+    throw ConfigError{fmt::format(
+        "ranks {} to {} talk to each other, and the machine's profile has no links between ranks; "
+        "measure them (scripts/gpu_check.sh multi), or plan one rank",
+        members.front(), members.back())};
+  }
   Spread spread{static_cast<int>(members.size()), {}, {}};
   int below = 1;
   for (const LinkLevel& level : profile.levels) {

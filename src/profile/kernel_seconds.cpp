@@ -16,7 +16,16 @@ struct Roofline {
   bool memory = false;
 };
 
+/// Of matrix units, where there are some. "unit" is a stack's, which --params plans.
+bool multiplies(const trace::KernelWork& work) {
+  return work.name.starts_with("matmul") || work.name.starts_with("attention") ||
+         work.name == "unit";
+}
+
 double flops_rate(const trace::KernelWork& work, const MachineProfile& profile) {
+  if (profile.vector_flops_per_second > 0 && !multiplies(work)) {
+    return profile.vector_flops_per_second;
+  }
   // Bookkeeping in fp64 (the sums of a step) is no machine's product.
   const DType dtype = work.dtype == DType::fp64 ? DType::fp32 : work.dtype;
   const auto rate = profile.flops_per_second.find(dtype);
@@ -50,10 +59,27 @@ struct Neighbour {
   const KernelSample* sample;
 };
 
+/// Whether `name` is what samples called `sampled` are of, or a variant of it.
+bool covers(std::string_view sampled, std::string_view name) {
+  return name.starts_with(sampled) &&
+         (name.size() == sampled.size() || name[sampled.size()] == '_');
+}
+
+/// The samples' name that says most of the kernel's; empty: none does.
+std::string_view sampled_name(const trace::KernelWork& work, const MachineProfile& profile) {
+  std::string_view longest;
+  for (const KernelSample& sample : profile.kernels) {
+    const bool fits = sample.work.dtype == work.dtype && covers(sample.work.name, work.name);
+    if (fits && sample.work.name.size() > longest.size()) { longest = sample.work.name; }
+  }
+  return longest;
+}
+
 std::vector<Neighbour> nearest(const trace::KernelWork& work, const MachineProfile& profile) {
+  const std::string_view name = sampled_name(work, profile);
   std::vector<Neighbour> all;
   for (const KernelSample& sample : profile.kernels) {
-    if (sample.work.name != work.name || sample.work.dtype != work.dtype) { continue; }
+    if (sample.work.name != name || sample.work.dtype != work.dtype) { continue; }
     all.push_back({distance(work, sample.work), &sample});
   }
   std::stable_sort(all.begin(), all.end(),

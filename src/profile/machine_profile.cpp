@@ -67,8 +67,9 @@ void MachineProfile::validate() const {
   if (way == CollectiveWay::direct) {
     positive(reduce_bytes_per_second, "reduce_bytes_per_second");
   }
-  if (protocols.empty()) { refuse_profile("has no protocols"); }
-  if (levels.empty()) { refuse_profile("has no levels"); }
+  not_negative(vector_flops_per_second, "vector_flops_per_second");
+  if (protocols.empty() && !levels.empty()) { refuse_profile("has no protocols"); }
+  if (levels.empty() && !protocols.empty()) { refuse_profile("has no levels"); }
   for (const LinkProtocol& protocol : protocols) {
     positive(protocol.bandwidth_share, "bandwidth_share of protocol " + protocol.name);
     not_negative(protocol.start_seconds, "start_seconds of protocol " + protocol.name);

@@ -139,9 +139,10 @@ MachineProfile profile_of(const Json& json) {
   const Object object{
       json,
       "its outermost object",
-      {kVersionKey, "name", "source", "cores", "flops_per_second", "bytes_per_second",
-       "host_bytes_per_second", "kernel_seconds", "enqueue_seconds", "speed_beside_collectives",
-       "collectives", "reduce_bytes_per_second", "protocols", "levels", "kernels", "measured"}};
+      {kVersionKey, "name", "source", "cores", "flops_per_second", "vector_flops_per_second",
+       "bytes_per_second", "host_bytes_per_second", "kernel_seconds", "enqueue_seconds",
+       "speed_beside_collectives", "collectives", "reduce_bytes_per_second", "protocols", "levels",
+       "kernels", "measured"}};
   const int version = object.get<int>(kVersionKey);
   if (version != MachineProfile::kVersion) {
     refuse_profile(fmt::format("is of version {}; this build reads version {}", version,
@@ -154,6 +155,7 @@ MachineProfile profile_of(const Json& json) {
   for (const auto& [name, rate] : object.get<std::map<std::string, double>>("flops_per_second")) {
     profile.flops_per_second[parse_dtype(name)] = rate;
   }
+  profile.vector_flops_per_second = object.get<double>("vector_flops_per_second", 0.0);
   profile.bytes_per_second = object.get<double>("bytes_per_second");
   profile.host_bytes_per_second = object.get<double>("host_bytes_per_second", 0.0);
   profile.kernel_seconds = object.get<double>("kernel_seconds", 0.0);
@@ -208,6 +210,7 @@ std::string machine_profile_json(const MachineProfile& profile) {
                      {"source", profile.source},
                      {"cores", profile.cores},
                      {"flops_per_second", rates},
+                     {"vector_flops_per_second", profile.vector_flops_per_second},
                      {"bytes_per_second", profile.bytes_per_second},
                      {"host_bytes_per_second", profile.host_bytes_per_second},
                      {"kernel_seconds", profile.kernel_seconds},

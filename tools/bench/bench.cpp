@@ -11,8 +11,10 @@
 #include "bench/support/products.hpp"
 #include "bench/support/recording.hpp"
 #include "bench/support/report.hpp"
+#include "tessera/base/error.hpp"
 #include "tessera/world/run.hpp"
 #include "tools/bench/bench_options.hpp"
+#include "tools/common/input_file.hpp"
 #include "tools/common/machine.hpp"
 #include "tools/common/output_file.hpp"
 #include "tools/common/table.hpp"
@@ -82,6 +84,22 @@ Json profile(const BenchSettings& settings) {
   json["measured"] = {
       {"rounds", settings.repeat}, {"times", measured.times}, {"spread", measured.spread}};
   return json;
+}
+
+/// The same of a GPU that scripts/gpu_check.sh has measured.
+Json profile_from(const std::string& path) {
+  MeasuredDevice device;
+  try {
+    device = profile_of_gpu_check(read_input("--from", path));
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("--from {}: {}", path, error.what()));
+  }
+  const MachineProfile& profile = device.profile;
+  fmt::print("{} ({}): {} kernels, products in bf16 up to {} TFLOP/s, copies {} GB/s\n",
+             profile.name, profile.source, profile.kernels.size(),
+             giga(profile.flops_per_second.at(DType::bf16) * 1e-3), giga(profile.bytes_per_second));
+  for (const std::string& what : device.not_measured) { fmt::print("not measured: {}\n", what); }
+  return Json::parse(machine_profile_json(profile));
 }
 
 double nanoseconds(const bench::Timed& timed, const BenchSettings& settings) {
@@ -311,10 +329,11 @@ void run_bench(std::span<const char* const> arguments) {
     fmt::print("{}", settings.text);
     return;
   }
-  Json json = settings.what == "machine" ? profile(settings)
-                                         : Json{{"bench", settings.what},
-                                                {"machine", machine_json()},
-                                                {"repeat", settings.repeat}};
+  Json json = !settings.from.empty()       ? profile_from(settings.from)
+              : settings.what == "machine" ? profile(settings)
+                                           : Json{{"bench", settings.what},
+                                                  {"machine", machine_json()},
+                                                  {"repeat", settings.repeat}};
   json.update(settings.what == "machine"       ? Json::object()
               : settings.what == "adamw"       ? adamw(settings)
               : settings.what == "offload"     ? offload(settings)

@@ -88,6 +88,12 @@ const std::vector<BenchOption>& options() {
        }},
       {"--widest", "H", "512", "width of the widest model whose kernels are timed", "machine",
        [](BenchSettings& s, const std::string& text) { s.widest = parse_whole(text, 64, 16'384); }},
+      {"--from", "FILE", "",
+       "make the profile of a GPU from the figures (gpu.json) of scripts/gpu_check.sh", "machine",
+       [](BenchSettings& s, const std::string& text) {
+         if (text.empty()) { throw ConfigError("is empty; give a path"); }
+         s.from = text;
+       }},
       {"--layers", "L", "4", "transformer blocks", "step", size_of_model(&nn::GPTConfig::layers)},
       {"--layers", "L", "6", "transformer blocks", "checkpoint",
        size_of_model(&nn::GPTConfig::layers)},
@@ -216,6 +222,12 @@ void check_bench(BenchSettings& settings) {
   if (settings.prefetch_given && std::ranges::none_of(settings.step.strategies, gathers)) {
     require_gathering(settings.step.strategies.front(), field_of("--prefetch"));
   }
+  if (!settings.from.empty() && !settings.measuring.empty()) {
+    throw ConfigError(
+        fmt::format("{} has no effect with --from, which measures nothing: leave it "
+                    "out",
+                    settings.measuring));
+  }
   check_shard_group(settings);
   check_memory(settings);
   if (!settings.json.empty()) { require_writable("--json", settings.json); }
@@ -249,6 +261,8 @@ BenchSettings parse_bench(std::span<const char* const> arguments) {
   if (!words.rest.empty()) { refuse_option(command, known, words.rest.front()); }
   settings.what = first;
   for (const auto& [option, text] : words.given) {
+    const bool measures = option->name == "--widest" || option->name == "--repeat";
+    if (measures) { settings.measuring = option->name; }
     settings.prefetch_given = settings.prefetch_given || option->name == "--prefetch";
   }
   apply_options(options(), first, words, settings);

@@ -23,7 +23,9 @@ struct BenchSettings {
   bool features = false;
   bench::StepOptions step;
   bool prefetch_given = false;  ///< by the user
+  std::string measuring;        ///< an option of measurements that the user gave
   std::string folder;           ///< in which files are written and read
+  std::string from;             ///< figures of a device, instead of measuring
   std::string json;
 };
 

@@ -53,7 +53,9 @@ struct MachineProfile {
   /// Cores that the ranks share, one thread each; 0 if every rank has a device of its own.
   int cores = 0;
   std::map<DType, double> flops_per_second;  ///< of an isolated large product, by dtype
-  double bytes_per_second = 0;               ///< of a device's memory, or as one core reaches it
+  /// Of kernels that are no product or attention, which use no matrix units; 0: as products.
+  double vector_flops_per_second = 0;
+  double bytes_per_second = 0;  ///< of a device's memory, or as one core reaches it
   /// The rate between device and host; 0 if their memory is the same.
   double host_bytes_per_second = 0;
   double kernel_seconds = 0;   ///< what every kernel takes on the device besides its work
@@ -63,8 +65,8 @@ struct MachineProfile {
   double speed_beside_collectives = 1;
   CollectiveWay way = CollectiveWay::ring;
   double reduce_bytes_per_second = 0;   ///< at which CollectiveWay::direct adds one rank's tensor
-  std::vector<LinkProtocol> protocols;  ///< at least one
-  std::vector<LinkLevel> levels;        ///< at least one, the innermost first
+  std::vector<LinkProtocol> protocols;  ///< at least one where there are levels
+  std::vector<LinkLevel> levels;        ///< the innermost first; none: one rank alone is planned
   std::vector<KernelSample> kernels;    ///< measured kernels, if any
 
   /// Throws a ConfigError that says what is missing or makes no sense, if anything does.
@@ -77,6 +79,22 @@ struct MachineProfile {
 /// Writes `profile` in the format that parse_machine_profile reads.
 [[nodiscard]] std::string machine_profile_json(const MachineProfile& profile);
 
+/// The profile of a device, and what of it was not measured.
+struct MeasuredDevice {
+  MachineProfile profile;
+  /// What plans then leave out or refuse, each with the part of scripts/gpu_check.sh that measures
+  /// it.
+  std::vector<std::string> not_measured;
+};
+
+/// Makes a profile of `json`, the figures (gpu.json) of scripts/gpu_check.sh: rates of products,
+/// attention and kernels that memory bounds, from part `kernels`; links between the ranks of a
+/// node, from part `multi`; the cost of a launch.
+///
+/// Errors: ConfigError if `json` is none of the script's, or lacks the figures of kernels: it names
+///         them and the part that measures them.
+[[nodiscard]] MeasuredDevice profile_of_gpu_check(std::string_view json);
+
 /// The time of one kernel when no collective runs beside it.
 struct KernelSeconds {
   double alone = 0;     ///< seconds while the other cores are idle
@@ -88,10 +106,11 @@ struct KernelSeconds {
 ///
 ///   max(flops / flops_per_second, bytes / bytes_per_second) + kernel_seconds
 ///
-/// or, if the profile has samples of the kernel (same name and dtype), by the roofline without
-/// kernel_seconds, times the ratio of the samples' times to their own rooflines. The ratio is that
-/// of the sample of the same sizes, or else the geometric mean over the four nearest, weighted by
-/// the inverse squared distance between the logarithms of the sizes. copy_in and copy_out go at
+/// or, if the profile has samples of the kernel (same dtype, same name or else the longest that its
+/// name begins with: "matmul_nn" for "matmul_nn_bias"), by the roofline without kernel_seconds,
+/// times the ratio of the samples' times to their own rooflines. The ratio is that of the sample of
+/// the same sizes, or else the geometric mean over the four nearest, weighted by the inverse
+/// squared distance between the logarithms of the sizes. copy_in and copy_out go at
 /// host_bytes_per_second, if it is not 0. fp64 is taken for fp32.
 ///
 /// Errors: ConfigError for a dtype whose FLOPs per second are not in the profile.
