@@ -13,6 +13,8 @@
 #   memory   300   gpt2-large and gpt2-xl under every strategy: planned, measured, PyTorch DDP's
 #   checkpoint 120   runs resumed on the card beside uninterrupted ones; a step beside a save
 #   nccl     400   one process, several on the card, their tests, and one of them killed
+#   multi    400   2 and more GPUs: bandwidth of collectives, zero3 and hybrid beside ddp, gathers hidden
+#   predictions 150   figures from before a change beside those of now, options switched on and off
 #   sanitize 400   compute-sanitizer on the tests of kernels
 #
 #   --part PART       the same as PART
@@ -48,7 +50,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() { echo "error: $1; see scripts/gpu_check.sh --help" >&2; exit 2; }
 
-all_parts=(build test kernels train memory checkpoint nccl sanitize)
+all_parts=(build test kernels train memory checkpoint nccl multi predictions sanitize)
 out='' work=build/gpu_check given_build='' bundle='' commit='' emulated=no resume=no seconds='' parts=()
 compare='' noise=''
 while (($# > 0)); do
@@ -126,6 +128,8 @@ source scripts/gpu_check/train.sh
 source scripts/gpu_check/memory.sh
 source scripts/gpu_check/checkpoint.sh
 source scripts/gpu_check/nccl.sh
+source scripts/gpu_check/multi.sh
+source scripts/gpu_check/predictions.sh
 source scripts/gpu_check/sanitize.sh
 
 import_page

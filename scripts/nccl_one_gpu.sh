@@ -4,9 +4,10 @@
 # host name of its own (NCCL_HOSTID), and data goes through sockets of the loopback. That shows that
 # a job of several ranks works; its times mean nothing.
 #
-#   scripts/nccl_one_gpu.sh -n N [-p FILE] PROGRAM [ARGUMENT...]
+#   scripts/nccl_one_gpu.sh -n N [-g] [-p FILE] PROGRAM [ARGUMENT...]
 #
-# -p writes a line "RANK PROCESS" for each of them into FILE. The status is 0, or that of the first
+# With -g each process takes the GPU of its rank, and all are of one host: data goes as between GPUs
+# of this machine, and times count. -p writes a line "RANK PROCESS" for each of them into FILE. The status is 0, or that of the first
 # process that failed; then the others have GRACE_S (1) seconds to leave by themselves. MASTER_PORT
 # is chosen if it is not set, and so is the job's secret (TESSERA_JOB_SECRET).
 set -u
@@ -17,6 +18,11 @@ if [[ ${1-} != -n || ! ${2-} =~ ^[1-9][0-9]*$ || $# -lt 3 ]]; then
 fi
 ranks=$2
 shift 2
+own_gpus=no
+if [[ $1 == -g && $# -gt 1 ]]; then
+  own_gpus=yes
+  shift
+fi
 list=/dev/null
 if [[ $1 == -p && $# -gt 2 ]]; then
   list=$2
@@ -46,7 +52,9 @@ declare -A processes=()
 for ((rank = 0; rank < ranks; rank++)); do
   input=/dev/null
   ((rank > 0)) || input=/dev/fd/4
-  RANK=$rank LOCAL_RANK=$rank NCCL_HOSTID=$host-$rank "$@" < "$input" 4<&- 2>&5 5>&- &
+  host_id=(NCCL_HOSTID="$host-$rank")
+  if [[ $own_gpus == yes ]]; then host_id=(); fi
+  env RANK="$rank" LOCAL_RANK="$rank" "${host_id[@]}" "$@" < "$input" 4<&- 2>&5 5>&- &
   processes[$!]=$rank
   echo "$rank $!" >> "$list"
 done

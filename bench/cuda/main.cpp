@@ -1,8 +1,12 @@
 // Kernels on a CUDA device beside what limits them, as a table of Markdown.
 //
 //   tessera_cuda_bench [--small] [--rounds N] [--parameters N] [GROUP...]
+//   tessera_cuda_bench nccl [--small] [--rounds N] [--min-ctas N] [--max-ctas N] [--windows]
+//     [--high-priority]
 //
-// Groups: adamw, memory, attention, products, collectives; all unless some are named.
+// Groups: adamw, memory, attention, products, collectives, launches; all of these unless some are
+// named. `nccl` is a group by itself: the program is then one process of a launcher's job, and
+// times collectives between them, with options of a run's (WorldOptions::nccl, channel_priority).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,10 +14,13 @@
 #include <exception>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/cuda/cases.hpp"
 #include "bench/cuda/collectives_on_device.hpp"
+#include "bench/cuda/job_collectives.hpp"
+#include "bench/cuda/launches.hpp"
 
 namespace {
 
@@ -23,13 +30,19 @@ struct Request {
   CudaSizes sizes;
   CollectiveOptions collectives = {.bytes = std::int64_t{256} << 20, .ranks = 4};
   int rounds = 11;
-  std::vector<std::string> groups;  ///< empty: all
+  int kernels = 1000;  ///< tiny ones, of which launches are timed
+  JobOptions job;
+  std::vector<std::string> groups;  ///< empty: all but nccl
 };
 
 Request parse(const std::vector<std::string>& arguments) {
-  const std::vector<std::string> groups = {"adamw", "memory", "attention", "products",
-                                           "collectives"};
+  const std::vector<std::string> groups = {"adamw",       "memory",   "attention", "products",
+                                           "collectives", "launches", "nccl"};
   Request request;
+  JobOptions& job = request.job;
+  job.bytes = {std::int64_t{64} << 10, std::int64_t{1} << 20, std::int64_t{16} << 20,
+               std::int64_t{256} << 20};
+  std::string of_nccl;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
     const auto number = [&] {
@@ -41,8 +54,21 @@ Request parse(const std::vector<std::string>& arguments) {
           .parameters = 1000, .batch = 1, .seq = 8, .heads = 2, .head_size = 16, .vocab = 96};
       request.collectives.bytes = 1024;
       request.rounds = 1;
+      request.kernels = 10;
+      job.bytes = {1024, 4096};
+      job.repeats = 2;
     } else if (argument == "--rounds") {
       request.rounds = static_cast<int>(number());
+    } else if (argument == "--min-ctas" || argument == "--max-ctas") {
+      tessera::NcclOptions& nccl = job.world.nccl;
+      (argument == "--min-ctas" ? nccl.min_ctas : nccl.max_ctas) = static_cast<int>(number());
+      of_nccl = argument;
+    } else if (argument == "--windows") {
+      job.world.nccl.windows = true;
+      of_nccl = argument;
+    } else if (argument == "--high-priority") {
+      job.world.channel_priority = tessera::StreamPriority::high;
+      of_nccl = argument;
     } else if (argument == "--parameters") {
       request.sizes.parameters = number();
     } else if (std::find(groups.begin(), groups.end(), argument) != groups.end()) {
@@ -50,6 +76,15 @@ Request parse(const std::vector<std::string>& arguments) {
     } else {
       throw std::runtime_error{fmt::format("'{}' is unknown: see the top of main.cpp", argument)};
     }
+  }
+  job.rounds = request.rounds;
+  job.world.device = tessera::DeviceKind::cuda;
+  const auto joins = std::count(request.groups.begin(), request.groups.end(), "nccl");
+  if (joins > 0 && request.groups.size() > 1) {
+    throw std::runtime_error{"nccl is a group by itself: name no other"};
+  }
+  if (joins == 0 && !of_nccl.empty()) {
+    throw std::runtime_error{of_nccl + " has no effect: it is for the group nccl"};
   }
   return request;
 }
@@ -86,6 +121,23 @@ void measure_device_collectives(const Request& request) {
   }
 }
 
+void measure_job(const JobOptions& options) {
+  bool first = true;
+  measure_job_collectives(options, [&](const JobCollective& result) {
+    if (std::exchange(first, false)) {
+      fmt::print("| collective | bus bandwidth, median | a call |\n|---|---|---|\n");
+    }
+    fmt::print("| {}, {} ranks, {} bytes | {:.2f} GB/s | {:.1f} us |\n", result.name, result.ranks,
+               result.bytes, result.bus_bandwidth() * 1e-9, result.seconds * 1e6);
+    std::fflush(stdout);
+  });
+}
+
+void print_launches(const LaunchCost& cost) {
+  fmt::print("| launch of a kernel, host | {:.2f} us | | |\n", cost.host * 1e6);
+  fmt::print("| launch of a kernel, device | {:.2f} us | | |\n", cost.device * 1e6);
+}
+
 void measure_all(const Request& request) {
   fmt::print(
       "{} parameters, {} tokens in sequences of {}, hidden {}, vocab {}; {} rounds in turn\n\n",
@@ -103,6 +155,10 @@ void measure_all(const Request& request) {
       }
     }
   }
+  if (asks_for(request, "launches")) {
+    Rig rig;
+    print_launches(measure_launches(rig, request.rounds, request.kernels));
+  }
   if (asks_for(request, "collectives")) { measure_device_collectives(request); }
 }
 
@@ -110,7 +166,12 @@ void measure_all(const Request& request) {
 
 int main(int count, char** arguments) {
   try {
-    measure_all(parse({arguments + 1, arguments + count}));
+    const Request request = parse({arguments + 1, arguments + count});
+    if (request.groups == std::vector<std::string>{"nccl"}) {
+      measure_job(request.job);
+    } else {
+      measure_all(request);
+    }
     return 0;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "error: %s\n", error.what());

@@ -27,22 +27,6 @@ class HostBuffers : public CollectiveBuffers {
   Floats whole_, shard_, from_, to_;
 };
 
-Batch batch_of(Collective collective, View whole, View shard) {
-  Batch batch{"bench"};
-  switch (collective) {
-    case Collective::all_gather:
-      batch.all_gather(shard, whole);
-      break;
-    case Collective::reduce_scatter:
-      batch.reduce_scatter(whole, shard);
-      break;
-    case Collective::all_reduce:
-      batch.all_reduce(whole);
-      break;
-  }
-  return batch;
-}
-
 void run_collective(World& world, Collective collective, View whole, View shard, int repeats) {
   const Channel channel = world.gather_channel();
   for (int i = 0; i < repeats; ++i) {
@@ -104,6 +88,22 @@ const std::vector<Collective>& all_collectives() {
   static const std::vector<Collective> all{Collective::all_gather, Collective::reduce_scatter,
                                            Collective::all_reduce};
   return all;
+}
+
+Batch batch_of(Collective collective, View whole, View shard) {
+  Batch batch{"bench"};
+  switch (collective) {
+    case Collective::all_gather:
+      batch.all_gather(shard, whole);
+      break;
+    case Collective::reduce_scatter:
+      batch.reduce_scatter(whole, shard);
+      break;
+    case Collective::all_reduce:
+      batch.all_reduce(whole);
+      break;
+  }
+  return batch;
 }
 
 double moved_bytes(Collective collective, double bytes, int ranks) {

@@ -16,6 +16,9 @@ enum class Collective { all_gather, reduce_scatter, all_reduce };
 [[nodiscard]] std::string_view to_string(Collective collective) noexcept;
 [[nodiscard]] const std::vector<Collective>& all_collectives();
 
+/// It of `whole` and `shard`, which all_reduce has not.
+[[nodiscard]] Batch batch_of(Collective collective, View whole, View shard);
+
 struct CollectiveOptions {
   std::int64_t bytes = std::int64_t{64} << 20;  ///< of the whole tensor on each rank, fp32
   int ranks = 2;

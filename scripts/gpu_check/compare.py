@@ -23,6 +23,7 @@ UNITS = {
     "ratio": ("faster", "slower", False),
     "s": ("slower", "faster", False),
     "ms": ("slower", "faster", False),
+    "us": ("slower", "faster", False),
     "MiB": ("larger", "smaller", False),
     "bytes": ("larger", "smaller", True),
 }

@@ -16,7 +16,7 @@ part_kernels() {
   bench_group products
   slowest_product
   local group
-  for group in attention memory collectives; do bench_group "$group"; done
+  for group in attention memory collectives launches; do bench_group "$group"; done
 }
 
 # Sets $status.
@@ -37,14 +37,16 @@ bench_figures() {
     if [[ $name == *", $shape" ]]; then name=${name%", $shape"}; fi
     figure "$name" "$shape" "${ours% *}" "${ours##* }"
     figure "$name / ${limit%%:*}" "$shape" "$of_limit" ratio "${bar_of[$name]-}"
-  done < <(awk -F ' *[|] *' -v OFS='\t' '$3 ~ /^[0-9.]+ (GB|TFLOP)\/s$/ { print $2, $3, $4, $5 }' "$log")
+  done < <(awk -F ' *[|] *' -v OFS='\t' '$3 ~ /^[0-9.]+ ((GB|TFLOP)\/s|us)$/ { print $2, $3, $4, $5 }' "$log")
 }
 
 # shape_of GROUP NAME LINE: the size of a row; the whole line where it is another than is known here.
 shape_of() {
   local products='([0-9]+ x [0-9]+ x [0-9]+)$' collectives='([0-9]+ ranks, [0-9]+ bytes each)$'
   local all='^([0-9]+ parameters), (.*), (vocab [0-9]+);'
-  if [[ $2 =~ $products || $2 =~ $collectives ]]; then
+  if [[ $1 == launches ]]; then
+    echo ""
+  elif [[ $2 =~ $products || $2 =~ $collectives ]]; then
     echo "${BASH_REMATCH[1]}"
   elif [[ ! $3 =~ $all ]]; then
     echo "$3"

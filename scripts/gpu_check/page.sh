@@ -100,6 +100,8 @@ title() {
     memory) echo "Memory" ;;
     checkpoint) echo "Checkpoints" ;;
     nccl) echo "NCCL" ;;
+    multi) echo "Several GPUs" ;;
+    predictions) echo "Predictions" ;;
     sanitize) echo "compute-sanitizer" ;;
   esac
 }

@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source tests/gpu_check/made_up_machine.sh
 
 all_is_well() {
-  check 0 --
+  check 0 FAKE_GPUS=2 --
   has '^\| met ' 'AdamW, fp32' '0.952 \(4000 GB/s'
   has '^\| met ' 'torch.optim' "4000 GB/s, PyTorch's 3900"
   has '^\| met ' 'matrix products' '0.986, the least of 3: c_fc dW'
@@ -62,6 +62,36 @@ resumed_memory() {
 no_time_at_all() {
   check 4 PART_SECONDS=4 -- kernels memory nccl
   has_not '^\| (met|NOT met|refused|measured) |\*\*'
+}
+
+# What needs several GPUs is measured where there are some, each option beside none.
+several_gpus() {
+  check 0 -- multi
+  for each in bandwidth 'zero3 and hybrid beside ddp' 'gathers that run' channel-priority max-ctas windows; do
+    has '^\| not measured ' "$each" 'one GPU'
+  done
+  [[ $(calls '^(tessera|tessera_cuda_bench) ') == 0 ]] || fail "one GPU has been measured as several"
+  check 0 FAKE_GPUS=4 -- multi
+  has '^\| measured ' 'bus bandwidth' 'all_gather: 350.25 GB/s of 4 ranks, 268435456 bytes'
+  has '^\| measured ' 'beside ddp' 'ddp: 0.1 s, 7 bytes; zero3: 0.1 s, 7 bytes; hybrid: 0.1 s'
+  has '^\| measured ' 'gathers that run' '0.700 of their time'
+  has '^\| measured ' 'channel-priority' '0.1 s, without 0.1 s; all_gather: 350.25'
+  [[ $(calls 'train .*--strategy zero3 .*--nccl-windows') == 4 ]] || fail "not every rank has the option"
+  [[ $(calls '^tessera_cuda_bench nccl --max-ctas 8$') == 4 ]] || fail "the benchmark has not the option"
+  [[ $(calls 'hybrid --steps 12 .*--shard-group 2') == 4 ]] || fail "hybrid has no two groups"
+  # A library without it is named, and takes nothing from the others.
+  check 1 FAKE_GPUS=3 FAKE_REFUSES=--nccl-windows -- multi
+  has '^\| not measured ' 'windows' 'status 2: error: --nccl-windows: NCCL 2.26.5 is too old'
+  has '^\| measured ' 'max-ctas'
+}
+
+predicted() {
+  check 0 -- predictions
+  has '^\| squared norm, bf16 \| 2390 GB/s \| 2390 GB/s \| 1 \|'
+  has '^\| measured ' 'ms a step; 128.2 before' '100 ms'
+  has '^\| --graph \| 100 \| 100 \|'
+  has '^\| --recompute block \| 100 \| 100 \|'
+  has '^\| --recompute gelu \| this build has no such option'
 }
 
 # A bar that is missed is no failure.
@@ -187,5 +217,5 @@ next_call() {
   [[ $(grep -c '"device": "a card, ' "$scratch/gpu.json") == 2 ]] || fail "the other machine is not told"
 }
 
-run_scenarios resumed_memory resumed_training all_is_well sanitizers batches refusals missed_bars next_call \
+run_scenarios several_gpus predicted resumed_memory resumed_training all_is_well sanitizers batches refusals missed_bars next_call \
   killed_or_missing without_trainer crash failing_test no_time_at_all

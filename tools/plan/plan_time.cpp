@@ -148,7 +148,13 @@ void add_row(Table& table, Strategy strategy, const StepTime& time, double token
 
 // What step_time would find out when the plan has been shown.
 void check_reach(const Settings& settings, const MachineProfile& profile) {
-  const LinkLevel& top = profile.levels.back();
+  if (profile.levels.empty() && settings.ranks > 1) {
+    throw ConfigError(fmt::format(
+        "--time {}: this profile has no links between ranks; measure them "
+        "(scripts/gpu_check.sh multi, on a machine of 2 and more GPUs), or plan --ranks 1",
+        settings.machine));
+  }
+  const LinkLevel top = profile.levels.empty() ? LinkLevel{} : profile.levels.back();
   if (top.ranks > 0 && settings.ranks > top.ranks) {
     throw ConfigError(fmt::format(
         "--time {}: this profile has no link beyond the {} ranks of its last level, {}; add a "
@@ -157,7 +163,9 @@ void check_reach(const Settings& settings, const MachineProfile& profile) {
   }
   for (const DType dtype : {settings.precision, settings.norm_dtype.value_or(settings.precision),
                             settings.gradient_dtype, DType::fp32}) {
-    if (profile.flops_per_second.contains(dtype)) { continue; }
+    // Without matrix units only what multiplies counts.
+    const bool multiplies = profile.vector_flops_per_second == 0 || dtype == settings.precision;
+    if (!multiplies || profile.flops_per_second.contains(dtype)) { continue; }
     throw ConfigError(fmt::format("--time {}: this profile has no flops_per_second of {}; add it",
                                   settings.machine, to_string(dtype)));
   }

@@ -47,8 +47,28 @@ work_on() {
   exit 4
 }
 
+# A gather of 10 us, of which a backward pass hides 7, after a step that hides nothing.
+trace() {
+  printf '{"traceEvents":['
+  printf '{"name":"thread_name","ph":"M","pid":0,"tid":%s,"args":{"name":"%s"}},' 1 compute 2 gather
+  printf '{"name":"x","cat":"%s","ph":"X","pid":0,"tid":%s,"ts":%s,"dur":%s,"args":{"step":%s}},' \
+    all_gather 2 0 10 0 forward 1 10 10 1 forward 1 20 10 2
+  printf '{"name":"x","cat":"all_gather","ph":"X","pid":0,"tid":2,"ts":27,"dur":10,"args":{}},'
+  printf '{"name":"x","cat":"backward","ph":"X","pid":0,"tid":1,"ts":33,"dur":9,"args":{"step":2}}]}\n'
+}
+
 train() {
   local batch steps loss=5.5 seconds=0.1 i
+  if [[ " $* " == *" --help "* ]]; then
+    printf '  --graph               one graph\n  --recompute R         none, block or every:K\n'
+    return
+  fi
+  option --trace ''
+  if [[ -n $value ]]; then trace >"$value"; fi
+  if [[ -n ${FAKE_REFUSES-} && " $* " == *" $FAKE_REFUSES"* ]]; then
+    echo "error: $FAKE_REFUSES: NCCL 2.26.5 is too old" >&2
+    exit 2
+  fi
   option --batch 4
   batch=$value
   option --steps 2
@@ -90,7 +110,7 @@ case "$name" in
   tessera)
     case "$1" in
       doctor) echo "  cuda:0   a card" ;;
-      train) train ;;
+      train) train "$@" ;;
       plan) json 1000 ;;
       compare)
         option --strategies none
@@ -107,6 +127,16 @@ case "$name" in
     esac
     ;;
   tessera_cuda_bench)
+    if [[ $1 == nccl ]]; then
+      [[ $RANK == 0 ]] || exit 0
+      echo "| collective | bus bandwidth, median | a call |"
+      echo "|---|---|---|"
+      for each in all_gather reduce_scatter all_reduce; do
+        echo "| $each, $WORLD_SIZE ranks, 65536 bytes | 3.25 GB/s | 20.0 us |"
+        echo "| $each, $WORLD_SIZE ranks, 268435456 bytes | ${FAKE_BUS-350.25} GB/s | 766.1 us |"
+      done
+      exit 0
+    fi
     vocab=${FAKE_VOCAB-50304}
     echo "500000000 parameters, 65536 tokens in sequences of 1024, hidden 768, vocab $vocab; 11 rounds in turn"
     echo
@@ -126,6 +156,10 @@ case "$name" in
       memory)
         echo "| squared norm, bf16 | 2390 GB/s | device copy: 2950 GB/s | 0.810 |"
         echo "| cross entropy, bf16 | 2059 GB/s | device copy: 3018 GB/s | 0.682 |"
+        ;;
+      launches)
+        echo "| launch of a kernel, host | 3.10 us | | |"
+        echo "| launch of a kernel, device | 1.25 us | | |"
         ;;
       collectives)
         echo "| all_gather, 4 ranks, 268435456 bytes each | 2956 GB/s | device copies: 3004 GB/s | 0.985 |"
@@ -151,6 +185,7 @@ case "$name" in
       *clocks_event_reasons*) echo "1980 MHz, 2619 MHz, 400.0 W, 50, 0x0000000000000024" ;;
       *compute_cap*) echo 9.0 ;;
       *gpu=name*) echo "${FAKE_DEVICE-a card}" ;;
+      --list-gpus) for ((i = 0; i < ${FAKE_GPUS-1}; i++)); do echo "GPU $i: a card"; done ;;
       *) echo "something" ;;
     esac
     ;;

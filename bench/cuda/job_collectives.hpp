@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/world/world_options.hpp"
+
+namespace tessera::bench {
+
+/// A collective of the ranks of a job, at one size.
+struct JobCollective {
+  std::string name;
+  int ranks = 0;
+  std::int64_t bytes = 0;  ///< of the whole tensor, fp32
+  double seconds = 0;      ///< of one call, on average over the ranks
+
+  /// As nccl-tests count: bytes / seconds, times what a ring passes over each link of a rank, which
+  /// is (n-1)/n for all_gather and reduce_scatter and twice that for all_reduce. The same whatever
+  /// the number of ranks, where links are what bounds it.
+  [[nodiscard]] double bus_bandwidth() const;
+};
+
+struct JobOptions {
+  WorldOptions world;
+  std::vector<std::int64_t> bytes;  ///< ascending
+  int rounds = 11;
+  int repeats = 20;  ///< calls one after the other in each round
+};
+
+/// *Collective.* Times each collective at each size over this process's job, buffers registered as
+/// those of a run; medians. `show` is called on rank 0.
+void measure_job_collectives(const JobOptions& options,
+                             const std::function<void(const JobCollective&)>& show);
+
+}  // namespace tessera::bench
