@@ -3,9 +3,9 @@
 
   hidden.py TRACE
 
-TRACE is what `tessera train --trace` writes. Of rank 0's last step: the time in which a gather and a
-forward or backward pass run, divided by the time in which a gather runs. Prints the number, or why
-there is none, with status 1.
+TRACE is what `tessera train --trace` writes. Of rank 0's last step, from the end of the passes before
+it: the time in which a gather and a forward or backward pass run, divided by the time in which a
+gather runs. Prints the number, or why there is none, with status 1.
 """
 
 import json
@@ -47,9 +47,10 @@ def share_of(events):
     if not passes:
         return "the trace has no passes"
     last = max(event["args"]["step"] for event in passes)
+    begin = max((event["ts"] + event["dur"] for event in passes if event["args"]["step"] < last), default=0)
     passes = union((event["ts"], event["ts"] + event["dur"]) for event in passes if event["args"]["step"] == last)
     gathers = union((event["ts"], event["ts"] + event["dur"]) for event in found["gather"]
-                    if event["cat"] == "all_gather" and event["ts"] >= passes[0][0])
+                    if event["cat"] == "all_gather" and event["ts"] >= begin)
     if length(gathers) <= 0:
         return "the trace has no gathers in its last step"
     return overlap(gathers, passes) / length(gathers)

@@ -130,6 +130,42 @@ TEST_F(PlanTime, RefusesWhatItCannotKnow) {
   refused(plan({}), "of version 9");
 }
 
+// One H100's figures, and steps that it was measured at (docs/benchmarks/gpu.md). What a step
+// computes has changed since, and so the plan may be nearer or further than it was:
+// docs/plan-time.md has the errors. None of these runs is among the figures.
+TEST_F(PlanTime, OfAGpusFiguresIsTheStepThatWasMeasured) {
+  const Outcome made = tessera({"bench", "machine", "--from",
+                                std::string{kSourceDir} + "/docs/benchmarks/gpu-2026-11-22.json",
+                                "--json", path("machine.json")});
+  ASSERT_EQ(made.status, 0) << made.err;
+  EXPECT_THAT(made.out, AllOf(HasSubstr("NVIDIA H100 80GB HBM3"),
+                              HasSubstr("not measured: links between ranks")));
+  const Words gpt2{"--layers", "12", "--hidden", "768", "--heads", "12", "--batch", "64"};
+  const Words large{"--layers", "36", "--hidden", "1280", "--heads", "20", "--batch", "8"};
+  const Words xl{"--layers", "48", "--hidden", "1600", "--heads", "25"};
+  const auto with = [](Words words, const Words& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const std::vector<std::pair<Words, double>> measured{
+      {with(gpt2, {"--strategy", "ddp"}), 511'424},
+      {with(gpt2, {"--strategy", "zero3"}), 509'010},
+      {with(large, {"--strategy", "ddp"}), 78'189},
+      {with(xl, {"--strategy", "ddp", "--batch", "8"}), 41'002},
+      {with(xl, {"--strategy", "ddp", "--batch", "16", "--recompute", "block"}), 38'232}};
+  for (const auto& [words, tokens] : measured) {
+    const Json json = planned(with(words, {"--ranks", "1", "--seq", "1024", "--vocab", "50304"}));
+    const double found = json.at("strategies")[0].at("tokens_per_second").get<double>();
+    EXPECT_NEAR(found / tokens, 1, 0.1) << testing::PrintToString(words);
+  }
+  refused(plan({"--model", "gpt2", "--ranks", "2", "--strategy", "ddp"}),
+          "no links between ranks; measure them (scripts/gpu_check.sh multi");
+  refused({"bench", "machine", "--from", path("machine.json")},
+          "--from " + path("machine.json") + ": the figures are none of scripts/gpu_check.sh");
+  refused({"bench", "machine", "--from", path("machine.json"), "--repeat", "3"},
+          "--repeat has no effect with --from");
+}
+
 TEST_F(PlanTime, OfThisMachineTakesItsMeasuredProfile) {
   const Outcome bench = tessera(
       {"bench", "machine", "--repeat", "1", "--widest", "64", "--json", path("machine.json")});
