@@ -4,6 +4,8 @@
 
 #include "bench/support/collectives.hpp"
 #include "bench/support/timing.hpp"
+#include "tessera/device/device.hpp"
+#include "tessera/world/launch.hpp"
 #include "tessera/world/run.hpp"
 
 namespace tessera::bench {
@@ -51,6 +53,12 @@ std::int64_t elems_of(std::int64_t bytes, int ranks) {
   return std::max<std::int64_t>(bytes / static_cast<std::int64_t>(sizeof(float)) / unit, 1) * unit;
 }
 
+/// Of the device that this process's rank will have: no other gets a context.
+DeviceKind own_device_kind() {
+  const auto devices = std::max(static_cast<int>(cuda_machine().devices.size()), 1);
+  return make_cuda_device({.ordinal = launched_rank() % devices})->kind();
+}
+
 }  // namespace
 
 double JobCollective::bus_bandwidth() const {
@@ -60,6 +68,8 @@ double JobCollective::bus_bandwidth() const {
 
 void measure_job_collectives(const JobOptions& options,
                              const std::function<void(const JobCollective&)>& show) {
+  WorldOptions world_options = options.world;
+  world_options.device = own_device_kind();
   run(
       [&](World& world) {
         const Tensors tensors{world, elems_of(options.bytes.back(), world.size())};
@@ -75,7 +85,7 @@ void measure_job_collectives(const JobOptions& options,
           }
         }
       },
-      options.world);
+      world_options);
 }
 
 }  // namespace tessera::bench

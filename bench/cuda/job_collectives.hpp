@@ -23,7 +23,7 @@ struct JobCollective {
 };
 
 struct JobOptions {
-  WorldOptions world;
+  WorldOptions world;               ///< on the process's CUDA device, whatever `device` says
   std::vector<std::int64_t> bytes;  ///< ascending
   int rounds = 11;
   int repeats = 20;  ///< calls one after the other in each round

@@ -78,7 +78,6 @@ Request parse(const std::vector<std::string>& arguments) {
     }
   }
   job.rounds = request.rounds;
-  job.world.device = tessera::DeviceKind::cuda;
   const auto joins = std::count(request.groups.begin(), request.groups.end(), "nccl");
   if (joins > 0 && request.groups.size() > 1) {
     throw std::runtime_error{"nccl is a group by itself: name no other"};
