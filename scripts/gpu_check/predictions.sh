@@ -6,7 +6,7 @@ part_predictions() {
   bar before "figures of 2026-11-22 beside those of now"
   bar step "GPT-2 124M, 50304 rows, bf16, batch 64: ms a step; 128.2 before"
   bar options "a step with options that change it, beside one without"
-  local model data shape shape_words top steps rows='' step_ms='' status program=$build/bench/cuda/tessera_cuda_bench
+  local model data shape shape_words top steps rows='' step_ms='' plain_ms='' status program=$build/bench/cuda/tessera_cuda_bench
   local small=() group old=docs/benchmarks/gpu-2026-11-22.json
   gpt2_model
   if [[ $emulated == yes ]]; then
@@ -39,13 +39,13 @@ old_device() { sed -n 's/.*"device": "\([^,"]*\).*/\1/p' "$old" | head -n 1; }
 
 # The rows of the table in $log that the older run has too.
 beside_old_run() {
-  local name now unit then sizes
+  local name now unit older sizes
   sizes=$(grep -m 1 '^[0-9]* parameters, ' "$log" || true)
   while IFS=$'\t' read -r name now; do
     unit=${now##* } now=${now% *}
-    then=$(old_figure "$name" "$unit")
+    older=$(old_figure "$name" "$unit")
     rows+="
-| $name | ${then:-none} ${then:+$unit} | $now $unit | $(quotient "$now" "$then") |"
+| $name | ${older:-none} ${older:+$unit} | $now $unit | $(quotient "$now" "$older") |"
     figure "$name" "$(shape_of "$group" "$name" "$sizes")" "$now" "$unit" before
   done < <(awk -F ' *[|] *' -v OFS='\t' '$3 ~ /^[0-9.]+ (GB|TFLOP)\/s$/ { print $2, $3 }' "$log")
 }
@@ -79,7 +79,7 @@ plain_step() {
 prediction_options=("--graph" "--recompute block" "--recompute gelu" "--recompute layer-norm"
   "--master-weights remainder" "--dropout 0.1")
 switched_steps() {
-  local option text='' help step_bar=options
+  local option text='' help step_bar=options measured=0
   help=$("$build/tools/tessera" train --help 2>/dev/null || true)
   for option in "${prediction_options[@]}"; do
     if ! has_option "$option" "$help"; then
@@ -89,12 +89,17 @@ switched_steps() {
     fi
     # shellcheck disable=SC2086  # an option and its value
     step_ms_of "${option//[^a-z0-9]/}" $option || true
+    if [[ -n $step_ms ]]; then measured=$((measured + 1)); fi
     text+="
 | $option | ${step_ms:-no figure} | ${plain_ms:-no figure} |"
   done
   note "| option | ms a step with it | without |
 |---|---|---|$text"
-  judge options measured "the table below" "$shown"
+  if ((measured > 0)); then
+    judge options measured "the table below" "$shown"
+  else
+    judge options "not measured" "none gave a figure" "$shown"
+  fi
 }
 
 # has_option WORDS HELP: the option, and its value where it is a word.
