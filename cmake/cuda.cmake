@@ -148,7 +148,7 @@ function(tessera_add_cuda_module)
   target_link_options(tessera_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
   # Those left alone take longest by themselves, or name what others do.
   tessera_compile_together(tessera_cuda CUDA MOST 6
-    ALONE "(cuda_sort|embedding_cuda|attention_cuda|attention_backward_cuda)\\.cu$|cudnn")
+    ALONE "(cuda_sort|embedding_cuda|attention[a-z_]*_cuda)\\.cu$|cudnn")
   if(TESSERA_INSTALL)
     install(TARGETS tessera_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera COMPONENT cuda)
   endif()
