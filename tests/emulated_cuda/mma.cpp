@@ -85,12 +85,13 @@ void together(void (*work)(const std::uint64_t*), const void* own) {
 
 }  // namespace
 
-void mma(MmaType type, float (&c)[4], const std::uint32_t (&a)[4], std::array<std::uint32_t, 2> b) {
+void warp_mma(MmaType type, float (&c)[4], const std::uint32_t (&a)[4],
+              std::array<std::uint32_t, 2> b) {
   const Product own{c, a, b};
   together(type == MmaType::bf16 ? multiply<tessera::bfloat16> : multiply<tessera::float16>, &own);
 }
 
-void load_matrices(std::uint32_t (&to)[4], const void* row, bool transposed) {
+void warp_load(std::uint32_t (&to)[4], const void* row, bool transposed) {
   if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) {
     misuse("a matrix is loaded whose rows do not start at multiples of 16 bytes");
   }

@@ -23,14 +23,14 @@ template <class T>
 void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
   constexpr auto type = std::is_same_v<T, __nv_bfloat16> ? emulated_cuda::MmaType::bf16
                                                          : emulated_cuda::MmaType::fp16;
-  emulated_cuda::mma(type, c, a, {b0, b1});
+  emulated_cuda::warp_mma(type, c, a, {b0, b1});
 }
 
 inline void load_matrices(std::uint32_t (&to)[4], SharedAddress row) {
-  emulated_cuda::load_matrices(to, reinterpret_cast<const void*>(row), false);
+  emulated_cuda::warp_load(to, reinterpret_cast<const void*>(row), false);
 }
 inline void load_matrices_transposed(std::uint32_t (&to)[4], SharedAddress row) {
-  emulated_cuda::load_matrices(to, reinterpret_cast<const void*>(row), true);
+  emulated_cuda::warp_load(to, reinterpret_cast<const void*>(row), true);
 }
 
 inline void copy_async(SharedAddress to, const void* from, int bytes) {
