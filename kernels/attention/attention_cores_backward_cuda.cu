@@ -32,7 +32,7 @@ template <class T, int Size>
 struct QueryWarp {
   static constexpr int kSets = Cores<Size>::kSets;
   static constexpr int kKeys = kCoresStageBytes / 2 / Cores<Size>::kRowBytes;
-  static constexpr int kKeysAtOnce = 32;
+  static constexpr int kKeysAtOnce = Size == 64 ? 16 : 32;
   static constexpr int kTiles = kKeysAtOnce / 8;
   using Products = float[kSets][kTiles][4];
 
@@ -51,34 +51,43 @@ struct QueryWarp {
     for (int s = 0; s < kSets; ++s) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        sums[s][half] = RowSums::of(args, head, row(s, half));
+        sums[s][half] = RowSums::of(args, head, query(s, half));
       }
     }
   }
 
-  __device__ int row(int set, int half) const {
+  __device__ int query(int set, int half) const {
     return first_row + 16 * set + 8 * half + lane_row();
   }
 
   /// The keys of a step, from key `first` on.
   __device__ void add(SharedAddress k, SharedAddress v, int first) {
+    // What is exchanged in a tile's rows is the same 32 rows on.
+#pragma unroll 1
+    for (int at = 0; at < kKeys; at += 32) {
+      const auto skipped = static_cast<SharedAddress>(at * Cores<Size>::kRowBytes);
+#pragma unroll
+      for (int more = 0; more < 32; more += kKeysAtOnce) {
+        if (first + at + more >= first_row + Cores<Size>::kWarpRows) { return; }
+        add_some(k + skipped, v + skipped, more, first + at + more);
+      }
+    }
+  }
+
+  /// Keys `first` on, which are rows `row` on of both tiles.
+  __device__ void add_some(SharedAddress k, SharedAddress v, int row, int first) {
     const Place<Size> columns = keys_as_columns<Size>();
     const Place<Size> rows = keys_as_rows<Size>();
-#pragma unroll 1
-    for (int at = 0; at < kKeys && first + at < first_row + Cores<Size>::kWarpRows;
-         at += kKeysAtOnce) {
-      const auto skipped = static_cast<SharedAddress>(at * Cores<Size>::kRowBytes);
-      Products p;
-      Products dp;
-      multiply_rows<T, Size>(p, k + skipped, columns,
-                             [this](int i) -> const Left<kSets>& { return q[i]; });
-      multiply_rows<T, Size>(dp, v + skipped, columns,
-                             [this](int i) -> const Left<kSets>& { return dy[i]; });
-      differentiate(p, dp, first + at);
+    Products p;
+    Products dp;
+    multiply_rows<T, Size>(p, k, columns, row,
+                           [this](int i) -> const Left<kSets>& { return q[i]; });
+    multiply_rows<T, Size>(dp, v, columns, row,
+                           [this](int i) -> const Left<kSets>& { return dy[i]; });
+    differentiate(p, dp, first);
 #pragma unroll
-      for (int j = 0; j < kTiles / 2; ++j) {
-        add_product<T, Size>(dq, narrow<T>(dp, j), k + skipped, rows, 16 * j);
-      }
+    for (int j = 0; j < kTiles / 2; ++j) {
+      add_product<T, Size>(dq, narrow<T>(dp, j), k, rows, row + 16 * j);
     }
   }
 
@@ -95,14 +104,14 @@ struct QueryWarp {
         for (int j = 0; j < kTiles / 2; ++j) {
           const int key = first + 16 * j + 4 * lane_pair();
           bool dropped[4] = {};
-          if (words.on()) { words.dropped(row(s, half), key, dropped); }
+          if (words.on()) { words.dropped(query(s, half), key, dropped); }
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             const float score = p[s][2 * j + i / 2][2 * half + i % 2];
             float& slope = dp[s][2 * j + i / 2][2 * half + i % 2];
             const float gain = dropped[i] ? -mean : fmaf(slope, factor, -mean);
             slope = fast_exp2(fmaf(score, scale, -log_sum_exp)) * gain;
-            if (!all_seen && key + i > row(s, half)) { slope = 0.0F; }
+            if (!all_seen && key + i > query(s, half)) { slope = 0.0F; }
           }
         }
       }
@@ -114,7 +123,7 @@ struct QueryWarp {
     for (int s = 0; s < kSets; ++s) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int t = row(s, half);
+        const int t = query(s, half);
         if (t >= head.all.seq) { continue; }
         store_row<T, Size>(args.dqkv, head, t, 0, 3, dq[s], half, head.all.scale);
       }
@@ -170,7 +179,8 @@ template <class T, int Size>
 struct KeyWarp {
   static constexpr int kSets = Cores<Size>::kSets;
   static constexpr int kQueries = kCoresStageBytes / 4 / Cores<Size>::kRowBytes;
-  static constexpr int kTiles = kQueries / 8;
+  static constexpr int kQueriesAtOnce = 16;
+  static constexpr int kTiles = kQueriesAtOnce / 8;
   using Products = float[kSets][kTiles][4];
 
   const Head& head;
@@ -199,6 +209,15 @@ struct KeyWarp {
   /// The queries of a step, from row `first` on.
   __device__ void add(const Backward& args, SharedAddress k, SharedAddress v, SharedAddress q,
                       SharedAddress dy, int first) {
+#pragma unroll
+    for (int at = 0; at < kQueries; at += kQueriesAtOnce) {
+      if (first + at + kQueriesAtOnce > first_key) { add_some(args, k, v, q, dy, first, at); }
+    }
+  }
+
+  __device__ void add_some(const Backward& args, SharedAddress k, SharedAddress v, SharedAddress q,
+                           SharedAddress dy, int step, int at) {
+    const int first = step + at;
     RowSums sums[kTiles][2];
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
@@ -210,15 +229,15 @@ struct KeyWarp {
     const Place<Size> rows = rows_in_order<Size>();
     Products p;
     Products dp;
-    multiply_rows<T, Size>(p, q, columns,
+    multiply_rows<T, Size>(p, q, columns, at,
                            [&](int i) { return load_left<Size>(k, left, 2, 2 * i); });
-    multiply_rows<T, Size>(dp, dy, columns,
+    multiply_rows<T, Size>(dp, dy, columns, at,
                            [&](int i) { return load_left<Size>(v, left, 2, 2 * i); });
     differentiate(p, dp, sums, first);
 #pragma unroll
     for (int j = 0; j < kTiles / 2; ++j) {
-      add_product<T, Size>(dv, narrow<T>(p, j), dy, rows, 16 * j);
-      add_product<T, Size>(dk, narrow<T>(dp, j), q, rows, 16 * j);
+      add_product<T, Size>(dv, narrow<T>(p, j), dy, rows, at + 16 * j);
+      add_product<T, Size>(dk, narrow<T>(dp, j), q, rows, at + 16 * j);
     }
   }
 
@@ -232,10 +251,10 @@ struct KeyWarp {
                                 int first) const {
     const bool all_seen = first_key + Cores<Size>::kWarpRows - 1 <= first;
     const float factor = words.factor();
-    bool dropped[kTiles][2][2 * kSets] = {};
-    if (words.on()) { draw(first, dropped); }
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
+      bool dropped[2][2 * kSets] = {};
+      if (words.on()) { draw(first, n, dropped); }
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const auto [log_sum_exp, mean] = sums[n][e];
@@ -245,7 +264,7 @@ struct KeyWarp {
           float& slope = dp[i / 2][n][2 * (i % 2) + e];
           const bool seen = all_seen || key(i / 2, i % 2) <= query(first, n, e);
           const float look = seen ? fast_exp2(fmaf(score, scale, -log_sum_exp)) : 0.0F;
-          const bool off = dropped[n][e][i];
+          const bool off = dropped[e][i];
           slope = look * (off ? -mean : fmaf(slope, factor, -mean));
           score = off ? 0.0F : look;
         }
@@ -253,36 +272,27 @@ struct KeyWarp {
     }
   }
 
-  /// to[n][e][i]: of the lane's keys in their order.
-  __device__ void draw(int first, bool (&to)[kTiles][2][2 * kSets]) const {
+  /// to[e][i]: which of the lane's keys, in their order, are dropped for its two queries.
+  __device__ void draw(int first, int n, bool (&to)[2][2 * kSets]) const {
     if constexpr (kSets == 2) {
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          words.dropped(query(first, n, e), first_key + 4 * lane_row(), to[n][e]);
-        }
+      for (int e = 0; e < 2; ++e) {
+        words.dropped(query(first, n, e), first_key + 4 * lane_row(), to[e]);
       }
     } else {
       // Lanes of neighbouring rows need each other's words: each draws for one of two queries.
       const int odd = lane_row() % 2;
+      bool four[4];
+      words.dropped(query(first, n, odd), first_key + 4 * (lane_row() / 2), four);
       unsigned own = 0;
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-        bool four[4];
-        words.dropped(query(first, n, odd), first_key + 4 * (lane_row() / 2), four);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) { own |= (four[i] ? 1U : 0U) << (4 * n + i); }
-      }
+      for (int i = 0; i < 4; ++i) { own |= (four[i] ? 1U : 0U) << i; }
       const unsigned other = __shfl_xor_sync(0xFFFFFFFF, own, 4);
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const unsigned bits = (e == odd ? own : other) >> (2 * odd);
 #pragma unroll
-        for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i) { to[n][e][i] = (bits >> (4 * n + i) & 1U) != 0; }
-        }
+        for (int i = 0; i < 2; ++i) { to[e][i] = (bits >> i & 1U) != 0; }
       }
     }
   }
@@ -331,11 +341,9 @@ __global__ void __launch_bounds__(kCoresThreads, 2) key_kernel(Backward args) {
     wait_for_copies<0>();
     __syncthreads();  // all have read what is loaded over now
     load(first + Warp::kQueries);
-    if (first + Warp::kQueries > warp.first_key) {
-      const SharedAddress stage = shared_address(ring[first / Warp::kQueries % 2].at);
-      warp.add(args, shared_address(keys[0].at), shared_address(keys[1].at), stage,
-               stage + kStageBytes / 2, first);
-    }
+    const SharedAddress stage = shared_address(ring[first / Warp::kQueries % 2].at);
+    warp.add(args, shared_address(keys[0].at), shared_address(keys[1].at), stage,
+             stage + kStageBytes / 2, first);
   }
   warp.store(args);
 }

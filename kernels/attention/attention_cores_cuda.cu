@@ -29,7 +29,8 @@ template <class T, int Size>
 struct ForwardWarp {
   static constexpr int kSets = Cores<Size>::kSets;
   static constexpr int kKeys = kCoresStageBytes / 2 / Cores<Size>::kRowBytes;
-  static constexpr int kTiles = kKeys / 8;
+  static constexpr int kKeysAtOnce = 32;
+  static constexpr int kTiles = kKeysAtOnce / 8;
 
   const Head& head;
   HeadWords words;
@@ -50,12 +51,21 @@ struct ForwardWarp {
     return first_row + 16 * set + 8 * half + lane_row();
   }
 
-  /// Keys [first, first + kKeys), which the warp's rows see in part at least.
+  /// The keys of a step, from key `first` on.
   __device__ void add(SharedAddress k, SharedAddress v, int first) {
+#pragma unroll 1
+    for (int at = 0; at < kKeys; at += kKeysAtOnce) {
+      if (first + at >= first_row + Cores<Size>::kWarpRows) { break; }
+      const auto skipped = static_cast<SharedAddress>(at * Cores<Size>::kRowBytes);
+      add_some(k + skipped, v + skipped, first + at);
+    }
+  }
+
+  __device__ void add_some(SharedAddress k, SharedAddress v, int first) {
     float scores[kSets][kTiles][4];
-    multiply_rows<T, Size>(scores, k, keys_as_columns<Size>(),
+    multiply_rows<T, Size>(scores, k, keys_as_columns<Size>(), 0,
                            [this](int i) -> const Left<kSets>& { return q[i]; });
-    if (first + kKeys - 1 > first_row) { hide_later(scores, first); }
+    if (first + kKeysAtOnce - 1 > first_row) { hide_later(scores, first); }
     exponentiate(scores);
     if (words.on()) { drop(scores, first); }
     const Place<Size> place = keys_as_rows<Size>();
@@ -196,10 +206,8 @@ __global__ void __launch_bounds__(kCoresThreads, 2) forward_kernel(Forward args)
     wait_for_copies<1>();
     __syncthreads();  // all have read what is loaded over now
     load(step + 2);
-    if (step * Warp::kKeys < warp.first_row + Cores<Size>::kWarpRows) {
-      const SharedAddress stage = shared_address(ring[step % kStages].at);
-      warp.add(stage, stage + kCoresStageBytes / 2, step * Warp::kKeys);
-    }
+    const SharedAddress stage = shared_address(ring[step % kStages].at);
+    warp.add(stage, stage + kCoresStageBytes / 2, step * Warp::kKeys);
   }
   warp.store(args);
 }

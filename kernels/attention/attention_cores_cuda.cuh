@@ -134,15 +134,15 @@ __device__ inline HeadRows rows_of(const Head& head, ConstValues array, int part
 template <int Size, int Rows>
 __device__ void load_rows(std::byte* tile, const HeadRows& from, int first) {
   constexpr int pieces = Size / kEight;
+  constexpr int rows_at_once = kCoresThreads / pieces;
+  const int row = static_cast<int>(threadIdx.x) / pieces;
+  const int piece = static_cast<int>(threadIdx.x) % pieces;
+  const std::uint16_t* at = from.data + (first + row) * from.stride + piece * kEight;
 #pragma unroll
-  for (int i = 0; i < Rows * pieces / kCoresThreads; ++i) {
-    const int number = static_cast<int>(threadIdx.x) + i * kCoresThreads;
-    const int row = number / pieces;
-    const int piece = number % pieces;
-    std::byte* const to = tile + row * Cores<Size>::kRowBytes + 16 * (piece ^ piece_exchange(row));
-    const bool inside = first + row < from.rows && piece * kEight < from.columns;
-    const std::uint16_t* const at =
-        inside ? from.data + (first + row) * from.stride + piece * kEight : from.data;
+  for (int i = 0; i < Rows; i += rows_at_once) {
+    std::byte* const to =
+        tile + (row + i) * Cores<Size>::kRowBytes + 16 * (piece ^ piece_exchange(row + i));
+    const bool inside = first + row + i < from.rows && piece * kEight < from.columns;
     if (from.access == Access::packs) {
       copy_async(shared_address(to), at, inside ? 16 : 0);
     } else {
@@ -155,6 +155,7 @@ __device__ void load_rows(std::byte* tile, const HeadRows& from, int first) {
       }
       *reinterpret_cast<FourWords*>(to) = words;
     }
+    at += rows_at_once * from.stride;
   }
 }
 
@@ -203,10 +204,10 @@ __device__ Left<Sets> narrow(const float (&from)[Sets][Tiles][4], int pair) {
 }
 
 /// to = the products of a warp's rows, of which left(k) is columns 16 k on, with 8 Tiles rows of a
-/// tile.
+/// tile, `row` on.
 template <class T, int Size, int Sets, int Tiles, class LeftOf>
 __device__ void multiply_rows(float (&to)[Sets][Tiles][4], SharedAddress tile,
-                              const Place<Size>& place, LeftOf left) {
+                              const Place<Size>& place, int row, LeftOf left) {
 #pragma unroll
   for (int s = 0; s < Sets; ++s) {
 #pragma unroll
@@ -221,7 +222,7 @@ __device__ void multiply_rows(float (&to)[Sets][Tiles][4], SharedAddress tile,
 #pragma unroll
     for (int n = 0; n < Tiles / 2; ++n) {
       std::uint32_t b[4];
-      load_matrices(b, place.at(tile, 16 * n, 2 * k));
+      load_matrices(b, place.at(tile, row + 16 * n, 2 * k));
 #pragma unroll
       for (int s = 0; s < Sets; ++s) {
         mma<T>(to[s][2 * n], a.at[s], b[0], b[1]);
@@ -271,24 +272,27 @@ class HeadWords {
  public:
   __device__ explicit HeadWords(const Head& head)
       : mask_{head.all.mask},
-        sample_{head.sample()},
-        first_row_{head.number() * head.all.seq},
-        seq_{head.all.seq} {}
+        sample_{static_cast<std::uint64_t>(mask_.first_sample + head.sample())},
+        first_row_{static_cast<std::uint64_t>(head.number() * head.all.seq)},
+        groups_{static_cast<std::uint32_t>((head.all.seq + 3) / 4)} {}
 
   [[nodiscard]] __device__ bool on() const { return mask_.on; }
   [[nodiscard]] __device__ float factor() const { return mask_.on ? mask_.factor : 1.0F; }
-  /// Of four keys from `first` on, at which row t looks: whether each is dropped.
+  /// Of four keys from `first` on, a multiple of four, at which row t looks: whether each is
+  /// dropped.
   __device__ void dropped(int t, int first, bool (&to)[4]) const {
-    const auto words = mask_.words(sample_, first_row_ + t, seq_, first);
+    const std::uint64_t row = first_row_ + static_cast<std::uint32_t>(t);
+    const auto words =
+        mask_.philox.words(row * groups_ + static_cast<std::uint32_t>(first) / 4, sample_);
 #pragma unroll
     for (int i = 0; i < 4; ++i) { to[i] = words[i] < mask_.threshold; }
   }
 
  private:
   const KeyMask& mask_;
-  std::int64_t sample_;
-  std::int64_t first_row_;
-  std::int64_t seq_;
+  std::uint64_t sample_;
+  std::uint64_t first_row_;
+  std::uint32_t groups_;
 };
 
 /// log2(e): powers are those of two.

@@ -14,25 +14,54 @@ namespace tessera::kernels::cuda {
 
 inline constexpr int kEight = 8;  // neighbours that a thread loads at once: a pack of 16 bits each
 
+/// philox4x32 with a key that all threads share: its rounds' keys lie where kernels find their
+/// arguments, and take no registers.
+class PhiloxRounds {
+ public:
+  explicit PhiloxRounds(std::array<std::uint32_t, 2> key) {
+    for (int round = 0; round < kRounds; ++round) {
+      keys_[round][0] = key[0] + static_cast<std::uint32_t>(round) * 0x9E3779B9U;
+      keys_[round][1] = key[1] + static_cast<std::uint32_t>(round) * 0xBB67AE85U;
+    }
+  }
+
+  [[nodiscard]] __device__ std::array<std::uint32_t, 4> words(std::uint64_t low,
+                                                              std::uint64_t high) const {
+    std::uint32_t c[4] = {static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32U),
+                          static_cast<std::uint32_t>(high),
+                          static_cast<std::uint32_t>(high >> 32U)};
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const std::uint64_t first = std::uint64_t{0xD2511F53U} * c[0];
+      const std::uint64_t second = std::uint64_t{0xCD9E8D57U} * c[2];
+      c[0] = static_cast<std::uint32_t>(second >> 32U) ^ c[1] ^ keys_[round][0];
+      c[1] = static_cast<std::uint32_t>(second);
+      c[2] = static_cast<std::uint32_t>(first >> 32U) ^ c[3] ^ keys_[round][1];
+      c[3] = static_cast<std::uint32_t>(first);
+    }
+    return {c[0], c[1], c[2], c[3]};
+  }
+
+ private:
+  static constexpr int kRounds = 10;
+  std::uint32_t keys_[kRounds][2];
+};
+
 /// HeadMask, made four keys at a time.
 struct KeyMask {
   bool on;
   float factor;
   std::uint32_t threshold;
-  std::array<std::uint32_t, 2> key;
   std::int64_t first_sample;
+  PhiloxRounds philox;
 
   /// Word j is that of key `first` + j, `first` a multiple of four: dropped if it is below
   /// `threshold`. `row` counts the query rows of all heads of a sample.
   [[nodiscard]] __device__ std::array<std::uint32_t, 4> words(std::int64_t sample, std::int64_t row,
                                                               std::int64_t seq,
                                                               std::int64_t first) const {
-    const auto group = static_cast<std::uint64_t>((row * ((seq + 3) / 4)) + first / 4);
-    const auto stream = static_cast<std::uint64_t>(first_sample + sample);
-    return philox4x32(
-        {static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(group >> 32U),
-         static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32U)},
-        key);
+    return philox.words(static_cast<std::uint64_t>((row * ((seq + 3) / 4)) + first / 4),
+                        static_cast<std::uint64_t>(first_sample + sample));
   }
   /// What the probabilities of those four keys are multiplied by.
   __device__ void factors(std::int64_t sample, std::int64_t row, std::int64_t seq,
@@ -89,8 +118,8 @@ template <class Args>
           .mask = {.on = args.dropout > 0.0F,
                    .factor = rule.factor(),
                    .threshold = rule.threshold(),
-                   .key = mask_key(args.key),
-                   .first_sample = args.key.first_sample},
+                   .first_sample = args.key.first_sample,
+                   .philox = PhiloxRounds{mask_key(args.key)}},
           .access = access_of(kEight, shape.head_size, arrays)};
 }
 
