@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "bench/cuda/cases.hpp"
@@ -10,19 +11,30 @@
 namespace tessera::bench {
 namespace {
 
+/// Attention in bf16, in one direction.
+struct Asked {
+  std::string name;
+  kernels::AttentionShape shape;
+  bool backward = false;
+  float dropout = 0.0F;
+  SumOrder order = SumOrder::fixed;
+};
+
 /// What both directions of attention work on.
 struct Heads {
-  Heads(Rig& rig, const kernels::AttentionShape& shape_)
-      : shape{shape_},
+  Heads(Rig& rig, const Asked& asked)
+      : shape{asked.shape},
         elems{shape.batch * shape.seq * shape.heads * shape.head_size},
         qkv{rig, DType::bf16, 3 * elems},
         y{rig, DType::bf16, elems},
         dy{rig, DType::bf16, elems},
         dqkv{rig, DType::bf16, 3 * elems},
         log_sum_exp{rig, DType::fp32, shape.batch * shape.heads * shape.seq, 1e-3F},
-        workspace{rig, DType::fp32,
-                  std::max<std::int64_t>(
-                      rig.table().attention_workspace_elems(shape, DType::bf16, 1), 1)} {}
+        workspace{
+            rig, DType::fp32,
+            std::max<std::int64_t>(rig.table().attention_workspace_elems(
+                                       shape, DType::bf16, {.attention_gradients = asked.order}),
+                                   1)} {}
 
   kernels::AttentionShape shape;
   std::int64_t elems;
@@ -42,44 +54,57 @@ Case square_product(Rig& rig, std::int64_t size) {
   return limit;
 }
 
-Contest attention(Rig& rig, const kernels::AttentionShape& shape, bool backward,
-                  std::int64_t limit_size) {
-  const Heads heads{rig, shape};
+Contest attention(Rig& rig, const Asked& asked, std::int64_t limit_size) {
+  const Heads heads{rig, asked};
+  const kernels::AttentionShape shape = asked.shape;
   const auto forward = [=, &rig] {
     rig.table().attention_forward({.qkv = heads.qkv.values(),
                                    .y = heads.y.values(),
                                    .log_sum_exp = heads.log_sum_exp.as<float>(),
                                    .workspace = heads.workspace.as<float>(),
-                                   .shape = shape},
+                                   .shape = shape,
+                                   .dropout = asked.dropout},
                                   rig.stream());
   };
   forward();  // what backward reads
   const auto back = [=, &rig] {
+    rig.stream().state()->compute_with({.table = &rig.table(), .attention_gradients = asked.order});
     rig.table().attention_backward({.qkv = heads.qkv.values(),
                                     .y = heads.y.values(),
                                     .log_sum_exp = heads.log_sum_exp.as<float>(),
                                     .dy = heads.dy.values(),
                                     .dqkv = heads.dqkv.values(),
                                     .workspace = heads.workspace.as<float>(),
-                                    .shape = shape},
+                                    .shape = shape,
+                                    .dropout = asked.dropout},
                                    rig.stream());
   };
   // Backward computes the scores again and has four more products: 5 to 2.
-  const double flops = heads.forward_flops() * (backward ? 2.5 : 1.0);
-  Case ours = backward ? rig.repeated("tessera", 0, flops, back)
-                       : rig.repeated("tessera", 0, flops, forward);
+  const double flops = heads.forward_flops() * (asked.backward ? 2.5 : 1.0);
+  Case ours = asked.backward ? rig.repeated("tessera", 0, flops, back)
+                             : rig.repeated("tessera", 0, flops, forward);
   return {Work::flops, std::move(ours), {square_product(rig, limit_size)}};
 }
 
 }  // namespace
 
 std::vector<CudaContest> attention_contests(const CudaSizes& sizes) {
-  std::vector<CudaContest> all;
   const kernels::AttentionShape shape{sizes.batch, sizes.seq, sizes.heads, sizes.head_size};
+  kernels::AttentionShape odd = shape;  // of so many heads not cuDNN's: kernels of our own
+  odd.seq -= 1;
+  constexpr float p = 0.1F;
+  const std::vector<Asked> asked = {
+      {"attention forward, bf16", shape},
+      {"attention backward, bf16", shape, true},
+      {"attention backward in any order, bf16", shape, true, 0.0F, SumOrder::any},
+      {"attention forward with dropout, bf16", shape, false, p},
+      {"attention backward with dropout, bf16", shape, true, p},
+      {fmt::format("attention forward, {} rows, bf16", odd.seq), odd},
+      {fmt::format("attention backward, {} rows, bf16", odd.seq), odd, true}};
   const std::int64_t square = std::min<std::int64_t>(sizes.tokens(), 8192);
-  for (const bool backward : {false, true}) {
-    all.push_back({"attention", backward ? "attention backward, bf16" : "attention forward, bf16",
-                   [=](Rig& rig) { return attention(rig, shape, backward, square); }});
+  std::vector<CudaContest> all;
+  for (const Asked& one : asked) {
+    all.push_back({"attention", one.name, [=](Rig& rig) { return attention(rig, one, square); }});
   }
   return all;
 }
