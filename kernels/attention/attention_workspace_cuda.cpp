@@ -7,8 +7,10 @@
 namespace tessera::kernels::cuda {
 
 // What cuDNN needs is counted whether the module has it or not: a plan holds for both.
-std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype, int /*threads*/) {
-  const std::size_t cudnn = cudnn_workspace_bytes(shape, dtype) / sizeof(float);
+std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
+                                       const StreamKernels& on) {
+  const std::size_t cudnn =
+      cudnn_workspace_bytes(shape, dtype, on.attention_gradients) / sizeof(float);
   return std::max(shape.batch * shape.heads * shape.seq, static_cast<std::int64_t>(cudnn));
 }
 

@@ -11,7 +11,8 @@ namespace tessera::kernels::cuda {
 
 // cuDNN's deterministic backward holds the gradient of the probabilities of the heads that it works
 // on, in 16 bits, in tiles of 128. So it is given some heads at a time, and one that is too long on
-// its own is none for it. Known without the module: plans count it.
+// its own is none for it. The other one adds the gradients of queries in fp32 as they come, and
+// holds these alone. Known without the module: plans count it.
 
 /// What cuDNN may work in, at most, with all that it needs besides; one head alone may take more:
 /// it is so for sequences of more than 8,064 tokens. Of 32,640, whose activations are many times as
@@ -26,9 +27,22 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
   return rows * rows * 2 + rows * sizeof(float);
 }
 
+/// The same where the order of sums may be any.
+[[nodiscard]] constexpr std::size_t cudnn_head_bytes_in_any_order(std::int64_t seq,
+                                                                  std::int64_t head_size) noexcept {
+  const auto rows = static_cast<std::size_t>(round_up(seq, std::int64_t{128}));
+  return rows * static_cast<std::size_t>(head_size + 1) * sizeof(float);
+}
+[[nodiscard]] constexpr std::size_t cudnn_head_bytes(const AttentionShape& shape,
+                                                     SumOrder order) noexcept {
+  return order == SumOrder::fixed ? cudnn_head_bytes(shape.seq)
+                                  : cudnn_head_bytes_in_any_order(shape.seq, shape.head_size);
+}
+
 /// Heads at a time, of those that there are; 0: not even one.
-[[nodiscard]] constexpr std::int64_t cudnn_heads(const AttentionShape& shape) noexcept {
-  const std::size_t head = cudnn_head_bytes(shape.seq);
+[[nodiscard]] constexpr std::int64_t cudnn_heads(const AttentionShape& shape,
+                                                 SumOrder order = SumOrder::fixed) noexcept {
+  const std::size_t head = cudnn_head_bytes(shape, order);
   const std::size_t alone = head <= kMostCudnnHeadBytes - kCudnnSlackBytes ? 1 : 0;
   const std::size_t most = std::max((kMostCudnnBytes - kCudnnSlackBytes) / head, alone);
   return std::min(shape.batch * shape.heads, static_cast<std::int64_t>(most));
@@ -44,11 +58,19 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
          (shape.seq % 4 == 0 || cudnn_heads(shape) == shape.batch * shape.heads);
 }
 
+/// The order in which cuDNN's backward adds where `asked` is asked for. What suits it does not
+/// depend on it: short rows whose heads all fit at once in the fixed order alone keep that.
+[[nodiscard]] constexpr SumOrder cudnn_order(const AttentionShape& shape, SumOrder asked) noexcept {
+  const bool fits = shape.seq % 4 == 0 || cudnn_heads(shape, asked) == shape.batch * shape.heads;
+  return fits ? asked : SumOrder::fixed;
+}
+
 /// What of `workspace` cuDNN is given; 0 if the shape does not suit it.
-[[nodiscard]] constexpr std::size_t cudnn_workspace_bytes(const AttentionShape& shape,
-                                                          DType dtype) noexcept {
+[[nodiscard]] constexpr std::size_t cudnn_workspace_bytes(
+    const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed) noexcept {
   if (!suits_cudnn(shape, dtype)) { return 0; }
-  return static_cast<std::size_t>(cudnn_heads(shape)) * cudnn_head_bytes(shape.seq) +
+  const SumOrder order = cudnn_order(shape, asked);
+  return static_cast<std::size_t>(cudnn_heads(shape, order)) * cudnn_head_bytes(shape, order) +
          kCudnnSlackBytes;
 }
 

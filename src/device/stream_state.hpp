@@ -34,10 +34,18 @@ struct StreamWorkspace {
   std::size_t bytes = 0;
 };
 
-/// What computes on a stream: kernels (kernels/table.hpp) and the threads that share their loops.
+/// The order in which a kernel adds.
+enum class SumOrder : std::uint8_t {
+  fixed,  ///< the same in every run
+  any     ///< as the parts come, where that is faster
+};
+
+/// What computes on a stream: kernels (kernels/table.hpp), the threads that share their loops, and
+/// in which order the gradients of attention may be added.
 struct StreamKernels {
   const kernels::Table* table = nullptr;
   int threads = 1;
+  SumOrder attention_gradients = SumOrder::fixed;
 };
 
 /// What a Stream points to: the contract of each call is that of the Stream's member. The

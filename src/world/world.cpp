@@ -280,7 +280,9 @@ void WorldFactory::make_streams(World::State& state) {
       make_compute_stream(*state.device, state.rank, state.options.compute_stream);
   state.compute_stream.get().state()->lend(
       {state.kernel_workspace.data(), state.kernel_workspace.bytes()});
-  state.compute_stream.get().state()->compute_with({&state.kernels, state.options.threads});
+  state.compute_stream.get().state()->compute_with(
+      {&state.kernels, state.options.threads,
+       state.options.nondeterministic_attention ? SumOrder::any : SumOrder::fixed});
   state.gather_stream = state.device->make_side_stream(fmt::format("gather r{}", state.rank));
   state.reduce_stream = state.device->make_side_stream(fmt::format("reduce r{}", state.rank));
   log_to(state.work_log.get(), state.compute_stream.get(), "compute");

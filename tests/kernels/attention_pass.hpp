@@ -63,7 +63,8 @@ struct OnDevice {
         y{bench, std::ssize(from.y), from.dtype, offset + 2 * stagger},
         dqkv{bench, std::ssize(from.dqkv), from.dtype, offset + 3 * stagger},
         log_sum_exp{bench, std::ssize(from.log_sum_exp)},
-        workspace{bench, bench.table().attention_workspace_elems(shape, from.dtype, threads),
+        workspace{bench,
+                  bench.table().attention_workspace_elems(shape, from.dtype, {.threads = threads}),
                   4 * stagger} {}
 
   void forward(DeviceBench& bench) {

@@ -210,6 +210,7 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
       {"comm", comm_name(job.settings)},
       {"graph", job.settings.graph},
       {"deterministic", job.settings.deterministic},
+      {"nondeterministic_attention", job.settings.nondeterministic_attention},
       {"batch", job.settings.batch},
       {"accumulate", job.settings.accumulate},
       {"accumulate_mode", to_string(job.settings.accumulate_mode)},

@@ -278,6 +278,7 @@ std::string flag_table(Notes& notes) {
       {"--device", "cuda", "--graph", "--steps", "2"},
       {"--device", "cpu", "--graph"},
       {"--deterministic"},
+      {"--device", "cuda", "--nondeterministic-attention"},
       {"--device", "cpu", "--comm", "local"},
       {"--device", "cpu", "--comm", "mpi"},
       {"--device", "cpu", "--comm", "nccl"},

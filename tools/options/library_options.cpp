@@ -19,6 +19,7 @@ WorldOptions world_options(const Settings& settings) {
       std::chrono::milliseconds{std::max(std::llround(settings.deadline * ms_a_second), 1LL)};
   options.budget_bytes = settings.budget_bytes;
   options.deterministic = settings.deterministic;
+  options.nondeterministic_attention = settings.nondeterministic_attention;
   options.trace = settings.records();
   options.host_threads = settings.host_threads;
   return options;

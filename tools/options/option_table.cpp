@@ -375,6 +375,10 @@ std::vector<OptionRow> parallel_rows() {
        "insist on the same bits in every run: with nccl, sums in the fixed order of its ring; all "
        "else is so by itself",
        kBoth, [](Settings& s, const std::string&) { s.deterministic = true; }},
+      {"--nondeterministic-attention", "parallel", "", "",
+       "on cuda, let cuDNN add the gradients of 16-bit attention in any order: faster, but runs "
+       "and strategies differ in their last bits",
+       kAll, [](Settings& s, const std::string&) { s.nondeterministic_attention = true; }},
       {"--deadline", "parallel", "SECONDS", "300",
        "a collective that not every rank has come to after so long ends the run, and names those "
        "that have not",

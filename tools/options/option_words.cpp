@@ -11,7 +11,7 @@ namespace {
 
 /// Fields of the library's structs, and the options that set them. The library quotes fields in
 /// backticks; those that are no words of any language are known without.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 34> kFields = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 35> kFields = {{
     {"accumulate", "--accumulate"},
     {"accumulate_mode", "--accumulate-mode"},
     {"beta1", "--beta1"},
@@ -32,6 +32,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 34> kFields 
     {"max_skips", "--max-skips"},
     {"moments", "--moments"},
     {"momentum", "--momentum"},
+    {"nondeterministic_attention", "--nondeterministic-attention"},
     {"offload", "--offload"},
     {"offload_keep", "--offload-keep"},
     {"persist_elems", "--persist"},

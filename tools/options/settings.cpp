@@ -72,6 +72,7 @@ std::string describe_ranks(const Settings& settings) {
   if (comm_name(settings) != "local") { words.push_back(comm_name(settings)); }
   if (settings.graph) { words.push_back("graph"); }
   if (settings.deterministic) { words.push_back("deterministic"); }
+  if (settings.nondeterministic_attention) { words.push_back("nondeterministic attention"); }
   return words.empty() ? "" : fmt::format(" ({})", fmt::join(words, ", "));
 }
 

@@ -61,6 +61,7 @@ struct Settings {
   CommChoice comm{};
   bool graph = false;  ///< steps from kStepsBeforeGraphs on are launched as CUDA graphs
   bool deterministic = false;
+  bool nondeterministic_attention = false;
   int threads = 0;
   float deadline = 0;  ///< of a collective, in seconds
   Strategy strategy{};

@@ -19,8 +19,8 @@ enum class ComputeStream : std::uint8_t {
 };
 
 /// How the ranks of a job are set up. The defaults run on the CPU with one thread per rank. No
-/// option changes a bit of a result, except `device`, and `deterministic` with NCCL. A value out of
-/// its range or without effect is refused with ConfigError.
+/// option changes a bit of a result, except `device`, and `deterministic` with NCCL and
+/// `nondeterministic_attention`. A value out of its range or without effect is refused with ConfigError.
 struct WorldOptions {
   /// The longest time, above 0, that a collective may take. One that takes longer ends the job with
   /// CommError.
@@ -63,6 +63,11 @@ struct WorldOptions {
   /// machines then has the same bits. All else is deterministic without it. ConfigError if the
   /// environment (NCCL_ALGO, NCCL_TUNER_PLUGIN) asks NCCL for an algorithm without a fixed order.
   bool deterministic = false;
+  /// Lets cuDNN add the gradients of 16-bit attention in any order, which is faster: on CUDA, where
+  /// they are cuDNN's, runs then differ in their last bits from each other, and strategies too. It
+  /// changes nothing else: all other kernels, and a CPU's, keep their order. It cannot be combined
+  /// with `deterministic`.
+  bool nondeterministic_attention = false;
 };
 
 /// Throws ConfigError if a value is out of its range or has no effect. The message quotes the names
