@@ -31,7 +31,7 @@ struct RowSums {
 template <class T, int Size>
 struct QueryWarp {
   static constexpr int kSets = Cores<Size>::kSets;
-  static constexpr int kKeys = kCoresStageBytes / 2 / Cores<Size>::kRowBytes;
+  static constexpr int kKeys = KeySteps<Size>::kKeys;
   static constexpr int kKeysAtOnce = Size == 64 ? 16 : 32;
   static constexpr int kTiles = kKeysAtOnce / 8;
   using Products = float[kSets][kTiles][4];
@@ -134,43 +134,26 @@ struct QueryWarp {
 template <class T, int Size>
 __global__ void __launch_bounds__(kCoresThreads, 2) query_kernel(Backward args) {
   using Warp = QueryWarp<T, Size>;
-  constexpr int kStages = 3;
-  __shared__ Stage<> ring[kStages];
+  __shared__ Stage<> ring[KeySteps<Size>::kStages];
   const Heads& heads = args.heads;
   const Head head{heads, blockIdx.x % heads.count};
   // The tiles with the most keys first: none of them is left for the end.
   const std::int64_t tile = heads.tiles(Cores<Size>::kRows) - 1 - blockIdx.x / heads.count;
   const int first_row = static_cast<int>(tile) * Cores<Size>::kRows;
   const int end = min(first_row + Cores<Size>::kRows, static_cast<int>(heads.seq));
-  const HeadRows k = rows_of(head, args.qkv, 1, 3);
-  const HeadRows v = rows_of(head, args.qkv, 2, 3);
-  const auto load = [&](int step) {
-    std::byte* const stage = ring[step % kStages].at;
-    if (step * Warp::kKeys < end) {
-      load_rows<Size, Warp::kKeys>(stage, k, step * Warp::kKeys);
-      load_rows<Size, Warp::kKeys>(stage + kCoresStageBytes / 2, v, step * Warp::kKeys);
-    }
-    close_copies();
-  };
-
+  const KeySteps<Size> steps{ring, head, args.qkv, end};
   load_rows<Size, Cores<Size>::kRows>(ring[1].at, rows_of(head, args.qkv, 0, 3), first_row);
   load_rows<Size, Cores<Size>::kRows>(ring[2].at, rows_of(head, args.dy, 0, 1), first_row);
   close_copies();
-  load(0);
+  steps.load(0);
   Warp warp{args, head, first_row + cores_warp() * Cores<Size>::kWarpRows};
   wait_for_copies<1>();
   __syncthreads();
   load_own<Size>(warp.q, ring[1].at);
   load_own<Size>(warp.dy, ring[2].at);
   __syncthreads();
-  load(1);
-  for (int step = 0; step * Warp::kKeys < end; ++step) {
-    wait_for_copies<1>();
-    __syncthreads();  // all have read what is loaded over now
-    load(step + 2);
-    const SharedAddress stage = shared_address(ring[step % kStages].at);
-    warp.add(stage, stage + kCoresStageBytes / 2, step * Warp::kKeys);
-  }
+  steps.load(1);
+  steps.run([&](SharedAddress k, SharedAddress v, int first) { warp.add(k, v, first); });
   warp.store(args);
 }
 

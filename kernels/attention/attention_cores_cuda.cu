@@ -28,7 +28,7 @@ __device__ float row_sum(float x) {
 template <class T, int Size>
 struct ForwardWarp {
   static constexpr int kSets = Cores<Size>::kSets;
-  static constexpr int kKeys = kCoresStageBytes / 2 / Cores<Size>::kRowBytes;
+  static constexpr int kKeys = KeySteps<Size>::kKeys;
   static constexpr int kKeysAtOnce = 32;
   static constexpr int kTiles = kKeysAtOnce / 8;
 
@@ -174,41 +174,23 @@ struct ForwardWarp {
 template <class T, int Size>
 __global__ void __launch_bounds__(kCoresThreads, 2) forward_kernel(Forward args) {
   using Warp = ForwardWarp<T, Size>;
-  constexpr int kStages = 3;
-  __shared__ Stage<> ring[kStages];
+  __shared__ Stage<> ring[KeySteps<Size>::kStages];
   const Heads& heads = args.heads;
   const Head head{heads, blockIdx.x % heads.count};
   // The tiles with the most keys first: none of them is left for the end.
   const std::int64_t tile = heads.tiles(Cores<Size>::kRows) - 1 - blockIdx.x / heads.count;
   const int first_row = static_cast<int>(tile) * Cores<Size>::kRows;
   const int end = min(first_row + Cores<Size>::kRows, static_cast<int>(heads.seq));
-  const HeadRows k = rows_of(head, args.qkv, 1, 3);
-  const HeadRows v = rows_of(head, args.qkv, 2, 3);
-  const auto load = [&](int step) {
-    std::byte* const stage = ring[step % kStages].at;
-    if (step * Warp::kKeys < end) {
-      load_rows<Size, Warp::kKeys>(stage, k, step * Warp::kKeys);
-      load_rows<Size, Warp::kKeys>(stage + kCoresStageBytes / 2, v, step * Warp::kKeys);
-    }
-    close_copies();
-  };
-
-  load_rows<Size, Cores<Size>::kRows>(ring[kStages - 1].at, rows_of(head, args.qkv, 0, 3),
-                                      first_row);
+  const KeySteps<Size> steps{ring, head, args.qkv, end};
+  load_rows<Size, Cores<Size>::kRows>(ring[2].at, rows_of(head, args.qkv, 0, 3), first_row);
   close_copies();
-  load(0);
-  load(1);
+  steps.load(0);
+  steps.load(1);
   Warp warp{head, first_row + cores_warp() * Cores<Size>::kWarpRows};
   wait_for_copies<2>();
   __syncthreads();
-  load_own<Size>(warp.q, ring[kStages - 1].at);
-  for (int step = 0; step * Warp::kKeys < end; ++step) {
-    wait_for_copies<1>();
-    __syncthreads();  // all have read what is loaded over now
-    load(step + 2);
-    const SharedAddress stage = shared_address(ring[step % kStages].at);
-    warp.add(stage, stage + kCoresStageBytes / 2, step * Warp::kKeys);
-  }
+  load_own<Size>(warp.q, ring[2].at);
+  steps.run([&](SharedAddress k, SharedAddress v, int first) { warp.add(k, v, first); });
   warp.store(args);
 }
 

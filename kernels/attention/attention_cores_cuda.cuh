@@ -159,6 +159,47 @@ __device__ void load_rows(std::byte* tile, const HeadRows& from, int first) {
   }
 }
 
+/// The keys that a block's queries see, in steps whose K and V come into a ring of stages, two
+/// steps ahead.
+template <int Size>
+class KeySteps {
+ public:
+  static constexpr int kStages = 3;
+  static constexpr int kKeys = kCoresStageBytes / 2 / Cores<Size>::kRowBytes;  ///< of a step
+
+  __device__ KeySteps(Stage<> (&ring)[kStages], const Head& head, ConstValues qkv, int end)
+      : ring_{ring}, k_{rows_of(head, qkv, 1, 3)}, v_{rows_of(head, qkv, 2, 3)}, end_{end} {}
+
+  /// Begins to load a step, as a group of copies, even if there is none.
+  __device__ void load(int step) const {
+    std::byte* const stage = ring_[step % kStages].at;
+    if (step * kKeys < end_) {
+      load_rows<Size, kKeys>(stage, k_, step * kKeys);
+      load_rows<Size, kKeys>(stage + kCoresStageBytes / 2, v_, step * kKeys);
+    }
+    close_copies();
+  }
+
+  /// work(k, v, first key) of all steps. Steps 0 and 1 are on their way, and nothing was after
+  /// them.
+  template <class Work>
+  __device__ void run(Work work) const {
+    for (int step = 0; step * kKeys < end_; ++step) {
+      wait_for_copies<1>();
+      __syncthreads();  // all have read what is loaded over now
+      load(step + 2);
+      const SharedAddress stage = shared_address(ring_[step % kStages].at);
+      work(stage, stage + kCoresStageBytes / 2, step * kKeys);
+    }
+  }
+
+ private:
+  Stage<> (&ring_)[kStages];
+  HeadRows k_;
+  HeadRows v_;
+  int end_;
+};
+
 /// Two numbers as neighbours of 16 bits, to nearest, ties to even.
 template <class T>
 __device__ inline std::uint32_t pair_of(float low, float high) {
