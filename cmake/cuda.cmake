@@ -73,6 +73,12 @@ else()
   elseif(NOT TARGET CUDA::cublasLt)
     set(cuda_problem "the CUDA toolkit in ${CUDAToolkit_LIBRARY_DIR} has no cublasLt")
   endif()
+  foreach(architecture IN LISTS CMAKE_CUDA_ARCHITECTURES)
+    if(architecture MATCHES "^([0-9]+)" AND CMAKE_MATCH_1 LESS 80)
+      set(cuda_problem "TESSERA_CUDA_ARCHITECTURES names ${architecture}: the kernels of attention \
+need the tensor cores of 80 and later")
+    endif()
+  endforeach()
 endif()
 # What the module is to load, before anything is decided: a stub has nothing beside it to load.
 if(NOT cuda_problem)

@@ -167,9 +167,7 @@ void attention_backward(const AttentionBackward& args, Stream stream) {
           "attention_backward: qkv, y, dy and dqkv are of one dtype");
   expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_backward: dropout is in [0, 1)");
   if (cudnn_computes(args, stream)) { return cudnn_attention_backward(args, stream); }
-  if (cores_compute(args.shape, args.qkv.dtype, stream)) {
-    return cores_attention_backward(args, stream);
-  }
+  if (cores_compute(args.shape, args.qkv.dtype)) { return cores_attention_backward(args, stream); }
   with_chunks(args.shape.head_size, [&]<int Chunks>(std::integral_constant<int, Chunks>) {
     const Backward backward{args.qkv,       args.log_sum_exp,
                             args.dy,        args.dqkv,

@@ -4,12 +4,11 @@
 
 namespace tessera::kernels::cuda {
 
-/// Heads of more elements are for the kernels in fp32.
-inline constexpr std::int64_t kMostCoresHeadSize = 128;
-
 /// Whether attention is computed on tensor cores by kernels of our own, where it is not cuDNN's:
-/// bf16 and fp16, head sizes of up to 128, on devices of compute capability 8.0 and later.
-[[nodiscard]] bool cores_compute(const AttentionShape& shape, DType dtype, Stream stream);
+/// bf16 and fp16, head sizes of up to 128. Larger ones are for the kernels in fp32.
+[[nodiscard]] constexpr bool cores_compute(const AttentionShape& shape, DType dtype) noexcept {
+  return size_of(dtype) == 2 && shape.head_size <= 128;
+}
 
 /// Attention as its header says. Products are of 16-bit numbers and are summed in fp32. What is
 /// rounded to the dtype besides the results: probabilities relative to the largest one so far

@@ -1,4 +1,3 @@
-#include "device/cuda/cuda_check.hpp"
 #include "kernels/attention/attention_cores_cuda.cuh"
 
 // A block has some query rows of a head and goes over the keys that they see. A warp keeps the
@@ -195,15 +194,6 @@ __global__ void __launch_bounds__(kCoresThreads, 2) forward_kernel(Forward args)
 }
 
 }  // namespace
-
-bool cores_compute(const AttentionShape& shape, DType dtype, Stream stream) {
-  if (size_of(dtype) != 2 || shape.head_size > kMostCoresHeadSize) { return false; }
-  int major = 0;
-  tessera::cuda::check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
-                                              cuda_stream(stream).ordinal()),
-                       "cudaDeviceGetAttribute");
-  return major >= kLeastMmaMajor;
-}
 
 void cores_attention_forward(const AttentionForward& args, Stream stream) {
   const Forward forward{args.qkv, args.y, args.log_sum_exp, heads_of(args, {args.qkv, args.y})};

@@ -11,8 +11,6 @@
 
 namespace tessera::kernels::cuda {
 
-inline constexpr int kLeastMmaMajor = 8;
-
 using SharedAddress = std::uintptr_t;
 
 inline SharedAddress shared_address(const void* data) {
