@@ -376,8 +376,9 @@ std::vector<OptionRow> parallel_rows() {
        "else is so by itself",
        kBoth, [](Settings& s, const std::string&) { s.deterministic = true; }},
       {"--nondeterministic-attention", "parallel", "", "",
-       "on cuda, let cuDNN add the gradients of 16-bit attention in any order: faster, but runs "
-       "and strategies differ in their last bits",
+       "on cuda, let cuDNN add gradients of 16-bit attention in any order, differently in every "
+       "run "
+       "and under every strategy: faster",
        kAll, [](Settings& s, const std::string&) { s.nondeterministic_attention = true; }},
       {"--deadline", "parallel", "SECONDS", "300",
        "a collective that not every rank has come to after so long ends the run, and names those "

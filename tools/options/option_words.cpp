@@ -11,7 +11,7 @@ namespace {
 
 /// Fields of the library's structs, and the options that set them. The library quotes fields in
 /// backticks; those that are no words of any language are known without.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 35> kFields = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 36> kFields = {{
     {"accumulate", "--accumulate"},
     {"accumulate_mode", "--accumulate-mode"},
     {"beta1", "--beta1"},
@@ -21,6 +21,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 35> kFields 
     {"compute", "--precision"},
     {"convert_moments", "--resume-moments convert"},
     {"deadline", "--deadline"},
+    {"deterministic", "--deterministic"},
     {"device", "--device"},
     {"eps", "--eps"},
     {"gradient", "--gradient-dtype"},
