@@ -73,6 +73,12 @@ else()
   elseif(NOT TARGET CUDA::cublasLt)
     set(cuda_problem "the CUDA toolkit in ${CUDAToolkit_LIBRARY_DIR} has no cublasLt")
   endif()
+  foreach(architecture IN LISTS CMAKE_CUDA_ARCHITECTURES)
+    if(architecture MATCHES "^([0-9]+)" AND CMAKE_MATCH_1 LESS 80)
+      set(cuda_problem "TESSERA_CUDA_ARCHITECTURES names ${architecture}: the kernels of attention \
+need the tensor cores of 80 and later")
+    endif()
+  endforeach()
 endif()
 # What the module is to load, before anything is decided: a stub has nothing beside it to load.
 if(NOT cuda_problem)
@@ -148,7 +154,7 @@ function(tessera_add_cuda_module)
   target_link_options(tessera_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
   # Those left alone take longest by themselves, or name what others do.
   tessera_compile_together(tessera_cuda CUDA MOST 6
-    ALONE "(cuda_sort|embedding_cuda|attention_cuda|attention_backward_cuda)\\.cu$|cudnn")
+    ALONE "(cuda_sort|embedding_cuda|attention[a-z_]*_cuda)\\.cu$|cudnn")
   if(TESSERA_INSTALL)
     install(TARGETS tessera_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/tessera COMPONENT cuda)
   endif()

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "bench/cuda/cases.hpp"
@@ -11,26 +12,33 @@
 namespace tessera::bench {
 namespace {
 
-/// Backward with the workspace that plans count, or with as much as it has a use for, as nn::GPT
-/// lends it.
-enum class Direction : std::uint8_t { forward, backward, backward_lent };
+/// Attention in bf16, in one direction.
+struct Asked {
+  std::string name;
+  kernels::AttentionShape shape;
+  bool backward = false;
+  float dropout = 0.0F;
+  SumOrder order = SumOrder::fixed;
+  bool lent = false;  ///< backward has as much workspace as it has a use for, as nn::GPT lends it
+};
 
 /// What both directions of attention work on.
 struct Heads {
-  Heads(Rig& rig, const kernels::AttentionShape& shape_, Direction direction)
-      : shape{shape_},
+  Heads(Rig& rig, const Asked& asked)
+      : shape{asked.shape},
         elems{shape.batch * shape.seq * shape.heads * shape.head_size},
         qkv{rig, DType::bf16, 3 * elems},
         y{rig, DType::bf16, elems},
         dy{rig, DType::bf16, elems},
         dqkv{rig, DType::bf16, 3 * elems},
         log_sum_exp{rig, DType::fp32, shape.batch * shape.heads * shape.seq, 1e-3F},
-        lent_elems{direction == Direction::backward_lent
-                       ? rig.table().attention_backward_workspace_elems(shape, DType::bf16, 1)
-                       : 0},
+        lent_elems{asked.lent ? rig.table().attention_backward_workspace_elems(
+                                    shape, DType::bf16, {.attention_gradients = asked.order})
+                              : 0},
         workspace{
             rig, DType::fp32,
-            std::max<std::int64_t>({rig.table().attention_workspace_elems(shape, DType::bf16, 1),
+            std::max<std::int64_t>({rig.table().attention_workspace_elems(
+                                        shape, DType::bf16, {.attention_gradients = asked.order}),
                                     lent_elems, std::int64_t{1}})} {}
 
   kernels::AttentionShape shape;
@@ -47,26 +55,27 @@ struct Heads {
 
 /// What the device's matrix units reach.
 Case square_product(Rig& rig, std::int64_t size) {
-  TrainingProduct square;
-  square.like = {.a = {}, .b = {}, .c = {}, .m = size, .n = size, .k = size};
-  Case limit = plain_product_contest(rig, square).ours;
+  Case limit =
+      product(rig, {.a = {}, .b = {}, .c = {}, .m = size, .n = size, .k = size}, DType::bf16).ours;
   limit.name = fmt::format("product of {} squared", size);
   return limit;
 }
 
-Contest attention(Rig& rig, const kernels::AttentionShape& shape, Direction direction,
-                  std::int64_t limit_size) {
-  const Heads heads{rig, shape, direction};
+Contest attention(Rig& rig, const Asked& asked, std::int64_t limit_size) {
+  const Heads heads{rig, asked};
+  const kernels::AttentionShape shape = asked.shape;
   const auto forward = [=, &rig] {
     rig.table().attention_forward({.qkv = heads.qkv.values(),
                                    .y = heads.y.values(),
                                    .log_sum_exp = heads.log_sum_exp.as<float>(),
                                    .workspace = heads.workspace.as<float>(),
-                                   .shape = shape},
+                                   .shape = shape,
+                                   .dropout = asked.dropout},
                                   rig.stream());
   };
   forward();  // what backward reads
   const auto back = [=, &rig] {
+    rig.stream().state()->compute_with({.table = &rig.table(), .attention_gradients = asked.order});
     rig.table().attention_backward({.qkv = heads.qkv.values(),
                                     .y = heads.y.values(),
                                     .log_sum_exp = heads.log_sum_exp.as<float>(),
@@ -74,31 +83,37 @@ Contest attention(Rig& rig, const kernels::AttentionShape& shape, Direction dire
                                     .dqkv = heads.dqkv.values(),
                                     .workspace = heads.workspace.as<float>(),
                                     .shape = shape,
+                                    .dropout = asked.dropout,
                                     .workspace_elems = heads.lent_elems},
                                    rig.stream());
   };
-  const bool backward = direction != Direction::forward;
   // Backward computes the scores again and has four more products: 5 to 2.
-  const double flops = heads.forward_flops() * (backward ? 2.5 : 1.0);
-  Case ours = backward ? rig.repeated("tessera", 0, flops, back)
-                       : rig.repeated("tessera", 0, flops, forward);
+  const double flops = heads.forward_flops() * (asked.backward ? 2.5 : 1.0);
+  Case ours = asked.backward ? rig.repeated("tessera", 0, flops, back)
+                             : rig.repeated("tessera", 0, flops, forward);
   return {Work::flops, std::move(ours), {square_product(rig, limit_size)}};
 }
 
 }  // namespace
 
 std::vector<CudaContest> attention_contests(const CudaSizes& sizes) {
-  std::vector<CudaContest> all;
   const kernels::AttentionShape shape{sizes.batch, sizes.seq, sizes.heads, sizes.head_size};
+  kernels::AttentionShape odd = shape;  // of so many heads not cuDNN's: kernels of our own
+  odd.seq -= 1;
+  constexpr float p = 0.1F;
+  const std::vector<Asked> asked = {
+      {"attention forward, bf16", shape},
+      {"attention backward, bf16", shape, true},
+      {"attention backward, bf16, lent workspace", shape, true, 0.0F, SumOrder::fixed, true},
+      {"attention backward in any order, bf16", shape, true, 0.0F, SumOrder::any},
+      {"attention forward with dropout, bf16", shape, false, p},
+      {"attention backward with dropout, bf16", shape, true, p},
+      {fmt::format("attention forward, {} rows, bf16", odd.seq), odd},
+      {fmt::format("attention backward, {} rows, bf16", odd.seq), odd, true}};
   const std::int64_t square = std::min<std::int64_t>(sizes.tokens(), 8192);
-  constexpr std::pair<const char*, Direction> kRows[] = {
-      {"attention forward, bf16", Direction::forward},
-      {"attention backward, bf16", Direction::backward},
-      {"attention backward, bf16, lent workspace", Direction::backward_lent}};
-  for (const auto& [name, direction] : kRows) {
-    all.push_back({"attention", name, [=, direction = direction](Rig& rig) {
-                     return attention(rig, shape, direction, square);
-                   }});
+  std::vector<CudaContest> all;
+  for (const Asked& one : asked) {
+    all.push_back({"attention", one.name, [=](Rig& rig) { return attention(rig, one, square); }});
   }
   return all;
 }

@@ -128,7 +128,7 @@ Contest attention(Direction direction, const kernels::AttentionShape& shape) {
   const Floats y = floats(rows * hidden, 0.0F);
   const Floats dy = noise(rows * hidden, 2);
   const Floats sums = floats(rows * shape.heads, 0.0F);
-  const Floats workspace = floats(table().attention_workspace_elems(shape, DType::fp32, 1), 0.0F);
+  const Floats workspace = floats(table().attention_workspace_elems(shape, DType::fp32, {}), 0.0F);
   const auto on = stream();
   const auto run_forward = [=] {
     table().attention_forward({qkv.get(), y.get(), sums.get(), workspace.get(), shape}, on->get());

@@ -20,7 +20,7 @@ void check_rest(const Arguments& check, const Args& args, Stream stream) {
   check.given("log_sum_exp", args.log_sum_exp, rows);
   check.given("workspace", args.workspace,
               check.table(stream).attention_workspace_elems(args.shape, args.qkv.dtype,
-                                                            check.threads(stream)));
+                                                            stream.state()->kernels()));
   check.probability("dropout", args.dropout);
 }
 
@@ -60,7 +60,7 @@ std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
   const Arguments check{"attention_workspace_elems"};
   check_shape(check, shape);
   check.arrays({{"dtype", {nullptr, dtype}, 0}});
-  return check.table(stream).attention_workspace_elems(shape, dtype, check.threads(stream));
+  return check.table(stream).attention_workspace_elems(shape, dtype, stream.state()->kernels());
 }
 
 std::int64_t attention_backward_workspace_elems(const AttentionShape& shape, DType dtype,

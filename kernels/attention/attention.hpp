@@ -1,21 +1,23 @@
 #pragma once
 
+#include "device/stream_state.hpp"
 #include "tessera/kernels/attention.hpp"
 
 namespace tessera::kernels {
 
 // On a CPU each thread works on one tile of query rows of one head at a time, in its own part of
-// the workspace; on CUDA a block does, on 64 x 64 scores at a time. A CUDA module that has cuDNN
-// leaves to it what suits_cudnn (cudnn_rule.hpp) where nothing is dropped and arrays start at
-// multiples of 16 bytes; cuDNN rounds probabilities and their gradients to the dtype before it
-// multiplies them.
+// the workspace; on CUDA a block does, on 64 x 64 scores at a time. In 16 bits CUDA multiplies on
+// tensor cores (attention_cores.hpp). A CUDA module that has cuDNN leaves to it what suits_cudnn
+// (cudnn_rule.hpp) where nothing is dropped and arrays start at multiples of 16 bytes. Both round
+// probabilities and their gradients to the dtype before they multiply them.
 
 using AttentionForwardKernel = void(const AttentionForward& args, Stream stream);
 using AttentionBackwardKernel = void(const AttentionBackward& args, Stream stream);
 
-/// attention_workspace_elems, or attention_backward_workspace_elems, of a stream of so many
-/// threads.
-using AttentionWorkspace = std::int64_t(const AttentionShape& shape, DType dtype, int threads);
+/// attention_workspace_elems, or attention_backward_workspace_elems, of a stream on which `on`
+/// computes.
+using AttentionWorkspace = std::int64_t(const AttentionShape& shape, DType dtype,
+                                        const StreamKernels& on);
 
 namespace reference {
 AttentionForwardKernel attention_forward;

@@ -1,3 +1,4 @@
+#include "kernels/attention/attention_cores.hpp"
 #include "kernels/attention/attention_tiles_cuda.cuh"
 #include "kernels/attention/cuda/attention_cudnn.hpp"
 
@@ -8,18 +9,15 @@
 namespace tessera::kernels::cuda {
 namespace {
 
-struct Backward {
-  ConstValues qkv;
+struct Means {
   ConstValues y;
-  const float* log_sum_exp;
   ConstValues dy;
-  Values dqkv;
-  float* means;  ///< as log_sum_exp: sum of y * dy over each row
+  float* means;
   Heads heads;
 };
 
 // A warp has a row of a head.
-__global__ void means_kernel(Backward args) {
+__global__ void means_kernel(Means args) {
   const Heads& heads = args.heads;
   const std::int64_t warp_elems = kWarp;
   for (std::int64_t row = first_index() / warp_elems; row < heads.count * heads.seq;
@@ -36,6 +34,15 @@ __global__ void means_kernel(Backward args) {
   }
 }
 
+struct Backward {
+  ConstValues qkv;
+  const float* log_sum_exp;
+  ConstValues dy;
+  Values dqkv;
+  const float* means;  ///< as log_sum_exp: sum of y * dy over each row
+  Heads heads;
+};
+
 /// What queries look at keys with, and the gradient of their scores.
 struct Looks {
   Part p = {};  ///< with the mask in it
@@ -44,7 +51,7 @@ struct Looks {
 
 /// Of a tile of query rows and one of keys; `a` and `b` are worked in, once all threads have come.
 template <int Chunks>
-__device__ Looks looks_of(const Backward& args, const Head& head, std::int64_t queries,
+__device__ Looks looks_of(const Backward& args, const TiledHead& head, std::int64_t queries,
                           std::int64_t keys, Tile& a, Tile& b) {
   const Heads& heads = args.heads;
   Looks looks;
@@ -82,8 +89,8 @@ __device__ Looks looks_of(const Backward& args, const Head& head, std::int64_t q
 /// parts[chunk] += a^T b, where b is each of `rows(chunk)`, of which `depth` are not zero. What is
 /// in `a` was stored before; `b` has been read.
 template <Order order, int Chunks, class RowsOf>
-__device__ void multiply_columns(const Head& head, const Tile& a, Tile& b, RowsOf rows, int depth,
-                                 float (&parts)[Chunks][kSide][kSide]) {
+__device__ void multiply_columns(const TiledHead& head, const Tile& a, Tile& b, RowsOf rows,
+                                 int depth, float (&parts)[Chunks][kSide][kSide]) {
 #pragma unroll
   for (int chunk = 0; chunk < Chunks; ++chunk) {
     if (head.columns(chunk) <= 0) { break; }
@@ -99,9 +106,9 @@ __global__ void __launch_bounds__(kTileThreads, Chunks <= 2 ? 2 : 1) query_kerne
   __shared__ Tile a;
   __shared__ Tile b;
   const Heads& heads = args.heads;
-  const Head head{heads, blockIdx.x % heads.count};
+  const TiledHead head{{heads, blockIdx.x % heads.count}};
   // The tiles with the most keys first: none of them is left for the end.
-  const std::int64_t queries = heads.tiles() - 1 - blockIdx.x / heads.count;
+  const std::int64_t queries = heads.tiles(kTileSide) - 1 - blockIdx.x / heads.count;
   float dq[Chunks][kSide][kSide] = {};
   for (std::int64_t keys = 0; keys <= queries; ++keys) {
     const Looks looks = looks_of<Chunks>(args, head, queries, keys, a, b);
@@ -122,11 +129,11 @@ __global__ void __launch_bounds__(kTileThreads, Chunks == 1 ? 2 : 1) key_kernel(
   __shared__ Tile a;
   __shared__ Tile b;
   const Heads& heads = args.heads;
-  const Head head{heads, blockIdx.x % heads.count};
+  const TiledHead head{{heads, blockIdx.x % heads.count}};
   const std::int64_t keys = blockIdx.x / heads.count;  // the first are seen by the most queries
   float dk[Chunks][kSide][kSide] = {};
   float dv[Chunks][kSide][kSide] = {};
-  for (std::int64_t queries = keys; queries < heads.tiles(); ++queries) {
+  for (std::int64_t queries = keys; queries < heads.tiles(kTileSide); ++queries) {
     const Looks looks = looks_of<Chunks>(args, head, queries, keys, a, b);
     __syncthreads();
     store_parts(a, looks.p);
@@ -148,24 +155,27 @@ __global__ void __launch_bounds__(kTileThreads, Chunks == 1 ? 2 : 1) key_kernel(
 
 }  // namespace
 
+void attention_means(const AttentionBackward& args, const Heads& heads, float* means,
+                     cudaStream_t stream) {
+  launch(means_kernel, grid_for(heads.count * heads.seq * kWarp), stream,
+         Means{args.y, args.dy, means, heads});
+}
+
 void attention_backward(const AttentionBackward& args, Stream stream) {
   const DType dtype = args.qkv.dtype;
   expects(args.y.dtype == dtype && args.dy.dtype == dtype && args.dqkv.dtype == dtype,
           "attention_backward: qkv, y, dy and dqkv are of one dtype");
   expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_backward: dropout is in [0, 1)");
   if (cudnn_computes(args, stream)) { return cudnn_attention_backward(args, stream); }
+  if (cores_compute(args.shape, args.qkv.dtype)) { return cores_attention_backward(args, stream); }
   with_chunks(args.shape.head_size, [&]<int Chunks>(std::integral_constant<int, Chunks>) {
-    const Backward backward{args.qkv,
-                            args.y,
-                            args.log_sum_exp,
-                            args.dy,
-                            args.dqkv,
-                            args.workspace,
-                            heads_of(args, {args.qkv, args.y, args.dy, args.dqkv})};
+    const Backward backward{args.qkv,       args.log_sum_exp,
+                            args.dy,        args.dqkv,
+                            args.workspace, heads_of(args, {args.qkv, args.y, args.dy, args.dqkv})};
     const Heads& heads = backward.heads;
-    const Grid tiles{static_cast<unsigned>(heads.tiles() * heads.count), kTileThreads};
+    const Grid tiles{static_cast<unsigned>(heads.tiles(kTileSide) * heads.count), kTileThreads};
     const cudaStream_t handle = cuda_stream(stream).open();
-    launch(means_kernel, grid_for(heads.count * heads.seq * kWarp), handle, backward);
+    attention_means(args, heads, args.workspace, handle);
     launch(query_kernel<Chunks>, tiles, handle, backward);
     launch(key_kernel<Chunks>, tiles, handle, backward);
   });

@@ -328,8 +328,9 @@ void backward_widened(const AttentionBackward& args, std::int64_t head, float* w
 
 }  // namespace
 
-std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype, int threads) {
-  const std::int64_t used = std::min<std::int64_t>(threads, heads_of(shape));
+std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
+                                       const StreamKernels& on) {
+  const std::int64_t used = std::min<std::int64_t>(on.threads, heads_of(shape));
   return std::max<std::int64_t>(used, 1) * thread_workspace_elems(shape, dtype);
 }
 

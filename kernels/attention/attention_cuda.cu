@@ -1,3 +1,4 @@
+#include "kernels/attention/attention_cores.hpp"
 #include "kernels/attention/attention_tiles_cuda.cuh"
 #include "kernels/attention/cuda/attention_cudnn.hpp"
 
@@ -64,9 +65,9 @@ __global__ void __launch_bounds__(kTileThreads, Chunks <= 2 ? 2 : 1) forward_ker
   __shared__ Tile k;
   __shared__ Tile v;
   const Heads& heads = args.heads;
-  const Head head{heads, blockIdx.x % heads.count};
+  const TiledHead head{{heads, blockIdx.x % heads.count}};
   // The tiles with the most keys first: none of them is left for the end.
-  const std::int64_t tile = heads.tiles() - 1 - blockIdx.x / heads.count;
+  const std::int64_t tile = heads.tiles(kTileSide) - 1 - blockIdx.x / heads.count;
   float y[Chunks][kSide][kSide] = {};
   Softmax softmax;
 
@@ -131,11 +132,12 @@ void attention_forward(const AttentionForward& args, Stream stream) {
   expects(args.y.dtype == args.qkv.dtype, "attention_forward: qkv and y are of one dtype");
   expects(args.dropout >= 0.0F && args.dropout < 1.0F, "attention_forward: dropout is in [0, 1)");
   if (cudnn_computes(args)) { return cudnn_attention_forward(args, stream); }
+  if (cores_compute(args.shape, args.qkv.dtype)) { return cores_attention_forward(args, stream); }
   with_chunks(args.shape.head_size, [&]<int Chunks>(std::integral_constant<int, Chunks>) {
     const Forward forward{args.qkv, args.y, args.log_sum_exp, heads_of(args, {args.qkv, args.y})};
     const Heads& heads = forward.heads;
     launch(forward_kernel<Chunks>,
-           {static_cast<unsigned>(heads.tiles() * heads.count), kTileThreads},
+           {static_cast<unsigned>(heads.tiles(kTileSide) * heads.count), kTileThreads},
            cuda_stream(stream).open(), forward);
   });
 }

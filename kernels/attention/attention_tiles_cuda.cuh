@@ -1,14 +1,9 @@
 #pragma once
 
-#include <array>
-#include <cmath>
 #include <cstdint>
-#include <initializer_list>
 #include <type_traits>
 
-#include "kernels/attention/attention.hpp"
-#include "kernels/dropout/mask_key.hpp"
-#include "kernels/support/cuda/cuda_lanes.cuh"
+#include "kernels/attention/attention_heads_cuda.cuh"
 #include "kernels/support/cuda/cuda_reduce.cuh"
 #include "kernels/support/cuda/cuda_tile.cuh"
 #include "tessera/base/math.hpp"
@@ -30,7 +25,6 @@ struct alignas(16) Tile {
   float at[kTileSide][kTileSide];
 };
 using Part = float[kSide][kSide];
-inline constexpr int kEight = 8;  // neighbours that a thread loads at once: a pack of 16 bits each
 
 /// The calling thread's first row and column of a product.
 __device__ inline int part_row() {
@@ -205,58 +199,8 @@ __device__ void multiply(const Tile& a, const Tile& b, int depth, Part& part) {
   }
 }
 
-/// HeadMask, made four keys at a time.
-struct KeyMask {
-  bool on;
-  float factor;
-  std::uint32_t threshold;
-  std::array<std::uint32_t, 2> key;
-  std::int64_t first_sample;
-
-  /// What the probabilities of four keys from `first` on, a multiple of four, are multiplied by.
-  /// `row` counts the query rows of all heads of a sample.
-  __device__ void factors(std::int64_t sample, std::int64_t row, std::int64_t seq,
-                          std::int64_t first, float (&to)[4]) const {
-    const auto group = static_cast<std::uint64_t>((row * ((seq + 3) / 4)) + first / 4);
-    const auto stream = static_cast<std::uint64_t>(first_sample + sample);
-    const std::array<std::uint32_t, 4> words =
-        philox4x32({static_cast<std::uint32_t>(group), static_cast<std::uint32_t>(group >> 32U),
-                    static_cast<std::uint32_t>(stream), static_cast<std::uint32_t>(stream >> 32U)},
-                   key);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) { to[j] = words[j] < threshold ? 0.0F : factor; }
-  }
-};
-
-/// All heads of all sequences.
-struct Heads {
-  std::int64_t count;
-  std::int64_t heads;
-  std::int64_t seq;
-  std::int64_t size;
-  std::int64_t hidden;
-  float scale;
-  KeyMask mask;
-  Access access;
-
-  [[nodiscard]] __host__ __device__ std::int64_t tiles() const {
-    return (seq + kTileSide - 1) / kTileSide;
-  }
-};
-
-/// One of them.
-struct Head {
-  const Heads& all;
-  std::int64_t index;
-
-  [[nodiscard]] __device__ std::int64_t sample() const { return index / all.heads; }
-  [[nodiscard]] __device__ std::int64_t number() const { return index % all.heads; }
-  /// Of row t in log_sum_exp.
-  [[nodiscard]] __device__ std::int64_t row(std::int64_t t) const { return index * all.seq + t; }
-  /// Where row t lies in a tensor of `parts` matrices side by side.
-  [[nodiscard]] __device__ std::int64_t at(std::int64_t t, int part, int parts) const {
-    return ((sample() * all.seq + t) * parts + part) * all.hidden + number() * all.size;
-  }
+/// A head in tiles.
+struct TiledHead : Head {
   /// Elements of its chunk `chunk`, at most kTileSide; none or fewer beyond the last.
   [[nodiscard]] __device__ int columns(int chunk) const {
     const std::int64_t rest = all.size - std::int64_t{chunk} * kTileSide;
@@ -296,7 +240,7 @@ struct Head {
 /// part += q k^T: the product of two tiles of rows of a head, whose chunks `load(chunk)` leaves in
 /// `a` and `b`, transposed. All threads call it; nothing is loaded before all have come.
 template <int Chunks, class Load>
-__device__ void multiply_rows(const Head& head, const Tile& a, const Tile& b, Load load,
+__device__ void multiply_rows(const TiledHead& head, const Tile& a, const Tile& b, Load load,
                               Part& part) {
 #pragma unroll 1
   for (int chunk = 0; chunk < Chunks; ++chunk) {
@@ -306,25 +250,6 @@ __device__ void multiply_rows(const Head& head, const Tile& a, const Tile& b, Lo
     __syncthreads();
     multiply(a, b, head.columns(chunk), part);
   }
-}
-
-template <class Args>
-[[nodiscard]] Heads heads_of(const Args& args, std::initializer_list<ConstValues> arrays) {
-  const AttentionShape& shape = args.shape;
-  const Dropout rule{
-      .x = nullptr, .y = nullptr, .samples = 0, .sample_elems = 0, .p = args.dropout};
-  return {.count = shape.batch * shape.heads,
-          .heads = shape.heads,
-          .seq = shape.seq,
-          .size = shape.head_size,
-          .hidden = shape.heads * shape.head_size,
-          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_size))),
-          .mask = {.on = args.dropout > 0.0F,
-                   .factor = rule.factor(),
-                   .threshold = rule.threshold(),
-                   .key = mask_key(args.key),
-                   .first_sample = args.key.first_sample},
-          .access = access_of(kEight, shape.head_size, arrays)};
 }
 
 /// body(std::integral_constant<int, Chunks>{}) with room for a head of `size`.

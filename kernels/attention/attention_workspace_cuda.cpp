@@ -7,16 +7,18 @@
 namespace tessera::kernels::cuda {
 
 // What cuDNN needs is counted whether the module has it or not: a plan holds for both.
-std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype, int /*threads*/) {
-  const std::size_t cudnn = cudnn_workspace_bytes(shape, dtype) / sizeof(float);
+std::int64_t attention_workspace_elems(const AttentionShape& shape, DType dtype,
+                                       const StreamKernels& on) {
+  const std::size_t cudnn =
+      cudnn_workspace_bytes(shape, dtype, on.attention_gradients) / sizeof(float);
   return std::max(shape.batch * shape.heads * shape.seq, static_cast<std::int64_t>(cudnn));
 }
 
 std::int64_t attention_backward_workspace_elems(const AttentionShape& shape, DType dtype,
-                                                int threads) {
-  const std::size_t whole = cudnn_whole_workspace_bytes(shape, dtype) / sizeof(float);
-  return std::max(attention_workspace_elems(shape, dtype, threads),
-                  static_cast<std::int64_t>(whole));
+                                                const StreamKernels& on) {
+  const std::size_t whole =
+      cudnn_whole_workspace_bytes(shape, dtype, on.attention_gradients) / sizeof(float);
+  return std::max(attention_workspace_elems(shape, dtype, on), static_cast<std::int64_t>(whole));
 }
 
 }  // namespace tessera::kernels::cuda

@@ -12,7 +12,8 @@ namespace tessera::kernels::cuda {
 // cuDNN's deterministic backward holds the gradient of the probabilities of the heads that it works
 // on, in 16 bits, in tiles of 128. So it is given as many heads at a time as its workspace has room
 // for: what plans count, without the module, or more where the caller lends more. A head that is
-// too long on its own is none for it.
+// too long on its own is none for it. The other backward adds the gradients of queries in fp32 as
+// they come, and holds these alone.
 
 /// What cuDNN may work in, at most, with all that it needs besides; one head alone may take more:
 /// it is so for sequences of more than 8,064 tokens. Of 32,640, whose activations are many times as
@@ -27,20 +28,33 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
   return rows * rows * 2 + rows * sizeof(float);
 }
 
+/// The same where the order of sums may be any.
+[[nodiscard]] constexpr std::size_t cudnn_head_bytes_in_any_order(std::int64_t seq,
+                                                                  std::int64_t head_size) noexcept {
+  const auto rows = static_cast<std::size_t>(round_up(seq, std::int64_t{128}));
+  return rows * static_cast<std::size_t>(head_size + 1) * sizeof(float);
+}
+[[nodiscard]] constexpr std::size_t cudnn_head_bytes(const AttentionShape& shape,
+                                                     SumOrder order) noexcept {
+  return order == SumOrder::fixed ? cudnn_head_bytes(shape.seq)
+                                  : cudnn_head_bytes_in_any_order(shape.seq, shape.head_size);
+}
+
 /// The heads that `bytes` of workspace have room for at a time, of those that there are.
-[[nodiscard]] constexpr std::int64_t cudnn_heads_in(const AttentionShape& shape,
-                                                    std::size_t bytes) noexcept {
+[[nodiscard]] constexpr std::int64_t cudnn_heads_in(const AttentionShape& shape, std::size_t bytes,
+                                                    SumOrder order = SumOrder::fixed) noexcept {
   const std::size_t room = bytes - std::min(bytes, kCudnnSlackBytes);
   return std::min(shape.batch * shape.heads,
-                  static_cast<std::int64_t>(room / cudnn_head_bytes(shape.seq)));
+                  static_cast<std::int64_t>(room / cudnn_head_bytes(shape, order)));
 }
 
 /// Heads at a time in the workspace that a plan counts; 0: not even one.
-[[nodiscard]] constexpr std::int64_t cudnn_heads(const AttentionShape& shape) noexcept {
-  const std::size_t alone = cudnn_head_bytes(shape.seq) + kCudnnSlackBytes;
+[[nodiscard]] constexpr std::int64_t cudnn_heads(const AttentionShape& shape,
+                                                 SumOrder order = SumOrder::fixed) noexcept {
+  const std::size_t alone = cudnn_head_bytes(shape, order) + kCudnnSlackBytes;
   const std::size_t bytes =
       alone <= kMostCudnnHeadBytes ? std::max(kMostCudnnBytes, alone) : kMostCudnnBytes;
-  return cudnn_heads_in(shape, bytes);
+  return cudnn_heads_in(shape, bytes, order);
 }
 
 /// Whether attention of such a shape and dtype, none of which is dropped, is cuDNN's where the
@@ -53,19 +67,28 @@ inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
          (shape.seq % 4 == 0 || cudnn_heads(shape) == shape.batch * shape.heads);
 }
 
+/// The order in which cuDNN's backward adds where `asked` is asked for. What suits it does not
+/// depend on it: short rows whose heads all fit at once in the fixed order alone keep that.
+[[nodiscard]] constexpr SumOrder cudnn_order(const AttentionShape& shape, SumOrder asked) noexcept {
+  const bool fits = shape.seq % 4 == 0 || cudnn_heads(shape, asked) == shape.batch * shape.heads;
+  return fits ? asked : SumOrder::fixed;
+}
+
 /// What of `workspace` cuDNN is given; 0 if the shape does not suit it.
-[[nodiscard]] constexpr std::size_t cudnn_workspace_bytes(const AttentionShape& shape,
-                                                          DType dtype) noexcept {
+[[nodiscard]] constexpr std::size_t cudnn_workspace_bytes(
+    const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed) noexcept {
   if (!suits_cudnn(shape, dtype)) { return 0; }
-  return static_cast<std::size_t>(cudnn_heads(shape)) * cudnn_head_bytes(shape.seq) +
+  const SumOrder order = cudnn_order(shape, asked);
+  return static_cast<std::size_t>(cudnn_heads(shape, order)) * cudnn_head_bytes(shape, order) +
          kCudnnSlackBytes;
 }
 
 /// What cuDNN's backward can use at most: all heads at a time; 0 if the shape does not suit it.
-[[nodiscard]] constexpr std::size_t cudnn_whole_workspace_bytes(const AttentionShape& shape,
-                                                                DType dtype) noexcept {
+[[nodiscard]] constexpr std::size_t cudnn_whole_workspace_bytes(
+    const AttentionShape& shape, DType dtype, SumOrder asked = SumOrder::fixed) noexcept {
   if (!suits_cudnn(shape, dtype)) { return 0; }
-  return static_cast<std::size_t>(shape.batch * shape.heads) * cudnn_head_bytes(shape.seq) +
+  return static_cast<std::size_t>(shape.batch * shape.heads) *
+             cudnn_head_bytes(shape, cudnn_order(shape, asked)) +
          kCudnnSlackBytes;
 }
 

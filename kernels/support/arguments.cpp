@@ -25,11 +25,6 @@ const Table& Arguments::table(Stream stream) const {
       function_)};
 }
 
-int Arguments::threads(Stream stream) const {
-  static_cast<void>(table(stream));
-  return stream.state()->kernels().threads;
-}
-
 void Arguments::sizes(std::initializer_list<Size> sizes) const {
   for (const Size& size : sizes) {
     if (size.value >= 0) { continue; }

@@ -27,8 +27,6 @@ class Arguments {
 
   /// The kernels that compute on `stream`; it must have some.
   [[nodiscard]] const Table& table(Stream stream) const;
-  /// With how many threads they do.
-  [[nodiscard]] int threads(Stream stream) const;
 
   /// None is negative, and together they are the sizes of something that memory can hold.
   void sizes(std::initializer_list<Size> sizes) const;

@@ -35,11 +35,19 @@ struct StreamWorkspace {
   std::size_t bytes = 0;
 };
 
-/// What computes on a stream: kernels (kernels/table.hpp), the threads that share their loops, and
-/// the algorithms that were chosen for products (kernels/matmul/product_choices.hpp).
+/// The order in which a kernel adds.
+enum class SumOrder : std::uint8_t {
+  fixed,  ///< the same in every run
+  any     ///< as the parts come, where that is faster
+};
+
+/// What computes on a stream: kernels (kernels/table.hpp), the threads that share their loops, in
+/// which order the gradients of attention may be added, and the algorithms that were chosen for
+/// products (kernels/matmul/product_choices.hpp).
 struct StreamKernels {
   const kernels::Table* table = nullptr;
   int threads = 1;
+  SumOrder attention_gradients = SumOrder::fixed;
   const kernels::ProductChoices* products = nullptr;  ///< null: cuBLASLt's heuristic chooses
 };
 

@@ -299,7 +299,9 @@ void WorldFactory::make_streams(World::State& state) {
       {state.kernel_workspace.data(), state.kernel_workspace.bytes()});
   choose_products(state);
   state.compute_stream.get().state()->compute_with(
-      {&state.kernels, state.options.threads, state.products ? &*state.products : nullptr});
+      {&state.kernels, state.options.threads,
+       state.options.nondeterministic_attention ? SumOrder::any : SumOrder::fixed,
+       state.products ? &*state.products : nullptr});
   const auto make_channel = [&](const char* name) {
     return state.device->make_channel_stream(fmt::format("{} r{}", name, state.rank),
                                              state.options.channel_priority);

@@ -100,6 +100,14 @@ void check_threads(const WorldOptions& options) {
                   options.host_threads, kMostThreads)};
 }
 
+void check_order(const WorldOptions& options) {
+  if (options.deterministic && options.nondeterministic_attention) {
+    throw ConfigError{
+        "`nondeterministic_attention` gives up the same bits in every run, on which "
+        "`deterministic` insists: choose one of them"};
+  }
+}
+
 }  // namespace
 
 void refuse_nccl_options(const NcclOptions& nccl) {
@@ -125,6 +133,7 @@ void validate(const WorldOptions& options) {
     throw ConfigError{"`device` is meta, which only counts: plan the job, or choose cpu or cuda"};
   }
   check_threads(options);
+  check_order(options);
   check_nccl(options.nccl);
   if (options.device == DeviceKind::cuda) { return check_cuda(options); }
   check_cpu(options);

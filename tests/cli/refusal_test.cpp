@@ -73,6 +73,8 @@ TEST_F(Refusal, DevicesThatCannotBe) {
   train_refused({"--comm", "nccl"}, {"--comm nccl", "on the cpu", "use the device cuda"});
   train_refused({"--graph"}, {"--graph: only a CUDA device"});
   refused(small("compare", {"--graph"}), {"--graph: only a CUDA device"});
+  train_refused({"--deterministic", "--nondeterministic-attention"},
+                {"--nondeterministic-attention gives up the same bits", "--deterministic insists"});
 }
 
 TEST_F(Refusal, ACudaDeviceWithoutAModule) {

@@ -92,6 +92,12 @@ TEST(RunRanks, RefusesOptionsThatMakeNoSense) {
       error_of<ConfigError>([] { run_ranks(2, [](World&) { FAIL(); }, {.host_threads = 4}); }),
       "`host_threads` has no effect on a CPU, which computes on the host with `threads`: leave "
       "it at its default");
+  EXPECT_EQ(error_of<ConfigError>([] {
+              run_ranks(2, [](World&) { FAIL(); },
+                        {.deterministic = true, .nondeterministic_attention = true});
+            }),
+            "`nondeterministic_attention` gives up the same bits in every run, on which "
+            "`deterministic` insists: choose one of them");
 }
 
 TEST(RunRanks, TheCauseKeepsItsTypeAndIsPrecededByItsRank) {

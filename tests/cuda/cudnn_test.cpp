@@ -10,6 +10,8 @@
 #include "kernels/values.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/device_use.hpp"
+#include "tessera/kernels/attention.hpp"
+#include "tessera/world/run.hpp"
 
 namespace tessera::test::cudnn_test {
 namespace {
@@ -65,7 +67,8 @@ class CudnnTest : public CudaTest {
     kernels::DeviceValues y{bench, elems, DType::bf16}, dqkv{bench, 3 * elems, DType::bf16};
     DeviceArray<float> log_sum_exp{bench, shape.batch * shape.seq * shape.heads};
     DeviceArray<float> workspace{
-        bench, std::max(lent, table().attention_workspace_elems(shape, DType::bf16, 1))};
+        bench, std::max(lent, table().attention_workspace_elems(shape, DType::bf16,
+                                                                stream.state()->kernels()))};
     table().attention_forward({qkv, y, log_sum_exp.data(), workspace.data(), shape}, stream);
     if (passes == Passes::both) {
       table().attention_backward({.qkv = qkv,
@@ -136,6 +139,35 @@ TEST_F(CudnnTest, BackwardOfBlackwellIsItsFromTheVersionThatIsDeterministicThere
   EXPECT_EQ(executions(), 2U);
 }
 
+TEST_F(CudnnTest, BackwardAddsInAnyOrderWhereTheStreamAllowsIt) {
+  constexpr AttentionShape shape{1, 132, 2, 64};  // so large that another order shows in 16 bits
+  const Result fixed = attend(shape);
+  bench().stream().state()->compute_with({.table = &table(), .attention_gradients = SumOrder::any});
+  const Result first = attend(shape), second = attend(shape);
+  EXPECT_EQ(first.y, fixed.y) << "forward is not concerned";
+  EXPECT_NE(first.dqkv, second.dqkv) << "the double adds in another order in every run";
+  emulation().set_capability(100);  // whose deterministic one this version lacks
+  (void)executions();
+  (void)attend(kShape);
+  EXPECT_EQ(executions(), 2U);
+  bench().stream().state()->compute_with({.table = &table()});
+}
+
+TEST_F(CudnnTest, AWorldSaysInWhichOrder) {
+  constexpr AttentionShape gpt2{64, 1024, 12, 64};
+  for (const SumOrder order : {SumOrder::fixed, SumOrder::any}) {
+    run_ranks(1,
+              [&](World& world) {
+                const Stream stream = world.compute_stream();
+                EXPECT_EQ(stream.state()->kernels().attention_gradients, order);
+                EXPECT_EQ(static_cast<std::size_t>(
+                              kernels::attention_workspace_elems(gpt2, DType::bf16, stream)),
+                          kernels::cuda::cudnn_workspace_bytes(gpt2, DType::bf16, order) / 4);
+              },
+              {.device = DeviceKind::cuda, .nondeterministic_attention = order == SumOrder::any});
+  }
+}
+
 TEST_F(CudnnTest, WorksOnFewerHeadsAtATimeWhereItNeedsMoreForThem) {
   const Result whole = attend(kShape);
   EXPECT_EQ(executions(), 2U);
@@ -149,7 +181,7 @@ TEST_F(CudnnTest, WorksOnFewerHeadsAtATimeWhereItNeedsMoreForThem) {
 TEST_F(CudnnTest, BackwardTakesAsFewPiecesAsTheWorkspaceThatIsLentAllows) {
   const Result whole = attend(kShape);
   set("emulated_cudnn_set_more_workspace", kernels::cuda::kCudnnSlackBytes / 4);
-  const auto most = table().attention_backward_workspace_elems(kShape, DType::bf16, 1);
+  const auto most = table().attention_backward_workspace_elems(kShape, DType::bf16, {});
   const auto slack = static_cast<std::int64_t>(kernels::cuda::kCudnnSlackBytes / sizeof(float));
   // This cuDNN needs a slack for four heads: the lent workspace has two, that of a plan one.
   for (const auto& [lent, pieces] : {std::pair{std::int64_t{0}, 2U}, std::pair{most + slack, 1U}}) {

@@ -1,5 +1,6 @@
 #include "emulated_cuda/block_run.hpp"
 
+#include <array>
 #include <bit>
 #include <exception>
 #include <utility>
@@ -34,6 +35,16 @@ std::uint64_t warp_call(const WarpCall& call) {
   return block_that_runs().call_warp(call);
 }
 
+void copy_late(void* to, const void* from, int bytes) {
+  block_that_runs().late_copies().issue(to, from, bytes);
+}
+void close_late_copies() {
+  block_that_runs().late_copies().close();
+}
+void finish_late_copies(int groups) {
+  block_that_runs().late_copies().finish(groups);
+}
+
 BlockRun::BlockRun(const dim3& block, const std::function<void()>& body, std::uint64_t draw)
     : block_{block},
       body_{body},
@@ -50,7 +61,10 @@ BlockRun::~BlockRun() {
 
 void BlockRun::run(uint3 block_index) {
   blockIdx = block_index;
-  for (Thread& thread : threads_) { thread.state = State::waiting_to_start; }
+  for (Thread& thread : threads_) {
+    thread.state = State::waiting_to_start;
+    thread.late_copies.drop();
+  }
   started_ = done_ = 0;
   start_order_ = order_.next();
   while (done_ < threads_.size()) {
@@ -195,13 +209,17 @@ void BlockRun::finish_warp_call(unsigned warp, unsigned mask) {
   for (unsigned lane = 0; lane < 32; ++lane) {
     if (!in_call(lane)) { continue; }
     const WarpCall& other = threads_[32 * warp + lane].call;
-    if (other.mask != mask || other.kind != mine.kind) {
+    if (other.mask != mask || other.kind != mine.kind || other.work != mine.work) {
       misuse("lanes of a warp make different calls, or with different masks: " + where(current_) +
              " and " + where(32 * warp + lane));
     }
   }
-  for (unsigned lane = 0; lane < 32; ++lane) {
-    if (in_call(lane)) { threads_[32 * warp + lane].result = result_of(warp, lane, mask); }
+  if (mine.kind == WarpCall::together) {
+    work_together(warp, mine);
+  } else {
+    for (unsigned lane = 0; lane < 32; ++lane) {
+      if (in_call(lane)) { threads_[32 * warp + lane].result = result_of(warp, lane, mask); }
+    }
   }
   order_.lanes(lanes_in_order_);
   for (const unsigned lane : lanes_in_order_) {
@@ -209,6 +227,14 @@ void BlockRun::finish_warp_call(unsigned warp, unsigned mask) {
     threads_[32 * warp + lane].state = State::runs;
     ready_.push_back(32 * warp + lane);
   }
+}
+
+void BlockRun::work_together(unsigned warp, const WarpCall& call) const {
+  std::array<std::uint64_t, 32> values;
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    values[lane] = threads_[std::size_t{32} * warp + lane].call.value;
+  }
+  call.work(values.data());
 }
 
 std::uint64_t BlockRun::result_of(unsigned warp, unsigned lane, unsigned mask) const {

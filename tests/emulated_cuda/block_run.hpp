@@ -10,6 +10,7 @@
 
 #include "emulated_cuda/block.hpp"
 #include "emulated_cuda/fiber.hpp"
+#include "emulated_cuda/late_copies.hpp"
 #include "emulated_cuda/order.hpp"
 
 namespace emulated_cuda {
@@ -31,6 +32,8 @@ class BlockRun {
   /// What block_barrier and warp_call do, called by the thread that runs.
   int barrier(int value);
   std::uint64_t call_warp(const WarpCall& call);
+  /// Of the thread that runs.
+  LateCopies& late_copies() { return threads_[current_].late_copies; }
 
  private:
   enum class State : std::uint8_t { waiting_to_start, runs, at_barrier, in_warp_call, done };
@@ -39,6 +42,7 @@ class BlockRun {
     Fiber* fiber = nullptr;
     WarpCall call;
     std::uint64_t result = 0;
+    LateCopies late_copies;
   };
 
   static void fiber_body(void* run);
@@ -50,6 +54,7 @@ class BlockRun {
   void wait_for_others();
   void release_barrier();
   void finish_warp_call(unsigned warp, unsigned mask);
+  void work_together(unsigned warp, const WarpCall& call) const;
   [[nodiscard]] std::uint64_t result_of(unsigned warp, unsigned lane, unsigned mask) const;
   [[nodiscard]] unsigned source_of(const WarpCall& call, unsigned lane) const;
   [[nodiscard]] unsigned lanes_of(unsigned warp, State state) const;

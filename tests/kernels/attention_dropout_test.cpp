@@ -13,12 +13,13 @@ constexpr float kP = 0.3F;
 class AttentionDropout : public attention::AttentionTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, AttentionDropout, backends(), backend_name);
 
-// Around the tile of query rows, the words that are made together, and rows that are no multiple of
-// four words long.
+// Around the tiles of rows, both sizes of those of 16 bits on CUDA, the words that are made
+// together, and rows that are no multiple of four words long.
 TEST_P(AttentionDropout, DropsWhatTheReferenceDrops) {
-  for (const AttentionShape shape : {AttentionShape{1, 1, 1, 1}, AttentionShape{2, 7, 3, 5},
-                                     AttentionShape{1, 64, 2, 16}, AttentionShape{1, 130, 2, 16},
-                                     AttentionShape{2, 65, 2, 9}, AttentionShape{1, 130, 1, 32}}) {
+  for (const AttentionShape shape :
+       {AttentionShape{1, 1, 1, 1}, AttentionShape{2, 7, 3, 5}, AttentionShape{1, 64, 2, 16},
+        AttentionShape{1, 130, 2, 16}, AttentionShape{2, 65, 2, 9}, AttentionShape{1, 130, 1, 32},
+        AttentionShape{1, 71, 2, 72}, AttentionShape{1, 34, 1, 128}}) {
     for (const DType dtype : kValueDTypes) {
       SCOPED_TRACE(testing::Message()
                    << shape.seq << " rows, " << shape.heads << " heads, " << to_string(dtype));

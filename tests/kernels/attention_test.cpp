@@ -178,12 +178,14 @@ TEST_P(AttentionKernels, BitsDependOnTheSampleAlone) {
 }
 
 TEST_P(AttentionKernels, BothDirectionsHaveTheSameBitsInEveryRun) {
-  const Pass pass{DType::bf16, {2, 130, 3, 64}};
-  OnDevice first{bench(), pass}, second{bench(), pass};
-  run(first);
-  run(second);
-  EXPECT_EQ(first.y.read(), second.y.read());
-  EXPECT_EQ(first.dqkv.read(), second.dqkv.read());
+  for (const float dropout : {0.0F, 0.3F}) {
+    const Pass pass{DType::bf16, {1, 130, 3, 64}, dropout};
+    OnDevice first{bench(), pass}, second{bench(), pass};
+    run(first);
+    run(second);
+    EXPECT_EQ(first.y.read(), second.y.read());
+    EXPECT_EQ(first.dqkv.read(), second.dqkv.read());
+  }
 }
 
 TEST_P(AttentionKernels, NothingIsLegal) {
@@ -196,18 +198,18 @@ TEST_P(AttentionKernels, NothingIsLegal) {
 
 TEST(AttentionWorkspaceOnCpu, GrowsWithTheSequenceAndNotWithItsSquare) {
   const auto elems = [](std::int64_t seq) {
-    return cpu_table().attention_workspace_elems({4, seq, 12, 64}, DType::fp32, 1);
+    return cpu_table().attention_workspace_elems({4, seq, 12, 64}, DType::fp32, {});
   };
   EXPECT_GT(elems(1), 0);
   EXPECT_LE(elems(8192), 8 * elems(1024));
   EXPECT_LT(elems(8192), 8192 * 8192 / 32);
-  EXPECT_EQ(elems(1024), cpu_table().attention_workspace_elems({1, 1024, 1, 64}, DType::fp32, 1));
+  EXPECT_EQ(elems(1024), cpu_table().attention_workspace_elems({1, 1024, 1, 64}, DType::fp32, {}));
 }
 
 TEST(AttentionWorkspaceOnCpu, IsForTheThreadsThatFindAHead) {
   const AttentionShape six_heads{2, 100, 3, 16};
   const auto elems = [&](int threads) {
-    return cpu_table().attention_workspace_elems(six_heads, DType::fp32, threads);
+    return cpu_table().attention_workspace_elems(six_heads, DType::fp32, {.threads = threads});
   };
   EXPECT_EQ(elems(4), 4 * elems(1));
   EXPECT_EQ(elems(6), 6 * elems(1));

@@ -58,7 +58,7 @@ TEST(CudnnRule, AsManyHeadsAtATimeAsTheWorkspaceThatIsLentHasRoomFor) {
   EXPECT_EQ(cudnn_whole_workspace_bytes(kGpt2, DType::fp32), 0U);
 }
 
-// A tiled kernel of ours, in fp32, is what they would fall to.
+// Kernels of ours are what they would fall to.
 TEST(CudnnRule, LongSequencesAreTakenAHeadAtATime) {
   constexpr std::size_t slack = 1U << 20U;
   for (const std::int64_t seq : {8068, 16'384, 32'640}) {
@@ -67,6 +67,25 @@ TEST(CudnnRule, LongSequencesAreTakenAHeadAtATime) {
   }
   EXPECT_EQ(cudnn_heads({4, 8064, 12, 64}), 1);
   EXPECT_LE(cudnn_workspace_bytes({4, 8064, 12, 64}, DType::bf16), kMostCudnnBytes);
+}
+
+// 1024 gradients of queries of 64 elements and as many sums, in fp32.
+TEST(CudnnRule, InAnyOrderMoreHeadsAreTakenAtATime) {
+  EXPECT_EQ(cudnn_heads(kGpt2, SumOrder::any), 500);
+  EXPECT_EQ(cudnn_workspace_bytes(kGpt2, DType::bf16, SumOrder::any),
+            std::size_t{500} * 1024 * 65 * 4 + (1U << 20U));
+}
+
+// With short rows of large heads it needs more for each head.
+TEST(CudnnRule, OddLengthsThatFitAtOnceInTheFixedOrderAloneKeepIt) {
+  constexpr AttentionShape some{.batch = 1, .seq = 127, .heads = 2000, .head_size = 128};
+  constexpr AttentionShape many{.batch = 1, .seq = 127, .heads = 3000, .head_size = 128};
+  EXPECT_EQ(cudnn_order(some, SumOrder::any), SumOrder::any);
+  EXPECT_EQ(cudnn_order(some, SumOrder::fixed), SumOrder::fixed);
+  ASSERT_TRUE(suits_cudnn(many, DType::bf16));
+  EXPECT_EQ(cudnn_order(many, SumOrder::any), SumOrder::fixed);
+  EXPECT_EQ(cudnn_workspace_bytes(many, DType::bf16, SumOrder::any),
+            cudnn_workspace_bytes(many, DType::bf16));
 }
 
 TEST(CudnnRule, TheDeterministicBackwardOfBlackwellNeedsANewerVersion) {

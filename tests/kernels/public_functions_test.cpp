@@ -23,7 +23,7 @@ TEST_P(PublicKernels, ComputeOnTheDeviceOfTheirStream) {
   EXPECT_EQ(fast_row_multiple(stream()), on_cuda() ? 64 : 1);
   const AttentionShape shape{2, 70, 3, 16};
   EXPECT_EQ(attention_workspace_elems(shape, DType::fp32, stream()),
-            table().attention_workspace_elems(shape, DType::fp32, 1));
+            table().attention_workspace_elems(shape, DType::fp32, {}));
 }
 
 /// One memory for all arguments: nothing is to be touched there.

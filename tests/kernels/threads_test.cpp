@@ -207,8 +207,8 @@ TEST(Threads, Attention) {
           {filled(values, kNan), filled(values / shape.head_size, kNan), filled(3 * values, kNan)}};
       auto& t = r.tensors;
       DeviceBench memory{make_cpu_device()};
-      DeviceArray<float> workspace{memory,
-                                   cpu.attention_workspace_elems(shape, DType::fp32, threads)};
+      DeviceArray<float> workspace{
+          memory, cpu.attention_workspace_elems(shape, DType::fp32, {.threads = threads})};
       cpu.attention_forward({qkv.data(), t[0].data(), t[1].data(), workspace.data(), shape},
                             stream);
       cpu.attention_backward(

@@ -217,6 +217,7 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
        {{"min_ctas", job.settings.nccl.min_ctas},
         {"max_ctas", job.settings.nccl.max_ctas},
         {"windows", job.settings.nccl.windows}}},
+      {"nondeterministic_attention", job.settings.nondeterministic_attention},
       {"batch", job.settings.batch},
       {"accumulate", job.settings.accumulate},
       {"accumulate_mode", to_string(job.settings.accumulate_mode)},

@@ -295,6 +295,7 @@ std::string flag_table(Notes& notes) {
       {"--device", "cuda", "--graph", "--steps", "2"},
       {"--device", "cpu", "--graph"},
       {"--deterministic"},
+      {"--device", "cuda", "--nondeterministic-attention"},
       {"--device", "cuda", "--channel-priority", "high"},
       {"--channel-priority", "high"},
       {"--device", "cuda", "--comm", "nccl", "--nccl-max-ctas", "8", "--nccl-windows"},

@@ -22,6 +22,7 @@ WorldOptions world_options(const Settings& settings) {
   options.products = settings.products;
   options.channel_priority = settings.channel_priority;
   options.nccl = settings.nccl;
+  options.nondeterministic_attention = settings.nondeterministic_attention;
   options.trace = settings.records();
   options.host_threads = settings.host_threads;
   return options;

@@ -443,6 +443,11 @@ std::vector<OptionRow> parallel_rows() {
       {"--nccl-windows", "parallel", "", "",
        "with nccl 2.27 and newer, register arenas as symmetric windows", kBoth,
        [](Settings& s, const std::string&) { s.nccl.windows = true; }},
+      {"--nondeterministic-attention", "parallel", "", "",
+       "on cuda, let cuDNN add gradients of 16-bit attention in any order, differently in every "
+       "run "
+       "and under every strategy: faster",
+       kAll, [](Settings& s, const std::string&) { s.nondeterministic_attention = true; }},
       {"--deadline", "parallel", "SECONDS", "300",
        "a collective that not every rank has come to after so long ends the run, and names those "
        "that have not",

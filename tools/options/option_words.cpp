@@ -11,7 +11,7 @@ namespace {
 
 /// Fields of the library's structs, and the options that set them. The library quotes fields in
 /// backticks; those that are no words of any language are known without.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 39> kFields = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 40> kFields = {{
     {"accumulate", "--accumulate"},
     {"accumulate_mode", "--accumulate-mode"},
     {"beta1", "--beta1"},
@@ -22,6 +22,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 39> kFields 
     {"compute", "--precision"},
     {"convert_moments", "--resume-moments convert"},
     {"deadline", "--deadline"},
+    {"deterministic", "--deterministic"},
     {"device", "--device"},
     {"eps", "--eps"},
     {"gradient", "--gradient-dtype"},
@@ -36,6 +37,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 39> kFields 
     {"nccl.max_ctas", "--nccl-max-ctas"},
     {"nccl.min_ctas", "--nccl-min-ctas"},
     {"nccl.windows", "--nccl-windows"},
+    {"nondeterministic_attention", "--nondeterministic-attention"},
     {"offload", "--offload"},
     {"offload_keep", "--offload-keep"},
     {"persist_elems", "--persist"},

@@ -65,6 +65,7 @@ struct Settings {
   std::string products;  ///< a file of recorded algorithms; empty: cuBLASLt's heuristic chooses
   StreamPriority channel_priority{};
   NcclOptions nccl;
+  bool nondeterministic_attention = false;
   int threads = 0;
   float deadline = 0;  ///< of a collective, in seconds
   Strategy strategy{};

@@ -37,7 +37,9 @@ struct AttentionForward {
 ///         alone; each backend has its own. A CUDA module with cuDNN leaves 16-bit attention of
 ///         common head sizes without dropout to it: that order depends on cuDNN's version, the kind
 ///         of device, the number of samples and, backward, the workspace's size, and is the same
-///         from run to run.
+///         from run to run, unless WorldOptions::nondeterministic_attention lets backward add in
+///         any. In 16 bits CUDA rounds probabilities and the gradients of scores to them where
+///         heads have at most 128 elements.
 /// Errors: ContractError for a negative size, heads of 0 elements, a dropout outside [0, 1), a null
 ///         or fp64 array, dtypes that differ; on CUDA for a head of more than 256 elements.
 void attention_forward(const AttentionForward& args, Stream stream);

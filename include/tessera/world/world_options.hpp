@@ -21,8 +21,9 @@ enum class ComputeStream : std::uint8_t {
 };
 
 /// How the ranks of a job are set up. The defaults run on the CPU with one thread per rank. No
-/// option changes a bit of a result, except `device`, `products`, and `deterministic` and `nccl`
-/// with NCCL. A value out of its range or without effect is refused with ConfigError.
+/// option changes a bit of a result, except `device`, `products`, `nondeterministic_attention`, and
+/// `deterministic` and `nccl` with NCCL. A value out of its range or without effect is refused with
+/// ConfigError.
 struct WorldOptions {
   /// The longest time, above 0, that a collective may take. One that takes longer ends the job with
   /// CommError.
@@ -77,6 +78,11 @@ struct WorldOptions {
   StreamPriority channel_priority = StreamPriority::usual;
   /// What NCCL is asked for, the same on all ranks.
   NcclOptions nccl = {};
+  /// Lets cuDNN add the gradients of 16-bit attention in any order, which is faster: on CUDA, where
+  /// they are cuDNN's, runs then differ in their last bits from each other, and strategies too. It
+  /// changes nothing else: all other kernels, and a CPU's, keep their order. It cannot be combined
+  /// with `deterministic`.
+  bool nondeterministic_attention = false;
 };
 
 /// Throws ConfigError if a value is out of its range or has no effect. The message quotes the names

@@ -38,11 +38,13 @@ struct Piece {
   std::int64_t samples;
   std::int64_t heads;
   AttentionShape shape;  // of the whole
+  SumOrder order;        // of backward's
 
   [[nodiscard]] std::int64_t hidden() const noexcept { return shape.heads * shape.head_size; }
   [[nodiscard]] auto key() const noexcept {
     return std::array{std::int64_t{pass == Pass::backward},
                       std::int64_t{dtype == DType::bf16},
+                      std::int64_t{order == SumOrder::fixed},
                       samples,
                       heads,
                       shape.heads,
@@ -125,7 +127,7 @@ class GraphMaker {
         .set_diagonal_alignment(cudnn_frontend::DiagonalAlignment_t::TOP_LEFT)
         .set_diagonal_band_right_bound(0)
         .set_attn_scale(scale_of(piece_))
-        .set_deterministic_algorithm(true);
+        .set_deterministic_algorithm(piece_.order == SumOrder::fixed);
     graph::Tensor_attributes log_sum_exp;
     describe_log_sum_exp(log_sum_exp, piece_);
     auto [dq, dk, dv] =
@@ -223,10 +225,11 @@ class Cudnn final : public tessera::cuda::StreamExtension {
 /// As much of all heads as is to be computed at a time in a workspace of `bytes`: what
 /// cudnn_rule.hpp expects, or less if this version of cuDNN needs more for it.
 Piece largest_piece(Cudnn& cudnn, Pass pass, const AttentionShape& shape, DType dtype,
-                    std::size_t bytes) {
+                    std::size_t bytes, SumOrder asked) {
+  const SumOrder order = pass == Pass::forward ? SumOrder::fixed : cudnn_order(shape, asked);
   const std::int64_t heads =
-      pass == Pass::forward ? shape.batch * shape.heads : cudnn_heads_in(shape, bytes);
-  Piece piece{pass, dtype, 1, std::min(heads, shape.heads), shape};
+      pass == Pass::forward ? shape.batch * shape.heads : cudnn_heads_in(shape, bytes, order);
+  Piece piece{pass, dtype, 1, std::min(heads, shape.heads), shape, order};
   if (heads > shape.heads) {
     const std::int64_t rounds = ceil_div(shape.batch, heads / shape.heads);
     piece.samples = ceil_div(shape.batch, rounds);
@@ -280,6 +283,10 @@ struct Corner {
   }
 };
 
+SumOrder order_on(Stream stream) {
+  return stream.state()->kernels().attention_gradients;
+}
+
 bool is_aligned(std::initializer_list<const void*> arrays) noexcept {
   return std::all_of(arrays.begin(), arrays.end(), [](const void* data) {
     return reinterpret_cast<std::uintptr_t>(data) % 16 == 0;
@@ -297,15 +304,18 @@ bool cudnn_computes(const AttentionBackward& args, Stream stream) {
   return args.dropout == 0.0F && suits_cudnn(args.shape, args.qkv.dtype) &&
          is_aligned({args.qkv.data, args.y.data, args.dy.data, args.dqkv.data, args.log_sum_exp,
                      args.workspace}) &&
-         has_deterministic_cudnn(cudnnGetVersion(),
-                                 major_of(tessera::cuda::cuda_stream(stream).ordinal()));
+         (cudnn_order(args.shape, order_on(stream)) == SumOrder::any ||
+          has_deterministic_cudnn(cudnnGetVersion(),
+                                  major_of(tessera::cuda::cuda_stream(stream).ordinal())));
 }
 
 void cudnn_attention_forward(const AttentionForward& args, Stream stream) {
   tessera::cuda::CudaStream& cuda = tessera::cuda::cuda_stream(stream);
   Cudnn& cudnn = cuda.extension<Cudnn>();
-  const Piece largest = largest_piece(cudnn, Pass::forward, args.shape, args.qkv.dtype,
-                                      cudnn_workspace_bytes(args.shape, args.qkv.dtype));
+  const SumOrder asked = order_on(stream);
+  const Piece largest =
+      largest_piece(cudnn, Pass::forward, args.shape, args.qkv.dtype,
+                    cudnn_workspace_bytes(args.shape, args.qkv.dtype, asked), asked);
   for_pieces(largest, [&](const Piece& piece, std::int64_t sample, std::int64_t head) {
     const Corner corner{piece, sample, head};
     Arrays arrays{{kQ, corner.packed(args.qkv, 0)},
@@ -320,10 +330,12 @@ void cudnn_attention_forward(const AttentionForward& args, Stream stream) {
 void cudnn_attention_backward(const AttentionBackward& args, Stream stream) {
   tessera::cuda::CudaStream& cuda = tessera::cuda::cuda_stream(stream);
   Cudnn& cudnn = cuda.extension<Cudnn>();
+  const SumOrder asked = order_on(stream);
   const std::size_t bytes = args.workspace_elems == 0
-                                ? cudnn_workspace_bytes(args.shape, args.qkv.dtype)
+                                ? cudnn_workspace_bytes(args.shape, args.qkv.dtype, asked)
                                 : static_cast<std::size_t>(args.workspace_elems) * sizeof(float);
-  const Piece largest = largest_piece(cudnn, Pass::backward, args.shape, args.qkv.dtype, bytes);
+  const Piece largest =
+      largest_piece(cudnn, Pass::backward, args.shape, args.qkv.dtype, bytes, asked);
   for_pieces(largest, [&](const Piece& piece, std::int64_t sample, std::int64_t head) {
     const Corner corner{piece, sample, head};
     Arrays arrays{{kQ, corner.packed(args.qkv, 0)},

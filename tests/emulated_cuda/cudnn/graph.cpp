@@ -127,8 +127,11 @@ error_object Graph::build(cudnnHandle_t handle, const std::vector<HeurMode_t>& m
 error_object Graph::get_workspace_size(std::int64_t& bytes) const {
   if (!built_) { return failed("not built"); }
   const std::vector<std::int64_t>& dim = tensors_[0]->dim;
-  const std::size_t head =
-      is_backward_ && options_.deterministic ? tessera::kernels::cuda::cudnn_head_bytes(dim[2]) : 0;
+  namespace rule = tessera::kernels::cuda;
+  const std::size_t of_backward = options_.deterministic
+                                      ? rule::cudnn_head_bytes(dim[2])
+                                      : rule::cudnn_head_bytes_in_any_order(dim[2], dim[3]);
+  const std::size_t head = is_backward_ ? of_backward : 0;
   bytes = dim[0] * dim[1] * static_cast<std::int64_t>(head + cudnn_settings().more_workspace_bytes);
   return {};
 }

@@ -1,0 +1,351 @@
+#include "kernels/attention/attention_cores_cuda.cuh"
+
+// The gradients of q by blocks that have some query rows each, then those of k and v by blocks that
+// have some keys. Both make the probabilities again, and every element is summed by one warp, in
+// order: a third less would be computed by one kernel, whose blocks would have to add to dq one
+// after another.
+
+namespace tessera::kernels::cuda {
+namespace {
+
+struct Backward {
+  ConstValues qkv;
+  const float* log_sum_exp;
+  ConstValues dy;
+  Values dqkv;
+  const float* means;  ///< as log_sum_exp: sum of y * dy over each row
+  Heads heads;
+};
+
+/// What a query row's probabilities and their gradients are made with.
+struct RowSums {
+  float log_sum_exp = 0.0F;  ///< base 2
+  float mean = 0.0F;
+
+  __device__ static RowSums of(const Backward& args, const Head& head, int t) {
+    if (t >= head.all.seq) { return {}; }
+    return {args.log_sum_exp[head.row(t)] * kLog2E, args.means[head.row(t)]};
+  }
+};
+
+template <class T, int Size>
+struct QueryWarp {
+  static constexpr int kSets = Cores<Size>::kSets;
+  static constexpr int kKeys = KeySteps<Size>::kKeys;
+  static constexpr int kKeysAtOnce = Size == 64 ? 16 : 32;
+  static constexpr int kTiles = kKeysAtOnce / 8;
+  using Products = float[kSets][kTiles][4];
+
+  const Head& head;
+  HeadWords words;
+  int first_row;  ///< of the warp's
+  float scale;    ///< of scores, for powers of two
+  RowSums sums[kSets][2];
+  Left<kSets> q[Size / 16];
+  Left<kSets> dy[Size / 16];
+  float dq[kSets][Size / 8][4] = {};
+
+  __device__ QueryWarp(const Backward& args, const Head& of, int first)
+      : head{of}, words{of}, first_row{first}, scale{of.all.scale * kLog2E} {
+#pragma unroll
+    for (int s = 0; s < kSets; ++s) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        sums[s][half] = RowSums::of(args, head, query(s, half));
+      }
+    }
+  }
+
+  __device__ int query(int set, int half) const {
+    return first_row + 16 * set + 8 * half + lane_row();
+  }
+
+  /// The keys of a step, from key `first` on.
+  __device__ void add(SharedAddress k, SharedAddress v, int first) {
+    // What is exchanged in a tile's rows is the same 32 rows on.
+#pragma unroll 1
+    for (int at = 0; at < kKeys; at += 32) {
+      const auto skipped = static_cast<SharedAddress>(at * Cores<Size>::kRowBytes);
+#pragma unroll
+      for (int more = 0; more < 32; more += kKeysAtOnce) {
+        if (first + at + more >= first_row + Cores<Size>::kWarpRows) { return; }
+        add_some(k + skipped, v + skipped, more, first + at + more);
+      }
+    }
+  }
+
+  /// Keys `first` on, which are rows `row` on of both tiles.
+  __device__ void add_some(SharedAddress k, SharedAddress v, int row, int first) {
+    const Place<Size> columns = keys_as_columns<Size>();
+    const Place<Size> rows = keys_as_rows<Size>();
+    Products p;
+    Products dp;
+    multiply_rows<T, Size>(p, k, columns, row,
+                           [this](int i) -> const Left<kSets>& { return q[i]; });
+    multiply_rows<T, Size>(dp, v, columns, row,
+                           [this](int i) -> const Left<kSets>& { return dy[i]; });
+    differentiate(p, dp, first);
+#pragma unroll
+    for (int j = 0; j < kTiles / 2; ++j) {
+      add_product<T, Size>(dq, narrow<T>(dp, j), k, rows, row + 16 * j);
+    }
+  }
+
+  /// dp becomes the gradient of the scores, which are p, before they were scaled.
+  __device__ void differentiate(Products& p, Products& dp, int first) const {
+    const bool all_seen = first + kKeysAtOnce - 1 <= first_row;
+    const float factor = words.factor();
+#pragma unroll
+    for (int s = 0; s < kSets; ++s) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const auto [log_sum_exp, mean] = sums[s][half];
+#pragma unroll
+        for (int j = 0; j < kTiles / 2; ++j) {
+          const int key = first + 16 * j + 4 * lane_pair();
+          bool dropped[4] = {};
+          if (words.on()) { words.dropped(query(s, half), key, dropped); }
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float score = p[s][2 * j + i / 2][2 * half + i % 2];
+            float& slope = dp[s][2 * j + i / 2][2 * half + i % 2];
+            const float gain = dropped[i] ? -mean : fmaf(slope, factor, -mean);
+            slope = fast_exp2(fmaf(score, scale, -log_sum_exp)) * gain;
+            if (!all_seen && key + i > query(s, half)) { slope = 0.0F; }
+          }
+        }
+      }
+    }
+  }
+
+  __device__ void store(const Backward& args) const {
+#pragma unroll
+    for (int s = 0; s < kSets; ++s) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int t = query(s, half);
+        if (t >= head.all.seq) { continue; }
+        store_row<T, Size>(args.dqkv, head, t, 0, 3, dq[s], half, head.all.scale);
+      }
+    }
+  }
+};
+
+template <class T, int Size>
+__global__ void __launch_bounds__(kCoresThreads, 2) query_kernel(Backward args) {
+  using Warp = QueryWarp<T, Size>;
+  __shared__ Stage<> ring[KeySteps<Size>::kStages];
+  const Heads& heads = args.heads;
+  const Head head{heads, blockIdx.x % heads.count};
+  // The tiles with the most keys first: none of them is left for the end.
+  const std::int64_t tile = heads.tiles(Cores<Size>::kRows) - 1 - blockIdx.x / heads.count;
+  const int first_row = static_cast<int>(tile) * Cores<Size>::kRows;
+  const int end = min(first_row + Cores<Size>::kRows, static_cast<int>(heads.seq));
+  const KeySteps<Size> steps{ring, head, args.qkv, end};
+  load_rows<Size, Cores<Size>::kRows>(ring[1].at, rows_of(head, args.qkv, 0, 3), first_row);
+  load_rows<Size, Cores<Size>::kRows>(ring[2].at, rows_of(head, args.dy, 0, 1), first_row);
+  close_copies();
+  steps.load(0);
+  Warp warp{args, head, first_row + cores_warp() * Cores<Size>::kWarpRows};
+  wait_for_copies<1>();
+  __syncthreads();
+  load_own<Size>(warp.q, ring[1].at);
+  load_own<Size>(warp.dy, ring[2].at);
+  __syncthreads();
+  steps.load(1);
+  steps.run([&](SharedAddress k, SharedAddress v, int first) { warp.add(k, v, first); });
+  warp.store(args);
+}
+
+/// Keys are rows of products here, queries columns.
+template <class T, int Size>
+struct KeyWarp {
+  static constexpr int kSets = Cores<Size>::kSets;
+  static constexpr int kQueries = kCoresStageBytes / 4 / Cores<Size>::kRowBytes;
+  static constexpr int kQueriesAtOnce = 16;
+  static constexpr int kTiles = kQueriesAtOnce / 8;
+  using Products = float[kSets][kTiles][4];
+
+  const Head& head;
+  HeadWords words;
+  int first_key;  ///< of the warp's
+  float scale;    ///< of scores, for powers of two
+  float dk[kSets][Size / 8][4] = {};
+  float dv[kSets][Size / 8][4] = {};
+
+  __device__ KeyWarp(const Head& of, int first)
+      : head{of}, words{of}, first_key{first}, scale{of.all.scale * kLog2E} {}
+
+  /// A lane's keys are neighbours: four of two sets, or two.
+  __device__ static int key_within(int set, int half, int row) {
+    return kSets == 2 ? 4 * row + 2 * set + half : 2 * row + half;
+  }
+  __device__ int key(int set, int half) const {
+    return first_key + key_within(set, half, lane_row());
+  }
+  /// The warp's keys in a block's tile, as the left factor.
+  __device__ static Place<Size> keys() {
+    return {cores_warp() * Cores<Size>::kWarpRows + key_within(0, matrix() % 2, matrix_row()),
+            matrix() / 2};
+  }
+
+  /// The queries of a step, from row `first` on.
+  __device__ void add(const Backward& args, SharedAddress k, SharedAddress v, SharedAddress q,
+                      SharedAddress dy, int first) {
+#pragma unroll
+    for (int at = 0; at < kQueries; at += kQueriesAtOnce) {
+      if (first + at + kQueriesAtOnce > first_key) { add_some(args, k, v, q, dy, first, at); }
+    }
+  }
+
+  __device__ void add_some(const Backward& args, SharedAddress k, SharedAddress v, SharedAddress q,
+                           SharedAddress dy, int step, int at) {
+    const int first = step + at;
+    RowSums sums[kTiles][2];
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) { sums[n][e] = RowSums::of(args, head, query(first, n, e)); }
+    }
+    const Place<Size> left = keys();
+    const Place<Size> columns = columns_in_order<Size>();
+    const Place<Size> rows = rows_in_order<Size>();
+    Products p;
+    Products dp;
+    multiply_rows<T, Size>(p, q, columns, at,
+                           [&](int i) { return load_left<Size>(k, left, 2, 2 * i); });
+    multiply_rows<T, Size>(dp, dy, columns, at,
+                           [&](int i) { return load_left<Size>(v, left, 2, 2 * i); });
+    differentiate(p, dp, sums, first);
+#pragma unroll
+    for (int j = 0; j < kTiles / 2; ++j) {
+      add_product<T, Size>(dv, narrow<T>(p, j), dy, rows, at + 16 * j);
+      add_product<T, Size>(dk, narrow<T>(dp, j), q, rows, at + 16 * j);
+    }
+  }
+
+  __device__ static int query(int first, int n, int e) {
+    return first + 8 * n + 2 * lane_pair() + e;
+  }
+
+  /// p, which are scores, become the probabilities that were not dropped; dp, their gradients,
+  /// those of the scores before they were scaled.
+  __device__ void differentiate(Products& p, Products& dp, const RowSums (&sums)[kTiles][2],
+                                int first) const {
+    const bool all_seen = first_key + Cores<Size>::kWarpRows - 1 <= first;
+    const float factor = words.factor();
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      bool dropped[2][2 * kSets] = {};
+      if (words.on()) { draw(first, n, dropped); }
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const auto [log_sum_exp, mean] = sums[n][e];
+#pragma unroll
+        for (int i = 0; i < 2 * kSets; ++i) {
+          float& score = p[i / 2][n][2 * (i % 2) + e];
+          float& slope = dp[i / 2][n][2 * (i % 2) + e];
+          const bool seen = all_seen || key(i / 2, i % 2) <= query(first, n, e);
+          const float look = seen ? fast_exp2(fmaf(score, scale, -log_sum_exp)) : 0.0F;
+          const bool off = dropped[e][i];
+          slope = look * (off ? -mean : fmaf(slope, factor, -mean));
+          score = off ? 0.0F : look;
+        }
+      }
+    }
+  }
+
+  /// to[e][i]: which of the lane's keys, in their order, are dropped for its two queries.
+  __device__ void draw(int first, int n, bool (&to)[2][2 * kSets]) const {
+    if constexpr (kSets == 2) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        words.dropped(query(first, n, e), first_key + 4 * lane_row(), to[e]);
+      }
+    } else {
+      // Lanes of neighbouring rows need each other's words: each draws for one of two queries.
+      const int odd = lane_row() % 2;
+      bool four[4];
+      words.dropped(query(first, n, odd), first_key + 4 * (lane_row() / 2), four);
+      unsigned own = 0;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) { own |= (four[i] ? 1U : 0U) << i; }
+      const unsigned other = __shfl_xor_sync(0xFFFFFFFF, own, 4);
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const unsigned bits = (e == odd ? own : other) >> (2 * odd);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) { to[e][i] = (bits >> i & 1U) != 0; }
+      }
+    }
+  }
+
+  __device__ void store(const Backward& args) const {
+#pragma unroll
+    for (int s = 0; s < kSets; ++s) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int t = key(s, half);
+        if (t >= head.all.seq) { continue; }
+        store_row<T, Size>(args.dqkv, head, t, 1, 3, dk[s], half, head.all.scale);
+        store_row<T, Size>(args.dqkv, head, t, 2, 3, dv[s], half, words.factor());
+      }
+    }
+  }
+};
+
+template <class T, int Size>
+__global__ void __launch_bounds__(kCoresThreads, 2) key_kernel(Backward args) {
+  using Warp = KeyWarp<T, Size>;
+  constexpr int kRows = Cores<Size>::kRows;
+  constexpr int kStageBytes = kCoresStageBytes / 2;
+  __shared__ Stage<> keys[2];
+  __shared__ Stage<kStageBytes> ring[2];
+  const Heads& heads = args.heads;
+  const Head head{heads, blockIdx.x % heads.count};
+  // The first keys are seen by the most queries.
+  const int first_key = static_cast<int>(blockIdx.x / heads.count) * kRows;
+  const HeadRows q = rows_of(head, args.qkv, 0, 3);
+  const HeadRows dy = rows_of(head, args.dy, 0, 1);
+  const auto load = [&](int first) {
+    std::byte* const stage = ring[first / Warp::kQueries % 2].at;
+    if (first < heads.seq) {
+      load_rows<Size, Warp::kQueries>(stage, q, first);
+      load_rows<Size, Warp::kQueries>(stage + kStageBytes / 2, dy, first);
+    }
+    close_copies();
+  };
+
+  load_rows<Size, kRows>(keys[0].at, rows_of(head, args.qkv, 1, 3), first_key);
+  load_rows<Size, kRows>(keys[1].at, rows_of(head, args.qkv, 2, 3), first_key);
+  load(first_key);
+  Warp warp{head, first_key + cores_warp() * Cores<Size>::kWarpRows};
+  for (int first = first_key; first < heads.seq; first += Warp::kQueries) {
+    wait_for_copies<0>();
+    __syncthreads();  // all have read what is loaded over now
+    load(first + Warp::kQueries);
+    const SharedAddress stage = shared_address(ring[first / Warp::kQueries % 2].at);
+    warp.add(args, shared_address(keys[0].at), shared_address(keys[1].at), stage,
+             stage + kStageBytes / 2, first);
+  }
+  warp.store(args);
+}
+
+}  // namespace
+
+void cores_attention_backward(const AttentionBackward& args, Stream stream) {
+  const Backward backward{args.qkv,       args.log_sum_exp,
+                          args.dy,        args.dqkv,
+                          args.workspace, heads_of(args, {args.qkv, args.dy, args.dqkv})};
+  const Heads& heads = backward.heads;
+  const cudaStream_t handle = cuda_stream(stream).open();
+  attention_means(args, heads, args.workspace, handle);
+  with_cores(args.qkv.dtype, args.shape.head_size, [&]<class T, int Size>() {
+    const Grid grid{static_cast<unsigned>(heads.tiles(Cores<Size>::kRows) * heads.count),
+                    kCoresThreads};
+    launch(query_kernel<T, Size>, grid, handle, backward);
+    launch(key_kernel<T, Size>, grid, handle, backward);
+  });
+}
+
+}  // namespace tessera::kernels::cuda

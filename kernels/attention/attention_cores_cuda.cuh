@@ -1,0 +1,364 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/attention/attention_cores.hpp"
+#include "kernels/attention/attention_heads_cuda.cuh"
+#include "kernels/support/cuda/cuda_mma.cuh"
+#include "kernels/support/cuda/cuda_tile.cuh"
+
+// What attention on tensor cores is made of. A block of four warps has some rows of a head, queries
+// or keys, and goes over the others, which come into a ring of tiles in shared memory while the
+// ones before are worked on. Scores stay in registers: what mma leaves as a product's 16 x 16
+// elements is what it takes as the left factor of the next.
+//
+// Dropout's words come four at a time, those of four neighbouring keys of a query. So keys are
+// taken in such an order that a lane has four neighbours among the elements of its products: which
+// row of a tile is called which of a product is a matter of the address that a lane loads.
+namespace tessera::kernels::cuda {
+
+inline constexpr int kCoresThreads = 128;
+inline constexpr int kCoresStageBytes = 16384;  // of a ring: a tile of K with one of V, or all of Q
+
+/// Part of a block's shared memory.
+template <int Bytes = kCoresStageBytes>
+struct alignas(128) Stage {
+  std::byte at[Bytes];
+};
+
+/// Of heads that fill `Size` elements, with zeros. A warp has `kSets` times 16 rows of its block's.
+template <int Size>
+struct Cores {
+  static_assert(Size == 64 || Size == 128);
+  static constexpr int kRowBytes = 2 * Size;
+  static constexpr int kSets = Size == 64 ? 2 : 1;
+  static constexpr int kWarpRows = 16 * kSets;
+  static constexpr int kRows = kCoresThreads / 32 * kWarpRows;  ///< of a block: 128 or 64
+  static constexpr int kTileBytes = kRows * kRowBytes;          ///< of as many rows
+  static_assert(kTileBytes == kCoresStageBytes);
+};
+
+__device__ inline int cores_warp() {
+  return static_cast<int>(threadIdx.x) / 32;
+}
+__device__ inline int cores_lane() {
+  return static_cast<int>(threadIdx.x) % 32;
+}
+/// The row, and the first of two columns, of a lane's elements of a product.
+__device__ inline int lane_row() {
+  return cores_lane() / 4;
+}
+__device__ inline int lane_pair() {
+  return cores_lane() % 4;
+}
+
+/// Pieces of 16 bytes lie exchanged in the rows of a tile, piece p of a row at p ^ exchange(row).
+/// No two of eight rows that are loaded at once exchange alike: neighbours, those of every second
+/// pair, every second and every fourth row. Of sums of numbers without a common bit it is the ^ of
+/// theirs.
+__host__ __device__ constexpr int piece_exchange(int row) {
+  return (row ^ (row >> 3 & 1) * 3 ^ (row >> 4 & 1)) & 7;
+}
+
+/// Which row of a tile, and which of two pieces, the calling lane names when its warp loads four
+/// matrices.
+template <int Size>
+class Place {
+ public:
+  __device__ Place(int row, int piece)
+      : row_{static_cast<SharedAddress>(row * Cores<Size>::kRowBytes)},
+        piece_{static_cast<SharedAddress>(16 * (piece ^ piece_exchange(row)))} {}
+
+  /// Its 16 bytes, `row` rows and `piece` pieces on; none has a bit of the lane's own.
+  [[nodiscard]] __device__ SharedAddress at(SharedAddress tile, int row, int piece) const {
+    const auto exchanged = static_cast<SharedAddress>(16 * (piece ^ piece_exchange(row)));
+    return tile + row_ + (exchanged ^ piece_) +
+           static_cast<SharedAddress>(row * Cores<Size>::kRowBytes);
+  }
+
+ private:
+  SharedAddress row_;
+  SharedAddress piece_;
+};
+
+/// The lane's row of a matrix, and of the four matrices which.
+__device__ inline int matrix_row() {
+  return cores_lane() % 8;
+}
+__device__ inline int matrix() {
+  return cores_lane() / 8;
+}
+
+/// 16 rows as they lie, the left factor; or, transposed, 16 rows of the right one.
+template <int Size>
+__device__ Place<Size> rows_in_order() {
+  return {cores_lane() % 16, cores_lane() / 16};
+}
+/// 16 rows as they lie, which are columns of the right factor.
+template <int Size>
+__device__ Place<Size> columns_in_order() {
+  return {matrix() / 2 * 8 + matrix_row(), matrix() % 2};
+}
+/// Of 16 keys a lane has four neighbours: columns 2 p and 2 p + 1 of both halves of a product are
+/// keys 4 p to 4 p + 3.
+__device__ inline int key_of(int half, int column) {
+  return 4 * (column / 2) + 2 * half + column % 2;
+}
+template <int Size>
+__device__ Place<Size> keys_as_columns() {
+  return {key_of(matrix() / 2, matrix_row()), matrix() % 2};
+}
+template <int Size>
+__device__ Place<Size> keys_as_rows() {
+  return {key_of(matrix() % 2, matrix_row()), matrix() / 2};
+}
+
+/// One of the matrices that lie side by side in an array of 16-bit elements, of one head.
+struct HeadRows {
+  const std::uint16_t* data;
+  std::int64_t stride;
+  int rows;
+  int columns;
+  Access access;
+};
+__device__ inline HeadRows rows_of(const Head& head, ConstValues array, int part, int parts) {
+  return {static_cast<const std::uint16_t*>(array.data) + head.at(0, part, parts),
+          parts * head.all.hidden, static_cast<int>(head.all.seq), static_cast<int>(head.all.size),
+          head.all.access};
+}
+
+/// tile[r] = row first + r for r < Rows; zeros beyond the matrix. Where rows are whole pieces they
+/// arrive when they are waited for.
+template <int Size, int Rows>
+__device__ void load_rows(std::byte* tile, const HeadRows& from, int first) {
+  constexpr int pieces = Size / kEight;
+  constexpr int rows_at_once = kCoresThreads / pieces;
+  const int row = static_cast<int>(threadIdx.x) / pieces;
+  const int piece = static_cast<int>(threadIdx.x) % pieces;
+  const std::uint16_t* at = from.data + (first + row) * from.stride + piece * kEight;
+#pragma unroll
+  for (int i = 0; i < Rows; i += rows_at_once) {
+    std::byte* const to =
+        tile + (row + i) * Cores<Size>::kRowBytes + 16 * (piece ^ piece_exchange(row + i));
+    const bool inside = first + row + i < from.rows && piece * kEight < from.columns;
+    if (from.access == Access::packs) {
+      copy_async(shared_address(to), at, inside ? 16 : 0);
+    } else {
+      FourWords words{};
+#pragma unroll
+      for (int j = 0; j < kEight; ++j) {
+        if (inside && piece * kEight + j < from.columns) {
+          words.at[j / 2] |= std::uint32_t{at[j]} << (16U * (j % 2));
+        }
+      }
+      *reinterpret_cast<FourWords*>(to) = words;
+    }
+    at += rows_at_once * from.stride;
+  }
+}
+
+/// The keys that a block's queries see, in steps whose K and V come into a ring of stages, two
+/// steps ahead.
+template <int Size>
+class KeySteps {
+ public:
+  static constexpr int kStages = 3;
+  static constexpr int kKeys = kCoresStageBytes / 2 / Cores<Size>::kRowBytes;  ///< of a step
+
+  __device__ KeySteps(Stage<> (&ring)[kStages], const Head& head, ConstValues qkv, int end)
+      : ring_{ring}, k_{rows_of(head, qkv, 1, 3)}, v_{rows_of(head, qkv, 2, 3)}, end_{end} {}
+
+  /// Begins to load a step, as a group of copies, even if there is none.
+  __device__ void load(int step) const {
+    std::byte* const stage = ring_[step % kStages].at;
+    if (step * kKeys < end_) {
+      load_rows<Size, kKeys>(stage, k_, step * kKeys);
+      load_rows<Size, kKeys>(stage + kCoresStageBytes / 2, v_, step * kKeys);
+    }
+    close_copies();
+  }
+
+  /// work(k, v, first key) of all steps. Steps 0 and 1 are on their way, and nothing was after
+  /// them.
+  template <class Work>
+  __device__ void run(Work work) const {
+    for (int step = 0; step * kKeys < end_; ++step) {
+      wait_for_copies<1>();
+      __syncthreads();  // all have read what is loaded over now
+      load(step + 2);
+      const SharedAddress stage = shared_address(ring_[step % kStages].at);
+      work(stage, stage + kCoresStageBytes / 2, step * kKeys);
+    }
+  }
+
+ private:
+  Stage<> (&ring_)[kStages];
+  HeadRows k_;
+  HeadRows v_;
+  int end_;
+};
+
+/// Two numbers as neighbours of 16 bits, to nearest, ties to even.
+template <class T>
+__device__ inline std::uint32_t pair_of(float low, float high) {
+  std::uint32_t words = 0;
+  const auto copy = [&words](const auto& two) { memcpy(&words, &two, sizeof words); };
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    copy(__floats2bfloat162_rn(low, high));
+  } else {
+    copy(__floats2half2_rn(low, high));
+  }
+  return words;
+}
+
+/// 16 columns of a warp's rows, as the left factor of a product.
+template <int Sets>
+struct Left {
+  std::uint32_t at[Sets][4];
+};
+
+/// Its sets begin `apart` rows apart.
+template <int Size, int Sets = Cores<Size>::kSets>
+__device__ Left<Sets> load_left(SharedAddress tile, const Place<Size>& place, int apart,
+                                int piece) {
+  Left<Sets> left;
+#pragma unroll
+  for (int s = 0; s < Sets; ++s) { load_matrices(left.at[s], place.at(tile, apart * s, piece)); }
+  return left;
+}
+
+/// Two neighbouring products, rounded: columns 16 pair on.
+template <class T, int Sets, int Tiles>
+__device__ Left<Sets> narrow(const float (&from)[Sets][Tiles][4], int pair) {
+  Left<Sets> left;
+#pragma unroll
+  for (int s = 0; s < Sets; ++s) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float(&product)[4] = from[s][2 * pair + i / 2];
+      left.at[s][i] = pair_of<T>(product[2 * (i % 2)], product[2 * (i % 2) + 1]);
+    }
+  }
+  return left;
+}
+
+/// to = the products of a warp's rows, of which left(k) is columns 16 k on, with 8 Tiles rows of a
+/// tile, `row` on.
+template <class T, int Size, int Sets, int Tiles, class LeftOf>
+__device__ void multiply_rows(float (&to)[Sets][Tiles][4], SharedAddress tile,
+                              const Place<Size>& place, int row, LeftOf left) {
+#pragma unroll
+  for (int s = 0; s < Sets; ++s) {
+#pragma unroll
+    for (int n = 0; n < Tiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) { to[s][n][i] = 0.0F; }
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < Size / 16; ++k) {
+    const auto& a = left(k);
+#pragma unroll
+    for (int n = 0; n < Tiles / 2; ++n) {
+      std::uint32_t b[4];
+      load_matrices(b, place.at(tile, row + 16 * n, 2 * k));
+#pragma unroll
+      for (int s = 0; s < Sets; ++s) {
+        mma<T>(to[s][2 * n], a.at[s], b[0], b[1]);
+        mma<T>(to[s][2 * n + 1], a.at[s], b[2], b[3]);
+      }
+    }
+  }
+}
+
+/// to += left b, where b is 16 rows of a tile, `row` on.
+template <class T, int Size, int Sets>
+__device__ void add_product(float (&to)[Sets][Size / 8][4], const Left<Sets>& left,
+                            SharedAddress tile, const Place<Size>& place, int row) {
+#pragma unroll
+  for (int n = 0; n < Size / 16; ++n) {
+    std::uint32_t b[4];
+    load_matrices_transposed(b, place.at(tile, row, 2 * n));
+#pragma unroll
+    for (int s = 0; s < Sets; ++s) {
+      mma<T>(to[s][2 * n], left.at[s], b[0], b[1]);
+      mma<T>(to[s][2 * n + 1], left.at[s], b[2], b[3]);
+    }
+  }
+}
+
+/// Row `half` of a lane's two of a set of products, times `factor`, into row t of a head's matrix.
+template <class T, int Size>
+__device__ void store_row(Values array, const Head& head, int t, int part, int parts,
+                          const float (&products)[Size / 8][4], int half, float factor) {
+  auto* const to = static_cast<std::uint16_t*>(array.data) + head.at(t, part, parts);
+#pragma unroll
+  for (int n = 0; n < Size / 8; ++n) {
+    const int column = 8 * n + 2 * lane_pair();
+    const std::uint32_t words =
+        pair_of<T>(products[n][2 * half] * factor, products[n][2 * half + 1] * factor);
+    if (head.all.access == Access::packs) {
+      if (column < head.all.size) { *reinterpret_cast<std::uint32_t*>(to + column) = words; }
+    } else {
+      if (column < head.all.size) { to[column] = static_cast<std::uint16_t>(words); }
+      if (column + 1 < head.all.size) { to[column + 1] = static_cast<std::uint16_t>(words >> 16U); }
+    }
+  }
+}
+
+/// KeyMask, of one head.
+class HeadWords {
+ public:
+  __device__ explicit HeadWords(const Head& head)
+      : mask_{head.all.mask},
+        sample_{static_cast<std::uint64_t>(mask_.first_sample + head.sample())},
+        first_row_{static_cast<std::uint64_t>(head.number() * head.all.seq)},
+        groups_{static_cast<std::uint32_t>((head.all.seq + 3) / 4)} {}
+
+  [[nodiscard]] __device__ bool on() const { return mask_.on; }
+  [[nodiscard]] __device__ float factor() const { return mask_.on ? mask_.factor : 1.0F; }
+  /// Of four keys from `first` on, a multiple of four, at which row t looks: whether each is
+  /// dropped.
+  __device__ void dropped(int t, int first, bool (&to)[4]) const {
+    const std::uint64_t row = first_row_ + static_cast<std::uint32_t>(t);
+    const auto words =
+        mask_.philox.words(row * groups_ + static_cast<std::uint32_t>(first) / 4, sample_);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) { to[i] = words[i] < mask_.threshold; }
+  }
+
+ private:
+  const KeyMask& mask_;
+  std::uint64_t sample_;
+  std::uint64_t first_row_;
+  std::uint32_t groups_;
+};
+
+/// log2(e): powers are those of two.
+inline constexpr float kLog2E = 1.44269504F;
+
+/// A warp's of a block's rows of Q, or of another such matrix, into its registers.
+template <int Size>
+__device__ void load_own(Left<Cores<Size>::kSets> (&to)[Size / 16], const std::byte* tile) {
+  const Place<Size> place{cores_warp() * Cores<Size>::kWarpRows + cores_lane() % 16,
+                          cores_lane() / 16};
+#pragma unroll
+  for (int k = 0; k < Size / 16; ++k) {
+    to[k] = load_left<Size>(shared_address(tile), place, 16, 2 * k);
+  }
+}
+
+/// body.template operator()<T, Size>() with what CUDA calls the type of `dtype`, and room for a
+/// head of `size`.
+template <class Body>
+void with_cores(DType dtype, std::int64_t size, Body body) {
+  const auto with_size = [&]<class T>(std::type_identity<T>) {
+    size <= 64 ? body.template operator()<T, 64>() : body.template operator()<T, 128>();
+  };
+  dtype == DType::bf16 ? with_size(std::type_identity<__nv_bfloat16>{})
+                       : with_size(std::type_identity<__half>{});
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,130 @@
+#pragma once
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <initializer_list>
+
+#include "kernels/attention/attention.hpp"
+#include "kernels/dropout/mask_key.hpp"
+#include "kernels/support/cuda/cuda_lanes.cuh"
+
+// What attention's kernels on CUDA know of heads, and of which of their probabilities are dropped.
+namespace tessera::kernels::cuda {
+
+inline constexpr int kEight = 8;  // neighbours that a thread loads at once: a pack of 16 bits each
+
+/// philox4x32 with a key that all threads share: its rounds' keys lie where kernels find their
+/// arguments, and take no registers.
+class PhiloxRounds {
+ public:
+  explicit PhiloxRounds(std::array<std::uint32_t, 2> key) {
+    for (int round = 0; round < kRounds; ++round) {
+      keys_[round][0] = key[0] + static_cast<std::uint32_t>(round) * 0x9E3779B9U;
+      keys_[round][1] = key[1] + static_cast<std::uint32_t>(round) * 0xBB67AE85U;
+    }
+  }
+
+  [[nodiscard]] __device__ std::array<std::uint32_t, 4> words(std::uint64_t low,
+                                                              std::uint64_t high) const {
+    std::uint32_t c[4] = {static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32U),
+                          static_cast<std::uint32_t>(high),
+                          static_cast<std::uint32_t>(high >> 32U)};
+#pragma unroll
+    for (int round = 0; round < kRounds; ++round) {
+      const std::uint64_t first = std::uint64_t{0xD2511F53U} * c[0];
+      const std::uint64_t second = std::uint64_t{0xCD9E8D57U} * c[2];
+      c[0] = static_cast<std::uint32_t>(second >> 32U) ^ c[1] ^ keys_[round][0];
+      c[1] = static_cast<std::uint32_t>(second);
+      c[2] = static_cast<std::uint32_t>(first >> 32U) ^ c[3] ^ keys_[round][1];
+      c[3] = static_cast<std::uint32_t>(first);
+    }
+    return {c[0], c[1], c[2], c[3]};
+  }
+
+ private:
+  static constexpr int kRounds = 10;
+  std::uint32_t keys_[kRounds][2];
+};
+
+/// HeadMask, made four keys at a time.
+struct KeyMask {
+  bool on;
+  float factor;
+  std::uint32_t threshold;
+  std::int64_t first_sample;
+  PhiloxRounds philox;
+
+  /// Word j is that of key `first` + j, `first` a multiple of four: dropped if it is below
+  /// `threshold`. `row` counts the query rows of all heads of a sample.
+  [[nodiscard]] __device__ std::array<std::uint32_t, 4> words(std::int64_t sample, std::int64_t row,
+                                                              std::int64_t seq,
+                                                              std::int64_t first) const {
+    return philox.words(static_cast<std::uint64_t>((row * ((seq + 3) / 4)) + first / 4),
+                        static_cast<std::uint64_t>(first_sample + sample));
+  }
+  /// What the probabilities of those four keys are multiplied by.
+  __device__ void factors(std::int64_t sample, std::int64_t row, std::int64_t seq,
+                          std::int64_t first, float (&to)[4]) const {
+    const std::array<std::uint32_t, 4> of = words(sample, row, seq, first);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) { to[j] = of[j] < threshold ? 0.0F : factor; }
+  }
+};
+
+/// All heads of all sequences.
+struct Heads {
+  std::int64_t count;
+  std::int64_t heads;
+  std::int64_t seq;
+  std::int64_t size;
+  std::int64_t hidden;
+  float scale;
+  KeyMask mask;
+  Access access;
+
+  /// Tiles of `rows` rows of a head.
+  [[nodiscard]] __host__ __device__ std::int64_t tiles(int rows) const {
+    return (seq + rows - 1) / rows;
+  }
+};
+
+/// One of them.
+struct Head {
+  const Heads& all;
+  std::int64_t index;
+
+  [[nodiscard]] __device__ std::int64_t sample() const { return index / all.heads; }
+  [[nodiscard]] __device__ std::int64_t number() const { return index % all.heads; }
+  /// Of row t in log_sum_exp.
+  [[nodiscard]] __device__ std::int64_t row(std::int64_t t) const { return index * all.seq + t; }
+  /// Where row t lies in a tensor of `parts` matrices side by side.
+  [[nodiscard]] __device__ std::int64_t at(std::int64_t t, int part, int parts) const {
+    return ((sample() * all.seq + t) * parts + part) * all.hidden + number() * all.size;
+  }
+};
+
+template <class Args>
+[[nodiscard]] Heads heads_of(const Args& args, std::initializer_list<ConstValues> arrays) {
+  const AttentionShape& shape = args.shape;
+  const Dropout rule{
+      .x = nullptr, .y = nullptr, .samples = 0, .sample_elems = 0, .p = args.dropout};
+  return {.count = shape.batch * shape.heads,
+          .heads = shape.heads,
+          .seq = shape.seq,
+          .size = shape.head_size,
+          .hidden = shape.heads * shape.head_size,
+          .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape.head_size))),
+          .mask = {.on = args.dropout > 0.0F,
+                   .factor = rule.factor(),
+                   .threshold = rule.threshold(),
+                   .first_sample = args.key.first_sample,
+                   .philox = PhiloxRounds{mask_key(args.key)}},
+          .access = access_of(kEight, shape.head_size, arrays)};
+}
+
+/// means[row] = the sum of y * dy over each row, rows as those of log_sum_exp.
+void attention_means(const AttentionBackward& args, const Heads& heads, float* means,
+                     cudaStream_t stream);
+
+}  // namespace tessera::kernels::cuda
