@@ -39,7 +39,7 @@ class PlainAdamW {
       const float decay = w.dim() > 1 ? lr_ * weight_decay_ : 0.0F;
       m_[i].mul_(kBeta1).add_(g * (1.0F - kBeta1));
       v_[i].mul_(kBeta2).add_(g * (1.0F - kBeta2) * g);
-      w.sub_(m_[i] * lr / (v_[i].sqrt() * scale + kEps) + w * decay);
+      w.sub_(m_[i] * lr / (root(v_[i]) * scale + kEps) + w * decay);
     }
   }
 
@@ -47,6 +47,13 @@ class PlainAdamW {
   static constexpr float kBeta1 = 0.9F;
   static constexpr float kBeta2 = 0.95F;
   static constexpr float kEps = 1e-8F;
+
+  /// The correctly rounded root. libtorch's of fp32 is MKL's where it is built with MKL, which is
+  /// an ulp away for some numbers on some processors. One of fp64 may be too: no fp32 number has a
+  /// root so near to the middle of two others that it then rounds to the wrong one.
+  static torch::Tensor root(const torch::Tensor& x) {
+    return x.to(torch::kDouble).sqrt().to(torch::kFloat);
+  }
 
   static double power(double base, std::int64_t exponent) {
     double result = 1.0;
