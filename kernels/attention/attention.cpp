@@ -51,7 +51,7 @@ void attention_backward(const AttentionBackward& args, Stream stream) {
   if (args.workspace_elems != 0) {
     check.at_least({"workspace_elems", args.workspace_elems}, "attention_workspace_elems",
                    check.table(stream).attention_workspace_elems(args.shape, args.qkv.dtype,
-                                                                 check.threads(stream)));
+                                                                 stream.state()->kernels()));
   }
   check.table(stream).attention_backward(args, stream);
 }
@@ -69,7 +69,7 @@ std::int64_t attention_backward_workspace_elems(const AttentionShape& shape, DTy
   check_shape(check, shape);
   check.arrays({{"dtype", {nullptr, dtype}, 0}});
   return check.table(stream).attention_backward_workspace_elems(shape, dtype,
-                                                                check.threads(stream));
+                                                                stream.state()->kernels());
 }
 
 }  // namespace tessera::kernels

@@ -146,14 +146,14 @@ __device__ void load_rows(std::byte* tile, const HeadRows& from, int first) {
     if (from.access == Access::packs) {
       copy_async(shared_address(to), at, inside ? 16 : 0);
     } else {
-      FourWords words{};
+      std::uint32_t words[4] = {};
 #pragma unroll
       for (int j = 0; j < kEight; ++j) {
         if (inside && piece * kEight + j < from.columns) {
-          words.at[j / 2] |= std::uint32_t{at[j]} << (16U * (j % 2));
+          words[j / 2] |= std::uint32_t{at[j]} << (16U * (j % 2));
         }
       }
-      *reinterpret_cast<FourWords*>(to) = words;
+      *reinterpret_cast<uint4*>(to) = {words[0], words[1], words[2], words[3]};
     }
     at += rows_at_once * from.stride;
   }

@@ -33,7 +33,9 @@ void matmul(const MatMul& p, Stream stream) {
   if (p.epilogue == Epilogue::gelu_gradient) {
     gelu_backward(p.pre_gelu, p.c, p.c, p.m * p.n, stream);
   }
-  if (p.bias_gradient) { bias_gradient(p.b, p.bias_gradient, p.k, p.n, Write::add, stream); }
+  if (p.bias_gradient) {
+    reference::bias_gradient(p.b, p.bias_gradient, p.k, p.n, Write::add, stream);
+  }
 }
 
 }  // namespace tessera::kernels::reference

@@ -98,7 +98,7 @@ void multiply_then_sum_columns(const MatMul& p, Stream stream) {
   MatMul inner = p;
   inner.bias_gradient = {};
   cuda::matmul(inner, stream);
-  bias_gradient(p.b, p.bias_gradient, p.k, p.n, Write::add, stream);
+  cuda::bias_gradient(p.b, p.bias_gradient, p.k, p.n, Write::add, stream);
 }
 
 void multiply_then_add_residual(const MatMul& p, Stream stream) {
