@@ -62,6 +62,7 @@ struct QueryWarp {
 
   /// The keys of a step, from key `first` on.
   __device__ void add(SharedAddress k, SharedAddress v, int first) {
+    if (first_row >= head.all.seq) { return; }
     // What is exchanged in a tile's rows is the same 32 rows on.
 #pragma unroll 1
     for (int at = 0; at < kKeys; at += 32) {
@@ -194,13 +195,15 @@ struct KeyWarp {
                       SharedAddress dy, int first) {
 #pragma unroll
     for (int at = 0; at < kQueries; at += kQueriesAtOnce) {
-      if (first + at + kQueriesAtOnce > first_key) { add_some(args, k, v, q, dy, first, at); }
+      const int row = first + at;
+      if (row + kQueriesAtOnce > first_key && row < head.all.seq) {
+        add_some(args, k, v, q, dy, at, row);
+      }
     }
   }
 
   __device__ void add_some(const Backward& args, SharedAddress k, SharedAddress v, SharedAddress q,
-                           SharedAddress dy, int step, int at) {
-    const int first = step + at;
+                           SharedAddress dy, int at, int first) {
     RowSums sums[kTiles][2];
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {

@@ -52,6 +52,7 @@ struct ForwardWarp {
 
   /// The keys of a step, from key `first` on.
   __device__ void add(SharedAddress k, SharedAddress v, int first) {
+    if (first_row >= head.all.seq) { return; }
 #pragma unroll 1
     for (int at = 0; at < kKeys; at += kKeysAtOnce) {
       if (first + at >= first_row + Cores<Size>::kWarpRows) { break; }

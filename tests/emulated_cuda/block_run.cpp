@@ -50,6 +50,7 @@ BlockRun::BlockRun(const dim3& block, const std::function<void()>& body, std::ui
       body_{body},
       order_{block.x * block.y * block.z, draw},
       threads_(std::size_t{block.x} * block.y * block.z),
+      warps_((threads_.size() + 31) / 32),
       fibers_{borrow_fibers()} {
   running = this;
 }
@@ -65,6 +66,7 @@ void BlockRun::run(uint3 block_index) {
     thread.state = State::waiting_to_start;
     thread.late_copies.drop();
   }
+  for (Lanes& lanes : warps_) { lanes = {}; }
   started_ = done_ = 0;
   start_order_ = order_.next();
   while (done_ < threads_.size()) {
@@ -120,6 +122,7 @@ void BlockRun::run_threads() {
       misuse(std::string{"a kernel throws: "} + error.what());
     }
     threads_[current_].state = State::done;
+    warps_[current_ / 32].done |= 1U << (current_ % 32);
     ++done_;
   }
 }
@@ -167,19 +170,14 @@ std::uint64_t BlockRun::call_warp(const WarpCall& call) {
   thread.call = call;
   thread.state = State::in_warp_call;
   const unsigned warp = current_ / 32;
-  if ((lanes_of(warp, State::in_warp_call) & call.mask) == call.mask) {
+  unsigned& in_call = warps_[warp].in_call;
+  in_call |= 1U << (current_ % 32);
+  if ((in_call & call.mask) == call.mask) {
+    in_call &= ~call.mask;
     finish_warp_call(warp, call.mask);
   }
   wait_for_others();
   return thread.result;
-}
-
-unsigned BlockRun::lanes_of(unsigned warp, State state) const {
-  unsigned lanes = 0;
-  for (unsigned lane = 0; lane < 32 && 32 * warp + lane < threads_.size(); ++lane) {
-    if (threads_[32 * warp + lane].state == state) { lanes |= 1U << lane; }
-  }
-  return lanes;
 }
 
 void BlockRun::check_mask(const WarpCall& call) const {
@@ -194,7 +192,7 @@ void BlockRun::check_mask(const WarpCall& call) const {
     misuse("the mask of a warp's call names lanes that the block does not have: " +
            where(current_));
   }
-  if ((call.mask & lanes_of(warp, State::done)) != 0) {
+  if ((call.mask & warps_[warp].done) != 0) {
     misuse("the mask of a warp's call names lanes that have left the kernel: " + where(current_));
   }
   if (call.width < 1 || call.width > 32 ||

@@ -57,7 +57,6 @@ class BlockRun {
   void work_together(unsigned warp, const WarpCall& call) const;
   [[nodiscard]] std::uint64_t result_of(unsigned warp, unsigned lane, unsigned mask) const;
   [[nodiscard]] unsigned source_of(const WarpCall& call, unsigned lane) const;
-  [[nodiscard]] unsigned lanes_of(unsigned warp, State state) const;
   [[nodiscard]] std::string where(unsigned thread) const;
   [[noreturn]] void report_stuck() const;
   void check_mask(const WarpCall& call) const;
@@ -68,6 +67,11 @@ class BlockRun {
   std::vector<unsigned> start_order_;
   std::vector<unsigned> lanes_in_order_;
   std::vector<Thread> threads_;
+  struct Lanes {
+    unsigned in_call = 0;
+    unsigned done = 0;
+  };
+  std::vector<Lanes> warps_;
   std::vector<unsigned> ready_;  // the next one last
   std::unique_ptr<FiberSet> fibers_;
   std::vector<Fiber*> idle_;

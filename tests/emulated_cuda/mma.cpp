@@ -1,5 +1,6 @@
 #include "emulated_cuda/mma.hpp"
 
+#include <bit>
 #include <cstring>
 
 #include "emulated_cuda/block.hpp"
@@ -18,35 +19,40 @@ struct Product {
   std::array<std::uint32_t, 2> b;
 };
 
-template <class T>
-float widened(std::uint32_t word, unsigned half) {
-  return T{static_cast<std::uint16_t>(word >> (16U * half))}.to_float();
+double widened(MmaType type, std::uint32_t word, unsigned half) {
+  const auto bits = static_cast<std::uint16_t>(word >> (16U * half));
+  if (type == MmaType::bf16) { return std::bit_cast<float>(std::uint32_t{bits} << 16U); }
+  return tessera::float16{bits}.to_float();
 }
 
 /// Called once for a warp: `lanes` are addresses of its Products.
-template <class T>
+template <MmaType type>
 void multiply(const std::uint64_t* lanes) {
-  float a[16][16];
-  float b[8][16];  // transposed
+  double a[16][16];
+  double b[16][8];
   for (unsigned lane = 0; lane < 32; ++lane) {
     const auto& of = *reinterpret_cast<const Product*>(lanes[lane]);
     const unsigned row = lane / 4;
     const unsigned pair = 2 * (lane % 4);
     for (unsigned e = 0; e < 2; ++e) {
       for (unsigned i = 0; i < 4; ++i) {
-        a[row + 8 * (i % 2)][pair + 8 * (i / 2) + e] = widened<T>(of.a[i], e);
+        a[row + 8 * (i % 2)][pair + 8 * (i / 2) + e] = widened(type, of.a[i], e);
       }
-      for (unsigned i = 0; i < 2; ++i) { b[row][pair + 8 * i + e] = widened<T>(of.b[i], e); }
+      for (unsigned i = 0; i < 2; ++i) { b[pair + 8 * i + e][row] = widened(type, of.b[i], e); }
+    }
+  }
+  double c[16][8] = {};
+  for (unsigned row = 0; row < 16; ++row) {
+    for (unsigned k = 0; k < 16; ++k) {
+      for (unsigned column = 0; column < 8; ++column) {
+        c[row][column] += a[row][k] * b[k][column];
+      }
     }
   }
   for (unsigned lane = 0; lane < 32; ++lane) {
-    const auto& of = *reinterpret_cast<const Product*>(lanes[lane]);
+    float* const to = reinterpret_cast<const Product*>(lanes[lane])->c;
     for (unsigned i = 0; i < 4; ++i) {
-      const float* const left = a[lane / 4 + 8 * (i / 2)];
-      const float* const right = b[2 * (lane % 4) + i % 2];
-      double sum = of.c[i];
-      for (unsigned k = 0; k < 16; ++k) { sum += static_cast<double>(left[k]) * right[k]; }
-      of.c[i] = static_cast<float>(sum);
+      to[i] = static_cast<float>(to[i] + c[lane / 4 + 8 * (i / 2)][2 * (lane % 4) + i % 2]);
     }
   }
 }
@@ -88,7 +94,7 @@ void together(void (*work)(const std::uint64_t*), const void* own) {
 void warp_mma(MmaType type, float (&c)[4], const std::uint32_t (&a)[4],
               std::array<std::uint32_t, 2> b) {
   const Product own{c, a, b};
-  together(type == MmaType::bf16 ? multiply<tessera::bfloat16> : multiply<tessera::float16>, &own);
+  together(type == MmaType::bf16 ? multiply<MmaType::bf16> : multiply<MmaType::fp16>, &own);
 }
 
 void warp_load(std::uint32_t (&to)[4], const void* row, bool transposed) {
