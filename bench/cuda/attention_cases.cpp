@@ -55,8 +55,9 @@ struct Heads {
 
 /// What the device's matrix units reach.
 Case square_product(Rig& rig, std::int64_t size) {
-  Case limit =
-      product(rig, {.a = {}, .b = {}, .c = {}, .m = size, .n = size, .k = size}, DType::bf16).ours;
+  TrainingProduct square;
+  square.like = {.a = {}, .b = {}, .c = {}, .m = size, .n = size, .k = size};
+  Case limit = plain_product_contest(rig, square).ours;
   limit.name = fmt::format("product of {} squared", size);
   return limit;
 }

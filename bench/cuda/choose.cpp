@@ -34,7 +34,7 @@ class ChosenStream {
       : stream_{rig.device().make_compute_stream()} {
     choices_.products[kind_of(product)] = {.algorithm = algorithm};
     stream().state()->lend(rig.stream().state()->workspace());
-    stream().state()->compute_with({&rig.table(), 1, &choices_});
+    stream().state()->compute_with({.table = &rig.table(), .products = &choices_});
   }
   ChosenStream(const ChosenStream&) = delete;
   ChosenStream& operator=(const ChosenStream&) = delete;

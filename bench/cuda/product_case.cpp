@@ -56,7 +56,8 @@ Contest epilogue_contest(Rig& rig, const TrainingProduct& product) {
     rig.table().matmul(first, rig.stream());
     if (all.residual) { rig.table().add(all.residual, all.c, all.c, all.m * all.n, rig.stream()); }
     if (all.bias_gradient) {
-      rig.table().bias_gradient(all.b, all.bias_gradient, all.k, all.n, rig.stream());
+      rig.table().bias_gradient(all.b, all.bias_gradient, all.k, all.n, kernels::Write::add,
+                                rig.stream());
     }
   };
   return {Work::runs,

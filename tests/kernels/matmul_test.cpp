@@ -543,7 +543,7 @@ TEST_P(MatMulOnCpu, EpiloguesAreTheKernelsThatTheyName) {
   p.write = Write::add;
   p.bias_gradient = fused_dbias.data();
   table().matmul(p, stream());
-  table().bias_gradient(b.data(), dbias.data(), k, n, stream());
+  table().bias_gradient(b.data(), dbias.data(), k, n, Write::add, stream());
   EXPECT_TRUE(same_bits(fused_dbias.read(), dbias.read()));
 }
 
