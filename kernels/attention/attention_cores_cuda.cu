@@ -56,7 +56,7 @@ struct ForwardWarp {
 #pragma unroll 1
     for (int at = 0; at < kKeys; at += kKeysAtOnce) {
       if (first + at >= first_row + Cores<Size>::kWarpRows) { break; }
-      const auto skipped = static_cast<SharedAddress>(at * Cores<Size>::kRowBytes);
+      const SharedAddress skipped = SharedAddress{Cores<Size>::kRowBytes} * at;
       add_some(k + skipped, v + skipped, first + at);
     }
   }

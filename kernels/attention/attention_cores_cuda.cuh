@@ -68,14 +68,13 @@ template <int Size>
 class Place {
  public:
   __device__ Place(int row, int piece)
-      : row_{static_cast<SharedAddress>(row * Cores<Size>::kRowBytes)},
-        piece_{static_cast<SharedAddress>(16 * (piece ^ piece_exchange(row)))} {}
+      : row_{SharedAddress{Cores<Size>::kRowBytes} * row},
+        piece_{SharedAddress{16} * (piece ^ piece_exchange(row))} {}
 
   /// Its 16 bytes, `row` rows and `piece` pieces on; none has a bit of the lane's own.
   [[nodiscard]] __device__ SharedAddress at(SharedAddress tile, int row, int piece) const {
-    const auto exchanged = static_cast<SharedAddress>(16 * (piece ^ piece_exchange(row)));
-    return tile + row_ + (exchanged ^ piece_) +
-           static_cast<SharedAddress>(row * Cores<Size>::kRowBytes);
+    const auto exchanged = SharedAddress{16} * (piece ^ piece_exchange(row));
+    return tile + row_ + (exchanged ^ piece_) + SharedAddress{Cores<Size>::kRowBytes} * row;
   }
 
  private:
@@ -137,7 +136,7 @@ __device__ void load_rows(std::byte* tile, const HeadRows& from, int first) {
   constexpr int rows_at_once = kCoresThreads / pieces;
   const int row = static_cast<int>(threadIdx.x) / pieces;
   const int piece = static_cast<int>(threadIdx.x) % pieces;
-  const std::uint16_t* at = from.data + (first + row) * from.stride + piece * kEight;
+  const std::uint16_t* at = from.data + (first + row) * from.stride + std::int64_t{kEight} * piece;
 #pragma unroll
   for (int i = 0; i < Rows; i += rows_at_once) {
     std::byte* const to =
@@ -204,7 +203,10 @@ class KeySteps {
 template <class T>
 __device__ inline std::uint32_t pair_of(float low, float high) {
   std::uint32_t words = 0;
-  const auto copy = [&words](const auto& two) { memcpy(&words, &two, sizeof words); };
+  const auto copy = [&words](const auto& two) {
+    memcpy(&words, &two,
+           sizeof words);  // NOLINT(bugprone-undefined-memory-manipulation): plain bits
+  };
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     copy(__floats2bfloat162_rn(low, high));
   } else {
@@ -237,7 +239,7 @@ __device__ Left<Sets> narrow(const float (&from)[Sets][Tiles][4], int pair) {
   for (int s = 0; s < Sets; ++s) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float(&product)[4] = from[s][2 * pair + i / 2];
+      const float(&product)[4] = from[s][2L * pair + i / 2];
       left.at[s][i] = pair_of<T>(product[2 * (i % 2)], product[2 * (i % 2) + 1]);
     }
   }

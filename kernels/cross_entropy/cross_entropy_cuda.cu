@@ -4,6 +4,7 @@
 #include "device/cuda/cuda_dynamic_shared.cuh"
 #include "kernels/cross_entropy/cross_entropy.hpp"
 #include "kernels/support/cuda/cuda_lanes.cuh"
+#include "kernels/support/cuda/cuda_mma.cuh"
 #include "kernels/support/cuda/cuda_reduce.cuh"
 #include "kernels/support/cuda/cuda_tile.cuh"
 #include "kernels/support/cuda/cuda_workspace.hpp"
@@ -35,13 +36,7 @@ int row_threads(std::int64_t classes) {
 /// where that is below 2^-126.
 __device__ inline float fast_exp(float x) {
   constexpr float log2_e = 1.44269504F;
-#if defined(__CUDA_ARCH__)
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * log2_e));
-  return y;
-#else
-  return exp2f(x * log2_e);
-#endif
+  return fast_exp2(x * log2_e);
 }
 
 /// The largest of some logits, and the sum of exp(logit - that), which is NaN if one is NaN or
@@ -147,7 +142,7 @@ __device__ void write_gradient(const T* from, T* logits, std::int64_t classes,
     }
 #pragma unroll
     for (int j = 0; j < N; ++j) { pack.at[j] = from_float<T>(some[j]); }
-    store_words(reinterpret_cast<uint4*>(logits + c), std::bit_cast<uint4>(pack));
+    store_four_words(reinterpret_cast<uint4*>(logits + c), std::bit_cast<uint4>(pack));
   }
   const std::int64_t singles = classes - (last - first);
   for (std::int64_t i = threadIdx.x; i < singles; i += blockDim.x) {

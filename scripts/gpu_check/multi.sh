@@ -21,7 +21,11 @@ part_multi() {
   bandwidth_of bandwidth ''
   sharded_steps
   base=${seconds_of[zero3]-}
-  if [[ -n $base ]]; then hidden_gathers; fi
+  if [[ -n $base ]]; then
+    hidden_gathers
+  else
+    judge hidden "not measured" "zero3 gave no figure"
+  fi
   switched priority "--channel-priority high" "--high-priority"
   switched ctas "--nccl-max-ctas 8" "--max-ctas 8"
   switched windows "--nccl-windows" "--windows"
@@ -75,7 +79,8 @@ step_of() {
 }
 
 sharded_steps() {
-  local strategy groups status figures='' words="$shape_words, batch $batch each"
+  local strategy status figures='' words="$shape_words, batch $batch each"
+  local -a groups
   declare -gA seconds_of=()
   for strategy in ddp zero3 hybrid; do
     groups=() status=0

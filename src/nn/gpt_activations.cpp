@@ -183,14 +183,16 @@ ActivationSizes activation_sizes(const GPTConfig& config, const GPTOptions& opti
                                  std::int64_t batch, World& world, const ModelOptions& model) {
   const kernels::AttentionShape attention{batch, config.seq, config.heads, config.head_size()};
   const Stream stream = world.compute_stream();
+  // What is dropped is computed by kernels that have no use for more.
+  const auto backward_elems = options.dropout > 0.0F ? kernels::attention_workspace_elems
+                                                     : kernels::attention_backward_workspace_elems;
   return {.config = config,
           .options = &options,
           .shape = {batch, config.seq},
           .compute = model.compute,
           .purpose = model.purpose,
           .workspace_elems = kernels::attention_workspace_elems(attention, model.compute, stream),
-          .backward_workspace_elems =
-              kernels::attention_backward_workspace_elems(attention, model.compute, stream)};
+          .backward_workspace_elems = backward_elems(attention, model.compute, stream)};
 }
 
 GPTActivations cut_activations(const ActivationSizes& sizes, Cutter& kept, Cutter& passing) {

@@ -89,6 +89,10 @@ void check_complete(const Schedule& schedule) {
         refuse(schedule, fmt::format("rank {} makes the {}, which is on rank {}", rank,
                                      to_string(action), owner));
       }
+      if (action.work > Work::backward_weight) {
+        refuse(schedule, fmt::format("rank {} has an action of no kind of work, number {}", rank,
+                                     static_cast<int>(action.work)));
+      }
       note(schedule, rank, action, at(action.stage, action.micro_batch));
     }
   }

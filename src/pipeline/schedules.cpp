@@ -1,12 +1,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <utility>
 
 #include "tessera/base/error.hpp"
 #include "tessera/pipeline/schedule.hpp"
 
 namespace tessera::pipeline {
 namespace {
+
+constexpr std::int64_t kMostActions = std::int64_t{1} << 24;
 
 /// A schedule of `chunks` stages on each of `ranks` ranks, without actions.
 Schedule empty(std::string name, int ranks, int chunks, int micro_batches) {
@@ -17,6 +21,12 @@ Schedule empty(std::string name, int ranks, int chunks, int micro_batches) {
   require("ranks", ranks);
   require("stages a rank", chunks);
   require("micro-batches", micro_batches);
+  if (std::int64_t{ranks} * chunks > kMostActions / micro_batches) {
+    throw ConfigError{
+        fmt::format("schedule {}: {} ranks with {} stages each and {} micro-batches; "
+                    "give at most {} of all together",
+                    name, ranks, chunks, micro_batches, kMostActions)};
+  }
   Schedule schedule{.name = std::move(name),
                     .micro_batches = micro_batches,
                     .rank_of_stage = {},

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "pipeline/progress.hpp"
 #include "tessera/base/error.hpp"
@@ -78,11 +79,10 @@ Timeline play(const Schedule& schedule, const Costs& costs) {
 }
 
 double Timeline::idle(int rank) const {
+  expects(rank >= 0 && std::cmp_less(rank, ranks.size()), "Timeline::idle: there is no such rank");
   if (length == 0) { return 0; }
   double busy = 0;
-  for (const Span& span : ranks.at(static_cast<std::size_t>(rank))) {
-    busy += span.end - span.begin;
-  }
+  for (const Span& span : ranks[static_cast<std::size_t>(rank)]) { busy += span.end - span.begin; }
   return 1 - busy / length;
 }
 
@@ -93,6 +93,8 @@ double Timeline::bubble() const {
 }
 
 double bubble_by_formula(int ranks, int micro_batches, int chunks) {
+  expects(ranks >= 1 && micro_batches >= 1 && chunks >= 1,
+          "bubble_by_formula: ranks, micro-batches and chunks are 1 or more");
   return static_cast<double>(ranks - 1) / (static_cast<double>(chunks) * micro_batches + ranks - 1);
 }
 

@@ -39,6 +39,7 @@ extern "C" void counted_memory_is_touched(int signal, siginfo_t* info, void* /*c
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     if (kSignals[i] == signal) { ::sigaction(signal, &before[i], nullptr); }
   }
+  if (info->si_code <= 0) { ::raise(signal); }  // it was sent: no access makes it again
 }
 
 }  // namespace

@@ -54,8 +54,12 @@ void check_cpu(const WorldOptions& options) {
   if (!options.products.empty()) {
     throw ConfigError{
         "`products` has no effect on a CPU, which has no cuBLASLt: leave it out, or set `device` "
-        "to "
-        "cuda"};
+        "to cuda"};
+  }
+  if (options.nondeterministic_attention) {
+    throw ConfigError{
+        "`nondeterministic_attention` has no effect on a CPU, which has no cuDNN: leave it out, or "
+        "set `device` to cuda"};
   }
   if (options.host_threads > 0) {
     throw ConfigError{

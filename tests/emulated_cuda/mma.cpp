@@ -72,7 +72,7 @@ void load(const std::uint64_t* lanes) {
     const unsigned row = lane / 4;
     const unsigned pair = 2 * (lane % 4);
     for (unsigned m = 0; m < 4; ++m) {
-      const std::uint16_t(*const matrix)[8] = rows + 8 * m;
+      const std::uint16_t(*const matrix)[8] = rows + std::size_t{8} * m;
       const std::uint32_t low = transposed ? matrix[pair][row] : matrix[row][pair];
       const std::uint32_t high = transposed ? matrix[pair + 1][row] : matrix[row][pair + 1];
       reinterpret_cast<const Matrices*>(lanes[lane])->to[m] = low | high << 16U;

@@ -136,7 +136,7 @@ TEST_F(NcclOptionsTest, NoOptionChangesABit) {
   const ToyOutcome without = train_gpt(run, kAsProcesses);
   run.world = on_cuda({.min_ctas = 1, .max_ctas = 2, .windows = true});
   run.world.channel_priority = StreamPriority::high;
-  for (const Strategy strategy : {Strategy::zero3, Strategy::dp}) {  // whose arenas differ
+  for (const Strategy strategy : {Strategy::zero3, Strategy::dp}) {
     run.options.strategy = strategy;
     const ToyOutcome with = train_gpt(run, kAsProcesses);
     if (launched_rank() == 0) { EXPECT_EQ(difference(with, without), "") << to_string(strategy); }

@@ -88,9 +88,10 @@ Json profile(const BenchSettings& settings) {
 
 /// The same of a GPU that scripts/gpu_check.sh has measured.
 Json profile_from(const std::string& path) {
+  const std::string text = read_input("--from", path);
   MeasuredDevice device;
   try {
-    device = profile_of_gpu_check(read_input("--from", path));
+    device = profile_of_gpu_check(text);
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format("--from {}: {}", path, error.what()));
   }

@@ -218,6 +218,7 @@ Json comparison_json(const Job& job, const std::vector<RunResult>& results) {
         {"max_ctas", job.settings.nccl.max_ctas},
         {"windows", job.settings.nccl.windows}}},
       {"nondeterministic_attention", job.settings.nondeterministic_attention},
+      {"products", job.settings.products.empty() ? Json{} : Json(job.settings.products)},
       {"batch", job.settings.batch},
       {"accumulate", job.settings.accumulate},
       {"accumulate_mode", to_string(job.settings.accumulate_mode)},

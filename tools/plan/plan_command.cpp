@@ -145,7 +145,9 @@ Added added_by(const Settings& asked, const Planned& shown) {
   }
   if (chosen.head_rows != asked.head_rows) {
     added.words += fmt::format(" --head-rows {}", chosen.head_rows);
-    added.costs.emplace_back("lends attention less of the logits' memory");
+    added.costs.emplace_back(asked.device == DeviceKind::cpu
+                                 ? "adds the gradient of the token table chunk by chunk"
+                                 : "lends attention less of the logits' memory");
   }
   if (chosen.offload != asked.offload) {
     const bool same_memory = asked.device == DeviceKind::cpu;

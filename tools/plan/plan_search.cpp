@@ -223,6 +223,7 @@ std::string step_words(const Settings& settings, Strategy strategy) {
   const std::string recompute = settings.recompute.describe();
   if (recompute != "none") { words += " --recompute " + recompute; }
   if (settings.head_rows > 0) { words += fmt::format(" --head-rows {}", settings.head_rows); }
+  if (settings.nondeterministic_attention) { words += " --nondeterministic-attention"; }
   words += offload_words(settings);
   if (settings.dropout > 0) { words += fmt::format(" --dropout {}", settings.dropout); }
   return words + dtype_words(settings) + optimizer_words(settings) + checkpoint_words(settings);

@@ -102,6 +102,11 @@ std::vector<RunOption> training_options_of(const Job& job) {
                                     {"--no-shuffle", settings.shuffle ? "not given" : "given", ""},
                                     {"--dropout", fmt::format("{}", settings.dropout), ""}};
   options.push_back({"--accumulate-mode", std::string{to_string(settings.accumulate_mode)}, ""});
+  const auto given = [](bool is) { return std::string{is ? "given" : "not given"}; };
+  options.push_back({"--head-rows", std::to_string(settings.head_rows), ""});
+  options.push_back(
+      {"--nondeterministic-attention", given(settings.nondeterministic_attention), ""});
+  options.push_back({"--products", given(!settings.products.empty()), ""});
   add_schedule(job, options);
   add_optimizer(settings, options);
   add_precision(settings, options);

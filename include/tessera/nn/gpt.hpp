@@ -66,9 +66,9 @@ struct GPTOptions {
 struct GPTBytes {
   /// What is kept from forward to backward: 16 * hidden values per row and layer, 2 * hidden and
   /// logits_row_elems() per row (of at most GPTOptions::head_rows rows, where it is given), tokens,
-  /// and fp32 statistics of norms and attention. Layers that
-  /// are recomputed whole take 1 * hidden per row each, and 15 * hidden once for all; the others 4
-  /// * hidden less with Recompute::gelu, 2 * hidden less with Recompute::layer_norm. With
+  /// and fp32 statistics of norms and attention. Layers that are recomputed whole take 1 * hidden
+  /// per row each, and 15 * hidden once for all; the others take less by 4 * hidden with
+  /// Recompute::gelu, and by 2 * hidden with Recompute::layer_norm. With
   /// Boundaries::host the inputs of all layers take at most 3 * hidden per row. For inference it is
   /// 17 * hidden per row, and the logits of at most 64 rows.
   std::size_t activations = 0;

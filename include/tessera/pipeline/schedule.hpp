@@ -47,7 +47,8 @@ struct Schedule {
 };
 
 /// Returns all forward passes, then all backward passes (Huang et al. 2019). A rank holds the
-/// activations of all micro-batches. Throws ConfigError for fewer than 1 rank or micro-batch, as
+/// activations of all micro-batches. Throws ConfigError for fewer than 1 rank, stage or
+/// micro-batch and for more than 2^24 actions, as
 /// the functions below do.
 [[nodiscard]] Schedule gpipe(int ranks, int micro_batches);
 

@@ -32,7 +32,8 @@ struct Timeline {
   std::vector<std::vector<Span>> ranks;  ///< by rank, in order
   double length = 0;                     ///< to the end of the last action
 
-  /// Returns the part of `length` in which a rank has nothing to do, from 0 to 1.
+  /// Returns the part of `length` in which a rank has nothing to do, from 0 to 1. Throws
+  /// ContractError if there is no such rank.
   [[nodiscard]] double idle(int rank) const;
   /// Returns the mean of `idle` over ranks: the pipeline's bubble.
   [[nodiscard]] double bubble() const;
@@ -43,7 +44,7 @@ struct Timeline {
 [[nodiscard]] Timeline play(const Schedule& schedule, const Costs& costs = {});
 
 /// Returns the bubble of GPipe and 1F1B with equal stages, and of interleaved 1F1B with `chunks`
-/// stages a rank: (P - 1) / (chunks * M + P - 1).
+/// stages a rank: (P - 1) / (chunks * M + P - 1). Throws ContractError for a number below 1.
 [[nodiscard]] double bubble_by_formula(int ranks, int micro_batches, int chunks = 1);
 
 /// Draws a timeline of whole units of time, a line a rank and a column a unit: the micro-batch's

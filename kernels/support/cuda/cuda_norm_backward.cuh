@@ -99,7 +99,9 @@ struct NormShape {
 };
 
 [[nodiscard]] inline NormShape norm_shape(std::int64_t columns) {
-  const auto warps = [&](int elems) { return ceil_div<std::int64_t>(columns, kWarp * elems); };
+  const auto warps = [&](int elems) {
+    return ceil_div<std::int64_t>(columns, std::int64_t{kWarp} * elems);
+  };
   const std::int64_t few = warps(kFewNormElems);
   const std::int64_t more = warps(kMoreNormElems);
   const int elems = few * kFewNormElems <= more * kMoreNormElems && few <= kMostNormWarps
@@ -120,7 +122,7 @@ struct SharedRow {
   int group;
 
   [[nodiscard]] __device__ float4* four(int k, int j) const {
-    return reinterpret_cast<float4*>(at) + (k * (N / 4) + j / 4) * group + index;
+    return reinterpret_cast<float4*>(at) + std::int64_t{k * (N / 4) + j / 4} * group + index;
   }
   __device__ void read(int k, float (&to)[N]) const {
 #pragma unroll
@@ -226,7 +228,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
     float scaled = 0.0F;
 #pragma unroll
     for (int k = 0; k < Row::kPacks; ++k) {
-      if (N * k * group >= columns) { break; }  // all threads alike
+      if (std::int64_t{N} * k * group >= columns) { break; }  // all threads alike
       float normal[N];
       float gradient[N];
       float weight[N];
@@ -247,7 +249,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
     dy.forget_floats();
 #pragma unroll
     for (int k = 0; k < Row::kPacks; ++k) {
-      if (N * k * group >= columns) { break; }  // all threads alike
+      if (std::int64_t{N} * k * group >= columns) { break; }  // all threads alike
       float normal[N];
       float gradient[N];
       float weight[N];
@@ -272,7 +274,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
   for (int s = 0; s < K; ++s) {
     if (rows > 1) {
       __syncthreads();  // what is there is no longer needed
-      const SharedRow<N> others{given + (own - 1) * group * Elems, index, group};
+      const SharedRow<N> others{given + std::int64_t{own - 1} * group * Elems, index, group};
 #pragma unroll
       for (int k = 0; k < Row::kPacks; ++k) {
         if (own > 0) { others.write(k, sums + s * Elems + k * N); }
@@ -289,7 +291,7 @@ __global__ void __maxnreg__((kNormRegisters<centring, T, Elems>))
       for (int j = 0; j < N; ++j) { all[j] = sums[s * Elems + k * N + j]; }
       for (int other = 1; other < rows; ++other) {
         float some[N];
-        SharedRow<N>{given + (other - 1) * group * Elems, index, group}.read(k, some);
+        SharedRow<N>{given + std::int64_t{other - 1} * group * Elems, index, group}.read(k, some);
 #pragma unroll
         for (int j = 0; j < N; ++j) { all[j] += some[j]; }
       }

@@ -6,6 +6,7 @@
 
 #include "kernels/support/cuda/cuda_cut.cuh"
 #include "kernels/support/cuda/cuda_element.cuh"
+#include "kernels/support/cuda/cuda_mma.cuh"
 
 // Loops over arrays of several dtypes at once, in which every access is one of 16 bytes a thread
 // and every warp's access covers whole sectors of 32 bytes.
@@ -63,28 +64,14 @@ __device__ inline Bits load_tile(const void* data, DType dtype, std::int64_t til
   return bits;
 }
 
-/// One store of 16 bytes whatever the compiler makes of its surroundings: nvcc 13.0 cut those of a
-/// cast to fp32 into four each, which ran at half the rate of a copy.
-__device__ inline void store_words(uint4* to, uint4 words) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};"
-               :
-               : "l"(__cvta_generic_to_global(to)), "r"(words.x), "r"(words.y), "r"(words.z),
-                 "r"(words.w)
-               : "memory");
-#else
-  *to = words;
-#endif
-}
-
 __device__ inline void store_tile(void* data, DType dtype, std::int64_t tile, const Bits& bits) {
   if (dtype == DType::fp32) {
     auto* const words = static_cast<std::uint32_t*>(data) + tile;
-    store_words(reinterpret_cast<uint4*>(words + place(0)), words_of(bits, 0));
-    store_words(reinterpret_cast<uint4*>(words + place(4)), words_of(bits, 4));
+    store_four_words(reinterpret_cast<uint4*>(words + place(0)), words_of(bits, 0));
+    store_four_words(reinterpret_cast<uint4*>(words + place(4)), words_of(bits, 4));
   } else {
     auto* const halves = static_cast<std::uint16_t*>(data) + tile;
-    store_words(reinterpret_cast<uint4*>(halves) + threadIdx.x % 32, words_of(bits, 0));
+    store_four_words(reinterpret_cast<uint4*>(halves) + threadIdx.x % 32, words_of(bits, 0));
   }
 }
 

@@ -71,7 +71,7 @@ class GradientHome {
   /// What this rank keeps on its device of the reduced segment: elements `Owned::updates`, or
   /// nothing.
   [[nodiscard]] virtual View resident(std::size_t segment) const = 0;
-  /// What it keeps in the host pool; null unless the unit is offloaded.
+  /// What it keeps in the host pool; null unless the host updates the unit.
   [[nodiscard]] HostGradients* host() const noexcept { return host_; }
 
   /// *Collective.* Brings the whole reduced gradients to every rank, in `whole`, until
@@ -98,7 +98,7 @@ class GradientHome {
     ReduceLane& lane;
     StrategyTraits traits;
     SlotRing* wire_ring = nullptr;  ///< null where nothing travels in a copy
-    HostGradients* host = nullptr;  ///< null unless offloaded
+    HostGradients* host = nullptr;  ///< null unless the host updates the unit
     void* kept = nullptr;           ///< memory for what stays on the device; null if nothing does
   };
   explicit GradientHome(const Parts& parts);
@@ -169,7 +169,7 @@ class GradientPool {
   [[nodiscard]] ReduceLane& lane() noexcept { return lane_; }
   /// Makes the compute stream wait for all that is on its way, to the host pool too.
   void settle();
-  /// Null if no unit is offloaded.
+  /// Null if the host updates no unit.
   [[nodiscard]] HostGradientPool* host() const noexcept { return host_.get(); }
   /// Of the memory that backward adds into.
   [[nodiscard]] Category category() const noexcept {

@@ -5,7 +5,7 @@
 namespace tessera::engine {
 
 /// Backward adds into whole gradients that stay, and the last micro-batch reduces them in place. Of
-/// an offloaded unit the host pool gets a copy.
+/// a unit that the host updates the host pool gets a copy.
 class DirectGradients final : public GradientHome {
  public:
   explicit DirectGradients(const Parts& parts) : GradientHome{parts} {}

@@ -5,7 +5,7 @@
 namespace tessera::engine {
 
 /// Backward adds into a slot, which is reduced in place and then added to what stays: on the
-/// device, or of an offloaded unit in the host pool alone.
+/// device, or of a unit that the host updates in the host pool alone.
 class GradientsInSlots final : public GradientHome {
  public:
   /// `ring`: whose slots backward adds into; it outlives the home.

@@ -23,8 +23,8 @@ struct HostNorm {
   double* spans = nullptr;  ///< partial sums
 };
 
-/// The reduced gradients of one offloaded unit in the rank's host pool: what this rank's optimizer
-/// updates of them. They come when they have been reduced, beside backward.
+/// The reduced gradients of one unit that the host updates, in the rank's host pool: what this
+/// rank's optimizer updates of them. They come when they have been reduced, beside backward.
 ///
 ///   on the device --take--> copied by the lane of states --> added and squared on the host stream
 ///
@@ -62,7 +62,7 @@ class HostGradients {
   OwnedEvent read_;
 };
 
-/// The gradients of all offloaded units, and what they share.
+/// The gradients of all units that the host updates, and what they share.
 ///
 /// Memory:  all of it taken in the constructor, in the host pool: the gradients, room for two units
 ///          on their way if micro-batches are added here, and a double for each span of a norm.
@@ -105,7 +105,7 @@ class HostGradientPool {
   [[nodiscard]] Stream lane() const { return HostPool{world_}.copy_stream(CopyLane::states); }
 
   World& world_;
-  std::vector<std::unique_ptr<HostGradients>> units_;  // null where not offloaded
+  std::vector<std::unique_ptr<HostGradients>> units_;  // null where the device updates
   Arena kept_;
   Arena staging_arena_;
   Arena sums_arena_;

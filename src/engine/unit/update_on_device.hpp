@@ -5,10 +5,9 @@
 namespace tessera::engine {
 
 /// The optimizer's kernels run on the compute stream, over device memory, together with those of
-/// other units. For parameters of another
-/// dtype than fp32 there are master weights, or the remainders of them: cut as the gradients that
-/// stay on the rank, so that a sharded optimizer never holds a whole parameter in fp32. Parameters
-/// of fp32 are their own masters.
+/// other units. For parameters of another dtype than fp32 there are master weights, or the
+/// remainders of them: cut as the gradients that stay on the rank, so that a sharded optimizer
+/// never holds a whole parameter in fp32. Parameters of fp32 are their own masters.
 class UpdateOnDevice final : public UpdateHome {
  public:
   /// How masters are kept, and where they are taken from.

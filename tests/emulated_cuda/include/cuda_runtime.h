@@ -10,6 +10,7 @@
 
 // `const T __grid_constant__ x`: one for all threads of a grid, not a copy for each.
 #undef __grid_constant__
+// NOLINTNEXTLINE(bugprone-macro-parentheses): no expression
 #define __grid_constant__ &
 
 #include "emulated_cuda/device_language.hpp"

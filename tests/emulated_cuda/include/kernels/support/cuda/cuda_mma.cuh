@@ -16,6 +16,9 @@ using SharedAddress = std::uintptr_t;
 inline SharedAddress shared_address(const void* data) {
   return reinterpret_cast<SharedAddress>(data);
 }
+inline void* at_address(SharedAddress address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): as a GPU's are
+}
 
 template <class T>
 void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
@@ -25,14 +28,14 @@ void mma(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint
 }
 
 inline void load_matrices(std::uint32_t (&to)[4], SharedAddress row) {
-  emulated_cuda::warp_load(to, reinterpret_cast<const void*>(row), false);
+  emulated_cuda::warp_load(to, at_address(row), false);
 }
 inline void load_matrices_transposed(std::uint32_t (&to)[4], SharedAddress row) {
-  emulated_cuda::warp_load(to, reinterpret_cast<const void*>(row), true);
+  emulated_cuda::warp_load(to, at_address(row), true);
 }
 
 inline void copy_async(SharedAddress to, const void* from, int bytes) {
-  emulated_cuda::copy_late(reinterpret_cast<void*>(to), from, bytes);
+  emulated_cuda::copy_late(at_address(to), from, bytes);
 }
 inline void close_copies() {
   emulated_cuda::close_late_copies();
@@ -40,6 +43,10 @@ inline void close_copies() {
 template <int Groups>
 void wait_for_copies() {
   emulated_cuda::finish_late_copies(Groups);
+}
+
+inline void store_four_words(uint4* to, uint4 words) {
+  *to = words;
 }
 
 inline float fast_exp2(float x) {
