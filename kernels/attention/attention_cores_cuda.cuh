@@ -204,8 +204,8 @@ template <class T>
 __device__ inline std::uint32_t pair_of(float low, float high) {
   std::uint32_t words = 0;
   const auto copy = [&words](const auto& two) {
-    memcpy(&words, &two,
-           sizeof words);  // NOLINT(bugprone-undefined-memory-manipulation): plain bits
+    // NOLINTNEXTLINE(bugprone-undefined-memory-manipulation): plain bits
+    memcpy(&words, &two, sizeof words);
   };
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     copy(__floats2bfloat162_rn(low, high));
@@ -239,8 +239,8 @@ __device__ Left<Sets> narrow(const float (&from)[Sets][Tiles][4], int pair) {
   for (int s = 0; s < Sets; ++s) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const float(&product)[4] = from[s][2L * pair + i / 2];
-      left.at[s][i] = pair_of<T>(product[2 * (i % 2)], product[2 * (i % 2) + 1]);
+      const float(&product)[4] = from[s][2 * pair + i / 2];
+      left.at[s][i] = pair_of<T>(product[2L * (i % 2)], product[2L * (i % 2) + 1]);
     }
   }
   return left;

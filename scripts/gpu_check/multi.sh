@@ -79,7 +79,7 @@ step_of() {
 }
 
 sharded_steps() {
-  local strategy status figures='' words="$shape_words, batch $batch each"
+  local strategy status told='' job_words="$shape_words, batch $batch each"
   local -a groups
   declare -gA seconds_of=()
   for strategy in ddp zero3 hybrid; do
@@ -94,11 +94,11 @@ sharded_steps() {
       return
     fi
     seconds_of[$strategy]=$speed
-    figures+="${figures:+; }$strategy: $speed s, $(most_of "$peak") bytes"
-    figure "GPT-2 on $gpus GPUs, $strategy, a step" "$words" "$speed" s sharded
-    figure "GPT-2 on $gpus GPUs, $strategy, peak" "$words" "$(most_of "$peak")" bytes sharded
+    told+="${told:+; }$strategy: $speed s, $(most_of "$peak") bytes"
+    figure "GPT-2 on $gpus GPUs, $strategy, a step" "$job_words" "$speed" s sharded
+    figure "GPT-2 on $gpus GPUs, $strategy, peak" "$job_words" "$(most_of "$peak")" bytes sharded
   done
-  judge sharded measured "$figures" "$shown"
+  judge sharded measured "$told" "$shown"
 }
 
 # Of one more run of zero3, which is traced.
@@ -125,7 +125,7 @@ hidden_gathers() {
 
 # switched BAR OPTION BENCHMARKS: with the option of train, and of the benchmark, beside without.
 switched() {
-  local status=0 words="$shape_words, batch $batch each" with
+  local status=0 job_words="$shape_words, batch $batch each" with
   if [[ -z $base ]]; then
     judge "$1" "not measured" "zero3 without it gave no figure"
     return
@@ -137,7 +137,7 @@ switched() {
     return
   fi
   with=$speed
-  figure "GPT-2 on $gpus GPUs, zero3, a step, $2" "$words" "$with" s "$1"
+  figure "GPT-2 on $gpus GPUs, zero3, a step, $2" "$job_words" "$with" s "$1"
   # shellcheck disable=SC2086
   bandwidth_of "$1" ", $2" $3
   judge "$1" measured "$with s, without $base s${widest:+; all_gather: $widest}" "$shown"

@@ -166,10 +166,6 @@ case "$name" in
         echo "| launch of a kernel, host | 3.10 us | | |"
         echo "| launch of a kernel, device | 1.25 us | | |"
         ;;
-      launches)
-        echo "| launch of a kernel, host | 3.10 us | | |"
-        echo "| launch of a kernel, device | 1.25 us | | |"
-        ;;
       collectives)
         echo "| all_gather, 4 ranks, 268435456 bytes each | 2956 GB/s | device copies: 3004 GB/s | 0.985 |"
         ;;
