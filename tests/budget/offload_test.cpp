@@ -170,9 +170,10 @@ INSTANTIATE_TEST_SUITE_P(Ranks, OffloadSteps,
                                             ::testing::Values(Offload::optimizer, Offload::state)));
 
 TEST_P(OffloadSteps, AllocateNothingAfterTheFirst) {
-  const auto [ranks, offload] = GetParam();
+  const int ranks = std::get<0>(GetParam());
+  const Offload offload = std::get<1>(GetParam());
   for (const Strategy strategy : all_strategies()) {
-    run_ranks(ranks, [&, ranks = ranks, offload = offload](World& world) {
+    run_ranks(ranks, [&](World& world) {
       ModelOptions options = options_of(strategy, ranks, offload);
       options.accumulate = 2;
       ToyModel toy{world, options, {}};
