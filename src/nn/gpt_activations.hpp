@@ -95,8 +95,8 @@ struct GPTActivations {
   /// By layer: whether its activations are those that all such layers share, and computed again.
   std::vector<bool> recomputed;
   std::size_t shared_bytes = 0;  ///< that these layers share
-  /// Of the logits, which are dead once the head has gone backward: lent to attention's backward
-  /// where it has a use for more than its own workspace. 0: nothing is lent.
+  /// Bytes of the logits that attention's backward borrows, where it can use more than its own
+  /// workspace. The logits are dead once the head's backward pass is done. 0: nothing is lent.
   std::size_t lent_bytes = 0;
 
   // Used again and again.

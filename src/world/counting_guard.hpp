@@ -2,11 +2,12 @@
 
 namespace tessera {
 
-/// While one lives on a thread, the thread stands for a rank that only counts: touching memory that
-/// the rank does not have prints what to do about it before the signal takes its course.
+/// Marks the thread as a rank that only counts, for the guard's lifetime. If the thread touches
+/// memory that the rank does not have, a line on stderr says what to do, and the signal then ends
+/// the process as it would have without the guard.
 ///
-/// The handler of SIGSEGV and SIGBUS is the process's. The first guard installs it, the last one
-/// puts back what was there before; signals of other threads and causes go there at once.
+/// The process has one handler of SIGSEGV and SIGBUS. The first guard installs it, and the last one
+/// restores the handler from before, which also gets the signals of other threads and causes.
 class CountingGuard {
  public:
   CountingGuard();

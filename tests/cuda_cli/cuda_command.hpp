@@ -3,37 +3,18 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "cli/command.hpp"
 #include "cuda/support.hpp"
+#include "support/variable.hpp"
 #include "tessera/device/device.hpp"
 
 namespace tessera::test {
 
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
-
-/// Sets an environment variable for as long as it lives.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_{name} {
-    const char* const before = std::getenv(name);
-    if (before != nullptr) { before_ = before; }
-    had_ = before != nullptr;
-    ::setenv(name, value.c_str(), 1);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { had_ ? ::setenv(name_, before_.c_str(), 1) : ::unsetenv(name_); }
-
- private:
-  const char* name_;
-  std::string before_;
-  bool had_ = false;
-};
 
 /// Runs the command on CUDA devices, where there are any.
 class CudaCommand : public CommandTest {

@@ -10,6 +10,7 @@
 #include "device/cuda_module.hpp"
 #include "emulated_cuda/controls.hpp"
 #include "support/gpt_run.hpp"
+#include "support/variable.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/profile/ledger.hpp"
 #include "tessera/world/launch.hpp"
@@ -24,20 +25,6 @@ constexpr std::int64_t kElems = 1024;
 
 const StartRanks kAsProcesses = [](int, const std::function<void(World&)>& body,
                                    const WorldOptions& options) { run(body, options); };
-
-/// While it lives; for one rank with ":RANK" behind the value.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_{name} {
-    ::setenv(name, value.c_str(), 1);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
 
 class NcclOptionsTest : public ::testing::Test {
  protected:
@@ -158,8 +145,8 @@ TEST_F(NcclOptionsTest, WindowsWaitForRanksWhoseArenasDiffer) {
   EXPECT_EQ(all().windows, before_.windows);
 }
 
-// Alone: of several ranks each but the first waits a while, for rank 0 has the word. Nothing goes
-// on without what was asked for.
+// One rank refuses at once; of several, all but rank 0 would wait for rank 0's report. A run that
+// lacks what it asked for never starts.
 class NcclRefusal : public NcclOptionsTest {
  protected:
   void SetUp() override {

@@ -11,6 +11,7 @@
 #include "emulated_cuda/controls.hpp"
 #include "support/gpt_run.hpp"
 #include "support/groups.hpp"
+#include "support/variable.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/profile/ledger.hpp"
 #include "tessera/world/launch.hpp"
@@ -30,20 +31,6 @@ const StartRanks kAsProcesses = [](int, const std::function<void(World&)>& body,
 int ranks() {
   return launched_job(DeviceKind::cuda).value().size;
 }
-
-/// While it lives; for one rank with ":RANK" behind the value.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_{name} {
-    ::setenv(name, value.c_str(), 1);
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-  ~Variable() { ::unsetenv(name_); }
-
- private:
-  const char* name_;
-};
 
 class NcclRegister : public ::testing::Test {
  protected:

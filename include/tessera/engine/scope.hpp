@@ -97,12 +97,12 @@ class BackwardScope : public Scope {
   /// (see GradientInit). Throws ContractError if the parameter is frozen (ask `has_grad`), and
   /// where operator[] does.
   [[nodiscard]] Tensor grad(std::string_view name) const;
-  /// Returns how the next kernel is to write all of the gradient of the parameter called `name`,
-  /// which is taken with `grad` after this: it overwrites it if this is the first write since the
-  /// gradients were opened, and adds to it otherwise. Always Write::add where GradientInit is
-  /// zeroed, and overwrite where it is unzeroed. Throws ContractError if the gradient has not been
-  /// taken since write was last called for it, and where `grad` does; close() throws one if it has
-  /// not been taken by then.
+  /// Returns how the next kernel must write the gradient of the parameter called `name`, all of it:
+  /// overwrite for the first write since the gradients were opened, add for later ones. The trainer
+  /// then calls `grad` for the address. It always returns add where GradientInit is zeroed, and
+  /// overwrite where it is unzeroed. Throws ContractError where `grad` does, and if `grad` was not
+  /// called after the last `write` of this parameter; close() throws one if it is still missing
+  /// then, and the model cannot go on.
   [[nodiscard]] kernels::Write write(std::string_view name) const;
   /// Returns whether the parameter called `name` is trained. Throws ContractError as operator[]
   /// does.

@@ -21,10 +21,10 @@ enum class GradientInit : std::uint8_t {
   unzeroed,  ///< They hold anything: the trainer overwrites every element. ConfigError where
              ///< micro-batches accumulate in them, ContractError if the unit has a second backward
              ///< scope in a micro-batch.
-  first_write,  ///< They hold anything until the trainer has asked BackwardScope::write how a
-                ///< kernel is to write one, which is: overwrite it first, add to it later. One that
-                ///< is taken without that is filled with zeros then, and one that nobody has taken
-                ///< when the unit's last backward scope ends. Saves a fill and a read of the rest.
+  first_write,  ///< They hold anything at first. The trainer asks BackwardScope::write before each
+                ///< use: the first kernel overwrites the gradient, later ones add to it. A gradient
+                ///< that is taken without `write` is filled with zeros then, and one that is never
+                ///< taken when the unit's last backward scope ends. It saves a fill and a read.
 };
 
 /// How a unit is kept. The defaults fit a repeated layer of a model.

@@ -47,8 +47,8 @@ struct GPTOptions {
   /// rows becomes logits, their loss, their gradient, and what that adds to the gradients of the
   /// table and of the residual stream. No product runs twice, as it would if forward computed the
   /// loss already, and a gradient is written only where it may be. So the loss of a micro-batch is
-  /// there when it has gone backward, and a search for what is not finite begins at ln_f's output
-  /// (ForwardScope::watch).
+  /// complete only after its backward pass, and a search for values that are not finite begins at
+  /// ln_f's output (ForwardScope::watch).
   ///
   /// Results are as close as with 0, but not the same bits: products of fewer rows may add in
   /// another order, the loss is added by chunks in fp64, and the table's gradient by chunks in
@@ -154,7 +154,7 @@ class GPT {
   [[nodiscard]] std::vector<float> next_logits(std::span<const std::int32_t> tokens);
 
   /// Returns the device address of this rank's mean loss over the micro-batches of the step so far
-  /// (with GPTOptions::head_rows, over those that have gone backward),
+  /// (with GPTOptions::head_rows, over those whose backward pass has run),
   /// for ShardedModel::step. It is null before memory is reserved, and for a model for inference.
   [[nodiscard]] const double* loss() const noexcept;
   /// Returns, on rank 0 with GatherLogits::on_rank0, the last forward's logits in device memory,

@@ -91,8 +91,8 @@ struct MeasuredDevice {
 /// attention and kernels that memory bounds, from part `kernels`; links between the ranks of a
 /// node, from part `multi`; the cost of a launch.
 ///
-/// Errors: ConfigError if `json` is none of the script's, or lacks the figures of kernels: it names
-///         them and the part that measures them.
+/// Errors: ConfigError if the script did not write `json`, or if figures of kernels are missing. It
+///         names them and the part that measures them.
 [[nodiscard]] MeasuredDevice profile_of_gpu_check(std::string_view json);
 
 /// The time of one kernel when no collective runs beside it.

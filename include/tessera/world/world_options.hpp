@@ -78,10 +78,9 @@ struct WorldOptions {
   StreamPriority channel_priority = StreamPriority::usual;
   /// What NCCL is asked for, the same on all ranks.
   NcclOptions nccl = {};
-  /// Lets cuDNN add the gradients of 16-bit attention in any order, which is faster: on CUDA, where
-  /// they are cuDNN's, runs then differ in their last bits from each other, and strategies too. It
-  /// changes nothing else: all other kernels, and a CPU's, keep their order. It cannot be combined
-  /// with `deterministic`.
+  /// Lets cuDNN add the gradients of 16-bit attention in any order, which is faster. Runs and
+  /// strategies then differ in their last bits. All other kernels keep their order. It needs
+  /// `device` cuda, and cannot be combined with `deterministic`.
   bool nondeterministic_attention = false;
 };
 

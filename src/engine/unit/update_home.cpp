@@ -57,7 +57,7 @@ void launch_one(const kernels::Table& kernels, const CustomOptimizer& rule, floa
       .weight_decay = run.rule.weight_decay,
       .stream = stream,
   };
-  // The call may come after the run has gone: it has the states itself.
+  // The call may run after `run` is destroyed, so it owns a copy of the states.
   const auto work = [piece, states = run.states, &rule] {
     ShardUpdate mine = piece;
     mine.states = states;
