@@ -19,6 +19,7 @@ constexpr std::int64_t kMaxElems = std::numeric_limits<std::int64_t>::max();
 struct SegmentDraft {
   SegmentDTypes dtypes;
   bool trainable;
+  TensorKind tensor;
   std::vector<Placement> placements;
   std::int64_t end = 0;  // of the last parameter that has elements or room
 
@@ -41,12 +42,41 @@ SegmentDTypes dtypes_of(const ParameterSpec& spec, const LayoutOptions& options)
 }
 
 SegmentDraft& draft_for(std::vector<SegmentDraft>& drafts, const SegmentDTypes& dtypes,
-                        bool trainable) {
+                        bool trainable, TensorKind tensor) {
   const auto found = std::find_if(drafts.begin(), drafts.end(), [&](const SegmentDraft& draft) {
-    return draft.dtypes == dtypes && draft.trainable == trainable;
+    return draft.dtypes == dtypes && draft.trainable == trainable && draft.tensor == tensor;
   });
   if (found != drafts.end()) { return *found; }
-  return drafts.emplace_back(SegmentDraft{dtypes, trainable, {}});
+  return drafts.emplace_back(SegmentDraft{dtypes, trainable, tensor, {}});
+}
+
+TensorKind tensor_kind(const ParameterSpec& spec, TensorRank place) {
+  if (place.size == 1 || spec.cut) { return TensorKind::own; }
+  return spec.tensor_gradient == TensorGradient::part ? TensorKind::parts : TensorKind::copies;
+}
+
+TensorPart part_of(const ParameterSpec& spec, TensorRank place) {
+  if (!spec.cut) { return TensorPart{spec.shape}; }
+  if (spec.tensor_gradient == TensorGradient::part) {
+    throw ContractError{
+        fmt::format("UnitLayout: parameter '{}' is cut, so that no other rank has a part of its "
+                    "gradient: leave tensor_gradient at equal",
+                    spec.name)};
+  }
+  if (spec.room > 0 && spec.cut->dim != 0) {
+    throw ContractError{
+        fmt::format("UnitLayout: parameter '{}' has room beyond its end and is cut along dimension "
+                    "{}: cut it along dimension 0, or leave room at 0",
+                    spec.name, spec.cut->dim)};
+  }
+  return {spec.shape, *spec.cut, place};
+}
+
+/// The whole's room reaches beyond the last rank's part alone.
+std::int64_t room_of(const ParameterSpec& spec, const TensorPart& part, TensorRank place) {
+  if (!spec.cut || spec.room == 0) { return spec.room; }
+  if (place.index + 1 < place.size) { return 0; }
+  return std::max<std::int64_t>(spec.room - part.elems_before(), 0);
 }
 
 void check_names(const std::vector<ParameterSpec>& specs) {
@@ -84,10 +114,15 @@ std::string describe(const ParameterSpec& spec, const LayoutOptions& options) {
     return fmt::format("parameter {} {} tied to {}.{}\n", spec.name, spec.shape.to_string(),
                        spec.tied_to->unit, spec.tied_to->parameter);
   }
-  const std::string room = spec.room == 0 ? "" : fmt::format(" room {}", spec.room);
+  std::string more = spec.room == 0 ? "" : fmt::format(" room {}", spec.room);
+  if (spec.cut) {
+    more += fmt::format(" cut {} granule {} sections {}", spec.cut->dim, spec.cut->granule,
+                        spec.cut->sections);
+  }
+  if (spec.tensor_gradient == TensorGradient::part) { more += " gradients in parts"; }
   return fmt::format("parameter {} {} {} {}{}\n", spec.name, spec.shape.to_string(),
                      to_string(spec.dtype.value_or(options.compute)),
-                     spec.trainable ? "trainable" : "frozen", room);
+                     spec.trainable ? "trainable" : "frozen", more);
 }
 
 std::string describe(const SegmentLayout& segment) {
@@ -103,13 +138,14 @@ std::string describe(const SegmentLayout& segment) {
 
 SegmentLayout::SegmentLayout(SegmentDTypes dtypes, bool trainable,
                              std::vector<Placement> placements, std::int64_t elems, int ranks,
-                             std::int64_t align_elems)
+                             std::int64_t align_elems, TensorKind tensor)
     : dtypes_{dtypes},
       trainable_{trainable},
       placements_{std::move(placements)},
       elems_{elems},
       ranks_{ranks},
-      shard_elems_{checked_shard_elems(elems, ranks, align_elems)} {
+      shard_elems_{checked_shard_elems(elems, ranks, align_elems)},
+      tensor_{tensor} {
   std::int64_t end = 0;
   for (const Placement& placement : placements_) {
     const std::int64_t extent = std::max(placement.elems, placement.room);
@@ -167,6 +203,8 @@ UnitLayout UnitLayout::make(std::vector<ParameterSpec> specs, const LayoutOption
   check_names(specs);
 
   std::vector<SegmentDraft> drafts;
+  std::vector<TensorPart> parts;
+  parts.reserve(specs.size());
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const ParameterSpec& spec = specs[i];
     if (spec.room < 0) {
@@ -174,19 +212,21 @@ UnitLayout UnitLayout::make(std::vector<ParameterSpec> specs, const LayoutOption
           fmt::format("UnitLayout: parameter '{}' has room for {} elements: give 0 for none",
                       spec.name, spec.room));
     }
+    const TensorPart& part = parts.emplace_back(part_of(spec, options.tensor));
     if (spec.tied_to) { continue; }
-    draft_for(drafts, dtypes_of(spec, options), spec.trainable)
-        .add(i, spec.shape.elems(), spec.room, options.align_elems);
+    draft_for(drafts, dtypes_of(spec, options), spec.trainable, tensor_kind(spec, options.tensor))
+        .add(i, part.elems(), room_of(spec, part, options.tensor), options.align_elems);
   }
 
   UnitLayout layout;
   layout.specs_ = std::move(specs);
+  layout.parts_ = std::move(parts);
   layout.options_ = options;
   layout.ranks_ = ranks;
   layout.segments_.reserve(drafts.size());
   for (SegmentDraft& draft : drafts) {
     layout.segments_.emplace_back(draft.dtypes, draft.trainable, std::move(draft.placements),
-                                  draft.end, ranks, options.align_elems);
+                                  draft.end, ranks, options.align_elems, draft.tensor);
   }
   return layout;
 }
@@ -208,6 +248,23 @@ std::optional<std::size_t> UnitLayout::find(std::string_view name) const noexcep
   return static_cast<std::size_t>(std::distance(specs_.begin(), found));
 }
 
+const TensorPart& UnitLayout::part(std::size_t index) const {
+  expects(index < parts_.size(), "UnitLayout: no parameter has this index");
+  return parts_[index];
+}
+
+std::int64_t UnitLayout::whole_elems() const noexcept {
+  std::int64_t sum = 0;
+  for (const ParameterSpec& spec : specs_) { sum += spec.tied_to ? 0 : spec.shape.elems(); }
+  return sum;
+}
+
+UnitLayout UnitLayout::without_segments() const {
+  UnitLayout layout = *this;
+  layout.segments_.clear();
+  return layout;
+}
+
 std::int64_t UnitLayout::parameter_elems() const noexcept {
   std::int64_t sum = 0;
   for (const SegmentLayout& segment : segments_) {
@@ -219,6 +276,7 @@ std::int64_t UnitLayout::parameter_elems() const noexcept {
 std::string UnitLayout::describe() const {
   std::string text;
   for (const ParameterSpec& spec : specs_) { text += tessera::describe(spec, options_); }
+  if (options_.tensor.size > 1) { return text; }  // each place along it has other sizes
   for (const SegmentLayout& segment : segments_) { text += tessera::describe(segment); }
   return text;
 }

@@ -137,13 +137,30 @@ Channel World::split(const Channel& whole, const GroupOf& group_of, const std::s
   RankGroup group = whole.communicator.agree_on_group(group_of, name);
   std::vector<SplitChannel>& splits = state_->splits;
   const auto known = std::ranges::find_if(splits, [&](const SplitChannel& split) {
-    return split.whole == &whole.communicator && split.group.code == group.code;
+    return split.whole == &whole.communicator && split.group.code == group.code &&
+           split.name.empty();
   });
   if (known != splits.end()) { return {*known->communicator, whole.stream}; }
   expects(!state_->in_graph, "split: a graph under way holds no new communicator; split before it");
   std::unique_ptr<Communicator> made = whole.communicator.do_split(group);
-  splits.push_back({&whole.communicator, std::move(group), std::move(made)});
+  splits.push_back({&whole.communicator, std::move(group), std::move(made), {}, {}});
   return {*splits.back().communicator, whole.stream};
+}
+Channel World::split_beside(const GroupOf& group_of, const std::string& name) {
+  Communicator& whole = *state_->gather;
+  RankGroup group = whole.agree_on_group(group_of, name);
+  std::vector<SplitChannel>& splits = state_->splits;
+  const auto known = std::ranges::find_if(splits, [&](const SplitChannel& split) {
+    return split.group.code == group.code && split.name == name;
+  });
+  if (known != splits.end()) { return {*known->communicator, known->stream.get()}; }
+  expects(!state_->in_graph, "split: a graph under way holds no new communicator; split before it");
+  std::unique_ptr<Communicator> made = whole.do_split(group);
+  OwnedStream stream = state_->device->make_channel_stream(
+      fmt::format("{} r{}", name, state_->rank), state_->options.channel_priority);
+  if (!state_->device->computes()) { log_to(state_->work_log.get(), stream.get(), name.c_str()); }
+  splits.push_back({&whole, std::move(group), std::move(made), name, std::move(stream)});
+  return {*splits.back().communicator, splits.back().stream.get()};
 }
 MemoryTracker& World::memory() noexcept {
   return state_->memory;
@@ -202,6 +219,9 @@ void World::quiesce() noexcept {
   }
   drain(state_->gather_stream.get());
   drain(state_->reduce_stream.get());
+  for (const SplitChannel& split : state_->splits) {
+    if (split.stream.get()) { drain(split.stream.get()); }
+  }
   drain(state_->compute_stream.get());
   for (const SideStream* side : state_->side_streams()) {
     if (side->stream.get()) { drain(side->stream.get()); }
@@ -218,6 +238,9 @@ void World::run_as_graph(const std::function<void()>& work) {
   }
   if (!state.graph) { state.graph = state.device->make_graph(); }
   std::vector<Stream> others{state.gather_stream.get(), state.reduce_stream.get()};
+  for (const SplitChannel& split : state.splits) {
+    if (split.stream.get()) { others.push_back(split.stream.get()); }
+  }
   for (const SideStream* side : state.side_streams()) {
     if (side->stream.get()) { others.push_back(side->stream.get()); }
   }
@@ -325,6 +348,9 @@ void WorldFactory::finish(World& world) {
   world.compute_stream().wait();
   world.gather_channel().stream.wait();
   world.reduce_channel().stream.wait();
+  for (const SplitChannel& split : world.state_->splits) {
+    if (split.stream.get()) { split.stream.get().wait(); }
+  }
   for (const SideStream* side : world.state_->side_streams()) {
     if (side->stream.get()) { side->stream.get().wait(); }
   }

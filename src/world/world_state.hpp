@@ -5,6 +5,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kernels/matmul/product_choices.hpp"
@@ -26,6 +27,8 @@ struct SplitChannel {
   const Communicator* whole;  ///< the world's too: as long as it is there, its address is its own
   RankGroup group;
   std::unique_ptr<Communicator> communicator;
+  std::string name;    ///< empty if it is on the stream of `whole`
+  OwnedStream stream;  ///< its own, if it has a name
 };
 
 /// A stream beside computation and collectives, made at its first use.

@@ -38,6 +38,12 @@ struct UnitOptions {
   /// counts. ConfigError from add_unit for a root unit, for inference, and where nothing is
   /// gathered.
   std::optional<Reshard> reshard = {};
+  /// The place along the mesh's dimension `pipe` of the ranks that have the unit, from 0. All ranks
+  /// declare all units; those that do not have one keep nothing of it, and must not open it.
+  ///
+  /// An owner of tied parameters is also kept by the ranks of its aliases' units. `step` adds the
+  /// gradients of those places before it averages, so that all of them update alike.
+  int pipe = 0;
 };
 
 /// A handle to a declared unit, for calls on the model whose add_unit returned it. It is a value

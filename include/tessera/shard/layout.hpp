@@ -11,6 +11,7 @@
 #include "tessera/base/dtype.hpp"
 #include "tessera/base/shape.hpp"
 #include "tessera/shard/ranges.hpp"
+#include "tessera/shard/tensor_part.hpp"
 
 namespace tessera {
 
@@ -27,19 +28,33 @@ struct TiedTo {
   std::string parameter;  ///< the name of the parameter within it
 };
 
+/// What ranks along the mesh's dimension `tensor` add to the gradient of a parameter that they all
+/// have whole.
+enum class TensorGradient : std::uint8_t {
+  equal,  ///< Each adds the whole gradient, with the same bits.
+  part,   ///< Each adds a part, such as that of its slice of a sequence. `step` adds the parts.
+};
+
 /// One parameter as its author declares it.
 struct ParameterSpec {
   std::string name;                    ///< unique in its unit
-  Shape shape;                         ///< the extents; their product is the number of elements
+  Shape shape;                         ///< the whole's extents, whatever part a rank has of it
   bool trainable = true;               ///< false: frozen, without gradient or optimizer state
   std::optional<DType> dtype = {};     ///< compute dtype of this parameter, if not the model's
-  std::optional<TiedTo> tied_to = {};  ///< an alias: the owner, of equal shape, decides
+  std::optional<TiedTo> tied_to = {};  ///< an alias: the owner, of equal shape and cut, decides
   /// The least number of elements that the parameter's place holds, for kernels that read or write
   /// beyond its end, for instance whole rows of a product. What exceeds the shape holds zeros: the
   /// trainer may write zeros there, into parameters and gradients, and nothing else. Room is
   /// counted in every buffer, but in no number of parameters, export, file or initialiser. An alias
-  /// has its owner's room.
+  /// has its owner's room. Of a parameter that is cut, which must be along dimension 0, the last
+  /// rank's part has what lies beyond the whole.
   std::int64_t room = 0;
+  /// How the mesh's dimension `tensor` cuts the parameter. Empty: every rank along it has all of
+  /// it. Scopes hand out the rank's part; initial values, checkpoints, exports and rules of the
+  /// optimizer see the whole. Without such a dimension it has no effect.
+  std::optional<TensorCut> cut = {};
+  /// What the ranks along `tensor` add to the gradient of a parameter that all of them have.
+  TensorGradient tensor_gradient = TensorGradient::equal;
 };
 
 /// The dtypes of one segment and its companion buffers.
@@ -52,12 +67,20 @@ struct SegmentDTypes {
   friend bool operator==(const SegmentDTypes&, const SegmentDTypes&) = default;
 };
 
+/// What ranks along the mesh's dimension `tensor` have of a segment. Without that dimension it is
+/// `own`.
+enum class TensorKind : std::uint8_t {
+  own,     ///< Each has elements that no other has.
+  copies,  ///< Each has the same elements, and gradients with the same bits.
+  parts,   ///< Each has the same elements, and a part of their gradients.
+};
+
 /// Where one parameter lies in its segment.
 struct Placement {
   std::size_t parameter = 0;  ///< index in the unit's list of specs
   std::int64_t first = 0;     ///< first element in the segment, a multiple of the alignment
-  std::int64_t elems = 0;     ///< the parameter's elements
-  std::int64_t room = 0;      ///< ParameterSpec::room
+  std::int64_t elems = 0;     ///< the elements of the parameter's part
+  std::int64_t room = 0;      ///< ParameterSpec::room, as far as it is this part's
 
   /// Returns the end of the place: no other parameter lies in [first, end()).
   [[nodiscard]] std::int64_t end() const noexcept { return first + (room > elems ? room : elems); }
@@ -66,13 +89,14 @@ struct Placement {
 /// A run of elements that belong to one parameter and to one rank.
 struct Piece {
   std::size_t parameter = 0;            ///< index in the unit's list of specs
-  std::int64_t first_in_parameter = 0;  ///< first element in the parameter
+  std::int64_t first_in_parameter = 0;  ///< first element in the parameter's part
   std::int64_t first_in_shard = 0;      ///< first among the elements that the rank owns, end to end
   std::int64_t elems = 0;               ///< length of the run
 };
 
-/// One flat parameter: parameters of equal dtypes and trainability, laid end to end in the order of
-/// declaration, and padded so that N equal shards cover it.
+/// One flat parameter: parameters of equal dtypes, trainability and TensorKind, laid end to end in
+/// the order of declaration, and padded so that N equal shards cover it. Of parameters that are cut
+/// along `tensor` it holds this rank's parts.
 ///
 ///   shard_elems  = round_up(ceil(elems / N), align)
 ///   padded_elems = shard_elems * N
@@ -84,12 +108,15 @@ class SegmentLayout {
   /// Throws ContractError unless the alignment is a multiple of kAlignElems up to 2^30, ranks >= 1,
   /// and the placements are aligned, ascending and inside [0, elems).
   SegmentLayout(SegmentDTypes dtypes, bool trainable, std::vector<Placement> placements,
-                std::int64_t elems, int ranks, std::int64_t align_elems = kAlignElems);
+                std::int64_t elems, int ranks, std::int64_t align_elems = kAlignElems,
+                TensorKind tensor = TensorKind::own);
 
   /// Returns the dtypes of the segment and its companion buffers.
   [[nodiscard]] const SegmentDTypes& dtypes() const noexcept { return dtypes_; }
   /// Returns whether the segment's parameters are trained.
   [[nodiscard]] bool trainable() const noexcept { return trainable_; }
+  /// Returns what ranks along `tensor` have of it.
+  [[nodiscard]] TensorKind tensor() const noexcept { return tensor_; }
   /// Returns where each parameter lies, in ascending order.
   [[nodiscard]] std::span<const Placement> placements() const noexcept { return placements_; }
   /// Returns the number of elements, without the padding at the end.
@@ -117,6 +144,7 @@ class SegmentLayout {
   std::int64_t elems_;
   int ranks_;
   std::int64_t shard_elems_;
+  TensorKind tensor_;
 };
 
 /// The dtypes and the alignment of a unit's layout.
@@ -125,16 +153,18 @@ struct LayoutOptions {
   DType gradient = DType::fp32;            ///< of gradients
   DType reduce = DType::fp32;              ///< what gradients travel in
   std::int64_t align_elems = kAlignElems;  ///< a multiple of kAlignElems
+  TensorRank tensor = {};                  ///< whose parts of cut parameters are laid out
 };
 
 /// How one unit's own parameters are laid out and cut: a list of segments. The layout is the same
-/// for every strategy at a given number of ranks. It is pure arithmetic.
+/// for every strategy at a given number of ranks and place along `tensor`. It is pure arithmetic.
 class UnitLayout {
  public:
-  /// Returns the layout of `specs`. Segments come in the order in which their (dtypes, trainable)
-  /// combination first appears. Aliases (`tied_to`) take no place. Throws ContractError for an
-  /// empty or repeated parameter name, a negative room, an alignment that SegmentLayout refuses,
-  /// ranks < 1, or more elements than 63 bits can count.
+  /// Returns the layout of `specs`. Segments come in the order in which their (dtypes, trainable,
+  /// TensorKind) combination first appears. Aliases (`tied_to`) take no place. Throws ContractError
+  /// for an empty or repeated parameter name, a negative room, a cut that TensorPart refuses, a cut
+  /// parameter with TensorGradient::part, an alignment that SegmentLayout refuses, ranks < 1, or
+  /// more elements than 63 bits can count.
   static UnitLayout make(std::vector<ParameterSpec> specs, const LayoutOptions& options, int ranks);
 
   /// Returns the declared parameters, in the order of declaration.
@@ -155,15 +185,23 @@ class UnitLayout {
   /// Returns the index of the parameter called `name`, or nothing if there is none.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const noexcept;
 
-  /// Returns the number of distinct elements without padding, which papers call the number of
-  /// parameters.
+  /// Returns what this rank has of parameter `index`. Throws ContractError if there is no such
+  /// parameter.
+  [[nodiscard]] const TensorPart& part(std::size_t index) const;
+  /// Returns the number of elements that are laid out, without padding. Without a cut it is what
+  /// papers call the number of parameters.
   [[nodiscard]] std::int64_t parameter_elems() const noexcept;
-  /// Returns one line per entry, the same on every rank that declared the same unit. The engine
-  /// compares it across ranks.
+  /// Returns the number of distinct elements of the whole unit, whatever part a rank has of it.
+  [[nodiscard]] std::int64_t whole_elems() const noexcept;
+  /// Returns the same parameters with no place for them: what a rank has of a unit that is not its.
+  [[nodiscard]] UnitLayout without_segments() const;
+  /// Returns one line per entry, the same on every rank that declared the same unit, whatever its
+  /// place along `tensor`. The engine compares it across ranks.
   [[nodiscard]] std::string describe() const;
 
  private:
   std::vector<ParameterSpec> specs_;
+  std::vector<TensorPart> parts_;  // by parameter
   std::vector<SegmentLayout> segments_;
   LayoutOptions options_;
   int ranks_ = 1;

@@ -29,6 +29,10 @@ class SubMesh {
   [[nodiscard]] Channel gather() const { return split(world_->gather_channel(), "gather"); }
   /// Returns the same for World::reduce_channel. Errors call it "shard reduce".
   [[nodiscard]] Channel reduce() const { return split(world_->reduce_channel(), "reduce"); }
+  /// *Collective over all ranks of the World.* Returns a channel of these ranks with a stream of
+  /// its own, for what neither gathers nor reductions may hold up: see World::split_beside. Errors
+  /// call it "shard `purpose`".
+  [[nodiscard]] Channel beside(std::string_view purpose) const;
 
  private:
   friend class Mesh;
