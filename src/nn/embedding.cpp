@@ -32,28 +32,28 @@ std::vector<ParameterSpec> Embedding::parameters() const {
           {.name = std::string{kPositions}, .shape = {sizes_.positions, sizes_.hidden}}};
 }
 
-void Embedding::forward(const Scope& scope, const std::int32_t* tokens, Values y,
+void Embedding::forward(const Scope& wte, const Scope& wpe, const std::int32_t* tokens, Values y,
                         BatchShape shape) const {
   kernels::embedding_forward({.tokens = tokens,
-                              .token_table = scope[kTokens],
-                              .position_table = scope[kPositions],
+                              .token_table = wte[kTokens],
+                              .position_table = wpe[kPositions],
                               .y = y,
                               .batch = shape.batch,
                               .seq = shape.seq,
                               .hidden = sizes_.hidden},
-                             scope.stream());
+                             wte.stream());
 }
 
-void Embedding::backward(const BackwardScope& scope, const std::int32_t* tokens, ConstValues dy,
-                         BatchShape shape) const {
+void Embedding::backward(const BackwardScope& wte, const BackwardScope& wpe,
+                         const std::int32_t* tokens, ConstValues dy, BatchShape shape) const {
   kernels::embedding_backward({.tokens = tokens,
                                .dy = dy,
-                               .dtoken_table = gradient_or_null(scope, kTokens),
-                               .dposition_table = gradient_or_null(scope, kPositions),
+                               .dtoken_table = gradient_or_null(wte, kTokens),
+                               .dposition_table = gradient_or_null(wpe, kPositions),
                                .batch = shape.batch,
                                .seq = shape.seq,
                                .hidden = sizes_.hidden},
-                              scope.stream());
+                              wte.stream());
 }
 
 void Embedding::head(const Scope& scope, ConstValues x, Values logits, std::int64_t rows) const {

@@ -67,24 +67,30 @@ std::int64_t evaluated_rows(const ActivationSizes& sizes) {
   return std::min(kEvaluatedRows, trains ? sizes.logits_rows() : sizes.shape.rows());
 }
 
-/// What is needed for inference alone. `all.inputs` and `all.targets` are cut already.
+/// What is needed for inference alone. Tokens are cut already.
 EvaluationMemory cut_evaluation(const ActivationSizes& sizes, const Passing& passing,
                                 Cutter& kept) {
-  const std::int64_t rows = sizes.shape.rows();
+  const std::int64_t values = sizes.shape.rows() * sizes.config.hidden;
+  const bool pipelined = sizes.place.schedule.has_value();
   EvaluationMemory memory;
-  for (Values& stream : memory.stream) {
-    stream = kept.take_values(rows * sizes.config.hidden, sizes.compute);
+  // A stage of a training works in the stream of its gradients.
+  if (!pipelined || sizes.purpose == Purpose::inference) {
+    for (Values& stream : memory.stream) { stream = kept.take_values(values, sizes.compute); }
   }
   memory.block = cut_block(sizes, passing, again_of(sizes, 0), kept);
-  memory.ln_f = cut_norm({}, rows, kept);
-  memory.logits_rows = evaluated_rows(sizes);
-  memory.logits =
-      kept.take_values(memory.logits_rows * sizes.config.logits_row_elems(), sizes.compute);
+  if (sizes.place.predicts()) {
+    memory.ln_f = cut_norm({}, sizes.shape.rows(), kept);
+    memory.normed = pipelined ? kept.take_values(values, sizes.compute)
+                              : memory.stream[(sizes.config.layers + 1) % 2];
+    memory.logits_rows = evaluated_rows(sizes);
+    memory.logits =
+        kept.take_values(memory.logits_rows * sizes.config.logits_row_elems(), sizes.compute);
+  }
   memory.bytes = kept.bytes();
   return memory;
 }
 
-/// Cuts the stages of a micro-batch one after the other.
+/// Cuts what a rank keeps: what its layers share, then each slot, then the logits.
 class TrainingCut {
  public:
   TrainingCut(const ActivationSizes& sizes, const Passing& passing, Cutter& kept,
@@ -92,41 +98,73 @@ class TrainingCut {
       : sizes_{sizes}, passing_{passing}, kept_{kept}, all_{all} {}
 
   void cut() {
-    const auto layers = static_cast<std::size_t>(sizes_.config.layers);
-    all_.blocks.reserve(layers);
-    all_.residual.reserve(layers + 1);
-    all_.stage_bytes.reserve(layers + 2);
-    cut_shared();
-    all_.residual.push_back(take_boundary());
-    end_stage();
-    for (std::int64_t layer = 0; layer < sizes_.config.layers; ++layer) {
-      const bool recomputed = all_.recomputed[static_cast<std::size_t>(layer)];
-      all_.blocks.push_back(with_input(
-          recomputed ? shared_ : cut_block(sizes_, passing_, again_of(sizes_, layer), kept_),
-          all_.residual.back()));
-      const bool last = layer + 1 == sizes_.config.layers;
-      all_.residual.push_back(last ? take_stream() : take_boundary());
-      end_stage();
-    }
-    all_.ln_f = cut_norm(all_.residual.back(), sizes_.shape.rows(), kept_);
-    all_.normed = take_stream();
     all_.logits_rows = sizes_.logits_rows();
-    all_.logits = kept_.take_values(sizes_.logits_elems(), sizes_.compute);
-    end_stage();
+    all_.logits_bytes = static_cast<std::size_t>(sizes_.logits_elems()) * size_of(sizes_.compute);
+    cut_shared();
+    for (int slot = 0; slot < sizes_.place.slots; ++slot) { cut_slot(); }
+    if (pipelined() && sizes_.place.predicts()) { take_logits(); }
     lend_logits();
     borrow_for_evaluation();
   }
 
  private:
+  [[nodiscard]] bool pipelined() const { return sizes_.place.schedule.has_value(); }
+
   void cut_shared() {
     for (std::int64_t layer = 0; layer < sizes_.config.layers; ++layer) {
       all_.recomputed.push_back(sizes_.options->recompute.applies_to(layer));
     }
-    if (std::ranges::find(all_.recomputed, true) == all_.recomputed.end()) { return; }
-    const std::size_t before = kept_.bytes();
+    const bool any = std::ranges::any_of(sizes_.place.stages, [this](const GPTStage& stage) {
+      const auto first = all_.recomputed.begin() + stage.first_layer;
+      return std::find(first, first + stage.layers, true) != first + stage.layers;
+    });
+    if (!any) { return; }
+    const std::size_t before = kept_.at();
     shared_ = cut_block(sizes_, passing_, {}, kept_);
-    all_.shared_bytes = kept_.bytes() - before;
-    staged_ += all_.shared_bytes;
+    all_.shared_bytes = kept_.at() - before;
+  }
+
+  void cut_slot() {
+    std::vector<StageActivations>& slot = all_.slots.emplace_back();
+    const std::size_t first = kept_.at();
+    for (const GPTStage& stage : sizes_.place.stages) {
+      kept_.go_back(first);
+      slot.push_back(cut_stage(stage));
+    }
+    kept_.go_to_end();
+  }
+
+  [[nodiscard]] StageActivations cut_stage(const GPTStage& stage) {
+    StageActivations at;
+    at.blocks.reserve(static_cast<std::size_t>(stage.layers));
+    begun_ = kept_.at();
+    if (stage.embeds) { at.inputs = take_tokens(); }
+    if (stage.predicts) { at.targets = take_tokens(); }
+    at.residual.push_back(stage.embeds ? take_boundary() : Values{nullptr, sizes_.compute});
+    end_part(at);
+    for (std::int64_t layer = 0; layer < stage.layers; ++layer) {
+      const std::int64_t of_all = stage.first_layer + layer;
+      const bool recomputed = all_.recomputed[static_cast<std::size_t>(of_all)];
+      at.blocks.push_back(with_input(
+          recomputed ? shared_ : cut_block(sizes_, passing_, again_of(sizes_, of_all), kept_),
+          at.residual.back()));
+      const bool last = layer + 1 == stage.layers;
+      at.residual.push_back(!last            ? take_boundary()
+                            : stage.predicts ? take_stream()
+                                             : Values{nullptr, sizes_.compute});
+      end_part(at);
+    }
+    if (stage.predicts) {
+      at.ln_f = cut_norm(at.residual.back(), sizes_.shape.rows(), kept_);
+      at.normed = take_stream();
+      if (!pipelined()) { take_logits(); }
+    }
+    end_part(at);
+    return at;
+  }
+
+  [[nodiscard]] std::int32_t* take_tokens() {
+    return kept_.take<std::int32_t>(sizes_.shape.rows());
   }
 
   [[nodiscard]] Values take_stream() {
@@ -138,32 +176,47 @@ class TrainingCut {
     return take_stream();
   }
 
-  void end_stage() {
-    all_.stage_bytes.push_back(kept_.bytes() - staged_);
-    staged_ = kept_.bytes();
+  void take_logits() { all_.logits = kept_.take_values(sizes_.logits_elems(), sizes_.compute); }
+
+  void end_part(StageActivations& at) {
+    at.part_bytes.push_back(kept_.at() - begun_);
+    begun_ = kept_.at();
   }
 
   // How much depends on sizes alone, and so do the pieces in which attention goes backward.
   void lend_logits() {
-    const std::size_t bytes =
-        static_cast<std::size_t>(sizes_.logits_elems()) * size_of(sizes_.compute);
-    const auto held = static_cast<std::int64_t>(bytes / sizeof(float));
+    if (!sizes_.place.predicts()) { return; }
+    const auto held = static_cast<std::int64_t>(all_.logits_bytes / sizeof(float));
     const std::int64_t lent = std::min(held, sizes_.backward_workspace_elems);
     if (lent <= sizes_.workspace_elems) { return; }
     all_.lent_bytes = static_cast<std::size_t>(lent) * sizeof(float);
-    for (Block::Saved& block : all_.blocks) {
-      block.attn.lent = static_cast<float*>(all_.logits.data);
-      block.attn.lent_elems = lent;
+    for (std::vector<StageActivations>& slot : all_.slots) {
+      for (StageActivations& stage : slot) {
+        for (Block::Saved& block : stage.blocks) {
+          block.attn.lent = static_cast<float*>(all_.logits.data);
+          block.attn.lent_elems = lent;
+        }
+      }
     }
   }
 
   // Between steps nothing of a micro-batch is needed.
   void borrow_for_evaluation() {
+    const StageActivations& first = all_.slots.front().front();
+    const StageActivations& last = all_.slots.front().back();
     Cutter count;
     static_cast<void>(cut_evaluation(sizes_, passing_, count));
-    all_.evaluation = {.stream = {all_.residual.back(), all_.normed},
-                       .block = all_.blocks.front(),
-                       .ln_f = all_.ln_f,
+    all_.inputs = first.inputs;
+    all_.targets = last.targets;
+    // Where stages end, the stream is not the GPT's own; a layer whose input nobody needs again
+    // may write its output there.
+    const std::array<Values, 2> stream = pipelined()
+                                             ? std::array{all_.stream, all_.stream}
+                                             : std::array{last.residual.back(), last.normed};
+    all_.evaluation = {.stream = stream,
+                       .block = first.blocks.front(),
+                       .ln_f = last.ln_f,
+                       .normed = pipelined() ? last.normed : stream[(sizes_.config.layers + 1) % 2],
                        .logits = all_.logits,
                        .logits_rows = evaluated_rows(sizes_),
                        .bytes = count.bytes()};
@@ -174,7 +227,7 @@ class TrainingCut {
   Cutter& kept_;
   GPTActivations& all_;
   Block::Saved shared_{};
-  std::size_t staged_ = 0;
+  std::size_t begun_ = 0;  // where the part begins that is being cut
 };
 
 }  // namespace
@@ -188,6 +241,7 @@ ActivationSizes activation_sizes(const GPTConfig& config, const GPTOptions& opti
                                                      : kernels::attention_backward_workspace_elems;
   return {.config = config,
           .options = &options,
+          .place = place_of(config, options, world, model),
           .shape = {batch, config.seq},
           .compute = model.compute,
           .purpose = model.purpose,
@@ -201,18 +255,18 @@ GPTActivations cut_activations(const ActivationSizes& sizes, Cutter& kept, Cutte
   const bool trains = sizes.purpose == Purpose::training;
   GPTActivations all;
   if (trains) {
-    all.loss = passing.take<double>(1);
+    if (sizes.place.predicts()) { all.loss = passing.take<double>(1); }
     all.stream = passing.take_values(values, sizes.compute);
     all.scratch = passing.take_values((sizes.options->dropout > 0 ? 6 : 5) * values, sizes.compute);
   }
   double* const evaluated = passing.take<double>(1);
   const Passing works_in{passing.take<float>(sizes.workspace_elems), all.scratch,
                          all.scratch ? all.scratch.at(values) : Values{}};
-  all.inputs = kept.take<std::int32_t>(rows);
-  all.targets = kept.take<std::int32_t>(rows);
   if (trains) {
     TrainingCut{sizes, works_in, kept, all}.cut();
   } else {
+    if (sizes.place.embeds()) { all.inputs = kept.take<std::int32_t>(rows); }
+    if (sizes.place.predicts()) { all.targets = kept.take<std::int32_t>(rows); }
     all.evaluation = cut_evaluation(sizes, works_in, kept);
   }
   all.evaluation.loss = evaluated;

@@ -51,7 +51,8 @@ double GPT::evaluate(std::span<const std::int32_t> inputs, std::span<const std::
   const auto evaluation = s.model->evaluate();
   const CountedMemory in_use =
       s.world().memory().occupy(Category::activations, s.at.evaluation.bytes, "evaluation");
-  s.load(inputs, targets);
+  s.load(s.at.inputs, inputs);
+  s.load(s.at.targets, targets);
   return s.evaluate_loss(s.evaluate_layers(sequences), sequences.rows());
 }
 
@@ -69,11 +70,11 @@ std::vector<float> GPT::next_logits(std::span<const std::int32_t> tokens) {
   const auto evaluation = s.model->evaluate();
   const CountedMemory in_use =
       s.world().memory().occupy(Category::activations, s.at.evaluation.bytes, "evaluation");
-  s.load(tokens, {});
+  s.load(s.at.inputs, tokens);
   const BatchShape sequence{1, std::ssize(tokens)};
   const Values stream = s.evaluate_layers(sequence);
   {
-    const auto scope = s.model->forward(s.root);
+    const auto scope = s.model->forward(s.ends.head);
     s.evaluate_head(scope, stream, sequence.seq - 1, 1);
   }
   return read_floats(s.world(), s.at.evaluation.logits, static_cast<std::size_t>(s.config.vocab));
@@ -82,7 +83,7 @@ std::vector<float> GPT::next_logits(std::span<const std::int32_t> tokens) {
 Values GPT::State::evaluate_layers(BatchShape sequences) {
   EvaluationMemory& memory = at.evaluation;
   {
-    const auto scope = model->forward(root);
+    const auto scope = model->forward(ends.tokens);
     layers->embedding.forward(scope, at.inputs, memory.stream[0], sequences);
   }
   for (std::size_t layer = 0; layer < blocks.size(); ++layer) {
@@ -97,10 +98,9 @@ Values GPT::State::evaluate_layers(BatchShape sequences) {
 void GPT::State::evaluate_head(const Scope& scope, Values stream, std::int64_t first,
                                std::int64_t rows) {
   EvaluationMemory& memory = at.evaluation;
-  const Values normed = memory.stream[(blocks.size() + 1) % 2];
   memory.ln_f.x = stream.at(first * config.hidden);
-  layers->ln_f.forward(scope, memory.ln_f, normed, rows);
-  layers->embedding.head(scope, normed, memory.logits, rows);
+  layers->ln_f.forward(scope, memory.ln_f, memory.normed, rows);
+  layers->embedding.head(scope, memory.normed, memory.logits, rows);
 }
 
 double GPT::State::evaluate_loss(Values stream, std::int64_t rows) {
@@ -109,7 +109,7 @@ double GPT::State::evaluate_loss(Values stream, std::int64_t rows) {
   const Stream compute = world().compute_stream();
   device.fill(memory.loss, 0, sizeof(double), compute);
   {
-    const auto scope = model->forward(root);
+    const auto scope = model->forward(ends.head);
     for (std::int64_t first = 0; first < rows; first += memory.logits_rows) {
       const std::int64_t count = std::min(memory.logits_rows, rows - first);
       evaluate_head(scope, stream, first, count);

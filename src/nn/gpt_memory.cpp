@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "nn/gpt_state.hpp"
@@ -94,7 +95,10 @@ void GPT::reserve(std::int64_t batch) {
   s.store = std::move(store);
   s.kept = std::move(kept);
   s.passing = std::move(passing);
-  s.in_use.resize(s.at.stage_bytes.size());
+  for (const std::vector<StageActivations>& slot : s.at.slots) {
+    const auto parts = [](const StageActivations& stage) { return stage.part_bytes.size(); };
+    s.in_use.emplace_back(std::ranges::max(slot | std::views::transform(parts)));
+  }
   s.shape = shape;
 }
 

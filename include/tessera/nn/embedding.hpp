@@ -38,10 +38,20 @@ class Embedding {
 
   /// Computes y[b, t, :] = wte[tokens[b, t], :] + wpe[t, :]. Tokens are in device memory and lie in
   /// [0, vocab); seq <= positions.
-  void forward(const Scope& scope, const std::int32_t* tokens, Values y, BatchShape shape) const;
+  void forward(const Scope& scope, const std::int32_t* tokens, Values y, BatchShape shape) const {
+    forward(scope, scope, tokens, y, shape);
+  }
+  /// Does the same with a unit for each table.
+  void forward(const Scope& wte, const Scope& wpe, const std::int32_t* tokens, Values y,
+               BatchShape shape) const;
   /// Adds dy [rows, hidden] to the tables' gradients.
   void backward(const BackwardScope& scope, const std::int32_t* tokens, ConstValues dy,
-                BatchShape shape) const;
+                BatchShape shape) const {
+    backward(scope, scope, tokens, dy, shape);
+  }
+  /// Does the same with a unit for each table.
+  void backward(const BackwardScope& wte, const BackwardScope& wpe, const std::int32_t* tokens,
+                ConstValues dy, BatchShape shape) const;
 
   /// Computes logits [rows, vocab] = x wte^T, and writes zeros in the gaps as far as the table has
   /// room.
