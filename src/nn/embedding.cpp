@@ -26,6 +26,15 @@ TensorCut vocab_cut(World& world) {
   return {.dim = 0, .granule = kernels::fast_row_multiple(world.compute_stream())};
 }
 
+std::vector<Range> vocab_parts(World& world, std::int64_t vocab, int ranks) {
+  std::vector<Range> parts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const TensorPart part{Shape{vocab}, vocab_cut(world), {rank, ranks}};
+    parts.push_back({part.first_index(), part.elems()});
+  }
+  return parts;
+}
+
 Embedding::Embedding(World& world, Sizes sizes, TensorRanks ranks)
     : sizes_{sizes}, ranks_{std::move(ranks)} {
   const TensorCut cut = vocab_cut(world);

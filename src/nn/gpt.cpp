@@ -7,6 +7,7 @@
 #include "nn/gpt_state.hpp"
 #include "nn/layer.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/world/mesh.hpp"
 
 namespace tessera::nn {
 GPT::GPT(const GPTConfig& config, GPTOptions options) {
@@ -44,7 +45,12 @@ void GPT::declare(ShardedModel& model) {
   State& s = *state_;
   expects(s.model == nullptr, "GPT::declare: already declared in a model");
   s.place = place_of(s.config, s.options, model.world(), model.options());
-  s.layers.emplace(model.world(), s.config, s.options, model.options().accumulate);
+  s.layers.emplace(model.world(), s.config, s.options, model.options());
+  if (s.pipelined()) {
+    s.along_pipe.emplace(Mesh{model.world(), model.options().mesh}.along("pipe").gather());
+    s.stage_done = model.world().device().make_event();
+    s.stage_sent = model.world().device().make_event();
+  }
   std::vector<Unit> order = s.declare_ends(model);
   const Unit last = order.back();
   order.pop_back();

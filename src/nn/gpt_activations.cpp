@@ -1,7 +1,9 @@
 #include "nn/gpt_activations.hpp"
 
 #include <algorithm>
+#include <ranges>
 
+#include "nn/vocab_cut.hpp"
 #include "tessera/kernels/attention.hpp"
 
 namespace tessera::nn {
@@ -15,7 +17,8 @@ LayerNorm::Saved cut_norm(ConstValues x, std::int64_t rows, Cutter& kept) {
 struct Passing {
   float* workspace;     ///< attention's
   Values scratch;       ///< Block::scratch_elems of gradients, idle in forward
-  Values wide_scratch;  ///< what of it begins behind a stream: 4 * hidden a row and more
+  Values wide_scratch;  ///< what of it begins behind [rows, hidden]: as wide as the MLP and more
+  Values whole;         ///< [rows, hidden]; with sequence parallelism
 };
 
 /// Which outputs a layer computes again in backward: in forward they lie in the scratch.
@@ -32,28 +35,33 @@ Again again_of(const ActivationSizes& sizes, std::int64_t layer) {
 
 Block::Saved cut_block(const ActivationSizes& sizes, const Passing& passing, Again again,
                        Cutter& kept) {
+  const Block& block = sizes.layers.block;
   const std::int64_t rows = sizes.shape.rows();
-  const std::int64_t values = rows * sizes.config.hidden;
+  const std::int64_t own = sizes.own_rows();
+  const std::int64_t columns = rows * block.attention().columns();
+  const std::int64_t wide = rows * block.mlp().columns();
   const auto norm = [&] {
-    return again.norms ? passing.scratch : kept.take_values(values, sizes.compute);
+    return again.norms ? passing.scratch : kept.take_values(sizes.whole_elems(), sizes.compute);
   };
   Block::Saved saved{};
   saved.norms_again = again.norms;
   saved.normed_1 = norm();
-  saved.middle = kept.take_values(values, sizes.compute);
+  saved.middle = kept.take_values(sizes.stream_elems(), sizes.compute);
   saved.normed_2 = norm();
-  saved.ln_1 = cut_norm({}, rows, kept);
+  saved.ln_1 = cut_norm({}, own, kept);
   saved.attn = {.x = saved.normed_1,
-                .qkv = kept.take_values(3 * values, sizes.compute),
-                .mixed = kept.take_values(values, sizes.compute),
-                .log_sum_exp = kept.take<float>(rows * sizes.config.heads),
-                .workspace = passing.workspace};
-  saved.ln_2 = cut_norm(saved.middle, rows, kept);
+                .qkv = kept.take_values(3 * columns, sizes.compute),
+                .mixed = kept.take_values(columns, sizes.compute),
+                .log_sum_exp = kept.take<float>(rows * block.attention().heads()),
+                .workspace = passing.workspace,
+                .whole = passing.whole};
+  saved.ln_2 = cut_norm(saved.middle, own, kept);
   saved.mlp = {
       .x = saved.normed_2,
-      .wide = kept.take_values(4 * values, sizes.compute),
-      .activated = again.gelu ? passing.wide_scratch : kept.take_values(4 * values, sizes.compute),
-      .gelu_again = again.gelu};
+      .wide = kept.take_values(wide, sizes.compute),
+      .activated = again.gelu ? passing.wide_scratch : kept.take_values(wide, sizes.compute),
+      .gelu_again = again.gelu,
+      .whole = passing.whole};
   return saved;
 }
 
@@ -63,28 +71,34 @@ Block::Saved with_input(Block::Saved saved, ConstValues x) {
 }
 
 std::int64_t evaluated_rows(const ActivationSizes& sizes) {
-  const bool trains = sizes.purpose == Purpose::training;
-  return std::min(kEvaluatedRows, trains ? sizes.logits_rows() : sizes.shape.rows());
+  return std::min(kEvaluatedRows, sizes.trains() ? sizes.logits_rows() : sizes.shape.rows());
+}
+
+/// Whether an evaluation's residual stream stays in one place. Where stages or slices of rows end,
+/// nothing of a micro-batch is as large as two of it.
+bool evaluates_in_place(const ActivationSizes& sizes) {
+  return sizes.pipelined() || sizes.sequence_parallel();
 }
 
 /// What is needed for inference alone. Tokens are cut already.
 EvaluationMemory cut_evaluation(const ActivationSizes& sizes, const Passing& passing,
                                 Cutter& kept) {
-  const std::int64_t values = sizes.shape.rows() * sizes.config.hidden;
-  const bool pipelined = sizes.place.schedule.has_value();
   EvaluationMemory memory;
-  // A stage of a training works in the stream of its gradients.
-  if (!pipelined || sizes.purpose == Purpose::inference) {
-    for (Values& stream : memory.stream) { stream = kept.take_values(values, sizes.compute); }
+  const bool in_place = evaluates_in_place(sizes);
+  if (!in_place) {
+    for (Values& stream : memory.stream) {
+      stream = kept.take_values(sizes.stream_elems(), sizes.compute);
+    }
+  } else if (!sizes.trains()) {  // training works in the stream of its gradients
+    memory.stream.fill(kept.take_values(sizes.stream_elems(), sizes.compute));
   }
   memory.block = cut_block(sizes, passing, again_of(sizes, 0), kept);
   if (sizes.place.predicts()) {
-    memory.ln_f = cut_norm({}, sizes.shape.rows(), kept);
-    memory.normed = pipelined ? kept.take_values(values, sizes.compute)
-                              : memory.stream[(sizes.config.layers + 1) % 2];
+    memory.ln_f = cut_norm({}, sizes.own_rows(), kept);
+    memory.normed = in_place ? kept.take_values(sizes.whole_elems(), sizes.compute)
+                             : memory.stream[(sizes.config.layers + 1) % 2];
     memory.logits_rows = evaluated_rows(sizes);
-    memory.logits =
-        kept.take_values(memory.logits_rows * sizes.config.logits_row_elems(), sizes.compute);
+    memory.logits = kept.take_values(sizes.logits_elems(memory.logits_rows), sizes.compute);
   }
   memory.bytes = kept.bytes();
   return memory;
@@ -99,17 +113,16 @@ class TrainingCut {
 
   void cut() {
     all_.logits_rows = sizes_.logits_rows();
-    all_.logits_bytes = static_cast<std::size_t>(sizes_.logits_elems()) * size_of(sizes_.compute);
+    all_.logits_bytes = static_cast<std::size_t>(sizes_.logits_elems(sizes_.logits_rows())) *
+                        size_of(sizes_.compute);
     cut_shared();
     for (int slot = 0; slot < sizes_.place.slots; ++slot) { cut_slot(); }
-    if (pipelined() && sizes_.place.predicts()) { take_logits(); }
+    if (sizes_.pipelined() && sizes_.place.predicts()) { take_logits(); }
     lend_logits();
     borrow_for_evaluation();
   }
 
  private:
-  [[nodiscard]] bool pipelined() const { return sizes_.place.schedule.has_value(); }
-
   void cut_shared() {
     for (std::int64_t layer = 0; layer < sizes_.config.layers; ++layer) {
       all_.recomputed.push_back(sizes_.options->recompute.applies_to(layer));
@@ -155,9 +168,9 @@ class TrainingCut {
       end_part(at);
     }
     if (stage.predicts) {
-      at.ln_f = cut_norm(at.residual.back(), sizes_.shape.rows(), kept_);
-      at.normed = take_stream();
-      if (!pipelined()) { take_logits(); }
+      at.ln_f = cut_norm(at.residual.back(), sizes_.own_rows(), kept_);
+      at.normed = kept_.take_values(sizes_.whole_elems(), sizes_.compute);
+      if (!sizes_.pipelined()) { take_logits(); }
     }
     end_part(at);
     return at;
@@ -168,7 +181,7 @@ class TrainingCut {
   }
 
   [[nodiscard]] Values take_stream() {
-    return kept_.take_values(sizes_.shape.rows() * sizes_.config.hidden, sizes_.compute);
+    return kept_.take_values(sizes_.stream_elems(), sizes_.compute);
   }
 
   [[nodiscard]] Values take_boundary() {
@@ -176,7 +189,9 @@ class TrainingCut {
     return take_stream();
   }
 
-  void take_logits() { all_.logits = kept_.take_values(sizes_.logits_elems(), sizes_.compute); }
+  void take_logits() {
+    all_.logits = kept_.take_values(sizes_.logits_elems(sizes_.logits_rows()), sizes_.compute);
+  }
 
   void end_part(StageActivations& at) {
     at.part_bytes.push_back(kept_.at() - begun_);
@@ -208,15 +223,13 @@ class TrainingCut {
     static_cast<void>(cut_evaluation(sizes_, passing_, count));
     all_.inputs = first.inputs;
     all_.targets = last.targets;
-    // Where stages end, the stream is not the GPT's own; a layer whose input nobody needs again
-    // may write its output there.
-    const std::array<Values, 2> stream = pipelined()
-                                             ? std::array{all_.stream, all_.stream}
-                                             : std::array{last.residual.back(), last.normed};
+    const bool in_place = evaluates_in_place(sizes_);
+    const std::array<Values, 2> stream = in_place ? std::array{all_.stream, all_.stream}
+                                                  : std::array{last.residual.back(), last.normed};
     all_.evaluation = {.stream = stream,
                        .block = first.blocks.front(),
                        .ln_f = last.ln_f,
-                       .normed = pipelined() ? last.normed : stream[(sizes_.config.layers + 1) % 2],
+                       .normed = in_place ? last.normed : stream[(sizes_.config.layers + 1) % 2],
                        .logits = all_.logits,
                        .logits_rows = evaluated_rows(sizes_),
                        .bytes = count.bytes()};
@@ -230,39 +243,66 @@ class TrainingCut {
   std::size_t begun_ = 0;  // where the part begins that is being cut
 };
 
+/// A row of logits of several ranks, as floats.
+void cut_row(const ActivationSizes& sizes, Cutter& passing, EvaluationMemory& memory) {
+  const TensorRanks& ranks = sizes.layers.ranks;
+  if (ranks.size() == 1 && !sizes.pipelined()) { return; }
+  memory.row_part_elems = sizes.row_part_elems;
+  memory.row = passing.take<float>(ranks.size() * memory.row_part_elems);
+}
+
 }  // namespace
 
 ActivationSizes activation_sizes(const GPTConfig& config, const GPTOptions& options,
                                  std::int64_t batch, World& world, const ModelOptions& model) {
-  const kernels::AttentionShape attention{batch, config.seq, config.heads, config.head_size()};
+  const GPTLayers layers{world, config, options, model};
+  const kernels::AttentionShape attention{batch, config.seq, layers.block.attention().heads(),
+                                          config.head_size()};
   const Stream stream = world.compute_stream();
+  const std::vector<Range> parts = vocab_parts(world, config.vocab, layers.ranks.size());
   // What is dropped is computed by kernels that have no use for more.
   const auto backward_elems = options.dropout > 0.0F ? kernels::attention_workspace_elems
                                                      : kernels::attention_backward_workspace_elems;
   return {.config = config,
           .options = &options,
           .place = place_of(config, options, world, model),
+          .layers = layers,
           .shape = {batch, config.seq},
           .compute = model.compute,
           .purpose = model.purpose,
           .workspace_elems = kernels::attention_workspace_elems(attention, model.compute, stream),
-          .backward_workspace_elems = backward_elems(attention, model.compute, stream)};
+          .backward_workspace_elems = backward_elems(attention, model.compute, stream),
+          .row_part_elems = std::ranges::max(parts | std::views::transform(&Range::elems))};
 }
 
 GPTActivations cut_activations(const ActivationSizes& sizes, Cutter& kept, Cutter& passing) {
   const std::int64_t rows = sizes.shape.rows();
-  const std::int64_t values = rows * sizes.config.hidden;
-  const bool trains = sizes.purpose == Purpose::training;
   GPTActivations all;
-  if (trains) {
+  if (sizes.trains()) {
     if (sizes.place.predicts()) { all.loss = passing.take<double>(1); }
-    all.stream = passing.take_values(values, sizes.compute);
-    all.scratch = passing.take_values((sizes.options->dropout > 0 ? 6 : 5) * values, sizes.compute);
+    all.stream = passing.take_values(sizes.stream_elems(), sizes.compute);
+    all.scratch = passing.take_values(sizes.scratch_elems(), sizes.compute);
   }
   double* const evaluated = passing.take<double>(1);
-  const Passing works_in{passing.take<float>(sizes.workspace_elems), all.scratch,
-                         all.scratch ? all.scratch.at(values) : Values{}};
-  if (trains) {
+  Passing works_in{.workspace = passing.take<float>(sizes.workspace_elems),
+                   .scratch = all.scratch,
+                   .wide_scratch = {},
+                   .whole = {}};
+  if (all.scratch) { works_in.wide_scratch = all.scratch.at(sizes.whole_elems()); }
+  if (sizes.sequence_parallel()) {
+    // Training has it behind what layers write to the scratch in forward.
+    const std::int64_t last = sizes.scratch_elems() - sizes.whole_elems();
+    all.whole = !sizes.trains() ? passing.take_values(sizes.whole_elems(), sizes.compute)
+                : all.scratch   ? all.scratch.at(last)
+                                : Values{};
+    works_in.whole = all.whole;
+  }
+  if (sizes.place.predicts()) {
+    const std::int64_t most = sizes.trains() ? sizes.logits_rows() : evaluated_rows(sizes);
+    const std::int64_t elems = sizes.layers.loss.statistics_elems(most);
+    if (elems > 0) { all.statistics = passing.take<float>(elems); }
+  }
+  if (sizes.trains()) {
     TrainingCut{sizes, works_in, kept, all}.cut();
   } else {
     if (sizes.place.embeds()) { all.inputs = kept.take<std::int32_t>(rows); }
@@ -270,6 +310,7 @@ GPTActivations cut_activations(const ActivationSizes& sizes, Cutter& kept, Cutte
     all.evaluation = cut_evaluation(sizes, works_in, kept);
   }
   all.evaluation.loss = evaluated;
+  cut_row(sizes, passing, all.evaluation);
   return all;
 }
 

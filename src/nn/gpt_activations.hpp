@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "nn/gpt_layers.hpp"
 #include "nn/gpt_stages.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/memory/buffer.hpp"
@@ -64,20 +65,36 @@ struct ActivationSizes {
   GPTConfig config;
   const GPTOptions* options;
   GPTPlace place;
+  GPTLayers layers;
   BatchShape shape;
   DType compute;
   Purpose purpose;
   std::int64_t workspace_elems;           ///< attention's
   std::int64_t backward_workspace_elems;  ///< the most that attention's backward has a use for
+  std::int64_t row_part_elems;            ///< the longest part of a row of logits along `tensor`
 
+  [[nodiscard]] bool trains() const noexcept { return purpose == Purpose::training; }
+  [[nodiscard]] bool pipelined() const noexcept { return place.schedule.has_value(); }
+  [[nodiscard]] bool sequence_parallel() const noexcept { return options->sequence_parallel; }
+  /// The rows that this rank has between the products.
+  [[nodiscard]] std::int64_t own_rows() const { return layers.ranks.own(shape.rows()).elems; }
+  /// The elements of the residual stream.
+  [[nodiscard]] std::int64_t stream_elems() const { return own_rows() * config.hidden; }
+  /// The elements of [rows, hidden].
+  [[nodiscard]] std::int64_t whole_elems() const noexcept { return shape.rows() * config.hidden; }
+  [[nodiscard]] std::int64_t scratch_elems() const {
+    return layers.block.scratch_elems(shape.rows(), {.p = options->dropout});
+  }
   /// The rows of logits that training holds.
   [[nodiscard]] std::int64_t logits_rows() const noexcept {
     return options->head_rows == 0 ? shape.rows() : std::min(shape.rows(), options->head_rows);
   }
-  [[nodiscard]] std::int64_t logits_elems() const noexcept {
-    return logits_rows() * config.logits_row_elems();
+  /// The elements of so many rows of logits.
+  [[nodiscard]] std::int64_t logits_elems(std::int64_t rows) const noexcept {
+    return rows * layers.embedding.logits_row_elems();
   }
 };
+/// *Collective*, as TensorRanks.
 [[nodiscard]] ActivationSizes activation_sizes(const GPTConfig& config, const GPTOptions& options,
                                                std::int64_t batch, World& world,
                                                const ModelOptions& model);
@@ -88,10 +105,13 @@ struct EvaluationMemory {
   std::array<Values, 2> stream;
   Block::Saved block{};  ///< of the layer that is computed; its input is one of the two
   LayerNorm::Saved ln_f{};
-  Values normed;  ///< ln_f's output, of at most logits_rows
+  Values normed;  ///< [rows, hidden], ln_f's output
   Values logits;  ///< [logits_rows, vocab], rows logits_row_elems() apart
   std::int64_t logits_rows = 0;
   double* loss = nullptr;
+  /// [tensor, parts of a row]: one row of logits, where several ranks have or need it.
+  float* row = nullptr;
+  std::int64_t row_part_elems = 0;
   std::size_t bytes = 0;  ///< of all that is kept between its kernels
 };
 
@@ -129,6 +149,8 @@ struct GPTActivations {
   double* loss = nullptr;  ///< where the rank predicts
   Values stream;           ///< [rows, hidden], gradient of the residual stream
   Values scratch;          ///< Block::scratch_elems
+  Values whole;            ///< [rows, hidden], idle in layers' forward; with sequence parallelism
+  float* statistics = nullptr;  ///< CrossEntropy::statistics_elems
   /// Tokens of an evaluation: in training those of a micro-batch.
   std::int32_t* inputs = nullptr;
   std::int32_t* targets = nullptr;

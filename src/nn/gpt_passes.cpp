@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "nn/drop.hpp"
@@ -29,6 +30,61 @@ void GPT::backward() {
   expects(s.forward_done, "GPT::backward: no micro-batch has gone forward");
   s.backward(s.only_pass(), {}, {}, {});
   s.forward_done = false;
+}
+
+void GPT::run(const std::function<MicroBatch(int)>& data) {
+  State& s = *state_;
+  expects(s.model != nullptr, "GPT: not declared in a model yet");
+  expects(data != nullptr, "GPT::run: there is no data");
+  expects(!s.forward_done && s.micro_batch == 0, "GPT::run: a step has begun");
+  if (s.pipelined()) { return s.run_pipeline(*this, data); }
+  for (int micro = 0; micro < s.model->options().accumulate; ++micro) {
+    const MicroBatch batch = data(micro);
+    forward_backward(batch.inputs, batch.targets);
+  }
+}
+
+// A rank meets the micro-batches in their order, whatever the schedule.
+void GPT::State::run_pipeline(GPT& gpt, const std::function<MicroBatch(int)>& data) {
+  expects(model->options().purpose == Purpose::training,
+          "GPT::run: the model was made for inference; use evaluate");
+  std::vector<MicroBatch> batches;
+  const auto batch_of = [&](int micro) -> const MicroBatch& {
+    while (std::ssize(batches) <= micro) {
+      const MicroBatch& batch = batches.emplace_back(data(static_cast<int>(batches.size())));
+      check_call(batch.inputs, batch.targets);
+      gpt.reserve(std::ssize(batch.inputs) / config.seq);
+    }
+    return batches[static_cast<std::size_t>(micro)];
+  };
+  static_cast<void>(batch_of(0));
+  clear_loss();
+  const auto values = [](const auto& view) {
+    using Of =
+        std::conditional_t<std::is_same_v<std::decay_t<decltype(view)>, View>, Values, ConstValues>;
+    return Of{view.data, view.dtype};
+  };
+  pipeline->run({.forward =
+                     [&](const pipeline::Turn& turn, ConstView input, View output) {
+                       const GPTPass pass = pass_of(turn);
+                       const MicroBatch& batch = batch_of(pass.micro_batch);
+                       load(pass.at.inputs, batch.inputs);
+                       load(pass.at.targets, batch.targets);
+                       forward(pass, values(input), values(output));
+                     },
+                 .backward =
+                     [&](const pipeline::Turn& turn, ConstView input, ConstView output_gradient,
+                         View input_gradient) {
+                       backward(pass_of(turn), values(input), values(output_gradient),
+                                values(input_gradient));
+                     },
+                 .backward_weight = {}});
+}
+
+GPTPass GPT::State::pass_of(const pipeline::Turn& turn) {
+  const auto mine = std::ranges::find(place.stages, turn.action.stage, &GPTStage::index);
+  return pass_of(static_cast<std::size_t>(mine - place.stages.begin()), turn.slot,
+                 turn.action.micro_batch);
 }
 
 GPTPass GPT::State::pass_of(std::size_t stage, int slot, int of_micro_batch) {
@@ -99,16 +155,19 @@ void GPT::State::backward_embedding(const GPTPass& pass, Values stream) {
   std::optional<BackwardScope> positions;
   if (pipelined()) { positions.emplace(open_backward(ends.positions, pass)); }
   drop(tokens, embedding_dropout(pass), DropSite::embedding,
-       {stream, stream, shape, config.hidden});
-  layers->embedding.backward(tokens, positions ? *positions : tokens, pass.at.inputs, stream,
-                             shape);
+       {stream, stream, shape, config.hidden, own()});
+  layers->embedding.backward(tokens, positions ? *positions : tokens, pass.at.inputs, stream, shape,
+                             at.whole);
   end_part(pass, 0);
 }
 
 void GPT::State::forward_end(const GPTPass& pass) {
   const auto scope = open_forward(ends.head, pass);
   begin_part(pass, pass.at.blocks.size() + 1);
-  layers->ln_f.forward(scope, pass.at.ln_f, pass.at.normed, shape.rows());
+  const Range mine = own();
+  layers->ln_f.forward(scope, pass.at.ln_f, pass.at.normed.at(mine.first * config.hidden),
+                       mine.elems);
+  layers->ranks.gather(pass.at.normed, shape.rows(), config.hidden);
   forward_head(scope, pass);
 }
 
@@ -117,16 +176,21 @@ void GPT::State::backward_end(const GPTPass& pass, Values stream) {
   fetch_boundary(pass.at.blocks.size() - 1);
   backward_head(scope, pass);
   world().device().fill(stream.data, 0, stream_bytes(), scope.stream());
-  layers->ln_f.backward(scope, pass.at.ln_f, at.scratch, stream, shape.rows());
+  const Range mine = own();
+  layers->ranks.sum(at.scratch, shape.rows(), config.hidden);
+  layers->ln_f.backward(scope, pass.at.ln_f, at.scratch.at(mine.first * config.hidden), stream,
+                        mine.elems);
   end_part(pass, pass.at.blocks.size() + 1);
 }
 
 void GPT::State::forward_head(const ForwardScope& scope, const GPTPass& pass) {
-  if (head_waits()) { return watch(scope, pass.at.normed, config.hidden); }
-  layers->embedding.head(scope, pass.at.normed, at.logits, shape.rows());
-  watch(scope, at.logits, config.logits_row_elems());
+  const std::int64_t rows = shape.rows();
+  if (head_waits()) { return watch(scope, pass.at.normed, rows * config.hidden); }
+  layers->embedding.head(scope, pass.at.normed, at.logits, rows);
+  watch(scope, at.logits, rows * layers->embedding.logits_row_elems());
   gather_logits();
-  layers->loss.forward(at.logits, pass.at.targets, at.loss, shape.rows(), model->loss_scale());
+  layers->loss.forward(at.logits, pass.at.targets, at.loss, rows, model->loss_scale(),
+                       at.statistics);
 }
 
 void GPT::State::backward_head(const BackwardScope& scope, const GPTPass& pass) {
@@ -139,7 +203,8 @@ void GPT::State::backward_head(const BackwardScope& scope, const GPTPass& pass) 
     if (head_waits()) {
       layers->embedding.head(scope, normed, at.logits, rows);
       layers->loss.forward_part(at.logits, pass.at.targets + first, at.loss,
-                                {.rows = rows, .all_rows = all}, model->loss_scale());
+                                {.rows = rows, .all_rows = all}, model->loss_scale(),
+                                at.statistics);
     }
     layers->embedding.head_backward(scope, normed, at.logits, at.scratch.at(first * config.hidden),
                                     rows);
@@ -153,7 +218,7 @@ void GPT::State::forward_layer(const GPTPass& pass, std::size_t layer, Values ou
   if (at.recomputed[of_all]) { begin_shared({pass.slot, of_all}); }
   const Values y = open_boundary(pass, layer + 1, output);
   layers->block.forward(scope, pass.at.blocks[layer], y, shape);
-  watch(scope, y, config.hidden);
+  watch(scope, y, stream_elems());
   save_boundary(pass, layer + 1);
   close_boundary(layer);
   if (at.recomputed[of_all] && recomputes_after(pass, layer)) { shared_in_use = {}; }
@@ -253,8 +318,8 @@ void GPT::State::check_tokens(std::string_view what, std::span<const std::int32_
   }
 }
 
-void GPT::State::watch(const ForwardScope& scope, ConstValues output, std::int64_t columns) const {
-  scope.watch({output.data, shape.rows() * columns, output.dtype});
+void GPT::State::watch(const ForwardScope& scope, ConstValues output, std::int64_t elems) {
+  scope.watch({output.data, elems, output.dtype});
 }
 
 CountedMemory GPT::State::occupy(std::size_t bytes, Unit unit) {

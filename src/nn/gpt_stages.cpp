@@ -10,17 +10,19 @@
 namespace tessera::nn {
 namespace {
 
-void require_one_stage(const GPTOptions& options) {
-  if (options.boundaries == Boundaries::host) {
-    throw ConfigError{
-        "Boundaries::host on a mesh with `pipe`: the pipeline keeps the inputs of stages on the "
-        "device; leave one of them out"};
-  }
-  if (options.gather_logits != GatherLogits::off) {
-    throw ConfigError{
-        "GatherLogits::on_rank0 on a mesh with `pipe`, whose rank 0 has no logits: leave one of "
-        "them out"};
-  }
+void require_no_pipe(const GPTOptions& options) {
+  if (options.boundaries == Boundaries::device) { return; }
+  throw ConfigError{
+      "Boundaries::host on a mesh with `pipe`: the pipeline keeps the inputs of stages on the "
+      "device; leave one of them out"};
+}
+
+void require_whole_logits(const GPTOptions& options, const MeshShape& mesh) {
+  if (options.gather_logits == GatherLogits::off) { return; }
+  if (mesh.size("pipe") == 1 && mesh.size("tensor") == 1) { return; }
+  throw ConfigError{
+      "GatherLogits::on_rank0 on a mesh with `pipe` or `tensor`, where few ranks have logits and "
+      "none has whole rows: leave one of them out"};
 }
 
 /// An inference has no micro-batches, but the stages of a training.
@@ -80,12 +82,13 @@ GPTPlace place_of(const GPTConfig& config, const GPTOptions& options, const Worl
     place.data_ranks = mesh.data_ranks();
     place.pipe_index = mesh.index("pipe", world.rank());
     pipe = mesh.size("pipe");
+    require_whole_logits(options, mesh);
   }
   if (pipe == 1) {
     place.all_stages = place.stages = divide_layers(config.layers, 1);
     return place;
   }
-  require_one_stage(options);
+  require_no_pipe(options);
   const pipeline::Schedule& schedule =
       place.schedule.emplace(schedule_of(options, pipe, scheduled_micro_batches(model, pipe)));
   place.all_stages = divide_layers(config.layers, schedule.stages());

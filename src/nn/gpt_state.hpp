@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "nn/gpt_activations.hpp"
+#include "nn/gpt_layers.hpp"
 #include "nn/gpt_stages.hpp"
 #include "tessera/engine/activation_store.hpp"
-#include "tessera/nn/cross_entropy.hpp"
-#include "tessera/nn/embedding.hpp"
 #include "tessera/nn/gpt.hpp"
+#include "tessera/pipeline/pipeline.hpp"
 
 namespace tessera::nn {
 
@@ -22,19 +22,6 @@ inline constexpr std::string_view kRootUnit = "root";
 inline constexpr std::string_view kTokensUnit = "tokens";
 inline constexpr std::string_view kPositionsUnit = "positions";
 inline constexpr std::string_view kHeadUnit = "head";
-
-struct GPTLayers {
-  GPTLayers(World& world, const GPTConfig& config, const GPTOptions& options, int micro_batches)
-      : embedding{world, {config.vocab, config.seq, config.hidden, config.logits_row_elems()}},
-        block{world, config.hidden, config.heads, options.norms},
-        ln_f{"ln_f", config.hidden, options.norms},
-        loss{world, config.vocab, micro_batches, config.logits_row_elems()} {}
-
-  Embedding embedding;
-  Block block;  // one for all: its parameters are those of the scope
-  LayerNorm ln_f;
-  CrossEntropy loss;
-};
 
 /// The units that have what is used outside the blocks: without a pipeline one has it all.
 struct EndUnits {
@@ -69,12 +56,16 @@ struct GPT::State {
   EndUnits ends;
   std::vector<Unit> blocks;  // by layer, of all stages
   std::optional<GPTLayers> layers;
+  std::optional<Channel> along_pipe;  // of evaluations, where there is a pipeline ...
+  OwnedEvent stage_done;
+  OwnedEvent stage_sent;
 
   // From `reserve` on.
   BatchShape shape;
   Arena kept;
   Arena passing;
   GPTActivations at;
+  std::unique_ptr<pipeline::Pipeline> pipeline;
   std::vector<std::vector<CountedMemory>> in_use;  // by slot and part: from forward to backward
   std::unique_ptr<ActivationStore> store;  // of the boundaries, if they are in the host pool
   CountedMemory shared_in_use;             // the activations of recomputed layers ...
@@ -102,14 +93,16 @@ struct GPT::State {
   /// Unless `to` is null: where the rank has no use for the tokens.
   void load(std::int32_t* to, std::span<const std::int32_t> tokens);
   void gather_logits();
-  /// Declares a unit's output of [rows, columns], for the diagnosis of skipped steps.
-  void watch(const ForwardScope& scope, ConstValues output, std::int64_t columns) const;
+  /// Declares a unit's output of so many elements, for the diagnosis of skipped steps.
+  static void watch(const ForwardScope& scope, ConstValues output, std::int64_t elems);
   void choose_dropout(const GPTPass& pass);
   [[nodiscard]] static const Dropout& embedding_dropout(const GPTPass& pass) {
     return pass.at.blocks.front().dropout;
   }
 
   // Passes. What stages hand to each other is empty at the ends, and without a pipeline.
+  void run_pipeline(GPT& gpt, const std::function<MicroBatch(int)>& data);
+  [[nodiscard]] GPTPass pass_of(const pipeline::Turn& turn);
   [[nodiscard]] GPTPass pass_of(std::size_t stage, int slot, int of_micro_batch);
   /// Without a pipeline: of the micro-batch that goes forward, or has gone last.
   [[nodiscard]] GPTPass only_pass() { return pass_of(0, 0, micro_batch); }
@@ -143,10 +136,12 @@ struct GPT::State {
   [[nodiscard]] static std::size_t layer_of_all(const GPTPass& pass, std::size_t layer) {
     return static_cast<std::size_t>(pass.stage.first_layer) + layer;
   }
-  /// Bytes of [rows, hidden].
+  /// The rows that this rank has between the products.
+  [[nodiscard]] Range own() const { return layers->ranks.own(shape.rows()); }
+  /// The elements of the residual stream, [own, hidden].
+  [[nodiscard]] std::int64_t stream_elems() const { return own().elems * config.hidden; }
   [[nodiscard]] std::size_t stream_bytes() const {
-    return static_cast<std::size_t>(shape.rows() * config.hidden) *
-           size_of(model->options().compute);
+    return static_cast<std::size_t>(stream_elems()) * size_of(model->options().compute);
   }
   /// Activations that are in use.
   [[nodiscard]] CountedMemory occupy(std::size_t bytes, Unit unit);
@@ -162,11 +157,19 @@ struct GPT::State {
   void check_evaluation(const char* what) const;
   /// An evaluation does not choose the batch of a training.
   void check_may_reserve(const char* what) const;
-  /// The residual stream after all layers, of tokens in `at.inputs`.
+  /// The residual stream after all layers, of tokens in `at.inputs`: on the ranks of the last
+  /// stage.
   [[nodiscard]] Values evaluate_layers(BatchShape sequences);
-  /// Puts the logits of rows [first, first + rows) of the stream where an evaluation has them.
-  void evaluate_head(const Scope& scope, Values stream, std::int64_t first, std::int64_t rows);
+  [[nodiscard]] Values evaluate_stage(const GPTStage& stage, Values stream, BatchShape sequences);
+  /// Puts ln_f's output of that stream where an evaluation has it.
+  void evaluate_norm(const Scope& scope, Values stream, std::int64_t rows);
+  /// Puts the logits of rows [first, first + rows) of it where an evaluation has them.
+  void evaluate_head(const Scope& scope, std::int64_t first, std::int64_t rows);
   [[nodiscard]] double evaluate_loss(Values stream, std::int64_t rows);
+  /// Copies what the stage's rank has to the others along `pipe`.
+  void broadcast_along_pipe(const GPTStage& stage, View data);
+  /// The logits of one row, on the host of every rank.
+  [[nodiscard]] std::vector<float> collect_logits();
 };
 
 }  // namespace tessera::nn

@@ -73,6 +73,10 @@ struct GPTOptions {
   /// parts of the layers (GPT says which); it may be one that pipeline::check has not seen yet.
   std::function<pipeline::Schedule(int ranks, int micro_batches)> schedule =
       pipeline::one_forward_one_backward;
+  /// Sequence parallelism where the mesh has a dimension `tensor`: see TensorOptions.
+  bool sequence_parallel = false;
+  /// TensorOptions::slices.
+  int tensor_slices = 1;
 };
 
 /// Bytes that a GPT allocates for a micro-batch on one rank, beside the model state.
@@ -153,6 +157,13 @@ class GPT {
     forward(inputs, targets);
     backward();
   }
+
+  /// Runs all ModelOptions::accumulate micro-batches of a step forward and backward: one after the
+  /// other, or, where the mesh has a dimension `pipe`, as GPTOptions::schedule says. `data` is
+  /// called once for each micro-batch, in their order, on every rank; ranks that differ along
+  /// `pipe` and `tensor` alone give the same tokens. The caller keeps the tokens of all
+  /// micro-batches as `forward` says.
+  void run(const std::function<MicroBatch(int micro_batch)>& data);
 
   /// *Collective.* Returns this rank's mean loss over whole sequences, without dropout or
   /// gradients, and waits for it. It is called between steps, or on a model for inference. It uses
