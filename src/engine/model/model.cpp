@@ -9,6 +9,7 @@
 
 #include "engine/model/agreement.hpp"
 #include "engine/model/initialise.hpp"
+#include "engine/rules/moment_rules.hpp"
 #include "tessera/base/error.hpp"
 #include "world/host_pool.hpp"
 #include "world/world_access.hpp"
@@ -189,6 +190,7 @@ void Model::optimize_with(const Optimizer& optimizer, const OptimizerOptions& op
   expects(step_ == nullptr, "optimize_with: the model has an optimizer already");
   validate(options_, optimizer, options);
   check_update(declaration_.units(), options_, optimizer, options);
+  check_moment_blocks(declaration_.units(), group_->tensor().size, options);
   if (first_loss_scale(options_.loss_scaling, options_.compute, options_.gradient) != 1.0F) {
     expects(training_->begun() == 0,
             "optimize_with: the loss is to be scaled, and the micro-batches before have not been: "
