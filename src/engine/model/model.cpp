@@ -377,7 +377,7 @@ void Model::export_state(StateTensor what, const StateSink& sink) {
     expects(training_ == nullptr || training_->begun() == 0,
             "export_state: parameters are exported between steps");
     units_->copy_from_rank0(update_order_);
-    return export_parameters(world_, *units_, sink);
+    return export_parameters(world_, *units_, *group_, options_, sink);
   }
   require_training("export_state of gradients");
   training_->finish();
@@ -386,7 +386,8 @@ void Model::export_state(StateTensor what, const StateSink& sink) {
   sums_->add();
   const double parts = static_cast<double>(group_->data_ranks()) * options_.accumulate;
   const double scale = step_ == nullptr ? 1.0 : step_->current_loss_scale();
-  export_gradients(world_, *units_, static_cast<float>(1.0 / (parts * scale)), sink);
+  export_gradients(world_, *units_, *group_, options_, static_cast<float>(1.0 / (parts * scale)),
+                   sink);
 }
 
 void Model::export_masters(const PieceSink& sink) {
