@@ -104,8 +104,15 @@ class TensorCourse {
       ranks_.gather(normed, kRows, kHidden);
       keep(to, "normed", normed, {0, kRows});
       embedding_.head(scope, normed, logits, kRows);
-      loss_.forward(logits, targets, loss, kRows, nullptr,
-                    statistics(loss_.statistics_elems(kRows)));
+      auto* const evaluated = static_cast<double*>(zeroed(sizeof(double)));
+      float* const exchanged = statistics(loss_.statistics_elems(kRows));
+      loss_.evaluate(logits, targets, evaluated, kRows, kRows, exchanged);
+      constexpr std::int64_t first = 8;
+      loss_.forward_part(logits, targets, loss, {.rows = first, .all_rows = kRows}, nullptr,
+                         exchanged);
+      loss_.forward_part(logits.at(first * embedding_.logits_row_elems()), targets + first, loss,
+                         {.rows = kRows - first, .all_rows = kRows}, nullptr, exchanged);
+      EXPECT_NEAR(read_loss(evaluated), read_loss(loss), 1e-12);
     }
     backward(to, inputs, normed, logits, ln_f);
     keep_loss(to, loss);
@@ -230,10 +237,14 @@ class TensorCourse {
     }
   }
   void keep_loss(TensorOutcome& to, const double* loss) {
-    double value = 0.0;
-    copy_out(&value, loss, sizeof value);
+    const double value = read_loss(loss);
     const std::scoped_lock lock{mutex()};
     to.losses.push_back(value);
+  }
+  double read_loss(const double* loss) {
+    double value = 0.0;
+    copy_out(&value, loss, sizeof value);
+    return value;
   }
   void copy_out(void* to, const void* from, std::size_t bytes) {
     world_.device().copy_out(to, from, bytes, world_.compute_stream());
