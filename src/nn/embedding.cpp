@@ -26,6 +26,15 @@ TensorCut vocab_cut(World& world) {
   return {.dim = 0, .granule = kernels::fast_row_multiple(world.compute_stream())};
 }
 
+std::vector<Range> vocab_parts(World& world, std::int64_t vocab, int ranks) {
+  std::vector<Range> parts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const TensorPart part{Shape{vocab}, vocab_cut(world), {rank, ranks}};
+    parts.push_back({part.first_index(), part.elems()});
+  }
+  return parts;
+}
+
 Embedding::Embedding(World& world, Sizes sizes, TensorRanks ranks)
     : sizes_{sizes}, ranks_{std::move(ranks)} {
   const TensorCut cut = vocab_cut(world);
@@ -50,37 +59,38 @@ std::vector<ParameterSpec> Embedding::parameters() const {
 }
 
 // One rank adds the positions, before the sum: no rounding is added to that of one rank alone.
-void Embedding::forward(const Scope& scope, const std::int32_t* tokens, Values y, BatchShape shape,
-                        Values whole) const {
+void Embedding::forward(const Scope& wte, const Scope& wpe, const std::int32_t* tokens, Values y,
+                        BatchShape shape, Values whole) const {
   const Values sum = ranks_.options().sequence_parallel ? whole : y;
   kernels::embedding_forward(
       {.tokens = tokens,
-       .token_table = scope[kTokens],
-       .position_table = ranks_.index() == 0 ? ConstValues{scope[kPositions]} : ConstValues{},
+       .token_table = wte[kTokens],
+       .position_table = ranks_.index() == 0 ? ConstValues{wpe[kPositions]} : ConstValues{},
        .y = sum,
        .batch = shape.batch,
        .seq = shape.seq,
        .hidden = sizes_.hidden,
        .first_token = tokens_.first,
        .table_tokens = tokens_.elems},
-      scope.stream());
+      wte.stream());
   ranks_.sum(sum, shape.rows(), sizes_.hidden);
   ranks_.copy_own(sum, y, shape.rows(), sizes_.hidden);
 }
 
-void Embedding::backward(const BackwardScope& scope, const std::int32_t* tokens, ConstValues dy,
-                         BatchShape shape, Values whole) const {
+void Embedding::backward(const BackwardScope& wte, const BackwardScope& wpe,
+                         const std::int32_t* tokens, ConstValues dy, BatchShape shape,
+                         Values whole) const {
   ranks_.gather(dy, whole, shape.rows(), sizes_.hidden);
   kernels::embedding_backward({.tokens = tokens,
                                .dy = ranks_.options().sequence_parallel ? ConstValues{whole} : dy,
-                               .dtoken_table = gradient_or_null(scope, kTokens),
-                               .dposition_table = gradient_or_null(scope, kPositions),
+                               .dtoken_table = gradient_or_null(wte, kTokens),
+                               .dposition_table = gradient_or_null(wpe, kPositions),
                                .batch = shape.batch,
                                .seq = shape.seq,
                                .hidden = sizes_.hidden,
                                .first_token = tokens_.first,
                                .table_tokens = tokens_.elems},
-                              scope.stream());
+                              wte.stream());
 }
 
 void Embedding::head(const Scope& scope, ConstValues x, Values logits, std::int64_t rows) const {

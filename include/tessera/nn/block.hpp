@@ -55,7 +55,8 @@ class Block {
   }
 
   /// Computes y from saved.ln_1.x, both [own, hidden] without overlap, and writes what backward
-  /// needs to `saved`. `shape` is that of the whole micro-batch.
+  /// needs to `saved`. `shape` is that of the whole micro-batch. Where no backward follows, y may
+  /// be saved.ln_1.x.
   void forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const;
   /// Computes from saved.ln_1.x again what backward needs of `forward`: everything but the last
   /// product and y.

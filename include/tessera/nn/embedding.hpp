@@ -51,11 +51,21 @@ class Embedding {
   /// [0, vocab); seq <= positions. With sequence parallelism y has this rank's rows
   /// (TensorRanks::own), and `whole` [rows, hidden] is overwritten.
   void forward(const Scope& scope, const std::int32_t* tokens, Values y, BatchShape shape,
-               Values whole = {}) const;
+               Values whole = {}) const {
+    forward(scope, scope, tokens, y, shape, whole);
+  }
+  /// Does the same where each table has a unit of its own.
+  void forward(const Scope& wte, const Scope& wpe, const std::int32_t* tokens, Values y,
+               BatchShape shape, Values whole = {}) const;
   /// Adds dy [rows, hidden] to the tables' gradients. With sequence parallelism dy has this rank's
   /// rows, and `whole` [rows, hidden] is overwritten.
   void backward(const BackwardScope& scope, const std::int32_t* tokens, ConstValues dy,
-                BatchShape shape, Values whole = {}) const;
+                BatchShape shape, Values whole = {}) const {
+    backward(scope, scope, tokens, dy, shape, whole);
+  }
+  /// Does the same where each table has a unit of its own.
+  void backward(const BackwardScope& wte, const BackwardScope& wpe, const std::int32_t* tokens,
+                ConstValues dy, BatchShape shape, Values whole = {}) const;
 
   /// Computes the logits of tokens() [rows, tokens] = x wte^T, and writes zeros in the gaps as far
   /// as the table has room. With sequence parallelism the caller has gathered x.
