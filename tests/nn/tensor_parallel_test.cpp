@@ -75,6 +75,19 @@ TEST(TensorParallelLayers, SlicesOfRowsChangeNoBit) {
   }
 }
 
+// What is read or overwritten too early differs.
+TEST(TensorParallelLayers, HaveTheSameBitsWhateverComesLate) {
+  for (const TensorOptions options :
+       {TensorOptions{.slices = 2}, {.sequence_parallel = true, .slices = 2}}) {
+    TensorCase from{2, options, 0.3F, true};
+    const TensorOutcome expected = run_tensor_course(from);
+    from.late = true;
+    const TensorOutcome late = run_tensor_course(from);
+    EXPECT_TRUE(late.arrays == expected.arrays);
+    EXPECT_EQ(late.losses, expected.losses);
+  }
+}
+
 // Each half of SwiGLU's product is cut alike, so that a rank's gates meet their own values.
 TEST(ColumnLinear, CutsSectionsAlike) {
   run_ranks(2, [](World& world) {
