@@ -10,7 +10,7 @@
 
 #include "pipeline/random_schedule.hpp"
 
-namespace tessera::pipeline {
+namespace tessera::pipeline::wiring_test {
 namespace {
 
 std::vector<int> buffers(const Schedule& schedule) {
@@ -57,22 +57,35 @@ TEST(PipelineWiring, HoldsWhatComesBeforeItIsNeeded) {
   EXPECT_EQ(wiring.links.front().to_buffers, 5);
 }
 
-// The receiver takes nothing before its own first sending has been answered: a sender with two
-// buffers would wait for it for ever, and gets as many as it needs.
-TEST(PipelineWiring, GivesTheSenderWhatItNeedsToGoOn) {
-  // Rank 0 has stages 0 and 3, rank 1 has 1 and 2: of 5 micro-batches rank 1 first brings one
-  // round.
-  Schedule schedule{.name = "late", .micro_batches = 5, .rank_of_stage = {0, 1}, .ranks = {{}, {}}};
-  for (int m = 0; m < 5; ++m) { schedule.ranks[0].push_back({Work::forward, 0, m}); }
-  schedule.ranks[1] = {{Work::forward, 1, 0}, {Work::backward, 1, 0}};
-  schedule.ranks[0].push_back({Work::backward, 0, 0});
+// Rank 0 goes on to micro-batch 1 only when it has a gradient that rank 1 makes after the outputs
+// of all micro-batches: of those 2 have been asked for, and 3 wait. With 2 buffers both ranks would
+// wait for ever.
+TEST(PipelineWiring, GivesTheSenderAsManyBuffersAsItNeedsToGoOn) {
+  const auto all = [](Work work, int stage, int first, std::vector<Action>& actions) {
+    for (int m = first; m < 5; ++m) { actions.push_back({work, stage, m}); }
+  };
+  Schedule schedule{.name = "ahead",
+                    .micro_batches = 5,
+                    .rank_of_stage = {0, 1, 0, 1},
+                    .ranks = {{}, {{Work::forward, 1, 0}, {Work::forward, 3, 0}}}};
+  std::vector<Action>& receiver = schedule.ranks[0];
+  all(Work::forward, 0, 0, receiver);
+  receiver.insert(receiver.end(), {{Work::forward, 2, 0}, {Work::backward, 2, 0}});
+  all(Work::forward, 2, 1, receiver);
+  all(Work::backward, 2, 1, receiver);
+  all(Work::backward, 0, 0, receiver);
+  std::vector<Action>& sender = schedule.ranks[1];
+  all(Work::forward, 1, 1, sender);
+  sender.insert(sender.end(), {{Work::backward, 3, 0}, {Work::backward, 1, 0}});
   for (int m = 1; m < 5; ++m) {
-    schedule.ranks[1].push_back({Work::forward, 1, m});
-    schedule.ranks[1].push_back({Work::backward, 1, m});
-    schedule.ranks[0].push_back({Work::backward, 0, m});
+    sender.insert(sender.end(),
+                  {{Work::forward, 3, m}, {Work::backward, 3, m}, {Work::backward, 1, m}});
   }
   check(schedule);
-  EXPECT_EQ(wire(schedule).links.front().from_buffers, 2);
+  const Wiring wiring = wire(schedule);
+  const auto link = std::ranges::find_if(
+      wiring.links, [](const Link& each) { return each.way == Work::forward && each.from == 1; });
+  EXPECT_EQ(link->from_buffers, 3);
 }
 
 TEST(PipelineWiring, SlotsAreTakenByOnePairAtATimeAndAsFewAsAreInFlight) {
@@ -118,4 +131,4 @@ TEST(PipelineWiring, NoRankIsAtTwoLinksOfOneClass) {
 }
 
 }  // namespace
-}  // namespace tessera::pipeline
+}  // namespace tessera::pipeline::wiring_test

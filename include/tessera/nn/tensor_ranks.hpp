@@ -23,7 +23,9 @@ struct TensorOptions {
   /// reduced to their ranks after a row product, which moves the bytes of one all-reduce.
   bool sequence_parallel = false;
   /// The number of slices of rows in which a row product is computed: the sum of one slice travels
-  /// while the next one is multiplied. Each row is computed as before.
+  /// while the next one is multiplied. Slices are whole multiples of 8 rows, so that there may be
+  /// fewer. fp32 products on a CPU keep their bits; the order of sums of others may depend on the
+  /// number of rows (kernels::matmul).
   int slices = 1;
 
   friend bool operator==(const TensorOptions&, const TensorOptions&) = default;
@@ -39,6 +41,7 @@ struct TensorOptions {
 /// Order:   the constructor, `gather`, `sum`, `begin_sum` and `all_gather` are collective.
 /// Time:    they enqueue on a channel of their own. Work that is enqueued on the compute stream
 ///          afterwards waits for the result, that of `begin_sum` after `end_sum`.
+/// Memory:  what travels belongs to the caller, who calls World::quiesce before freeing it.
 /// Bits:    parts are added in rank order in fp32, as Batch says, and all ranks get the same bits.
 /// Threads: those of the World's compute stream.
 class TensorRanks {
