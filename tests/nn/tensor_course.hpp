@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <latch>
 #include <map>
 #include <mutex>
 #include <string>
@@ -32,7 +32,7 @@ struct TensorCase {
   bool again = false;  ///< norms and GELU are computed again in backward
   DType compute = DType::fp32;
   DeviceKind device = DeviceKind::cpu;
-  bool late = false;  ///< work runs later than it is enqueued, and data moves late
+  bool late = false;  ///< the block's kernels run when all of its work has been enqueued
 };
 
 /// Arrays by name, each of its rows on the ranks that have it. What all have is equal to the bit.
@@ -92,7 +92,7 @@ class TensorCourse {
     {
       const auto scope = model_.forward(layer_);
       saved_.ln_1.x = x;
-      block_.forward(scope, saved_, y, kShape);
+      held([&] { block_.forward(scope, saved_, y, kShape); });
       keep(to, "middle", saved_.middle, own_);
       keep(to, "block", y, own_);
     }
@@ -134,13 +134,24 @@ class TensorCourse {
     }
     {
       const auto scope = model_.backward(layer_);
-      block_.backward(scope, saved_, stream, scratch, kShape);
+      held([&] { block_.backward(scope, saved_, stream, scratch, kShape); });
       keep(to, "dx", stream, own_);
     }
     const auto scope = model_.backward(root_);
     nn::drop(scope, saved_.dropout, nn::DropSite::embedding,
              {stream, stream, kShape, kHidden, own_});
     embedding_.backward(scope, inputs, stream, kShape, whole_);
+  }
+
+  template <class Enqueue>
+  void held(const Enqueue& enqueue) {
+    if (!case_.late) { return enqueue(); }
+    std::latch enqueued{1};
+    world_.compute_stream().call([&enqueued] { enqueued.wait(); });
+    enqueue();
+    world_.barrier();  // the channels have had time for what does not wait
+    enqueued.count_down();
+    world_.compute_stream().wait();
   }
 
   nn::Block::Saved make_saved() {
@@ -284,8 +295,10 @@ class TensorCourse {
 
 inline TensorOutcome run_tensor_course(const TensorCase& from) {
   TensorOutcome outcome;
-  run_ranks(from.ranks, [&](World& world) { TensorCourse{world, from}.run(outcome); },
-            {.device = from.device});
+  WorldOptions options;
+  options.device = from.device;
+  if (from.late) { options.compute_stream = ComputeStream::worker; }
+  run_ranks(from.ranks, [&](World& world) { TensorCourse{world, from}.run(outcome); }, options);
   for (const double loss : outcome.losses) {
     EXPECT_EQ(loss, outcome.losses.front()) << "ranks disagree";
   }

@@ -75,8 +75,8 @@ TEST(TensorParallelLayers, SlicesOfRowsChangeNoBit) {
   }
 }
 
-// What is read or overwritten too early differs.
-TEST(TensorParallelLayers, HaveTheSameBitsWhateverComesLate) {
+// What travels before it has been computed differs.
+TEST(TensorParallelLayers, HaveTheSameBitsWhereKernelsRunLate) {
   for (const TensorOptions options :
        {TensorOptions{.slices = 2}, {.sequence_parallel = true, .slices = 2}}) {
     TensorCase from{2, options, 0.3F, true};
