@@ -54,6 +54,15 @@ TEST_P(TensorParallelOn, EqualsOneRankToRounding) {
   expect_close(run_tensor_course(cut), run_tensor_course(alone(cut)), 2e-6);
 }
 
+// Of two rows, and of three heads, some of four ranks have none.
+TEST(TensorParallelLayers, AreOneRankToRoundingWhereRanksHaveNothing) {
+  for (const bool again : {false, true}) {
+    TensorCase cut{4, {.sequence_parallel = true}, 0.3F, again};
+    cut.shape = {.batch = 1, .seq = 2};
+    expect_close(run_tensor_course(cut), run_tensor_course(alone(cut)), 2e-6);
+  }
+}
+
 // A run in bf16 rounds about 20 times one after another, by 2^-9 each, and a cut one 8 times more:
 // partial products before they are added.
 TEST(TensorParallelLayers, IsOneRankToRoundingInBf16) {
