@@ -215,7 +215,8 @@ class TrainingCut {
     }
   }
 
-  // Between steps nothing of a micro-batch is needed.
+  // Between steps nothing of a micro-batch is needed. Of stages that share a slot the last has all
+  // but the inputs, which nobody needs when the targets are loaded.
   void borrow_for_evaluation() {
     const StageActivations& first = all_.slots.front().front();
     const StageActivations& last = all_.slots.front().back();
@@ -227,7 +228,7 @@ class TrainingCut {
     const std::array<Values, 2> stream = in_place ? std::array{all_.stream, all_.stream}
                                                   : std::array{last.residual.back(), last.normed};
     all_.evaluation = {.stream = stream,
-                       .block = first.blocks.front(),
+                       .block = last.blocks.front(),
                        .ln_f = last.ln_f,
                        .normed = in_place ? last.normed : stream[(sizes_.config.layers + 1) % 2],
                        .logits = all_.logits,

@@ -55,8 +55,9 @@ double GPT::evaluate(std::span<const std::int32_t> inputs, std::span<const std::
   const CountedMemory in_use =
       s.world().memory().occupy(Category::activations, s.at.evaluation.bytes, "evaluation");
   s.load(s.at.inputs, inputs);
+  const Values stream = s.evaluate_layers(sequences);
   s.load(s.at.targets, targets);
-  return s.evaluate_loss(s.evaluate_layers(sequences), sequences.rows());
+  return s.evaluate_loss(stream, sequences.rows());
 }
 
 std::vector<float> GPT::next_logits(std::span<const std::int32_t> tokens) {

@@ -144,9 +144,11 @@ void GPT::State::forward_embedding(const GPTPass& pass) {
   if (pipelined()) { positions.emplace(open_forward(ends.positions, pass)); }
   begin_part(pass, 0);
   const Values first = open_boundary(pass, 0, {});
-  layers->embedding.forward(tokens, positions ? *positions : tokens, pass.at.inputs, first, shape);
-  drop(tokens, embedding_dropout(pass), DropSite::embedding, {first, first, shape, config.hidden});
-  watch(tokens, first, config.hidden);
+  layers->embedding.forward(tokens, positions ? *positions : tokens, pass.at.inputs, first, shape,
+                            at.whole);
+  drop(tokens, embedding_dropout(pass), DropSite::embedding,
+       {first, first, shape, config.hidden, own()});
+  watch(tokens, first, stream_elems());
   save_boundary(pass, 0);
 }
 

@@ -88,8 +88,8 @@ MeshRun on_one_rank(const MeshRun& run) {
   one.options.mesh.clear();
   one.options.accumulate *= data_ranks_of(run);
   one.options.accumulate_mode = AccumulateMode::automatic;
-  one.gpt.sequence_parallel = false;
-  one.gpt.tensor_slices = 1;
+  one.options.strategy = Strategy::ddp;
+  one.gpt = {.norms = run.gpt.norms, .dropout = run.gpt.dropout};
   return one;
 }
 
@@ -112,8 +112,9 @@ MemoryReport planned_on(const MeshRun& run, int rank) {
   MeshOutcome outcome;
   const int ranks = ranks_of(run);
   outcome.memory.resize(static_cast<std::size_t>(ranks));
-  simulate_rank({.rank = rank, .ranks = ranks},
-                [&](World& world) { train_rank(run, world, outcome); }, run.world);
+  simulate_rank(
+      {.rank = rank, .ranks = ranks}, [&](World& world) { train_rank(run, world, outcome); },
+      run.world);
   return outcome.memory[static_cast<std::size_t>(rank)];
 }
 
