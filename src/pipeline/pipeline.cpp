@@ -36,6 +36,13 @@ Wiring checked_wiring(const Schedule& schedule, const Mesh& mesh) {
   return checked_wiring(schedule);
 }
 
+/// A CUDA device computes behind its host; where ranks are threads, or meet over NCCL for the first
+/// time, the hosts wait for each other.
+std::vector<Move> moves_of(const Wiring& wiring, DeviceKind kind, int rank) {
+  return kind == DeviceKind::cuda ? wiring.in_concert[narrow<std::size_t>(rank)]
+                                  : moves_at_once(wiring, rank);
+}
+
 PipelineBytes bytes_of(const Wiring& wiring, Boundary boundary, int place) {
   return {narrow<std::size_t>(wiring.buffers(place)) * Arena::need(bytes_of(boundary))};
 }
@@ -68,6 +75,7 @@ struct Pipeline::State {
   Boundary boundary;
   int place;  // along pipe
   Wiring wiring;
+  std::vector<Move> moves;
   int most_in_flight;
   Arena arena;
   std::map<int, Inbox> inboxes;  // by link
@@ -81,6 +89,7 @@ struct Pipeline::State {
         boundary{boundary_},
         place{mesh.index("pipe")},
         wiring{checked_wiring(schedule, mesh)},
+        moves{moves_of(wiring, world.device().kind(), place)},
         most_in_flight{pipeline::most_in_flight(schedule)[narrow<std::size_t>(place)]},
         arena{world.allocate(Category::activations, bytes_of(wiring, boundary, place).activations,
                              "what stages hand to each other", BufferUse::parts)} {
@@ -134,10 +143,9 @@ struct Pipeline::State {
     return inbox != inboxes.end() ? inbox->second.open(item.number)
                                   : outboxes.at(item.link).open(item.number);
   }
-  void send(Item item) {
-    if (!item) { return; }
-    const auto outbox = outboxes.find(item.link);
-    if (outbox != outboxes.end()) { outbox->second.send(); }
+  void close_output(Item item) {
+    const auto outbox = item ? outboxes.find(item.link) : outboxes.end();
+    if (outbox != outboxes.end()) { outbox->second.close(); }
   }
   void close(Item item) {
     if (item) { inboxes.at(item.link).close(item.number); }
@@ -159,7 +167,7 @@ struct Pipeline::State {
         passes.backward_weight(turn, view(step.input));
         break;
     }
-    send(step.gives());
+    close_output(step.gives());
     close(step.output_gradient);
     if (step.ends()) { close(step.input); }
   }
@@ -183,15 +191,21 @@ void Pipeline::run(const Passes& passes) {
   expects(passes.forward && passes.backward && (passes.backward_weight || !divided),
           "Pipeline::run: the schedule needs a function that is empty");
   s.running = true;
-  Asked asked{s.wiring.links.size()};
-  for (const Step& step : steps) {
-    asked.come_to(step);
-    for (auto& [number, inbox] : s.inboxes) {
-      if (!inbox.link().local()) { inbox.ask_for(asked.of(number, inbox.link())); }
+  for (const Move& move : s.moves) {
+    switch (move.kind) {
+      case Move::Kind::ask:
+        s.inboxes.at(move.number).ask();
+        break;
+      case Move::Kind::make:
+        s.make(steps[narrow<std::size_t>(move.number)], passes);
+        break;
+      case Move::Kind::send:
+        s.outboxes.at(move.number).send();
+        break;
     }
-    s.make(step, passes);
   }
   for (auto& [number, inbox] : s.inboxes) { inbox.end_step(); }
+  for (auto& [number, outbox] : s.outboxes) { outbox.end_step(); }
   s.running = false;
 }
 
