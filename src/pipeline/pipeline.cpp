@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/model/agreement.hpp"
 #include "pipeline/boxes.hpp"
 #include "pipeline/wiring.hpp"
 #include "tessera/base/error.hpp"
@@ -34,6 +35,19 @@ Wiring checked_wiring(const Schedule& schedule) {
 Wiring checked_wiring(const Schedule& schedule, const Mesh& mesh) {
   require_ranks(schedule, mesh);
   return checked_wiring(schedule);
+}
+
+/// *Collective.* Ranks with different schedules would wait for items that nobody sends.
+void require_same(World& world, const Schedule& schedule, Boundary boundary) {
+  if (!engine::can_disagree(world)) { return; }
+  std::string text = fmt::format("schedule {}, {} elements of {} between stages", schedule.name,
+                                 boundary.elems, to_string(boundary.dtype));
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    for (const Action& action : schedule.ranks[rank]) {
+      text += fmt::format("\n{} on rank {}", to_string(action), rank);
+    }
+  }
+  engine::require_agreement(world, "what a Pipeline is made of", text);
 }
 
 /// A CUDA device computes behind its host; where ranks are threads, or meet over NCCL for the first
@@ -93,6 +107,7 @@ struct Pipeline::State {
         most_in_flight{pipeline::most_in_flight(schedule)[narrow<std::size_t>(place)]},
         arena{world.allocate(Category::activations, bytes_of(wiring, boundary, place).activations,
                              "what stages hand to each other", BufferUse::parts)} {
+    require_same(world, schedule, boundary);
     join_links(mesh);
   }
 

@@ -62,8 +62,9 @@ struct PipelineBytes {
 ///          schedule needs with what comes next under way. A stage's input stays until its backward
 ///          pass has ended. Between stages on one rank nothing is copied. It borrows the World.
 /// Errors:  ConfigError as `check`, and for a schedule of another number of ranks than the mesh
-///          has along `pipe`. ContractError for a boundary without elements, for a function that
-///          the schedule needs and that is empty, and from `run` after one that a function has
+///          has along `pipe`. ContractError for a boundary without elements, for schedules or
+///          boundaries that differ between ranks, for a function that the schedule needs and that
+///          is empty, and from `run` after one that a function has
 ///          ended by an exception. Otherwise as the communicators.
 class Pipeline {
  public:
