@@ -52,6 +52,8 @@ KernelWork work_of(Of<&Table::attention_backward>, const AttentionBackward& args
 KernelWork work_of(Of<&Table::embedding_forward>, const EmbeddingForward& args);
 KernelWork work_of(Of<&Table::embedding_backward>, const EmbeddingBackward& args);
 KernelWork work_of(Of<&Table::cross_entropy>, const CrossEntropy& args);
+KernelWork work_of(Of<&Table::vocab_statistics>, const VocabStatistics& args);
+KernelWork work_of(Of<&Table::vocab_cross_entropy>, const VocabCrossEntropy& args);
 KernelWork work_of(Of<&Table::dropout>, const Dropout& args);
 
 }  // namespace tessera::kernels
