@@ -302,9 +302,11 @@ void print_holders(const Ranks& ranks) {
 bool print(const char* way, const std::vector<Ranks::Move>& moves, double difference) {
   std::size_t all = 0;
   bool as_formula = true;
+  const char* name = way;
   for (const Ranks::Move& move : moves) {
-    std::printf("%-22s %-16s %-6s %12.1f %12.1f\n", all == 0 ? way : "", move.collective.c_str(),
-                move.what.c_str(), static_cast<double>(move.measured) / 1024,
+    std::printf("%-22s %-16s %-6s %12.1f %12.1f\n", std::exchange(name, ""),
+                move.collective.c_str(), move.what.c_str(),
+                static_cast<double>(move.measured) / 1024,
                 static_cast<double>(move.by_formula) / 1024);
     all += move.measured;
     as_formula = as_formula && move.measured == move.by_formula;

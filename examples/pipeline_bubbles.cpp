@@ -13,9 +13,11 @@
 #include <cstdio>
 #include <exception>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "argument.hpp"
+#include "tessera/base/error.hpp"
 #include "tessera/pipeline/pipeline.hpp"
 #include "tessera/pipeline/timeline.hpp"
 #include "tessera/world/mesh.hpp"
@@ -121,6 +123,20 @@ bool show(const Variant& variant, bool drawn) {
   return std::abs(timeline.bubble() - variant.formula) < 1e-9;
 }
 
+// A schedule is data: this one is 1F1B with two of rank 0's actions in the other order.
+void show_own_schedule() {
+  pipeline::Schedule mine = pipeline::one_forward_one_backward(2, 4);
+  mine.name = "mine";
+  std::swap(mine.ranks[0][1], mine.ranks[0][2]);  // rank 0 waits for its first gradient
+  pipeline::check(mine);                          // throws ConfigError that says what is wrong
+  std::printf("\na schedule of one's own, bubble %.3f\n%s", pipeline::play(mine).bubble(),
+              pipeline::draw(pipeline::play(mine)).c_str());
+  mine.in_flight_limit = 1;  // the micro-batches that a rank may hold
+  try {
+    pipeline::check(mine);
+  } catch (const tessera::ConfigError& error) { std::printf("%s\n", error.what()); }
+}
+
 bool compare(int ranks) {
   std::printf("%d ranks, %d micro-batches\n\n", ranks, 2 * ranks);
   for (const Variant& variant : variants(ranks, 2 * ranks)) { (void)show(variant, true); }
@@ -132,6 +148,7 @@ bool compare(int ranks) {
       right = show(variant, false) && right;
     }
   }
+  show_own_schedule();
   std::printf("\n%s\n", right ? "the simulator agrees with the formulas"
                               : "the simulator does NOT agree with the formulas");
   return right;

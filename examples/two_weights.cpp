@@ -31,11 +31,11 @@ namespace pipeline = tessera::pipeline;
 using Values = std::vector<float>;
 
 constexpr int kMicroBatches = 8;  // of a step; as many as ranks at least
-constexpr int kSteps = 40;
+constexpr int kSteps = 60;
 constexpr std::size_t kRows = 4;  // of a micro-batch
 constexpr std::size_t kWidth = 6;
 constexpr std::size_t kElems = kRows * kWidth;
-constexpr float kRate = 0.4F;
+constexpr float kRate = 0.1F;
 
 float number(std::size_t i) {
   return std::sin(static_cast<float>(i * i + 1));

@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
@@ -32,13 +32,13 @@ struct TensorCase {
   bool again = false;  ///< norms and GELU are computed again in backward
   DType compute = DType::fp32;
   DeviceKind device = DeviceKind::cpu;
+  bool late = false;  ///< work runs later than it is enqueued, and data moves late
 };
 
 /// Arrays by name, each of its rows on the ranks that have it. What all have is equal to the bit.
 struct TensorOutcome {
   std::map<std::string, std::vector<float>> arrays;
-  std::map<std::string, std::map<int, std::vector<float>>> parts;  ///< of gradients, by rank
-  std::vector<double> losses;                                      ///< by rank
+  std::vector<double> losses;  ///< by rank
 };
 
 /// One rank of it. Sizes that nothing divides; 3 heads, so that a fourth rank has none.
@@ -61,14 +61,12 @@ class TensorCourse {
         block_{world, kHidden, kHeads, {}, ranks_},
         ln_f_{"ln_f", kHidden, {}, ranks_.row_gradient()},
         loss_{world, kVocab, 1, embedding_.logits_row_elems(), ranks_},
-        model_{world, {.strategy = Strategy::ddp, .compute = from.compute, .mesh = mesh_}} {
+        model_{world, {.strategy = Strategy::zero3, .compute = from.compute, .mesh = mesh_}} {
     std::vector<ParameterSpec> outer = embedding_.parameters();
     for (ParameterSpec& spec : ln_f_.parameters()) { outer.push_back(std::move(spec)); }
     root_ = model_.add_unit("root", std::move(outer), {.kind = UnitKind::root});
     layer_ = model_.add_unit("h", block_.parameters());
-    model_.materialize([this](const ParameterInfo& p, std::int64_t first, std::span<float> out) {
-      mapped(p, first, out);
-    });
+    model_.materialize(initial);
     model_.optimize_with(SGD{.lr = 0.0F, .momentum = 0.0F});
     saved_ = make_saved();
   }
@@ -104,11 +102,22 @@ class TensorCourse {
       ranks_.gather(normed, kRows, kHidden);
       keep(to, "normed", normed, {0, kRows});
       embedding_.head(scope, normed, logits, kRows);
-      loss_.forward(logits, targets, loss, kRows, nullptr,
-                    statistics(loss_.statistics_elems(kRows)));
+      auto* const evaluated = static_cast<double*>(zeroed(sizeof(double)));
+      float* const exchanged = statistics(loss_.statistics_elems(kRows));
+      loss_.evaluate(logits, targets, evaluated, kRows, kRows, exchanged);
+      constexpr std::int64_t first = 8;
+      loss_.forward_part(logits, targets, loss, {.rows = first, .all_rows = kRows}, nullptr,
+                         exchanged);
+      loss_.forward_part(logits.at(first * embedding_.logits_row_elems()), targets + first, loss,
+                         {.rows = kRows - first, .all_rows = kRows}, nullptr, exchanged);
+      EXPECT_NEAR(read_loss(evaluated), read_loss(loss), 1e-12);
     }
     backward(to, inputs, normed, logits, ln_f);
     keep_loss(to, loss);
+    model_.export_state(StateTensor::gradients,
+                        [&](const ParameterInfo& parameter, std::span<const float> values) {
+                          merge(to, parameter.name, {values.begin(), values.end()});
+                        });
   }
 
  private:
@@ -127,13 +136,11 @@ class TensorCourse {
       const auto scope = model_.backward(layer_);
       block_.backward(scope, saved_, stream, scratch, kShape);
       keep(to, "dx", stream, own_);
-      keep_gradients(to, scope, layer_);
     }
     const auto scope = model_.backward(root_);
     nn::drop(scope, saved_.dropout, nn::DropSite::embedding,
              {stream, stream, kShape, kHidden, own_});
     embedding_.backward(scope, inputs, stream, kShape, whole_);
-    keep_gradients(to, scope, root_);
   }
 
   nn::Block::Saved make_saved() {
@@ -210,30 +217,15 @@ class TensorCourse {
     }
     return all;
   }
-  /// This rank's parts at their places in the whole.
-  void keep_gradients(TensorOutcome& to, const BackwardScope& scope, Unit unit) {
-    const UnitLayout& layout = model_.layout(unit);
-    for (std::size_t p = 0; p < layout.specs().size(); ++p) {
-      const ParameterSpec& spec = layout.specs()[p];
-      const TensorPart& part = layout.part(p);
-      const std::vector<float> mine = read(scope.grad(spec.name), part.elems());
-      std::vector<float> all(static_cast<std::size_t>(spec.shape.elems()), std::nanf(""));
-      part.for_each_run({0, part.elems()}, [&](const Range& whole, std::int64_t at) {
-        std::copy_n(mine.begin() + at, whole.elems, all.begin() + whole.first);
-      });
-      if (spec.tensor_gradient == TensorGradient::equal) {
-        merge(to, spec.name, all);
-      } else {
-        const std::scoped_lock lock{mutex()};
-        to.parts[spec.name][world_.rank()] = all;
-      }
-    }
-  }
   void keep_loss(TensorOutcome& to, const double* loss) {
-    double value = 0.0;
-    copy_out(&value, loss, sizeof value);
+    const double value = read_loss(loss);
     const std::scoped_lock lock{mutex()};
     to.losses.push_back(value);
+  }
+  double read_loss(const double* loss) {
+    double value = 0.0;
+    copy_out(&value, loss, sizeof value);
+    return value;
   }
   void copy_out(void* to, const void* from, std::size_t bytes) {
     world_.device().copy_out(to, from, bytes, world_.compute_stream());
@@ -256,21 +248,6 @@ class TensorCourse {
     }
   }
 
-  // TODO(tp): until the engine maps parts
-  void mapped(const ParameterInfo& p, std::int64_t first, std::span<float> out) {
-    for (const Unit unit : {root_, layer_}) {
-      const UnitLayout& layout = model_.layout(unit);
-      for (std::size_t i = 0; i < layout.specs().size(); ++i) {
-        if (layout.specs()[i].name != p.name) { continue; }
-        layout.part(i).for_each_run({first, std::ssize(out)},
-                                    [&](const Range& whole, std::int64_t at) {
-                                      initial(p, whole.first,
-                                              out.subspan(static_cast<std::size_t>(at - first),
-                                                          static_cast<std::size_t>(whole.elems)));
-                                    });
-      }
-    }
-  }
   static void initial(const ParameterInfo& parameter, std::int64_t first, std::span<float> out) {
     std::uint64_t key = 0;
     for (const char letter : parameter.name) {
@@ -309,13 +286,6 @@ inline TensorOutcome run_tensor_course(const TensorCase& from) {
   TensorOutcome outcome;
   run_ranks(from.ranks, [&](World& world) { TensorCourse{world, from}.run(outcome); },
             {.device = from.device});
-  for (const auto& [name, ranks] : outcome.parts) {
-    std::vector<float>& sum = outcome.arrays[name];
-    for (const auto& [rank, part] : ranks) {
-      sum.resize(part.size());
-      std::ranges::transform(sum, part, sum.begin(), std::plus{});
-    }
-  }
   for (const double loss : outcome.losses) {
     EXPECT_EQ(loss, outcome.losses.front()) << "ranks disagree";
   }

@@ -4,6 +4,8 @@
 #include "kernels/backend.hpp"
 #include "nn/tensor_course.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/nn/column_linear.hpp"
+#include "tessera/nn/row_linear.hpp"
 #include "tessera/nn/vocab_parallel.hpp"
 
 namespace tessera::nn::tensor_parallel_test {
@@ -73,13 +75,42 @@ TEST(TensorParallelLayers, SlicesOfRowsChangeNoBit) {
   }
 }
 
+// What is read or overwritten too early differs.
+TEST(TensorParallelLayers, HaveTheSameBitsWhateverComesLate) {
+  for (const TensorOptions options :
+       {TensorOptions{.slices = 2}, {.sequence_parallel = true, .slices = 2}}) {
+    TensorCase from{2, options, 0.3F, true};
+    const TensorOutcome expected = run_tensor_course(from);
+    from.late = true;
+    const TensorOutcome late = run_tensor_course(from);
+    EXPECT_TRUE(late.arrays == expected.arrays);
+    EXPECT_EQ(late.losses, expected.losses);
+  }
+}
+
+// Each half of SwiGLU's product is cut alike, so that a rank's gates meet their own values.
+TEST(ColumnLinear, CutsSectionsAlike) {
+  run_ranks(2, [](World& world) {
+    const TensorRanks ranks{world, {{"tensor", 2}}};
+    const ColumnLinear up{"up", 4, 2 * 7, ranks, {.sections = 2}};
+    const RowLinear down{"down", 7, 4, ranks};
+    EXPECT_EQ(up.columns(), 2 * down.columns());
+    const ParameterSpec weight = up.parameters()[0];
+    EXPECT_EQ(weight.shape, (Shape{4, 14}));
+    const TensorPart part{weight.shape, weight.cut.value(), ranks.place()};
+    EXPECT_EQ(part.elements({0, up.columns()}), world.rank() == 0
+                                                    ? Ranges(std::vector<Range>{{0, 3}, {7, 3}})
+                                                    : Ranges(std::vector<Range>{{3, 4}, {10, 4}}));
+  });
+}
+
 TEST(TensorRanks, AreOneRankWithoutTheDimension) {
   run_ranks(2, [](World& world) {
     const TensorRanks ranks{world, {{"shard", 2}}};
     EXPECT_EQ(ranks.size(), 1);
     EXPECT_EQ(ranks.own(7), (Range{0, 7}));
     EXPECT_EQ(ranks.row_gradient(), TensorGradient::equal);
-    const Embedding embedding{world, {.vocab = 7, .positions = 2, .hidden = 3}, ranks};
+    const VocabParallelEmbedding embedding{world, {.vocab = 7, .positions = 2, .hidden = 3}, ranks};
     EXPECT_FALSE(embedding.parameters()[0].cut);
     EXPECT_EQ(embedding.tokens(), (Range{0, 7}));
   });

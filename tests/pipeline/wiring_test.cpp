@@ -10,7 +10,7 @@
 
 #include "pipeline/random_schedule.hpp"
 
-namespace tessera::pipeline {
+namespace tessera::pipeline::wiring_test {
 namespace {
 
 std::vector<int> buffers(const Schedule& schedule) {
@@ -131,4 +131,4 @@ TEST(PipelineWiring, NoRankIsAtTwoLinksOfOneClass) {
 }
 
 }  // namespace
-}  // namespace tessera::pipeline
+}  // namespace tessera::pipeline::wiring_test

@@ -17,12 +17,11 @@ using pipeline::Schedule;
 using pipeline::Turn;
 using pipeline::Work;
 
-constexpr std::int64_t kRows = 3;
-constexpr std::int64_t kWidth = 5;
+constexpr std::int64_t kWidth = StackWeights::kWidth;
+constexpr std::int64_t kRows = Stack::kBoundary.elems / kWidth;
 constexpr std::size_t kBytes = sizeof(float) * kRows * kWidth;
 constexpr std::int64_t kWeights = kWidth * kWidth;
 constexpr std::int64_t kStride = 32;  // elements from one item to the next: whole cache lines
-static_assert(Stack::kBoundary.elems == kRows * kWidth);
 
 /// Numbers of both signs and many sizes, whose sums depend on their order.
 std::vector<float> numbers(int which, std::int64_t elems) {
@@ -39,6 +38,18 @@ Buffer slots_of(World& world, int slots, const char* name) {
                         name);
 }
 
+/// Whether every stage makes the gradients of its weights in the order of micro-batches.
+bool in_order(const Schedule& schedule) {
+  std::map<int, int> next;  // by stage
+  for (const auto& actions : schedule.ranks) {
+    for (const auto& [work, stage, m] : actions) {
+      if (work != Work::backward && work != Work::backward_weight) { continue; }
+      if (next[stage]++ != m) { return false; }
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 float* StackOutcome::add(const std::string& name, std::int64_t elems) {
@@ -48,8 +59,35 @@ float* StackOutcome::add(const std::string& name, std::int64_t elems) {
   return values.data();
 }
 
-Stack::Stack(World& world, const Schedule& schedule, int slots, int data)
+void PlainWeights::with(const Turn& turn, const Use& use) {
+  const auto [found, added] = stages_.try_emplace(turn.action.stage);
+  Stage& stage = found->second;
+  if (added) {
+    const std::size_t bytes = sizeof(float) * kWeights;
+    stage.weight = world_.allocate(Category::parameters, bytes, "weight");
+    stage.gradient = world_.allocate(Category::gradients, bytes, "gradient");
+    const std::vector<float> values = numbers(10 + turn.action.stage, kWeights);
+    world_.device().copy_in(stage.weight.data(), values.data(), bytes, world_.compute_stream());
+    world_.device().fill(stage.gradient.data(), 0, bytes, world_.compute_stream());
+    world_.compute_stream().wait();
+  }
+  use({stage.weight.data(), DType::fp32}, {stage.gradient.data(), DType::fp32});
+}
+
+void PlainWeights::write_gradients(StackOutcome& outcome, int data) {
+  world_.compute([&] {
+    for (const auto& [number, stage] : stages_) {
+      const std::string name = fmt::format("weight gradient {} of data {}", number, data);
+      world_.device().copy_out(outcome.add(name, kWeights), stage.gradient.data(),
+                               sizeof(float) * kWeights, world_.compute_stream());
+    }
+    world_.compute_stream().wait();
+  });
+}
+
+Stack::Stack(World& world, const Schedule& schedule, StackWeights& weights, int slots, int data)
     : world_{world},
+      weights_{weights},
       stages_{schedule.stages()},
       data_{data},
       inputs_{slots_of(world, schedule.micro_batches, "inputs")},
@@ -66,25 +104,6 @@ Stack::~Stack() {
   world_.quiesce();
 }
 
-Stack::Stage& Stack::stage(int number) {
-  const auto [found, added] = by_stage_.try_emplace(number);
-  Stage& stage = found->second;
-  if (added) {
-    const std::size_t bytes = sizeof(float) * kWeights;
-    stage.weight = world_.allocate(Category::parameters, bytes, "weight");
-    stage.gradient = world_.allocate(Category::gradients, bytes, "gradient");
-    const std::vector<float> values = numbers(10 + number, kWeights);
-    world_.device().copy_in(stage.weight.data(), values.data(), bytes, world_.compute_stream());
-    world_.device().fill(stage.gradient.data(), 0, bytes, world_.compute_stream());
-    world_.compute_stream().wait();
-  }
-  return stage;
-}
-
-std::string Stack::name(const char* what, int number) const {
-  return fmt::format("{} {} of data {}", what, number, data_);
-}
-
 View Stack::at_slot(const Buffer& buffer, int slot) const {
   return {buffer.floats() + kStride * slot, kBoundary.elems, kBoundary.dtype};
 }
@@ -94,15 +113,17 @@ ConstView Stack::data_of(int micro_batch) const {
 }
 
 pipeline::Passes Stack::passes(StackOutcome& outcome) {
-  return {.forward = [this, &outcome](const Turn& turn, ConstView input,
-                                      View output) { forward(turn, input, output, outcome); },
-          .backward =
-              [this, &outcome](const Turn& turn, ConstView input, ConstView output_gradient,
-                               View input_gradient) {
-                backward(turn, input, output_gradient, input_gradient, outcome);
-              },
-          .backward_weight = [this](const Turn& turn,
-                                    ConstView input) { backward_weight(turn, input); }};
+  const auto forward_pass = [this, &outcome](const Turn& turn, ConstView input, View output) {
+    forward(turn, input, output, outcome);
+  };
+  const auto backward_pass = [this, &outcome](const Turn& turn, ConstView input,
+                                              ConstView output_gradient, View input_gradient) {
+    backward(turn, input, output_gradient, input_gradient, outcome);
+  };
+  const auto weight_pass = [this](const Turn& turn, ConstView input) {
+    weights_.with(turn, [&](ConstValues, Values gradient) { add_gradient(turn, input, gradient); });
+  };
+  return {.forward = forward_pass, .backward = backward_pass, .backward_weight = weight_pass};
 }
 
 void Stack::forward(const Turn& turn, ConstView input, View output, StackOutcome& outcome) {
@@ -111,20 +132,23 @@ void Stack::forward(const Turn& turn, ConstView input, View output, StackOutcome
   if (number == 0) { input = data_of(m); }
   if (last) { output = at_slot(outputs_, turn.slot); }
   const View product = at_slot(products_, turn.slot);
-  const Stage& own = stage(number);
+  const Stream stream = world_.compute_stream();
+  weights_.with(turn, [&](ConstValues weight, Values) {
+    world_.compute([&] {
+      kernels::matmul({.a = input.values(),
+                       .b = weight,
+                       .c = product.values(),
+                       .m = kRows,
+                       .n = kWidth,
+                       .k = kWidth},
+                      stream);
+      kernels::gelu_forward(product.values(), output.values(), kBoundary.elems, stream);
+    });
+  });
+  if (!last) { return; }
   world_.compute([&] {
-    const Stream stream = world_.compute_stream();
-    kernels::matmul({.a = input.values(),
-                     .b = {own.weight.data(), DType::fp32},
-                     .c = product.values(),
-                     .m = kRows,
-                     .n = kWidth,
-                     .k = kWidth},
-                    stream);
-    kernels::gelu_forward(product.values(), output.values(), kBoundary.elems, stream);
-    if (!last) { return; }
-    world_.device().copy_out(outcome.add(name("output", m), kBoundary.elems), output.data, kBytes,
-                             stream);
+    const std::string name = fmt::format("output {} of data {}", m, data_);
+    world_.device().copy_out(outcome.add(name, kBoundary.elems), output.data, kBytes, stream);
   });
 }
 
@@ -132,37 +156,39 @@ void Stack::backward(const Turn& turn, ConstView input, ConstView output_gradien
                      View input_gradient, StackOutcome& outcome) {
   const auto [work, number, m] = turn.action;
   if (number == stages_ - 1) { output_gradient = at_slot(outputs_, turn.slot); }
+  const View product = at_slot(products_, turn.slot);
   const View product_gradient = at_slot(product_gradients_, turn.slot);
-  const Stage& own = stage(number);
-  world_.compute([&] {
-    const Stream stream = world_.compute_stream();
-    kernels::gelu_backward(at_slot(products_, turn.slot).values(), output_gradient.values(),
-                           product_gradient.values(), kBoundary.elems, stream);
-    if (number > 0) {
+  const Stream stream = world_.compute_stream();
+  weights_.with(turn, [&](ConstValues weight, Values gradient) {
+    world_.compute([&] {
+      kernels::gelu_backward(product.values(), output_gradient.values(), product_gradient.values(),
+                             kBoundary.elems, stream);
+      if (number == 0) { return; }
       kernels::matmul({.a = product_gradient.values(),
-                       .b = {own.weight.data(), DType::fp32},
+                       .b = weight,
                        .c = input_gradient.values(),
                        .m = kRows,
                        .n = kWidth,
                        .k = kWidth,
                        .transpose_b = kernels::Transpose::yes},
                       stream);
-      if (number > 1) { return; }
-      world_.device().copy_out(outcome.add(name("gradient", m), kBoundary.elems),
-                               input_gradient.data, kBytes, stream);
-    }
+    });
+    if (work == Work::backward) { add_gradient(turn, input, gradient); }
   });
-  if (work == Work::backward) { backward_weight(turn, input); }
+  if (number != 1) { return; }
+  world_.compute([&] {
+    const std::string name = fmt::format("gradient {} of data {}", m, data_);
+    world_.device().copy_out(outcome.add(name, kBoundary.elems), input_gradient.data, kBytes,
+                             stream);
+  });
 }
 
-void Stack::backward_weight(const Turn& turn, ConstView input) {
-  const auto [work, number, m] = turn.action;
-  if (number == 0) { input = data_of(m); }
-  const Stage& own = stage(number);
+void Stack::add_gradient(const Turn& turn, ConstView input, Values gradient) {
+  if (turn.action.stage == 0) { input = data_of(turn.action.micro_batch); }
   world_.compute([&] {
     kernels::matmul({.a = input.values(),
                      .b = at_slot(product_gradients_, turn.slot).values(),
-                     .c = {own.gradient.data(), DType::fp32},
+                     .c = gradient,
                      .m = kWidth,
                      .n = kWidth,
                      .k = kRows,
@@ -172,65 +198,65 @@ void Stack::backward_weight(const Turn& turn, ConstView input) {
   });
 }
 
-void Stack::write_gradients(StackOutcome& outcome) {
-  world_.compute([&] {
-    for (const auto& [number, stage] : by_stage_) {
-      world_.device().copy_out(outcome.add(name("weight gradient", number), kWeights),
-                               stage.gradient.data(), sizeof(float) * kWeights,
-                               world_.compute_stream());
+StackAlone::StackAlone(World& world, const Schedule& schedule, StackWeights& weights, int data)
+    : schedule_{schedule},
+      stack_{world, schedule, weights, schedule.stages() * schedule.micro_batches, data},
+      outputs_{slots_of(world, schedule.stages() * schedule.micro_batches, "outputs of stages")},
+      gradients_{slots_of(world, schedule.stages() * schedule.micro_batches, "their gradients")} {}
+
+void StackAlone::run(StackOutcome& outcome) {
+  const int stages = schedule_.stages();
+  const auto number = [&](int stage, int m) { return stage * schedule_.micro_batches + m; };
+  const auto turn = [&](Work work, int stage, int m) {
+    return Turn{{work, stage, m}, number(stage, m)};
+  };
+  const auto view = [&](const Buffer& of, int stage, int m) {
+    if (stage < 0 || stage >= stages) { return View{}; }
+    return View{of.floats() + kStride * number(stage, m), Stack::kBoundary.elems, DType::fp32};
+  };
+  const pipeline::Passes passes = stack_.passes(outcome);
+  const bool whole = in_order(schedule_);
+  for (int m = 0; m < schedule_.micro_batches; ++m) {
+    for (int s = 0; s < stages; ++s) {
+      passes.forward(turn(Work::forward, s, m), view(outputs_, s - 1, m), view(outputs_, s, m));
     }
-    world_.compute_stream().wait();
-  });
+    for (int s = stages - 1; s >= 0; --s) {
+      const Work work = whole ? Work::backward : Work::backward_input;
+      passes.backward(turn(work, s, m), view(outputs_, s - 1, m), view(gradients_, s + 1, m),
+                      view(gradients_, s, m));
+    }
+  }
+  if (whole) { return; }
+  for (const auto& actions : schedule_.ranks) {
+    for (const auto& [work, s, m] : actions) {
+      if (work != Work::backward && work != Work::backward_weight) { continue; }
+      passes.backward_weight(turn(Work::backward_weight, s, m), view(outputs_, s - 1, m));
+    }
+  }
 }
 
 void run_stack(const Mesh& mesh, const Schedule& schedule, int steps, StackOutcome& outcome) {
   World& world = mesh.world();
+  const int data = mesh.along("replicate", "shard").index();
   pipeline::Pipeline pipeline{mesh, schedule, Stack::kBoundary};
-  Stack stack{world, schedule, pipeline.most_in_flight(), mesh.along("replicate", "shard").index()};
+  PlainWeights weights{world};
+  Stack stack{world, schedule, weights, pipeline.most_in_flight(), data};
   const pipeline::Passes passes = stack.passes(outcome);
   for (int step = 0; step < steps; ++step) { pipeline.run(passes); }
-  stack.write_gradients(outcome);
+  weights.write_gradients(outcome, data);
 }
 
 std::map<std::string, std::vector<float>> stack_on_one_rank(const Schedule& schedule, int steps,
                                                             DeviceKind device, int data_ranks) {
   StackOutcome outcome;
-  const int micro_batches = schedule.micro_batches;
-  const int stages = schedule.stages();
   WorldOptions options;
   options.device = device;
   const auto body = [&](World& world) {
     for (int data = 0; data < data_ranks; ++data) {
-      Stack stack{world, schedule, stages * micro_batches, data};
-      const Buffer outputs = slots_of(world, stages * micro_batches, "outputs of stages");
-      const Buffer gradients = slots_of(world, stages * micro_batches, "their gradients");
-      const auto view = [&](const Buffer& of, int stage, int m) {
-        if (stage < 0 || stage >= stages) { return View{}; }
-        return View{of.floats() + kStride * (stage * micro_batches + m), Stack::kBoundary.elems,
-                    DType::fp32};
-      };
-      const pipeline::Passes passes = stack.passes(outcome);
-      const auto turn = [&](Work work, int stage, int m) {
-        return Turn{{work, stage, m}, stage * micro_batches + m};
-      };
-      for (int step = 0; step < steps; ++step) {
-        for (int m = 0; m < micro_batches; ++m) {
-          for (int s = 0; s < stages; ++s) {
-            passes.forward(turn(Work::forward, s, m), view(outputs, s - 1, m), view(outputs, s, m));
-          }
-          for (int s = stages - 1; s >= 0; --s) {
-            passes.backward(turn(Work::backward_input, s, m), view(outputs, s - 1, m),
-                            view(gradients, s + 1, m), view(gradients, s, m));
-          }
-        }
-        for (const auto& actions : schedule.ranks) {
-          for (const auto& [work, s, m] : actions) {
-            if (work != Work::backward && work != Work::backward_weight) { continue; }
-            passes.backward_weight(turn(Work::backward_weight, s, m), view(outputs, s - 1, m));
-          }
-        }
-      }
-      stack.write_gradients(outcome);
+      PlainWeights weights{world};
+      StackAlone alone{world, schedule, weights, data};
+      for (int step = 0; step < steps; ++step) { alone.run(outcome); }
+      weights.write_gradients(outcome, data);
     }
   };
   run_ranks(1, body, options);

@@ -41,6 +41,7 @@ struct TensorOptions {
 /// Order:   the constructor, `gather`, `sum`, `begin_sum` and `all_gather` are collective.
 /// Time:    they enqueue on a channel of their own. Work that is enqueued on the compute stream
 ///          afterwards waits for the result, that of `begin_sum` after `end_sum`.
+/// Memory:  what travels belongs to the caller, who calls World::quiesce before freeing it.
 /// Bits:    parts are added in rank order in fp32, as Batch says, and all ranks get the same bits.
 /// Threads: those of the World's compute stream.
 class TensorRanks {
