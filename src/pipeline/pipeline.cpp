@@ -50,11 +50,12 @@ void require_same(World& world, const Schedule& schedule, Boundary boundary) {
   engine::require_agreement(world, "what a Pipeline is made of", text);
 }
 
-/// A CUDA device computes behind its host; where ranks are threads, or meet over NCCL for the first
-/// time, the hosts wait for each other.
-std::vector<Move> moves_of(const Wiring& wiring, DeviceKind kind, int rank) {
-  return kind == DeviceKind::cuda ? wiring.in_concert[narrow<std::size_t>(rank)]
-                                  : moves_at_once(wiring, rank);
+/// A device with memory of its own computes behind its host. There a host may be held up until its
+/// peer has submitted too: always among ranks that are threads, and where NCCL meets a peer for the
+/// first time.
+std::vector<Move> moves_of(const Wiring& wiring, const Device& device, int rank) {
+  return device.memory() ? wiring.in_concert[narrow<std::size_t>(rank)]
+                         : moves_at_once(wiring, rank);
 }
 
 PipelineBytes bytes_of(const Wiring& wiring, Boundary boundary, int place) {
@@ -103,7 +104,7 @@ struct Pipeline::State {
         boundary{boundary_},
         place{mesh.index("pipe")},
         wiring{checked_wiring(schedule, mesh)},
-        moves{moves_of(wiring, world.device().kind(), place)},
+        moves{moves_of(wiring, world.device(), place)},
         most_in_flight{pipeline::most_in_flight(schedule)[narrow<std::size_t>(place)]},
         arena{world.allocate(Category::activations, bytes_of(wiring, boundary, place).activations,
                              "what stages hand to each other", BufferUse::parts)} {
