@@ -38,12 +38,10 @@ Slot& Inbox::acquire(int number, Stream writer) {
   return *held_[index];
 }
 
-void Inbox::ask_for(int items) {
-  for (; asked_ < items; ++asked_) {
-    Slot& slot = acquire(asked_, pair_->stream());
-    pair_->broadcast(place_.view(slot), slot.owner());
-    pair_->stream().record(slot.produced());
-  }
+void Inbox::ask() {
+  Slot& slot = acquire(asked_++, pair_->stream());
+  pair_->broadcast(place_.view(slot), slot.owner());
+  pair_->stream().record(slot.produced());
 }
 
 void Inbox::wait_for(int number) const {
@@ -64,19 +62,29 @@ void Inbox::close(int number) {
 }
 
 Outbox::Outbox(const Link& link, const Pair& pair, const BoxPlace& place)
-    : link_{&link}, pair_{pair}, place_{place}, ring_{place.ring(link.from_buffers)} {}
+    : link_{&link},
+      pair_{pair},
+      place_{place},
+      ring_{place.ring(link.from_buffers)},
+      held_(link.items.size()) {}
 
 View Outbox::open(int number) {
-  open_ = &ring_.acquire(to_string(link_->items[narrow<std::size_t>(number)]),
-                         bytes_of(place_.boundary), place_.world.compute_stream());
-  return place_.view(*open_);
+  const auto index = narrow<std::size_t>(number);
+  open_ = number;
+  held_[index] = &ring_.acquire(to_string(link_->items[index]), bytes_of(place_.boundary),
+                                place_.world.compute_stream());
+  return place_.view(*held_[index]);
+}
+
+void Outbox::close() {
+  place_.world.compute_stream().record(held_[narrow<std::size_t>(open_)]->produced());
 }
 
 void Outbox::send() {
-  place_.world.compute_stream().record(open_->produced());
-  pair_.stream().wait_for(open_->produced());
-  pair_.broadcast(place_.view(*open_), open_->owner());
-  ring_.release(*open_, pair_.stream());
+  Slot& slot = *held_[narrow<std::size_t>(sent_++)];
+  pair_.stream().wait_for(slot.produced());
+  pair_.broadcast(place_.view(slot), slot.owner());
+  ring_.release(slot, pair_.stream());
 }
 
 }  // namespace tessera::pipeline

@@ -43,17 +43,15 @@ class Pair {
 
 /// The buffers in which a rank holds what comes to it over a link.
 ///
-///   from another rank  free --ask_for--> coming --wait_for--> readable --close--> free
+///   from another rank  free --ask--> coming --wait_for--> readable --close--> free
 ///   local              free --open--> written, then read, on the compute stream --close--> free
 class Inbox {
  public:
   /// `pair` is that of the link; none if it is local.
   Inbox(const Link& link, const std::optional<Pair>& pair, const BoxPlace& place);
 
-  [[nodiscard]] const Link& link() const noexcept { return *link_; }
-  /// Has the first `items` items of a step come, those that have not been asked for before. Each
-  /// waits for its buffer's last reader and for the sender.
-  void ask_for(int items);
+  /// Has the next item of the step come. It waits for its buffer's last reader and for the sender.
+  void ask();
   /// Makes the compute stream wait until an item is there.
   void wait_for(int number) const;
   /// Takes a buffer for an item of a local link.
@@ -85,15 +83,21 @@ class Outbox {
 
   /// Takes a buffer. The compute stream waits until what was in it has left.
   [[nodiscard]] View open(int number);
-  /// Sends what was opened last, after what is enqueued on the compute stream so far.
+  /// The item opened last has been written by what is enqueued on the compute stream so far.
+  void close();
+  /// Sends the next item of the step.
   void send();
+  /// The next item sent is the first of the next step.
+  void end_step() noexcept { sent_ = 0; }
 
  private:
   const Link* link_;
   Pair pair_;
   BoxPlace place_;
   SlotRing ring_;
-  Slot* open_ = nullptr;
+  std::vector<Slot*> held_;  // by item
+  int open_ = 0;
+  int sent_ = 0;
 };
 
 }  // namespace tessera::pipeline

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/model/agreement.hpp"
 #include "pipeline/boxes.hpp"
 #include "pipeline/wiring.hpp"
 #include "tessera/base/error.hpp"
@@ -34,6 +35,27 @@ Wiring checked_wiring(const Schedule& schedule) {
 Wiring checked_wiring(const Schedule& schedule, const Mesh& mesh) {
   require_ranks(schedule, mesh);
   return checked_wiring(schedule);
+}
+
+/// *Collective.* Ranks with different schedules would wait for items that nobody sends.
+void require_same(World& world, const Schedule& schedule, Boundary boundary) {
+  if (!engine::can_disagree(world)) { return; }
+  std::string text = fmt::format("schedule {}, {} elements of {} between stages", schedule.name,
+                                 boundary.elems, to_string(boundary.dtype));
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    for (const Action& action : schedule.ranks[rank]) {
+      text += fmt::format("\n{} on rank {}", to_string(action), rank);
+    }
+  }
+  engine::require_agreement(world, "what a Pipeline is made of", text);
+}
+
+/// A device with memory of its own computes behind its host. There a host may be held up until its
+/// peer has submitted too: always among ranks that are threads, and where NCCL meets a peer for the
+/// first time.
+std::vector<Move> moves_of(const Wiring& wiring, const Device& device, int rank) {
+  return device.memory() ? wiring.in_concert[narrow<std::size_t>(rank)]
+                         : moves_at_once(wiring, rank);
 }
 
 PipelineBytes bytes_of(const Wiring& wiring, Boundary boundary, int place) {
@@ -68,6 +90,7 @@ struct Pipeline::State {
   Boundary boundary;
   int place;  // along pipe
   Wiring wiring;
+  std::vector<Move> moves;
   int most_in_flight;
   Arena arena;
   std::map<int, Inbox> inboxes;  // by link
@@ -81,9 +104,11 @@ struct Pipeline::State {
         boundary{boundary_},
         place{mesh.index("pipe")},
         wiring{checked_wiring(schedule, mesh)},
+        moves{moves_of(wiring, world.device(), place)},
         most_in_flight{pipeline::most_in_flight(schedule)[narrow<std::size_t>(place)]},
         arena{world.allocate(Category::activations, bytes_of(wiring, boundary, place).activations,
                              "what stages hand to each other", BufferUse::parts)} {
+    require_same(world, schedule, boundary);
     join_links(mesh);
   }
 
@@ -134,10 +159,9 @@ struct Pipeline::State {
     return inbox != inboxes.end() ? inbox->second.open(item.number)
                                   : outboxes.at(item.link).open(item.number);
   }
-  void send(Item item) {
-    if (!item) { return; }
-    const auto outbox = outboxes.find(item.link);
-    if (outbox != outboxes.end()) { outbox->second.send(); }
+  void close_output(Item item) {
+    const auto outbox = item ? outboxes.find(item.link) : outboxes.end();
+    if (outbox != outboxes.end()) { outbox->second.close(); }
   }
   void close(Item item) {
     if (item) { inboxes.at(item.link).close(item.number); }
@@ -159,7 +183,7 @@ struct Pipeline::State {
         passes.backward_weight(turn, view(step.input));
         break;
     }
-    send(step.gives());
+    close_output(step.gives());
     close(step.output_gradient);
     if (step.ends()) { close(step.input); }
   }
@@ -183,15 +207,21 @@ void Pipeline::run(const Passes& passes) {
   expects(passes.forward && passes.backward && (passes.backward_weight || !divided),
           "Pipeline::run: the schedule needs a function that is empty");
   s.running = true;
-  Asked asked{s.wiring.links.size()};
-  for (const Step& step : steps) {
-    asked.come_to(step);
-    for (auto& [number, inbox] : s.inboxes) {
-      if (!inbox.link().local()) { inbox.ask_for(asked.of(number, inbox.link())); }
+  for (const Move& move : s.moves) {
+    switch (move.kind) {
+      case Move::Kind::ask:
+        s.inboxes.at(move.number).ask();
+        break;
+      case Move::Kind::make:
+        s.make(steps[narrow<std::size_t>(move.number)], passes);
+        break;
+      case Move::Kind::send:
+        s.outboxes.at(move.number).send();
+        break;
     }
-    s.make(step, passes);
   }
   for (auto& [number, inbox] : s.inboxes) { inbox.end_step(); }
+  for (auto& [number, outbox] : s.outboxes) { outbox.end_step(); }
   s.running = false;
 }
 

@@ -123,11 +123,16 @@ void count_held(Wiring& wiring, int rank) {
   }
 }
 
-/// Plays a schedule in which an item leaves its sender's buffer once the receiver has asked for it.
+/// Plays a schedule in which an item leaves its sender's buffer once the receiver has asked for it,
+/// and writes down who makes what and which item moves, one after the other.
 class BufferedPlay {
  public:
   explicit BufferedPlay(Wiring& wiring)
-      : wiring_{wiring}, made_(wiring.links.size()), steps_(wiring.ranks.size()) {
+      : wiring_{wiring},
+        made_(wiring.links.size()),
+        moved_(wiring.links.size()),
+        steps_(wiring.ranks.size()) {
+    wiring.in_concert.resize(wiring.ranks.size());
     for (std::size_t rank = 0; rank < steps_.size(); ++rank) {
       asked_.emplace_back(wiring.links.size());
       come(rank);
@@ -137,21 +142,21 @@ class BufferedPlay {
   /// Adds a buffer wherever nothing goes on for the lack of one, until the schedule ends.
   void run() {
     for (;;) {
-      bool moved = false;
-      std::optional<int> lacks;
+      bool went_on = false;
       bool ended = true;
+      std::optional<int> lacks;
       for (std::size_t rank = 0; rank < steps_.size(); ++rank) {
-        for (; next(rank) != nullptr; make(rank), moved = true) {
-          if (!arrived(next(rank)->takes())) { break; }
-          const int full = full_link(next(rank)->gives());
-          if (full < 0) { continue; }
-          if (!lacks) { lacks = full; }
-          break;
+        for (; next(rank) != nullptr && arrived(next(rank)->takes()); went_on = true) {
+          if (const Item item = next(rank)->gives(); is_full(item)) {
+            lacks = lacks.value_or(item.link);
+            break;
+          }
+          make(rank);
         }
         ended = ended && next(rank) == nullptr;
       }
       if (ended) { return; }
-      if (moved) { continue; }
+      if (went_on) { continue; }
       // The first action, in any order that ends, that has not been made has all that it needs: its
       // rank has come to it and so has asked for that.
       TESSERA_ASSERT(lacks);
@@ -165,29 +170,47 @@ class BufferedPlay {
     return steps_[rank] < steps.size() ? &steps[steps_[rank]] : nullptr;
   }
   void come(std::size_t rank) {
-    if (const Step* const step = next(rank)) { asked_[rank].come_to(*step); }
+    const Step* const step = next(rank);
+    if (step == nullptr) { return; }
+    asked_[rank].come_to(*step);
+    move(step->takes());
   }
   void make(std::size_t rank) {
-    if (const Item item = next(rank)->gives()) { ++made_[at(item.link)]; }
+    const Item item = next(rank)->gives();
+    wiring_.in_concert[rank].push_back({Move::Kind::make, narrow<int>(steps_[rank])});
+    if (item) { ++made_[at(item.link)]; }
     ++steps_[rank];
+    move(item);
     come(rank);
   }
-  [[nodiscard]] int moved(int number) const {
-    const Link& link = wiring_.links[at(number)];
-    const int made = made_[at(number)];
-    return link.local() ? made : std::min(made, asked_[at(link.to)].of(number, link));
-  }
-  [[nodiscard]] bool arrived(Item item) const { return !item || item.number < moved(item.link); }
-  /// The link of `item` if it has no buffer for it; -1 if it has.
-  [[nodiscard]] int full_link(Item item) const {
-    if (!item) { return -1; }
+  /// Moves what has been made and asked for on the link of `item`.
+  void move(Item item) {
+    if (!item) { return; }
     const Link& link = wiring_.links[at(item.link)];
-    const bool full = !link.local() && item.number - moved(item.link) >= link.from_buffers;
-    return full ? item.link : -1;
+    int& moved = moved_[at(item.link)];
+    const int made = made_[at(item.link)];
+    if (link.local()) {
+      moved = made;
+      return;
+    }
+    for (; moved < std::min(made, asked_[at(link.to)].of(item.link, link)); ++moved) {
+      wiring_.in_concert[at(link.from)].push_back({Move::Kind::send, item.link});
+      wiring_.in_concert[at(link.to)].push_back({Move::Kind::ask, item.link});
+    }
+  }
+  [[nodiscard]] bool arrived(Item item) const {
+    return !item || item.number < moved_[at(item.link)];
+  }
+  /// Whether the link of `item` has no buffer for it.
+  [[nodiscard]] bool is_full(Item item) const {
+    if (!item) { return false; }
+    const Link& link = wiring_.links[at(item.link)];
+    return !link.local() && item.number - moved_[at(item.link)] >= link.from_buffers;
   }
 
   Wiring& wiring_;
-  std::vector<int> made_;           // by link
+  std::vector<int> made_;  // by link
+  std::vector<int> moved_;
   std::vector<std::size_t> steps_;  // by rank: how many it has made
   std::vector<Asked> asked_;        // by rank
 };
@@ -233,6 +256,33 @@ Wiring wire(const Schedule& schedule) {
   }
   BufferedPlay{wiring}.run();
   return wiring;
+}
+
+std::vector<Move> moves_at_once(const Wiring& wiring, int rank) {
+  const std::vector<Step>& steps = wiring.ranks[at(rank)];
+  std::vector<int> coming;
+  for (int l = 0; l < narrow<int>(wiring.links.size()); ++l) {
+    const Link& link = wiring.links[at(l)];
+    if (link.to == rank && !link.local()) { coming.push_back(l); }
+  }
+  std::vector<Move> moves;
+  std::vector<int> have(wiring.links.size());
+  Asked asked{wiring.links.size()};
+  for (int s = 0; s < narrow<int>(steps.size()); ++s) {
+    const Step& step = steps[at(s)];
+    asked.come_to(step);
+    for (const int l : coming) {
+      for (; have[at(l)] < asked.of(l, wiring.links[at(l)]); ++have[at(l)]) {
+        moves.push_back({Move::Kind::ask, l});
+      }
+    }
+    moves.push_back({Move::Kind::make, s});
+    const Item item = step.gives();
+    if (item && !wiring.links[at(item.link)].local()) {
+      moves.push_back({Move::Kind::send, item.link});
+    }
+  }
+  return moves;
 }
 
 std::vector<int> classes_of(const std::vector<Link>& links) {

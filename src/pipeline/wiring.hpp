@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "tessera/pipeline/schedule.hpp"
@@ -65,10 +67,22 @@ class Asked {
   std::vector<int> needed_;  // by link
 };
 
+/// What a rank's host does next in a step.
+struct Move {
+  enum class Kind : std::uint8_t {
+    ask,   ///< asks for the next item of a link
+    make,  ///< makes a step
+    send,  ///< sends the next item of a link
+  };
+  Kind kind = Kind::make;
+  int number = 0;  ///< of the link, or of the step
+};
+
 /// A schedule's links, and its actions with what goes over them.
 struct Wiring {
   std::vector<Link> links;
-  std::vector<std::vector<Step>> ranks;  ///< by rank, in order
+  std::vector<std::vector<Step>> ranks;       ///< by rank, in order
+  std::vector<std::vector<Move>> in_concert;  ///< by rank: its moves, see `wire`
 
   /// Returns the number of buffers of a boundary's size on `rank`.
   [[nodiscard]] int buffers(int rank) const;
@@ -77,7 +91,15 @@ struct Wiring {
 /// Returns the wiring of a schedule that has passed `check`. Its numbers of buffers are the least
 /// with which every rank has what Asked says, and no rank waits for ever
 /// (docs/decisions/0031-pipelines-run-schedules.md).
+///
+/// `in_concert` gives each rank its part of one list of all steps and transfers: an ask and a send
+/// of an item are one entry, which both ranks come to at once. It is for transports on which the
+/// hosts of both ranks may have to meet, and for devices that compute behind their hosts.
 [[nodiscard]] Wiring wire(const Schedule& schedule);
+
+/// Returns a rank's moves where asking and sending wait for nobody: it asks as soon as Asked says,
+/// and sends at once. It is for hosts that compute themselves.
+[[nodiscard]] std::vector<Move> moves_at_once(const Wiring& wiring, int rank);
 
 /// Divides `links` so that no rank is at an end of two links of one class and way, and a link and
 /// the one that brings its gradients back are of one class. Returns the class of each link; -1 for

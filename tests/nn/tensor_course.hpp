@@ -32,6 +32,7 @@ struct TensorCase {
   bool again = false;  ///< norms and GELU are computed again in backward
   DType compute = DType::fp32;
   DeviceKind device = DeviceKind::cpu;
+  nn::BatchShape shape = {.batch = 3, .seq = 7};
   bool late = false;  ///< the block's kernels run when all of its work has been enqueued
 };
 
@@ -47,8 +48,6 @@ class TensorCourse {
   static constexpr std::int64_t kHidden = 60;
   static constexpr std::int64_t kHeads = 3;
   static constexpr std::int64_t kVocab = 257;
-  static constexpr nn::BatchShape kShape{.batch = 3, .seq = 7};
-  static constexpr std::int64_t kRows = 21;
 
   TensorCourse(World& world, const TensorCase& from)
       : world_{world},
@@ -56,8 +55,10 @@ class TensorCourse {
         mesh_{from.ranks > 1 ? std::vector<MeshDim>{{"tensor", from.ranks}}
                              : std::vector<MeshDim>{}},
         ranks_{world, mesh_, from.options},
-        own_{ranks_.own(kRows)},
-        embedding_{world, {kVocab, kShape.seq, kHidden, 320}, ranks_},
+        shape_{from.shape},
+        rows_{shape_.rows()},
+        own_{ranks_.own(rows_)},
+        embedding_{world, {kVocab, shape_.seq, kHidden, 320}, ranks_},
         block_{world, kHidden, kHeads, {}, ranks_},
         ln_f_{"ln_f", kHidden, {}, ranks_.row_gradient()},
         loss_{world, kVocab, 1, embedding_.logits_row_elems(), ranks_},
@@ -79,37 +80,37 @@ class TensorCourse {
     const std::int32_t* const targets = tokens(2);
     const Values x = take(own_.elems * kHidden);
     const Values y = take(own_.elems * kHidden);
-    const Values normed = take(kRows * kHidden);
-    const Values logits = take(kRows * embedding_.logits_row_elems());
+    const Values normed = take(rows_ * kHidden);
+    const Values logits = take(rows_ * embedding_.logits_row_elems());
     auto* const loss = static_cast<double*>(zeroed(sizeof(double)));
     const nn::LayerNorm::Saved ln_f{y, statistics(own_.elems), statistics(own_.elems)};
     {
       const auto scope = model_.forward(root_);
-      embedding_.forward(scope, inputs, x, kShape, whole_);
-      nn::drop(scope, saved_.dropout, nn::DropSite::embedding, {x, x, kShape, kHidden, own_});
+      embedding_.forward(scope, inputs, x, shape_, whole_);
+      nn::drop(scope, saved_.dropout, nn::DropSite::embedding, {x, x, shape_, kHidden, own_});
       keep(to, "embedded", x, own_);
     }
     {
       const auto scope = model_.forward(layer_);
       saved_.ln_1.x = x;
-      held([&] { block_.forward(scope, saved_, y, kShape); });
+      held([&] { block_.forward(scope, saved_, y, shape_); });
       keep(to, "middle", saved_.middle, own_);
       keep(to, "block", y, own_);
     }
     {
       const auto scope = model_.forward(root_);
       ln_f_.forward(scope, ln_f, normed.at(own_.first * kHidden), own_.elems);
-      ranks_.gather(normed, kRows, kHidden);
-      keep(to, "normed", normed, {0, kRows});
-      embedding_.head(scope, normed, logits, kRows);
+      ranks_.gather(normed, rows_, kHidden);
+      keep(to, "normed", normed, {0, rows_});
+      embedding_.head(scope, normed, logits, rows_);
       auto* const evaluated = static_cast<double*>(zeroed(sizeof(double)));
-      float* const exchanged = statistics(loss_.statistics_elems(kRows));
-      loss_.evaluate(logits, targets, evaluated, kRows, kRows, exchanged);
-      constexpr std::int64_t first = 8;
-      loss_.forward_part(logits, targets, loss, {.rows = first, .all_rows = kRows}, nullptr,
+      float* const exchanged = statistics(loss_.statistics_elems(rows_));
+      loss_.evaluate(logits, targets, evaluated, rows_, rows_, exchanged);
+      const std::int64_t first = rows_ / 3;
+      loss_.forward_part(logits, targets, loss, {.rows = first, .all_rows = rows_}, nullptr,
                          exchanged);
       loss_.forward_part(logits.at(first * embedding_.logits_row_elems()), targets + first, loss,
-                         {.rows = kRows - first, .all_rows = kRows}, nullptr, exchanged);
+                         {.rows = rows_ - first, .all_rows = rows_}, nullptr, exchanged);
       EXPECT_NEAR(read_loss(evaluated), read_loss(loss), 1e-12);
     }
     backward(to, inputs, normed, logits, ln_f);
@@ -123,24 +124,24 @@ class TensorCourse {
  private:
   void backward(TensorOutcome& to, const std::int32_t* inputs, Values normed, Values logits,
                 const nn::LayerNorm::Saved& ln_f) {
-    const Values scratch = take(block_.scratch_elems(kRows, saved_.dropout));
+    const Values scratch = take(block_.scratch_elems(rows_, saved_.dropout));
     const Values stream{zeroed(static_cast<std::size_t>(own_.elems * kHidden) * sizeof(float)),
                         case_.compute};
     {
       const auto scope = model_.backward(root_);
-      embedding_.head_backward(scope, normed, logits, scratch, kRows);
-      ranks_.sum(scratch, kRows, kHidden);
+      embedding_.head_backward(scope, normed, logits, scratch, rows_);
+      ranks_.sum(scratch, rows_, kHidden);
       ln_f_.backward(scope, ln_f, scratch.at(own_.first * kHidden), stream, own_.elems);
     }
     {
       const auto scope = model_.backward(layer_);
-      held([&] { block_.backward(scope, saved_, stream, scratch, kShape); });
+      held([&] { block_.backward(scope, saved_, stream, scratch, shape_); });
       keep(to, "dx", stream, own_);
     }
     const auto scope = model_.backward(root_);
     nn::drop(scope, saved_.dropout, nn::DropSite::embedding,
-             {stream, stream, kShape, kHidden, own_});
-    embedding_.backward(scope, inputs, stream, kShape, whole_);
+             {stream, stream, shape_, kHidden, own_});
+    embedding_.backward(scope, inputs, stream, shape_, whole_);
   }
 
   template <class Enqueue>
@@ -157,7 +158,7 @@ class TensorCourse {
   nn::Block::Saved make_saved() {
     const nn::Dropout dropout{.p = case_.dropout, .seed = 3, .step = 5, .first_sample = 6};
     const auto mine = [&] { return take(own_.elems * kHidden); };
-    const auto all = [&](std::int64_t columns) { return take(kRows * columns); };
+    const auto all = [&](std::int64_t columns) { return take(rows_ * columns); };
     const std::int64_t heads = block_.attention().columns();
     const std::int64_t wide = block_.mlp().columns();
     whole_ = all(kHidden);
@@ -173,8 +174,8 @@ class TensorCourse {
     saved.attn.x = saved.normed_1;
     saved.attn.qkv = all(3 * heads);
     saved.attn.mixed = all(heads);
-    saved.attn.log_sum_exp = statistics(kRows * block_.attention().heads());
-    saved.attn.workspace = statistics(block_.workspace_elems(kShape, case_.compute));
+    saved.attn.log_sum_exp = statistics(rows_ * block_.attention().heads());
+    saved.attn.workspace = statistics(block_.workspace_elems(shape_, case_.compute));
     saved.mlp.x = saved.normed_2;
     saved.mlp.wide = all(wide);
     saved.mlp.activated = all(wide);
@@ -198,17 +199,17 @@ class TensorCourse {
     return static_cast<float*>(filled(static_cast<std::size_t>(elems) * sizeof(float), 0xFF));
   }
   const std::int32_t* tokens(std::uint32_t seed) {
-    tokens_.push_back(random_tokens(kRows, kVocab, seed));
-    void* const memory = zeroed(kRows * sizeof(std::int32_t));
-    world_.device().copy_in(memory, tokens_.back().data(), kRows * sizeof(std::int32_t),
-                            world_.compute_stream());
+    tokens_.push_back(random_tokens(rows_, kVocab, seed));
+    void* const memory = zeroed(tokens_.back().size() * sizeof(std::int32_t));
+    world_.device().copy_in(memory, tokens_.back().data(),
+                            tokens_.back().size() * sizeof(std::int32_t), world_.compute_stream());
     return static_cast<const std::int32_t*>(memory);
   }
 
-  /// Rows `rows` of [kRows, kHidden].
+  /// Rows `rows` of [rows_, kHidden].
   void keep(TensorOutcome& to, const std::string& name, ConstValues values, const Range& rows) {
     const std::vector<float> mine = read(values, rows.elems * kHidden);
-    std::vector<float> all(kRows * kHidden, std::nanf(""));
+    std::vector<float> all(static_cast<std::size_t>(rows_ * kHidden), std::nanf(""));
     std::ranges::copy(mine, all.begin() + rows.first * kHidden);
     merge(to, name, all);
   }
@@ -279,6 +280,8 @@ class TensorCourse {
   TensorCase case_;
   std::vector<MeshDim> mesh_;
   nn::TensorRanks ranks_;
+  nn::BatchShape shape_;
+  std::int64_t rows_;
   Range own_;
   nn::Embedding embedding_;
   nn::Block block_;

@@ -49,9 +49,24 @@ INSTANTIATE_TEST_SUITE_P(Backends, TensorParallelOn, test::cuda_alone(), test::b
 
 // The vocabulary is cut in multiples of 64 there, and its last part has room for a whole one.
 TEST_P(TensorParallelOn, EqualsOneRankToRounding) {
-  const TensorCase cut{3,         {.sequence_parallel = true, .slices = 2}, 0.3F, true, DType::fp32,
-                       GetParam()};
-  expect_close(run_tensor_course(cut), run_tensor_course(alone(cut)), 2e-6);
+  for (const BatchShape shape : {BatchShape{.batch = 3, .seq = 7}, {.batch = 1, .seq = 2}}) {
+    const TensorCase cut{.ranks = 4,
+                         .options = {.sequence_parallel = true, .slices = 2},
+                         .dropout = 0.3F,
+                         .again = true,
+                         .device = GetParam(),
+                         .shape = shape};
+    expect_close(run_tensor_course(cut), run_tensor_course(alone(cut)), 2e-6);
+  }
+}
+
+// Of two rows, and of three heads, some of four ranks have none.
+TEST(TensorParallelLayers, AreOneRankToRoundingWhereRanksHaveNothing) {
+  for (const bool again : {false, true}) {
+    TensorCase cut{4, {.sequence_parallel = true}, 0.3F, again};
+    cut.shape = {.batch = 1, .seq = 2};
+    expect_close(run_tensor_course(cut), run_tensor_course(alone(cut)), 2e-6);
+  }
 }
 
 // A run in bf16 rounds about 20 times one after another, by 2^-9 each, and a cut one 8 times more:

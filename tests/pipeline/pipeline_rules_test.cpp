@@ -138,6 +138,22 @@ TEST(Pipeline, RefusesWhatItCannotRun) {
   });
 }
 
+TEST(Pipeline, RefusesSchedulesThatDifferBetweenRanks) {
+  run_ranks(2, [](World& world) {
+    Schedule schedule = gpipe(2, 2);
+    if (world.rank() == 1) { std::swap(schedule.ranks[0][0], schedule.ranks[0][1]); }
+    try {
+      const Pipeline made{along_pipe(world), schedule, {.elems = 4}};
+      ADD_FAILURE() << "made";
+    } catch (const ContractError& error) {
+      EXPECT_THAT(error.what(),
+                  HasSubstr("what a Pipeline is made of differs between ranks: entry 2 is 'forward "
+                            "of micro-batch 0 on stage 0 on rank 0' on rank 0 and 'forward of "
+                            "micro-batch 1 on stage 0 on rank 0' on rank 1"));
+    }
+  });
+}
+
 // The last word of a rank that fails reaches all, whatever it was about to do.
 TEST(Pipeline, AFailingStageEndsTheJobWithinSeconds) {
   const Schedule schedule = one_forward_one_backward(4, 6);

@@ -109,6 +109,61 @@ TEST(PipelineWiring, SlotsAreTakenByOnePairAtATimeAndAsFewAsAreInFlight) {
   }
 }
 
+/// Makes all ranks' moves in concert: an item moves when both its ranks have come to it, as where
+/// both hosts wait for each other. Returns the name of the schedule if that never ends, or if a
+/// rank makes a step without its item.
+std::string stuck_in_concert(const Schedule& schedule) {
+  const Wiring wiring = wire(schedule);
+  std::vector<std::size_t> next(wiring.ranks.size());
+  std::vector<int> moved(wiring.links.size());
+  const auto move_of = [&](int rank) -> const Move* {
+    const auto r = static_cast<std::size_t>(rank);
+    return next[r] < wiring.in_concert[r].size() ? &wiring.in_concert[r][next[r]] : nullptr;
+  };
+  const auto is_at = [&](int rank, Move::Kind kind, int link) {
+    const Move* const move = move_of(rank);
+    return move != nullptr && move->kind == kind && move->number == link;
+  };
+  for (bool went_on = true; went_on;) {
+    went_on = false;
+    for (int rank = 0; rank < static_cast<int>(next.size()); ++rank) {
+      const Move* const move = move_of(rank);
+      if (move == nullptr || move->kind == Move::Kind::ask) { continue; }
+      const auto r = static_cast<std::size_t>(rank);
+      if (move->kind == Move::Kind::make) {
+        const Item item = wiring.ranks[r][static_cast<std::size_t>(move->number)].takes();
+        const auto link = static_cast<std::size_t>(item.link);
+        if (item && !wiring.links[link].local() && item.number >= moved[link]) {
+          return "too early";
+        }
+      } else {
+        const int to = wiring.links[static_cast<std::size_t>(move->number)].to;
+        if (!is_at(to, Move::Kind::ask, move->number)) { continue; }
+        ++moved[static_cast<std::size_t>(move->number)];
+        ++next[static_cast<std::size_t>(to)];
+      }
+      ++next[r];
+      went_on = true;
+    }
+  }
+  for (int rank = 0; rank < static_cast<int>(next.size()); ++rank) {
+    if (move_of(rank) != nullptr) { return schedule.name; }
+  }
+  return "";
+}
+
+TEST(PipelineWiring, MovesInConcertEndWhereBothRanksOfALinkWaitForEachOther) {
+  for (const int ranks : {1, 2, 3, 4, 5}) {
+    EXPECT_EQ(stuck_in_concert(gpipe(ranks, 7)), "");
+    EXPECT_EQ(stuck_in_concert(one_forward_one_backward(ranks, 7)), "");
+    EXPECT_EQ(stuck_in_concert(zero_bubble(ranks, 7)), "");
+    EXPECT_EQ(stuck_in_concert(interleaved(ranks, 3, 2 * ranks)), "");
+  }
+  for (std::uint32_t seed = 0; seed < 300; ++seed) {
+    EXPECT_EQ(stuck_in_concert(random_schedule(1 + static_cast<int>(seed % 5), seed)), "") << seed;
+  }
+}
+
 TEST(PipelineWiring, NoRankIsAtTwoLinksOfOneClass) {
   const auto count = [](const Schedule& schedule) {
     const Wiring wiring = wire(schedule);
