@@ -182,6 +182,47 @@ TEST(InFlightRefusals, AMicroBatchThatWouldOvertakeAnotherInAUnit) {
   }
 }
 
+// Parameters alone, between the scopes that count: of a block that has given them back, while the
+// head is on its way back, and with gradients of an earlier micro-batch still to come.
+TEST(InFlightUnits, ThatAreReadOnTheWayCountForNothing) {
+  for (const Strategy strategy : all_strategies()) {
+    run_ranks(2, [&](World& world) {
+      ShardedModel model{world,
+                         {.strategy = strategy,
+                          .shard_group = groups_of_one(strategy),
+                          .accumulate = 2,
+                          .checks = Checks::strict}};
+      const Unit block = model.add_unit("block", {{"w", {9}}});
+      const Unit head = model.add_unit("head", {{"w", {9}}});
+      model.materialize(init::constant(2.0F));
+      model.optimize_with(SGD{.lr = 1.0F});
+      for (int step = 0; step < 2; ++step) {
+        for (int micro = 0; micro < 2; ++micro) {
+          (void)model.forward(block, micro);
+          (void)model.forward(head, micro);
+          (void)model.backward(head, micro).grad("w");
+          const ReadScope scope = model.read(block, micro);
+          EXPECT_EQ(static_cast<const float*>(scope["w"])[8], step == 0 ? 2.0F : 1.0F);
+        }
+        for (int micro = 0; micro < 2; ++micro) {
+          const BackwardScope scope = model.backward(block, micro);
+          float* const gradient = scope.grad("w");
+          for (int i = 0; i < 9; ++i) { gradient[i] += 1.0F; }
+        }
+        model.step();
+      }
+    });
+  }
+}
+
+TEST(InFlightRefusals, AReadInAMicroBatchThatIsNotInFlight) {
+  EXPECT_THAT(refusal([](ShardedModel& model, Unit a, Unit) {
+                (void)model.forward(a, 0);
+                (void)model.read(a, 1);
+              }),
+              HasSubstr("read of unit 'a' in micro-batch 1, which is not in flight"));
+}
+
 TEST(InFlightRefusals, BeginNoMicroBatch) {
   EXPECT_EQ(refusal([](ShardedModel& model, Unit a, Unit) {
               ForwardScope open = model.forward(a, 0);

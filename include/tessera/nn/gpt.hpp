@@ -88,6 +88,12 @@ struct GPTBytes {
   /// Recompute::gelu, and by 2 * hidden with Recompute::layer_norm. With
   /// Boundaries::host the inputs of all layers take at most 3 * hidden per row. For inference it is
   /// 17 * hidden per row, and the logits of at most 64 rows.
+  ///
+  /// On a mesh with `tensor` a rank has its part of what a layer keeps (Block::Saved). With `pipe`
+  /// it has the layers of its own stages, as often as pipeline::most_in_flight says, logits of one
+  /// micro-batch on the last stage alone, and what stages hand to each other
+  /// (Pipeline::bytes_needed). Divided backward passes keep 11 * hidden more per row and layer
+  /// (Block::Deferred).
   std::size_t activations = 0;
   /// Gradients of activations (6 * hidden values per row; 7 * hidden with dropout; none for
   /// inference), and the workspace of attention. Its backward works in the memory of the logits
@@ -103,6 +109,15 @@ struct GPTBytes {
 ///
 /// Units: "root" (wte, wpe, ln_f) and one block "h.i" for each layer. A forward opens root, h.0 ...
 /// h.L-1, root, and a backward the reverse.
+///
+/// On a mesh with `tensor` ranks share heads, the MLP's values and the vocabulary. On one with
+/// `pipe` the layers are divided over the stages of GPTOptions::schedule: as many for each, one
+/// more for each middle stage and then for the first as far as the remainder goes, as the last
+/// stage has the head. Units are then "tokens" (wte) and "positions" (wpe) at the first stage's
+/// place, "head" (ln_f, and wte tied to "tokens") at the last's, and the blocks. Parameters have
+/// the same order, initial values and names in files. `run` makes a step; the head waits for the
+/// backward pass, as with GPTOptions::head_rows. Boundaries::host and GatherLogits::on_rank0 are
+/// refused.
 ///
 ///   described --declare--> bound --forward--> forward done --backward--> bound ...
 ///   bound, between steps --evaluate, next_logits--> bound
@@ -139,9 +154,9 @@ class GPT {
   /// 1/sqrt(2 layers), biases 0 and norms 1.
   [[nodiscard]] Initializer initializer(std::uint64_t seed) const;
 
-  /// Allocates for micro-batches of `batch` sequences. Throws ContractError if a batch of another
-  /// size is reserved already, since ranks average over micro-batches of equal size, and
-  /// ConfigError for a batch below 1 or of more than 2^30 tokens.
+  /// *Collective* on a mesh. Allocates for micro-batches of `batch` sequences. Throws ContractError
+  /// if a batch of another size is reserved already, since ranks average over micro-batches of
+  /// equal size, and ConfigError for a batch below 1 or of more than 2^30 tokens.
   void reserve(std::int64_t batch);
 
   /// Runs one micro-batch of this rank forward: adds its loss, and turns the logits into their
@@ -186,8 +201,9 @@ class GPT {
   /// config().logits_row_elems() apart and zeros between them. Otherwise the view is empty.
   [[nodiscard]] ConstView gathered_logits() const noexcept;
 
-  /// Returns what `reserve(batch)` allocates on rank `world.rank()` for a model with these options.
-  /// Throws ConfigError as the constructor and `reserve` do.
+  /// *Collective* on a mesh with `tensor`. Returns what `reserve(batch)` allocates on rank
+  /// `world.rank()` for a model with these options. Throws ConfigError as the constructor and
+  /// `reserve` do.
   [[nodiscard]] static GPTBytes bytes_needed(const GPTConfig& config, const GPTOptions& options,
                                              std::int64_t batch, World& world,
                                              const ModelOptions& model = {});
