@@ -37,11 +37,13 @@ Wiring checked_wiring(const Schedule& schedule, const Mesh& mesh) {
   return checked_wiring(schedule);
 }
 
-/// *Collective.* Ranks with different schedules would wait for items that nobody sends.
+/// *Collective.* Ranks with different schedules would wait for items that nobody sends. How many
+/// elements an item has is compared where it is sent: ranks along tensor may have slices of
+/// different sizes.
 void require_same(World& world, const Schedule& schedule, Boundary boundary) {
   if (!engine::can_disagree(world)) { return; }
-  std::string text = fmt::format("schedule {}, {} elements of {} between stages", schedule.name,
-                                 boundary.elems, to_string(boundary.dtype));
+  std::string text =
+      fmt::format("schedule {}, {} between stages", schedule.name, to_string(boundary.dtype));
   for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     for (const Action& action : schedule.ranks[rank]) {
       text += fmt::format("\n{} on rank {}", to_string(action), rank);
