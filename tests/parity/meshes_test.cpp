@@ -220,6 +220,23 @@ TEST(DropoutOnMeshes, DropsWhatOneRankDrops) {
   }
 }
 
+// Behind a worker nothing is in order unless an event says so; poison and delays make what is read
+// or overwritten too early differ.
+TEST(MeshesOnWorkers, PoisonAndDelaysChangeNoBit) {
+  for (const auto schedule : {pipeline::one_forward_one_backward, two_stages_a_rank}) {
+    MeshRun run = run_on(2, 1, 2, 2);
+    run.gpt = {.recompute = nn::Recompute::every(2),
+               .schedule = schedule,
+               .sequence_parallel = true,
+               .tensor_slices = 2};
+    const ToyOutcome expected = train_on(run).seen;
+    run.world = {.poison = SlotPoison::nan,
+                 .delays = DelayInjection{.seed = 7, .longest = std::chrono::microseconds{300}},
+                 .compute_stream = ComputeStream::worker};
+    EXPECT_EQ(difference(expected, train_on(run).seen), "");
+  }
+}
+
 // 1F1B holds the activations of as many micro-batches as there are stages, whatever their number.
 TEST(OneForwardOneBackward, HoldsActivationsByStagesAndNotByMicroBatches) {
   const auto bytes = [](int rank, int micro_batches, const nn::GPTOptions& gpt) {

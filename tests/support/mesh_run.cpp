@@ -43,9 +43,7 @@ void train_rank(const MeshRun& run, World& world, MeshOutcome& outcome) {
     const Tokens inputs = tokens_of(run, -1, 100 + data_rank, 0);
     const Tokens targets = tokens_of(run, -1, 100 + data_rank, 1);
     const double loss = gpt.module().evaluate(inputs, targets);
-    if (!outcome.evaluated.empty()) {
-      outcome.evaluated[static_cast<std::size_t>(world.rank())] = loss;
-    }
+    outcome.evaluated[static_cast<std::size_t>(world.rank())] = loss;
   }
   for (int step = 0; step < run.steps; ++step) {
     std::vector<Tokens> alive;  // until the stream has passed
@@ -68,9 +66,14 @@ void train_rank(const MeshRun& run, World& world, MeshOutcome& outcome) {
   }
   auto parameters = named(gpt.model(), StateTensor::parameters);
   if (sees) { outcome.seen.parameters = std::move(parameters); }
-  if (!outcome.memory.empty()) {
-    outcome.memory[static_cast<std::size_t>(world.rank())] = world.memory().report();
-  }
+  outcome.memory[static_cast<std::size_t>(world.rank())] = world.memory().report();
+}
+
+MeshOutcome no_outcome(const MeshRun& run) {
+  const auto ranks = static_cast<std::size_t>(ranks_of(run));
+  return {.seen = {},
+          .evaluated = std::vector<double>(ranks),
+          .memory = std::vector<MemoryReport>(ranks)};
 }
 
 }  // namespace
@@ -94,27 +97,20 @@ MeshRun on_one_rank(const MeshRun& run) {
 }
 
 MeshOutcome train_on(const MeshRun& run, const StartRanks& start) {
-  MeshOutcome outcome;
+  MeshOutcome outcome = no_outcome(run);
   start(ranks_of(run), [&](World& world) { train_rank(run, world, outcome); }, run.world);
   return outcome;
 }
 
 MeshOutcome train_on(const MeshRun& run) {
-  MeshOutcome outcome;
-  const auto ranks = static_cast<std::size_t>(ranks_of(run));
-  outcome.evaluated.resize(ranks);
-  outcome.memory.resize(ranks);
-  run_ranks(ranks_of(run), [&](World& world) { train_rank(run, world, outcome); }, run.world);
-  return outcome;
+  return train_on(run, run_ranks);
 }
 
-MemoryReport planned_on(const MeshRun& run, int rank) {
-  MeshOutcome outcome;
-  const int ranks = ranks_of(run);
-  outcome.memory.resize(static_cast<std::size_t>(ranks));
+MemoryReport planned_on(const MeshRun& run, int rank, CommKind comm) {
+  MeshOutcome outcome = no_outcome(run);
   simulate_rank(
-      {.rank = rank, .ranks = ranks}, [&](World& world) { train_rank(run, world, outcome); },
-      run.world);
+      {.rank = rank, .ranks = ranks_of(run), .backend = {.device = run.world.device, .comm = comm}},
+      [&](World& world) { train_rank(run, world, outcome); }, run.world);
   return outcome.memory[static_cast<std::size_t>(rank)];
 }
 

@@ -32,17 +32,18 @@ struct MeshRun {
 /// as many sequences.
 [[nodiscard]] MeshRun on_one_rank(const MeshRun& run);
 
-/// What rank 0 saw, but for memory. Parameters and gradients have the names of gpt2_weight_name.
+/// What came of it. Parameters and gradients have the names of gpt2_weight_name.
 struct MeshOutcome {
-  ToyOutcome seen;
-  std::vector<double> evaluated;     ///< before the first step: by rank, if ranks are threads
-  std::vector<MemoryReport> memory;  ///< at the end: by rank, if ranks are threads
+  ToyOutcome seen;                   ///< by rank 0
+  std::vector<double> evaluated;     ///< before the first step; by rank, of this process's ranks
+  std::vector<MemoryReport> memory;  ///< at the end; by rank, of this process's ranks
 };
 
 [[nodiscard]] MeshOutcome train_on(const MeshRun& run, const StartRanks& start);
 [[nodiscard]] MeshOutcome train_on(const MeshRun& run);
 /// Returns what rank `rank` would hold at the end.
-[[nodiscard]] MemoryReport planned_on(const MeshRun& run, int rank);
+[[nodiscard]] MemoryReport planned_on(const MeshRun& run, int rank,
+                                      CommKind comm = CommKind::local);
 
 /// Returns the largest difference of an element, relative to the largest of its tensor, and the
 /// name of the tensor.
