@@ -12,6 +12,7 @@
 #include "tessera/base/math.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/resharding.hpp"
 #include "tools/options/shard_group.hpp"
@@ -214,7 +215,7 @@ std::string step_words(const Settings& settings, Strategy strategy) {
     words += fmt::format(" --accumulate-mode {}", to_string(settings.accumulate_mode));
   }
   if (settings.shard_group > 0) { words += fmt::format(" --shard-group {}", settings.shard_group); }
-  if (!settings.mesh.empty()) { words += " --mesh " + mesh_words(settings); }
+  words += parallel_words(settings);
   if (gathers(strategy)) { words += resharding_words(settings); }
   if (settings.threads > 1) { words += fmt::format(" --threads {}", settings.threads); }
   if (settings.norm_dtype) {

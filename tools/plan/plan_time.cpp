@@ -9,6 +9,7 @@
 #include "tools/common/input_file.hpp"
 #include "tools/common/table.hpp"
 #include "tools/options/library_options.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/plan/planner.hpp"
 #include "tools/train/rank_gpt.hpp"
@@ -234,7 +235,7 @@ void plan_times(const Settings& settings, const std::vector<Strategy>& strategie
   check_time(settings);  // a search may have cut the batch
   const MachineProfile profile = read_profile(settings.machine);
   const double tokens =
-      static_cast<double>(tokens_of_rank(settings)) * static_cast<double>(settings.ranks);
+      static_cast<double>(tokens_of_rank(settings)) * static_cast<double>(data_ranks(settings));
   Table table{{"strategy", "ms a step", "tokens/s", "TFLOP/s", "kernels", "bandwidth", "latency",
                "waiting", "bound by"}};
   for (std::size_t i = 0; i < strategies.size(); ++i) {

@@ -14,6 +14,7 @@
 #include "tessera/world/simulate.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/train/rank_gpt.hpp"
@@ -23,6 +24,16 @@ namespace {
 
 // The first finds nothing yet, the last reduces what was deferred; those between are alike.
 constexpr int kPlannedMicroBatches = 3;
+
+/// Micro-batches of a step that holds as much as one of `settings.accumulate`.
+int planned_micro_batches(const Settings& settings) {
+  const int stages = ranks_along(settings, "pipe");
+  if (stages == 1) { return std::min(settings.accumulate, kPlannedMicroBatches); }
+  // GPipe holds all of them; of the others no rank is ahead by more than twice the ranks.
+  const bool all = settings.pipe_schedule == PipeSchedule::gpipe;
+  return all ? settings.accumulate : std::min(settings.accumulate, 2 * stages);
+}
+
 constexpr std::int64_t kStackUnits = 64;
 
 /// Tokens that nobody looks at: zeros, which the operating system gives without giving memory.
@@ -46,7 +57,7 @@ class NoTokens {
 
 Settings planned_settings(const Settings& settings) {
   Settings planned = settings;
-  planned.accumulate = std::min(planned.accumulate, kPlannedMicroBatches);
+  planned.accumulate = planned_micro_batches(planned);
   return planned;
 }
 
@@ -97,12 +108,14 @@ std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks, Limit limi
   options.world = world_options(settings);
   options.world.trace = false;
   options.world.budget_bytes = limit;  // else a plan says what is needed, whatever there is
+  options.mesh = settings.mesh;
   std::map<int, ModelStateBytes> states;
   const std::vector<PlannedRank> planned =
       plan(options, [&](World& world) { states[world.rank()] = body(world); });
   std::vector<RankPlan> all;
   for (const PlannedRank& rank : planned) {
-    all.push_back({rank.rank, rank.count, rank.memory, states.at(rank.rank), rank.host_peak_bytes});
+    all.push_back({rank.rank, rank.count, rank.ranks, rank.memory, states.at(rank.rank),
+                   rank.host_peak_bytes});
   }
   return all;
 }
@@ -200,9 +213,10 @@ const RankPlan& StrategyPlan::fullest() const {
 }
 
 const RankPlan& StrategyPlan::of(int rank) const {
-  const auto after =
-      std::find_if(ranks.begin(), ranks.end(), [&](const RankPlan& r) { return r.rank > rank; });
-  return *(after - 1);
+  const auto kind = std::ranges::find_if(
+      ranks, [&](const RankPlan& r) { return std::ranges::binary_search(r.ranks, rank); });
+  expects(kind != ranks.end(), "StrategyPlan::of: a rank that was not planned");
+  return *kind;
 }
 
 StrategyPlan plan_asked(const Settings& settings, Strategy strategy) {

@@ -17,6 +17,7 @@
 #include "tessera/data/loader.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tools/common/noted_signals.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/train/init_file.hpp"
 #include "tools/train/rank_gpt.hpp"
@@ -28,9 +29,10 @@ namespace {
 
 SamplerOptions sampler_options(const Settings& settings, const World& world) {
   SamplerOptions options;
+  const DataPlace place = data_place(settings, world.rank());
   options.batch = settings.batch;
-  options.ranks = world.size();
-  options.rank = world.rank();
+  options.ranks = place.size;
+  options.rank = place.index;
   options.accumulate = settings.accumulate;
   options.shuffle = settings.shuffle ? Shuffle::on : Shuffle::off;
   options.seed = settings.seed;
@@ -306,7 +308,7 @@ class RankTrainer {
     options.shuffle = Shuffle::off;
     const std::int64_t windows = window_count(*job_.held_out, job_.model.config.seq);
     const std::int64_t batches =
-        std::min(settings.eval_batches, windows / (settings.batch * world_.size()));
+        std::min(settings.eval_batches, windows / (settings.batch * data_ranks(settings)));
     TokenLoader loader{job_.held_out, job_.model.config.seq, options};
     double loss = 0;
     for (std::int64_t batch = 0; batch < batches; ++batch) {
