@@ -136,7 +136,7 @@ const ModelOptions& ShardedModel::options() const noexcept {
 
 std::int64_t ShardedModel::parameter_elems() const {
   std::int64_t elems = 0;
-  for (const engine::UnitPlan& plan : model_->plans()) { elems += plan.layout.parameter_elems(); }
+  for (const engine::UnitPlan& plan : model_->plans()) { elems += plan.layout.whole_elems(); }
   return elems;
 }
 
