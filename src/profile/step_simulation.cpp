@@ -1,6 +1,7 @@
 #include "profile/step_simulation.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "tessera/base/error.hpp"
 
@@ -12,6 +13,10 @@ using WorkKind = WorkEntry::Kind;
 
 const WorkEntry& entry_of(const SimulatedKind& kind, std::size_t entry) {
   return kind.log->entries()[entry];
+}
+
+bool is_transfer(const trace::BatchWork& work) {
+  return std::ranges::any_of(work.entries, [](const auto& one) { return one.peer >= 0; });
 }
 
 void begin(SimulatedStream& stream, const Running& running, double now) {
@@ -34,11 +39,12 @@ StepSimulation::StepSimulation(std::span<const RankWork> ranks, const MachinePro
     SimulatedKind kind;
     kind.log = rank.log;
     kind.count = rank.count;
+    kind.rank = rank.rank;
+    kind.phases.resize(rank.log->phases().size());
     kind.streams.resize(rank.log->streams().size());
     kind.marks.resize(rank.log->marks());
     kinds_.push_back(std::move(kind));
   }
-  phases_.resize(kinds_.front().log->phases().size());
 }
 
 void StepSimulation::play() {
@@ -112,9 +118,10 @@ bool StepSimulation::execute_inline(SimulatedKind& kind, std::size_t index) {
 }
 
 bool StepSimulation::progress_stream(SimulatedKind& kind, SimulatedStream& stream) {
-  if (stream.busy || stream.arrived || stream.queue.empty()) { return false; }
+  if (stream.busy || stream.queue.empty()) { return false; }
   const std::size_t index = stream.queue.front();
   const WorkEntry& entry = entry_of(kind, index);
+  if (stream.arrived && !stream.sent) { return false; }
   if (entry.stream == 0) { kind.phase = entry.phase; }
   switch (entry.kind) {
     case WorkKind::wait:
@@ -131,8 +138,9 @@ bool StepSimulation::progress_stream(SimulatedKind& kind, SimulatedStream& strea
       break;
     case WorkKind::batch: {
       const trace::BatchWork& work = kind.log->batches()[entry.index];
+      if (is_transfer(work)) { return progress_transfer(kind, stream, work); }
       stream.arrived = true;
-      return begin_batches(work.group, work);
+      return begin_batches(kind, work);
     }
     case WorkKind::host_wait:
       break;
@@ -141,24 +149,36 @@ bool StepSimulation::progress_stream(SimulatedKind& kind, SimulatedStream& strea
   return true;
 }
 
-// A communicator's batches are in the same order on all ranks, and each is driven by one stream.
-bool StepSimulation::begin_batches(std::size_t group, const trace::BatchWork& work) {
-  std::vector<SimulatedStream*> meeting;
-  for (SimulatedKind& kind : kinds_) {
-    for (SimulatedStream& stream : kind.streams) {
-      if (!stream.arrived) { continue; }
-      const WorkEntry& entry = entry_of(kind, stream.queue.front());
-      if (kind.log->batches()[entry.index].group == group) { meeting.push_back(&stream); }
-    }
-  }
-  if (meeting.size() < kinds_.size()) { return false; }
+Running StepSimulation::running_of(const SimulatedKind& kind, const trace::BatchWork& work,
+                                   std::string_view passed_over) {
   Running running{.moves = true, .what = &work.label};
   for (const trace::CollectiveWork& one : work.entries) {
-    const CollectiveSeconds& seconds = seconds_of(one, group);
+    if (one.name == passed_over) { continue; }
+    const CollectiveSeconds& seconds = seconds_of(kind, one, work.group);
     running.fixed = std::max(running.fixed, seconds.latency);
     running.left += seconds.moving;
     running.level = std::max(running.level, seconds.level);
   }
+  return running;
+}
+
+// A communicator's batches are in the same order on all ranks, and each is driven by one stream.
+// Ranks make communicators in the same order too: one number is the same split everywhere.
+bool StepSimulation::begin_batches(SimulatedKind& kind, const trace::BatchWork& work) {
+  std::vector<SimulatedStream*> meeting;
+  std::size_t members = 0;
+  for (SimulatedKind& other : kinds_) {
+    const std::vector<int>& group = kind.log->groups()[work.group];
+    if (!std::ranges::binary_search(group, other.rank)) { continue; }
+    ++members;
+    for (SimulatedStream& stream : other.streams) {
+      if (!stream.arrived) { continue; }
+      const WorkEntry& entry = entry_of(other, stream.queue.front());
+      if (other.log->batches()[entry.index].group == work.group) { meeting.push_back(&stream); }
+    }
+  }
+  if (meeting.size() < members) { return false; }
+  const Running running = running_of(kind, work, {});
   for (SimulatedStream* const stream : meeting) {
     stream->arrived = false;
     stream->queue.pop_front();
@@ -167,11 +187,47 @@ bool StepSimulation::begin_batches(std::size_t group, const trace::BatchWork& wo
   return true;
 }
 
+bool StepSimulation::progress_transfer(SimulatedKind& kind, SimulatedStream& stream,
+                                       const trace::BatchWork& work) {
+  if (!std::exchange(stream.sent, true)) {
+    const Running running = running_of(kind, work, "receive");
+    if (running.fixed > 0 || running.left > 0) {
+      begin(stream, running, now_);
+      return true;
+    }
+  }
+  const auto transfer = [&](const trace::CollectiveWork& one) -> auto& {
+    const bool sends = one.name == "send";
+    return transfers_[{static_cast<int>(work.group), sends ? kind.rank : one.peer,
+                       sends ? one.peer : kind.rank}];
+  };
+  // What has moved is known to the receivers, even while this batch waits for something itself.
+  if (!stream.arrived) {
+    for (const trace::CollectiveWork& one : work.entries) {
+      if (one.name == "send") { ++transfer(one)[0]; }
+    }
+    stream.arrived = true;
+  }
+  std::map<const void*, std::size_t> wanted;
+  for (const trace::CollectiveWork& one : work.entries) {
+    if (one.name != "receive") { continue; }
+    const auto& counts = transfer(one);
+    if (counts[1] + ++wanted[&counts] > counts[0]) { return false; }
+  }
+  for (const trace::CollectiveWork& one : work.entries) {
+    if (one.name == "receive") { ++transfer(one)[1]; }
+  }
+  stream.arrived = false;
+  stream.sent = false;
+  stream.queue.pop_front();
+  return true;
+}
+
 void StepSimulation::begin_kernel(SimulatedKind& kind, SimulatedStream& at, std::size_t index) {
   const WorkEntry& entry = entry_of(kind, index);
   const trace::KernelWork& work = kind.log->kernels()[entry.index];
   const KernelSeconds& seconds = seconds_of(work);
-  if (is_first(kind)) { flops_ += work.flops; }
+  kind.flops += work.flops;
   begin(at,
         {.left = seconds.alone,
          .shared = seconds.alone > 0 ? seconds.shared / seconds.alone : 1,
@@ -181,8 +237,8 @@ void StepSimulation::begin_kernel(SimulatedKind& kind, SimulatedStream& at, std:
         now_);
 }
 
-void StepSimulation::end_step(const SimulatedKind& kind) {
-  if (is_first(kind)) { steps_.push_back({now_, flops_, phases_}); }
+void StepSimulation::end_step(SimulatedKind& kind) const {
+  kind.steps.push_back({now_, kind.flops, kind.phases});
 }
 
 const KernelSeconds& StepSimulation::seconds_of(const trace::KernelWork& work) {
@@ -194,12 +250,17 @@ const KernelSeconds& StepSimulation::seconds_of(const trace::KernelWork& work) {
   return at->second;
 }
 
-// Groups lie alike on all ranks, so the first kind's tell.
-const CollectiveSeconds& StepSimulation::seconds_of(const trace::CollectiveWork& work,
+const CollectiveSeconds& StepSimulation::seconds_of(const SimulatedKind& kind,
+                                                    const trace::CollectiveWork& work,
                                                     std::size_t group) {
-  const auto [at, missing] = collectives_.try_emplace({work.name, {group, work.bytes}});
+  const auto [at, missing] =
+      collectives_.try_emplace({work.name, work.bytes, kind.rank, group, work.peer});
   if (missing) {
-    at->second = collective_seconds(work, kinds_.front().log->groups()[group], profile_);
+    std::vector<int> members = kind.log->groups()[group];
+    if (work.peer >= 0) {
+      members = {std::min(kind.rank, work.peer), std::max(kind.rank, work.peer)};
+    }
+    at->second = collective_seconds(work, members, profile_);
   }
   return at->second;
 }

@@ -71,7 +71,7 @@ trace::KernelWork unit_work(const Settings& settings, std::int64_t elems, int ti
 
 void run_stack(World& world, const Settings& settings, Strategy strategy) {
   ShardedModel model{world, model_options(settings, strategy)};
-  const std::vector<Unit> units = make_stack(model, settings, *settings.params);
+  const std::vector<Unit> units = make_stack(model, settings, *settings.params, world.rank());
   const std::int64_t elems = *settings.params / static_cast<std::int64_t>(units.size());
   const auto pass = [&](const auto& open, auto first, const auto& last, int times) {
     for (; first != last; ++first) {
@@ -213,6 +213,12 @@ void check_time(const Settings& settings) {
     throw ConfigError(
         "--time with --params needs --seq (and --batch): 6 FLOPs for each parameter and token are "
         "the work of a step");
+  }
+  if (settings.params &&
+      (ranks_along(settings, "pipe") > 1 || ranks_along(settings, "tensor") > 1)) {
+    throw ConfigError(
+        "--time with --params knows no layers that pipe and tensor could split; give the sizes of "
+        "a model (--layers, --hidden, --heads, --vocab, --seq)");
   }
   if (settings.accumulate > kMostTimedMicroBatches) {
     throw ConfigError(fmt::format("--time takes steps of at most {} micro-batches; --accumulate {}",

@@ -84,8 +84,8 @@ CheckpointerOptions stack_checkpoints(const Settings& settings) {
   return options;
 }
 
-void run_stack(ShardedModel& model, const Settings& settings, std::int64_t parameters) {
-  const std::vector<Unit> units = make_stack(model, settings, parameters);
+void run_stack(ShardedModel& model, const Settings& settings, std::int64_t parameters, int rank) {
+  const std::vector<Unit> units = make_stack(model, settings, parameters, rank);
   std::optional<Checkpointer> checkpointer;
   if (!settings.checkpoint.empty()) { checkpointer.emplace(model, stack_checkpoints(settings)); }
   for (int micro = 0; micro < settings.accumulate; ++micro) {
@@ -147,7 +147,7 @@ std::vector<RankPlan> plan_units(const Settings& settings, std::int64_t paramete
   const Settings planned = planned_settings(settings);
   return plan_ranks(planned, ranks, limit, [&](World& world) {
     ShardedModel model{world, model_options(planned, strategy)};
-    run_stack(model, planned, parameters);
+    run_stack(model, planned, parameters, world.rank());
     return model.state_bytes();
   });
 }
@@ -162,13 +162,19 @@ auto if_it_fits(const Plan& plan) -> std::optional<decltype(plan())> {
 
 }  // namespace
 
-std::vector<Unit> make_stack(ShardedModel& model, const Settings& settings,
-                             std::int64_t parameters) {
+std::vector<Unit> make_stack(ShardedModel& model, const Settings& settings, std::int64_t parameters,
+                             int rank) {
   const std::int64_t count = std::min(parameters, kStackUnits);
+  const std::int64_t places = ranks_along(settings, "pipe");
+  const int here = places == 1 ? 0 : MeshShape{settings.mesh}.index("pipe", rank);
   std::vector<Unit> units;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t elems = parameters / count + (i < parameters % count ? 1 : 0);
-    units.push_back(model.add_unit(fmt::format("unit.{}", i), {{"weight", {elems}}}));
+    const auto place = static_cast<int>(i * places / count);
+    const Unit unit =
+        model.add_unit(fmt::format("unit.{}", i),
+                       {{.name = "weight", .shape = {elems}, .cut = TensorCut{}}}, {.pipe = place});
+    if (place == here) { units.push_back(unit); }
   }
   model.declare_order(units);
   model.materialize(init::constant(0.0F));

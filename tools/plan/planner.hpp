@@ -57,9 +57,11 @@ struct StrategyPlan {
 [[nodiscard]] std::vector<RankPlan> plan_stack(const Settings& settings, std::int64_t parameters,
                                                Strategy strategy, int ranks);
 
-/// The units of plan_stack's model, declared in it, materialised and with an optimizer.
+/// Declares the units of plan_stack's model, materialises it and gives it an optimizer. Each place
+/// along `pipe` has neighbouring units, and each along `tensor` a part of every unit. Returns those
+/// that `rank` has.
 [[nodiscard]] std::vector<Unit> make_stack(ShardedModel& model, const Settings& settings,
-                                           std::int64_t parameters);
+                                           std::int64_t parameters, int rank);
 
 /// The plan of what `settings` name: plan_stack for `--params`, else plan_training.
 [[nodiscard]] StrategyPlan plan_asked(const Settings& settings, Strategy strategy);
