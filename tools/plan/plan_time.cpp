@@ -1,6 +1,7 @@
 #include "tools/plan/plan_time.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 #include <utility>
@@ -226,15 +227,92 @@ void check_time(const Settings& settings) {
   }
 }
 
-StepTime plan_time(const Settings& settings, Strategy strategy, const MachineProfile& profile) {
-  const trace::WorkLog first = log_of(settings, strategy, 0);
-  // Under dp rank 0 does more than the others; under all else it does as much as any.
-  if (strategy != Strategy::dp || settings.ranks == 1) {
-    return step_time(std::vector<RankWork>{{&first, settings.ranks}}, profile);
+namespace {
+
+/// Ranks that enqueue the same.
+struct TimedRank {
+  int rank = 0;
+  int count = 1;
+};
+
+/// Under dp rank 0 does more than the others, and along pipe each place does something else. Along
+/// tensor all wait for the one with the largest part, which is the last. Under all else a rank does
+/// as much as any.
+std::vector<TimedRank> timed_ranks(const Settings& settings, Strategy strategy) {
+  if (strategy == Strategy::dp && settings.ranks > 1) { return {{0, 1}, {1, settings.ranks - 1}}; }
+  if (settings.mesh.empty()) { return {{0, settings.ranks}}; }
+  const MeshShape mesh{settings.mesh};
+  const MeshGroups places = mesh.along({"replicate", "shard"});
+  std::vector<TimedRank> ranks(static_cast<std::size_t>(mesh.size("pipe")));
+  for (int rank = 0; rank < settings.ranks; ++rank) {
+    if (places.index_of(rank) > 0 || mesh.index("tensor", rank) + 1 < mesh.size("tensor")) {
+      continue;
+    }
+    ranks[static_cast<std::size_t>(mesh.index("pipe", rank))] = {
+        rank, settings.ranks / mesh.size("pipe")};
   }
-  const trace::WorkLog other = log_of(settings, strategy, 1);
-  return step_time(std::vector<RankWork>{{&first, 1}, {&other, settings.ranks - 1}}, profile);
+  return ranks;
 }
+
+}  // namespace
+
+StepTime plan_time(const Settings& settings, Strategy strategy, const MachineProfile& profile) {
+  const std::vector<TimedRank> ranks = timed_ranks(settings, strategy);
+  std::vector<trace::WorkLog> logs;
+  for (const TimedRank& one : ranks) { logs.push_back(log_of(settings, strategy, one.rank)); }
+  std::vector<RankWork> work;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    work.push_back({&logs[i], ranks[i].count, ranks[i].rank});
+  }
+  return step_time(work, profile);
+}
+
+namespace {
+
+/// The time of the first rank, and by place along pipe where there are several.
+Json time_json(const Settings& settings, const StepTime& time) {
+  Json json = json_of(time);
+  if (ranks_along(settings, "pipe") == 1) { return json; }
+  double idle = 0;
+  for (const RankTime& rank : time.ranks) {
+    Json stage = json_of(rank.shares);
+    stage["flops"] = rank.flops;
+    json["pipe"].push_back(std::move(stage));
+    idle += rank.shares.waiting / rank.shares.total();
+  }
+  json["bubble"] = idle / static_cast<double>(time.ranks.size());
+  return json;
+}
+
+/// "(zero3: waiting by place along pipe 4.1 %, 9.8 %)", as far as a line has room.
+std::string place_line(Strategy strategy, const StepTime& time) {
+  constexpr std::size_t most = 8;
+  std::vector<std::string> parts;
+  for (const RankTime& rank : time.ranks) {
+    if (parts.size() == most) { break; }
+    parts.push_back(fmt::format("{:.1f} %", 100 * rank.shares.waiting / rank.shares.total()));
+  }
+  return fmt::format("({}: waiting by place along pipe {}{})\n", to_string(strategy),
+                     fmt::join(parts, ", "), time.ranks.size() > most ? ", ..." : "");
+}
+
+/// The mean over all ranks.
+StepTime over_all(StepTime time) {
+  const auto count = static_cast<double>(time.ranks.size());
+  time.flops = 0;
+  time.shares = {};
+  for (const RankTime& rank : time.ranks) {
+    time.flops += rank.flops / count;
+    time.shares.computing += rank.shares.computing / count;
+    time.shares.memory += rank.shares.memory / count;
+    time.shares.bandwidth += rank.shares.bandwidth / count;
+    time.shares.latency += rank.shares.latency / count;
+    time.shares.waiting += rank.shares.waiting / count;
+  }
+  return time;
+}
+
+}  // namespace
 
 void plan_times(const Settings& settings, const std::vector<Strategy>& strategies, Json& json) {
   if (settings.machine.empty()) { return; }
@@ -244,19 +322,22 @@ void plan_times(const Settings& settings, const std::vector<Strategy>& strategie
       static_cast<double>(tokens_of_rank(settings)) * static_cast<double>(data_ranks(settings));
   Table table{{"strategy", "ms a step", "tokens/s", "TFLOP/s", "kernels", "bandwidth", "latency",
                "waiting", "bound by"}};
+  std::string by_place;
   for (std::size_t i = 0; i < strategies.size(); ++i) {
     const StepTime time = plan_time(settings, strategies[i], profile);
-    add_row(table, strategies[i], time, tokens);
+    const bool stages = time.ranks.size() > 1 && ranks_along(settings, "pipe") > 1;
+    add_row(table, strategies[i], stages ? over_all(time) : time, tokens);
+    if (stages) { by_place += place_line(strategies[i], time); }
     Json& strategy = json["strategies"][i];
     strategy["seconds_per_step"] = time.seconds;
     strategy["tokens_per_second"] = tokens / time.seconds;
-    strategy["time"] = json_of(time);
+    strategy["time"] = time_json(settings, time);
   }
   json["machine"] = {{"name", profile.name}, {"source", profile.source}};
   fmt::print(
       "\nOn {}, {:.0f} tokens a step\n{}(tokens a second of all ranks, FLOPs of one; bandwidth and "
-      "latency: of communication that no kernel\nhides; waiting: for the host or other ranks)\n",
-      profile.name, tokens, table.text());
+      "latency: of communication that no kernel\nhides; waiting: for the host or other ranks)\n{}",
+      profile.name, tokens, table.text(), by_place);
 }
 
 }  // namespace tessera::tools
