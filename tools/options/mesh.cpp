@@ -72,10 +72,8 @@ int data_ranks(const Settings& settings) {
   return settings.mesh.empty() ? settings.ranks : MeshShape{settings.mesh}.data_ranks();
 }
 
-DataPlace data_place(const Settings& settings, int rank) {
-  if (settings.mesh.empty()) { return {rank, settings.ranks}; }
-  const MeshGroups data = MeshShape{settings.mesh}.along({"replicate", "shard"});
-  return {data.index_of(rank), data.size()};
+int data_index(const Settings& settings, int rank) {
+  return settings.mesh.empty() ? rank : MeshShape{settings.mesh}.data_index(rank);
 }
 
 std::vector<PlaceRange> places_of(const Settings& settings, const std::vector<int>& ranks) {

@@ -24,12 +24,8 @@ namespace tessera::tools {
 /// The number of ranks that compute with different data, of settings with settled ranks.
 [[nodiscard]] int data_ranks(const Settings& settings);
 
-/// Which of the data ranks a rank is.
-struct DataPlace {
-  int index = 0;  ///< from 0
-  int size = 1;   ///< data ranks
-};
-[[nodiscard]] DataPlace data_place(const Settings& settings, int rank);
+/// Which of them `rank` is, from 0.
+[[nodiscard]] int data_index(const Settings& settings, int rank);
 
 /// The first and the last place of some ranks along a dimension of --mesh.
 struct PlaceRange {

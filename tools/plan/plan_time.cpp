@@ -242,10 +242,9 @@ std::vector<TimedRank> timed_ranks(const Settings& settings, Strategy strategy) 
   if (strategy == Strategy::dp && settings.ranks > 1) { return {{0, 1}, {1, settings.ranks - 1}}; }
   if (settings.mesh.empty()) { return {{0, settings.ranks}}; }
   const MeshShape mesh{settings.mesh};
-  const MeshGroups places = mesh.along({"replicate", "shard"});
   std::vector<TimedRank> ranks(static_cast<std::size_t>(mesh.size("pipe")));
   for (int rank = 0; rank < settings.ranks; ++rank) {
-    if (places.index_of(rank) > 0 || mesh.index("tensor", rank) + 1 < mesh.size("tensor")) {
+    if (mesh.data_index(rank) > 0 || mesh.index("tensor", rank) + 1 < mesh.size("tensor")) {
       continue;
     }
     ranks[static_cast<std::size_t>(mesh.index("pipe", rank))] = {

@@ -75,7 +75,7 @@ std::size_t train(World& world, const Settings& settings, const ScalePoint& poin
   gpt.optimize();
   gpt.reserve();
   const std::vector<std::int32_t> words =
-      tokens(point.model, settings.batch, data_place(settings, world.rank()).index);
+      tokens(point.model, settings.batch, data_index(settings, world.rank()));
   for (int step = 0; step < kSteps; ++step) {
     for (int micro = 0; micro < settings.accumulate; ++micro) { gpt.micro_batch(words, words); }
     gpt.update(settings.lr);

@@ -29,10 +29,9 @@ namespace {
 
 SamplerOptions sampler_options(const Settings& settings, const World& world) {
   SamplerOptions options;
-  const DataPlace place = data_place(settings, world.rank());
   options.batch = settings.batch;
-  options.ranks = place.size;
-  options.rank = place.index;
+  options.ranks = data_ranks(settings);
+  options.rank = data_index(settings, world.rank());
   options.accumulate = settings.accumulate;
   options.shuffle = settings.shuffle ? Shuffle::on : Shuffle::off;
   options.seed = settings.seed;
