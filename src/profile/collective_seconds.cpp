@@ -110,7 +110,7 @@ CollectiveSeconds ring(const trace::CollectiveWork& work, const Spread& spread,
   const double n = spread.ranks;
   const double rate = links.bytes_per_second();
   const bool reduces_all = is(work, "all_reduce");
-  const bool whole = is(work, "broadcast") || is(work, "reduce") || is(work, "send");
+  const bool whole = is(work, "broadcast") || is(work, "reduce");
   const double passed = (whole ? 1 : (n - 1) / n) * (reduces_all ? 2 : 1) * work.bytes;
   CollectiveSeconds best{-1, 0, static_cast<int>(spread.blocks.size()) - 1};
   const auto offer = [&best](double latency, double moving) {

@@ -1,7 +1,6 @@
 #include "profile/step_simulation.hpp"
 
 #include <algorithm>
-#include <utility>
 
 #include "tessera/base/error.hpp"
 
@@ -13,10 +12,6 @@ using WorkKind = WorkEntry::Kind;
 
 const WorkEntry& entry_of(const SimulatedKind& kind, std::size_t entry) {
   return kind.log->entries()[entry];
-}
-
-bool is_transfer(const trace::BatchWork& work) {
-  return std::ranges::any_of(work.entries, [](const auto& one) { return one.peer >= 0; });
 }
 
 void begin(SimulatedStream& stream, const Running& running, double now) {
@@ -118,10 +113,9 @@ bool StepSimulation::execute_inline(SimulatedKind& kind, std::size_t index) {
 }
 
 bool StepSimulation::progress_stream(SimulatedKind& kind, SimulatedStream& stream) {
-  if (stream.busy || stream.queue.empty()) { return false; }
+  if (stream.busy || stream.arrived || stream.queue.empty()) { return false; }
   const std::size_t index = stream.queue.front();
   const WorkEntry& entry = entry_of(kind, index);
-  if (stream.arrived && !stream.sent) { return false; }
   if (entry.stream == 0) { kind.phase = entry.phase; }
   switch (entry.kind) {
     case WorkKind::wait:
@@ -138,7 +132,6 @@ bool StepSimulation::progress_stream(SimulatedKind& kind, SimulatedStream& strea
       break;
     case WorkKind::batch: {
       const trace::BatchWork& work = kind.log->batches()[entry.index];
-      if (is_transfer(work)) { return progress_transfer(kind, stream, work); }
       stream.arrived = true;
       return begin_batches(kind, work);
     }
@@ -147,19 +140,6 @@ bool StepSimulation::progress_stream(SimulatedKind& kind, SimulatedStream& strea
   }
   stream.queue.pop_front();
   return true;
-}
-
-Running StepSimulation::running_of(const SimulatedKind& kind, const trace::BatchWork& work,
-                                   std::string_view passed_over) {
-  Running running{.moves = true, .what = &work.label};
-  for (const trace::CollectiveWork& one : work.entries) {
-    if (one.name == passed_over) { continue; }
-    const CollectiveSeconds& seconds = seconds_of(kind, one, work.group);
-    running.fixed = std::max(running.fixed, seconds.latency);
-    running.left += seconds.moving;
-    running.level = std::max(running.level, seconds.level);
-  }
-  return running;
 }
 
 // A communicator's batches are in the same order on all ranks, and each is driven by one stream.
@@ -178,48 +158,18 @@ bool StepSimulation::begin_batches(SimulatedKind& kind, const trace::BatchWork& 
     }
   }
   if (meeting.size() < members) { return false; }
-  const Running running = running_of(kind, work, {});
+  Running running{.moves = true, .what = &work.label};
+  for (const trace::CollectiveWork& one : work.entries) {
+    const CollectiveSeconds& seconds = seconds_of(kind, one, work.group);
+    running.fixed = std::max(running.fixed, seconds.latency);
+    running.left += seconds.moving;
+    running.level = std::max(running.level, seconds.level);
+  }
   for (SimulatedStream* const stream : meeting) {
     stream->arrived = false;
     stream->queue.pop_front();
     begin(*stream, running, now_);
   }
-  return true;
-}
-
-bool StepSimulation::progress_transfer(SimulatedKind& kind, SimulatedStream& stream,
-                                       const trace::BatchWork& work) {
-  if (!std::exchange(stream.sent, true)) {
-    const Running running = running_of(kind, work, "receive");
-    if (running.fixed > 0 || running.left > 0) {
-      begin(stream, running, now_);
-      return true;
-    }
-  }
-  const auto transfer = [&](const trace::CollectiveWork& one) -> auto& {
-    const bool sends = one.name == "send";
-    return transfers_[{static_cast<int>(work.group), sends ? kind.rank : one.peer,
-                       sends ? one.peer : kind.rank}];
-  };
-  // What has moved is known to the receivers, even while this batch waits for something itself.
-  if (!stream.arrived) {
-    for (const trace::CollectiveWork& one : work.entries) {
-      if (one.name == "send") { ++transfer(one)[0]; }
-    }
-    stream.arrived = true;
-  }
-  std::map<const void*, std::size_t> wanted;
-  for (const trace::CollectiveWork& one : work.entries) {
-    if (one.name != "receive") { continue; }
-    const auto& counts = transfer(one);
-    if (counts[1] + ++wanted[&counts] > counts[0]) { return false; }
-  }
-  for (const trace::CollectiveWork& one : work.entries) {
-    if (one.name == "receive") { ++transfer(one)[1]; }
-  }
-  stream.arrived = false;
-  stream.sent = false;
-  stream.queue.pop_front();
   return true;
 }
 
@@ -253,15 +203,8 @@ const KernelSeconds& StepSimulation::seconds_of(const trace::KernelWork& work) {
 const CollectiveSeconds& StepSimulation::seconds_of(const SimulatedKind& kind,
                                                     const trace::CollectiveWork& work,
                                                     std::size_t group) {
-  const auto [at, missing] =
-      collectives_.try_emplace({work.name, work.bytes, kind.rank, group, work.peer});
-  if (missing) {
-    std::vector<int> members = kind.log->groups()[group];
-    if (work.peer >= 0) {
-      members = {std::min(kind.rank, work.peer), std::max(kind.rank, work.peer)};
-    }
-    at->second = collective_seconds(work, members, profile_);
-  }
+  const auto [at, missing] = collectives_.try_emplace({work.name, work.bytes, kind.rank, group});
+  if (missing) { at->second = collective_seconds(work, kind.log->groups()[group], profile_); }
   return at->second;
 }
 

@@ -6,7 +6,6 @@
 #include <map>
 #include <span>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -33,7 +32,6 @@ struct SimulatedStream {
   std::deque<std::size_t> queue;  ///< entries of the log
   bool busy = false;
   bool arrived = false;  ///< at a batch that other ranks have not come to
-  bool sent = false;     ///< what the batch at the front sends is under way, or has moved
   Running running;
 };
 
@@ -75,10 +73,6 @@ class StepSimulation {
   bool execute_inline(SimulatedKind& kind, std::size_t entry);
   bool progress_stream(SimulatedKind& kind, SimulatedStream& stream);
   bool begin_batches(SimulatedKind& kind, const trace::BatchWork& work);
-  bool progress_transfer(SimulatedKind& kind, SimulatedStream& stream,
-                         const trace::BatchWork& work);
-  [[nodiscard]] Running running_of(const SimulatedKind& kind, const trace::BatchWork& work,
-                                   std::string_view passed_over);
   void begin_kernel(SimulatedKind& kind, SimulatedStream& at, std::size_t entry);
   void end_step(SimulatedKind& kind) const;
 
@@ -100,11 +94,9 @@ class StepSimulation {
   std::vector<SimulatedKind> kinds_;
   double now_ = 0;
   std::vector<WorkSpan> spans_;
-  // By group, sender and receiver: how many have been sent, and how many received.
-  std::map<std::array<int, 3>, std::array<std::size_t, 2>> transfers_;
   std::map<std::pair<std::string, std::array<double, 6>>, KernelSeconds> kernels_;
-  // By name, bytes, rank, group and peer.
-  std::map<std::tuple<std::string, double, int, std::size_t, int>, CollectiveSeconds> collectives_;
+  // By name, bytes, rank and group.
+  std::map<std::tuple<std::string, double, int, std::size_t>, CollectiveSeconds> collectives_;
 };
 
 }  // namespace tessera::profile

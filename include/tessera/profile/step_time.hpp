@@ -78,9 +78,6 @@ struct StepTime {
 ///   - A wait holds its stream until the mark is reached. A batch begins when all ranks here that
 ///     are members of its group have reached it (they hold the same batches of the group). Its
 ///     operations share one latency, the longest, and move one after another.
-///   - What a batch sends begins when the batch is reached, and waits for no receiver. The batch
-///     ends when that has moved, and what it receives has been sent. The n-th "receive" of a group
-///     from a rank takes what that rank's n-th "send" to this one sends.
 ///   - The host enqueues one entry after another, enqueue_seconds each; nothing starts before.
 ///     Where cores are shared (MachineProfile::cores), computation runs on the host's own thread.
 ///   - Collectives of one rank that move data over the same level at the same time share it.

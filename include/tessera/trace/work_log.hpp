@@ -25,9 +25,8 @@ struct KernelWork {
 
 /// One entry of a batch of collectives.
 struct CollectiveWork {
-  std::string name;  ///< "all_gather", ...; "send" and "receive" between two ranks
+  std::string name;  ///< "all_gather", ...
   double bytes = 0;  ///< of the whole tensor
-  int peer = -1;     ///< of "send" and "receive": the other rank of the job
 
   friend bool operator==(const CollectiveWork&, const CollectiveWork&) = default;
 };
