@@ -24,15 +24,6 @@ using Json = nlohmann::ordered_json;
 constexpr int kTimedSteps = 4;
 constexpr int kMostTimedMicroBatches = 256;
 
-MachineProfile read_profile(const std::string& path) {
-  const std::string text = read_input("--time", path);
-  try {
-    return parse_machine_profile(text);
-  } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("--time {}: {}", path, error.what()));
-  }
-}
-
 std::int64_t tokens_of_rank(const Settings& settings) {
   const std::int64_t seq = settings.params ? *settings.seq : settings.named_model().config.seq;
   return settings.batch * settings.accumulate * seq;
@@ -175,9 +166,20 @@ void check_reach(const Settings& settings, const MachineProfile& profile) {
 
 }  // namespace
 
+std::optional<MachineProfile> profile_of(const Settings& settings) {
+  if (settings.machine.empty()) { return {}; }
+  const std::string text = read_input("--time", settings.machine);
+  try {
+    return parse_machine_profile(text);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("--time {}: {}", settings.machine, error.what()));
+  }
+}
+
 void check_time(const Settings& settings) {
-  if (settings.machine.empty()) { return; }
-  const MachineProfile profile = read_profile(settings.machine);
+  const std::optional<MachineProfile> read = profile_of(settings);
+  if (!read) { return; }
+  const MachineProfile& profile = *read;
   const bool cuda = settings.device == DeviceKind::cuda;
   if (cuda == (profile.cores > 0)) {
     throw ConfigError(fmt::format(
@@ -316,7 +318,7 @@ StepTime over_all(StepTime time) {
 void plan_times(const Settings& settings, const std::vector<Strategy>& strategies, Json& json) {
   if (settings.machine.empty()) { return; }
   check_time(settings);  // a search may have cut the batch
-  const MachineProfile profile = read_profile(settings.machine);
+  const MachineProfile profile = profile_of(settings).value();
   const double tokens =
       static_cast<double>(tokens_of_rank(settings)) * static_cast<double>(data_ranks(settings));
   Table table{{"strategy", "ms a step", "tokens/s", "TFLOP/s", "kernels", "bandwidth", "latency",

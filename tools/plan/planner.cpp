@@ -247,6 +247,8 @@ std::size_t activation_bytes(const Settings& settings) {
   if (settings.params || settings.steps == 0) { return 0; }
   ModelOptions model;
   model.compute = settings.precision;
+  model.mesh = settings.mesh;
+  model.accumulate = settings.accumulate;
   nn::GPTBytes bytes;
   WorldOptions options = world_options(settings);
   options.trace = false;
