@@ -97,6 +97,11 @@ std::vector<DeclaredUnit> Declaration::units() const {
   return units;
 }
 
+bool Declaration::is_here(std::size_t unit) const noexcept {
+  const std::vector<int>& places = plans_[unit].places;
+  return std::ranges::find(places, place_.pipe) != places.end();
+}
+
 int Declaration::most_pending() const {
   return order_.most_pending(
       [this](std::size_t unit) { return !plans_[unit].is_root() && plans_[unit].trainable(); });
@@ -143,16 +148,15 @@ void Declaration::decide_residence() {
 // order of units.
 void Declaration::decide_offload() {
   if (options_.offload == Offload::none) { return; }
-  const auto is_here = [this](const UnitPlan& plan) {
-    return std::ranges::find(plan.places, place_.pipe) != plan.places.end();
-  };
   std::int64_t total = 0;
-  for (const UnitPlan& plan : plans_) { total += is_here(plan) ? updated_elems(plan.layout) : 0; }
+  for (std::size_t u = 0; u < plans_.size(); ++u) {
+    total += is_here(u) ? updated_elems(plans_[u].layout) : 0;
+  }
   const double most = static_cast<double>(options_.offload_keep) * static_cast<double>(total);
   std::int64_t kept = 0;
   bool full = false;
   for (std::size_t u = plans_.size(); u-- > 0;) {
-    if (!is_here(plans_[u])) { continue; }
+    if (!is_here(u)) { continue; }
     const std::int64_t elems = updated_elems(plans_[u].layout);
     full = full || static_cast<double>(kept + elems) > most;
     plans_[u].offload = full && elems > 0 ? options_.offload : Offload::none;
@@ -167,9 +171,10 @@ void Declaration::decide_owned(const Sharding& group, int rank) {
     const bool none = holding == Holding::rank0 && rank != 0;
     return {0, none ? 0 : segment.padded_elems()};
   };
-  for (UnitPlan& plan : plans_) {
+  for (std::size_t u = 0; u < plans_.size(); ++u) {
+    UnitPlan& plan = plans_[u];
     plan.kept_shards = group.kept_shards();
-    plan.here = std::ranges::find(plan.places, place_.pipe) != plan.places.end();
+    plan.here = is_here(u);
     if (!plan.here) { plan.layout = plan.layout.without_segments(); }
     plan.owned.clear();
     for (const SegmentLayout& segment : plan.layout.segments()) {

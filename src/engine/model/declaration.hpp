@@ -36,6 +36,8 @@ class Declaration {
   [[nodiscard]] const UnitPlans& plans() const noexcept { return plans_; }
   /// All units as declared, also those that are not here.
   [[nodiscard]] std::vector<DeclaredUnit> units() const;
+  /// Whether this rank has a unit.
+  [[nodiscard]] bool is_here(std::size_t unit) const noexcept;
   [[nodiscard]] UseOrder& order() noexcept { return order_; }
   [[nodiscard]] bool order_is_declared() const noexcept { return order_is_declared_; }
   /// The most blocks whose gradients are on their way back at once, as the declared order has it.

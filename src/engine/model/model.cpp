@@ -163,6 +163,7 @@ void Model::take_memory(const Initializer& initial) {
                             .order_is_declared = declaration_.order_is_declared(),
                             .update_order = update_order_,
                             .checks = checks_.get()});
+    sums_ = std::make_unique<GradientSums>(world_, *units_, *group_);
   }
   evaluation_ = std::make_unique<EvaluationPass>(pass_place(), evaluation_order_);
   initialise(world_, *units_, initial);
@@ -175,6 +176,7 @@ void Model::forget_memory() noexcept {
   } catch (...) {  // the stream has ended: it touches nothing any more
   }
   evaluation_.reset();
+  sums_.reset();
   training_.reset();
   checks_.reset();
   units_.reset();
@@ -299,7 +301,9 @@ void Model::step(const double* loss) {
         training_->ended(), options_.accumulate)};
   }
   require_no_graph(world_, options_);
+  sums_->add();
   update_order_ = step.run(loss, declaration_.order());
+  sums_->next_step();
   training_->next_step();
   step.check_if_stuck();
 }
@@ -377,6 +381,7 @@ void Model::export_state(StateTensor what, const StateSink& sink) {
   training_->finish();
   expects(training_->ended() == options_.accumulate,
           "export_state: gradients are exported after the last micro-batch, before step");
+  sums_->add();
   const double parts = static_cast<double>(group_->data_ranks()) * options_.accumulate;
   const double scale = step_ == nullptr ? 1.0 : step_->current_loss_scale();
   export_gradients(world_, *units_, static_cast<float>(1.0 / (parts * scale)), sink);

@@ -55,7 +55,6 @@ OptimizerStep::OptimizerStep(World& world, LiveUnits& units, const Setup& setup)
   first.used_loss_scale = first.loss_scale;
   continue_after(first);
   plan_norms(setup);
-  plan_sums(setup.group);
 }
 
 void OptimizerStep::continue_after(const kernels::StepScalars& scalars) {
@@ -108,54 +107,6 @@ void OptimizerStep::plan_norms(const Setup& setup) {
   }
 }
 
-// Along tensor first: what places along pipe share may be in parts too.
-void OptimizerStep::plan_sums(const Sharding& group) {
-  if (group.tensor().size > 1) {
-    Sum sum{"add parts along tensor", group.along_tensor(), {}};
-    for (const LiveUnit& unit : units_) {
-      for (std::size_t s = 0; s < unit.plan().segments(); ++s) {
-        const View gradient = unit.gradients().resident(s);
-        const bool parts = unit.plan().layout.segments()[s].tensor() == TensorKind::parts;
-        if (parts && gradient.elems > 0) { sum.gradients.push_back(gradient); }
-      }
-    }
-    if (!sum.gradients.empty()) { parts_.push_back(std::move(sum)); }
-  }
-  std::vector<std::vector<int>> shared;
-  for (const UnitPlan& plan : units_.plans()) {
-    const bool known = std::ranges::find(shared, plan.places) != shared.end();
-    if (plan.places.size() > 1 && !known) { shared.push_back(plan.places); }
-  }
-  for (const std::vector<int>& places : shared) {
-    Sum sum{"add ties along pipe", group.along_pipe(places), {}};
-    for (const LiveUnit& unit : units_) {
-      if (unit.plan().places != places) { continue; }
-      for (std::size_t s = 0; s < unit.plan().segments(); ++s) {
-        const View gradient = unit.gradients().resident(s);
-        if (gradient.elems > 0) { sum.gradients.push_back(gradient); }
-      }
-    }
-    if (!sum.gradients.empty()) { parts_.push_back(std::move(sum)); }
-  }
-}
-
-void OptimizerStep::add_parts() {
-  for (const Sum& sum : parts_) {
-    Batch batch{sum.label};
-    for (const View gradient : sum.gradients) { batch.all_reduce(gradient); }
-    submit(sum.channel, std::move(batch));
-  }
-}
-
-void OptimizerStep::submit(const Channel& channel, Batch batch) {
-  const Stream compute = world_.compute_stream();
-  compute.record(mark_.get());
-  channel.stream.wait_for(mark_.get());
-  channel.communicator.submit(std::move(batch), channel.stream);
-  channel.stream.record(mark_.get());
-  compute.wait_for(mark_.get());
-}
-
 void OptimizerStep::add_norms(double* sums) {
   // Rank 0 of a million, simulated, would spend its time on terms that nobody computes.
   if (!world_.device().computes() && world_.work_log() == nullptr) { return; }
@@ -203,7 +154,12 @@ void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
   // Every entry but the loss has one rank that is not zero, so that the sum is exact.
   Batch batch{with_rate(label)};
   batch.all_reduce({sums, static_cast<std::int64_t>(count), DType::fp64});
-  submit(world_.reduce_channel(), std::move(batch));
+  const Channel channel = world_.reduce_channel();
+  compute.record(mark_.get());
+  channel.stream.wait_for(mark_.get());
+  channel.communicator.submit(std::move(batch), channel.stream);
+  channel.stream.record(mark_.get());
+  compute.wait_for(mark_.get());
 }
 
 void OptimizerStep::update(const std::vector<std::size_t>& units) {

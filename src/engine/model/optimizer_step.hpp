@@ -30,9 +30,6 @@ class OptimizerStep {
   };
   OptimizerStep(World& world, LiveUnits& units, const Setup& setup);
 
-  /// *Collective.* Adds what ranks along `tensor` have parts of, and what places along `pipe`
-  /// share. Gradients have settled on the compute stream.
-  void add_parts();
   /// *Collective.* Gradients and parameters have settled on the compute stream. `loss`: device
   /// memory or null. The batch says the learning rate where that is not the optimizer's own, so
   /// that ranks whose rates differ are told.
@@ -70,13 +67,6 @@ class OptimizerStep {
     int shards = 1;
   };
 
-  /// Gradients that are added over the ranks of a channel before norms are made.
-  struct Sum {
-    const char* label;
-    Channel channel;
-    std::vector<View> gradients;
-  };
-
   /// Where the host finds it.
   struct Returned {
     explicit Returned(Device& device) : scalars{device}, copied{device.make_event()} {}
@@ -88,11 +78,8 @@ class OptimizerStep {
   [[nodiscard]] Outcome outcome(std::size_t which) const;
   void take_state(const Setup& setup);
   void plan_norms(const Setup& setup);
-  void plan_sums(const Sharding& group);
   void add_norms(double* sums);
   void clear_sums();
-  /// Between what the compute stream has and what it gets next.
-  void submit(const Channel& channel, Batch batch);
   [[nodiscard]] std::string with_rate(const char* label) const;
 
   World& world_;
@@ -104,7 +91,6 @@ class OptimizerStep {
   Arena device_state_;
   Arena host_state_;  // of offloaded units
   std::vector<NormTerms> norms_;
-  std::vector<Sum> parts_;
   int shards_;       // of a segment
   int first_norm_;   // of this rank's, by shard
   bool tells_loss_;  // of ranks that compute the same, one does

@@ -59,7 +59,6 @@ std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
   // not come to the comparison.
   // Places along pipe have orders of their own; there a difference shows in the gathers' labels.
   const bool new_order = order.take_changed() && !in_stages_;
-  optimizer_.add_parts();
   optimizer_.reduce_scalars(loss, new_order ? "step in a new order of units" : "step");
   if (new_order) { check_order_across_ranks(order); }
   if (search_.needs_outcome()) { search_.learn(optimizer_.scalars()); }
