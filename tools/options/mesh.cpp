@@ -90,6 +90,11 @@ std::vector<PlaceRange> places_of(const Settings& settings, const std::vector<in
   return places;
 }
 
+std::vector<int> pipe_ranks(const Settings& settings) {
+  return ranks_along(settings, "pipe") == 1 ? std::vector<int>{}
+                                            : MeshShape{settings.mesh}.along({"pipe"}).members(0);
+}
+
 int stages_of(const Settings& settings) {
   const bool interleaved = settings.pipe_schedule == PipeSchedule::interleaved;
   return ranks_along(settings, "pipe") * (interleaved ? settings.chunks : 1);

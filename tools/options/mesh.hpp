@@ -37,6 +37,9 @@ struct PlaceRange {
 [[nodiscard]] std::vector<PlaceRange> places_of(const Settings& settings,
                                                 const std::vector<int>& ranks);
 
+/// A rank of each place along `pipe`, the first; none without `pipe`.
+[[nodiscard]] std::vector<int> pipe_ranks(const Settings& settings);
+
 /// The number of stages that the schedule divides a model into; 1 without `pipe`.
 [[nodiscard]] int stages_of(const Settings& settings);
 

@@ -124,8 +124,7 @@ class RankTrainer {
       if (evaluates_after(step)) { record.eval_loss = held_out_loss(); }
       if (world_.rank() == 0) { on_step(record); }
       if (records_after(step)) {
-        const int ranks = settings.trace.empty() ? kRanksShown : world_.size();
-        recording_ = collect_recording(world_, step + 1, ranks);
+        recording_ = collect_recording(world_, step + 1, recorded_ranks());
       }
     }
   }
@@ -252,6 +251,16 @@ class RankTrainer {
   [[nodiscard]] bool records_after(std::int64_t step) const {
     const std::int64_t due = first_ + recorded_step(job_.settings.steps - first_);
     return job_.settings.records() && (step + 1 == due || (step + 1 < due && stopped_by_ != 0));
+  }
+
+  /// Those that a trace or a report shows.
+  [[nodiscard]] std::vector<int> recorded_ranks() const {
+    const int shown = job_.settings.trace.empty() ? kRanksShown : world_.size();
+    std::vector<int> ranks = pipe_ranks(job_.settings);
+    for (int rank = 0; rank < std::min(shown, world_.size()); ++rank) { ranks.push_back(rank); }
+    std::ranges::sort(ranks);
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    return ranks;
   }
 
   /// Of the step before the last, if it has not been told of.
