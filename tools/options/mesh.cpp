@@ -100,19 +100,25 @@ int stages_of(const Settings& settings) {
   return ranks_along(settings, "pipe") * (interleaved ? settings.chunks : 1);
 }
 
-pipeline::Schedule schedule_of(const Settings& settings) {
-  const int ranks = ranks_along(settings, "pipe");
+std::function<pipeline::Schedule(int ranks, int micro_batches)> schedule_maker(
+    const Settings& settings) {
   switch (settings.pipe_schedule) {
     case PipeSchedule::gpipe:
-      return pipeline::gpipe(ranks, settings.accumulate);
+      return pipeline::gpipe;
     case PipeSchedule::interleaved:
-      return pipeline::interleaved(ranks, settings.chunks, settings.accumulate);
+      return [chunks = settings.chunks](int ranks, int micro_batches) {
+        return pipeline::interleaved(ranks, chunks, micro_batches);
+      };
     case PipeSchedule::zero_bubble:
-      return pipeline::zero_bubble(ranks, settings.accumulate);
+      return pipeline::zero_bubble;
     case PipeSchedule::one_forward_one_backward:
       break;
   }
-  return pipeline::one_forward_one_backward(ranks, settings.accumulate);
+  return pipeline::one_forward_one_backward;
+}
+
+pipeline::Schedule schedule_of(const Settings& settings) {
+  return schedule_maker(settings)(ranks_along(settings, "pipe"), settings.accumulate);
 }
 
 void check_mesh_options(const Settings& settings) {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/pipeline/schedule.hpp"
@@ -42,6 +44,10 @@ struct PlaceRange {
 
 /// The number of stages that the schedule divides a model into; 1 without `pipe`.
 [[nodiscard]] int stages_of(const Settings& settings);
+
+/// The schedule of --schedule, for any number of ranks along `pipe` and micro-batches.
+[[nodiscard]] std::function<pipeline::Schedule(int ranks, int micro_batches)> schedule_maker(
+    const Settings& settings);
 
 /// What each rank along `pipe` does in a step of `settings`. ConfigError for micro-batches that the
 /// schedule cannot have.

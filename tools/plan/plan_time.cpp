@@ -45,7 +45,7 @@ void run_gpt(World& world, const Settings& settings, Strategy strategy) {
   const std::vector<std::int32_t> tokens(
       static_cast<std::size_t>(settings.batch * model.config.seq));
   log_step(world, [&] {
-    for (int micro = 0; micro < settings.accumulate; ++micro) { gpt.micro_batch(tokens, tokens); }
+    gpt.run([&](int /*micro_batch*/) { return nn::MicroBatch{tokens, tokens}; });
     gpt.update(settings.lr);
   });
 }

@@ -68,9 +68,7 @@ void run_gpt(RankGpt& gpt, const Settings& settings, const nn::GPTConfig& config
   const std::unique_ptr<Checkpointer> checkpointer = gpt.checkpointer();
   if (settings.steps == 0) { return; }
   const NoTokens tokens{static_cast<std::size_t>(settings.batch * config.seq)};
-  for (int micro = 0; micro < settings.accumulate; ++micro) {
-    gpt.micro_batch(tokens.span(), tokens.span());
-  }
+  gpt.run([&](int /*micro_batch*/) { return nn::MicroBatch{tokens.span(), tokens.span()}; });
   gpt.update(settings.lr);
   if (!settings.eval_data.empty()) {
     static_cast<void>(gpt.evaluate(tokens.span(), tokens.span()));

@@ -77,7 +77,7 @@ std::size_t train(World& world, const Settings& settings, const ScalePoint& poin
   const std::vector<std::int32_t> words =
       tokens(point.model, settings.batch, data_index(settings, world.rank()));
   for (int step = 0; step < kSteps; ++step) {
-    for (int micro = 0; micro < settings.accumulate; ++micro) { gpt.micro_batch(words, words); }
+    gpt.run([&](int /*micro_batch*/) { return nn::MicroBatch{words, words}; });
     gpt.update(settings.lr);
   }
   (void)gpt.report();  // waits for what was computed

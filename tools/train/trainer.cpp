@@ -219,10 +219,10 @@ class RankTrainer {
 
   void enqueue(TokenLoader& loader, StepUnderWay& now) {
     const auto passes = [&] {
-      for (int micro = 0; micro < job_.settings.accumulate; ++micro) {
+      gpt_.run([&](int /*micro_batch*/) -> nn::MicroBatch {
         const TokenBatch& batch = now.batches.emplace_back(loader.next());
-        gpt_.micro_batch(batch.inputs, batch.targets);
-      }
+        return {batch.inputs, batch.targets};
+      });
       gpt_.update(job_.schedule.at(now.step));
     };
     const StepClock& clock = clock_of(now.step);
