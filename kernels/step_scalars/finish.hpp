@@ -32,11 +32,11 @@ TESSERA_HOST_DEVICE inline void move_scale(StepScalars& scalars,
 TESSERA_HOST_DEVICE inline void finish(StepScalars& scalars, const double* sums,
                                        const FinishStep& options) noexcept {
   double squares = 0.0;
-  for (int rank = 0; rank < options.ranks; ++rank) { squares += sums[rank]; }
+  for (int i = 0; i < options.norms; ++i) { squares += sums[i]; }
   const double average = options.average;
   const double scale = scalars.loss_scale;
   scalars.grad_norm = std::sqrt(squares) * average / scale;
-  scalars.loss = sums[options.ranks] / options.ranks;
+  scalars.loss = sums[options.norms] / options.ranks;
   scalars.apply = std::isfinite(scalars.grad_norm) ? 1 : 0;
   scalars.updates += scalars.apply;
 

@@ -27,7 +27,8 @@ struct StepScalars {
 struct FinishStep {
   float average = 1.0F;    ///< 1 / (ranks * micro-batches)
   float clip_norm = 0.0F;  ///< 0: not clipped
-  int ranks = 1;
+  int ranks = 1;           ///< that compute with different data
+  int norms = 1;           ///< squared norms that make the step's
   // How the loss scale moves; as it stands: not at all.
   float scale_growth = 1.0F;
   float scale_backoff = 1.0F;
@@ -36,11 +37,11 @@ struct FinishStep {
   float most_scale = 1.0F;  ///< that growth leads to
 };
 
-/// `sums` holds `ranks` squared norms, of the summed scaled gradients in each rank's shard, then
-/// the sum of the ranks' losses (never scaled). In fp64, with s = loss_scale:
+/// `sums` holds `norms` squared norms, of the summed scaled gradients in each rank's shard, then
+/// the sum of the losses of `ranks` ranks (never scaled). In fp64, with s = loss_scale:
 ///
 ///   grad_norm = sqrt(sums[0] + sums[1] + ... in this order) * average / s
-///   loss      = sums[ranks] / ranks
+///   loss      = sums[norms] / ranks
 ///   clip      = clip_norm > 0 ? min(1, clip_norm / (grad_norm + 1e-6)) : 1
 ///   gradient_factor = average * clip / s (rounded to fp32 once)
 ///   apply     = grad_norm is finite; `updates` grows by one if so, else clip is 1

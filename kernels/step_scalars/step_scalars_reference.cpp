@@ -8,7 +8,7 @@ void finish_step(StepScalars* scalars, const double* sums, const FinishStep& opt
   const StepScalars before = *scalars;
   const double scale = before.loss_scale;
   double squares = 0.0;
-  for (int rank = 0; rank < options.ranks; ++rank) { squares = squares + sums[rank]; }
+  for (int i = 0; i < options.norms; ++i) { squares = squares + sums[i]; }
   const double norm = std::sqrt(squares) * static_cast<double>(options.average) / scale;
   const bool finite = std::isfinite(norm);
   const bool grows =
@@ -25,7 +25,7 @@ void finish_step(StepScalars* scalars, const double* sums, const FinishStep& opt
 
   *scalars = {
       .grad_norm = norm,
-      .loss = sums[options.ranks] / options.ranks,
+      .loss = sums[options.norms] / options.ranks,
       .clip = static_cast<float>(clip),
       .gradient_factor = static_cast<float>(static_cast<double>(options.average) * clip / scale),
       .apply = finite ? 1 : 0,

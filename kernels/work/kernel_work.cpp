@@ -167,7 +167,7 @@ KernelWork work_of(Of<&Table::squared_norm>, std::span<const NormTerm> terms) {
 }
 
 KernelWork work_of(Of<&Table::finish_step>, StepScalars*, const double*, const FinishStep& step) {
-  return elementwise("finish_step", DType::fp64, 1, 8 * count(step.ranks), step.ranks);
+  return elementwise("finish_step", DType::fp64, 1, 8 * count(step.norms), step.norms);
 }
 
 KernelWork work_of(Of<&Table::matmul>, const MatMul& p) {

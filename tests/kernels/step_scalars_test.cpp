@@ -22,7 +22,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, FinishStepKernels, backends(), backend_name);
 TEST_P(FinishStepKernels, AddsTheShardsAveragesAndClips) {
   const std::vector<double> sums{20.0, 40.0, 4.0, 12.0};
   StepScalars scalars{.updates = 4};
-  finish(scalars, sums, {.average = 0.25F, .clip_norm = 1.0F, .ranks = 3});
+  finish(scalars, sums, {.average = 0.25F, .clip_norm = 1.0F, .ranks = 3, .norms = 3});
   EXPECT_EQ(scalars.grad_norm, 2.0);
   EXPECT_EQ(scalars.loss, 4.0);
   const double clip = 1.0 / (2.0 + 1e-6);
@@ -37,14 +37,14 @@ TEST_P(FinishStepKernels, AddsInRankOrder) {
   const double big = std::ldexp(1.0, 53);
   const std::vector<double> sums{1.0, 1.0, big, 0.0};
   StepScalars scalars;
-  finish(scalars, sums, {.average = 1.0F, .clip_norm = 0.0F, .ranks = 3});
+  finish(scalars, sums, {.average = 1.0F, .clip_norm = 0.0F, .ranks = 3, .norms = 3});
   EXPECT_EQ(scalars.grad_norm, std::sqrt(big + 2.0));
 }
 
 TEST_P(FinishStepKernels, ASmallNormIsNotClipped) {
   const std::vector<double> sums{0.25, 1.0};
   StepScalars scalars;
-  finish(scalars, sums, {.average = 0.5F, .clip_norm = 1.0F, .ranks = 1});
+  finish(scalars, sums, {.average = 0.5F, .clip_norm = 1.0F, .ranks = 1, .norms = 1});
   EXPECT_EQ(scalars.clip, 1.0F);
   EXPECT_EQ(scalars.gradient_factor, 0.5F);
 }
@@ -52,7 +52,7 @@ TEST_P(FinishStepKernels, ASmallNormIsNotClipped) {
 TEST_P(FinishStepKernels, ZeroClipNormMeansNoClipping) {
   const std::vector<double> sums{1e12, 1.0};
   StepScalars scalars;
-  finish(scalars, sums, {.average = 1.0F, .clip_norm = 0.0F, .ranks = 1});
+  finish(scalars, sums, {.average = 1.0F, .clip_norm = 0.0F, .ranks = 1, .norms = 1});
   EXPECT_EQ(scalars.clip, 1.0F);
   EXPECT_EQ(scalars.gradient_factor, 1.0F);
   EXPECT_EQ(scalars.grad_norm, 1e6);
@@ -61,7 +61,7 @@ TEST_P(FinishStepKernels, ZeroClipNormMeansNoClipping) {
 TEST_P(FinishStepKernels, AZeroGradientIsApplied) {
   const std::vector<double> sums{0.0, 3.0};
   StepScalars scalars;
-  finish(scalars, sums, {.average = 1.0F, .clip_norm = 1.0F, .ranks = 1});
+  finish(scalars, sums, {.average = 1.0F, .clip_norm = 1.0F, .ranks = 1, .norms = 1});
   EXPECT_EQ(scalars.clip, 1.0F);
   EXPECT_EQ(scalars.updates, 1);
 }
@@ -72,7 +72,7 @@ TEST_P(FinishStepKernels, ANonFiniteNormOfAnyShardRefusesTheStep) {
       std::vector<double> sums{1.0, 1.0, 2.0};
       sums[at] = bad;
       StepScalars scalars{.updates = 9};
-      finish(scalars, sums, {.average = 0.5F, .clip_norm = 1.0F, .ranks = 2});
+      finish(scalars, sums, {.average = 0.5F, .clip_norm = 1.0F, .ranks = 2, .norms = 2});
       EXPECT_EQ(scalars.apply, 0);
       EXPECT_EQ(scalars.updates, 9);
       EXPECT_EQ(scalars.loss, 1.0);
@@ -86,7 +86,7 @@ TEST_P(FinishStepKernels, ANonFiniteNormOfAnyShardRefusesTheStep) {
 TEST_P(FinishStepKernels, UnscalesTheNormAndTheGradients) {
   const std::vector<double> sums{4.0 * 1024 * 1024, 3.0};
   StepScalars scalars{.loss_scale = 1024.0F};
-  finish(scalars, sums, {.average = 0.5F, .clip_norm = 0.25F, .ranks = 1});
+  finish(scalars, sums, {.average = 0.5F, .clip_norm = 0.25F, .ranks = 1, .norms = 1});
   EXPECT_EQ(scalars.grad_norm, 1.0);
   EXPECT_EQ(scalars.loss, 3.0);
   const double clip = 0.25 / (1.0 + 1e-6);
@@ -144,6 +144,7 @@ TEST_P(FinishStepKernels, MatchesReferenceOverManySteps) {
       const FinishStep options{.average = 1.0F / 6,
                                .clip_norm = clip_norm,
                                .ranks = 3,
+                               .norms = 3,
                                .scale_growth = 3.0F,
                                .scale_backoff = 0.3F,
                                .growth_interval = interval,
@@ -180,6 +181,7 @@ FinishStep scaled(int ranks) {
   options.average = 1.0F / 3.0F;
   options.clip_norm = 1.0F;
   options.ranks = ranks;
+  options.norms = ranks;
   options.scale_growth = 2.0F;
   options.scale_backoff = 0.5F;
   options.growth_interval = 2;

@@ -64,8 +64,14 @@ struct ModelOptions {
 
   /// The named dimensions of the ranks. What the strategy shards is cut along `shard` and kept once
   /// for each rank along `replicate`. {{"replicate", R}, {"shard", S}} has R * S ranks. zero1,
-  /// zero2 and zero3 take any mesh, hybrid is zero3 on it, and dp and ddp need all ranks along
-  /// `replicate`. Empty: the mesh that `strategy` and `shard_group` stand for (mesh_of).
+  /// zero2 and zero3 take any mesh, hybrid is zero3 on it, and dp and ddp need ranks that compute
+  /// with different data along `replicate`. Empty: the mesh that `strategy` and `shard_group` stand
+  /// for (mesh_of).
+  ///
+  /// `tensor` cuts parameters (ParameterSpec::cut), and `pipe` divides the units
+  /// (UnitOptions::pipe): under any strategy but dp the ranks at one place along both share what
+  /// they have of the model. With `pipe` AccumulateMode::automatic is `deferred`: the micro-batches
+  /// of a step are reduced once.
   std::vector<MeshDim> mesh = {};
 
   // Precision. These change results, except `master_weights`.

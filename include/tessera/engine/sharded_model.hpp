@@ -124,10 +124,12 @@ class ShardedModel {
 
   /// *Collective.* Averages the accumulated gradients, clips them and updates the parameters.
   /// `loss`, if given, is the device address of this rank's mean loss over its micro-batches, for
-  /// the report. Throws ContractError unless exactly `accumulate` micro-batches have been run, and
-  /// in the first step if the loss is scaled but `loss_scale` has not been called since
-  /// `optimize_with`. What ModelOptions::checks finds at the end of a micro-batch is a
-  /// ContractError here, or in the first forward scope of the next micro-batch.
+  /// the report. On a mesh with `pipe` the ranks of one place give it, and the others null; of the
+  /// ranks along `tensor`, which have the same, the first one's is taken. Throws ContractError
+  /// unless exactly `accumulate` micro-batches have been run, and in the first step if the loss is
+  /// scaled but `loss_scale` has not been called since `optimize_with`. What ModelOptions::checks
+  /// finds at the end of a micro-batch is a ContractError here, or in the first forward scope of
+  /// the next micro-batch.
   ///
   /// If the gradient is not finite on some rank, no rank updates anything, and a dynamic loss scale
   /// falls. Throws NumericError, the same on all ranks, once this has happened `max_skips` times in
@@ -179,6 +181,9 @@ class ShardedModel {
   [[nodiscard]] const UnitLayout& layout(Unit unit) const;
   /// Returns the name of `unit`. The reference is valid until the next `add_unit`.
   [[nodiscard]] const std::string& unit_name(Unit unit) const;
+  /// Returns whether this rank has `unit`: whether it is at its place along the mesh's `pipe`, or
+  /// owns a parameter that is tied there. It is known when all units have been declared.
+  [[nodiscard]] bool has(Unit unit) const;
   /// Returns the number of declared units.
   [[nodiscard]] std::size_t unit_count() const noexcept;
   /// Returns the unit that was declared at place `index`, from 0. Throws ContractError if there is

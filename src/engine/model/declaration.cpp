@@ -17,13 +17,14 @@ std::size_t Declaration::add_unit(std::string name, std::vector<ParameterSpec> s
     throw ContractError{fmt::format("add_unit: there is a unit called '{}' already", name)};
   }
   check_unit(name, specs, options, options_);
-  UnitLayout layout =
-      UnitLayout::make(std::move(specs),
-                       {options_.compute, options_.gradient, options_.reduce, options_.align_elems},
-                       data_ranks(options_, ranks_));
+  UnitLayout layout = UnitLayout::make(
+      std::move(specs),
+      {options_.compute, options_.gradient, options_.reduce, options_.align_elems, place_.tensor},
+      data_ranks(options_, ranks_));
   const std::int64_t elems = add_elems(elems_, name, layout);
   UnitPlan unit{name, std::move(layout), options};
   resolve_aliases(unit);
+  declared_.push_back(unit.layout);
   plans_.push_back(std::move(unit));
   names_.insert(std::move(name));
   elems_ = elems;
@@ -58,6 +59,12 @@ void Declaration::alias(UnitPlan& unit, std::size_t parameter, const TiedTo& tie
                                     unit.name, spec.name, spec.shape.to_string(), tie.unit,
                                     tie.parameter, owned.shape.to_string())};
   }
+  if (spec.cut != owned.cut || spec.tensor_gradient != owned.tensor_gradient) {
+    throw ContractError{fmt::format(
+        "add_unit: '{}.{}' is tied to '{}.{}', and `tensor` cuts them differently: declare the "
+        "same cut and tensor_gradient",
+        unit.name, spec.name, tie.unit, tie.parameter)};
+  }
   if ((!spec.trainable && owned.trainable) || (spec.dtype && spec.dtype != owned.dtype)) {
     throw ContractError{fmt::format(
         "add_unit: '{}.{}' is tied to '{}.{}', which decides about training and dtype: leave "
@@ -65,6 +72,10 @@ void Declaration::alias(UnitPlan& unit, std::size_t parameter, const TiedTo& tie
         unit.name, spec.name, tie.unit, tie.parameter)};
   }
   const auto owner_unit = static_cast<std::size_t>(owner - plans_.begin());
+  if (std::ranges::find(owner->places, unit.options.pipe) == owner->places.end()) {
+    owner->places.insert(std::ranges::upper_bound(owner->places, unit.options.pipe),
+                         unit.options.pipe);
+  }
   unit.alias_of[parameter] = ParameterRef{owner_unit, *index};
   unit.infos[parameter] = owner->infos[*index];
   owner->options.kind = UnitKind::root;  // stays over the union of its uses
@@ -80,8 +91,15 @@ void Declaration::declare_order(const std::vector<std::size_t>& forward) {
 
 std::vector<DeclaredUnit> Declaration::units() const {
   std::vector<DeclaredUnit> units;
-  for (const UnitPlan& plan : plans_) { units.push_back({plan.name, &plan.layout, plan.options}); }
+  for (std::size_t u = 0; u < plans_.size(); ++u) {
+    units.push_back({plans_[u].name, &declared_[u], plans_[u].options});
+  }
   return units;
+}
+
+bool Declaration::is_here(std::size_t unit) const noexcept {
+  const std::vector<int>& places = plans_[unit].places;
+  return std::ranges::find(places, place_.pipe) != places.end();
 }
 
 int Declaration::most_pending() const {
@@ -93,8 +111,24 @@ int Declaration::most_pending() const {
 
 void Declaration::decide() {
   check_units(units(), options_);
+  check_sums();
   decide_residence();
   decide_offload();
+}
+
+// Sums along `tensor` and `pipe` are made on the device.
+void Declaration::check_sums() const {
+  if (options_.offload != Offload::optimizer) { return; }
+  for (std::size_t u = 0; u < plans_.size(); ++u) {
+    const bool parts = std::ranges::any_of(declared_[u].segments(), [](const auto& segment) {
+      return segment.tensor() == TensorKind::parts && segment.trainable();
+    });
+    if (!parts && (plans_[u].places.size() == 1 || updated_elems(declared_[u]) == 0)) { continue; }
+    throw ConfigError{fmt::format(
+        "unit '{}': `offload` optimizer takes its gradients off the device before those of {} can "
+        "be added; set `offload` to state or none",
+        plans_[u].name, parts ? "the ranks along tensor" : "the places along pipe that share it")};
+  }
 }
 
 // When all aliases are known: they turn their owners into root units.
@@ -105,7 +139,7 @@ void Declaration::decide_residence() {
     const bool stays = plan.is_root() ||
                        plan.options.reshard.value_or(options_.reshard) == Reshard::after_backward;
     plan.residence = stays ? micro_batch : use;
-    const std::int64_t elems = plan.layout.parameter_elems();
+    const std::int64_t elems = plan.layout.whole_elems();
     if (elems > 0 && elems <= options_.persist_elems) { plan.residence = update; }
   }
 }
@@ -115,11 +149,14 @@ void Declaration::decide_residence() {
 void Declaration::decide_offload() {
   if (options_.offload == Offload::none) { return; }
   std::int64_t total = 0;
-  for (const UnitPlan& plan : plans_) { total += updated_elems(plan.layout); }
+  for (std::size_t u = 0; u < plans_.size(); ++u) {
+    total += is_here(u) ? updated_elems(plans_[u].layout) : 0;
+  }
   const double most = static_cast<double>(options_.offload_keep) * static_cast<double>(total);
   std::int64_t kept = 0;
   bool full = false;
   for (std::size_t u = plans_.size(); u-- > 0;) {
+    if (!is_here(u)) { continue; }
     const std::int64_t elems = updated_elems(plans_[u].layout);
     full = full || static_cast<double>(kept + elems) > most;
     plans_[u].offload = full && elems > 0 ? options_.offload : Offload::none;
@@ -134,13 +171,18 @@ void Declaration::decide_owned(const Sharding& group, int rank) {
     const bool none = holding == Holding::rank0 && rank != 0;
     return {0, none ? 0 : segment.padded_elems()};
   };
-  for (UnitPlan& plan : plans_) {
+  for (std::size_t u = 0; u < plans_.size(); ++u) {
+    UnitPlan& plan = plans_[u];
     plan.kept_shards = group.kept_shards();
+    plan.here = is_here(u);
+    if (!plan.here) { plan.layout = plan.layout.without_segments(); }
     plan.owned.clear();
     for (const SegmentLayout& segment : plan.layout.segments()) {
       plan.owned.push_back(
           {.parameters = held(traits.parameters, segment),
-           .updates = segment.trainable() ? held(traits.optimizer, segment) : Range{}});
+           .updates = segment.trainable() ? held(traits.optimizer, segment) : Range{},
+           .normed = plan.places.front() == place_.pipe &&
+                     (segment.tensor() == TensorKind::own || place_.tensor.index == 0)});
     }
   }
 }
@@ -161,9 +203,10 @@ std::string Declaration::describe() const {
   text += fmt::format("offload {} keep {}\n", to_string(options.offload), options.offload_keep);
   text += fmt::format("checks {}\n", to_string(options.checks));
   for (const UnitPlan& plan : plans_) {
-    text += fmt::format("unit {} kind {} gradients {} residence {}\n", plan.name,
+    text += fmt::format("unit {} kind {} gradients {} residence {}", plan.name,
                         static_cast<int>(plan.options.kind),
                         static_cast<int>(plan.options.gradients), static_cast<int>(plan.residence));
+    text += plan.options.pipe > 0 ? fmt::format(" pipe {}\n", plan.options.pipe) : "\n";
     text += plan.layout.describe();
   }
   return text;

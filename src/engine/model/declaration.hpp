@@ -17,8 +17,9 @@ namespace tessera::engine {
 /// Pure data.
 class Declaration {
  public:
-  /// `options` outlive it.
-  Declaration(const ModelOptions& options, int ranks) : options_{options}, ranks_{ranks} {}
+  /// On rank `rank` of `ranks`. `options` outlive it.
+  Declaration(const ModelOptions& options, int ranks, int rank)
+      : options_{options}, ranks_{ranks}, place_{model_place(options, rank)} {}
 
   /// Returns the unit's index. Errors as ShardedModel::add_unit.
   std::size_t add_unit(std::string name, std::vector<ParameterSpec> specs,
@@ -28,11 +29,15 @@ class Declaration {
   /// All units are known: decides how long each stays gathered, and whose optimizer state is in the
   /// host pool. ConfigError where options do not suit the units.
   void decide();
-  /// What rank `rank` has of each unit.
+  /// What rank `rank` has of each unit. Those that are elsewhere along `pipe` have no segments from
+  /// here on.
   void decide_owned(const Sharding& group, int rank);
 
   [[nodiscard]] const UnitPlans& plans() const noexcept { return plans_; }
+  /// All units as declared, also those that are not here.
   [[nodiscard]] std::vector<DeclaredUnit> units() const;
+  /// Whether this rank has a unit.
+  [[nodiscard]] bool is_here(std::size_t unit) const noexcept;
   [[nodiscard]] UseOrder& order() noexcept { return order_; }
   [[nodiscard]] bool order_is_declared() const noexcept { return order_is_declared_; }
   /// The most blocks whose gradients are on their way back at once, as the declared order has it.
@@ -45,10 +50,13 @@ class Declaration {
   void alias(UnitPlan& unit, std::size_t parameter, const TiedTo& tie);
   void decide_residence();
   void decide_offload();
+  void check_sums() const;
 
   const ModelOptions& options_;
   int ranks_;
+  ModelPlace place_;
   UnitPlans plans_;
+  std::vector<UnitLayout> declared_;  // by unit
   std::unordered_set<std::string> names_;
   std::int64_t elems_ = 0;  // of all units, padded
   std::uint32_t next_parameter_id_ = 0;

@@ -1,7 +1,9 @@
 #include "engine/model/model.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -26,17 +28,32 @@ std::string describe_update(const Optimizer& optimizer, const OptimizerOptions& 
                      options.rounding_seed);
 }
 
+/// The options, which are refused where `validate` refuses them.
+const ModelOptions& checked(const ModelOptions& options, int ranks) {
+  validate(options, ranks);
+  return options;
+}
+
+/// A pipeline's micro-batches are reduced together, unless the options say otherwise.
+ModelOptions with_mesh_defaults(ModelOptions options) {
+  const bool in_stages = std::ranges::any_of(
+      options.mesh, [](const MeshDim& dim) { return dim.name == "pipe" && dim.size > 1; });
+  if (in_stages && options.purpose == Purpose::training &&
+      options.accumulate_mode == AccumulateMode::automatic) {
+    options.accumulate_mode = AccumulateMode::deferred;
+  }
+  return options;
+}
+
 }  // namespace
 
 Model::Model(World& world, const ModelOptions& options)
     : guest_{world},
       world_{world},
-      options_{options},
+      options_{with_mesh_defaults(options)},
       number_{next_number()},
       journal_{world},
-      declaration_{options_, world.size()} {
-  validate(options, world.size());
-}
+      declaration_{checked(options_, world.size()), world.size(), world.rank()} {}
 
 // Peers may be reading this rank's buffers until its collectives have ended.
 Model::~Model() {
@@ -86,7 +103,9 @@ std::uint32_t Model::add_unit(std::string name, std::vector<ParameterSpec> specs
   const std::size_t index = declaration_.add_unit(std::move(name), std::move(specs), options);
   const UnitPlan& plan = plans()[index];
   TensorLife life{.name = plan.name, .shapes = {}};
-  for (const ParameterInfo& info : plan.infos) { life.shapes.push_back(info.shape); }
+  for (std::size_t p = 0; p < plan.infos.size(); ++p) {
+    life.shapes.push_back(plan.layout.part(p).shape());
+  }
   lives_->push_back(std::move(life));
   return static_cast<std::uint32_t>(index);
 }
@@ -144,6 +163,7 @@ void Model::take_memory(const Initializer& initial) {
                             .order_is_declared = declaration_.order_is_declared(),
                             .update_order = update_order_,
                             .checks = checks_.get()});
+    sums_ = std::make_unique<GradientSums>(world_, *units_, *group_);
   }
   evaluation_ = std::make_unique<EvaluationPass>(pass_place(), evaluation_order_);
   initialise(world_, *units_, initial);
@@ -156,6 +176,7 @@ void Model::forget_memory() noexcept {
   } catch (...) {  // the stream has ended: it touches nothing any more
   }
   evaluation_.reset();
+  sums_.reset();
   training_.reset();
   checks_.reset();
   units_.reset();
@@ -194,6 +215,13 @@ void Model::require_ready() const {
 }
 
 int Model::open(UseKind kind, std::size_t unit, std::optional<int> micro_batch) {
+  if (!plans()[unit].here) {
+    throw ContractError{fmt::format(
+        "{} of unit '{}': it is at place {} along pipe, and this rank at place {}: open the units "
+        "of the rank's own place alone",
+        to_string(kind), plans()[unit].name, fmt::join(plans()[unit].places, " and "),
+        sharding().pipe())};
+  }
   if (evaluating_ && kind == UseKind::forward) {
     expects(!micro_batch, "forward: an evaluation has no micro-batches; leave the number out");
     evaluation_->open(unit);
@@ -273,7 +301,9 @@ void Model::step(const double* loss) {
         training_->ended(), options_.accumulate)};
   }
   require_no_graph(world_, options_);
+  sums_->add();
   update_order_ = step.run(loss, declaration_.order());
+  sums_->next_step();
   training_->next_step();
   step.check_if_stuck();
 }
@@ -325,12 +355,12 @@ kernels::Write Model::write_of_gradient(std::size_t unit, std::string_view name)
 
 Tensor Model::gradient(std::size_t unit, std::string_view name) const {
   const auto [owner, index] = trained(unit, name);
-  const ParameterInfo& info = plans()[owner].infos[index];
   const UnitLayout::Location location = *plans()[owner].layout.locate(index);
   GradientHome& gradients = (*units_)[owner].gradients();
   gradients.take(index);
   const View segment = gradients.whole(location.segment);
-  return {segment.slice(location.first, info.shape.elems()), (*lives_)[owner].shapes[index],
+  const Shape& shape = (*lives_)[owner].shapes[index];
+  return {segment.slice(location.first, shape.elems()), shape,
           lifetime(unit, owner, units_->gradients().category())};
 }
 
@@ -351,6 +381,7 @@ void Model::export_state(StateTensor what, const StateSink& sink) {
   training_->finish();
   expects(training_->ended() == options_.accumulate,
           "export_state: gradients are exported after the last micro-batch, before step");
+  sums_->add();
   const double parts = static_cast<double>(group_->data_ranks()) * options_.accumulate;
   const double scale = step_ == nullptr ? 1.0 : step_->current_loss_scale();
   export_gradients(world_, *units_, static_cast<float>(1.0 / (parts * scale)), sink);

@@ -11,6 +11,7 @@
 #include "engine/model/declaration.hpp"
 #include "engine/model/evaluation_pass.hpp"
 #include "engine/model/export.hpp"
+#include "engine/model/gradient_sums.hpp"
 #include "engine/model/memory_checks.hpp"
 #include "engine/model/step.hpp"
 #include "engine/model/tensor_lives.hpp"
@@ -92,6 +93,7 @@ class Model {
   [[nodiscard]] std::int64_t steps() const noexcept { return journal_.step(); }
   [[nodiscard]] const UnitPlans& plans() const noexcept { return declaration_.plans(); }
   [[nodiscard]] bool world_ended() const noexcept { return guest_.world_ended(); }
+  [[nodiscard]] bool has(std::size_t unit) const { return declaration_.is_here(unit); }
   /// From materialize on.
   [[nodiscard]] LiveUnits& units() const noexcept { return *units_; }
   [[nodiscard]] const Sharding& sharding() const noexcept { return *group_; }
@@ -125,6 +127,7 @@ class Model {
   std::unique_ptr<LiveUnits> units_;
   std::unique_ptr<MemoryChecks> checks_;
   std::unique_ptr<TrainingPass> training_;
+  std::unique_ptr<GradientSums> sums_;
   std::unique_ptr<EvaluationPass> evaluation_;
   std::unique_ptr<Step> step_;  // from optimize_with on
 

@@ -34,9 +34,10 @@ std::string name_ranks(const std::vector<int>& ranks, int all) {
 
 }  // namespace
 
-NonFiniteSearch::NonFiniteSearch(World& world, std::int64_t max_skips)
+NonFiniteSearch::NonFiniteSearch(World& world, std::int64_t max_skips, std::size_t staged_units)
     : world_{world},
       max_skips_{max_skips},
+      staged_units_{staged_units},
       next_may_be_last_{max_skips > 0 && max_skips <= 2},
       found_{world.allocate(Category::workspace, bytes_of(world), "first values not finite")},
       mark_{world.device().make_event()} {
@@ -72,10 +73,33 @@ bool NonFiniteSearch::end_step() noexcept {
 
 void NonFiniteSearch::look(const Suspect& suspect, ConstView values) {
   if (values.elems == 0) { return; }
-  suspects_.push_back(suspect);
+  if (staged_units_ == 0) { suspects_.push_back(suspect); }
+  const double number =
+      staged_units_ == 0 ? static_cast<double>(suspects_.size()) : number_in_stages(suspect);
   auto* const mine = static_cast<double*>(found_.data()) + world_.rank();
-  kernels_of(world_).find_non_finite(values, static_cast<double>(suspects_.size()), mine,
-                                     world_.compute_stream());
+  kernels_of(world_).find_non_finite(values, number, mine, world_.compute_stream());
+}
+
+// What stages look at comes in orders of their own. A micro-batch passes the units forward, each
+// with its parameters and its output, and then back.
+double NonFiniteSearch::number_in_stages(const Suspect& suspect) const noexcept {
+  const auto units = static_cast<double>(staged_units_);
+  const auto unit = static_cast<double>(suspect.unit);
+  const double begin = 3.0 * units * suspect.micro_batch + 1.0;
+  if (suspect.what == Suspect::What::gradients) { return begin + 3.0 * units - 1.0 - unit; }
+  return begin + 2.0 * unit + (suspect.what == Suspect::What::output ? 1.0 : 0.0);
+}
+
+Suspect NonFiniteSearch::suspect_in_stages(double number) const noexcept {
+  const auto place = static_cast<std::size_t>(number) - 1;
+  const std::size_t of_micro_batch = place % (3 * staged_units_);
+  const auto micro_batch = static_cast<int>(place / (3 * staged_units_));
+  if (of_micro_batch >= 2 * staged_units_) {
+    return {Suspect::What::gradients, 3 * staged_units_ - 1 - of_micro_batch, micro_batch};
+  }
+  const bool output = of_micro_batch % 2 == 1;
+  return {output ? Suspect::What::output : Suspect::What::parameters, of_micro_batch / 2,
+          micro_batch};
 }
 
 std::optional<NonFiniteSearch::Origin> NonFiniteSearch::origin() {
@@ -96,8 +120,11 @@ std::optional<NonFiniteSearch::Origin> NonFiniteSearch::origin() {
   for (const double place : found) {
     if (place > 0.0 && (first == 0.0 || place < first)) { first = place; }
   }
-  if (first == 0.0 || static_cast<std::size_t>(first) > suspects_.size()) { return {}; }
-  Origin origin{suspects_[static_cast<std::size_t>(first) - 1], {}};
+  const bool unknown = staged_units_ == 0 && static_cast<std::size_t>(first) > suspects_.size();
+  if (first == 0.0 || unknown) { return {}; }
+  Origin origin{staged_units_ == 0 ? suspects_[static_cast<std::size_t>(first) - 1]
+                                   : suspect_in_stages(first),
+                {}};
   for (std::size_t rank = 0; rank < found.size(); ++rank) {
     if (found[rank] == first) { origin.ranks.push_back(static_cast<int>(rank)); }
   }

@@ -39,7 +39,9 @@ struct Suspect {
 class NonFiniteSearch {
  public:
   /// The step that is the last of `max_skips` skipped in a row is searched; with 0 none is.
-  NonFiniteSearch(World& world, std::int64_t max_skips);
+  /// `staged_units`: the number of units, if ranks look at different ones (pipeline stages), else
+  /// 0.
+  NonFiniteSearch(World& world, std::int64_t max_skips, std::size_t staged_units = 0);
 
   /// So many steps in a row have been skipped before the next one.
   void continue_after(std::int64_t skipped_in_a_row) noexcept;
@@ -62,13 +64,18 @@ class NonFiniteSearch {
   [[nodiscard]] std::optional<Origin> origin();
 
  private:
+  /// The place of a suspect in the order that all stages agree on, from 1.
+  [[nodiscard]] double number_in_stages(const Suspect& suspect) const noexcept;
+  [[nodiscard]] Suspect suspect_in_stages(double number) const noexcept;
+
   World& world_;
   std::int64_t max_skips_;
+  std::size_t staged_units_;
   std::int64_t most_skipped_ = 0;  // in a row, up to the last step that ended; it may be fewer
   bool next_may_be_last_;
   bool searching_ = false;
   std::vector<Suspect> suspects_;  // of this step, in order
-  Buffer found_;                   // by rank: 1 + the index of its first suspect, 0 for none
+  Buffer found_;                   // by rank: the number of its first suspect, 0 for none
   OwnedEvent mark_;
 };
 

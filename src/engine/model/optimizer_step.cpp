@@ -17,7 +17,8 @@ kernels::FinishStep finish_options(const ShardPlace& place, const ModelOptions& 
   const double parts = static_cast<double>(place.data_ranks()) * options.accumulate;
   kernels::FinishStep finish{.average = static_cast<float>(1.0 / parts),
                              .clip_norm = optimizer.clip_norm,
-                             .ranks = place.data_ranks()};
+                             .ranks = place.data_ranks(),
+                             .norms = place.norms()};
   const LossScaling& scaling = options.loss_scaling;
   if (resolve(scaling.mode, options.compute, options.gradient) == LossScaleMode::dynamic) {
     finish.scale_growth = scaling.growth;
@@ -38,13 +39,16 @@ OptimizerStep::OptimizerStep(World& world, LiveUnits& units, const Setup& setup)
       optimizer_{setup.optimizer},
       learning_rate_{std::visit([](const auto& rule) { return rule.lr; }, setup.optimizer)},
       moments_{setup.options.moments},
+      shards_{setup.group.data_ranks()},
+      first_norm_{setup.group.first_norm()},
+      tells_loss_{setup.group.tensor().index == 0},
       returned_{{Returned{world.device()}, Returned{world.device()}}},
       mark_{world.device().make_event()} {
   take_state(setup);
   scalars_ = world.allocate(Category::workspace, sizeof(kernels::StepScalars), "step scalars");
   sums_ =
       world.allocate(Category::workspace,
-                     sizeof(double) * (static_cast<std::size_t>(finish_.ranks) + 1), "step sums");
+                     sizeof(double) * (static_cast<std::size_t>(finish_.norms) + 1), "step sums");
   kernels::StepScalars first;
   first.loss_scale =
       first_loss_scale(setup.model.loss_scaling, setup.model.compute, setup.model.gradient);
@@ -90,11 +94,11 @@ void OptimizerStep::take_state(const Setup& setup) {
 void OptimizerStep::plan_norms(const Setup& setup) {
   const bool all_shards = traits_of(setup.model.strategy).optimizer == Holding::rank0;
   const int first = all_shards ? 0 : setup.group.normed_shard();
-  const int count = all_shards ? finish_.ranks : 1;
+  const int count = all_shards ? shards_ : 1;
   for (const LiveUnit& unit : units_) {
     for (std::size_t s = 0; s < unit.plan().segments(); ++s) {
       const View gradient = unit.gradients().resident(s);
-      if (gradient.elems == 0) { continue; }
+      if (gradient.elems == 0 || !unit.plan().owned[s].normed) { continue; }
       const Range kept = unit.plan().owned[s].updates;
       const Range shard = unit.plan().layout.segments()[s].shard(first);
       norms_.push_back(
@@ -111,8 +115,8 @@ void OptimizerStep::add_norms(double* sums) {
   for (const NormTerms& shards : norms_) {
     const std::int64_t elems = shards.gradient.elems / shards.shards;
     for (int i = 0; i < shards.shards; ++i) {
-      terms.push_back(
-          {shards.gradient.slice(i * elems, elems).values(), elems, &sums[shards.first_shard + i]});
+      terms.push_back({shards.gradient.slice(i * elems, elems).values(), elems,
+                       &sums[first_norm_ + shards.first_shard + i]});
     }
   }
   kernels_of(world_).squared_norm(terms, world_.compute_stream());
@@ -125,8 +129,8 @@ void OptimizerStep::clear_sums() {
   HostGradientPool* const host = units_.gradients().host();
   if (host == nullptr || !host->has_norms()) { return; }
   const double* const added = host->sum_norms(compute);
-  world_.device().copy_in(sums_.data(), added,
-                          static_cast<std::size_t>(finish_.ranks) * sizeof(double), compute);
+  world_.device().copy_in(static_cast<double*>(sums_.data()) + first_norm_, added,
+                          static_cast<std::size_t>(shards_) * sizeof(double), compute);
 }
 
 // Labels are compared across ranks: a rate that differs is refused there. One that is the
@@ -140,17 +144,19 @@ std::string OptimizerStep::with_rate(const char* label) const {
 void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
   const Stream compute = world_.compute_stream();
   auto* sums = static_cast<double*>(sums_.data());
-  const auto count = static_cast<std::size_t>(finish_.ranks) + 1;
+  const auto count = static_cast<std::size_t>(finish_.norms) + 1;
   clear_sums();
   add_norms(sums);
-  if (loss != nullptr) { world_.device().copy(&sums[count - 1], loss, sizeof(double), compute); }
+  if (loss != nullptr && tells_loss_) {
+    world_.device().copy(&sums[count - 1], loss, sizeof(double), compute);
+  }
 
   // Every entry but the loss has one rank that is not zero, so that the sum is exact.
+  Batch batch{with_rate(label)};
+  batch.all_reduce({sums, static_cast<std::int64_t>(count), DType::fp64});
   const Channel channel = world_.reduce_channel();
   compute.record(mark_.get());
   channel.stream.wait_for(mark_.get());
-  Batch batch{with_rate(label)};
-  batch.all_reduce({sums, static_cast<std::int64_t>(count), DType::fp64});
   channel.communicator.submit(std::move(batch), channel.stream);
   channel.stream.record(mark_.get());
   compute.wait_for(mark_.get());

@@ -91,8 +91,11 @@ class OptimizerStep {
   Arena device_state_;
   Arena host_state_;  // of offloaded units
   std::vector<NormTerms> norms_;
-  Buffer scalars_;  // StepScalars
-  Buffer sums_;     // one squared norm a shard, then the loss
+  int shards_;       // of a segment
+  int first_norm_;   // of this rank's, by shard
+  bool tells_loss_;  // of ranks that compute the same, one does
+  Buffer scalars_;   // StepScalars
+  Buffer sums_;      // one squared norm a rank of the mesh, then the loss
   // In turn: the one before stays while the next is made.
   std::array<Returned, 2> returned_;
   std::size_t last_ = 0;

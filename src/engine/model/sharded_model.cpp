@@ -134,9 +134,12 @@ const ModelOptions& ShardedModel::options() const noexcept {
   return model_->options();
 }
 
+bool ShardedModel::has(Unit unit) const {
+  return model_->has(index_of(unit, "has"));
+}
 std::int64_t ShardedModel::parameter_elems() const {
   std::int64_t elems = 0;
-  for (const engine::UnitPlan& plan : model_->plans()) { elems += plan.layout.parameter_elems(); }
+  for (const engine::UnitPlan& plan : model_->plans()) { elems += plan.layout.whole_elems(); }
   return elems;
 }
 

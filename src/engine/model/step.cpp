@@ -43,7 +43,8 @@ Step::Step(World& world, Journal& journal, LiveUnits& units, const OptimizerStep
       units_{units},
       options_{setup.model},
       optimizer_{world, units, setup},
-      search_{world, setup.model.max_skips} {}
+      search_{world, setup.model.max_skips, setup.group.in_stages() ? units.size() : 0},
+      in_stages_{setup.group.in_stages()} {}
 
 std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
   require_loss_scale_known();
@@ -56,7 +57,8 @@ std::vector<std::size_t> Step::run(const double* loss, UseOrder& order) {
   const Journal::Span span = journal_.begin_span();
   // The label tells ranks apart that changed their order from those that did not: the latter would
   // not come to the comparison.
-  const bool new_order = order.take_changed();
+  // Places along pipe have orders of their own; there a difference shows in the gathers' labels.
+  const bool new_order = order.take_changed() && !in_stages_;
   optimizer_.reduce_scalars(loss, new_order ? "step in a new order of units" : "step");
   if (new_order) { check_order_across_ranks(order); }
   if (search_.needs_outcome()) { search_.learn(optimizer_.scalars()); }

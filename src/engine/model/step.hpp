@@ -58,6 +58,7 @@ class Step {
   const ModelOptions& options_;
   OptimizerStep optimizer_;
   NonFiniteSearch search_;
+  bool in_stages_;
   std::int64_t made_ = 0;
   bool loss_scale_asked_ = false;
   bool stuck_check_due_ = false;  // after a step that may be the last of too many skipped

@@ -29,12 +29,28 @@ class ShardPlace {
   /// The one of the kept shards whose squared norm this rank computes: each shard's is computed by
   /// one data rank.
   [[nodiscard]] int normed_shard() const noexcept { return index_ * copies_ + copy_; }
+  /// The place along `tensor`, and the number of ranks along it.
+  [[nodiscard]] TensorRank tensor() const noexcept { return tensor_; }
+  /// The place along `pipe`.
+  [[nodiscard]] int pipe() const noexcept { return pipe_; }
+  /// Whether places along `pipe` have different units.
+  [[nodiscard]] bool in_stages() const noexcept { return pipes_ > 1; }
+  /// The squared norms that make a step's: one for each rank of the mesh.
+  [[nodiscard]] int norms() const noexcept { return pipes_ * tensor_.size * data_ranks(); }
+  /// Where the norms by shard begin of the ranks that are at this rank's place along `pipe` and
+  /// `tensor`.
+  [[nodiscard]] int first_norm() const noexcept {
+    return (pipe_ * tensor_.size + tensor_.index) * data_ranks();
+  }
 
  private:
   int ranks_;
   int copies_;
   int index_;  // along `shard`
   int copy_;   // along `replicate`
+  TensorRank tensor_;
+  int pipe_;
+  int pipes_;
 };
 
 }  // namespace tessera::engine

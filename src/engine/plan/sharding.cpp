@@ -1,6 +1,9 @@
 #include "engine/plan/sharding.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 
 #include "engine/rules/options.hpp"
 #include "tessera/base/error.hpp"
@@ -39,6 +42,24 @@ Sharding::Sharding(const Mesh& mesh, Strategy strategy, Purpose purpose)
                                            : mesh.world().reduce_channel()} {
   if (!shards(strategy) || kept_shards() == 1 || purpose != Purpose::training) { return; }
   across_.emplace(mesh.along("replicate").reduce());
+}
+
+Channel Sharding::along_pipe(const std::vector<int>& places) const {
+  const MeshShape& shape = mesh_.shape();
+  const MeshGroups groups = shape.along({"pipe"});
+  const GroupOf group_of = [&](int rank) {
+    const int place = shape.index("pipe", rank);
+    const bool among = std::ranges::find(places, place) != places.end();
+    return among ? groups.group_of(rank) : groups.count() + rank;
+  };
+  return mesh_.world().split(mesh_.world().reduce_channel(), group_of,
+                             fmt::format("pipe {} reduce", fmt::join(places, ",")));
+}
+
+ModelPlace model_place(const ModelOptions& options, int rank) {
+  if (options.mesh.empty()) { return {}; }
+  const MeshShape mesh{options.mesh};
+  return {{mesh.index("tensor", rank), mesh.size("tensor")}, mesh.index("pipe", rank)};
 }
 
 int data_ranks(const ModelOptions& options, int ranks) {

@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "engine/plan/shard_place.hpp"
 #include "tessera/engine/model_options.hpp"
@@ -32,6 +33,12 @@ class Sharding : public ShardPlace {
   /// compute: they keep the same shards. On the stream of the reduce channel; while training it
   /// makes no new one.
   [[nodiscard]] Channel replicas() const { return mesh_.along("replicate").reduce(); }
+  /// *Collective.* The ranks along `tensor`, on the stream of the reduce channel.
+  [[nodiscard]] Channel along_tensor() const { return mesh_.along("tensor").reduce(); }
+  /// *Collective.* The ranks that differ along `pipe` alone and are at one of `places` there, in
+  /// their order, on the stream of the reduce channel. A rank that is at none of them is given a
+  /// channel of its own.
+  [[nodiscard]] Channel along_pipe(const std::vector<int>& places) const;
 
  private:
   Sharding(const Mesh& mesh, Strategy strategy, Purpose purpose);
@@ -42,6 +49,13 @@ class Sharding : public ShardPlace {
   std::optional<Channel> across_;
 };
 
+/// A rank's places along the dimensions that divide a model.
+struct ModelPlace {
+  TensorRank tensor;
+  int pipe = 0;
+};
+/// Where `rank` is on the mesh of `options`, which have passed check_mesh.
+[[nodiscard]] ModelPlace model_place(const ModelOptions& options, int rank);
 /// Into how many shards a segment of the model is cut. `options` have passed check_mesh.
 [[nodiscard]] int data_ranks(const ModelOptions& options, int ranks);
 /// What of the mesh was given: " in groups of 4", " on mesh replicate 2 x shard 4"; empty if

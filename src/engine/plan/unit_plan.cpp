@@ -67,7 +67,8 @@ UnitPlan::UnitPlan(std::string name_, UnitLayout layout_, UnitOptions options_)
       layout{std::move(layout_)},
       options{options_},
       infos(layout.specs().size()),
-      alias_of(layout.specs().size()) {}
+      alias_of(layout.specs().size()),
+      places{options_.pipe} {}
 
 std::size_t UnitPlan::parameter_bytes() const noexcept {
   return total_bytes(*this, Companion::parameter, Extent::whole);

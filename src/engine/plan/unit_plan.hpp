@@ -29,8 +29,9 @@ enum class Residence : std::uint8_t {
 
 /// What a rank has of a segment, as elements of the segment.
 struct Owned {
-  Range parameters;  ///< that it keeps between steps
-  Range updates;     ///< that its optimizer updates: gradients and optimizer state are cut alike
+  Range parameters;    ///< that it keeps between steps
+  Range updates;       ///< that its optimizer updates: gradients and optimizer state are cut alike
+  bool normed = true;  ///< whether its squared norm counts: of equal elements, one rank's does
 };
 
 /// One unit as it is declared, and what `materialize` decides about it. Pure data: bytes and views
@@ -45,8 +46,12 @@ struct UnitPlan {
   std::vector<ParameterInfo> infos;                   ///< by parameter
   std::vector<std::optional<ParameterRef>> alias_of;  ///< by parameter
   std::vector<std::size_t> owners;                    ///< units that own this one's aliases
+  /// The places along `pipe` whose ranks have the unit, ascending: its own and those of its
+  /// aliases.
+  std::vector<int> places;
 
-  // Decided in `materialize`.
+  // Decided in `materialize`. Of a unit that is not here the layout has no segments.
+  bool here = true;  ///< whether this rank has the unit
   Residence residence = Residence::use;
   Offload offload =
       Offload::none;         ///< whether its masters and optimizer state are in the host pool

@@ -171,14 +171,6 @@ void check_remainders(const Optimizer& optimizer, const OptimizerOptions& update
   }
 }
 
-void require_size_1(const MeshShape& mesh, const char* name, const char* needs) {
-  if (mesh.size(name) == 1) { return; }
-  throw ConfigError{
-      fmt::format("mesh {}: ShardedModel has no use for '{}', which needs {}; arrange the ranks "
-                  "along replicate and shard",
-                  mesh.to_string(), name, needs)};
-}
-
 }  // namespace
 
 void require_gathering(Strategy strategy, std::string_view option) {
@@ -254,6 +246,12 @@ void check_unit(const std::string& name, const std::vector<ParameterSpec>& specs
     check_dtype(fmt::format("the dtype of '{}.{}'", name, spec.name),
                 spec.dtype.value_or(DType::fp32));
   }
+  const int places = options.mesh.empty() ? 1 : MeshShape{options.mesh}.size("pipe");
+  if (unit.pipe < 0 || unit.pipe >= places) {
+    throw ConfigError{fmt::format(
+        "unit '{}': `pipe` is {}, and the mesh has {} place{} along pipe, counted from 0", name,
+        unit.pipe, places, places == 1 ? "" : "s")};
+  }
   if (!unit.reshard) { return; }
   if (unit.kind == UnitKind::root) {
     throw ConfigError{
@@ -285,8 +283,12 @@ void check_mesh(const ModelOptions& options, int ranks) {
         "dimension shard says the same",
         mesh.to_string(), options.shard_group)};
   }
-  require_size_1(mesh, "tensor", "layers that each compute with a part of a weight");
-  require_size_1(mesh, "pipe", "a schedule that sends activations from stage to stage");
+  if (options.strategy == Strategy::dp && mesh.data_ranks() < ranks) {
+    throw ConfigError{fmt::format(
+        "mesh {}: under dp rank 0 has the whole model, so that no rank has a part of it; leave "
+        "tensor and pipe at 1, or choose ddp or zero1 to zero3",
+        mesh.to_string())};
+  }
   if (traits_of(options.strategy).optimizer == Holding::sharded || mesh.size("shard") == 1) {
     return;
   }

@@ -63,7 +63,7 @@ void check_persistence(UnitSpan units, const ModelOptions& options) {
   if (options.persist_elems == 0) { return; }
   std::int64_t smallest = 0;
   for (const DeclaredUnit& unit : units) {
-    const std::int64_t elems = unit.layout->parameter_elems();
+    const std::int64_t elems = unit.layout->whole_elems();
     if (elems > 0 && (smallest == 0 || elems < smallest)) { smallest = elems; }
   }
   if (smallest <= options.persist_elems) { return; }

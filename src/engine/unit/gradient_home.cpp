@@ -74,7 +74,7 @@ void GradientHome::fill_with_zeros(std::size_t parameter) {
   if (!location) { return; }  // another unit's
   const View all = whole(location->segment);
   if (all.elems == 0) { return; }  // frozen
-  const View own = all.slice(location->first, plan_.infos[parameter].shape.elems());
+  const View own = all.slice(location->first, plan_.layout.part(parameter).elems());
   world().device().fill(own.data, 0, own.bytes(), world().compute_stream());
 }
 

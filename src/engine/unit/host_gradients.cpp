@@ -129,7 +129,7 @@ void HostGradientPool::plan_norms(const Options& options) {
   for (const auto& unit : units_) {
     for (std::size_t s = 0; unit != nullptr && s < unit->views_.size(); ++s) {
       const View& view = unit->views_[s];
-      if (view.elems == 0) { continue; }
+      if (view.elems == 0 || !unit->plan_.owned[s].normed) { continue; }
       const std::int64_t kept = unit->plan_.owned[s].updates.first;
       for (const int index : options.shards) {
         const Range shard = unit->plan_.layout.segments()[s].shard(index);

@@ -1,0 +1,294 @@
+// A model on meshes: parts of parameters along tensor, units at places along pipe.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/base/error.hpp"
+#include "tessera/base/half.hpp"
+#include "tessera/engine/sharded_model.hpp"
+#include "tessera/world/mesh.hpp"
+#include "tessera/world/run.hpp"
+#include "tessera/world/simulate.hpp"
+
+namespace tessera::test::mesh_model_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr int kMicroBatches = 2;
+constexpr int kSteps = 3;
+constexpr float kNothing = -1000.0F;
+
+/// What one job ends with: every element of every parameter, and what steps reported.
+struct Result {
+  std::map<std::string, std::vector<float>> parameters;
+  std::vector<double> norms;
+  std::vector<double> losses;
+};
+
+struct Case {
+  std::vector<MeshDim> mesh;
+  Strategy strategy = Strategy::zero3;
+  DType compute = DType::fp32;
+  int micro_batches = kMicroBatches;
+};
+
+float value_of(ConstValues values, std::int64_t at) {
+  return values.dtype == DType::bf16 ? values.as<bfloat16>()[at].to_float()
+                                     : values.as<float>()[at];
+}
+
+/// A gradient that is a small whole number, so that sums in any order have the same bits.
+float gradient_of(std::uint32_t id, std::int64_t element, int sample, bool of_alias) {
+  const std::int64_t mixed = 7 * id + 3 * element + 5 * sample + (of_alias ? 11 : 0);
+  return static_cast<float>(mixed % 13 - 6);
+}
+
+/// Three units whose parameters are cut along columns and rows, whole, in parts, frozen and tied
+/// from the last place along pipe to the first. No size divides another.
+class MeshModel {
+ public:
+  MeshModel(World& world, const Case& from)
+      : world_{world},
+        mesh_{world, from.mesh.empty() ? MeshShape{{{"shard", 1}}} : MeshShape{from.mesh}},
+        model_{world,
+               {.strategy = from.strategy,
+                .compute = from.compute,
+                .accumulate = from.micro_batches,
+                .mesh = from.mesh}} {
+    const int last = mesh_.size("pipe") - 1;
+    units_.push_back(model_.add_unit("table", {{.name = "w", .shape = {7, 5}, .cut = TensorCut{}}},
+                                     {.pipe = 0}));
+    units_.push_back(model_.add_unit(
+        "block",
+        {{.name = "qkv", .shape = {3, 18}, .cut = TensorCut{.dim = 1, .granule = 2, .sections = 3}},
+         {.name = "norm", .shape = {11}, .tensor_gradient = TensorGradient::part},
+         {.name = "fixed", .shape = {4}, .trainable = false},
+         {.name = "down", .shape = {18, 3}, .cut = TensorCut{.dim = 0, .granule = 6}},
+         {.name = "bias", .shape = {3}}},
+        {.pipe = last / 2}));
+    units_.push_back(model_.add_unit(
+        "head",
+        {{.name = "scale", .shape = {5}},
+         {.name = "w", .shape = {7, 5}, .tied_to = TiedTo{"table", "w"}, .cut = TensorCut{}}},
+        {.pipe = last}));
+    model_.materialize(init::constant(0.5F));
+    model_.optimize_with(SGD{.lr = 0.125F}, {.clip_norm = 0.0F});
+  }
+
+  void train(int samples_before) {
+    const int data = mesh_.index("replicate") * mesh_.size("shard") + mesh_.index("shard");
+    for (int m = 0; m < model_.options().accumulate; ++m) {
+      const int sample = samples_before + data * model_.options().accumulate + m;
+      for (const Unit unit : units_) {
+        if (is_mine(unit)) { (void)model_.forward(unit); }
+      }
+      for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) {
+        if (is_mine(*unit)) { backward(*unit, sample); }
+      }
+    }
+    loss_ = world_.allocate(Category::activations, sizeof(double), "loss");
+    *static_cast<double*>(loss_.data()) = samples_before + 10.0 + data;
+    const bool tells = mesh_.index("pipe") == mesh_.size("pipe") - 1;
+    model_.step(tells ? static_cast<const double*>(loss_.data()) : nullptr);
+  }
+
+  /// Puts what this rank has into `to`; the rest is kNothing.
+  void collect(Result& to) {
+    for (const Unit unit : units_) {
+      if (!is_mine(unit)) { continue; }
+      const UnitLayout& layout = model_.layout(unit);
+      const Evaluation evaluation = model_.evaluate();
+      const ForwardScope scope = model_.forward(unit);
+      for (std::size_t p = 0; p < layout.specs().size(); ++p) {
+        const ParameterSpec& spec = layout.specs()[p];
+        const bool tied = spec.tied_to.has_value();
+        auto& values = to.parameters[tied ? "table.w" : model_.unit_name(unit) + "." + spec.name];
+        values.resize(static_cast<std::size_t>(spec.shape.elems()), kNothing);
+        const ConstValues mine = scope[spec.name];
+        layout.part(p).for_each_run(
+            {0, layout.part(p).elems()}, [&](const Range& whole, std::int64_t at) {
+              for (std::int64_t i = 0; i < whole.elems; ++i) {
+                values[static_cast<std::size_t>(whole.first + i)] = value_of(mine, at + i);
+              }
+            });
+      }
+    }
+  }
+  [[nodiscard]] StepReport report() const { return model_.report(); }
+
+ private:
+  /// The owner of a tie is at its alias's place too, where the alias's scope opens it.
+  [[nodiscard]] bool is_mine(Unit unit) const {
+    const int last = mesh_.size("pipe") - 1;
+    const int place = unit == units_[0] ? 0 : unit == units_[1] ? last / 2 : last;
+    return mesh_.index("pipe") == place;
+  }
+
+  void backward(Unit unit, int sample) {
+    const UnitLayout& layout = model_.layout(unit);
+    const BackwardScope scope = model_.backward(unit);
+    for (std::size_t p = 0; p < layout.specs().size(); ++p) {
+      const ParameterSpec& spec = layout.specs()[p];
+      if (!scope.has_grad(spec.name)) { continue; }
+      float* const gradient = scope.grad(spec.name);
+      const auto id = static_cast<std::uint32_t>(spec.tied_to ? 0 : 10 * unit.index() + p);
+      const bool in_parts = spec.tensor_gradient == TensorGradient::part;
+      layout.part(p).for_each_run({0, layout.part(p).elems()}, [&](const Range& whole,
+                                                                   std::int64_t at) {
+        for (std::int64_t i = 0; i < whole.elems; ++i) {
+          const std::int64_t element = whole.first + i;
+          const bool mine = !in_parts || element % mesh_.size("tensor") == mesh_.index("tensor");
+          const bool alias = spec.tied_to.has_value();
+          gradient[at + i] += mine ? gradient_of(id, element, sample, alias) : 0.0F;
+        }
+      });
+    }
+  }
+
+  World& world_;
+  Mesh mesh_;
+  ShardedModel model_;
+  std::vector<Unit> units_;
+  Buffer loss_;
+};
+
+/// Ranks that have the same element have the same value.
+void merge(const std::vector<float>& values, const std::string& name, Result& to) {
+  std::vector<float>& known = to.parameters[name];
+  known.resize(values.size(), kNothing);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] == kNothing) { continue; }
+    EXPECT_TRUE(known[i] == kNothing || known[i] == values[i]) << name << "[" << i << "] differs";
+    known[i] = values[i];
+  }
+}
+
+Result train(const Case& from) {
+  Result result;
+  std::mutex mutex;
+  const int ranks = from.mesh.empty() ? 1 : MeshShape{from.mesh}.ranks();
+  run_ranks(ranks, [&](World& world) {
+    MeshModel model{world, from};
+    for (int step = 0; step < kSteps; ++step) {
+      model.train(100 * step);
+      const StepReport report = model.report();
+      if (world.rank() != ranks - 1) { continue; }
+      result.norms.push_back(report.grad_norm);
+      result.losses.push_back(report.loss);
+    }
+    Result mine;
+    model.collect(mine);
+    const std::scoped_lock lock{mutex};
+    for (const auto& [name, values] : mine.parameters) { merge(values, name, result); }
+  });
+  return result;
+}
+
+/// As one rank that goes through all samples ends.
+Result alone(const Case& from) {
+  const int data_ranks = MeshShape{from.mesh}.data_ranks();
+  Result result = train(
+      {.mesh = {}, .compute = from.compute, .micro_batches = from.micro_batches * data_ranks});
+  for (double& loss : result.losses) { loss += (data_ranks - 1) / 2.0; }
+  return result;
+}
+
+std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+  std::string name =
+      fmt::format("{}_{}", to_string(info.param.strategy), to_string(info.param.compute));
+  for (const MeshDim& dim : info.param.mesh) { name += fmt::format("_{}{}", dim.name, dim.size); }
+  return name;
+}
+
+class MeshModels : public ::testing::TestWithParam<Case> {};
+
+TEST_P(MeshModels, EndWithTheBitsOfOneRank) {
+  const Result one = alone(GetParam());
+  const Result on_mesh = train(GetParam());
+  EXPECT_EQ(on_mesh.norms, one.norms);
+  EXPECT_EQ(on_mesh.losses, one.losses);
+  ASSERT_EQ(on_mesh.parameters.size(), 7U);
+  EXPECT_EQ(on_mesh.parameters, one.parameters);
+}
+
+using enum Strategy;
+INSTANTIATE_TEST_SUITE_P(
+    Mesh, MeshModels,
+    ::testing::Values(Case{{{"tensor", 2}}}, Case{{{"tensor", 3}}, ddp},
+                      Case{{{"tensor", 5}}, zero1}, Case{{{"pipe", 2}}}, Case{{{"pipe", 3}}, zero2},
+                      Case{{{"pipe", 2}, {"replicate", 3}}, ddp},
+                      Case{{{"pipe", 2}, {"shard", 2}, {"tensor", 2}}},
+                      Case{{{"pipe", 2}, {"shard", 2}, {"tensor", 2}}, zero1},
+                      Case{{{"pipe", 2}, {"shard", 2}, {"tensor", 2}}, zero3, DType::bf16},
+                      Case{{{"tensor", 2}, {"shard", 2}, {"pipe", 2}}, zero2},
+                      Case{{{"replicate", 2}, {"shard", 2}, {"tensor", 2}}, hybrid},
+                      Case{{{"pipe", 3}, {"replicate", 2}, {"tensor", 2}}, zero3, DType::bf16},
+                      Case{{{"pipe", 2}, {"replicate", 2}, {"shard", 2}, {"tensor", 3}}}),
+    name_of);
+
+template <class Kind>
+std::string refusal(int ranks, const std::function<void(World&)>& body) {
+  try {
+    run_ranks(ranks, body);
+  } catch (const Kind& error) { return error.what(); }
+  return "nothing";
+}
+
+TEST(MeshModel, IsRefusedUnderDp) {
+  const std::string text = refusal<ConfigError>(2, [](World& world) {
+    ShardedModel model{world, {.strategy = dp, .mesh = {{"tensor", 2}}}};
+  });
+  EXPECT_THAT(text, AllOf(HasSubstr("mesh tensor 2"), HasSubstr("under dp rank 0 has the whole")));
+}
+
+TEST(MeshModel, RefusesAUnitBeyondTheLastPlaceAlongPipe) {
+  const std::string text = refusal<ConfigError>(2, [](World& world) {
+    ShardedModel model{world, {.mesh = {{"pipe", 2}}}};
+    model.add_unit("block", {{.name = "w", .shape = {3}}}, {.pipe = 2});
+  });
+  EXPECT_THAT(text, HasSubstr("unit 'block': `pipe` is 2, and the mesh has 2 places along pipe"));
+}
+
+TEST(MeshModel, RefusesToOpenAUnitOfAnotherPlace) {
+  const std::string text = refusal<ContractError>(2, [](World& world) {
+    ShardedModel model{world, {.mesh = {{"pipe", 2}}}};
+    const Unit unit = model.add_unit("block", {{.name = "w", .shape = {3}}}, {.pipe = 1});
+    model.materialize(init::constant(1.0F));
+    EXPECT_EQ(model.has(unit), world.rank() == 1);
+    (void)model.forward(unit);
+  });
+  EXPECT_THAT(text, HasSubstr("forward of unit 'block': it is at place 1 along pipe, and this "
+                              "rank at place 0"));
+}
+
+TEST(MeshModel, RefusesToTieParametersThatAreCutDifferently) {
+  const std::string text = refusal<ContractError>(1, [](World& world) {
+    ShardedModel model{world};
+    model.add_unit("a", {{.name = "w", .shape = {3}, .cut = TensorCut{}}});
+    model.add_unit("b", {{.name = "w", .shape = {3}, .tied_to = TiedTo{"a", "w"}}});
+  });
+  EXPECT_THAT(text, HasSubstr("'b.w' is tied to 'a.w', and `tensor` cuts them differently"));
+}
+
+TEST(MeshModel, RefusesToOffloadTheUpdateOfWhatPlacesShare) {
+  const std::string text = refusal<ConfigError>(2, [](World& world) {
+    ShardedModel model{world, {.mesh = {{"pipe", 2}}, .offload = Offload::optimizer}};
+    model.add_unit("a", {{.name = "w", .shape = {3}}});
+    model.add_unit("b", {{.name = "w", .shape = {3}, .tied_to = TiedTo{"a", "w"}}}, {.pipe = 1});
+    model.materialize(init::constant(1.0F));
+  });
+  EXPECT_THAT(text, AllOf(HasSubstr("unit 'a': `offload` optimizer"), HasSubstr("along pipe")));
+}
+
+}  // namespace
+}  // namespace tessera::test::mesh_model_test
