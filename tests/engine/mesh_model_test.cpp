@@ -259,9 +259,22 @@ TEST(MeshModel, RefusesAUnitBeyondTheLastPlaceAlongPipe) {
   EXPECT_THAT(text, HasSubstr("unit 'block': `pipe` is 2, and the mesh has 2 places along pipe"));
 }
 
+TEST(MeshModel, RefusesADimensionThatItDoesNotUse) {
+  const auto materialize = [](const char* dimension) {
+    return refusal<ConfigError>(2, [&](World& world) {
+      ShardedModel model{world, {.mesh = {{dimension, 2}}}};
+      model.add_unit("block", {{.name = "w", .shape = {3}}});
+      model.materialize(init::constant(1.0F));
+    });
+  };
+  EXPECT_THAT(materialize("tensor"), HasSubstr("mesh tensor 2: no parameter is cut along tensor"));
+  EXPECT_THAT(materialize("pipe"), HasSubstr("mesh pipe 2: no unit is at place 1 along pipe"));
+}
+
 TEST(MeshModel, RefusesToOpenAUnitOfAnotherPlace) {
   const std::string text = refusal<ContractError>(2, [](World& world) {
     ShardedModel model{world, {.mesh = {{"pipe", 2}}}};
+    model.add_unit("first", {{.name = "w", .shape = {3}}});
     const Unit unit = model.add_unit("block", {{.name = "w", .shape = {3}}}, {.pipe = 1});
     model.materialize(init::constant(1.0F));
     EXPECT_EQ(model.has(unit), world.rank() == 1);

@@ -106,12 +106,6 @@ TEST(MeshOfAModel, ThatItCannotUseIsRefusedWithWhatToDo) {
       {{.strategy = Strategy::zero3, .mesh = {{"shards", 4}}}, "mesh: 'shards' is no dimension"},
       {{.strategy = Strategy::hybrid, .shard_group = 2, .mesh = {{"replicate", 2}, {"shard", 2}}},
        "mesh replicate 2 x shard 2 and shard_group 2 are both given: leave `shard_group` at 0"},
-      {{.strategy = Strategy::zero3, .mesh = {{"shard", 2}, {"tensor", 2}}},
-       "mesh shard 2 x tensor 2: ShardedModel has no use for 'tensor', which needs layers that "
-       "each compute with a part of a weight; arrange the ranks along replicate and shard"},
-      {{.strategy = Strategy::zero3, .mesh = {{"pipe", 2}, {"shard", 2}}},
-       "mesh pipe 2 x shard 2: ShardedModel has no use for 'pipe', which needs a schedule that "
-       "sends activations from stage to stage"},
       {{.strategy = Strategy::ddp, .mesh = {{"replicate", 2}, {"shard", 2}}},
        "mesh replicate 2 x shard 2: ddp shards nothing; put all ranks along replicate, or choose "
        "zero1, zero2 or zero3"},

@@ -69,8 +69,8 @@ class ShardedModel {
   /// Declares that every forward pass opens exactly these scopes in this order, and every backward
   /// pass the same in reverse. The first step then prefetches too, and there are slots for the
   /// gradients of all blocks that are on their way back at once: a block that is used several times
-  /// (A B C A B C) is on its way back from its first backward scope to its last. The call is
-  /// optional and comes before `materialize`.
+  /// (A B C A B C) is on its way back from its first backward scope to its last. Units that this
+  /// rank does not have are left out. The call is optional and comes before `materialize`.
   void declare_order(const std::vector<Unit>& forward);
 
   /// *Collective.* Lays out, allocates and initialises the parameters. Each rank asks `initial`

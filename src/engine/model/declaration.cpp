@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "engine/rules/options.hpp"
@@ -85,7 +86,7 @@ void Declaration::alias(UnitPlan& unit, std::size_t parameter, const TiedTo& tie
 }
 
 void Declaration::declare_order(const std::vector<std::size_t>& forward) {
-  order_.declare(forward);
+  forward_ = forward;
   order_is_declared_ = !forward.empty();
 }
 
@@ -110,8 +111,13 @@ int Declaration::most_pending() const {
 // ------------------------------------------------------------------------------------- decisions
 
 void Declaration::decide() {
+  std::vector<std::size_t> here;
+  std::ranges::copy_if(forward_, std::back_inserter(here),
+                       [this](std::size_t unit) { return is_here(unit); });
+  order_.declare(here);
   check_units(units(), options_);
   check_sums();
+  check_mesh_is_used();
   decide_residence();
   decide_offload();
 }
@@ -128,6 +134,31 @@ void Declaration::check_sums() const {
         "unit '{}': `offload` optimizer takes its gradients off the device before those of {} can "
         "be added; set `offload` to state or none",
         plans_[u].name, parts ? "the ranks along tensor" : "the places along pipe that share it")};
+  }
+}
+
+// Ranks that only repeat what others do are a mistake.
+void Declaration::check_mesh_is_used() const {
+  if (options_.mesh.empty()) { return; }
+  const MeshShape mesh{options_.mesh};
+  const bool cuts = std::ranges::any_of(declared_, [](const UnitLayout& layout) {
+    return std::ranges::any_of(layout.specs(),
+                               [](const ParameterSpec& spec) { return spec.cut.has_value(); });
+  });
+  if (mesh.size("tensor") > 1 && !cuts) {
+    throw ConfigError{fmt::format(
+        "mesh {}: no parameter is cut along tensor, so that its ranks would repeat each other's "
+        "work; give parameters a cut, or leave tensor at 1",
+        mesh.to_string())};
+  }
+  for (int place = 0; place < mesh.size("pipe"); ++place) {
+    const bool used = std::ranges::any_of(plans_, [&](const UnitPlan& plan) {
+      return std::ranges::find(plan.places, place) != plan.places.end();
+    });
+    if (used) { continue; }
+    throw ConfigError{fmt::format(
+        "mesh {}: no unit is at place {} along pipe; give units a `pipe`, or leave pipe at 1",
+        mesh.to_string(), place)};
   }
 }
 

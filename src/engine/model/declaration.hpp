@@ -51,6 +51,7 @@ class Declaration {
   void decide_residence();
   void decide_offload();
   void check_sums() const;
+  void check_mesh_is_used() const;
 
   const ModelOptions& options_;
   int ranks_;
@@ -60,6 +61,7 @@ class Declaration {
   std::unordered_set<std::string> names_;
   std::int64_t elems_ = 0;  // of all units, padded
   std::uint32_t next_parameter_id_ = 0;
+  std::vector<std::size_t> forward_;  // as declare_order was told, of all places along pipe
   UseOrder order_;
   bool order_is_declared_ = false;
 };

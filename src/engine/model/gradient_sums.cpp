@@ -8,10 +8,9 @@ namespace tessera::engine {
 GradientSums::GradientSums(World& world, LiveUnits& units, const Sharding& group)
     : world_{world}, units_{units}, mark_{world.device().make_event()} {
   if (group.tensor().size > 1) {
-    plan("add parts along tensor", group.along_tensor(),
-         [](const UnitPlan& unit, std::size_t s) {
-           return unit.layout.segments()[s].tensor() == TensorKind::parts;
-         });
+    plan("add parts along tensor", group.along_tensor(), [](const UnitPlan& unit, std::size_t s) {
+      return unit.layout.segments()[s].tensor() == TensorKind::parts;
+    });
   }
   // All ranks make the channels, in the order of units.
   std::vector<std::vector<int>> shared;

@@ -7,9 +7,9 @@
 
 namespace tessera::engine {
 
-/// Adds, once a step, the gradients that ranks along `tensor` have in parts, and those of units that
-/// several places along `pipe` share. They come after the reduction over data ranks, so that shards
-/// travel, and before norms.
+/// Adds, once a step, the gradients that ranks along `tensor` have in parts, and those of units
+/// that several places along `pipe` share. They come after the reduction over data ranks, so that
+/// shards travel, and before norms.
 ///
 /// Time:   `add` enqueues between what the compute stream has and what it gets next.
 class GradientSums {
