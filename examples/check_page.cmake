@@ -1,8 +1,9 @@
-# Expects the table that PAGE shows to be what PROGRAM prints: every line of it with bars.
+# Expects the table that PAGE shows to be what PROGRAM prints: every line that LINES matches, of
+# which there are LEAST or more.
 execute_process(COMMAND ${PROGRAM} RESULT_VARIABLE status OUTPUT_VARIABLE output)
-file(STRINGS ${PAGE} lines REGEX "^[a-z0-3 ]+ +[0-9 ]+\\|[0-9 ]+\\|[0-9 ]+$")
+file(STRINGS ${PAGE} lines REGEX "${LINES}")
 list(LENGTH lines count)
-if(NOT status EQUAL 0 OR count LESS 24)
+if(NOT status EQUAL 0 OR count LESS ${LEAST})
   message(FATAL_ERROR "status ${status}, ${count} lines in ${PAGE}")
 endif()
 foreach(line IN LISTS lines)

@@ -40,6 +40,8 @@ const Table& cpu_table() noexcept {
       .embedding_forward = cpu::embedding_forward,
       .embedding_backward = cpu::embedding_backward,
       .cross_entropy = cpu::cross_entropy,
+      .vocab_statistics = cpu::vocab_statistics,
+      .vocab_cross_entropy = cpu::vocab_cross_entropy,
       .dropout = cpu::dropout,
       .combine = cpu::combine,
       .fill_normal = cpu::fill_normal,

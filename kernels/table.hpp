@@ -25,6 +25,7 @@
 #include "kernels/step_scalars/step_scalars.hpp"
 #include "kernels/swiglu/swiglu.hpp"
 #include "kernels/update/round_weights.hpp"
+#include "kernels/vocab_cross_entropy/vocab_cross_entropy.hpp"
 #include "tessera/device/device.hpp"
 
 namespace tessera::kernels {
@@ -64,6 +65,8 @@ struct Table {
   EmbeddingForwardKernel* embedding_forward;
   EmbeddingBackwardKernel* embedding_backward;
   CrossEntropyKernel* cross_entropy;
+  VocabStatisticsKernel* vocab_statistics;
+  VocabCrossEntropyKernel* vocab_cross_entropy;
   DropoutKernel* dropout;
   CombineKernel* combine;
   NormalKernel* fill_normal;

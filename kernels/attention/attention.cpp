@@ -17,6 +17,7 @@ template <class Args>
 void check_rest(const Arguments& check, const Args& args, Stream stream) {
   const std::int64_t rows = args.shape.batch * args.shape.heads * args.shape.seq;
   check.elements_in(rows, {"shape.head_size", args.shape.head_size});
+  check.sizes({{"first_head", args.first_head}});
   check.given("log_sum_exp", args.log_sum_exp, rows);
   check.given("workspace", args.workspace,
               check.table(stream).attention_workspace_elems(args.shape, args.qkv.dtype,

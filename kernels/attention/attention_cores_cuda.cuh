@@ -316,7 +316,7 @@ class HeadWords {
   __device__ explicit HeadWords(const Head& head)
       : mask_{head.all.mask},
         sample_{static_cast<std::uint64_t>(mask_.first_sample + head.sample())},
-        first_row_{static_cast<std::uint64_t>(head.number() * head.all.seq)},
+        first_row_{static_cast<std::uint64_t>(head.masked_row(0))},
         groups_{static_cast<std::uint32_t>((head.all.seq + 3) / 4)} {}
 
   [[nodiscard]] __device__ bool on() const { return mask_.on; }

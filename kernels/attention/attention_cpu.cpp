@@ -267,7 +267,7 @@ void backward_head(const Backward& args, std::int64_t head, float* tiles) {
 
 template <class Args>
 HeadMask mask_of(const Args& args, std::int64_t head) {
-  return {args.shape, args.dropout, args.key, head};
+  return {args.shape, args.dropout, args.key, args.first_head, head};
 }
 
 // In 16 bits, a head is widened into the workspace and worked on as if it were the only one.

@@ -53,6 +53,7 @@ struct KeyMask {
   float factor;
   std::uint32_t threshold;
   std::int64_t first_sample;
+  std::int64_t first_head;
   PhiloxRounds philox;
 
   /// Word j is that of key `first` + j, `first` a multiple of four: dropped if it is below
@@ -96,6 +97,10 @@ struct Head {
 
   [[nodiscard]] __device__ std::int64_t sample() const { return index / all.heads; }
   [[nodiscard]] __device__ std::int64_t number() const { return index % all.heads; }
+  /// Query row t among those of all heads of the sample, for the mask.
+  [[nodiscard]] __device__ std::int64_t masked_row(std::int64_t t) const {
+    return (all.mask.first_head + number()) * all.seq + t;
+  }
   /// Of row t in log_sum_exp.
   [[nodiscard]] __device__ std::int64_t row(std::int64_t t) const { return index * all.seq + t; }
   /// Where row t lies in a tensor of `parts` matrices side by side.
@@ -119,6 +124,7 @@ template <class Args>
                    .factor = rule.factor(),
                    .threshold = rule.threshold(),
                    .first_sample = args.key.first_sample,
+                   .first_head = args.first_head,
                    .philox = PhiloxRounds{mask_key(args.key)}},
           .access = access_of(kEight, shape.head_size, arrays)};
 }

@@ -18,6 +18,7 @@ struct Head {
   Dropout rule;
   std::int64_t batch;
   std::int64_t head;
+  std::int64_t first_head;
 
   [[nodiscard]] std::int64_t hidden() const { return shape.heads * shape.head_size; }
   /// Where element d of row t lies; part 0 is q, 1 is k, 2 is v.
@@ -59,7 +60,7 @@ struct Head {
   [[nodiscard]] double kept(std::int64_t t, std::int64_t s) const {
     if (rule.p == 0.0F) { return 1.0; }
     const auto i = static_cast<std::uint64_t>(
-        (head * shape.seq + t) * round_up(shape.seq, std::int64_t{4}) + s);
+        ((first_head + head) * shape.seq + t) * round_up(shape.seq, std::int64_t{4}) + s);
     const auto sample = static_cast<std::uint64_t>(rule.key.first_sample + batch);
     const auto words =
         philox4x32({static_cast<std::uint32_t>(i / 4), static_cast<std::uint32_t>(i / 4 >> 32U),
@@ -130,7 +131,7 @@ void for_each_head(const Args& args, Body body) {
   const Dropout rule{nullptr, nullptr, 0, 0, args.dropout, args.key};
   for (std::int64_t b = 0; b < args.shape.batch; ++b) {
     for (std::int64_t h = 0; h < args.shape.heads; ++h) {
-      body(args, Head{args.qkv, args.shape, rule, b, h});
+      body(args, Head{args.qkv, args.shape, rule, b, h, args.first_head});
     }
   }
 }

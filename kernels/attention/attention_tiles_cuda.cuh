@@ -233,7 +233,7 @@ struct TiledHead : Head {
   }
   /// What the probabilities with which row t looks at four keys from `first` on are multiplied by.
   __device__ void mask(std::int64_t t, std::int64_t first, float (&to)[kSide]) const {
-    all.mask.factors(sample(), number() * all.seq + t, all.seq, first, to);
+    all.mask.factors(sample(), masked_row(t), all.seq, first, to);
   }
 };
 

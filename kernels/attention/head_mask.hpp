@@ -13,11 +13,13 @@ namespace tessera::kernels {
 /// is made again in backward, by any thread.
 class HeadMask {
  public:
-  /// `head` counts the heads of all sequences.
-  HeadMask(const AttentionShape& shape, float dropout, const DropoutKey& key, std::int64_t head)
+  /// `head` counts the heads of all sequences, `first_head` those before a sequence's first.
+  HeadMask(const AttentionShape& shape, float dropout, const DropoutKey& key,
+           std::int64_t first_head, std::int64_t head)
       : rule_{.x = nullptr, .y = nullptr, .samples = 0, .sample_elems = 0, .p = dropout},
         groups_a_row_{static_cast<std::uint64_t>(ceil_div(shape.seq, std::int64_t{4}))},
-        first_group_{static_cast<std::uint64_t>(head % shape.heads * shape.seq) * groups_a_row_} {
+        first_group_{static_cast<std::uint64_t>((first_head + head % shape.heads) * shape.seq) *
+                     groups_a_row_} {
     if (!on()) { return; }
     const auto sample = static_cast<std::uint64_t>(key.first_sample + head / shape.heads);
     stream_ = {mask_key(key), static_cast<std::uint32_t>(sample),

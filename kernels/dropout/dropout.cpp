@@ -7,6 +7,7 @@ namespace tessera::kernels {
 void dropout(const Dropout& args, Stream stream) {
   const Arguments check{"dropout"};
   check.sizes({{"samples", args.samples}, {"sample_elems", args.sample_elems}});
+  check.sizes({{"first_elem", args.first_elem}});
   check.probability("p", args.p);
   const std::int64_t elems = args.samples * args.sample_elems;
   check.of_one_dtype({{"x", args.x, elems}, {"y", args.y, elems}});

@@ -13,6 +13,7 @@ namespace tessera::kernels::cpu {
 namespace {
 
 constexpr std::int64_t kBlock = kPhiloxWords;  // elements whose words are made together
+constexpr std::int64_t kGroup = 4;             // words of one counter
 
 /// Drops `elems` elements with the words that are theirs.
 template <class T>
@@ -20,25 +21,32 @@ void drop(const T* x, T* y, std::int64_t elems, const std::uint32_t* words, std:
           float factor) {
   for_lanes(elems, [=](std::int64_t i, auto lanes) {
     UintVec word;
-    std::memcpy(&word, words + i, sizeof word);  // there are kBlock of them, however few are used
+    std::memcpy(&word, words + i, sizeof word);  // there are kBlock + kGroup, however few are used
     lanes.write(y + i, word < threshold ? splat(0.0F) : lanes.read(x + i) * factor);
   });
+}
+
+/// Elements that a block has: all of its words' but for those of a group that begins before it.
+std::int64_t block_elems(const Dropout& args) {
+  return args.first_elem % kGroup == 0 ? kBlock : kBlock - kGroup;
 }
 
 /// Blocks [first, last) of all samples, `per_sample` in each.
 template <class T>
 void drop_blocks(const Dropout& args, std::int64_t per_sample, const Chunk& blocks) {
-  alignas(64) std::uint32_t words[kBlock];
+  alignas(64) std::uint32_t words[kBlock + kGroup] = {};
   const auto key = mask_key(args.key);
+  const std::int64_t elems = block_elems(args);
   for (std::int64_t block = blocks.first; block < blocks.last; ++block) {
     const auto sample = static_cast<std::uint64_t>(args.key.first_sample + block / per_sample);
-    const std::int64_t first = block % per_sample * kBlock;
+    const std::int64_t first = block % per_sample * elems;
+    const std::int64_t word = args.first_elem + first;
     const std::int64_t at = block / per_sample * args.sample_elems + first;
     philox_words(
         {key, static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32U)},
-        static_cast<std::uint64_t>(first) / 4, words);
-    drop(args.x.as<T>() + at, args.y.as<T>() + at, std::min(kBlock, args.sample_elems - first),
-         words, args.threshold(), args.factor());
+        static_cast<std::uint64_t>(word / kGroup), words);
+    drop(args.x.as<T>() + at, args.y.as<T>() + at, std::min(elems, args.sample_elems - first),
+         words + word % kGroup, args.threshold(), args.factor());
   }
 }
 
@@ -48,7 +56,7 @@ void dropout(const Dropout& args, Stream stream) {
   expects(args.x.dtype == args.y.dtype, "dropout: x and y are of one dtype");
   enqueue(stream, [=] {
     with_type(args.x.dtype, [&]<class T>(std::type_identity<T>) {
-      const std::int64_t per_sample = ceil_div(args.sample_elems, kBlock);
+      const std::int64_t per_sample = ceil_div(args.sample_elems, block_elems(args));
       parallel_for(stream, args.samples * per_sample, kElementGrain / kBlock,
                    [&](const Chunk& blocks) { drop_blocks<T>(args, per_sample, blocks); });
     });

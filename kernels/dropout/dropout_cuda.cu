@@ -34,13 +34,14 @@ struct DropoutWork {
   DType dtype;
   Masks masks;
   std::uint64_t sample;
+  std::int64_t first_elem;
 
   using Loaded = Bits;
   __device__ Bits load(std::int64_t tile) const { return load_tile(x, dtype, tile); }
   __device__ void finish(std::int64_t tile, const Bits& bits) const {
     Eight values = unpack(bits, dtype);
     for (int group = 0; group < 2; ++group) {
-      const auto first = static_cast<std::uint64_t>(tile + place(4 * group));
+      const auto first = static_cast<std::uint64_t>(first_elem + tile + place(4 * group));
       const auto words = masks.words(sample, first / 4);
       for (int i = 0; i < 4; ++i) {
         float& value = values.at[4 * group + i];
@@ -50,28 +51,29 @@ struct DropoutWork {
     store_nearest(y, dtype, tile, values);
   }
   __device__ void one(std::int64_t i) const {
-    const auto words = masks.words(sample, static_cast<std::uint64_t>(i) / 4);
+    const auto word = static_cast<std::uint64_t>(first_elem + i);
     store_one(y, dtype, i,
-              masks.drop(load_one(x, dtype, i), words[static_cast<std::size_t>(i % 4)]));
+              masks.drop(load_one(x, dtype, i), masks.words(sample, word / 4)[word % 4]));
   }
 };
 
 // Along y the samples, along x the tiles of one.
 __global__ void dropout_kernel(const std::byte* x, std::byte* y, DType dtype, std::int64_t samples,
-                               std::int64_t sample_bytes, std::uint64_t first_sample, Masks masks,
-                               Cut<kTile> cut) {
+                               std::int64_t sample_bytes, std::uint64_t first_sample,
+                               std::int64_t first_elem, Masks masks, Cut<kTile> cut) {
   for (std::int64_t s = blockIdx.y; s < samples; s += gridDim.y) {
     go_over<1>(cut, DropoutWork{x + s * sample_bytes, y + s * sample_bytes, dtype, masks,
-                                first_sample + static_cast<std::uint64_t>(s)});
+                                first_sample + static_cast<std::uint64_t>(s), first_elem});
   }
 }
 
-/// How each sample is gone over: in tiles where all of them stand on multiples of 16 bytes.
+/// How each sample is gone over: in tiles where all of them stand on multiples of 16 bytes, and
+/// four elements have the words of one counter.
 Cut<kTile> cut_samples(const Dropout& args) {
   const std::int64_t elems = args.sample_elems;
   const std::array<ConstValues, 4> starts{args.x, args.x.at(elems), args.y, args.y.at(elems)};
   const Cut<kTile> parts = cut<kTile>(elems, starts);
-  return parts.head == 0 ? parts : Cut<kTile>{elems, 0, elems};
+  return parts.head == 0 && args.first_elem % 4 == 0 ? parts : Cut<kTile>{elems, 0, elems};
 }
 
 constexpr std::int64_t kMostSamples = 64;  // at once
@@ -87,7 +89,7 @@ void dropout(const Dropout& args, Stream stream) {
   grid.blocks_y = static_cast<unsigned>(std::min<std::int64_t>(args.samples, kMostSamples));
   launch(dropout_kernel, grid, cuda, args.x.as<std::byte>(), args.y.as<std::byte>(), args.x.dtype,
          args.samples, args.sample_elems * static_cast<std::int64_t>(size_of(args.x.dtype)),
-         static_cast<std::uint64_t>(args.key.first_sample),
+         static_cast<std::uint64_t>(args.key.first_sample), args.first_elem,
          Masks{mask_key(args.key), args.threshold(), args.factor()}, parts);
 }
 

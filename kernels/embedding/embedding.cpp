@@ -16,7 +16,9 @@ void embedding_forward(const EmbeddingForward& args, Stream stream) {
   const Arguments check{"embedding_forward"};
   check_sizes(check, args.batch, args.seq, args.hidden);
   const std::int64_t rows = args.batch * args.seq;
-  check.arrays({{"token_table", args.token_table, args.hidden}, {"y", args.y, rows * args.hidden}});
+  check.sizes({{"first_token", args.first_token}});
+  check.arrays({{"token_table", args.token_table, args.table_tokens == 0 ? 0 : args.hidden},
+                {"y", args.y, rows * args.hidden}});
   check.given_of_one_dtype({{"token_table", args.token_table, args.hidden},
                             {"position_table", args.position_table, args.seq * args.hidden}});
   check.given("tokens", args.tokens, rows);
@@ -27,6 +29,7 @@ void embedding_backward(const EmbeddingBackward& args, Stream stream) {
   const Arguments check{"embedding_backward"};
   check_sizes(check, args.batch, args.seq, args.hidden);
   const std::int64_t rows = args.batch * args.seq;
+  check.sizes({{"first_token", args.first_token}});
   check.arrays({{"dy", args.dy, rows * args.hidden}});
   check.given_of_one_dtype({{"dtoken_table", args.dtoken_table, args.hidden},
                             {"dposition_table", args.dposition_table, args.seq * args.hidden}});

@@ -18,9 +18,18 @@ void add_row(To* to, const From* from, std::int64_t elems) {
 template <class Table, class Y>
 void forward(const EmbeddingForward& args, const Chunk& rows) {
   const std::int64_t hidden = args.hidden;
+  const TokenRows table{args.first_token, args.table_tokens};
   for (std::int64_t at = rows.first; at < rows.last; ++at) {
-    const Table* token = args.token_table.as<Table>() + args.tokens[at] * hidden;
+    const std::int64_t row = table.row_of(args.tokens[at]);
     Y* y = args.y.as<Y>() + at * hidden;
+    if (row < 0) {
+      for_lanes(hidden, [=](std::int64_t h, auto lanes) { lanes.write(y + h, Vec{}); });
+      if (args.position_table) {
+        add_row(y, args.position_table.as<Table>() + at % args.seq * hidden, hidden);
+      }
+      continue;
+    }
+    const Table* token = args.token_table.as<Table>() + row * hidden;
     if (!args.position_table) {
       for_lanes(hidden,
                 [=](std::int64_t h, auto lanes) { lanes.write(y + h, lanes.read(token + h)); });
@@ -38,11 +47,12 @@ void forward(const EmbeddingForward& args, const Chunk& rows) {
 template <class Dy, class Table>
 void backward(const EmbeddingBackward& args, const Chunk& columns) {
   const std::int64_t hidden = args.hidden;
+  const TokenRows table{args.first_token, args.table_tokens};
   for (std::int64_t at = 0; at < args.batch * args.seq; ++at) {
     const Dy* dy = args.dy.as<Dy>() + at * hidden + columns.first;
-    if (args.dtoken_table) {
-      add_row(args.dtoken_table.as<Table>() + args.tokens[at] * hidden + columns.first, dy,
-              columns.size());
+    const std::int64_t row = table.row_of(args.tokens[at]);
+    if (args.dtoken_table && row >= 0) {
+      add_row(args.dtoken_table.as<Table>() + row * hidden + columns.first, dy, columns.size());
     }
     if (args.dposition_table) {
       add_row(args.dposition_table.as<Table>() + at % args.seq * hidden + columns.first, dy,

@@ -40,6 +40,7 @@ struct Forward {
   std::int64_t rows;
   std::int64_t seq;
   std::int64_t hidden;
+  TokenRows table;
   Access access;
 };
 
@@ -48,14 +49,15 @@ template <class Table, class Y>
 __global__ void __launch_bounds__(kThreads) forward_kernel(Forward<Table, Y> args) {
   constexpr int N = kPackOf<Table, Y>;
   for (std::int64_t at = first_warp(); at < args.rows; at += warp_stride()) {
-    const Table* const token = args.token_table + args.tokens[at] * args.hidden;
+    const std::int64_t row = args.table.row_of(args.tokens[at]);
+    const Table* const token = args.token_table + (row < 0 ? 0 : row) * args.hidden;
     const Table* const position = args.position_table + at % args.seq * args.hidden;
     Y* const y = args.y + at * args.hidden;
     for (std::int64_t c = std::int64_t{lane()} * N; c < args.hidden; c += std::int64_t{kWarp} * N) {
       const std::int64_t count = args.hidden - c;
-      float sum[N];
+      float sum[N] = {};
       float other[N];
-      load_floats(token + c, args.access, count, sum);
+      if (row >= 0) { load_floats(token + c, args.access, count, sum); }
       if (args.position_table != nullptr) {
         load_floats(position + c, args.access, count, other);
 #pragma unroll
@@ -97,6 +99,7 @@ struct Backward {
   const Dy* dy;
   Table table;
   std::int64_t hidden;
+  TokenRows tokens;
 };
 
 /// The sum in a table's dtype.
@@ -162,9 +165,11 @@ __global__ void __launch_bounds__(kThreads)
   for (std::int64_t first = first_warp(); first < elems; first += warp_stride()) {
     const std::int32_t token = sorted.tokens[first];
     if (first > 0 && sorted.tokens[first - 1] == token) { continue; }
+    const std::int64_t to = args.tokens.row_of(token);
+    if (to < 0) { continue; }
     const std::int64_t rows = short_run(sorted.tokens, first, elems);
     if (rows <= kStageRows && column < args.hidden) {
-      add_rows<N>(args, token, rows, column,
+      add_rows<N>(args, to, rows, column,
                   [&](std::int64_t i) { return std::int64_t{sorted.positions[first + i]}; });
     }
   }
@@ -233,6 +238,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t here = static_cast<std::int64_t>(blockIdx.x) * kStageRows;
   const std::int64_t token = sorted.tokens[here];
   if (here > 0 && sorted.tokens[here - kStageRows] == token) { return; }
+  const std::int64_t to = args.tokens.row_of(token);
+  if (to < 0) { return; }
   const std::int64_t first = lower_bound(sorted.tokens, elems, token);
   const std::int64_t rows = lower_bound(sorted.tokens, elems, token + 1) - first;
   if (rows <= kStageRows) { return; }
@@ -240,7 +247,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.y) * kStageColumns;
   const std::int64_t column = first_column + threadIdx.x;
   const bool adds = threadIdx.x < kStageColumns && column < args.hidden;
-  const std::int64_t at = token * args.hidden + column;
+  const std::int64_t at = to * args.hidden + column;
   float sum[1] = {};
   if (adds) { args.table.load(at, 1, sum); }
   StagePart<Dy> part{};
@@ -278,8 +285,10 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class Dy>
 Backward<Dy> backward_of(const EmbeddingBackward& args, Values table) {
-  return {
-      args.dy.as<Dy>(), {table, access_of(kPack<Dy>, args.hidden, {args.dy, table})}, args.hidden};
+  return {args.dy.as<Dy>(),
+          {table, access_of(kPack<Dy>, args.hidden, {args.dy, table})},
+          args.hidden,
+          {args.first_token, args.table_tokens}};
 }
 
 // Tokens are sorted in pieces that the workspace has room for, one after another: each row is still
@@ -324,9 +333,15 @@ void embedding_forward(const EmbeddingForward& args, Stream stream) {
                           access_of(kPackOf<Table, Y>, args.hidden,
                                     {args.token_table, args.position_table, args.y});
                       launch(forward_kernel<Table, Y>, warp_grid(rows), cuda_stream(stream).open(),
-                             Forward<Table, Y>{args.tokens, args.token_table.as<Table>(),
-                                               args.position_table.as<Table>(), args.y.as<Y>(),
-                                               rows, args.seq, args.hidden, access});
+                             Forward<Table, Y>{args.tokens,
+                                               args.token_table.as<Table>(),
+                                               args.position_table.as<Table>(),
+                                               args.y.as<Y>(),
+                                               rows,
+                                               args.seq,
+                                               args.hidden,
+                                               {args.first_token, args.table_tokens},
+                                               access});
                     });
 }
 

@@ -54,7 +54,8 @@ struct UpdateRun {
   // Read by stochastic rounding and quantised moments only. The run then lies in one parameter.
   std::uint64_t seed = 0;
   std::uint32_t parameter_id = 0;
-  std::int64_t first_in_parameter = 0;  ///< element 0 of the run
+  /// Element 0 of the run. Of a parameter that `tensor` cuts, elements are numbered part by part.
+  std::int64_t first_in_parameter = 0;
 
   [[nodiscard]] UpdateRun slice(std::int64_t from, std::int64_t count) const noexcept {
     const auto at = [from](auto values) { return values ? values.at(from) : values; };

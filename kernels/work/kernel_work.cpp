@@ -270,6 +270,16 @@ KernelWork work_of(Of<&Table::cross_entropy>, const CrossEntropy& args) {
   return rows_of("cross_entropy", args.logits.dtype, 6, moved, args.rows, args.classes);
 }
 
+KernelWork work_of(Of<&Table::vocab_statistics>, const VocabStatistics& args) {
+  const double moved = count(args.rows, args.classes) * bytes(args.logits.dtype);
+  return rows_of("cross_entropy_statistics", args.logits.dtype, 3, moved, args.rows, args.classes);
+}
+
+KernelWork work_of(Of<&Table::vocab_cross_entropy>, const VocabCrossEntropy& args) {
+  const double moved = 2 * count(args.rows, args.classes) * bytes(args.logits.dtype);
+  return rows_of("cross_entropy_parts", args.logits.dtype, 3, moved, args.rows, args.classes);
+}
+
 KernelWork work_of(Of<&Table::dropout>, const Dropout& args) {
   const double moved = 2 * count(args.samples, args.sample_elems) * bytes(args.x.dtype);
   return rows_of("dropout", args.x.dtype, 1, moved, args.samples, args.sample_elems);

@@ -15,8 +15,8 @@ struct Of {};
 // addition and a multiplication are a FLOP each, an exponential or a root is one too. Attention
 // counts the scores that are not masked, T (T + 1) / 2 of a head, and backward five products of
 // them where forward has two. Bytes are each array once. Names tell apart what is computed in
-// another way: a product's transpositions, bias and epilogue, moments of 16 bits. A table of runs
-// or of norms is one piece of work, named after the largest.
+// another way: a product's transpositions, bias and epilogue, moments of 16 bits, classes in parts.
+// A table of runs or of norms is one piece of work, named after the largest.
 
 using trace::KernelWork;
 
@@ -52,6 +52,8 @@ KernelWork work_of(Of<&Table::attention_backward>, const AttentionBackward& args
 KernelWork work_of(Of<&Table::embedding_forward>, const EmbeddingForward& args);
 KernelWork work_of(Of<&Table::embedding_backward>, const EmbeddingBackward& args);
 KernelWork work_of(Of<&Table::cross_entropy>, const CrossEntropy& args);
+KernelWork work_of(Of<&Table::vocab_statistics>, const VocabStatistics& args);
+KernelWork work_of(Of<&Table::vocab_cross_entropy>, const VocabCrossEntropy& args);
 KernelWork work_of(Of<&Table::dropout>, const Dropout& args);
 
 }  // namespace tessera::kernels

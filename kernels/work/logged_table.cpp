@@ -98,7 +98,7 @@ Table make_table(DeviceKind kind) {
           &Table::swiglu_forward, &Table::swiglu_backward, &Table::gelu_forward,
           &Table::gelu_backward, &Table::add, &Table::attention_forward, &Table::attention_backward,
           &Table::embedding_forward, &Table::embedding_backward, &Table::cross_entropy,
-          &Table::dropout>(table);
+          &Table::vocab_statistics, &Table::vocab_cross_entropy, &Table::dropout>(table);
   if (kind == DeviceKind::cuda) {
     table.attention_workspace_elems = cuda::attention_workspace_elems;
     table.attention_backward_workspace_elems = cuda::attention_backward_workspace_elems;

@@ -25,6 +25,11 @@ inline constexpr std::size_t kLeastPastCache = std::size_t{1} << 20;
   return from + (first % kFilePage + kFilePage - from % kFilePage) % kFilePage;
 }
 
+/// The first page from `at` on.
+[[nodiscard]] inline std::uint64_t page_after(std::uint64_t at) noexcept {
+  return (at + kFilePage - 1) / kFilePage * kFilePage;
+}
+
 /// The first page of `memory`, which has room for one more than is used.
 [[nodiscard]] inline std::byte* first_page(void* memory) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(memory);

@@ -5,6 +5,22 @@
 #include "checkpoint/state_names.hpp"
 
 namespace tessera {
+namespace {
+
+bool has_whole_chunks(const PlannedPiece& piece, const CheckpointLayout& layout) {
+  const std::uint64_t chunk = layout.tensors()[piece.tensor].chunk_bytes;
+  const std::uint64_t tensor_bytes = layout.places()[piece.tensor].bytes;
+  bool whole = true;
+  piece.for_each_run(0, piece.bytes,
+                     [&](std::uint64_t first, std::uint64_t /*at*/, std::uint64_t bytes) {
+                       const std::uint64_t end = first + bytes;
+                       const bool ends = end % chunk == 0 || end == tensor_bytes;
+                       whole = whole && first % chunk == 0 && ends;
+                     });
+  return whole;
+}
+
+}  // namespace
 
 SavePlan::SavePlan(const engine::TrainingState& state, const SaveOptions& options)
     : units_{state.units()} {
@@ -29,12 +45,17 @@ SavePlan::SavePlan(const engine::TrainingState& state, const SaveOptions& option
     const engine::StateTensorInfo& info = state.tensors()[piece.tensor];
     const bool weight = info.kind == engine::StateKind::weight;
     const std::uint64_t size = engine::bytes_of(info.format);
-    pieces_.push_back({.tensor = place[piece.tensor] + (weight ? 0 : weight_count),
-                       .first_byte = static_cast<std::uint64_t>(piece.elems.first) * size,
-                       .bytes = static_cast<std::uint64_t>(piece.elems.elems) * size,
-                       .unit = piece.unit,
-                       .data = piece.data,
-                       .on_host = piece.on_host});
+    PlannedPiece planned{.tensor = place[piece.tensor] + (weight ? 0 : weight_count),
+                         .first_byte = static_cast<std::uint64_t>(piece.first()) * size,
+                         .bytes = static_cast<std::uint64_t>(piece.elems.elems) * size,
+                         .unit = piece.unit,
+                         .data = piece.data,
+                         .on_host = piece.on_host,
+                         .cut = piece.is_one_run() ? nullptr : &piece,
+                         .elem_bytes = size};
+    planned.whole_chunks = has_whole_chunks(planned, *layout_);
+    splits_chunks_ = splits_chunks_ || !planned.whole_chunks;
+    pieces_.push_back(planned);
   }
 }
 

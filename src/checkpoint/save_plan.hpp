@@ -21,10 +21,32 @@ struct PlannedPiece {
   std::size_t unit = 0;
   const void* data = nullptr;  ///< as StatePiece
   bool on_host = false;
+  const engine::StatePiece* cut = nullptr;  ///< if it lies in several runs in the tensor
+  std::uint64_t elem_bytes = 1;
+  /// Whether it is made of whole chunks of the tensor. If not, chunks are summed when all ranks
+  /// have written their parts of them: see sum_split_chunks.
+  bool whole_chunks = true;
+
+  /// Calls `visit(first_byte, at, bytes)` for each run of the piece's bytes [first, first + count)
+  /// that lies end to end in the tensor: from byte `first_byte` of the tensor on, and from byte
+  /// `at` behind `first` in memory. Both are elements' begins.
+  template <class Visit>
+  void for_each_run(std::uint64_t first, std::uint64_t count, const Visit& visit) const {
+    if (cut == nullptr) { return visit(first_byte + first, std::uint64_t{0}, count); }
+    const auto elems = [this](std::uint64_t some) {
+      return static_cast<std::int64_t>(some / elem_bytes);
+    };
+    cut->for_each_run({elems(first), elems(count)}, [&](const Range& whole, std::int64_t at) {
+      visit(static_cast<std::uint64_t>(whole.first) * elem_bytes,
+            static_cast<std::uint64_t>(at) * elem_bytes,
+            static_cast<std::uint64_t>(whole.elems) * elem_bytes);
+    });
+  }
 };
 
 /// Where the training state of a model lies in a checkpoint, and which bytes of it this rank
-/// writes. It follows from the model and the options, so that ranks need not speak of it.
+/// writes. It follows from the model and the options, so that ranks need not speak of it. `state`
+/// outlives it.
 class SavePlan {
  public:
   /// ContractError for names that CheckpointLayout refuses.
@@ -36,12 +58,15 @@ class SavePlan {
   /// This rank's share, in the order of TrainingState::share.
   [[nodiscard]] const std::vector<PlannedPiece>& pieces() const noexcept { return pieces_; }
   [[nodiscard]] std::size_t units() const noexcept { return units_; }
+  /// Whether some of this rank's pieces are not made of whole chunks.
+  [[nodiscard]] bool splits_chunks() const noexcept { return splits_chunks_; }
 
  private:
   std::optional<CheckpointLayout> layout_;
   std::vector<std::string> roles_;
   std::vector<PlannedPiece> pieces_;
   std::size_t units_ = 0;
+  bool splits_chunks_ = false;
 };
 
 /// Adds the files and tensors of `layout` to `manifest`, without sums; `roles` by tensor.

@@ -9,6 +9,8 @@
 #include "checkpoint/collective_failure.hpp"
 #include "checkpoint/part_ranges.hpp"
 #include "checkpoint/reader.hpp"
+#include "checkpoint/split_chunks.hpp"
+#include "checkpoint/state_names.hpp"
 #include "checkpoint/step_folders.hpp"
 #include "tessera/base/error.hpp"
 
@@ -18,6 +20,12 @@ namespace {
 // A rank says with one of these whether it finds rank 0's folder. The rank's machine follows.
 constexpr char kFinds = '1';
 constexpr char kLacks = '0';
+// And whether it writes parts of chunks, or lacks such.
+constexpr char kSplits = '1';
+
+bool any_of_results(const std::vector<std::string>& all) {
+  return std::ranges::any_of(all, [](const auto& text) { return !result_in(text).empty(); });
+}
 
 void add_sums(Manifest& manifest, std::size_t first_tensor, const std::string& text) {
   for_each_sum(text, [&](std::size_t tensor, std::size_t block, std::uint64_t sum) {
@@ -55,7 +63,8 @@ SaveRun::SaveRun(const Parts& parts, SaveTexts texts, const CheckpointExtras& ex
 
 /// Returns whether this rank works in this phase.
 bool SaveRun::acts() const {
-  return phase_ == Phase::writing || phase_ == Phase::verifying || leads();
+  return phase_ == Phase::writing || phase_ == Phase::summing || phase_ == Phase::verifying ||
+         leads();
 }
 
 std::string SaveRun::report() const {
@@ -75,6 +84,8 @@ std::string SaveRun::result() const {
     case Phase::retaining:
       return not_retained_;
     case Phase::writing:
+      return parts_.plan.splits_chunks() ? "parts of chunks" : "";
+    case Phase::summing:
     case Phase::verifying:
       break;
   }
@@ -94,7 +105,9 @@ bool SaveRun::poll() {
       if (!failure.empty()) { throw_failure(failure); }
       save_ = result_in(all.front());
       partial_ = parts_.folder / save_;
-      divide(parts_.world.exchange((sees_folder() ? kFinds : kLacks) + parts_.files.machine()));
+      divide(parts_.world.exchange(std::string{sees_folder() ? kFinds : kLacks} +
+                                   (parts_.plan.splits_chunks() ? kSplits : kLacks) +
+                                   parts_.files.machine()));
       return false;
     case Phase::dividing:
       failure.empty()
@@ -102,6 +115,9 @@ bool SaveRun::poll() {
           : abandon(failure);
       return false;
     case Phase::writing:
+      failure.empty() && any_of_results(all) ? begin_summing() : finish_writing(failure);
+      return false;
+    case Phase::summing:
       finish_writing(failure);
       return false;
     case Phase::committing:
@@ -121,10 +137,12 @@ bool SaveRun::poll() {
 void SaveRun::divide(const std::vector<std::string>& all) {
   std::vector<std::string> machines;
   int blind = -1;
+  bool splits = false;
   for (int other = 0; other < parts_.world.size(); ++other) {
     const std::string& text = all[static_cast<std::size_t>(other)];
     if (text.front() == kLacks && blind < 0) { blind = other; }
-    machines.push_back(text.substr(1));
+    splits = splits || text[1] == kSplits;
+    machines.push_back(text.substr(2));
   }
   if (blind < 0) { return begin_writing(save_); }
   const SavePlace by_machine = SavePlace::by_machine(machines);
@@ -133,6 +151,14 @@ void SaveRun::divide(const std::vector<std::string>& all) {
         fmt::format("cannot save to {}: rank {} does not find the folder {} there, which rank 0 "
                     "has made on the same machine; give both the same folder",
                     parts_.folder.string(), blind, save_)})));
+  }
+  if (splits) {
+    return abandon(text_of_failure(std::make_exception_ptr(Error{fmt::format(
+        "cannot save to {}: rank {} does not find the folder {} there, which rank 0 has "
+        "made on another machine, and the ranks along tensor divide parameters within "
+        "runs of {} elements, whose checksums take the bytes of several ranks; give all "
+        "machines one folder",
+        parts_.folder.string(), blind, save_, kChunkElems)})));
   }
   const bool made_it = leads();
   place_ = by_machine;
@@ -180,6 +206,12 @@ void SaveRun::abandon(const std::string& failure) {
   }
 }
 
+/// Chunks that several ranks have written parts of are there as a whole now.
+void SaveRun::begin_summing() {
+  phase_ = Phase::summing;
+  job_.emplace([this] { sum_split_chunks(parts_.plan, partial_, *state_writer_); });
+}
+
 void SaveRun::finish_writing(const std::string& failure) {
   if (!failure.empty()) { return abandon(failure); }
   phase_ = Phase::committing;
@@ -197,8 +229,9 @@ std::vector<PartRange> SaveRun::ranges() const {
   std::vector<PartRange> ranges;
   for (const PlannedPiece& piece : parts_.plan.pieces()) {
     const TensorPlace& place = layout.places()[piece.tensor];
-    ranges.push_back(
-        {layout.files()[place.file].name, place.first_byte + piece.first_byte, piece.bytes});
+    piece.for_each_run(0, piece.bytes, [&](auto first, auto /*at*/, auto bytes) {
+      ranges.push_back({layout.files()[place.file].name, place.first_byte + first, bytes});
+    });
   }
   if (rank() == 0) {
     append_headers(ranges, layout);

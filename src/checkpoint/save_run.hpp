@@ -30,6 +30,9 @@ struct SaveTexts {
 ///
 ///   preparing: rank 0 makes the folder    writing: all ranks    committing: rank 0
 ///
+/// Where ranks have parts of one chunk, they sum such chunks between the two, each those that begin
+/// in its pieces (*summing*).
+///
 /// Where older checkpoints are to go, all ranks then verify the new one, each its blocks
 /// (*verifying*), and rank 0 removes them (*retaining*).
 ///
@@ -68,6 +71,7 @@ class SaveRun {
     preparing,
     dividing,
     writing,
+    summing,
     committing,
     verifying,
     retaining
@@ -78,6 +82,7 @@ class SaveRun {
   void divide(const std::vector<std::string>& all);
   void begin_writing(const std::string& name);
   void write();
+  void begin_summing();
   void finish_writing(const std::string& failure);
   bool finish_committing(const std::vector<std::string>& all, const std::string& failure);
   void finish_verifying(const std::string& failure);

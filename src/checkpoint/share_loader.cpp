@@ -7,8 +7,10 @@
 
 #include "checkpoint/file_pages.hpp"
 #include "checkpoint/moment_conversion.hpp"
+#include "checkpoint/state_names.hpp"
 #include "kernels/support/convert.hpp"
 #include "kernels/support/master_parts.hpp"
+#include "tessera/base/math.hpp"
 #include "tessera/base/moment_format.hpp"
 
 namespace tessera {
@@ -24,13 +26,21 @@ using How = TensorRecipe::How;
 constexpr std::int64_t kMostElems = ShareLoader::kMostBytes / 4;
 constexpr std::int64_t kPartElems = kMostElems / 4;  // so that several parts fill a buffer well
 
-std::uint64_t page_after(std::uint64_t at) {
-  return (at + kFilePage - 1) / kFilePage * kFilePage;
-}
-
 DType dtype_of(const std::string& name) {
   if (name == "BF16") { return DType::bf16; }
   return name == "F16" ? DType::fp16 : DType::fp32;
+}
+
+/// Elements of a moment for one scale; 1 for what has one number beside each element.
+std::int64_t block_beside(const StateTensorInfo& target) {
+  const bool moment = target.kind == StateKind::moment || target.kind == StateKind::scales;
+  return moment ? kMomentBlock : 1;
+}
+
+std::int64_t elems_of(const std::vector<FileRun>& runs) {
+  std::int64_t elems = 0;
+  for (const FileRun& run : runs) { elems += run.elems.elems; }
+  return elems;
 }
 
 template <class T>
@@ -67,10 +77,11 @@ void ShareLoader::plan_parts() {
   for (const StatePiece& piece : state_.share()) {
     const TensorRecipe& recipe = plan_.recipes[piece.tensor];
     const bool scales = state_.tensors()[piece.tensor].kind == StateKind::scales;
+    const bool in_runs = lies_in_runs(piece);
     const std::int64_t most = (recipe.beside ? kMostElems : kPartElems) /
                               (scales && recipe.how == How::convert ? kMomentBlock : 1);
     for (std::int64_t at = 0; at < piece.elems.elems && recipe.how != How::keep; at += most) {
-      parts.push_back(part_of(piece, at, std::min(most, piece.elems.elems - at)));
+      parts.push_back(part_of(piece, at, std::min(most, piece.elems.elems - at), in_runs));
     }
   }
   const auto place = [&](const Part& part) {
@@ -88,7 +99,7 @@ void ShareLoader::plan_parts() {
 }
 
 ShareLoader::Part ShareLoader::part_of(const StatePiece& piece, std::int64_t first,
-                                       std::int64_t count) const {
+                                       std::int64_t count, bool in_runs) const {
   const StateTensorInfo& target = state_.tensors()[piece.tensor];
   const TensorRecipe& recipe = plan_.recipes[piece.tensor];
   Part part{.piece = &piece, .recipe = &recipe, .first = first, .count = count};
@@ -96,32 +107,77 @@ ShareLoader::Part ShareLoader::part_of(const StatePiece& piece, std::int64_t fir
     part.from_bytes = static_cast<std::size_t>(count) * engine::bytes_of(target.format);
     return part;
   }
-  part.from_first = piece.elems.first + first;
+  part.in_runs = in_runs;
+  piece.for_each_run(
+      {first, 1}, [&](const Range& whole, std::int64_t /*at*/) { part.from_first = whole.first; });
   part.from_count = count;
   if (target.kind == StateKind::scales && recipe.how == How::convert) {
     part.from_first *= kMomentBlock;
     part.from_count =
         std::min(count * kMomentBlock, target.parameter->shape.elems() - part.from_first);
   }
+  if (in_runs) { part.from_count = elems_of(runs_of(part)); }
   part.from_bytes = static_cast<std::size_t>(part.from_count) * size_of_source(recipe.from.tensor);
   if (!recipe.beside) { return part; }
-  const bool scales = target.kind == StateKind::moment || target.kind == StateKind::scales;
-  const std::int64_t block = scales ? kMomentBlock : 1;
+  const std::int64_t block = block_beside(target);
   part.beside_first = part.from_first / block;
   part.beside_count = (part.from_first + part.from_count + block - 1) / block - part.beside_first;
+  if (in_runs) { part.beside_count = elems_of(runs_beside(part)); }
   part.beside_bytes =
       static_cast<std::size_t>(part.beside_count) * size_of_source(recipe.beside->tensor);
   return part;
 }
 
+/// Whether the elements of a piece are not neighbours in the files, or share chunks with others.
+bool ShareLoader::lies_in_runs(const StatePiece& piece) const {
+  const StateTensorInfo& target = state_.tensors()[piece.tensor];
+  const bool scales = target.kind == StateKind::scales;
+  if (!piece.is_one_run()) { return true; }
+  const std::int64_t end = piece.first() + piece.elems.elems;
+  const auto is_cut = [&](std::int64_t at) { return !scales && at % kChunkElems != 0; };
+  return is_cut(piece.first()) || (is_cut(end) && end != target.elems);
+}
+
+/// The elements of `from` behind a part that lies in runs.
+std::vector<FileRun> ShareLoader::runs_of(const Part& part) const {
+  const StateTensorInfo& target = info(part);
+  const bool blocks = target.kind == StateKind::scales && part.recipe->how == How::convert;
+  const std::int64_t each = blocks ? kMomentBlock : 1;
+  const std::int64_t elems = blocks ? target.parameter->shape.elems() : target.elems;
+  std::vector<FileRun> runs;
+  part.piece->for_each_run({part.first, part.count}, [&](const Range& whole, std::int64_t) {
+    const std::int64_t end = std::min(whole.end() * each, elems);
+    for (std::int64_t at = whole.first * each; at < end; at += kMostRunElems) {
+      runs.push_back({{at, std::min(kMostRunElems, end - at)}, at});
+    }
+  });
+  return runs;
+}
+
+/// Those of `beside`, for each of the former. A scale of a block that begins in another run is
+/// summed there.
+std::vector<FileRun> ShareLoader::runs_beside(const Part& part) const {
+  const std::int64_t block = block_beside(info(part));
+  std::vector<FileRun> runs;
+  for (const FileRun& run : runs_of(part)) {
+    const std::int64_t first = run.elems.first / block;
+    const std::int64_t end = ceil_div(run.elems.end(), block);
+    runs.push_back({{first, end - first}, ceil_div(run.elems.first, block)});
+  }
+  return runs;
+}
+
 void ShareLoader::append(Round& round, Part part) const {
-  if (part.recipe->how == How::zeros) {
+  if (part.recipe->how == How::zeros || part.in_runs) {
     part.from_at = page_after(round.end);
     round.end = part.from_at + part.from_bytes;
   } else {
     part.from_at = append(round, part.recipe->from, part.from_first, part.from_bytes);
   }
-  if (part.recipe->beside) {
+  if (part.recipe->beside && part.in_runs) {
+    part.beside_at = page_after(round.end);
+    round.end = part.beside_at + part.beside_bytes;
+  } else if (part.recipe->beside) {
     part.beside_at = append(round, *part.recipe->beside, part.beside_first, part.beside_bytes);
   }
   round.parts.push_back(part);
@@ -198,10 +254,25 @@ void ShareLoader::fill(std::size_t number, std::size_t reader) {
   for (const Part& part : round.parts) {
     if (part.recipe->how == How::zeros) {
       std::memset(buffer + part.from_at, 0, part.from_bytes);
+    } else if (part.in_runs) {
+      fill_runs(part, buffer, sums_[reader]);
     } else {
       sum(part, buffer, sums_[reader]);
     }
   }
+}
+
+void ShareLoader::fill_runs(const Part& part, std::byte* buffer, SumTable& sums) const {
+  const auto read = [&](const TensorSource& from, const std::vector<FileRun>& runs,
+                        std::size_t at) {
+    const FileTensor tensor{.source = source_,
+                            .number = from.tensor,
+                            .elem_bytes = size_of_source(from.tensor),
+                            .summed = from.summed};
+    read_runs(tensor, runs, buffer + at, sums);
+  };
+  read(part.recipe->from, runs_of(part), part.from_at);
+  if (part.recipe->beside) { read(*part.recipe->beside, runs_beside(part), part.beside_at); }
 }
 
 /// Reads whole pages where that goes past the system's cache: edges that go through it cost more.
@@ -218,8 +289,7 @@ void ShareLoader::sum(const Part& part, const std::byte* buffer, SumTable& sums)
   sum(recipe.from, part.from_first, part.from_count, buffer + part.from_at, sums);
   if (!recipe.beside) { return; }
   // A scale of a block that begins in another piece is summed there.
-  const bool scales = info(part).kind == StateKind::moment || info(part).kind == StateKind::scales;
-  const std::int64_t skipped = scales && part.from_first % kMomentBlock != 0 ? 1 : 0;
+  const std::int64_t skipped = part.from_first % block_beside(info(part)) != 0 ? 1 : 0;
   sum(*recipe.beside, part.beside_first + skipped, part.beside_count - skipped,
       buffer + part.beside_at +
           static_cast<std::size_t>(skipped) * size_of_source(recipe.beside->tensor),
@@ -249,13 +319,27 @@ void ShareLoader::decode(const Part& part, const std::byte* buffer, float* value
   const std::string& dtype = source_.manifest().tensors[part.recipe->from.tensor].dtype;
   const std::int64_t elems = part.from_count;
   if (!part.recipe->beside) { return kernels::widen(values, {from, dtype_of(dtype)}, elems); }
-  if (dtype == "U8") {
-    return dequantise_moment(
-        info(part).index, part.from_first % kMomentBlock, array_at<std::uint8_t>(from, elems),
-        array_at<float>(beside, part.beside_count), array_at<float>(values, elems));
-  }
+  if (dtype == "U8") { return dequantise(part, buffer, values); }
   kernels::join_masters(values, static_cast<const bfloat16*>(from),
                         static_cast<const std::uint16_t*>(beside), elems);
+}
+
+void ShareLoader::dequantise(const Part& part, const std::byte* buffer, float* values) const {
+  const auto* codes = reinterpret_cast<const std::uint8_t*>(buffer + part.from_at);
+  const auto* scales = reinterpret_cast<const float*>(buffer + part.beside_at);
+  const auto decode = [&](const Range& run, std::int64_t count) {
+    dequantise_moment(info(part).index, run.first % kMomentBlock,
+                      array_at<std::uint8_t>(codes, run.elems), array_at<float>(scales, count),
+                      array_at<float>(values, run.elems));
+    codes += run.elems;
+    scales += count;
+    values += run.elems;
+  };
+  if (!part.in_runs) { return decode({part.from_first, part.from_count}, part.beside_count); }
+  const std::vector<FileRun> beside = runs_beside(part);
+  for (std::size_t i = 0; const FileRun& run : runs_of(part)) {
+    decode(run.elems, beside[i++].elems.elems);
+  }
 }
 
 const void* ShareLoader::encode(const Part& part, const float* values) {

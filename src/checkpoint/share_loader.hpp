@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/file_runs.hpp"
 #include "checkpoint/load_plan.hpp"
 #include "checkpoint/load_source.hpp"
 #include "checkpoint/read_ahead.hpp"
@@ -48,7 +49,8 @@ class ShareLoader {
     const TensorRecipe* recipe = nullptr;
     std::int64_t first = 0;  // within the piece
     std::int64_t count = 0;
-    std::int64_t from_first = 0;  // elements of the recipe's `from`
+    bool in_runs = false;         // in the file, or not at the begin and the end of chunks
+    std::int64_t from_first = 0;  // elements of the recipe's `from`; the first one of the runs
     std::int64_t from_count = 0;
     std::int64_t beside_first = 0;
     std::int64_t beside_count = 0;
@@ -71,8 +73,13 @@ class ShareLoader {
     std::size_t end = 0;  // in the buffer
   };
   void plan_parts();
+  [[nodiscard]] bool lies_in_runs(const engine::StatePiece& piece) const;
+  [[nodiscard]] std::vector<FileRun> runs_of(const Part& part) const;
+  [[nodiscard]] std::vector<FileRun> runs_beside(const Part& part) const;
+  void fill_runs(const Part& part, std::byte* buffer, SumTable& sums) const;
+  void dequantise(const Part& part, const std::byte* buffer, float* values) const;
   [[nodiscard]] Part part_of(const engine::StatePiece& piece, std::int64_t first,
-                             std::int64_t count) const;
+                             std::int64_t count, bool in_runs) const;
   void append(Round& round, Part part) const;
   [[nodiscard]] std::size_t append(Round& round, const TensorSource& from, std::int64_t first,
                                    std::size_t bytes) const;

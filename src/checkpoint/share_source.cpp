@@ -76,11 +76,13 @@ void SnapshotSource::write(TensorWriter& writer) {
     for (std::size_t i = first_piece_[unit]; i < first_piece_[unit + 1]; ++i) {
       const PlannedPiece& piece = plan_.pieces()[i];
       const auto* const copy = static_cast<const std::byte*>(copies_[i]);
-      for (std::uint64_t at = 0; at < piece.bytes; at += kWrittenAtOnce) {
-        const std::span bytes{copy + at, std::min(kWrittenAtOnce, piece.bytes - at)};
-        writer.sum(piece.tensor, piece.first_byte + at, bytes);
-        writer.write(piece.tensor, piece.first_byte + at, bytes);
-      }
+      piece.for_each_run(0, piece.bytes, [&](auto first, auto from, auto count) {
+        for (std::uint64_t at = 0; at < count; at += kWrittenAtOnce) {
+          const std::span bytes{copy + from + at, std::min(kWrittenAtOnce, count - at)};
+          if (piece.whole_chunks) { writer.sum(piece.tensor, first + at, bytes); }
+          writer.write(piece.tensor, first + at, bytes);
+        }
+      });
     }
   }
 }
@@ -116,8 +118,10 @@ void StagedSource::write(TensorWriter& writer) {
     fill(parts, buffer);
     for (const Part& part : parts) {
       if (part.summed_bytes == 0) { continue; }
-      writer.sum(part.piece->tensor, part.piece->first_byte + part.first_byte,
-                 {buffer + part.at, part.summed_bytes});
+      part.piece->for_each_run(
+          part.first_byte, part.summed_bytes, [&](auto first, auto from, auto bytes) {
+            writer.sum(part.piece->tensor, first, {buffer + part.at + from, bytes});
+          });
     }
     finish_writing();
     writing.emplace([&writer, parts, buffer] { write(parts, buffer, writer); });
@@ -144,14 +148,16 @@ std::vector<StagedSource::Round> StagedSource::rounds() const {
 
 // Appends as much as there is room for of the piece, from byte `written` on. False: there is none.
 bool StagedSource::append(Round& round, const PlannedPiece& piece, std::uint64_t& written) const {
+  if (piece.cut != nullptr) { return append_runs(round, piece, written); }
   const TensorPlace& place = plan_.layout().places()[piece.tensor];
-  const std::uint64_t chunk = plan_.layout().tensors()[piece.tensor].chunk_bytes;
+  const std::uint64_t chunk = chunk_of(piece);
   Part part{.piece = &piece,
             .first_byte = written / chunk * chunk,
             .unwritten = written % chunk,
             .file = place.file,
             .first_in_file = place.first_byte + piece.first_byte + written};
-  const bool end_to_end = !round.empty() && part.unwritten == 0 && round.back().file == part.file &&
+  const bool end_to_end = !round.empty() && round.back().piece->cut == nullptr &&
+                          part.unwritten == 0 && round.back().file == part.file &&
                           round.back().end_in_file() == part.first_in_file;
   const std::size_t used = round.empty() ? 0 : round.back().end();
   const std::size_t at = end_to_end ? used : place_alike(used + part.unwritten, part.first_in_file);
@@ -161,9 +167,30 @@ bool StagedSource::append(Round& round, const PlannedPiece& piece, std::uint64_t
   part.at = at - part.unwritten;
   part.bytes = part.unwritten + some;
   part.summed_bytes = some == left ? part.bytes : part.bytes / chunk * chunk;
+  if (!piece.whole_chunks) { part.summed_bytes = 0; }
   written += some;
   round.push_back(part);
   return true;
+}
+
+// The same of a piece that lies in several runs in the file. Each of them ends within a buffer or
+// at a chunk.
+bool StagedSource::append_runs(Round& round, const PlannedPiece& piece,
+                               std::uint64_t& written) const {
+  const std::uint64_t chunk = chunk_of(piece);
+  const std::size_t at = round.empty() ? 0 : page_after(round.back().end());
+  if (at + chunk > buffer_bytes_) { return false; }
+  Part part{.piece = &piece, .first_byte = written, .at = at};
+  part.bytes = std::min<std::uint64_t>(piece.bytes - written, (buffer_bytes_ - at) / chunk * chunk);
+  part.summed_bytes = piece.whole_chunks ? part.bytes : 0;
+  written += part.bytes;
+  round.push_back(part);
+  return true;
+}
+
+// What is not summed on its way may be divided at any element.
+std::uint64_t StagedSource::chunk_of(const PlannedPiece& piece) const {
+  return piece.whole_chunks ? plan_.layout().tensors()[piece.tensor].chunk_bytes : piece.elem_bytes;
 }
 
 void StagedSource::fill(const Round& parts, std::byte* buffer) {
@@ -181,10 +208,18 @@ void StagedSource::fill(const Round& parts, std::byte* buffer) {
 // What lies end to end in the file and in the buffer is written at once.
 void StagedSource::write(const Round& parts, const std::byte* buffer, TensorWriter& writer) {
   for (std::size_t first = 0; first < parts.size();) {
+    if (const Part& part = parts[first]; part.piece->cut != nullptr) {
+      part.piece->for_each_run(part.first_byte, part.bytes, [&](auto at, auto from, auto bytes) {
+        writer.write(part.piece->tensor, at, {buffer + part.at + from, bytes});
+      });
+      ++first;
+      continue;
+    }
     const std::byte* const from = buffer + parts[first].at + parts[first].unwritten;
     std::size_t last = first;
-    while (last + 1 < parts.size() && parts[last + 1].at == parts[last].end() &&
-           parts[last + 1].unwritten == 0 && parts[last + 1].file == parts[first].file &&
+    while (last + 1 < parts.size() && parts[last + 1].piece->cut == nullptr &&
+           parts[last + 1].at == parts[last].end() && parts[last + 1].unwritten == 0 &&
+           parts[last + 1].file == parts[first].file &&
            parts[last + 1].first_in_file == parts[last].end_in_file()) {
       ++last;
     }

@@ -82,6 +82,9 @@ class StagedSource final : public ShareSource {
   using Round = std::vector<Part>;
   [[nodiscard]] std::vector<Round> rounds() const;
   [[nodiscard]] bool append(Round& round, const PlannedPiece& piece, std::uint64_t& written) const;
+  [[nodiscard]] bool append_runs(Round& round, const PlannedPiece& piece,
+                                 std::uint64_t& written) const;
+  [[nodiscard]] std::uint64_t chunk_of(const PlannedPiece& piece) const;
   void fill(const Round& parts, std::byte* buffer);
   static void write(const Round& parts, const std::byte* buffer, TensorWriter& writer);
 

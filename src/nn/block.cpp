@@ -1,5 +1,7 @@
 #include "tessera/nn/block.hpp"
 
+#include <algorithm>
+
 #include "nn/drop.hpp"
 #include "nn/layer.hpp"
 #include "tessera/kernels/elementwise.hpp"
@@ -18,24 +20,43 @@ struct Block::Addition {
   [[nodiscard]] ConstValues in_product() const { return dropout.on() ? ConstValues{} : residual; }
 };
 
-Block::Block(World& world, std::int64_t hidden, std::int64_t heads, std::optional<DType> norms)
-    : ln_1_{"ln_1", hidden, norms},
-      attn_{world, "attn", hidden, heads},
-      ln_2_{"ln_2", hidden, norms},
-      mlp_{"mlp", hidden},
+Block::Block(World& world, std::int64_t hidden, std::int64_t heads, std::optional<DType> norms,
+             const TensorRanks& ranks)
+    : ln_1_{"ln_1", hidden, norms, ranks.row_gradient()},
+      attn_{world, "attn", hidden, heads, ranks},
+      ln_2_{"ln_2", hidden, norms, ranks.row_gradient()},
+      mlp_{"mlp", hidden, ranks},
+      ranks_{ranks},
       hidden_{hidden} {}
 
 std::vector<ParameterSpec> Block::parameters() const {
   return joined({ln_1_.parameters(), attn_.parameters(), ln_2_.parameters(), mlp_.parameters()});
 }
 
+std::int64_t Block::inner_elems(std::int64_t rows) const {
+  return rows * std::max(4 * attn_.columns(), mlp_.columns());
+}
+
+std::int64_t Block::scratch_elems(std::int64_t rows, const Dropout& dropout) const {
+  const bool branches = dropout.on() || ranks_.options().sequence_parallel;
+  return (branches ? 2 : 1) * rows * hidden_ + inner_elems(rows);
+}
+
+// Of the rank's own rows; those of all ranks are gathered.
+void Block::norm(const Scope& scope, const LayerNorm& norm, const LayerNorm::Saved& saved, Values y,
+                 std::int64_t rows) const {
+  const Range own = ranks_.own(rows);
+  norm.forward(scope, saved, y.at(own.first * hidden_), own.elems);
+  ranks_.gather(y, rows, hidden_);
+}
+
 void Block::forward_attention(const Scope& scope, const Saved& saved, BatchShape shape) const {
-  ln_1_.forward(scope, saved.ln_1, saved.normed_1, shape.rows());
+  norm(scope, ln_1_, saved.ln_1, saved.normed_1, shape.rows());
   const Addition addition{saved.dropout, DropSite::attention_output, saved.ln_1.x, saved.middle,
                           shape};
   attn_.forward(scope, saved.attn, saved.middle, shape, addition.in_product());
   drop_and_add(scope, addition);
-  ln_2_.forward(scope, saved.ln_2, saved.normed_2, shape.rows());
+  norm(scope, ln_2_, saved.ln_2, saved.normed_2, shape.rows());
 }
 
 void Block::forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const {
@@ -53,30 +74,41 @@ void Block::recompute(const Scope& scope, const Saved& saved, BatchShape shape) 
 // The residual branch passes `stream` on unchanged; each norm adds the other branch's gradient.
 void Block::backward(const BackwardScope& scope, const Saved& saved, Values stream, Values scratch,
                      BatchShape shape) const {
+  const std::int64_t rows = shape.rows();
+  const Range own = ranks_.own(rows);
   const Values dnormed = scratch;
-  const std::int64_t values = shape.rows() * hidden_;
+  const Values dnormed_own = dnormed.at(own.first * hidden_);
+  const Values inner = scratch.at(rows * hidden_);
   // What was dropped has no gradient; the residual branch still has all of it.
-  const Values branch = saved.dropout.on() ? scratch.at(5 * values) : stream;
-  const GradientFlow flow{branch, dnormed, scratch.at(values)};
+  const Values branch = saved.dropout.on() || ranks_.options().sequence_parallel
+                            ? inner.at(inner_elems(rows))
+                            : stream;
+  const GradientFlow flow{branch, dnormed, inner};
+  const auto enter_branch = [&](DropSite site) {
+    if (!saved.dropout.on()) { return ranks_.gather(stream, branch, rows, hidden_); }
+    drop(scope, saved.dropout, site, {stream, branch.at(own.first * hidden_), shape, hidden_, own});
+    ranks_.gather(branch, rows, hidden_);
+  };
   MLP::Saved mlp = saved.mlp;
   CausalSelfAttention::Saved attn = saved.attn;
   // Where a norm's output is read last, the gradient of it is written.
   if (saved.norms_again) { mlp.x = attn.x = dnormed; }
-  drop(scope, saved.dropout, DropSite::mlp_output, {stream, branch, shape, hidden_});
-  if (saved.norms_again) { ln_2_.forward(scope, saved.ln_2, dnormed, shape.rows()); }
-  mlp_.backward(scope, mlp, flow, shape.rows());
-  ln_2_.backward(scope, saved.ln_2, dnormed, stream, shape.rows());
-  drop(scope, saved.dropout, DropSite::attention_output, {stream, branch, shape, hidden_});
-  if (saved.norms_again) { ln_1_.forward(scope, saved.ln_1, dnormed, shape.rows()); }
+  enter_branch(DropSite::mlp_output);
+  if (saved.norms_again) { norm(scope, ln_2_, saved.ln_2, dnormed, rows); }
+  mlp_.backward(scope, mlp, flow, rows);
+  ln_2_.backward(scope, saved.ln_2, dnormed_own, stream, own.elems);
+  enter_branch(DropSite::attention_output);
+  if (saved.norms_again) { norm(scope, ln_1_, saved.ln_1, dnormed, rows); }
   attn_.backward(scope, attn, flow, shape);
-  ln_1_.backward(scope, saved.ln_1, dnormed, stream, shape.rows());
+  ln_1_.backward(scope, saved.ln_1, dnormed_own, stream, own.elems);
 }
 
 void Block::drop_and_add(const Scope& scope, const Addition& addition) const {
   const auto& [dropout, site, residual, y, shape] = addition;
   if (!dropout.on()) { return; }
-  drop(scope, dropout, site, {y, y, shape, hidden_});
-  kernels::add(residual, y, y, shape.rows() * hidden_, scope.stream());
+  const Range own = ranks_.own(shape.rows());
+  drop(scope, dropout, site, {y, y, shape, hidden_, own});
+  kernels::add(residual, y, y, own.elems * hidden_, scope.stream());
 }
 
 }  // namespace tessera::nn

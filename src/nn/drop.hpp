@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "tessera/engine/sharded_model.hpp"
 #include "tessera/kernels/dropout.hpp"
@@ -22,6 +23,7 @@ struct Dropped {
   Values y;
   BatchShape shape;
   std::int64_t columns;
+  std::optional<Range> own = {};  ///< the rows of `shape` that x and y have; empty: all
 };
 /// On the stream of `scope`.
 void drop(const Scope& scope, const Dropout& dropout, DropSite site, const Dropped& what);

@@ -1,8 +1,10 @@
 #include "tessera/nn/embedding.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "nn/layer.hpp"
+#include "nn/vocab_cut.hpp"
 #include "tessera/base/math.hpp"
 #include "tessera/kernels/embedding.hpp"
 #include "tessera/kernels/matmul.hpp"
@@ -20,40 +22,75 @@ std::int64_t head_rows(std::int64_t vocab, std::int64_t logits_row_elems, std::i
   return std::max(vocab, std::min(round_up(vocab, multiple), logits_row_elems));
 }
 
-Embedding::Embedding(World& world, Sizes sizes)
-    : sizes_{sizes},
-      table_rows_{head_rows(sizes.vocab, sizes.logits_row_elems,
-                            kernels::fast_row_multiple(world.compute_stream()))} {}
+TensorCut vocab_cut(World& world) {
+  return {.dim = 0, .granule = kernels::fast_row_multiple(world.compute_stream())};
+}
+
+std::vector<Range> vocab_parts(World& world, std::int64_t vocab, int ranks) {
+  std::vector<Range> parts;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const TensorPart part{Shape{vocab}, vocab_cut(world), {rank, ranks}};
+    parts.push_back({part.first_index(), part.elems()});
+  }
+  return parts;
+}
+
+Embedding::Embedding(World& world, Sizes sizes, TensorRanks ranks)
+    : sizes_{sizes}, ranks_{std::move(ranks)} {
+  const TensorCut cut = vocab_cut(world);
+  const std::int64_t rows = head_rows(sizes.vocab, sizes.logits_row_elems, cut.granule);
+  parameters_ = {{.name = std::string{kTokens},
+                  .shape = {sizes.vocab, sizes.hidden},
+                  .room = rows > sizes.vocab ? rows * sizes.hidden : 0},
+                 {.name = std::string{kPositions}, .shape = {sizes.positions, sizes.hidden}}};
+  cut_along(parameters_[0], cut, ranks_);
+  tokens_ = part_of(sizes.vocab, cut, ranks_);
+  const bool last = ranks_.index() + 1 == ranks_.size();
+  table_rows_ = last ? rows - tokens_.first : tokens_.elems;
+  logits_row_elems_ = sizes.logits_row_elems;
+  if (ranks_.size() > 1) {
+    logits_row_elems_ =
+        sizes.logits_row_elems == 0 ? tokens_.elems : round_up(tokens_.elems, std::int64_t{64});
+  }
+}
 
 std::vector<ParameterSpec> Embedding::parameters() const {
-  return {{.name = std::string{kTokens},
-           .shape = {sizes_.vocab, sizes_.hidden},
-           .room = table_rows_ > sizes_.vocab ? table_rows_ * sizes_.hidden : 0},
-          {.name = std::string{kPositions}, .shape = {sizes_.positions, sizes_.hidden}}};
+  return parameters_;
 }
 
-void Embedding::forward(const Scope& scope, const std::int32_t* tokens, Values y,
-                        BatchShape shape) const {
-  kernels::embedding_forward({.tokens = tokens,
-                              .token_table = scope[kTokens],
-                              .position_table = scope[kPositions],
-                              .y = y,
-                              .batch = shape.batch,
-                              .seq = shape.seq,
-                              .hidden = sizes_.hidden},
-                             scope.stream());
+// One rank adds the positions, before the sum: no rounding is added to that of one rank alone.
+void Embedding::forward(const Scope& wte, const Scope& wpe, const std::int32_t* tokens, Values y,
+                        BatchShape shape, Values whole) const {
+  const Values sum = ranks_.options().sequence_parallel ? whole : y;
+  kernels::embedding_forward(
+      {.tokens = tokens,
+       .token_table = wte[kTokens],
+       .position_table = ranks_.index() == 0 ? ConstValues{wpe[kPositions]} : ConstValues{},
+       .y = sum,
+       .batch = shape.batch,
+       .seq = shape.seq,
+       .hidden = sizes_.hidden,
+       .first_token = tokens_.first,
+       .table_tokens = tokens_.elems},
+      wte.stream());
+  ranks_.sum(sum, shape.rows(), sizes_.hidden);
+  ranks_.copy_own(sum, y, shape.rows(), sizes_.hidden);
 }
 
-void Embedding::backward(const BackwardScope& scope, const std::int32_t* tokens, ConstValues dy,
-                         BatchShape shape) const {
+void Embedding::backward(const BackwardScope& wte, const BackwardScope& wpe,
+                         const std::int32_t* tokens, ConstValues dy, BatchShape shape,
+                         Values whole) const {
+  ranks_.gather(dy, whole, shape.rows(), sizes_.hidden);
   kernels::embedding_backward({.tokens = tokens,
-                               .dy = dy,
-                               .dtoken_table = gradient_or_null(scope, kTokens),
-                               .dposition_table = gradient_or_null(scope, kPositions),
+                               .dy = ranks_.options().sequence_parallel ? ConstValues{whole} : dy,
+                               .dtoken_table = gradient_or_null(wte, kTokens),
+                               .dposition_table = gradient_or_null(wpe, kPositions),
                                .batch = shape.batch,
                                .seq = shape.seq,
-                               .hidden = sizes_.hidden},
-                              scope.stream());
+                               .hidden = sizes_.hidden,
+                               .first_token = tokens_.first,
+                               .table_tokens = tokens_.elems},
+                              wte.stream());
 }
 
 void Embedding::head(const Scope& scope, ConstValues x, Values logits, std::int64_t rows) const {
@@ -64,7 +101,7 @@ void Embedding::head(const Scope& scope, ConstValues x, Values logits, std::int6
                    .n = table_rows_,
                    .k = sizes_.hidden,
                    .transpose_b = Transpose::yes,
-                   .c_stride = sizes_.logits_row_elems},
+                   .c_stride = logits_row_elems_},
                   scope.stream());
 }
 
@@ -79,7 +116,7 @@ void Embedding::head_backward(const BackwardScope& scope, ConstValues x, ConstVa
                      .k = rows,
                      .transpose_a = Transpose::yes,
                      .write = dtable.write,
-                     .a_stride = sizes_.logits_row_elems},
+                     .a_stride = logits_row_elems_},
                     scope.stream());
   }
   kernels::matmul({.a = dlogits,
@@ -88,7 +125,7 @@ void Embedding::head_backward(const BackwardScope& scope, ConstValues x, ConstVa
                    .m = rows,
                    .n = sizes_.hidden,
                    .k = table_rows_,
-                   .a_stride = sizes_.logits_row_elems},
+                   .a_stride = logits_row_elems_},
                   scope.stream());
 }
 

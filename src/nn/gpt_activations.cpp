@@ -1,7 +1,9 @@
 #include "nn/gpt_activations.hpp"
 
 #include <algorithm>
+#include <ranges>
 
+#include "nn/vocab_cut.hpp"
 #include "tessera/kernels/attention.hpp"
 
 namespace tessera::nn {
@@ -15,7 +17,8 @@ LayerNorm::Saved cut_norm(ConstValues x, std::int64_t rows, Cutter& kept) {
 struct Passing {
   float* workspace;     ///< attention's
   Values scratch;       ///< Block::scratch_elems of gradients, idle in forward
-  Values wide_scratch;  ///< what of it begins behind a stream: 4 * hidden a row and more
+  Values wide_scratch;  ///< what of it begins behind [rows, hidden]: as wide as the MLP and more
+  Values whole;         ///< [rows, hidden]; with sequence parallelism
 };
 
 /// Which outputs a layer computes again in backward: in forward they lie in the scratch.
@@ -32,28 +35,33 @@ Again again_of(const ActivationSizes& sizes, std::int64_t layer) {
 
 Block::Saved cut_block(const ActivationSizes& sizes, const Passing& passing, Again again,
                        Cutter& kept) {
+  const Block& block = sizes.layers.block;
   const std::int64_t rows = sizes.shape.rows();
-  const std::int64_t values = rows * sizes.config.hidden;
+  const std::int64_t own = sizes.own_rows();
+  const std::int64_t columns = rows * block.attention().columns();
+  const std::int64_t wide = rows * block.mlp().columns();
   const auto norm = [&] {
-    return again.norms ? passing.scratch : kept.take_values(values, sizes.compute);
+    return again.norms ? passing.scratch : kept.take_values(sizes.whole_elems(), sizes.compute);
   };
   Block::Saved saved{};
   saved.norms_again = again.norms;
   saved.normed_1 = norm();
-  saved.middle = kept.take_values(values, sizes.compute);
+  saved.middle = kept.take_values(sizes.stream_elems(), sizes.compute);
   saved.normed_2 = norm();
-  saved.ln_1 = cut_norm({}, rows, kept);
+  saved.ln_1 = cut_norm({}, own, kept);
   saved.attn = {.x = saved.normed_1,
-                .qkv = kept.take_values(3 * values, sizes.compute),
-                .mixed = kept.take_values(values, sizes.compute),
-                .log_sum_exp = kept.take<float>(rows * sizes.config.heads),
-                .workspace = passing.workspace};
-  saved.ln_2 = cut_norm(saved.middle, rows, kept);
+                .qkv = kept.take_values(3 * columns, sizes.compute),
+                .mixed = kept.take_values(columns, sizes.compute),
+                .log_sum_exp = kept.take<float>(rows * block.attention().heads()),
+                .workspace = passing.workspace,
+                .whole = passing.whole};
+  saved.ln_2 = cut_norm(saved.middle, own, kept);
   saved.mlp = {
       .x = saved.normed_2,
-      .wide = kept.take_values(4 * values, sizes.compute),
-      .activated = again.gelu ? passing.wide_scratch : kept.take_values(4 * values, sizes.compute),
-      .gelu_again = again.gelu};
+      .wide = kept.take_values(wide, sizes.compute),
+      .activated = again.gelu ? passing.wide_scratch : kept.take_values(wide, sizes.compute),
+      .gelu_again = again.gelu,
+      .whole = passing.whole};
   return saved;
 }
 
@@ -63,28 +71,40 @@ Block::Saved with_input(Block::Saved saved, ConstValues x) {
 }
 
 std::int64_t evaluated_rows(const ActivationSizes& sizes) {
-  const bool trains = sizes.purpose == Purpose::training;
-  return std::min(kEvaluatedRows, trains ? sizes.logits_rows() : sizes.shape.rows());
+  return std::min(kEvaluatedRows, sizes.trains() ? sizes.logits_rows() : sizes.shape.rows());
 }
 
-/// What is needed for inference alone. `all.inputs` and `all.targets` are cut already.
+/// Whether an evaluation's residual stream stays in one place. Where stages or slices of rows end,
+/// nothing of a micro-batch is as large as two of it.
+bool evaluates_in_place(const ActivationSizes& sizes) {
+  return sizes.pipelined() || sizes.sequence_parallel();
+}
+
+/// What is needed for inference alone. Tokens are cut already.
 EvaluationMemory cut_evaluation(const ActivationSizes& sizes, const Passing& passing,
                                 Cutter& kept) {
-  const std::int64_t rows = sizes.shape.rows();
   EvaluationMemory memory;
-  for (Values& stream : memory.stream) {
-    stream = kept.take_values(rows * sizes.config.hidden, sizes.compute);
+  const bool in_place = evaluates_in_place(sizes);
+  if (!in_place) {
+    for (Values& stream : memory.stream) {
+      stream = kept.take_values(sizes.stream_elems(), sizes.compute);
+    }
+  } else if (!sizes.trains()) {  // training works in the stream of its gradients
+    memory.stream.fill(kept.take_values(sizes.stream_elems(), sizes.compute));
   }
   memory.block = cut_block(sizes, passing, again_of(sizes, 0), kept);
-  memory.ln_f = cut_norm({}, rows, kept);
-  memory.logits_rows = evaluated_rows(sizes);
-  memory.logits =
-      kept.take_values(memory.logits_rows * sizes.config.logits_row_elems(), sizes.compute);
+  if (sizes.place.predicts()) {
+    memory.ln_f = cut_norm({}, sizes.own_rows(), kept);
+    memory.normed = in_place ? kept.take_values(sizes.whole_elems(), sizes.compute)
+                             : memory.stream[(sizes.config.layers + 1) % 2];
+    memory.logits_rows = evaluated_rows(sizes);
+    memory.logits = kept.take_values(sizes.logits_elems(memory.logits_rows), sizes.compute);
+  }
   memory.bytes = kept.bytes();
   return memory;
 }
 
-/// Cuts the stages of a micro-batch one after the other.
+/// Cuts what a rank keeps: what its layers share, then each slot, then the logits.
 class TrainingCut {
  public:
   TrainingCut(const ActivationSizes& sizes, const Passing& passing, Cutter& kept,
@@ -92,27 +112,12 @@ class TrainingCut {
       : sizes_{sizes}, passing_{passing}, kept_{kept}, all_{all} {}
 
   void cut() {
-    const auto layers = static_cast<std::size_t>(sizes_.config.layers);
-    all_.blocks.reserve(layers);
-    all_.residual.reserve(layers + 1);
-    all_.stage_bytes.reserve(layers + 2);
-    cut_shared();
-    all_.residual.push_back(take_boundary());
-    end_stage();
-    for (std::int64_t layer = 0; layer < sizes_.config.layers; ++layer) {
-      const bool recomputed = all_.recomputed[static_cast<std::size_t>(layer)];
-      all_.blocks.push_back(with_input(
-          recomputed ? shared_ : cut_block(sizes_, passing_, again_of(sizes_, layer), kept_),
-          all_.residual.back()));
-      const bool last = layer + 1 == sizes_.config.layers;
-      all_.residual.push_back(last ? take_stream() : take_boundary());
-      end_stage();
-    }
-    all_.ln_f = cut_norm(all_.residual.back(), sizes_.shape.rows(), kept_);
-    all_.normed = take_stream();
     all_.logits_rows = sizes_.logits_rows();
-    all_.logits = kept_.take_values(sizes_.logits_elems(), sizes_.compute);
-    end_stage();
+    all_.logits_bytes = static_cast<std::size_t>(sizes_.logits_elems(sizes_.logits_rows())) *
+                        size_of(sizes_.compute);
+    cut_shared();
+    for (int slot = 0; slot < sizes_.place.slots; ++slot) { cut_slot(); }
+    if (sizes_.pipelined() && sizes_.place.predicts()) { take_logits(); }
     lend_logits();
     borrow_for_evaluation();
   }
@@ -122,15 +127,61 @@ class TrainingCut {
     for (std::int64_t layer = 0; layer < sizes_.config.layers; ++layer) {
       all_.recomputed.push_back(sizes_.options->recompute.applies_to(layer));
     }
-    if (std::ranges::find(all_.recomputed, true) == all_.recomputed.end()) { return; }
-    const std::size_t before = kept_.bytes();
+    const bool any = std::ranges::any_of(sizes_.place.stages, [this](const GPTStage& stage) {
+      const auto first = all_.recomputed.begin() + stage.first_layer;
+      return std::find(first, first + stage.layers, true) != first + stage.layers;
+    });
+    if (!any) { return; }
+    const std::size_t before = kept_.at();
     shared_ = cut_block(sizes_, passing_, {}, kept_);
-    all_.shared_bytes = kept_.bytes() - before;
-    staged_ += all_.shared_bytes;
+    all_.shared_bytes = kept_.at() - before;
+  }
+
+  void cut_slot() {
+    std::vector<StageActivations>& slot = all_.slots.emplace_back();
+    const std::size_t first = kept_.at();
+    for (const GPTStage& stage : sizes_.place.stages) {
+      kept_.go_back(first);
+      slot.push_back(cut_stage(stage));
+    }
+    kept_.go_to_end();
+  }
+
+  [[nodiscard]] StageActivations cut_stage(const GPTStage& stage) {
+    StageActivations at;
+    at.blocks.reserve(static_cast<std::size_t>(stage.layers));
+    begun_ = kept_.at();
+    if (stage.embeds) { at.inputs = take_tokens(); }
+    if (stage.predicts) { at.targets = take_tokens(); }
+    at.residual.push_back(stage.embeds ? take_boundary() : Values{nullptr, sizes_.compute});
+    end_part(at);
+    for (std::int64_t layer = 0; layer < stage.layers; ++layer) {
+      const std::int64_t of_all = stage.first_layer + layer;
+      const bool recomputed = all_.recomputed[static_cast<std::size_t>(of_all)];
+      at.blocks.push_back(with_input(
+          recomputed ? shared_ : cut_block(sizes_, passing_, again_of(sizes_, of_all), kept_),
+          at.residual.back()));
+      const bool last = layer + 1 == stage.layers;
+      at.residual.push_back(!last            ? take_boundary()
+                            : stage.predicts ? take_stream()
+                                             : Values{nullptr, sizes_.compute});
+      end_part(at);
+    }
+    if (stage.predicts) {
+      at.ln_f = cut_norm(at.residual.back(), sizes_.own_rows(), kept_);
+      at.normed = kept_.take_values(sizes_.whole_elems(), sizes_.compute);
+      if (!sizes_.pipelined()) { take_logits(); }
+    }
+    end_part(at);
+    return at;
+  }
+
+  [[nodiscard]] std::int32_t* take_tokens() {
+    return kept_.take<std::int32_t>(sizes_.shape.rows());
   }
 
   [[nodiscard]] Values take_stream() {
-    return kept_.take_values(sizes_.shape.rows() * sizes_.config.hidden, sizes_.compute);
+    return kept_.take_values(sizes_.stream_elems(), sizes_.compute);
   }
 
   [[nodiscard]] Values take_boundary() {
@@ -138,32 +189,48 @@ class TrainingCut {
     return take_stream();
   }
 
-  void end_stage() {
-    all_.stage_bytes.push_back(kept_.bytes() - staged_);
-    staged_ = kept_.bytes();
+  void take_logits() {
+    all_.logits = kept_.take_values(sizes_.logits_elems(sizes_.logits_rows()), sizes_.compute);
+  }
+
+  void end_part(StageActivations& at) {
+    at.part_bytes.push_back(kept_.at() - begun_);
+    begun_ = kept_.at();
   }
 
   // How much depends on sizes alone, and so do the pieces in which attention goes backward.
   void lend_logits() {
-    const std::size_t bytes =
-        static_cast<std::size_t>(sizes_.logits_elems()) * size_of(sizes_.compute);
-    const auto held = static_cast<std::int64_t>(bytes / sizeof(float));
+    if (!sizes_.place.predicts()) { return; }
+    const auto held = static_cast<std::int64_t>(all_.logits_bytes / sizeof(float));
     const std::int64_t lent = std::min(held, sizes_.backward_workspace_elems);
     if (lent <= sizes_.workspace_elems) { return; }
     all_.lent_bytes = static_cast<std::size_t>(lent) * sizeof(float);
-    for (Block::Saved& block : all_.blocks) {
-      block.attn.lent = static_cast<float*>(all_.logits.data);
-      block.attn.lent_elems = lent;
+    for (std::vector<StageActivations>& slot : all_.slots) {
+      for (StageActivations& stage : slot) {
+        for (Block::Saved& block : stage.blocks) {
+          block.attn.lent = static_cast<float*>(all_.logits.data);
+          block.attn.lent_elems = lent;
+        }
+      }
     }
   }
 
-  // Between steps nothing of a micro-batch is needed.
+  // Between steps nothing of a micro-batch is needed. Of stages that share a slot the last has all
+  // but the inputs, which nobody needs when the targets are loaded.
   void borrow_for_evaluation() {
+    const StageActivations& first = all_.slots.front().front();
+    const StageActivations& last = all_.slots.front().back();
     Cutter count;
     static_cast<void>(cut_evaluation(sizes_, passing_, count));
-    all_.evaluation = {.stream = {all_.residual.back(), all_.normed},
-                       .block = all_.blocks.front(),
-                       .ln_f = all_.ln_f,
+    all_.inputs = first.inputs;
+    all_.targets = last.targets;
+    const bool in_place = evaluates_in_place(sizes_);
+    const std::array<Values, 2> stream = in_place ? std::array{all_.stream, all_.stream}
+                                                  : std::array{last.residual.back(), last.normed};
+    all_.evaluation = {.stream = stream,
+                       .block = last.blocks.front(),
+                       .ln_f = last.ln_f,
+                       .normed = in_place ? last.normed : stream[(sizes_.config.layers + 1) % 2],
                        .logits = all_.logits,
                        .logits_rows = evaluated_rows(sizes_),
                        .bytes = count.bytes()};
@@ -174,48 +241,78 @@ class TrainingCut {
   Cutter& kept_;
   GPTActivations& all_;
   Block::Saved shared_{};
-  std::size_t staged_ = 0;
+  std::size_t begun_ = 0;  // where the part begins that is being cut
 };
+
+/// A row of logits of several ranks, as floats.
+void cut_row(const ActivationSizes& sizes, Cutter& passing, EvaluationMemory& memory) {
+  const TensorRanks& ranks = sizes.layers.ranks;
+  if (ranks.size() == 1 && !sizes.pipelined()) { return; }
+  memory.row_part_elems = sizes.row_part_elems;
+  memory.row = passing.take<float>(ranks.size() * memory.row_part_elems);
+}
 
 }  // namespace
 
 ActivationSizes activation_sizes(const GPTConfig& config, const GPTOptions& options,
                                  std::int64_t batch, World& world, const ModelOptions& model) {
-  const kernels::AttentionShape attention{batch, config.seq, config.heads, config.head_size()};
+  const GPTLayers layers{world, config, options, model,
+                         TensorRanks::without_channel(world, model.mesh, tensor_options(options))};
+  const kernels::AttentionShape attention{batch, config.seq, layers.block.attention().heads(),
+                                          config.head_size()};
   const Stream stream = world.compute_stream();
+  const std::vector<Range> parts = vocab_parts(world, config.vocab, layers.ranks.size());
   // What is dropped is computed by kernels that have no use for more.
   const auto backward_elems = options.dropout > 0.0F ? kernels::attention_workspace_elems
                                                      : kernels::attention_backward_workspace_elems;
   return {.config = config,
           .options = &options,
+          .place = place_of(config, options, world, model),
+          .layers = layers,
           .shape = {batch, config.seq},
           .compute = model.compute,
           .purpose = model.purpose,
           .workspace_elems = kernels::attention_workspace_elems(attention, model.compute, stream),
-          .backward_workspace_elems = backward_elems(attention, model.compute, stream)};
+          .backward_workspace_elems = backward_elems(attention, model.compute, stream),
+          .row_part_elems = std::ranges::max(parts | std::views::transform(&Range::elems))};
 }
 
 GPTActivations cut_activations(const ActivationSizes& sizes, Cutter& kept, Cutter& passing) {
   const std::int64_t rows = sizes.shape.rows();
-  const std::int64_t values = rows * sizes.config.hidden;
-  const bool trains = sizes.purpose == Purpose::training;
   GPTActivations all;
-  if (trains) {
-    all.loss = passing.take<double>(1);
-    all.stream = passing.take_values(values, sizes.compute);
-    all.scratch = passing.take_values((sizes.options->dropout > 0 ? 6 : 5) * values, sizes.compute);
+  if (sizes.trains()) {
+    if (sizes.place.predicts()) { all.loss = passing.take<double>(1); }
+    all.stream = passing.take_values(sizes.stream_elems(), sizes.compute);
+    all.scratch = passing.take_values(sizes.scratch_elems(), sizes.compute);
   }
   double* const evaluated = passing.take<double>(1);
-  const Passing works_in{passing.take<float>(sizes.workspace_elems), all.scratch,
-                         all.scratch ? all.scratch.at(values) : Values{}};
-  all.inputs = kept.take<std::int32_t>(rows);
-  all.targets = kept.take<std::int32_t>(rows);
-  if (trains) {
+  Passing works_in{.workspace = passing.take<float>(sizes.workspace_elems),
+                   .scratch = all.scratch,
+                   .wide_scratch = {},
+                   .whole = {}};
+  if (all.scratch) { works_in.wide_scratch = all.scratch.at(sizes.whole_elems()); }
+  if (sizes.sequence_parallel()) {
+    // Training has it behind what layers write to the scratch in forward.
+    const std::int64_t last = sizes.scratch_elems() - sizes.whole_elems();
+    all.whole = !sizes.trains() ? passing.take_values(sizes.whole_elems(), sizes.compute)
+                : all.scratch   ? all.scratch.at(last)
+                                : Values{};
+    works_in.whole = all.whole;
+  }
+  if (sizes.place.predicts()) {
+    const std::int64_t most = sizes.trains() ? sizes.logits_rows() : evaluated_rows(sizes);
+    const std::int64_t elems = sizes.layers.loss.statistics_elems(most);
+    if (elems > 0) { all.statistics = passing.take<float>(elems); }
+  }
+  if (sizes.trains()) {
     TrainingCut{sizes, works_in, kept, all}.cut();
   } else {
+    if (sizes.place.embeds()) { all.inputs = kept.take<std::int32_t>(rows); }
+    if (sizes.place.predicts()) { all.targets = kept.take<std::int32_t>(rows); }
     all.evaluation = cut_evaluation(sizes, works_in, kept);
   }
   all.evaluation.loss = evaluated;
+  cut_row(sizes, passing, all.evaluation);
   return all;
 }
 

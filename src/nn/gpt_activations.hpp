@@ -7,6 +7,9 @@
 #include <limits>
 #include <vector>
 
+#include "nn/gpt_layers.hpp"
+#include "nn/gpt_stages.hpp"
+#include "tessera/base/error.hpp"
 #include "tessera/memory/buffer.hpp"
 #include "tessera/nn/block.hpp"
 #include "tessera/nn/gpt.hpp"
@@ -15,11 +18,12 @@
 namespace tessera::nn {
 
 /// Takes pieces from an arena, or, without one, counts what they would need: so that one walk
-/// over the pieces both plans and cuts.
+/// over the pieces both plans and cuts. The arena is the cutter's alone.
 class Cutter {
  public:
   Cutter() = default;
-  explicit Cutter(Arena& arena) noexcept : arena_{&arena} {}
+  explicit Cutter(Arena& arena)
+      : first_{static_cast<std::byte*>(arena.take(arena.bytes()))}, room_{arena.bytes()} {}
 
   template <class T>
   [[nodiscard]] T* take(std::int64_t elems) {
@@ -28,81 +32,128 @@ class Cutter {
   [[nodiscard]] Values take_values(std::int64_t elems, DType dtype) {
     return {take_bytes(static_cast<std::size_t>(elems) * size_of(dtype)), dtype};
   }
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// Where the next piece begins, in bytes from the first.
+  [[nodiscard]] std::size_t at() const noexcept { return at_; }
+  /// The next piece begins at `at` again, where others do that are not in use at the same time.
+  void go_back(std::size_t at) noexcept { at_ = at; }
+  /// The next piece begins behind all pieces.
+  void go_to_end() noexcept { at_ = end_; }
+  /// The bytes of all pieces.
+  [[nodiscard]] std::size_t bytes() const noexcept { return end_; }
 
  private:
   [[nodiscard]] void* take_bytes(std::size_t bytes) {
     const std::size_t need = Arena::need(bytes);
+    void* const piece = first_ == nullptr ? nullptr : first_ + at_;
     // A sum that no machine has stays one, so that the device refuses it.
-    bytes_ = need > std::numeric_limits<std::size_t>::max() - bytes_
-                 ? std::numeric_limits<std::size_t>::max()
-                 : bytes_ + need;
-    return arena_ == nullptr ? nullptr : arena_->take(bytes);
+    at_ = need > std::numeric_limits<std::size_t>::max() - at_
+              ? std::numeric_limits<std::size_t>::max()
+              : at_ + need;
+    end_ = std::max(end_, at_);
+    expects(first_ == nullptr || end_ <= room_, "GPT: more memory is cut than was planned");
+    return piece;
   }
 
-  Arena* arena_ = nullptr;
-  std::size_t bytes_ = 0;
+  std::byte* first_ = nullptr;
+  std::size_t room_ = 0;
+  std::size_t at_ = 0;
+  std::size_t end_ = 0;
 };
 
 /// What decides the sizes of a GPT's memory.
 struct ActivationSizes {
   GPTConfig config;
   const GPTOptions* options;
+  GPTPlace place;
+  GPTLayers layers;
   BatchShape shape;
   DType compute;
   Purpose purpose;
   std::int64_t workspace_elems;           ///< attention's
   std::int64_t backward_workspace_elems;  ///< the most that attention's backward has a use for
+  std::int64_t row_part_elems;            ///< the longest part of a row of logits along `tensor`
 
+  [[nodiscard]] bool trains() const noexcept { return purpose == Purpose::training; }
+  [[nodiscard]] bool pipelined() const noexcept { return place.schedule.has_value(); }
+  [[nodiscard]] bool sequence_parallel() const noexcept { return options->sequence_parallel; }
+  /// The rows that this rank has between the products.
+  [[nodiscard]] std::int64_t own_rows() const { return layers.ranks.own(shape.rows()).elems; }
+  /// The elements of the residual stream.
+  [[nodiscard]] std::int64_t stream_elems() const { return own_rows() * config.hidden; }
+  /// The elements of [rows, hidden].
+  [[nodiscard]] std::int64_t whole_elems() const noexcept { return shape.rows() * config.hidden; }
+  [[nodiscard]] std::int64_t scratch_elems() const {
+    return layers.block.scratch_elems(shape.rows(), {.p = options->dropout});
+  }
   /// The rows of logits that training holds.
   [[nodiscard]] std::int64_t logits_rows() const noexcept {
     return options->head_rows == 0 ? shape.rows() : std::min(shape.rows(), options->head_rows);
   }
-  [[nodiscard]] std::int64_t logits_elems() const noexcept {
-    return logits_rows() * config.logits_row_elems();
+  /// The elements of so many rows of logits.
+  [[nodiscard]] std::int64_t logits_elems(std::int64_t rows) const noexcept {
+    return rows * layers.embedding.logits_row_elems();
   }
 };
+/// *Collective*, as TensorRanks.
 [[nodiscard]] ActivationSizes activation_sizes(const GPTConfig& config, const GPTOptions& options,
                                                std::int64_t batch, World& world,
                                                const ModelOptions& model);
 
-/// What an evaluation works in: for training pieces of the micro-batch's memory.
+/// What an evaluation works in: for training pieces of a micro-batch's memory.
 struct EvaluationMemory {
-  std::array<Values, 2> stream;  ///< [rows, hidden]: the residual stream before and after a layer
-  Block::Saved block{};          ///< of the layer that is computed; its input is one of the two
+  /// [rows, hidden]: the residual stream before and after a layer, which may be one.
+  std::array<Values, 2> stream;
+  Block::Saved block{};  ///< of the layer that is computed; its input is one of the two
   LayerNorm::Saved ln_f{};
+  Values normed;  ///< [rows, hidden], ln_f's output
   Values logits;  ///< [logits_rows, vocab], rows logits_row_elems() apart
   std::int64_t logits_rows = 0;
   double* loss = nullptr;
+  /// [tensor, parts of a row]: one row of logits, where several ranks have or need it.
+  float* row = nullptr;
+  std::int64_t row_part_elems = 0;
   std::size_t bytes = 0;  ///< of all that is kept between its kernels
 };
 
-/// A GPT's memory for one micro-batch; of Purpose::inference, only what an evaluation needs.
-struct GPTActivations {
-  // Kept from forward to backward.
-  std::int32_t* inputs = nullptr;
-  std::int32_t* targets = nullptr;
-  std::vector<Block::Saved> blocks;  ///< blocks[l].ln_1.x is the residual stream before layer l
-  /// layers + 1 times [rows, hidden]; with Boundaries::host only the last, the others null.
+/// What one micro-batch keeps in one stage from its forward pass to its backward pass.
+struct StageActivations {
+  std::int32_t* inputs = nullptr;    ///< where the stage embeds
+  std::int32_t* targets = nullptr;   ///< where it predicts
+  std::vector<Block::Saved> blocks;  ///< blocks[l].ln_1.x is the residual stream before its layer l
+  /// layers + 1 times [rows, hidden]. Null where the memory is not the GPT's: with Boundaries::host
+  /// all but the last, in a pipeline the first and the last, as far as neighbours have them.
   std::vector<Values> residual;
   LayerNorm::Saved ln_f{};
   Values normed;  ///< [rows, hidden], ln_f's output
-  /// [logits_rows, vocab], rows logits_row_elems() apart, then their gradient.
-  Values logits;
-  std::int64_t logits_rows = 0;
   /// Bytes that come into use with the embedding, with each layer, and with the head.
-  std::vector<std::size_t> stage_bytes;
+  std::vector<std::size_t> part_bytes;
+};
+
+/// A GPT's memory on one rank; of Purpose::inference, only what an evaluation needs.
+struct GPTActivations {
+  /// By slot, then by stage of the rank. The stages of a slot share its memory.
+  std::vector<std::vector<StageActivations>> slots;
   /// By layer: whether its activations are those that all such layers share, and computed again.
   std::vector<bool> recomputed;
   std::size_t shared_bytes = 0;  ///< that these layers share
+  /// [logits_rows, vocab], rows logits_row_elems() apart, then their gradient. In a pipeline they
+  /// live from the beginning of a backward pass alone, for one micro-batch at a time.
+  Values logits;
+  std::int64_t logits_rows = 0;
+  std::size_t logits_bytes = 0;
   /// Bytes of the logits that attention's backward borrows, where it can use more than its own
   /// workspace. The logits are dead once the head's backward pass is done. 0: nothing is lent.
   std::size_t lent_bytes = 0;
 
   // Used again and again.
-  double* loss = nullptr;
-  Values stream;   ///< [rows, hidden], gradient of the residual stream
-  Values scratch;  ///< Block::scratch_elems
+  double* loss = nullptr;  ///< where the rank predicts
+  Values stream;           ///< [rows, hidden], gradient of the residual stream
+  Values scratch;          ///< Block::scratch_elems
+  Values whole;            ///< [rows, hidden], idle in layers' forward; with sequence parallelism
+  float* statistics = nullptr;  ///< CrossEntropy::statistics_elems
+  /// Tokens of an evaluation: in training those of a micro-batch.
+  std::int32_t* inputs = nullptr;
+  std::int32_t* targets = nullptr;
 
   EvaluationMemory evaluation;
 };

@@ -1,8 +1,11 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "nn/gpt_state.hpp"
+#include "nn/vocab_cut.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/kernels/elementwise.hpp"
 
 // A forward that keeps nothing: one layer after the other in the same memory.
 namespace tessera::nn {
@@ -51,8 +54,10 @@ double GPT::evaluate(std::span<const std::int32_t> inputs, std::span<const std::
   const auto evaluation = s.model->evaluate();
   const CountedMemory in_use =
       s.world().memory().occupy(Category::activations, s.at.evaluation.bytes, "evaluation");
-  s.load(inputs, targets);
-  return s.evaluate_loss(s.evaluate_layers(sequences), sequences.rows());
+  s.load(s.at.inputs, inputs);
+  const Values stream = s.evaluate_layers(sequences);
+  s.load(s.at.targets, targets);
+  return s.evaluate_loss(stream, sequences.rows());
 }
 
 std::vector<float> GPT::next_logits(std::span<const std::int32_t> tokens) {
@@ -69,38 +74,63 @@ std::vector<float> GPT::next_logits(std::span<const std::int32_t> tokens) {
   const auto evaluation = s.model->evaluate();
   const CountedMemory in_use =
       s.world().memory().occupy(Category::activations, s.at.evaluation.bytes, "evaluation");
-  s.load(tokens, {});
+  s.load(s.at.inputs, tokens);
   const BatchShape sequence{1, std::ssize(tokens)};
   const Values stream = s.evaluate_layers(sequence);
-  {
-    const auto scope = s.model->forward(s.root);
-    s.evaluate_head(scope, stream, sequence.seq - 1, 1);
+  if (s.place.predicts()) {
+    const auto scope = s.model->forward(s.ends.head);
+    s.evaluate_norm(scope, stream, sequence.seq);
+    s.evaluate_head(scope, sequence.seq - 1, 1);
   }
-  return read_floats(s.world(), s.at.evaluation.logits, static_cast<std::size_t>(s.config.vocab));
+  return s.collect_logits();
 }
 
 Values GPT::State::evaluate_layers(BatchShape sequences) {
   EvaluationMemory& memory = at.evaluation;
-  {
-    const auto scope = model->forward(root);
-    layers->embedding.forward(scope, at.inputs, memory.stream[0], sequences);
+  Values stream = memory.stream[0];
+  if (place.embeds()) {
+    const auto tokens = model->forward(ends.tokens);
+    std::optional<ForwardScope> positions;
+    if (pipelined()) { positions.emplace(model->forward(ends.positions)); }
+    layers->embedding.forward(tokens, positions ? *positions : tokens, at.inputs, stream, sequences,
+                              at.whole);
   }
-  for (std::size_t layer = 0; layer < blocks.size(); ++layer) {
-    const auto scope = model->forward(blocks[layer]);
-    memory.block.ln_1.x = memory.stream[layer % 2];
-    layers->block.forward(scope, memory.block, memory.stream[(layer + 1) % 2], sequences);
+  for (const GPTStage& stage : place.all_stages) {
+    const bool mine = place.pipe_of(stage.index) == place.pipe_index;
+    if (mine) { stream = evaluate_stage(stage, stream, sequences); }
+    if (!stage.predicts) {
+      const std::int64_t elems = layers->ranks.own(sequences.rows()).elems * config.hidden;
+      broadcast_along_pipe(stage, {stream.data, elems, stream.dtype});
+    }
   }
   shared_holds.reset();
-  return memory.stream[blocks.size() % 2];
+  return stream;
 }
 
-void GPT::State::evaluate_head(const Scope& scope, Values stream, std::int64_t first,
-                               std::int64_t rows) {
+Values GPT::State::evaluate_stage(const GPTStage& stage, Values stream, BatchShape sequences) {
   EvaluationMemory& memory = at.evaluation;
-  const Values normed = memory.stream[(blocks.size() + 1) % 2];
-  memory.ln_f.x = stream.at(first * config.hidden);
-  layers->ln_f.forward(scope, memory.ln_f, normed, rows);
-  layers->embedding.head(scope, normed, memory.logits, rows);
+  Values next = stream.data == memory.stream[0].data ? memory.stream[1] : memory.stream[0];
+  for (std::int64_t layer = 0; layer < stage.layers; ++layer) {
+    const auto scope = model->forward(blocks[static_cast<std::size_t>(stage.first_layer + layer)]);
+    memory.block.ln_1.x = stream;
+    layers->block.forward(scope, memory.block, next, sequences);
+    std::swap(stream, next);
+  }
+  return stream;
+}
+
+void GPT::State::evaluate_norm(const Scope& scope, Values stream, std::int64_t rows) {
+  EvaluationMemory& memory = at.evaluation;
+  const Range mine = layers->ranks.own(rows);
+  memory.ln_f.x = stream;
+  layers->ln_f.forward(scope, memory.ln_f, memory.normed.at(mine.first * config.hidden),
+                       mine.elems);
+  layers->ranks.gather(memory.normed, rows, config.hidden);
+}
+
+void GPT::State::evaluate_head(const Scope& scope, std::int64_t first, std::int64_t rows) {
+  const EvaluationMemory& memory = at.evaluation;
+  layers->embedding.head(scope, memory.normed.at(first * config.hidden), memory.logits, rows);
 }
 
 double GPT::State::evaluate_loss(Values stream, std::int64_t rows) {
@@ -108,18 +138,59 @@ double GPT::State::evaluate_loss(Values stream, std::int64_t rows) {
   Device& device = world().device();
   const Stream compute = world().compute_stream();
   device.fill(memory.loss, 0, sizeof(double), compute);
-  {
-    const auto scope = model->forward(root);
+  if (place.predicts()) {
+    const auto scope = model->forward(ends.head);
+    evaluate_norm(scope, stream, rows);
     for (std::int64_t first = 0; first < rows; first += memory.logits_rows) {
       const std::int64_t count = std::min(memory.logits_rows, rows - first);
-      evaluate_head(scope, stream, first, count);
-      layers->loss.evaluate(memory.logits, at.targets + first, memory.loss, count, rows);
+      evaluate_head(scope, first, count);
+      layers->loss.evaluate(memory.logits, at.targets + first, memory.loss, count, rows,
+                            at.statistics);
     }
   }
+  broadcast_along_pipe(place.all_stages.back(), {memory.loss, 1, DType::fp64});
   double loss = 0.0;
   device.copy_out(&loss, memory.loss, sizeof loss, compute);
   compute.wait();
   return loss;
+}
+
+// An evaluation sends to all ranks what one of them needs: it is rare, and waits at every stage
+// anyway.
+void GPT::State::broadcast_along_pipe(const GPTStage& stage, View data) {
+  if (!along_pipe || data.elems == 0) { return; }
+  const Stream compute = world().compute_stream();
+  compute.record(stage_done.get());
+  along_pipe->stream.wait_for(stage_done.get());
+  along_pipe->communicator.submit(
+      Batch{"evaluate stage"}.broadcast(data, place.pipe_of(stage.index)), along_pipe->stream);
+  along_pipe->stream.record(stage_sent.get());
+  compute.wait_for(stage_sent.get());
+}
+
+std::vector<float> GPT::State::collect_logits() {
+  const EvaluationMemory& memory = at.evaluation;
+  const auto vocab = static_cast<std::size_t>(config.vocab);
+  if (memory.row == nullptr) { return read_floats(world(), memory.logits, vocab); }
+  const TensorRanks& ranks = layers->ranks;
+  const std::vector<Range> parts = vocab_parts(world(), config.vocab, ranks.size());
+  const std::int64_t elems = memory.row_part_elems;
+  if (place.predicts()) {
+    const std::int64_t mine = parts[static_cast<std::size_t>(ranks.index())].elems;
+    kernels::cast({memory.row + ranks.index() * elems, mine, DType::fp32},
+                  {memory.logits.data, mine, memory.logits.dtype}, world().compute_stream());
+    ranks.all_gather(memory.row, elems);
+  }
+  const std::int64_t all = ranks.size() * elems;
+  broadcast_along_pipe(place.all_stages.back(), {memory.row, all, DType::fp32});
+  const std::vector<float> rows =
+      read_floats(world(), {memory.row, DType::fp32}, static_cast<std::size_t>(all));
+  std::vector<float> logits(vocab);
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
+    std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(rank) * elems, parts[rank].elems,
+                logits.begin() + parts[rank].first);
+  }
+  return logits;
 }
 
 }  // namespace tessera::nn

@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "nn/gpt_state.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/world/mesh.hpp"
 
 namespace tessera::nn {
 namespace {
@@ -18,6 +20,16 @@ void check_batch(const GPTConfig& config, std::int64_t batch) {
       fmt::format("a micro-batch of {} sequences: give a number from 1 to {}", batch, most));
 }
 
+/// Stages hand slices of rows to each other.
+void require_rows(const ActivationSizes& sizes) {
+  const int ranks = sizes.layers.ranks.size();
+  if (!sizes.pipelined() || !sizes.sequence_parallel() || sizes.shape.rows() >= ranks) { return; }
+  throw ConfigError(
+      fmt::format("{} tokens in a micro-batch for {} ranks along tensor with sequence parallelism: "
+                  "with `pipe` each of them needs one at least; give more tokens or fewer ranks",
+                  sizes.shape.rows(), ranks));
+}
+
 // While one is read and one is written, a third is on its way.
 constexpr int kBoundarySlots = 3;
 
@@ -25,13 +37,16 @@ bool offloads(const GPTOptions& options, const ModelOptions& model) {
   return options.boundaries == Boundaries::host && model.purpose == Purpose::training;
 }
 
-ActivationStoreOptions store_options(const GPTConfig& config, BatchShape shape, DType compute) {
-  const auto layers = static_cast<int>(config.layers);
-  const std::int64_t values = shape.rows() * config.hidden;
+ActivationStoreOptions store_options(const ActivationSizes& sizes) {
+  const auto layers = static_cast<int>(sizes.config.layers);
   return {.count = layers,
-          .bytes = static_cast<std::size_t>(values) * size_of(compute),
+          .bytes = static_cast<std::size_t>(sizes.stream_elems()) * size_of(sizes.compute),
           .slots = std::min(kBoundarySlots, layers),
           .name = "boundaries"};
+}
+
+pipeline::Boundary boundary_of(const ActivationSizes& sizes) {
+  return {.elems = sizes.stream_elems(), .dtype = sizes.compute};
 }
 
 bool collects(const GPTOptions& options, const World& world) {
@@ -50,12 +65,10 @@ void clear_gaps(Values logits, std::int64_t elems, World& world) {
 }  // namespace
 
 GPT::State::~State() {
-  if (!logits_gathered.get()) { return; }
-  // An error may have brought us here while the logits were on their way.
-  try {
-    world().gather_channel().stream.wait();
-  } catch (...) {  // ended by that error, which is known already
-  }
+  const bool moves = logits_gathered.get() || pipelined() || (layers && layers->ranks.size() > 1);
+  if (!moves) { return; }
+  // An error may have brought us here while logits or activations were on their way.
+  world().quiesce();
 }
 
 void GPT::reserve(std::int64_t batch) {
@@ -65,18 +78,25 @@ void GPT::reserve(std::int64_t batch) {
   if (s.shape.batch == batch) { return; }
   expects(s.shape.batch == 0, "GPT: every micro-batch must have as many sequences as the first");
   const ModelOptions& model = s.model->options();
-  const GPTBytes bytes = bytes_needed(s.config, s.options, batch, s.world(), model);
-
   World& world = s.world();
-  const BatchShape shape{batch, s.config.seq};
+  const GPTBytes bytes = bytes_needed(s.config, s.options, batch, world, model);
+  const ActivationSizes sizes = activation_sizes(s.config, s.options, batch, world, model);
   std::unique_ptr<ActivationStore> store;
-  std::size_t stored = 0;  // of the activations, by the store
+  std::unique_ptr<pipeline::Pipeline> pipeline;
+  std::size_t others = 0;  // of the activations, allocated by these two
   if (offloads(s.options, model)) {
-    const ActivationStoreOptions options = store_options(s.config, shape, model.compute);
-    stored = ActivationStore::bytes_needed(options).device;
+    const ActivationStoreOptions options = store_options(sizes);
+    others = ActivationStore::bytes_needed(options).device;
     store = std::make_unique<ActivationStore>(world, options);
   }
-  Arena kept{world.allocate(Category::activations, bytes.activations - stored, "gpt activations",
+  if (sizes.pipelined() && sizes.trains()) {
+    others =
+        pipeline::Pipeline::bytes_needed(*s.place.schedule, boundary_of(sizes), s.place.pipe_index)
+            .activations;
+    pipeline = std::make_unique<pipeline::Pipeline>(Mesh{world, model.mesh}, *s.place.schedule,
+                                                    boundary_of(sizes));
+  }
+  Arena kept{world.allocate(Category::activations, bytes.activations - others, "gpt activations",
                             BufferUse::parts)};
   Arena passing{world.allocate(Category::workspace, bytes.workspace, "gpt workspace")};
   if (bytes.gather > 0) {
@@ -88,14 +108,17 @@ void GPT::reserve(std::int64_t batch) {
   }
   Cutter cut_kept{kept};
   Cutter cut_passing{passing};
-  s.at = cut_activations(activation_sizes(s.config, s.options, batch, world, model), cut_kept,
-                         cut_passing);
-  clear_gaps(s.at.logits, s.at.logits_rows * s.config.logits_row_elems(), world);
+  s.at = cut_activations(sizes, cut_kept, cut_passing);
+  clear_gaps(s.at.logits, sizes.logits_elems(s.at.logits_rows), world);
+  s.pipeline = std::move(pipeline);
   s.store = std::move(store);
   s.kept = std::move(kept);
   s.passing = std::move(passing);
-  s.in_use.resize(s.at.stage_bytes.size());
-  s.shape = shape;
+  for (const std::vector<StageActivations>& slot : s.at.slots) {
+    const auto parts = [](const StageActivations& stage) { return stage.part_bytes.size(); };
+    s.in_use.emplace_back(std::ranges::max(slot | std::views::transform(parts)));
+  }
+  s.shape = sizes.shape;
 }
 
 GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, std::int64_t batch,
@@ -103,21 +126,25 @@ GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, s
   config.validate();
   validate(options);
   check_batch(config, batch);
-  const BatchShape shape{batch, config.seq};
   Cutter kept;
   Cutter passing;
-  static_cast<void>(
-      cut_activations(activation_sizes(config, options, batch, world, model), kept, passing));
+  const ActivationSizes sizes = activation_sizes(config, options, batch, world, model);
+  require_rows(sizes);
+  static_cast<void>(cut_activations(sizes, kept, passing));
   GPTBytes bytes{.activations = kept.bytes(), .workspace = passing.bytes()};
   if (offloads(options, model)) {
-    const ActivationStoreBytes store =
-        ActivationStore::bytes_needed(store_options(config, shape, model.compute));
+    const ActivationStoreBytes store = ActivationStore::bytes_needed(store_options(sizes));
     bytes.activations += store.device;
     bytes.host = store.host;
   }
+  if (sizes.pipelined() && sizes.trains()) {
+    bytes.activations += pipeline::Pipeline::bytes_needed(*sizes.place.schedule, boundary_of(sizes),
+                                                          sizes.place.pipe_index)
+                             .activations;
+  }
   if (collects(options, world) && model.purpose == Purpose::training) {
     bytes.gather =
-        Arena::need(static_cast<std::size_t>(world.size() * shape.rows()) *
+        Arena::need(static_cast<std::size_t>(world.size() * sizes.shape.rows()) *
                     static_cast<std::size_t>(config.logits_row_elems()) * size_of(model.compute));
   }
   return bytes;

@@ -1,6 +1,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "nn/drop.hpp"
@@ -11,31 +13,14 @@ namespace tessera::nn {
 void GPT::forward(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets) {
   State& s = *state_;
   s.check_call(inputs, targets);
+  expects(!s.pipelined(), "GPT::forward: the mesh has a dimension `pipe`: call run");
   expects(s.model->options().purpose == Purpose::training,
           "GPT::forward: the model was made for inference; use evaluate");
   reserve(static_cast<std::int64_t>(inputs.size()) / s.config.seq);
-  s.load(inputs, targets);
-  if (s.micro_batch == 0) {
-    s.world().device().fill(s.at.loss, 0, sizeof(double), s.world().compute_stream());
-  }
-  s.choose_dropout();
-  {
-    const auto scope = s.model->forward(s.root);
-    s.begin_stage(0);
-    const Values first = s.open_boundary(0);
-    s.layers->embedding.forward(scope, s.at.inputs, first, s.shape);
-    drop(scope, s.embedding_dropout(), DropSite::embedding,
-         {first, first, s.shape, s.config.hidden});
-    s.watch(scope, first, s.config.hidden);
-    s.save_boundary(0);
-  }
-  for (std::size_t layer = 0; layer < s.blocks.size(); ++layer) { s.forward_layer(layer); }
-  {
-    const auto scope = s.model->forward(s.root);
-    s.begin_stage(s.blocks.size() + 1);
-    s.layers->ln_f.forward(scope, s.at.ln_f, s.at.normed, s.shape.rows());
-    s.forward_head(scope);
-  }
+  s.load(s.at.inputs, inputs);
+  s.load(s.at.targets, targets);
+  if (s.micro_batch == 0) { s.clear_loss(); }
+  s.forward(s.only_pass(), {}, {});
   s.micro_batch = (s.micro_batch + 1) % s.model->options().accumulate;
   s.forward_done = true;
 }
@@ -43,101 +28,244 @@ void GPT::forward(std::span<const std::int32_t> inputs, std::span<const std::int
 void GPT::backward() {
   State& s = *state_;
   expects(s.forward_done, "GPT::backward: no micro-batch has gone forward");
-  const std::int64_t values = s.shape.rows() * s.config.hidden;
-  {
-    const auto scope = s.model->backward(s.root);
-    s.fetch_boundary(s.blocks.size() - 1);
-    s.backward_head(scope);
-    s.world().device().fill(s.at.stream.data, 0,
-                            static_cast<std::size_t>(values) * size_of(s.model->options().compute),
-                            scope.stream());
-    s.layers->ln_f.backward(scope, s.at.ln_f, s.at.scratch, s.at.stream, s.shape.rows());
-    s.end_stage(s.blocks.size() + 1);
-  }
-  for (std::size_t layer = s.blocks.size(); layer-- > 0;) { s.backward_layer(layer); }
-  {
-    const auto scope = s.model->backward(s.root);
-    drop(scope, s.embedding_dropout(), DropSite::embedding,
-         {s.at.stream, s.at.stream, s.shape, s.config.hidden});
-    s.layers->embedding.backward(scope, s.at.inputs, s.at.stream, s.shape);
-    s.end_stage(0);
-  }
+  s.backward(s.only_pass(), {}, {}, {});
   s.forward_done = false;
 }
 
-void GPT::State::forward_head(const ForwardScope& scope) {
-  if (options.head_rows > 0) { return watch(scope, at.normed, config.hidden); }
-  layers->embedding.head(scope, at.normed, at.logits, shape.rows());
-  watch(scope, at.logits, config.logits_row_elems());
-  gather_logits();
-  layers->loss.forward(at.logits, at.targets, at.loss, shape.rows(), model->loss_scale());
+void GPT::run(const std::function<MicroBatch(int)>& data) {
+  State& s = *state_;
+  expects(s.model != nullptr, "GPT: not declared in a model yet");
+  expects(data != nullptr, "GPT::run: there is no data");
+  expects(!s.forward_done && s.micro_batch == 0, "GPT::run: a step has begun");
+  if (s.pipelined()) { return s.run_pipeline(*this, data); }
+  for (int micro = 0; micro < s.model->options().accumulate; ++micro) {
+    const MicroBatch batch = data(micro);
+    forward_backward(batch.inputs, batch.targets);
+  }
 }
 
-void GPT::State::backward_head(const BackwardScope& scope) {
+// A rank meets the micro-batches in their order, whatever the schedule.
+void GPT::State::run_pipeline(GPT& gpt, const std::function<MicroBatch(int)>& data) {
+  expects(model->options().purpose == Purpose::training,
+          "GPT::run: the model was made for inference; use evaluate");
+  std::vector<MicroBatch> batches;
+  const auto batch_of = [&](int micro) -> const MicroBatch& {
+    while (std::ssize(batches) <= micro) {
+      const MicroBatch& batch = batches.emplace_back(data(static_cast<int>(batches.size())));
+      check_call(batch.inputs, batch.targets);
+      gpt.reserve(std::ssize(batch.inputs) / config.seq);
+    }
+    return batches[static_cast<std::size_t>(micro)];
+  };
+  static_cast<void>(batch_of(0));
+  clear_loss();
+  const auto values = [](const auto& view) {
+    using Of =
+        std::conditional_t<std::is_same_v<std::decay_t<decltype(view)>, View>, Values, ConstValues>;
+    return Of{view.data, view.dtype};
+  };
+  pipeline->run({.forward =
+                     [&](const pipeline::Turn& turn, ConstView input, View output) {
+                       const GPTPass pass = pass_of(turn);
+                       const MicroBatch& batch = batch_of(pass.micro_batch);
+                       load(pass.at.inputs, batch.inputs);
+                       load(pass.at.targets, batch.targets);
+                       forward(pass, values(input), values(output));
+                     },
+                 .backward =
+                     [&](const pipeline::Turn& turn, ConstView input, ConstView output_gradient,
+                         View input_gradient) {
+                       backward(pass_of(turn), values(input), values(output_gradient),
+                                values(input_gradient));
+                     },
+                 .backward_weight = {}});
+}
+
+GPTPass GPT::State::pass_of(const pipeline::Turn& turn) {
+  const auto mine = std::ranges::find(place.stages, turn.action.stage, &GPTStage::index);
+  return pass_of(static_cast<std::size_t>(mine - place.stages.begin()), turn.slot,
+                 turn.action.micro_batch);
+}
+
+GPTPass GPT::State::pass_of(std::size_t stage, int slot, int of_micro_batch) {
+  const auto s = static_cast<std::size_t>(slot);
+  return {.stage = place.stages[stage],
+          .at = at.slots[s][stage],
+          .in_use = in_use[s],
+          .slot = slot,
+          .micro_batch = of_micro_batch};
+}
+
+ForwardScope GPT::State::open_forward(Unit unit, const GPTPass& pass) {
+  return pipelined() ? model->forward(unit, pass.micro_batch) : model->forward(unit);
+}
+
+BackwardScope GPT::State::open_backward(Unit unit, const GPTPass& pass) {
+  return pipelined() ? model->backward(unit, pass.micro_batch) : model->backward(unit);
+}
+
+void GPT::State::clear_loss() {
+  if (at.loss == nullptr) { return; }
+  world().device().fill(at.loss, 0, sizeof(double), world().compute_stream());
+}
+
+void GPT::State::forward(const GPTPass& pass, ConstValues input, Values output) {
+  choose_dropout(pass);
+  if (pass.stage.embeds) {
+    forward_embedding(pass);
+  } else {
+    pass.at.blocks.front().ln_1.x = input;
+  }
+  for (std::size_t layer = 0; layer < pass.at.blocks.size(); ++layer) {
+    forward_layer(pass, layer, output);
+  }
+  if (pass.stage.predicts) { forward_end(pass); }
+}
+
+void GPT::State::backward(const GPTPass& pass, ConstValues input, ConstValues output_gradient,
+                          Values input_gradient) {
+  // The gradient of the residual stream, in place from layer to layer.
+  const Values stream = pass.stage.embeds ? at.stream : input_gradient;
+  if (pass.stage.predicts) {
+    backward_end(pass, stream);
+  } else {
+    world().device().copy(stream.data, output_gradient.data, stream_bytes(),
+                          world().compute_stream());
+  }
+  for (std::size_t layer = pass.at.blocks.size(); layer-- > 0;) {
+    backward_layer(pass, layer, layer == 0 ? input : ConstValues{}, stream);
+  }
+  if (pass.stage.embeds) { backward_embedding(pass, stream); }
+}
+
+void GPT::State::forward_embedding(const GPTPass& pass) {
+  const auto tokens = open_forward(ends.tokens, pass);
+  std::optional<ForwardScope> positions;
+  if (pipelined()) { positions.emplace(open_forward(ends.positions, pass)); }
+  begin_part(pass, 0);
+  const Values first = open_boundary(pass, 0, {});
+  layers->embedding.forward(tokens, positions ? *positions : tokens, pass.at.inputs, first, shape,
+                            at.whole);
+  drop(tokens, embedding_dropout(pass), DropSite::embedding,
+       {first, first, shape, config.hidden, own()});
+  watch(tokens, first, stream_elems());
+  save_boundary(pass, 0);
+}
+
+void GPT::State::backward_embedding(const GPTPass& pass, Values stream) {
+  const auto tokens = open_backward(ends.tokens, pass);
+  std::optional<BackwardScope> positions;
+  if (pipelined()) { positions.emplace(open_backward(ends.positions, pass)); }
+  drop(tokens, embedding_dropout(pass), DropSite::embedding,
+       {stream, stream, shape, config.hidden, own()});
+  layers->embedding.backward(tokens, positions ? *positions : tokens, pass.at.inputs, stream, shape,
+                             at.whole);
+  end_part(pass, 0);
+}
+
+void GPT::State::forward_end(const GPTPass& pass) {
+  const auto scope = open_forward(ends.head, pass);
+  begin_part(pass, pass.at.blocks.size() + 1);
+  const Range mine = own();
+  layers->ln_f.forward(scope, pass.at.ln_f, pass.at.normed.at(mine.first * config.hidden),
+                       mine.elems);
+  layers->ranks.gather(pass.at.normed, shape.rows(), config.hidden);
+  forward_head(scope, pass);
+}
+
+void GPT::State::backward_end(const GPTPass& pass, Values stream) {
+  const auto scope = open_backward(ends.head, pass);
+  fetch_boundary(pass.at.blocks.size() - 1);
+  backward_head(scope, pass);
+  world().device().fill(stream.data, 0, stream_bytes(), scope.stream());
+  const Range mine = own();
+  layers->ranks.sum(at.scratch, shape.rows(), config.hidden);
+  layers->ln_f.backward(scope, pass.at.ln_f, at.scratch.at(mine.first * config.hidden), stream,
+                        mine.elems);
+  end_part(pass, pass.at.blocks.size() + 1);
+}
+
+void GPT::State::forward_head(const ForwardScope& scope, const GPTPass& pass) {
+  const std::int64_t rows = shape.rows();
+  if (head_waits()) { return watch(scope, pass.at.normed, rows * config.hidden); }
+  layers->embedding.head(scope, pass.at.normed, at.logits, rows);
+  watch(scope, at.logits, rows * layers->embedding.logits_row_elems());
+  gather_logits();
+  layers->loss.forward(at.logits, pass.at.targets, at.loss, rows, model->loss_scale(),
+                       at.statistics);
+}
+
+void GPT::State::backward_head(const BackwardScope& scope, const GPTPass& pass) {
+  CountedMemory logits;
+  if (pipelined()) { logits = occupy(at.logits_bytes, ends.head); }
   const std::int64_t all = shape.rows();
   for (std::int64_t first = 0; first < all; first += at.logits_rows) {
     const std::int64_t rows = std::min(at.logits_rows, all - first);
-    const Values normed = at.normed.at(first * config.hidden);
-    if (options.head_rows > 0) {
+    const Values normed = pass.at.normed.at(first * config.hidden);
+    if (head_waits()) {
       layers->embedding.head(scope, normed, at.logits, rows);
-      layers->loss.forward_part(at.logits, at.targets + first, at.loss,
-                                {.rows = rows, .all_rows = all}, model->loss_scale());
+      layers->loss.forward_part(at.logits, pass.at.targets + first, at.loss,
+                                {.rows = rows, .all_rows = all}, model->loss_scale(),
+                                at.statistics);
     }
     layers->embedding.head_backward(scope, normed, at.logits, at.scratch.at(first * config.hidden),
                                     rows);
   }
 }
 
-void GPT::State::forward_layer(std::size_t layer) {
-  const auto scope = model->forward(blocks[layer]);
-  begin_stage(layer + 1);
-  if (at.recomputed[layer]) { begin_shared(layer); }
-  const Values y = open_boundary(layer + 1);
-  layers->block.forward(scope, at.blocks[layer], y, shape);
-  watch(scope, y, config.hidden);
-  save_boundary(layer + 1);
+void GPT::State::forward_layer(const GPTPass& pass, std::size_t layer, Values output) {
+  const std::size_t of_all = layer_of_all(pass, layer);
+  const auto scope = open_forward(blocks[of_all], pass);
+  begin_part(pass, layer + 1);
+  if (at.recomputed[of_all]) { begin_shared({pass.slot, of_all}); }
+  const Values y = open_boundary(pass, layer + 1, output);
+  layers->block.forward(scope, pass.at.blocks[layer], y, shape);
+  watch(scope, y, stream_elems());
+  save_boundary(pass, layer + 1);
   close_boundary(layer);
-  if (at.recomputed[layer] && recomputes_after(layer)) { shared_in_use = {}; }
+  if (at.recomputed[of_all] && recomputes_after(pass, layer)) { shared_in_use = {}; }
 }
 
-void GPT::State::backward_layer(std::size_t layer) {
-  const auto scope = model->backward(blocks[layer]);
-  Block::Saved& saved = at.blocks[layer];
-  saved.ln_1.x = read_boundary(layer);
+void GPT::State::backward_layer(const GPTPass& pass, std::size_t layer, ConstValues input,
+                                Values stream) {
+  const std::size_t of_all = layer_of_all(pass, layer);
+  const auto scope = open_backward(blocks[of_all], pass);
+  Block::Saved& saved = pass.at.blocks[layer];
+  saved.ln_1.x = input ? input : read_boundary(pass, layer);
   if (layer > 0) { fetch_boundary(layer - 1); }
-  if (at.recomputed[layer] && shared_holds != layer) {
-    begin_shared(layer);
+  const SharedBy by{pass.slot, of_all};
+  if (at.recomputed[of_all] && shared_holds != by) {
+    begin_shared(by);
     layers->block.recompute(scope, saved, shape);
   }
   CountedMemory lent;
-  if (at.lent_bytes > 0) {
-    lent = world().memory().occupy(Category::activations, at.lent_bytes,
-                                   model->unit_name(blocks[layer]));
-  }
-  layers->block.backward(scope, saved, at.stream, at.scratch, shape);
-  if (at.recomputed[layer]) { shared_in_use = {}; }
+  if (at.lent_bytes > 0) { lent = occupy(at.lent_bytes, blocks[of_all]); }
+  layers->block.backward(scope, saved, stream, at.scratch, shape);
+  if (at.recomputed[of_all]) { shared_in_use = {}; }
   close_boundary(layer);
-  end_stage(layer + 1);
+  end_part(pass, layer + 1);
 }
 
 // The stream after the last layer stays on the device: it is needed next.
-Values GPT::State::open_boundary(std::size_t layer) {
-  if (store == nullptr || layer == blocks.size()) { return at.residual[layer]; }
+Values GPT::State::open_boundary(const GPTPass& pass, std::size_t layer, Values output) {
+  const bool last = layer == pass.at.blocks.size();
+  if (last && output) { return output; }
+  if (store == nullptr || last) { return pass.at.residual[layer]; }
   const Values opened{store->open(static_cast<int>(layer)), model->options().compute};
-  at.blocks[layer].ln_1.x = opened;
+  pass.at.blocks[layer].ln_1.x = opened;
   return opened;
 }
 
-void GPT::State::save_boundary(std::size_t layer) {
-  if (store != nullptr && layer < blocks.size()) { store->save(static_cast<int>(layer)); }
+void GPT::State::save_boundary(const GPTPass& pass, std::size_t layer) {
+  if (store != nullptr && layer < pass.at.blocks.size()) { store->save(static_cast<int>(layer)); }
 }
 
 void GPT::State::fetch_boundary(std::size_t layer) {
   if (store != nullptr) { store->fetch(static_cast<int>(layer)); }
 }
 
-ConstValues GPT::State::read_boundary(std::size_t layer) {
-  if (store == nullptr) { return at.residual[layer]; }
+ConstValues GPT::State::read_boundary(const GPTPass& pass, std::size_t layer) {
+  if (store == nullptr) { return pass.at.residual[layer]; }
   return {store->read(static_cast<int>(layer)), model->options().compute};
 }
 
@@ -145,26 +273,27 @@ void GPT::State::close_boundary(std::size_t layer) {
   if (store != nullptr) { store->close(static_cast<int>(layer)); }
 }
 
-void GPT::State::begin_shared(std::size_t layer) {
+void GPT::State::begin_shared(SharedBy by) {
   shared_in_use = {};
-  shared_in_use = world().memory().occupy(Category::activations, at.shared_bytes,
-                                          model->unit_name(blocks[layer]));
-  shared_holds = layer;
+  shared_in_use = occupy(at.shared_bytes, blocks[by.layer]);
+  shared_holds = by;
 }
 
-bool GPT::State::recomputes_after(std::size_t layer) const {
-  const auto later = at.recomputed.begin() + static_cast<std::ptrdiff_t>(layer) + 1;
-  return std::find(later, at.recomputed.end(), true) != at.recomputed.end();
+bool GPT::State::recomputes_after(const GPTPass& pass, std::size_t layer) const {
+  const auto first = at.recomputed.begin() + pass.stage.first_layer;
+  const auto end = first + pass.stage.layers;
+  return std::find(first + static_cast<std::ptrdiff_t>(layer) + 1, end, true) != end;
 }
 
 // As DistributedSampler numbers the samples of a step.
-void GPT::State::choose_dropout() {
-  const std::int64_t micro_batches = std::int64_t{micro_batch} * world().size() + world().rank();
+void GPT::State::choose_dropout(const GPTPass& pass) {
+  const std::int64_t before = std::int64_t{pass.micro_batch} * place.data_ranks + place.data_rank;
   Dropout dropout{.p = options.dropout,
                   .seed = options.dropout_seed,
                   .step = model->steps(),
-                  .first_sample = micro_batches * shape.batch};
-  for (Block::Saved& block : at.blocks) {
+                  .first_sample = before * shape.batch,
+                  .layer = pass.stage.first_layer};
+  for (Block::Saved& block : pass.at.blocks) {
     block.dropout = dropout;
     block.attn.dropout = dropout;
     ++dropout.layer;
@@ -191,23 +320,24 @@ void GPT::State::check_tokens(std::string_view what, std::span<const std::int32_
   }
 }
 
-void GPT::State::watch(const ForwardScope& scope, ConstValues output, std::int64_t columns) const {
-  scope.watch({output.data, shape.rows() * columns, output.dtype});
+void GPT::State::watch(const ForwardScope& scope, ConstValues output, std::int64_t elems) {
+  scope.watch({output.data, elems, output.dtype});
 }
 
-void GPT::State::begin_stage(std::size_t stage) {
-  const bool outside = stage == 0 || stage == blocks.size() + 1;
-  const Unit unit = outside ? root : blocks[stage - 1];
-  in_use[stage] =
-      world().memory().occupy(Category::activations, at.stage_bytes[stage], model->unit_name(unit));
+CountedMemory GPT::State::occupy(std::size_t bytes, Unit unit) {
+  return world().memory().occupy(Category::activations, bytes, model->unit_name(unit));
 }
 
-void GPT::State::load(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets) {
-  Device& device = world().device();
-  const Stream stream = world().compute_stream();
-  device.copy_in(at.inputs, inputs.data(), inputs.size_bytes(), stream);
-  if (targets.empty()) { return; }
-  device.copy_in(at.targets, targets.data(), targets.size_bytes(), stream);
+void GPT::State::begin_part(const GPTPass& pass, std::size_t part) {
+  const Unit unit = part == 0                           ? ends.tokens
+                    : part == pass.at.blocks.size() + 1 ? ends.head
+                                                        : blocks[layer_of_all(pass, part - 1)];
+  pass.in_use[part] = occupy(pass.at.part_bytes[part], unit);
+}
+
+void GPT::State::load(std::int32_t* to, std::span<const std::int32_t> tokens) {
+  if (to == nullptr) { return; }  // another stage reads them
+  world().device().copy_in(to, tokens.data(), tokens.size_bytes(), world().compute_stream());
 }
 
 // The logits turn into their gradient next, so computation waits until they have been sent.

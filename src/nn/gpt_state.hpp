@@ -9,27 +9,41 @@
 #include <vector>
 
 #include "nn/gpt_activations.hpp"
+#include "nn/gpt_layers.hpp"
+#include "nn/gpt_stages.hpp"
 #include "tessera/engine/activation_store.hpp"
-#include "tessera/nn/cross_entropy.hpp"
-#include "tessera/nn/embedding.hpp"
 #include "tessera/nn/gpt.hpp"
+#include "tessera/pipeline/pipeline.hpp"
 
 namespace tessera::nn {
 
-/// The unit of what is used outside the blocks.
-inline constexpr std::string_view kRoot = "root";
+/// Units of what is used outside the blocks: the first without a pipeline, the others with one.
+inline constexpr std::string_view kRootUnit = "root";
+inline constexpr std::string_view kTokensUnit = "tokens";
+inline constexpr std::string_view kPositionsUnit = "positions";
+inline constexpr std::string_view kHeadUnit = "head";
 
-struct GPTLayers {
-  GPTLayers(World& world, const GPTConfig& config, const GPTOptions& options, int micro_batches)
-      : embedding{world, {config.vocab, config.seq, config.hidden, config.logits_row_elems()}},
-        block{world, config.hidden, config.heads, options.norms},
-        ln_f{"ln_f", config.hidden, options.norms},
-        loss{world, config.vocab, micro_batches, config.logits_row_elems()} {}
+/// The units that have what is used outside the blocks: without a pipeline one has it all.
+struct EndUnits {
+  Unit tokens;
+  Unit positions;
+  Unit head;
+};
 
-  Embedding embedding;
-  Block block;  // one for all: its parameters are those of the scope
-  LayerNorm ln_f;
-  CrossEntropy loss;
+/// One micro-batch's way through one stage.
+struct GPTPass {
+  const GPTStage& stage;
+  StageActivations& at;
+  std::vector<CountedMemory>& in_use;  ///< by part: the embedding, the layers, the head
+  int slot = 0;
+  int micro_batch = 0;  ///< of the step
+};
+
+/// Whose activations the memory that recomputed layers share holds.
+struct SharedBy {
+  int slot = 0;
+  std::size_t layer = 0;  ///< of all
+  friend bool operator==(const SharedBy&, const SharedBy&) = default;
 };
 
 struct GPT::State {
@@ -38,19 +52,24 @@ struct GPT::State {
 
   // From `declare` on.
   ShardedModel* model = nullptr;
-  Unit root;
-  std::vector<Unit> blocks;
+  GPTPlace place;
+  EndUnits ends;
+  std::vector<Unit> blocks;  // by layer, of all stages
   std::optional<GPTLayers> layers;
+  std::optional<Channel> along_pipe;  // of evaluations, where there is a pipeline ...
+  OwnedEvent stage_done;
+  OwnedEvent stage_sent;
 
   // From `reserve` on.
   BatchShape shape;
   Arena kept;
   Arena passing;
   GPTActivations at;
-  std::vector<CountedMemory> in_use;        // by stage: from its forward to its backward
-  std::unique_ptr<ActivationStore> store;   // of the boundaries, if they are in the host pool
-  CountedMemory shared_in_use;              // the activations of recomputed layers ...
-  std::optional<std::size_t> shared_holds;  // ... and whose they are
+  std::unique_ptr<pipeline::Pipeline> pipeline;
+  std::vector<std::vector<CountedMemory>> in_use;  // by slot and part: from forward to backward
+  std::unique_ptr<ActivationStore> store;  // of the boundaries, if they are in the host pool
+  CountedMemory shared_in_use;             // the activations of recomputed layers ...
+  std::optional<SharedBy> shared_holds;    // ... and whose they are
   Buffer gathered;
   OwnedEvent logits_ready;
   OwnedEvent logits_gathered;
@@ -65,42 +84,92 @@ struct GPT::State {
   State& operator=(const State&) = delete;
 
   [[nodiscard]] World& world() const { return model->world(); }
+  [[nodiscard]] bool pipelined() const noexcept { return place.schedule.has_value(); }
+  /// Declares the units in `ends`. Returns what a forward pass opens of them, the head last.
+  [[nodiscard]] std::vector<Unit> declare_ends(ShardedModel& to);
   void check_call(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
   /// ConfigError for one outside the vocabulary.
   void check_tokens(std::string_view what, std::span<const std::int32_t> tokens) const;
-  void load(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
+  /// Unless `to` is null: where the rank has no use for the tokens.
+  void load(std::int32_t* to, std::span<const std::int32_t> tokens);
   void gather_logits();
-  /// Declares a unit's output of [rows, columns], for the diagnosis of skipped steps.
-  void watch(const ForwardScope& scope, ConstValues output, std::int64_t columns) const;
-  void choose_dropout();
-  [[nodiscard]] Dropout embedding_dropout() const { return at.blocks.front().dropout; }
-  // Boundary `layer` is the residual stream before that layer.
-  [[nodiscard]] Values open_boundary(std::size_t layer);
-  void save_boundary(std::size_t layer);
+  /// Declares a unit's output of so many elements, for the diagnosis of skipped steps.
+  static void watch(const ForwardScope& scope, ConstValues output, std::int64_t elems);
+  void choose_dropout(const GPTPass& pass);
+  [[nodiscard]] static const Dropout& embedding_dropout(const GPTPass& pass) {
+    return pass.at.blocks.front().dropout;
+  }
+
+  // Passes. What stages hand to each other is empty at the ends, and without a pipeline.
+  void run_pipeline(GPT& gpt, const std::function<MicroBatch(int)>& data);
+  [[nodiscard]] GPTPass pass_of(const pipeline::Turn& turn);
+  [[nodiscard]] GPTPass pass_of(std::size_t stage, int slot, int of_micro_batch);
+  /// Without a pipeline: of the micro-batch that goes forward, or has gone last.
+  [[nodiscard]] GPTPass only_pass() { return pass_of(0, 0, micro_batch); }
+  void clear_loss();
+  void forward(const GPTPass& pass, ConstValues input, Values output);
+  void backward(const GPTPass& pass, ConstValues input, ConstValues output_gradient,
+                Values input_gradient);
+  [[nodiscard]] ForwardScope open_forward(Unit unit, const GPTPass& pass);
+  [[nodiscard]] BackwardScope open_backward(Unit unit, const GPTPass& pass);
+  void forward_embedding(const GPTPass& pass);
+  void backward_embedding(const GPTPass& pass, Values stream);
+  /// ln_f and the head. Backward writes the gradient of the stream behind the last layer.
+  void forward_end(const GPTPass& pass);
+  void backward_end(const GPTPass& pass, Values stream);
+  /// Whether the head waits for the backward pass: with GPTOptions::head_rows, and in a pipeline,
+  /// where the logits of one micro-batch are then enough.
+  [[nodiscard]] bool head_waits() const noexcept { return options.head_rows > 0 || pipelined(); }
+  /// From ln_f's output to the loss; where the head waits, in the backward scope.
+  void forward_head(const ForwardScope& scope, const GPTPass& pass);
+  void backward_head(const BackwardScope& scope, const GPTPass& pass);
+  void forward_layer(const GPTPass& pass, std::size_t layer, Values output);
+  void backward_layer(const GPTPass& pass, std::size_t layer, ConstValues input, Values stream);
+
+  // Boundary `layer` is the residual stream before that layer of a stage.
+  [[nodiscard]] Values open_boundary(const GPTPass& pass, std::size_t layer, Values output);
+  void save_boundary(const GPTPass& pass, std::size_t layer);
   void fetch_boundary(std::size_t layer);
-  [[nodiscard]] ConstValues read_boundary(std::size_t layer);
+  [[nodiscard]] ConstValues read_boundary(const GPTPass& pass, std::size_t layer);
   void close_boundary(std::size_t layer);
-  /// From ln_f's output to the loss; with head_rows in the backward scope, some rows at a time.
-  void forward_head(const ForwardScope& scope);
-  void backward_head(const BackwardScope& scope);
-  void forward_layer(std::size_t layer);
-  void backward_layer(std::size_t layer);
-  /// Stage 0 is the embedding, then the layers, then the head.
-  void begin_stage(std::size_t stage);
-  void end_stage(std::size_t stage) { in_use[stage] = {}; }
-  /// The shared activations are those of `layer` from now on.
-  void begin_shared(std::size_t layer);
-  [[nodiscard]] bool recomputes_after(std::size_t layer) const;
+
+  [[nodiscard]] static std::size_t layer_of_all(const GPTPass& pass, std::size_t layer) {
+    return static_cast<std::size_t>(pass.stage.first_layer) + layer;
+  }
+  /// The rows that this rank has between the products.
+  [[nodiscard]] Range own() const { return layers->ranks.own(shape.rows()); }
+  /// The elements of the residual stream, [own, hidden].
+  [[nodiscard]] std::int64_t stream_elems() const { return own().elems * config.hidden; }
+  [[nodiscard]] std::size_t stream_bytes() const {
+    return static_cast<std::size_t>(stream_elems()) * size_of(model->options().compute);
+  }
+  /// Activations that are in use.
+  [[nodiscard]] CountedMemory occupy(std::size_t bytes, Unit unit);
+  /// Part 0 is the embedding, then the layers, then the head.
+  void begin_part(const GPTPass& pass, std::size_t part);
+  static void end_part(const GPTPass& pass, std::size_t part) { pass.in_use[part] = {}; }
+  /// The shared activations are those of this layer from now on.
+  void begin_shared(SharedBy by);
+  /// Whether a later layer of the stage is recomputed too.
+  [[nodiscard]] bool recomputes_after(const GPTPass& pass, std::size_t layer) const;
 
   // Evaluation (gpt_evaluation.cpp).
   void check_evaluation(const char* what) const;
   /// An evaluation does not choose the batch of a training.
   void check_may_reserve(const char* what) const;
-  /// The residual stream after all layers, of tokens in `at.inputs`.
+  /// The residual stream after all layers, of tokens in `at.inputs`: on the ranks of the last
+  /// stage.
   [[nodiscard]] Values evaluate_layers(BatchShape sequences);
-  /// Puts the logits of rows [first, first + rows) of the stream where an evaluation has them.
-  void evaluate_head(const Scope& scope, Values stream, std::int64_t first, std::int64_t rows);
+  [[nodiscard]] Values evaluate_stage(const GPTStage& stage, Values stream, BatchShape sequences);
+  /// Puts ln_f's output of that stream where an evaluation has it.
+  void evaluate_norm(const Scope& scope, Values stream, std::int64_t rows);
+  /// Puts the logits of rows [first, first + rows) of it where an evaluation has them.
+  void evaluate_head(const Scope& scope, std::int64_t first, std::int64_t rows);
   [[nodiscard]] double evaluate_loss(Values stream, std::int64_t rows);
+  /// Copies what the stage's rank has to the others along `pipe`.
+  void broadcast_along_pipe(const GPTStage& stage, View data);
+  /// The logits of one row, on the host of every rank.
+  [[nodiscard]] std::vector<float> collect_logits();
 };
 
 }  // namespace tessera::nn

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/engine/sharded_model.hpp"
+#include "tessera/nn/tensor_ranks.hpp"
 
 namespace tessera::nn {
 
@@ -24,6 +25,20 @@ struct Gradient {
     to = scope.grad(name);
   }
 };
+
+/// Cuts a parameter along `tensor`, if there are several ranks, and returns the shape of this
+/// rank's part.
+inline Shape cut_along(ParameterSpec& parameter, const TensorCut& cut, const TensorRanks& ranks) {
+  if (ranks.size() == 1) { return parameter.shape; }
+  parameter.cut = cut;
+  return TensorPart{parameter.shape, cut, ranks.place()}.shape();
+}
+
+/// This rank's indices of `extent`, cut in one section.
+inline Range part_of(std::int64_t extent, const TensorCut& cut, const TensorRanks& ranks) {
+  const TensorPart part{Shape{extent}, {.granule = cut.granule}, ranks.place()};
+  return {part.first_index(), part.elems()};
+}
 
 /// The specs of several layers, in order.
 inline std::vector<ParameterSpec> joined(std::initializer_list<std::vector<ParameterSpec>> lists) {

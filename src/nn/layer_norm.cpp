@@ -5,15 +5,17 @@
 
 namespace tessera::nn {
 
-LayerNorm::LayerNorm(std::string_view prefix, std::int64_t size, std::optional<DType> dtype)
+LayerNorm::LayerNorm(std::string_view prefix, std::int64_t size, std::optional<DType> dtype,
+                     TensorGradient gradient)
     : weight_{std::string{prefix} + ".weight"},
       bias_{std::string{prefix} + ".bias"},
       size_{size},
-      dtype_{dtype} {}
+      dtype_{dtype},
+      gradient_{gradient} {}
 
 std::vector<ParameterSpec> LayerNorm::parameters() const {
-  return {{.name = weight_, .shape = {size_}, .dtype = dtype_},
-          {.name = bias_, .shape = {size_}, .dtype = dtype_}};
+  return {{.name = weight_, .shape = {size_}, .dtype = dtype_, .tensor_gradient = gradient_},
+          {.name = bias_, .shape = {size_}, .dtype = dtype_, .tensor_gradient = gradient_}};
 }
 
 void LayerNorm::forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows) const {

@@ -46,8 +46,13 @@ void Linear::forward_gelu(const Scope& scope, ConstValues x, Values z, Values y,
                   scope.stream());
 }
 
-void Linear::add_parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
-                                     std::int64_t rows) const {
+void Linear::product(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const {
+  kernels::matmul({.a = x, .b = scope[weight_], .c = y, .m = rows, .n = out_, .k = in_},
+                  scope.stream());
+}
+
+void Linear::weight_gradient(const BackwardScope& scope, ConstValues x, ConstValues dy,
+                             std::int64_t rows) const {
   if (const Gradient dweight{scope, weight_}; dweight.to) {
     kernels::matmul({.a = x,
                      .b = dy,
@@ -59,15 +64,16 @@ void Linear::add_parameter_gradients(const BackwardScope& scope, ConstValues x, 
                      .write = dweight.write},
                     scope.stream());
   }
+}
+
+void Linear::bias_gradient(const BackwardScope& scope, ConstValues dy, std::int64_t rows) const {
   if (const Gradient dbias{scope, bias_}; dbias.to) {
     kernels::bias_gradient(dy, dbias.to, rows, out_, dbias.write, scope.stream());
   }
 }
 
-void Linear::backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
-                      std::int64_t rows) const {
-  add_parameter_gradients(scope, x, dy, rows);
-  if (!dx) { return; }
+void Linear::input_gradient(const BackwardScope& scope, ConstValues dy, Values dx,
+                            std::int64_t rows) const {
   kernels::matmul({.a = dy,
                    .b = scope[weight_],
                    .c = dx,
@@ -78,9 +84,8 @@ void Linear::backward(const BackwardScope& scope, ConstValues x, ConstValues dy,
                   scope.stream());
 }
 
-void Linear::backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z,
-                           Values dz, std::int64_t rows) const {
-  add_parameter_gradients(scope, x, dy, rows);
+void Linear::input_gradient_gelu(const BackwardScope& scope, ConstValues dy, Values z, Values dz,
+                                 std::int64_t rows) const {
   kernels::matmul({.a = dy,
                    .b = scope[weight_],
                    .c = dz,
@@ -91,6 +96,20 @@ void Linear::backward_gelu(const BackwardScope& scope, ConstValues x, ConstValue
                    .epilogue = Epilogue::gelu_gradient,
                    .pre_gelu = z},
                   scope.stream());
+}
+
+void Linear::backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
+                      std::int64_t rows) const {
+  weight_gradient(scope, x, dy, rows);
+  bias_gradient(scope, dy, rows);
+  if (dx) { input_gradient(scope, dy, dx, rows); }
+}
+
+void Linear::backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z,
+                           Values dz, std::int64_t rows) const {
+  weight_gradient(scope, x, dy, rows);
+  bias_gradient(scope, dy, rows);
+  input_gradient_gelu(scope, dy, z, dz, rows);
 }
 
 }  // namespace tessera::nn

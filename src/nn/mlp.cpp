@@ -7,10 +7,9 @@
 
 namespace tessera::nn {
 
-MLP::MLP(std::string_view prefix, std::int64_t hidden)
-    : c_fc_{std::string{prefix} + ".c_fc", hidden, 4 * hidden},
-      c_proj_{std::string{prefix} + ".c_proj", 4 * hidden, hidden},
-      hidden_{hidden} {}
+MLP::MLP(std::string_view prefix, std::int64_t hidden, const TensorRanks& ranks)
+    : c_fc_{std::string{prefix} + ".c_fc", hidden, 4 * hidden, ranks},
+      c_proj_{std::string{prefix} + ".c_proj", 4 * hidden, hidden, ranks} {}
 
 std::vector<ParameterSpec> MLP::parameters() const {
   return joined({c_fc_.parameters(), c_proj_.parameters()});
@@ -23,7 +22,7 @@ void MLP::activate(const Scope& scope, const Saved& saved, std::int64_t rows) co
 void MLP::forward(const Scope& scope, const Saved& saved, Values y, std::int64_t rows,
                   ConstValues residual) const {
   activate(scope, saved, rows);
-  c_proj_.forward(scope, saved.activated, y, rows, residual);
+  c_proj_.forward(scope, saved.activated, y, rows, residual, saved.whole);
 }
 
 void MLP::backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
@@ -31,7 +30,7 @@ void MLP::backward(const BackwardScope& scope, const Saved& saved, const Gradien
   const Values dwide = flow.scratch;
   ConstValues activated = saved.activated;
   if (saved.gelu_again) {  // c_proj has read it when it writes dwide
-    kernels::gelu_forward(saved.wide, dwide, rows * 4 * hidden_, scope.stream());
+    kernels::gelu_forward(saved.wide, dwide, rows * columns(), scope.stream());
     activated = dwide;
   }
   c_proj_.backward_gelu(scope, activated, flow.dy, saved.wide, dwide, rows);

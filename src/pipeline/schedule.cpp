@@ -108,6 +108,20 @@ void check_complete(const Schedule& schedule) {
   }
 }
 
+/// What `action` adds to the pairs that its rank holds.
+int change_of_held(const Action& action) {
+  switch (action.work) {
+    case Work::forward:
+      return 1;
+    case Work::backward_input:
+      return 0;
+    case Work::backward:
+    case Work::backward_weight:
+      break;
+  }
+  return -1;
+}
+
 void check_ends(const Schedule& schedule) {
   Progress progress{schedule};
   const int ranks = static_cast<int>(schedule.ranks.size());
@@ -135,6 +149,26 @@ void check_ends(const Schedule& schedule) {
   if (!waiting.empty()) { refuse(schedule, "it never ends: " + waiting); }
 }
 
+void check_held(const Schedule& schedule) {
+  if (!schedule.in_flight_limit) { return; }
+  const int limit = *schedule.in_flight_limit;
+  if (limit < 1) {
+    refuse(schedule, fmt::format("`in_flight_limit` is {}; give 1 or more, or none", limit));
+  }
+  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
+    int held = 0;
+    for (const Action& action : schedule.ranks[rank]) {
+      held += change_of_held(action);
+      if (held <= limit) { continue; }
+      refuse(schedule,
+             fmt::format("rank {} would hold the activations of {} micro-batches from the "
+                         "{} on, and `in_flight_limit` is {}; put backward passes before "
+                         "it, or raise the limit",
+                         rank, held, to_string(action), limit));
+    }
+  }
+}
+
 }  // namespace
 
 std::string_view to_string(Work work) noexcept {
@@ -160,6 +194,7 @@ void check(const Schedule& schedule) {
   check_sizes(schedule);
   check_complete(schedule);
   check_ends(schedule);
+  check_held(schedule);
 }
 
 std::vector<int> most_in_flight(const Schedule& schedule) {
@@ -168,8 +203,8 @@ std::vector<int> most_in_flight(const Schedule& schedule) {
     int held = 0;
     int highest = 0;
     for (const Action& action : actions) {
-      if (action.work == Work::forward) { highest = std::max(highest, ++held); }
-      if (action.work == Work::backward || action.work == Work::backward_weight) { --held; }
+      held += change_of_held(action);
+      highest = std::max(highest, held);
     }
     most.push_back(highest);
   }

@@ -91,6 +91,11 @@ int MeshShape::data_ranks() const {
   return along({"replicate", "shard"}).size();
 }
 
+int MeshShape::data_index(int rank) const {
+  expects(rank >= 0 && rank < ranks(), "MeshShape: the mesh has no such rank");
+  return along({"replicate", "shard"}).index_of(rank);
+}
+
 int MeshShape::size(std::string_view name) const {
   return along({name}).size();
 }

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "checkpoint/toy_job.hpp"
+#include "checkpoint/mesh_job.hpp"
 #include "support/groups.hpp"
 #include "support/rank_job.hpp"
 #include "support/temporary_folder.hpp"
@@ -113,6 +113,30 @@ TEST(CheckpointAnywhere, AResumedJobHasTheBitsOfTheUninterruptedOne) {
         }
       },
       {.delays = DelayInjection{.seed = 3, .longest = std::chrono::microseconds{200}}});
+}
+
+TEST(CheckpointAnywhere, AMeshGoesOnFromAnother) {
+  const int ranks = rank_counts({4}).front();
+  const std::vector<MeshDim> first{{"pipe", ranks / 2}, {"tensor", 2}};
+  const std::vector<MeshDim> second{{"tensor", ranks / 2}, {"pipe", 2}};
+  MeshJob job;
+  job.options.compute = DType::bf16;
+  comm_kinds().front().run(ranks,
+                           [&](World& world) {
+                             const SharedFolder folder{world};
+                             MeshTrainer trainer{world, job.on(first)};
+                             trainer.steps(2);
+                             const auto saved = save(trainer.model(), folder / "saved");
+                             MeshTrainer other{world, job.on(second)};
+                             EXPECT_EQ(load(other.model(), saved).step, 2);
+                             const auto again = save(other.model(), folder / "again");
+                             if (world.rank() == 0) { EXPECT_EQ(difference(saved, again), ""); }
+                             trainer.steps(2);
+                             other.steps(2);
+                             const double loss = trainer.loss();
+                             EXPECT_NEAR(other.loss(), loss, 1e-3 * loss);
+                           },
+                           {});
 }
 
 // A rank that cannot write is told by all, and none waits for it.

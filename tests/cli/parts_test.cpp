@@ -425,10 +425,12 @@ TEST(PromiseTest, LossesAreHeldToWhatIsPromisedAndToNoMore) {
 TEST(PromiseTest, AByteOffThePlanIsAnError) {
   Job job;
   job.plans = {{Strategy::zero3, std::vector<RankPlan>(2)}};
+  job.plans[0].ranks[0].ranks = {0};
   job.plans[0].ranks[0].memory.peak_bytes = 300;
   RankPlan& others = job.plans[0].ranks[1];
   others.rank = 1;
   others.count = 2;
+  others.ranks = {1, 2};
   others.memory.peak_bytes = 200;
   others.host_peak_bytes = 50;
   RunResult result;

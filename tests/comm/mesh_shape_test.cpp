@@ -42,6 +42,15 @@ TEST(MeshShape, OfThreeDimensionsHasGroupsAlongAnyTwo) {
   EXPECT_EQ(mesh.along({"tensor", "replicate"}).name(), "replicate x tensor");
   EXPECT_EQ(mesh.along({"replicate", "shard"}).members(7), (Ranks{1, 3, 5, 7, 9, 11}));
   EXPECT_EQ(mesh.data_ranks(), 6);
+  for (int rank = 0; rank < 12; ++rank) { EXPECT_EQ(mesh.data_index(rank), rank / 2); }
+}
+
+TEST(MeshShape, RanksOfOneDataIndexDifferAlongTensorAndPipeAlone) {
+  const MeshShape mesh{{{"pipe", 2}, {"shard", 3}, {"tensor", 2}, {"replicate", 2}}};
+  Ranks places;
+  for (int rank = 0; rank < mesh.ranks(); ++rank) { places.push_back(mesh.data_index(rank)); }
+  EXPECT_EQ(places, (Ranks{0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5,  //
+                           0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5}));
 }
 
 TEST(MeshShape, ADimensionThatIsNotNamedHasSizeOne) {

@@ -5,6 +5,8 @@
 #include "cuda/support.hpp"
 #include "support/gpt_run.hpp"
 #include "support/groups.hpp"
+#include "support/mesh_run.hpp"
+#include "support/planned_jobs.hpp"
 
 // Training on a CUDA device that all ranks share, under every strategy.
 namespace tessera::test::parity_test {
@@ -24,6 +26,32 @@ class OnCuda : public ::testing::TestWithParam<Parameter> {
     return run;
   }
 };
+
+class CudaMesh : public OnCuda<DType> {};
+INSTANTIATE_TEST_SUITE_P(Computes, CudaMesh, ::testing::Values(DType::fp32, DType::bf16),
+                         [](const auto& test) { return std::string{to_string(test.param)}; });
+
+TEST_P(CudaMesh, StagesShardsAndPartsOfLayersLearnWhatOneRankLearnsAndHoldWhatWasPlanned) {
+  MeshRun run;
+  run.world.device = DeviceKind::cuda;
+  run.world.poison = SlotPoison::nan;
+  run.world.delays = DelayInjection{.seed = 5, .longest = std::chrono::microseconds{300}};
+  run.options = {.strategy = Strategy::zero3,
+                 .compute = GetParam(),
+                 .accumulate = 2,
+                 .mesh = {{"pipe", 2}, {"shard", 2}, {"tensor", 2}}};
+  run.gpt = {.recompute = nn::Recompute::every(2), .sequence_parallel = GetParam() == DType::bf16};
+  const ToyOutcome expected = train_on(on_one_rank(run)).seen;
+  const MeshOutcome outcome = train_on(run);
+  const bool wide = GetParam() == DType::fp32;
+  const FarthestTensor gradient = farthest(expected.first_gradients, outcome.seen.first_gradients);
+  EXPECT_LE(gradient.difference, wide ? 1e-6 : 0.1) << gradient.name;
+  EXPECT_NEAR(outcome.seen.losses.back(), expected.losses.back(), wide ? 1e-5 : 0.02);
+  for (int rank = 0; rank < ranks_of(run); ++rank) {
+    EXPECT_EQ(difference(planned_on(run, rank), outcome.memory[static_cast<std::size_t>(rank)]), "")
+        << rank;
+  }
+}
 
 class CudaParity : public OnCuda<std::tuple<int, DType>> {
  protected:

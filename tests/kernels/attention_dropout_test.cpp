@@ -120,6 +120,36 @@ TEST_P(AttentionDropout, HasOtherMasksForEveryHeadRowAndKey) {
   EXPECT_GT(differ, 20);
 }
 
+// The last two heads of three, as a rank along `tensor` has them.
+TEST_P(AttentionDropout, HeadsKeepTheirMasksWhereverTheyAre) {
+  constexpr std::int64_t seq = 37, size = 8;
+  for (const DType dtype : kValueDTypes) {
+    Pass all{dtype, {2, seq, 3, size}, kP};
+    Pass cut{dtype, {2, seq, 2, size}, kP};
+    cut.first_head = 1;
+    for (std::size_t row = 0; row < 2 * seq; ++row) {
+      for (std::size_t part = 0; part < 3; ++part) {
+        const auto from =
+            all.qkv.begin() + static_cast<std::ptrdiff_t>((3 * row + part) * 3 * size);
+        std::copy(from + size, from + 3 * size,
+                  cut.qkv.begin() + static_cast<std::ptrdiff_t>((3 * row + part) * 2 * size));
+      }
+      const auto from = all.dy.begin() + static_cast<std::ptrdiff_t>(row * 3 * size);
+      std::copy(from + size, from + 3 * size,
+                cut.dy.begin() + static_cast<std::ptrdiff_t>(row * 2 * size));
+    }
+    all.forward();
+    Pass expected = cut;
+    expected.forward();
+    for (std::size_t row = 0; row < 2 * seq; ++row) {
+      for (std::size_t i = 0; i < 2 * size; ++i) {
+        EXPECT_EQ(expected.y[row * 2 * size + i], all.y[row * 3 * size + size + i]);
+      }
+    }
+    expect_close(cut);
+  }
+}
+
 // However many threads share the heads out.
 TEST(AttentionDropoutOnThreads, HasTheSameBits) {
   const Pass pass{DType::fp32, {3, 70, 4, 8}, kP};

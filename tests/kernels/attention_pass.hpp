@@ -19,6 +19,7 @@ struct Pass {
   float dropout;
   float stddev;
   DropoutKey key = kKey;
+  std::int64_t first_head = 0;
   Floats qkv, dy, y, log_sum_exp, dqkv;
 
   explicit Pass(DType dtype_, const AttentionShape& shape_, float dropout_ = 0.0F,
@@ -35,11 +36,12 @@ struct Pass {
 
   void forward() {
     reference::attention_forward(
-        {qkv.data(), y.data(), log_sum_exp.data(), nullptr, shape, dropout, key}, Stream{});
+        {qkv.data(), y.data(), log_sum_exp.data(), nullptr, shape, dropout, key, first_head},
+        Stream{});
   }
   void backward() {
     reference::attention_backward({qkv.data(), y.data(), log_sum_exp.data(), dy.data(), dqkv.data(),
-                                   nullptr, shape, dropout, key},
+                                   nullptr, shape, dropout, key, 0, first_head},
                                   Stream{});
   }
 };
@@ -50,6 +52,7 @@ struct OnDevice {
   AttentionShape shape;
   float dropout;
   DropoutKey key;
+  std::int64_t first_head;
   DeviceValues qkv, dy, y, dqkv;
   DeviceArray<float> log_sum_exp, workspace;
 
@@ -58,6 +61,7 @@ struct OnDevice {
       : shape{from.shape},
         dropout{from.dropout},
         key{from.key},
+        first_head{from.first_head},
         qkv{bench, from.qkv, from.dtype, offset},
         dy{bench, from.dy, from.dtype, offset + stagger},
         y{bench, std::ssize(from.y), from.dtype, offset + 2 * stagger},
@@ -69,13 +73,14 @@ struct OnDevice {
 
   void forward(DeviceBench& bench) {
     bench.table().attention_forward(
-        {qkv, y, log_sum_exp.data(), workspace.data(), shape, dropout, key}, bench.stream());
+        {qkv, y, log_sum_exp.data(), workspace.data(), shape, dropout, key, first_head},
+        bench.stream());
   }
   void run(DeviceBench& bench) {
     forward(bench);
-    bench.table().attention_backward(
-        {qkv, y, log_sum_exp.data(), dy, dqkv, workspace.data(), shape, dropout, key},
-        bench.stream());
+    bench.table().attention_backward({qkv, y, log_sum_exp.data(), dy, dqkv, workspace.data(), shape,
+                                      dropout, key, 0, first_head},
+                                     bench.stream());
   }
 };
 

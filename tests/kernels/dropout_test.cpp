@@ -83,6 +83,36 @@ TEST_P(DropoutKernels, ACutBetweenSamplesChangesNoBit) {
   EXPECT_TRUE(same_bits(cut.read(), whole.read()));
 }
 
+// Rows of a sample that are worked on elsewhere keep their words, wherever they begin.
+TEST_P(DropoutKernels, ACutWithinSamplesChangesNoBit) {
+  constexpr std::int64_t elems = 1200;
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    const Floats values = random_floats(2 * elems, 3);
+    DeviceValues x{bench(), values, dtype}, whole{bench(), 2 * elems, dtype};
+    table().dropout(call(x, whole, 2, elems), stream());
+    for (const std::int64_t first : {4, 64, 61, 1199}) {
+      Floats expected;
+      Floats rest;
+      for (const std::int64_t sample : {0, 1}) {
+        const auto from = sample * elems + first;
+        const auto to = (sample + 1) * elems;
+        const Floats left = whole.floats();
+        expected.insert(expected.end(), left.begin() + from, left.begin() + to);
+        rest.insert(rest.end(), values.begin() + from, values.begin() + to);
+      }
+      DeviceValues cut{bench(), rest, dtype};
+      HostValues by_reference{dtype, rest};
+      Dropout args = call(cut, cut, 2, elems - first);
+      args.first_elem = first;
+      table().dropout(args, stream());
+      EXPECT_TRUE(same_bits(cut.floats(), expected)) << first;
+      args.x = args.y = by_reference.view();
+      reference::dropout(args, Stream{});
+      EXPECT_TRUE(same_bits(by_reference.floats(), expected)) << first;
+    }
+  }
+}
+
 // A count of n draws has deviation sqrt(p (1 - p) / n): five of those.
 TEST_P(DropoutKernels, DropWithTheirProbabilityAndKeepTheMean) {
   constexpr std::int64_t elems = 200'000;

@@ -1,6 +1,7 @@
 #include "kernels/embedding/embedding.hpp"
 
 #include "kernels/values.hpp"
+#include "tessera/shard/ranges.hpp"
 
 namespace tessera::kernels::embedding_test {
 namespace {
@@ -140,6 +141,54 @@ TEST_P(EmbeddingKernels, ForwardWithoutPositionsCopiesRows) {
                                    Stream{});
       EXPECT_EQ(by_reference.bytes(), y.read());
     }
+  }
+}
+
+// Some rows of a table: of other tokens there are zeros, and no gradients.
+TEST_P(EmbeddingKernels, RowsOfATableGiveTheBitsOfTheirTokens) {
+  const Shape shape{4, 200, 45, 7};  // runs of more tokens than a warp adds
+  const auto [batch, seq, hidden, vocab] = shape;
+  const std::vector<std::int32_t> tokens = tokens_of(shape);
+  const Floats wte = random_floats(vocab * hidden, 2), wpe = random_floats(seq * hidden, 3);
+  const Floats dy = random_floats(batch * seq * hidden, 4);
+  for (const Range rows : {Range{0, 7}, {2, 3}, {6, 1}, {4, 0}}) {
+    const auto here = [&](std::int32_t token) { return token >= rows.first && token < rows.end(); };
+    Floats expected;
+    Floats gradient(static_cast<std::size_t>(rows.elems * hidden), 0.5F);
+    for (std::int64_t at = 0; at < batch * seq; ++at) {
+      const std::int32_t token = tokens[static_cast<std::size_t>(at)];
+      for (std::int64_t h = 0; h < hidden; ++h) {
+        const float position = wpe[static_cast<std::size_t>(at % seq * hidden + h)];
+        const float vector = wte[static_cast<std::size_t>(token * hidden + h)];
+        expected.push_back(here(token) ? vector + position : position);
+        if (!here(token)) { continue; }
+        gradient[static_cast<std::size_t>((token - rows.first) * hidden + h)] +=
+            dy[static_cast<std::size_t>(at * hidden + h)];
+      }
+    }
+    const auto begin = wte.begin() + rows.first * hidden;
+    const Floats part(begin, begin + rows.elems * hidden);
+    DeviceArray<std::int32_t> on_device{bench(), tokens};
+    DeviceValues token_table{bench(), part, DType::fp32}, positions{bench(), wpe, DType::fp32};
+    DeviceValues y{bench(), std::ssize(expected), DType::fp32}, from{bench(), dy, DType::fp32};
+    DeviceValues to{bench(), filled(std::ssize(part), 0.5F), DType::fp32};
+    table().embedding_forward(
+        {on_device.data(), token_table, positions, y, batch, seq, hidden, rows.first, rows.elems},
+        stream());
+    table().embedding_backward(
+        {on_device.data(), from, to, nullptr, batch, seq, hidden, rows.first, rows.elems},
+        stream());
+    EXPECT_TRUE(same_bits(y.floats(), expected)) << rows.first;
+    EXPECT_TRUE(same_bits(to.floats(), gradient)) << rows.first;
+    Floats by_reference(expected.size(), kNan), sums = filled(std::ssize(part), 0.5F);
+    reference::embedding_forward({tokens.data(), part.data(), wpe.data(), by_reference.data(),
+                                  batch, seq, hidden, rows.first, rows.elems},
+                                 Stream{});
+    reference::embedding_backward({tokens.data(), dy.data(), sums.data(), nullptr, batch, seq,
+                                   hidden, rows.first, rows.elems},
+                                  Stream{});
+    EXPECT_TRUE(same_bits(by_reference, expected)) << rows.first;
+    EXPECT_TRUE(same_bits(sums, gradient)) << rows.first;
   }
 }
 

@@ -322,6 +322,41 @@ TEST(Layers, SnippetsOfTheReadmeArePiecesOfCompiledPrograms) {
       20);
 }
 
+/// What a translation keeps: blocks of code, `code` in the text, targets of links and numbers, in
+/// their order, and the levels of headings.
+std::vector<std::string> kept_by_a_translation(const char* page) {
+  std::vector<std::string> kept;
+  std::ifstream file{kRoot / page};
+  bool inside = false;
+  static const std::regex piece{R"re(`[^`]+`|\]\([^)]+\)|\d[\d.,]*\d|\d)re"};
+  for (std::string line; std::getline(file, line);) {
+    const bool fence = line.rfind("```", 0) == 0;
+    if (fence || inside) {
+      kept.push_back(line);
+      inside = inside != fence;
+    } else if (line.rfind('#', 0) == 0) {
+      kept.push_back(line.substr(0, line.find(' ')));
+    } else {
+      for (std::sregex_iterator at{line.begin(), line.end(), piece}, end; at != end; ++at) {
+        kept.push_back(at->str());
+      }
+    }
+  }
+  return kept;
+}
+
+TEST(Layers, KoreanReadmeHasTheCommandsNumbersAndHeadingsOfTheEnglishOne) {
+  std::vector<std::string> english = kept_by_a_translation("README.md");
+  std::vector<std::string> korean = kept_by_a_translation("README.ko.md");
+  // Words change places in a sentence, and each page points to the other.
+  std::erase(english, "](README.ko.md)");
+  std::erase(korean, "](README.md)");
+  std::sort(english.begin(), english.end());
+  std::sort(korean.begin(), korean.end());
+  EXPECT_GT(english.size(), 100U);
+  EXPECT_EQ(korean, english);
+}
+
 TEST(Layers, SnippetsOfTheDocumentsArePiecesOfCompiledPrograms) {
   EXPECT_GT(check_snippets("docs/memory.md",
                            {"examples/memory_ledger.cpp", "examples/hand_written_mlp.cpp"}),

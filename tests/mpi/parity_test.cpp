@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "support/groups.hpp"
+#include "support/mesh_run.hpp"
 #include "support/planned_jobs.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/world/launch.hpp"
@@ -72,6 +73,29 @@ TEST(MpiHybrid, ShardGroupsOfProcessesGiveTheBitsOfThreads) {
     toy.world.delays = DelayInjection{.seed = 4, .longest = std::chrono::microseconds{200}};
     expect_same_bits(toy);
   }
+}
+
+// Stages, shards and parts of layers: messages between processes that are no neighbours.
+TEST(MpiMesh, AGptOnAMeshOfProcessesHasTheBitsOfThreadsAndHoldsWhatWasPlanned) {
+  const auto job = launched_job();
+  ASSERT_TRUE(job) << "start this program with mpirun";
+  const std::vector<std::vector<MeshDim>> meshes = {
+      {{"shard", 1}},
+      {{"pipe", 2}},
+      {{"shard", 1}, {"tensor", 3}},
+      {{"pipe", 2}, {"tensor", 2}},
+  };
+  if (job->size > std::ssize(meshes)) { GTEST_SKIP() << "meshes of up to 4 processes"; }
+  MeshRun mesh;
+  mesh.options = {.strategy = Strategy::zero3,
+                  .accumulate = 3,
+                  .mesh = meshes[static_cast<std::size_t>(job->size) - 1]};
+  mesh.gpt.sequence_parallel = job->size > 2;
+  const MeshOutcome processes = train_on(mesh, kAsProcesses);
+  const auto rank = static_cast<std::size_t>(job->rank);
+  EXPECT_EQ(difference(planned_on(mesh, job->rank, CommKind::mpi), processes.memory[rank]), "");
+  if (job->rank != 0) { return; }
+  EXPECT_EQ(difference(train_on(mesh).seen, processes.seen), "");
 }
 
 TEST(MpiPlan, EqualsWhatEveryProcessHoldsToTheByte) {

@@ -127,7 +127,7 @@ TEST(GPTMemory, LogitsAreLentToAttentionWhereItHasAUseForThem) {
       const GPTActivations at = cut_activations(
           activation_sizes(config, options, batch, world, {.compute = compute}), kept, passing);
       EXPECT_EQ(at.lent_bytes, lent_bytes) << vocab;
-      for (const Block::Saved& block : at.blocks) {
+      for (const Block::Saved& block : at.slots.front().front().blocks) {
         EXPECT_EQ(static_cast<std::size_t>(block.attn.lent_elems) * sizeof(float), lent_bytes);
       }
     });

@@ -121,6 +121,11 @@ TEST(PipelineSchedule, RefusesWhatIsWrittenWrongByName) {
          std::swap(rank(s, 0)[1], rank(s, 0)[2]);
          std::swap(rank(s, 1)[1], rank(s, 1)[2]);
        }},
+      {"rank 0 would hold the activations of 2 micro-batches from the forward of micro-batch 1 on "
+       "stage 0 on, and `in_flight_limit` is 1; put backward passes before it, or raise the limit",
+       [](Schedule& s) { s.in_flight_limit = 1; }},
+      {"`in_flight_limit` is 0; give 1 or more, or none",
+       [](Schedule& s) { s.in_flight_limit = 0; }},
   };
   for (const Mistake& mistake : mistakes) {
     Schedule schedule = one_forward_one_backward(2, 2);

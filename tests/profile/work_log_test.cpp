@@ -117,6 +117,32 @@ TEST(WorkLog, BytesAndOperationsOfAKernelAreThoseOfItsArrays) {
       {"bias_gradient",
        [&](void* at, Stream s) { kernels::bias_gradient(half(at), half(at), 4, 8, s); }, 32 * 2,
        32},
+      {"cross_entropy_statistics",
+       [&](void* at, Stream s) {
+         kernels::vocab_statistics({.logits = half(at),
+                                    .targets = static_cast<std::int32_t*>(at),
+                                    .statistics = static_cast<float*>(at),
+                                    .rows = 4,
+                                    .classes = 8,
+                                    .first_class = 0},
+                                   s);
+       },
+       32 * 2, 3 * 32},
+      {"cross_entropy_parts",
+       [&](void* at, Stream s) {
+         kernels::vocab_cross_entropy({.logits = half(at),
+                                       .targets = static_cast<std::int32_t*>(at),
+                                       .statistics = static_cast<float*>(at),
+                                       .parts = 2,
+                                       .loss = static_cast<double*>(at),
+                                       .rows = 4,
+                                       .classes = 8,
+                                       .first_class = 0,
+                                       .gradient_scale = 1.0F,
+                                       .loss_scale = 1.0},
+                                      s);
+       },
+       32 * (2 + 2), 3 * 32},
       {"matmul",
        [](void* at, Stream s) {
          kernels::matmul({.a = {at, DType::fp32},

@@ -39,11 +39,14 @@ void WholeState::take(const engine::TrainingState& state, const engine::StatePie
   const std::size_t size = engine::bytes_of(info.format);
   const std::lock_guard lock{mutex};
   Tensor& tensor = tensors.at(name_of(info));
-  for (std::int64_t i = piece.elems.first; i < piece.elems.end(); ++i) {
-    ++tensor.writers.at(static_cast<std::size_t>(i));
-  }
-  std::memcpy(&tensor.bytes.at(static_cast<std::size_t>(piece.elems.first) * size), from,
-              static_cast<std::size_t>(piece.elems.elems) * size);
+  piece.for_each_run([&](const Range& whole, std::int64_t at) {
+    for (std::int64_t i = whole.first; i < whole.end(); ++i) {
+      ++tensor.writers.at(static_cast<std::size_t>(i));
+    }
+    std::memcpy(&tensor.bytes.at(static_cast<std::size_t>(whole.first) * size),
+                from + static_cast<std::size_t>(at) * size,
+                static_cast<std::size_t>(whole.elems) * size);
+  });
 }
 
 std::string WholeState::not_partitioned() const {
@@ -103,13 +106,17 @@ void load_state(ShardedModel& model, const WholeState& whole) {
   for (const engine::StatePiece& piece : state.share()) {
     const engine::StateTensorInfo& info = state.tensors()[piece.tensor];
     const WholeState::Tensor& tensor = whole.tensors.at(name_of(info));
-    const auto at = [&](std::int64_t elem) {
-      return tensor.bytes.data() +
-             static_cast<std::size_t>(piece.elems.first + elem) * engine::bytes_of(info.format);
-    };
+    const std::size_t size = engine::bytes_of(info.format);
+    std::vector<std::byte> mine(state.bytes_of_piece(piece));
+    piece.for_each_run([&](const Range& run, std::int64_t at) {
+      std::memcpy(mine.data() + static_cast<std::size_t>(at) * size,
+                  tensor.bytes.data() + static_cast<std::size_t>(run.first) * size,
+                  static_cast<std::size_t>(run.elems) * size);
+    });
     const std::int64_t half = piece.elems.elems / 2;
-    state.write(piece, 0, half, at(0));
-    state.write(piece, half, piece.elems.elems - half, at(half));
+    state.write(piece, 0, half, mine.data());
+    state.write(piece, half, piece.elems.elems - half,
+                mine.data() + static_cast<std::size_t>(half) * size);
   }
   state.end_write(whole.counters);
 }

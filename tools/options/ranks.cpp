@@ -9,6 +9,7 @@
 #include "tessera/world/run.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/shard_group.hpp"
 
 namespace tessera::tools {
@@ -130,6 +131,7 @@ Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_
   if (asked.comm == CommChoice::mpi && !has_mpi) { refuse_without_mpi(job); }
   local ? check_local(asked, job) : check_processes(asked, job);
   if (asked.ranks == 0) { asked.ranks = local ? 1 : job->size; }
+  check_mesh_options(asked);
   asked.shard_group = settled_shard_group(asked, job);
   check_with_library(asked, strategies_of(asked), {asked.ranks});
   check_host_threads(asked);

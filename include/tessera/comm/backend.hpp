@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-/// What the ranks of a job talk through: the memory of one process, MPI, or NCCL.
+/// The transport of a job's ranks: the memory of one process, MPI, or NCCL.
 enum class CommKind : std::uint8_t { local, mpi, nccl };
 
-/// "local", "mpi", "nccl".
+/// Returns "local", "mpi" or "nccl".
 [[nodiscard]] std::string_view to_string(CommKind kind) noexcept;
 
 /// The device and the communicator that a simulated rank stands for. The device is not `meta`;

@@ -49,19 +49,19 @@ struct Gather {
 /// One entry of a Batch.
 using CommOp = std::variant<AllGather, ReduceScatter, AllReduce, Broadcast, Reduce, Gather>;
 
-/// "all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce", "gather".
+/// Returns "all_gather", "reduce_scatter", "all_reduce", "broadcast", "reduce" or "gather".
 [[nodiscard]] std::string_view name_of(const CommOp& op) noexcept;
-/// The elements of the whole tensor that the operation moves: `full.elems` or `data.elems`, and
-/// `part.elems * ranks` for a gather.
+/// Returns the number of elements of the whole tensor that the operation moves: `full.elems` or
+/// `data.elems`, and `part.elems * ranks` for a gather.
 [[nodiscard]] std::int64_t full_elems(const CommOp& op, int ranks) noexcept;
-/// The dtype of the elements that the operation moves.
+/// Returns the dtype of the elements that the operation moves.
 [[nodiscard]] DType dtype_of(const CommOp& op) noexcept;
 
-/// The bytes that rank `rank` of N = `ranks` sends for `op` by the bandwidth-optimal algorithm,
-/// rounded down. With n bytes in the whole tensor: all_gather and reduce_scatter n(N-1)/N,
-/// all_reduce 2n(N-1)/N, broadcast n(N-1) on the root (all of it passes through the root), reduce
-/// n and gather n/N on all ranks but the root; otherwise 0. The strategies' traffic table counts
-/// this.
+/// Returns the bytes that rank `rank` of N = `ranks` sends for `op` by the bandwidth-optimal
+/// algorithm, rounded down. With n bytes in the whole tensor: all_gather and reduce_scatter
+/// n(N-1)/N, all_reduce 2n(N-1)/N, broadcast n(N-1) on the root (all of it passes through the
+/// root), reduce n and gather n/N on all ranks but the root; otherwise 0. The strategies' traffic
+/// table counts this.
 [[nodiscard]] std::size_t sent_bytes(const CommOp& op, int rank, int ranks) noexcept;
 
 /// Collectives to be issued as one unit. Plain data: build it, look at it, submit it.
@@ -102,9 +102,10 @@ class Batch {
   /// overlap is refused.
   Batch& gather(ConstView part, View full, int root);
 
-  /// What the batch is for.
+  /// Returns what the batch is for.
   [[nodiscard]] const std::string& label() const noexcept { return label_; }
-  /// The entries, in the order in which they were added; valid until the batch changes.
+  /// Returns the entries, in the order in which they were added. They are valid until the batch
+  /// changes.
   [[nodiscard]] std::span<const CommOp> ops() const noexcept { return ops_; }
 
  private:

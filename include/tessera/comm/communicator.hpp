@@ -14,7 +14,7 @@
 
 namespace tessera {
 
-/// Gives the group that each rank of a communicator belongs to: any numbers from 0 on.
+/// Returns the number of a rank's group. Numbers are 0 or more, and may have gaps.
 using GroupOf = std::function<int(int rank)>;
 
 /// One of the groups that a communicator's ranks are divided into.
@@ -45,15 +45,15 @@ class Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
 
-  /// This rank's number in the group, from 0 to size() - 1.
+  /// Returns this rank's number in the group, from 0 to size() - 1.
   [[nodiscard]] int rank() const noexcept { return rank_; }
-  /// The number of ranks in the group.
+  /// Returns the number of ranks in the group.
   [[nodiscard]] int size() const noexcept { return size_; }
-  /// "local", "mpi", "nccl" or "simulated", for messages only: decide by what a communicator can
-  /// do, not by its name.
+  /// Returns "local", "mpi", "nccl" or "simulated". It is for messages only: code must not depend
+  /// on it.
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
-  /// Whether the ranks read each other's memory, so that work on one rank's streams waits for work
-  /// on its peers' streams. One rank's work can then not be captured as a graph of its own.
+  /// Returns whether the ranks read each other's memory, so that work on one rank's streams waits
+  /// for work on its peers' streams. One rank's work then cannot be captured as a graph of its own.
   [[nodiscard]] virtual bool shares_memory() const noexcept { return false; }
 
   /// *Collective.* Issues all of `batch` on `stream` as one unit. ContractError if an entry breaks
@@ -70,13 +70,13 @@ class Communicator {
   /// gather"). All ranks give the same rule and name: each rank then knows all groups, even a
   /// simulated one, which has nobody to ask. Blocks.
   ///
-  /// Calls of the new communicator are matched apart from calls of this one, so that both can be
-  /// under way at once, on any streams. If one of them fails (abort, a lost or late rank, differing
-  /// batches), this one and all that were split from it end, on all ranks; `withdraw` concerns one
-  /// communicator alone, except with NCCL. The new one is recorded and delayed as this one is, and
-  /// must not outlive it. What was submitted to it completes even if it is destroyed before: with
-  /// NCCL its destructor waits for that, until the deadline at most, or withdraws it while an
-  /// exception unwinds the rank's thread.
+  /// Calls on the new communicator and calls on this one are matched separately, so that both can
+  /// be in progress at once, on any streams. If one of them fails (abort, a lost or late rank,
+  /// differing batches), this one and all that were split from it end on all ranks. `withdraw`
+  /// affects one communicator alone, except with NCCL. The new one is recorded and delayed as this
+  /// one is, and must not outlive it. What was submitted to it completes even if it is destroyed
+  /// before: with NCCL its destructor waits for that, until the deadline at most, or withdraws it
+  /// while an exception unwinds the rank's thread.
   ///
   /// Errors: ContractError on all ranks, with nothing changed, if a group is negative, if the
   ///         ranks' rules or names differ, or if a rank makes another call. Otherwise as
@@ -90,8 +90,8 @@ class Communicator {
 
   /// Takes back the batches of this rank that have not begun to move data: their streams end with
   /// CommError, so that they can be drained without waiting for anyone. The peers are not told and
-  /// wait for this rank until `abort` or their deadline. This is for a rank that is about to fail
-  /// and whose buffers go away before the reason is known (World::quiesce). If every batch has
+  /// wait for this rank until `abort` or their deadline. It is meant for a rank that is about to
+  /// fail and destroys its buffers before the reason is known (World::quiesce). If every batch has
   /// begun, nothing happens and the communicator stays usable. With NCCL every batch that has not
   /// finished is taken back, and all of the rank's communicators end. Does not wait. It is called
   /// by the thread that submits.

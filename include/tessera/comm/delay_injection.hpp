@@ -5,9 +5,9 @@
 
 namespace tessera {
 
-/// Asks for delays of random length before and after each collective, each copy between the pools
-/// and each piece of work in the host pool, so that tests find races. A delay depends only on the
-/// seed, the rank, the channel, and the place in its order: it is the same in every run.
+/// Delays of random length before and after each collective, each copy between device and host
+/// pool, and each piece of work in the host pool, so that tests find races. A delay depends only on
+/// the seed, the rank, the channel and the number of the call on it: it is the same in every run.
 struct DelayInjection {
   std::uint64_t seed = 1;
   std::chrono::microseconds longest{300};  ///< delays last from 0 to this

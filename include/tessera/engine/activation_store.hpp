@@ -31,7 +31,7 @@ struct ActivationStoreBytes {
 ///   forward   absent --open--> in a slot --save--> and on its way to the host --close--> away
 ///   backward  away --fetch--> on its way back into a slot --read--> readable --close--> away
 ///
-/// An activation that is closed without `save` is discarded. Passes without a backward do this.
+/// An activation that is closed without `save` is discarded, as in passes without a backward.
 ///
 /// Time:    all calls enqueue. The compute stream may write what `open` returns, and read what
 ///          `read` returns, until `close`. A slot is used again once its copies and its readers
@@ -57,11 +57,11 @@ class ActivationStore {
   /// Takes a slot for activation `index` and returns its address in device memory. What the
   /// activation held before is discarded.
   [[nodiscard]] void* open(int index);
-  /// Copies the activation to the host, after what is enqueued on the compute stream so far. It is
-  /// called once for each `open`.
+  /// Copies the activation to the host, after everything enqueued on the compute stream so far.
+  /// Call it once for each `open`.
   void save(int index);
-  /// Gives the slot back, after what is enqueued on the compute stream so far. A saved activation
-  /// can be fetched and read again.
+  /// Gives the slot back, after everything enqueued on the compute stream so far. A saved
+  /// activation can be fetched and read again.
   void close(int index);
 
   /// Begins to copy a saved activation back to the device. It does nothing if the activation is

@@ -17,8 +17,8 @@ enum class LossScaleMode : std::uint8_t {
 
 /// The factor by which the gradient of the loss is multiplied, so that small gradients do not
 /// vanish in fp16. The update divides by it again: norms, clipping, decay and reports are of
-/// unscaled gradients. A scale that is a power of two changes no bit of what neither overflows nor
-/// underflows.
+/// unscaled gradients. A scale that is a power of two changes no bit of a result unless values
+/// overflow or underflow.
 struct LossScaling {
   /// The largest scale. It lifts the smallest value of fp16 to 1.
   static constexpr float kMost = 16'777'216.0F;  // 2^24

@@ -53,7 +53,8 @@ class Scope {
   Scope(std::shared_ptr<engine::Model> model, Unit unit, engine::UseKind kind,
         int micro_batch) noexcept;
   Scope(Scope&& other) noexcept;
-  /// Ends this scope if it is open, after `other` was: where slots are few, close() it before that.
+  /// Ends this scope if it is open. `other` is open by then: where slots are few, call close()
+  /// before `other` is opened.
   Scope& operator=(Scope&& other) noexcept;
   ~Scope();
   /// Throws ContractError if the scope is not open or the world has ended.
@@ -74,10 +75,10 @@ class ForwardScope : public Scope {
   ForwardScope(ForwardScope&&) noexcept = default;
   ForwardScope& operator=(ForwardScope&&) noexcept = default;
 
-  /// Names what the unit has computed, in device memory that is valid on the scope's stream until
-  /// the scope ends. The values are examined only in a step that may be the last of `max_skips`
-  /// skipped ones, so that an error can name the unit in which the first value that is not finite
-  /// arose. Otherwise the call does nothing. All ranks make the same calls.
+  /// Tells the model where the unit's output lies: device memory that stays valid on the scope's
+  /// stream until the scope ends. The values are examined only in a step that may be the last of
+  /// `max_skips` skipped ones, so that the error can name the unit in which the first value that is
+  /// not finite arose. Otherwise the call does nothing. All ranks make the same calls.
   void watch(ConstView output) const;
 
  private:
@@ -87,7 +88,7 @@ class ForwardScope : public Scope {
 
 /// A backward use of a unit, during which its full gradients too are whole on this rank. At its end
 /// the gradients are reduced, or kept for a later reduction, as the strategy says. The destructor
-/// never throws, as that of ForwardScope.
+/// never throws, like that of ForwardScope.
 class BackwardScope : public Scope {
  public:
   BackwardScope(BackwardScope&&) noexcept = default;
@@ -114,8 +115,8 @@ class BackwardScope : public Scope {
 };
 
 /// While an Evaluation lives, the model is evaluated: all scopes are forward scopes, in any number
-/// of passes. The training does not change: no gradient, no bit of a later step and no byte of the
-/// memory peak.
+/// of passes. It does not affect the training: gradients, the bits of later steps and the memory
+/// peak stay the same.
 ///
 ///   auto evaluation = model.evaluate();
 ///   for (batch of the validation set) { (forward scopes); evaluation.end_pass(); }

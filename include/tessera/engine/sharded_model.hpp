@@ -155,16 +155,19 @@ class ShardedModel {
 
   /// *Collective.* Calls `sink` on every rank, in order of registration, with each whole parameter
   /// or gradient in host memory (valid during the call), widened to fp32. Tied parameters come
-  /// once, with their owner. Units are gathered one at a time. Throws ContractError for parameters
-  /// while a step is under way, and for gradients except between the last micro-batch and `step`.
+  /// once, with their owner. Units are gathered one at a time, and on a mesh with `tensor` or
+  /// `pipe` what its ranks have is brought together, one tensor at a time in device memory. Throws
+  /// ContractError for parameters while a step is under way, and for gradients except between the
+  /// last micro-batch and `step`.
   void export_state(StateTensor what,
                     const std::function<void(const ParameterInfo&, std::span<const float>)>& sink);
 
   /// Calls `sink` with the fp32 values that this rank's optimizer updates: master weights, joined
   /// where they are kept as remainders, or the parameters themselves where they are fp32. They come
   /// in pieces in host memory (valid during the call): elements [first, first + values.size()) of
-  /// the parameter. Frozen parameters have none. Ranks that keep copies (those along the mesh's
-  /// `replicate`) are all given the same values.
+  /// the whole parameter. Frozen parameters have none, nor have units at other places along `pipe`.
+  /// Ranks that keep copies (those along the mesh's `replicate`, and along `tensor` of parameters
+  /// that are not cut) are all given the same values.
   void export_masters(const std::function<void(const ParameterInfo&, std::int64_t first,
                                                std::span<const float> values)>& sink);
 

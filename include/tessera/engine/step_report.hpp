@@ -9,9 +9,9 @@ namespace tessera {
 /// every strategy.
 struct StepReport {
   std::int64_t step = 0;              ///< The number of the step, from 1.
-  double loss = 0.0;                  ///< The mean over ranks of the losses given to `step`.
+  double loss = 0.0;                  ///< The mean over data ranks of the losses given to `step`.
   double grad_norm = 0.0;             ///< The L2 norm of the averaged gradient, before clipping.
-  float clip_coefficient = 1.0F;      ///< The factor of clipping; 1 if nothing was clipped.
+  float clip_coefficient = 1.0F;      ///< The factor that clipping applied; 1 if it did not.
   float lr = 0.0F;                    ///< The learning rate, without the factors of groups.
   float loss_scale = 1.0F;            ///< The loss scale of this step.
   float next_loss_scale = 1.0F;       ///< The loss scale of the next step.

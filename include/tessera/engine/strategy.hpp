@@ -31,7 +31,8 @@ enum class Strategy : std::uint8_t { dp, ddp, zero1, zero2, zero3, hybrid };
 
 /// When the gradients of several micro-batches are reduced.
 enum class AccumulateMode : std::uint8_t {
-  automatic,  ///< This is `every` for zero2, zero3 and hybrid, and `deferred` for the others.
+  automatic,  ///< This is `every` for zero2, zero3 and hybrid, and `deferred` for the others and on
+              ///< meshes with `pipe`.
   every,      ///< They are reduced in each micro-batch: a rank keeps no full gradients, and sends
               ///< more.
   deferred,   ///< They are reduced once, with the last micro-batch: a rank keeps full gradients.

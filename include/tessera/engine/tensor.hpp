@@ -40,8 +40,9 @@ class Lifetime {
   const std::string* unit_;
 };
 
-/// A parameter that can be read until its scope ends. It owns nothing. It converts to the pointer
-/// that a kernel takes, to device memory that is ready on the scope's stream.
+/// A parameter, or this rank's part of it, that can be read until its scope ends. It owns nothing.
+/// It converts to the pointer that a kernel takes: device memory that is ready on the scope's
+/// stream.
 ///
 /// Errors: ContractError if the scope or the model has ended, since the memory may then belong to
 ///         another unit, and for a conversion to an element type other than `dtype`.
@@ -57,7 +58,7 @@ class ConstTensor {
   }
   /// Returns the type of the elements.
   [[nodiscard]] DType dtype() const noexcept { return view_.dtype; }
-  /// Returns the shape of the parameter.
+  /// Returns the shape of the parameter, or of this rank's part of it (ParameterSpec::cut).
   [[nodiscard]] const Shape& shape() const noexcept { return *shape_; }
   /// Converts to the address of an fp32 tensor.
   operator const float*() const;
@@ -83,7 +84,7 @@ class Tensor {
   }
   /// Returns the type of the elements.
   [[nodiscard]] DType dtype() const noexcept { return view_.dtype; }
-  /// Returns the shape of the parameter.
+  /// Returns the shape of the parameter, or of this rank's part of it (ParameterSpec::cut).
   [[nodiscard]] const Shape& shape() const noexcept { return *shape_; }
   /// Converts to the address of an fp32 tensor.
   operator float*() const;

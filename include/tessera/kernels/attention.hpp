@@ -25,13 +25,15 @@ struct AttentionForward {
   AttentionShape shape;
   float dropout = 0.0F;  ///< probability with which a probability is dropped, in [0, 1); 0: none
   DropoutKey key = {};
+  std::int64_t first_head = 0;  ///< for dropout: the number that the first of these heads has
 };
 
 /// Computes causal softmax attention with scale 1 / sqrt(head_size). No seq x seq matrix of all
 /// heads is held.
 ///
-/// Dropout drops probabilities and scales the others: query t of a sample's head h drops key s if
-/// word(sample, (h seq + t) round_up(seq, 4) + s) of `key`, as `dropout` defines it, says so.
+/// Dropout drops probabilities and scales the others: query t of a sample's head h, which
+/// counts from first_head, drops key s if word(sample, (h seq + t) round_up(seq, 4) + s) of `key`,
+/// as `dropout` defines it, says so.
 ///
 /// Bits:   the order of sums depends on the shape alone, and a sample's results on that sample
 ///         alone; each backend has its own. A CUDA module with cuDNN leaves 16-bit attention of
@@ -40,7 +42,7 @@ struct AttentionForward {
 ///         from run to run, unless WorldOptions::nondeterministic_attention lets backward add in
 ///         any. In 16 bits CUDA rounds probabilities and the gradients of scores to them where
 ///         heads have at most 128 elements.
-/// Errors: ContractError for a negative size, heads of 0 elements, a dropout outside [0, 1), a null
+/// Errors: ContractError for a negative size or first_head, heads of 0 elements, a dropout outside [0, 1), a null
 ///         or fp64 array, dtypes that differ; on CUDA for a head of more than 256 elements.
 void attention_forward(const AttentionForward& args, Stream stream);
 
@@ -59,6 +61,7 @@ struct AttentionBackward {
   /// The fp32 elements that `workspace` has; 0: attention_workspace_elems. More of them, up to
   /// attention_backward_workspace_elems, make cuDNN's backward faster.
   std::int64_t workspace_elems = 0;
+  std::int64_t first_head = 0;  ///< as in forward
 };
 
 /// Computes the gradient of attention_forward. Bits and errors are those of attention_forward, and

@@ -24,6 +24,7 @@ struct Dropout {
   std::int64_t sample_elems;
   float p;  ///< probability with which an element is dropped, in [0, 1)
   DropoutKey key = {};
+  std::int64_t first_elem = 0;  ///< where in each sample these elements begin
 
   /// Returns the number below which a random word drops its element.
   [[nodiscard]] std::uint32_t threshold() const noexcept {
@@ -37,7 +38,7 @@ struct Dropout {
 
 /// Drops each element with probability p, and scales the others:
 ///
-///   y[s, i] = word(s, i) < p 2^32 ? 0 : x[s, i] / (1 - p)
+///   y[s, i] = word(s, first_elem + i) < p 2^32 ? 0 : x[s, i] / (1 - p)
 ///   word(s, i) = word i % 4 of philox4x32({low, high of i / 4, low, high of first_sample + s},
 ///                                         a key made of seed, step and site)
 ///
@@ -45,7 +46,8 @@ struct Dropout {
 /// gradient of y.
 ///
 /// Bits:   the same on every backend.
-/// Errors: ContractError for a negative size, a p outside [0, 1), a null or fp64 array, or dtypes
+/// Errors: ContractError for a negative size or first_elem, a p outside [0, 1), a null or fp64
+/// array, or dtypes
 ///         that differ.
 void dropout(const Dropout& args, Stream stream);
 

@@ -10,12 +10,16 @@ namespace tessera::kernels {
 /// Arguments of embedding_forward. Both tables have one dtype; y may have another.
 struct EmbeddingForward {
   const std::int32_t* tokens;  ///< [batch, seq], each in [0, vocab), in device memory
-  ConstValues token_table;     ///< [vocab, hidden]
+  ConstValues token_table;     ///< [vocab, hidden], or some of its rows, see table_tokens
   ConstValues position_table;  ///< [at least seq, hidden]; null: tokens alone
   Values y;                    ///< [batch, seq, hidden], overwritten
   std::int64_t batch;
   std::int64_t seq;
   std::int64_t hidden;
+  std::int64_t first_token = 0;  ///< the token of the table's first row
+  /// The rows of the table: tokens outside [first_token, first_token + table_tokens) have a vector
+  /// of zeros. Below 0: every token has a row.
+  std::int64_t table_tokens = -1;
 };
 
 /// Computes y[b, t, :] = token_table[tokens[b, t], :] + position_table[t, :].
@@ -29,11 +33,13 @@ void embedding_forward(const EmbeddingForward& args, Stream stream);
 struct EmbeddingBackward {
   const std::int32_t* tokens;  ///< [batch, seq], as in forward
   ConstValues dy;              ///< [batch, seq, hidden]
-  Values dtoken_table;         ///< [vocab, hidden], added to; null: frozen, not computed
-  Values dposition_table;      ///< [at least seq, hidden], added to; null: frozen or none
+  Values dtoken_table;     ///< [vocab, hidden], or some rows, added to; null: frozen, not computed
+  Values dposition_table;  ///< [at least seq, hidden], added to; null: frozen or none
   std::int64_t batch;
   std::int64_t seq;
   std::int64_t hidden;
+  std::int64_t first_token = 0;  ///< as in forward; other tokens have no gradient here
+  std::int64_t table_tokens = -1;
 };
 
 /// Adds dy into the tables' gradients.

@@ -34,3 +34,4 @@
 #include "tessera/kernels/rms_norm.hpp"
 #include "tessera/kernels/rotary.hpp"
 #include "tessera/kernels/swiglu.hpp"
+#include "tessera/kernels/vocab_cross_entropy.hpp"

@@ -14,18 +14,24 @@ namespace tessera::nn {
 
 /// A GPT-2 block: m = x + drop(attn(ln_1(x))), y = m + drop(mlp(ln_2(m))). `drop` drops elements
 /// only if `Saved::dropout` is on.
+///
+/// Ranks along `tensor` share the attention's heads and the MLP's values inside. With sequence
+/// parallelism each has `own` rows (TensorRanks::own) of x, m, y and of the norms' statistics, and
+/// all rows of the norms' outputs. Otherwise own is rows.
 class Block {
  public:
-  /// What backward needs of forward, in device memory of the caller. It takes 15 * hidden values
-  /// and heads + 4 fp32 statistics per row, beside the input ln_1.x, which another layer's output
-  /// holds: 11 * hidden with mlp.gelu_again, 2 * hidden less with norms_again.
+  /// What backward needs of forward, in device memory of the caller. On one rank it takes 15 *
+  /// hidden values and heads + 4 fp32 statistics per row, beside the input ln_1.x, which another
+  /// layer's output holds: 11 * hidden with mlp.gelu_again, 2 * hidden less with norms_again. Of
+  /// several ranks it takes 2 * hidden + 4 attention().columns() + 2 * mlp().columns() values per
+  /// row, hidden per own row, and attention().heads() statistics per row and 4 per own row.
   struct Saved {
     LayerNorm::Saved ln_1;            ///< of the first norm, whose x is the block's input
     CausalSelfAttention::Saved attn;  ///< of the attention
     LayerNorm::Saved ln_2;            ///< of the second norm
     MLP::Saved mlp;                   ///< of the MLP
     Values normed_1;                  ///< the output of ln_1, which attn.x points to
-    Values middle;                    ///< m, which ln_2.x points to
+    Values middle;                    ///< m [own, hidden], which ln_2.x points to
     Values normed_2;                  ///< the output of ln_2, which mlp.x points to
     Dropout dropout = {};  ///< of both additions to the residual stream; attn has its own
     /// Whether normed_1 and normed_2 are needed in forward alone, and may be one: backward then
@@ -35,41 +41,48 @@ class Block {
 
   /// Makes a block for a hidden size that `heads` divides, otherwise ContractError. `norms` is the
   /// dtype of the norms' parameters; if it is not given, they have the model's.
-  Block(World& world, std::int64_t hidden, std::int64_t heads, std::optional<DType> norms = {});
+  Block(World& world, std::int64_t hidden, std::int64_t heads, std::optional<DType> norms = {},
+        const TensorRanks& ranks = {});
 
   /// Returns the parameters ln_1.*, attn.*, ln_2.* and mlp.*, in this order.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
+  /// Returns the attention and the MLP, which know what this rank has of them.
+  [[nodiscard]] const CausalSelfAttention& attention() const noexcept { return attn_; }
+  [[nodiscard]] const MLP& mlp() const noexcept { return mlp_; }
   /// Returns the fp32 elements that `Saved::attn.workspace` needs.
   [[nodiscard]] std::int64_t workspace_elems(BatchShape shape, DType compute) const {
     return attn_.workspace_elems(shape, compute);
   }
 
-  /// Computes y from saved.ln_1.x, both [rows, hidden] without overlap, and writes what backward
-  /// needs to `saved`.
+  /// Computes y from saved.ln_1.x, both [own, hidden] without overlap, and writes what backward
+  /// needs to `saved`. `shape` is that of the whole micro-batch. Where no backward follows, y may
+  /// be saved.ln_1.x.
   void forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape) const;
   /// Computes from saved.ln_1.x again what backward needs of `forward`: everything but the last
   /// product and y.
   void recompute(const Scope& scope, const Saved& saved, BatchShape shape) const;
-  /// Adds the gradients of the parameters. `stream` [rows, hidden] holds the gradient of y before
+  /// Adds the gradients of the parameters. `stream` [own, hidden] holds the gradient of y before
   /// the call and the gradient of x after it. `scratch` holds `scratch_elems` values.
   void backward(const BackwardScope& scope, const Saved& saved, Values stream, Values scratch,
                 BatchShape shape) const;
 
-  /// Returns the values of scratch that backward needs: 5 * rows * hidden, or 6 * rows * hidden if
-  /// elements are dropped.
-  [[nodiscard]] std::int64_t scratch_elems(std::int64_t rows, const Dropout& dropout) const {
-    return (dropout.on() ? 6 : 5) * rows * hidden_;
-  }
+  /// Returns the values of scratch that backward needs: on one rank 5 * rows * hidden, or 6 * rows
+  /// * hidden if elements are dropped.
+  [[nodiscard]] std::int64_t scratch_elems(std::int64_t rows, const Dropout& dropout) const;
 
  private:
   struct Addition;
   void forward_attention(const Scope& scope, const Saved& saved, BatchShape shape) const;
+  [[nodiscard]] std::int64_t inner_elems(std::int64_t rows) const;
+  void norm(const Scope& scope, const LayerNorm& norm, const LayerNorm::Saved& saved, Values y,
+            std::int64_t rows) const;
   void drop_and_add(const Scope& scope, const Addition& addition) const;
 
   LayerNorm ln_1_;
   CausalSelfAttention attn_;
   LayerNorm ln_2_;
   MLP mlp_;
+  TensorRanks ranks_;
   std::int64_t hidden_;
 };
 

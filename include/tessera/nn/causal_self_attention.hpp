@@ -4,55 +4,71 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/kernels/attention.hpp"
+#include "tessera/nn/column_linear.hpp"
 #include "tessera/nn/dropout.hpp"
-#include "tessera/nn/linear.hpp"
+#include "tessera/nn/row_linear.hpp"
 #include "tessera/nn/tensors.hpp"
 
 namespace tessera::nn {
 
 /// Multi-head attention in which a token sees itself and the tokens before it. c_attn makes
 /// queries, keys and values, and c_proj mixes the heads. The seq x seq matrix is never stored.
+/// Ranks along `tensor` share the heads: each has heads() of them, which may be none, and columns()
+/// values of them a row.
 class CausalSelfAttention {
  public:
   /// What backward needs of forward, in device memory of the caller.
   struct Saved {
     ConstValues x;         ///< [rows, hidden], the input
-    Values qkv;            ///< [rows, 3 hidden], queries, keys and values
-    Values mixed;          ///< [rows, hidden], the heads' outputs
-    float* log_sum_exp;    ///< [batch, heads, seq]
+    Values qkv;            ///< [rows, 3 columns()], queries, keys and values
+    Values mixed;          ///< [rows, columns()], the heads' outputs
+    float* log_sum_exp;    ///< [batch, heads(), seq]
     float* workspace;      ///< `workspace_elems` values; not kept, so all layers may share it
     Dropout dropout = {};  ///< of the attention probabilities
     /// Memory that is idle in backward, which then works in its `lent_elems` values and may be
     /// faster (kernels::attention_backward_workspace_elems). Null: it works in `workspace`.
     float* lent = nullptr;
     std::int64_t lent_elems = 0;  ///< at least `workspace_elems`, if anything is lent
+    /// [rows, hidden], which forward with sequence parallelism alone overwrites; not kept, so all
+    /// layers may share it.
+    Values whole = {};
   };
 
   /// Names the parameters "prefix.c_attn.*" and "prefix.c_proj.*". Throws ContractError unless
   /// `heads` divides `hidden`.
   CausalSelfAttention(World& world, std::string_view prefix, std::int64_t hidden,
-                      std::int64_t heads);
+                      std::int64_t heads, const TensorRanks& ranks = {});
 
   /// Returns the parameters to declare in the unit whose scopes the layer is called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
+  /// Returns the number of this rank's heads.
+  [[nodiscard]] std::int64_t heads() const noexcept { return heads_; }
+  /// Returns the values of this rank's heads in a row: hidden, or its part of it.
+  [[nodiscard]] std::int64_t columns() const noexcept { return c_proj_.columns(); }
   /// Returns the fp32 elements of workspace that both directions need for activations of `compute`.
   [[nodiscard]] std::int64_t workspace_elems(BatchShape shape, DType compute) const;
 
   /// Computes y [rows, hidden] from saved.x, adds `residual` unless it is null, and writes what
-  /// backward needs to `saved`.
+  /// backward needs to `saved`. With sequence parallelism y and residual are this rank's rows, and
+  /// the caller has gathered saved.x.
   void forward(const Scope& scope, const Saved& saved, Values y, BatchShape shape,
                ConstValues residual = {}) const;
   /// Adds the gradients of the parameters and writes dx. dy and dx are [rows, hidden]; scratch
-  /// holds 4 * rows * hidden values. dx may be saved.x.
+  /// holds 4 * rows * columns() values. dx may be saved.x. With sequence parallelism the caller has
+  /// gathered dy and saved.x, and dx is written in this rank's own rows.
   void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                 BatchShape shape) const;
 
  private:
+  [[nodiscard]] kernels::AttentionShape kernel_shape(BatchShape shape) const;
+
   World* world_;
-  Linear c_attn_;
-  Linear c_proj_;
-  std::int64_t hidden_;
+  ColumnLinear c_attn_;
+  RowLinear c_proj_;
+  std::int64_t head_size_;
   std::int64_t heads_;
+  std::int64_t first_head_;
 };
 
 }  // namespace tessera::nn

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "tessera/base/values.hpp"
+#include "tessera/nn/tensor_ranks.hpp"
 #include "tessera/world/world.hpp"
 
 namespace tessera::nn {
@@ -10,20 +11,32 @@ namespace tessera::nn {
 /// The mean over all tokens of -log softmax(logits)[target], averaged over the micro-batches of a
 /// step. `forward` turns the logits in place into the gradient of the micro-batch's mean. It
 /// borrows the World, on whose compute stream it runs.
+///
+/// Ranks along `tensor` share the classes, as they share the tokens of an Embedding. Each rank has
+/// the logits of its classes; three numbers per row travel, never a logit: the largest logit, the
+/// sum of exponentials and the target's logit. All ranks get the same loss, to the bit. The calls
+/// below are then collective, and take `statistics`: statistics_elems(rows) numbers in device
+/// memory, which are overwritten. On one rank there are none.
 class CrossEntropy {
  public:
-  /// Takes logits of `classes` classes. Rows of logits lie `row_elems` elements apart; 0 means
-  /// without gaps.
+  /// Takes logits of `classes` classes, whatever part of them this rank has. Its rows of logits lie
+  /// `row_elems` elements apart; 0 means without gaps.
   CrossEntropy(World& world, std::int64_t classes, int micro_batches = 1,
-               std::int64_t row_elems = 0) noexcept
-      : world_{&world}, classes_{classes}, micro_batches_{micro_batches}, row_elems_{row_elems} {}
+               std::int64_t row_elems = 0, TensorRanks ranks = {});
+
+  /// Returns this rank's classes.
+  [[nodiscard]] Range classes() const noexcept { return classes_; }
+  /// Returns the number of `statistics` for `rows` rows: three for each row and rank, or 0 on one
+  /// rank.
+  [[nodiscard]] std::int64_t statistics_elems(std::int64_t rows) const noexcept;
 
   /// Adds mean / micro_batches to *loss, which the caller zeroes at the beginning of a step, and
-  /// overwrites logits [rows, classes] with their gradient. targets [rows] lie in [0, classes). The
+  /// overwrites logits [rows, classes] with their gradient. targets [rows] lie in [0, classes),
+  /// of all ranks. The
   /// gradient, not the loss, is multiplied by *loss_scale (null: 1): see ShardedModel::loss_scale.
   /// All arrays are in device memory.
   void forward(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,
-               const float* loss_scale = nullptr) const;
+               const float* loss_scale = nullptr, float* statistics = nullptr) const;
 
   /// Some rows of those whose mean is taken.
   struct Part {
@@ -34,17 +47,22 @@ class CrossEntropy {
   /// all of them makes of the same logits. So is the loss, but for the order in which parts are
   /// added in fp64.
   void forward_part(Values logits, const std::int32_t* targets, double* loss, Part part,
-                    const float* loss_scale = nullptr) const;
+                    const float* loss_scale = nullptr, float* statistics = nullptr) const;
   /// Adds the part of these rows in the mean over `all_rows` to *loss, and leaves the logits
   /// unchanged.
   void evaluate(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,
-                std::int64_t all_rows) const;
+                std::int64_t all_rows, float* statistics = nullptr) const;
 
  private:
+  struct Scales;
+  void run(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,
+           const Scales& scales, float* statistics) const;
+
   World* world_;
-  std::int64_t classes_;
+  Range classes_;
   int micro_batches_;
   std::int64_t row_elems_;
+  TensorRanks ranks_;
 };
 
 }  // namespace tessera::nn

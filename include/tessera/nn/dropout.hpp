@@ -10,7 +10,7 @@ namespace tessera::nn {
 struct Dropout {
   float p = 0.0F;          ///< the probability, in [0, 1), that an element is dropped; 0: none is
   std::uint64_t seed = 0;  ///< the key of the random numbers
-  std::int64_t step = 0;   ///< the number of optimizer steps made before
+  std::int64_t step = 0;   ///< the number of optimizer steps made so far
   std::int64_t first_sample = 0;  ///< the micro-batch's first sample in the step's global batch
   std::int64_t layer = 0;         ///< the number of the layer
 

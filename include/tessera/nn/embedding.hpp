@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/engine/sharded_model.hpp"
+#include "tessera/nn/tensor_ranks.hpp"
 #include "tessera/nn/tensors.hpp"
 
 namespace tessera::nn {
@@ -20,6 +21,10 @@ namespace tessera::nn {
 /// On CUDA products are fast for whole rows, multiples of 64. The table's place has room for them,
 /// and the head multiplies by `head_rows` of them. Zeros in the room give zeros in the gaps of the
 /// logits, of their gradient and of the table's gradient.
+///
+/// Ranks along `tensor` share the vocabulary: each has the vectors of tokens(), in whole multiples
+/// of fast rows, and makes the logits of these tokens alone (see CrossEntropy). It has all
+/// positions.
 class Embedding {
  public:
   /// The sizes of the tables.
@@ -31,29 +36,52 @@ class Embedding {
   };
 
   /// Names the parameters "wte.weight" [vocab, hidden] and "wpe.weight" [positions, hidden].
-  Embedding(World& world, Sizes sizes);
+  Embedding(World& world, Sizes sizes, TensorRanks ranks = {});
 
   /// Returns the parameters to declare in the unit whose scopes the layer is called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
 
-  /// Computes y[b, t, :] = wte[tokens[b, t], :] + wpe[t, :]. Tokens are in device memory and lie in
-  /// [0, vocab); seq <= positions.
-  void forward(const Scope& scope, const std::int32_t* tokens, Values y, BatchShape shape) const;
-  /// Adds dy [rows, hidden] to the tables' gradients.
-  void backward(const BackwardScope& scope, const std::int32_t* tokens, ConstValues dy,
-                BatchShape shape) const;
+  /// Returns this rank's tokens: all, or its part of them, which may be empty.
+  [[nodiscard]] Range tokens() const noexcept { return tokens_; }
+  /// Returns the elements from one row of this rank's logits to the next: Sizes::logits_row_elems,
+  /// or the number of tokens(), which Sizes::logits_row_elems rounds up to a multiple of 64.
+  [[nodiscard]] std::int64_t logits_row_elems() const noexcept { return logits_row_elems_; }
 
-  /// Computes logits [rows, vocab] = x wte^T, and writes zeros in the gaps as far as the table has
-  /// room.
+  /// Computes y[b, t, :] = wte[tokens[b, t], :] + wpe[t, :]. Tokens are in device memory and lie in
+  /// [0, vocab); seq <= positions. With sequence parallelism y has this rank's rows
+  /// (TensorRanks::own), and `whole` [rows, hidden] is overwritten.
+  void forward(const Scope& scope, const std::int32_t* tokens, Values y, BatchShape shape,
+               Values whole = {}) const {
+    forward(scope, scope, tokens, y, shape, whole);
+  }
+  /// Does the same where each table has a unit of its own.
+  void forward(const Scope& wte, const Scope& wpe, const std::int32_t* tokens, Values y,
+               BatchShape shape, Values whole = {}) const;
+  /// Adds dy [rows, hidden] to the tables' gradients. With sequence parallelism dy has this rank's
+  /// rows, and `whole` [rows, hidden] is overwritten.
+  void backward(const BackwardScope& scope, const std::int32_t* tokens, ConstValues dy,
+                BatchShape shape, Values whole = {}) const {
+    backward(scope, scope, tokens, dy, shape, whole);
+  }
+  /// Does the same where each table has a unit of its own.
+  void backward(const BackwardScope& wte, const BackwardScope& wpe, const std::int32_t* tokens,
+                ConstValues dy, BatchShape shape, Values whole = {}) const;
+
+  /// Computes the logits of tokens() [rows, tokens] = x wte^T, and writes zeros in the gaps as far
+  /// as the table has room. With sequence parallelism the caller has gathered x.
   void head(const Scope& scope, ConstValues x, Values logits, std::int64_t rows) const;
   /// Adds the gradient of wte and writes dx [rows, hidden]. The gaps of dlogits hold what `head`
-  /// left there.
+  /// left there. Of several ranks dx is this one's part: TensorRanks::sum adds them.
   void head_backward(const BackwardScope& scope, ConstValues x, ConstValues dlogits, Values dx,
                      std::int64_t rows) const;
 
  private:
   Sizes sizes_;
-  std::int64_t table_rows_;  ///< of the head's products: vocab, and those that it has room for
+  TensorRanks ranks_;
+  std::vector<ParameterSpec> parameters_;
+  Range tokens_;
+  std::int64_t table_rows_;  ///< of the head's products: tokens, and those that it has room for
+  std::int64_t logits_row_elems_;
 };
 
 }  // namespace tessera::nn

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 #include "tessera/nn/gpt_config.hpp"
 #include "tessera/nn/recompute.hpp"
 #include "tessera/nn/tensors.hpp"
+#include "tessera/pipeline/schedule.hpp"
 
 namespace tessera::nn {
 
@@ -25,6 +27,12 @@ enum class GatherLogits : std::uint8_t {
 enum class Boundaries : std::uint8_t {
   device,  ///< in device memory
   host,    ///< in the rank's host pool, brought back ahead of use; at most three are on the device
+};
+
+/// The tokens of a micro-batch, config().seq a sequence, in host memory.
+struct MicroBatch {
+  std::span<const std::int32_t> inputs;   ///< the tokens
+  std::span<const std::int32_t> targets;  ///< the token after each of them
 };
 
 /// How a GPT computes. All ranks give the same values.
@@ -60,6 +68,15 @@ struct GPTOptions {
   float dropout = 0.0F;
   /// The key of the random numbers of dropout.
   std::uint64_t dropout_seed = 1;
+  /// Who computes what in which order where the mesh has a dimension `pipe`: the schedule of a step
+  /// of `micro_batches` on `ranks` ranks. It must be the same each time. Its stages are as many
+  /// parts of the layers (GPT says which); it may be one that pipeline::check has not seen yet.
+  std::function<pipeline::Schedule(int ranks, int micro_batches)> schedule =
+      pipeline::one_forward_one_backward;
+  /// Sequence parallelism where the mesh has a dimension `tensor`: see TensorOptions.
+  bool sequence_parallel = false;
+  /// TensorOptions::slices.
+  int tensor_slices = 1;
 };
 
 /// Bytes that a GPT allocates for a micro-batch on one rank, beside the model state.
@@ -85,7 +102,9 @@ struct GPTBytes {
 /// GPT-2: learned positions, pre-LayerNorm, GELU (tanh), head tied to the token embedding.
 ///
 /// Units: "root" (wte, wpe, ln_f) and one block "h.i" for each layer. A forward opens root, h.0 ...
-/// h.L-1, root, and a backward the reverse.
+/// h.L-1, root, and a backward the reverse. On a mesh with `pipe` root is three units: "tokens"
+/// (wte) and "positions" (wpe) at the first place, and "head" (ln_f, and wte tied) at the last. Use
+/// gpt2_weight_name for names in files (SaveOptions::name), which do not depend on the units.
 ///
 ///   described --declare--> bound --forward--> forward done --backward--> bound ...
 ///   bound, between steps --evaluate, next_logits--> bound
@@ -140,6 +159,13 @@ class GPT {
     forward(inputs, targets);
     backward();
   }
+
+  /// Runs all ModelOptions::accumulate micro-batches of a step forward and backward: one after the
+  /// other, or, where the mesh has a dimension `pipe`, as GPTOptions::schedule says. `data` is
+  /// called once for each micro-batch, in their order, on every rank; ranks that differ along
+  /// `pipe` and `tensor` alone give the same tokens. The caller keeps the tokens of all
+  /// micro-batches as `forward` says.
+  void run(const std::function<MicroBatch(int micro_batch)>& data);
 
   /// *Collective.* Returns this rank's mean loss over whole sequences, without dropout or
   /// gradients, and waits for it. It is called between steps, or on a model for inference. It uses

@@ -22,8 +22,10 @@ class LayerNorm {
   };
 
   /// Names the parameters "prefix.weight" and "prefix.bias". They have `dtype` if it is given,
-  /// otherwise the model's.
-  LayerNorm(std::string_view prefix, std::int64_t size, std::optional<DType> dtype = {});
+  /// otherwise the model's. `gradient` is TensorRanks::row_gradient where ranks along `tensor` norm
+  /// slices of the rows.
+  LayerNorm(std::string_view prefix, std::int64_t size, std::optional<DType> dtype = {},
+            TensorGradient gradient = TensorGradient::equal);
 
   /// Returns the parameters to declare in the unit whose scopes the layer is called with.
   [[nodiscard]] std::vector<ParameterSpec> parameters() const;
@@ -40,6 +42,7 @@ class LayerNorm {
   std::string bias_;
   std::int64_t size_;
   std::optional<DType> dtype_;
+  TensorGradient gradient_;
 };
 
 }  // namespace tessera::nn

@@ -35,10 +35,24 @@ class Linear {
   void backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z, Values dz,
                      std::int64_t rows) const;
 
- private:
-  void add_parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
-                               std::int64_t rows) const;
+  // The pieces of which forward and backward are made, for layers and schedules that put them in an
+  // order of their own.
 
+  /// Computes y = x W, without the bias.
+  void product(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const;
+  /// Adds the gradient of the weight, if it has one.
+  void weight_gradient(const BackwardScope& scope, ConstValues x, ConstValues dy,
+                       std::int64_t rows) const;
+  /// Adds the gradient of the bias, if it has one.
+  void bias_gradient(const BackwardScope& scope, ConstValues dy, std::int64_t rows) const;
+  /// Writes dx [rows, in].
+  void input_gradient(const BackwardScope& scope, ConstValues dy, Values dx,
+                      std::int64_t rows) const;
+  /// Writes dz [rows, in], the gradient of z, for x = gelu(z).
+  void input_gradient_gelu(const BackwardScope& scope, ConstValues dy, Values z, Values dz,
+                           std::int64_t rows) const;
+
+ private:
   std::string weight_;
   std::string bias_;
   std::int64_t in_;

@@ -6,8 +6,8 @@
 
 namespace tessera::nn {
 
-/// What layers do not keep from forward to backward, and compute again for their backward. It is a
-/// value and is copied freely. Choices are joined by `|`:
+/// What layers discard after forward and compute again for backward. It is a value and can be
+/// copied freely. Choices are joined by `|`:
 ///
 ///   Recompute::block()                                            every layer whole
 ///   Recompute::gelu() | Recompute::layer_norm()                   two outputs of every layer
@@ -20,7 +20,7 @@ namespace tessera::nn {
 /// have the same bits.
 class Recompute {
  public:
-  /// Chooses nothing: all activations are kept.
+  /// Makes the choice of nothing: all activations are kept.
   Recompute() = default;
   /// Returns the choice of nothing.
   [[nodiscard]] static Recompute none() { return {}; }

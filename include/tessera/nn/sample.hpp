@@ -12,7 +12,7 @@ namespace tessera::nn {
 struct Sampler {
   float temperature = 1.0F;  ///< logits are divided by it; 0: the most likely token is drawn
   std::int64_t top_k = 0;    ///< only the k most likely tokens can be drawn; 0: all can
-  float top_p = 1.0F;        ///< only the most likely tokens that together reach it can
+  float top_p = 1.0F;        ///< only the most likely tokens whose probabilities add up to it can
   std::uint64_t seed = 1;    ///< the key of the random numbers
 
   /// Throws ConfigError unless temperature >= 0 and finite, top_k >= 0, and 0 < top_p <= 1.

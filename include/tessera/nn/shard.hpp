@@ -45,6 +45,11 @@ class Sharded {
   void forward_backward(Arguments&&... arguments) {
     net_.forward_backward(std::forward<Arguments>(arguments)...);
   }
+  /// Runs all micro-batches of a step by calling the module's run.
+  template <class... Arguments>
+  void run(Arguments&&... arguments) {
+    net_.run(std::forward<Arguments>(arguments)...);
+  }
   /// Calls ShardedModel::set_learning_rate.
   void set_learning_rate(float lr) { model_.set_learning_rate(lr); }
   /// Calls ShardedModel::step with the module's loss.

@@ -9,13 +9,20 @@
 #include "tessera/base/values.hpp"
 #include "tessera/device/stream.hpp"
 #include "tessera/shard/parameter_info.hpp"
+#include "tessera/shard/tensor_part.hpp"
 
 namespace tessera {
 
 /// A piece of one parameter that this rank updates: elements [first, first + weights.size()) of the
-/// whole parameter. The strategy decides how parameters are cut. A rule that treats every element
-/// alike, by its own values and its place in the parameter, gives the same bits under every
-/// strategy.
+/// rank's part of it. That is the whole parameter, unless the mesh's dimension `tensor` cuts it.
+/// The strategy and the mesh decide how parameters are cut. A rule that treats every element alike,
+/// by its own values and its place in the parameter, gives the same bits under every strategy.
+///
+///   piece.part->for_each_run({piece.first, std::ssize(piece.weights)},
+///                            [&](const Range& whole, std::int64_t at) { ... });
+///
+/// calls back for each run of the piece that lies end to end in the whole parameter too: weight
+/// `at - piece.first` is element `whole.first` of it.
 ///
 /// Time:    all arrays are in device memory and ready on `stream`. On a CPU the update function is
 ///          called when the stream reaches it, so plain loops are enough.
@@ -28,7 +35,8 @@ namespace tessera {
 ///          may then be a part of what it is without offload.
 struct ShardUpdate {
   const ParameterInfo* parameter = nullptr;  ///< The parameter that the piece belongs to.
-  std::int64_t first = 0;                    ///< The piece's first element in the parameter.
+  const TensorPart* part = nullptr;          ///< What this rank has of the parameter.
+  std::int64_t first = 0;                    ///< The piece's first element in the part.
   /// The fp32 values to update: master weights, or the parameters themselves.
   std::span<float> weights;
   /// The gradient, summed over ranks and micro-batches. `gradient_at` makes the average of it.

@@ -58,11 +58,14 @@ struct PipelineBytes {
 /// Time:    `run` enqueues. A turn's work waits on the compute stream for what it needs; what it
 ///          makes leaves when the compute stream has made it. What the next turns need is asked for
 ///          while a turn computes.
-/// Memory:  the constructor allocates everything. A stage's input stays until its backward pass
-///          has ended. It borrows the World.
+/// Memory:  the constructor allocates everything: buffers of a boundary's size, as many as the
+///          schedule needs with what comes next under way. A stage's input stays until its backward
+///          pass has ended. Between stages on one rank nothing is copied. It borrows the World.
 /// Errors:  ConfigError as `check`, and for a schedule of another number of ranks than the mesh
-///          has along `pipe`. ContractError for a function that the schedule needs and that is
-///          empty. Otherwise as the communicators.
+///          has along `pipe`. ContractError for a boundary without elements, for schedules or
+///          boundaries that differ between ranks, for a function that the schedule needs and that
+///          is empty, and from `run` after one that a function has
+///          ended by an exception. Otherwise as the communicators.
 class Pipeline {
  public:
   /// *Collective over all ranks of the mesh.*

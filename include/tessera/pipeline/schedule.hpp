@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,10 @@ struct Schedule {
   int micro_batches = 1;                   ///< of one rank's step
   std::vector<int> rank_of_stage;          ///< by stage: the rank that has it
   std::vector<std::vector<Action>> ranks;  ///< by rank: its actions, in their order
+  /// The most pairs of a stage and a micro-batch that a rank may hold activations of at once (see
+  /// most_in_flight), so that `check` refuses a schedule that needs more memory than there is. Not
+  /// given: any number.
+  std::optional<int> in_flight_limit = {};
 
   /// Returns the number of stages.
   [[nodiscard]] int stages() const noexcept { return static_cast<int>(rank_of_stage.size()); }
@@ -70,8 +75,8 @@ struct Schedule {
 /// Throws ConfigError, with the name of the schedule and the first thing that is wrong, unless the
 /// schedule is complete and ends: every stage has a rank, every rank has its own stages' actions
 /// alone, each micro-batch goes forward and backward once on each stage (backward as a whole, or as
-/// both halves in their order, after its forward pass), and no rank waits for ever. A deadlock is
-/// told by what each rank waits for.
+/// both halves in their order, after its forward pass), no rank waits for ever, and none holds more
+/// than `in_flight_limit`. A deadlock is told by what each rank waits for.
 void check(const Schedule& schedule);
 
 /// Returns by rank how many pairs of a stage and a micro-batch it holds activations of at once, at

@@ -11,7 +11,7 @@ struct Range {
   std::int64_t first = 0;  ///< the first element
   std::int64_t elems = 0;  ///< the number of elements
 
-  /// Returns the element behind the last one.
+  /// Returns the index one past the last element.
   [[nodiscard]] std::int64_t end() const noexcept { return first + elems; }
   friend bool operator==(const Range&, const Range&) = default;
 };

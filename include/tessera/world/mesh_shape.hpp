@@ -74,6 +74,10 @@ class MeshShape {
   /// Returns the number of ranks that compute with different data: those along `replicate` and
   /// `shard`. Gradients and losses are averaged over them.
   [[nodiscard]] int data_ranks() const;
+  /// Returns the place of `rank` among them, from 0 to data_ranks() - 1. Ranks that differ along
+  /// `tensor` and `pipe` alone have the same place; otherwise places ascend with ranks. Throws
+  /// ContractError if the mesh has no such rank.
+  [[nodiscard]] int data_index(int rank) const;
   /// Returns the number of ranks along `name`, or 1 if the mesh does not name it. Throws
   /// ConfigError for a name that is not in the table.
   [[nodiscard]] int size(std::string_view name) const;

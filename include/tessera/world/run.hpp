@@ -25,14 +25,15 @@ void run_ranks(int ranks, const std::function<void(World&)>& body,
 /// runs alone, as the only rank. MPI joins processes with CPUs, and NCCL joins those with CUDA
 /// devices (docs/nccl.md).
 ///
-/// Errors:  alone, what `body` throws is thrown as it is. In a job the others are told and leave,
-///          and the error is thrown as by run_ranks: at once on the (lowest) rank that failed, and
-///          on the others as CommError some seconds later if their processes still run then. The
-///          caller reports it and exits: whatever status the process exits with becomes the job's,
-///          and ends it. No further run is possible then. A process that exits with status 0 waits
-///          for the others until the deadline (with NCCL, no process waits for others once its run
-///          has ended). ConfigError if the environment names a job that this build cannot join (no
-///          MPI or CUDA module; torchrun, on CPUs), or does not say where ranks meet.
+/// Errors:  without a job, what `body` throws is thrown as it is. In a job the others are told and
+///          leave, and the error is thrown as by run_ranks: at once on the (lowest) rank that
+///          failed, and on the others as CommError some seconds later if their processes still run
+///          then. The caller reports it and exits: whatever status the process exits with becomes
+///          the job's, and ends it. No further run is possible then. A process that exits with
+///          status 0 waits for the others until the deadline (with NCCL, no process waits for
+///          others once its run has ended). ConfigError if the environment names a job that this
+///          build cannot join (no MPI or CUDA module; torchrun, on CPUs), or does not say where
+///          ranks meet.
 /// Threads: all runs of a job are made on one thread. MPI starts at the first run and ends with the
 ///          process.
 void run(const std::function<void(World&)>& body, const WorldOptions& options = {});

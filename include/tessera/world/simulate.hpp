@@ -7,10 +7,10 @@
 
 namespace tessera {
 
-/// Runs `body` as this one rank, on the calling thread, on the meta device. Allocations are counted
-/// but not made, kernels and World::compute are skipped, and collectives move nothing. Exchanges of
-/// texts return as if every rank had said what this one says. World::memory counts, to the byte,
-/// what the same body would hold as that rank of a real job.
+/// Runs `body` as the given rank, on the calling thread, on the meta device. Allocations are
+/// counted but not made, kernels and World::compute are skipped, and collectives move nothing.
+/// Exchanges of texts return as if every rank had sent the text of this one. World::memory counts,
+/// to the byte, what the same body would hold as that rank of a real job.
 ///
 /// Errors: what `body` throws. ConfigError for a rank that is not in the job, for more than 2^20
 ///         ranks, for a backend on meta, for one that joins CPUs by NCCL or CUDA devices by MPI,

@@ -70,8 +70,9 @@ class World {
   [[nodiscard]] Channel split(const Channel& whole, const GroupOf& group_of,
                               const std::string& name);
   /// *Collective.* Returns a channel like `split(gather_channel(), ...)`, with a stream of its own:
-  /// its batches wait neither for gathers nor for reductions. The World keeps it, and returns the
-  /// same one when the same groups and `name` are asked for again. Errors: as `split`.
+  /// its batches wait neither for gathers nor for reductions, and hold neither up. The World keeps
+  /// it, and returns the same one when the same groups and `name` are asked for again. Errors: as
+  /// `split`.
   [[nodiscard]] Channel split_beside(const GroupOf& group_of, const std::string& name);
   /// Runs `work`, such as passes and a step, and captures what it enqueues on the rank's streams.
   /// The capture is launched as one CUDA graph: the results are the same, with less time between

@@ -39,7 +39,8 @@ struct WorldOptions {
   bool log_work = false;
   /// What overwrites a slot when it is released. Tests use it to find late readers and writers.
   SlotPoison poison = SlotPoison::off;
-  /// Random delays around collectives and copies. Tests use them to find races. Not given: none.
+  /// Random delays around collectives and copies. Tests use them to find races. If not given, there
+  /// are none.
   std::optional<DelayInjection> delays = {};
   /// Where a CPU rank's compute stream runs. On CUDA it must keep the default, since the device has
   /// streams of its own.
@@ -60,10 +61,10 @@ struct WorldOptions {
   int host_threads = 0;
   /// The bytes that a rank may hold at most: the library's memory and what the caller has
   /// registered or taken with World::allocate. An allocation beyond it throws OutOfMemory that
-  /// lists what is held. Not given: no limit.
+  /// lists what is held. If not given, there is no limit.
   std::optional<std::size_t> budget_bytes = {};
   /// Makes NCCL deterministic too, by forcing the ring algorithm: every run of the job on the same
-  /// machines then has the same bits. All else is deterministic without it. ConfigError if the
+  /// machines then has the same bits. Everything else is deterministic anyway. ConfigError if the
   /// environment (NCCL_ALGO, NCCL_TUNER_PLUGIN) asks NCCL for an algorithm without a fixed order.
   bool deterministic = false;
   /// The path of a file in which tessera_cuda_bench --choose has recorded the fastest of cuBLASLt's
@@ -72,11 +73,12 @@ struct WorldOptions {
   /// when a model is materialized. Empty: cuBLASLt's heuristic chooses, as it does for other
   /// products.
   std::string products = {};
-  /// The priority of the streams that gathers and reductions run on, over the compute stream. With
+  /// The priority, relative to the compute stream, of the streams that gathers and reductions run
+  /// on. With
   /// `high` a collective's thread blocks are placed before those of kernels that have not begun. It
   /// needs `device` cuda.
   StreamPriority channel_priority = StreamPriority::usual;
-  /// What NCCL is asked for, the same on all ranks.
+  /// Settings of NCCL, the same on all ranks.
   NcclOptions nccl = {};
   /// Lets cuDNN add the gradients of 16-bit attention in any order, which is faster. Runs and
   /// strategies then differ in their last bits. All other kernels keep their order. It needs

@@ -37,6 +37,8 @@ extern "C" const tessera::kernels::Table* tessera_cuda_kernels() {
       .embedding_forward = cuda::embedding_forward,
       .embedding_backward = cuda::embedding_backward,
       .cross_entropy = cuda::cross_entropy,
+      .vocab_statistics = cuda::vocab_statistics,
+      .vocab_cross_entropy = cuda::vocab_cross_entropy,
       .dropout = cuda::dropout,
       .combine = cuda::combine,
       .fill_normal = cuda::fill_normal,

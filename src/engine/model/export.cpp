@@ -1,31 +1,146 @@
 #include "engine/model/export.hpp"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/unit/host_copy.hpp"
+#include "tessera/engine/step_report.hpp"
+#include "tessera/world/mesh.hpp"
 
 namespace tessera::engine {
 namespace {
 
-/// Calls `sink` with the unit's own parameters as `view_of(segment)` holds them, times `factor`.
+/// Brings what ranks along `tensor` and `pipe` have of a tensor together, on all of them.
+class Assembly {
+ public:
+  Assembly(World& world, const Sharding& group, const ModelOptions& options)
+      : world_{world}, tensor_{group.tensor()}, mark_{world.device().make_event()} {
+    if (tensor_.size > 1) { along_tensor_.emplace(group.along_tensor()); }
+    if (!group.in_stages()) { return; }
+    std::vector<int> places(static_cast<std::size_t>(MeshShape{options.mesh}.size("pipe")));
+    std::iota(places.begin(), places.end(), 0);
+    along_pipe_.emplace(group.along_pipe(places));
+  }
+
+  /// *Collective over the ranks along both.* Whether parameter `p` of `unit` needs it.
+  [[nodiscard]] bool joins(const UnitPlan& unit, std::size_t p) const {
+    return along_pipe_ || (along_tensor_ && unit.layout.specs()[p].cut);
+  }
+  /// *Collective over the ranks along both.* Leaves the whole of parameter `p` in `whole`. `part`
+  /// is this rank's; it is not looked at where the unit is elsewhere.
+  void join(const UnitPlan& unit, std::size_t p, ConstView part, std::span<float> whole) {
+    const ParameterSpec& spec = unit.layout.specs()[p];
+    const View staged = staging(std::ssize(whole), part.dtype);
+    const std::vector<TensorPart> parts = parts_of(spec);
+    if (unit.here) { gather(unit.name, parts, part, staged); }
+    if (along_pipe_ && std::ssize(unit.places) < along_pipe_->communicator.size()) {
+      Batch batch{"export " + unit.name};
+      batch.broadcast(staged, unit.places.front());
+      submit(*along_pipe_, std::move(batch));
+    }
+    HostCopy{world_}.read(whole, staged);
+    if (parts.size() == 1) { return; }
+    const std::vector<float> in_parts(whole.begin(), whole.end());
+    const float* from = in_parts.data();
+    for (const TensorPart& one : parts) {
+      one.for_each_run({0, one.elems()}, [&](const Range& run, std::int64_t at) {
+        std::copy_n(from + at, run.elems, whole.begin() + run.first);
+      });
+      from += one.elems();
+    }
+  }
+
+ private:
+  /// Those of all ranks along `tensor`, in their order; the whole where it is not cut.
+  [[nodiscard]] std::vector<TensorPart> parts_of(const ParameterSpec& spec) const {
+    if (!spec.cut) { return {TensorPart{spec.shape}}; }
+    std::vector<TensorPart> parts;
+    for (int rank = 0; rank < tensor_.size; ++rank) {
+      parts.emplace_back(spec.shape, *spec.cut, TensorRank{rank, tensor_.size});
+    }
+    return parts;
+  }
+
+  /// The parts, end to end.
+  void gather(const std::string& unit, const std::vector<TensorPart>& parts, ConstView part,
+              View staged) {
+    Batch batch{"export " + unit};
+    std::int64_t first = 0;
+    for (int rank = 0; rank < static_cast<int>(parts.size()); ++rank) {
+      const View slot = staged.slice(first, parts[static_cast<std::size_t>(rank)].elems());
+      first += slot.elems;
+      if (slot.elems == 0) { continue; }
+      if (parts.size() == 1 || rank == tensor_.index) {
+        world_.device().copy(slot.data, part.data, part.bytes(), world_.compute_stream());
+      }
+      if (parts.size() > 1) { batch.broadcast(slot, rank); }
+    }
+    if (!batch.ops().empty()) { submit(*along_tensor_, std::move(batch)); }
+  }
+
+  View staging(std::int64_t elems, DType dtype) {
+    const std::size_t bytes = static_cast<std::size_t>(elems) * size_of(dtype);
+    if (bytes > staging_.bytes()) {
+      staging_ = {};
+      staging_ = world_.allocate(Category::workspace, bytes, "export of a whole tensor");
+    }
+    return {staging_.data(), elems, dtype};
+  }
+
+  void submit(const Channel& channel, Batch batch) {
+    world_.compute_stream().record(mark_.get());
+    channel.stream.wait_for(mark_.get());
+    channel.communicator.submit(std::move(batch), channel.stream);
+    channel.stream.record(mark_.get());
+    world_.compute_stream().wait_for(mark_.get());
+  }
+
+  World& world_;
+  TensorRank tensor_;
+  std::optional<Channel> along_tensor_;
+  std::optional<Channel> along_pipe_;
+  OwnedEvent mark_;
+  Buffer staging_;
+};
+
+/// What an export hands out.
+struct Exported {
+  StateTensor what = StateTensor::parameters;
+  float factor = 1.0F;
+  const ModelOptions& options;
+  const StateSink& sink;
+
+  [[nodiscard]] DType dtype_of(const ParameterSpec& spec) const {
+    return what == StateTensor::parameters ? spec.dtype.value_or(options.compute)
+                                           : options.gradient;
+  }
+};
+
+/// Calls the sink with the unit's own parameters as `view_of(segment)` holds them.
 template <class ViewOf>
-void deliver(World& world, const UnitPlan& unit, float factor, const ViewOf& view_of,
-             const StateSink& sink) {
+void deliver(World& world, const UnitPlan& unit, const Exported& exported, const ViewOf& view_of,
+             Assembly& assembly) {
   HostCopy copy{world};
   std::vector<float> host;
   for (std::size_t p = 0; p < unit.layout.specs().size(); ++p) {
-    const auto location = unit.layout.locate(p);
-    if (!location) { continue; }  // an alias: delivered with its owner
-    const View segment = view_of(location->segment);
-    if (segment.data == nullptr && unit.infos[p].shape.elems() > 0) { continue; }  // frozen
-    const View part = segment.slice(location->first, unit.infos[p].shape.elems());
-    host.resize(static_cast<std::size_t>(part.elems));
-    copy.read(host, part);
-    if (factor != 1.0F) {
-      std::ranges::for_each(host, [factor](float& x) { x *= factor; });
+    const ParameterSpec& spec = unit.layout.specs()[p];
+    if (spec.tied_to) { continue; }  // an alias: delivered with its owner
+    const bool has_values = exported.what == StateTensor::parameters || spec.trainable;
+    if (!has_values && spec.shape.elems() > 0) { continue; }
+    View part{nullptr, 0, exported.dtype_of(spec)};
+    if (const auto location = unit.layout.locate(p); location && has_values) {
+      part = view_of(location->segment).slice(location->first, unit.layout.part(p).elems());
     }
-    sink(unit.infos[p], host);
+    host.resize(static_cast<std::size_t>(spec.shape.elems()));
+    assembly.joins(unit, p) ? assembly.join(unit, p, part, host) : copy.read(host, part);
+    if (exported.factor != 1.0F) {
+      std::ranges::for_each(host, [&](float& x) { x *= exported.factor; });
+    }
+    exported.sink(unit.infos[p], host);
   }
 }
 
@@ -56,23 +171,29 @@ void delivering(const Work& work, const End& end) {
 
 }  // namespace
 
-void export_parameters(World& world, LiveUnits& units, const StateSink& sink) {
+void export_parameters(World& world, LiveUnits& units, const Sharding& group,
+                       const ModelOptions& options, const StateSink& sink) {
+  Assembly assembly{world, group, options};
+  const Exported exported{.options = options, .sink = sink};
   for (LiveUnit& unit : units) {
     unit.bring();
     unit.parameters().await();
     const auto view_of = [&](std::size_t s) { return unit.parameters().whole(s); };
-    delivering([&] { deliver(world, unit.plan(), 1.0F, view_of, sink); },
+    delivering([&] { deliver(world, unit.plan(), exported, view_of, assembly); },
                [&] { unit.parameters().release(world.compute_stream()); });
   }
 }
 
-void export_gradients(World& world, LiveUnits& units, float factor, const StateSink& sink) {
+void export_gradients(World& world, LiveUnits& units, const Sharding& group,
+                      const ModelOptions& options, float factor, const StateSink& sink) {
+  Assembly assembly{world, group, options};
+  const Exported exported{StateTensor::gradients, factor, options, sink};
   units.gradients().settle();
   for (LiveUnit& unit : units) {
     GradientHome& gradients = unit.gradients();
     gradients.begin_export();
     const auto view_of = [&](std::size_t s) { return gradients.whole(s); };
-    delivering([&] { deliver(world, unit.plan(), factor, view_of, sink); },
+    delivering([&] { deliver(world, unit.plan(), exported, view_of, assembly); },
                [&] { gradients.end_export(); });
   }
 }
@@ -94,7 +215,14 @@ void export_masters(World& world, LiveUnits& units, const PieceSink& sink) {
         for (std::int64_t at = begin; at < end; at += most) {
           host.resize(static_cast<std::size_t>(std::min(most, end - at)));
           read_weights(copy, host, weights, at - range.first);
-          sink(unit.plan().infos[placement.parameter], at - placement.first, host);
+          const Range local{at - placement.first, std::ssize(host)};
+          unit.plan()
+              .layout.part(placement.parameter)
+              .for_each_run(local, [&](const Range& whole, std::int64_t first) {
+                sink(unit.plan().infos[placement.parameter], whole.first,
+                     std::span{host}.subspan(static_cast<std::size_t>(first - local.first),
+                                             static_cast<std::size_t>(whole.elems)));
+              });
         }
       }
     }

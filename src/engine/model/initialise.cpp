@@ -34,11 +34,23 @@ struct Held {
   }
 };
 
-/// A parameter, where it begins in its segment, and which elements of the segment are asked for.
+/// A parameter, what this rank has of it, where that begins in its segment, and which elements of
+/// the segment are asked for.
 struct Wanted {
   const ParameterInfo& info;
+  const TensorPart& part;
   std::int64_t begin;
   Range range;
+
+  /// Calls `visit(first, at, count)` for elements `some` of the segment: `count` of them, `at`
+  /// behind the first one, are those of the whole parameter from `first` on.
+  template <class Visit>
+  void for_each_run(const Range& some, const Visit& visit) const {
+    const std::int64_t local = some.first - begin;
+    part.for_each_run({local, some.elems}, [&](const Range& whole, std::int64_t at) {
+      visit(whole.first, at - local, whole.elems);
+    });
+  }
 };
 
 /// Writes an initializer's values into arrays.
@@ -71,9 +83,11 @@ class FirstValues {
     for (const Held& array : arrays) {
       const Range part = overlap(array.range, wanted.range.first, wanted.range.elems);
       if (part.elems == 0) { continue; }
-      const auto fill = [&](View to, kernels::MasterPart what, std::int64_t first) {
-        kernels_of(world_).fill_normal(to.values(), what, key, first - wanted.begin, stddev,
-                                       to.elems, world_.compute_stream());
+      const auto fill = [&](View to, kernels::MasterPart what, std::int64_t from) {
+        wanted.for_each_run({from, to.elems}, [&](auto first, auto at, auto count) {
+          kernels_of(world_).fill_normal(to.slice(at, count).values(), what, key, first, stddev,
+                                         count, world_.compute_stream());
+        });
       };
       if (array.on_host) {
         draw_on_device(array, part, fill);
@@ -101,7 +115,11 @@ class FirstValues {
     for (std::int64_t at = wanted.range.first; at < end; at += kInitChunkElems) {
       const std::int64_t count = std::min(kInitChunkElems, end - at);
       staging_.resize(static_cast<std::size_t>(count));
-      initial_(wanted.info, at - wanted.begin, staging_);
+      wanted.for_each_run({at, count}, [&](auto first, auto behind, auto some) {
+        initial_(wanted.info, first,
+                 std::span{staging_}.subspan(static_cast<std::size_t>(behind),
+                                             static_cast<std::size_t>(some)));
+      });
       for (const Held& array : arrays) {
         const Range part = overlap(array.range, at, count);
         if (part.elems == 0) { continue; }
@@ -161,8 +179,8 @@ void initialise_unit(World& world, const LiveUnit& unit, const Initializer& init
       world.device().fill(array.values.data, 0, array.values.bytes(), world.compute_stream());
     }
     for (const Placement& placement : plan.layout.segments()[s].placements()) {
-      values.write({plan.infos[placement.parameter], placement.first,
-                    overlap(kept, placement.first, placement.elems)},
+      values.write({plan.infos[placement.parameter], plan.layout.part(placement.parameter),
+                    placement.first, overlap(kept, placement.first, placement.elems)},
                    arrays);
     }
   }

@@ -9,6 +9,7 @@
 
 #include "engine/model/agreement.hpp"
 #include "engine/model/initialise.hpp"
+#include "engine/rules/moment_rules.hpp"
 #include "tessera/base/error.hpp"
 #include "world/host_pool.hpp"
 #include "world/world_access.hpp"
@@ -191,6 +192,7 @@ void Model::optimize_with(const Optimizer& optimizer, const OptimizerOptions& op
   expects(step_ == nullptr, "optimize_with: the model has an optimizer already");
   validate(options_, optimizer, options);
   check_update(declaration_.units(), options_, optimizer, options);
+  check_moment_blocks(declaration_.units(), group_->tensor().size, options);
   if (first_loss_scale(options_.loss_scaling, options_.compute, options_.gradient) != 1.0F) {
     expects(training_->begun() == 0,
             "optimize_with: the loss is to be scaled, and the micro-batches before have not been: "
@@ -377,7 +379,7 @@ void Model::export_state(StateTensor what, const StateSink& sink) {
     expects(training_ == nullptr || training_->begun() == 0,
             "export_state: parameters are exported between steps");
     units_->copy_from_rank0(update_order_);
-    return export_parameters(world_, *units_, sink);
+    return export_parameters(world_, *units_, *group_, options_, sink);
   }
   require_training("export_state of gradients");
   training_->finish();
@@ -386,7 +388,8 @@ void Model::export_state(StateTensor what, const StateSink& sink) {
   sums_->add();
   const double parts = static_cast<double>(group_->data_ranks()) * options_.accumulate;
   const double scale = step_ == nullptr ? 1.0 : step_->current_loss_scale();
-  export_gradients(world_, *units_, static_cast<float>(1.0 / (parts * scale)), sink);
+  export_gradients(world_, *units_, *group_, options_, static_cast<float>(1.0 / (parts * scale)),
+                   sink);
 }
 
 void Model::export_masters(const PieceSink& sink) {

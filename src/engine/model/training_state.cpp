@@ -65,60 +65,92 @@ struct SegmentArray {
   }
 };
 
-/// The arrays of segment `s` of `unit`: the same kinds on all ranks, in the order of the tensors.
-std::vector<SegmentArray> arrays_of(const Model& model, std::size_t unit, std::size_t s) {
-  const LiveUnit& live = model.units()[unit];
-  const UnitPlan& plan = live.plan();
-  const SegmentLayout& segment = plan.layout.segments()[s];
-  const SegmentDTypes& dtypes = segment.dtypes();
-  std::vector<SegmentArray> arrays{{.kind = StateKind::weight,
-                                    .format = format_of(dtypes.parameter),
-                                    .data = live.parameters().resident(s).data,
-                                    .covers = plan.owned[s].parameters}};
-  if (!live.trains() || !segment.trainable()) { return arrays; }
-  const Range updates = plan.owned[s].updates;
-  if (dtypes.parameter != dtypes.master) {
+/// What an array of a parameter is, wherever it lies.
+struct ArrayForm {
+  StateKind kind{};
+  int index = 0;
+  StateFormat format{};
+};
+
+/// Whether some rank trains anything of `unit`. This rank may have none of it.
+bool trains(const Model& model, const UnitPlan& unit) {
+  return model.options().purpose == Purpose::training &&
+         std::ranges::any_of(unit.layout.specs(), [](const ParameterSpec& spec) {
+           return !spec.tied_to && spec.trainable && std::max(spec.shape.elems(), spec.room) > 0;
+         });
+}
+
+/// The arrays of a parameter of `unit`, in the order of the tensors: the same on all ranks.
+std::vector<ArrayForm> forms_of(const Model& model, const UnitPlan& unit, DType dtype,
+                                bool trainable) {
+  std::vector<ArrayForm> forms{{.kind = StateKind::weight, .format = format_of(dtype)}};
+  if (!trainable || !trains(model, unit)) { return forms; }
+  if (dtype != DType::fp32) {
     const bool whole = model.options().master_weights == MasterWeights::fp32;
-    arrays.push_back({.kind = whole ? StateKind::master : StateKind::remainder,
-                      .format = whole ? StateFormat::fp32 : StateFormat::u16,
-                      .data = live.update().first_masters(s).values.data,
-                      .covers = updates,
-                      .on_host = plan.state_on_host()});
+    forms.push_back({.kind = whole ? StateKind::master : StateKind::remainder,
+                     .format = whole ? StateFormat::fp32 : StateFormat::u16});
   }
   const Step* const step = model.optimizer();
   for (int i = 0; step != nullptr && i < step->optimizer().states(); ++i) {
     const MomentFormat moments = step->optimizer().moments();
-    const std::vector<StateArray>& states = live.update().states(s);
-    const StateArray state = states.empty() ? StateArray{} : states[static_cast<std::size_t>(i)];
-    const SegmentArray moment{.kind = StateKind::moment,
-                              .index = i,
-                              .format = format_of(moments),
-                              .data = state.values,
-                              .covers = updates,
-                              .on_host = plan.state_on_host()};
-    arrays.push_back(moment);
+    forms.push_back({.kind = StateKind::moment, .index = i, .format = format_of(moments)});
     if (moments != MomentFormat::int8) { continue; }
-    SegmentArray& scales = arrays.emplace_back(moment);
-    scales.kind = StateKind::scales;
-    scales.format = StateFormat::fp32;
-    scales.data = state.scales;
+    forms.push_back({.kind = StateKind::scales, .index = i, .format = StateFormat::fp32});
+  }
+  return forms;
+}
+
+void* data_of(const LiveUnit& live, std::size_t s, const ArrayForm& form) {
+  if (form.kind == StateKind::weight) { return live.parameters().resident(s).data; }
+  if (!live.trains()) { return nullptr; }  // the rank has none of what is trained
+  if (form.kind == StateKind::master || form.kind == StateKind::remainder) {
+    return live.update().first_masters(s).values.data;
+  }
+  const std::vector<StateArray>& states = live.update().states(s);
+  if (states.empty()) { return nullptr; }
+  const StateArray& state = states[static_cast<std::size_t>(form.index)];
+  return form.kind == StateKind::scales ? state.scales : state.values;
+}
+
+/// The arrays of segment `s` of `unit`.
+std::vector<SegmentArray> arrays_of(const Model& model, std::size_t unit, std::size_t s) {
+  const LiveUnit& live = model.units()[unit];
+  const UnitPlan& plan = live.plan();
+  const SegmentLayout& segment = plan.layout.segments()[s];
+  std::vector<SegmentArray> arrays;
+  for (const ArrayForm& form :
+       forms_of(model, plan, segment.dtypes().parameter, segment.trainable())) {
+    const bool weight = form.kind == StateKind::weight;
+    arrays.push_back({.kind = form.kind,
+                      .index = form.index,
+                      .format = form.format,
+                      .data = data_of(live, s, form),
+                      .covers = weight ? plan.owned[s].parameters : plan.owned[s].updates,
+                      .on_host = !weight && plan.state_on_host()});
   }
   return arrays;
 }
 
-/// What this rank reads and writes of a segment.
-Range share_of_segment(const Model& model, const SegmentLayout& segment) {
+/// What this rank reads and writes of segment `s`.
+Range share_of_segment(const Model& model, const UnitPlan& unit, std::size_t s) {
+  const SegmentLayout& segment = unit.layout.segments()[s];
   if (traits_of(model.options().strategy).parameters == Holding::rank0) {
     return {0, model.world().rank() == 0 ? segment.padded_elems() : 0};
   }
-  return segment.shard(model.sharding().normed_shard());
+  return unit.owned[s].normed ? segment.shard(model.sharding().normed_shard()) : Range{};
 }
 
-/// Hands shards that one of several ranks has written on to the others, in place.
+constexpr std::int64_t kMostStaged = std::int64_t{1} << 18;  // 1 MiB
+
+/// Hands what one of several ranks has written on to the others, in place.
 class HandOn {
  public:
   explicit HandOn(Model& model)
-      : model_{model}, world_{model.world()}, mark_{model.world().device().make_event()} {}
+      : model_{model}, world_{model.world()}, mark_{model.world().device().make_event()} {
+    if (model.sharding().tensor().size > 1) {
+      along_tensor_.emplace(model.sharding().along_tensor());
+    }
+  }
 
   /// Ranks that keep the same shards have written one each.
   void among_replicas(std::size_t unit) {
@@ -138,6 +170,22 @@ class HandOn {
       }
     }
     submit(*replicas_, std::move(batch));
+  }
+
+  /// Ranks along `tensor` that all have a segment: the first one has written it.
+  void along_tensor(std::size_t unit) {
+    const UnitPlan& plan = model_.plans()[unit];
+    for (std::size_t s = 0; s < plan.segments(); ++s) {
+      if (plan.layout.segments()[s].tensor() == TensorKind::own) { continue; }
+      broadcast(*along_tensor_, unit, s);
+    }
+  }
+
+  /// Places along `pipe` that share a unit: the first one has written it.
+  void along_pipe(std::size_t unit) {
+    const UnitPlan& plan = model_.plans()[unit];
+    const Channel sharing = model_.sharding().along_pipe(plan.places);
+    for (std::size_t s = 0; s < plan.segments(); ++s) { broadcast(sharing, unit, s); }
   }
 
   /// Where parameters are kept whole by ranks that each update some shards.
@@ -174,22 +222,40 @@ class HandOn {
     world_.compute_stream().wait_for(mark_.get());
   }
 
+  /// From the first of the channel's ranks, in parts of one size: what is in the host pool on one
+  /// rank need not be on another.
+  void broadcast(const Channel& channel, std::size_t unit, std::size_t s) {
+    const SegmentLayout& segment = model_.plans()[unit].layout.segments()[s];
+    const bool leads = channel.communicator.rank() == 0;
+    for (const SegmentArray& array : arrays_of(model_, unit, s)) {
+      const View all = words(array, model_.sharding().kept(segment));
+      for (std::int64_t at = 0; at < all.elems; at += kMostStaged) {
+        const View some = all.slice(at, std::min(kMostStaged, all.elems - at));
+        const View moved = array.on_host ? View{staging(), some.elems, DType::fp32} : some;
+        const Stream compute = world_.compute_stream();
+        if (array.on_host && leads) {
+          world_.device().copy_in(moved.data, some.data, some.bytes(), compute);
+        }
+        Batch batch{"hand on"};
+        batch.broadcast(moved, 0);
+        submit(channel, std::move(batch));
+        if (!array.on_host) { continue; }
+        if (!leads) { world_.device().copy_out(some.data, moved.data, some.bytes(), compute); }
+        compute.wait();
+      }
+    }
+  }
+
   // Communicators move device memory.
   void through_device(const SegmentArray& array, const SegmentLayout& segment) {
-    constexpr std::int64_t most = std::int64_t{1} << 18;  // 1 MiB of staging
     const View all = words(array, model_.sharding().kept(segment));
     const int ranks = replicas_->communicator.size();
     const int rank = replicas_->communicator.rank();
-    const std::int64_t count = std::max<std::int64_t>(most / ranks, 1);
-    if (!staging_.data()) {
-      staging_ = world_.allocate(Category::workspace,
-                                 static_cast<std::size_t>(count * ranks) * sizeof(float),
-                                 "state of the host pool on its way");
-    }
+    const std::int64_t count = std::max<std::int64_t>(kMostStaged / ranks, 1);
     const std::int64_t end = part(all, 0).elems;
     for (std::int64_t at = 0; at < end; at += count) {
       const std::int64_t some = std::min(count, end - at);
-      const View staged{staging_.data(), some * ranks, DType::fp32};
+      const View staged{staging(std::max(count * ranks, kMostStaged)), some * ranks, DType::fp32};
       const View mine = part(all, rank).slice(at, some);
       const Stream compute = world_.compute_stream();
       world_.device().copy_in(part(staged, rank).data, mine.data, mine.bytes(), compute);
@@ -206,9 +272,20 @@ class HandOn {
     }
   }
 
+  /// Device memory for what comes from the host pool or goes there.
+  void* staging(std::int64_t elems = kMostStaged) {
+    if (!staging_.data()) {
+      staging_ =
+          world_.allocate(Category::workspace, static_cast<std::size_t>(elems) * sizeof(float),
+                          "state of the host pool on its way");
+    }
+    return staging_.data();
+  }
+
   Model& model_;
   World& world_;
   std::optional<Channel> replicas_;
+  std::optional<Channel> along_tensor_;
   OwnedEvent mark_;
   Buffer staging_;
 };
@@ -273,34 +350,32 @@ TrainingState::~TrainingState() {
 void TrainingState::list_unit(std::size_t unit) {
   const UnitPlan& plan = model_.plans()[unit];
   std::vector<std::size_t> first_tensor(plan.infos.size());
-  std::vector<std::vector<SegmentArray>> arrays;
-  for (std::size_t s = 0; s < plan.segments(); ++s) {
-    arrays.push_back(arrays_of(model_, unit, s));
-  }
   for (std::size_t p = 0; p < plan.infos.size(); ++p) {
-    const auto location = plan.layout.locate(p);
+    const ParameterSpec& spec = plan.layout.specs()[p];
     first_tensor[p] = tensors_.size();
-    if (!location) { continue; }  // an alias
-    const ParameterInfo& info = plan.infos[p];
-    for (const SegmentArray& array : arrays[location->segment]) {
-      tensors_.push_back({.parameter = &info,
-                          .kind = array.kind,
-                          .index = array.index,
-                          .format = array.format,
-                          .elems = in_array(array.kind, {0, info.shape.elems()}).elems});
+    if (spec.tied_to) { continue; }  // an alias
+    const DType dtype = spec.dtype.value_or(model_.options().compute);
+    for (const ArrayForm& form : forms_of(model_, plan, dtype, spec.trainable)) {
+      tensors_.push_back({.parameter = &plan.infos[p],
+                          .kind = form.kind,
+                          .index = form.index,
+                          .format = form.format,
+                          .elems = in_array(form.kind, {0, spec.shape.elems()}).elems});
     }
   }
 
   const auto first = static_cast<std::ptrdiff_t>(share_.size());
   first_of_unit_.push_back(share_.size());
   for (std::size_t s = 0; s < plan.segments(); ++s) {
-    const SegmentLayout& segment = plan.layout.segments()[s];
-    const Range mine = share_of_segment(model_, segment);
-    for (const Piece& piece : segment.pieces(Ranges{mine})) {
-      for (std::size_t a = 0; a < arrays[s].size(); ++a) {
-        const SegmentArray& array = arrays[s][a];
+    const Range mine = share_of_segment(model_, plan, s);
+    const std::vector<SegmentArray> arrays = arrays_of(model_, unit, s);
+    for (const Piece& piece : plan.layout.segments()[s].pieces(Ranges{mine})) {
+      for (std::size_t a = 0; a < arrays.size(); ++a) {
+        const SegmentArray& array = arrays[a];
         share_.push_back({.tensor = first_tensor[piece.parameter] + a,
                           .unit = unit,
+                          .part = &plan.layout.part(piece.parameter),
+                          .block = block_of(array.kind),
                           .elems = in_array(array.kind, {piece.first_in_parameter, piece.elems}),
                           .data = array.at(mine.first + piece.first_in_shard),
                           .on_host = array.on_host});
@@ -322,7 +397,7 @@ std::size_t TrainingState::most_share_bytes(std::size_t beside) const {
     const UnitPlan& plan = model_.plans()[u];
     for (std::size_t s = 0; s < plan.segments(); ++s) {
       const SegmentLayout& segment = plan.layout.segments()[s];
-      const std::int64_t elems = share_of_segment(model_, segment).elems;  // padding counts
+      const std::int64_t elems = share_of_segment(model_, plan, s).elems;  // padding counts
       if (elems == 0) { continue; }
       const std::size_t pieces = segment.pieces(Ranges{Range{0, segment.padded_elems()}}).size();
       for (const SegmentArray& array : arrays_of(model_, u, s)) {
@@ -418,6 +493,8 @@ void TrainingState::end_write(const StateCounters& counters) {
   HandOn hand_on{model_};
   for (std::size_t u = 0; u < units(); ++u) {
     if (divided && model_.sharding().kept_shards() > 1) { hand_on.among_replicas(u); }
+    if (model_.sharding().tensor().size > 1) { hand_on.along_tensor(u); }
+    if (model_.plans()[u].places.size() > 1) { hand_on.along_pipe(u); }
     if (traits.parameters != traits.optimizer) { hand_on.whole_parameters(u); }
   }
   settle(world);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,6 +13,7 @@
 #include "tessera/engine/sharded_model.hpp"
 #include "tessera/shard/parameter_info.hpp"
 #include "tessera/shard/ranges.hpp"
+#include "tessera/shard/tensor_part.hpp"
 
 namespace tessera::engine {
 
@@ -44,14 +46,64 @@ struct StateTensorInfo {
   std::int64_t elems = 0;
 };
 
-/// Elements of one tensor that lie end to end in this rank's memory.
+/// Elements of one tensor that lie end to end in this rank's memory: neighbours in the rank's part
+/// of the tensor, which is the whole unless the mesh's dimension `tensor` cuts the parameter.
 struct StatePiece {
-  std::size_t tensor = 0;  ///< index in TrainingState::tensors
-  std::size_t unit = 0;    ///< the unit that the parameter belongs to
-  Range elems;             ///< of the tensor
-  void* data = nullptr;    ///< in device memory, or in the host pool
-  bool on_host = false;    ///< whether `data` is in the host pool
+  std::size_t tensor = 0;            ///< index in TrainingState::tensors
+  std::size_t unit = 0;              ///< the unit that the parameter belongs to
+  const TensorPart* part = nullptr;  ///< what this rank has of the parameter
+  std::int64_t block = 1;            ///< elements of the parameter for one of the tensor
+  Range elems;                       ///< of the rank's part of the tensor
+  void* data = nullptr;              ///< in device memory, or in the host pool
+  bool on_host = false;              ///< whether `data` is in the host pool
+
+  /// Calls `visit(whole, at)` for each run of elements `some`, counted within the piece, that lies
+  /// end to end in the tensor: `whole` is the run, and `at` the place of its first element, counted
+  /// from `some.first` on. No two runs touch.
+  template <class Visit>
+  void for_each_run(const Range& some, const Visit& visit) const;
+  /// The runs of the whole piece.
+  template <class Visit>
+  void for_each_run(const Visit& visit) const {
+    for_each_run({0, elems.elems}, visit);
+  }
+  /// Whether all of it lies end to end in the tensor, from element `first()` on.
+  [[nodiscard]] bool is_one_run() const {
+    int runs = 0;
+    for_each_run([&](const Range& /*whole*/, std::int64_t /*at*/) { ++runs; });
+    return runs <= 1;
+  }
+  /// The first element of the tensor.
+  [[nodiscard]] std::int64_t first() const {
+    std::int64_t first = 0;
+    for_each_run({0, std::min<std::int64_t>(elems.elems, 1)},
+                 [&](const Range& whole, std::int64_t /*at*/) { first = whole.first; });
+    return first;
+  }
 };
+
+template <class Visit>
+void StatePiece::for_each_run(const Range& some, const Visit& visit) const {
+  const std::int64_t first = (elems.first + some.first) * block;
+  const std::int64_t end = std::min((elems.first + some.end()) * block, part->elems());
+  Range run;
+  std::int64_t run_at = first;
+  const auto finish = [&] {
+    if (run.elems == 0) { return; }
+    visit(Range{run.first / block, (run.elems + block - 1) / block}, (run_at - first) / block);
+  };
+  part->for_each_run({first, std::max<std::int64_t>(end - first, 0)},
+                     [&](const Range& next, std::int64_t at) {
+                       if (run.elems > 0 && run.end() == next.first) {
+                         run.elems += next.elems;
+                         return;
+                       }
+                       finish();
+                       run = next;
+                       run_at = at;
+                     });
+  finish();
+}
 
 /// What the training state has once: numbers on which all ranks agree.
 struct StateCounters {
@@ -69,8 +121,10 @@ struct StateCounters {
 /// them this rank reads and writes.
 ///
 /// Each element of each tensor is in the share of exactly one rank, under every strategy: ranks
-/// that hold copies divide them. Under dp all is rank 0's. Cuts within a tensor lie at multiples of
-/// 64 elements of a weight, master, remainder or moment.
+/// that hold copies divide them. Under dp all is rank 0's. What all ranks along `tensor` have is
+/// the first one's, and what several places along `pipe` have is the first place's. Cuts within a
+/// rank's part of a tensor lie at multiples of 64 elements of a weight, master, remainder or
+/// moment.
 ///
 /// The tensors are those that the model has when this object is made: weights alone in a model for
 /// inference, masters or remainders too in one for training, and moments from optimize_with on.
@@ -96,8 +150,8 @@ class TrainingState {
   /// The pieces of `unit` in `share`.
   [[nodiscard]] std::span<const StatePiece> share_of(std::size_t unit) const;
   /// The bytes that suffice for the share of any rank, with `beside` bytes more for each piece.
-  /// They are equal on all ranks, but for dp, whose rank 0 has everything: so memory that is
-  /// planned for one rank is planned for all.
+  /// They are equal on all ranks at one place along `tensor` and `pipe`, but for dp, whose rank 0
+  /// has everything: so memory that is planned for one rank is planned for all.
   [[nodiscard]] std::size_t most_share_bytes(std::size_t beside) const;
   [[nodiscard]] std::size_t units() const noexcept { return first_of_unit_.size() - 1; }
   /// Whether the model has an optimizer, and so moments and an update count.

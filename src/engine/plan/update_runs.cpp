@@ -52,13 +52,15 @@ std::vector<UpdateRun> runs_apart(const Segment& segment) {
     if (begin >= end) { continue; }
     const std::int64_t from = begin - segment.range.first;
     const ParameterInfo& info = segment.unit.infos[placement.parameter];
+    const TensorPart& part = segment.unit.layout.part(placement.parameter);
     UpdateRun run{.update = segment.all.slice(from, end - begin),
                   .rule = segment.rules[placement.parameter],
                   .parameter = &info,
+                  .part = &part,
                   .segment = segment.index,
                   .first = from};
     run.update.parameter_id = info.id;
-    run.update.first_in_parameter = begin - placement.first;
+    run.update.first_in_parameter = part.elems_before() + begin - placement.first;
     for (float* const state : segment.states) {
       run.states.emplace_back(state + from, static_cast<std::size_t>(end - begin));
     }

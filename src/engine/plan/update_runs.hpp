@@ -31,6 +31,7 @@ struct UpdateRun {
   kernels::UpdateRun update;
   ParameterRule rule;
   const ParameterInfo* parameter = nullptr;   ///< the first of the run
+  const TensorPart* part = nullptr;           ///< this rank's, where the run lies in one parameter
   std::vector<std::span<float>> states = {};  ///< a user's optimizer's
   std::size_t segment = 0;                    ///< of the unit
   std::int64_t first = 0;                     ///< element of what is updated of the segment

@@ -46,7 +46,8 @@ void launch_one(const kernels::Table& kernels, const CustomOptimizer& rule, floa
   const kernels::UpdateRun& update = run.update;
   const ShardUpdate piece{
       .parameter = run.parameter,
-      .first = update.first_in_parameter,
+      .part = run.part,
+      .first = update.first_in_parameter - run.part->elems_before(),
       .weights = {update.master, static_cast<std::size_t>(update.elems)},
       .gradient = update.gradient,
       .states = {},

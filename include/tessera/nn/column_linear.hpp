@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "tessera/nn/linear.hpp"
+#include "tessera/nn/tensor_ranks.hpp"
+
+namespace tessera::nn {
+
+/// How the columns of a ColumnLinear are cut (see TensorCut).
+struct ColumnCut {
+  std::int64_t granule = 1;  ///< neighbouring columns that stay together: a head's
+  int sections = 1;          ///< 3 for queries, keys and values, 2 for the halves of SwiGLU
+};
+
+/// A Linear of which each rank along `tensor` has some columns of W and of b, and computes the same
+/// columns of y. What comes before it must be the same on all of these ranks; a RowLinear that
+/// takes y is cut alike. With one rank it is a Linear, to the bit.
+class ColumnLinear {
+ public:
+  /// Names the parameters "prefix.weight" [in, out] and "prefix.bias" [out]: the wholes. Throws
+  /// ContractError as TensorPart.
+  ColumnLinear(std::string_view prefix, std::int64_t in, std::int64_t out, TensorRanks ranks = {},
+               ColumnCut cut = {});
+
+  /// Returns the parameters to declare in the unit whose scopes the layer is called with.
+  [[nodiscard]] std::vector<ParameterSpec> parameters() const;
+  /// Returns the number of this rank's columns of y, which may be 0.
+  [[nodiscard]] std::int64_t columns() const noexcept { return columns_; }
+
+  /// Computes y [rows, columns()] from x [rows, in]. With sequence parallelism the caller has
+  /// gathered x (TensorRanks::gather).
+  void forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const;
+  /// Computes y = gelu(z) from z = x W + b, both [rows, columns()], and keeps z for the backward.
+  void forward_gelu(const Scope& scope, ConstValues x, Values z, Values y, std::int64_t rows) const;
+  /// Adds the gradients of the parameters that have one, and writes dx [rows, in] unless null: the
+  /// sum over the ranks, with sequence parallelism in this rank's own rows alone. The sum travels
+  /// while the gradients of parameters are computed, unless dx is x.
+  void backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
+                std::int64_t rows) const;
+
+ private:
+  std::vector<ParameterSpec> parameters_;
+  TensorRanks ranks_;
+  std::int64_t in_;
+  std::int64_t columns_;
+  Linear part_;
+};
+
+}  // namespace tessera::nn

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "tessera/nn/linear.hpp"
+#include "tessera/nn/tensor_ranks.hpp"
+
+namespace tessera::nn {
+
+/// A Linear of which each rank along `tensor` has some rows of W, and multiplies the same columns
+/// of x: a ColumnLinear's y. The ranks' products are added, then the bias, which every rank has
+/// whole. With one rank it is a Linear, to the bit.
+class RowLinear {
+ public:
+  /// Names the parameters "prefix.weight" [in, out] and "prefix.bias" [out]: the wholes. `granule`
+  /// neighbouring rows of W stay together. Throws ContractError as TensorPart.
+  RowLinear(std::string_view prefix, std::int64_t in, std::int64_t out, TensorRanks ranks = {},
+            std::int64_t granule = 1);
+
+  /// Returns the parameters to declare in the unit whose scopes the layer is called with.
+  [[nodiscard]] std::vector<ParameterSpec> parameters() const;
+  /// Returns the number of this rank's columns of x, which may be 0.
+  [[nodiscard]] std::int64_t columns() const noexcept { return columns_; }
+
+  /// Computes y from x [rows, columns()], and adds `residual` unless it is null. y and residual are
+  /// [rows, out], the same on all ranks; with sequence parallelism they are this rank's rows
+  /// (TensorRanks::own), and `whole` [rows, out] is overwritten. Nothing overlaps.
+  void forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows,
+               ConstValues residual = {}, Values whole = {}) const;
+  /// Adds the gradients of the parameters that have one, and writes dx [rows, columns()] unless
+  /// null. dy is [rows, out]: with sequence parallelism the caller has gathered it.
+  void backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
+                std::int64_t rows) const;
+  /// Does the same as `backward` for x = gelu(z), and writes dz [rows, columns()], the gradient of
+  /// z. dz may be x.
+  void backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z, Values dz,
+                     std::int64_t rows) const;
+
+ private:
+  void parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
+                           std::int64_t rows) const;
+
+  std::vector<ParameterSpec> parameters_;
+  TensorRanks ranks_;
+  std::int64_t out_;
+  std::int64_t columns_;
+  Linear part_;
+};
+
+}  // namespace tessera::nn

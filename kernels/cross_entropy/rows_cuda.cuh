@@ -1,0 +1,172 @@
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/support/cuda/cuda_lanes.cuh"
+#include "kernels/support/cuda/cuda_mma.cuh"
+#include "kernels/support/cuda/cuda_reduce.cuh"
+#include "kernels/support/cuda/cuda_tile.cuh"
+
+// What the blocks of cross entropies do with a row of logits.
+namespace tessera::kernels::cuda {
+
+inline constexpr int kMostThreads = 512;
+inline constexpr int kPacks = 4;  // 16 bytes each, of a thread, that are on their way at once
+
+// About 16 logits each, in whole warps.
+inline int row_threads(std::int64_t classes) {
+  int threads = kWarp;
+  while (threads < kMostThreads && std::int64_t{threads} * 16 < classes) { threads *= 2; }
+  return threads;
+}
+
+/// e^x for x <= 0, but for (4 + 2.3 |x|) 2^-24 of it: two instructions, where expf takes eight. 0
+/// where that is below 2^-126.
+__device__ inline float fast_exp(float x) {
+  constexpr float log2_e = 1.44269504F;
+  return fast_exp2(x * log2_e);
+}
+
+/// The largest of some logits, and the sum of exp(logit - that), which is NaN if one is NaN or
+/// positive infinity.
+struct ExpSum {
+  float max = -INFINITY;
+  float sum = 0.0F;
+
+  /// What exponents are taken relative to: finite where all logits so far are -infinity.
+  [[nodiscard]] __device__ float shift() const { return max == -INFINITY ? 0.0F : max; }
+
+  template <int Count>
+  __device__ void add(const float (&logits)[Count]) {
+    const float before = max;
+#pragma unroll
+    for (int j = 0; j < Count; ++j) { max = fmaxf(max, logits[j]); }
+    const float by = shift();
+    sum *= fast_exp(before - by);
+#pragma unroll
+    for (int j = 0; j < Count; ++j) { sum += fast_exp(logits[j] - by); }
+  }
+};
+
+// Thread i has the packs of 16 bytes i, i + threads, ...: read as such where the row starts at a
+// multiple of 16 bytes, one by one where not, so that the order of the sum does not depend on that.
+// `keep` is where the row is kept, as far from a multiple of 16 bytes as in memory; null: nowhere.
+template <class T>
+__device__ ExpSum exp_sum(const T* logits, std::int64_t classes, T* keep) {
+  constexpr int N = kPack<T>;
+  ExpSum sum;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(logits) % 16 == 0;
+  const std::int64_t stride = static_cast<std::int64_t>(blockDim.x) * N;
+  for (auto c = std::int64_t{threadIdx.x} * N; c < classes; c += kPacks * stride) {
+    uint4 words[kPacks];
+    if (aligned && c + (kPacks - 1) * stride + N <= classes) {
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) {
+        words[p] = *reinterpret_cast<const uint4*>(logits + c + p * stride);
+      }
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) {
+        if (keep != nullptr) { *reinterpret_cast<uint4*>(keep + c + p * stride) = words[p]; }
+      }
+    } else {
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) {
+        Pack<T, N> pack;
+#pragma unroll
+        for (int j = 0; j < N; ++j) {
+          const std::int64_t at = c + p * stride + j;
+          pack.at[j] = at < classes ? logits[at] : from_float<T>(-INFINITY);
+          if (at < classes && keep != nullptr) { keep[at] = pack.at[j]; }
+        }
+        words[p] = std::bit_cast<uint4>(pack);
+      }
+    }
+#pragma unroll
+    for (int p = 0; p < kPacks; p += 2) {
+      float some[2 * N];
+#pragma unroll
+      for (int j = 0; j < 2 * N; ++j) {
+        some[j] = to_float(std::bit_cast<Pack<T, N>>(words[p + j / N]).at[j % N]);
+      }
+      sum.add(some);
+    }
+  }
+  return sum;
+}
+
+/// What the gradient of a row's logits is made with.
+struct RowGradient {
+  float max;
+  float factor;  ///< scale / sum
+  float scale;
+  std::int64_t target;
+
+  [[nodiscard]] __device__ float softmax(float logit) const {
+    return fast_exp(logit - max) * factor;
+  }
+};
+
+// Each logit by itself: packs from the row's first multiple of 16 bytes on. `from` is the row, or
+// where it was kept.
+template <class T>
+__device__ void write_gradient(const T* from, T* logits, std::int64_t classes,
+                               const RowGradient& row) {
+  constexpr int N = kPack<T>;
+  const auto misaligned = reinterpret_cast<std::uintptr_t>(logits) % 16 / sizeof(T);
+  const std::int64_t to_first = static_cast<std::int64_t>((N - misaligned) % N);
+  const std::int64_t first = to_first < classes ? to_first : classes;
+  const std::int64_t last = first + (classes - first) / N * N;
+  for (std::int64_t c = first + std::int64_t{threadIdx.x} * N; c < last;
+       c += std::int64_t{blockDim.x} * N) {
+    auto pack = std::bit_cast<Pack<T, N>>(*reinterpret_cast<const uint4*>(from + c));
+    float some[N];
+#pragma unroll
+    for (int j = 0; j < N; ++j) { some[j] = row.softmax(to_float(pack.at[j])); }
+    if (row.target >= c && row.target < c + N) {
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        if (c + j == row.target) { some[j] -= row.scale; }
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < N; ++j) { pack.at[j] = from_float<T>(some[j]); }
+    store_four_words(reinterpret_cast<uint4*>(logits + c), std::bit_cast<uint4>(pack));
+  }
+  const std::int64_t singles = classes - (last - first);
+  for (std::int64_t i = threadIdx.x; i < singles; i += blockDim.x) {
+    const std::int64_t c = i < first ? i : i + (last - first);
+    const float softmax = row.softmax(to_float(from[c]));
+    logits[c] = from_float<T>(c == row.target ? softmax - row.scale : softmax);
+  }
+}
+
+/// The largest logit of a row and the sum of exp(logit - that), in every thread of its block.
+struct BlockSum {
+  float max;
+  double sum;
+};
+__device__ inline BlockSum block_exp_sum(const ExpSum& own) {
+  __shared__ float shared_max[kMostWarps];
+  __shared__ double shared_sum[kMostWarps];
+  const float max = block_max(own.max, shared_max);
+  const double own_sum =
+      static_cast<double>(own.sum) * static_cast<double>(fast_exp(own.shift() - max));
+  return {max,
+          block_sum(own.max == -INFINITY ? static_cast<double>(own.sum) : own_sum, shared_sum)};
+}
+/// The shared memory that it declares.
+inline constexpr std::int64_t kBlockSumBytes = kMostWarps * (sizeof(float) + sizeof(double));
+
+/// *loss += scale * the sum of `losses`, by one block.
+static __global__ void __launch_bounds__(kMostThreads)
+    add_losses_kernel(const double* losses, std::int64_t rows, double scale, double* loss) {
+  __shared__ double shared[kMostWarps];
+  double sum = 0.0;
+  for (std::int64_t r = threadIdx.x; r < rows; r += blockDim.x) { sum += losses[r]; }
+  sum = block_sum(sum, shared);
+  if (threadIdx.x == 0) { *loss += scale * sum; }
+}
+
+}  // namespace tessera::kernels::cuda

@@ -1,0 +1,47 @@
+#include "tessera/nn/column_linear.hpp"
+
+#include <utility>
+
+#include "nn/layer.hpp"
+
+namespace tessera::nn {
+
+ColumnLinear::ColumnLinear(std::string_view prefix, std::int64_t in, std::int64_t out,
+                           TensorRanks ranks, ColumnCut cut)
+    : parameters_{Linear{prefix, in, out}.parameters()},
+      ranks_{std::move(ranks)},
+      in_{in},
+      columns_{cut_along(parameters_[0], {1, cut.granule, cut.sections}, ranks_).dims()[1]},
+      part_{prefix, in, columns_} {
+  cut_along(parameters_[1], {0, cut.granule, cut.sections}, ranks_);
+}
+
+std::vector<ParameterSpec> ColumnLinear::parameters() const {
+  return parameters_;
+}
+
+void ColumnLinear::forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows) const {
+  part_.forward(scope, x, y, rows);
+}
+
+void ColumnLinear::forward_gelu(const Scope& scope, ConstValues x, Values z, Values y,
+                                std::int64_t rows) const {
+  part_.forward_gelu(scope, x, z, y, rows);
+}
+
+void ColumnLinear::backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
+                            std::int64_t rows) const {
+  const bool overlaps = ranks_.size() > 1 && dx && dx.data != x.data;
+  if (!overlaps) {
+    part_.backward(scope, x, dy, dx, rows);
+    if (dx) { ranks_.sum(dx, rows, in_); }
+    return;
+  }
+  part_.input_gradient(scope, dy, dx, rows);
+  ranks_.begin_sum(dx, rows, in_, {0, rows});
+  part_.weight_gradient(scope, x, dy, rows);
+  part_.bias_gradient(scope, dy, rows);
+  ranks_.end_sum();
+}
+
+}  // namespace tessera::nn

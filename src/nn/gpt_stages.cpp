@@ -1,0 +1,111 @@
+#include "nn/gpt_stages.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "tessera/base/error.hpp"
+#include "tessera/world/mesh_shape.hpp"
+
+namespace tessera::nn {
+namespace {
+
+void require_no_pipe(const GPTOptions& options) {
+  if (options.boundaries == Boundaries::device) { return; }
+  throw ConfigError{
+      "Boundaries::host on a mesh with `pipe`: the pipeline keeps the inputs of stages on the "
+      "device; leave one of them out"};
+}
+
+void require_whole_logits(const GPTOptions& options, const MeshShape& mesh) {
+  if (options.gather_logits == GatherLogits::off) { return; }
+  if (mesh.size("pipe") == 1 && mesh.size("tensor") == 1) { return; }
+  throw ConfigError{
+      "GatherLogits::on_rank0 on a mesh with `pipe` or `tensor`, where few ranks have logits and "
+      "none has whole rows: leave one of them out"};
+}
+
+/// An inference has no micro-batches, but the stages of a training.
+int scheduled_micro_batches(const ModelOptions& model, int ranks) {
+  return model.purpose == Purpose::training ? model.accumulate : ranks;
+}
+
+pipeline::Schedule schedule_of(const GPTOptions& options, int ranks, int micro_batches) {
+  pipeline::Schedule schedule = options.schedule(ranks, micro_batches);
+  pipeline::check(schedule);
+  if (std::ssize(schedule.ranks) != ranks || schedule.micro_batches != micro_batches) {
+    throw ConfigError{fmt::format(
+        "schedule {} is one of {} micro-batches on {} ranks; the model has {} micro-batches a "
+        "step and {} ranks along `pipe`",
+        schedule.name, schedule.micro_batches, schedule.ranks.size(), micro_batches, ranks)};
+  }
+  return schedule;
+}
+
+}  // namespace
+
+std::vector<GPTStage> divide_layers(std::int64_t layers, int stages) {
+  if (stages > layers) {
+    throw ConfigError{fmt::format(
+        "{} stages of a pipeline for {} layers: every stage has a layer at least; give fewer "
+        "stages or more layers",
+        stages, layers)};
+  }
+  const std::int64_t remainder = layers % stages;
+  std::vector<GPTStage> all;
+  std::int64_t first = 0;
+  for (int stage = 0; stage < stages; ++stage) {
+    const bool last = stage + 1 == stages;
+    const bool one_more =
+        stage == 0 ? stages > 1 && remainder == stages - 1 : !last && stage <= remainder;
+    const std::int64_t count = layers / stages + (one_more ? 1 : 0);
+    all.push_back({.index = stage,
+                   .first_layer = first,
+                   .layers = count,
+                   .embeds = stage == 0,
+                   .predicts = last});
+    first += count;
+  }
+  return all;
+}
+
+GPTPlace place_of(const GPTConfig& config, const GPTOptions& options, const World& world,
+                  const ModelOptions& model) {
+  GPTPlace place;
+  place.data_rank = world.rank();
+  place.data_ranks = world.size();
+  int pipe = 1;
+  if (!model.mesh.empty()) {
+    const MeshShape mesh{model.mesh};
+    require_ranks(mesh, world.size());
+    place.data_rank = mesh.data_index(world.rank());
+    place.data_ranks = mesh.data_ranks();
+    place.pipe_index = mesh.index("pipe", world.rank());
+    pipe = mesh.size("pipe");
+    require_whole_logits(options, mesh);
+  }
+  if (pipe == 1) {
+    place.all_stages = place.stages = divide_layers(config.layers, 1);
+    return place;
+  }
+  require_no_pipe(options);
+  const pipeline::Schedule& schedule =
+      place.schedule.emplace(schedule_of(options, pipe, scheduled_micro_batches(model, pipe)));
+  place.all_stages = divide_layers(config.layers, schedule.stages());
+  const auto here = static_cast<std::size_t>(place.pipe_index);
+  for (const GPTStage& stage : place.all_stages) {
+    if (schedule.rank_of_stage[static_cast<std::size_t>(stage.index)] == place.pipe_index) {
+      place.stages.push_back(stage);
+    }
+  }
+  if (place.stages.empty()) {
+    throw ConfigError{
+        fmt::format("schedule {} has no stage on rank {} along `pipe`", schedule.name, here)};
+  }
+  if (model.purpose == Purpose::training) {
+    place.slots = pipeline::most_in_flight(schedule)[here];
+  }
+  return place;
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,73 @@
+#include "tessera/nn/row_linear.hpp"
+
+#include <utility>
+
+#include "nn/layer.hpp"
+#include "tessera/base/math.hpp"
+#include "tessera/kernels/bias.hpp"
+#include "tessera/kernels/elementwise.hpp"
+
+namespace tessera::nn {
+namespace {
+
+// Of a product's rows that are computed apart, in fp32 on a CPU with the bits of the whole.
+constexpr std::int64_t kSliceUnit = 8;
+
+}  // namespace
+
+RowLinear::RowLinear(std::string_view prefix, std::int64_t in, std::int64_t out, TensorRanks ranks,
+                     std::int64_t granule)
+    : parameters_{Linear{prefix, in, out}.parameters()},
+      ranks_{std::move(ranks)},
+      out_{out},
+      columns_{cut_along(parameters_[0], {0, granule}, ranks_).dims()[0]},
+      part_{prefix, columns_, out} {
+  parameters_[1].tensor_gradient = ranks_.row_gradient();
+}
+
+std::vector<ParameterSpec> RowLinear::parameters() const {
+  return parameters_;
+}
+
+void RowLinear::forward(const Scope& scope, ConstValues x, Values y, std::int64_t rows,
+                        ConstValues residual, Values whole) const {
+  if (ranks_.size() == 1) { return part_.forward(scope, x, y, rows, residual); }
+  const auto [sequence_parallel, slices] = ranks_.options();
+  const Values sum = sequence_parallel ? whole : y;
+  const std::int64_t slice = round_up(ceil_div(rows, std::int64_t{slices}), kSliceUnit);
+  for (std::int64_t first = 0, some = 0; first < rows; first += some) {
+    some = rows - first < slice + kSliceUnit ? rows - first : slice;
+    part_.product(scope, x.at(first * columns_), sum.at(first * out_), some);
+    ranks_.begin_sum(sum, rows, out_, {first, some});
+  }
+  ranks_.end_sum();
+  const Range own = ranks_.own(rows);
+  const Values mine = sum.at(own.first * out_);
+  kernels::add_bias(mine, scope[parameters_[1].name], own.elems, out_, scope.stream());
+  if (residual) {
+    kernels::add(residual, mine, y, own.elems * out_, scope.stream());
+  } else {
+    ranks_.copy_own(sum, y, rows, out_);
+  }
+}
+
+void RowLinear::parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
+                                    std::int64_t rows) const {
+  part_.weight_gradient(scope, x, dy, rows);
+  const Range own = ranks_.own(rows);
+  part_.bias_gradient(scope, dy.at(own.first * out_), own.elems);
+}
+
+void RowLinear::backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
+                         std::int64_t rows) const {
+  parameter_gradients(scope, x, dy, rows);
+  if (dx) { part_.input_gradient(scope, dy, dx, rows); }
+}
+
+void RowLinear::backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z,
+                              Values dz, std::int64_t rows) const {
+  parameter_gradients(scope, x, dy, rows);
+  part_.input_gradient_gelu(scope, dy, z, dz, rows);
+}
+
+}  // namespace tessera::nn

@@ -1,0 +1,352 @@
+// A checkpoint does not depend on the mesh that wrote it, and any mesh goes on from it.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "checkpoint/forwarding_files.hpp"
+#include "checkpoint/mesh_job.hpp"
+#include "checkpoint/saver.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/whole_state.hpp"
+#include "tessera/checkpoint/checkpointer.hpp"
+#include "tessera/checkpoint/weights.hpp"
+#include "tessera/world/simulate.hpp"
+
+namespace tessera::test::mesh_test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using Dims = std::vector<MeshDim>;
+
+std::string name_of(const Dims& mesh) {
+  std::string name;
+  for (const MeshDim& dim : mesh) { name += fmt::format("{}{}", dim.name, dim.size); }
+  return name.empty() ? "alone" : name;
+}
+
+const Dims kSavedOn{{"pipe", 2}, {"shard", 2}, {"tensor", 2}};
+
+/// Those that a run goes on with.
+const std::vector<Dims>& others() {
+  static const std::vector<Dims> meshes{{},
+                                        {{"shard", 3}},
+                                        {{"tensor", 3}},
+                                        {{"pipe", 3}},
+                                        {{"pipe", 2}, {"replicate", 2}, {"tensor", 2}},
+                                        {{"tensor", 5}, {"replicate", 2}}};
+  return meshes;
+}
+
+std::vector<std::pair<std::string, MeshJob>> formats() {
+  MeshJob fp32;
+  MeshJob bf16;
+  bf16.options.compute = DType::bf16;
+  MeshJob remainders = bf16;
+  remainders.options.master_weights = MasterWeights::remainder;
+  MeshJob moments;
+  moments.update.moments = MomentFormat::bf16;
+  MeshJob int8;
+  int8.whole_blocks = true;
+  int8.options.align_elems = kMomentBlock;
+  int8.update.moments = MomentFormat::int8;
+  return {{"fp32", fp32},
+          {"bf16", bf16},
+          {"remainders", remainders},
+          {"bf16_moments", moments},
+          {"int8_moments", int8}};
+}
+
+class MeshFormats : public testing::TestWithParam<std::pair<std::string, MeshJob>> {};
+INSTANTIATE_TEST_SUITE_P(All, MeshFormats, testing::ValuesIn(formats()),
+                         [](const auto& tested) { return tested.param.first; });
+
+TEST_P(MeshFormats, OneStateHasTheSameBytesOnEveryMeshAndAnyMeshGoesOnFromIt) {
+  const TemporaryFolder folder;
+  const MeshJob job = GetParam().second.on(kSavedOn);
+  const bool rounds = GetParam().first != "fp32";  // what is added in another order
+  const double near = rounds ? 1e-3 : 1e-5;
+  std::filesystem::path saved;
+  WholeState state;
+  std::vector<double> expected;
+  run_job(job, [&](World& world, MeshTrainer& trainer) {
+    trainer.steps(3);
+    const std::filesystem::path path = save(trainer.model(), folder / "saved");
+    save_state(world, trainer.model(), state);
+    for (int i = 0; i < 5; ++i) {
+      trainer.step();
+      const double loss = trainer.loss();
+      if (world.rank() == 0) { expected.push_back(loss); }
+    }
+    if (world.rank() == 0) { saved = path; }
+  });
+  EXPECT_EQ(state.not_partitioned(), "");
+  EXPECT_LT(expected.back(), 0.95 * expected.front()) << "the job does not train";
+  for (const Dims& mesh : others()) {
+    SCOPED_TRACE(name_of(mesh));
+    WholeState again;
+    run_job(job.on(mesh), [&](World& world, MeshTrainer& trainer) {
+      EXPECT_EQ(load(trainer.model(), saved).step, 3);
+      const auto path = save(trainer.model(), folder / name_of(mesh));
+      save_state(world, trainer.model(), again);
+      if (world.rank() == 0) { EXPECT_EQ(difference(saved, path), ""); }
+      for (const double loss : expected) {
+        trainer.step();
+        EXPECT_NEAR(trainer.loss(), loss, near * loss);
+      }
+    });
+    EXPECT_EQ(again.not_partitioned(), "");
+    EXPECT_EQ(difference(state, again), "");
+  }
+}
+
+TEST(Meshes, AResumedRunHasTheBitsOfTheUninterruptedOne) {
+  const TemporaryFolder folder;
+  for (const Strategy strategy :
+       {Strategy::ddp, Strategy::zero1, Strategy::zero2, Strategy::zero3}) {
+    SCOPED_TRACE(to_string(strategy));
+    const bool ddp = strategy == Strategy::ddp;
+    MeshJob job = MeshJob{}.under(strategy).on(
+        {{"pipe", 2}, {ddp ? "replicate" : "shard", 2}, {"tensor", 2}});
+    job.options.compute = DType::bf16;
+    job.update.rounding = Rounding::stochastic;
+    const std::string name{to_string(strategy)};
+    const auto whole = train_and_save(job, 4, folder / ("whole" + name));
+    const auto first = train_and_save(job, 2, folder / ("first" + name));
+    run_job(job, [&](World& world, MeshTrainer& trainer) {
+      (void)load(trainer.model(), first);
+      Checkpointer checkpointer{trainer.model(), {.folder = folder / ("async" + name)}};
+      trainer.steps(2);
+      checkpointer.save({});
+      trainer.step();
+      checkpointer.finish();
+      if (world.rank() == 0) { EXPECT_EQ(difference(whole, checkpointer.newest()), ""); }
+    });
+  }
+}
+
+TEST(Meshes, WithStateInTheHostPoolReadAndWriteTheSame) {
+  const TemporaryFolder folder;
+  MeshJob job = MeshJob{}.on(kSavedOn);
+  job.options.compute = DType::bf16;
+  const auto saved = train_and_save(job, 2, folder / "saved");
+  job.options.offload = Offload::state;
+  for (const float keep : {0.0F, 0.6F}) {
+    job.options.offload_keep = keep;
+    run_job(job.on({{"pipe", 3}, {"replicate", 2}, {"tensor", 2}}),
+            [&](World& world, MeshTrainer& trainer) {
+              (void)load(trainer.model(), saved);
+              const auto again = save(trainer.model(), folder / fmt::format("again{}", keep));
+              if (world.rank() == 0) { EXPECT_EQ(difference(saved, again), ""); }
+            });
+  }
+}
+
+/// Values that a host gives.
+Initializer counted() {
+  return [](const ParameterInfo& info, std::int64_t first, std::span<float> out) {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::int64_t element = first + static_cast<std::int64_t>(i);
+      out[i] = static_cast<float>(info.id) + static_cast<float>(element) / 1024.0F;
+    }
+  };
+}
+
+TEST(Meshes, BeginWithTheWeightsOfOneRank) {
+  for (const bool host : {false, true}) {
+    for (const DType compute : {DType::fp32, DType::bf16}) {
+      const TemporaryFolder folder;
+      MeshJob job;
+      job.options.compute = compute;
+      if (host) { job.initial = counted(); }
+      const auto alone = train_and_save(job, 0, folder / "alone");
+      for (const Dims& mesh : {kSavedOn, others()[2], others()[4], Dims{{"tensor", 9}}}) {
+        const auto saved = train_and_save(job.on(mesh), 0, folder / name_of(mesh));
+        EXPECT_EQ(difference(alone, saved), "") << name_of(mesh);
+      }
+    }
+  }
+}
+
+using Values = std::map<std::string, std::vector<float>>;
+
+/// What ranks export before their first update.
+struct Exports {
+  std::mutex mutex;
+  Values masters;  ///< of all ranks
+
+  /// A rank's parameters and gradients. Its masters go where those of others are.
+  std::pair<Values, Values> of(MeshTrainer& trainer) {
+    const Values parameters = exported(trainer.model(), tessera::StateTensor::parameters);
+    trainer.model().export_masters(
+        [&](const ParameterInfo& info, std::int64_t first, std::span<const float> values) {
+          const std::lock_guard lock{mutex};
+          std::vector<float>& whole = masters[info.full_name()];
+          whole.resize(static_cast<std::size_t>(info.shape.elems()));
+          std::ranges::copy(values, whole.begin() + first);
+        });
+    Values gradients;
+    trainer.step([&] { gradients = exported(trainer.model(), tessera::StateTensor::gradients); });
+    return {parameters, gradients};
+  }
+};
+
+TEST(Meshes, ExportWholeTensorsOnEveryRank) {
+  MeshJob job;
+  job.options.compute = DType::bf16;
+  Exports alone;
+  std::pair<Values, Values> expected;
+  run_job(job, [&](World&, MeshTrainer& trainer) { expected = alone.of(trainer); });
+  EXPECT_EQ(expected.first.size(), 11U);
+  EXPECT_EQ(expected.second.size(), 9U);
+  for (const Dims& mesh : {kSavedOn, others()[2], others()[4], Dims{{"pipe", 3}, {"tensor", 2}}}) {
+    SCOPED_TRACE(name_of(mesh));
+    Exports all;
+    run_job(job.on(mesh), [&](World&, MeshTrainer& trainer) {
+      const auto [parameters, gradients] = all.of(trainer);
+      EXPECT_TRUE(parameters == expected.first);
+      ASSERT_EQ(gradients.size(), expected.second.size());
+      for (const auto& [name, found] : gradients) {
+        EXPECT_THAT(found, testing::Pointwise(testing::FloatNear(1e-6F), expected.second.at(name)))
+            << name;
+      }
+    });
+    EXPECT_TRUE(all.masters == alone.masters);
+  }
+}
+
+TEST(Meshes, WriteAndTakeWeightsOfOtherPrograms) {
+  const TemporaryFolder folder;
+  const MeshJob job = MeshJob{};
+  const WeightName name = &ParameterInfo::full_name;
+  run_job(job.on(kSavedOn), [&](World&, MeshTrainer& trainer) {
+    save_weights(trainer.model(), folder / "weights.safetensors", name);
+  });
+  const auto alone = train_and_save(job, 0, folder / "alone");
+  MeshJob again = job.on({{"tensor", 3}});
+  again.initial = weights_from(folder / "weights.safetensors", name);
+  EXPECT_EQ(difference(alone, train_and_save(again, 0, folder / "taken")), "");
+  again.initial = init::constant(1.0F);
+  run_job(again, [&](World& world, MeshTrainer& trainer) {
+    (void)load(trainer.model(), folder / "weights.safetensors", {},
+               {.name = name, .what = LoadOptions::What::weights});
+    const auto loaded = save(trainer.model(), folder / "loaded");
+    if (world.rank() == 0) { EXPECT_EQ(difference(alone, loaded), ""); }
+  });
+}
+
+/// The most host and device memory that a rank has with a Checkpointer.
+std::pair<std::size_t, std::size_t> held_by(World& world, const MeshJob& job,
+                                            const std::filesystem::path& folder) {
+  MeshTrainer trainer{world, job};
+  Checkpointer checkpointer{trainer.model(), {.folder = folder}};
+  checkpointer.save({});
+  checkpointer.finish();
+  return {world.memory().report().peak_bytes, world.host_memory().report().peak_bytes};
+}
+
+TEST(Meshes, TakeTheMemoryForASaveThatIsPlanned) {
+  const TemporaryFolder folder;
+  MeshJob job = MeshJob{}.on(kSavedOn);
+  job.options.compute = DType::bf16;
+  std::vector<std::pair<std::size_t, std::size_t>> measured(8);
+  run_ranks(8, [&](World& world) {
+    measured[static_cast<std::size_t>(world.rank())] = held_by(world, job, folder / "run");
+  });
+  for (int rank = 0; rank < 8; ++rank) {
+    simulate_rank({.rank = rank, .ranks = 8}, [&](World& world) {
+      EXPECT_EQ(held_by(world, job, folder / "never"), measured[static_cast<std::size_t>(rank)])
+          << rank;
+    });
+  }
+}
+
+// Chunks that lie on several ranks are summed by one of them.
+TEST(Meshes, FindDamageInWhatTheyShare) {
+  const TemporaryFolder folder;
+  const MeshJob job = MeshJob{}.on(kSavedOn);
+  const auto saved = train_and_save(job, 1, folder / "saved");
+  const std::string whole = bytes_of_file(saved / "model.safetensors");
+  const std::size_t data =
+      8 + static_cast<unsigned char>(whole[0]) + 256U * static_cast<unsigned char>(whole[1]);
+  for (std::size_t at = data; at < whole.size(); at += 1999) {
+    std::string damaged = whole;
+    damaged[at] = static_cast<char>(damaged[at] ^ 1);
+    std::ofstream{saved / "model.safetensors", std::ios::binary} << damaged;
+    EXPECT_THAT(message_of<FormatError>([&] {
+                  run_job(job.on({{"tensor", 3}}), [&](World&, MeshTrainer& trainer) {
+                    (void)load(trainer.model(), saved);
+                  });
+                }),
+                HasSubstr("are damaged"))
+        << at;
+  }
+}
+
+TEST(Meshes, ConvertMomentsOfEightBits) {
+  const TemporaryFolder folder;
+  MeshJob int8 = formats().back().second;
+  MeshJob fp32 = int8;
+  fp32.update.moments = MomentFormat::fp32;
+  const LoadOptions convert{.convert_moments = true};
+  const auto saved = train_and_save(int8.on(kSavedOn), 2, folder / "saved");
+  std::map<std::string, std::filesystem::path> wide;
+  for (const Dims& mesh : {Dims{}, Dims{{"tensor", 3}}}) {
+    run_job(fp32.on(mesh), [&](World& world, MeshTrainer& trainer) {
+      (void)load(trainer.model(), saved, {}, convert);
+      const auto path = save(trainer.model(), folder / name_of(mesh));
+      if (world.rank() == 0) { wide[name_of(mesh)] = path; }
+    });
+  }
+  EXPECT_EQ(difference(wide.at("alone"), wide.at("tensor3")), "");
+  std::map<std::string, std::filesystem::path> back;
+  for (const Dims& mesh : {Dims{}, kSavedOn}) {
+    run_job(int8.on(mesh), [&](World& world, MeshTrainer& trainer) {
+      (void)load(trainer.model(), wide.at("tensor3"), {}, convert);
+      const auto path = save(trainer.model(), folder / ("back" + name_of(mesh)));
+      if (world.rank() == 0) { back[name_of(mesh)] = path; }
+    });
+  }
+  EXPECT_EQ(difference(back.at("alone"), back.at(name_of(kSavedOn))), "");
+}
+
+TEST(Meshes, ThatCutWithinBlocksRefuseMomentsOfEightBits) {
+  MeshJob job;
+  job.options.align_elems = kMomentBlock;
+  job.update.moments = MomentFormat::int8;
+  EXPECT_NO_THROW(run_job(job, [](World&, MeshTrainer&) {}));
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { run_job(job.on(kSavedOn), [](World&, MeshTrainer&) {}); }),
+      AllOf(HasSubstr("'table.w' of shape [37, 5] along dimension 0"),
+            HasSubstr("choose `moments` bf16 or fp32")));
+}
+
+/// The files of one of several machines.
+class FilesOf final : public ForwardingFiles {
+ public:
+  explicit FilesOf(int machine) : name_{"machine" + std::to_string(machine)} {}
+  [[nodiscard]] std::string machine() const override { return name_; }
+
+ private:
+  std::string name_;
+};
+
+TEST(Meshes, OverMachinesThatShareNoFilesRefuseToSumWhatTheyShare) {
+  const TemporaryFolder folder;
+  const auto saves = [&](const MeshJob& job) {
+    run_job(job.on({{"shard", 2}, {"tensor", 2}}), [&](World& world, MeshTrainer& trainer) {
+      FilesOf files{world.rank() / 2};
+      Saver saver{trainer.model(), {.folder = folder / files.machine()}, files};
+      saver.begin({});
+      EXPECT_NO_THROW(verify_part(saver.newest().path));
+    });
+  };
+  EXPECT_NO_THROW(saves(formats().back().second));
+  EXPECT_THAT(message_of<Error>([&] { saves(MeshJob{}); }),
+              AllOf(HasSubstr("rank 2 does not find"), HasSubstr("give all machines one folder")));
+}
+
+}  // namespace
+}  // namespace tessera::test::mesh_test

@@ -1,0 +1,153 @@
+// Layers that ranks along `tensor` share, against one rank.
+#include <limits>
+
+#include "kernels/backend.hpp"
+#include "nn/tensor_course.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/nn/column_linear.hpp"
+#include "tessera/nn/row_linear.hpp"
+#include "tessera/nn/vocab_parallel.hpp"
+
+namespace tessera::nn::tensor_parallel_test {
+namespace {
+
+using test::expect_close;
+using test::run_tensor_course;
+using test::TensorCase;
+using test::TensorCourse;
+using test::TensorOutcome;
+
+TensorCase alone(TensorCase from) {
+  from.ranks = 1;
+  from.options = {};
+  return from;
+}
+
+class TensorParallel : public testing::TestWithParam<TensorCase> {};
+
+// Each size with and without sequence parallelism; the rest pairwise.
+INSTANTIATE_TEST_SUITE_P(
+    Cpu, TensorParallel,
+    testing::Values(TensorCase{2}, TensorCase{3, {.slices = 3}, 0.3F},
+                    TensorCase{4, {}, 0.3F, true},
+                    TensorCase{2, {.sequence_parallel = true, .slices = 3}, 0.3F, true},
+                    TensorCase{3, {.sequence_parallel = true}, 0.0F, true},
+                    TensorCase{4, {.sequence_parallel = true, .slices = 3}},
+                    TensorCase{4, {.sequence_parallel = true}, 0.3F}));
+
+TEST_P(TensorParallel, EqualsOneRankToRounding) {
+  expect_close(run_tensor_course(GetParam()), run_tensor_course(alone(GetParam())), 1e-6);
+}
+
+class TensorParallelOn : public testing::TestWithParam<DeviceKind> {
+ protected:
+  void SetUp() override {
+    if (!test::no_cuda().empty()) { GTEST_SKIP() << test::no_cuda(); }
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Backends, TensorParallelOn, test::cuda_alone(), test::backend_name);
+
+// The vocabulary is cut in multiples of 64 there, and its last part has room for a whole one.
+TEST_P(TensorParallelOn, EqualsOneRankToRounding) {
+  for (const BatchShape shape : {BatchShape{.batch = 3, .seq = 7}, {.batch = 1, .seq = 2}}) {
+    const TensorCase cut{.ranks = 4,
+                         .options = {.sequence_parallel = true, .slices = 2},
+                         .dropout = 0.3F,
+                         .again = true,
+                         .device = GetParam(),
+                         .shape = shape};
+    expect_close(run_tensor_course(cut), run_tensor_course(alone(cut)), 2e-6);
+  }
+}
+
+// Of two rows, and of three heads, some of four ranks have none.
+TEST(TensorParallelLayers, AreOneRankToRoundingWhereRanksHaveNothing) {
+  for (const bool again : {false, true}) {
+    TensorCase cut{4, {.sequence_parallel = true}, 0.3F, again};
+    cut.shape = {.batch = 1, .seq = 2};
+    expect_close(run_tensor_course(cut), run_tensor_course(alone(cut)), 2e-6);
+  }
+}
+
+// A run in bf16 rounds about 20 times one after another, by 2^-9 each, and a cut one 8 times more:
+// partial products before they are added.
+TEST(TensorParallelLayers, IsOneRankToRoundingInBf16) {
+  for (const TensorOptions options : {TensorOptions{}, {.sequence_parallel = true, .slices = 3}}) {
+    const TensorCase cut{3, options, 0.3F, false, DType::bf16};
+    expect_close(run_tensor_course(cut), run_tensor_course(alone(cut)), 48 * 0x1p-9);
+  }
+}
+
+// Rows are multiplied and added each by itself: 8 and 13 of them.
+TEST(TensorParallelLayers, SlicesOfRowsChangeNoBit) {
+  for (const bool sequence_parallel : {false, true}) {
+    const TensorCase one{2, {sequence_parallel, 1}};
+    const TensorCase three{2, {sequence_parallel, 3}};
+    const TensorOutcome expected = run_tensor_course(one);
+    for (const auto& [name, values] : run_tensor_course(three).arrays) {
+      EXPECT_TRUE(values == expected.arrays.at(name)) << name;
+    }
+  }
+}
+
+// What travels before it has been computed differs.
+TEST(TensorParallelLayers, HaveTheSameBitsWhereKernelsRunLate) {
+  for (const TensorOptions options :
+       {TensorOptions{.slices = 2}, {.sequence_parallel = true, .slices = 2}}) {
+    TensorCase from{2, options, 0.3F, true};
+    const TensorOutcome expected = run_tensor_course(from);
+    from.late = true;
+    const TensorOutcome late = run_tensor_course(from);
+    EXPECT_TRUE(late.arrays == expected.arrays);
+    EXPECT_EQ(late.losses, expected.losses);
+  }
+}
+
+// Each half of SwiGLU's product is cut alike, so that a rank's gates meet their own values.
+TEST(ColumnLinear, CutsSectionsAlike) {
+  run_ranks(2, [](World& world) {
+    const TensorRanks ranks{world, {{"tensor", 2}}};
+    const ColumnLinear up{"up", 4, 2 * 7, ranks, {.sections = 2}};
+    const RowLinear down{"down", 7, 4, ranks};
+    EXPECT_EQ(up.columns(), 2 * down.columns());
+    const ParameterSpec weight = up.parameters()[0];
+    EXPECT_EQ(weight.shape, (Shape{4, 14}));
+    const TensorPart part{weight.shape, weight.cut.value(), ranks.place()};
+    EXPECT_EQ(part.elements({0, up.columns()}), world.rank() == 0
+                                                    ? Ranges(std::vector<Range>{{0, 3}, {7, 3}})
+                                                    : Ranges(std::vector<Range>{{3, 4}, {10, 4}}));
+  });
+}
+
+TEST(TensorRanks, AreOneRankWithoutTheDimension) {
+  run_ranks(2, [](World& world) {
+    const TensorRanks ranks{world, {{"shard", 2}}};
+    EXPECT_EQ(ranks.size(), 1);
+    EXPECT_EQ(ranks.own(7), (Range{0, 7}));
+    EXPECT_EQ(ranks.row_gradient(), TensorGradient::equal);
+    const VocabParallelEmbedding embedding{world, {.vocab = 7, .positions = 2, .hidden = 3}, ranks};
+    EXPECT_FALSE(embedding.parameters()[0].cut);
+    EXPECT_EQ(embedding.tokens(), (Range{0, 7}));
+  });
+}
+
+TEST(TensorRanks, RefuseOptionsWithoutEffect) {
+  const auto refusal = [](const TensorOptions& options, const std::vector<MeshDim>& mesh) {
+    std::string text;
+    run_ranks(1, [&](World& world) {
+      try {
+        const TensorRanks ranks{world, mesh, options};
+      } catch (const ConfigError& error) { text = error.what(); }
+    });
+    return text;
+  };
+  EXPECT_EQ(refusal({.sequence_parallel = true}, {}),
+            "sequence parallelism needs a mesh with 2 or more ranks along tensor");
+  EXPECT_EQ(refusal({.slices = 2}, {{"tensor", 1}}),
+            "a row product in slices needs a mesh with 2 or more ranks along tensor");
+  EXPECT_EQ(refusal({.slices = 0}, {}),
+            "a row product cannot be computed in 0 slices: give 1 or more");
+}
+
+}  // namespace
+}  // namespace tessera::nn::tensor_parallel_test

@@ -1,0 +1,294 @@
+// A GPT on every mesh: gradients, norms and losses of one rank, and the memory that was planned.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <map>
+
+#include "support/groups.hpp"
+#include "support/mesh_run.hpp"
+#include "support/planned_jobs.hpp"
+#include "tessera/base/error.hpp"
+#include "tessera/nn/recompute.hpp"
+#include "tessera/pipeline/schedule.hpp"
+#include "tessera/world/run.hpp"
+#include "tessera/world/simulate.hpp"
+
+namespace tessera::test::meshes_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// The training of one rank with the same global batch; made once.
+const MeshOutcome& one_rank(const MeshRun& run) {
+  static std::map<std::string, MeshOutcome> all;
+  const MeshRun one = on_one_rank(run);
+  const std::string key = fmt::format("{} {} {} {} {}", one.options.accumulate, one.steps,
+                                      one.batch, to_string(one.options.compute), one.gpt.dropout);
+  const auto found = all.find(key);
+  return found != all.end() ? found->second : all.emplace(key, train_on(one)).first->second;
+}
+
+std::string text_of(const MeshRun& run) {
+  return fmt::format("{} on {}", test::text_of(run.options),
+                     MeshShape{run.options.mesh}.to_string());
+}
+
+void expect_planned(const MeshRun& run, const MeshOutcome& outcome) {
+  for (int rank = 0; rank < ranks_of(run); ++rank) {
+    EXPECT_EQ(difference(planned_on(run, rank), outcome.memory[static_cast<std::size_t>(rank)]), "")
+        << text_of(run) << ", rank " << rank;
+  }
+}
+
+/// What is relative to the numbers of one rank: fp32's rounding, or of 16 bits.
+struct Tolerance {
+  double gradient = 1e-6;
+  double norm = 1e-6;
+  double loss = 1e-6;
+};
+
+void expect_as_one_rank(const MeshRun& run, Tolerance within = {}) {
+  SCOPED_TRACE(text_of(run));
+  const MeshOutcome outcome = train_on(run);
+  const auto& [expected, evaluated, memory] = one_rank(run);
+  const FarthestTensor gradient = farthest(expected.first_gradients, outcome.seen.first_gradients);
+  EXPECT_LE(gradient.difference, within.gradient) << gradient.name;
+  EXPECT_NEAR(outcome.seen.norms[0], expected.norms[0], within.norm * expected.norms[0]);
+  for (std::size_t step = 0; step < expected.losses.size(); ++step) {
+    EXPECT_NEAR(outcome.seen.losses[step], expected.losses[step], within.loss * expected.losses[0])
+        << "step " << step;
+  }
+  EXPECT_NEAR(outcome.evaluated[0], evaluated[0], within.loss * evaluated[0]);
+  for (std::size_t rank = 0; rank < outcome.evaluated.size(); ++rank) {
+    const auto same =
+        static_cast<std::size_t>(MeshShape{run.options.mesh}.data_index(static_cast<int>(rank)));
+    EXPECT_EQ(outcome.evaluated[rank] == outcome.evaluated[0], same == 0) << rank;
+  }
+  expect_planned(run, outcome);
+}
+
+MeshRun run_on(int pipe, int replicate, int shard, int tensor) {
+  MeshRun run;
+  run.options.strategy = Strategy::zero3;
+  run.options.accumulate = 2;
+  run.options.mesh = {
+      {"pipe", pipe}, {"replicate", replicate}, {"shard", shard}, {"tensor", tensor}};
+  return run;
+}
+
+constexpr int kMostRanks = TESSERA_SANITIZED ? 4 : 8;
+
+class OnEveryMesh : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Stages, OnEveryMesh, ::testing::Range(1, 6),
+                         [](const auto& test) { return fmt::format("{}", test.param); });
+
+TEST_P(OnEveryMesh, GradientsNormsAndLossesAreThoseOfOneRankAndMemoryIsAsPlanned) {
+  const int pipe = GetParam();
+  for (int replicate = 1; pipe * replicate <= kMostRanks; ++replicate) {
+    for (int shard = 1; pipe * replicate * shard <= kMostRanks; ++shard) {
+      for (int tensor = 1; pipe * replicate * shard * tensor <= kMostRanks; ++tensor) {
+        expect_as_one_rank(run_on(pipe, replicate, shard, tensor));
+      }
+    }
+  }
+}
+
+constexpr int kFifty = TESSERA_SANITIZED ? 5 : 50;  // minutes, else
+
+TEST(TenMeshes, GiveTheLossesOfOneRankForFiftySteps) {
+  constexpr std::array<std::array<int, 4>, 10> meshes{{{1, 1, 1, 2},
+                                                       {1, 1, 1, 3},
+                                                       {2, 1, 1, 1},
+                                                       {3, 1, 1, 1},
+                                                       {2, 1, 2, 1},
+                                                       {1, 2, 1, 2},
+                                                       {2, 1, 1, 2},
+                                                       {1, 2, 2, 1},
+                                                       {2, 1, 2, 2},
+                                                       {4, 1, 1, 2}}};
+  for (const auto& [pipe, replicate, shard, tensor] : meshes) {
+    MeshRun run = run_on(pipe, replicate, shard, tensor);
+    run.steps = kFifty;
+    run.options.accumulate = 4 / data_ranks_of(run);
+    expect_as_one_rank(run, {.loss = 1e-5});
+  }
+}
+
+// What one micro-batch after the other adds to a gradient, a pipeline adds in the same order. The
+// exception is the table of tokens: one rank adds the head's part and the embedding's in turn, and
+// stages each add their own.
+TEST(PipelineAlone, AddsAsAccumulationOnOneRankDoes) {
+  for (const int pipe : {2, 3, 5}) {
+    const MeshRun run = run_on(pipe, 1, 1, 1);
+    auto actual = train_on(run).seen.first_gradients;
+    auto expected = one_rank(run).seen.first_gradients;
+    const std::vector<float> table = expected.at("wte.weight");
+    actual.erase("wte.weight");
+    expected.erase("wte.weight");
+    EXPECT_EQ(expected, actual) << pipe;
+    EXPECT_EQ(table.size(), 257U * 60U);
+  }
+}
+
+pipeline::Schedule by_hand(int ranks, int micro_batches) {
+  pipeline::Schedule schedule = pipeline::gpipe(ranks, micro_batches);
+  schedule.name = "by hand";
+  return schedule;
+}
+
+pipeline::Schedule two_stages_a_rank(int ranks, int micro_batches) {
+  return pipeline::interleaved(ranks, 2, micro_batches);
+}
+
+/// What varies at once, so that every two of it meet.
+struct Pairing {
+  std::array<int, 4> mesh;
+  Strategy strategy;
+  DType compute = DType::fp32;
+  int accumulate = 2;
+  nn::GPTOptions gpt = {};
+};
+
+std::vector<Pairing> pairings() {
+  using nn::Recompute;
+  return {
+      {{2, 2, 1, 1}, Strategy::ddp, DType::fp32, 3, {.recompute = Recompute::block()}},
+      {{2, 1, 2, 1}, Strategy::zero1, DType::bf16, 2, {.schedule = two_stages_a_rank}},
+      {{2, 1, 2, 2},
+       Strategy::zero2,
+       DType::fp32,
+       4,
+       {.recompute = Recompute::every(2) | Recompute::layer_norm(),
+        .schedule = two_stages_a_rank,
+        .sequence_parallel = true}},
+      {{1, 1, 2, 3},
+       Strategy::zero3,
+       DType::bf16,
+       1,
+       {.recompute = Recompute::gelu() | Recompute::layer_norm(), .sequence_parallel = true}},
+      {{1, 2, 1, 2}, Strategy::ddp, DType::bf16, 1, {.head_rows = 5, .sequence_parallel = true}},
+      {{1, 1, 2, 4}, Strategy::zero1, DType::fp32, 1, {.recompute = Recompute::block()}},
+      {{3, 1, 1, 2},
+       Strategy::zero3,
+       DType::fp32,
+       3,
+       {.recompute = Recompute::gelu(), .schedule = by_hand, .sequence_parallel = true}},
+      {{4, 1, 2, 1}, Strategy::zero2, DType::bf16, 1, {.head_rows = 7, .schedule = by_hand}},
+      {{2, 1, 1, 3},
+       Strategy::zero3,
+       DType::bf16,
+       4,
+       {.recompute = Recompute::block(), .schedule = two_stages_a_rank, .tensor_slices = 3}},
+      {{2, 2, 2, 1},
+       Strategy::zero3,
+       DType::fp32,
+       2,
+       {.norms = DType::fp32, .recompute = Recompute::every(2), .head_rows = 16}},
+  };
+}
+
+// Of bf16 every product and every sum is rounded by 2^-9, in another order.
+Tolerance tolerance_of(DType compute) {
+  if (compute == DType::fp32) { return {}; }
+  return {.gradient = 0.1, .norm = 0.02, .loss = 0.005};
+}
+
+class Paired : public ::testing::TestWithParam<std::size_t> {};
+INSTANTIATE_TEST_SUITE_P(Options, Paired, ::testing::Range(std::size_t{0}, pairings().size()),
+                         ::testing::PrintToStringParamName());
+
+TEST_P(Paired, OptionsGiveWhatOneRankGivesAndHoldWhatWasPlanned) {
+  const Pairing pairing = pairings()[GetParam()];
+  const auto& [pipe, replicate, shard, tensor] = pairing.mesh;
+  MeshRun run = run_on(pipe, replicate, shard, tensor);
+  if (pipe * replicate * shard * tensor > kMostRanks) { run.steps = 1; }
+  run.options.strategy = pairing.strategy;
+  run.options.compute = pairing.compute;
+  run.options.accumulate = pairing.accumulate;
+  run.gpt = pairing.gpt;
+  if (pairing.strategy == Strategy::ddp) { std::erase(run.options.mesh, MeshDim{"shard", 1}); }
+  expect_as_one_rank(run, tolerance_of(pairing.compute));
+}
+
+TEST(DropoutOnMeshes, DropsWhatOneRankDrops) {
+  for (const bool sequence_parallel : {false, true}) {
+    MeshRun run = run_on(2, 1, 2, 2);
+    run.gpt = {.dropout = 0.2F, .sequence_parallel = sequence_parallel};
+    expect_as_one_rank(run);
+  }
+}
+
+// Behind a worker nothing is in order unless an event says so; poison and delays make what is read
+// or overwritten too early differ.
+TEST(MeshesOnWorkers, PoisonAndDelaysChangeNoBit) {
+  for (const auto schedule : {pipeline::one_forward_one_backward, two_stages_a_rank}) {
+    MeshRun run = run_on(2, 1, 2, 2);
+    run.gpt = {.recompute = nn::Recompute::every(2),
+               .schedule = schedule,
+               .sequence_parallel = true,
+               .tensor_slices = 2};
+    const ToyOutcome expected = train_on(run).seen;
+    run.world = {.poison = SlotPoison::nan,
+                 .delays = DelayInjection{.seed = 7, .longest = std::chrono::microseconds{300}},
+                 .compute_stream = ComputeStream::worker};
+    EXPECT_EQ(difference(expected, train_on(run).seen), "");
+  }
+}
+
+// 1F1B holds the activations of as many micro-batches as there are stages, whatever their number.
+TEST(OneForwardOneBackward, HoldsActivationsByStagesAndNotByMicroBatches) {
+  const auto bytes = [](int rank, int micro_batches, const nn::GPTOptions& gpt) {
+    std::size_t sum = 0;
+    simulate_rank({.rank = rank, .ranks = 4}, [&](World& world) {
+      const ModelOptions options{.strategy = Strategy::zero3,
+                                 .accumulate = micro_batches,
+                                 .mesh = {{"pipe", 4}, {"shard", 1}}};
+      const auto needed = nn::GPT::bytes_needed(kMeshGPT, gpt, 1, world, options);
+      sum = needed.activations + needed.workspace;
+    });
+    return sum;
+  };
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_EQ(bytes(rank, 8, {}), bytes(rank, 32, {})) << rank;
+    EXPECT_LT(bytes(rank, 8, {.schedule = pipeline::gpipe}),
+              bytes(rank, 32, {.schedule = pipeline::gpipe}))
+        << rank;
+  }
+}
+
+/// What a step of this training is refused with; empty if it is not.
+std::string refusal(const MeshRun& run, const std::function<void(Sharded<nn::GPT>&)>& act) {
+  try {
+    run_ranks(ranks_of(run), [&](World& world) {
+      auto gpt = shard(nn::GPT{run.config, run.gpt}, world, run.options);
+      gpt.materialize(1);
+      act(gpt);
+    });
+  } catch (const Error& error) { return error.what(); }
+  return {};
+}
+
+TEST(MeshRefusals, NameWhatToDoInstead) {
+  const std::vector<std::int32_t> tokens(16);
+  const auto nothing = [](Sharded<nn::GPT>&) {};
+  MeshRun run = run_on(2, 1, 1, 1);
+  EXPECT_THAT(refusal(run, [&](auto& gpt) { gpt.forward_backward(tokens, tokens); }),
+              HasSubstr("GPT::forward: the mesh has a dimension `pipe`: call run"));
+  run.gpt = {.boundaries = nn::Boundaries::host};
+  EXPECT_THAT(refusal(run, nothing), HasSubstr("Boundaries::host on a mesh with `pipe`"));
+  run.gpt = {.gather_logits = nn::GatherLogits::on_rank0};
+  EXPECT_THAT(refusal(run, nothing), HasSubstr("GatherLogits::on_rank0 on a mesh with `pipe`"));
+  run.gpt = {.schedule = [](int ranks, int) { return pipeline::gpipe(ranks, 5); }};
+  EXPECT_THAT(refusal(run, nothing),
+              HasSubstr("schedule gpipe is one of 5 micro-batches on 2 ranks; the model has 2"));
+  run.gpt = {.schedule = [](int ranks, int m) { return pipeline::interleaved(ranks, 3, m); }};
+  EXPECT_THAT(refusal(run, nothing), HasSubstr("6 stages of a pipeline for 5 layers"));
+  run = run_on(1, 1, 2, 1);
+  run.gpt = {.sequence_parallel = true};
+  EXPECT_THAT(refusal(run, nothing), HasSubstr("sequence parallelism needs a mesh"));
+}
+
+}  // namespace
+}  // namespace tessera::test::meshes_test

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "support/toy_model.hpp"
+#include "tessera/nn/gpt.hpp"
+#include "tessera/nn/shard.hpp"
+
+namespace tessera::test {
+
+/// Of sizes that no mesh divides.
+inline constexpr nn::GPTConfig kMeshGPT{
+    .layers = 5, .hidden = 60, .heads = 3, .vocab = 257, .seq = 16};
+
+/// A training of GPT-2 on a mesh, or, with an empty one, on one rank. The tokens of a sample depend
+/// on its number in the step's global batch alone.
+struct MeshRun {
+  nn::GPTConfig config = kMeshGPT;
+  nn::GPTOptions gpt = {};
+  ModelOptions options = {};
+  WorldOptions world = {};
+  Optimizer optimizer = AdamW{.lr = 0.001F};
+  int steps = 3;
+  std::int64_t batch = 1;  ///< sequences of a data rank and micro-batch
+};
+
+/// Returns the number of ranks, and of those that compute with different data.
+[[nodiscard]] int ranks_of(const MeshRun& run);
+[[nodiscard]] int data_ranks_of(const MeshRun& run);
+/// Returns the training of one rank that has the same global batches, in as many micro-batches of
+/// as many sequences.
+[[nodiscard]] MeshRun on_one_rank(const MeshRun& run);
+
+/// What came of it. Parameters and gradients have the names of gpt2_weight_name.
+struct MeshOutcome {
+  ToyOutcome seen;                   ///< by rank 0
+  std::vector<double> evaluated;     ///< before the first step; by rank, of this process's ranks
+  std::vector<MemoryReport> memory;  ///< at the end; by rank, of this process's ranks
+};
+
+[[nodiscard]] MeshOutcome train_on(const MeshRun& run, const StartRanks& start);
+[[nodiscard]] MeshOutcome train_on(const MeshRun& run);
+/// Returns what rank `rank` would hold at the end.
+[[nodiscard]] MemoryReport planned_on(const MeshRun& run, int rank,
+                                      CommKind comm = CommKind::local);
+
+/// Returns the largest difference of an element, relative to the largest of its tensor, and the
+/// name of the tensor.
+struct FarthestTensor {
+  double difference = 0.0;
+  std::string name;
+};
+[[nodiscard]] FarthestTensor farthest(const std::map<std::string, std::vector<float>>& a,
+                                      const std::map<std::string, std::vector<float>>& b);
+
+}  // namespace tessera::test
