@@ -54,7 +54,9 @@ Model::Model(World& world, const ModelOptions& options)
       options_{with_mesh_defaults(options)},
       number_{next_number()},
       journal_{world},
-      declaration_{checked(options_, world.size()), world.size(), world.rank()} {}
+      declaration_{checked(options_, world.size()), world.size(), world.rank()} {
+  WorldAccess::name_ranks(world_, options_.mesh);
+}
 
 // Peers may be reading this rank's buffers until its collectives have ended.
 Model::~Model() {
