@@ -291,7 +291,8 @@ void work_on_in_pairs(World& world) {
 /// As `way`, with a model in two stages of two shards.
 std::function<void(World&)> on_a_mesh(std::function<void(World&)> way) {
   return [way = std::move(way)](World& world) {
-    const ShardedModel model{world, {.mesh = {{"pipe", 2}, {"shard", 2}}}};
+    const ShardedModel model{world,
+                             {.strategy = Strategy::zero3, .mesh = {{"pipe", 2}, {"shard", 2}}}};
     way(world);
   };
 }
