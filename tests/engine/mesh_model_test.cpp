@@ -50,7 +50,8 @@ float value_of(ConstValues values, std::int64_t at) {
 
 /// A gradient that is a small whole number, so that sums in any order have the same bits.
 float gradient_of(std::uint32_t id, std::int64_t element, int sample, bool of_alias) {
-  const std::int64_t mixed = 7 * id + 3 * element + 5 * sample + (of_alias ? 11 : 0);
+  const std::int64_t mixed =
+      std::int64_t{7} * id + 3 * element + std::int64_t{5} * sample + (of_alias ? 11 : 0);
   return static_cast<float>(mixed % 13 - 6);
 }
 

@@ -5,6 +5,7 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tools/common/standard_streams.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/job_options.hpp"
 #include "tools/options/library_options.hpp"
