@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/pipeline/schedule.hpp"
@@ -53,7 +54,8 @@ std::vector<Pass> passes_of(const RankTrace& trace, std::int64_t step) {
       scopes.push_back(&record);
     }
   }
-  std::ranges::stable_sort(scopes, {}, &Record::begin_ns);
+  std::ranges::sort(scopes, {},
+                    [](const Record* scope) { return std::pair{scope->begin_ns, scope->end_ns}; });
   std::vector<Pass> passes;
   for (const Record* const scope : scopes) {
     if (passes.empty() || begins_pass(passes.back(), *scope)) {
