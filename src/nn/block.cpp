@@ -71,6 +71,21 @@ void Block::recompute(const Scope& scope, const Saved& saved, BatchShape shape) 
   mlp_.activate(scope, saved.mlp, shape.rows());
 }
 
+// What was dropped has no gradient, and of other ranks' rows the stream has none; the residual
+// branch still has all of the rank's own.
+bool Block::branches_off(const Dropout& dropout) const {
+  return dropout.on() || ranks_.options().sequence_parallel;
+}
+
+void Block::enter_branch(const Scope& scope, const Dropout& dropout, DropSite site, Values stream,
+                         Values branch, BatchShape shape) const {
+  const std::int64_t rows = shape.rows();
+  if (!dropout.on()) { return ranks_.gather(stream, branch, rows, hidden_); }
+  const Range own = ranks_.own(rows);
+  drop(scope, dropout, site, {stream, branch.at(own.first * hidden_), shape, hidden_, own});
+  ranks_.gather(branch, rows, hidden_);
+}
+
 // The residual branch passes `stream` on unchanged; each norm adds the other branch's gradient.
 void Block::backward(const BackwardScope& scope, const Saved& saved, Values stream, Values scratch,
                      BatchShape shape) const {
@@ -79,28 +94,63 @@ void Block::backward(const BackwardScope& scope, const Saved& saved, Values stre
   const Values dnormed = scratch;
   const Values dnormed_own = dnormed.at(own.first * hidden_);
   const Values inner = scratch.at(rows * hidden_);
-  // What was dropped has no gradient; the residual branch still has all of it.
-  const Values branch = saved.dropout.on() || ranks_.options().sequence_parallel
-                            ? inner.at(inner_elems(rows))
-                            : stream;
+  const Values branch = branches_off(saved.dropout) ? inner.at(inner_elems(rows)) : stream;
   const GradientFlow flow{branch, dnormed, inner};
-  const auto enter_branch = [&](DropSite site) {
-    if (!saved.dropout.on()) { return ranks_.gather(stream, branch, rows, hidden_); }
-    drop(scope, saved.dropout, site, {stream, branch.at(own.first * hidden_), shape, hidden_, own});
-    ranks_.gather(branch, rows, hidden_);
-  };
   MLP::Saved mlp = saved.mlp;
   CausalSelfAttention::Saved attn = saved.attn;
   // Where a norm's output is read last, the gradient of it is written.
   if (saved.norms_again) { mlp.x = attn.x = dnormed; }
-  enter_branch(DropSite::mlp_output);
+  enter_branch(scope, saved.dropout, DropSite::mlp_output, stream, branch, shape);
   if (saved.norms_again) { norm(scope, ln_2_, saved.ln_2, dnormed, rows); }
   mlp_.backward(scope, mlp, flow, rows);
   ln_2_.backward(scope, saved.ln_2, dnormed_own, stream, own.elems);
-  enter_branch(DropSite::attention_output);
+  enter_branch(scope, saved.dropout, DropSite::attention_output, stream, branch, shape);
   if (saved.norms_again) { norm(scope, ln_1_, saved.ln_1, dnormed, rows); }
   attn_.backward(scope, attn, flow, shape);
   ln_1_.backward(scope, saved.ln_1, dnormed_own, stream, own.elems);
+}
+
+void Block::backward_input(const Scope& scope, const Saved& saved, const Deferred& deferred,
+                           Values stream, Values scratch, BatchShape shape) const {
+  const std::int64_t rows = shape.rows();
+  const Range own = ranks_.own(rows);
+  const auto enter = [&](DropSite site, Values branch) {
+    if (branches_off(saved.dropout)) {
+      return enter_branch(scope, saved.dropout, site, stream, branch, shape);
+    }
+    const std::int64_t values = rows * hidden_;
+    kernels::cast({branch.data, values, branch.dtype}, {stream.data, values, stream.dtype},
+                  scope.stream());
+  };
+  const auto leave = [&](const LayerNorm& of, const LayerNorm::Saved& at, Values dnormed) {
+    of.input_gradient(scope, at, dnormed.at(own.first * hidden_), stream, own.elems);
+  };
+  enter(DropSite::mlp_output, deferred.mlp_dy);
+  mlp_.input_gradient(scope, saved.mlp, deferred.mlp_dy, deferred.dwide, deferred.dnormed_2, rows);
+  leave(ln_2_, saved.ln_2, deferred.dnormed_2);
+  enter(DropSite::attention_output, deferred.attn_dy);
+  attn_.input_gradient(scope, saved.attn, deferred.attn_dy, scratch, deferred.dqkv,
+                       deferred.dnormed_1, shape);
+  leave(ln_1_, saved.ln_1, deferred.dnormed_1);
+}
+
+void Block::backward_weight(const BackwardScope& scope, const Saved& saved,
+                            const Deferred& deferred, Values scratch, BatchShape shape) const {
+  const std::int64_t rows = shape.rows();
+  const Range own = ranks_.own(rows);
+  MLP::Saved mlp = saved.mlp;
+  CausalSelfAttention::Saved attn = saved.attn;
+  if (saved.norms_again) { mlp.x = attn.x = scratch; }
+  const auto end = [&](const LayerNorm& of, const LayerNorm::Saved& at, Values dnormed) {
+    of.parameter_gradients(scope, at, dnormed.at(own.first * hidden_), scratch, own.elems);
+  };
+  if (saved.norms_again) { norm(scope, ln_2_, saved.ln_2, scratch, rows); }
+  mlp_.parameter_gradients(scope, mlp, deferred.mlp_dy, deferred.dwide, scratch.at(rows * hidden_),
+                           rows);
+  end(ln_2_, saved.ln_2, deferred.dnormed_2);
+  if (saved.norms_again) { norm(scope, ln_1_, saved.ln_1, scratch, rows); }
+  attn_.parameter_gradients(scope, attn, deferred.attn_dy, deferred.dqkv, rows);
+  end(ln_1_, saved.ln_1, deferred.dnormed_1);
 }
 
 void Block::drop_and_add(const Scope& scope, const Addition& addition) const {

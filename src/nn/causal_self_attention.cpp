@@ -60,26 +60,45 @@ void CausalSelfAttention::forward(const Scope& scope, const Saved& saved, Values
   c_proj_.forward(scope, saved.mixed, y, shape.rows(), residual, saved.whole);
 }
 
+void CausalSelfAttention::heads_backward(const Scope& scope, const Saved& saved, ConstValues dmixed,
+                                         Values dqkv, BatchShape shape) const {
+  if (heads_ == 0) { return; }
+  kernels::attention_backward({.qkv = saved.qkv,
+                               .y = saved.mixed,
+                               .log_sum_exp = saved.log_sum_exp,
+                               .dy = dmixed,
+                               .dqkv = dqkv,
+                               .workspace = saved.lent == nullptr ? saved.workspace : saved.lent,
+                               .shape = kernel_shape(shape),
+                               .dropout = saved.dropout.p,
+                               .key = key_of(saved.dropout, DropSite::attention),
+                               .workspace_elems = saved.lent_elems,
+                               .first_head = first_head_},
+                              scope.stream());
+}
+
 void CausalSelfAttention::backward(const BackwardScope& scope, const Saved& saved,
                                    const GradientFlow& flow, BatchShape shape) const {
   const Values dmixed = flow.scratch;
   const Values dqkv = flow.scratch.at(shape.rows() * columns());
   c_proj_.backward(scope, saved.mixed, flow.dy, dmixed, shape.rows());
-  if (heads_ > 0) {
-    kernels::attention_backward({.qkv = saved.qkv,
-                                 .y = saved.mixed,
-                                 .log_sum_exp = saved.log_sum_exp,
-                                 .dy = dmixed,
-                                 .dqkv = dqkv,
-                                 .workspace = saved.lent == nullptr ? saved.workspace : saved.lent,
-                                 .shape = kernel_shape(shape),
-                                 .dropout = saved.dropout.p,
-                                 .key = key_of(saved.dropout, DropSite::attention),
-                                 .workspace_elems = saved.lent_elems,
-                                 .first_head = first_head_},
-                                scope.stream());
-  }
+  heads_backward(scope, saved, dmixed, dqkv, shape);
   c_attn_.backward(scope, saved.x, dqkv, flow.dx, shape.rows());
+}
+
+void CausalSelfAttention::input_gradient(const Scope& scope, const Saved& saved, ConstValues dy,
+                                         Values dmixed, Values dqkv, Values dx,
+                                         BatchShape shape) const {
+  c_proj_.input_gradient(scope, dy, dmixed, shape.rows());
+  heads_backward(scope, saved, dmixed, dqkv, shape);
+  c_attn_.input_gradient(scope, dqkv, dx, shape.rows());
+}
+
+void CausalSelfAttention::parameter_gradients(const BackwardScope& scope, const Saved& saved,
+                                              ConstValues dy, ConstValues dqkv,
+                                              std::int64_t rows) const {
+  c_proj_.parameter_gradients(scope, saved.mixed, dy, rows);
+  c_attn_.parameter_gradients(scope, saved.x, dqkv, rows);
 }
 
 }  // namespace tessera::nn

@@ -39,9 +39,20 @@ void ColumnLinear::backward(const BackwardScope& scope, ConstValues x, ConstValu
   }
   part_.input_gradient(scope, dy, dx, rows);
   ranks_.begin_sum(dx, rows, in_, {0, rows});
+  parameter_gradients(scope, x, dy, rows);
+  ranks_.end_sum();
+}
+
+void ColumnLinear::input_gradient(const Scope& scope, ConstValues dy, Values dx,
+                                  std::int64_t rows) const {
+  part_.input_gradient(scope, dy, dx, rows);
+  ranks_.sum(dx, rows, in_);
+}
+
+void ColumnLinear::parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
+                                       std::int64_t rows) const {
   part_.weight_gradient(scope, x, dy, rows);
   part_.bias_gradient(scope, dy, rows);
-  ranks_.end_sum();
 }
 
 }  // namespace tessera::nn

@@ -65,6 +65,19 @@ Block::Saved cut_block(const ActivationSizes& sizes, const Passing& passing, Aga
   return saved;
 }
 
+Block::Deferred cut_deferred(const ActivationSizes& sizes, Cutter& kept) {
+  const std::int64_t rows = sizes.shape.rows();
+  const auto whole = [&] { return kept.take_values(sizes.whole_elems(), sizes.compute); };
+  const auto columns = [&](std::int64_t of) { return kept.take_values(rows * of, sizes.compute); };
+  const Block& block = sizes.layers.block;
+  return {.mlp_dy = whole(),
+          .dwide = columns(block.mlp().columns()),
+          .dnormed_2 = whole(),
+          .attn_dy = whole(),
+          .dqkv = columns(3 * block.attention().columns()),
+          .dnormed_1 = whole()};
+}
+
 Block::Saved with_input(Block::Saved saved, ConstValues x) {
   saved.ln_1.x = x;
   return saved;
@@ -161,6 +174,7 @@ class TrainingCut {
       at.blocks.push_back(with_input(
           recomputed ? shared_ : cut_block(sizes_, passing_, again_of(sizes_, of_all), kept_),
           at.residual.back()));
+      if (sizes_.place.divided) { at.deferred.push_back(cut_deferred(sizes_, kept_)); }
       const bool last = layer + 1 == stage.layers;
       at.residual.push_back(!last            ? take_boundary()
                             : stage.predicts ? take_stream()

@@ -120,6 +120,7 @@ struct StageActivations {
   std::int32_t* inputs = nullptr;    ///< where the stage embeds
   std::int32_t* targets = nullptr;   ///< where it predicts
   std::vector<Block::Saved> blocks;  ///< blocks[l].ln_1.x is the residual stream before its layer l
+  std::vector<Block::Deferred> deferred;  ///< by layer, where backward passes are divided
   /// layers + 1 times [rows, hidden]. Null where the memory is not the GPT's: with Boundaries::host
   /// all but the last, in a pipeline the first and the last, as far as neighbours have them.
   std::vector<Values> residual;

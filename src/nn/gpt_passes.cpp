@@ -64,27 +64,31 @@ void GPT::State::run_pipeline(GPT& gpt, const std::function<MicroBatch(int)>& da
         std::conditional_t<std::is_same_v<std::decay_t<decltype(view)>, View>, Values, ConstValues>;
     return Of{view.data, view.dtype};
   };
-  pipeline->run({.forward =
-                     [&](const pipeline::Turn& turn, ConstView input, View output) {
-                       const GPTPass pass = pass_of(turn);
-                       const MicroBatch& batch = batch_of(pass.micro_batch);
-                       load(pass.at.inputs, batch.inputs);
-                       load(pass.at.targets, batch.targets);
-                       forward(pass, values(input), values(output));
-                     },
-                 .backward =
-                     [&](const pipeline::Turn& turn, ConstView input, ConstView output_gradient,
-                         View input_gradient) {
-                       backward(pass_of(turn), values(input), values(output_gradient),
-                                values(input_gradient));
-                     },
-                 .backward_weight = {}});
+  pipeline->run(
+      {.forward =
+           [&](const pipeline::Turn& turn, ConstView input, View output) {
+             const GPTPass pass = pass_of(turn);
+             const MicroBatch& batch = batch_of(pass.micro_batch);
+             load(pass.at.inputs, batch.inputs);
+             load(pass.at.targets, batch.targets);
+             forward(pass, values(input), values(output));
+           },
+       .backward =
+           [&](const pipeline::Turn& turn, ConstView input, ConstView output_gradient,
+               View input_gradient) {
+             backward(pass_of(turn), values(input), values(output_gradient),
+                      values(input_gradient));
+           },
+       .backward_weight = [&](const pipeline::Turn& turn,
+                              ConstView input) { backward_weight(pass_of(turn), values(input)); }});
 }
 
 GPTPass GPT::State::pass_of(const pipeline::Turn& turn) {
   const auto mine = std::ranges::find(place.stages, turn.action.stage, &GPTStage::index);
-  return pass_of(static_cast<std::size_t>(mine - place.stages.begin()), turn.slot,
-                 turn.action.micro_batch);
+  GPTPass pass = pass_of(static_cast<std::size_t>(mine - place.stages.begin()), turn.slot,
+                         turn.action.micro_batch);
+  pass.divided = turn.action.work == pipeline::Work::backward_input;
+  return pass;
 }
 
 GPTPass GPT::State::pass_of(std::size_t stage, int slot, int of_micro_batch) {
@@ -132,8 +136,9 @@ void GPT::State::backward(const GPTPass& pass, ConstValues input, ConstValues ou
     world().device().copy(stream.data, output_gradient.data, stream_bytes(),
                           world().compute_stream());
   }
+  if (input) { pass.at.blocks.front().ln_1.x = input; }
   for (std::size_t layer = pass.at.blocks.size(); layer-- > 0;) {
-    backward_layer(pass, layer, layer == 0 ? input : ConstValues{}, stream);
+    pass.divided ? backward_layer_input(pass, layer, stream) : backward_layer(pass, layer, stream);
   }
   if (pass.stage.embeds) { backward_embedding(pass, stream); }
 }
@@ -226,24 +231,49 @@ void GPT::State::forward_layer(const GPTPass& pass, std::size_t layer, Values ou
   if (at.recomputed[of_all] && recomputes_after(pass, layer)) { shared_in_use = {}; }
 }
 
-void GPT::State::backward_layer(const GPTPass& pass, std::size_t layer, ConstValues input,
-                                Values stream) {
+void GPT::State::backward_layer(const GPTPass& pass, std::size_t layer, Values stream) {
   const std::size_t of_all = layer_of_all(pass, layer);
   const auto scope = open_backward(blocks[of_all], pass);
   Block::Saved& saved = pass.at.blocks[layer];
-  saved.ln_1.x = input ? input : read_boundary(pass, layer);
+  if (store != nullptr) { saved.ln_1.x = read_boundary(layer); }
   if (layer > 0) { fetch_boundary(layer - 1); }
-  const SharedBy by{pass.slot, of_all};
-  if (at.recomputed[of_all] && shared_holds != by) {
-    begin_shared(by);
-    layers->block.recompute(scope, saved, shape);
-  }
+  hold_activations(scope, pass, layer);
   CountedMemory lent;
   if (at.lent_bytes > 0) { lent = occupy(at.lent_bytes, blocks[of_all]); }
   layers->block.backward(scope, saved, stream, at.scratch, shape);
   if (at.recomputed[of_all]) { shared_in_use = {}; }
   close_boundary(layer);
   end_part(pass, layer + 1);
+}
+
+void GPT::State::backward_layer_input(const GPTPass& pass, std::size_t layer, Values stream) {
+  const std::size_t of_all = layer_of_all(pass, layer);
+  const auto scope = model->read(blocks[of_all], pass.micro_batch);
+  hold_activations(scope, pass, layer);
+  CountedMemory lent;
+  if (at.lent_bytes > 0) { lent = occupy(at.lent_bytes, blocks[of_all]); }
+  layers->block.backward_input(scope, pass.at.blocks[layer], pass.at.deferred[layer], stream,
+                               at.scratch, shape);
+}
+
+void GPT::State::backward_weight(const GPTPass& pass, ConstValues input) {
+  if (input) { pass.at.blocks.front().ln_1.x = input; }
+  for (std::size_t layer = pass.at.blocks.size(); layer-- > 0;) {
+    const std::size_t of_all = layer_of_all(pass, layer);
+    const auto scope = open_backward(blocks[of_all], pass);
+    hold_activations(scope, pass, layer);
+    layers->block.backward_weight(scope, pass.at.blocks[layer], pass.at.deferred[layer], at.scratch,
+                                  shape);
+    if (at.recomputed[of_all]) { shared_in_use = {}; }
+    end_part(pass, layer + 1);
+  }
+}
+
+void GPT::State::hold_activations(const Scope& scope, const GPTPass& pass, std::size_t layer) {
+  const SharedBy by{pass.slot, layer_of_all(pass, layer)};
+  if (!at.recomputed[by.layer] || shared_holds == by) { return; }
+  begin_shared(by);
+  layers->block.recompute(scope, pass.at.blocks[layer], shape);
 }
 
 // The stream after the last layer stays on the device: it is needed next.
@@ -264,8 +294,7 @@ void GPT::State::fetch_boundary(std::size_t layer) {
   if (store != nullptr) { store->fetch(static_cast<int>(layer)); }
 }
 
-ConstValues GPT::State::read_boundary(const GPTPass& pass, std::size_t layer) {
-  if (store == nullptr) { return pass.at.residual[layer]; }
+ConstValues GPT::State::read_boundary(std::size_t layer) {
   return {store->read(static_cast<int>(layer)), model->options().compute};
 }
 

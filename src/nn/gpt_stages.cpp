@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "tessera/base/error.hpp"
@@ -102,9 +103,11 @@ GPTPlace place_of(const GPTConfig& config, const GPTOptions& options, const Worl
     throw ConfigError{
         fmt::format("schedule {} has no stage on rank {} along `pipe`", schedule.name, here)};
   }
-  if (model.purpose == Purpose::training) {
-    place.slots = pipeline::most_in_flight(schedule)[here];
-  }
+  if (model.purpose == Purpose::inference) { return place; }
+  place.slots = pipeline::most_in_flight(schedule)[here];
+  place.divided = std::ranges::any_of(schedule.ranks[here], [](const pipeline::Action& action) {
+    return action.work == pipeline::Work::backward_weight;
+  });
   return place;
 }
 

@@ -36,7 +36,8 @@ struct GPTPlace {
   std::optional<pipeline::Schedule> schedule;  ///< with `pipe` above 1
   std::vector<GPTStage> all_stages;            ///< of the pipeline; one without
   std::vector<GPTStage> stages;                ///< this rank's
-  int slots = 1;  ///< stages and micro-batches that it keeps activations of at once
+  int slots = 1;         ///< stages and micro-batches that it keeps activations of at once
+  bool divided = false;  ///< whether it makes gradients of weights by themselves
 
   /// The place along `pipe` that has a stage of all.
   [[nodiscard]] int pipe_of(int stage) const {

@@ -36,7 +36,8 @@ struct GPTPass {
   StageActivations& at;
   std::vector<CountedMemory>& in_use;  ///< by part: the embedding, the layers, the head
   int slot = 0;
-  int micro_batch = 0;  ///< of the step
+  int micro_batch = 0;   ///< of the step
+  bool divided = false;  ///< whether its backward pass leaves the gradients of weights for later
 };
 
 /// Whose activations the memory that recomputed layers share holds.
@@ -110,6 +111,9 @@ struct GPT::State {
   void forward(const GPTPass& pass, ConstValues input, Values output);
   void backward(const GPTPass& pass, ConstValues input, ConstValues output_gradient,
                 Values input_gradient);
+  /// What a divided backward pass has left of its layers. The ends of the GPT are not divided: they
+  /// would have to keep logits.
+  void backward_weight(const GPTPass& pass, ConstValues input);
   [[nodiscard]] ForwardScope open_forward(Unit unit, const GPTPass& pass);
   [[nodiscard]] BackwardScope open_backward(Unit unit, const GPTPass& pass);
   void forward_embedding(const GPTPass& pass);
@@ -124,13 +128,16 @@ struct GPT::State {
   void forward_head(const ForwardScope& scope, const GPTPass& pass);
   void backward_head(const BackwardScope& scope, const GPTPass& pass);
   void forward_layer(const GPTPass& pass, std::size_t layer, Values output);
-  void backward_layer(const GPTPass& pass, std::size_t layer, ConstValues input, Values stream);
+  void backward_layer(const GPTPass& pass, std::size_t layer, Values stream);
+  void backward_layer_input(const GPTPass& pass, std::size_t layer, Values stream);
+  /// Computes the layer's activations again where they are shared and are another's.
+  void hold_activations(const Scope& scope, const GPTPass& pass, std::size_t layer);
 
   // Boundary `layer` is the residual stream before that layer of a stage.
   [[nodiscard]] Values open_boundary(const GPTPass& pass, std::size_t layer, Values output);
   void save_boundary(const GPTPass& pass, std::size_t layer);
   void fetch_boundary(std::size_t layer);
-  [[nodiscard]] ConstValues read_boundary(const GPTPass& pass, std::size_t layer);
+  [[nodiscard]] ConstValues read_boundary(std::size_t layer);
   void close_boundary(std::size_t layer);
 
   [[nodiscard]] static std::size_t layer_of_all(const GPTPass& pass, std::size_t layer) {

@@ -49,4 +49,19 @@ void LayerNorm::backward(const BackwardScope& scope, const Saved& saved, ConstVa
                                scope.stream());
 }
 
+void LayerNorm::input_gradient(const Scope& scope, const Saved& saved, ConstValues dy, Values dx,
+                               std::int64_t rows) const {
+  kernels::layer_norm_backward({.x = saved.x,
+                                .weight = scope[weight_],
+                                .mean = saved.mean,
+                                .inverse_std = saved.inverse_std,
+                                .dy = dy,
+                                .dx = dx,
+                                .dweight = {},
+                                .dbias = {},
+                                .rows = rows,
+                                .columns = size_},
+                               scope.stream());
+}
+
 }  // namespace tessera::nn

@@ -72,7 +72,7 @@ void Linear::bias_gradient(const BackwardScope& scope, ConstValues dy, std::int6
   }
 }
 
-void Linear::input_gradient(const BackwardScope& scope, ConstValues dy, Values dx,
+void Linear::input_gradient(const Scope& scope, ConstValues dy, Values dx,
                             std::int64_t rows) const {
   kernels::matmul({.a = dy,
                    .b = scope[weight_],
@@ -84,7 +84,7 @@ void Linear::input_gradient(const BackwardScope& scope, ConstValues dy, Values d
                   scope.stream());
 }
 
-void Linear::input_gradient_gelu(const BackwardScope& scope, ConstValues dy, Values z, Values dz,
+void Linear::input_gradient_gelu(const Scope& scope, ConstValues dy, Values z, Values dz,
                                  std::int64_t rows) const {
   kernels::matmul({.a = dy,
                    .b = scope[weight_],

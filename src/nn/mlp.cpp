@@ -37,4 +37,21 @@ void MLP::backward(const BackwardScope& scope, const Saved& saved, const Gradien
   c_fc_.backward(scope, saved.x, dwide, flow.dx, rows);
 }
 
+void MLP::input_gradient(const Scope& scope, const Saved& saved, ConstValues dy, Values dwide,
+                         Values dx, std::int64_t rows) const {
+  c_proj_.input_gradient_gelu(scope, dy, saved.wide, dwide, rows);
+  c_fc_.input_gradient(scope, dwide, dx, rows);
+}
+
+void MLP::parameter_gradients(const BackwardScope& scope, const Saved& saved, ConstValues dy,
+                              ConstValues dwide, Values scratch, std::int64_t rows) const {
+  ConstValues activated = saved.activated;
+  if (saved.gelu_again) {
+    kernels::gelu_forward(saved.wide, scratch, rows * columns(), scope.stream());
+    activated = scratch;
+  }
+  c_proj_.parameter_gradients(scope, activated, dy, rows);
+  c_fc_.parameter_gradients(scope, saved.x, dwide, rows);
+}
+
 }  // namespace tessera::nn

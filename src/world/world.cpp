@@ -156,6 +156,7 @@ Channel World::split_beside(const GroupOf& group_of, const std::string& name) {
   if (known != splits.end()) { return {*known->communicator, known->stream.get()}; }
   expects(!state_->in_graph, "split: a graph under way holds no new communicator; split before it");
   std::unique_ptr<Communicator> made = whole.do_split(group);
+  made->do_run_beside();
   OwnedStream stream = state_->device->make_channel_stream(
       fmt::format("{} r{}", name, state_->rank), state_->options.channel_priority);
   if (!state_->device->computes()) { log_to(state_->work_log.get(), stream.get(), name.c_str()); }

@@ -220,10 +220,36 @@ TEST(DropoutOnMeshes, DropsWhatOneRankDrops) {
   }
 }
 
+TEST(ZeroBubble, DividedBackwardPassesHaveTheBitsOfWholeOnes) {
+  using nn::Recompute;
+  const std::vector<std::pair<std::array<int, 4>, nn::GPTOptions>> cases = {
+      {{3, 1, 2, 1}, {}},
+      {{2, 1, 1, 2}, {.recompute = Recompute::gelu() | Recompute::layer_norm(), .dropout = 0.1F}},
+      {{2, 1, 2, 2}, {.recompute = Recompute::every(2), .sequence_parallel = true}},
+      {{4, 1, 1, 2},
+       {.recompute = Recompute::layer_norm(), .dropout = 0.2F, .sequence_parallel = true}},
+  };
+  for (const DType compute : {DType::fp32, DType::bf16}) {
+    for (const auto& [mesh, gpt] : cases) {
+      MeshRun run = run_on(mesh[0], mesh[1], mesh[2], mesh[3]);
+      run.options.compute = compute;
+      run.options.accumulate = 5;
+      run.options.checks = Checks::strict;
+      run.gpt = gpt;
+      const ToyOutcome whole = train_on(run).seen;
+      run.gpt.schedule = pipeline::zero_bubble;
+      const MeshOutcome divided = train_on(run);
+      EXPECT_EQ(difference(whole, divided.seen), "") << text_of(run);
+      expect_planned(run, divided);
+    }
+  }
+}
+
 // Behind a worker nothing is in order unless an event says so; poison and delays make what is read
 // or overwritten too early differ.
 TEST(MeshesOnWorkers, PoisonAndDelaysChangeNoBit) {
-  for (const auto schedule : {pipeline::one_forward_one_backward, two_stages_a_rank}) {
+  for (const auto schedule :
+       {pipeline::one_forward_one_backward, pipeline::zero_bubble, two_stages_a_rank}) {
     MeshRun run = run_on(2, 1, 2, 2);
     run.gpt = {.recompute = nn::Recompute::every(2),
                .schedule = schedule,

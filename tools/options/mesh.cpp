@@ -15,11 +15,10 @@
 namespace tessera::tools {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, PipeSchedule>, 4> kSchedules = {
+constexpr std::array<std::pair<std::string_view, PipeSchedule>, 3> kSchedules = {
     {{"gpipe", PipeSchedule::gpipe},
      {"1f1b", PipeSchedule::one_forward_one_backward},
-     {"interleaved", PipeSchedule::interleaved},
-     {"zero-bubble", PipeSchedule::zero_bubble}}};
+     {"interleaved", PipeSchedule::interleaved}}};
 
 void require_dimension(const Settings& settings, const char* option, const char* dimension) {
   if (!settings.has(option) || ranks_along(settings, dimension) > 1) { return; }
@@ -56,8 +55,12 @@ PipeSchedule parse_pipe_schedule(const std::string& text) {
   for (const auto& [name, schedule] : kSchedules) {
     if (name == text) { return schedule; }
   }
-  throw ConfigError(
-      fmt::format("'{}' is unknown; use gpipe, 1f1b, interleaved or zero-bubble", text));
+  if (text == "zero-bubble") {
+    throw ConfigError(
+        "zero-bubble divides backward passes in two, and a GPT's layers run theirs whole; use "
+        "gpipe, 1f1b or interleaved");
+  }
+  throw ConfigError(fmt::format("'{}' is unknown; use gpipe, 1f1b or interleaved", text));
 }
 
 std::string_view to_string(PipeSchedule schedule) noexcept {
@@ -109,8 +112,6 @@ std::function<pipeline::Schedule(int ranks, int micro_batches)> schedule_maker(
       return [chunks = settings.chunks](int ranks, int micro_batches) {
         return pipeline::interleaved(ranks, chunks, micro_batches);
       };
-    case PipeSchedule::zero_bubble:
-      return pipeline::zero_bubble;
     case PipeSchedule::one_forward_one_backward:
       break;
   }

@@ -17,7 +17,7 @@ namespace tessera::tools {
 /// The same the other way round.
 [[nodiscard]] std::string mesh_words(const std::vector<MeshDim>& mesh);
 
-/// "gpipe", "1f1b", "interleaved", "zero-bubble". ConfigError for another one.
+/// "gpipe", "1f1b", "interleaved". ConfigError for another one.
 [[nodiscard]] PipeSchedule parse_pipe_schedule(const std::string& text);
 [[nodiscard]] std::string_view to_string(PipeSchedule schedule) noexcept;
 

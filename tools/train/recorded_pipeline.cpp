@@ -10,6 +10,7 @@
 
 #include "tessera/pipeline/schedule.hpp"
 #include "tools/options/mesh.hpp"
+#include "tools/options/option_values.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -23,9 +24,27 @@ struct Pass {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   std::set<std::string> units;
+  std::optional<std::int64_t> layer;  ///< of the last block
 };
 
-/// The scopes of a step in time, divided where passes change direction or come to a unit again.
+/// 3 for "h.3"; none for what is no block.
+std::optional<std::int64_t> layer_of(const std::string& unit) {
+  if (!unit.starts_with("h.")) { return {}; }
+  return parse_whole(unit.substr(2), 0);
+}
+
+/// Whether `scope` is of another pass than the one before it: of another direction, of a unit that
+/// has been opened, of a layer that is no neighbour of the last, or at the end of the model where a
+/// pass begins.
+bool begins_pass(const Pass& before, const Record& scope) {
+  const bool forward = scope.what == "forward";
+  if (before.forward != forward || before.units.contains(scope.unit)) { return true; }
+  if (scope.unit == (forward ? "tokens" : "head")) { return true; }
+  const std::optional<std::int64_t> layer = layer_of(scope.unit);
+  return layer && before.layer && *layer != *before.layer + (forward ? 1 : -1);
+}
+
+/// The scopes of a step in time, divided into passes.
 std::vector<Pass> passes_of(const RankTrace& trace, std::int64_t step) {
   std::vector<const Record*> scopes;
   for (const Record& record : trace.records) {
@@ -37,13 +56,13 @@ std::vector<Pass> passes_of(const RankTrace& trace, std::int64_t step) {
   std::ranges::stable_sort(scopes, {}, &Record::begin_ns);
   std::vector<Pass> passes;
   for (const Record* const scope : scopes) {
-    const bool forward = scope->what == "forward";
-    if (passes.empty() || passes.back().forward != forward ||
-        passes.back().units.contains(scope->unit)) {
-      passes.push_back({forward, scope->begin_ns, scope->end_ns, {}});
+    if (passes.empty() || begins_pass(passes.back(), *scope)) {
+      passes.push_back({scope->what == "forward", scope->begin_ns, scope->end_ns, {}, {}});
     }
-    passes.back().units.insert(scope->unit);
-    passes.back().end = std::max(passes.back().end, scope->end_ns);
+    Pass& pass = passes.back();
+    pass.units.insert(scope->unit);
+    pass.end = std::max(pass.end, scope->end_ns);
+    if (const auto layer = layer_of(scope->unit)) { pass.layer = layer; }
   }
   return passes;
 }

@@ -48,8 +48,9 @@ std::string report_page(std::string_view kind, const Json& document, const Setti
   whole.update(document);
   whole["timelines"] = timelines_of(results);
   // Clocks of processes may differ.
+  const bool one_clock = document.value("comm", "") == "local";
   for (const RunResult& result : results) {
-    if (settings.comm != CommChoice::local) { break; }
+    if (!one_clock) { break; }
     Json recorded = recorded_pipeline(settings, result.recording, result.strategy);
     if (!recorded.is_null()) { whole["pipeline"]["recorded"].push_back(std::move(recorded)); }
   }

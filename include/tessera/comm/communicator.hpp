@@ -115,6 +115,9 @@ class Communicator {
   virtual void do_submit(Batch batch, Stream stream) = 0;
   virtual std::vector<std::string> do_exchange(std::string message) = 0;
   virtual std::unique_ptr<Communicator> do_split(const RankGroup& group) = 0;
+  /// Its batches will run on a stream of its own, beside those of what it was split from. Takes the
+  /// memory that it then needs.
+  virtual void do_run_beside() {}
   virtual void do_abort(std::string_view reason) noexcept = 0;
   virtual void do_withdraw() noexcept = 0;
 

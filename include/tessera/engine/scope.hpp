@@ -50,6 +50,7 @@ class Scope {
   friend class ShardedModel;
   friend class ForwardScope;
   friend class BackwardScope;
+  friend class ReadScope;
   Scope(std::shared_ptr<engine::Model> model, Unit unit, engine::UseKind kind,
         int micro_batch) noexcept;
   Scope(Scope&& other) noexcept;
@@ -80,6 +81,18 @@ class ForwardScope : public Scope {
   /// `max_skips` skipped ones, so that the error can name the unit in which the first value that is
   /// not finite arose. Otherwise the call does nothing. All ranks make the same calls.
   void watch(ConstView output) const;
+
+ private:
+  friend class ShardedModel;
+  using Scope::Scope;
+};
+
+/// A use of a unit's parameters alone (ShardedModel::read). The destructor never throws, as that of
+/// ForwardScope.
+class ReadScope : public Scope {
+ public:
+  ReadScope(ReadScope&&) noexcept = default;
+  ReadScope& operator=(ReadScope&&) noexcept = default;
 
  private:
   friend class ShardedModel;

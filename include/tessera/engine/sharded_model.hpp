@@ -103,6 +103,12 @@ class ShardedModel {
   /// from the calls above while several are in flight.
   [[nodiscard]] ForwardScope forward(Unit unit, int micro_batch);
   [[nodiscard]] BackwardScope backward(Unit unit, int micro_batch);
+  /// Opens the parameters of a unit for a micro-batch that is in flight, as often and whenever it
+  /// is wanted: it counts neither as a forward nor as a backward scope. A backward pass that is
+  /// divided makes the gradients of its inputs in such a scope, while earlier micro-batches still
+  /// wait for their gradients of weights. Throws ContractError for a micro-batch that is not in
+  /// flight.
+  [[nodiscard]] ReadScope read(Unit unit, int micro_batch);
 
   /// Returns whether every scope of `unit` hands out its parameters, or its gradients, at the same
   /// addresses from `materialize` until the model ends. Parameters stay in place where ranks hold

@@ -12,6 +12,8 @@
 
 namespace tessera::nn {
 
+enum class DropSite : std::uint32_t;
+
 /// A GPT-2 block: m = x + drop(attn(ln_1(x))), y = m + drop(mlp(ln_2(m))). `drop` drops elements
 /// only if `Saved::dropout` is on.
 ///
@@ -66,6 +68,24 @@ class Block {
   void backward(const BackwardScope& scope, const Saved& saved, Values stream, Values scratch,
                 BatchShape shape) const;
 
+  /// What the first half of a divided backward pass leaves to the second, in device memory of the
+  /// caller: 4 * hidden values, 3 * attention().columns() and mlp().columns() per row.
+  struct Deferred {
+    Values mlp_dy;     ///< [rows, hidden], the gradient of the MLP's output
+    Values dwide;      ///< [rows, mlp().columns()]
+    Values dnormed_2;  ///< [rows, hidden], the gradient of ln_2's output
+    Values attn_dy;    ///< [rows, hidden], the gradient of the attention's output
+    Values dqkv;       ///< [rows, 3 * attention().columns()]
+    Values dnormed_1;  ///< [rows, hidden], the gradient of ln_1's output
+  };
+  /// Does the first half of `backward`, for which only parameters are needed: changes `stream`, and
+  /// writes `deferred`.
+  void backward_input(const Scope& scope, const Saved& saved, const Deferred& deferred,
+                      Values stream, Values scratch, BatchShape shape) const;
+  /// Does the second half: adds the gradients of the parameters, with the bits of `backward`.
+  void backward_weight(const BackwardScope& scope, const Saved& saved, const Deferred& deferred,
+                       Values scratch, BatchShape shape) const;
+
   /// Returns the values of scratch that backward needs: on one rank 5 * rows * hidden, or 6 * rows
   /// * hidden if elements are dropped.
   [[nodiscard]] std::int64_t scratch_elems(std::int64_t rows, const Dropout& dropout) const;
@@ -76,6 +96,10 @@ class Block {
   [[nodiscard]] std::int64_t inner_elems(std::int64_t rows) const;
   void norm(const Scope& scope, const LayerNorm& norm, const LayerNorm::Saved& saved, Values y,
             std::int64_t rows) const;
+  /// Writes what a branch gets of the stream's gradient, unless that is the stream itself.
+  void enter_branch(const Scope& scope, const Dropout& dropout, DropSite site, Values stream,
+                    Values branch, BatchShape shape) const;
+  [[nodiscard]] bool branches_off(const Dropout& dropout) const;
   void drop_and_add(const Scope& scope, const Addition& addition) const;
 
   LayerNorm ln_1_;

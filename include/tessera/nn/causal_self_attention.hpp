@@ -60,8 +60,20 @@ class CausalSelfAttention {
   void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                 BatchShape shape) const;
 
+  // The halves of backward, for schedules that divide it. The scope of the first may be any.
+
+  /// Writes dqkv [rows, 3 * columns()], for the second half, and dx. `dmixed` [rows, columns()] is
+  /// overwritten.
+  void input_gradient(const Scope& scope, const Saved& saved, ConstValues dy, Values dmixed,
+                      Values dqkv, Values dx, BatchShape shape) const;
+  /// Adds the gradients of the parameters.
+  void parameter_gradients(const BackwardScope& scope, const Saved& saved, ConstValues dy,
+                           ConstValues dqkv, std::int64_t rows) const;
+
  private:
   [[nodiscard]] kernels::AttentionShape kernel_shape(BatchShape shape) const;
+  void heads_backward(const Scope& scope, const Saved& saved, ConstValues dmixed, Values dqkv,
+                      BatchShape shape) const;
 
   World* world_;
   ColumnLinear c_attn_;

@@ -41,6 +41,14 @@ class ColumnLinear {
   void backward(const BackwardScope& scope, ConstValues x, ConstValues dy, Values dx,
                 std::int64_t rows) const;
 
+  // The halves of backward, for schedules that divide it. The scope of the first may be any.
+
+  /// Writes dx.
+  void input_gradient(const Scope& scope, ConstValues dy, Values dx, std::int64_t rows) const;
+  /// Adds the gradients of the parameters that have one.
+  void parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
+                           std::int64_t rows) const;
+
  private:
   std::vector<ParameterSpec> parameters_;
   TensorRanks ranks_;

@@ -37,6 +37,17 @@ class LayerNorm {
   void backward(const BackwardScope& scope, const Saved& saved, ConstValues dy, Values dx,
                 std::int64_t rows) const;
 
+  // The halves of backward, for schedules that divide it. The scope of the first may be any.
+
+  /// Adds the gradient of the input to dx.
+  void input_gradient(const Scope& scope, const Saved& saved, ConstValues dy, Values dx,
+                      std::int64_t rows) const;
+  /// Adds the gradients of the parameters. `scratch` [rows, size] is overwritten.
+  void parameter_gradients(const BackwardScope& scope, const Saved& saved, ConstValues dy,
+                           Values scratch, std::int64_t rows) const {
+    backward(scope, saved, dy, scratch, rows);
+  }
+
  private:
   std::string weight_;
   std::string bias_;

@@ -46,10 +46,9 @@ class Linear {
   /// Adds the gradient of the bias, if it has one.
   void bias_gradient(const BackwardScope& scope, ConstValues dy, std::int64_t rows) const;
   /// Writes dx [rows, in].
-  void input_gradient(const BackwardScope& scope, ConstValues dy, Values dx,
-                      std::int64_t rows) const;
+  void input_gradient(const Scope& scope, ConstValues dy, Values dx, std::int64_t rows) const;
   /// Writes dz [rows, in], the gradient of z, for x = gelu(z).
-  void input_gradient_gelu(const BackwardScope& scope, ConstValues dy, Values z, Values dz,
+  void input_gradient_gelu(const Scope& scope, ConstValues dy, Values z, Values dz,
                            std::int64_t rows) const;
 
  private:

@@ -48,6 +48,15 @@ class MLP {
   void backward(const BackwardScope& scope, const Saved& saved, const GradientFlow& flow,
                 std::int64_t rows) const;
 
+  // The halves of backward, for schedules that divide it. The scope of the first may be any.
+
+  /// Writes dwide [rows, columns()], for the second half, and dx.
+  void input_gradient(const Scope& scope, const Saved& saved, ConstValues dy, Values dwide,
+                      Values dx, std::int64_t rows) const;
+  /// Adds the gradients of the parameters. `scratch` [rows, columns()] may be overwritten.
+  void parameter_gradients(const BackwardScope& scope, const Saved& saved, ConstValues dy,
+                           ConstValues dwide, Values scratch, std::int64_t rows) const;
+
  private:
   ColumnLinear c_fc_;
   RowLinear c_proj_;

@@ -38,10 +38,22 @@ class RowLinear {
   void backward_gelu(const BackwardScope& scope, ConstValues x, ConstValues dy, Values z, Values dz,
                      std::int64_t rows) const;
 
- private:
+  // The halves of backward, for schedules that divide it. The scope of the first may be any.
+
+  /// Writes dx.
+  void input_gradient(const Scope& scope, ConstValues dy, Values dx, std::int64_t rows) const {
+    part_.input_gradient(scope, dy, dx, rows);
+  }
+  /// Writes dz for x = gelu(z).
+  void input_gradient_gelu(const Scope& scope, ConstValues dy, Values z, Values dz,
+                           std::int64_t rows) const {
+    part_.input_gradient_gelu(scope, dy, z, dz, rows);
+  }
+  /// Adds the gradients of the parameters that have one.
   void parameter_gradients(const BackwardScope& scope, ConstValues x, ConstValues dy,
                            std::int64_t rows) const;
 
+ private:
   std::vector<ParameterSpec> parameters_;
   TensorRanks ranks_;
   std::int64_t out_;

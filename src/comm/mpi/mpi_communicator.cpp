@@ -229,6 +229,10 @@ std::unique_ptr<Communicator> MpiCommunicator::do_split(const RankGroup& group) 
                      .instruments = channel_->instruments.of_split(next_split_++)}}}};
 }
 
+void MpiCommunicator::do_run_beside() {
+  channel_->line->workspaces.add();
+}
+
 void MpiCommunicator::do_abort(std::string_view reason) noexcept {
   channel_->control->abort(reason);
 }

@@ -32,6 +32,7 @@ class MpiCommunicator final : public Communicator {
   void do_submit(Batch batch, Stream stream) override;
   std::vector<std::string> do_exchange(std::string message) override;
   std::unique_ptr<Communicator> do_split(const RankGroup& group) override;
+  void do_run_beside() override;
   void do_abort(std::string_view reason) noexcept override;
   void do_withdraw() noexcept override;
 

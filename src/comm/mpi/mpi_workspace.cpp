@@ -24,6 +24,12 @@ MpiWorkspaces::MpiWorkspaces(MpiProcess& process, Device& device, MemoryTracker&
   free_.push_back(std::make_unique<MpiWorkspace>(process, device, memory));
 }
 
+void MpiWorkspaces::add() {
+  auto workspace = std::make_unique<MpiWorkspace>(process_, device_, memory_);
+  const std::scoped_lock lock{lock_};
+  free_.push_back(std::move(workspace));
+}
+
 std::unique_ptr<MpiWorkspace> MpiWorkspaces::take() {
   const std::scoped_lock lock{lock_};
   if (free_.empty()) {

@@ -41,10 +41,13 @@ struct MpiWorkspace {
   std::array<MpiRequests, 2> requests;
 };
 
-/// A channel's workspaces: one, unless batches on different streams run at the same time.
+/// A channel's workspaces: one for each stream on which its batches run at the same time.
 class MpiWorkspaces {
  public:
   MpiWorkspaces(MpiProcess& process, Device& device, MemoryTracker& memory);
+
+  /// Makes one for another stream.
+  void add();
 
   /// A workspace for as long as it lives.
   class Lease {

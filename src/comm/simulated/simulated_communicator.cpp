@@ -9,13 +9,19 @@
 
 namespace tessera {
 
+std::shared_ptr<const Buffer> SimulatedStaging::take() const {
+  const CommKind kind = rank.backend.comm;
+  return std::make_shared<Buffer>(device, memory, Category::communicator,
+                                  staging_bytes(kind, rank.ranks),
+                                  fmt::format("{} staging", to_string(kind)));
+}
+
 SimulatedCommunicator::SimulatedCommunicator(const SimulatedRank& rank, Device& device,
                                              MemoryTracker& memory, Instruments instruments,
                                              trace::WorkLog* log)
     : Communicator{rank.rank, rank.ranks},
-      staging_{std::make_shared<Buffer>(device, memory, Category::communicator,
-                                        staging_bytes(rank.backend.comm, rank.ranks),
-                                        fmt::format("{} staging", to_string(rank.backend.comm)))},
+      kind_{rank, device, memory},
+      staging_{kind_.take()},
       instruments_{instruments},
       log_{log} {
   if (log_ == nullptr) { return; }
@@ -25,13 +31,14 @@ SimulatedCommunicator::SimulatedCommunicator(const SimulatedRank& rank, Device& 
 }
 
 SimulatedCommunicator::SimulatedCommunicator(const RankGroup& group,
-                                             std::shared_ptr<const Buffer> staging,
-                                             Instruments instruments, trace::WorkLog* log)
+                                             const SimulatedCommunicator& whole,
+                                             Instruments instruments)
     : Communicator{group.rank, static_cast<int>(group.members.size()), group.members},
-      staging_{std::move(staging)},
+      kind_{whole.kind_},
+      staging_{whole.staging_},
       instruments_{instruments},
-      log_{log},
-      log_group_{log == nullptr ? 0 : log->add_group(group.members)} {}
+      log_{whole.log_},
+      log_group_{log_ == nullptr ? 0 : log_->add_group(group.members)} {}
 
 void SimulatedCommunicator::do_submit(Batch batch, Stream stream) {
   const std::int64_t now_ns = trace::now_ns();
@@ -51,8 +58,8 @@ std::vector<std::string> SimulatedCommunicator::do_exchange(std::string message)
 }
 
 std::unique_ptr<Communicator> SimulatedCommunicator::do_split(const RankGroup& group) {
-  return std::make_unique<SimulatedCommunicator>(group, staging_,
-                                                 instruments_.of_split(next_split_++), log_);
+  return std::make_unique<SimulatedCommunicator>(group, *this,
+                                                 instruments_.of_split(next_split_++));
 }
 
 }  // namespace tessera

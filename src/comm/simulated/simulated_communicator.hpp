@@ -10,16 +10,25 @@
 
 namespace tessera {
 
+/// The staging memory of the kind of communicator that a simulated one stands for.
+struct SimulatedStaging {
+  SimulatedRank rank;
+  Device& device;
+  MemoryTracker& memory;
+
+  [[nodiscard]] std::shared_ptr<const Buffer> take() const;
+};
+
 /// Stands for a communicator of any size: checks and records batches, moves nothing, holds the
 /// staging memory of the kind that it stands for, and writes batches into `log` if there is one.
-/// What is split from it uses the same staging.
+/// What is split from it uses the same staging, unless it runs beside it.
 class SimulatedCommunicator final : public Communicator {
  public:
   SimulatedCommunicator(const SimulatedRank& rank, Device& device, MemoryTracker& memory,
                         Instruments instruments, trace::WorkLog* log);
   /// A group's, split from one that has staging.
-  SimulatedCommunicator(const RankGroup& group, std::shared_ptr<const Buffer> staging,
-                        Instruments instruments, trace::WorkLog* log);
+  SimulatedCommunicator(const RankGroup& group, const SimulatedCommunicator& whole,
+                        Instruments instruments);
 
   [[nodiscard]] std::string_view name() const noexcept override { return "simulated"; }
 
@@ -27,10 +36,12 @@ class SimulatedCommunicator final : public Communicator {
   void do_submit(Batch batch, Stream stream) override;
   std::vector<std::string> do_exchange(std::string message) override;
   std::unique_ptr<Communicator> do_split(const RankGroup& group) override;
+  void do_run_beside() override { staging_ = kind_.take(); }
   // There is no peer that could fail, and nothing is ever under way.
   void do_abort(std::string_view /*reason*/) noexcept override {}
   void do_withdraw() noexcept override {}
 
+  SimulatedStaging kind_;
   std::shared_ptr<const Buffer> staging_;
   Instruments instruments_;
   trace::WorkLog* log_;

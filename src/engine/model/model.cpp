@@ -232,6 +232,10 @@ int Model::open(UseKind kind, std::size_t unit, std::optional<int> micro_batch) 
     return 0;
   }
   require_training(to_string(kind));
+  if (kind == UseKind::read) {
+    training_->open_read(unit, *micro_batch);
+    return *micro_batch;
+  }
   return training_->open(kind, unit, micro_batch);
 }
 
@@ -243,7 +247,13 @@ void Model::close(UseKind kind, std::size_t unit, int micro_batch, bool unwindin
           fmt::format("the {} scope of unit '{}' was left by an exception; the model cannot go on",
                       to_string(kind), plans()[unit].name)};
     }
-    evaluating_ ? evaluation_->close(unit) : training_->close(kind, unit, micro_batch);
+    if (evaluating_) {
+      evaluation_->close(unit);
+    } else if (kind == UseKind::read) {
+      training_->close_read(unit, micro_batch);
+    } else {
+      training_->close(kind, unit, micro_batch);
+    }
   } catch (...) { failure_ = std::current_exception(); }
 }
 

@@ -62,7 +62,8 @@ void Pass::bring(const Use& use, trace::Phase phase) {
 }
 
 int Pass::depth(UseKind kind) const noexcept {
-  return kind == UseKind::backward ? place_.prefetch.backward : place_.prefetch.forward;
+  const bool back = kind == UseKind::backward || kind == UseKind::read;
+  return back ? place_.prefetch.backward : place_.prefetch.forward;
 }
 
 void Pass::gather_ahead() {

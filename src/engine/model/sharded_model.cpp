@@ -72,6 +72,10 @@ BackwardScope ShardedModel::backward(Unit unit, int micro_batch) {
   return {model_, unit, UseKind::backward, open(UseKind::backward, unit, micro_batch)};
 }
 
+ReadScope ShardedModel::read(Unit unit, int micro_batch) {
+  return {model_, unit, UseKind::read, open(UseKind::read, unit, micro_batch)};
+}
+
 int ShardedModel::open(UseKind kind, Unit unit, std::optional<int> micro_batch) {
   live().require_ready();
   return model_->open(kind, index_of(unit, to_string(kind)), micro_batch);

@@ -66,6 +66,28 @@ void TrainingPass::close(UseKind kind, std::size_t index, int micro_batch) {
   }
 }
 
+void TrainingPass::open_read(std::size_t index, int micro_batch) {
+  MicroBatch* const of = find(micro_batch);
+  if (of == nullptr) {
+    throw ContractError{fmt::format("read of unit '{}' in micro-batch {}, which is not in flight",
+                                    unit(index).name(), micro_batch)};
+  }
+  require_closed(index);
+  make_room(index);
+  const Use use = use_of(UseKind::read, index, micro_batch);
+  bring(use, trace::Phase::backward);
+  enter(use, micro_batch);
+  ++of->open_scopes;
+  begin_span(use);
+}
+
+void TrainingPass::close_read(std::size_t index, int micro_batch) {
+  const Use use = use_of(UseKind::read, index, micro_batch);
+  end_span(use);
+  leave(use, micro_batch, /*last=*/false);
+  --find(micro_batch)->open_scopes;
+}
+
 /// For Checks::memory: the unit and the owners of its aliases that are in so many backward scopes.
 template <class Visit>
 void TrainingPass::for_gradients(std::size_t index, int open_scopes, const Visit& visit) {

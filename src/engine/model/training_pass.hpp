@@ -37,6 +37,9 @@ class TrainingPass : public Pass {
   /// ContractError where the program is not in order.
   int open(UseKind kind, std::size_t unit, std::optional<int> given);
   void close(UseKind kind, std::size_t unit, int micro_batch);
+  /// Opens the parameters of a unit in a micro-batch that is in flight. ContractError otherwise.
+  void open_read(std::size_t unit, int micro_batch);
+  void close_read(std::size_t unit, int micro_batch);
   /// Ends all micro-batches. ContractError if a scope is open.
   void finish();
 

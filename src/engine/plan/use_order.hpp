@@ -9,11 +9,13 @@
 
 namespace tessera::engine {
 
-/// `evaluation` is a forward without a backward.
-enum class UseKind : std::uint8_t { forward, backward, evaluation };
+/// `read` is a use of parameters alone that no other use answers; `evaluation` is a forward without
+/// a backward.
+enum class UseKind : std::uint8_t { forward, backward, read, evaluation };
 
 [[nodiscard]] constexpr const char* to_string(UseKind kind) noexcept {
   if (kind == UseKind::evaluation) { return "evaluation"; }
+  if (kind == UseKind::read) { return "read"; }
   return kind == UseKind::forward ? "forward" : "backward";
 }
 

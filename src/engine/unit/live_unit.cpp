@@ -35,7 +35,7 @@ void LiveUnit::release_parameters() {
 void LiveUnit::open(UseKind kind, int micro_batch) {
   parameters_->await();
   ++open_scopes_;
-  if (kind == UseKind::evaluation) { return; }
+  if (kind == UseKind::evaluation || kind == UseKind::read) { return; }
   count(kind, micro_batch);
   if (kind == UseKind::forward) { return; }
   ++open_backward_scopes_;

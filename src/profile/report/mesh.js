@@ -74,11 +74,12 @@ function meshChart(report, dims, across, ranks, width) {
     const name = "rank " + cell.rank + ": " + placeText(dims, cell.places);
     const gap = size > 12 ? 3 : 1;
     const label = String(cell.rank);
+    const widest = String(ranks.length - 1).length;
     return svg("g", { class: "mesh-rank", "data-rank": cell.rank },
       svg("title", {}, name + (peak ? ", " + bytes(peak) + " at its peak" : "")),
       svg("rect", { x, y, width: Math.max(size - gap, 1), height: Math.max(tall - gap, 1),
                     rx: size > 12 ? 4 : 1, fill: colourOf(pipe < 0 ? 0 : cell.places[pipe], 62) }),
-      size > label.length * 7 + 8 && tall > 15 && words(x + (size - gap) / 2, y + tall / 2 + 3, label,
+      size > widest * 7 + 8 && tall > 15 && words(x + (size - gap) / 2, y + tall / 2 + 3, label,
         { "text-anchor": "middle", class: "on-colour" }));
   });
   const label = "The mesh: " + dims.map(([name, count]) => count + " along " + name).join(", ");
