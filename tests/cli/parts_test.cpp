@@ -141,6 +141,14 @@ TEST(SettleTest, OnCudaAutoIsNcclInAJobElseThreads) {
   EXPECT_EQ(settled(0, kJobOfOne), std::pair(CommChoice::nccl, 1));
 }
 
+TEST(SettleTest, BlocksThatAreLeftToNcclNeedNoNccl) {
+  Settings settings = asked(CommChoice::local, 2);
+  settings.given = {"--nccl-min-ctas", "--nccl-max-ctas"};
+  EXPECT_NO_THROW((void)settle(settings, {}, /*has_mpi=*/true));
+  settings.nccl.max_ctas = 8;
+  EXPECT_THROW((void)settle(settings, {}, /*has_mpi=*/true), ConfigError);
+}
+
 TEST(SettleTest, HybridsGroupsAreTheRanksOfTheMachineWhereTheLauncherTells) {
   const auto group = [](std::optional<LaunchedJob> job, int ranks, int typed) {
     Settings settings = asked(CommChoice::automatic, ranks);

@@ -35,10 +35,16 @@ std::string started_by(const LaunchedJob& job) {
                      job.variable);
 }
 
+/// 0, the default, asks NCCL for nothing.
+bool leaves_to_nccl(const Settings& settings, std::string_view option) {
+  return (option == "--nccl-min-ctas" && settings.nccl.min_ctas == 0) ||
+         (option == "--nccl-max-ctas" && settings.nccl.max_ctas == 0);
+}
+
 void check_nccl(const Settings& settings) {
   if (settings.comm == CommChoice::nccl) { return; }
   for (const char* const option : {"--nccl-min-ctas", "--nccl-max-ctas", "--nccl-windows"}) {
-    if (!settings.has(option)) { continue; }
+    if (!settings.has(option) || leaves_to_nccl(settings, option)) { continue; }
     throw ConfigError(fmt::format(
         "{} has no effect, because NCCL does not join these ranks: leave it out, or start one "
         "process a GPU (torchrun, srun, mpirun) with --device cuda",

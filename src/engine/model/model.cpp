@@ -364,7 +364,7 @@ ParameterRef Model::trained(std::size_t unit, std::string_view name) const {
 
 kernels::Write Model::write_of_gradient(std::size_t unit, std::string_view name) const {
   const auto [owner, index] = trained(unit, name);
-  return (*units_)[owner].gradients().write(index);
+  return (*units_)[owner].gradients().write(index, unit);
 }
 
 Tensor Model::gradient(std::size_t unit, std::string_view name) const {
