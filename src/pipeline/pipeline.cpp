@@ -207,7 +207,8 @@ void Pipeline::run(const Passes& passes) {
   const bool divided = std::ranges::any_of(
       steps, [](const Step& step) { return step.action.work == Work::backward_weight; });
   expects(passes.forward && passes.backward && (passes.backward_weight || !divided),
-          "Pipeline::run: the schedule needs a function that is empty");
+          "Pipeline::run: Passes::forward, backward or backward_weight is empty; the last one may "
+          "be where the schedule divides no backward pass");
   s.running = true;
   for (const Move& move : s.moves) {
     switch (move.kind) {

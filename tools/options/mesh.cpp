@@ -15,10 +15,11 @@
 namespace tessera::tools {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, PipeSchedule>, 3> kSchedules = {
+constexpr std::array<std::pair<std::string_view, PipeSchedule>, 4> kSchedules = {
     {{"gpipe", PipeSchedule::gpipe},
      {"1f1b", PipeSchedule::one_forward_one_backward},
-     {"interleaved", PipeSchedule::interleaved}}};
+     {"interleaved", PipeSchedule::interleaved},
+     {"zero-bubble", PipeSchedule::zero_bubble}}};
 
 void require_dimension(const Settings& settings, const char* option, const char* dimension) {
   if (!settings.has(option) || ranks_along(settings, dimension) > 1) { return; }
@@ -39,7 +40,7 @@ std::vector<MeshDim> parse_mesh(const std::string& text) {
           fmt::format("'{}' has no size; give NAME=SIZE, such as replicate=2,shard=4", entry));
     }
     using Limits = std::numeric_limits<int>;
-    const auto size = parse_whole(entry.substr(equals + 1), Limits::min(), Limits::max());
+    const auto size = parse_whole(entry.substr(equals + 1), 0, Limits::max());
     mesh.push_back({entry.substr(0, equals), static_cast<int>(size)});
   }
   return mesh;
@@ -55,12 +56,8 @@ PipeSchedule parse_pipe_schedule(const std::string& text) {
   for (const auto& [name, schedule] : kSchedules) {
     if (name == text) { return schedule; }
   }
-  if (text == "zero-bubble") {
-    throw ConfigError(
-        "zero-bubble divides backward passes in two, and a GPT's layers run theirs whole; use "
-        "gpipe, 1f1b or interleaved");
-  }
-  throw ConfigError(fmt::format("'{}' is unknown; use gpipe, 1f1b or interleaved", text));
+  throw ConfigError(
+      fmt::format("'{}' is unknown; use gpipe, 1f1b, interleaved or zero-bubble", text));
 }
 
 std::string_view to_string(PipeSchedule schedule) noexcept {
@@ -112,6 +109,8 @@ std::function<pipeline::Schedule(int ranks, int micro_batches)> schedule_maker(
       return [chunks = settings.chunks](int ranks, int micro_batches) {
         return pipeline::interleaved(ranks, chunks, micro_batches);
       };
+    case PipeSchedule::zero_bubble:
+      return pipeline::zero_bubble;
     case PipeSchedule::one_forward_one_backward:
       break;
   }
@@ -134,7 +133,13 @@ void check_mesh_options(const Settings& settings) {
         "or use --schedule interleaved",
         to_string(settings.pipe_schedule)));
   }
-  if (ranks_along(settings, "pipe") > 1) { (void)schedule_of(settings); }
+  if (ranks_along(settings, "pipe") == 1) { return; }
+  if (settings.boundaries == nn::Boundaries::host) {
+    throw ConfigError(
+        "--offload activations cannot be combined with several ranks along pipe: the pipeline "
+        "keeps the inputs of stages on the device; leave one of them out");
+  }
+  (void)schedule_of(settings);
 }
 
 std::string describe_parallel(const Settings& settings) {

@@ -57,8 +57,8 @@ struct PlaceRange {
 /// on the mesh, and for numbers that do not go together.
 void check_mesh_options(const Settings& settings);
 
-/// ", 1f1b of 8 micro-batches", ", interleaved with 2 stages a rank, sequence parallel": what of
-/// these a run has; empty otherwise.
+/// ", schedule 1f1b", ", schedule interleaved of 2 stages a rank, sequence parallel": what of these
+/// a run has; empty otherwise.
 [[nodiscard]] std::string describe_parallel(const Settings& settings);
 /// " --mesh pipe=2,shard=4 --schedule gpipe": what was typed or chosen of these; empty otherwise.
 [[nodiscard]] std::string parallel_words(const Settings& settings);

@@ -381,7 +381,7 @@ std::vector<OptionRow> parallel_rows() {
        "ddp along replicate",
        "scale", set_mesh},
       {"--schedule", "parallel", "S", "1f1b",
-       "of the micro-batches along pipe: gpipe, 1f1b or interleaved", kAll,
+       "of the micro-batches along pipe: gpipe, 1f1b, interleaved or zero-bubble", kAll,
        [](Settings& s, const std::string& text) { s.pipe_schedule = parse_pipe_schedule(text); }},
       {"--chunks", "parallel", "K", "2", "stages of a rank with --schedule interleaved", kAll,
        whole<&Settings::chunks>(2, 65'536)},

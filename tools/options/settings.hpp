@@ -41,7 +41,12 @@ enum class CommChoice : std::uint8_t {
 enum class UpdateRule : std::uint8_t { adamw, adam, sgd, lion };
 
 /// The schedules that --schedule knows (pipeline/schedule.hpp).
-enum class PipeSchedule : std::uint8_t { gpipe, one_forward_one_backward, interleaved };
+enum class PipeSchedule : std::uint8_t {
+  gpipe,
+  one_forward_one_backward,
+  interleaved,
+  zero_bubble
+};
 
 /// Of a run with --graph: they learn the order of units and make what later ones use again.
 inline constexpr std::int64_t kStepsBeforeGraphs = 2;

@@ -40,14 +40,22 @@ void check_stack(const Settings& settings) {
                       option));
     }
   }
-  for (const char* option : {"--model", "--layers", "--hidden", "--heads", "--vocab", "--threads",
-                             "--norm-dtype", "--recompute", "--head-rows", "--dropout"}) {
+  for (const char* option :
+       {"--model", "--layers", "--hidden", "--heads", "--vocab", "--threads", "--norm-dtype",
+        "--recompute", "--head-rows", "--dropout", "--sequence-parallel", "--tensor-slices"}) {
     if (settings.has(option)) {
       throw ConfigError(fmt::format(
           "--params cannot be combined with {}: it plans model states and slots, and computes "
           "nothing; leave one of them out",
           option));
     }
+  }
+  constexpr int units = 64;
+  if (ranks_along(settings, "pipe") > units) {
+    throw ConfigError(fmt::format(
+        "--params plans a stack of {} units, which has at most {} places along pipe; give a --mesh "
+        "with fewer",
+        units, units));
   }
   if (settings.boundaries == nn::Boundaries::host) {
     throw ConfigError(

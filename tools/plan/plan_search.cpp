@@ -72,6 +72,8 @@ std::vector<Settings> cuts(const Settings& settings) {
   std::vector<Settings> all;
   for (std::int64_t batch = 1; batch <= std::min(samples, kMostOfEither); ++batch) {
     if (samples % batch != 0 || samples / batch > kMostOfEither) { continue; }
+    const bool interleaved = settings.pipe_schedule == PipeSchedule::interleaved;
+    if (interleaved && samples / batch % ranks_along(settings, "pipe") != 0) { continue; }
     all.push_back(settings);
     all.back().batch = batch;
     all.back().accumulate = static_cast<int>(samples / batch);
