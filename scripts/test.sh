@@ -9,8 +9,8 @@
 # The release build is made with the machine's own compiler (CXX, or c++), the sanitizers' builds with
 # clang 19 where it is installed: both compile the library, the command and the tests.
 #
-# CTEST_PARALLEL_LEVEL sets how many tests run at a time (default: one and a half times the number of
-# processors, since many tests wait).
+# CTEST_PARALLEL_LEVEL sets how many tests run at a time (default: twice the number of processors, since
+# many tests wait).
 # TESSERA_WERROR=ON makes warnings errors. It is off by default, since other compilers warn of other
 # things.
 # TESSERA_CUDA_ARCHITECTURES is as CMake's option, which keeps it in the folder of the build.
@@ -109,7 +109,7 @@ configure() {
 run_tests() {
   local preset=$1 selection=()
   if [[ $preset != release ]]; then selection=(--label-exclude once); fi
-  ctest --preset "$preset" --parallel "${CTEST_PARALLEL_LEVEL:-$(($(nproc) * 3 / 2))}" \
+  ctest --preset "$preset" --parallel "${CTEST_PARALLEL_LEVEL:-$(($(nproc) * 2))}" \
     --no-tests=error --output-junit tests.xml --test-output-size-passed 1000000 "${selection[@]}" 2>&1 | tee "build/$preset/ctest.log"
 }
 

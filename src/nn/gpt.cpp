@@ -45,7 +45,8 @@ void GPT::declare(ShardedModel& model) {
   State& s = *state_;
   expects(s.model == nullptr, "GPT::declare: already declared in a model");
   s.place = place_of(s.config, s.options, model.world(), model.options());
-  s.layers.emplace(model.world(), s.config, s.options, model.options());
+  s.layers.emplace(model.world(), s.config, s.options, model.options(),
+                   TensorRanks{model.world(), model.options().mesh, tensor_options(s.options)});
   if (s.pipelined()) {
     s.along_pipe.emplace(Mesh{model.world(), model.options().mesh}.along("pipe").gather());
     s.stage_done = model.world().device().make_event();

@@ -270,7 +270,8 @@ void cut_row(const ActivationSizes& sizes, Cutter& passing, EvaluationMemory& me
 
 ActivationSizes activation_sizes(const GPTConfig& config, const GPTOptions& options,
                                  std::int64_t batch, World& world, const ModelOptions& model) {
-  const GPTLayers layers{world, config, options, model};
+  const GPTLayers layers{world, config, options, model,
+                         TensorRanks::without_channel(world, model.mesh, tensor_options(options))};
   const kernels::AttentionShape attention{batch, config.seq, layers.block.attention().heads(),
                                           config.head_size()};
   const Stream stream = world.compute_stream();

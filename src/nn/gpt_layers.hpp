@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "tessera/engine/model_options.hpp"
 #include "tessera/nn/block.hpp"
 #include "tessera/nn/cross_entropy.hpp"
@@ -10,14 +12,16 @@
 
 namespace tessera::nn {
 
+[[nodiscard]] inline TensorOptions tensor_options(const GPTOptions& options) {
+  return {.sequence_parallel = options.sequence_parallel, .slices = options.tensor_slices};
+}
+
 /// The layers of a GPT, as far as a rank along `tensor` has them.
 struct GPTLayers {
-  /// *Collective*, as TensorRanks.
+  /// Of ranks made for this model.
   GPTLayers(World& world, const GPTConfig& config, const GPTOptions& options,
-            const ModelOptions& model)
-      : ranks{world,
-              model.mesh,
-              {.sequence_parallel = options.sequence_parallel, .slices = options.tensor_slices}},
+            const ModelOptions& model, TensorRanks ranks_)
+      : ranks{std::move(ranks_)},
         embedding{
             world, {config.vocab, config.seq, config.hidden, config.logits_row_elems()}, ranks},
         block{world, config.hidden, config.heads, options.norms, ranks},

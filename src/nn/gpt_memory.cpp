@@ -20,6 +20,16 @@ void check_batch(const GPTConfig& config, std::int64_t batch) {
       fmt::format("a micro-batch of {} sequences: give a number from 1 to {}", batch, most));
 }
 
+/// Stages hand slices of rows to each other.
+void require_rows(const ActivationSizes& sizes) {
+  const int ranks = sizes.layers.ranks.size();
+  if (!sizes.pipelined() || !sizes.sequence_parallel() || sizes.shape.rows() >= ranks) { return; }
+  throw ConfigError(
+      fmt::format("{} tokens in a micro-batch for {} ranks along tensor with sequence parallelism: "
+                  "with `pipe` each of them needs one at least; give more tokens or fewer ranks",
+                  sizes.shape.rows(), ranks));
+}
+
 // While one is read and one is written, a third is on its way.
 constexpr int kBoundarySlots = 3;
 
@@ -55,12 +65,10 @@ void clear_gaps(Values logits, std::int64_t elems, World& world) {
 }  // namespace
 
 GPT::State::~State() {
-  if (!logits_gathered.get()) { return; }
-  // An error may have brought us here while the logits were on their way.
-  try {
-    world().gather_channel().stream.wait();
-  } catch (...) {  // ended by that error, which is known already
-  }
+  const bool moves = logits_gathered.get() || pipelined() || (layers && layers->ranks.size() > 1);
+  if (!moves) { return; }
+  // An error may have brought us here while logits or activations were on their way.
+  world().quiesce();
 }
 
 void GPT::reserve(std::int64_t batch) {
@@ -121,6 +129,7 @@ GPTBytes GPT::bytes_needed(const GPTConfig& config, const GPTOptions& options, s
   Cutter kept;
   Cutter passing;
   const ActivationSizes sizes = activation_sizes(config, options, batch, world, model);
+  require_rows(sizes);
   static_cast<void>(cut_activations(sizes, kept, passing));
   GPTBytes bytes{.activations = kept.bytes(), .workspace = passing.bytes()};
   if (offloads(options, model)) {

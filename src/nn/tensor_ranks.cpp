@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "tessera/base/error.hpp"
@@ -44,18 +45,19 @@ struct TensorRanks::State {
       : world{world_},
         place{ranks.index(), ranks.size()},
         options{options_},
-        channel{ranks.beside("activations")},
         ready{world_.device().make_event()},
         moved{world_.device().make_event()} {}
 
   void begin(Batch batch) const {
     if (batch.ops().empty()) { return; }
     world.compute_stream().record(ready.get());
-    channel.stream.wait_for(ready.get());
-    channel.communicator.submit(std::move(batch), channel.stream);
+    expects(channel.has_value(), "TensorRanks: made without a channel");
+    channel->stream.wait_for(ready.get());
+    channel->communicator.submit(std::move(batch), channel->stream);
   }
   void end() const {
-    channel.stream.record(moved.get());
+    expects(channel.has_value(), "TensorRanks: made without a channel");
+    channel->stream.record(moved.get());
     world.compute_stream().wait_for(moved.get());
   }
   void copy(Values to, ConstValues from, std::int64_t elems) const {
@@ -70,19 +72,27 @@ struct TensorRanks::State {
   World& world;
   TensorRank place;
   TensorOptions options;
-  Channel channel;
+  std::optional<Channel> channel = {};
   OwnedEvent ready;
   OwnedEvent moved;
 };
 
-TensorRanks::TensorRanks(World& world, const std::vector<MeshDim>& mesh, TensorOptions options) {
+TensorRanks::TensorRanks(World& world, const std::vector<MeshDim>& mesh, TensorOptions options)
+    : TensorRanks{without_channel(world, mesh, options)} {
+  if (state_) { state_->channel.emplace(Mesh{world, mesh}.along("tensor").beside("activations")); }
+}
+
+TensorRanks TensorRanks::without_channel(World& world, const std::vector<MeshDim>& mesh,
+                                         TensorOptions options) {
+  TensorRanks made;
   if (mesh.empty()) {
     check(options, 1);
-    return;
+    return made;
   }
   const SubMesh ranks = Mesh{world, mesh}.along("tensor");
   check(options, ranks.size());
-  if (ranks.size() > 1) { state_ = std::make_shared<State>(world, ranks, options); }
+  if (ranks.size() > 1) { made.state_ = std::make_shared<State>(world, ranks, options); }
+  return made;
 }
 
 TensorRank TensorRanks::place() const noexcept {

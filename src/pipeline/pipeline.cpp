@@ -37,11 +37,13 @@ Wiring checked_wiring(const Schedule& schedule, const Mesh& mesh) {
   return checked_wiring(schedule);
 }
 
-/// *Collective.* Ranks with different schedules would wait for items that nobody sends.
+/// *Collective.* Ranks with different schedules would wait for items that nobody sends. How many
+/// elements an item has is compared where it is sent: ranks along tensor may have slices of
+/// different sizes.
 void require_same(World& world, const Schedule& schedule, Boundary boundary) {
   if (!engine::can_disagree(world)) { return; }
-  std::string text = fmt::format("schedule {}, {} elements of {} between stages", schedule.name,
-                                 boundary.elems, to_string(boundary.dtype));
+  std::string text =
+      fmt::format("schedule {}, {} between stages", schedule.name, to_string(boundary.dtype));
   for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
     for (const Action& action : schedule.ranks[rank]) {
       text += fmt::format("\n{} on rank {}", to_string(action), rank);
@@ -205,7 +207,8 @@ void Pipeline::run(const Passes& passes) {
   const bool divided = std::ranges::any_of(
       steps, [](const Step& step) { return step.action.work == Work::backward_weight; });
   expects(passes.forward && passes.backward && (passes.backward_weight || !divided),
-          "Pipeline::run: the schedule needs a function that is empty");
+          "Pipeline::run: Passes::forward, backward or backward_weight is empty; the last one may "
+          "be where the schedule divides no backward pass");
   s.running = true;
   for (const Move& move : s.moves) {
     switch (move.kind) {

@@ -106,8 +106,11 @@ class Figures {
     // What counts things may be 0; a rate may not.
     const bool rate = figure.unit.ends_with("/s") || figure.unit == "us";
     if (rate && !(figure.value > 0 && std::isfinite(figure.value))) {
-      refuse(fmt::format("have {} {} as {}; it must be above 0", figure.value, figure.unit,
-                         figure.name));
+      refuse(
+          fmt::format("have {} {} as '{}' of shape '{}' in part {}; it must be above 0: measure "
+                      "that part again "
+                      "(`scripts/gpu_check.sh {}`), or take the row out",
+                      figure.value, figure.unit, figure.name, figure.shape, part, part));
     }
     all_.push_back(std::move(figure));
   }

@@ -60,11 +60,22 @@ void model(const Json& value, const std::string& where) {
   member(value, where, "parameters", number);
 }
 
+// {"pipe": [first, last], ...}
+void places(const Json& value, const std::string& where) {
+  if (!value.is_object()) { refuse(where, "an object of places"); }
+  for (const auto& [name, range] : value.items()) {
+    const bool shaped = range.is_array() && range.size() == 2;
+    if (!shaped) { refuse(fmt::format("{}.{}", where, name), "[first, last]"); }
+    list_of<number>(range, fmt::format("{}.{}", where, name));
+  }
+}
+
 void rank(const Json& value, const std::string& where) {
   member(value, where, "rank", number);
   member(value, where, "peak_bytes", number);
   optional_member(value, where, "planned_peak_bytes", number_or_null);
   optional_member(value, where, "count", number);
+  optional_member(value, where, "places", places);
   optional_member(value, where, "host_peak_bytes", number);
   optional_member(value, where, "planned_host_peak_bytes", number);
   member(value, where, "at_peak", numbers_by_name);
@@ -109,6 +120,30 @@ void timeline(const Json& value, const std::string& where) {
   }
 }
 
+// [begin, end, work, stage, micro-batch]
+void action(const Json& value, const std::string& where) {
+  const bool shaped = value.is_array() && value.size() == 5 && value[0].is_number() &&
+                      value[1].is_number() && value[2].is_string() && value[3].is_number() &&
+                      value[4].is_number();
+  if (!shaped) { refuse(where, "[begin, end, work, stage, micro-batch]"); }
+}
+
+void recorded(const Json& value, const std::string& where) {
+  member(value, where, "strategy", text);
+  member(value, where, "step", number);
+  member(value, where, "length", number);
+  member(value, where, "ranks", list_of<list_of<action>>);
+}
+
+void pipeline(const Json& value, const std::string& where) {
+  member(value, where, "schedule", text);
+  member(value, where, "stages", number);
+  member(value, where, "micro_batches", number);
+  member(value, where, "length", number);
+  optional_member(value, where, "ranks", list_of<list_of<action>>);
+  optional_member(value, where, "recorded", list_of<recorded>);
+}
+
 void step(const Json& value, const std::string& where) {
   member(value, where, "step", number);
   member(value, where, "loss", number_or_null);
@@ -132,6 +167,8 @@ void strategies_of(const Json& document, const std::string& where) {
   member(document, where, "ranks", number);
   member(document, where, "strategies", list_of<strategy>);
   optional_member(document, where, "timelines", list_of<timeline>);
+  optional_member(document, where, "mesh", numbers_by_name);
+  optional_member(document, where, "pipeline", pipeline);
   if (document["kind"] == "train") {
     optional_member(document, where, "steps", list_of<step>);
   } else {

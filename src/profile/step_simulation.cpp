@@ -34,11 +34,12 @@ StepSimulation::StepSimulation(std::span<const RankWork> ranks, const MachinePro
     SimulatedKind kind;
     kind.log = rank.log;
     kind.count = rank.count;
+    kind.rank = rank.rank;
+    kind.phases.resize(rank.log->phases().size());
     kind.streams.resize(rank.log->streams().size());
     kind.marks.resize(rank.log->marks());
     kinds_.push_back(std::move(kind));
   }
-  phases_.resize(kinds_.front().log->phases().size());
 }
 
 void StepSimulation::play() {
@@ -132,7 +133,7 @@ bool StepSimulation::progress_stream(SimulatedKind& kind, SimulatedStream& strea
     case WorkKind::batch: {
       const trace::BatchWork& work = kind.log->batches()[entry.index];
       stream.arrived = true;
-      return begin_batches(work.group, work);
+      return begin_batches(kind, work);
     }
     case WorkKind::host_wait:
       break;
@@ -142,19 +143,24 @@ bool StepSimulation::progress_stream(SimulatedKind& kind, SimulatedStream& strea
 }
 
 // A communicator's batches are in the same order on all ranks, and each is driven by one stream.
-bool StepSimulation::begin_batches(std::size_t group, const trace::BatchWork& work) {
+// Ranks make communicators in the same order too: one number is the same split everywhere.
+bool StepSimulation::begin_batches(SimulatedKind& kind, const trace::BatchWork& work) {
   std::vector<SimulatedStream*> meeting;
-  for (SimulatedKind& kind : kinds_) {
-    for (SimulatedStream& stream : kind.streams) {
+  std::size_t members = 0;
+  for (SimulatedKind& other : kinds_) {
+    const std::vector<int>& group = kind.log->groups()[work.group];
+    if (!std::ranges::binary_search(group, other.rank)) { continue; }
+    ++members;
+    for (SimulatedStream& stream : other.streams) {
       if (!stream.arrived) { continue; }
-      const WorkEntry& entry = entry_of(kind, stream.queue.front());
-      if (kind.log->batches()[entry.index].group == group) { meeting.push_back(&stream); }
+      const WorkEntry& entry = entry_of(other, stream.queue.front());
+      if (other.log->batches()[entry.index].group == work.group) { meeting.push_back(&stream); }
     }
   }
-  if (meeting.size() < kinds_.size()) { return false; }
+  if (meeting.size() < members) { return false; }
   Running running{.moves = true, .what = &work.label};
   for (const trace::CollectiveWork& one : work.entries) {
-    const CollectiveSeconds& seconds = seconds_of(one, group);
+    const CollectiveSeconds& seconds = seconds_of(kind, one, work.group);
     running.fixed = std::max(running.fixed, seconds.latency);
     running.left += seconds.moving;
     running.level = std::max(running.level, seconds.level);
@@ -171,7 +177,7 @@ void StepSimulation::begin_kernel(SimulatedKind& kind, SimulatedStream& at, std:
   const WorkEntry& entry = entry_of(kind, index);
   const trace::KernelWork& work = kind.log->kernels()[entry.index];
   const KernelSeconds& seconds = seconds_of(work);
-  if (is_first(kind)) { flops_ += work.flops; }
+  kind.flops += work.flops;
   begin(at,
         {.left = seconds.alone,
          .shared = seconds.alone > 0 ? seconds.shared / seconds.alone : 1,
@@ -181,8 +187,8 @@ void StepSimulation::begin_kernel(SimulatedKind& kind, SimulatedStream& at, std:
         now_);
 }
 
-void StepSimulation::end_step(const SimulatedKind& kind) {
-  if (is_first(kind)) { steps_.push_back({now_, flops_, phases_}); }
+void StepSimulation::end_step(SimulatedKind& kind) const {
+  kind.steps.push_back({now_, kind.flops, kind.phases});
 }
 
 const KernelSeconds& StepSimulation::seconds_of(const trace::KernelWork& work) {
@@ -194,13 +200,11 @@ const KernelSeconds& StepSimulation::seconds_of(const trace::KernelWork& work) {
   return at->second;
 }
 
-// Groups lie alike on all ranks, so the first kind's tell.
-const CollectiveSeconds& StepSimulation::seconds_of(const trace::CollectiveWork& work,
+const CollectiveSeconds& StepSimulation::seconds_of(const SimulatedKind& kind,
+                                                    const trace::CollectiveWork& work,
                                                     std::size_t group) {
-  const auto [at, missing] = collectives_.try_emplace({work.name, {group, work.bytes}});
-  if (missing) {
-    at->second = collective_seconds(work, kinds_.front().log->groups()[group], profile_);
-  }
+  const auto [at, missing] = collectives_.try_emplace({work.name, work.bytes, kind.rank, group});
+  if (missing) { at->second = collective_seconds(work, kind.log->groups()[group], profile_); }
   return at->second;
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <deque>
 #include <map>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -33,16 +35,27 @@ struct SimulatedStream {
   Running running;
 };
 
+/// What is known at the end of a rank's step.
+struct StepEnd {
+  double at;
+  double flops;
+  std::vector<TimeShares> phases;
+};
+
 /// One kind of rank in a simulation.
 struct SimulatedKind {
   const trace::WorkLog* log = nullptr;
   int count = 1;
+  int rank = 0;           ///< of the job
   std::size_t next = 0;   ///< entry that the host enqueues
   bool enqueued = false;  ///< it has taken its time
   SimulatedStream host;
   std::vector<SimulatedStream> streams;
   std::vector<bool> marks;
   int phase = 0;
+  double flops = 0;
+  std::vector<TimeShares> phases;
+  std::vector<StepEnd> steps;
 
   [[nodiscard]] bool ended() const;
 };
@@ -54,42 +67,36 @@ class StepSimulation {
   [[nodiscard]] StepTime run();
 
  private:
-  struct StepEnd {
-    double at;
-    double flops;
-    std::vector<TimeShares> phases;
-  };
-
   void play();
   bool progress();
   bool progress_host(SimulatedKind& kind);
   bool execute_inline(SimulatedKind& kind, std::size_t entry);
   bool progress_stream(SimulatedKind& kind, SimulatedStream& stream);
-  bool begin_batches(std::size_t group, const trace::BatchWork& work);
+  bool begin_batches(SimulatedKind& kind, const trace::BatchWork& work);
   void begin_kernel(SimulatedKind& kind, SimulatedStream& at, std::size_t entry);
-  void end_step(const SimulatedKind& kind);
+  void end_step(SimulatedKind& kind) const;
 
   void advance();
   void account(double seconds);
+  void account(SimulatedKind& kind, double seconds) const;
   void finish(SimulatedKind& kind, SimulatedStream& stream, const std::string& name);
   [[nodiscard]] double speed(const SimulatedKind& kind, const Running& running) const;
   [[nodiscard]] double threads_at_work() const;
   [[nodiscard]] bool on_host(int stream) const { return profile_.cores > 0 && stream == 0; }
   [[nodiscard]] bool is_first(const SimulatedKind& kind) const { return &kind == &kinds_.front(); }
   const KernelSeconds& seconds_of(const trace::KernelWork& work);
-  const CollectiveSeconds& seconds_of(const trace::CollectiveWork& work, std::size_t group);
+  const CollectiveSeconds& seconds_of(const SimulatedKind& kind, const trace::CollectiveWork& work,
+                                      std::size_t group);
   template <class Visit>
   void for_each_running(const Visit& visit);
 
   const MachineProfile& profile_;
   std::vector<SimulatedKind> kinds_;
   double now_ = 0;
-  double flops_ = 0;
-  std::vector<TimeShares> phases_;
-  std::vector<StepEnd> steps_;
   std::vector<WorkSpan> spans_;
   std::map<std::pair<std::string, std::array<double, 6>>, KernelSeconds> kernels_;
-  std::map<std::pair<std::string, std::pair<std::size_t, double>>, CollectiveSeconds> collectives_;
+  // By name, bytes, rank and group.
+  std::map<std::tuple<std::string, double, int, std::size_t>, CollectiveSeconds> collectives_;
 };
 
 }  // namespace tessera::profile

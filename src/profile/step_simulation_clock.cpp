@@ -77,7 +77,10 @@ void StepSimulation::advance() {
 }
 
 void StepSimulation::account(double seconds) {
-  const SimulatedKind& kind = kinds_.front();
+  for (SimulatedKind& kind : kinds_) { account(kind, seconds); }
+}
+
+void StepSimulation::account(SimulatedKind& kind, double seconds) const {
   bool moving = false;
   bool beginning = false;
   for (const SimulatedStream& stream : kind.streams) {
@@ -85,7 +88,7 @@ void StepSimulation::account(double seconds) {
     (stream.running.fixed > 0 ? beginning : moving) = true;
   }
   const SimulatedStream& compute = profile_.cores > 0 ? kind.host : kind.streams.front();
-  TimeShares& shares = phases_[static_cast<std::size_t>(kind.phase)];
+  TimeShares& shares = kind.phases[static_cast<std::size_t>(kind.phase)];
   double& share = compute.busy && compute.running.computes
                       ? (compute.running.memory ? shares.memory : shares.computing)
                   : moving    ? shares.bandwidth

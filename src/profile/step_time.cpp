@@ -22,18 +22,23 @@ TimeShares operator+(const TimeShares& a, const TimeShares& b) {
 
 StepTime StepSimulation::run() {
   play();
-  expects(steps_.size() >= 2, "step_time: the logs must hold two steps at least");
-  const StepEnd& last = steps_.back();
-  const StepEnd& before = steps_[steps_.size() - 2];
   StepTime time;
-  time.seconds = last.at - before.at;
-  time.flops = last.flops - before.flops;
-  for (std::size_t p = 0; p < phases_.size(); ++p) {
-    const TimeShares part = last.phases[p] - before.phases[p];
-    if (part.total() <= 0) { continue; }
-    time.phases.push_back({kinds_.front().log->phases()[p], part});
-    time.shares = time.shares + part;
+  for (const SimulatedKind& kind : kinds_) {
+    expects(kind.steps.size() >= 2, "step_time: the logs must hold two steps at least");
+    const StepEnd& last = kind.steps.back();
+    const StepEnd& before = kind.steps[kind.steps.size() - 2];
+    RankTime& rank = time.ranks.emplace_back();
+    rank.flops = last.flops - before.flops;
+    if (is_first(kind)) { time.seconds = last.at - before.at; }
+    for (std::size_t p = 0; p < kind.phases.size(); ++p) {
+      const TimeShares part = last.phases[p] - before.phases[p];
+      if (part.total() <= 0) { continue; }
+      if (is_first(kind)) { time.phases.push_back({kind.log->phases()[p], part}); }
+      rank.shares = rank.shares + part;
+    }
   }
+  time.flops = time.ranks.front().flops;
+  time.shares = time.ranks.front().shares;
   time.spans = std::move(spans_);
   return time;
 }

@@ -28,7 +28,7 @@ void JobRank::run(const std::function<void(World&)>& body) {
 }
 
 void JobRank::end(const std::exception_ptr& error) {
-  const int rank = control().rank();
+  const std::string rank = control().names().of(control().rank());
   control().give_way();
   const bool another_reports = control().another_reports();
   before_end(error);

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include "comm/control/rank_names.hpp"
+#include "world/world_state.hpp"
+
 namespace tessera {
 
 Channel SubMesh::split(const Channel& whole, std::string_view channel) const {
@@ -17,6 +20,20 @@ Channel SubMesh::beside(std::string_view purpose) const {
 
 Mesh::Mesh(World& world, MeshShape shape) : world_{&world}, shape_{std::move(shape)} {
   require_ranks(shape_, world.size());
+}
+
+void WorldAccess::name_ranks(World& world, const std::vector<MeshDim>& dims) {
+  RankNames* const names = state(world).names;
+  if (names == nullptr || dims.size() < 2) { return; }
+  names->arrange([shape = MeshShape{dims}](int rank) {
+    const std::vector<int> coordinates = shape.coordinates_of(rank);
+    std::string place;
+    for (std::size_t dim = 0; dim < coordinates.size(); ++dim) {
+      place +=
+          fmt::format("{}{} {}", dim == 0 ? "" : ", ", shape.dims()[dim].name, coordinates[dim]);
+    }
+    return place;
+  });
 }
 
 }  // namespace tessera

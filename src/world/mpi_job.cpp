@@ -98,6 +98,7 @@ World WorldFactory::make_mpi(const std::shared_ptr<MpiControlPlane>& control,
         Instruments{state->recorder.get(), options.delays, stream,
                     kind == MpiKind::gather ? kGatherNumber : kReduceNumber});
   };
+  state->names = &control->names();
   state->gather = make(MpiKind::gather, "gather");
   state->reduce = make(MpiKind::reduce, "reduce");
   make_streams(*state);

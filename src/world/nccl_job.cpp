@@ -106,6 +106,7 @@ World WorldFactory::make_nccl(const std::shared_ptr<TcpControlPlane>& control, i
   if (options.deterministic && control->size() > 1) { fix_nccl_order(*control); }
   NcclChannels channels;
   CudaModule::get().function<JoinNccl>("tessera_cuda_join_nccl")(join, channels);
+  state->names = &control->names();
   state->gather = std::move(channels.gather);
   state->reduce = std::move(channels.reduce);
   make_streams(*state);

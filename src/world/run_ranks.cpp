@@ -38,7 +38,7 @@ class LocalJob {
       }
     }
     for (std::thread& thread : threads) { thread.join(); }
-    errors_.rethrow_cause();
+    errors_.rethrow_cause(ranks_->plane(0).names());
   }
 
  private:

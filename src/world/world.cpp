@@ -296,6 +296,7 @@ World WorldFactory::make_local(std::shared_ptr<LocalRanks> ranks, int rank,
     return std::make_unique<LocalDeviceCommunicator>(ranks, channel, rank, instruments,
                                                      *state->device, state->kernels);
   };
+  state->names = &ranks->plane(rank).names();
   state->gather = make(kGatherNumber, "gather");
   state->reduce = make(kReduceNumber, "reduce");
   make_streams(*state);

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <vector>
+
+#include "tessera/world/mesh_shape.hpp"
 #include "tessera/world/world.hpp"
 
 namespace tessera {
@@ -13,6 +16,9 @@ struct WorldAccess {
   [[nodiscard]] static bool in_graph(const World& world) noexcept;
   /// What ranks must bring alike of WorldOptions::products, in one line; empty if none are given.
   [[nodiscard]] static std::string describe_products(const World& world);
+  /// What tells of the job's failure names ranks with their places in a mesh of `dims` from now on;
+  /// with one dimension or none a rank's number says as much.
+  static void name_ranks(World& world, const std::vector<MeshDim>& dims);
 };
 
 }  // namespace tessera

@@ -19,6 +19,7 @@
 namespace tessera {
 
 class TcpControlPlane;
+class RankNames;
 class LocalRanks;
 class MpiControlPlane;
 
@@ -62,7 +63,8 @@ struct World::State {
   std::shared_ptr<Device> device;
   const kernels::Table& kernels;
   std::optional<kernels::ProductChoices> products;
-  Buffer kernel_workspace;  // lent to the compute stream
+  Buffer kernel_workspace;     // lent to the compute stream
+  RankNames* names = nullptr;  // of the control plane, which the communicators keep
   std::unique_ptr<Communicator> gather;
   std::unique_ptr<Communicator> reduce;
   std::vector<SplitChannel> splits;  // each after what it was split from

@@ -89,10 +89,10 @@ class MeshTrainer {
 
  private:
   static float target(std::uint32_t id, std::size_t element) {
-    return static_cast<float>((id * 5 + element * 3) % 17) / 16.0F;
+    return static_cast<float>((5UL * id + element * 3) % 17) / 16.0F;
   }
   static float slope(std::uint32_t id, std::int64_t element, std::int64_t sample) {
-    return static_cast<float>((id * 7 + element * 3 + sample * 5) % 13 - 6) / 64.0F;
+    return static_cast<float>((7L * id + element * 3 + sample * 5) % 13 - 6) / 64.0F;
   }
 
   void add_units() {
@@ -177,7 +177,8 @@ class MeshTrainer {
     const int data_rank = mesh_.index("replicate") * mesh_.size("shard") + mesh_.index("shard");
     float sum = 0.0F;
     for (int row = 0; row < rows; ++row) {
-      const std::int64_t sample = model_.steps() * MeshJob::kGlobalBatch + data_rank * rows + row;
+      const std::int64_t sample =
+          model_.steps() * MeshJob::kGlobalBatch + std::int64_t{data_rank} * rows + row;
       sum += weight - target(id, static_cast<std::size_t>(element)) + slope(id, element, sample);
     }
     return sum / static_cast<float>(rows);

@@ -114,7 +114,6 @@ TEST_F(HybridCommand, RefusesAMeshThatDoesNotFit) {
       {"replicate=2,shards=2", "'shards' is no dimension: choose among replicate, shard"},
       {"shard=2,shard=2", "dimension 'shard' is given twice"},
       {"replicate=4,shard=0", "dimension 'shard' has size 0"},
-      {"shard=2,tensor=2", "ShardedModel has no use for 'tensor'"},
       {"replicate", "--mesh: 'replicate' has no size; give NAME=SIZE"},
       {"replicate=two", "--mesh: 'two' is not a whole number"},
   };
@@ -131,7 +130,7 @@ TEST_F(HybridCommand, RefusesAMeshThatDoesNotFit) {
   refused(on(4, "train", {"--mesh", mesh, "--strategy", "hybrid", "--shard-group", "2"}),
           {"mesh replicate 2 x shard 2 and --shard-group 2 are both given"});
   refused(on(4, "plan", {"--mesh", mesh, "--shard-group", "2"}), {"are both given"});
-  refused({"scale", "--mesh", mesh}, {"--mesh"});
+  refused({"scale", "--mesh", mesh}, {"--mesh replicate=2: the ranks that --mesh leaves"});
 }
 
 TEST_F(HybridCommand, OneGroupIsZero3AndGroupsOfOneAreDdp) {

@@ -141,6 +141,14 @@ TEST(SettleTest, OnCudaAutoIsNcclInAJobElseThreads) {
   EXPECT_EQ(settled(0, kJobOfOne), std::pair(CommChoice::nccl, 1));
 }
 
+TEST(SettleTest, BlocksThatAreLeftToNcclNeedNoNccl) {
+  Settings settings = asked(CommChoice::local, 2);
+  settings.given = {"--nccl-min-ctas", "--nccl-max-ctas"};
+  EXPECT_NO_THROW((void)settle(settings, {}, /*has_mpi=*/true));
+  settings.nccl.max_ctas = 8;
+  EXPECT_THROW((void)settle(settings, {}, /*has_mpi=*/true), ConfigError);
+}
+
 TEST(SettleTest, HybridsGroupsAreTheRanksOfTheMachineWhereTheLauncherTells) {
   const auto group = [](std::optional<LaunchedJob> job, int ranks, int typed) {
     Settings settings = asked(CommChoice::automatic, ranks);
@@ -425,10 +433,12 @@ TEST(PromiseTest, LossesAreHeldToWhatIsPromisedAndToNoMore) {
 TEST(PromiseTest, AByteOffThePlanIsAnError) {
   Job job;
   job.plans = {{Strategy::zero3, std::vector<RankPlan>(2)}};
+  job.plans[0].ranks[0].ranks = {0};
   job.plans[0].ranks[0].memory.peak_bytes = 300;
   RankPlan& others = job.plans[0].ranks[1];
   others.rank = 1;
   others.count = 2;
+  others.ranks = {1, 2};
   others.memory.peak_bytes = 200;
   others.host_peak_bytes = 50;
   RunResult result;

@@ -91,8 +91,9 @@ TEST(PlanSearch, OverSeveralMicroBatchesHybridComesBeforeWhatReducesEachOfThem) 
 }
 
 TEST(PlanSearch, OffloadsTheOptimizerWhereNothingElseFits) {
-  std::vector<const char*> words = {"--ranks", "2",           "--batch", "2",       "--recompute",
-                                    "none",    "--head-rows", "0",       "--budget"};
+  // One mesh alone: the model stays whole.
+  std::vector<const char*> words = {"--ranks",     "2", "--batch", "2",       "--recompute", "none",
+                                    "--head-rows", "0", "--mesh",  "shard=2", "--budget"};
   const auto found = [&](const std::string& budget, const std::vector<const char*>& more = {}) {
     std::vector<const char*> all = words;
     all.push_back(budget.c_str());

@@ -183,7 +183,7 @@ TEST(FirstWriteMisuse, IsRefusedByName) {
                 (void)scope.write("w");
                 scope.close();
               }),
-              HasSubstr("unit 'u': write of 'w' was called, but its gradient was not taken"));
+              HasSubstr("unit 'u': write of 'u.w' was called, but its gradient was not taken"));
   EXPECT_EQ(refusal([](BackwardScope& scope) {
               EXPECT_EQ(scope.write("w"), Write::overwrite);
               (void)scope.grad("w");
@@ -192,6 +192,28 @@ TEST(FirstWriteMisuse, IsRefusedByName) {
               scope.close();
             }),
             "");
+}
+
+// A scope that closes leaves alone what another, which is open, is about to write.
+TEST(FirstWriteMisuse, OfTwoScopesThatShareAGradientTheOneThatDoesNotTakeItIsNamed) {
+  run_ranks(1, [&](World& world) {
+    ShardedModel model{world};
+    const Unit owner =
+        model.add_unit("owner", {{"w", {3}}, {"v", {3}}}, {.gradients = GradientInit::first_write});
+    const Unit tied =
+        model.add_unit("tied", {{.name = "w", .shape = {3}, .tied_to = TiedTo{"owner", "w"}}});
+    model.materialize(init::constant(1.0F));
+    for (const Unit unit : {owner, tied}) { (void)model.forward(unit); }
+    BackwardScope open = model.backward(owner);
+    EXPECT_EQ(open.write("w"), Write::overwrite);
+    EXPECT_NO_THROW(model.backward(tied).close());
+    try {
+      open.close();
+      ADD_FAILURE() << "the gradient was not taken";
+    } catch (const ContractError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("unit 'owner': write of 'owner.w' was called"));
+    }
+  });
 }
 
 TEST(FirstWriteMisuse, OtherGradientsSayHowTheyAreWritten) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -49,7 +50,8 @@ float value_of(ConstValues values, std::int64_t at) {
 
 /// A gradient that is a small whole number, so that sums in any order have the same bits.
 float gradient_of(std::uint32_t id, std::int64_t element, int sample, bool of_alias) {
-  const std::int64_t mixed = 7 * id + 3 * element + 5 * sample + (of_alias ? 11 : 0);
+  const std::int64_t mixed =
+      std::int64_t{7} * id + 3 * element + std::int64_t{5} * sample + (of_alias ? 11 : 0);
   return static_cast<float>(mixed % 13 - 6);
 }
 
@@ -291,6 +293,71 @@ TEST(MeshModel, RefusesToTieParametersThatAreCutDifferently) {
     model.add_unit("b", {{.name = "w", .shape = {3}, .tied_to = TiedTo{"a", "w"}}});
   });
   EXPECT_THAT(text, HasSubstr("'b.w' is tied to 'a.w', and `tensor` cuts them differently"));
+}
+
+/// A rank along tensor that has no element of the only trained parameter decides as the others do.
+TEST(MeshModel, JudgesWholeParametersOnRanksThatHaveNothingOfThem) {
+  const std::vector<ModelOptions> some{
+      {.compute = DType::bf16, .master_weights = MasterWeights::remainder},
+      {.compute = DType::bf16, .offload = Offload::state}};
+  for (ModelOptions options : some) {
+    options.mesh = {{"tensor", 2}};
+    run_ranks(2, [&](World& world) {
+      ShardedModel model{world, options};
+      const Unit unit = model.add_unit("a", {{.name = "w", .shape = {1, 32}, .cut = TensorCut{}}});
+      model.materialize(init::constant(1.0F));
+      model.optimize_with(AdamW{});
+      const bool has_it = world.rank() == 1;
+      EXPECT_EQ(model.layout(unit).part(0).elems(), has_it ? 32 : 0);
+    });
+  }
+}
+
+TEST(MeshModel, NamesTheSameOriginOfNaNWhereARankHasNothingOfAUnit) {
+  std::vector<std::string> told(2);
+  run_ranks(2, [&](World& world) {
+    ShardedModel model{world, {.mesh = {{"tensor", 2}}, .max_skips = 2}};
+    std::vector<Unit> units;
+    units.push_back(model.add_unit("a", {{.name = "w", .shape = {1, 4}, .cut = TensorCut{}}}));
+    for (const char* const name : {"b", "c"}) {
+      units.push_back(model.add_unit(name, {{.name = "w", .shape = {4}}}));
+    }
+    model.materialize(init::constant(1.0F));
+    model.optimize_with(SGD{});
+    try {
+      for (int step = 0; step < 3; ++step) {
+        for (const Unit unit : units) { (void)model.forward(unit); }
+        for (const Unit unit : {units[2], units[1], units[0]}) {
+          const BackwardScope scope = model.backward(unit);
+          float* const gradient = scope.grad("w");
+          if (unit == units[1]) { gradient[0] = std::numeric_limits<float>::quiet_NaN(); }
+        }
+        model.step();
+      }
+    } catch (const NumericError& error) {
+      told[static_cast<std::size_t>(world.rank())] = error.what();
+    }
+  });
+  EXPECT_THAT(told[0], HasSubstr("in the gradients of unit 'b'"));
+  EXPECT_EQ(told[0], told[1]);
+}
+
+TEST(MeshModel, AsksOnlyTheRanksWithTheLossForItsScale) {
+  run_ranks(2, [](World& world) {
+    ShardedModel model{world,
+                       {.mesh = {{"pipe", 2}},
+                        .loss_scaling = {.mode = LossScaleMode::fixed, .initial = 1024.0F}}};
+    const std::vector<Unit> units{model.add_unit("a", {{.name = "w", .shape = {4}}}),
+                                  model.add_unit("b", {{.name = "w", .shape = {4}}}, {.pipe = 1})};
+    model.materialize(init::constant(1.0F));
+    model.optimize_with(SGD{});
+    const Unit mine = units[static_cast<std::size_t>(world.rank())];
+    if (world.rank() == 1) { EXPECT_EQ(*model.loss_scale(), 1024.0F); }
+    (void)model.forward(mine);
+    { (void)model.backward(mine); }
+    model.step();
+    EXPECT_EQ(model.report().loss_scale, 1024.0F);
+  });
 }
 
 TEST(MeshModel, RefusesToOffloadTheUpdateOfWhatPlacesShare) {

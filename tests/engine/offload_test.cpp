@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "device/cpu/host_task.hpp"
 #include "support/toy_model.hpp"
@@ -126,6 +128,37 @@ std::vector<float> masters_of(Offload offload, int units) {
       },
       late);
   return all;
+}
+
+// One byte less than it takes: whichever allocation is refused, what came before it is given back.
+TEST(Offload, AnOptimizerForWhichThereIsNoMemoryLeavesNothingBehind) {
+  for (const Offload offload : {Offload::none, Offload::optimizer, Offload::state}) {
+    std::size_t taken = 0;
+    const auto live_after = [&](std::size_t budget) {
+      std::pair<std::size_t, std::size_t> live;  // before and after optimize_with
+      run_ranks(1,
+                [&](World& world) {
+                  ShardedModel model{world, {.offload = offload}};
+                  (void)model.add_unit("u", {{"w", {5000}}});
+                  model.materialize(init::constant(1.0F));
+                  const auto now = [&] { return world.memory().report().live.total(); };
+                  live.first = now();
+                  if (budget == 0) {
+                    model.optimize_with(AdamW{});
+                  } else {
+                    EXPECT_THROW(model.optimize_with(AdamW{}), OutOfMemory);
+                  }
+                  live.second = now();
+                  taken = live.second - live.first;
+                },
+                {.budget_bytes = budget == 0 ? std::nullopt : std::optional{budget}});
+      return live;
+    };
+    const std::size_t all = live_after(0).second;
+    ASSERT_GT(taken, 0U);
+    const auto [before, after] = live_after(all - 1);
+    EXPECT_EQ(before, after) << to_string(offload);
+  }
 }
 
 // The next step overwrites its gradients with zeros, and does not gather its parameters before.

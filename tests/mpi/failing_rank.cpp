@@ -15,6 +15,7 @@
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/environment.hpp"
@@ -287,6 +288,15 @@ void work_on_in_pairs(World& world) {
   }
 }
 
+/// As `way`, with a model in two stages of two shards.
+std::function<void(World&)> on_a_mesh(std::function<void(World&)> way) {
+  return [way = std::move(way)](World& world) {
+    const ShardedModel model{world,
+                             {.strategy = Strategy::zero3, .mesh = {{"pipe", 2}, {"shard", 2}}}};
+    way(world);
+  };
+}
+
 /// Both ranks of a pair fail, with reductions under way that the other pair does not come to.
 void throw_as_a_pair(World& world) {
   PairsModel model{world};
@@ -549,6 +559,9 @@ const std::map<std::string, std::function<void(World&)>>& ways() {
       {"abort-in-split", abort_within_a_split},
       {"pairs", work_on_in_pairs},
       {"pair-throws", throw_as_a_pair},
+      {"mesh-config", on_a_mesh(throwing(ConfigError{"bad configuration"}))},
+      {"mesh-miss", on_a_mesh(miss_a_call)},
+      {"mesh-work", on_a_mesh(work_on)},
       {"all", [](World&) { throw ConfigError{"everybody sees it"}; }},
       {"all-but-0",
        [](World& world) {

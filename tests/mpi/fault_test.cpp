@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::AnyOf;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
@@ -122,6 +123,18 @@ TEST(JobFault, ARankThatEndsWithoutACollectiveItsPeersMakeIsNamedWithinSeconds) 
     EXPECT_EQ(end.status, 4) << way;
     EXPECT_THAT(end.output, HasSubstr("waits for rank 1, which has ended its program")) << way;
   }
+}
+
+TEST(JobFault, ARankOfAMeshIsNamedWithItsCoordinates) {
+  const End thrown = end_of("mesh-config", 60'000, 4);
+  EXPECT_EQ(thrown.status, 2);
+  EXPECT_THAT(thrown.output, HasSubstr("error: rank 1 (pipe 0, shard 1): bad configuration\n"));
+  const End missed = end_of("mesh-miss", 60'000, 4);
+  EXPECT_EQ(missed.status, 4);
+  EXPECT_THAT(missed.output,
+              ContainsRegex("rank [023] .pipe [01], shard [01].: all_reduce of .*: rank [023] "
+                            ".pipe [01], shard [01]. waits for rank 1 .pipe 0, shard 1., which has "
+                            "ended its program"));
 }
 
 TEST(JobFault, AnAbortThatBodiesSwallowIsAFailureAllTheSame) {

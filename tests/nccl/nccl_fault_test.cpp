@@ -307,6 +307,12 @@ TEST_F(NcclFault, DifferentBatchesOfAGroupAreNamedByTheJobsRanks) {
 }
 
 // Wherever they stand in a step: kernels of several communicators may wait for the lost one.
+TEST_F(NcclFault, AKilledRankOfAMeshIsNamedWithItsCoordinates) {
+  const std::string output = end_of_the_others(command("mesh-work", 60'000, {}), 4);
+  EXPECT_THAT(output, HasSubstr("rank 1 (pipe 0, shard 1) (")) << output;
+  EXPECT_EQ(count("has left in the middle of the run", output), 3) << output;
+}
+
 TEST_F(NcclFault, AKilledRankEndsAModelThatIsShardedInPairs) {
   const std::string output = end_of_the_others(command("pairs", 60'000, {}), kInPairs);
   EXPECT_EQ(count("rank 1 (", output), kInPairs - 1) << output;

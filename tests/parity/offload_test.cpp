@@ -32,7 +32,7 @@ std::string difference_of(const ToyRun& run, const ToyOutcome& expected, float k
 
 /// Runs `run` under every strategy with and without offload.
 void expect_same(ToyRun run, const std::string& what) {
-  for (const Strategy strategy : all_strategies()) {
+  for (const Strategy strategy : tried_strategies()) {
     run.options.strategy = strategy;
     run.options.shard_group = half_of(run.ranks, strategy);
     EXPECT_EQ(difference_of(run, run_toy(run)), "")
@@ -49,7 +49,7 @@ class OffloadOn : public ::testing::TestWithParam<int> {
     return run;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ranks, OffloadOn, ::testing::Values(1, 2, 4),
+INSTANTIATE_TEST_SUITE_P(Ranks, OffloadOn, ::testing::ValuesIn(tried_ranks({1, 2, 4}, {1, 2})),
                          ::testing::PrintToStringParamName());
 
 TEST_P(OffloadOn, ChangesNoBitInAnyPrecision) {
@@ -156,7 +156,7 @@ TEST_P(OffloadOn, ChangesNoBitWithAnyGathering) {
 
 TEST_P(OffloadOn, ChangesNoBitWhereAPartStays) {
   for (const DType compute : {DType::fp32, DType::bf16}) {
-    for (const Strategy strategy : all_strategies()) {
+    for (const Strategy strategy : tried_strategies()) {
       ToyRun part = run(4);
       part.options.compute = compute;
       part.options.strategy = strategy;
@@ -225,7 +225,7 @@ TEST_P(OffloadOn, OfTheStateChangesNoBitOfRemainders) {
   halves.options.compute = DType::bf16;
   halves.toy.small_dtype = DType::fp32;
   halves.options.master_weights = MasterWeights::remainder;
-  for (const Strategy strategy : all_strategies()) {
+  for (const Strategy strategy : tried_strategies()) {
     halves.options.strategy = strategy;
     halves.options.shard_group = half_of(halves.ranks, strategy);
     EXPECT_EQ(difference(run_toy(halves), run_toy(offloaded(halves, Offload::state))), "")

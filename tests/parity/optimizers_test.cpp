@@ -69,11 +69,11 @@ ToyRun run_of(const Case& tested, int ranks) {
 }
 
 TEST_P(Optimizers, AreBitIdenticalUnderEveryStrategy) {
-  for (const int ranks : {1, 2, 3, 4}) {
+  for (const int ranks : tried_ranks({1, 2, 3, 4}, {1, 3})) {
     ToyRun run = run_of(GetParam(), ranks);
     const ToyOutcome expected = run_toy(run);
     EXPECT_LT(expected.losses.back(), expected.losses.front());
-    for (const Strategy strategy : all_strategies()) {
+    for (const Strategy strategy : tried_strategies()) {
       run.options.strategy = strategy;
       run.options.shard_group = groups_of_one(strategy);
       EXPECT_EQ(difference(expected, run_toy(run)), "") << to_string(strategy) << " " << ranks;
@@ -127,7 +127,7 @@ std::map<std::string, std::vector<float>> trained(int ranks, const ModelOptions&
 /// Hybrid in groups of every size, the others once: what all ranks have is summed without an error,
 /// in whichever order.
 void for_every_strategy_and_group(int ranks, const std::function<void(Strategy, int)>& run) {
-  for (const Strategy strategy : all_strategies()) {
+  for (const Strategy strategy : tried_strategies()) {
     if (strategy != Strategy::hybrid) {
       run(strategy, 0);
       continue;

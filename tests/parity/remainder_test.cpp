@@ -78,14 +78,14 @@ ToyRun run_of(const Case& tested, int ranks) {
 }
 
 TEST_P(Remainders, TrainAsFp32MastersDoUnderEveryStrategy) {
-  for (const int ranks : TESSERA_SANITIZED == 1 ? std::vector{2} : std::vector{1, 2, 4}) {
+  for (const int ranks : tried_ranks({1, 2, 4}, {2})) {
     ToyRun run = run_of(GetParam(), ranks);
     run.options.strategy = Strategy::ddp;
     const ToyOutcome expected = run_toy(run);
     if (run.steps >= 6) { EXPECT_LT(expected.losses.back(), expected.losses.front()); }
     EXPECT_TRUE(expected.clipped);
     run.options.master_weights = MasterWeights::remainder;
-    for (const Strategy strategy : all_strategies()) {
+    for (const Strategy strategy : tried_strategies()) {
       run.options.strategy = strategy;
       run.options.shard_group = groups_of_one(strategy);
       EXPECT_EQ(difference(expected, run_toy(run)), "") << to_string(strategy) << " " << ranks;
@@ -132,7 +132,7 @@ TEST(RemaindersOfSpecialValues, AreExportedAsTheMastersThatTheyAreOf) {
   const Initializer initial = [&](const ParameterInfo&, std::int64_t first, std::span<float> out) {
     std::copy_n(values.begin() + first, out.size(), out.begin());
   };
-  for (const Strategy strategy : all_strategies()) {
+  for (const Strategy strategy : tried_strategies()) {
     run_ranks(2, [&](World& world) {
       ShardedModel model{world,
                          {.strategy = strategy,

@@ -9,7 +9,7 @@ namespace tessera::test::strategies_test {
 namespace {
 
 class Parity : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, Parity, ::testing::Values(1, 2, 3, 4, 8),
+INSTANTIATE_TEST_SUITE_P(Ranks, Parity, ::testing::ValuesIn(tried_ranks({1, 2, 3, 4, 8}, {1, 3})),
                          ::testing::PrintToStringParamName());
 
 ToyRun run_of(int ranks, Strategy strategy) {
@@ -27,7 +27,7 @@ void expect_every_strategy_agrees(const ToyRun& base) {
   const ToyOutcome expected = run_toy(run);
   ASSERT_EQ(std::ssize(expected.losses), base.steps);
   EXPECT_LT(expected.losses.back(), expected.losses.front());
-  for (const Strategy strategy : all_strategies()) {
+  for (const Strategy strategy : tried_strategies()) {
     run.options.strategy = strategy;
     run.options.shard_group = groups_of_one(strategy);
     EXPECT_EQ(difference(expected, run_toy(run)), "") << to_string(strategy);
@@ -62,7 +62,7 @@ TEST_P(Parity, RoomBehindAParameterChangesNoBit) {
     run.optimizer_options.moments = align == 256 ? MomentFormat::int8 : MomentFormat::fp32;
     ToyOutcome expected = run_toy(run);
     run.toy.room = 450;
-    for (const Strategy strategy : all_strategies()) {
+    for (const Strategy strategy : tried_strategies()) {
       run.options.strategy = strategy;
       run.options.shard_group = groups_of_one(strategy);
       ToyOutcome outcome = run_toy(run);
@@ -133,7 +133,7 @@ TEST_P(Parity, PoisonedSlotsAndDelayedCollectivesChangeNoBit) {
     run.options.accumulate_mode = AccumulateMode::every;
     run.options.strategy = Strategy::ddp;
     const ToyOutcome expected = run_toy(run);
-    for (const Strategy strategy : all_strategies()) {
+    for (const Strategy strategy : tried_strategies()) {
       for (const std::uint64_t seed : {1U, 2U, 3U}) {
         run.options.strategy = strategy;
         run.options.shard_group = groups_of_one(strategy);
@@ -155,7 +155,7 @@ TEST_P(Parity, ATableTiedAcrossUnitsTrainsAsOneThatOneUnitUsesTwice) {
   const ToyOutcome shared = run_toy(run);
   run.toy.tied_head = true;
   run.toy.head_bias = false;
-  for (const Strategy strategy : all_strategies()) {
+  for (const Strategy strategy : tried_strategies()) {
     run.options.strategy = strategy;
     run.options.shard_group = groups_of_one(strategy);
     EXPECT_EQ(difference(shared, run_toy(run)), "") << to_string(strategy);

@@ -169,8 +169,13 @@ TEST(GpuCheckProfile, NamesWhatIsMissingAndThePartThatMeasuresIt) {
               HasSubstr("none of scripts/gpu_check.sh"));
   EXPECT_THAT(refusal([](Json& j) { j["parts"][0].erase("figures"); }),
               HasSubstr("none of scripts/gpu_check.sh"));
+  const Json row = document()["parts"][0]["figures"][0];
   EXPECT_THAT(refusal([](Json& j) { j["parts"][0]["figures"][0]["value"] = 0; }),
-              HasSubstr("above 0"));
+              AllOf(HasSubstr("as '" + row["name"].get<std::string>() + "' of shape '" +
+                              row["shape"].get<std::string>() +
+                              "' in part kernels; it must be "
+                              "above 0"),
+                    HasSubstr("`scripts/gpu_check.sh kernels`")));
   EXPECT_THAT(refusal([](Json& j) { j["parts"][0]["figures"][0]["shape"] = "large"; }),
               HasSubstr("'large'"));
 }

@@ -101,10 +101,18 @@ TEST(HtmlReport, NamesThePlaceOfWhatItCannotDraw) {
        "document.timelines[3]: expected as many bytes as categories"},
       {[](Json& d) { d["timelines"][0]["spans"][2] = "compute"; },
        "document.timelines[0].spans[2]: expected [begin, end, stream, what, unit]"},
+      {[](Json& d) { d["mesh"]["pipe"] = "two"; }, "document.mesh.pipe: expected a number"},
+      {[](Json& d) { d["strategies"][0]["ranks"][0]["places"]["pipe"] = 1; },
+       "document.strategies[0].ranks[0].places.pipe: expected [first, last]"},
+      {[](Json& d) { d["pipeline"]["ranks"][1][0].erase(4); },
+       "document.pipeline.ranks[1][0]: expected [begin, end, work, stage, micro-batch]"},
+      {[](Json& d) { d["pipeline"]["recorded"][0].erase("length"); },
+       "document.pipeline.recorded[0]: expected a member \"length\""},
       {[](Json& d) { d["created"] = 5; }, "document.created: expected a string"},
   };
   for (const Damage& damage : damages) {
     Json document = test::comparison_document(2, 5);
+    test::add_pipeline(document);
     damage.damage(document);
     EXPECT_THAT(refusal(document.dump()), HasSubstr(damage.says));
   }

@@ -93,6 +93,25 @@ inline Json comparison_document(int ranks, std::size_t points) {
           {"timelines", timelines}};
 }
 
+/// Arranges the ranks of `document` along pipe and tensor, with a schedule of two micro-batches and
+/// what was recorded of it.
+inline void add_pipeline(Json& document) {
+  document["mesh"] = {{"pipe", 2}, {"tensor", document["ranks"].get<int>() / 2}};
+  const Json spans = {{{0, 1, "forward", 0, 0},
+                       {1, 2, "forward", 0, 1},
+                       {4, 6, "backward", 0, 0},
+                       {7, 9, "backward", 0, 1}},
+                      {{1, 2, "forward", 1, 0},
+                       {2, 4, "backward", 1, 0},
+                       {4, 5, "forward", 1, 1},
+                       {5, 7, "backward", 1, 1}}};
+  document["pipeline"] = {{"schedule", "1f1b"},       {"stages", 2}, {"micro_batches", 2},
+                          {"bubble", 1.0 / 3},        {"length", 9}, {"ranks", spans},
+                          {"recorded", Json::array()}};
+  document["pipeline"]["recorded"].push_back(
+      {{"strategy", "zero1"}, {"step", 3}, {"length", 9.5}, {"ranks", spans}});
+}
+
 inline Json plan_document() {
   Json document = comparison_document(4, 10);
   document["kind"] = "plan";

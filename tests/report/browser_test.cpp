@@ -190,6 +190,26 @@ TEST_F(ReportPage, AStrategyWhoseLossesDifferIsNamedWithTheStep) {
   EXPECT_TRUE(shown(with_losses("hybrid", {5.5, nullptr, 4.75})).shows("ddp and hybrid differ"));
 }
 
+TEST_F(ReportPage, TheMeshAndThePipelineAreDrawn) {
+  Json document = comparison_document(8, 4);
+  add_pipeline(document);
+  const std::string script = R"script(
+    const recorded = document.querySelectorAll(".pipe-action title")[0].textContent;
+    for (const input of document.querySelectorAll("input[name=choice-shown]")) input.click();
+    const played = document.querySelectorAll(".pipe-action title")[0].textContent;
+    document.documentElement.dataset.shown = recorded + "; " + played;)script";
+  const Loaded page = shown(document, script);
+  expect_drawn(page);
+  EXPECT_EQ(occurrences(page.drawn, "class=\"mesh-rank\""), 8U);
+  EXPECT_TRUE(page.shows("rank 5: pipe 1, tensor 1, "));
+  EXPECT_EQ(occurrences(page.drawn, "class=\"pipe-action\""), 8U);
+  EXPECT_TRUE(page.shows("33.3 % on average"));
+  EXPECT_NE(page.dom.find("stage 0, 0 \u00b5s to 1 \u00b5s; forward of micro-batch 0 on stage 0, "
+                          "0 units to 1 units"),
+            std::string::npos);
+  EXPECT_FALSE(page.shows("Model state against theory")) << "parts are uneven";
+}
+
 TEST_F(ReportPage, ThinnedTimelinesSaySo) {
   const Loaded page = shown(comparison_document(4, 3000));
   expect_drawn(page);
@@ -225,8 +245,10 @@ TEST_F(ReportPage, NothingIsWiderThanAPhone) {
   const std::string script =
       "document.documentElement.dataset.over = "
       "document.documentElement.scrollWidth - document.documentElement.clientWidth;";
-  for (const Json& document :
-       {comparison_document(4, 50), plan_document(), training_document(), scale_document()}) {
+  Json split = comparison_document(8, 4);
+  add_pipeline(split);
+  for (const Json& document : {comparison_document(4, 50), split, plan_document(),
+                               training_document(), scale_document()}) {
     const Loaded page = shown(document, script, 390);
     expect_drawn(page);
     EXPECT_NE(page.dom.find(R"(data-over="0")"), std::string::npos) << document["kind"];

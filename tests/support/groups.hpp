@@ -30,4 +30,17 @@ namespace tessera::test {
   return all;
 }
 
+/// Strategies of a table whose rows are alike. Instrumented, those alone that share no path: dp's
+/// is ddp's, and zero1's are ddp's and zero2's. Folders that hold what each does try all.
+[[nodiscard]] inline std::vector<Strategy> tried_strategies() {
+  if (!TESSERA_SANITIZED) { return all_strategies(); }
+  return {Strategy::ddp, Strategy::zero2, Strategy::zero3, Strategy::hybrid};
+}
+
+/// Numbers of ranks of such a table: `few` where it is instrumented.
+[[nodiscard]] inline std::vector<int> tried_ranks(const std::vector<int>& all,
+                                                  const std::vector<int>& few) {
+  return TESSERA_SANITIZED ? few : all;
+}
+
 }  // namespace tessera::test

@@ -16,7 +16,7 @@ Tokens tokens_of(const MeshRun& run, int step, std::int64_t first_sample, int sh
   Tokens tokens;
   for (std::int64_t sample = first_sample; sample < first_sample + run.batch; ++sample) {
     for (std::int64_t t = 0; t < run.config.seq; ++t) {
-      const std::int64_t at = t + shift + 17 * sample + 5 * step;
+      const std::int64_t at = t + shift + 17 * sample + std::int64_t{5} * step;
       tokens.push_back(static_cast<std::int32_t>((at * 7 + at / 3) % run.config.vocab));
     }
   }

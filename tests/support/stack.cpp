@@ -27,7 +27,7 @@ constexpr std::int64_t kStride = 32;  // elements from one item to the next: who
 std::vector<float> numbers(int which, std::int64_t elems) {
   std::vector<float> all;
   for (std::int64_t i = 0; i < elems; ++i) {
-    all.push_back(std::sin(static_cast<float>(1 + i * i + 100 * which)));
+    all.push_back(std::sin(static_cast<float>(1 + i * i + std::int64_t{100} * which)));
   }
   return all;
 }

@@ -7,6 +7,7 @@
 #include "tools/common/json_text.hpp"
 #include "tools/common/output_file.hpp"
 #include "tools/compare/comparison.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/options/shard_group.hpp"
 #include "tools/train/progress.hpp"
@@ -30,7 +31,10 @@ RunResult run(const Job& job, Strategy strategy) {
 /// `automatic` is another mode under some strategies than under others, and other modes add
 /// gradients in another order: the losses could not be compared.
 AccumulateMode mode_of_all(const Settings& settings) {
-  if (settings.accumulate == 1) { return settings.accumulate_mode; }
+  // In a pipeline it is deferred under all of them.
+  if (settings.accumulate == 1 || ranks_along(settings, "pipe") > 1) {
+    return settings.accumulate_mode;
+  }
   const bool every = std::ranges::any_of(settings.strategies, [&](Strategy strategy) {
     return resolve(settings.accumulate_mode, strategy) == AccumulateMode::every;
   });

@@ -21,12 +21,13 @@ using Json = nlohmann::ordered_json;
 // Ranks beyond these are in the JSON; they resemble rank 1.
 constexpr std::size_t kRanksSideBySide = 8;
 
-Json json_of(const RankMemory& rank, const RankPlan& planned) {
+Json json_of(const Settings& settings, const RankMemory& rank, const RankPlan& planned) {
   Json json = {{"rank", rank.rank},
                {"planned_peak_bytes", planned.memory.peak_bytes},
                {"peak_bytes", rank.peak_bytes},
                {"at_peak", tools::json_of(rank.at_peak)},
                {"model_state_bytes", tools::json_of(rank.state)}};
+  if (!settings.mesh.empty()) { json["place"] = place_json(settings, rank.rank); }
   add_host_pool(json, planned.host_peak_bytes, rank.host_peak_bytes);
   return json;
 }
@@ -59,7 +60,7 @@ Json json_of(const Job& job, const RunResult& result) {
   Json ranks = Json::array();
   for (const RankMemory& rank : result.ranks) {
     const RankPlan& planned = job.planned(result.strategy, rank.rank);
-    ranks.push_back(json_of(rank, planned));
+    ranks.push_back(json_of(job.settings, rank, planned));
     if (job.settings.offload == Offload::optimizer) {
       ranks.back()["host_threads"] = rank.host_threads;
     }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tessera/base/error.hpp"
+#include "tools/options/mesh.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -97,8 +98,10 @@ OptimizerOptions optimizer_options(const Settings& settings) {
 
 bool can_offload(const Settings& settings, Offload what) {
   const bool by_host = what == Offload::optimizer;
+  // Gradients that ranks along tensor or places along pipe add stay on the device.
+  const bool adds = ranks_along(settings, "pipe") > 1 || settings.sequence_parallel;
   const bool not_by_host =
-      settings.master_weights != MasterWeights::fp32 || !settings.machine.empty();
+      adds || settings.master_weights != MasterWeights::fp32 || !settings.machine.empty();
   const bool refused =
       settings.offload != Offload::none || settings.graph || (by_host && not_by_host);
   const DType norms = dtype_of_norms(settings);

@@ -11,6 +11,7 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/option_values.hpp"
 
@@ -139,19 +140,8 @@ void set_offload(Settings& settings, const std::string& text) {
   }
 }
 
-/// "replicate=2,shard=4". Which names and sizes go is a rule of the library.
 void set_mesh(Settings& settings, const std::string& text) {
-  settings.mesh.clear();
-  for (const std::string& entry : parse_list(text)) {
-    const std::size_t equals = entry.find('=');
-    if (equals == std::string::npos) {
-      throw ConfigError(
-          fmt::format("'{}' has no size; give NAME=SIZE, such as replicate=2,shard=4", entry));
-    }
-    using Limits = std::numeric_limits<int>;
-    const auto size = parse_whole(entry.substr(equals + 1), Limits::min(), Limits::max());
-    settings.mesh.push_back({entry.substr(0, equals), static_cast<int>(size)});
-  }
+  settings.mesh = parse_mesh(text);
 }
 
 void set_prompt_tokens(Settings& settings, const std::string& text) {
@@ -380,10 +370,28 @@ std::vector<OptionRow> parallel_rows() {
        "--ranks",
        kPlanned, whole<&Settings::shard_group>(1, kMostPlannedRanks)},
       {"--mesh", "parallel", "D=N,D=N", "",
-       "ranks along replicate and shard, the first the slowest, such as replicate=2,shard=4: what "
-       "zero1, zero2, zero3 and hybrid shard among (--shard-group S is short for "
-       "replicate=N/S,shard=S under hybrid)",
+       "ranks along pipe (each has some of the layers), replicate, shard (what zero1, zero2, zero3 "
+       "and hybrid shard among) and tensor (each has a part of every layer), the first the "
+       "slowest, "
+       "such as pipe=2,shard=4,tensor=2 (--shard-group S is short for replicate=N/S,shard=S under "
+       "hybrid)",
        kOneTraining, set_mesh},
+      {"--mesh", "parallel", "D=N,D=N", "",
+       "ranks along pipe and tensor, such as pipe=2,tensor=4; the others are along shard, or under "
+       "ddp along replicate",
+       "scale", set_mesh},
+      {"--schedule", "parallel", "S", "1f1b",
+       "of the micro-batches along pipe: gpipe, 1f1b, interleaved or zero-bubble", kAll,
+       [](Settings& s, const std::string& text) { s.pipe_schedule = parse_pipe_schedule(text); }},
+      {"--chunks", "parallel", "K", "2", "stages of a rank with --schedule interleaved", kAll,
+       whole<&Settings::chunks>(2, 65'536)},
+      {"--sequence-parallel", "parallel", "", "",
+       "along tensor, norms and dropout on slices of the sequence: less memory for the same "
+       "communication",
+       kAll, [](Settings& s, const std::string&) { s.sequence_parallel = true; }},
+      {"--tensor-slices", "parallel", "K", "1",
+       "parts of a layer's product along tensor, whose communication runs beside the next part's",
+       kAll, whole<&Settings::tensor_slices>(1, 1'024)},
       {"--prefetch", "parallel", "P", "1", "units gathered ahead of the one in use", kEvery,
        integer<&Settings::prefetch>()},
       {"--prefetch-backward", "parallel", "P", "",

@@ -11,7 +11,7 @@ namespace {
 
 /// Fields of the library's structs, and the options that set them. The library quotes fields in
 /// backticks; those that are no words of any language are known without.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 41> kFields = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 43> kFields = {{
     {"accumulate", "--accumulate"},
     {"accumulate_mode", "--accumulate-mode"},
     {"beta1", "--beta1"},
@@ -47,8 +47,10 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 41> kFields 
     {"reduce", "--reduce-dtype"},
     {"reshard", "--reshard"},
     {"rounding", "--rounding"},
+    {"sequence_parallel", "--sequence-parallel"},
     {"shard_group", "--shard-group"},
     {"temperature", "--temperature"},
+    {"tensor_slices", "--tensor-slices"},
     {"threads", "--threads"},
     {"top_k", "--top-k"},
     {"top_p", "--top-p"},

@@ -9,6 +9,7 @@
 #include "tessera/world/run.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/shard_group.hpp"
 
 namespace tessera::tools {
@@ -34,10 +35,16 @@ std::string started_by(const LaunchedJob& job) {
                      job.variable);
 }
 
+/// 0, the default, asks NCCL for nothing.
+bool leaves_to_nccl(const Settings& settings, std::string_view option) {
+  return (option == "--nccl-min-ctas" && settings.nccl.min_ctas == 0) ||
+         (option == "--nccl-max-ctas" && settings.nccl.max_ctas == 0);
+}
+
 void check_nccl(const Settings& settings) {
   if (settings.comm == CommChoice::nccl) { return; }
   for (const char* const option : {"--nccl-min-ctas", "--nccl-max-ctas", "--nccl-windows"}) {
-    if (!settings.has(option)) { continue; }
+    if (!settings.has(option) || leaves_to_nccl(settings, option)) { continue; }
     throw ConfigError(fmt::format(
         "{} has no effect, because NCCL does not join these ranks: leave it out, or start one "
         "process a GPU (torchrun, srun, mpirun) with --device cuda",
@@ -130,6 +137,7 @@ Settings settle(Settings asked, const std::optional<LaunchedJob>& job, bool has_
   if (asked.comm == CommChoice::mpi && !has_mpi) { refuse_without_mpi(job); }
   local ? check_local(asked, job) : check_processes(asked, job);
   if (asked.ranks == 0) { asked.ranks = local ? 1 : job->size; }
+  check_mesh_options(asked);
   asked.shard_group = settled_shard_group(asked, job);
   check_with_library(asked, strategies_of(asked), {asked.ranks});
   check_host_threads(asked);

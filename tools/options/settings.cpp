@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "tessera/base/error.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/ranks.hpp"
 
 namespace tessera::tools {
@@ -48,7 +49,7 @@ Schedule Settings::schedule() const {
 }
 
 std::int64_t Settings::tokens_per_step() const {
-  return ranks * batch * accumulate * named_model().config.seq;
+  return data_ranks(*this) * batch * accumulate * named_model().config.seq;
 }
 
 namespace {
@@ -167,6 +168,7 @@ void check_planned(const Settings& settings) {
                     kMostThreadRanks, ranks, settings.device == DeviceKind::cuda ? "nccl" : "mpi"));
   }
   check_reduce_dtype(settings);
+  check_mesh_options(settings);
 }
 
 }  // namespace tessera::tools

@@ -40,6 +40,14 @@ enum class CommChoice : std::uint8_t {
 /// The rules that --optimizer knows.
 enum class UpdateRule : std::uint8_t { adamw, adam, sgd, lion };
 
+/// The schedules that --schedule knows (pipeline/schedule.hpp).
+enum class PipeSchedule : std::uint8_t {
+  gpipe,
+  one_forward_one_backward,
+  interleaved,
+  zero_bubble
+};
+
 /// Of a run with --graph: they learn the order of units and make what later ones use again.
 inline constexpr std::int64_t kStepsBeforeGraphs = 2;
 
@@ -72,6 +80,10 @@ struct Settings {
   std::vector<Strategy> strategies;
   int shard_group = 0;        ///< of hybrid; 0: the ranks of a machine, or no hybrid
   std::vector<MeshDim> mesh;  ///< of every strategy; empty: what the strategy stands for
+  PipeSchedule pipe_schedule{};
+  int chunks = 0;  ///< stages a rank
+  bool sequence_parallel = false;
+  int tensor_slices = 0;  ///< of a product beside its communication
   int prefetch = 0;
   std::optional<int> prefetch_backward;
   Reshard reshard{};

@@ -10,6 +10,7 @@
 #include "tessera/engine/sharded_model.hpp"
 #include "tessera/world/machines.hpp"
 #include "tools/options/library_options.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/train/trainer.hpp"
 
 namespace tessera::tools {
@@ -52,7 +53,9 @@ int ranks_of_machine(const LaunchedJob& job) {
 std::vector<Strategy> strategies_on(const Settings& settings, std::vector<Strategy> strategies) {
   if (settings.has("--strategies") || settings.has("--strategy")) { return strategies; }
   if (settings.has("--shard-group")) { strategies.push_back(Strategy::hybrid); }
-  if (!settings.mesh.empty() && MeshShape{settings.mesh}.size("shard") > 1) {
+  const bool splits = ranks_along(settings, "pipe") > 1 || ranks_along(settings, "tensor") > 1;
+  if (splits) { std::erase(strategies, Strategy::dp); }
+  if (ranks_along(settings, "shard") > 1) {
     std::erase_if(strategies, [](Strategy strategy) {
       return traits_of(strategy).optimizer != Holding::sharded;
     });
@@ -108,17 +111,10 @@ void check_placement(const Settings& settings, const Placement& placement) {
       first, first + group - 1, remedy(settings.ranks)));
 }
 
-std::string mesh_words(const Settings& settings) {
-  std::vector<std::string> dims;
-  for (const auto& [name, size] : settings.mesh) {
-    dims.push_back(fmt::format("{}={}", name, size));
-  }
-  return fmt::format("{}", fmt::join(dims, ","));
-}
-
 std::string describe_strategy(const Settings& settings, Strategy strategy) {
   if (!settings.mesh.empty()) {
-    return fmt::format("{} on mesh {}", to_string(strategy), MeshShape{settings.mesh}.to_string());
+    return fmt::format("{} on mesh {}{}", to_string(strategy), MeshShape{settings.mesh}.to_string(),
+                       describe_parallel(settings));
   }
   const std::string groups = strategy == Strategy::hybrid
                                  ? fmt::format(" in groups of {}", settings.shard_group)
@@ -127,7 +123,10 @@ std::string describe_strategy(const Settings& settings, Strategy strategy) {
 }
 
 std::string describe_groups(const Settings& settings) {
-  if (!settings.mesh.empty()) { return ", on mesh " + MeshShape{settings.mesh}.to_string(); }
+  if (!settings.mesh.empty()) {
+    return fmt::format(", on mesh {}{}", MeshShape{settings.mesh}.to_string(),
+                       describe_parallel(settings));
+  }
   return settings.shard_group > 0 ? ", " + describe_strategy(settings, Strategy::hybrid) : "";
 }
 

@@ -11,8 +11,8 @@
 namespace tessera::tools {
 
 /// Returns `strategies`, the default ones unless some were typed, as the ranks' arrangement asks
-/// for: with --shard-group hybrid is among them, and with a --mesh that shards none that shards
-/// nothing. What was typed stays as it is.
+/// for: with --shard-group hybrid is among them, with a --mesh that shards none that shards
+/// nothing, and with one that splits the model not dp. What was typed stays as it is.
 [[nodiscard]] std::vector<Strategy> strategies_on(const Settings& settings,
                                                   std::vector<Strategy> strategies);
 
@@ -40,9 +40,6 @@ struct Placement {
 /// A launcher tells a process how many share its machine, not which: ConfigError unless groups of
 /// that size are the same on all ranks and each is on one machine. What was typed may be otherwise.
 void check_placement(const Settings& settings, const Placement& placement);
-
-/// Returns "replicate=2,shard=4", as it was typed.
-[[nodiscard]] std::string mesh_words(const Settings& settings);
 
 /// "zero3", "hybrid in groups of 8", "zero1 on mesh replicate 2 x shard 4": for people.
 [[nodiscard]] std::string describe_strategy(const Settings& settings, Strategy strategy);

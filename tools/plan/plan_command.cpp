@@ -10,10 +10,13 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/pipeline/timeline.hpp"
 #include "tools/common/json_text.hpp"
 #include "tools/common/output_file.hpp"
+#include "tools/common/table.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/shard_group.hpp"
 #include "tools/plan/budget.hpp"
@@ -37,14 +40,22 @@ void check_stack(const Settings& settings) {
                       option));
     }
   }
-  for (const char* option : {"--model", "--layers", "--hidden", "--heads", "--vocab", "--threads",
-                             "--norm-dtype", "--recompute", "--head-rows", "--dropout"}) {
+  for (const char* option :
+       {"--model", "--layers", "--hidden", "--heads", "--vocab", "--threads", "--norm-dtype",
+        "--recompute", "--head-rows", "--dropout", "--sequence-parallel", "--tensor-slices"}) {
     if (settings.has(option)) {
       throw ConfigError(fmt::format(
           "--params cannot be combined with {}: it plans model states and slots, and computes "
           "nothing; leave one of them out",
           option));
     }
+  }
+  constexpr int units = 64;
+  if (ranks_along(settings, "pipe") > units) {
+    throw ConfigError(fmt::format(
+        "--params plans a stack of {} units, which has at most {} places along pipe; give a --mesh "
+        "with fewer",
+        units, units));
   }
   if (settings.boundaries == nn::Boundaries::host) {
     throw ConfigError(
@@ -115,10 +126,40 @@ void plan_strategies(const Settings& settings) {
   require_budget(smallest, settings);
 }
 
+Json split_json(const SplitCandidate& candidate) {
+  const Choice& choice = candidate.planned.choice;
+  Json json = {{"strategy", to_string(choice.strategy)},
+               {"mesh", mesh_words(choice.settings.mesh)},
+               {"peak_bytes", candidate.planned.plan.fullest().memory.peak_bytes},
+               {"command", command_line_of(choice)}};
+  if (candidate.seconds > 0) { json["seconds_per_step"] = candidate.seconds; }
+  return json;
+}
+
 Json search_json(const SearchResult& result) {
   if (!result.found) { return {{"found", false}, {"tried", result.tried}, {"command", nullptr}}; }
-  return {
+  Json json = {
       {"found", true}, {"tried", result.tried}, {"command", command_line_of(result.found->choice)}};
+  for (const SplitCandidate& split : result.splits) { json["meshes"].push_back(split_json(split)); }
+  return json;
+}
+
+/// Why a mesh was chosen; empty where none was.
+std::string reasons_of_mesh(const Settings& settings, const SearchResult& result) {
+  if (result.splits.empty()) { return {}; }
+  if (settings.machine.empty()) {
+    return "(of meshes the one with the fewest parts: shard first, then tensor within the ranks of "
+           "a machine,\nthen pipe; with --time FILE the fastest)\n";
+  }
+  Table table{{"meshes that fit", "strategy", "batch", "ms a step", "peak"}};
+  for (const SplitCandidate& split : result.splits) {
+    const Settings& chosen = split.planned.choice.settings;
+    table.add({mesh_words(chosen.mesh), std::string{to_string(split.planned.choice.strategy)},
+               fmt::format("{} x {}", chosen.batch, chosen.accumulate),
+               fmt::format("{:.4g}", split.seconds * 1e3),
+               format_bytes(split.planned.plan.fullest().memory.peak_bytes)});
+  }
+  return table.text() + "(the fastest of them is chosen)\n";
 }
 
 /// What a search has added to what was asked, and what that costs.
@@ -149,6 +190,16 @@ Added added_by(const Settings& asked, const Planned& shown) {
                                  ? "adds the gradient of the token table chunk by chunk"
                                  : "lends attention less of the logits' memory");
   }
+  if (chosen.mesh != asked.mesh) {
+    added.words += " --mesh " + mesh_words(chosen.mesh);
+    if (const int tensor = ranks_along(chosen, "tensor"); tensor > 1) {
+      added.costs.push_back(fmt::format("adds up every layer's output over {} ranks", tensor));
+    }
+    if (ranks_along(chosen, "pipe") > 1) {
+      added.costs.push_back(fmt::format("leaves ranks idle for {:.1f} % of a step",
+                                        100 * pipeline::play(schedule_of(chosen)).bubble()));
+    }
+  }
   if (chosen.offload != asked.offload) {
     const bool same_memory = asked.device == DeviceKind::cpu;
     added.words += fmt::format(" --offload {}", to_string(chosen.offload));
@@ -178,8 +229,9 @@ void plan_search(const Settings& settings) {
   plan_times(shown.choice.settings, {shown.plan.strategy}, json);
   json["search"] = search_json(result);
   if (result.found) {
-    fmt::print("{}, after {} that do not:\n\n  {}\n", finding(settings, shown), result.tried - 1,
-               command_line_of(shown.choice));
+    fmt::print("{}, after {} that do not:\n\n  {}\n{}", finding(settings, shown),
+               result.tried - std::max<std::size_t>(result.splits.size(), 1),
+               command_line_of(shown.choice), reasons_of_mesh(settings, result));
     return write_files(settings, json);
   }
   write_files(settings, json);

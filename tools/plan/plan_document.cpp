@@ -7,10 +7,12 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tools/common/table.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/resharding.hpp"
 #include "tools/options/shard_group.hpp"
 #include "tools/plan/budget.hpp"
+#include "tools/plan/plan_pipeline.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -21,25 +23,27 @@ Json json_of(const trace::Moment& moment) {
   return {{"phase", to_string(moment.phase)}, {"unit", moment.unit}, {"step", moment.step}};
 }
 
-Json json_of(const RankPlan& rank) {
+Json json_of(const Settings& settings, const RankPlan& rank) {
   const MemoryReport& memory = rank.memory;
-  Json json = {{"rank", rank.rank},
-               {"count", rank.count},
-               {"planned_peak_bytes", memory.peak_bytes},
+  Json json = {{"rank", rank.rank}, {"count", rank.count}};
+  for (const PlaceRange& range : places_of(settings, rank.ranks)) {
+    json["places"][range.dimension] = {range.first, range.last};
+  }
+  json.update({{"planned_peak_bytes", memory.peak_bytes},
                {"peak_bytes", memory.peak_bytes},  // of the run that only counted
                {"at_peak", tools::json_of(memory.at_peak)},
                {"model_state_bytes", tools::json_of(rank.state)},
                {"peak_at", json_of(memory.peak_at)},
                {"most_in_use_bytes", memory.most_in_use_bytes},
                {"most_in_use", tools::json_of(memory.most_in_use)},
-               {"most_in_use_at", json_of(memory.most_in_use_at)}};
+               {"most_in_use_at", json_of(memory.most_in_use_at)}});
   add_host_pool(json, rank.host_peak_bytes, rank.host_peak_bytes);
   return json;
 }
 
 Json json_of(const Settings& settings, const StrategyPlan& plan) {
   Json ranks = Json::array();
-  for (const RankPlan& rank : plan.ranks) { ranks.push_back(json_of(rank)); }
+  for (const RankPlan& rank : plan.ranks) { ranks.push_back(json_of(settings, rank)); }
   const Json verdict = settings.budget_bytes ? Json(fits(plan, *settings.budget_bytes)) : Json();
   return {{"name", to_string(plan.strategy)}, {"fits", verdict}, {"ranks", ranks}};
 }
@@ -68,8 +72,15 @@ std::string model_line(const Settings& settings) {
                      config.heads, config.vocab, config.seq);
 }
 
-/// "0", "1-1023".
-std::string ranks_of(const RankPlan& rank) {
+/// "0", "1-1023"; with a mesh that splits the model "pipe 0", "pipe 1 tensor 0-2".
+std::string ranks_of(const Settings& settings, const RankPlan& rank) {
+  std::string text;
+  for (const auto& [dimension, first, last] : places_of(settings, rank.ranks)) {
+    if (last - first + 1 == ranks_along(settings, dimension.c_str())) { continue; }
+    text += fmt::format("{}{} {}", text.empty() ? "" : " ", dimension, first);
+    if (last > first) { text += fmt::format("-{}", last); }
+  }
+  if (!text.empty()) { return text; }
   return rank.count == 1 ? std::to_string(rank.rank)
                          : fmt::format("{}-{}", rank.rank, rank.rank + rank.count - 1);
 }
@@ -102,12 +113,12 @@ void for_each_row(const std::vector<StrategyPlan>& plans, const Add& add) {
   }
 }
 
-std::string composition_table(const std::vector<StrategyPlan>& plans) {
+std::string composition_table(const Settings& settings, const std::vector<StrategyPlan>& plans) {
   Table table{{"strategy", "ranks", "params", "grads", "optim", "gather", "reduce", "activ.",
                "other", "peak"}};
   for_each_row(plans, [&](const std::string& strategy, const RankPlan& rank) {
     const CategoryBytes& bytes = rank.memory.at_peak;
-    std::vector<std::string> row = {strategy, ranks_of(rank)};
+    std::vector<std::string> row = {strategy, ranks_of(settings, rank)};
     std::size_t named = 0;
     for (const Category category : {Category::parameters, Category::gradients, Category::optimizer,
                                     Category::gather, Category::reduce, Category::activations}) {
@@ -131,7 +142,7 @@ std::string use_table(const Settings& settings, const std::vector<StrategyPlan>&
     const ModelStateBytes& state = rank.state;
     const std::string& unit = memory.most_in_use_at.unit;
     std::vector<std::string> row = {strategy,
-                                    ranks_of(rank),
+                                    ranks_of(settings, rank),
                                     decimal(state.parameters + state.gradients + state.optimizer),
                                     format_bytes(memory.most_in_use_bytes),
                                     std::string{to_string(memory.most_in_use_at.phase)},
@@ -190,6 +201,22 @@ Json json_of(const ModelStateBytes& bytes) {
 
 void add_mesh(Json& json, const Settings& settings) {
   for (const auto& [name, size] : settings.mesh) { json["mesh"][name] = size; }
+  if (ranks_along(settings, "tensor") > 1) {
+    json["sequence_parallel"] = settings.sequence_parallel;
+    json["tensor_slices"] = settings.tensor_slices;
+  }
+  if (ranks_along(settings, "pipe") > 1) { json["pipeline"] = pipeline_json(settings); }
+}
+
+Json place_json(const Settings& settings, int rank) {
+  if (settings.mesh.empty()) { return {}; }
+  Json place;
+  const MeshShape mesh{settings.mesh};
+  const std::vector<int> coordinates = mesh.coordinates_of(rank);
+  for (std::size_t d = 0; d < coordinates.size(); ++d) {
+    place[mesh.dims()[d].name] = coordinates[d];
+  }
+  return place;
 }
 
 Json shard_group_json(const Settings& settings) {
@@ -247,10 +274,10 @@ std::string describe_plan(const Settings& settings) {
 }
 
 std::string plan_text(const Settings& settings, const std::vector<StrategyPlan>& plans) {
-  return composition_table(plans) +
+  return composition_table(settings, plans) +
          "(bytes a rank holds at its peak; gather and reduce are slots; other is workspace and "
          "communicator)\n" +
-         host_line(plans) + "\n" + use_table(settings, plans) +
+         host_line(plans) + pipeline_line(settings) + "\n" + use_table(settings, plans) +
          "(model states in powers of 1000; in use leaves out slots and activations that are "
          "idle)\n";
 }

@@ -19,8 +19,12 @@ namespace tessera::tools {
 /// if it holds anything.
 void add_host_pool(nlohmann::ordered_json& rank, std::size_t planned_bytes, std::size_t bytes);
 
-/// Adds "mesh" to `json`: {"replicate": 2, "shard": 4} in the order typed. Nothing without --mesh.
+/// Adds "mesh" to `json`: {"replicate": 2, "shard": 4} in the order typed, and what goes with a
+/// mesh that splits the model. Nothing without --mesh.
 void add_mesh(nlohmann::ordered_json& json, const Settings& settings);
+
+/// The place of `rank` along each dimension of --mesh, in the order typed; null without --mesh.
+[[nodiscard]] nlohmann::ordered_json place_json(const Settings& settings, int rank);
 
 /// The size of hybrid's shard groups; null where there is no hybrid.
 [[nodiscard]] nlohmann::ordered_json shard_group_json(const Settings& settings);

@@ -12,17 +12,26 @@
 #include "tessera/base/math.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/resharding.hpp"
 #include "tools/options/shard_group.hpp"
+#include "tools/plan/mesh_search.hpp"
+#include "tools/plan/plan_time.hpp"
 
 namespace tessera::tools {
 namespace {
 
 constexpr std::int64_t kMostOfEither = 1'000'000;  // as --batch and --accumulate allow
+constexpr std::size_t kMostTimed = 6;              // meshes: each takes seconds
+
+bool in_stages(const Settings& settings) {
+  return ranks_along(settings, "pipe") > 1;
+}
 
 /// Of each gradient, in a step.
 std::int64_t reductions(Strategy strategy, const Settings& settings) {
+  if (in_stages(settings)) { return 1; }
   const bool every = resolve(settings.accumulate_mode, strategy) == AccumulateMode::every;
   return every ? settings.accumulate : 1;
 }
@@ -49,6 +58,13 @@ void count_traffic(Choice& choice) {
   choice.within_group = within;
 }
 
+/// Micro-batches that a pipeline lacks to be idle for less than a fifth of a step: of four for each
+/// place along it.
+std::int64_t micro_batches_lacking(const Settings& settings) {
+  const int places = ranks_along(settings, "pipe");
+  return places == 1 ? 0 : std::max<std::int64_t>(0, 4 * places - settings.accumulate);
+}
+
 /// Ways to cut a rank's samples of a step into micro-batches.
 std::vector<Settings> cuts(const Settings& settings) {
   if (settings.params) { return {settings}; }
@@ -56,6 +72,8 @@ std::vector<Settings> cuts(const Settings& settings) {
   std::vector<Settings> all;
   for (std::int64_t batch = 1; batch <= std::min(samples, kMostOfEither); ++batch) {
     if (samples % batch != 0 || samples / batch > kMostOfEither) { continue; }
+    const bool interleaved = settings.pipe_schedule == PipeSchedule::interleaved;
+    if (interleaved && samples / batch % ranks_along(settings, "pipe") != 0) { continue; }
     all.push_back(settings);
     all.back().batch = batch;
     all.back().accumulate = static_cast<int>(samples / batch);
@@ -65,7 +83,7 @@ std::vector<Settings> cuts(const Settings& settings) {
 
 std::vector<AccumulateMode> modes(const Settings& settings, Strategy strategy) {
   const AccumulateMode best = resolve(AccumulateMode::automatic, strategy);
-  if (settings.has("--accumulate-mode") || settings.accumulate == 1) {
+  if (settings.has("--accumulate-mode") || settings.accumulate == 1 || in_stages(settings)) {
     return {settings.accumulate_mode};
   }
   // Where whole gradients are kept anyway, reducing more often saves nothing.
@@ -82,14 +100,15 @@ std::vector<int> prefetches(const Settings& settings, Strategy strategy) {
 class KnownActivations {
  public:
   std::size_t of(const Settings& settings) {
-    const Key key{settings.batch, settings.head_rows, settings.recompute.describe()};
+    const Key key{settings.batch, settings.accumulate, settings.head_rows,
+                  settings.recompute.describe(), mesh_words(settings.mesh)};
     const auto known = bytes_.find(key);
     if (known != bytes_.end()) { return known->second; }
     return bytes_[key] = activation_bytes(settings);
   }
 
  private:
-  using Key = std::tuple<std::int64_t, std::int64_t, std::string>;
+  using Key = std::tuple<std::int64_t, int, std::int64_t, std::string, std::string>;
   std::map<Key, std::size_t> bytes_;
 };
 
@@ -170,6 +189,40 @@ void try_with_less_kept(Settings settings, SearchResult& result, Misses& misses)
   }
 }
 
+/// Whether model states alone, all of them sharded, leave room in the budget: how the model is
+/// split does not change their part of a rank.
+bool states_fit(const Settings& settings) {
+  Settings least = settings;
+  if (!settings.params) { least.batch = 1; }
+  least.accumulate = 1;
+  const ModelStateBytes state = plan_asked(least, Strategy::zero3).fullest().state;
+  return state.parameters + state.gradients + state.optimizer <= *settings.budget_bytes;
+}
+
+/// Tries to split the model. With a profile of the machine it times the first few meshes that fit
+/// and takes the fastest; without one it takes the first.
+void try_meshes(const Settings& settings, SearchResult& result, Misses& misses) {
+  std::optional<MachineProfile> profile = profile_of(settings);
+  const int machine = profile && !profile->levels.empty() && profile->levels.front().ranks > 0
+                          ? profile->levels.front().ranks
+                          : kRanksOfMachine;
+  const std::vector<Settings> all = split_settings(settings, machine);
+  if (all.empty() || !states_fit(settings)) { return; }
+  for (const Settings& split : all) {
+    SearchResult one;
+    try_with_less_kept(split, one, misses);
+    result.tried += one.tried;
+    if (!one.found) { continue; }
+    SplitCandidate& candidate = result.splits.emplace_back(SplitCandidate{*one.found, {}});
+    if (!profile) { break; }
+    const Choice& choice = candidate.planned.choice;
+    candidate.seconds = plan_time(choice.settings, choice.strategy, *profile).seconds;
+    if (result.splits.size() == kMostTimed) { break; }
+  }
+  if (result.splits.empty()) { return; }
+  result.found = std::ranges::min_element(result.splits, {}, &SplitCandidate::seconds)->planned;
+}
+
 /// The one of `misses` that needs the least, the first of equals. The last need less than most:
 /// what comes before them is soon known to need more.
 Planned nearest_of(Misses& misses) {
@@ -214,7 +267,7 @@ std::string step_words(const Settings& settings, Strategy strategy) {
     words += fmt::format(" --accumulate-mode {}", to_string(settings.accumulate_mode));
   }
   if (settings.shard_group > 0) { words += fmt::format(" --shard-group {}", settings.shard_group); }
-  if (!settings.mesh.empty()) { words += " --mesh " + mesh_words(settings); }
+  words += parallel_words(settings);
   if (gathers(strategy)) { words += resharding_words(settings); }
   if (settings.threads > 1) { words += fmt::format(" --threads {}", settings.threads); }
   if (settings.norm_dtype) {
@@ -264,8 +317,12 @@ std::vector<Choice> choices(const Settings& settings, HeadRows head) {
     }
   }
   const auto cost = [](const Choice& choice) {
-    return std::tuple{choice.traffic, choice.within_group, -choice.settings.batch,
-                      -choice.settings.prefetch, choice.strategy};
+    return std::tuple{micro_batches_lacking(choice.settings),
+                      choice.traffic,
+                      choice.within_group,
+                      -choice.settings.batch,
+                      -choice.settings.prefetch,
+                      choice.strategy};
   };
   std::ranges::stable_sort(all, {}, cost);
   return all;
@@ -275,6 +332,7 @@ SearchResult search(const Settings& settings) {
   SearchResult result;
   Misses misses;
   try_with_less_kept(settings, result, misses);
+  if (!result.found) { try_meshes(settings, result, misses); }
   for (const Offload what : {Offload::state, Offload::optimizer}) {
     // On a CPU both are in the same memory, and what the host updates is copied less.
     if (what == Offload::state && settings.device == DeviceKind::cpu) { continue; }

@@ -28,8 +28,9 @@ enum class HeadRows : std::uint8_t {
   in_chunks,  ///< an eighth of a micro-batch's rows at a time, and 64 at least
 };
 
-/// All ways to run `settings`, the cheapest first: least traffic, then least within a group, then
-/// larger micro-batches, then more prefetch, then the simpler strategy. `--prefetch` and
+/// All ways to run `settings`, the cheapest first: in a pipeline enough micro-batches, least
+/// traffic, then least within a group, then larger micro-batches, then more prefetch, then the
+/// simpler strategy. `--prefetch` and
 /// `--accumulate-mode`, if given, stay. Not `dp`, whose rank 0 holds all that a rank of `ddp` does;
 /// `hybrid` if `--shard-group` says how. In chunks only where a micro-batch has more rows than one.
 [[nodiscard]] std::vector<Choice> choices(const Settings& settings,
@@ -40,16 +41,25 @@ struct Planned {
   StrategyPlan plan;
 };
 
+/// A mesh that splits the model, and the cheapest way to run on it.
+struct SplitCandidate {
+  Planned planned;
+  double seconds = 0;  ///< of a step, if settings.machine tells
+};
+
 struct SearchResult {
   std::optional<Planned> found;    ///< the cheapest that fits settings.budget_bytes
   std::optional<Planned> nearest;  ///< of those that do not, the one with the lowest peak
   std::size_t tried = 0;
+  std::vector<SplitCandidate> splits = {};  ///< that fit, in the order of split_settings
 };
 
 /// Plans the choices in order until one fits the budget. If none does, all of them again with the
 /// head in chunks of rows, then with more and more recomputed: layer norms' outputs, GELU's, both,
-/// every layer whole, each with the whole head and in chunks. If none does, all of that again with
-/// the optimizer's state offloaded, and then with its update too (where they can be: can_offload();
+/// every layer whole, each with the whole head and in chunks. If none does, and model states leave
+/// room, all of that on the meshes of split_settings: the first that fits, or with settings.machine
+/// the fastest of the first six. If none does, all of that without a mesh again with the
+/// optimizer's state offloaded, and then with its update too (where they can be: can_offload();
 /// on a CPU with both at once). What was typed of --recompute, --head-rows and --offload stays.
 [[nodiscard]] SearchResult search(const Settings& settings);
 

@@ -1,6 +1,7 @@
 #include "tools/plan/plan_time.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "tools/common/input_file.hpp"
 #include "tools/common/table.hpp"
 #include "tools/options/library_options.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/plan/planner.hpp"
 #include "tools/train/rank_gpt.hpp"
@@ -21,15 +23,6 @@ using Json = nlohmann::ordered_json;
 // The first gathers without prefetch, the second is the first of many that are alike.
 constexpr int kTimedSteps = 4;
 constexpr int kMostTimedMicroBatches = 256;
-
-MachineProfile read_profile(const std::string& path) {
-  const std::string text = read_input("--time", path);
-  try {
-    return parse_machine_profile(text);
-  } catch (const ConfigError& error) {
-    throw ConfigError(fmt::format("--time {}: {}", path, error.what()));
-  }
-}
 
 std::int64_t tokens_of_rank(const Settings& settings) {
   const std::int64_t seq = settings.params ? *settings.seq : settings.named_model().config.seq;
@@ -52,7 +45,7 @@ void run_gpt(World& world, const Settings& settings, Strategy strategy) {
   const std::vector<std::int32_t> tokens(
       static_cast<std::size_t>(settings.batch * model.config.seq));
   log_step(world, [&] {
-    for (int micro = 0; micro < settings.accumulate; ++micro) { gpt.micro_batch(tokens, tokens); }
+    gpt.run([&](int /*micro_batch*/) { return nn::MicroBatch{tokens, tokens}; });
     gpt.update(settings.lr);
   });
 }
@@ -70,7 +63,7 @@ trace::KernelWork unit_work(const Settings& settings, std::int64_t elems, int ti
 
 void run_stack(World& world, const Settings& settings, Strategy strategy) {
   ShardedModel model{world, model_options(settings, strategy)};
-  const std::vector<Unit> units = make_stack(model, settings, *settings.params);
+  const std::vector<Unit> units = make_stack(model, settings, *settings.params, world.rank());
   const std::int64_t elems = *settings.params / static_cast<std::int64_t>(units.size());
   const auto pass = [&](const auto& open, auto first, const auto& last, int times) {
     for (; first != last; ++first) {
@@ -173,9 +166,20 @@ void check_reach(const Settings& settings, const MachineProfile& profile) {
 
 }  // namespace
 
+std::optional<MachineProfile> profile_of(const Settings& settings) {
+  if (settings.machine.empty()) { return {}; }
+  const std::string text = read_input("--time", settings.machine);
+  try {
+    return parse_machine_profile(text);
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("--time {}: {}", settings.machine, error.what()));
+  }
+}
+
 void check_time(const Settings& settings) {
-  if (settings.machine.empty()) { return; }
-  const MachineProfile profile = read_profile(settings.machine);
+  const std::optional<MachineProfile> read = profile_of(settings);
+  if (!read) { return; }
+  const MachineProfile& profile = *read;
   const bool cuda = settings.device == DeviceKind::cuda;
   if (cuda == (profile.cores > 0)) {
     throw ConfigError(fmt::format(
@@ -213,43 +217,128 @@ void check_time(const Settings& settings) {
         "--time with --params needs --seq (and --batch): 6 FLOPs for each parameter and token are "
         "the work of a step");
   }
+  if (settings.params &&
+      (ranks_along(settings, "pipe") > 1 || ranks_along(settings, "tensor") > 1)) {
+    throw ConfigError(
+        "--time with --params knows no layers that pipe and tensor could split; give the sizes of "
+        "a model (--layers, --hidden, --heads, --vocab, --seq)");
+  }
   if (settings.accumulate > kMostTimedMicroBatches) {
     throw ConfigError(fmt::format("--time takes steps of at most {} micro-batches; --accumulate {}",
                                   kMostTimedMicroBatches, settings.accumulate));
   }
 }
 
-StepTime plan_time(const Settings& settings, Strategy strategy, const MachineProfile& profile) {
-  const trace::WorkLog first = log_of(settings, strategy, 0);
-  // Under dp rank 0 does more than the others; under all else it does as much as any.
-  if (strategy != Strategy::dp || settings.ranks == 1) {
-    return step_time(std::vector<RankWork>{{&first, settings.ranks}}, profile);
+namespace {
+
+/// Ranks that enqueue the same.
+struct TimedRank {
+  int rank = 0;
+  int count = 1;
+};
+
+/// Under dp rank 0 does more than the others, and along pipe each place does something else. Along
+/// tensor all wait for the one with the largest part, which is the last. Under all else a rank does
+/// as much as any.
+std::vector<TimedRank> timed_ranks(const Settings& settings, Strategy strategy) {
+  if (strategy == Strategy::dp && settings.ranks > 1) { return {{0, 1}, {1, settings.ranks - 1}}; }
+  if (settings.mesh.empty()) { return {{0, settings.ranks}}; }
+  const MeshShape mesh{settings.mesh};
+  std::vector<TimedRank> ranks(static_cast<std::size_t>(mesh.size("pipe")));
+  for (int rank = 0; rank < settings.ranks; ++rank) {
+    if (mesh.data_index(rank) > 0 || mesh.index("tensor", rank) + 1 < mesh.size("tensor")) {
+      continue;
+    }
+    ranks[static_cast<std::size_t>(mesh.index("pipe", rank))] = {
+        rank, settings.ranks / mesh.size("pipe")};
   }
-  const trace::WorkLog other = log_of(settings, strategy, 1);
-  return step_time(std::vector<RankWork>{{&first, 1}, {&other, settings.ranks - 1}}, profile);
+  return ranks;
 }
+
+}  // namespace
+
+StepTime plan_time(const Settings& settings, Strategy strategy, const MachineProfile& profile) {
+  const std::vector<TimedRank> ranks = timed_ranks(settings, strategy);
+  std::vector<trace::WorkLog> logs;
+  for (const TimedRank& one : ranks) { logs.push_back(log_of(settings, strategy, one.rank)); }
+  std::vector<RankWork> work;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    work.push_back({&logs[i], ranks[i].count, ranks[i].rank});
+  }
+  return step_time(work, profile);
+}
+
+namespace {
+
+/// The time of the first rank, and by place along pipe where there are several.
+Json time_json(const Settings& settings, const StepTime& time) {
+  Json json = json_of(time);
+  if (ranks_along(settings, "pipe") == 1) { return json; }
+  double idle = 0;
+  for (const RankTime& rank : time.ranks) {
+    Json stage = json_of(rank.shares);
+    stage["flops"] = rank.flops;
+    json["pipe"].push_back(std::move(stage));
+    idle += rank.shares.waiting / rank.shares.total();
+  }
+  json["bubble"] = idle / static_cast<double>(time.ranks.size());
+  return json;
+}
+
+/// "(zero3: waiting by place along pipe 4.1 %, 9.8 %)", as far as a line has room.
+std::string place_line(Strategy strategy, const StepTime& time) {
+  constexpr std::size_t most = 8;
+  std::vector<std::string> parts;
+  for (const RankTime& rank : time.ranks) {
+    if (parts.size() == most) { break; }
+    parts.push_back(fmt::format("{:.1f} %", 100 * rank.shares.waiting / rank.shares.total()));
+  }
+  return fmt::format("({}: waiting by place along pipe {}{})\n", to_string(strategy),
+                     fmt::join(parts, ", "), time.ranks.size() > most ? ", ..." : "");
+}
+
+/// The mean over all ranks.
+StepTime over_all(StepTime time) {
+  const auto count = static_cast<double>(time.ranks.size());
+  time.flops = 0;
+  time.shares = {};
+  for (const RankTime& rank : time.ranks) {
+    time.flops += rank.flops / count;
+    time.shares.computing += rank.shares.computing / count;
+    time.shares.memory += rank.shares.memory / count;
+    time.shares.bandwidth += rank.shares.bandwidth / count;
+    time.shares.latency += rank.shares.latency / count;
+    time.shares.waiting += rank.shares.waiting / count;
+  }
+  return time;
+}
+
+}  // namespace
 
 void plan_times(const Settings& settings, const std::vector<Strategy>& strategies, Json& json) {
   if (settings.machine.empty()) { return; }
   check_time(settings);  // a search may have cut the batch
-  const MachineProfile profile = read_profile(settings.machine);
+  const MachineProfile profile = profile_of(settings).value();
   const double tokens =
-      static_cast<double>(tokens_of_rank(settings)) * static_cast<double>(settings.ranks);
+      static_cast<double>(tokens_of_rank(settings)) * static_cast<double>(data_ranks(settings));
   Table table{{"strategy", "ms a step", "tokens/s", "TFLOP/s", "kernels", "bandwidth", "latency",
                "waiting", "bound by"}};
+  std::string by_place;
   for (std::size_t i = 0; i < strategies.size(); ++i) {
     const StepTime time = plan_time(settings, strategies[i], profile);
-    add_row(table, strategies[i], time, tokens);
+    const bool stages = time.ranks.size() > 1 && ranks_along(settings, "pipe") > 1;
+    add_row(table, strategies[i], stages ? over_all(time) : time, tokens);
+    if (stages) { by_place += place_line(strategies[i], time); }
     Json& strategy = json["strategies"][i];
     strategy["seconds_per_step"] = time.seconds;
     strategy["tokens_per_second"] = tokens / time.seconds;
-    strategy["time"] = json_of(time);
+    strategy["time"] = time_json(settings, time);
   }
   json["machine"] = {{"name", profile.name}, {"source", profile.source}};
   fmt::print(
       "\nOn {}, {:.0f} tokens a step\n{}(tokens a second of all ranks, FLOPs of one; bandwidth and "
-      "latency: of communication that no kernel\nhides; waiting: for the host or other ranks)\n",
-      profile.name, tokens, table.text());
+      "latency: of communication that no kernel\nhides; waiting: for the host or other ranks)\n{}",
+      profile.name, tokens, table.text(), by_place);
 }
 
 }  // namespace tessera::tools

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "tessera/profile/step_time.hpp"
@@ -12,6 +13,9 @@ namespace tessera::tools {
 /// kind of machine, threads that share a rank's work, --params without the tokens of a step.
 /// Nothing where none is asked for.
 void check_time(const Settings& settings);
+
+/// The machine of --time; empty if none was given. ConfigError for one that cannot be read.
+[[nodiscard]] std::optional<MachineProfile> profile_of(const Settings& settings);
 
 /// The time of a step of `settings` under `strategy`: the run itself on the meta device for some
 /// steps, with a log of what it enqueues, on the machine that `profile` describes.

@@ -14,6 +14,7 @@
 #include "tessera/world/simulate.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/train/rank_gpt.hpp"
@@ -23,6 +24,16 @@ namespace {
 
 // The first finds nothing yet, the last reduces what was deferred; those between are alike.
 constexpr int kPlannedMicroBatches = 3;
+
+/// Micro-batches of a step that holds as much as one of `settings.accumulate`.
+int planned_micro_batches(const Settings& settings) {
+  const int stages = ranks_along(settings, "pipe");
+  if (stages == 1) { return std::min(settings.accumulate, kPlannedMicroBatches); }
+  // GPipe holds all of them; of the others no rank is ahead by more than twice the ranks.
+  const bool all = settings.pipe_schedule == PipeSchedule::gpipe;
+  return all ? settings.accumulate : std::min(settings.accumulate, 2 * stages);
+}
+
 constexpr std::int64_t kStackUnits = 64;
 
 /// Tokens that nobody looks at: zeros, which the operating system gives without giving memory.
@@ -46,7 +57,7 @@ class NoTokens {
 
 Settings planned_settings(const Settings& settings) {
   Settings planned = settings;
-  planned.accumulate = std::min(planned.accumulate, kPlannedMicroBatches);
+  planned.accumulate = planned_micro_batches(planned);
   return planned;
 }
 
@@ -57,9 +68,7 @@ void run_gpt(RankGpt& gpt, const Settings& settings, const nn::GPTConfig& config
   const std::unique_ptr<Checkpointer> checkpointer = gpt.checkpointer();
   if (settings.steps == 0) { return; }
   const NoTokens tokens{static_cast<std::size_t>(settings.batch * config.seq)};
-  for (int micro = 0; micro < settings.accumulate; ++micro) {
-    gpt.micro_batch(tokens.span(), tokens.span());
-  }
+  gpt.run([&](int /*micro_batch*/) { return nn::MicroBatch{tokens.span(), tokens.span()}; });
   gpt.update(settings.lr);
   if (!settings.eval_data.empty()) {
     static_cast<void>(gpt.evaluate(tokens.span(), tokens.span()));
@@ -73,8 +82,8 @@ CheckpointerOptions stack_checkpoints(const Settings& settings) {
   return options;
 }
 
-void run_stack(ShardedModel& model, const Settings& settings, std::int64_t parameters) {
-  const std::vector<Unit> units = make_stack(model, settings, parameters);
+void run_stack(ShardedModel& model, const Settings& settings, std::int64_t parameters, int rank) {
+  const std::vector<Unit> units = make_stack(model, settings, parameters, rank);
   std::optional<Checkpointer> checkpointer;
   if (!settings.checkpoint.empty()) { checkpointer.emplace(model, stack_checkpoints(settings)); }
   for (int micro = 0; micro < settings.accumulate; ++micro) {
@@ -97,12 +106,14 @@ std::vector<RankPlan> plan_ranks(const Settings& settings, int ranks, Limit limi
   options.world = world_options(settings);
   options.world.trace = false;
   options.world.budget_bytes = limit;  // else a plan says what is needed, whatever there is
+  options.mesh = settings.mesh;
   std::map<int, ModelStateBytes> states;
   const std::vector<PlannedRank> planned =
       plan(options, [&](World& world) { states[world.rank()] = body(world); });
   std::vector<RankPlan> all;
   for (const PlannedRank& rank : planned) {
-    all.push_back({rank.rank, rank.count, rank.memory, states.at(rank.rank), rank.host_peak_bytes});
+    all.push_back({rank.rank, rank.count, rank.ranks, rank.memory, states.at(rank.rank),
+                   rank.host_peak_bytes});
   }
   return all;
 }
@@ -134,7 +145,7 @@ std::vector<RankPlan> plan_units(const Settings& settings, std::int64_t paramete
   const Settings planned = planned_settings(settings);
   return plan_ranks(planned, ranks, limit, [&](World& world) {
     ShardedModel model{world, model_options(planned, strategy)};
-    run_stack(model, planned, parameters);
+    run_stack(model, planned, parameters, world.rank());
     return model.state_bytes();
   });
 }
@@ -149,13 +160,19 @@ auto if_it_fits(const Plan& plan) -> std::optional<decltype(plan())> {
 
 }  // namespace
 
-std::vector<Unit> make_stack(ShardedModel& model, const Settings& settings,
-                             std::int64_t parameters) {
+std::vector<Unit> make_stack(ShardedModel& model, const Settings& settings, std::int64_t parameters,
+                             int rank) {
   const std::int64_t count = std::min(parameters, kStackUnits);
+  const std::int64_t places = ranks_along(settings, "pipe");
+  const int here = places == 1 ? 0 : MeshShape{settings.mesh}.index("pipe", rank);
   std::vector<Unit> units;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t elems = parameters / count + (i < parameters % count ? 1 : 0);
-    units.push_back(model.add_unit(fmt::format("unit.{}", i), {{"weight", {elems}}}));
+    const auto place = static_cast<int>(i * places / count);
+    const Unit unit =
+        model.add_unit(fmt::format("unit.{}", i),
+                       {{.name = "weight", .shape = {elems}, .cut = TensorCut{}}}, {.pipe = place});
+    if (place == here) { units.push_back(unit); }
   }
   model.declare_order(units);
   model.materialize(init::constant(0.0F));
@@ -200,9 +217,10 @@ const RankPlan& StrategyPlan::fullest() const {
 }
 
 const RankPlan& StrategyPlan::of(int rank) const {
-  const auto after =
-      std::find_if(ranks.begin(), ranks.end(), [&](const RankPlan& r) { return r.rank > rank; });
-  return *(after - 1);
+  const auto kind = std::ranges::find_if(
+      ranks, [&](const RankPlan& r) { return std::ranges::binary_search(r.ranks, rank); });
+  expects(kind != ranks.end(), "StrategyPlan::of: a rank that was not planned");
+  return *kind;
 }
 
 StrategyPlan plan_asked(const Settings& settings, Strategy strategy) {
@@ -227,6 +245,8 @@ std::size_t activation_bytes(const Settings& settings) {
   if (settings.params || settings.steps == 0) { return 0; }
   ModelOptions model;
   model.compute = settings.precision;
+  model.mesh = settings.mesh;
+  model.accumulate = settings.accumulate;
   nn::GPTBytes bytes;
   WorldOptions options = world_options(settings);
   options.trace = false;

@@ -13,8 +13,9 @@ namespace tessera::tools {
 
 /// As PlannedRank, with what of its memory is model state.
 struct RankPlan {
-  int rank = 0;   ///< the first of its kind
-  int count = 1;  ///< ranks that hold the same
+  int rank = 0;                 ///< the first of its kind
+  int count = 1;                ///< ranks that hold the same
+  std::vector<int> ranks = {};  ///< all of them, in ascending order
   MemoryReport memory;
   ModelStateBytes state;
   std::size_t host_peak_bytes = 0;  ///< of its host pool
@@ -23,7 +24,7 @@ struct RankPlan {
 /// The plan of a whole job under one strategy.
 struct StrategyPlan {
   Strategy strategy{};
-  std::vector<RankPlan> ranks;  ///< the distinct ones, in order
+  std::vector<RankPlan> ranks;  ///< the distinct ones, by place along the mesh's pipe and tensor
 
   /// The kind of rank with the highest peak.
   [[nodiscard]] const RankPlan& fullest() const;
@@ -56,9 +57,11 @@ struct StrategyPlan {
 [[nodiscard]] std::vector<RankPlan> plan_stack(const Settings& settings, std::int64_t parameters,
                                                Strategy strategy, int ranks);
 
-/// The units of plan_stack's model, declared in it, materialised and with an optimizer.
+/// Declares the units of plan_stack's model, materialises it and gives it an optimizer. Each place
+/// along `pipe` has neighbouring units, and each along `tensor` a part of every unit. Returns those
+/// that `rank` has.
 [[nodiscard]] std::vector<Unit> make_stack(ShardedModel& model, const Settings& settings,
-                                           std::int64_t parameters);
+                                           std::int64_t parameters, int rank);
 
 /// The plan of what `settings` name: plan_stack for `--params`, else plan_training.
 [[nodiscard]] StrategyPlan plan_asked(const Settings& settings, Strategy strategy);

@@ -22,6 +22,25 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// As check_planned_groups, on the mesh of every point.
+void check_points(const Settings& settings) {
+  if (settings.mesh.empty()) {
+    return check_planned_groups(settings, settings.strategies, settings.rank_counts);
+  }
+  for (const auto& [name, size] : settings.mesh) {
+    if (name != "shard" && name != "replicate") { continue; }
+    throw ConfigError(
+        fmt::format("--mesh {}={}: the ranks that --mesh leaves are along {}; give pipe and tensor "
+                    "alone",
+                    name, size, name));
+  }
+  for (const Strategy strategy : settings.strategies) {
+    for (const int ranks : settings.rank_counts) {
+      check_planned_groups(settings_of_point(settings, strategy, ranks), {strategy}, {ranks});
+    }
+  }
+}
+
 void check_scale(const Settings& settings) {
   if (!settings.json.empty()) { require_writable("--json", settings.json); }
   if (!settings.report.empty()) { require_writable("--report", settings.report); }
@@ -30,7 +49,7 @@ void check_scale(const Settings& settings) {
   if (settings.measure) { require_device(settings); }
   check_optimizer(settings);
   check_gathering(settings, settings.strategies);
-  check_planned_groups(settings, settings.strategies, settings.rank_counts);
+  check_points(settings);
 }
 
 void measure_points(ScaleResult& result) {

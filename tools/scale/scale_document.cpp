@@ -47,6 +47,8 @@ Json json_of(const ScaleResult& result, const ScalePoint& point) {
                {"comm", to_string(planned_comm(result.settings, point.ranks))},
                {"last_of_family", point.last_of_family},
                {"at_peak", if_fits(tools::json_of(point.plan.fullest().memory.at_peak))}};
+  const Settings typed = settings_of_point(result.settings, point.strategy, point.ranks);
+  for (const auto& [name, size] : typed.mesh) { json["mesh"][name] = size; }
   if (point.measured && point.measured->peak_bytes.empty()) {
     json["not_measured"] = point.measured->reason;
   }
@@ -144,35 +146,37 @@ Json scale_json(const ScaleResult& result) {
     strategies.push_back({{"name", to_string(strategy)}, {"largest", all}});
   }
   const Family& family = result.family;
-  return {{"kind", "scale"},
-          {"command", settings.command_line},
-          {"version", TESSERA_VERSION},
-          {"family", family.name},
-          {"rule", family.rule()},
-          {"vocab", family.vocab},
-          {"seq", family.seq},
-          {"budget_bytes", result.budget_bytes},
-          {"ranks", settings.rank_counts},
-          {"device", "cpu"},
-          {"batch", settings.batch},
-          {"accumulate", settings.accumulate},
-          {"accumulate_mode", to_string(settings.accumulate_mode)},
-          {"shard_group", shard_group_json(settings)},
-          {"prefetch", settings.prefetch},
-          {"threads", settings.threads},
-          {"precision", to_string(settings.precision)},
-          {"gradient_dtype", to_string(settings.gradient_dtype)},
-          {"reduce_dtype", to_string(settings.reduce_dtype)},
-          {"norm_dtype", to_string(settings.norm_dtype.value_or(settings.precision))},
-          {"recompute", settings.recompute.describe()},
-          {"head_rows", settings.head_rows},
-          {"offload", offload_name(settings)},
-          {"offload_keep", shortest(settings.offload_keep)},
-          {"dropout", shortest(settings.dropout)},
-          {"optimizer", to_string(settings.optimizer)},
-          {"moments", to_string(settings.moments)},
-          {"master_weights", to_string(settings.master_weights)},
-          {"strategies", strategies}};
+  Json json = {{"kind", "scale"},
+               {"command", settings.command_line},
+               {"version", TESSERA_VERSION},
+               {"family", family.name},
+               {"rule", family.rule()},
+               {"vocab", family.vocab},
+               {"seq", family.seq},
+               {"budget_bytes", result.budget_bytes},
+               {"ranks", settings.rank_counts},
+               {"device", "cpu"},
+               {"batch", settings.batch},
+               {"accumulate", settings.accumulate},
+               {"accumulate_mode", to_string(settings.accumulate_mode)},
+               {"shard_group", shard_group_json(settings)},
+               {"prefetch", settings.prefetch},
+               {"threads", settings.threads},
+               {"precision", to_string(settings.precision)},
+               {"gradient_dtype", to_string(settings.gradient_dtype)},
+               {"reduce_dtype", to_string(settings.reduce_dtype)},
+               {"norm_dtype", to_string(settings.norm_dtype.value_or(settings.precision))},
+               {"recompute", settings.recompute.describe()},
+               {"head_rows", settings.head_rows},
+               {"offload", offload_name(settings)},
+               {"offload_keep", shortest(settings.offload_keep)},
+               {"dropout", shortest(settings.dropout)},
+               {"optimizer", to_string(settings.optimizer)},
+               {"moments", to_string(settings.moments)},
+               {"master_weights", to_string(settings.master_weights)},
+               {"strategies", strategies}};
+  add_mesh(json, settings);
+  return json;
 }
 
 std::string scale_text(const ScaleResult& result) {

@@ -8,6 +8,7 @@
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
 #include "tools/common/machine.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/plan/room.hpp"
 #include "tools/train/rank_gpt.hpp"
@@ -20,9 +21,9 @@ constexpr int kSteps = 2;  // the second would hold more, if anything grew
 constexpr double kFlopsPerCore = 1e11;
 constexpr double kFlopsOfGpu = 1e14;
 
-double flops(const Settings& settings, const ScalePoint& point) {
-  return double{kSteps} * point.ranks * settings.accumulate *
-         bench::step_flops(point.model, settings.batch);
+double flops(const Settings& run, const ScalePoint& point) {
+  return double{kSteps} * data_ranks(run) * run.accumulate *
+         bench::step_flops(point.model, run.batch);
 }
 
 Measurement not_run(std::string why, std::string reason) {
@@ -39,8 +40,7 @@ std::optional<Measurement> beyond(const Settings& settings, const ScalePoint& po
   if (point.ranks > kMostThreadRanks) {
     return not_run("threads", fmt::format("one process has {} ranks at most", kMostThreadRanks));
   }
-  Settings run = settings;
-  run.ranks = point.ranks;
+  const Settings run = settings_of_point(settings, point.strategy, point.ranks);
   for (const Room& room : rooms_of_threads(run)) {
     const double need = bytes_in(room, point.plan);
     if (need <= 0.75 * room.free_bytes) { continue; }
@@ -51,7 +51,7 @@ std::optional<Measurement> beyond(const Settings& settings, const ScalePoint& po
   }
   const bool cuda = settings.device == DeviceKind::cuda;
   const double most = cuda ? kFlopsOfGpu : kFlopsPerCore * usable_cores();
-  if (const double work = flops(settings, point); work > most) {
+  if (const double work = flops(run, point); work > most) {
     return not_run("time", fmt::format("two steps are {:.3g} GFLOP, and may be {:.3g} here",
                                        work * 1e-9, most * 1e-9));
   }
@@ -74,9 +74,10 @@ std::size_t train(World& world, const Settings& settings, const ScalePoint& poin
   gpt.materialize(gpt.initializer());
   gpt.optimize();
   gpt.reserve();
-  const std::vector<std::int32_t> words = tokens(point.model, settings.batch, world.rank());
+  const std::vector<std::int32_t> words =
+      tokens(point.model, settings.batch, data_index(settings, world.rank()));
   for (int step = 0; step < kSteps; ++step) {
-    for (int micro = 0; micro < settings.accumulate; ++micro) { gpt.micro_batch(words, words); }
+    gpt.run([&](int /*micro_batch*/) { return nn::MicroBatch{words, words}; });
     gpt.update(settings.lr);
   }
   (void)gpt.report();  // waits for what was computed
@@ -87,8 +88,7 @@ std::size_t train(World& world, const Settings& settings, const ScalePoint& poin
 
 Measurement measure(const Settings& settings, const ScalePoint& point) {
   if (auto reason = beyond(settings, point)) { return *reason; }
-  Settings run = settings;
-  run.ranks = point.ranks;
+  Settings run = settings_of_point(settings, point.strategy, point.ranks);
   run.comm = CommChoice::local;
   run.budget_bytes.reset();  // a point fits it; what it really holds is what we want to see
   run.report.clear();        // nothing of this run is recorded

@@ -1,6 +1,11 @@
 #include "tools/scale/scale_search.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "tessera/base/error.hpp"
+#include "tools/options/mesh.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -8,11 +13,16 @@ namespace {
 class Search {
  public:
   Search(const Settings& settings, const Family& family, std::size_t budget_bytes)
-      : settings_{settings}, family_{family}, last_{family.last()}, budget_bytes_{budget_bytes} {}
+      : settings_{settings},
+        family_{family},
+        least_{stages_of(settings)},
+        last_{std::max(family.last(), least_)},
+        budget_bytes_{budget_bytes} {}
 
   ScalePoint point(Strategy strategy, int ranks, std::int64_t guess) const {
     std::optional<StrategyPlan> best;
     const auto fits_index = [&](std::int64_t index) {
+      if (index < least_) { return true; }  // too small for the pipeline, not for the budget
       std::optional<StrategyPlan> plan = within_budget(strategy, ranks, index);
       const bool yes = plan.has_value();
       if (yes) { best = std::move(plan); }  // the last that fits is the largest
@@ -22,8 +32,9 @@ class Search {
     point.strategy = strategy;
     point.ranks = ranks;
     point.index = largest(last_, guess, fits_index);
-    point.model = family_.member(std::max<std::int64_t>(point.index, 1));
-    point.plan = best ? *best : plan(strategy, ranks, 1);
+    if (point.index < least_) { point.index = 0; }
+    point.model = family_.member(std::max(point.index, least_));
+    point.plan = best ? *best : plan(strategy, ranks, least_);
     point.last_of_family = point.index == last_;
     return point;
   }
@@ -31,19 +42,22 @@ class Search {
  private:
   [[nodiscard]] StrategyPlan plan(Strategy strategy, int ranks, std::int64_t index) const {
     const NamedModel model{family_.name, family_.member(index)};
-    return {strategy, plan_training(settings_, model, strategy, ranks)};
+    const Settings settings = settings_of_point(settings_, strategy, ranks);
+    return {strategy, plan_training(settings, model, strategy, ranks)};
   }
 
   [[nodiscard]] std::optional<StrategyPlan> within_budget(Strategy strategy, int ranks,
                                                           std::int64_t index) const {
     const NamedModel model{family_.name, family_.member(index)};
-    auto all = plan_training_within(budget_bytes_, settings_, model, strategy, ranks);
+    const Settings settings = settings_of_point(settings_, strategy, ranks);
+    auto all = plan_training_within(budget_bytes_, settings, model, strategy, ranks);
     if (!all) { return {}; }
     return StrategyPlan{strategy, std::move(*all)};
   }
 
   const Settings& settings_;
   const Family& family_;
+  std::int64_t least_;  // every stage needs a layer
   std::int64_t last_;
   std::size_t budget_bytes_;
 };
@@ -66,6 +80,22 @@ std::int64_t largest(std::int64_t last, std::int64_t guess,
     step *= 2;
   }
   return low;
+}
+
+Settings settings_of_point(const Settings& settings, Strategy strategy, int ranks) {
+  Settings point = settings;
+  point.ranks = ranks;
+  if (settings.mesh.empty()) { return point; }
+  const int split = MeshShape{settings.mesh}.ranks();
+  if (ranks % split != 0) {
+    throw ConfigError(
+        fmt::format("--mesh {}: {} ranks are not a multiple of its {}; give --ranks that are",
+                    mesh_words(settings.mesh), ranks, split));
+  }
+  const bool shards = traits_of(strategy).optimizer == Holding::sharded;
+  const auto tensor = std::ranges::find(point.mesh, "tensor", &MeshDim::name);
+  point.mesh.insert(tensor, {shards ? "shard" : "replicate", ranks / split});
+  return point;
 }
 
 std::vector<ScalePoint> scale_points(const Settings& settings, const Family& family,

@@ -38,6 +38,11 @@ struct ScalePoint {
 [[nodiscard]] std::int64_t largest(std::int64_t last, std::int64_t guess,
                                    const std::function<bool(std::int64_t)>& fits);
 
+/// What a run of `settings` under `strategy` on `ranks` would be typed as: where --mesh splits the
+/// model, the ranks that it leaves are along shard, or along replicate where the strategy shards
+/// nothing; they stand before `tensor`. ConfigError unless it divides the ranks.
+[[nodiscard]] Settings settings_of_point(const Settings& settings, Strategy strategy, int ranks);
+
 /// The points of every strategy and number of ranks of `settings`, strategy by strategy. Each
 /// candidate is planned: a run of it on a device that only counts.
 [[nodiscard]] std::vector<ScalePoint> scale_points(const Settings& settings, const Family& family,

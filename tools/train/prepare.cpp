@@ -5,9 +5,11 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tools/common/standard_streams.hpp"
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/job_options.hpp"
 #include "tools/options/library_options.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/options/shard_group.hpp"
@@ -20,6 +22,11 @@
 
 namespace tessera::tools {
 namespace {
+
+/// What data_ranks are called.
+std::string_view ranks_word(const Settings& settings) {
+  return data_ranks(settings) == settings.ranks ? "ranks" : "data ranks";
+}
 
 std::shared_ptr<const TokenSource> open_held_out(const Settings& settings) {
   if (settings.eval_data.empty()) {
@@ -51,13 +58,14 @@ std::shared_ptr<const TokenSource> open_source(const Settings& settings) {
 void check_held_out(const Job& job) {
   check_tokens(*job.held_out, job.model.config.vocab);
   const Settings& settings = job.settings;
-  const double windows = static_cast<double>(settings.ranks) * static_cast<double>(settings.batch);
+  const int ranks = data_ranks(settings);
+  const double windows = static_cast<double>(ranks) * static_cast<double>(settings.batch);
   const double needed = windows * static_cast<double>(job.model.config.seq) + 1;
   if (static_cast<double>(job.held_out->size()) < needed) {
     throw ConfigError(fmt::format(
-        "--eval-data: {}: {} tokens are too few; a batch takes {} ranks x {} samples x {} tokens, "
+        "--eval-data: {}: {} tokens are too few; a batch takes {} {} x {} samples x {} tokens, "
         "and one more: {:.0f}",
-        settings.eval_data, job.held_out->size(), settings.ranks, settings.batch,
+        settings.eval_data, job.held_out->size(), ranks, ranks_word(settings), settings.batch,
         job.model.config.seq, needed));
   }
 }
@@ -66,15 +74,16 @@ void check_data(const Job& job) {
   check_tokens(*job.source, job.model.config.vocab);
   const Settings& settings = job.settings;
   // In doubles: the product may be far beyond 64 bits.
-  const double windows = static_cast<double>(settings.ranks) * static_cast<double>(settings.batch) *
+  const int ranks = data_ranks(settings);
+  const double windows = static_cast<double>(ranks) * static_cast<double>(settings.batch) *
                          static_cast<double>(settings.accumulate);
   const double needed = windows * static_cast<double>(job.model.config.seq) + 1;
   if (static_cast<double>(job.source->size()) < needed) {
     throw ConfigError(fmt::format(
-        "{}: {} tokens are too few; a step takes {} ranks x {} samples x {} micro-batches x {} "
+        "{}: {} tokens are too few; a step takes {} {} x {} samples x {} micro-batches x {} "
         "tokens, and one more: {:.0f}",
-        settings.data.empty() ? settings.tokens : settings.data, job.source->size(), settings.ranks,
-        settings.batch, settings.accumulate, job.model.config.seq, needed));
+        settings.data.empty() ? settings.tokens : settings.data, job.source->size(), ranks,
+        ranks_word(settings), settings.batch, settings.accumulate, job.model.config.seq, needed));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include "tools/options/checkpoint.hpp"
 #include "tools/options/library_options.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 
 namespace tessera::tools {
@@ -12,7 +13,10 @@ nn::GPTOptions gpt_options(const Settings& settings) {
           .boundaries = settings.boundaries,
           .head_rows = settings.head_rows,
           .dropout = settings.dropout,
-          .dropout_seed = settings.seed};
+          .dropout_seed = settings.seed,
+          .schedule = schedule_maker(settings),
+          .sequence_parallel = settings.sequence_parallel,
+          .tensor_slices = settings.tensor_slices};
 }
 
 Sharded<nn::GPT> sampling_gpt(World& world, const Settings& settings, const nn::GPTConfig& config,
@@ -48,11 +52,6 @@ void RankGpt::reserve() {
 std::unique_ptr<Checkpointer> RankGpt::checkpointer() {
   if (settings_.checkpoint.empty()) { return nullptr; }
   return std::make_unique<Checkpointer>(model(), checkpointer_options(settings_));
-}
-
-void RankGpt::micro_batch(std::span<const std::int32_t> inputs,
-                          std::span<const std::int32_t> targets) {
-  gpt_.forward_backward(inputs, targets);
 }
 
 double RankGpt::evaluate(std::span<const std::int32_t> inputs,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -32,8 +33,8 @@ class RankGpt {
   void reserve();
   /// What saves the run's checkpoints, after `optimize`; null if it has none.
   [[nodiscard]] std::unique_ptr<Checkpointer> checkpointer();
-  /// One of the `accumulate` of a step.
-  void micro_batch(std::span<const std::int32_t> inputs, std::span<const std::int32_t> targets);
+  /// The `accumulate` micro-batches of a step, which `data` gives in order (nn::GPT::run).
+  void run(const std::function<nn::MicroBatch(int micro_batch)>& data) { gpt_.run(data); }
   void update(float lr);
   /// Between steps: this rank's mean loss.
   [[nodiscard]] double evaluate(std::span<const std::int32_t> inputs,

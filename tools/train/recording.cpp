@@ -43,7 +43,7 @@ std::int64_t recorded_step(std::int64_t steps) noexcept {
   return std::min(steps, kRecordedStep);
 }
 
-Recording collect_recording(World& world, std::int64_t step, int ranks) {
+Recording collect_recording(World& world, std::int64_t step, const std::vector<int>& ranks) {
   // What this step has issued may still be under way.
   world.compute_stream().wait();
   world.gather_channel().stream.wait();
@@ -53,7 +53,7 @@ Recording collect_recording(World& world, std::int64_t step, int ranks) {
   recorder.stop();
   Recording recording{.step = step, .ranks = {}};
   // One after the other: an exchange brings every rank's text to every rank.
-  for (int rank = 0; rank < std::min(ranks, world.size()); ++rank) {
+  for (const int rank : ranks) {
     const bool mine = rank == world.rank();
     const auto texts = world.exchange(mine ? text_of(recorder.records()) : std::string{});
     if (world.rank() != 0) { continue; }

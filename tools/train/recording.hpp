@@ -17,7 +17,9 @@ struct Recording {
 /// The step that a run of `steps` shows: late enough for prefetch, and for every slot's second use.
 [[nodiscard]] std::int64_t recorded_step(std::int64_t steps) noexcept;
 
-/// *Collective.* What the first `ranks` ranks have recorded, at the end of `step`; recording ends.
-[[nodiscard]] Recording collect_recording(World& world, std::int64_t step, int ranks);
+/// *Collective.* What `ranks`, in ascending order, have recorded, at the end of `step`; recording
+/// ends.
+[[nodiscard]] Recording collect_recording(World& world, std::int64_t step,
+                                          const std::vector<int>& ranks);
 
 }  // namespace tessera::tools

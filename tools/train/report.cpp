@@ -11,6 +11,7 @@
 #include "tools/common/json_text.hpp"
 #include "tools/common/output_file.hpp"
 #include "tools/common/say.hpp"
+#include "tools/train/recorded_pipeline.hpp"
 
 namespace tessera::tools {
 namespace {
@@ -29,8 +30,8 @@ Json timelines_of(const std::vector<RunResult>& results) {
     const std::vector<RankTrace>& ranks = result.recording.ranks;
     for (std::size_t r = 0; r < std::min(ranks.size(), std::size_t{kRanksShown}); ++r) {
       const StepTimeline timeline = step_timeline(ranks[r].records, result.recording.step);
-      timelines.push_back(Json::parse(timeline_json(
-          thinned(timeline, points), to_string(result.strategy), static_cast<int>(r))));
+      timelines.push_back(Json::parse(
+          timeline_json(thinned(timeline, points), to_string(result.strategy), ranks[r].rank)));
     }
   }
   return timelines;
@@ -46,6 +47,13 @@ std::string report_page(std::string_view kind, const Json& document, const Setti
                 {"version", TESSERA_VERSION}};
   whole.update(document);
   whole["timelines"] = timelines_of(results);
+  // Clocks of processes may differ.
+  const bool one_clock = document.value("comm", "") == "local";
+  for (const RunResult& result : results) {
+    if (!one_clock) { break; }
+    Json recorded = recorded_pipeline(settings, result.recording, result.strategy);
+    if (!recorded.is_null()) { whole["pipeline"]["recorded"].push_back(std::move(recorded)); }
+  }
   return html_report(json_text(whole));
 }
 

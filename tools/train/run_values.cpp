@@ -13,6 +13,7 @@
 
 #include "tessera/base/error.hpp"
 #include "tessera/data/loader.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/optimizer.hpp"
 #include "tools/options/option_values.hpp"
 
@@ -27,6 +28,7 @@ constexpr const char* kGlobalBatch = "data.global_batch";
 constexpr const char* kContent = "data.content";
 constexpr const char* kName = "data.name";
 constexpr const char* kMoments = "moments";
+constexpr const char* kMesh = "mesh";
 
 /// An option that changes what a run computes.
 struct RunOption {
@@ -226,6 +228,19 @@ bool has_other_data(const Job& job, const RunValues& saved, const std::string& p
       resume_option(job.settings), now, path, content->second, job.data_content));
 }
 
+/// "--mesh shard=4 from here on, and no --mesh before"; empty where nothing changes. Any mesh goes
+/// on from any other.
+std::string change_of_mesh(const Settings& settings, const RunValues& saved) {
+  const auto value = saved.find(kMesh);
+  const std::string before = value == saved.end() ? "" : value->second;
+  const std::string now = mesh_words(settings.mesh);
+  const auto shown = [](const std::string& mesh) {
+    return mesh.empty() ? "no --mesh" : "--mesh " + mesh;
+  };
+  return now == before ? ""
+                       : fmt::format("{} from here on, and {} before", shown(now), shown(before));
+}
+
 std::int64_t number_in(const RunValues& saved, const char* key, const std::string& path) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const auto value = saved.find(key);
@@ -243,7 +258,7 @@ std::int64_t number_in(const RunValues& saved, const char* key, const std::strin
 }
 
 std::int64_t global_batch_of(const Job& job) {
-  return job.settings.ranks * job.settings.batch * job.settings.accumulate;
+  return data_ranks(job.settings) * job.settings.batch * job.settings.accumulate;
 }
 
 std::int64_t steps_per_epoch(const Job& job) {
@@ -280,6 +295,7 @@ RunValues run_values(const Job& job, std::int64_t data_steps) {
     for (const RunOption& option : options) { values[key_of(option)] = option.value; }
   }
   values[kMoments] = to_string(job.settings.moments);
+  if (!job.settings.mesh.empty()) { values[kMesh] = mesh_words(job.settings.mesh); }
   const DataPosition position = position_after(job, data_steps);
   values[kEpoch] = std::to_string(position.epoch);
   values[kWindows] = std::to_string(position.windows);
@@ -306,6 +322,9 @@ Changes changes_since(const Job& job, const RunValues& saved, const std::string&
     changes.options.push_back(fmt::format("{} from here on, and {} before",
                                           words(one.option, one.option.value),
                                           words(one.option, one.saved)));
+  }
+  if (const std::string mesh = change_of_mesh(job.settings, saved); !mesh.empty()) {
+    changes.options.push_back(mesh);
   }
   if (converts) {
     changes.options.push_back(fmt::format("moments are converted from {} to {}", saved.at(kMoments),

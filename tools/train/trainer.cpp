@@ -17,6 +17,7 @@
 #include "tessera/data/loader.hpp"
 #include "tessera/nn/gpt.hpp"
 #include "tools/common/noted_signals.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/train/init_file.hpp"
 #include "tools/train/rank_gpt.hpp"
@@ -29,8 +30,8 @@ namespace {
 SamplerOptions sampler_options(const Settings& settings, const World& world) {
   SamplerOptions options;
   options.batch = settings.batch;
-  options.ranks = world.size();
-  options.rank = world.rank();
+  options.ranks = data_ranks(settings);
+  options.rank = data_index(settings, world.rank());
   options.accumulate = settings.accumulate;
   options.shuffle = settings.shuffle ? Shuffle::on : Shuffle::off;
   options.seed = settings.seed;
@@ -123,8 +124,7 @@ class RankTrainer {
       if (evaluates_after(step)) { record.eval_loss = held_out_loss(); }
       if (world_.rank() == 0) { on_step(record); }
       if (records_after(step)) {
-        const int ranks = settings.trace.empty() ? kRanksShown : world_.size();
-        recording_ = collect_recording(world_, step + 1, ranks);
+        recording_ = collect_recording(world_, step + 1, recorded_ranks());
       }
     }
   }
@@ -219,10 +219,10 @@ class RankTrainer {
 
   void enqueue(TokenLoader& loader, StepUnderWay& now) {
     const auto passes = [&] {
-      for (int micro = 0; micro < job_.settings.accumulate; ++micro) {
+      gpt_.run([&](int /*micro_batch*/) -> nn::MicroBatch {
         const TokenBatch& batch = now.batches.emplace_back(loader.next());
-        gpt_.micro_batch(batch.inputs, batch.targets);
-      }
+        return {batch.inputs, batch.targets};
+      });
       gpt_.update(job_.schedule.at(now.step));
     };
     const StepClock& clock = clock_of(now.step);
@@ -251,6 +251,16 @@ class RankTrainer {
   [[nodiscard]] bool records_after(std::int64_t step) const {
     const std::int64_t due = first_ + recorded_step(job_.settings.steps - first_);
     return job_.settings.records() && (step + 1 == due || (step + 1 < due && stopped_by_ != 0));
+  }
+
+  /// Those that a trace or a report shows.
+  [[nodiscard]] std::vector<int> recorded_ranks() const {
+    const int shown = job_.settings.trace.empty() ? kRanksShown : world_.size();
+    std::vector<int> ranks = pipe_ranks(job_.settings);
+    for (int rank = 0; rank < std::min(shown, world_.size()); ++rank) { ranks.push_back(rank); }
+    std::ranges::sort(ranks);
+    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+    return ranks;
   }
 
   /// Of the step before the last, if it has not been told of.
@@ -306,7 +316,7 @@ class RankTrainer {
     options.shuffle = Shuffle::off;
     const std::int64_t windows = window_count(*job_.held_out, job_.model.config.seq);
     const std::int64_t batches =
-        std::min(settings.eval_batches, windows / (settings.batch * world_.size()));
+        std::min(settings.eval_batches, windows / (settings.batch * data_ranks(settings)));
     TokenLoader loader{job_.held_out, job_.model.config.seq, options};
     double loss = 0;
     for (std::int64_t batch = 0; batch < batches; ++batch) {

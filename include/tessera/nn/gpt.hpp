@@ -108,7 +108,9 @@ struct GPTBytes {
 /// GPT-2: learned positions, pre-LayerNorm, GELU (tanh), head tied to the token embedding.
 ///
 /// Units: "root" (wte, wpe, ln_f) and one block "h.i" for each layer. A forward opens root, h.0 ...
-/// h.L-1, root, and a backward the reverse.
+/// h.L-1, root, and a backward the reverse. On a mesh with `pipe` root is three units: "tokens"
+/// (wte) and "positions" (wpe) at the first place, and "head" (ln_f, and wte tied) at the last. Use
+/// gpt2_weight_name for names in files (SaveOptions::name), which do not depend on the units.
 ///
 /// On a mesh with `tensor` ranks share heads, the MLP's values and the vocabulary. On one with
 /// `pipe` the layers are divided over the stages of GPTOptions::schedule: as many for each, one

@@ -53,6 +53,10 @@ class TensorRanks {
   /// Errors: ConfigError for slices below 1, for an option that has no effect with one rank, and as
   ///         Mesh.
   TensorRanks(World& world, const std::vector<MeshDim>& mesh, TensorOptions options = {});
+  /// Returns the same without a channel, to ask layers for sizes: it is not collective, and no
+  /// collective may be called. Errors: as the constructor.
+  [[nodiscard]] static TensorRanks without_channel(World& world, const std::vector<MeshDim>& mesh,
+                                                   TensorOptions options = {});
 
   /// Returns this rank's place.
   [[nodiscard]] TensorRank place() const noexcept;

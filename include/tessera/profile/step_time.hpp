@@ -15,6 +15,9 @@ namespace tessera {
 struct RankWork {
   const trace::WorkLog* log = nullptr;  ///< the log of one of them, not owned
   int count = 1;                        ///< how many they are
+  /// The rank of the job whose log it is. It takes part in the batches of the groups that it is a
+  /// member of, with the other ranks here that are.
+  int rank = 0;
 };
 
 /// What a rank's time goes into, in seconds. Each moment counts once, under the first share whose
@@ -51,6 +54,12 @@ struct WorkSpan {
   double end = 0;
 };
 
+/// The last step of one rank of a simulation.
+struct RankTime {
+  double flops = 0;   ///< of its kernels
+  TimeShares shares;  ///< they sum to the time from the end of its step before
+};
+
 /// The last step of a simulation.
 struct StepTime {
   double seconds = 0;               ///< from the end of the step before to its own
@@ -58,6 +67,7 @@ struct StepTime {
   TimeShares shares;                ///< of the first rank; they sum to `seconds`
   std::vector<PhaseShares> phases;  ///< `shares` by phase, in the order in which they come
   std::vector<WorkSpan> spans;      ///< of the first rank, of all steps, from the beginning
+  std::vector<RankTime> ranks;      ///< by entry of the argument
 };
 
 /// Simulates the ranks that made these logs on the machine of `profile`, and returns the time of
@@ -65,9 +75,9 @@ struct StepTime {
 /// time of kernel_seconds, collectives that of collective_seconds. The result depends on the
 /// arguments alone.
 ///
-///   - A wait holds its stream until the mark is reached. A batch begins when all logs have reached
-///     it (they hold the same batches in each group). Its operations share one latency, the
-///     longest, and move one after another.
+///   - A wait holds its stream until the mark is reached. A batch begins when all ranks here that
+///     are members of its group have reached it (they hold the same batches of the group). Its
+///     operations share one latency, the longest, and move one after another.
 ///   - The host enqueues one entry after another, enqueue_seconds each; nothing starts before.
 ///     Where cores are shared (MachineProfile::cores), computation runs on the host's own thread.
 ///   - Collectives of one rank that move data over the same level at the same time share it.

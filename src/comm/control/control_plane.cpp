@@ -24,7 +24,7 @@ void ControlPlane::abort(std::string_view reason, int status) noexcept {
 
 void ControlPlane::abort_for(const std::exception& error) noexcept {
   try {
-    abort(fmt::format("rank {}: {}", rank_, error.what()));
+    abort(fmt::format("{}: {}", names().of(rank_), error.what()));
   } catch (const std::exception&) { abort("out of memory"); }
 }
 

@@ -35,6 +35,8 @@ class ControlPlane {
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int size() const noexcept { return size_; }
+  /// What the ranks are called in what tells of a failure.
+  [[nodiscard]] RankNames& names() const noexcept { return failure_->names(); }
   /// Returns how long a collective call may take.
   [[nodiscard]] std::chrono::milliseconds deadline() const noexcept { return deadline_; }
   /// Returns how long the end of a run is waited for. It is longer than `deadline`, so that ranks

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "comm/control/rank_names.hpp"
+
 namespace tessera {
 
 /// How a rank came to fail the job: by what it found out, or because its program said so.
@@ -51,8 +53,11 @@ class FailureState {
   /// Returns the exit status that came with the failure of a rank other than `own`, or 0 if none
   /// did.
   [[nodiscard]] int status_from_others(int own) const noexcept;
+  /// What the ranks are called in every text of a failure.
+  [[nodiscard]] RankNames& names() noexcept { return names_; }
 
  private:
+  RankNames names_;
   mutable std::mutex mutex_;
   std::optional<Failure> failure_;
   std::atomic<bool> failed_ = false;

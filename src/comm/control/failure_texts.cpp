@@ -4,10 +4,6 @@
 
 namespace tessera {
 
-std::string list_ranks(const std::vector<int>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
-}
-
 std::string call_text(std::string_view what, std::string_view channel, std::uint64_t sequence) {
   return fmt::format("{} (channel {}, sequence {})", what, channel, sequence);
 }
@@ -16,44 +12,46 @@ std::string batch_text(std::string_view channel, std::uint64_t sequence) {
   return call_text("the batch", channel, sequence);
 }
 
-std::string missing_text(std::string_view call, int rank, std::chrono::milliseconds waited,
-                         const std::vector<int>& missing) {
+std::string missing_text(const RankNames& names, std::string_view call, int rank,
+                         std::chrono::milliseconds waited, const std::vector<int>& missing) {
   return fmt::format(
-      "{}: rank {} waited {} ms for {}, which did not call it; every rank makes the same "
+      "{}: {} waited {} ms for {}, which did not call it; every rank makes the same "
       "collective calls in the same order",
-      call, rank, waited.count(), list_ranks(missing));
+      call, names.of(rank), waited.count(), names.of(missing));
 }
 
-std::string held_up_text(std::string_view call, int rank, std::chrono::milliseconds waited,
-                         const std::vector<int>& missing, const HeldUp& by) {
+std::string held_up_text(const RankNames& names, std::string_view call, int rank,
+                         std::chrono::milliseconds waited, const std::vector<int>& missing,
+                         const HeldUp& by) {
   return fmt::format(
-      "{}: rank {} waited {} ms{}, held up by {}, which did not call {}; every rank makes the same "
+      "{}: {} waited {} ms{}, held up by {}, which did not call {}; every rank makes the same "
       "collective calls in the same order",
-      call, rank, waited.count(), missing.empty() ? "" : " for " + list_ranks(missing),
-      list_ranks(by.guilty), by.where);
+      call, names.of(rank), waited.count(), missing.empty() ? "" : " for " + names.of(missing),
+      names.of(by.guilty), by.where);
 }
 
-std::string missing_in_group_text(std::string_view call, int rank, std::chrono::milliseconds waited,
+std::string missing_in_group_text(const RankNames& names, std::string_view call, int rank,
+                                  std::chrono::milliseconds waited,
                                   const std::vector<int>& missing) {
   return fmt::format(
-      "{}: rank {} waited {} ms for {}, which did not call it: late, or held up by a rank of "
+      "{}: {} waited {} ms for {}, which did not call it: late, or held up by a rank of "
       "another group; every rank makes the same collective calls in the same order",
-      call, rank, waited.count(), list_ranks(missing));
+      call, names.of(rank), waited.count(), names.of(missing));
 }
 
-std::string stopped_text(std::string_view call, int rank, std::chrono::milliseconds waited,
-                         const std::vector<int>& stopped) {
+std::string stopped_text(const RankNames& names, std::string_view call, int rank,
+                         std::chrono::milliseconds waited, const std::vector<int>& stopped) {
   return fmt::format(
-      "{}: rank {} waited {} ms for {}, which called it and then moved no data; look whether the "
+      "{}: {} waited {} ms for {}, which called it and then moved no data; look whether the "
       "process, its machine or the network has stopped",
-      call, rank, waited.count(), list_ranks(stopped));
+      call, names.of(rank), waited.count(), names.of(stopped));
 }
 
-std::string ended_text(std::string_view call, int rank, int ended) {
+std::string ended_text(const RankNames& names, std::string_view call, int rank, int ended) {
   return fmt::format(
-      "{}: rank {} waits for rank {}, which has ended its program; every rank makes the same "
+      "{}: {} waits for {}, which has ended its program; every rank makes the same "
       "collective calls in the same order",
-      call, rank, ended);
+      call, names.of(rank), names.of(ended));
 }
 
 std::string withdrawn_text(std::string_view call) {

@@ -6,12 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include "comm/control/rank_names.hpp"
+
 namespace tessera {
 
 // What every backend says of the same failure, in the same words.
-
-/// Returns `rank 1` or `ranks 1, 2, 5`.
-[[nodiscard]] std::string list_ranks(const std::vector<int>& ranks);
 
 /// Returns `all_gather of batch "x" (channel gather, sequence 3)`. `what` is "exchange" or what
 /// describe() says of a batch.
@@ -22,7 +21,7 @@ namespace tessera {
 [[nodiscard]] std::string batch_text(std::string_view channel, std::uint64_t sequence);
 
 /// Returns that `rank` has waited in `call` so long for ranks that did not come.
-[[nodiscard]] std::string missing_text(std::string_view call, int rank,
+[[nodiscard]] std::string missing_text(const RankNames& names, std::string_view call, int rank,
                                        std::chrono::milliseconds waited,
                                        const std::vector<int>& missing);
 
@@ -35,22 +34,23 @@ struct HeldUp {
 /// Returns `missing_text` where the ranks that `rank` waits for wait themselves, in the end for
 /// those of `by`. `missing` is empty if they all came and one of them is held up before its data
 /// moves.
-[[nodiscard]] std::string held_up_text(std::string_view call, int rank,
+[[nodiscard]] std::string held_up_text(const RankNames& names, std::string_view call, int rank,
                                        std::chrono::milliseconds waited,
                                        const std::vector<int>& missing, const HeldUp& by);
 
 /// Returns `missing_text` where there are groups, and it is unknown whether those ranks wait.
-[[nodiscard]] std::string missing_in_group_text(std::string_view call, int rank,
-                                                std::chrono::milliseconds waited,
+[[nodiscard]] std::string missing_in_group_text(const RankNames& names, std::string_view call,
+                                                int rank, std::chrono::milliseconds waited,
                                                 const std::vector<int>& missing);
 
 /// Returns that `rank` has waited in `call` so long for ranks that came and then stopped.
-[[nodiscard]] std::string stopped_text(std::string_view call, int rank,
+[[nodiscard]] std::string stopped_text(const RankNames& names, std::string_view call, int rank,
                                        std::chrono::milliseconds waited,
                                        const std::vector<int>& stopped);
 
 /// Returns that `rank` waits in `call` for `ended`, whose program has ended without it.
-[[nodiscard]] std::string ended_text(std::string_view call, int rank, int ended);
+[[nodiscard]] std::string ended_text(const RankNames& names, std::string_view call, int rank,
+                                     int ended);
 
 /// Returns that `call` was taken back by its own rank.
 [[nodiscard]] std::string withdrawn_text(std::string_view call);

@@ -32,8 +32,9 @@ bool is_echo(const std::exception_ptr& error) noexcept {
   }
 }
 
-void rethrow_with_rank(const std::exception_ptr& error, int rank, const std::string& more) {
-  const std::string text = fmt::format("rank {}: {}{}", rank, text_of(error), more);
+void rethrow_with_rank(const std::exception_ptr& error, const std::string& rank,
+                       const std::string& more) {
+  const std::string text = fmt::format("{}: {}{}", rank, text_of(error), more);
   rethrow_as<ContractError>(error, text);
   rethrow_as<ConfigError>(error, text);
   rethrow_as<OutOfMemory>(error, text);
@@ -74,25 +75,26 @@ std::vector<RankErrors::Cause> RankErrors::causes() const {
   return causes;
 }
 
-void RankErrors::rethrow_cause() const {
+void RankErrors::rethrow_cause(const RankNames& names) const {
   constexpr std::size_t kMostTold = 4;
   if (thrown_.empty()) { return; }
   const std::vector<Cause> all = causes();
   if (all.empty()) {  // somebody called abort, and all that ranks have thrown repeats it
     const Thrown& lowest = *std::ranges::min_element(thrown_, {}, &Thrown::rank);
-    rethrow_with_rank(lowest.error, lowest.rank);
+    rethrow_with_rank(lowest.error, names.of(lowest.rank));
   }
   std::string more;
   for (std::size_t i = 1; i < all.size() && i < kMostTold; ++i) {
-    more += fmt::format("\nthen rank {}: {}", all[i].lowest.rank, all[i].text);
+    more += fmt::format("\nthen {}: {}", names.of(all[i].lowest.rank), all[i].text);
   }
-  rethrow_with_rank(all[0].lowest.error, all[0].lowest.rank, more);
+  rethrow_with_rank(all[0].lowest.error, names.of(all[0].lowest.rank), more);
 }
 
 void abort_with(ControlPlane& control, const std::exception_ptr& error) noexcept {
   const int status = exit_status_of(error);
   try {
-    control.abort(fmt::format("rank {}: {}", control.rank(), text_of(error)), status);
+    control.abort(fmt::format("{}: {}", control.names().of(control.rank()), text_of(error)),
+                  status);
   } catch (...) { control.abort("out of memory", status); }
 }
 

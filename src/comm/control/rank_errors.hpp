@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/control/rank_names.hpp"
+
 namespace tessera {
 
 /// Keeps how the ranks of a job failed and finds the one to report.
@@ -21,7 +23,7 @@ class RankErrors {
   /// Throws the cause, its text preceded by "rank r: ": the first in time that is not an echo of
   /// another rank's failure. Ranks that fail with one text count as the lowest of them. Other
   /// causes follow in a line each, three at most. Returns if no rank has thrown.
-  void rethrow_cause() const;
+  void rethrow_cause(const RankNames& names) const;
 
  private:
   struct Thrown {
@@ -41,9 +43,10 @@ class RankErrors {
 /// Returns whether `error` only repeats another rank's failure.
 [[nodiscard]] bool is_echo(const std::exception_ptr& error) noexcept;
 
-/// Throws `error` again, its text preceded by "rank r: " and followed by `more`: as the same type
-/// where it is one of the library's, OutOfMemory for std::bad_alloc, else Error.
-[[noreturn]] void rethrow_with_rank(const std::exception_ptr& error, int rank,
+/// Throws `error` again, its text preceded by `rank`, as RankNames calls it, and followed by
+/// `more`: as the same type where it is one of the library's, OutOfMemory for std::bad_alloc, else
+/// Error.
+[[noreturn]] void rethrow_with_rank(const std::exception_ptr& error, const std::string& rank,
                                     const std::string& more = {});
 
 class ControlPlane;

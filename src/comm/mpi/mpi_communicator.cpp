@@ -23,8 +23,9 @@ namespace {
 /// Nobody tells where a rank waits that does not come, be it to a call of a group or of all ranks.
 std::string late_text(const MpiControlPlane& control, std::string_view call,
                       std::chrono::milliseconds waited, const std::vector<int>& peers) {
-  return control.has_groups() ? missing_in_group_text(call, control.rank(), waited, peers)
-                              : missing_text(call, control.rank(), waited, peers);
+  return control.has_groups()
+             ? missing_in_group_text(control.names(), call, control.rank(), waited, peers)
+             : missing_text(control.names(), call, control.rank(), waited, peers);
 }
 
 /// Waits for ranks to come to an exchange.
@@ -38,7 +39,7 @@ class AtExchange : public MpiWait {
     return late_text(control_, called(), waited, peers);
   }
   [[nodiscard]] std::string ended(int peer) const final {
-    return ended_text(called(), control_.rank(), peer);
+    return ended_text(control_.names(), called(), control_.rank(), peer);
   }
 
  private:
@@ -82,7 +83,7 @@ class BatchTask {
       return late_text(task_.control(), task_.called(), waited, peers);
     }
     [[nodiscard]] std::string ended(int peer) const override {
-      return ended_text(task_.called(), task_.control().rank(), peer);
+      return ended_text(task_.control().names(), task_.called(), task_.control().rank(), peer);
     }
 
    private:
@@ -94,10 +95,11 @@ class BatchTask {
     explicit Moving(const BatchTask& task) noexcept : task_{task} {}
     [[nodiscard]] std::string late(std::chrono::milliseconds waited,
                                    const std::vector<int>& peers) const override {
-      return stopped_text(task_.called(), task_.control().rank(), waited, peers);
+      return stopped_text(task_.control().names(), task_.called(), task_.control().rank(), waited,
+                          peers);
     }
     [[nodiscard]] std::string ended(int peer) const override {
-      return ended_text(task_.called(), task_.control().rank(), peer);
+      return ended_text(task_.control().names(), task_.called(), task_.control().rank(), peer);
     }
 
    private:

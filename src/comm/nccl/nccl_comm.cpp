@@ -226,9 +226,10 @@ void NcclComm::abort_by_itself(const std::exception_ptr& why) noexcept {
   const auto patience = abort_time(control_->failed(), control_->deadline());
   const auto text = [&] {
     return fmt::format(
-        "rank {}: {}ncclCommAbort of NCCL's communicator {} has not returned within {} s: the "
+        "{}: {}ncclCommAbort of NCCL's communicator {} has not returned within {} s: the "
         "process ends",
-        control_->rank(), why ? reason_of(why) + "; " : "", name_, patience.count() / 1000);
+        control_->names().of(control_->rank()), why ? reason_of(why) + "; " : "", name_,
+        patience.count() / 1000);
   };
   const LastResort resort{text, patience};
   abort(why);

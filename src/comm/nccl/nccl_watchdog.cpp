@@ -23,10 +23,10 @@ constexpr auto kControlFirst = 1s;
 constexpr auto kLookTime = 100ms;
 
 /// Where the communicators that end for `error` do not.
-std::string hangs_text(int rank, const std::exception_ptr& error,
+std::string hangs_text(const std::string& rank, const std::exception_ptr& error,
                        std::chrono::milliseconds patience) {
   return fmt::format(
-      "rank {}: {}; NCCL's communicators have not ended within {} s of that (ncclCommAbort does "
+      "{}: {}; NCCL's communicators have not ended within {} s of that (ncclCommAbort does "
       "not return): the process ends",
       rank, reason_of(error), patience.count() / 1000);
 }
@@ -126,7 +126,8 @@ void NcclWatchdog::look_at(const std::shared_ptr<NcclChannel>& channel) {
   if (!head || channel->comm().aborted()) { return; }
   const CallSeries& series = channel->series();
   if (const auto ended = control_->ended_without(series, head->sequence)) {
-    return control_->fail(ended_text(head->call, control_->rank(), *ended), control_->rank());
+    return control_->fail(ended_text(control_->names(), head->call, control_->rank(), *ended),
+                          control_->rank());
   }
   if (head->age > control_->deadline()) {
     const std::string text =
@@ -170,8 +171,9 @@ void NcclWatchdog::end_failed() noexcept {
 // its streams ended, lets go of graphs itself.
 void NcclWatchdog::end_all(const std::exception_ptr& error) noexcept {
   const auto patience = abort_time(control_->failed(), control_->deadline());
-  const LastResort resort{[&, patience] { return hangs_text(control_->rank(), error, patience); },
-                          patience};
+  const LastResort resort{
+      [&, patience] { return hangs_text(control_->names().of(control_->rank()), error, patience); },
+      patience};
   for (const auto& channel : channels_) { channel->end_streams(error); }
   std::vector<std::thread> threads;
   for (const auto& channel : channels_) {

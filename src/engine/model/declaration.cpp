@@ -11,6 +11,14 @@
 
 namespace tessera::engine {
 
+/// The layout that the unit would have without `tensor`: rules that look at it decide alike on all
+/// ranks.
+UnitLayout Declaration::whole_layout(const UnitLayout& layout) const {
+  return UnitLayout::make(
+      {layout.specs().begin(), layout.specs().end()},
+      {options_.compute, options_.gradient, options_.reduce, options_.align_elems}, layout.ranks());
+}
+
 std::size_t Declaration::add_unit(std::string name, std::vector<ParameterSpec> specs,
                                   const UnitOptions& options) {
   expects(!name.empty(), "add_unit: a unit needs a name");
@@ -25,7 +33,7 @@ std::size_t Declaration::add_unit(std::string name, std::vector<ParameterSpec> s
   const std::int64_t elems = add_elems(elems_, name, layout);
   UnitPlan unit{name, std::move(layout), options};
   resolve_aliases(unit);
-  declared_.push_back(unit.layout);
+  declared_.push_back(place_.tensor.size == 1 ? unit.layout : whole_layout(unit.layout));
   plans_.push_back(std::move(unit));
   names_.insert(std::move(name));
   elems_ = elems;
@@ -126,9 +134,11 @@ void Declaration::decide() {
 void Declaration::check_sums() const {
   if (options_.offload != Offload::optimizer) { return; }
   for (std::size_t u = 0; u < plans_.size(); ++u) {
-    const bool parts = std::ranges::any_of(declared_[u].segments(), [](const auto& segment) {
-      return segment.tensor() == TensorKind::parts && segment.trainable();
-    });
+    const bool parts =
+        place_.tensor.size > 1 &&
+        std::ranges::any_of(declared_[u].specs(), [](const ParameterSpec& spec) {
+          return spec.tensor_gradient == TensorGradient::part && spec.trainable && !spec.tied_to;
+        });
     if (!parts && (plans_[u].places.size() == 1 || updated_elems(declared_[u]) == 0)) { continue; }
     throw ConfigError{fmt::format(
         "unit '{}': `offload` optimizer takes its gradients off the device before those of {} can "
@@ -181,14 +191,14 @@ void Declaration::decide_offload() {
   if (options_.offload == Offload::none) { return; }
   std::int64_t total = 0;
   for (std::size_t u = 0; u < plans_.size(); ++u) {
-    total += is_here(u) ? updated_elems(plans_[u].layout) : 0;
+    total += is_here(u) ? updated_elems(declared_[u]) : 0;
   }
   const double most = static_cast<double>(options_.offload_keep) * static_cast<double>(total);
   std::int64_t kept = 0;
   bool full = false;
   for (std::size_t u = plans_.size(); u-- > 0;) {
     if (!is_here(u)) { continue; }
-    const std::int64_t elems = updated_elems(plans_[u].layout);
+    const std::int64_t elems = updated_elems(declared_[u]);
     full = full || static_cast<double>(kept + elems) > most;
     plans_[u].offload = full && elems > 0 ? options_.offload : Offload::none;
     kept += full ? 0 : elems;

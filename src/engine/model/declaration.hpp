@@ -34,7 +34,7 @@ class Declaration {
   void decide_owned(const Sharding& group, int rank);
 
   [[nodiscard]] const UnitPlans& plans() const noexcept { return plans_; }
-  /// All units as declared, also those that are not here.
+  /// All units as declared: also those that are not here, and whole parameters.
   [[nodiscard]] std::vector<DeclaredUnit> units() const;
   /// Whether this rank has a unit.
   [[nodiscard]] bool is_here(std::size_t unit) const noexcept;
@@ -46,6 +46,7 @@ class Declaration {
   [[nodiscard]] std::string describe() const;
 
  private:
+  [[nodiscard]] UnitLayout whole_layout(const UnitLayout& layout) const;
   void resolve_aliases(UnitPlan& unit);
   void alias(UnitPlan& unit, std::size_t parameter, const TiedTo& tie);
   void decide_residence();
@@ -57,7 +58,7 @@ class Declaration {
   int ranks_;
   ModelPlace place_;
   UnitPlans plans_;
-  std::vector<UnitLayout> declared_;  // by unit
+  std::vector<UnitLayout> declared_;  // by unit: of whole parameters
   std::unordered_set<std::string> names_;
   std::int64_t elems_ = 0;  // of all units, padded
   std::uint32_t next_parameter_id_ = 0;

@@ -29,10 +29,10 @@ std::string describe_update(const Optimizer& optimizer, const OptimizerOptions& 
                      options.rounding_seed);
 }
 
-/// The options, which are refused where `validate` refuses them.
-const ModelOptions& checked(const ModelOptions& options, int ranks) {
+/// The number of ranks of a job for which `options` are legal. ConfigError as `validate`.
+int checked_ranks(const ModelOptions& options, int ranks) {
   validate(options, ranks);
-  return options;
+  return ranks;
 }
 
 /// A pipeline's micro-batches are reduced together, unless the options say otherwise.
@@ -54,7 +54,9 @@ Model::Model(World& world, const ModelOptions& options)
       options_{with_mesh_defaults(options)},
       number_{next_number()},
       journal_{world},
-      declaration_{checked(options_, world.size()), world.size(), world.rank()} {}
+      declaration_{options_, checked_ranks(options_, world.size()), world.rank()} {
+  WorldAccess::name_ranks(world_, options_.mesh);
+}
 
 // Peers may be reading this rank's buffers until its collectives have ended.
 Model::~Model() {
@@ -362,7 +364,7 @@ ParameterRef Model::trained(std::size_t unit, std::string_view name) const {
 
 kernels::Write Model::write_of_gradient(std::size_t unit, std::string_view name) const {
   const auto [owner, index] = trained(unit, name);
-  return (*units_)[owner].gradients().write(index);
+  return (*units_)[owner].gradients().write(index, unit);
 }
 
 Tensor Model::gradient(std::size_t unit, std::string_view name) const {

@@ -72,8 +72,9 @@ bool NonFiniteSearch::end_step() noexcept {
 }
 
 void NonFiniteSearch::look(const Suspect& suspect, ConstView values) {
-  if (values.elems == 0) { return; }
+  // Also what this rank has nothing of: all ranks number alike.
   if (staged_units_ == 0) { suspects_.push_back(suspect); }
+  if (values.elems == 0) { return; }
   const double number =
       staged_units_ == 0 ? static_cast<double>(suspects_.size()) : number_in_stages(suspect);
   auto* const mine = static_cast<double*>(found_.data()) + world_.rank();

@@ -44,17 +44,22 @@ OptimizerStep::OptimizerStep(World& world, LiveUnits& units, const Setup& setup)
       tells_loss_{setup.group.tensor().index == 0},
       returned_{{Returned{world.device()}, Returned{world.device()}}},
       mark_{world.device().make_event()} {
-  take_state(setup);
   scalars_ = world.allocate(Category::workspace, sizeof(kernels::StepScalars), "step scalars");
   sums_ =
       world.allocate(Category::workspace,
                      sizeof(double) * (static_cast<std::size_t>(finish_.norms) + 1), "step sums");
+  take_state(setup);  // last: what fails after it within here would leave the units their ring
   kernels::StepScalars first;
   first.loss_scale =
       first_loss_scale(setup.model.loss_scaling, setup.model.compute, setup.model.gradient);
   first.used_loss_scale = first.loss_scale;
   continue_after(first);
   plan_norms(setup);
+}
+
+// Also where there was no memory for what a step has beside it.
+OptimizerStep::~OptimizerStep() {
+  units_.updates().end_ring();
 }
 
 void OptimizerStep::continue_after(const kernels::StepScalars& scalars) {

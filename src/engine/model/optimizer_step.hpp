@@ -29,6 +29,9 @@ class OptimizerStep {
     const Sharding& group;
   };
   OptimizerStep(World& world, LiveUnits& units, const Setup& setup);
+  OptimizerStep(const OptimizerStep&) = delete;
+  OptimizerStep& operator=(const OptimizerStep&) = delete;
+  ~OptimizerStep();
 
   /// *Collective.* Gradients and parameters have settled on the compute stream. `loss`: device
   /// memory or null. The batch says the learning rate where that is not the optimizer's own, so

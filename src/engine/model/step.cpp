@@ -108,7 +108,8 @@ void Step::require_loss_scale_known() const {
   const LossScaling& scaling = options_.loss_scaling;
   const bool scales =
       resolve(scaling.mode, options_.compute, options_.gradient) != LossScaleMode::off;
-  if (!scales || loss_scale_asked_ || !world_.device().computes()) { return; }
+  // Of a pipeline, only the ranks that compute the loss ask.
+  if (!scales || loss_scale_asked_ || in_stages_ || !world_.device().computes()) { return; }
   throw ContractError{
       fmt::format("step: loss scaling is {}, but loss_scale() has not been asked for since "
                   "optimize_with: multiply the gradient of the loss by *loss_scale() in every "

@@ -53,7 +53,9 @@ void TrainingPass::close(UseKind kind, std::size_t index, int micro_batch) {
   const Use use = use_of(kind, index, micro_batch);
   end_span(use);
   if (backward) {
-    for (const std::size_t u : owners_and(index)) { unit(u).gradients().require_taken(); }
+    for (const std::size_t u : owners_and(index)) {
+      unit(u).gradients().require_taken(index, unit(index).name());
+    }
     search_gradients(index, micro_batch);
     for_gradients(index, 1, [&](std::size_t u) { setup_.checks->inspect(u); });
   }

@@ -22,7 +22,8 @@ GradientHome::GradientHome(const Parts& parts)
                 : std::make_unique<Wire>(parts.lane.world(), parts.plan, *parts.wire_ring)},
       host_{parts.host},
       kept_{parts.kept},
-      contents_(parts.plan.infos.size(), Content::written) {}
+      contents_(parts.plan.infos.size(), Content::written),
+      writers_(contents_.size()) {}
 
 View GradientHome::updated(std::size_t segment) const {
   const Range range = plan_.owned[segment].updates;
@@ -34,7 +35,7 @@ void GradientHome::open(GradientInit content) {
   if (plan_.trainable() && make_room()) { clear(content); }
 }
 
-kernels::Write GradientHome::write(std::size_t parameter) {
+kernels::Write GradientHome::write(std::size_t parameter, std::size_t scope) {
   using kernels::Write;
   if (plan_.options.gradients == GradientInit::unzeroed) { return Write::overwrite; }
   if (contents_[parameter] == Content::written) { return Write::add; }
@@ -45,6 +46,7 @@ kernels::Write GradientHome::write(std::size_t parameter) {
         plan_.infos[parameter].full_name())};
   }
   contents_[parameter] = Content::to_be_written;
+  writers_[parameter] = scope;
   return Write::overwrite;
 }
 
@@ -59,14 +61,14 @@ void GradientHome::zero_unwritten() {
   }
 }
 
-void GradientHome::require_taken() const {
-  const auto pending = std::ranges::find(contents_, Content::to_be_written);
-  if (pending == contents_.end()) { return; }
-  const auto index = static_cast<std::size_t>(pending - contents_.begin());
-  throw ContractError{fmt::format(
-      "backward scope of unit '{}': write of '{}' was called, but its gradient was not taken, and "
-      "holds anything: call grad after write, and let a kernel write all of it",
-      plan_.name, plan_.infos[index].name)};
+void GradientHome::require_taken(std::size_t scope, std::string_view name) const {
+  for (std::size_t p = 0; p < contents_.size(); ++p) {
+    if (contents_[p] != Content::to_be_written || writers_[p] != scope) { continue; }
+    throw ContractError{fmt::format(
+        "backward scope of unit '{}': write of '{}' was called, but its gradient was not taken, "
+        "and holds anything: call grad after write, and let a kernel write all of it",
+        name, plan_.infos[p].full_name())};
+  }
 }
 
 void GradientHome::fill_with_zeros(std::size_t parameter) {

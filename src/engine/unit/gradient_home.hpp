@@ -51,16 +51,17 @@ class GradientHome {
   [[nodiscard]] View whole(std::size_t segment) const {
     return plan_.gradient_view(segment, base());
   }
-  /// How the next writer of all of a parameter's gradient is to write it. ContractError if `take`
-  /// has not followed the last call.
-  [[nodiscard]] kernels::Write write(std::size_t parameter);
+  /// How the next writer of all of a parameter's gradient is to write it, in the scope of a unit
+  /// that has it, by that unit's index. ContractError if `take` has not followed the last call.
+  [[nodiscard]] kernels::Write write(std::size_t parameter, std::size_t scope);
   /// A writer takes a parameter's gradient: zeros where nothing has been written nor is about to
   /// be.
   void take(std::size_t parameter);
   /// Fills what nobody has written with zeros. It may still be overwritten.
   void zero_unwritten();
-  /// ContractError if a gradient is to be written that has not been taken.
-  void require_taken() const;
+  /// ContractError if a gradient is to be written in the scope of unit `scope`, which is called
+  /// `name`, and has not been taken.
+  void require_taken(std::size_t scope, std::string_view name) const;
   /// The unit's gradients of this micro-batch are done on the compute stream.
   void complete(bool last_micro_batch);
   /// Whether this step's reduction has been issued.
@@ -143,7 +144,8 @@ class GradientHome {
   std::unique_ptr<Wire> wire_;  // null where nothing travels in a copy
   HostGradients* host_;
   void* kept_;
-  std::vector<Content> contents_;  // by parameter; GradientInit::first_write
+  std::vector<Content> contents_;     // by parameter; GradientInit::first_write
+  std::vector<std::size_t> writers_;  // by parameter: the scope that is to write it
   bool open_ = false;
   bool started_ = false;
   bool reduced_ = false;

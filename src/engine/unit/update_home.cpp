@@ -184,7 +184,6 @@ void UpdatePool::update_together(const UpdateRule& rule, const UpdateRuns& toget
 }
 
 void UpdatePool::take_ring(std::size_t piece_bytes) {
-  ring_ = StateRing{};  // of an optimizer for which there was no memory
   ring_ = StateRing{world_, piece_bytes};
 }
 

@@ -120,6 +120,7 @@ class UpdatePool {
   void update_together(const UpdateRule& rule, const UpdateRuns& together);
   /// Takes the ring for pieces of at most so many bytes.
   void take_ring(std::size_t piece_bytes);
+  void end_ring() noexcept { ring_ = StateRing{}; }
   /// `writer` overwrites scalars that updates under way may still read on the device.
   void order_after_updates(Stream writer);
   /// Before the updates of a step's offloaded units: the device's parameters may be overwritten

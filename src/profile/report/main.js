@@ -179,7 +179,8 @@ function main() {
   const report = theDocument();
   const sections = report.kind === "scale" ? scaleSections(report)
     : report.strategies.length === 0 ? [h("p", {}, "There is no strategy in this report.")]
-      : [summarySection(report), barsSection(report), theorySection(report), stepSection(report),
+      : [summarySection(report), meshSection(report), pipelineSection(report), barsSection(report),
+         theorySection(report), stepSection(report),
          trainingSection(report), tableSection(report)];
   document.title = "Tessera: " + titleOf(report);
   document.getElementById("report").append(header(report), ...sections.filter(Boolean), wordsSection(),

@@ -33,6 +33,7 @@ function gradientsLeave(name, report) {
 // where there is no formula.
 function divisorsOf(name, report) {
   if (report.offload_keep > 0) return null;  // of whole units
+  if (report.mesh && (report.mesh.pipe > 1 || report.mesh.tensor > 1)) return null;  // uneven parts
   const n = report.mesh ? report.mesh.shard || 1 : report.ranks;
   const groups = report.shard_group || n;
   const whole = report.accumulate > 1 && report.accumulate_mode === "deferred";
@@ -111,13 +112,21 @@ function rowsOf(strategy, ranksApart) {
   return rows;
 }
 
+// "pipe 0", "pipe 1 to 2, tensor 3": of ranks that a plan tells apart by their place; else empty.
+function rowPlaces(row) {
+  return Object.entries(row.rank.places || {}).map(([name, [first, last]]) =>
+    name + " " + (last > first ? first + "\u2013" + last : first)).join(", ");
+}
+
 function rowName(row) {
+  if (row.rank.places) return rowPlaces(row);
   if (row.count === 1) return "rank " + row.first;
   if (row.last > row.first) return "ranks " + row.first + "\u2013" + row.last;
   return "rank " + row.first + " and " + digits(row.count - 1) + " alike";
 }
 
 function rowShortName(row) {
+  if (row.rank.places) return rowPlaces(row).replace(/(pipe|tensor) /g, (word) => word[0]).replace(", ", " ");
   if (row.count === 1) return String(row.first);
   if (row.last > row.first) return row.first + "\u2013" + row.last;
   return "\u00d7" + digits(row.count);

@@ -200,7 +200,7 @@ void LocalRanks::leave(int job_rank) noexcept {
 void LocalRanks::fail_without_locked(int left, const Visit& waiting) noexcept {
   const int rank = waiting.channel->job_rank(waiting.rank);
   try {
-    fail_locked(ended_text(called(waiting), rank, left), rank);
+    fail_locked(ended_text(failure_->names(), called(waiting), rank, left), rank);
   } catch (const std::exception&) {  // no memory for the text: fail without it
     fail_locked({}, rank);
   }
@@ -231,10 +231,10 @@ std::string LocalRanks::late_locked(const Meeting& meeting, const Visit& visit) 
   const std::vector<int>& missing = graph.calls[own].missing;
   const std::optional<Blame> blame = find_blame(graph, own);
   if (blame && blame->call != own) {
-    return held_up_text(call, me, deadline_, missing,
+    return held_up_text(failure_->names(), call, me, deadline_, missing,
                         {blame->ranks, called(*anyone_in(*meetings[blame->call]))});
   }
-  return missing_text(call, me, deadline_, blame ? blame->ranks : missing);
+  return missing_text(failure_->names(), call, me, deadline_, blame ? blame->ranks : missing);
 }
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/control/failure_texts.hpp"
+#include "comm/control/rank_names.hpp"
 #include "comm/control/tcp/listening.hpp"
 #include "comm/control/tcp/messages.hpp"
 #include "tessera/base/error.hpp"
@@ -148,7 +149,7 @@ void Coordinator::look_at_time() {
         fmt::format("{} of {} did not come to the rendezvous by the deadline; look whether {} "
                     "and can reach rank 0, which listens at {}: MASTER_ADDR and MASTER_PORT are "
                     "to name the same address on all machines",
-                    list_ranks(absent), job_.size,
+                    RankNames{}.of(absent), job_.size,
                     absent.size() == 1 ? "its process runs" : "their processes run",
                     listening_text(listener_)));
   }

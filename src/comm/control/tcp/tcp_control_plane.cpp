@@ -22,9 +22,9 @@ constexpr auto kLastWords = 1s;
 // Batches are told of so long after they were issued at most.
 constexpr int kTickMs = 20;
 
-std::string lost_text(int rank, const std::string& who) {
+std::string lost_text(const std::string& rank, const std::string& who) {
   return fmt::format(
-      "rank {} ({}) has left in the middle of the run: it was killed, has crashed, or its machine "
+      "{} ({}) has left in the middle of the run: it was killed, has crashed, or its machine "
       "cannot be reached",
       rank, who);
 }
@@ -170,9 +170,9 @@ void TcpControlPlane::on_frame(Frame& frame) {
 /// All that are left find it: the lowest of them reports.
 void TcpControlPlane::on_lost(int lost, const std::string& who) {
   const int reports = lost == 0 ? 1 : 0;
-  std::string text = lost_text(lost, who);
+  std::string text = lost_text(names().of(lost), who);
   if (const std::string call = call_under_way(); !call.empty()) {
-    text += fmt::format("; rank {} was in {}", rank(), call);
+    text += fmt::format("; {} was in {}", names().of(rank()), call);
   }
   fail_untold(text, reports);
 }
@@ -181,7 +181,7 @@ void TcpControlPlane::on_lost(int lost, const std::string& who) {
 void TcpControlPlane::on_coordinators_end(const std::string& problem) {
   const std::string where = fmt::format("at {}", place_.meet.text());
   if (problem.empty()) { return on_lost(0, where); }
-  fail(broken_text(fmt::format("rank 0 ({})", where), problem), rank());
+  fail(broken_text(fmt::format("{} ({})", names().of(0), where), problem), rank());
 }
 
 std::string TcpControlPlane::call_under_way() {
@@ -275,7 +275,7 @@ std::vector<std::string> TcpControlPlane::exchange(const CallSeries& call, std::
   const std::string what = called(call, sequence);
   if (ended) {
     lock.unlock();
-    fail_and_throw(ended_text(what, rank(), *ended), rank());
+    fail_and_throw(ended_text(names(), what, rank(), *ended), rank());
   }
   TESSERA_ASSERT(!in_time);
   Answer answer = ask_locked(lock, call, sequence);
@@ -296,12 +296,14 @@ std::string TcpControlPlane::missing_text_of(std::string_view call,
                                              const Answer& answer) const {
   if (answer.silent) {
     return fmt::format(
-        "{}: rank {} waited {} ms, and its own thread that passes on what ranks say does not "
+        "{}: {} waited {} ms, and its own thread that passes on what ranks say does not "
         "answer",
-        call, rank(), waited.count());
+        call, names().of(rank()), waited.count());
   }
-  if (answer.by.guilty.empty()) { return missing_text(call, rank(), waited, answer.missing); }
-  return held_up_text(call, rank(), waited, answer.missing, answer.by);
+  if (answer.by.guilty.empty()) {
+    return missing_text(names(), call, rank(), waited, answer.missing);
+  }
+  return held_up_text(names(), call, rank(), waited, answer.missing, answer.by);
 }
 
 /// Throws the job's failure, if that comes first.
@@ -383,7 +385,7 @@ std::string TcpControlPlane::late_text(const CallSeries& channel, std::uint64_t 
   if (answer.silent || !answer.missing.empty() || !answer.by.guilty.empty()) {
     return missing_text_of(call, waited, answer);
   }
-  return stopped_text(call, rank(), waited, others);
+  return stopped_text(names(), call, rank(), waited, others);
 }
 
 // ---- failing

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/pipeline/schedule.hpp"
+#include "tessera/world/mesh_shape.hpp"
+#include "tools/options/settings.hpp"
+
+namespace tessera::tools {
+
+/// The dimensions that were typed as "pipe=2,shard=4". Which names and sizes go is a rule of the
+/// library. ConfigError for a text of another form.
+[[nodiscard]] std::vector<MeshDim> parse_mesh(const std::string& text);
+/// The same the other way round.
+[[nodiscard]] std::string mesh_words(const std::vector<MeshDim>& mesh);
+
+/// "gpipe", "1f1b", "interleaved". ConfigError for another one.
+[[nodiscard]] PipeSchedule parse_pipe_schedule(const std::string& text);
+[[nodiscard]] std::string_view to_string(PipeSchedule schedule) noexcept;
+
+/// The number of ranks along a dimension of --mesh; 1 without it.
+[[nodiscard]] int ranks_along(const Settings& settings, const char* dimension);
+/// The number of ranks that compute with different data, of settings with settled ranks.
+[[nodiscard]] int data_ranks(const Settings& settings);
+
+/// Which of them `rank` is, from 0.
+[[nodiscard]] int data_index(const Settings& settings, int rank);
+
+/// The first and the last place of some ranks along a dimension of --mesh.
+struct PlaceRange {
+  std::string dimension;
+  int first = 0;
+  int last = 0;
+};
+/// Where `ranks`, one or more, are along `pipe` and `tensor`, as far as there are several.
+[[nodiscard]] std::vector<PlaceRange> places_of(const Settings& settings,
+                                                const std::vector<int>& ranks);
+
+/// A rank of each place along `pipe`, the first; none without `pipe`.
+[[nodiscard]] std::vector<int> pipe_ranks(const Settings& settings);
+
+/// The number of stages that the schedule divides a model into; 1 without `pipe`.
+[[nodiscard]] int stages_of(const Settings& settings);
+
+/// The schedule of --schedule, for any number of ranks along `pipe` and micro-batches.
+[[nodiscard]] std::function<pipeline::Schedule(int ranks, int micro_batches)> schedule_maker(
+    const Settings& settings);
+
+/// What each rank along `pipe` does in a step of `settings`. ConfigError for micro-batches that the
+/// schedule cannot have.
+[[nodiscard]] pipeline::Schedule schedule_of(const Settings& settings);
+
+/// ConfigError for an option of pipelines or of tensor parallelism that was typed and has no effect
+/// on the mesh, and for numbers that do not go together.
+void check_mesh_options(const Settings& settings);
+
+/// ", schedule 1f1b", ", schedule interleaved of 2 stages a rank, sequence parallel": what of these
+/// a run has; empty otherwise.
+[[nodiscard]] std::string describe_parallel(const Settings& settings);
+/// " --mesh pipe=2,shard=4 --schedule gpipe": what was typed or chosen of these; empty otherwise.
+[[nodiscard]] std::string parallel_words(const Settings& settings);
+
+}  // namespace tessera::tools
