@@ -1,8 +1,8 @@
 # Writes the files of FOLDER (page.html, *.css, *.js) as constants into the C++ source OUTPUT.
 cmake_minimum_required(VERSION 3.22)
 
-# All files that match, in the order of their names, as raw string literals: a compiler may refuse
-# one that is longer than 65,536 characters.
+# All files that match, in the order of their names, as raw string literals. Together they are one, which
+# is longer than the 65,536 characters that every compiler has to take: GCC and clang take any.
 function(literals_of pattern result)
   file(GLOB files ${FOLDER}/${pattern})
   list(SORT files)
@@ -13,9 +13,8 @@ function(literals_of pattern result)
   foreach(file IN LISTS files)
     file(READ "${file}" content)
     string(FIND "${content}" ")report\"" ends)
-    string(LENGTH "${content}" length)
-    if(NOT ends EQUAL -1 OR length GREATER 60000)
-      message(FATAL_ERROR "${file} is too long or ends the literal that it stands in")
+    if(NOT ends EQUAL -1)
+      message(FATAL_ERROR "${file} ends the literal that it stands in")
     endif()
     string(APPEND text "\n    R\"report(${content})report\"")
   endforeach()
@@ -26,6 +25,8 @@ literals_of(page.html page)
 literals_of(*.css style)
 literals_of(*.js script)
 file(WRITE ${OUTPUT} "#include \"profile/report_files.hpp\"
+
+#pragma GCC diagnostic ignored \"-Woverlength-strings\"
 
 namespace tessera::profile {
 
