@@ -203,9 +203,8 @@ class GPT {
   /// config().logits_row_elems() apart and zeros between them. Otherwise the view is empty.
   [[nodiscard]] ConstView gathered_logits() const noexcept;
 
-  /// *Collective* on a mesh with `tensor`. Returns what `reserve(batch)` allocates on rank
-  /// `world.rank()` for a model with these options. Throws ConfigError as the constructor and
-  /// `reserve` do.
+  /// Returns what `reserve(batch)` allocates on rank `world.rank()` for a model with these options.
+  /// Throws ConfigError as the constructor and `reserve` do.
   [[nodiscard]] static GPTBytes bytes_needed(const GPTConfig& config, const GPTOptions& options,
                                              std::int64_t batch, World& world,
                                              const ModelOptions& model = {});
