@@ -14,12 +14,12 @@ inline ModelOptions options_of(Strategy strategy, int ranks, Offload offload = O
 }
 
 /// Whose optimizer is offloaded.
-class OffloadStack : public Stack {
+class OffloadStack : public UnitStack {
  public:
   OffloadStack(World& world, Strategy strategy, const Optimizer& optimizer = AdamW{},
                Offload offload = Offload::optimizer)
-      : Stack{world, options_of(strategy, world.size(), offload), optimizer,
-              /*declares_order=*/true} {}
+      : UnitStack{world, options_of(strategy, world.size(), offload), optimizer,
+                  /*declares_order=*/true} {}
 };
 
 }  // namespace tessera::test::offload_test

@@ -38,7 +38,7 @@ std::string name(const char* verb, int i) {
 TEST(Overlap, TheNextUnitIsGatheredWhileThisOneComputes) {
   run_ranks(3,
             [](World& world) {
-              Stack stack{world, {.strategy = Strategy::zero3}};
+              UnitStack stack{world, {.strategy = Strategy::zero3}};
               stack.forward(kNothing);  // learns the order
               stack.backward(kNothing);
               stack.model().step();
@@ -56,19 +56,20 @@ TEST(Overlap, TheNextUnitIsGatheredWhileThisOneComputes) {
 
 TEST(Overlap, GradientsAreReducedWhileTheUnitBeforeComputes) {
   for (const Strategy strategy : all_strategies()) {
-    run_ranks(
-        3,
-        [&](World& world) {
-          Stack stack{world, {.strategy = strategy, .bucket_bytes = 1, .first_bucket_bytes = 1}};
-          stack.forward(kNothing);
-          stack.backward([&](int i) {
-            if (i < 3) {
-              EXPECT_TRUE(finishes(world, name("reduce", i + 1), 1)) << to_string(strategy) << i;
-            }
-          });
-          stack.model().step();
-        },
-        {.trace = true});
+    run_ranks(3,
+              [&](World& world) {
+                UnitStack stack{world,
+                                {.strategy = strategy, .bucket_bytes = 1, .first_bucket_bytes = 1}};
+                stack.forward(kNothing);
+                stack.backward([&](int i) {
+                  if (i < 3) {
+                    EXPECT_TRUE(finishes(world, name("reduce", i + 1), 1))
+                        << to_string(strategy) << i;
+                  }
+                });
+                stack.model().step();
+              },
+              {.trace = true});
   }
 }
 
@@ -76,7 +77,7 @@ TEST(Overlap, ParametersOfZeroOneAndTwoComeDuringTheNextForward) {
   for (const Strategy strategy : {Strategy::zero1, Strategy::zero2}) {
     run_ranks(3,
               [&](World& world) {
-                Stack stack{world, {.strategy = strategy}};
+                UnitStack stack{world, {.strategy = strategy}};
                 stack.forward(kNothing);
                 stack.backward(kNothing);
                 world.recorder()->clear();
@@ -124,7 +125,7 @@ TEST(Overlap, TheTraceShowsTheGatherInsideTheSpanOfTheUnitBefore) {
   run_ranks(
       2,
       [&](World& world) {
-        Stack stack{world, {.strategy = Strategy::zero3}};
+        UnitStack stack{world, {.strategy = Strategy::zero3}};
         stack.forward(kNothing);
         stack.backward(kNothing);
         stack.model().step();

@@ -9,10 +9,10 @@
 namespace tessera::test {
 
 /// Four blocks whose passes do what a test says.
-class Stack {
+class UnitStack {
  public:
-  Stack(World& world, const ModelOptions& options, const Optimizer& optimizer = AdamW{},
-        bool declares_order = false)
+  UnitStack(World& world, const ModelOptions& options, const Optimizer& optimizer = AdamW{},
+            bool declares_order = false)
       : model_{world, options} {
     for (int i = 0; i < 4; ++i) {
       units_.push_back(model_.add_unit("block." + std::to_string(i), {{"weight", {50, 50}}}));
