@@ -39,16 +39,18 @@ class ModelWeights final : public test::StackWeights {
     use(g["w"], g.grad("w"));
   }
   void step() { model_.step(); }
-  /// Writes the weights of the stages on `rank` along pipe, of all if it is -1.
-  void write(StackOutcome& outcome, int rank) {
+  /// Writes the weights of the stages on `rank` along pipe, of all if it is -1, as data rank `data`
+  /// has them.
+  void write(StackOutcome& outcome, int rank, int data) {
     const Evaluation evaluation = model_.evaluate();
     for (std::size_t stage = 0; stage < units_.size(); ++stage) {
       if (rank >= 0 && rank_of_stage_[stage] != rank) { continue; }
       const ForwardScope p = model_.forward(units_[stage]);
       world_.compute([&] {
-        world_.device().copy_out(outcome.add("weight " + std::to_string(stage), kWidth * kWidth),
-                                 p["w"].data(), sizeof(float) * kWidth * kWidth,
-                                 world_.compute_stream());
+        const std::string name =
+            "weight " + std::to_string(stage) + " of data rank " + std::to_string(data);
+        world_.device().copy_out(outcome.add(name, kWidth * kWidth), p["w"].data(),
+                                 sizeof(float) * kWidth * kWidth, world_.compute_stream());
         world_.compute_stream().wait();
       });
     }
@@ -85,7 +87,7 @@ void train_in_stages(World& world, const ModelOptions& options, const Schedule& 
     pipeline.run(passes);
     weights.step();
   }
-  weights.write(outcome, mesh.index("pipe"));
+  weights.write(outcome, mesh.index("pipe"), mesh.along("replicate", "shard").index());
 }
 
 void train_whole(World& world, const ModelOptions& options, const Schedule& schedule,
@@ -96,7 +98,7 @@ void train_whole(World& world, const ModelOptions& options, const Schedule& sche
     alone.run(outcome);
     weights.step();
   }
-  weights.write(outcome, -1);
+  weights.write(outcome, -1, world.rank());
 }
 
 std::vector<Schedule> schedules(int ranks) {
