@@ -104,7 +104,7 @@ Matrix drawn(std::int64_t rows, std::int64_t columns, std::uint32_t seed) {
   return m;
 }
 
-// What every rank starts from, and what one rank makes of it.
+// The weights and inputs of every rank, and the result of one rank alone.
 struct Whole {
   Matrix x = drawn(kRows, kHidden, 1), a = drawn(kHidden, kInner, 2), b = drawn(kInner, kHidden, 3);
   Matrix dy = drawn(kRows, kHidden, 4);

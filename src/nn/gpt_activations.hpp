@@ -94,7 +94,6 @@ struct ActivationSizes {
     return rows * layers.embedding.logits_row_elems();
   }
 };
-/// *Collective*, as TensorRanks.
 [[nodiscard]] ActivationSizes activation_sizes(const GPTConfig& config, const GPTOptions& options,
                                                std::int64_t batch, World& world,
                                                const ModelOptions& model);

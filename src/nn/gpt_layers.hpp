@@ -18,7 +18,7 @@ namespace tessera::nn {
 
 /// The layers of a GPT, as far as a rank along `tensor` has them.
 struct GPTLayers {
-  /// Of ranks made for this model.
+  /// `ranks_` are those of this model.
   GPTLayers(World& world, const GPTConfig& config, const GPTOptions& options,
             const ModelOptions& model, TensorRanks ranks_)
       : ranks{std::move(ranks_)},

@@ -105,7 +105,7 @@ struct GPT::State {
   void run_pipeline(GPT& gpt, const std::function<MicroBatch(int)>& data);
   [[nodiscard]] GPTPass pass_of(const pipeline::Turn& turn);
   [[nodiscard]] GPTPass pass_of(std::size_t stage, int slot, int of_micro_batch);
-  /// Without a pipeline: of the micro-batch that goes forward, or has gone last.
+  /// The pass of the current micro-batch, or of the last one, where there is no pipeline.
   [[nodiscard]] GPTPass only_pass() { return pass_of(0, 0, micro_batch); }
   void clear_loss();
   void forward(const GPTPass& pass, ConstValues input, Values output);

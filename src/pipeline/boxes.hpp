@@ -50,7 +50,8 @@ class Inbox {
   /// `pair` is that of the link; none if it is local.
   Inbox(const Link& link, const std::optional<Pair>& pair, const BoxPlace& place);
 
-  /// Has the next item of the step come. It waits for its buffer's last reader and for the sender.
+  /// Receives the next item of the step, once its buffer's last reader is done and the sender has
+  /// it.
   void ask();
   /// Makes the compute stream wait until an item is there.
   void wait_for(int number) const;

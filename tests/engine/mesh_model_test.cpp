@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "support/refusal.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/half.hpp"
 #include "tessera/engine/sharded_model.hpp"
@@ -237,14 +238,6 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{{{"pipe", 3}, {"replicate", 2}, {"tensor", 2}}, zero3, DType::bf16},
                       Case{{{"pipe", 2}, {"replicate", 2}, {"shard", 2}, {"tensor", 3}}}),
     name_of);
-
-template <class Kind>
-std::string refusal(int ranks, const std::function<void(World&)>& body) {
-  try {
-    run_ranks(ranks, body);
-  } catch (const Kind& error) { return error.what(); }
-  return "nothing";
-}
 
 TEST(MeshModel, IsRefusedUnderDp) {
   const std::string text = refusal<ConfigError>(2, [](World& world) {

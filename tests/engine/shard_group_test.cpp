@@ -4,6 +4,7 @@
 
 #include "engine/plan/sharding.hpp"
 #include "engine/rules/options.hpp"
+#include "support/refusal.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/world/machines.hpp"
 #include "tessera/world/run.hpp"
@@ -39,15 +40,6 @@ TEST(RanksOfEachMachine, IsWhatHybridTakesWhereNothingIsGiven) {
   simulate_rank({.ranks = 64}, [](World& world) {
     EXPECT_EQ(Sharding::make(world, {.strategy = Strategy::hybrid}).ranks(), 64) << "one machine";
   });
-}
-
-/// What error `body` ends with on `ranks` ranks.
-template <class Kind>
-std::string refusal(int ranks, const std::function<void(World&)>& body) {
-  try {
-    run_ranks(ranks, body);
-  } catch (const Kind& error) { return error.what(); }
-  return "nothing";
 }
 
 TEST(ShardGroup, OfAnotherSizeOnOneRankIsNamed) {

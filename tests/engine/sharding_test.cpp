@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "support/groups.hpp"
+#include "support/refusal.hpp"
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
@@ -17,15 +18,6 @@ using engine::Sharding;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Dims = std::vector<MeshDim>;
-
-/// What error `body` ends with on `ranks` ranks.
-template <class Kind>
-std::string refusal(int ranks, const std::function<void(World&)>& body) {
-  try {
-    run_ranks(ranks, body);
-  } catch (const Kind& error) { return error.what(); }
-  return "nothing";
-}
 
 TEST(MeshOf, AStrategyIsWhatItIsShortFor) {
   const auto dims_of = [](Strategy strategy, int ranks, int group) {

@@ -9,7 +9,7 @@
 
 namespace tessera::test {
 
-/// Of sizes that no mesh divides.
+/// A GPT whose sizes no mesh divides.
 inline constexpr nn::GPTConfig kMeshGPT{
     .layers = 5, .hidden = 60, .heads = 3, .vocab = 257, .seq = 16};
 
@@ -32,7 +32,7 @@ struct MeshRun {
 /// as many sequences.
 [[nodiscard]] MeshRun on_one_rank(const MeshRun& run);
 
-/// What came of it. Parameters and gradients have the names of gpt2_weight_name.
+/// The result of a training. Parameters and gradients have the names of gpt2_weight_name.
 struct MeshOutcome {
   ToyOutcome seen;                   ///< by rank 0
   std::vector<double> evaluated;     ///< before the first step; by rank, of this process's ranks

@@ -43,8 +43,8 @@ struct AttentionForward {
 ///         any. In 16 bits CUDA rounds probabilities and the gradients of scores to them where
 ///         heads have at most 128 elements.
 /// Errors: ContractError for a negative size or first_head, heads of 0 elements, a dropout outside
-/// [0, 1), a null
-///         or fp64 array, dtypes that differ; on CUDA for a head of more than 256 elements.
+///         [0, 1), a null or fp64 array, dtypes that differ; on CUDA for a head of more than 256
+///         elements.
 void attention_forward(const AttentionForward& args, Stream stream);
 
 /// Arguments of attention_backward. All but log_sum_exp and the workspace have one dtype; shape,

@@ -47,8 +47,7 @@ struct Dropout {
 ///
 /// Bits:   the same on every backend.
 /// Errors: ContractError for a negative size or first_elem, a p outside [0, 1), a null or fp64
-/// array, or dtypes
-///         that differ.
+///         array, or dtypes that differ.
 void dropout(const Dropout& args, Stream stream);
 
 }  // namespace tessera::kernels

@@ -68,9 +68,9 @@ struct GPTOptions {
   float dropout = 0.0F;
   /// The key of the random numbers of dropout.
   std::uint64_t dropout_seed = 1;
-  /// Who computes what in which order where the mesh has a dimension `pipe`: the schedule of a step
-  /// of `micro_batches` on `ranks` ranks. It must be the same each time. Its stages are as many
-  /// parts of the layers (GPT says which); it may be one that pipeline::check has not seen yet.
+  /// Returns the schedule of a step of `micro_batches` on the `ranks` ranks along the mesh's
+  /// dimension `pipe`, the same at each call. GPT says how its stages share the layers. A schedule
+  /// of your own needs no call of pipeline::check: the GPT makes it.
   std::function<pipeline::Schedule(int ranks, int micro_batches)> schedule =
       pipeline::one_forward_one_backward;
   /// Sequence parallelism where the mesh has a dimension `tensor`: see TensorOptions.
@@ -108,18 +108,16 @@ struct GPTBytes {
 /// GPT-2: learned positions, pre-LayerNorm, GELU (tanh), head tied to the token embedding.
 ///
 /// Units: "root" (wte, wpe, ln_f) and one block "h.i" for each layer. A forward opens root, h.0 ...
-/// h.L-1, root, and a backward the reverse. On a mesh with `pipe` root is three units: "tokens"
-/// (wte) and "positions" (wpe) at the first place, and "head" (ln_f, and wte tied) at the last. Use
-/// gpt2_weight_name for names in files (SaveOptions::name), which do not depend on the units.
+/// h.L-1, root, and a backward the reverse.
 ///
-/// On a mesh with `tensor` ranks share heads, the MLP's values and the vocabulary. On one with
-/// `pipe` the layers are divided over the stages of GPTOptions::schedule: as many for each, one
-/// more for each middle stage and then for the first as far as the remainder goes, as the last
-/// stage has the head. Units are then "tokens" (wte) and "positions" (wpe) at the first stage's
-/// place, "head" (ln_f, and wte tied to "tokens") at the last's, and the blocks. Parameters have
-/// the same order, initial values and names in files. `run` makes a step; the head waits for the
-/// backward pass, as with GPTOptions::head_rows. Boundaries::host and GatherLogits::on_rank0 are
-/// refused.
+/// On a mesh with `tensor`, ranks share the heads, the MLP's values and the vocabulary. On a mesh
+/// with `pipe`, the stages of GPTOptions::schedule share the layers evenly. Layers that remain go
+/// one each to the middle stages and then to the first, since the last stage has the head. Three
+/// units then stand for root: "tokens" (wte) and "positions" (wpe) at the place of the first stage,
+/// and "head" (ln_f, and wte tied to "tokens") at that of the last. Parameters keep their order and
+/// initial values, and gpt2_weight_name (SaveOptions::name) gives them the same names in files.
+/// `run` makes a step. The head waits for the backward pass, as with GPTOptions::head_rows.
+/// Boundaries::host and GatherLogits::on_rank0 are refused.
 ///
 ///   described --declare--> bound --forward--> forward done --backward--> bound ...
 ///   bound, between steps --evaluate, next_logits--> bound

@@ -63,9 +63,9 @@ struct PipelineBytes {
 ///          pass has ended. Between stages on one rank nothing is copied. It borrows the World.
 /// Errors:  ConfigError as `check`, and for a schedule of another number of ranks than the mesh
 ///          has along `pipe`. ContractError for a boundary without elements, for schedules or
-///          boundaries that differ between ranks, and from `run` if the schedule divides backward
+///          dtypes that differ between ranks, and from `run` if the schedule divides backward
 ///          passes and `backward_weight` is empty, or if a pass threw in an earlier `run`.
-///          Otherwise as the communicators.
+///          Otherwise as the communicators, which find boundaries of different sizes.
 class Pipeline {
  public:
   /// *Collective over all ranks of the mesh.*

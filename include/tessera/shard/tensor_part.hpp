@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 
 #include "tessera/base/shape.hpp"
 #include "tessera/shard/ranges.hpp"

@@ -13,7 +13,7 @@ struct LaunchedJob {
   std::string variable;  ///< The environment variable that gives the number of processes.
   int rank = 0;          ///< This process's number in the job, from 0.
   int size = 1;          ///< The number of processes in the job.
-  std::optional<int> on_machine = {};  ///< The number of them on this machine, if told.
+  std::optional<int> on_machine = {};  ///< The number of processes on this machine, if given.
 };
 
 /// Returns the job that run() would join on devices of this kind, according to the launcher's

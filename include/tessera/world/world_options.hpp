@@ -74,9 +74,8 @@ struct WorldOptions {
   /// products.
   std::string products = {};
   /// The priority, relative to the compute stream, of the streams that gathers and reductions run
-  /// on. With
-  /// `high` a collective's thread blocks are placed before those of kernels that have not begun. It
-  /// needs `device` cuda.
+  /// on. With `high`, the thread blocks of a collective are placed before those of kernels that
+  /// have not begun. It needs `device` cuda.
   StreamPriority channel_priority = StreamPriority::usual;
   /// Settings of NCCL, the same on all ranks.
   NcclOptions nccl = {};

@@ -39,8 +39,7 @@ void check_moment_blocks(std::span<const DeclaredUnit> units, int ranks,
       throw ConfigError{fmt::format(
           "`moments` int8 come in blocks of {} elements with one scale, and {} ranks along tensor "
           "cut '{}.{}' of shape {} along dimension {} within blocks: choose `moments` bf16 or "
-          "fp32, "
-          "or a granule or a number of ranks with which each rank has whole blocks",
+          "fp32, or a granule or a number of ranks with which each rank has whole blocks",
           kMomentBlock, ranks, unit.name, spec.name, spec.shape.to_string(), spec.cut->dim)};
     }
   }
