@@ -14,10 +14,10 @@ namespace tessera::tools {
 /// The dimensions that were typed as "pipe=2,shard=4". Which names and sizes go is a rule of the
 /// library. ConfigError for a text of another form.
 [[nodiscard]] std::vector<MeshDim> parse_mesh(const std::string& text);
-/// The same the other way round.
+/// The inverse of parse_mesh.
 [[nodiscard]] std::string mesh_words(const std::vector<MeshDim>& mesh);
 
-/// "gpipe", "1f1b", "interleaved". ConfigError for another one.
+/// "gpipe", "1f1b", "interleaved", "zero-bubble". ConfigError for another one.
 [[nodiscard]] PipeSchedule parse_pipe_schedule(const std::string& text);
 [[nodiscard]] std::string_view to_string(PipeSchedule schedule) noexcept;
 
