@@ -89,7 +89,7 @@ std::size_t gather_bytes(const ToyRun& run, std::vector<std::size_t>* units) {
   return held;
 }
 
-TEST_P(ReshardingTraffic, MemoryIsTheRingOfTheLargestThatShareItAndASlotForEachOther) {
+TEST_P(ReshardingTraffic, MemoryIsOneRingAndASlotForEachOtherUnit) {
   std::vector<std::size_t> units;  // root, three blocks, head
   const auto held = [&](const ModelOptions& options) {
     ToyRun run = zero3(GetParam());

@@ -97,7 +97,7 @@ TEST(COptions, HaveTheLibrarysDefaults) {
             describe(Lion{}));
 }
 
-TEST(COptions, EachMemberChangesOneOfTheLibrarys) {
+TEST(COptions, EachMemberSetsOneOfTheLibrarys) {
   struct Row {
     const char* changed;  // as all_of names it
     void (*change)(tessera_model_options&);
@@ -144,7 +144,7 @@ TEST(COptions, EachMemberChangesOneOfTheLibrarys) {
   }
 }
 
-TEST(COptions, OfAWorldAreTheLibrarys) {
+TEST(COptions, OfAWorldMatchTheLibrarys) {
   tessera_world_options options;
   EXPECT_DONE(tessera_world_options_init(&options, sizeof options));
   WorldOptions read = world_options(kCall, &options);
@@ -170,7 +170,7 @@ TEST(COptions, OfAWorldAreTheLibrarys) {
   EXPECT_TRUE(read.deterministic);
 }
 
-TEST(COptions, OfAnOlderProgramHaveDefaultsForWhatItDoesNotKnow) {
+TEST(COptions, OfAnOlderProgramUseDefaultsForNewMembers) {
   const Grown defaults{sizeof(Grown), 1, 2};
   const Grown older{offsetof(Grown, late), 10, 77};
   const Grown given = given_or(kCall, "Grown", &older, defaults);

@@ -103,7 +103,7 @@ TEST(CheckpointReader, DamagedDataIsNamedByFileTensorAndBytes) {
                                           tensor.first_byte + tensor.bytes - 1))));
 }
 
-TEST(CheckpointReader, FoldersThatAreNotWholeAreRefused) {
+TEST(CheckpointReader, RefusesIncompleteFolders) {
   struct Case {
     std::string what;
     std::function<void(const std::filesystem::path&)> damage;

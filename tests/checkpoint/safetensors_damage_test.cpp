@@ -65,7 +65,7 @@ TEST_F(SafetensorsDamage, ATruncatedFileIsRefusedWhereverItEnds) {
   }
 }
 
-TEST_F(SafetensorsDamage, AByteTooManyIsRefused) {
+TEST_F(SafetensorsDamage, AnExtraByteIsRefused) {
   EXPECT_FALSE(read(good_ + 'x'));
 }
 

@@ -134,7 +134,7 @@ TEST_F(Input, WeightsUnderOtherNamesSayWhichTheyHave) {
   }
 }
 
-TEST_F(Input, TensorsThatTheModelHasNotAreNamedAndCounted) {
+TEST_F(Input, UnknownTensorsAreNamedAndCounted) {
   Tensors tensors{read_file(trained_weights())};
   tensors.add("h.7.ln_1.weight", 20);
   write_file(path("one"), tensors.file());

@@ -131,7 +131,7 @@ TEST_F(MeshCommand, PlansAThousandRanksByTheirPlaces) {
   EXPECT_EQ(ranks, 1024);
 }
 
-TEST_F(MeshCommand, PlansPartsOfOtherSizesApart) {
+TEST_F(MeshCommand, PlansPartsOfDifferentSizesSeparately) {
   const Json json = json_of({"plan", "--ranks", "2", "--mesh", "tensor=2", "--strategy", "ddp",
                              "--layers", "1", "--hidden", "60", "--heads", "3"});
   const Json& kinds = json.at("strategies")[0].at("ranks");
@@ -147,7 +147,7 @@ TEST_F(MeshCommand, PlansPartsOfOtherSizesApart) {
   EXPECT_NEAR(static_cast<double>(bytes), 2e9, 1e6) << "16 bytes of an eighth";
 }
 
-TEST_F(MeshCommand, ASearchSplitsTheModelWhereShardingAloneDoesNotFit) {
+TEST_F(MeshCommand, ASearchSplitsTheModelIfShardingAloneDoesNotFit) {
   const Words asked = {"plan",  "--ranks", "4",       "--layers", "2",       "--hidden", "64",
                        "--seq", "512",     "--batch", "1",        "--vocab", "256"};
   const auto with = [&](const Words& more) {
@@ -215,7 +215,7 @@ TEST_F(MeshCommand, ResumesOnAnotherMeshAndSaysSo) {
               log("c.log").back().at("loss").get<double>(), 1e-5);
 }
 
-TEST_F(MeshCommand, ScalesOnTheRanksThatAMeshLeaves) {
+TEST_F(MeshCommand, ScalesOverTheDimensionsThatAMeshLeavesOpen) {
   const Json json =
       json_of({"scale", "--model", "gpt-nano", "--ranks", "4,8", "--mesh", "pipe=2,tensor=2",
                "--budget", "16MiB", "--strategies", "ddp,zero3", "--measure"});
@@ -256,7 +256,7 @@ TEST_F(MeshCommand, TimesTheStagesOfAPipeline) {
   EXPECT_NEAR(bubble("16"), 3.0 / 19, 0.04);
 }
 
-TEST_F(MeshCommand, RefusesWhatHasNoEffectOrCannotBe) {
+TEST_F(MeshCommand, RefusesUselessAndImpossibleOptions) {
   const struct {
     Words words;
     const char* text;

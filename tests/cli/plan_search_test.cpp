@@ -41,7 +41,7 @@ TEST(PlanSearch, TriesLeastTrafficThenLargeMicroBatchesThenPrefetch) {
                            "6 zero3 1x2 every prefetch 0"));
 }
 
-TEST(PlanSearch, KeepsWhatWasGivenAndTheGlobalBatch) {
+TEST(PlanSearch, KeepsGivenOptionsAndTheGlobalBatch) {
   const Settings settings = settings_of({"--ranks", "2", "--batch", "6", "--accumulate", "2",
                                          "--prefetch", "3", "--accumulate-mode", "every"});
   std::vector<std::int64_t> batches;
@@ -120,7 +120,7 @@ TEST(PlanSearch, OffloadsTheOptimizerWhereNothingElseFits) {
 }
 
 // With a byte less than the cheapest choice needs, whatever else: what costs least comes next.
-TEST(PlanSearch, KeepsLessBeforeItRunsLayersAgainAndThatBeforeItOffloads) {
+TEST(PlanSearch, ShardsBeforeItRecomputesAndRecomputesBeforeItOffloads) {
   std::size_t budget = std::numeric_limits<std::size_t>::max();
   std::vector<std::string> steps;
   while (steps.size() < 20) {
@@ -143,7 +143,7 @@ TEST(PlanSearch, KeepsLessBeforeItRunsLayersAgainAndThatBeforeItOffloads) {
                                    "block 64", "block 0 offload"));
 }
 
-TEST(PlanSearch, WhatWasTypedOfRecomputeAndHeadRowsStays) {
+TEST(PlanSearch, GivenRecomputeAndHeadRowsStay) {
   const SearchResult typed =
       search(settings_of({"--budget", "1", "--recompute", "gelu", "--head-rows", "100"}));
   EXPECT_EQ(typed.nearest->choice.settings.recompute.describe(), "gelu");
@@ -156,7 +156,7 @@ TEST(PlanSearch, OneRankSendsNothing) {
   for (const Choice& choice : choices(settings_of({}))) { EXPECT_EQ(choice.traffic, 0); }
 }
 
-TEST(PlanSearch, SkipsMicroBatchesThatCannotBe) {
+TEST(PlanSearch, SkipsImpossibleMicroBatches) {
   // 2^30 tokens are the most: ten of these samples.
   const SearchResult result = search(
       settings_of({"--seq", "100000000", "--batch", "8", "--accumulate", "2", "--budget", "1PiB"}));

@@ -121,7 +121,7 @@ TEST_F(Resume, AResumedRunIsTheUninterruptedOneToTheBit) {
 }
 
 // Machines without a shared file system: their parts, brought to one folder.
-TEST_F(Resume, TakesPartsThatLieBesideEachOther) {
+TEST_F(Resume, TakesPartsThatLieSideBySide) {
   const Words all = {"--lr-schedule", "constant", "--strategy", "zero3"};
   train(all + Words{"--steps", "6", "--checkpoint", path("a")});
   train(all + Words{"--steps", "4", "--checkpoint", path("whole")});
@@ -150,7 +150,7 @@ TEST_F(Resume, TakesPartsThatLieBesideEachOther) {
 }
 
 // The rate falls along a cosine to the end of the whole run.
-TEST_F(Resume, ASignalSavesTheWholeStateAndTheRunGoesOn) {
+TEST_F(Resume, ASignalSavesTheWholeStateForAResume) {
   const Words all = {"--strategy", "zero3", "--steps", "20", "--lr", "0.01"};
   train(all + Words{"--checkpoint", path("a"), "--log", path("a.log")});
   NamedPipe pipe{path("pipe")};
@@ -196,7 +196,7 @@ TEST_F(Resume, ARunThatIsKilledAgainAndAgainIsTheUninterruptedOne) {
   expect_same("b/" + step_name(60), "a/" + step_name(60));
 }
 
-TEST_F(Resume, OtherRanksAndStrategiesGoOnWithTheSameLosses) {
+TEST_F(Resume, OtherRanksAndStrategiesContinueWithTheSameLosses) {
   const Words rate = {"--lr-schedule", "constant"};
   train(rate + Words{"--steps", "8", "--strategy", "zero3", "--batch", "4", "--log", path("a.log"),
                      "--checkpoint", path("a"), "--checkpoint-every", "4", "--checkpoint-sync"});
@@ -222,7 +222,7 @@ TEST_F(Resume, OtherRanksAndStrategiesGoOnWithTheSameLosses) {
   }
 }
 
-TEST_F(Resume, ARunThatTakesMoreWindowsAStepGoesOnBehindThoseTaken) {
+TEST_F(Resume, ARunWithLargerStepsContinuesAfterTheWindowsTaken) {
   train({"--steps", "5", "--checkpoint", path("a"), "--lr-schedule", "constant"});
   const Outcome outcome = trained({"--steps", "6", "--checkpoint", path("a"), "--lr-schedule",
                                    "constant", "--resume", "--batch", "3"});
@@ -232,7 +232,7 @@ TEST_F(Resume, ARunThatTakesMoreWindowsAStepGoesOnBehindThoseTaken) {
             "36 to 44 of epoch 0, the first whole batch behind the 30 that are taken\n");
 }
 
-TEST_F(Resume, TheNewestStayAndEveryMthOfThem) {
+TEST_F(Resume, KeepsTheNewestAndEveryMth) {
   const Words all = {"--steps",
                      "12",
                      "--checkpoint",
@@ -255,7 +255,7 @@ TEST_F(Resume, TheNewestStayAndEveryMthOfThem) {
   EXPECT_EQ(names_in("a"), names);
 }
 
-TEST_F(Resume, WhatCannotGoOnSaysWhy) {
+TEST_F(Resume, SaysWhyARunCannotResume) {
   const Words made = {"--steps",           "2",    "--seed", "7", "--lr", "0.002", "--no-shuffle",
                       "--accumulate-mode", "every"};
   train(made + Words{"--checkpoint", path("a")});
@@ -286,7 +286,7 @@ TEST_F(Resume, WhatCannotGoOnSaysWhy) {
 }
 
 // The clock of the command moves 20 seconds with each line of its log.
-TEST_F(Resume, SavesEverySoManyMinutes) {
+TEST_F(Resume, SavesAtTheGivenMinutes) {
   if (TESSERA_SANITIZED) { GTEST_SKIP() << "sanitizers refuse the preloaded clock"; }
   const auto saved = [&](const std::string& minutes) {
     const std::string name = "after-" + minutes;
@@ -330,7 +330,7 @@ TEST_F(Resume, PrecisionChangesIfItIsTyped) {
   EXPECT_THAT(back.err, HasSubstr("note: --precision fp32 from here on"));
 }
 
-TEST_F(Resume, WhatIsTypedMayChangeAndIsTold) {
+TEST_F(Resume, ReportsChangedOptions) {
   train({"--steps", "2", "--checkpoint", path("a")});
   const Outcome changed = trained(
       {"--steps", "4", "--lr", "0.002", "--seed", "5", "--checkpoint", path("a"), "--resume"});
@@ -354,7 +354,7 @@ TEST_F(Resume, WhatIsTypedMayChangeAndIsTold) {
   EXPECT_THAT(outcome.err, HasSubstr("they are taken from their beginning"));
 }
 
-TEST_F(Resume, ADamagedOneIsNamedAndNeverUsed) {
+TEST_F(Resume, ADamagedCheckpointIsNamedAndNeverUsed) {
   const Words all = {"--lr-schedule", "constant", "--checkpoint",
                      path("a"),       "--log",    path("a.log")};
   train(all + Words{"--steps", "6", "--checkpoint-every", "2", "--checkpoint-keep", "3",
@@ -392,7 +392,7 @@ TEST_F(Resume, ADamagedOneIsNamedAndNeverUsed) {
   EXPECT_TRUE(fs::is_symlink(path("a/" + step_name(9))));
 }
 
-TEST_F(Resume, TheirWeightsAreWhereRunsStartAndTextIsDrawnFrom) {
+TEST_F(Resume, ItsWeightsStartRunsAndGenerateText) {
   train({"--steps", "2", "--checkpoint", path("a"), "--shard-size", "10KiB"});
   train({"--steps", "2", "--checkpoint", path("b")});
   const std::string sharded = path("a/" + step_name(2));
@@ -433,7 +433,7 @@ TEST_F(Resume, NothingStartsFromDamagedWeights) {
   }
 }
 
-TEST_F(Resume, WhatCouldNotBeWrittenIsTold) {
+TEST_F(Resume, ReportsWhatCouldNotBeWritten) {
   // A save that fails while the last one waits.
   fs::create_directories(path("a"));
   write_file(path("a/" + step_name(2)), "a user's");

@@ -95,7 +95,7 @@ TEST_F(Signals, ARunThatIsStoppedEarlyStillShowsAStep) {
 }
 
 // As behind "| head", or a tee that has died of the same signal.
-TEST_F(Signals, AReaderOfStandardOutputThatLeavesCostsNoWeights) {
+TEST_F(Signals, AReaderOfStandardOutputThatLeavesLosesNoWeights) {
   const std::string pipe = path("pipe");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const std::string gone = "exec 3<>'" + pipe + "' 1>'" + pipe + "' 3<&-; ";
@@ -106,7 +106,7 @@ TEST_F(Signals, AReaderOfStandardOutputThatLeavesCostsNoWeights) {
   EXPECT_EQ(names_in("c"), after("100"));
 }
 
-TEST_F(Signals, ASecondOneEndsTheRunAtOnceAndAnEchoDoesNot) {
+TEST_F(Signals, ASecondSignalEndsTheRunAtOnceAndAnEchoDoesNot) {
   NamedPipe pipe{path("log")};
   pipe.fill();
   RunningCommand run{endless({"--log", path("log"), "--checkpoint", path("c")}), path("run")};
@@ -137,7 +137,7 @@ TEST_F(Signals, NohupKeepsARunFromHangingUp) {
   EXPECT_EQ(run.wait().status, 128 + SIGTERM);
 }
 
-TEST_F(Signals, AfterTheLastStepThereIsNothingToStop) {
+TEST_F(Signals, AfterTheLastStepASignalStopsNothing) {
   NamedPipe pipe{path("log")};
   pipe.fill();
   RunningCommand run{training({"--steps", "1", "--log", path("log"), "--checkpoint", path("c")}),
@@ -183,7 +183,7 @@ TEST(NotedSignals, AreNotedByTheOutermostAndForgottenWithIt) {
 
 using NotedSignalsDeathTest = CommandTest;
 
-TEST_F(NotedSignalsDeathTest, TakeEffectAfterWhatMayNotBeDisturbed) {
+TEST_F(NotedSignalsDeathTest, TakeEffectAfterTheProtectedSection) {
   EXPECT_EXIT(tools::undisturbed([&] {
                 std::raise(SIGTERM);
                 tools::write_output(path("inner"), "whole");

@@ -32,7 +32,7 @@ std::string refusal(const Batch& batch, int rank, int ranks) {
   return "accepted";
 }
 
-TEST(Batch, SentBytesAreThoseOfTheBandwidthOptimalAlgorithm) {
+TEST(Batch, SentBytesMatchTheBandwidthOptimalAlgorithm) {
   struct Row {
     Batch batch;
     std::array<std::size_t, 3> by_rank;
@@ -135,7 +135,7 @@ TEST(BatchCheck, RefusesWhatBreaksTheContract) {
   expect_refused(Batch{""}.gather(fp32(1), {}, 3), "root 3 is not a rank of 3");
 }
 
-TEST(BatchCheck, OnlyTheRootsOwnTargetOfAGatherIsLookedAt) {
+TEST(BatchCheck, OnlyTheRootsTargetOfAGatherIsChecked) {
   HostTensor part{DType::fp32, 4};
   EXPECT_EQ(refusal(Batch{""}.gather(part.view(), {}, 0), 1, 3), "accepted");
   EXPECT_NE(refusal(Batch{""}.gather(part.view(), {}, 1), 1, 3), "accepted");
@@ -180,7 +180,7 @@ TEST(BatchCheck, ZeroElementsNeedNoMemory) {
             "accepted");
 }
 
-TEST(RecordingCommunicator, KeepsWhatItIsGivenAndRefusesWhatIsWrong) {
+TEST(RecordingCommunicator, KeepsItsArgumentsAndRefusesInvalidOnes) {
   RecordingCommunicator comm{4};
   HostTensor shard{DType::fp32, 5};
   HostTensor full{DType::fp32, 20};

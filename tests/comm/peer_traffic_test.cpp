@@ -81,7 +81,7 @@ TEST_P(PeerTraffic, ReducePassesBetweenAllRanksOnItsWayToTheRoot) {
                [&](int, int to) { return to == root ? 2 : 1; });
 }
 
-TEST_P(PeerTraffic, AGroupsRanksAreThoseOfTheJob) {
+TEST_P(PeerTraffic, AGroupUsesTheJobsRankNumbers) {
   WorldOptions options;
   options.trace = true;
   run(

@@ -59,7 +59,7 @@ TEST_P(CommStreams, BatchesOnDifferentStreamsOvertakeEachOther) {
 
 // Ranks may come to two batches in different orders, and both then run at once: what has been
 // submitted first on one rank belongs to what has been submitted first on the others.
-TEST_P(CommStreams, BatchesMatchInTheOrderOfSubmittingWhateverRunsFirst) {
+TEST_P(CommStreams, BatchesMatchInSubmissionOrderWhicheverRunsFirst) {
   run([](World& world) {
     HostTensor first{DType::fp32, 4, 1.0};
     HostTensor second{DType::fp32, 4, 10.0};
@@ -133,7 +133,7 @@ TEST_P(CommStreams, SubmitReturnsBeforeTheDataHasMoved) {
   });
 }
 
-TEST_P(CommStreams, RecordsTellWhatMovedAndOnWhichThread) {
+TEST_P(CommStreams, RecordsSayWhatMovedAndOnWhichThread) {
   WorldOptions options;
   options.trace = true;
   run(

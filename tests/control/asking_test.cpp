@@ -70,7 +70,7 @@ class Asking : public ::testing::Test {
   std::thread answers_;
 };
 
-TEST_F(Asking, IsEndedByTheJobsFailure) {
+TEST_F(Asking, EndsWhenTheJobFails) {
   answer_with({frame_of(FrameType::failure, CallKind::setup, "rank 0: out of coffee")});
   std::string said;
   try {
@@ -79,7 +79,7 @@ TEST_F(Asking, IsEndedByTheJobsFailure) {
   EXPECT_EQ(said, "rank 0: out of coffee");
 }
 
-TEST_F(Asking, IsNotNeededOnceAllHaveCome) {
+TEST_F(Asking, IsUnnecessaryOnceAllRanksHaveArrived) {
   answer_with(
       {frame_of(FrameType::texts, CallKind::setup, PayloadWriter{}.text("a").text("b").take()),
        frame_of(FrameType::answer, CallKind::setup, answer_of({}))});
@@ -87,14 +87,14 @@ TEST_F(Asking, IsNotNeededOnceAllHaveCome) {
 }
 
 // The coordinator keeps the texts back then, and asks the ranks first.
-TEST_F(Asking, WaitsForTheDifferenceWhereAllHaveCome) {
+TEST_F(Asking, WaitsForTheDifferenceOnceAllRanksHaveArrived) {
   answer_with({frame_of(FrameType::answer, CallKind::setup, answer_of({})),
                frame_of(FrameType::differ, CallKind::setup, "ranks disagree")},
               100ms);
   EXPECT_EQ(error_of_exchange(), "ranks disagree");
 }
 
-TEST(AskingTheCoordinator, NobodyIsMissingInACallThatIsOver) {
+TEST(AskingTheCoordinator, NoRankIsMissingFromACompletedCall) {
   Meeting meeting{2};
   meeting.start(0, [](TcpControlPlane& control) {
     (void)control.exchange(CallKind::setup, "a");

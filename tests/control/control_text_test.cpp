@@ -20,7 +20,7 @@ std::string refusal(const std::vector<std::string>& sealed) {
   return "none";
 }
 
-TEST(ControlText, TextsOfOneCallComeOutAsTheyWentIn) {
+TEST(ControlText, ReturnsTheTextsOfOneCallUnchanged) {
   const std::vector<std::string> texts{"", "a", std::string("\0\xFF ", 3),
                                        std::string(70'000, 'x')};
   for (const TextCall call : {TextCall::exchange, TextCall::split, TextCall::number}) {

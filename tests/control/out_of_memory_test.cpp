@@ -62,7 +62,7 @@ class ControlPathWithoutMemory : public ::testing::Test {
   }
 };
 
-TEST_F(ControlPathWithoutMemory, TheThreadThatHearsFailsTheRankAndTellsTheOthers) {
+TEST_F(ControlPathWithoutMemory, TheReceivingThreadFailsTheRankAndTellsTheOthers) {
   SpokenForCoordinator coordinator;
   TcpControlPlane control{place_of(1, 2, coordinator.port()), 5s, 5s};
   refused = 2048;

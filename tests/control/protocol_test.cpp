@@ -63,7 +63,7 @@ std::vector<Wrong> wrong_words() {
           {"it sends what is no message of ranks", "GET / HTTP/1.1\r\n\r\n"}};
 }
 
-TEST(ControlProtocol, ARankThatBreaksItIsNamedWithWhatItSaid) {
+TEST(ControlProtocol, NamesARankThatBreaksItAndQuotesItsMessage) {
   for (const auto& [problem, words] : wrong_words()) {
     SCOPED_TRACE(problem);
     Meeting meeting{3};
@@ -86,7 +86,7 @@ TEST(ControlProtocol, ARankThatBreaksItIsNamedWithWhatItSaid) {
   }
 }
 
-TEST(ControlProtocol, ACoordinatorThatBreaksItIsToldFromOneThatIsGone) {
+TEST(ControlProtocol, DistinguishesAFaultyCoordinatorFromALostOne) {
   Frame cut;
   cut.type = FrameType::answer;
   for (const std::string& words : {std::string{"HTTP/1.1 400\r\n\r\n"}, words_of({cut})}) {

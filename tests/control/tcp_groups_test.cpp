@@ -69,7 +69,7 @@ TEST(TcpGroups, DifferentBatchesOfAGroupEndTheJobAndItsLowestRankReports) {
   }
 }
 
-TEST(TcpGroups, WhoIsMissingInAGroupIsCalledAsInTheJob) {
+TEST(TcpGroups, MissingRanksOfAGroupAreNamedAsInTheJob) {
   Meeting meeting{4};
   meeting.run([](TcpControlPlane& control) {
     const CallSeries channel{CallKind::gather_batch, join_every_second(control)};
@@ -92,7 +92,7 @@ TEST(TcpGroups, WhoIsMissingInAGroupIsCalledAsInTheJob) {
 
 // Pairs of ranks, and every second one, as models in pairs have them: rank 1 does not come to its
 // pair's batch, and so rank 2's does not begin on rank 0, which has called it.
-TEST(TcpGroups, WhoHoldsUpAMemberInAnotherGroupIsNamed) {
+TEST(TcpGroups, NamesTheRankThatHoldsUpAMemberInAnotherGroup) {
   Meeting meeting{4};
   meeting.run([](TcpControlPlane& control) {
     const int rank = control.rank();
@@ -160,7 +160,7 @@ TEST(TcpGroups, ARankThatHasEndedIsMissedByItsGroupsAlone) {
                                       HasSubstr("rank 1 waits for rank 3, which has ended")));
 }
 
-TEST(RankGroups, RefusesWhatCannotBe) {
+TEST(RankGroups, RefusesImpossibleValues) {
   RankGroups groups{4};
   groups.add(5, "pair", {1, 3});
   groups.add(5, "pair", {1, 3});

@@ -97,7 +97,7 @@ class CudnnTest : public CudaTest {
 
 constexpr AttentionShape kShape{2, 12, 3, 8};
 
-TEST_F(CudnnTest, IsNamedAmongTheLibraries) {
+TEST_F(CudnnTest, IsListedAmongTheLibraries) {
   const CudaMachine machine = cuda_machine();
   EXPECT_THAT(
       machine.libraries,
@@ -105,14 +105,14 @@ TEST_F(CudnnTest, IsNamedAmongTheLibraries) {
   EXPECT_THAT(machine.without, ::testing::IsEmpty());
 }
 
-TEST_F(CudnnTest, ComputesWhatSuitsItAndNothingElse) {
+TEST_F(CudnnTest, ComputesOnlySupportedSizes) {
   (void)attend(kShape);
   EXPECT_EQ(executions(), 2U);
   (void)attend({2, 12, 3, 7});
   EXPECT_EQ(executions(), 0U);
 }
 
-TEST_F(CudnnTest, BuildsAPlanOnceAndLetsTheLeastRecentlyUsedGo) {
+TEST_F(CudnnTest, BuildsAPlanOnceAndEvictsTheLeastRecentlyUsed) {
   const auto shape = [](std::int64_t seq) { return AttentionShape{1, seq, 1, 8}; };
   for (std::int64_t i = 0; i < 64; ++i) { (void)attend(shape(4 + 4 * i), Passes::forward); }
   EXPECT_EQ(builds(), 64U);
@@ -127,7 +127,7 @@ TEST_F(CudnnTest, BuildsAPlanOnceAndLetsTheLeastRecentlyUsedGo) {
   EXPECT_EQ(builds(), 1U);
 }
 
-TEST_F(CudnnTest, BackwardOfBlackwellIsItsFromTheVersionThatIsDeterministicThere) {
+TEST_F(CudnnTest, OnBlackwellBackwardUsesItFromTheDeterministicVersionOn) {
   const Result everywhere = attend(kShape);
   EXPECT_EQ(executions(), 2U);
   emulation().set_capability(100);
@@ -153,7 +153,7 @@ TEST_F(CudnnTest, BackwardAddsInAnyOrderWhereTheStreamAllowsIt) {
   bench().stream().state()->compute_with({.table = &table()});
 }
 
-TEST_F(CudnnTest, AWorldSaysInWhichOrder) {
+TEST_F(CudnnTest, AWorldChoosesTheOrder) {
   constexpr AttentionShape gpt2{64, 1024, 12, 64};
   for (const SumOrder order : {SumOrder::fixed, SumOrder::any}) {
     run_ranks(1,
@@ -192,7 +192,7 @@ TEST_F(CudnnTest, BackwardTakesAsFewPiecesAsTheWorkspaceThatIsLentAllows) {
   }
 }
 
-TEST_F(CudnnTest, WhatItTakesOfTheDeviceIsALibrarys) {
+TEST_F(CudnnTest, ItsDeviceMemoryIsCountedAsALibrarys) {
   const DeviceUse before = use_of(device()).value();
   const auto free_before = device().memory()->free_bytes;
   (void)attend(kShape);
@@ -202,7 +202,7 @@ TEST_F(CudnnTest, WhatItTakesOfTheDeviceIsALibrarys) {
   EXPECT_EQ(after.library_bytes - before.library_bytes, taken);
 }
 
-TEST_F(CudnnTest, AFailureNamesWhatWasComputedAndHowToDoWithoutIt) {
+TEST_F(CudnnTest, AFailureNamesTheOperationAndHowToAvoidIt) {
   for (const char* call : {"cudnnCreate", "cudnnBuild", "cudnnExecute"}) {
     SCOPED_TRACE(call);
     emulation().fail(call, 1, Emulation::kInvalidValue);

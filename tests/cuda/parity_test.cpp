@@ -133,7 +133,7 @@ TEST_P(CudaParity, AnOffloadedOptimizerChangesNoBit) {
 }
 
 // Large enough for each thread to have a part of its own.
-TEST_P(CudaParity, ThreadsOfTheHostChangeNoBit) {
+TEST_P(CudaParity, HostThreadsChangeNoBit) {
   GPTRun run = on_cuda();
   run.steps = 2;
   run.config = {.layers = 1, .hidden = 32, .heads = 2, .vocab = 1031, .seq = 11};
@@ -172,7 +172,7 @@ INSTANTIATE_TEST_SUITE_P(DTypes, CudaOutputs, ::testing::Values(DType::fp32, DTy
 
 // In 16 bits a product applies GELU before it rounds: what is computed again may be one rounding
 // off, for the gradient of one weight alone, and alike under every strategy.
-TEST_P(CudaOutputs, ThatAreRecomputedChangeNoBitButOfGeluIn16Bits) {
+TEST_P(CudaOutputs, ChangeNoBitWhenRecomputedExceptGeluIn16Bits) {
   GPTRun run = gpt_run(2, GetParam());
   run.steps = 3;
   run.config.hidden = 24;  // GELU in the product

@@ -116,7 +116,7 @@ TEST_F(RecordedProducts, GiveTheSameBitsUnderEveryStrategyAndInEveryRun) {
   }
 }
 
-TEST_F(RecordedProducts, OfTheFirstChoiceAreARunWithoutAFile) {
+TEST_F(RecordedProducts, OfTheFirstChoiceEqualARunWithoutAFile) {
   choose(0);
   EXPECT_EQ(train_gpt(run_with(file())).losses, train_gpt(run_with({})).losses);
 }

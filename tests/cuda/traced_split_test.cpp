@@ -21,7 +21,7 @@ trace::Record only_record(World& world, const std::string& batch) {
   return records.empty() ? trace::Record{} : records.front();
 }
 
-TEST(CudaTracedSplit, RecordsOfAGroupThatHasGoneAreItsOwn) {
+TEST(CudaTracedSplit, RecordsOfADestroyedGroupRemainItsOwn) {
   if (const std::string reason = no_cuda(); !reason.empty()) { GTEST_SKIP() << reason; }
   WorldOptions options;
   options.device = DeviceKind::cuda;

@@ -43,7 +43,7 @@ class CudaLedger : public CudaCommand {
   }
 };
 
-TEST_F(CudaLedger, RowsSumToWhatTheDeviceSays) {
+TEST_F(CudaLedger, RowsSumToTheDevicesFigure) {
   for (const Json& ledger : ledgers("2")) {
     const int first = ledger.at("ranks").at(0);
     EXPECT_EQ(ledger.at("ranks"), Json(ranks_on(first, 2)));
@@ -52,7 +52,7 @@ TEST_F(CudaLedger, RowsSumToWhatTheDeviceSays) {
   }
 }
 
-TEST_F(CudaLedger, TellsContextAndOthersApartAsFarAsNvmlDoes) {
+TEST_F(CudaLedger, SeparatesContextFromOtherProcessesAsFarAsNvmlDoes) {
   if (!machine_is_emulated()) { GTEST_SKIP() << "a real device has the NVML that it has"; }
   const Variable context{"TESSERA_EMULATED_CUDA_CONTEXT_BYTES", std::to_string(300 * kMiB)};
   const Variable others{"TESSERA_EMULATED_CUDA_OTHERS_BYTES", std::to_string(100 * kMiB)};
@@ -69,7 +69,7 @@ TEST_F(CudaLedger, TellsContextAndOthersApartAsFarAsNvmlDoes) {
   }
 }
 
-TEST_F(CudaLedger, HasOneForEachDevice) {
+TEST_F(CudaLedger, HasOneLedgerForEachDevice) {
   if (!machine_is_emulated()) { GTEST_SKIP() << "the devices are those that there are"; }
   const Variable devices{"TESSERA_EMULATED_CUDA_DEVICES", "2"};
   const std::vector<Json> all = ledgers("3");

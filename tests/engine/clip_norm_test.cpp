@@ -50,7 +50,7 @@ class ClipNorm : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, ClipNorm, ::testing::Values(1, 2, 3, 4, 7),
                          ::testing::PrintToStringParamName());
 
-TEST_P(ClipNorm, IsThatOfTheWholeAveragedGradientUnderEveryStrategyOnAnyNumberOfRanks) {
+TEST_P(ClipNorm, UsesTheNormOfTheWholeGradientUnderEveryStrategyOnAnyRanks) {
   for (const Strategy strategy : all_strategies()) {
     for (const AccumulateMode mode : {AccumulateMode::every, AccumulateMode::deferred}) {
       run_ranks(GetParam(), [&](World& world) {

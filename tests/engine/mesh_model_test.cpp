@@ -289,7 +289,7 @@ TEST(MeshModel, RefusesToTieParametersThatAreCutDifferently) {
 }
 
 /// A rank along tensor that has no element of the only trained parameter decides as the others do.
-TEST(MeshModel, JudgesWholeParametersOnRanksThatHaveNothingOfThem) {
+TEST(MeshModel, ChecksWholeParametersOnRanksWithoutAPart) {
   const std::vector<ModelOptions> some{
       {.compute = DType::bf16, .master_weights = MasterWeights::remainder},
       {.compute = DType::bf16, .offload = Offload::state}};
@@ -306,7 +306,7 @@ TEST(MeshModel, JudgesWholeParametersOnRanksThatHaveNothingOfThem) {
   }
 }
 
-TEST(MeshModel, NamesTheSameOriginOfNaNWhereARankHasNothingOfAUnit) {
+TEST(MeshModel, NamesTheSameOriginOfNaNOnRanksWithoutAPart) {
   std::vector<std::string> told(2);
   run_ranks(2, [&](World& world) {
     ShardedModel model{world, {.mesh = {{"tensor", 2}}, .max_skips = 2}};

@@ -188,7 +188,7 @@ TEST_P(AttentionKernels, BothDirectionsHaveTheSameBitsInEveryRun) {
   }
 }
 
-TEST_P(AttentionKernels, NothingIsLegal) {
+TEST_P(AttentionKernels, EmptyInputIsLegal) {
   for (const AttentionShape shape : {AttentionShape{0, 4, 2, 8}, AttentionShape{2, 0, 2, 8}}) {
     OnDevice actual{bench(), Pass{DType::fp32, shape}};
     run(actual);
@@ -206,7 +206,7 @@ TEST(AttentionWorkspaceOnCpu, GrowsWithTheSequenceAndNotWithItsSquare) {
   EXPECT_EQ(elems(1024), cpu_table().attention_workspace_elems({1, 1024, 1, 64}, DType::fp32, {}));
 }
 
-TEST(AttentionWorkspaceOnCpu, IsForTheThreadsThatFindAHead) {
+TEST(AttentionWorkspaceOnCpu, CountsOnlyThreadsWithAHead) {
   const AttentionShape six_heads{2, 100, 3, 16};
   const auto elems = [&](int threads) {
     return cpu_table().attention_workspace_elems(six_heads, DType::fp32, {.threads = threads});
@@ -257,7 +257,7 @@ class AttentionOnCuda : public attention::AttentionTest {};
 INSTANTIATE_TEST_SUITE_P(Backends, AttentionOnCuda, cuda_alone(), backend_name);
 
 // Three heads fit what cuDNN may work in at a time, then two.
-TEST_P(AttentionOnCuda, HeadsOfALongSequenceAreTheirOwn) {
+TEST_P(AttentionOnCuda, HeadsOfALongSequenceAreIndependent) {
   if (test::Emulation::there()) { GTEST_SKIP() << "has no cuDNN, and would take minutes"; }
   constexpr AttentionShape all{1, 4096, 5, 8}, one{1, 4096, 1, 8};
   const Pass pass{DType::bf16, all};

@@ -7,7 +7,7 @@ namespace {
 
 constexpr AttentionShape kGpt2{.batch = 64, .seq = 1024, .heads = 12, .head_size = 64};
 
-TEST(CudnnRule, TakesWhatItsDocumentationSupports) {
+TEST(CudnnRule, TakesTheSizesThatItsDocumentationSupports) {
   EXPECT_TRUE(suits_cudnn(kGpt2, DType::bf16));
   EXPECT_TRUE(suits_cudnn(kGpt2, DType::fp16));
   EXPECT_FALSE(suits_cudnn(kGpt2, DType::fp32));
@@ -47,7 +47,7 @@ TEST(CudnnRule, TheWorkspaceIsThatOfTheHeadsAtATime) {
 }
 
 // 768 heads of 2,101,248 bytes and a mebibyte: 1.5 GiB, and any less in between.
-TEST(CudnnRule, AsManyHeadsAtATimeAsTheWorkspaceThatIsLentHasRoomFor) {
+TEST(CudnnRule, TakesAsManyHeadsAtATimeAsTheLentWorkspaceHolds) {
   const std::size_t whole = cudnn_whole_workspace_bytes(kGpt2, DType::bf16);
   EXPECT_EQ(whole, std::size_t{768} * (1024 * 1024 * 2 + 1024 * 4) + (1U << 20U));
   EXPECT_EQ(cudnn_heads_in(kGpt2, whole), 768);
@@ -70,14 +70,14 @@ TEST(CudnnRule, LongSequencesAreTakenAHeadAtATime) {
 }
 
 // 1024 gradients of queries of 64 elements and as many sums, in fp32.
-TEST(CudnnRule, InAnyOrderMoreHeadsAreTakenAtATime) {
+TEST(CudnnRule, TakesMoreHeadsAtATimeInAnyOrder) {
   EXPECT_EQ(cudnn_heads(kGpt2, SumOrder::any), 500);
   EXPECT_EQ(cudnn_workspace_bytes(kGpt2, DType::bf16, SumOrder::any),
             std::size_t{500} * 1024 * 65 * 4 + (1U << 20U));
 }
 
 // With short rows of large heads it needs more for each head.
-TEST(CudnnRule, OddLengthsThatFitAtOnceInTheFixedOrderAloneKeepIt) {
+TEST(CudnnRule, OddLengthsThatFitAtOnceOnlyInTheFixedOrderKeepIt) {
   constexpr AttentionShape some{.batch = 1, .seq = 127, .heads = 2000, .head_size = 128};
   constexpr AttentionShape many{.batch = 1, .seq = 127, .heads = 3000, .head_size = 128};
   EXPECT_EQ(cudnn_order(some, SumOrder::any), SumOrder::any);

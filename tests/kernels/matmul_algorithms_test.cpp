@@ -116,7 +116,7 @@ TEST_F(MatMulAlgorithms, EmptySumsOverwriteWithZeroAndAddNothing) {
 }
 
 // Row 1 meets a NaN, row 2 an infinity, and no other row either.
-TEST_F(MatMulAlgorithms, NansAndInfinitiesReachTheirRowsAlone) {
+TEST_F(MatMulAlgorithms, NansAndInfinitiesReachOnlyTheirRows) {
   constexpr Size s{40, 64, 300};
   for (const Dtypes& dtypes : kDtypes) {
     Floats a(std::size_t(s.m * s.k), 0.5F);
@@ -279,7 +279,7 @@ TEST(OneDnn, NeedsAFewMebibytesAtMost) {
 }
 
 // More kinds of product than a thread keeps: some are compiled again.
-TEST_F(MatMulAlgorithms, MoreProductsThanAreKeptAreStillRight) {
+TEST_F(MatMulAlgorithms, EvictedProductsAreStillRight) {
   constexpr std::int64_t k = 128, m = 64, most = 90;
   DeviceValues a{bench(), filled(m * k, 1.0F), kBf16}, b{bench(), filled(k * most, 2.0F), kBf16};
   for (int round = 0; round < 2; ++round) {
@@ -312,7 +312,7 @@ void multiply_in_every_way() {
 
 // Ranks are threads made for each run. Under the address sanitizer, which counts on its own, the
 // numbers below are zero.
-TEST(MatMulMemory, OfAThreadEndsWithIt) {
+TEST(MatMulMemory, OfAThreadIsFreedWithIt) {
   const auto held = [] {
     const struct mallinfo2 info = mallinfo2();
     return static_cast<std::int64_t>(info.uordblks + info.hblkhd);
@@ -324,7 +324,7 @@ TEST(MatMulMemory, OfAThreadEndsWithIt) {
 }
 
 // The rank's thread may be one that runs OpenMP loops of the user's.
-TEST(MatMulThreads, OfAnOpenMpLoopRemainTheCallers) {
+TEST(MatMulThreads, InsideAnOpenMpLoopRemainTheCallers) {
   const auto get = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
   const auto set = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
   if (get == nullptr || set == nullptr) { GTEST_SKIP() << "no OpenMP in this build"; }

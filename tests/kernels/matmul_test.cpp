@@ -319,7 +319,7 @@ struct EpilogueCase {
 constexpr EpilogueCase kEpilogues[] = {
     {{16, 24, 48}, 0}, {{33, 64, 100}, 0}, {{33, 64, 100}, 1}, {{31, 33, 65}, 0}, {{1, 8, 1}, 0}};
 
-TEST_P(MatMulKernels, GeluKeepsWhatItIsAppliedTo) {
+TEST_P(MatMulKernels, GeluKeepsItsInput) {
   for (const DType dtype : kValueDTypes) {
     for (const auto& [s, offset] : kEpilogues) {
       SCOPED_TRACE(testing::Message() << to_string(dtype) << " n " << s.n << " offset " << offset);
@@ -463,7 +463,7 @@ TEST_P(MatMulKernels, RefuseStridesThatDoNotFit) {
   EXPECT_THROW(table().matmul(product, stream()), ContractError);
 }
 
-TEST_P(MatMulKernels, RefuseFp64AndBiasAndEpilogueOfWhatIsAdded) {
+TEST_P(MatMulKernels, RefuseFp64AndBiasOrEpilogueWithAccumulation) {
   DeviceArray<float> x{bench(), 4}, y{bench(), 4};
   const auto refused = [&](auto&& change) {
     MatMul p{x.data(), x.data(), x.data(), 1, 1, 1};

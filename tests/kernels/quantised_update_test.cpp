@@ -57,7 +57,7 @@ TEST_P(QuantisedUpdateKernels, HaveTheReferencesBitsInEveryMixOfDtypes) {
   }
 }
 
-TEST_P(QuantisedUpdateKernels, ArraysMayStandAskewOfSixteenBytes) {
+TEST_P(QuantisedUpdateKernels, ArraysMayBeUnaligned) {
   for (const std::int64_t offset : {1, 2, 4}) {
     Layout layout = quantised(700);
     layout.parameter = DType::bf16;

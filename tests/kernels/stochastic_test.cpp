@@ -76,7 +76,7 @@ TEST(NarrowStochastic, DependsOnTheElementNotOnTheCut) {
   }
 }
 
-TEST(NarrowStochastic, GivesNothingButTheTwoNeighbours) {
+TEST(NarrowStochastic, GivesOneOfTheTwoNeighbours) {
   const Floats values = awkward_floats();
   for (const DType to : kLow) {
     for (std::uint32_t update = 1; update <= 40; ++update) {
@@ -126,7 +126,7 @@ TEST(NarrowStochastic, IsTheValueOnAverage) {
   }
 }
 
-TEST(NarrowStochastic, EveryPartOfTheKeyGivesOtherBits) {
+TEST(NarrowStochastic, EveryPartOfTheKeyChangesTheBits) {
   const Floats values = filled(256, 1.001F);
   const Bits base = rounded(cpu::narrow_stochastic, DType::bf16, values);
   for (const int part : {0, 1, 2, 3}) {
@@ -139,7 +139,7 @@ TEST(NarrowStochastic, EveryPartOfTheKeyGivesOtherBits) {
   }
 }
 
-TEST(NarrowStochastic, WhatIsExactStays) {
+TEST(NarrowStochastic, ExactValuesStay) {
   for (const DType to : kLow) {
     const Floats exact{0.0F, -0.0F, 1.0F, -1.5F, 0.0078125F, 65024.0F, kInfinity, -kInfinity};
     const Bits bits = rounded(cpu::narrow_stochastic, to, exact);

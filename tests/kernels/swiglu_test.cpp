@@ -102,7 +102,7 @@ TEST_P(SwiGLUKernels, BackwardIsCloseToFloat64AndLeavesGapsAlone) {
 }
 
 // dgate and dup may take the place of gate and up.
-TEST_P(SwiGLUKernels, InPlaceAndAtAnyAddressTheBitsAreTheSame) {
+TEST_P(SwiGLUKernels, HaveTheSameBitsInPlaceAndAtAnyAddress) {
   for_all([&](DType dtype, const Problem& problem) {
     DeviceValues in{bench(), problem.both, dtype}, out{bench(), problem.both, dtype};
     DeviceValues dy{bench(), problem.dy, dtype};

@@ -158,7 +158,7 @@ TEST_P(VocabCrossEntropyKernels, TheGradientIsTheSlopeOfTheLoss) {
   }
 }
 
-TEST_P(VocabCrossEntropyKernels, ScalesAreOfTheGradientAlone) {
+TEST_P(VocabCrossEntropyKernels, ScalesApplyToTheGradientOnly) {
   Parts parts{5, {0, 30, 67}, DType::fp32, 3.0F};
   const Result plain = run(parts);
   const Result scaled = run(parts, 1024.0F);
@@ -172,7 +172,7 @@ TEST_P(VocabCrossEntropyKernels, ScalesAreOfTheGradientAlone) {
   EXPECT_TRUE(same_bits(watched.gradients, parts.logits));
 }
 
-TEST_P(VocabCrossEntropyKernels, ANanInOnePartIsInAllLossesAndGradients) {
+TEST_P(VocabCrossEntropyKernels, ANanInOnePartReachesAllLossesAndGradients) {
   Parts parts{1, {0, 3, 7}, DType::fp32, 1.0F};
   parts.logits[5] = kNan;
   const Result result = run(parts);

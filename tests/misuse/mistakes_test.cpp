@@ -428,7 +428,7 @@ TEST_P(MemoryMistakes, AWriteBeyondAGradientsEndIsNamed) {
 }
 
 // Room behind a parameter is its kernels' to write zeros to, and nothing else.
-TEST(Rooms, HoldZerosAndAreGuardedBehindTheirEnd) {
+TEST(Rooms, HoldZerosAndAreGuardedAtTheirEnd) {
   struct Write {
     int at;
     float value;
@@ -470,7 +470,7 @@ TEST_P(MemoryMistakes, TheFirstNaNIsNamed) {
           })});
 }
 
-TEST_P(MemoryMistakes, ATrainerWithoutOneIsLeftAloneAndHoldsTheSame) {
+TEST_P(MemoryMistakes, ACorrectTrainerIsUnaffectedAndHoldsTheSameMemory) {
   std::array<std::size_t, 2> peaks{};
   for (const bool checked : {false, true}) {
     ModelOptions with = options();
@@ -521,7 +521,7 @@ TEST(CheckedTraining, HasTheSameBits) {
 }
 
 // A released slot holds NaN that keep their bits on their way through a CPU's arithmetic.
-TEST(LateReaders, AreNamedWhereTheirNaNArrives) {
+TEST(LateReaders, AreNamedWhereTheirNaNAppears) {
   for (const bool watches : {false, true}) {
     expect({"",
             Kind::contract,

@@ -276,7 +276,7 @@ TEST_F(MpiCommand, ABudgetIsJudgedBeforeAnyProcessTrains) {
   refused(2, train(1), 3, {"--budget 1 B", "would hold"});
 }
 
-TEST_F(MpiCommand, OnlyRankZeroSpeaksInLinesOfText) {
+TEST_F(MpiCommand, OnlyRankZeroPrints) {
   const Outcome outcome = job(3, model("train", {"--steps", "20"}));
   ASSERT_EQ(outcome.status, 0) << outcome.out;
   EXPECT_EQ(outcome.out.rfind("custom: 15600 parameters, ddp on 3 ranks (mpi)", 0), 0U)
@@ -291,7 +291,7 @@ TEST_F(MpiCommand, OnlyRankZeroSpeaksInLinesOfText) {
   EXPECT_EQ(count("communicators", doctor.out), 1) << doctor.out;
 }
 
-TEST_F(MpiCommand, AJobOfOneIsAJob) {
+TEST_F(MpiCommand, AJobOfOneProcessRuns) {
   const Outcome outcome = job(1, model("compare", {"--comm", "mpi", "--ranks", "1", "--steps", "1",
                                                    "--json", path("out.json")}));
   ASSERT_EQ(outcome.status, 0) << outcome.out;
@@ -310,7 +310,7 @@ TEST_F(MpiCommand, RefusesRanksThatAreNotItsProcesses) {
           {"error: --comm local: ", "one of 2 processes", "--ranks 2"});
 }
 
-TEST_F(MpiCommand, ReportsOnceWhatEveryProcessFinds) {
+TEST_F(MpiCommand, ReportsAProblemOfEveryProcessOnce) {
   refused(3, {"train", "--bathc", "4"}, 2, {"error: tessera train does not know '--bathc'"});
   refused(3, {"train", "--data", path("missing.txt")}, 2, {"error: rank 0: ", "missing.txt"});
   refused(2, model("train", {"--log", path("no/such/run.jsonl")}), 2, {"--log: cannot write"});
@@ -320,14 +320,14 @@ TEST_F(MpiCommand, ReportsOnceWhatEveryProcessFinds) {
 
 // Each rank reads its part of the weights, and finds that they are of another model. Which comes
 // first is open.
-TEST_F(MpiCommand, ReportsOnceWhatEveryRankFindsInTheMiddle) {
+TEST_F(MpiCommand, ReportsAProblemOfEveryRankDuringTrainingOnce) {
   ASSERT_EQ(tessera(model("train", {"--steps", "0", "--checkpoint", path("w")})).status, 0);
   Words wider = model("train", {"--steps", "1", "--init", path("w/model.safetensors")});
   *(std::find(wider.begin(), wider.end(), "--hidden") + 1) = "24";
   refused(3, wider, 2, {"error: rank ", "model.safetensors"});
 }
 
-TEST_F(MpiCommand, ReportsWhatOneProcessFinds) {
+TEST_F(MpiCommand, ReportsAProblemOfOneProcess) {
   Words both = model("train", {"--steps", "1"});
   const Words colon = {":", "-n", "1"};
   both.insert(both.end(), colon.begin(), colon.end());
@@ -341,7 +341,7 @@ TEST_F(MpiCommand, ReportsWhatOneProcessFinds) {
           {"/dev/full"});
 }
 
-TEST_F(MpiCommand, SkippedStepsAreToldOnceAndTooManyEndTheJob) {
+TEST_F(MpiCommand, SkippedStepsAreReportedOnceAndTooManyEndTheJob) {
   const Words arguments = model("train", {"--steps", "10", "--lr", "1e30", "--max-skips", "3"});
   const Outcome outcome = job(3, arguments);
   EXPECT_EQ(outcome.status, 1);
@@ -400,7 +400,7 @@ TEST_F(MpiCommand, AKilledProcessEndsTheJobWithinSeconds) {
 }
 
 // The others wait for it, or for each other: one says so, and names nobody else.
-TEST_F(MpiCommand, AStoppedProcessIsReportedOnceAndNobodyElse) {
+TEST_F(MpiCommand, OnlyAStoppedProcessIsReportedAndOnce) {
   for (const std::string strategy : {"ddp", "zero3"}) {
     SCOPED_TRACE(strategy);
     SignalledJob job{as_process(

@@ -39,7 +39,7 @@ class MpiLedger : public ::testing::TestWithParam<Strategy> {};
 INSTANTIATE_TEST_SUITE_P(Strategies, MpiLedger, ::testing::ValuesIn(all_strategies()),
                          [](const auto& tested) { return std::string{to_string(tested.param)}; });
 
-TEST_P(MpiLedger, ClosesAfterAFewSteps) {
+TEST_P(MpiLedger, AccountsForEveryByteAfterAFewSteps) {
   ASSERT_TRUE(launched_job()) << "start this program with mpirun";
   run([](World& world) {
     auto gpt = shard(nn::GPT(kModel), world, {.strategy = GetParam()});

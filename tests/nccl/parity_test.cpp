@@ -171,7 +171,7 @@ TEST(NcclHybrid, PlansAreWhatEveryProcessHolds) {
       options);
 }
 
-TEST(NcclDeterministic, HoldsNcclToItsRingWhichGivesTheSameBitsInEveryRun) {
+TEST(NcclDeterministic, ForcesTheRingWhichGivesTheSameBitsInEveryRun) {
   EXPECT_FALSE(environment("NCCL_ALGO"));
   GPTRun run = in_groups_of(half_of(this_job().size, Strategy::hybrid));
   run.world.deterministic = true;

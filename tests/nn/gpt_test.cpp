@@ -88,7 +88,7 @@ TEST(GPT, StartsFromTheSameBitsForEveryStrategyAndNumberOfRanks) {
   }
 }
 
-TEST(GPT, RefusesHeadRowsThatCannotBe) {
+TEST(GPT, RefusesImpossibleHeadRows) {
   EXPECT_THAT([] { GPT(kConfig, {.head_rows = -1}); },
               ThrowsMessage<ConfigError>(HasSubstr("head_rows of -1: give the rows at a time")));
   EXPECT_THAT([] { GPT(kConfig, {.gather_logits = GatherLogits::on_rank0, .head_rows = 64}); },
@@ -126,7 +126,7 @@ TEST_F(OneRankGPT, ATokenOutsideTheVocabularyIsRefusedAndTheModelStaysUsable) {
   });
 }
 
-TEST_F(OneRankGPT, RefusesWhatIsNotWholeSequencesOfOneSize) {
+TEST_F(OneRankGPT, RefusesPartialSequences) {
   with_gpt([](Sharded<GPT>& gpt) {
     const std::vector<std::int32_t> two = tokens(2);
     const std::span<const std::int32_t> all{two};
@@ -151,7 +151,7 @@ TEST_F(OneRankGPT, RefusesCallsOutOfOrder) {
   });
 }
 
-TEST(GPT, IsOfNoUseBeforeItIsDeclared) {
+TEST(GPT, CannotBeUsedBeforeItIsDeclared) {
   GPT gpt(kConfig);
   const std::vector<std::int32_t> tokens(17, 0);
   EXPECT_THROW(gpt.forward(tokens, tokens), ContractError);

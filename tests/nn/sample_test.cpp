@@ -50,14 +50,14 @@ TEST(Sampler, TemperatureZeroTakesTheMostLikelyAndOfEqualsTheFirst) {
   EXPECT_EQ((Sampler{.temperature = 0.0F}.draw(equal, 0, 0)), 1);
 }
 
-TEST(Sampler, TopKLeavesTheKMostLikely) {
+TEST(Sampler, TopKKeepsTheKMostLikely) {
   expect_shares(frequencies({.top_k = 2}, kLogits, kCount), {0.0, 1.0 / 3, 2.0 / 3, 0.0}, kCount);
   expect_shares(frequencies({.top_k = 3}, kLogits, kCount), {1.0 / 7, 2.0 / 7, 4.0 / 7, 0.0},
                 kCount);
   EXPECT_EQ(frequencies({.top_k = 100}, kLogits, 100), frequencies({}, kLogits, 100));
 }
 
-TEST(Sampler, TopPLeavesTheFewestThatReachIt) {
+TEST(Sampler, TopPKeepsTheFewestThatReachIt) {
   expect_shares(frequencies({.top_p = 0.5F}, kLogits, kCount), {0.0, 0.0, 1.0, 0.0}, kCount);
   expect_shares(frequencies({.top_p = 0.6F}, kLogits, kCount), {0.0, 1.0 / 3, 2.0 / 3, 0.0},
                 kCount);
@@ -73,7 +73,7 @@ TEST(Sampler, DrawsDependOnSeedSampleAndPosition) {
   EXPECT_NE((Sampler{.seed = 2}.draw(equal, 3, 4)), drawn);
 }
 
-TEST(Sampler, RefusesWhatIsNoDistribution) {
+TEST(Sampler, RefusesInvalidDistributions) {
   EXPECT_THROW(Sampler{.temperature = -1.0F}.validate(), ConfigError);
   EXPECT_THROW(Sampler{.temperature = std::nanf("")}.validate(), ConfigError);
   EXPECT_THROW(Sampler{.top_k = -1}.validate(), ConfigError);
@@ -136,7 +136,7 @@ TEST(Generate, WorksDuringTraining) {
   EXPECT_EQ(train_course(options, between), train_course(options));
 }
 
-TEST(Generate, RefusesWhatCannotBe) {
+TEST(Generate, RefusesImpossibleValues) {
   const auto refused = [](const Generation& generation) {
     EXPECT_THROW((void)texts(generation, Strategy::ddp, 1), ConfigError);
   };

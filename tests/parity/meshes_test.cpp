@@ -199,7 +199,7 @@ class Paired : public ::testing::TestWithParam<std::size_t> {};
 INSTANTIATE_TEST_SUITE_P(Options, Paired, ::testing::Range(std::size_t{0}, pairings().size()),
                          ::testing::PrintToStringParamName());
 
-TEST_P(Paired, OptionsGiveWhatOneRankGivesAndHoldWhatWasPlanned) {
+TEST_P(Paired, OptionsMatchOneRankAndUseThePlannedMemory) {
   const Pairing pairing = pairings()[GetParam()];
   const auto& [pipe, replicate, shard, tensor] = pairing.mesh;
   MeshRun run = run_on(pipe, replicate, shard, tensor);
@@ -220,7 +220,7 @@ TEST(DropoutOnMeshes, DropsWhatOneRankDrops) {
   }
 }
 
-TEST(ZeroBubble, DividedBackwardPassesHaveTheBitsOfWholeOnes) {
+TEST(ZeroBubble, SplitBackwardPassesHaveTheBitsOfWholeOnes) {
   using nn::Recompute;
   const std::vector<std::pair<std::array<int, 4>, nn::GPTOptions>> cases = {
       {{3, 1, 2, 1}, {}},

@@ -26,7 +26,7 @@ Mesh along_pipe(World& world) {
 }
 
 // Copies of a pipeline, each with its own data: the ranks of one differ along `pipe` alone.
-TEST(Pipeline, RunsBesideOthersWhereverTheMeshHasThem) {
+TEST(Pipeline, RunsOnEveryMeshThatHasPipe) {
   const Schedule schedule = interleaved(2, 2, 4);
   const auto expected = stack_on_one_rank(schedule, kSteps, DeviceKind::cpu, /*data_ranks=*/2);
   const std::vector<std::vector<MeshDim>> meshes = {{{"pipe", 2}, {"shard", 2}},
@@ -73,7 +73,7 @@ TEST(Pipeline, SendsEachBoundaryOnceToTheNeighbourAlone) {
   }
 }
 
-TEST(Pipeline, AllocatesWhatItSaysOnRanksAndInPlans) {
+TEST(Pipeline, AllocatesTheStatedBytesOnRanksAndInPlans) {
   constexpr int kRanks = 3;
   const Boundary boundary{.elems = 1000, .dtype = DType::bf16};
   for (const Schedule& schedule :
@@ -114,7 +114,7 @@ TEST(Pipeline, OneForwardOneBackwardNeedsNoMoreForMoreMicroBatches) {
   }
 }
 
-TEST(Pipeline, RefusesWhatItCannotRun) {
+TEST(Pipeline, RefusesSchedulesItCannotRun) {
   run_ranks(2, [](World& world) {
     const Mesh mesh = along_pipe(world);
     const Boundary boundary{.elems = 4};

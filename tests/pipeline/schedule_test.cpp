@@ -84,7 +84,7 @@ struct Mistake {
   std::function<void(Schedule&)> make;
 };
 
-TEST(PipelineSchedule, RefusesWhatIsWrittenWrongByName) {
+TEST(PipelineSchedule, NamesTheMistakeInASchedule) {
   const auto rank = [](Schedule& s, std::size_t r) -> std::vector<Action>& { return s.ranks[r]; };
   const std::vector<Mistake> mistakes = {
       {"it has no micro-batches", [](Schedule& s) { s.micro_batches = 0; }},

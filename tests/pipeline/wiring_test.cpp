@@ -152,7 +152,7 @@ std::string stuck_in_concert(const Schedule& schedule) {
   return "";
 }
 
-TEST(PipelineWiring, MovesInConcertEndWhereBothRanksOfALinkWaitForEachOther) {
+TEST(PipelineWiring, PairedMovesEndIfBothRanksOfALinkWait) {
   for (const int ranks : {1, 2, 3, 4, 5}) {
     EXPECT_EQ(stuck_in_concert(gpipe(ranks, 7)), "");
     EXPECT_EQ(stuck_in_concert(one_forward_one_backward(ranks, 7)), "");

@@ -69,7 +69,7 @@ TEST(HtmlReport, FourRanksAndFourStrategiesStayUnderOneMegabyte) {
   EXPECT_LT(html_report(document.dump()).size(), 1'000'000U);
 }
 
-TEST(HtmlReport, RefusesWhatIsNoReport) {
+TEST(HtmlReport, RefusesADocumentThatIsNotAReport) {
   EXPECT_THAT(refusal(""), HasSubstr("not JSON"));
   EXPECT_THAT(refusal("{\"kind\":\"compare\",\"command\":\"\xff\"}"), HasSubstr("not JSON"));
   EXPECT_THAT(refusal("[]"), HasSubstr("document: expected an object"));
@@ -84,7 +84,7 @@ struct Damage {
   const char* says;
 };
 
-TEST(HtmlReport, NamesThePlaceOfWhatItCannotDraw) {
+TEST(HtmlReport, NamesThePlaceOfAValueItCannotDraw) {
   const std::vector<Damage> damages = {
       {[](Json& d) { d.erase("strategies"); }, "document: expected a member \"strategies\""},
       {[](Json& d) { d["model"]["parameters"] = "many"; },

@@ -40,7 +40,7 @@ TEST(KernelSeconds, AreTheLongerOfComputingAndMoving) {
   EXPECT_THROW((void)seconds(1, 1, DType::fp16), ConfigError);
 }
 
-TEST(KernelSeconds, GoByTheSampleOfTheSameSizesOrBetweenTheNearest) {
+TEST(KernelSeconds, UseTheSampleOfTheSameSizesOrInterpolate) {
   MachineProfile machine = plain_machine();
   const auto product = [](std::int64_t m) {
     return trace::KernelWork{
@@ -105,7 +105,7 @@ TEST(CollectiveSeconds, TakeTheFastestProtocol) {
   EXPECT_DOUBLE_EQ(collective_seconds({"all_gather", 20}, ranks(2), machine).latency, 10.0);
 }
 
-TEST(CollectiveSeconds, OfRanksThatReadEachOthersMemoryAreMeetingsAndBytes) {
+TEST(CollectiveSeconds, OfRanksWithSharedMemoryAreBarriersAndBytes) {
   MachineProfile machine = plain_machine();
   machine.way = CollectiveWay::direct;
   machine.reduce_bytes_per_second = 0.5;
@@ -142,7 +142,7 @@ TEST(CollectiveSeconds, AreNotShorterForMoreRanksLatencyOrBytes) {
   }
 }
 
-TEST(MachineProfileDocument, ComesBackAsItWasWritten) {
+TEST(MachineProfileDocument, RoundTrips) {
   MachineProfile machine = plain_machine();
   machine.cores = 2;
   machine.way = CollectiveWay::direct;
@@ -166,7 +166,7 @@ std::string refusal(const std::function<void(Json&)>& change) {
   return "nothing";
 }
 
-TEST(MachineProfileDocument, IsRefusedWithWhatIsWrong) {
+TEST(MachineProfileDocument, IsRefusedWithTheReason) {
   EXPECT_EQ(refusal([](Json&) {}), "nothing");
   EXPECT_THAT(refusal([](Json& j) { j["tessera_machine"] = 2; }), HasSubstr("of version 2"));
   EXPECT_THAT(refusal([](Json& j) { j["colour"] = 1; }), HasSubstr("unknown key 'colour'"));

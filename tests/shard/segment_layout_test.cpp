@@ -163,7 +163,7 @@ TEST(SegmentLayout, AWiderAlignmentHoldsForParametersAndShards) {
   }
 }
 
-TEST(SegmentLayout, NothingToHoldNeedsNoMemory) {
+TEST(SegmentLayout, AnEmptyLayoutNeedsNoMemory) {
   for (int ranks = 1; ranks <= 9; ++ranks) {
     EXPECT_EQ(segment_of({}, ranks).padded_elems(), 0);
     EXPECT_EQ(segment_of({0, 0}, ranks).padded_elems(), 0);
@@ -204,7 +204,7 @@ TEST(SegmentLayout, CountsBeyondThirtyTwoBits) {
   EXPECT_EQ(segment.pieces(1023).front().elems, elems - 1023 * segment.shard_elems());
 }
 
-TEST(SegmentLayout, RefusesWhatIsNotALayout) {
+TEST(SegmentLayout, RefusesInvalidLayouts) {
   const auto make = [](std::vector<Placement> placements, std::int64_t elems, int ranks) {
     return SegmentLayout{SegmentDTypes{}, true, std::move(placements), elems, ranks};
   };

@@ -96,7 +96,7 @@ Tensors first_state(int ranks, const std::function<Module()>& build, const Shard
   return state;
 }
 
-TEST(TorchMeta, ANetStartsFromTheSameBitsUnderEveryStrategyOnAnyRanks) {
+TEST(TorchMeta, AModuleStartsFromTheSameBitsUnderEveryStrategyOnAnyRanks) {
   const std::function<MetaNet()> build = [] { return MetaNet{}; };
   const auto options = [](Strategy strategy, std::uint64_t seed) {
     return ShardOptions{.model = {.strategy = strategy}, .initial = gain_of(3.0F), .seed = seed};
@@ -136,7 +136,7 @@ TEST(TorchMeta, ANetStartsFromTheSameBitsUnderEveryStrategyOnAnyRanks) {
       AllOf(HasSubstr("layers.0.weight"), HasSubstr("tokens.weight"), Not(HasSubstr("gain"))));
 }
 
-TEST(TorchMeta, ANetTrainsAsOneWithTheSameWeights) {
+TEST(TorchMeta, AModuleTrainsAsOneWithTheSameWeights) {
   std::vector<double> losses[2];
   Tensors state;
   const auto train = [&](auto& model, std::vector<double>& kept) {
@@ -215,7 +215,7 @@ std::vector<Layer> all_layers() {
 }
 
 // Values of libtorch's layers are those that the layers are built with: as large, and as many.
-TEST(TorchMeta, EveryLayerOfLibtorchsGetsTheValuesItIsBuiltWith) {
+TEST(TorchMeta, EveryLibtorchLayerGetsItsInitialValues) {
   for (const Layer& one : all_layers()) {
     SCOPED_TRACE(one.name);
     ::torch::manual_seed(1);
@@ -247,7 +247,7 @@ TEST(TorchMeta, EveryLayerOfLibtorchsGetsTheValuesItIsBuiltWith) {
   }
 }
 
-TEST(TorchMeta, WhatFillsTensorsDoesNothingOnMetaAndDrawsNothing) {
+TEST(TorchMeta, FillsDoNothingOnMetaAndDrawNoNumbers) {
   ::torch::manual_seed(4);
   const at::Tensor next = ::torch::rand({3});
   ::torch::manual_seed(4);
@@ -291,7 +291,7 @@ TEST(TorchMeta, WhatFillsTensorsDoesNothingOnMetaAndDrawsNothing) {
   EXPECT_EQ(bits(::torch::rand({3})), bits(next));
 }
 
-TEST(TorchMeta, RefusesWhatNothingGivesValues) {
+TEST(TorchMeta, RefusesTensorsThatNothingInitialises) {
   struct Case {
     const char* what;
     std::function<std::shared_ptr<nn::Module>()> build;

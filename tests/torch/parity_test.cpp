@@ -442,7 +442,7 @@ Padded padded(ShardedModel& model, int ranks) {
 }
 
 // DESIGN's table, fp32: 4 bytes of parameters and gradients, 8 of moments.
-TEST_P(TorchParity, KeepsWhatItsStrategyKeeps) {
+TEST_P(TorchParity, KeepsTheStateOfItsStrategy) {
   constexpr int kRanks = 4;
   run_ranks(kRanks, [&](World& world) {
     const Strategy strategy = GetParam();
