@@ -246,7 +246,7 @@ class Machine {
   ~Machine() { ::unsetenv("TESSERA_MACHINE"); }
 };
 
-// Of a file system that two machines share locks may be seen by one alone.
+// On a shared file system only one machine may see a lock.
 TEST(AtomicFile, FilesOfAnotherMachineAndLookalikesStay) {
   const TemporaryFolder folder;
   {

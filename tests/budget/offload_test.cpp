@@ -16,7 +16,7 @@ namespace {
 
 constexpr auto kNothing = [](int) {};
 
-/// Of the trainable segments: on this rank, as its optimizer updates them.
+/// Elements of the trainable segments that this rank's optimizer updates.
 std::size_t updated_elems(World& world, const ShardedModel& model) {
   std::int64_t elems = 0;
   for (std::size_t u = 0; u < model.unit_count(); ++u) {

@@ -223,7 +223,7 @@ TEST(Saver, ThrowsOneRanksFailureOnAllRanksAndContinues) {
       Saver saver{trainer.model(), {.folder = folder / "run", .mode = mode}, files};
       const auto trouble = message_of<Error>([&] {
         saver.begin({});
-        trainer.step();  // not of a synchronous one, which has failed by now
+        trainer.step();  // a synchronous save has failed already
         saver.finish();
       });
       EXPECT_THAT(trouble, HasSubstr("no space left on device"));

@@ -29,7 +29,7 @@ std::string name_of(const Dims& mesh) {
 
 const Dims kSavedOn{{"pipe", 2}, {"shard", 2}, {"tensor", 2}};
 
-/// Those that a run goes on with.
+/// The meshes that a run resumes on.
 const std::vector<Dims>& others() {
   static const std::vector<Dims> meshes{{},
                                         {{"shard", 3}},

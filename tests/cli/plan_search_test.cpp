@@ -119,7 +119,7 @@ TEST(PlanSearch, OffloadsTheOptimizerWhereNothingElseFits) {
   EXPECT_EQ(found("1").tried, 2 * none.tried);
 }
 
-// With a byte less than the cheapest choice needs, whatever else: what costs least comes next.
+// One byte below the need of the cheapest choice, the next cheapest is taken.
 TEST(PlanSearch, ShardsBeforeItRecomputesAndRecomputesBeforeItOffloads) {
   std::size_t budget = std::numeric_limits<std::size_t>::max();
   std::vector<std::string> steps;

@@ -255,13 +255,13 @@ Words found_command(const Json& json, const std::string& data) {
 }
 
 TEST_F(Budget, AloneFindsTheCheapestSettingThatFits) {
-  // With room for everything: plain ddp, and the micro-batches in one.
+  // There is room for everything: plain ddp, with one micro-batch.
   const Json roomy = planned(small_plan({"--budget", "1GiB", "--accumulate", "3"}));
   EXPECT_EQ(roomy.at("strategies")[0].at("name"), "ddp");
   EXPECT_EQ(roomy.at("batch"), 6);
   EXPECT_EQ(roomy.at("accumulate"), 1);
   EXPECT_EQ(roomy.at("search").at("tried"), 1);
-  // With a byte less than ddp takes: the same traffic with less memory.
+  // One byte less than ddp takes: the same traffic with less memory.
   const Json tight = planned(small_plan({"--budget", std::to_string(peak("ddp") - 1)}));
   EXPECT_EQ(tight.at("strategies")[0].at("name"), "zero1");
   EXPECT_EQ(tight.at("batch"), 2);

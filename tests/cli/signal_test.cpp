@@ -94,7 +94,7 @@ TEST_F(Signals, ARunThatIsStoppedEarlyStillShowsAStep) {
   EXPECT_GT(trace.at("traceEvents").size(), 10U);
 }
 
-// As behind "| head", or a tee that has died of the same signal.
+// The reader is like "| head", or a tee that the same signal ended.
 TEST_F(Signals, AReaderOfStandardOutputThatLeavesLosesNoWeights) {
   const std::string pipe = path("pipe");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);

@@ -78,7 +78,7 @@ TEST(BatchCode, DamageIsRefused) {
     } catch (const ContractError&) {  // most cuts
     }
   }
-  // Of the last entry: operation, dtype, reduction (a gather has none), nothing, elements.
+  // The last entry has operation, dtype, reduction (none for a gather), padding, elements.
   for (const std::size_t from_end : {4U, 3U, 2U, 1U, 17U}) {
     std::string unknown = code;
     unknown[unknown.size() - from_end] = static_cast<char>(0x99);

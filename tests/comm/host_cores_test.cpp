@@ -1,4 +1,4 @@
-// With how many threads a rank computes on the host.
+// The number of threads that a rank computes with on the host.
 #include "world/host_cores.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Who sends how much to whom, counted where it moves.
+// The bytes that each rank sends to each other rank, counted where they move.
 #include "tessera/world/peer_traffic.hpp"
 
 #include <gtest/gtest.h>

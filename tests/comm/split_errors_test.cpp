@@ -76,8 +76,8 @@ TEST_P(SplitErrors, AMissingCallNamesTheGroupAndTheJobsRanks) {
   EXPECT_THAT(error, HasSubstr(ranks() > 5 ? "for ranks 3, 5, which" : "for rank 3, which"));
 }
 
-// As under hybrid, where rank 1 is late: its neighbour waits for it, and for the neighbour the
-// other groups, which are ahead and whose deadlines pass first.
+// The groups are hybrid's, and rank 1 is late: its neighbour waits for it, and for the neighbour
+// the other groups, which are ahead and whose deadlines pass first.
 TEST_P(SplitErrors, TheMissingRankIsTracedToOneThatWaitsForNoOther) {
   WorldOptions options;
   options.deadline = std::chrono::milliseconds{600};

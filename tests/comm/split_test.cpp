@@ -154,7 +154,7 @@ std::string hybrid_problem(const HostTensor& sum, int rank, int ranks, const Rul
   return reduction_problem(sum, sums, ReduceOp::sum, sum_order());
 }
 
-// As hybrid sharding uses them: gathers within a group, and at the same time sums within it and
+// Hybrid sharding uses groups like this: gathers within a group, and concurrent sums within it and
 // then over the ranks of the same place in all groups. Nothing is waited for in between.
 TEST_P(SplitConformance, ShardAndReplicaGroupsWorkAtTheSameTime) {
   WorldOptions options;

@@ -70,7 +70,7 @@ TEST_P(CommStreams, BatchesMatchInSubmissionOrderWhicheverRunsFirst) {
     Gate gate{world.rank() % 2 == 0 ? one : other};
     comm.submit(Batch{"first"}.all_reduce(first.view()), one);
     comm.submit(Batch{"second"}.all_reduce(second.view()), other);
-    world.barrier();  // meanwhile the stream that is not held back begins
+    world.barrier();  // the stream that is not held back begins before it
     gate.open();
     one.wait();
     other.wait();
@@ -90,7 +90,7 @@ TEST_P(CommStreams, BatchesOfGroupsAndOfTheWholeOvertakeEachOther) {
     const Stream held = whole.stream;
     const Stream free = world.reduce_channel().stream;
 
-    // Within a group, ranks come to its batches in different orders too.
+    // Within a group, ranks reach its batches in different orders too.
     Gate gate{world.rank() % 2 == 0 ? held : free};
     whole.communicator.submit(Batch{"all"}.all_reduce(of_all.view()), held);
     pair.communicator.submit(Batch{"pair"}.all_reduce(of_pair.view()), free);

@@ -1,4 +1,4 @@
-// Which of the addresses that MASTER_ADDR names rank 0 listens on, and which the others try. Names
+// The addresses of MASTER_ADDR that rank 0 listens on, and those that the others try. Names
 // of several addresses are made up here: what the system knows, the machine says.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ std::map<std::string, std::vector<std::string>>& made_up() {
 
 }  // namespace
 
-// In place of the system's, which it asks for each address of a name that is made up.
+// Replaces the system's resolver for made-up names and asks it for each of their addresses.
 extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
                            addrinfo** list) {
   static auto* const system = reinterpret_cast<Resolve*>(::dlsym(RTLD_NEXT, "getaddrinfo"));

@@ -1,4 +1,4 @@
-// Who says what ranks do not say to each other is told so, and not taken for a process that is
+// A peer that breaks the protocol is told so, and not mistaken for a process that is
 // gone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

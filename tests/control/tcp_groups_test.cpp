@@ -90,8 +90,8 @@ TEST(TcpGroups, MissingRanksOfAGroupAreNamedAsInTheJob) {
   for (int rank = 0; rank < 4; ++rank) { EXPECT_EQ(meeting.error(rank), ""); }
 }
 
-// Pairs of ranks, and every second one, as models in pairs have them: rank 1 does not come to its
-// pair's batch, and so rank 2's does not begin on rank 0, which has called it.
+// Pairs of ranks, and every second rank, are the groups of a model in pairs. Rank 1 never makes its
+// pair's call, so the batch that rank 0 shares with rank 2 cannot begin on rank 0.
 TEST(TcpGroups, NamesTheRankThatHoldsUpAMemberInAnotherGroup) {
   Meeting meeting{4};
   meeting.run([](TcpControlPlane& control) {

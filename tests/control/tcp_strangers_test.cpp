@@ -34,7 +34,7 @@ TEST(TcpStrangers, ARankOfAnotherLaunchIsRejectedAndTheJobContinues) {
   EXPECT_EQ(meeting.error(0) + meeting.error(1), "");
 }
 
-// Whoever knows all else of a job gets neither a place in it nor the others into trouble.
+// A client that knows everything but the secret gets no place in the job and does not disturb it.
 TEST(TcpStrangers, AClientWithoutTheSecretIsRejectedAndTheJobContinues) {
   Meeting meeting{2, 2s};
   meeting.start(0, end_run);

@@ -1,4 +1,4 @@
-// Who is to blame for a call that is not complete by its deadline.
+// The rank to blame for a call that is not complete by its deadline.
 #include "comm/control/wait_graph.hpp"
 
 #include <gmock/gmock.h>

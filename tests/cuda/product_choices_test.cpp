@@ -82,7 +82,7 @@ class RecordedProducts : public CudaTest {
   }
 
  private:
-  /// Of addresses that are aligned, and not followed.
+  /// Gives the product aligned addresses, which are never dereferenced.
   static MatMul with_matrices(const bench::TrainingProduct& product) {
     alignas(256) static char memory[1];
     MatMul p = product.like;

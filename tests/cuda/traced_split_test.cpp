@@ -41,7 +41,7 @@ TEST(CudaTracedSplit, RecordsOfADestroyedGroupRemainItsOwn) {
       Gate gate{whole.stream};
       whole.communicator.split(together, "all")
           ->submit(Batch{"goes"}.all_reduce(view), whole.stream);
-      // In its place in memory, as like as not.
+      // This one most likely takes its place in memory.
       const auto other = whole.communicator.split(alone, "alone");
       opened_ns = trace::now_ns();
       gate.open();

@@ -53,7 +53,7 @@ class WholeRows : public ::testing::Test {
     const EmulatedCublasLtCounts before = counts();
     (void)train_gpt(run);
     const EmulatedCublasLtCounts after = counts();
-    // Of a block 4 forward and 8 backward, of the head 1 and 2; of both ranks.
+    // A block has 4 forward and 8 backward, the head 1 and 2; two ranks.
     EXPECT_EQ(after.products - before.products, 30U);
     EXPECT_EQ(after.uneven, before.uneven)
         << "the last: " << after.m << " x " << after.n << " x " << after.k;

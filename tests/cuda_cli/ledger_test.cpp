@@ -15,14 +15,14 @@ constexpr std::int64_t kMiB = 1 << 20;
 
 class CudaLedger : public CudaCommand {
  protected:
-  /// Of so many ranks, which take the devices in turn, those of one device.
+  /// The ranks of one device, if `ranks` ranks take the devices in turn.
   [[nodiscard]] static std::vector<int> ranks_on(int device, int ranks) {
     std::vector<int> all;
     const auto devices = static_cast<int>(machine().devices.size());
     for (int rank = device; rank < ranks; rank += devices) { all.push_back(rank); }
     return all;
   }
-  /// Of every device of every strategy, whose sums are checked.
+  /// The ledgers of every device under every strategy. Checks their sums.
   [[nodiscard]] std::vector<Json> ledgers(const std::string& ranks) {
     std::vector<Json> all;
     const Json json = compared(ranks, {"--steps", "3", "--device", "cuda"});

@@ -185,7 +185,7 @@ TEST_F(CudaRun, ATraceHasASpanOfEveryUnitsForwardBackwardGatherAndReduceAndOfThe
     all.insert(all.end(), variant.begin() + 1, variant.end());
     const Outcome outcome = tessera(all);
     ASSERT_EQ(outcome.status, 0) << outcome.err;
-    // By what is done: the names of units, each time that it lasted.
+    // Units by kind of span, with a name for each time that it ran.
     std::map<std::string, std::multiset<std::string>> spans;
     const Json trace = Json::parse(read_file(path("trace.json")));
     for (const Json& event : trace.at("traceEvents")) {

@@ -96,7 +96,7 @@ TEST_F(FailingStreams, MarksRecordedBeforeTheErrorPass) {
   EXPECT_NO_THROW(other.get().wait());
 }
 
-// As above, for a wait that was enqueued before the mark was reached and runs after the error.
+// The same for a wait that was enqueued before the mark was reached and runs after the error.
 TEST_F(FailingStreams, MarksRecordedBeforeTheErrorPassForLateWaiters) {
   std::latch open{1};
   std::latch failed{1};

@@ -1,4 +1,4 @@
-// Device memory is the device's: whoever touches it otherwise is found.
+// Device memory belongs to the device: any other access is found.
 #include <cstring>
 
 #include "emulated_cuda/test_support.hpp"

@@ -389,7 +389,7 @@ TEST_P(OnBothStreams, AnInitializerThatThrowsLeavesTheModelDeclaredOnly) {
                          {.strategy = strategy, .shard_group = half_of(world.size(), strategy)}};
       const Unit a = model.add_unit("a", {{"w", {9}}});
       const std::size_t before = world.memory().report().live.total();
-      // By element, not by call: every rank that keeps something throws; the others go on.
+      // It throws by element, not by call: every rank with a shard throws, the others continue.
       bool threw = false;
       try {
         model.materialize([](const ParameterInfo&, std::int64_t, std::span<float>) {

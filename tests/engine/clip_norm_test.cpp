@@ -82,7 +82,7 @@ TEST_P(ClipNorm, UsesTheNormOfTheWholeGradientUnderEveryStrategyOnAnyRanks) {
   }
 }
 
-// In bf16 the small parts of the sum would be lost, and the more the more ranks there are.
+// A sum in bf16 would lose its small parts, more of them with more ranks.
 TEST(GradientReduction, AddsInFp32UnlessToldOtherwiseAlsoForBf16Parameters) {
   constexpr int ranks = 8;
   const auto reduced = [](const ModelOptions& options) {

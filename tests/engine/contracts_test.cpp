@@ -260,7 +260,7 @@ TEST(Scopes, MoreOpenBlocksThanSlotsAreRefusedWithTheNamesOfTheHolders) {
   EXPECT_THAT(text, HasSubstr("'fc2'"));
   EXPECT_THAT(text, HasSubstr("'fc'"));
   EXPECT_THAT(text, HasSubstr("prefetch"));
-  // With a slot for each they can be.
+  // They can be if each has a slot.
   run_ranks(2, [](World& world) {
     Small small{world, {.strategy = Strategy::zero3, .prefetch = 1}};
     const auto p = small.model.forward(small.unit);

@@ -197,7 +197,7 @@ Result train(const Case& from) {
   return result;
 }
 
-/// As one rank that goes through all samples ends.
+/// The result of one rank that goes through all samples.
 Result alone(const Case& from) {
   const int data_ranks = MeshShape{from.mesh}.data_ranks();
   Result result = train(

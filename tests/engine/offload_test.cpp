@@ -166,7 +166,7 @@ TEST(Offload, AUnitThatAStepLeavesOutIsUpdatedByTheGradientsOfTheStepBefore) {
   EXPECT_EQ(masters_of(Offload::none, 2), masters_of(Offload::state, 2));
 }
 
-// With fewer pieces than slots, no slot that is still in use holds up what comes.
+// There are fewer pieces than slots, so no slot in use delays the next piece.
 TEST(Offload, StateIsFetchedOnceThatOfThePreviousStepIsStored) {
   EXPECT_EQ(masters_of(Offload::none, 1), masters_of(Offload::state, 1));
 }

@@ -1,4 +1,4 @@
-// Which ranks share a copy of the model states.
+// The ranks that share a copy of the model states.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

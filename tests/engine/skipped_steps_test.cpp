@@ -195,7 +195,7 @@ TEST_P(Stop, LeavesAUsableModel) {
   });
 }
 
-// Whoever starts the ranks gets the same type, and knows a rank.
+// The caller of run_ranks gets the same type, with a rank.
 TEST(StopOfAJob, IsANumericErrorOfTheLowestRank) {
   try {
     run_ranks(2, [](World& world) {

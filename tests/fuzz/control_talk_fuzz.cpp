@@ -19,7 +19,7 @@ void check_ranks(const std::vector<int>& ranks) {
         "ranks that are named are of the job");
 }
 
-// As a rank reads it.
+// Feeds a rank with arbitrary bytes.
 void check_told(const std::vector<int>& ranks, const Frame& frame) {
   check_ranks(ranks);
   holds(std::ranges::is_sorted(ranks), "ranks are told in order");

@@ -56,7 +56,7 @@ TEST_P(AttentionKernels, AreCloseToTheReference) {
 
 TEST_P(AttentionKernels, AreCloseToTheReferenceWhereScoresAreLarge) {
   for (const AttentionShape& shape : kShapes) {
-    if (shape.head_size > 64) { continue; }  // scores are sums of as many terms
+    if (shape.head_size > 64) { continue; }  // scores are sums of head_size terms
     SCOPED_TRACE(testing::Message() << shape.seq << " rows, head size " << shape.head_size);
     expect_close(Pass{DType::fp32, shape, 0.0F, 4.0F});
   }
@@ -139,7 +139,7 @@ TEST_P(AttentionKernels, BackwardIsTheSlopeOfForward) {
   for (std::size_t i = 0; i < dqkv.size(); ++i) { EXPECT_NEAR(dqkv[i], exact.slope(i), 1e-5) << i; }
 }
 
-// Of a sample alone, whatever batch it is in and wherever that lies. What cuDNN takes, in 16 bits
+// A sample's bits depend neither on its batch nor on its place in it. What cuDNN takes, in 16 bits
 // without dropout, depends on both.
 TEST_P(AttentionKernels, BitsDependOnTheSampleAlone) {
   constexpr AttentionShape all{3, 70, 2, 24}, one{1, 70, 2, 24};

@@ -76,7 +76,7 @@ TEST(CudnnRule, TakesMoreHeadsAtATimeInAnyOrder) {
             std::size_t{500} * 1024 * 65 * 4 + (1U << 20U));
 }
 
-// With short rows of large heads it needs more for each head.
+// Short rows of large heads need more workspace per head.
 TEST(CudnnRule, OddLengthsThatFitAtOnceOnlyInTheFixedOrderKeepIt) {
   constexpr AttentionShape some{.batch = 1, .seq = 127, .heads = 2000, .head_size = 128};
   constexpr AttentionShape many{.batch = 1, .seq = 127, .heads = 3000, .head_size = 128};

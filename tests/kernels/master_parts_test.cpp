@@ -39,7 +39,7 @@ TEST(MasterParts, JoinToTheMasterWithEveryLowerHalf) {
   }
 }
 
-// As ties to even, which bfloat16 has, but for the ties themselves.
+// Equals bfloat16's rounding to even except for ties.
 TEST(MasterParts, TheParameterIsTheNearestTiesAwayFromZero) {
   for (const std::uint32_t upper : uppers()) {
     for (std::uint32_t lower = 0; lower < kHalves; ++lower) {

@@ -173,7 +173,7 @@ constexpr Size kCut[] = {
 #endif
 };
 
-/// A device of so many threads.
+/// A device with `threads` threads.
 struct Machine {
   explicit Machine(int threads_) : threads{threads_} {}
   int threads;

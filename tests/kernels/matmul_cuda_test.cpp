@@ -65,7 +65,7 @@ TEST_P(MatMulOnCuda, AFailureNamesTheProduct) {
   }
 }
 
-// As in the residual stream of a block: no kernel of its own adds.
+// This is the residual stream of a block: no separate kernel adds.
 TEST_P(MatMulOnCuda, ABiasAndAResidualAreAddedInTheCallThatMultiplies) {
   TESSERA_EMULATION_ONLY();
   constexpr Size s{33, 64, 40};

@@ -185,7 +185,7 @@ TEST_P(MatMulKernels, BitsAreTheSameInEveryRunAndAtEveryAddress) {
   }
 }
 
-// As GPT's logits lie: A's gaps are full of NaN, and so are those of C, where it is so afterwards.
+// GPT's logits lie like this: the gaps of A and C are full of NaN, and those of C stay so.
 TEST_P(MatMulKernels, GapsBetweenRowsAreNeitherReadNorWritten) {
   for (const DType dtype : kValueDTypes) {
     for (const DType result : kValueDTypes) {
@@ -506,7 +506,7 @@ TEST_P(MatMulOnCpu, OverwriteIsAddOntoZero) {
   EXPECT_TRUE(same_bits(sum.read(), written.read()));
 }
 
-// Whoever takes the steps himself gets the same training, to the bit.
+// A trainer that runs the separate kernels gets the same bits.
 TEST_P(MatMulOnCpu, EpiloguesAreTheKernelsThatTheyName) {
   constexpr std::int64_t m = 37, n = 45, k = 70;
   DeviceArray<float> a{bench(), random_floats(m * k, 1)}, b{bench(), random_floats(k * n, 2)};

@@ -22,7 +22,7 @@ Start start_of(std::int64_t elems, unsigned updates) {
   return start;
 }
 
-/// From the second block of a parameter on.
+/// Starts at the second block of a parameter.
 Layout quantised(std::int64_t elems) {
   return {.elems = elems,
           .quantised = true,

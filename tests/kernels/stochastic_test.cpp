@@ -22,7 +22,7 @@ float value_of(DType dtype, std::uint16_t bits) {
   return dtype == DType::bf16 ? bfloat16{bits}.to_float() : float16{bits}.to_float();
 }
 
-/// Of every size that fp16 and bf16 tell apart, their largest, and what stays as it is.
+/// Values of every magnitude that fp16 and bf16 distinguish, their largest, and exact ones.
 Floats awkward_floats() {
   Floats values = random_floats(4000, 1);
   for (std::size_t i = 0; i < values.size(); ++i) {

@@ -113,8 +113,8 @@ class VocabCrossEntropyKernels : public BackendTest {
 };
 INSTANTIATE_TEST_SUITE_P(Backends, VocabCrossEntropyKernels, backends(), backend_name);
 
-// Of a row's sum of exponentials rounding takes at most 2^-24 in each part, beside what the kernel
-// of one part is off by (its tests).
+// Rounding changes a row's sum of exponentials by at most 2^-24 in each part, beside what the
+// kernel of one part is off by (its tests).
 TEST_P(VocabCrossEntropyKernels, PartsGiveWhatOneKernelGives) {
   const std::vector<std::vector<std::int64_t>> cuts{
       {0, 257}, {0, 64, 257}, {0, 0, 1, 1, 257}, {0, 128, 192, 257, 257}, {0, 2500, 5003}};

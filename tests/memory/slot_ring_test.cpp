@@ -62,7 +62,7 @@ TEST_F(SlotRings, AnArenaTooSmallIsRefused) {
                ContractError);
 }
 
-// The one that has been free for longest comes first: its readers have most likely finished.
+// The slot that has been free for longest comes first: its readers have most likely finished.
 TEST_F(SlotRings, ContinueAfterTheLastHandedOutSlot) {
   SlotRing slots = ring(4);
   std::vector<Slot*> all;

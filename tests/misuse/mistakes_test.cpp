@@ -488,7 +488,7 @@ TEST_P(MemoryMistakes, ACorrectTrainerIsUnaffectedAndHoldsTheSameMemory) {
   EXPECT_EQ(peaks[0], peaks[1]);
 }
 
-// With tied tables, units that are opened twice, micro-batches, narrow dtypes and an offloaded
+// Covers tied tables, units that are opened twice, micro-batches, narrow dtypes and an offloaded
 // optimizer.
 TEST(CheckedTraining, HasTheSameBits) {
   std::vector<ToyRun> runs;

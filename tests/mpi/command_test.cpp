@@ -213,7 +213,7 @@ TEST_F(MpiCommand, OptionsThatProcessesHaveToShareAreCompared) {
           {"--dropout: rank 0 has 0.1, and ranks 1, 2 have 0;"});
   refused(1, joined(with({"--checkpoint", path("w")}), usual), 2,
           {"--checkpoint: rank 0 has given, and ranks 1, 2 have none;"});
-  // Of the same size under another name.
+  // A file of the same size under another name.
   Words other = joined(usual, usual);
   *std::find(other.rbegin(), other.rend(), path("text.txt")) = path("other.txt");
   refused(1, other, 2, {"--data: rank 0 has 20000 tokens of hash ", "and ranks 1, 2 have 20000 "});
@@ -367,7 +367,7 @@ int number_in(const std::string& said, const std::string& pattern) {
   return found ? std::stoi(match[1]) : 0;
 }
 
-/// The process of `rank`, which has said who it is.
+/// The process id that `rank` printed.
 int process_of(int rank, const std::string& said) {
   return number_in(said, "rank " + std::to_string(rank) + " pid ([0-9]+)\n");
 }

@@ -1,4 +1,4 @@
-// What MPI's ranks say of those that do not come to a call of all ranks, once there are groups.
+// Reports about ranks that miss a call of all ranks, with groups, over MPI.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,8 +34,8 @@ TEST(MpiLate, AnUnexcusedLateRankIsBlamed) {
   EXPECT_THAT(job.output(), HasSubstr(" waited 600 ms for rank 1, which did not call it; every"));
 }
 
-// The rank that was late comes while the others settle who reports, and waits for them: it is still
-// the one that they name, and names nobody.
+// The late rank arrives while the others agree on a reporter, and waits for them. They still name
+// it, and it names no other.
 void only_rank_zero_is_named(const MpiJob& job, int deadline_ms) {
   const std::string waited = "rank [12] waited " + std::to_string(deadline_ms) + " ms for rank 0, ";
   const std::string output = job.output();

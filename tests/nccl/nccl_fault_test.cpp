@@ -375,7 +375,7 @@ TEST_F(NcclFault, ASplitThatFailsOnOneRankEndsAll) {
                                 HasSubstr("error: rank 1: NCCL's communicator reduce has failed")));
 }
 
-// Of "shard gather" and "shard reduce".
+// The channels are "shard gather" and "shard reduce".
 TEST_F(NcclFault, ASecondSplitThatFailsEndsTheFirstOnAll) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const End end = end_of("pairs", 60'000, {"TESSERA_EMULATED_NCCL_SPLIT_FAILS_AT=1:1"}, kInPairs);

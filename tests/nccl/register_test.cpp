@@ -156,7 +156,7 @@ TEST_F(NcclRegister, CoversAModelInPairs) {
   expect_all_undone();
 }
 
-/// As expect_sum, of the ranks of `group`.
+/// Like expect_sum, over the ranks of `group`.
 void expect_group_sum(World& world, Buffer& buffer, const Channel& group) {
   const std::vector<float> ones(kElems, 1.0F);
   world.device().copy_in(buffer.data(), ones.data(), ones.size() * sizeof(float), group.stream);
@@ -216,7 +216,7 @@ TEST_F(NcclRegister, NcclsMemoryForGroupsIsCountedWhileTheyLive) {
   constexpr std::size_t kTaken = 3U << 20U;
   const Variable takes{"TESSERA_EMULATED_NCCL_COMM_BYTES", std::to_string(kTaken)};
   run_ranks([](World& world) {
-    // Ranks that share the device see what the others take meanwhile as well.
+    // Ranks that share the device also see what the others allocate.
     const auto held = [&] { return world.memory().report().live[Category::communicator]; };
     const std::size_t whole = held();
     EXPECT_GE(whole, 2 * kTaken);

@@ -86,7 +86,7 @@ TEST(GPTEvaluation, ChangesNoBitOfTheTraining) {
   }
 }
 
-// In training not a byte more; for inference two streams, one layer, and the logits of 64 rows.
+// Training needs not a byte more; inference two streams, one layer, and the logits of 64 rows.
 TEST(GPTEvaluation, UsesTheMemoryThatIsThere) {
   const Problem problem;
   with_gpts(problem, 1, [&](World& world, Sharded<GPT>& gpt) {

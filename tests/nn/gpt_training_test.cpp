@@ -124,7 +124,7 @@ TEST(GPTGatherLogits, RankZeroHoldsTheLogitsOfAllRanksHoweverLateTheyCome) {
   }
 }
 
-// As where an error ends a step while they are gathered: their memory is the GPT's.
+// An error may end a step while the logits are gathered: their memory belongs to the GPT.
 TEST(GPTGatherLogits, AGptOutlivesALogitsTransfer) {
   run_ranks(1, [](World& world) {
     ShardedModel model{world, {}};

@@ -60,7 +60,7 @@ TEST_P(TensorParallelOn, EqualsOneRankToRounding) {
   }
 }
 
-// Of two rows, and of three heads, some of four ranks have none.
+// There are two rows and three heads for four ranks: some ranks have none.
 TEST(TensorParallelLayers, EqualOneRankToRoundingWhereRanksHaveNoPart) {
   for (const bool again : {false, true}) {
     TensorCase cut{4, {.sequence_parallel = true}, 0.3F, again};

@@ -190,7 +190,7 @@ double most_apart(const ToyRun& run) {
   return (3 * micro_batches + 2 * (micro_batches - 1)) * 0x1p-8;
 }
 
-// In steps of SGD what is wrong in one gradient is as wrong in what follows: AdamW would scale it
+// SGD carries an error of a gradient into the weights at its size: AdamW would scale it
 // away.
 TEST_P(HybridCut, SumsAreThoseOfZero3HoweverTheyAreMade) {
   for (Variant& variant : variants()) {

@@ -263,7 +263,7 @@ TEST(MeshesOnWorkers, PoisonAndDelaysChangeNoBit) {
   }
 }
 
-// 1F1B holds the activations of as many micro-batches as there are stages, whatever their number.
+// 1F1B holds activations of one micro-batch per stage, however many micro-batches there are.
 TEST(OneForwardOneBackward, HoldsActivationsByStagesAndNotByMicroBatches) {
   const auto bytes = [](int rank, int micro_batches, const nn::GPTOptions& gpt) {
     std::size_t sum = 0;

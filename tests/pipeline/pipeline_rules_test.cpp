@@ -38,7 +38,7 @@ TEST(Pipeline, RunsOnEveryMeshThatHasPipe) {
   }
 }
 
-// By link, both ways: as many boundaries as there are micro-batches.
+// Each link carries one boundary per micro-batch, both ways.
 TEST(Pipeline, SendsEachBoundaryOnceToTheNeighbourAlone) {
   constexpr int kRanks = 4;
   constexpr int kMicroBatches = 8;

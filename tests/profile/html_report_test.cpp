@@ -44,7 +44,7 @@ TEST(HtmlReport, NoStringEndsTheElementItStandsIn) {
   EXPECT_EQ(embedded(page), document);
   EXPECT_EQ(page.find("alert("), page.find(R"(alert(\")"));
   EXPECT_EQ(page.find("</script>\\u003c"), std::string::npos);
-  // Those of the page itself, and not one more.
+  // The page's own, and not one more.
   const std::string plain = html_report(test::comparison_document(1, 4).dump());
   const auto ends = [](const std::string& text) {
     const std::regex end{"</script>"};

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kBlock = 64 * kMiB;
-// For what the system and the C library hold and give back by themselves meanwhile.
+// Bytes that the system and the C library take and release on their own.
 constexpr std::int64_t kNoise = 2 * kMiB;
 
 /// Pages of the process's own, whose use the system sees at once.

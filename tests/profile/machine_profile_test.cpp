@@ -74,7 +74,7 @@ TEST(CollectiveSeconds, OfARingAreItsStepsAndItsBytes) {
   const auto across = collective_seconds({"reduce_scatter", 80}, ranks(8), machine);
   EXPECT_DOUBLE_EQ(across.latency, 10 + 6 * 0.5 + 3);
   EXPECT_DOUBLE_EQ(across.moving, 80 * 7.0 / 8 / 2);
-  // Of five ranks one is alone on its node, and has one link.
+  // One of the five ranks is alone on its node, and has one link.
   EXPECT_DOUBLE_EQ(collective_seconds({"all_gather", 80}, ranks(5), machine).moving, 80 * 4.0 / 5);
   EXPECT_EQ(across.level, 1);
   // One rank of each of three nodes: its own link alone.

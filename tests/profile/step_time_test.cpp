@@ -30,7 +30,7 @@ WorkLog two_ranks() {
   return log;
 }
 
-/// Of `steps` steps that `step` logs.
+/// The time of `steps` steps that `step` logs.
 template <class Step>
 StepTime time_of(const MachineProfile& machine, const Step& step, int steps = 2) {
   WorkLog log = two_ranks();
@@ -41,7 +41,7 @@ StepTime time_of(const MachineProfile& machine, const Step& step, int steps = 2)
   return step_time(std::vector<RankWork>{{&log, 2}}, machine);
 }
 
-/// The compute stream goes on when stream `other` has come to here, or the other way round.
+/// Makes stream `waits` wait until stream `other` reaches this point.
 void join(WorkLog& log, int waits, int other) {
   log.wait(waits, log.record(other));
 }

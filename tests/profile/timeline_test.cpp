@@ -97,7 +97,7 @@ TEST(Timeline, AStepThatIsEnqueuedAheadBeginsWhenTheOneBeforeHasEnded) {
 
 TEST(Timeline, TheLastStepLastsUntilItsCollectivesEnd) {
   auto records = two_steps();
-  // As zero1 does: gathered after the update, which does not wait for it.
+  // zero1 gathers after the update, which does not wait for it.
   records.push_back(test::span("gather", "all_gather", "fc", 8, 0, 2'139'000, 2'150'000));
   const StepTimeline timeline = step_timeline(records, 2);
   EXPECT_EQ(timeline.duration_ns, 50'000);

@@ -30,7 +30,7 @@ SegmentLayout segment_of(const std::vector<std::int64_t>& sizes, int ranks) {
   return {SegmentDTypes{}, true, std::move(placements), elems, ranks};
 }
 
-// Who owns each element, written down from the pieces: parameter of every padded element.
+// The parameter that owns each padded element, written down from the pieces.
 std::vector<std::int64_t> owners_from_pieces(const SegmentLayout& segment, int ranks) {
   std::vector<std::int64_t> owners(static_cast<std::size_t>(segment.padded_elems()), kNobody);
   for (int rank = 0; rank < ranks; ++rank) {

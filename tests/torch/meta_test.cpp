@@ -16,7 +16,7 @@
 #include "tessera/world/run.hpp"
 #include "torch/state_net.hpp"
 
-// As a program that knows nothing of tessera writes them.
+// Written as by a program that knows nothing of tessera.
 namespace plain_nets {
 
 namespace nn = ::torch::nn;
@@ -237,7 +237,7 @@ TEST(TorchMeta, EveryLibtorchLayerGetsItsInitialValues) {
       ASSERT_EQ(tensor.sizes(), like.sizes()) << name;
       const double size = tensor.to(at::kDouble).abs().mean().item<double>();
       const double size_of_like = like.to(at::kDouble).abs().mean().item<double>();
-      // Of so many random numbers, 4 standard deviations of a uniform distribution.
+      // The mean of uniform numbers lies within 4 standard deviations.
       const double spread = tensor.numel() >= 256 ? 0.2 : 0.6;
       EXPECT_NEAR(size, size_of_like, spread * size_of_like) << name;
       EXPECT_EQ(tensor.numel() > 1 && tensor.to(at::kDouble).std().item<double>() > 0,
@@ -325,7 +325,7 @@ TEST(TorchMeta, RefusesTensorsThatNothingInitialises) {
           (void)on_meta([&] { return tessera::torch::shard(nn::Linear(2, 2), world).report(); });
         }),
         HasSubstr("within on_meta"));
-    // With values of its own, or later ones, it is fine.
+    // It is fine with its own values, or with later ones.
     auto model = tessera::torch::shard(on_meta([] { return OwnBuffer(true); }), world);
     EXPECT_EQ(bits(model.state_dict().at("places")), bits(::torch::arange(4)));
     auto later = tessera::torch::shard(on_meta([] { return MetaNet{}; }), world,

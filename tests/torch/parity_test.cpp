@@ -149,7 +149,7 @@ Tensors copies(const ::torch::OrderedDict<std::string, at::Tensor>& tensors) {
   return result;
 }
 
-/// To nearest, as the library writes masters: ties of bf16 go away from zero.
+/// Rounds to nearest as the library writes masters: ties of bf16 go away from zero.
 at::Tensor rounded(const at::Tensor& master, at::ScalarType dtype) {
   if (dtype != at::kBFloat16) { return master.to(dtype); }
   return master.view(at::kInt)

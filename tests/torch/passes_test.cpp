@@ -647,8 +647,8 @@ TEST(TorchShard, AViewKeptBeyondItsScopeReadsNaN) {
   });
 }
 
-// A loss through two sharded modules trains the one whose backward it is, if the other is frozen
-// meanwhile. A parameter without elements takes part.
+// A loss through two sharded modules trains only the module whose backward runs, if the other is
+// frozen. A parameter without elements takes part.
 TEST(TorchPasses, TwoModulesOfARankTrainAlternately) {
   const auto frozen = [](const Net& net, bool is) {
     for (Tensor& parameter : net->parameters()) { parameter.requires_grad_(!is); }
