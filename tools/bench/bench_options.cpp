@@ -31,7 +31,7 @@ std::string summary(std::string_view bench) {
     return "Times the same update on the host's stream, as an offloaded optimizer runs it.";
   }
   if (bench == "checkpoint") {
-    return "Times saving and loading a GPT's state against plain writes and reads of as many "
+    return "Times saving and loading a GPT's state against plain writes and reads of the same "
            "bytes.";
   }
   if (bench == "collectives") {
@@ -147,7 +147,7 @@ const std::vector<BenchOption>& options() {
   return all;
 }
 
-// Of `models` at the same time. In doubles: the request may be far beyond 64 bits.
+// Bytes of `models` at the same time. A double, since the request may exceed 64 bits.
 double step_bytes(const bench::StepOptions& step, std::size_t models, int ranks, double samples) {
   const nn::GPTConfig& model = step.model;
   const double row = 22.0 * static_cast<double>(model.hidden) * static_cast<double>(model.layers) +

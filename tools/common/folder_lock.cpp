@@ -29,7 +29,7 @@ std::string this_process() {
   return fmt::format("process {} on {}", ::getpid(), host.data());
 }
 
-/// Who holds the file; empty if it has not said so yet.
+/// The process that holds the file; empty if it has not written its name yet.
 std::string holder_of(const Descriptor& file) {
   std::array<char, 512> text{};
   const ssize_t count = ::pread(file.get(), text.data(), text.size(), 0);

@@ -58,7 +58,7 @@ std::string read_input(std::string_view option, const std::string& path) {
     const ssize_t got = ::read(file.number(), bytes.data() + have, bytes.size() - have);
     if (got < 0 && errno == EINTR) { continue; }
     if (got < 0) { refuse_unreadable(option, path); }
-    if (got == 0) { break; }  // it was cut meanwhile
+    if (got == 0) { break; }  // it was truncated while being read
     have += static_cast<std::size_t>(got);
   }
   bytes.resize(have);

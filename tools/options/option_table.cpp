@@ -413,7 +413,7 @@ std::vector<OptionRow> parallel_rows() {
        set_device},
       {"--comm", "parallel", "C", "auto",
        "local (ranks are threads), mpi or nccl (this process is a rank of a launcher's job, on cpu "
-       "or on cuda), or auto: in such a job the one that the device has",
+       "or on cuda), or auto: in such a job that of the device",
        kRun, set_comm},
       {"--comm", "parallel", "C", "auto",
        "local (ranks are threads), mpi or nccl (processes, on cpu or on cuda), or auto: processes "
@@ -457,8 +457,8 @@ std::vector<OptionRow> parallel_rows() {
        "and under every strategy: faster",
        kAll, [](Settings& s, const std::string&) { s.nondeterministic_attention = true; }},
       {"--deadline", "parallel", "SECONDS", "300",
-       "a collective that not every rank has come to after so long ends the run, and names those "
-       "that have not",
+       "a collective that some rank has not called after this time ends the run and names the "
+       "missing ranks",
        kRun, number<&Settings::deadline>({.least_allowed = false, .below = 1e7})},
       {"--threads", "parallel", "N", "1",
        "threads a rank computes with; ranks times threads should not exceed the cores", kEvery,

@@ -52,10 +52,10 @@ void check_stack(const Settings& settings) {
   }
   constexpr int units = 64;
   if (ranks_along(settings, "pipe") > units) {
-    throw ConfigError(fmt::format(
-        "--params plans a stack of {} units, which has at most {} places along pipe; give a --mesh "
-        "with fewer",
-        units, units));
+    throw ConfigError(
+        fmt::format("--params plans a stack of {} units, so pipe can be at most {}; give a --mesh "
+                    "with a smaller pipe",
+                    units, units));
   }
   if (settings.boundaries == nn::Boundaries::host) {
     throw ConfigError(

@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// As check_planned_groups, on the mesh of every point.
+/// check_planned_groups for the mesh of every point.
 void check_points(const Settings& settings) {
   if (settings.mesh.empty()) {
     return check_planned_groups(settings, settings.strategies, settings.rank_counts);

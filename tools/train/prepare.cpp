@@ -73,7 +73,7 @@ void check_held_out(const Job& job) {
 void check_data(const Job& job) {
   check_tokens(*job.source, job.model.config.vocab);
   const Settings& settings = job.settings;
-  // In doubles: the product may be far beyond 64 bits.
+  // Doubles, since the product may exceed 64 bits.
   const int ranks = data_ranks(settings);
   const double windows = static_cast<double>(ranks) * static_cast<double>(settings.batch) *
                          static_cast<double>(settings.accumulate);

@@ -30,7 +30,7 @@ bool regroups(const Settings& settings, Strategy strategy) {
   return mesh.size("replicate") > 1 && mesh.size("shard") > 1;
 }
 
-/// In the first `steps` steps.
+/// Requires equal losses in the first `steps` steps.
 void require_same(const RunResult& a, const RunResult& b, std::size_t steps) {
   for (std::size_t i = 0; i < steps; ++i) {
     const double x = a.steps[i].report.loss;

@@ -21,14 +21,14 @@ constexpr std::string_view kStep = "step-";
 constexpr std::string_view kPart = ".part-";
 constexpr std::string_view kManifest = "manifest.json";
 
-/// Of "step-00000012.part-1" in any folder, "step-00000012" there; other paths as they are.
+/// Maps "step-00000012.part-1" in any folder to "step-00000012" there; other paths stay.
 fs::path step_of_part(const fs::path& path) {
   const std::string name = path.filename().string();
   return path.parent_path() / name.substr(0, name.find(kPart));
 }
 
-/// The folders of steps in a run's folder, whole or not, ascending: of a step that is there in
-/// parts, the one that it would have.
+/// The folders of steps in a run's folder, whole or not, ascending. A step that exists in
+/// parts counts under the name of the whole.
 std::vector<fs::path> steps_in(const fs::path& folder) {
   std::set<fs::path> steps;
   std::error_code failed;

@@ -97,7 +97,7 @@ void add_precision(const Settings& settings, std::vector<RunOption>& options) {
   options.push_back({"--loss-scale", loss_scale_of(settings), "--precision"});
 }
 
-/// Those that a run may change, if it says so.
+/// Options that a run may change if they are typed.
 std::vector<RunOption> training_options_of(const Job& job) {
   const Settings& settings = job.settings;
   std::vector<RunOption> options = {{"--seed", std::to_string(settings.seed), ""},

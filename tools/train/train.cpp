@@ -54,7 +54,7 @@ std::string log_line(const StepRecord& record, const std::vector<std::size_t>& p
   return line.dump() + "\n";
 }
 
-/// Of each rank.
+/// Planned peaks, one for each rank.
 std::vector<std::size_t> planned_peaks(const Job& job) {
   std::vector<std::size_t> peaks;
   for (int rank = 0; rank < job.settings.ranks; ++rank) {
@@ -139,7 +139,7 @@ void print_result(const Job& job, const RunResult& result) {
   if (job.outputs->log) { say(job.outputs->log->complaint()); }
 }
 
-/// That a signal has been noted, when it is known after which step the run ends.
+/// The line that says that a signal was received and after which step the run ends.
 std::string stopping(int signal) {
   return fmt::format(
       "{}: the run ends with the step under way; a second signal ends it at once, without "

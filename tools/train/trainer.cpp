@@ -253,7 +253,7 @@ class RankTrainer {
     return job_.settings.records() && (step + 1 == due || (step + 1 < due && stopped_by_ != 0));
   }
 
-  /// Those that a trace or a report shows.
+  /// The ranks that a trace or a report shows.
   [[nodiscard]] std::vector<int> recorded_ranks() const {
     const int shown = job_.settings.trace.empty() ? kRanksShown : world_.size();
     std::vector<int> ranks = pipe_ranks(job_.settings);
@@ -263,7 +263,7 @@ class RankTrainer {
     return ranks;
   }
 
-  /// Of the step before the last, if it has not been told of.
+  /// Reports the step before the last if that has not been done.
   void tell_of(std::optional<StepUnderWay>& former,
                const std::function<void(const StepRecord&)>& on_step) {
     if (!former) { return; }
