@@ -41,7 +41,8 @@ std::string summary(std::string_view bench) {
     return "Measures the profile of this machine that tessera plan --time takes: --json FILE.";
   }
   if (bench == "products") {
-    return "Times the matrix products of a GPT's step in each dtype, in every way there is here.";
+    return "Times the matrix products of a GPT's step in each dtype, by every algorithm of this "
+           "build.";
   }
   return "Times training steps of a GPT under each strategy against its matrix products alone.";
 }
@@ -238,8 +239,8 @@ void check_bench(BenchSettings& settings) {
 BenchSettings parse_bench(std::span<const char* const> arguments) {
   if (arguments.empty()) {
     throw ConfigError(
-        "tessera bench: nothing named; it has adamw, offload, checkpoint, collectives, machine, "
-        "products and step");
+        "tessera bench needs a name: adamw, offload, checkpoint, collectives, machine, products or "
+        "step");
   }
   const std::string first = arguments.front();
   BenchSettings settings;

@@ -78,7 +78,7 @@ void refuse_profile(const Settings& settings, std::string_view option, const std
   std::error_code ignored;
   if (!std::filesystem::equivalent(settings.machine, output, ignored)) { return; }
   throw ConfigError(
-      fmt::format("{}: {} is what --time reads; write to another file", option, output));
+      fmt::format("{}: {} is the file that --time reads; write to another file", option, output));
 }
 
 void check_plan(const Settings& settings) {

@@ -38,7 +38,9 @@ std::shared_ptr<const TokenSource> open_held_out(const Settings& settings) {
     return nullptr;
   }
   if (settings.steps == 0) {
-    throw ConfigError("--eval-data is evaluated after steps, and with --steps 0 there is none");
+    throw ConfigError(
+        "--eval-data has no effect with --steps 0: evaluations follow steps; leave one of them "
+        "out");
   }
   return settings.tokens.empty() ? open_bytes(settings.eval_data) : open_tokens(settings.eval_data);
 }
