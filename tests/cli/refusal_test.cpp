@@ -368,7 +368,7 @@ TEST_F(Refusal, FilesThatCannotBeWritten) {
 
 TEST_F(Refusal, APipeThatNobodyReads) {
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
-  train_refused({"--log", path("pipe")}, {"pipe", "nobody reads"});
+  train_refused({"--log", path("pipe")}, {"pipe", "without a reader"});
 }
 
 TEST_F(Refusal, OverwritingWhatTheRunReads) {

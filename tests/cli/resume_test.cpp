@@ -327,7 +327,7 @@ TEST_F(Resume, PrecisionChangesIfItIsTyped) {
   refused(half + Words{"--steps", "8"}, {"was trained with --precision fp16"});
   const Outcome back = trained(half + Words{"--steps", "8", "--precision", "fp32"});
   EXPECT_EQ(back.status, 0) << back.err;
-  EXPECT_THAT(back.err, HasSubstr("note: --precision fp32 from here on"));
+  EXPECT_THAT(back.err, HasSubstr("note: --precision fp32 from now on"));
 }
 
 TEST_F(Resume, WhatIsTypedMayChangeAndIsTold) {
