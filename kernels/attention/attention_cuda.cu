@@ -32,7 +32,7 @@ __device__ float row_sum(float x) {
   return x;
 }
 
-/// Of the rows of a thread's part.
+/// Softmax state of the rows of a thread's part.
 struct Softmax {
   float max[kSide] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};  ///< of the scaled scores
   float sum[kSide] = {};  ///< of the exponentials in the thread's columns, relative to max

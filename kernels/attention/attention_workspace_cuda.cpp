@@ -3,7 +3,7 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/cudnn_rule.hpp"
 
-// In the core: plans for CUDA are made without the module.
+// Part of the core: plans for CUDA are made without the module.
 namespace tessera::kernels::cuda {
 
 // What cuDNN needs is counted whether the module has it or not: a plan holds for both.

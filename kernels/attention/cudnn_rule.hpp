@@ -22,7 +22,7 @@ inline constexpr std::size_t kMostCudnnBytes = std::size_t{128} << 20U;
 inline constexpr std::size_t kMostCudnnHeadBytes = std::size_t{2} << 30U;
 inline constexpr std::size_t kCudnnSlackBytes = std::size_t{1} << 20U;
 
-/// Of one head: the gradient of its probabilities, and a sum for each row.
+/// Workspace of one head: the gradient of its probabilities, and a sum for each row.
 [[nodiscard]] constexpr std::size_t cudnn_head_bytes(std::int64_t seq) noexcept {
   const auto rows = static_cast<std::size_t>(round_up(seq, std::int64_t{128}));
   return rows * rows * 2 + rows * sizeof(float);

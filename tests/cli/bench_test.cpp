@@ -168,7 +168,7 @@ TEST_F(BenchCommand, AStepIsTimedWithEachFeature) {
 }
 
 TEST_F(BenchCommand, RefusesUnknownNames) {
-  refused({"bench"}, "adamw, offload, checkpoint, collectives, machine, products and step");
+  refused({"bench"}, "adamw, offload, checkpoint, collectives, machine, products or step");
   refused({"bench", "adamv"}, "did you mean adamw?");
   refused({"bench", "adamw", "--ranks", "2"}, "'--ranks'");
   refused({"bench", "step", "--repaet", "2"}, "did you mean --repeat?");

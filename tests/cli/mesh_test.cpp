@@ -206,9 +206,9 @@ TEST_F(MeshCommand, ResumesOnAnotherMeshAndSaysSo) {
   (void)steps("1", 2, 1, {"--mesh", "pipe=2"});
   const Outcome other =
       steps("2", 4, 2, {"--mesh", "shard=2,tensor=2", "--strategy", "zero3", "--resume"});
-  EXPECT_EQ(other.err, "note: --mesh shard=2,tensor=2 from here on, and --mesh pipe=2 before\n");
+  EXPECT_EQ(other.err, "note: --mesh shard=2,tensor=2 from now on, --mesh pipe=2 before\n");
   EXPECT_EQ(steps("3", 1, 1, {"--resume", "--log", path("b.log")}).err,
-            "note: no --mesh from here on, and --mesh shard=2,tensor=2 before\n");
+            "note: no --mesh from now on, --mesh shard=2,tensor=2 before\n");
   (void)done(
       nano("train", 1, 1, {"--steps", "3", "--lr-schedule", "constant", "--log", path("c.log")}));
   EXPECT_NEAR(log("b.log").back().at("loss").get<double>(),
@@ -261,10 +261,10 @@ TEST_F(MeshCommand, RefusesUselessAndImpossibleOptions) {
     Words words;
     const char* text;
   } refusals[] = {
-      {{"--schedule", "gpipe"}, "--schedule has no effect, because --mesh has not several ranks"},
+      {{"--schedule", "gpipe"}, "--schedule has no effect, because --mesh has one rank"},
       {{"--mesh", "tensor=4", "--schedule", "1f1b"}, "along pipe; leave it out"},
       {{"--mesh", "pipe=4", "--sequence-parallel"}, "--sequence-parallel has no effect"},
-      {{"--mesh", "pipe=4", "--tensor-slices", "2"}, "several ranks along tensor"},
+      {{"--mesh", "pipe=4", "--tensor-slices", "2"}, "one rank along tensor"},
       {{"--mesh", "pipe=4", "--chunks", "2"}, "--chunks has no effect on --schedule 1f1b"},
       {{"--mesh", "pipe=4", "--schedule", "interleaved", "--chunks", "1"}, "from 2 to"},
       {{"--mesh", "pipe=4", "--schedule", "eager"}, "use gpipe, 1f1b, interleaved or zero-bubble"},

@@ -161,8 +161,8 @@ TEST_F(Outputs, ALogOnAFullDiskIsReportedOnceAndTheRunContinues) {
       trained({"--steps", "5", "--log", "/dev/full", "--checkpoint", path("c")});
   EXPECT_EQ(outcome.status, 1);
   EXPECT_EQ(outcome.err,
-            "error: --log: cannot write step 1 to /dev/full: No space left on device; the run goes "
-            "on and the log does not\n");
+            "error: --log: cannot write step 1 to /dev/full: No space left on device; the run "
+            "continues without the log\n");
   EXPECT_THAT(outcome.out,
               AllOf(HasSubstr("step 5/5"), HasSubstr("weights in " + path("c")),
                     HasSubstr("log in /dev/full is incomplete: nothing from step 1 on could be "

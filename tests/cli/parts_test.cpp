@@ -167,8 +167,8 @@ TEST(SettleTest, HybridsGroupsAreTheMachinesRanksIfTheLauncherSaysSo) {
   EXPECT_EQ(group({}, 6, 2), 2);
   EXPECT_EQ(group(job, 0, 4), 4);
   EXPECT_EQ(refusal(job, 0, 0),
-            "hybrid shards among the ranks of a machine, and mpirun (Open MPI) does not say how "
-            "many those are; give --shard-group S, one of 1, 2, 4");
+            "hybrid shards among the ranks of a machine, and mpirun (Open MPI) does not report their "
+            "number; give --shard-group S, one of 1, 2, 4");
   job.on_machine = 2;
   EXPECT_EQ(group(job, 0, 0), 2);
   job.on_machine = 3;
@@ -225,8 +225,8 @@ TEST(InitFileTest, RanksWithOtherBytesAreNamed) {
   EXPECT_EQ(refusal({"", ""}), "nothing");
   EXPECT_THAT(refusal({"a", "a", "b"}), testing::HasSubstr("--init: rank 2 would"));
   EXPECT_EQ(refusal({"a", "b", "a", "c"}),
-            "--init: ranks 1, 3 would start from other weights than rank 0 (w.safetensors); give "
-            "every machine the same file");
+            "--init: ranks 1, 3 would start from weights that differ from rank 0's (w.safetensors); "
+            "give every machine the same file");
   std::vector<std::string> many(12, "b");
   many[0] = "a";
   EXPECT_THAT(refusal(many), testing::HasSubstr("ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more would"));
@@ -457,9 +457,9 @@ TEST(PromiseTest, AByteOffThePlanIsAnError) {
     return false;
   };
   result.ranks[2].host_peak_bytes = 49;
-  EXPECT_TRUE(refused("under zero3 rank 2 held 49 bytes in its host pool, and 50 were planned"));
+  EXPECT_TRUE(refused("under zero3 rank 2 held 49 bytes in its host pool, but 50 were planned"));
   result.ranks[2].peak_bytes = 201;
-  EXPECT_TRUE(refused("under zero3 rank 2 held 201 bytes, and 200 were planned"));
+  EXPECT_TRUE(refused("under zero3 rank 2 held 201 bytes, but 200 were planned"));
 }
 
 TEST(PromiseTest, DivergenceIsANonFiniteLossOrSkippedSteps) {

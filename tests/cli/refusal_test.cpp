@@ -311,7 +311,7 @@ TEST_F(Refusal, ImpossiblePlans) {
   plan({"--gradient-dtype", "fp64"}, {"--gradient-dtype: 'fp64'"});
   plan({"--gradient-dtype", "fp16", "--reduce-dtype", "bf16"},
        {"--reduce-dtype bf16 has no effect"});
-  plan({"--ranks", "257", "--comm", "local"}, {"--comm local", "256 ranks at most, not 257"});
+  plan({"--ranks", "257", "--comm", "local"}, {"--comm local", "at most 256 ranks, not 257"});
   plan({"--lr", "1"}, {"'--lr'", "an option of tessera train"});
   plan({"--reduce-dtype", "fp16"}, {"--reduce-dtype: 'fp16' is unknown; use fp32, bf16"});
   plan({"--report", path("no/such/r.html")}, {"--report: cannot write"});
@@ -368,7 +368,7 @@ TEST_F(Refusal, FilesThatCannotBeWritten) {
 
 TEST_F(Refusal, APipeThatNobodyReads) {
   ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
-  train_refused({"--log", path("pipe")}, {"pipe", "nobody reads"});
+  train_refused({"--log", path("pipe")}, {"pipe", "without a reader"});
 }
 
 TEST_F(Refusal, OverwritingWhatTheRunReads) {

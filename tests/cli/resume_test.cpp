@@ -163,7 +163,7 @@ TEST_F(Resume, ASignalSavesTheWholeStateForAResume) {
   const Outcome outcome = run.wait();
   ASSERT_EQ(outcome.status, 128 + SIGTERM) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("its weights are in " + path("b/model.safetensors") +
-                                     ", and --resume goes on from there"));
+                                     ", and --resume continues from there"));
   train(all + Words{"--checkpoint", path("b"), "--log", path("b.log"), "--resume"});
   EXPECT_EQ(losses("b.log", 1), losses("a.log", 1));
   expect_same("b/" + step_name(20), "a/" + step_name(20));
@@ -228,8 +228,8 @@ TEST_F(Resume, ARunWithLargerStepsContinuesAfterTheWindowsTaken) {
                                    "constant", "--resume", "--batch", "3"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(outcome.err,
-            "note: a step takes 9 windows from here on, and 6 before; the next one takes windows "
-            "36 to 44 of epoch 0, the first whole batch behind the 30 that are taken\n");
+            "note: a step now takes 9 windows instead of 6; the next step takes windows 36 to 44 of "
+            "epoch 0, the first whole batch after the 30 already used\n");
 }
 
 TEST_F(Resume, KeepsTheNewestAndEveryMth) {
@@ -271,7 +271,7 @@ TEST_F(Resume, SaysWhyARunCannotResume) {
   refused({"--checkpoint", path("a")}, {"holds checkpoints of an earlier run", "--resume"});
   refused(resumed({"--steps", "4"}),
           {step + " was trained with --seed 7 --no-shuffle --accumulate-mode every --lr 0.002",
-           "would go on with --seed 1 no --no-shuffle --accumulate-mode automatic --lr 0.0003"});
+           "would use --seed 1 no --no-shuffle --accumulate-mode automatic --lr 0.0003"});
   refused(resumed({"--steps", "4", "--optimizer", "adam"}), {"another model or optimizer"});
   refused(resumed({"--init", path("a")}), {"--init cannot be combined with --resume"});
   refused(resumed({"--resume-from", step}), {"cannot be combined"});
@@ -319,7 +319,7 @@ TEST_F(Resume, PrecisionChangesIfItIsTyped) {
   const Outcome outcome = trained(half + Words{"--steps", "6", "--precision", "fp16"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_THAT(outcome.err,
-              HasSubstr("note: --precision fp16 from here on, and --precision fp32 before"));
+              HasSubstr("note: --precision fp16 from now on, --precision fp32 before"));
   const auto lines = log("b.log");
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_NE(lines[0].at("loss"), whole[4].at("loss"));
@@ -327,7 +327,7 @@ TEST_F(Resume, PrecisionChangesIfItIsTyped) {
   refused(half + Words{"--steps", "8"}, {"was trained with --precision fp16"});
   const Outcome back = trained(half + Words{"--steps", "8", "--precision", "fp32"});
   EXPECT_EQ(back.status, 0) << back.err;
-  EXPECT_THAT(back.err, HasSubstr("note: --precision fp32 from here on"));
+  EXPECT_THAT(back.err, HasSubstr("note: --precision fp32 from now on"));
 }
 
 TEST_F(Resume, ReportsChangedOptions) {
@@ -335,9 +335,9 @@ TEST_F(Resume, ReportsChangedOptions) {
   const Outcome changed = trained(
       {"--steps", "4", "--lr", "0.002", "--seed", "5", "--checkpoint", path("a"), "--resume"});
   EXPECT_EQ(changed.status, 0) << changed.err;
-  EXPECT_THAT(changed.err, AllOf(HasSubstr("note: --lr 0.002 from here on, and --lr 0.0003 before"),
+  EXPECT_THAT(changed.err, AllOf(HasSubstr("note: --lr 0.002 from now on, --lr 0.0003 before"),
                                  HasSubstr("note: --seed 5 from"),
-                                 HasSubstr("note: --steps 4 from here on, and --steps 2 before")));
+                                 HasSubstr("note: --steps 4 from now on, --steps 2 before")));
   const Words on = {"--steps",      "6",       "--lr",    "0.002", "--seed", "5",
                     "--checkpoint", path("a"), "--resume"};
   const std::string moments = "int8";
@@ -351,7 +351,7 @@ TEST_F(Resume, ReportsChangedOptions) {
   write_file(path("other.txt"), text(19'000));
   const Outcome outcome = trained(more + Words{"--data", path("other.txt")});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("they are taken from their beginning"));
+  EXPECT_THAT(outcome.err, HasSubstr("training starts at their beginning"));
 }
 
 TEST_F(Resume, ADamagedCheckpointIsNamedAndNeverUsed) {
@@ -456,7 +456,7 @@ TEST_F(Resume, ReportsWhatCouldNotBeWritten) {
   const std::string newest = path("b/" + step_name(3)) + "/model.safetensors";
   EXPECT_THAT(kept.out, HasSubstr("weights in " + newest));
   EXPECT_THAT(kept.err, HasSubstr("warning: --checkpoint: " + path("b/model.safetensors") +
-                                  " is not the newest weights"));
+                                  " does not hold the newest weights"));
 }
 
 /// So many tokens that nobody reads.

@@ -65,10 +65,10 @@ TEST_F(Signals, TrainingFinishesTheStepAndWritesItsWeights) {
     const Outcome outcome = run.wait();
     EXPECT_EQ(outcome.status, 128 + signal) << outcome.err;
     const std::string steps = std::to_string(pipe.lines());
-    EXPECT_THAT(outcome.err, HasSubstr(name + ": the run ends with the step under way"));
+    EXPECT_THAT(outcome.err, HasSubstr(name + ": the run ends after the current step"));
     EXPECT_THAT(outcome.err, HasSubstr("stopped by " + name + " after step " + steps +
                                        " of 1000000000; its weights are in " + path("c") +
-                                       "/model.safetensors, and --resume goes on from there\n"));
+                                       "/model.safetensors, and --resume continues from there\n"));
     EXPECT_THAT(outcome.out, HasSubstr("peak memory"));
     EXPECT_THAT(read_file(report), HasSubstr("</html>"));
     EXPECT_EQ(names_in("c"), after(steps));

@@ -220,7 +220,7 @@ TEST_F(Train, ReportsItsPrecisionAndThatWrittenWeightsAreRounded) {
   };
   const std::string narrow = out("bf16");
   EXPECT_NE(narrow.find(", bf16 (gradients fp32, reduced in fp32)"), std::string::npos) << narrow;
-  EXPECT_NE(narrow.find("model.safetensors, as rounded to bf16"), std::string::npos) << narrow;
+  EXPECT_NE(narrow.find("model.safetensors, rounded to bf16"), std::string::npos) << narrow;
   const std::string wide = out("fp32");
   EXPECT_EQ(wide.find(", fp32"), std::string::npos) << wide;
   EXPECT_NE(wide.find("model.safetensors\n"), std::string::npos) << wide;

@@ -186,7 +186,7 @@ TEST_F(MpiCommand, RanksThatWouldStartFromOtherWeightsAreNamed) {
   const std::string other = weights("other", "2");
   EXPECT_EQ(job(1, joined(first, same)).status, 0) << "the path does not matter";
   refused(1, joined(first, other), 2,
-          {"--init: ranks 1, 2 would start from other weights than rank 0", "same file"});
+          {"--init: ranks 1, 2 would start from weights that differ from rank 0's", "same file"});
 }
 
 TEST_F(MpiCommand, OptionsThatProcessesHaveToShareAreCompared) {
@@ -420,7 +420,7 @@ TEST_F(MpiCommand, ASignalToOneProcessEndsAllAfterTheSameStepWithTheirWeights) {
                         "--log", path("log"), "--checkpoint", path("job")});
     SignalledJob job{as_process(endless)};
     EXPECT_EQ(job.signal_and_wait(rank, SIGTERM), 128 + SIGTERM) << job.output();
-    EXPECT_EQ(count("SIGTERM: the run ends with the step under way", job.output()), 1);
+    EXPECT_EQ(count("SIGTERM: the run ends after the current step", job.output()), 1);
     EXPECT_EQ(count("error: ", job.output()), 0) << job.output();
     const int steps = number_in(job.output(), "stopped by SIGTERM after step ([0-9]+) of");
     EXPECT_EQ(log("log").size(), static_cast<std::size_t>(steps));

@@ -31,7 +31,7 @@ RunResult run(const Job& job, Strategy strategy) {
 /// `automatic` is another mode under some strategies than under others, and other modes add
 /// gradients in another order: the losses could not be compared.
 AccumulateMode mode_of_all(const Settings& settings) {
-  // In a pipeline it is deferred under all of them.
+  // A pipeline defers it under all strategies.
   if (settings.accumulate == 1 || ranks_along(settings, "pipe") > 1) {
     return settings.accumulate_mode;
   }

@@ -182,7 +182,7 @@ std::optional<std::size_t> first_difference(const RunResult& a, const RunResult&
   return {};
 }
 
-/// Of two losses of a step, as a part of the first.
+/// Largest difference of two runs' losses of a step, relative to the first.
 double largest_difference(const RunResult& a, const RunResult& b) {
   double largest = 0;
   for (std::size_t i = 0; i < a.steps.size(); ++i) {

@@ -29,7 +29,7 @@ bool in_stages(const Settings& settings) {
   return ranks_along(settings, "pipe") > 1;
 }
 
-/// Of each gradient, in a step.
+/// Reductions of each gradient in a step.
 std::int64_t reductions(Strategy strategy, const Settings& settings) {
   if (in_stages(settings)) { return 1; }
   const bool every = resolve(settings.accumulate_mode, strategy) == AccumulateMode::every;
@@ -282,7 +282,7 @@ std::string step_words(const Settings& settings, Strategy strategy) {
   return words + dtype_words(settings) + optimizer_words(settings) + checkpoint_words(settings);
 }
 
-/// As a user would type it: "24GiB", or bytes.
+/// A size as a user would type it: "24GiB", or bytes.
 std::string size_words(std::size_t bytes) {
   std::string_view unit;
   for (const std::string_view next : {"KiB", "MiB", "GiB", "TiB", "PiB"}) {

@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// As check_planned_groups, on the mesh of every point.
+/// check_planned_groups for the mesh of every point.
 void check_points(const Settings& settings) {
   if (settings.mesh.empty()) {
     return check_planned_groups(settings, settings.strategies, settings.rank_counts);
@@ -92,7 +92,7 @@ void require_fit(const ScaleResult& result) {
 /// How many points ran, and that they held what was planned. Error if not.
 void judge(const ScaleResult& result) {
   if (const std::string text = deviation(result.points); !text.empty()) {
-    throw Error("measured is not as planned: " + text.substr(0, text.size() - 1));
+    throw Error("measured memory differs from the plan: " + text.substr(0, text.size() - 1));
   }
   const auto ran = std::ranges::count_if(result.points, [](const ScalePoint& point) {
     return point.measured && !point.measured->peak_bytes.empty();

@@ -185,7 +185,7 @@ std::string scale_text(const ScaleResult& result) {
       "(peak of the fullest rank; /ddp: parameters as a multiple of ddp's on as many "
       "ranks)\n";
   if (std::ranges::any_of(result.points, &ScalePoint::last_of_family)) {
-    text += "(* the largest of the family; the budget would hold more)\n";
+    text += "(* the largest of the family; the budget has room for more)\n";
   }
   return text + reasons(result);
 }

@@ -38,7 +38,9 @@ std::shared_ptr<const TokenSource> open_held_out(const Settings& settings) {
     return nullptr;
   }
   if (settings.steps == 0) {
-    throw ConfigError("--eval-data is evaluated after steps, and with --steps 0 there is none");
+    throw ConfigError(
+        "--eval-data has no effect with --steps 0: evaluations follow steps; leave one of them "
+        "out");
   }
   return settings.tokens.empty() ? open_bytes(settings.eval_data) : open_tokens(settings.eval_data);
 }
@@ -73,7 +75,7 @@ void check_held_out(const Job& job) {
 void check_data(const Job& job) {
   check_tokens(*job.source, job.model.config.vocab);
   const Settings& settings = job.settings;
-  // In doubles: the product may be far beyond 64 bits.
+  // Doubles, since the product may exceed 64 bits.
   const int ranks = data_ranks(settings);
   const double windows = static_cast<double>(ranks) * static_cast<double>(settings.batch) *
                          static_cast<double>(settings.accumulate);

@@ -54,7 +54,7 @@ std::string log_line(const StepRecord& record, const std::vector<std::size_t>& p
   return line.dump() + "\n";
 }
 
-/// Of each rank.
+/// Planned peaks, one for each rank.
 std::vector<std::size_t> planned_peaks(const Job& job) {
   std::vector<std::size_t> peaks;
   for (int rank = 0; rank < job.settings.ranks; ++rank) {
@@ -95,7 +95,7 @@ std::string weights_of(const Job& job, const RunResult& result) {
 /// What has the name of the newest weights in the run's folder may be others.
 void warn_of_other_weights(const Job& job, const RunResult& result) {
   if (result.checkpoint.warning.empty()) { return; }
-  tell(fmt::format("warning: --checkpoint: {} is not the newest weights: {}; take {}\n",
+  tell(fmt::format("warning: --checkpoint: {} does not hold the newest weights: {}; use {}\n",
                    (fs::path{job.settings.checkpoint} / kWeights).string(),
                    result.checkpoint.warning, weights_of(job, result)));
 }
@@ -121,11 +121,11 @@ void print_result(const Job& job, const RunResult& result) {
     const DType precision = job.settings.precision;
     say(fmt::format("checkpoint of step {} in {}\n", step_of(result.checkpoint.path).value_or(0),
                     result.checkpoint.path.string()));
-    say(fmt::format("weights in {}{}\n", weights_of(job, result),
-                    precision == DType::fp32
-                        ? ""
-                        : fmt::format(", as rounded to {}: not the fp32 master weights",
-                                      to_string(precision))));
+    say(fmt::format(
+        "weights in {}{}\n", weights_of(job, result),
+        precision == DType::fp32
+            ? ""
+            : fmt::format(", rounded to {}: not the fp32 master weights", to_string(precision))));
   }
   if (!result.not_saved.empty()) {
     tell(fmt::format("error: --checkpoint: {}\n", result.not_saved));
@@ -139,11 +139,10 @@ void print_result(const Job& job, const RunResult& result) {
   if (job.outputs->log) { say(job.outputs->log->complaint()); }
 }
 
-/// That a signal has been noted, when it is known after which step the run ends.
+/// The line that says that a signal was received and after which step the run ends.
 std::string stopping(int signal) {
   return fmt::format(
-      "{}: the run ends with the step under way; a second signal ends it at once, without "
-      "weights\n",
+      "{}: the run ends after the current step; a second signal ends it at once, without weights\n",
       signal_name(signal));
 }
 
@@ -153,7 +152,7 @@ std::string stopped(const Job& job, const RunResult& result) {
                      result.steps.back().report.step, job.settings.steps,
                      folder.empty()
                          ? "without --checkpoint no weights are written"
-                         : fmt::format("its weights are in {}, and --resume goes on from there",
+                         : fmt::format("its weights are in {}, and --resume continues from there",
                                        weights_of(job, result)));
 }
 
@@ -177,7 +176,7 @@ RunResult trained(const Job& job) {
       if (!failure.empty()) { progress.tell(failure); }
     }
     if (!record.not_saved.empty()) {
-      progress.tell(fmt::format("error: --checkpoint: {}; the run goes on\n", record.not_saved));
+      progress.tell(fmt::format("error: --checkpoint: {}; the run continues\n", record.not_saved));
     }
     progress.tell_if_skipped(record.report);
     progress.show(record);

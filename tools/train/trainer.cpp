@@ -78,8 +78,7 @@ void require_same_step(World& world, const Job& job) {
   const auto steps = every_rank(world, static_cast<std::size_t>(job.steps_before()));
   if (std::ranges::adjacent_find(steps, std::not_equal_to{}) == steps.end()) { return; }
   throw ConfigError(
-      "--resume: ranks find other checkpoints than rank 0; give every machine the "
-      "same folder");
+      "--resume: ranks find checkpoints that rank 0 does not; give every machine the same folder");
 }
 
 /// One rank's part of a run.
@@ -253,7 +252,7 @@ class RankTrainer {
     return job_.settings.records() && (step + 1 == due || (step + 1 < due && stopped_by_ != 0));
   }
 
-  /// Those that a trace or a report shows.
+  /// The ranks that a trace or a report shows.
   [[nodiscard]] std::vector<int> recorded_ranks() const {
     const int shown = job_.settings.trace.empty() ? kRanksShown : world_.size();
     std::vector<int> ranks = pipe_ranks(job_.settings);
@@ -263,7 +262,7 @@ class RankTrainer {
     return ranks;
   }
 
-  /// Of the step before the last, if it has not been told of.
+  /// Reports the step before the last if that has not been done.
   void tell_of(std::optional<StepUnderWay>& former,
                const std::function<void(const StepRecord&)>& on_step) {
     if (!former) { return; }

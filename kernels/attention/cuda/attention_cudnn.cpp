@@ -222,8 +222,8 @@ class Cudnn final : public tessera::cuda::StreamExtension {
   LruCache<decltype(Piece{}.key()), Plan> plans_{kMostPlans};
 };
 
-/// As much of all heads as is to be computed at a time in a workspace of `bytes`: what
-/// cudnn_rule.hpp expects, or less if this version of cuDNN needs more for it.
+/// The most heads to compute at a time in a workspace of `bytes`: the figure of cudnn_rule.hpp, or
+/// fewer if this version of cuDNN needs more memory for them.
 Piece largest_piece(Cudnn& cudnn, Pass pass, const AttentionShape& shape, DType dtype,
                     std::size_t bytes, SumOrder asked) {
   const SumOrder order = pass == Pass::forward ? SumOrder::fixed : cudnn_order(shape, asked);
