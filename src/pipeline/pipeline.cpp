@@ -60,8 +60,8 @@ std::vector<Move> moves_of(const Wiring& wiring, const Device& device, int rank)
                          : moves_at_once(wiring, rank);
 }
 
-PipelineBytes bytes_of(const Wiring& wiring, Boundary boundary, int place) {
-  return {narrow<std::size_t>(wiring.buffers(place)) * Arena::need(bytes_of(boundary))};
+std::size_t bytes_of(const Wiring& wiring, Boundary boundary, int place) {
+  return narrow<std::size_t>(wiring.buffers(place)) * Arena::need(bytes_of(boundary));
 }
 
 /// By class: the place along pipe of each rank's partner, or its own.
@@ -108,7 +108,7 @@ struct Pipeline::State {
         wiring{checked_wiring(schedule, mesh)},
         moves{moves_of(wiring, world.device(), place)},
         most_in_flight{pipeline::most_in_flight(schedule)[narrow<std::size_t>(place)]},
-        arena{world.allocate(Category::activations, bytes_of(wiring, boundary, place).activations,
+        arena{world.allocate(Category::activations, bytes_of(wiring, boundary, place),
                              "what stages hand to each other", BufferUse::parts)} {
     require_same(world, schedule, boundary);
     join_links(mesh);
@@ -236,7 +236,7 @@ int Pipeline::most_in_flight() const noexcept {
   return state_->most_in_flight;
 }
 
-PipelineBytes Pipeline::bytes_needed(const Schedule& schedule, Boundary boundary, int place) {
+std::size_t Pipeline::bytes_needed(const Schedule& schedule, Boundary boundary, int place) {
   expects(place >= 0 && place < std::ssize(schedule.ranks),
           "bytes_needed: no such place along pipe");
   return bytes_of(checked_wiring(schedule), boundary, place);
