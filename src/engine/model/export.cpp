@@ -18,7 +18,10 @@ namespace {
 class Assembly {
  public:
   Assembly(World& world, const Sharding& group, const ModelOptions& options)
-      : world_{world}, tensor_{group.tensor()}, mark_{world.device().make_event()} {
+      : world_{world},
+        tensor_{group.tensor()},
+        pipe_{group.pipe()},
+        mark_{world.device().make_event()} {
     if (tensor_.size > 1) { along_tensor_.emplace(group.along_tensor()); }
     if (!group.in_stages()) { return; }
     std::vector<int> places(static_cast<std::size_t>(MeshShape{options.mesh}.size("pipe")));
@@ -36,7 +39,7 @@ class Assembly {
     const ParameterSpec& spec = unit.layout.specs()[p];
     const View staged = staging(std::ssize(whole), part.dtype);
     const std::vector<TensorPart> parts = parts_of(spec);
-    if (unit.here) { gather(unit.name, parts, part, staged); }
+    if (unit.is_at(pipe_)) { gather(unit.name, parts, part, staged); }
     if (along_pipe_ && std::ssize(unit.places) < along_pipe_->communicator.size()) {
       Batch batch{"export " + unit.name};
       batch.broadcast(staged, unit.places.front());
@@ -101,6 +104,7 @@ class Assembly {
 
   World& world_;
   TensorRank tensor_;
+  int pipe_;
   std::optional<Channel> along_tensor_;
   std::optional<Channel> along_pipe_;
   OwnedEvent mark_;

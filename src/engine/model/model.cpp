@@ -219,7 +219,7 @@ void Model::require_ready() const {
 }
 
 int Model::open(UseKind kind, std::size_t unit, std::optional<int> micro_batch) {
-  if (!plans()[unit].here) {
+  if (!has(unit)) {
     throw ContractError{fmt::format(
         "{} of unit '{}': it is at place {} along pipe, and this rank at place {}: open the units "
         "of the rank's own place alone",
