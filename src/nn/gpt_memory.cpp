@@ -102,7 +102,6 @@ void GPT::reserve(std::int64_t batch) {
     s.gathered = world.allocate(Category::gather, bytes.gather, "gathered logits");
   }
   if (s.options.gather_logits == GatherLogits::on_rank0 && model.purpose == Purpose::training) {
-    s.logits_ready = world.device().make_event();
     s.logits_gathered = world.device().make_event();
   }
   Cutter cut_kept{kept};

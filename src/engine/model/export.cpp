@@ -82,7 +82,7 @@ class Assembly {
       }
       if (parts.size() > 1) { batch.broadcast(slot, rank); }
     }
-    if (!batch.ops().empty()) { submit(*along_tensor_, std::move(batch)); }
+    if (along_tensor_) { submit(*along_tensor_, std::move(batch)); }
   }
 
   View staging(std::int64_t elems, DType dtype) {
@@ -95,11 +95,7 @@ class Assembly {
   }
 
   void submit(const Channel& channel, Batch batch) {
-    world_.compute_stream().record(mark_.get());
-    channel.stream.wait_for(mark_.get());
-    channel.communicator.submit(std::move(batch), channel.stream);
-    channel.stream.record(mark_.get());
-    world_.compute_stream().wait_for(mark_.get());
+    submit_in_order(world_.compute_stream(), channel, std::move(batch), mark_.get());
   }
 
   World& world_;

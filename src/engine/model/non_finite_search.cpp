@@ -105,14 +105,9 @@ Suspect NonFiniteSearch::suspect_in_stages(double number) const noexcept {
 
 std::optional<NonFiniteSearch::Origin> NonFiniteSearch::origin() {
   const Stream compute = world_.compute_stream();
-  const Channel channel = world_.reduce_channel();
-  compute.record(mark_.get());
-  channel.stream.wait_for(mark_.get());
   Batch batch{"origin of values that are not finite"};
   batch.all_reduce({found_.data(), world_.size(), DType::fp64});
-  channel.communicator.submit(std::move(batch), channel.stream);
-  channel.stream.record(mark_.get());
-  compute.wait_for(mark_.get());
+  submit_in_order(compute, world_.reduce_channel(), std::move(batch), mark_.get());
   std::vector<double> found(static_cast<std::size_t>(world_.size()));
   world_.device().copy_out(found.data(), found_.data(), bytes_of(world_), compute);
   compute.wait();
