@@ -42,14 +42,20 @@ Wiring checked_wiring(const Schedule& schedule, const Mesh& mesh) {
 /// different sizes.
 void require_same(World& world, const Schedule& schedule, Boundary boundary) {
   if (!engine::can_disagree(world)) { return; }
-  std::string text =
-      fmt::format("schedule {}, {} between stages", schedule.name, to_string(boundary.dtype));
-  for (std::size_t rank = 0; rank < schedule.ranks.size(); ++rank) {
-    for (const Action& action : schedule.ranks[rank]) {
-      text += fmt::format("\n{} on rank {}", to_string(action), rank);
-    }
+  std::vector<std::size_t> ends{1};  // by rank along pipe: of its lines, after the first line
+  for (const std::vector<Action>& actions : schedule.ranks) {
+    ends.push_back(ends.back() + actions.size());
   }
-  engine::require_agreement(world, "what a Pipeline is made of", text);
+  const auto line = [&](std::size_t at) {
+    if (at == 0) {
+      return fmt::format("schedule {}, {} between stages", schedule.name,
+                         to_string(boundary.dtype));
+    }
+    const auto end = std::ranges::upper_bound(ends, at);
+    const auto rank = static_cast<std::size_t>(end - ends.begin()) - 1;
+    return fmt::format("{} on rank {}", to_string(schedule.ranks[rank][at - ends[rank]]), rank);
+  };
+  engine::require_agreement(world, "what a Pipeline is made of", {ends.back(), line});
 }
 
 /// A device with memory of its own computes behind its host. There a host may be held up until its
