@@ -110,6 +110,10 @@ bool Declaration::is_here(std::size_t unit) const noexcept {
   return plans_[unit].is_at(place_.pipe);
 }
 
+std::vector<std::size_t> Declaration::pass_order() const {
+  return with_the_rest(plans_, forward_);
+}
+
 int Declaration::most_pending() const {
   return order_.most_pending(
       [this](std::size_t unit) { return !plans_[unit].is_root() && plans_[unit].trainable(); });

@@ -203,9 +203,9 @@ void Model::optimize_with(const Optimizer& optimizer, const OptimizerOptions& op
     require_agreement(world_, "the optimizer",
                       describe_update(optimizer, options) + describe(plans(), rules));
   }
-  step_ =
-      std::make_unique<Step>(world_, journal_, *units_,
-                             OptimizerStep::Setup{options_, optimizer, options, rules, *group_});
+  step_ = std::make_unique<Step>(world_, journal_, *units_,
+                                 OptimizerStep::Setup{options_, optimizer, options, rules, *group_},
+                                 declaration_.pass_order());
   training_->search_with(&step_->search());
 }
 
