@@ -238,8 +238,8 @@ void train(const Settings& settings) {
   if (result.stopped_by != 0) { tell(stopped(job, result)); }
   print_result(job, result);
   warn_of_other_weights(job, result);
-  write_report("train", train_document(job, result), settings, {result});
-  write_trace(settings, result);
+  write_report("train", train_document(job, result), job.settings, {result});
+  write_trace(job.settings, result);
   warn_if_diverged("", result);
   require_as_planned(job, result);
   // The process with rank 0 alone: a launcher ends a job of which one process has failed, and the
