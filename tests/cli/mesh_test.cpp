@@ -253,6 +253,10 @@ TEST_F(MeshCommand, ScalesOnTheRanksThatAMeshLeaves) {
             (Json{{"pipe", 2}, {"shard", 2}, {"tensor", 2}}));
   EXPECT_GE(strategies[0].at("largest")[0].at("layers"), 2) << "a layer for each stage";
   EXPECT_THAT(out_, HasSubstr("as planned on every rank, to the byte"));
+  const Json by_default = json_of({"scale", "--model", "gpt-nano", "--mesh", "pipe=3", "--budget",
+                                   "16MiB", "--strategies", "ddp"});
+  EXPECT_EQ(by_default.at("ranks"), (Json{3, 6, 9, 66, 1026}));
+  EXPECT_THAT(out_, HasSubstr("4 samples a data rank and micro-batch"));
   refused({"scale", "--mesh", "pipe=4", "--ranks", "6", "--strategies", "ddp"},
           "6 ranks are not a multiple of its 4");
 }

@@ -344,8 +344,10 @@ std::vector<OptionRow> parallel_rows() {
        whole<&Settings::ranks>(1, kMostRanks)},
       {"--ranks", "parallel", "N", "1", "ranks", "plan",
        whole<&Settings::ranks>(1, kMostPlannedRanks)},
-      {"--ranks", "parallel", "N,N", "1,2,4,8,64,1024", "numbers of ranks", "scale",
-       set_rank_counts},
+      {"--ranks", "parallel", "N,N", "1,2,4,8,64,1024",
+       "numbers of ranks, multiples of the ranks of --mesh; the default ones are raised to "
+       "multiples",
+       "scale", set_rank_counts},
       {"--strategy", "parallel", "S", "ddp",
        "dp, ddp, zero1, zero2, zero3 (fsdp is another name of it) or hybrid (zero3 within shard "
        "groups, copies across them)",
