@@ -476,8 +476,10 @@ std::vector<OptionRow> parallel_rows() {
        kRun, set_budget},
       {"--budget", "parallel", "SIZE", "",
        "what a rank may hold at most: 24GiB, 80GB, bytes. Without strategies: finds the cheapest "
-       "strategy, prefetch, accumulation and micro-batch that fit, with --offload optimizer where "
-       "nothing fits without",
+       "strategy, micro-batch, accumulation with its mode, and prefetch that fit, for the same "
+       "global batch. Where nothing fits, it also tries --head-rows, --recompute, --mesh with "
+       "--schedule, and --offload state or optimizer, in this order. A typed option stays (of "
+       "--batch and --accumulate their product), and --shard-group rules out a --mesh",
        "plan", set_budget},
       {"--budget", "parallel", "SIZE", "",
        "what a rank may hold at most: 24GiB, 80GB, bytes (default 24GiB; with --measure 64MiB, or "
