@@ -58,7 +58,6 @@ struct GPT::State {
   std::vector<Unit> blocks;  // by layer, of all stages
   std::optional<GPTLayers> layers;
   std::optional<Channel> along_pipe;  // of evaluations, where there is a pipeline ...
-  OwnedEvent stage_done;
   OwnedEvent stage_sent;
 
   // From `reserve` on.
@@ -72,7 +71,6 @@ struct GPT::State {
   CountedMemory shared_in_use;             // the activations of recomputed layers ...
   std::optional<SharedBy> shared_holds;    // ... and whose they are
   Buffer gathered;
-  OwnedEvent logits_ready;
   OwnedEvent logits_gathered;
 
   int micro_batch = 0;  // of the step

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <map>
 
 #include "cli/command.hpp"
 
@@ -107,6 +108,32 @@ TEST_F(MeshCommand, ComparesStrategiesThatHoldWhatWasPlanned) {
   EXPECT_NEAR(json.at("pipeline").at("bubble").get<double>(), 0.2, 1e-9);
   const std::string page = read_file(path("report.html"));
   EXPECT_THAT(page, HasSubstr("\"recorded\":[{\"strategy\":\"zero1\",\"step\":2,"));
+}
+
+// Backward passes that are divided open their units twice.
+TEST_F(MeshCommand, DrawsTheRecordedTimesOfASchedule) {
+  for (const char* const schedule : {"interleaved", "zero-bubble"}) {
+    (void)done(nano("train", 2, 1,
+                    {"--steps", "2", "--mesh", "pipe=2", "--schedule", schedule, "--report",
+                     path("report.html")}));
+    const std::string page = read_file(path("report.html"));
+    const std::size_t begin = page.find("\"recorded\":[{\"strategy\":\"ddp\",\"step\":2,");
+    ASSERT_NE(begin, std::string::npos) << schedule;
+    const Json recorded = Json::parse(page.substr(begin + 12, page.find("}]", begin) - begin - 11));
+    std::map<std::string, int> works;
+    for (const Json& place : recorded.at("ranks")) {
+      double end = 0.0;
+      for (const Json& span : place) {
+        EXPECT_GE(span[0].get<double>(), end) << "one action at a time";
+        end = span[1].get<double>();
+        ++works[span[2].get<std::string>()];
+      }
+    }
+    EXPECT_EQ(works, schedule == std::string{"zero-bubble"}
+                         ? (std::map<std::string, int>{
+                               {"forward", 8}, {"backward_input", 8}, {"backward_weight", 8}})
+                         : (std::map<std::string, int>{{"forward", 16}, {"backward", 16}}));
+  }
 }
 
 TEST_F(MeshCommand, PlansAThousandRanksByTheirPlaces) {
@@ -226,6 +253,10 @@ TEST_F(MeshCommand, ScalesOverTheDimensionsThatAMeshLeavesOpen) {
             (Json{{"pipe", 2}, {"shard", 2}, {"tensor", 2}}));
   EXPECT_GE(strategies[0].at("largest")[0].at("layers"), 2) << "a layer for each stage";
   EXPECT_THAT(out_, HasSubstr("as planned on every rank, to the byte"));
+  const Json by_default = json_of({"scale", "--model", "gpt-nano", "--mesh", "pipe=3", "--budget",
+                                   "16MiB", "--strategies", "ddp"});
+  EXPECT_EQ(by_default.at("ranks"), (Json{3, 6, 9, 66, 1026}));
+  EXPECT_THAT(out_, HasSubstr("4 samples a data rank and micro-batch"));
   refused({"scale", "--mesh", "pipe=4", "--ranks", "6", "--strategies", "ddp"},
           "6 ranks are not a multiple of its 4");
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tools/options/command_line.hpp"
+#include "tools/options/mesh.hpp"
 
 namespace tessera::tools::plan_search_test {
 namespace {
@@ -150,6 +151,28 @@ TEST(PlanSearch, GivenRecomputeAndHeadRowsStay) {
   EXPECT_EQ(typed.nearest->choice.settings.head_rows, 100);
   Choice choice = typed.nearest->choice;
   EXPECT_THAT(command_line_of(choice), testing::HasSubstr(" --recompute gelu --head-rows 100 "));
+}
+
+// Four micro-batches for each place keep a pipeline busy, and half as many of two stages a rank.
+TEST(PlanSearch, InterleavesAPipelineThatHasTooFewMicroBatches) {
+  const auto first = [](const char* layers, const char* samples, std::vector<const char*> more) {
+    more.insert(more.end(), {"--ranks", "4", "--mesh", "pipe=4", "--layers", layers, "--batch",
+                             samples, "--prefetch", "1"});
+    const Choice choice = choices(settings_of(more)).front();
+    const Settings& s = choice.settings;
+    return fmt::format("{}x{}{}", s.batch, s.accumulate, describe_parallel(s));
+  };
+  EXPECT_EQ(first("16", "16", {}), "1x16, schedule 1f1b");
+  EXPECT_EQ(first("16", "8", {}), "1x8, schedule interleaved of 2 stages a rank");
+  EXPECT_EQ(first("16", "4", {}), "1x4, schedule interleaved of 4 stages a rank");
+  EXPECT_EQ(first("8", "4", {}), "1x4, schedule interleaved of 2 stages a rank");
+  EXPECT_EQ(first("7", "4", {}), "1x4, schedule 1f1b") << "each stage needs a layer";
+  EXPECT_EQ(first("16", "6", {}), "1x6, schedule 1f1b") << "4 do not divide 6";
+  EXPECT_EQ(first("16", "8", {"--schedule", "gpipe"}), "1x8, schedule gpipe");
+  EXPECT_THAT(command_line_of(choices(settings_of({"--ranks", "2", "--mesh", "pipe=2", "--batch",
+                                                   "4", "--budget", "1GiB"}))
+                                  .front()),
+              testing::HasSubstr(" --mesh pipe=2 --schedule interleaved --chunks 2"));
 }
 
 TEST(PlanSearch, OneRankSendsNothing) {

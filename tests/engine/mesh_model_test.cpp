@@ -335,6 +335,30 @@ TEST(MeshModel, NamesTheSameOriginOfNaNOnRanksWithoutAPart) {
   EXPECT_EQ(told[0], told[1]);
 }
 
+TEST(MeshModel, NamesTheFirstUnitOfAPassWhoseValuesAreNotFinite) {
+  struct Origin {
+    bool parameters;  // not finite, or else the gradients alone
+    const char* told;
+  };
+  for (const Origin& c : {Origin{true, "in the parameters of unit 'first' on rank 0"},
+                          Origin{false, "in the gradients of unit 'last' on rank 1"}}) {
+    const float nan = std::numeric_limits<float>::quiet_NaN();
+    const std::string text = refusal<NumericError>(2, [&](World& world) {
+      ShardedModel model{world, {.mesh = {{"pipe", 2}}, .max_skips = 1}};
+      const Unit last = model.add_unit("last", {{.name = "w", .shape = {3}}}, {.pipe = 1});
+      const Unit first = model.add_unit("first", {{.name = "w", .shape = {3}}}, {.pipe = 0});
+      model.declare_order({first, last});
+      model.materialize(init::constant(c.parameters ? nan : 1.0F));
+      model.optimize_with(SGD{});
+      const Unit mine = world.rank() == 0 ? first : last;
+      (void)model.forward(mine);
+      model.backward(mine).grad("w")[0] = nan;
+      model.step();
+    });
+    EXPECT_THAT(text, HasSubstr(c.told));
+  }
+}
+
 TEST(MeshModel, AsksOnlyTheRanksWithTheLossForItsScale) {
   run_ranks(2, [](World& world) {
     ShardedModel model{world,

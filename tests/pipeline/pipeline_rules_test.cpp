@@ -84,8 +84,7 @@ TEST(Pipeline, AllocatesTheStatedBytesOnRanksAndInPlans) {
       const CategoryBytes before = live();
       const Pipeline pipeline{along_pipe(world), schedule, boundary};
       const CategoryBytes after = live();
-      const std::size_t needed =
-          Pipeline::bytes_needed(schedule, boundary, world.rank()).activations;
+      const std::size_t needed = Pipeline::bytes_needed(schedule, boundary, world.rank());
       EXPECT_EQ(after[Category::activations] - before[Category::activations], needed);
       EXPECT_EQ(after.total() - before.total(), needed);
       const auto uses = world.memory().report().allocations;

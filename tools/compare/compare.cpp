@@ -57,7 +57,7 @@ void compare(const Settings& asked) {
     write_output(settings.json, text);
     fmt::print("comparison in {}\n", settings.json);
   }
-  write_report("compare", comparison_json(job, results), settings, results);
+  write_report("compare", comparison_json(job, results), job.settings, results);
   for (const RunResult& result : results) {
     warn_if_diverged(fmt::format("{}: ", to_string(result.strategy)), result);
   }

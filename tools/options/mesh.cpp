@@ -72,6 +72,10 @@ int data_ranks(const Settings& settings) {
   return settings.mesh.empty() ? settings.ranks : MeshShape{settings.mesh}.data_ranks();
 }
 
+std::string_view data_rank_word(const Settings& settings) {
+  return ranks_along(settings, "tensor") * ranks_along(settings, "pipe") > 1 ? "data rank" : "rank";
+}
+
 int data_index(const Settings& settings, int rank) {
   return settings.mesh.empty() ? rank : MeshShape{settings.mesh}.data_index(rank);
 }

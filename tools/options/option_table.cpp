@@ -342,8 +342,10 @@ std::vector<OptionRow> parallel_rows() {
        whole<&Settings::ranks>(1, kMostRanks)},
       {"--ranks", "parallel", "N", "1", "ranks", "plan",
        whole<&Settings::ranks>(1, kMostPlannedRanks)},
-      {"--ranks", "parallel", "N,N", "1,2,4,8,64,1024", "numbers of ranks", "scale",
-       set_rank_counts},
+      {"--ranks", "parallel", "N,N", "1,2,4,8,64,1024",
+       "numbers of ranks, multiples of the ranks of --mesh; the default ones are raised to "
+       "multiples",
+       "scale", set_rank_counts},
       {"--strategy", "parallel", "S", "ddp",
        "dp, ddp, zero1, zero2, zero3 (alias fsdp) or hybrid (zero3 within shard groups, replicas "
        "across them)",
@@ -466,9 +468,11 @@ std::vector<OptionRow> parallel_rows() {
        "start",
        kRun, set_budget},
       {"--budget", "parallel", "SIZE", "",
-       "what a rank may hold at most: 24GiB, 80GB, bytes. Without strategies: finds the cheapest "
-       "strategy, prefetch, accumulation and micro-batch that fit, with --offload optimizer where "
-       "nothing fits without",
+       "most memory of a rank: 24GiB, 80GB, bytes. Without strategies: finds the cheapest "
+       "strategy, micro-batch, accumulation with its mode, and prefetch that fit, for the same "
+       "global batch. Where nothing fits, it also tries --head-rows, --recompute, --mesh with "
+       "--schedule, and --offload state or optimizer, in this order. A typed option stays (of "
+       "--batch and --accumulate their product), and --shard-group rules out a --mesh",
        "plan", set_budget},
       {"--budget", "parallel", "SIZE", "",
        "most memory of a rank: 24GiB, 80GB, bytes (default 24GiB; with --measure 64MiB, or 1GiB "
@@ -486,7 +490,8 @@ std::vector<OptionRow> training_rows() {
        "train", whole<&Settings::steps>(0, most_steps)},
       {"--steps", "training", "K", "20", "optimizer steps of each strategy", "compare",
        whole<&Settings::steps>(1, most_steps)},
-      {"--batch", "training", "B", "4", "samples per data rank in a micro-batch", kAll,
+      {"--batch", "training", "B", "4",
+       "samples per rank in a micro-batch; ranks along tensor and pipe share them", kAll,
        whole<&Settings::batch>(1, most)},
       {"--accumulate", "training", "A", "1", "micro-batches per step", kAll,
        whole<&Settings::accumulate>(1, most)},

@@ -154,7 +154,8 @@ std::string reasons_of_mesh(const Settings& settings, const SearchResult& result
   Table table{{"meshes that fit", "strategy", "batch", "ms a step", "peak"}};
   for (const SplitCandidate& split : result.splits) {
     const Settings& chosen = split.planned.choice.settings;
-    table.add({mesh_words(chosen.mesh), std::string{to_string(split.planned.choice.strategy)},
+    table.add({mesh_words(chosen.mesh) + describe_parallel(chosen),
+               std::string{to_string(split.planned.choice.strategy)},
                fmt::format("{} x {}", chosen.batch, chosen.accumulate),
                fmt::format("{:.4g}", split.seconds * 1e3),
                format_bytes(split.planned.plan.fullest().memory.peak_bytes)});

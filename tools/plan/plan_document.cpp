@@ -260,8 +260,10 @@ Json plan_json(const Settings& settings, const std::vector<StrategyPlan>& plans)
 }
 
 std::string describe_plan(const Settings& settings) {
-  const std::string samples =
-      settings.params ? "" : fmt::format("{} samples a rank and micro-batch, ", settings.batch);
+  const std::string samples = settings.params
+                                  ? ""
+                                  : fmt::format("{} samples a {} and micro-batch, ", settings.batch,
+                                                data_rank_word(settings));
   const std::string threads =
       settings.threads > 1 ? fmt::format(" of {} threads", settings.threads) : "";
   return model_line(settings) +

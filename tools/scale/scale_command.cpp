@@ -7,6 +7,7 @@
 
 #include "tessera/base/bytes.hpp"
 #include "tessera/base/error.hpp"
+#include "tessera/base/math.hpp"
 #include "tools/common/json_text.hpp"
 #include "tools/common/output_file.hpp"
 #include "tools/options/library_options.hpp"
@@ -21,6 +22,17 @@ namespace tessera::tools {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// The default numbers of ranks, each raised to the next multiple of the mesh's ranks.
+std::vector<int> counts_of_mesh(const Settings& settings) {
+  const int split = MeshShape{settings.mesh}.ranks();
+  std::vector<int> counts;
+  for (const int count : settings.rank_counts) {
+    const int fits = round_up(count, split);
+    if (counts.empty() || counts.back() != fits) { counts.push_back(fits); }
+  }
+  return counts;
+}
 
 /// check_planned_groups for the mesh of every point.
 void check_points(const Settings& settings) {
@@ -110,6 +122,9 @@ void judge(const ScaleResult& result) {
 void scale_command(const Settings& asked) {
   Settings settings = asked;
   settings.strategies = strategies_on(asked, asked.strategies);
+  if (!settings.mesh.empty() && !settings.has("--ranks")) {
+    settings.rank_counts = counts_of_mesh(settings);
+  }
   check_scale(settings);
   const Family family = family_of(settings);
   const std::size_t budget = scale_budget(settings);

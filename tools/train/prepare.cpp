@@ -23,11 +23,6 @@
 namespace tessera::tools {
 namespace {
 
-/// What data_ranks are called.
-std::string_view ranks_word(const Settings& settings) {
-  return data_ranks(settings) == settings.ranks ? "ranks" : "data ranks";
-}
-
 std::shared_ptr<const TokenSource> open_held_out(const Settings& settings) {
   if (settings.eval_data.empty()) {
     for (const char* option : {"--eval-every", "--eval-batches"}) {
@@ -65,9 +60,9 @@ void check_held_out(const Job& job) {
   const double needed = windows * static_cast<double>(job.model.config.seq) + 1;
   if (static_cast<double>(job.held_out->size()) < needed) {
     throw ConfigError(fmt::format(
-        "--eval-data: {}: {} tokens are too few; a batch takes {} {} x {} samples x {} tokens, "
+        "--eval-data: {}: {} tokens are too few; a batch takes {} {}s x {} samples x {} tokens, "
         "and one more: {:.0f}",
-        settings.eval_data, job.held_out->size(), ranks, ranks_word(settings), settings.batch,
+        settings.eval_data, job.held_out->size(), ranks, data_rank_word(settings), settings.batch,
         job.model.config.seq, needed));
   }
 }
@@ -82,10 +77,11 @@ void check_data(const Job& job) {
   const double needed = windows * static_cast<double>(job.model.config.seq) + 1;
   if (static_cast<double>(job.source->size()) < needed) {
     throw ConfigError(fmt::format(
-        "{}: {} tokens are too few; a step takes {} {} x {} samples x {} micro-batches x {} "
+        "{}: {} tokens are too few; a step takes {} {}s x {} samples x {} micro-batches x {} "
         "tokens, and one more: {:.0f}",
         settings.data.empty() ? settings.tokens : settings.data, job.source->size(), ranks,
-        ranks_word(settings), settings.batch, settings.accumulate, job.model.config.seq, needed));
+        data_rank_word(settings), settings.batch, settings.accumulate, job.model.config.seq,
+        needed));
   }
 }
 

@@ -16,6 +16,7 @@
 #include "tools/common/say.hpp"
 #include "tools/common/standard_streams.hpp"
 #include "tools/compare/comparison.hpp"
+#include "tools/options/mesh.hpp"
 #include "tools/options/ranks.hpp"
 #include "tools/options/shard_group.hpp"
 #include "tools/plan/plan_document.hpp"
@@ -74,9 +75,10 @@ std::string title(const Job& job) {
   const Settings& settings = job.settings;
   const std::string precision = describe_precision(settings);
   return fmt::format(
-      "{}: {} parameters, {} on {} ranks{}, {} x {} tokens a rank{}, {}{}{}\n", job.model.name,
+      "{}: {} parameters, {} on {} ranks{}, {} x {} tokens a {}{}, {}{}{}\n", job.model.name,
       job.model.config.parameter_elems(), describe_strategy(settings, settings.strategy),
       settings.ranks, describe_ranks(settings), settings.batch, job.model.config.seq,
+      data_rank_word(settings),
       settings.accumulate > 1 ? fmt::format(" x {}", settings.accumulate) : "", steps_of(job),
       precision == "fp32" ? "" : ", " + precision, describe_forward(settings));
 }
@@ -237,8 +239,8 @@ void train(const Settings& settings) {
   if (result.stopped_by != 0) { tell(stopped(job, result)); }
   print_result(job, result);
   warn_of_other_weights(job, result);
-  write_report("train", train_document(job, result), settings, {result});
-  write_trace(settings, result);
+  write_report("train", train_document(job, result), job.settings, {result});
+  write_trace(job.settings, result);
   warn_if_diverged("", result);
   require_as_planned(job, result);
   // The process with rank 0 alone: a launcher ends a job of which one process has failed, and the

@@ -44,13 +44,6 @@ struct Passes {
   std::function<void(const Turn& turn, ConstView input)> backward_weight;
 };
 
-/// The bytes that a Pipeline allocates on one rank.
-struct PipelineBytes {
-  std::size_t activations = 0;  ///< inputs and outputs of stages, and their gradients
-
-  friend bool operator==(const PipelineBytes&, const PipelineBytes&) = default;
-};
-
 /// Runs a schedule on the ranks along the mesh's dimension `pipe`: each makes its actions in their
 /// order, and what stages hand to each other travels beside them, on streams of its own.
 ///
@@ -81,9 +74,10 @@ class Pipeline {
   [[nodiscard]] const Schedule& schedule() const noexcept;
   /// Returns the number of pairs of a stage and a micro-batch that this rank has in flight at most.
   [[nodiscard]] int most_in_flight() const noexcept;
-  /// Returns what the constructor allocates on the rank at place `place` along `pipe`.
-  [[nodiscard]] static PipelineBytes bytes_needed(const Schedule& schedule, Boundary boundary,
-                                                  int place);
+  /// Returns the bytes of activations that the constructor allocates on the rank at place `place`
+  /// along `pipe`: inputs and outputs of stages, and their gradients.
+  [[nodiscard]] static std::size_t bytes_needed(const Schedule& schedule, Boundary boundary,
+                                                int place);
 
  private:
   struct State;

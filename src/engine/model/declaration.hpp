@@ -40,6 +40,9 @@ class Declaration {
   [[nodiscard]] bool is_here(std::size_t unit) const noexcept;
   [[nodiscard]] UseOrder& order() noexcept { return order_; }
   [[nodiscard]] bool order_is_declared() const noexcept { return order_is_declared_; }
+  /// All units in the order in which a forward pass opens them: as declare_order says, then as
+  /// declared.
+  [[nodiscard]] std::vector<std::size_t> pass_order() const;
   /// The most blocks whose gradients are on their way back at once, as the declared order has it.
   [[nodiscard]] int most_pending() const;
   /// The same text on ranks that have declared the same.

@@ -159,12 +159,7 @@ void OptimizerStep::reduce_scalars(const double* loss, const char* label) {
   // Every entry but the loss has one rank that is not zero, so that the sum is exact.
   Batch batch{with_rate(label)};
   batch.all_reduce({sums, static_cast<std::int64_t>(count), DType::fp64});
-  const Channel channel = world_.reduce_channel();
-  compute.record(mark_.get());
-  channel.stream.wait_for(mark_.get());
-  channel.communicator.submit(std::move(batch), channel.stream);
-  channel.stream.record(mark_.get());
-  compute.wait_for(mark_.get());
+  submit_in_order(compute, world_.reduce_channel(), std::move(batch), mark_.get());
 }
 
 void OptimizerStep::update(const std::vector<std::size_t>& units) {

@@ -50,14 +50,15 @@ struct UnitPlan {
   /// aliases.
   std::vector<int> places;
 
-  // Decided in `materialize`. Of a unit that is not here the layout has no segments.
-  bool here = true;  ///< whether this rank has the unit
+  // Decided in `materialize`. The layout of a unit that this rank does not have has no segments.
   Residence residence = Residence::use;
   Offload offload =
       Offload::none;         ///< whether its masters and optimizer state are in the host pool
   int kept_shards = 1;       ///< that a rank keeps of each segment, where they are sharded
   std::vector<Owned> owned;  ///< by segment: this rank's
 
+  /// Whether the ranks at place `pipe` have the unit.
+  [[nodiscard]] bool is_at(int pipe) const noexcept;
   [[nodiscard]] std::size_t segments() const noexcept { return layout.segments().size(); }
 
   /// Whole and per-rank bytes of all segments, as parameters and (trainable ones) as gradients.
