@@ -343,7 +343,7 @@ TEST(MeshesOnWorkers, PoisonAndDelaysChangeNoBit) {
   }
 }
 
-// 1F1B holds the activations of one micro-batch a stage, whatever the number of micro-batches.
+// A rank of 1F1B holds the activations of at most as many micro-batches as the pipeline has stages.
 TEST(OneForwardOneBackward, HoldsActivationsByStagesAndNotByMicroBatches) {
   const auto bytes = [](int rank, int micro_batches, const nn::GPTOptions& gpt) {
     std::size_t sum = 0;
