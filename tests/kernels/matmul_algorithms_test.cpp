@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <malloc.h>
 
+#include <array>
 #include <thread>
 
 #include "kernels/matmul/matmul_onednn.hpp"
@@ -218,6 +219,48 @@ TEST(MatMulBits, DependNeitherOnAddressesNorOnThreads) {
             ASSERT_TRUE(same_bits(product_at(p, algorithm, offset, *machine, a, b, c), expected))
                 << to_string(algorithm) << " on " << machine->threads << " threads: " << name_of(p);
           }
+        }
+      }
+    }
+  }
+}
+
+/// Distance of A, B and C from a boundary of 64 bytes, in elements.
+using Starts = std::array<std::int64_t, 3>;
+
+Floats product_at(const Starts& starts, MatMul p, Machine& machine) {
+  DeviceValues a{machine.bench, random_floats(p.m * p.k, 7), p.a.dtype, starts[0]};
+  DeviceValues b{machine.bench, random_floats(p.k * p.n, 8), p.b.dtype, starts[1]};
+  DeviceValues c{machine.bench, random_floats(p.m * p.n, 9), p.c.dtype, starts[2]};
+  p.a = a;
+  p.b = b;
+  p.c = c;
+  matmul_with(algorithms_of(p).front(), p, machine.bench.stream());
+  return c.floats();
+}
+
+// Eigen would compute products below a sum of sizes of 20 element by element, and cut a row of C
+// into vectors where C's address is a multiple of 32 bytes.
+TEST(MatMulBits, OfTinyProductsDependOnNoAddress) {
+  constexpr std::int64_t kTiny[] = {1, 2, 3, 5, 9};
+  Machine machine{1};
+  for (const Dtypes& d : {kDtypes[0], kDtypes[2]}) {
+    for (int i = 0; i < 125 * 4; ++i) {
+      const MatMul p{.a = {nullptr, d.a},
+                     .b = {nullptr, d.b},
+                     .c = {nullptr, d.c},
+                     .m = kTiny[i % 5],
+                     .n = kTiny[i / 5 % 5],
+                     .k = kTiny[i / 25 % 5],
+                     .transpose_a = kTransposes[i / 125 % 2],
+                     .transpose_b = kTransposes[i / 250],
+                     .write = kWrites[i % 2]};
+      const Floats expected = product_at({0, 0, 0}, p, machine);
+      for (const std::int64_t start : {1, 2, 4, 8}) {
+        for (const Starts& starts :
+             {Starts{start, 0, 0}, {0, start, 0}, {0, 0, start}, {start, start, start}}) {
+          ASSERT_TRUE(same_bits(product_at(starts, p, machine), expected))
+              << name_of(p) << " from " << ::testing::PrintToString(starts);
         }
       }
     }
