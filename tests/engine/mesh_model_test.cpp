@@ -243,7 +243,8 @@ TEST(MeshModel, IsRefusedUnderDp) {
   const std::string text = refusal<ConfigError>(2, [](World& world) {
     ShardedModel model{world, {.strategy = dp, .mesh = {{"tensor", 2}}}};
   });
-  EXPECT_THAT(text, AllOf(HasSubstr("mesh tensor 2"), HasSubstr("under dp rank 0 has the whole")));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("mesh tensor 2"), HasSubstr("under dp rank 0 keeps the whole")));
 }
 
 TEST(MeshModel, RefusesAUnitBeyondTheLastPlaceAlongPipe) {

@@ -81,7 +81,7 @@ std::vector<Mistake> lifetimes() {
                })},
       {"ModelBeforeItsEvaluation",
        Kind::contract,
-       {"destroyed while it was being evaluated"},
+       {"destroyed during an evaluation"},
        trainer(kPlain,
                [](Trainer& t) {
                  const auto evaluation = t.model->evaluate();
@@ -89,7 +89,7 @@ std::vector<Mistake> lifetimes() {
                })},
       {"TensorAfterTheModel",
        Kind::contract,
-       {"tensor of unit 'a' is used after the scope"},
+       {"tensor of unit 'a' is used after its scope ended"},
        trainer(kPlain,
                [](Trainer& t) {
                  std::optional<ConstTensor> kept;
@@ -163,7 +163,7 @@ std::vector<Mistake> units() {
           })},
       {"APlaceWithoutUnit",
        Kind::contract,
-       {"the model has 2 units, and none at place 2"},
+       {"the model has 2 units, and none at index 2"},
        trainer(kPlain, [](Trainer& t) { (void)t.model->unit(2); })},
       {"RatesThatDifferByRank",
        Kind::comm,
@@ -217,7 +217,7 @@ std::vector<Mistake> others() {
   return {
       {"ATensorAfterItsScope",
        Kind::contract,
-       {"a gather tensor of unit 'a' is used after the scope"},
+       {"a gather tensor of unit 'a' is used after its scope ended"},
        trainer(kPlain,
                [](Trainer& t) {
                  std::optional<ConstTensor> kept;
@@ -388,7 +388,7 @@ INSTANTIATE_TEST_SUITE_P(Strategies, MemoryMistakes,
 TEST_P(MemoryMistakes, ALateAdditionToAGradientIsNamed) {
   expect({"",
           Kind::contract,
-          {"backward scope of unit 'b': the gradient of 'w' was written after the scope had ended"},
+          {"backward scope of unit 'b': the gradient of 'w' was written after the scope ended"},
           trainer(options(), [](Trainer& t) {
             t.forward();
             float* const late = t.add(t.b, 0, 1.0F);
@@ -402,7 +402,7 @@ TEST_P(MemoryMistakes, ALateAdditionToAGradientIsNamed) {
 TEST_P(MemoryMistakes, ALateAdditionBehindTheLastScopeIsNamedByTheStep) {
   expect({"",
           Kind::contract,
-          {"backward scope of unit 'a': the gradient of 'w' was written after the scope had ended"},
+          {"backward scope of unit 'a': the gradient of 'w' was written after the scope ended"},
           trainer(options(), [](Trainer& t) {
             if (t.model->options().accumulate > 1) { t.pass(); }
             t.forward();
@@ -525,9 +525,9 @@ TEST(LateReaders, AreNamedWhereTheirNaNArrives) {
   for (const bool watches : {false, true}) {
     expect({"",
             Kind::contract,
-            {watches ? "forward scope of unit 'b': what it watches"
+            {watches ? "forward scope of unit 'b': the watched output"
                      : "backward scope of unit 'b': the gradient of 'w'",
-             "is NaN at element 0, with the bits of memory that was released"},
+             "is NaN at element 0, with the bit pattern of released memory"},
             trainer(kMemory, [&](Trainer& t) {
               const float* late = nullptr;
               { late = t.model->forward(t.a)["w"]; }
