@@ -208,7 +208,7 @@ TEST(ActivationStore, CallsOutOfOrderAreRefused) {
     EXPECT_THAT(refused([&] { (void)store.read(0); }), HasSubstr("inputs 0 was never saved"));
     EXPECT_THAT(refused([&] { store.fetch(0); }), HasSubstr("inputs 0 was never saved"));
     (void)store.open(0);
-    EXPECT_THAT(refused([&] { (void)store.open(0); }), HasSubstr("open already"));
+    EXPECT_THAT(refused([&] { (void)store.open(0); }), HasSubstr("already open"));
     EXPECT_THAT(refused([&] { (void)store.open(1); }), HasSubstr("inputs 0"));  // the only slot
     store.save(0);
     EXPECT_THAT(refused([&] { store.save(0); }), HasSubstr("already saved"));

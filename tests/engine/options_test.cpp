@@ -140,9 +140,9 @@ TEST(OptionRules, OptionsThatExcludeEachOtherAreBothNamed) {
   EXPECT_THAT(update(remainders, own, {}), StartsWith("the optimizer 'own' updates fp32 weights"));
   EXPECT_THAT(update({}, AdamW{}, {.moments = MomentFormat::int8}),
               AllOf(StartsWith("`moments` int8 needs blocks of 256 elements"),
-                    HasSubstr("ModelOptions::align_elems 256")));
+                    HasSubstr("ModelOptions::align_elems to 256")));
   EXPECT_THAT(update({.align_elems = 192}, AdamW{}, {.moments = MomentFormat::int8}),
-              HasSubstr("ModelOptions::align_elems 768"));
+              HasSubstr("ModelOptions::align_elems to 768"));
   EXPECT_EQ(update(remainders, AdamW{}, {.moments = MomentFormat::bf16}), "");
   EXPECT_EQ(update({.align_elems = 512}, AdamW{}, {.moments = MomentFormat::int8}), "");
 }
@@ -196,8 +196,9 @@ TEST(UnitRules, AnOptionWithoutEffectOnTheUnitsIsNamed) {
   EXPECT_THAT(units_of({.strategy = kZero3, .persist_elems = 99}),
               StartsWith("`persist_elems` is 99, but the smallest unit has 100 elements"));
   EXPECT_EQ(units_of({.strategy = kZero3, .persist_elems = 100}), "");
-  EXPECT_THAT(units_of({.offload = Offload::optimizer, .offload_keep = 0.4F}),
-              StartsWith("`offload_keep` is 0.4, but the last unit has 128 of the 256 elements"));
+  EXPECT_THAT(
+      units_of({.offload = Offload::optimizer, .offload_keep = 0.4F}),
+      StartsWith("`offload_keep` is 0.4, but the last unit has 128 of the 256 trained elements"));
   EXPECT_EQ(units_of({.offload = Offload::optimizer, .offload_keep = 0.5F}), "");
 }
 

@@ -414,17 +414,17 @@ TEST_P(MemoryMistakes, ALateAdditionBehindTheLastScopeIsNamedByTheStep) {
 }
 
 TEST_P(MemoryMistakes, AWriteBeyondAGradientsEndIsNamed) {
-  expect(
-      {"",
-       Kind::contract,
-       {"backward scope of unit 'a': element 15 of the gradient of 'w' was written, which has 15"},
-       trainer(options(), [](Trainer& t) {
-         t.forward();
-         (void)t.add(t.b, 0, 1.0F);
-         (void)t.add(t.a, 15, 1.0F);
-         if (t.model->options().accumulate > 1) { t.pass(); }
-         t.model->step();
-       })});
+  expect({"",
+          Kind::contract,
+          {"backward scope of unit 'a': a kernel wrote element 15 of the gradient of 'w', whose "
+           "size is 15"},
+          trainer(options(), [](Trainer& t) {
+            t.forward();
+            (void)t.add(t.b, 0, 1.0F);
+            (void)t.add(t.a, 15, 1.0F);
+            if (t.model->options().accumulate > 1) { t.pass(); }
+            t.model->step();
+          })});
 }
 
 // Room behind a parameter is its kernels' to write zeros to, and nothing else.

@@ -201,8 +201,8 @@ void MemoryChecks::inspect_guards(std::size_t unit, std::size_t segment, const V
     const std::int64_t at = range.first + (written - part.begin()) / static_cast<int>(size);
     const Placement& last = *placement_before(layout, at);
     throw ContractError{fmt::format(
-        "backward scope of unit '{}': element {} of the gradient of '{}' was written, which has "
-        "{}; a kernel writes past its end, where the next parameter may lie",
+        "backward scope of unit '{}': a kernel wrote element {} of the gradient of '{}', whose "
+        "size is {}; it writes past the end, where the next parameter may lie",
         plan(unit).name, at - last.first, plan(unit).infos[last.parameter].name, last.elems)};
   };
   for (const Range gap : guarded(layout)) { require(gap, std::byte{kGuard}); }

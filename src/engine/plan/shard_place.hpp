@@ -5,7 +5,7 @@
 
 namespace tessera::engine {
 
-/// Which shards of every segment a rank keeps, given the model's mesh. Pure arithmetic.
+/// The shards of every segment that a rank keeps, given the model's mesh. Pure arithmetic.
 ///
 /// A segment is cut into as many shards as the mesh has data ranks, whatever the mesh's shape. With
 /// S ranks along `shard` and R along `replicate`, a rank keeps R neighbouring shards, the same as

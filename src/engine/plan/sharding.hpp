@@ -53,7 +53,7 @@ struct ModelPlace {
   TensorRank tensor;
   int pipe = 0;
 };
-/// The position of `rank` on the mesh of `options`, which have passed check_mesh.
+/// The position of `rank` on the mesh of `options`, after check_mesh.
 [[nodiscard]] ModelPlace model_place(const ModelOptions& options, int rank);
 /// The number of shards of each segment. `options` have passed check_mesh.
 [[nodiscard]] int data_ranks(const ModelOptions& options, int ranks);

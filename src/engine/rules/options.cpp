@@ -24,9 +24,10 @@ void check_dtype(std::string_view what, DType dtype) {
 
 void check_reduce(DType reduce) {
   if (reduce == DType::fp32 || reduce == DType::bf16) { return; }
-  throw ConfigError{fmt::format(
-      "`reduce` is {}, which is not supported: choose fp32 or bf16, which has the range of fp32",
-      to_string(reduce))};
+  throw ConfigError{
+      fmt::format("`reduce` is {}, which is not supported: choose fp32, or bf16, whose range "
+                  "equals that of fp32",
+                  to_string(reduce))};
 }
 
 void check_align(std::int64_t align_elems) {

@@ -16,7 +16,7 @@ class HostCopy {
  public:
   explicit HostCopy(World& world) noexcept : world_{world} {}
 
-  /// Writes part `part` of as many `values` as `to` has elements.
+  /// Writes part `part` of `values` to `to`, for each of its elements.
   void write(View to, kernels::MasterPart part, std::span<const float> values);
   /// Reads the values exactly.
   void read(std::span<float> values, ConstView from);
