@@ -192,7 +192,7 @@ std::vector<Mistake> units() {
                })},
       {"AForgottenBackward",
        Kind::contract,
-       {"step 1, micro-batch 1 of 1: unit 'a' has had 1 forward scopes and 0 backward scopes"},
+       {"step 1, micro-batch 1 of 1: unit 'a' had 1 forward scopes and 0 backward scopes"},
        trainer(kStrict,
                [](Trainer& t) {
                  t.forward();

@@ -27,7 +27,7 @@ Addresses resolve(const HostPort& place, std::string& why) {
   const std::string port = fmt::format("{}", place.port);
   const int status = ::getaddrinfo(place.host.c_str(), port.c_str(), &hints, &list);
   if (status == 0) { return Addresses{list}; }
-  why = fmt::format("the host {} is unknown: {}", place.host, ::gai_strerror(status));
+  why = fmt::format("the host {} is not known: {}", place.host, ::gai_strerror(status));
   return {};
 }
 
