@@ -9,8 +9,8 @@
 
 namespace tessera::engine {
 
-/// Whether ranks can bring different texts: not where one is simulated, which stands for all, often
-/// for a million (simulate_rank).
+/// Whether ranks can bring different texts. A simulated rank cannot: it stands for all ranks, often
+/// a million (simulate_rank).
 [[nodiscard]] inline bool can_disagree(World& world) noexcept {
   return world.device().computes();
 }
