@@ -1,8 +1,7 @@
 #pragma once
 
 // The kernels that Tessera's own layers are made of, for layers of one's own: every function of
-// tessera/kernels. docs/kernels.md has a table of them, docs/own-layers.md a worked example. What
-// holds for all:
+// tessera/kernels. docs/own-layers.md has a table of them and a worked example. What holds for all:
 //
 // Streams: a function enqueues its kernel on `stream` and returns. The stream says where it
 //          computes: a World's compute_stream(), which is a scope's stream(), or the one that

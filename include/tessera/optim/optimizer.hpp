@@ -63,7 +63,7 @@ struct OptimizerOptions {
   /// it; one that no group contains has the optimizer's values.
   std::vector<ParameterGroup> groups = {};
   /// The format of the moments of AdamW, Adam, Lion and SGD. bf16 takes half the memory of fp32,
-  /// int8 a quarter; int8 moments are always rounded stochastically (docs/moments.md) and need
+  /// int8 a quarter; int8 moments are always rounded stochastically (docs/optimizers.md) and need
   /// ModelOptions::align_elems 256. ConfigError where the rule keeps no moments or is the user's.
   MomentFormat moments = MomentFormat::fp32;
   /// How 16-bit parameters and moments are rounded when they are written. Stochastic rounding draws
