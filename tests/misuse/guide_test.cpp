@@ -10,7 +10,7 @@
 #include "tessera/tessera.hpp"
 
 // The mistakes that somebody who wraps a trainer makes, and what the library says to each: the
-// table of docs/wrapping.md, which shows it word for word.
+// table of docs/trainer-mistakes.md, which shows it word for word.
 namespace tessera::test::guide_test {
 namespace {
 
@@ -163,7 +163,7 @@ std::vector<GuideRow> rows() {
 }
 
 TEST(Guide, ShowsWhatTheLibrarySaysToEachMistake) {
-  expect_table("docs/wrapping.md", rows());
+  expect_table("docs/trainer-mistakes.md", rows());
 }
 
 }  // namespace

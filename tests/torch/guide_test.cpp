@@ -1,5 +1,5 @@
 // The mistakes that somebody who shards a module makes, and what the library says to each: the
-// table of docs/libtorch.md, which shows it word for word.
+// table of docs/libtorch-features.md, which shows it word for word.
 
 #include <gtest/gtest.h>
 
@@ -125,7 +125,7 @@ std::vector<GuideRow> rows() {
 }
 
 TEST(TorchGuide, ShowsWhatTheLibrarySaysToEachMistake) {
-  tessera::test::expect_table("docs/libtorch.md", rows());
+  tessera::test::expect_table("docs/libtorch-features.md", rows());
 }
 
 }  // namespace
