@@ -664,7 +664,7 @@ std::vector<OptionRow> output_rows() {
       {"--json", "output", "FILE", "", "write the plan as JSON", "plan", path<&Settings::json>()},
       {"--time", "output", "FILE", "",
        "plan the time of a step too, on the machine that this profile describes (of tessera bench "
-       "machine, or by hand: docs/plan-time.md); with --params also give --batch and --seq",
+       "machine, or by hand: docs/machine-profiles.md); with --params also give --batch and --seq",
        "plan", path<&Settings::machine>()},
       {"--json", "output", "FILE", "", "write the results as JSON", "scale",
        path<&Settings::json>()},

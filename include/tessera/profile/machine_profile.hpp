@@ -73,8 +73,8 @@ struct MachineProfile {
   void validate() const;
 };
 
-/// Reads the profile that `json` holds in the format of docs/plan-time.md. ConfigError if it holds
-/// none, if the version is another one, or if a key is not known.
+/// Reads the profile that `json` holds in the format of docs/machine-profiles.md. ConfigError if it
+/// holds none, if the version is another one, or if a key is not known.
 [[nodiscard]] MachineProfile parse_machine_profile(std::string_view json);
 /// Writes `profile` in the format that parse_machine_profile reads.
 [[nodiscard]] std::string machine_profile_json(const MachineProfile& profile);
