@@ -7,21 +7,23 @@
 
 namespace tessera {
 
-/// A file that appears under its name whole, or not at all.
+/// A file that appears under its name complete, or not at all.
 ///
-/// It is written to a temporary file beside it: NAME.MACHINE-RANDOM.partial, created exclusively,
-/// so that two writers of one name never share a file; the last to finish stays. The folder is held
-/// open: a relative path, and a folder that is a link, mean what they meant at the start. The new
-/// file takes over the permissions of the one that it replaces.
+/// Bytes go to a temporary file in the same folder, NAME.MACHINE-RANDOM.partial. It is created
+/// exclusively, so that two writers of one name never share a file; the last to finish wins. The
+/// folder is held open: a relative path, or a folder that is a link, keeps its meaning even if the
+/// working directory or the link changes. The new file takes over the permissions of the file that
+/// it replaces.
 ///
-/// Order:  nothing at the name changes before `finish`. Without it nothing is left behind.
-/// Errors: Error with the path and what failed. The constructor refuses a name that is a link, a
-///         folder, a pipe or a device, a file that is write-protected, and a folder that is missing
-///         or takes no files. After an error the temporary file is gone and the writer can no
-///         longer be used. ContractError for a call after that, or after `finish`.
-/// Others: the temporary file of a writer that was killed is removed by the next writer of the same
-///         name on the same machine. Each file is locked (flock) as long as its writer lives; on
-///         file systems without locks none is removed.
+/// Order:   the file at the name does not change before `finish`. A writer that is destroyed
+///          without `finish` leaves nothing behind.
+/// Errors:  Error with the path and what failed. The constructor refuses a name that is a link, a
+///          folder, a pipe or a device, a file that is write-protected, and a folder that is
+///          missing or not writable. After an error the temporary file is gone. `write` and
+///          `finish` throw ContractError after an error and after `finish`.
+/// Crashes: the next writer of the same name on the same machine removes the temporary file of a
+///          writer that was killed. Each file is locked (flock) as long as its writer lives; on
+///          file systems without locks nothing is removed.
 /// Threads: one thread at a time.
 class AtomicFile {
  public:
@@ -32,12 +34,12 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  /// Adds `bytes` at the end.
+  /// Appends `bytes`.
   void write(std::span<const std::byte> bytes);
   /// Flushes the file, gives it its name, flushes the folder and closes both. If only the flush of
-  /// the folder or the closing fails, the new file already stands under its name.
+  /// the folder or the closing fails, the new file already exists under its name.
   void finish();
-  /// Whether the file can be written to; false after `finish` or an error.
+  /// Returns whether the file can be written to: false after `finish` or an error.
   [[nodiscard]] bool is_open() const noexcept { return file_ >= 0; }
 
  private:

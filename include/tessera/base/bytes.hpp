@@ -6,12 +6,12 @@
 
 namespace tessera {
 
-/// Writes a byte size for a person: "0 B", "640 B", "1.50 KiB", "24.0 GiB" (three digits, binary
+/// Returns a byte size as text: "0 B", "640 B", "1.50 KiB", "24.0 GiB" (three digits, binary
 /// units).
 [[nodiscard]] std::string format_bytes(std::size_t bytes);
 
-/// Reads a byte size: "4096", "80GiB", "1.5 MiB", "10MB" (decimal units are powers of 1000).
-/// ConfigError that shows an example if `text` is not a size, or is one of 2^64 bytes or more.
+/// Parses a byte size: "4096", "80GiB", "1.5 MiB", "10MB" (decimal units are powers of 1000).
+/// Throws ConfigError that shows an example if `text` is not a size, or is 2^64 bytes or more.
 [[nodiscard]] std::size_t parse_bytes(std::string_view text);
 
 }  // namespace tessera

@@ -6,10 +6,15 @@
 
 namespace tessera {
 
-/// Element types of tensors. `fp64` is used for sums and references only.
-enum class DType : std::uint8_t { fp32, bf16, fp16, fp64 };
+/// Element types of tensors.
+enum class DType : std::uint8_t {
+  fp32,  ///< IEEE binary32, 4 bytes
+  bf16,  ///< bfloat16, 2 bytes: the range of fp32 with 8 significant bits
+  fp16,  ///< IEEE binary16, 2 bytes
+  fp64,  ///< IEEE binary64, 8 bytes; used for sums and references only
+};
 
-/// Bytes of one element.
+/// Returns the bytes of one element.
 [[nodiscard]] constexpr std::size_t size_of(DType dtype) noexcept {
   switch (dtype) {
     case DType::fp64:
@@ -23,10 +28,10 @@ enum class DType : std::uint8_t { fp32, bf16, fp16, fp64 };
   return 0;
 }
 
-/// "fp32", "bf16", "fp16", "fp64".
+/// Returns "fp32", "bf16", "fp16" or "fp64".
 [[nodiscard]] std::string_view to_string(DType dtype) noexcept;
 
-/// The inverse of to_string. ConfigError that lists the known names if `name` is not one.
+/// The inverse of to_string. Throws ConfigError that lists the known names if `name` is not one.
 [[nodiscard]] DType parse_dtype(std::string_view name);
 
 }  // namespace tessera

@@ -8,10 +8,9 @@ namespace tessera {
 struct bfloat16 {
   std::uint16_t bits = 0;  ///< sign, 8 bits of exponent, 7 of mantissa
 
-  /// Rounds to nearest, ties to even. NaN stays NaN (quiet); infinities stay, and overflow becomes
-  /// one.
+  /// Rounds to nearest, ties to even. NaN becomes a quiet NaN, and overflow becomes infinity.
   [[nodiscard]] static bfloat16 from_float(float value) noexcept;
-  /// The same value as a float; exact.
+  /// Returns the same value as a float; exact.
   [[nodiscard]] float to_float() const noexcept;
 };
 
@@ -19,10 +18,10 @@ struct bfloat16 {
 struct float16 {
   std::uint16_t bits = 0;  ///< sign, 5 bits of exponent, 10 of mantissa
 
-  /// Rounds to nearest, ties to even, with subnormals. NaN stays NaN (quiet); infinities stay, and
-  /// overflow becomes one.
+  /// Rounds to nearest, ties to even, with subnormals. NaN becomes a quiet NaN, and overflow
+  /// becomes infinity.
   [[nodiscard]] static float16 from_float(float value) noexcept;
-  /// The same value as a float; exact.
+  /// Returns the same value as a float; exact.
   [[nodiscard]] float to_float() const noexcept;
 };
 

@@ -5,9 +5,9 @@
 
 namespace tessera {
 
-/// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as 1, 2, 3",
-/// SC11): a bijection of the 128-bit counter for each key, whose outputs pass as random numbers.
-/// No state: any element of any stream is computed on its own, on any rank, in any order.
+/// Returns four random 32-bit words by Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random
+/// numbers: as easy as 1, 2, 3", SC11): for each key a bijection of the 128-bit counter. It keeps
+/// no state, so that any rank computes any element of the sequence, in any order.
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> philox4x32(
     std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) noexcept {
   constexpr std::uint64_t multiplier0 = 0xD2511F53;

@@ -4,7 +4,10 @@
 
 namespace tessera {
 
-/// How the elements that several ranks hold at one place become one: their sum or their maximum.
-enum class ReduceOp : std::uint8_t { sum, max };
+/// How a reduction combines the elements that the ranks hold at one index.
+enum class ReduceOp : std::uint8_t {
+  sum,  ///< their sum
+  max,  ///< their maximum
+};
 
 }  // namespace tessera

@@ -7,34 +7,35 @@ namespace tessera {
 ///   m <- b1 m + (1-b1) g        v <- b2 v + (1-b2) g^2
 ///   w <- w - lr ( m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps) + wd w )
 struct AdamW {
-  float lr = 3e-4F;
-  float beta1 = 0.9F;
-  float beta2 = 0.95F;
-  float eps = 1e-8F;
-  float weight_decay = 0.1F;
+  float lr = 3e-4F;           ///< learning rate of the first step, 0 or more
+  float beta1 = 0.9F;         ///< b1, in [0, 1)
+  float beta2 = 0.95F;        ///< b2, in [0, 1)
+  float eps = 1e-8F;          ///< added to the square root, above 0
+  float weight_decay = 0.1F;  ///< wd, 0 or more
 };
 
-/// Adam (Kingma & Ba 2015). Decay, if any, is coupled: it goes through the moments.
+/// Adam (Kingma & Ba 2015). Weight decay is coupled: it is added to the gradient and so passes
+/// through the moments.
 ///
 ///   g <- g + wd w
 ///   m <- b1 m + (1-b1) g        v <- b2 v + (1-b2) g^2
 ///   w <- w - lr m/(1-b1^t) / (sqrt(v/(1-b2^t)) + eps)
 struct Adam {
-  float lr = 1e-3F;
-  float beta1 = 0.9F;
-  float beta2 = 0.999F;
-  float eps = 1e-8F;
-  float weight_decay = 0.0F;
+  float lr = 1e-3F;           ///< learning rate of the first step, 0 or more
+  float beta1 = 0.9F;         ///< b1, in [0, 1)
+  float beta2 = 0.999F;       ///< b2, in [0, 1)
+  float eps = 1e-8F;          ///< added to the square root, above 0
+  float weight_decay = 0.0F;  ///< wd, 0 or more
 };
 
-/// Lion (Chen et al. 2023): one moment, and every weight moves by the rate.
+/// Lion (Chen et al. 2023). It has one moment, and uses only the sign of the update direction.
 ///
 ///   u = b1 m + (1-b1) g        w <- w - lr ( sign(u) + wd w )        m <- b2 m + (1-b2) g
 struct Lion {
-  float lr = 1e-4F;
-  float beta1 = 0.9F;
-  float beta2 = 0.99F;
-  float weight_decay = 0.0F;
+  float lr = 1e-4F;           ///< learning rate of the first step, 0 or more
+  float beta1 = 0.9F;         ///< b1, in [0, 1)
+  float beta2 = 0.99F;        ///< b2, in [0, 1)
+  float weight_decay = 0.0F;  ///< wd, 0 or more
 };
 
 /// Stochastic gradient descent with momentum (no dampening, no Nesterov) and coupled decay:
@@ -43,9 +44,9 @@ struct Lion {
 ///
 /// With momentum 0 there is no u and no optimizer memory.
 struct SGD {
-  float lr = 1e-2F;
-  float momentum = 0.9F;
-  float weight_decay = 0.0F;
+  float lr = 1e-2F;           ///< learning rate of the first step, 0 or more
+  float momentum = 0.9F;      ///< mu, in [0, 1)
+  float weight_decay = 0.0F;  ///< wd, 0 or more
 };
 
 }  // namespace tessera

@@ -7,8 +7,12 @@
 
 namespace tessera {
 
-/// The transport of a job's ranks: the memory of one process, MPI, or NCCL.
-enum class CommKind : std::uint8_t { local, mpi, nccl };
+/// The transport between a job's ranks.
+enum class CommKind : std::uint8_t {
+  local,  ///< the memory of one process, whose threads are the ranks
+  mpi,    ///< MPI, one process a rank
+  nccl,   ///< NCCL, one process and one GPU a rank
+};
 
 /// Returns "local", "mpi" or "nccl".
 [[nodiscard]] std::string_view to_string(CommKind kind) noexcept;
@@ -22,9 +26,9 @@ struct Backend {
 
 /// One rank of a job that is only simulated (simulate_rank).
 struct SimulatedRank {
-  int rank = 0;   ///< from 0 to ranks - 1
-  int ranks = 1;  ///< ranks of the job, from 1 to 2^20
-  Backend backend = {};
+  int rank = 0;          ///< from 0 to ranks - 1
+  int ranks = 1;         ///< ranks of the job, from 1 to 2^20
+  Backend backend = {};  ///< the device and the communicator that it stands for
 };
 
 }  // namespace tessera

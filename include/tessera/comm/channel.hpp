@@ -7,8 +7,8 @@ namespace tessera {
 
 /// A communicator with the stream that its batches are submitted on. It owns neither.
 struct Channel {
-  Communicator& communicator;
-  Stream stream;
+  Communicator& communicator;  ///< must outlive the channel
+  Stream stream;               ///< must outlive the channel
 };
 
 }  // namespace tessera

@@ -9,8 +9,8 @@ namespace tessera {
 /// pool, and each piece of work in the host pool, so that tests find races. A delay depends only on
 /// the seed, the rank, the channel and the number of the call on it: it is the same in every run.
 struct DelayInjection {
-  std::uint64_t seed = 1;
-  std::chrono::microseconds longest{300};  ///< delays last from 0 to this
+  std::uint64_t seed = 1;                  ///< the seed of the random lengths
+  std::chrono::microseconds longest{300};  ///< the longest delay; the shortest is 0
 };
 
 }  // namespace tessera

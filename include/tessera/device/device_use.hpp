@@ -9,31 +9,31 @@
 
 namespace tessera {
 
-/// How much of a device's memory is in use, as well as its machine can tell.
+/// The part of a device's memory that is in use, as precisely as the machine can tell.
 struct DeviceUse {
   /// Whose memory `used_bytes` counts.
   enum class Of : std::uint8_t {
     process,    ///< this process's, by NVML
-    newcomers,  ///< all processes', less what was in use before this process came to the device
-    everybody,  ///< all processes', since nothing tells them apart
+    newcomers,  ///< all processes', less what was in use before this process opened the device
+    everybody,  ///< all processes', because the machine cannot separate them
   };
-  /// Identifies the device: the same in every process, and unique (a GPU's UUID).
+  /// The identity of the device, unique and the same in every process (a GPU's UUID).
   std::string id;
   Of of = Of::everybody;       ///< whose memory is counted
-  std::size_t used_bytes = 0;  ///< in use now, including the three parts that follow
-  /// The part that was in use when this process had come to the device, before it asked for any
-  /// memory: the driver's context and CUDA's own, and under Of::everybody what others held then.
+  std::size_t used_bytes = 0;  ///< bytes in use now, including the three parts below
+  /// Bytes that were in use once this process had opened the device and before it allocated: the
+  /// driver's context and CUDA's own, and under Of::everybody also other processes' memory.
   std::size_t context_bytes = 0;
-  /// The part that libraries (cuBLASLt) took when they were started.
+  /// Bytes that libraries (cuBLASLt) took when they were started.
   std::size_t library_bytes = 0;
-  /// The part that memory which the communicator uses directly takes beyond what was asked for.
+  /// Bytes beyond the requested sizes of memory that the communicator uses directly.
   std::size_t rounding_bytes = 0;
-  /// How the communicator uses that memory, for people; empty if it has nothing to say.
+  /// A text for people on how the communicator uses that memory; may be empty.
   std::string communicated = {};
 };
 
-/// Asks what is in use of `device`; no value for a device without memory of its own, whose memory
-/// is the process's. DeviceError if CUDA fails. Threads: one at a time, as for Device.
+/// Returns how much memory of `device` is in use; no value for a device without memory of its own,
+/// such as a CPU. Throws DeviceError if CUDA fails. Threads: one at a time, as for Device.
 [[nodiscard]] std::optional<DeviceUse> use_of(const Device& device);
 
 }  // namespace tessera
