@@ -6,7 +6,8 @@
 BUILD is the folder of a build with the command; FOLDER is emptied and becomes a copy of the repository
 in which the build is build/release. In each page the blocks ```sh are run in order; the copy is the same
 for all blocks of a page, and has the texts that pages name (text.txt, held-out.txt). Trainings that
-would make more than 2 steps make 2.
+would make more than 2 steps make 2. Only the command, the examples and harmless tools are run: a block
+with another command (a build, an installation, a job of processes) fails unless it is marked.
 
 A line <!-- not run: REASON --> before a block keeps it from being run. Its commands are then checked: a
 script is there and names its options, `tessera COMMAND --help` names the command's, presets exist.
@@ -24,6 +25,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +33,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 100  # for one block
+# What a block may run besides `tessera` and the examples.
+HARMLESS = {"cat", "cd", "cp", "diff", "echo", "grep", "head", "ls", "mkdir", "sed", "tail"}
 STEPS = 2
 FENCE = re.compile(r"(?:^<!-- (not run|printed)(?:: ([^\n]*?))? -->\n+)?^( *)```(\w*)[^\n]*\n(.*?)^\3```$",
                    re.MULTILINE | re.DOTALL)
@@ -123,9 +127,11 @@ class Trial:
         release = self.folder / "build/release"
         for path in (self.whole, self.short, release / "tools"):
             path.mkdir(parents=True)
-        for entry in self.build.iterdir():
-            if entry.name != "tools":
-                (release / entry.name).symlink_to(entry)
+        # Programs alone: what a build keeps is not to be written here.
+        for program in (self.build / "examples").glob("*"):
+            if program.is_file() and os.access(program, os.X_OK):
+                (release / "examples").mkdir(exist_ok=True)
+                (release / "examples" / program.name).symlink_to(program)
         command = self.build / "tools/tessera"
         (self.whole / "tessera").symlink_to(command)
         shortened = self.short / "tessera"
@@ -148,25 +154,42 @@ class Trial:
 
     # -------------------------------------------------------------------------------- run
 
+    @staticmethod
+    def other_command(content):
+        """The first command of a block that is not to be run here."""
+        for words in commands(content):
+            name = next((word for word in words if not re.match(r"[A-Za-z_]\w*=", word)), "")
+            if name not in HARMLESS | {"tessera", ""} and not name.startswith("build/release/examples/"):
+                return name
+        return None
+
     def run(self, page, block):
+        other = self.other_command(block.content)
+        if other:
+            self.fail(page, block, f"{other} is not run here: say <!-- not run: why --> before the block")
+            return
         short = block.printed is None
         path = os.pathsep.join([str(self.short if short else self.whole), os.environ["PATH"]])
         began = time.monotonic()
+        # A session of its own, so that all that it starts ends with it.
+        process = subprocess.Popen(["bash", "-euo", "pipefail", "-c", block.content], cwd=self.folder,
+                                   env={**os.environ, "PATH": path}, stdout=subprocess.PIPE,
+                                   stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True)
         try:
-            done = subprocess.run(["bash", "-euo", "pipefail", "-c", block.content], cwd=self.folder, text=True,
-                                  env={**os.environ, "PATH": path}, stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False)
+            output = process.communicate(timeout=SECONDS)[0].decode(errors="replace")
         except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
             self.fail(page, block, f"takes more than {SECONDS} s; say <!-- not run: why -->")
             return
         self.ran += 1
         seconds = time.monotonic() - began
         if seconds > 3:
             print(f"{page}:{block.line}: {seconds:.1f} s", flush=True)
-        if done.returncode != 0:
-            self.fail(page, block, f"status {done.returncode}\n{block.content}{done.stdout[-2000:]}")
+        if process.returncode != 0:
+            self.fail(page, block, f"status {process.returncode}\n{block.content}{output[-2000:]}")
         elif block.printed is not None:
-            self.compare(page, block, done.stdout)
+            self.compare(page, block, output)
 
     def compare(self, page, block, printed):
         def form(line):
