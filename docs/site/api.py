@@ -161,9 +161,20 @@ class Reference:
         text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
         return re.sub(r"(?<![\w*])\*([^*\s][^*]*?)\*(?!\w)", r"<em>\1</em>", text)
 
+    def about(self, header):
+        """HTML of the comment that a header begins with."""
+        found = []
+        for line in self.source(header):
+            if not re.match(r"\s*(/?\*|//)", line):
+                break
+            found.append(re.sub(r"^\s*(/\*\*?|\*/|\* ?|///? ?)", "", line))
+        return self.prose_of(found, None)
+
     def prose(self, element):
-        """HTML of a symbol's comment: paragraphs, labels such as `Errors:`, and what is set apart."""
-        own = element.get("id")
+        return self.prose_of(self.comment(element), element.get("id"))
+
+    def prose_of(self, comment, own):
+        """HTML of a comment: paragraphs, labels such as `Errors:`, and what is set apart."""
         out, paragraph, apart = [], [], []
 
         def flush():
@@ -176,7 +187,7 @@ class Reference:
                 apart.clear()
 
         labelled = False
-        for line in self.comment(element):
+        for line in comment:
             if not line.strip():
                 flush()
                 labelled = False
@@ -320,6 +331,8 @@ class Reference:
         for header in headers:
             out += [f"## {header.rsplit('/', 1)[-1]}", "", "```cpp",
                     f"#include <{header}>", "```", ""]
+            if about := self.about(header):
+                out += ["```{raw} html", about, "```", ""]
             functions = []
 
             def write_functions():

@@ -233,6 +233,23 @@ class Site:
         if done.returncode != 0 and not done.stderr.strip():
             sys.exit(f"sphinx-build fails with status {done.returncode}")
 
+    def mend_theme(self):
+        """Debian's furo asks for a style sheet by the path of a web server, and imports its script as a
+        module, which no browser does from a file."""
+        static = self.html / "_static"
+        sheet = static / "styles/furo.css"
+        text = sheet.read_text(encoding="utf-8")
+        wanted = re.search(r"@import url\((/javascript/[^)]+)\);", text)
+        if wanted:
+            shutil.copy2(f"/usr/share{wanted.group(1)}", static / "styles/normalize.css")
+            sheet.write_text(text.replace(wanted.group(0), "@import url(normalize.css);"), encoding="utf-8")
+        script = static / "scripts/furo.js"
+        text = script.read_text(encoding="utf-8")
+        wanted = re.match(r'import Gumshoe from "./(gumshoe[\w.-]*)";\n', text)
+        if wanted:
+            inner = (script.parent / wanted.group(1)).read_text(encoding="utf-8")
+            script.write_text(inner + ";\n" + text[wanted.end():], encoding="utf-8")
+
     # ------------------------------------------------------------------------------ checks
 
     def check_links(self):
@@ -287,6 +304,7 @@ def main():
     site.source.mkdir(exist_ok=True)
     site.lay_out(site.doxygen())
     site.sphinx()
+    site.mend_theme()
     site.check_links()
     if given.check:
         site.findings += [f"include/{line}" for line in site.undocumented]
