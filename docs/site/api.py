@@ -249,9 +249,15 @@ class Reference:
             shown.append(f"{kind}{gap}{name}{html.escape(array)}" + (f" = {default}" if default else ""))
         return shown
 
+    @staticmethod
+    def name(member):
+        """HTML of a symbol's name; empty where it has none, as the enums of the C header."""
+        name = member.findtext("name") or ""
+        return "" if name.startswith("@") else html.escape(name)
+
     def signature(self, member):
         kind = member.get("kind")
-        name = html.escape(member.findtext("name") or "")
+        name = self.name(member)
         if kind == "enum":
             strong = "class " if member.get("strong") == "yes" else ""
             base = self.code(member.find("type"))
@@ -337,16 +343,16 @@ class Reference:
 
             def write_functions():
                 if functions:
-                    names = list(dict.fromkeys(item.findtext("name") or "enum" for item in functions))
+                    names = list(dict.fromkeys(filter(None, map(self.name, functions)))) or ["Constants"]
                     out.extend([f"### {', '.join(names)}", "", "```{raw} html",
                                 *(self.shown(item) for item in functions), "```", ""])
                     functions.clear()
 
             for _, element in sorted(self.by_header[header].values(), key=lambda pair: pair[0]):
                 if element.tag == "memberdef":
-                    # Overloads, and constants in a row, share a heading.
-                    name = element.findtext("name")
-                    if functions and functions[-1].findtext("name") != name:
+                    # Overloads share a heading, and so do a type of C and its constants.
+                    name = self.name(element)
+                    if functions and name and self.name(functions[-1]) != name:
                         write_functions()
                     functions.append(element)
                     continue

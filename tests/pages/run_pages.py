@@ -49,6 +49,9 @@ for argument in "$@"; do
   arguments+=("$argument")
   previous=$argument
 done
+case ${{1:-}} in
+  train | compare) if [[ " $* " != *" --steps "* && " $* " != *" --help "* ]]; then arguments+=(--steps {steps}); fi ;;
+esac
 exec {command} "${{arguments[@]}}"
 """
 
