@@ -222,8 +222,9 @@ class Site:
             sys.exit(f"doxygen fails:\n{done.stderr}")
         return out / "xml"
 
-    def sphinx(self):
-        done = subprocess.run(["sphinx-build", "-q", "-W", "--keep-going", "-b", "html", "-j", "1",
+    def sphinx(self, anew):
+        """Runs Sphinx; anew, it warns of pages that have not changed too."""
+        done = subprocess.run(["sphinx-build", "-q", "-W", "--keep-going", "-b", "html", *(["-E"] if anew else []),
                                "-c", "docs/site", "-d", str(self.folder / "doctrees"),
                                str(self.source), str(self.html)],
                               cwd=ROOT, text=True, capture_output=True, check=False)
@@ -303,7 +304,7 @@ def main():
     site.folder.mkdir(parents=True, exist_ok=True)
     site.source.mkdir(exist_ok=True)
     site.lay_out(site.doxygen())
-    site.sphinx()
+    site.sphinx(anew=given.check)
     site.mend_theme()
     site.check_links()
     if given.check:

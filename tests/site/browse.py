@@ -5,7 +5,7 @@
 
 SITE is the folder that scripts/site.sh has filled. The status is 1 where a page has an error on its
 console, asks the network for something, is wider than the window, or links to what is not there, and
-where a search does not find what it should. It is 77 where there is no browser. --pictures keeps a
+where a search does not find what it should. It is 77 where there is no browser or no site. --pictures keeps a
 picture of the top of each page at each width.
 """
 
@@ -30,14 +30,16 @@ SEARCHES = {
     "checkpoint": "checkpoints.html",
     "bubble": "lessons/pipeline_bubbles.html",
 }
-# What of the page ends right of the window, if the page is wider than it.
+# What makes the page wider than the window, if it is: the theme gives the bar to its column of text.
 TOO_WIDE = """(() => {
-  const wide = Math.max(document.documentElement.scrollWidth, document.body.scrollWidth) - window.innerWidth;
-  if (wide <= 0) return '';
+  const around = [document.documentElement, document.body, ...document.querySelectorAll('.page, .main, .content')];
+  const wide = Math.max(...around.map(element => element.scrollWidth - element.clientWidth));
+  if (wide <= 1) return '';
+  const scrolls = element => element && (['auto', 'scroll'].includes(getComputedStyle(element).overflowX)
+    ? !around.includes(element) : scrolls(element.parentElement));
   const found = [...document.querySelectorAll('article *')].filter(
-    element => element.getBoundingClientRect().right > window.innerWidth + 1);
-  const first = found.find(element => !found.includes(element.parentElement)) || found[0];
-  return wide + ' px wider than the window: ' + (first ? first.outerHTML.slice(0, 120) : '?');
+    element => element.getBoundingClientRect().right > window.innerWidth + 1 && !scrolls(element));
+  return wide + ' px wider than the window: ' + (found[0] ? found[0].outerHTML.slice(0, 120) : '?');
 })()"""
 LINKS = """[...document.querySelectorAll('a[href]')].map(link => link.href)"""
 # The anchors of this page's links to itself.
@@ -107,8 +109,8 @@ def main():
         print(f"skipped: {reason}")
         return 77
     if not (site / "index.html").is_file():
-        print(f"{site}/index.html is not there: scripts/site.sh builds it")
-        return 1
+        print(f"skipped: {site}/index.html is not there; scripts/site.sh builds it")
+        return 77
     if given.pictures:
         given.pictures.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
