@@ -2,8 +2,9 @@
 # Installs what Tessera is built and tested with, and what is named as arguments besides, from the
 # packages of Debian or Ubuntu. Does nothing, and needs no rights, if all is there.
 #
-#   scripts/install_deps.sh [--tests] [PACKAGE...]
+#   scripts/install_deps.sh [--tests | --site] [PACKAGE...]
 #
+#   --site    Only what scripts/site.sh builds the documentation's site with: Doxygen, Sphinx, MyST, furo.
 #   --tests   Also what scripts/test.sh uses, as far as the distribution has it as a package: ccache,
 #             the linker mold, clang 19 with its tools, shellcheck, pkg-config, what builds Debian's
 #             packages, and Chromium, in which the reports' pages are tested. A snap of Chromium, as on
@@ -11,18 +12,21 @@
 #             which reads and writes the same files as Tessera: from Python's index, by pip, into
 #             third_party/python. Where it cannot be had, its test says so and is skipped. And Python's
 #             NumPy, which reads DLPack views, and libtorch 1.13 or later with OpenBLAS, for the
-#             adapter of its modules (component torch), which is not built without them.
+#             adapter of its modules (component torch), which is not built without them. And what
+#             --site installs.
 set -euo pipefail
 
 # Where there is CUDA's compiler, cuDNN's frontend is fetched too, which is headers alone and no
 # package of a distribution: from Python's index, by pip, into third_party/cudnn-frontend. Without it
 # attention is compiled with kernels of our own; so nothing fails if it cannot be had.
-tests=no
-if [[ "${1:-}" == --tests ]]; then
-  tests=yes
-  shift
-fi
+tests=no site=no
+case "${1:-}" in
+  --tests) tests=yes ;;
+  --site) site=yes ;;
+esac
+if [[ $tests == yes || $site == yes ]]; then shift; fi
 
+site_packages=(doxygen python3 python3-sphinx python3-myst-parser furo)
 packages=(
   g++ cmake ninja-build
   libeigen3-dev libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev libdnnl-dev
@@ -30,6 +34,7 @@ packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   "$@"
 )
+if [[ $site == yes ]]; then packages=("${site_packages[@]}" "$@"); fi
 
 installed() {
   [[ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" == installed ]]
@@ -45,7 +50,7 @@ fi
 optional=()
 if [[ $tests == yes ]]; then
   optional=(ccache mold clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev shellcheck python3
-    python3-numpy pkg-config dpkg-dev file chromium libtorch-dev libopenblas-dev)
+    python3-numpy pkg-config dpkg-dev file chromium libtorch-dev libopenblas-dev "${site_packages[@]}")
 fi
 
 # Whether apt, with the lists that it has, would install $1 itself (Ubuntu's Chromium is a snap).
@@ -77,7 +82,9 @@ fetch_frontend() {
   fi
   rm -rf "$scratch"
 }
-fetch_frontend
+if [[ $site == no ]]; then
+  fetch_frontend
+fi
 
 # The version that the tests have seen.
 safetensors_version=0.8.0

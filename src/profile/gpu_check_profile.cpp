@@ -1,4 +1,4 @@
-// Makes a machine's profile from the figures of scripts/gpu_check.sh (docs/gpu.md describes
+// Makes a machine's profile from the figures of scripts/gpu_check.sh (docs/gpu-check.md describes
 // gpu.json).
 #include <fmt/format.h>
 

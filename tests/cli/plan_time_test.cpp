@@ -146,7 +146,7 @@ TEST_F(PlanTime, RefusesUnknownCosts) {
 
 // One H100's figures, and steps that it was measured at (docs/benchmarks/gpu.md). What a step
 // computes has changed since, and so the plan may be nearer or further than it was:
-// docs/plan-time.md has the errors. None of these runs is among the figures.
+// docs/plan-time-accuracy.md has the errors. None of these runs is among the figures.
 TEST_F(PlanTime, OfAGpusFiguresIsTheStepThatWasMeasured) {
   const Outcome made = tessera({"bench", "machine", "--from",
                                 std::string{kSourceDir} + "/docs/benchmarks/gpu-2026-11-22.json",

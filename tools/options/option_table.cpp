@@ -662,7 +662,8 @@ std::vector<OptionRow> output_rows() {
       {"--json", "output", "FILE", "", "write the plan as JSON", "plan", path<&Settings::json>()},
       {"--time", "output", "FILE", "",
        "also plan the time of a step on the machine that this profile describes (written by "
-       "tessera bench machine, or by hand: docs/plan-time.md); with --params also give --batch and "
+       "tessera bench machine, or by hand: docs/machine-profiles.md); with --params also give "
+       "--batch and "
        "--seq",
        "plan", path<&Settings::machine>()},
       {"--json", "output", "FILE", "", "write the results as JSON", "scale",

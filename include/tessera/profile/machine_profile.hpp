@@ -75,8 +75,8 @@ struct MachineProfile {
   void validate() const;
 };
 
-/// Parses a profile in the format of docs/plan-time.md. Throws ConfigError if `json` is no profile,
-/// has another version, or has an unknown key.
+/// Parses a profile in the format of docs/machine-profiles.md. Throws ConfigError if `json` is no
+/// profile, has another version, or has an unknown key.
 [[nodiscard]] MachineProfile parse_machine_profile(std::string_view json);
 /// Returns `profile` in the format that parse_machine_profile reads.
 [[nodiscard]] std::string machine_profile_json(const MachineProfile& profile);

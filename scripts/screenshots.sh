@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Makes the pictures of docs/images anew: runs a comparison and a pipeline, and takes pictures of their
+# reports in a headless Chromium.
+#
+#   scripts/screenshots.sh [COMMAND]
+#
+# COMMAND is tessera; default: build/release/tools/tessera, which has to be built before.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if [[ "${1:-}" == -h || "${1:-}" == --help ]]; then
+  sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+  exit 0
+fi
+command=${1:-build/release/tools/tessera}
+reason=$(python3 scripts/chromium.py --missing)
+if [[ -n $reason ]]; then
+  echo "error: $reason" >&2
+  exit 2
+fi
+if [[ ! -x $command ]]; then
+  echo "error: there is no $command; build it, or name another" >&2
+  exit 2
+fi
+exec python3 -B scripts/screenshots.py "$command" build/screenshots docs/images
