@@ -14,6 +14,7 @@
 #include "pipeline/wiring.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/base/math.hpp"
+#include "world/world_access.hpp"
 #include "world/world_life.hpp"
 
 namespace tessera::pipeline {
@@ -58,12 +59,11 @@ void require_same(World& world, const Schedule& schedule, Boundary boundary) {
   engine::require_agreement(world, "what a Pipeline is made of", {ends.back(), line});
 }
 
-/// A device with memory of its own computes behind its host. There a host may be held up until its
-/// peer has submitted too: always among ranks that are threads, and where NCCL meets a peer for the
-/// first time.
-std::vector<Move> moves_of(const Wiring& wiring, const Device& device, int rank) {
-  return device.memory() ? wiring.in_concert[narrow<std::size_t>(rank)]
-                         : moves_at_once(wiring, rank);
+/// A CUDA device computes behind its host. There a host may be held up until its peer has submitted
+/// too: always among ranks that are threads, and where NCCL meets a peer for the first time.
+std::vector<Move> moves_of(const Wiring& wiring, const World& world, int rank) {
+  return WorldAccess::kind(world) == DeviceKind::cuda ? wiring.in_concert[narrow<std::size_t>(rank)]
+                                                      : moves_at_once(wiring, rank);
 }
 
 std::size_t bytes_of(const Wiring& wiring, Boundary boundary, int place) {
@@ -112,7 +112,7 @@ struct Pipeline::State {
         boundary{boundary_},
         place{mesh.index("pipe")},
         wiring{checked_wiring(schedule, mesh)},
-        moves{moves_of(wiring, world.device(), place)},
+        moves{moves_of(wiring, world, place)},
         most_in_flight{pipeline::most_in_flight(schedule)[narrow<std::size_t>(place)]},
         arena{world.allocate(Category::activations, bytes_of(wiring, boundary, place),
                              "what stages hand to each other", BufferUse::parts)} {

@@ -70,10 +70,11 @@ void drain(Stream stream) noexcept {
 }  // namespace
 
 World::State::State(int rank_, int size_, const WorldOptions& options_,
-                    std::unique_ptr<Device> device_, DeviceKind kind,
+                    std::unique_ptr<Device> device_, DeviceKind kind_,
                     std::unique_ptr<trace::WorkLog> work_log_)
     : rank{rank_},
       size{size_},
+      kind{kind_},
       options{options_},
       host_threads{options_.threads},
       recorder{options.trace ? std::make_unique<trace::Recorder>() : nullptr},
@@ -310,6 +311,10 @@ void WorldFactory::choose_products(World::State& state) {
   CudaModule::get().function<kernels::FindProductMachine>("tessera_cublaslt_machine")(
       state.compute_stream.get(), machine);
   state.products = kernels::read_product_choices(state.options.products, machine);
+}
+
+DeviceKind WorldAccess::kind(const World& world) noexcept {
+  return state(world).kind;
 }
 
 std::string WorldAccess::describe_products(const World& world) {
