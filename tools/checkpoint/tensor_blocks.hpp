@@ -30,7 +30,7 @@ class TensorBlocks {
 
 /// Whether values of the dtype can be converted: F32, BF16 and F16 can.
 [[nodiscard]] bool is_float(std::string_view dtype);
-/// Converts `from` to floats in `to`, which has one element for each value.
+/// Converts `from` to floats in `to`, with one element for each value.
 void to_floats(std::string_view dtype, std::span<const std::byte> from, std::span<float> to);
 /// Writes `from`, rounded to the nearest value of the dtype, to `to`.
 void from_floats(std::string_view dtype, std::span<const float> from, std::vector<std::byte>& to);

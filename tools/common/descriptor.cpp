@@ -13,7 +13,7 @@
 namespace tessera::tools {
 namespace {
 
-/// Blocks SIGPIPE for this thread; on destruction discards the one that its writes raised.
+/// Blocks SIGPIPE for this thread; on destruction discards any that its writes raised.
 class NoPipeSignal {
  public:
   NoPipeSignal() {

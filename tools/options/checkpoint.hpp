@@ -13,7 +13,7 @@ namespace tessera::tools {
 /// Whether checkpoints are written while the run makes steps. The save at its end does not count.
 [[nodiscard]] bool saves_beside_steps(const Settings& settings);
 
-/// The CheckpointerOptions for `settings`, which have a `checkpoint` folder.
+/// The CheckpointerOptions for `settings` with a `checkpoint` folder.
 [[nodiscard]] CheckpointerOptions checkpointer_options(const Settings& settings);
 
 /// ConfigError for typed checkpoint options that have no effect or contradict each other.
