@@ -32,8 +32,7 @@ void train(tessera::World& world, tessera::Strategy strategy) {
   }
 
   const tessera::JobMemory memory = tessera::gather_memory(world);  // on every rank
-  const std::vector<tessera::ProcessLedger> ledgers =
-      tessera::gather_ledgers(world);  // the same on every rank
+  const std::vector<tessera::ProcessLedger> ledgers = tessera::gather_ledgers(world);  // likewise
   if (world.rank() == 0) {
     std::printf("%s\n", memory.text().c_str());
     for (const tessera::ProcessLedger& ledger : ledgers) {
