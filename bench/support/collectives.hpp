@@ -44,7 +44,7 @@ class CollectiveBuffers {
   virtual void copy(double bytes, int repeats) = 0;
 };
 
-/// Where ranks have their buffers, and the name of a copy of as many bytes there.
+/// Where ranks have their buffers, and the name of a copy of the same bytes there.
 struct CollectivePlace {
   WorldOptions world = {};
   std::string limit;

@@ -18,7 +18,7 @@ constexpr int kUntimedRecordedRounds = 2;  // the first step gathers without pre
 
 enum class Side : std::uint8_t { off, on };
 
-/// Which of two jobs may make a step. The other sleeps.
+/// Decides which of two jobs may make a step. The other sleeps.
 class SideTurns {
  public:
   void wait(Side side) {
