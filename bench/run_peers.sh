@@ -34,14 +34,14 @@ fi
 if [[ $install == yes ]]; then
   scripts/install_deps.sh python3-torch libopenblas0-pthread openmpi-bin libopenmpi-dev
 fi
-# PyTorch takes the BLAS that the system prefers; the plain reference library is ten times slower.
+# PyTorch uses the BLAS that the system prefers; the plain reference library is ten times slower.
 blas=$(readlink -f /usr/lib/*/libblas.so.3 | head -n 1)
 if [[ $blas != *openblas* ]]; then
   echo "error: libblas.so.3 is $blas; PyTorch needs OpenBLAS (update-alternatives)" >&2
   exit 2
 fi
 
-python=/usr/bin/python3 # the distribution's PyTorch belongs to it
+python=/usr/bin/python3  # the Python of the distribution's PyTorch
 mkdir -p "$out"
 mpicxx -std=c++20 -O3 -o "$out/mpi_collectives" bench/peers/mpi_collectives.cpp
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
@@ -49,7 +49,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # for container
 
 log=$out/peers.jsonl
 : >"$log"
-# run NAME COMMAND... adds what COMMAND prints, one JSON object a line.
+# run NAME COMMAND...: appends the output of COMMAND, one JSON object per line.
 run() {
   echo "  $1" >&2
   shift

@@ -6,7 +6,7 @@
 #   bench/run_torch_peers.sh [--build DIR] [--out DIR] [--rounds N] [--steps K] [--no-install]
 #
 # DIR of --build holds a release build with TESSERA_BUILD_BENCH (default: build/release). PyTorch is the
-# distribution's package python3-torch: the library that libtorch-dev is of.
+# distribution's package python3-torch: the library that libtorch-dev belongs to.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -37,7 +37,7 @@ if [[ $blas != *openblas* ]]; then
   exit 2
 fi
 
-python=/usr/bin/python3 # the distribution's PyTorch belongs to it
+python=/usr/bin/python3  # the Python of the distribution's PyTorch
 mkdir -p "$out"
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 log=$out/torch.jsonl

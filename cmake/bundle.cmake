@@ -1,5 +1,5 @@
 # TESSERA_BUNDLE: a folder filled by scripts/bundle_deps.sh, used in place of the system's packages.
-# find_package() then finds what is described here and nothing else of these names.
+# find_package() then finds only the packages that are described here under these names.
 set(TESSERA_BUNDLE "" CACHE PATH "Folder of scripts/bundle_deps.sh to build from; empty: the system's")
 if(NOT TESSERA_BUNDLE)
   return()
@@ -9,7 +9,7 @@ if(NOT EXISTS ${TESSERA_BUNDLE}/include/eigen3/Eigen/Core)
 endif()
 set(CMAKE_FIND_PACKAGE_PREFER_CONFIG ON)
 
-# A package whose configuration is the CMake code `text`, of a version that satisfies everyone.
+# A package whose configuration is the CMake code `text`; its version satisfies every request.
 function(tessera_bundled package text)
   set(folder ${PROJECT_BINARY_DIR}/bundle/${package})
   file(WRITE ${folder}/${package}Config.cmake
@@ -63,5 +63,5 @@ set_target_properties(benchmark::benchmark_main PROPERTIES
   IMPORTED_LOCATION ${bundle}/lib/libbenchmark_main.a
   INTERFACE_LINK_LIBRARIES benchmark::benchmark)
 ]])
-# xxHash is a header that no target stands for.
+# xxHash is a header without a target.
 include_directories(SYSTEM ${TESSERA_BUNDLE}/include)

@@ -1,6 +1,6 @@
-# The C interface (include/tessera/c.h): libtessera_c.so, which exports its functions and nothing else,
-# as the component `c` of the package. Its sources are objects of their own, so that tests can call
-# them without the shared library.
+# The C interface (include/tessera/c.h): libtessera_c.so, which exports only its functions, as the
+# component `c` of the package. Its sources form an object library, so that tests can call them
+# without the shared library.
 option(TESSERA_C "Build the C interface" ON)
 if(NOT TESSERA_C)
   return()
@@ -16,7 +16,8 @@ target_include_directories(tessera_c_objects PRIVATE ${PROJECT_SOURCE_DIR} ${PRO
 target_link_libraries(tessera_c_objects PRIVATE tessera tessera_options tessera_fmt)
 tessera_compile_together(tessera_c_objects)
 
-# Sanitizers look at the same objects, in programs: a shared library would have a second copy of all.
+# Sanitizer builds link the same objects into programs: a shared library would have a second copy of
+# everything.
 if(TESSERA_SANITIZE)
   return()
 endif()

@@ -1,11 +1,11 @@
-# What is installed, for CMake and for pkg-config: the library, and components that are built beside
-# it. Each file belongs to one of CPack's groups of files (cmake/package.cmake): libraries, development,
-# command, cuda, or a group of a component's own.
+# Installs files for CMake and for pkg-config: the library, and components that are built beside it.
+# Each file belongs to one of CPack's groups of files (cmake/package.cmake): libraries, development,
+# command, cuda, or a component's own group.
 
 # Installs TARGETS as the component `name` of find_package(tessera COMPONENTS name), each as
-# tessera::<its EXPORT_NAME>. DEPENDENCIES: what is to be found first, as lines of CMake, for instance
-# "find_dependency(Torch)". GROUP: of its libraries, where it is none of Tessera's own packages.
-# Headers below include/tessera are installed with the library's.
+# tessera::<its EXPORT_NAME>. DEPENDENCIES: lines of CMake that find its dependencies, for instance
+# "find_dependency(Torch)". GROUP: the group of its libraries, if they are in none of Tessera's own
+# packages. Headers below include/tessera are installed with the library's.
 function(tessera_install_component name)
   if(NOT TESSERA_INSTALL)
     return()
@@ -35,9 +35,9 @@ function(tessera_install_component name)
   endif()
 endfunction()
 
-# Installs `name`.pc. LIBS is what a program is linked with, LIBS_PRIVATE what it needs besides if it
-# is linked statically; REQUIRES and REQUIRES_PRIVATE are other packages, likewise. Files of libraries
-# may be named by their paths. GROUP as above.
+# Installs `name`.pc. A program links LIBS, and if it links statically also LIBS_PRIVATE; REQUIRES
+# and REQUIRES_PRIVATE are other packages, likewise. Library files may be given as paths. GROUP as
+# above.
 function(tessera_install_pc name)
   if(NOT TESSERA_INSTALL)
     return()
@@ -48,7 +48,7 @@ function(tessera_install_pc name)
   if(arg_GROUP)
     set(group ${arg_GROUP}-development)
   endif()
-  # A copy may be moved: its paths start from where the file is.
+  # A copy may be moved, so its paths are relative to this file.
   set(prefix ${CMAKE_INSTALL_PREFIX})
   set(libdir ${CMAKE_INSTALL_FULL_LIBDIR})
   set(includedir ${CMAKE_INSTALL_FULL_INCLUDEDIR})
@@ -90,7 +90,7 @@ function(tessera_install_pc name)
   install(FILES ${file} DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT ${group})
 endfunction()
 
-# How a linker is told of `library`: by name where it looks for it by itself.
+# The linker's argument for `library`: its name if the linker finds it without a path.
 function(tessera_link_flag library result)
   set(flag ${library})
   if(IS_ABSOLUTE ${library})

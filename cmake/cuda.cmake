@@ -1,5 +1,5 @@
-# The CUDA module: a shared library of its own, opened by the program at the first use of a CUDA
-# device. Sets TESSERA_HAS_CUDA, and TESSERA_CUDA_INCLUDES where at least the headers are there.
+# The CUDA module: a separate shared library, which the program opens at the first use of a CUDA
+# device. Sets TESSERA_HAS_CUDA, and TESSERA_CUDA_INCLUDES if at least the headers are there.
 set(TESSERA_HAS_CUDA OFF)
 set(TESSERA_CUDA_INCLUDES "")
 file(GLOB_RECURSE TESSERA_CUDA_SOURCES CONFIGURE_DEPENDS
@@ -7,10 +7,10 @@ file(GLOB_RECURSE TESSERA_CUDA_SOURCES CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/src/*/nccl/*.cpp
   ${PROJECT_SOURCE_DIR}/kernels/*_cuda.cu ${PROJECT_SOURCE_DIR}/kernels/*/cuda/*.cu
   ${PROJECT_SOURCE_DIR}/kernels/*/cuda/*.cpp)
-list(FILTER TESSERA_CUDA_SOURCES EXCLUDE REGEX "/attention_cudnn\\.cpp$")  # where cuDNN is found
+list(FILTER TESSERA_CUDA_SOURCES EXCLUDE REGEX "/attention_cudnn\\.cpp$")  # added where cuDNN is found
 list(FILTER tessera_sources EXCLUDE REGEX "/(cuda|nccl)/[^/]*$")
 
-# What program and module must have been built from alike.
+# The program and the module must have been built from the same files.
 file(GLOB_RECURSE interface_headers ${PROJECT_SOURCE_DIR}/include/*.hpp
   ${PROJECT_SOURCE_DIR}/kernels/*.hpp ${PROJECT_SOURCE_DIR}/src/*.hpp)
 list(FILTER interface_headers EXCLUDE REGEX "/src/c/")
@@ -56,7 +56,7 @@ elseif(nccl_version VERSION_LESS nccl_needed)
   set(cuda_problem "NCCL ${nccl_version} in ${TESSERA_NCCL_INCLUDE} is too old: needed is ${nccl_needed} \
 (TESSERA_NCCL_INCLUDE and TESSERA_NCCL_LIBRARY name another)")
 else()
-  if(NOT CMAKE_CUDA_COMPILER)  # of the project that this one is part of
+  if(NOT CMAKE_CUDA_COMPILER)  # otherwise the one of an enclosing project
     set(CMAKE_CUDA_COMPILER ${TESSERA_NVCC})
   endif()
   if(NOT CMAKE_CUDA_ARCHITECTURES)
@@ -80,7 +80,7 @@ need the tensor cores of 80 and later")
     endif()
   endforeach()
 endif()
-# What the module is to load, before anything is decided: a stub has nothing beside it to load.
+# Finds the libraries that the module will load before it decides anything: a stub cannot be loaded.
 if(NOT cuda_problem)
   include(cmake/cudnn.cmake)
   include(cmake/run_path.cmake)
@@ -107,14 +107,15 @@ tessera_warn_of_two_roots(NCCL ${TESSERA_NCCL_INCLUDE} ${TESSERA_NCCL_LIBRARY}
 tessera_warn_of_two_roots(cuBLASLt ${TESSERA_CUDA_RUNTIME_INCLUDE} ${CUDA_cublasLt_LIBRARY}
   "CUDA_HOME names a toolkit that has both")
 
-# Called once the library's target is there.
+# Call this after the library's target exists.
 function(tessera_add_cuda_module)
   set(sources ${TESSERA_CUDA_SOURCES})
   if(TESSERA_HAS_CUDNN)
     list(FILTER sources EXCLUDE REGEX "/attention_no_cudnn\\.cpp$")
     set(with_cudnn ${PROJECT_SOURCE_DIR}/kernels/attention/cuda/attention_cudnn.cpp)
     list(APPEND sources ${with_cudnn})
-    # It builds graphs, once a shape: -O3 takes minutes of cuDNN's templates, for nothing.
+    # This file builds graphs, once per shape: -O3 would spend minutes on cuDNN's templates for
+    # nothing.
     set_source_files_properties(${with_cudnn} PROPERTIES COMPILE_OPTIONS -O1 COMPILE_DEFINITIONS
       "CUDNN_FRONTEND_SKIP_JSON_LIB;NV_CUDNN_FRONTEND_DISABLE_LOGGING")
   endif()
@@ -129,7 +130,7 @@ function(tessera_add_cuda_module)
   tessera_load_from(tessera_cuda ${cuda_folders})
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/device/cuda/cuda_configured.cpp PROPERTIES
     COMPILE_DEFINITIONS "TESSERA_CUBLASLT_FILE=\"${cublaslt_file}\";TESSERA_NCCL_FILE=\"${nccl_file}\";TESSERA_CUDNN_FILE=\"${cudnn_file}\"")
-  # Of one file: it changes with every header.
+  # Set on one file only, since the value changes with every header.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/device/cuda/cuda_device.cpp
     PROPERTIES COMPILE_DEFINITIONS TESSERA_BUILD_ID="${TESSERA_BUILD_ID}")
   string(REPLACE ";" "," compiled_for "${CMAKE_CUDA_ARCHITECTURES}")
@@ -139,12 +140,12 @@ function(tessera_add_cuda_module)
     ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
   target_include_directories(tessera_cuda SYSTEM PRIVATE
     ${TESSERA_CUDA_INCLUDES} ${TESSERA_CUDNN_INCLUDES})
-  # Kernels made of correctly rounded operations have the CPU's bits: nothing is contracted.
+  # Kernels of correctly rounded operations have the CPU's bits: no contraction.
   target_compile_options(tessera_cuda PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--extended-lambda;-fmad=false;-lineinfo;-Xcompiler=-Wall,-Wextra,-Wno-unused-parameter>"
     "$<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${TESSERA_WERROR}>>:-Werror=all-warnings>")
-  # The library's archive, by its file (CMake 3.25 knows no C++20 for nvcc 13): what the module
-  # needs of it, it has a copy of, which nobody sees.
+  # Links the library's archive by its file (CMake 3.25 does not know C++20 for nvcc 13): the module
+  # has hidden copies of what it uses.
   add_dependencies(tessera_cuda ${TESSERA_ARCHIVE})
   target_compile_options(tessera_cuda PRIVATE
     $<$<COMPILE_LANGUAGE:CXX>:$<TARGET_PROPERTY:tessera_options,INTERFACE_COMPILE_OPTIONS>>)
@@ -152,7 +153,8 @@ function(tessera_add_cuda_module)
     tessera_fmt CUDA::cudart_static CUDA::cublasLt ${TESSERA_NCCL_LIBRARY}
     ${TESSERA_CUDNN_LIBRARIES} ${CMAKE_DL_LIBS})
   target_link_options(tessera_cuda PRIVATE -Wl,--exclude-libs,ALL -Wl,--no-undefined)
-  # Those left alone take longest by themselves, or name what others do.
+  # These sources stay separate: they take longest to compile, or define names that others define
+  # too.
   tessera_compile_together(tessera_cuda CUDA MOST 6
     ALONE "(cuda_sort|embedding_cuda|attention[a-z_]*_cuda)\\.cu$|cudnn")
   if(TESSERA_INSTALL)

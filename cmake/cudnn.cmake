@@ -1,10 +1,10 @@
 # cuDNN's fused attention, for the CUDA module: sets TESSERA_HAS_CUDNN, TESSERA_CUDNN_INCLUDES and
-# TESSERA_CUDNN_LIBRARIES. Both the library and its header-only frontend are looked for in the
-# system, in the toolkit and in Python's wheels.
+# TESSERA_CUDNN_LIBRARIES. Looks for the library and its header-only frontend in the system, in the
+# toolkit and in Python's wheels.
 set(TESSERA_HAS_CUDNN OFF)
 set(TESSERA_CUDNN_INCLUDES "")
 set(TESSERA_CUDNN_LIBRARIES "")
-set(TESSERA_CUDNN_PROBLEM "TESSERA_CUDNN is OFF")  # where it is not used: why
+set(TESSERA_CUDNN_PROBLEM "TESSERA_CUDNN is OFF")  # why it is not used
 if(TESSERA_CUDNN STREQUAL "OFF")
   return()
 endif()
@@ -20,7 +20,7 @@ tessera_find_in_one_root(CUDNN HEADER cudnn.h NAMES cudnn libcudnn.so.9
   ROOTS ${cuda_root} ${cudnn_wheels})
 mark_as_advanced(TESSERA_CUDNN_FRONTEND_INCLUDE)
 
-# The number that `header` defines `name` to be, as `result`; 0 if it does not.
+# Sets `result` to the number that `header` defines `name` as; 0 if it does not define it.
 function(tessera_defined_number header name result)
   set(number 0)
   if(EXISTS ${header})
@@ -61,7 +61,7 @@ if(cudnn_problem)
     message(FATAL_ERROR "TESSERA_CUDNN is ${TESSERA_CUDNN}, but ${cudnn_problem}; or configure with \
 -DTESSERA_CUDNN=OFF")
   endif()
-  string(REPLACE ";" "," TESSERA_CUDNN_PROBLEM "${cudnn_problem}")  # a text, no list
+  string(REPLACE ";" "," TESSERA_CUDNN_PROBLEM "${cudnn_problem}")  # as text, not a list
   message(STATUS "Without cuDNN: ${cudnn_problem}")
   return()
 endif()

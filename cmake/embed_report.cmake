@@ -1,8 +1,8 @@
 # Writes the files of FOLDER (page.html, *.css, *.js) as constants into the C++ source OUTPUT.
 cmake_minimum_required(VERSION 3.22)
 
-# All files that match, in the order of their names, as raw string literals. Together they are one, which
-# is longer than the 65,536 characters that every compiler has to take: GCC and clang take any.
+# All matching files, sorted by name, as raw string literals. Concatenated they exceed the 65,536
+# characters that every compiler must accept; GCC and clang accept any length.
 function(literals_of pattern result)
   file(GLOB files ${FOLDER}/${pattern})
   list(SORT files)

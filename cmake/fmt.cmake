@@ -1,11 +1,11 @@
-# fmt's declarations, as the target tessera_fmt. With all of its code in headers, fmt would be half of
-# what is compiled in a file that formats a line; one file of the library has that code instead
-# (src/base/fmt.cpp). Where this version of fmt needs more than is there, all files have it.
+# fmt's declarations, as the target tessera_fmt. As a header-only library, fmt would be half of what
+# is compiled for a file that formats a line; instead one file of the library compiles fmt's code
+# (src/base/fmt.cpp). If this version of fmt needs more than that file has, all files compile fmt.
 find_package(fmt REQUIRED)
 add_library(tessera_fmt INTERFACE)
 get_target_property(fmt_includes fmt::fmt-header-only INTERFACE_INCLUDE_DIRECTORIES)
-set(CMAKE_TRY_COMPILE_CONFIGURATION Release)  # where what is inlined is not written out
-# Clang calls the base's destructor in place of a class's empty one, which it then leaves out.
+set(CMAKE_TRY_COMPILE_CONFIGURATION Release)  # inlined functions are not emitted there
+# Clang replaces an empty class's destructor by its base's, and then does not emit it.
 set(fmt_options "")
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   set(fmt_options -Xclang -mno-constructor-aliases)

@@ -11,9 +11,9 @@ if(TESSERA_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang"
   set(TESSERA_HAS_LIBFUZZER ${TESSERA_LINKS_LIBFUZZER})
 endif()
 
-# Has the layers that parse report what they run through, so that a fuzzer sees which inputs lead
-# further. Call it when the target's sources are complete: whole files of sources that are compiled
-# together are instrumented, which costs no compilation more.
+# Instruments the layers that parse, so that a fuzzer sees which inputs reach new code. Call it when
+# the target's sources are complete: whole unity sources are instrumented, which adds no
+# compilation.
 function(tessera_show_fuzzers target)
   if(NOT TESSERA_HAS_LIBFUZZER)
     return()

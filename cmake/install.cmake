@@ -1,4 +1,5 @@
-# cmake --install: headers, library, command, and what find_package(tessera) and pkg-config read.
+# cmake --install: headers, library, command, and the files for find_package(tessera) and
+# pkg-config.
 include(CMakePackageConfigHelpers)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tessera
@@ -30,7 +31,7 @@ endif()
 if(TESSERA_HAS_ONEDNN)
   list(APPEND tessera_links ${TESSERA_ONEDNN_LIBRARIES})
 endif()
-# Of a library that is only there static, a program always needs what that one needs.
+# A program always needs the dependencies of a library that exists only as a static one.
 set(tessera_links_if_static LIBS_PRIVATE)
 if(NOT BUILD_SHARED_LIBS AND NOT TESSERA_BOTH_KINDS)
   set(tessera_links_if_static "")

@@ -1,6 +1,6 @@
-# Static or shared: `tessera` is what BUILD_SHARED_LIBS says. The other kind, where it is needed, is
-# made of the same objects, as tessera_static or tessera_shared. The CUDA module has a copy of its own
-# of what it needs of the library, of either kind: TESSERA_ARCHIVE names the static one.
+# Static or shared: BUILD_SHARED_LIBS decides what `tessera` is. If the other kind is needed, it is
+# made of the same objects, as tessera_static or tessera_shared. The CUDA module copies what it
+# needs from the static kind, which TESSERA_ARCHIVE names.
 set(TESSERA_ARCHIVE tessera)
 if(BUILD_SHARED_LIBS)
   set(TESSERA_ARCHIVE tessera_static)
@@ -12,8 +12,8 @@ if(PROJECT_VERSION_MAJOR EQUAL 0)
   set(TESSERA_SOVERSION 0.${PROJECT_VERSION_MINOR})
 endif()
 
-# `target` is a shared library with the version's names, or static: no matter. Calls within a shared
-# one stay within it.
+# `target` is a static library, or a shared one with versioned names. Calls within a shared library
+# stay within it.
 function(tessera_version_library target)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME tessera DEFINE_SYMBOL ""
     VERSION ${PROJECT_VERSION} SOVERSION ${TESSERA_SOVERSION})
@@ -24,7 +24,8 @@ function(tessera_version_library target)
 endfunction()
 tessera_version_library(tessera)
 
-# Lets `target`, installed in `folder`, find the shared libraries beside it, wherever the copy is.
+# Lets `target`, installed in `folder`, find the shared libraries beside it, even if the copy is
+# moved.
 function(tessera_find_beside target folder)
   if(BUILD_SHARED_LIBS AND NOT IS_ABSOLUTE "${folder}" AND NOT IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
     file(RELATIVE_PATH libdir /${folder} /${CMAKE_INSTALL_LIBDIR})
@@ -32,7 +33,7 @@ function(tessera_find_beside target folder)
   endif()
 endfunction()
 
-# Adds the other kind, once `tessera` is complete. Sets tessera_other_kind to its target, if it is to
+# Adds the other kind once `tessera` is complete. Sets tessera_other_kind to its target if it is to
 # be installed.
 function(tessera_add_other_kind)
   set(tessera_other_kind "" PARENT_SCOPE)

@@ -1,17 +1,17 @@
-# Finds libtorch: Debian's libtorch-dev, or in the folder TESSERA_TORCH_ROOT, which may be that of a
-# Python wheel (site-packages/torch) or an unpacked libtorch. Read where Tessera is built and, installed
-# beside tesseraConfig.cmake, where its component torch is used. Both have to find the same version:
-# its classes are laid out differently in every other one.
+# Finds libtorch: Debian's libtorch-dev, or the folder TESSERA_TORCH_ROOT, which may be that of a
+# Python wheel (site-packages/torch) or an unpacked libtorch. This file is read when Tessera is
+# built and, installed beside tesseraConfig.cmake, when its component torch is used. Both must find
+# the same version: every version lays out its classes differently.
 set(TESSERA_TORCH_ROOT "" CACHE PATH "Folder of libtorch (include/, lib/), where it is not found by itself")
 set(TESSERA_TORCH_CUDA "AUTO" CACHE STRING "Link libtorch's CUDA part: OFF, or AUTO (if it has one)")
 set_property(CACHE TESSERA_TORCH_CUDA PROPERTY STRINGS AUTO OFF)
 
-# Defines tessera::libtorch, and sets TESSERA_LIBTORCH_VERSION, and TESSERA_LIBTORCH_HAS_CUDA. `problem` is what is wrong; empty if
-# nothing is. `version`: what must be found; empty: any.
+# Defines tessera::libtorch, and sets TESSERA_LIBTORCH_VERSION and TESSERA_LIBTORCH_HAS_CUDA. Sets
+# `problem` to what is wrong, or to nothing. `version` is the version to find; empty: any.
 function(tessera_find_libtorch version problem)
   set(${problem} "" PARENT_SCOPE)
   set(header torch/csrc/api/include/torch/torch.h)
-  # What another folder had is forgotten.
+  # Forgets what was found in another folder.
   if(NOT "${TESSERA_TORCH_ROOT}" STREQUAL "${TESSERA_TORCH_FOUND_IN}")
     unset(TESSERA_TORCH_INCLUDE CACHE)
     foreach(library c10 torch torch_cpu c10_cuda torch_cuda)
@@ -73,7 +73,7 @@ Tessera with the latter" PARENT_SCOPE)
     mark_as_advanced(TESSERA_TORCH_${library})
   endforeach()
   set(has_cuda OFF)
-  # Debian's has the headers alone. Before 2.3 they number devices by another type.
+  # Debian's package has only the headers. Before 2.3 they number devices with another type.
   if(TESSERA_TORCH_c10_cuda AND TESSERA_TORCH_torch_cuda AND NOT TESSERA_TORCH_CUDA STREQUAL "OFF"
       AND EXISTS ${TESSERA_TORCH_INCLUDE}/torch/csrc/cuda/CUDAPluggableAllocator.h
       AND NOT found VERSION_LESS 2.3)
@@ -87,7 +87,7 @@ Tessera with the latter" PARENT_SCOPE)
       list(PREPEND libraries ${TESSERA_TORCH_torch_cuda} ${TESSERA_TORCH_c10_cuda})
     endif()
     if(NOT TESSERA_TORCH_CUDA STREQUAL "OFF")
-      # libtorch.so has no functions, but brings those of its devices.
+      # libtorch.so has no functions, but loads the libraries of its devices.
       list(PREPEND libraries "-Wl,--no-as-needed,${TESSERA_TORCH_torch},--as-needed")
     endif()
     add_library(tessera::libtorch INTERFACE IMPORTED GLOBAL)

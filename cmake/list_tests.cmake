@@ -1,7 +1,7 @@
-# Writes OUT, a script for ctest: an entry for each suite of PROGRAM, a program of GoogleTest, or for
-# each case if PER_CASE is ON. A suite is one process: of the sanitizers' time of a short case most is
-# the start and the end of its process. Entries are named PREFIX and the suite's or case's name; LIST
-# is the variable with all of them. FILTER, GoogleTest's, may be given.
+# Writes OUT, a script for ctest, with an entry for each suite of PROGRAM, a GoogleTest program, or
+# for each case if PER_CASE is ON. A suite is one process: with sanitizers a short case spends most
+# of its time on starting and ending its process. Entries are named PREFIX plus the name of the
+# suite or case; the variable LIST gets all of them. FILTER, as in GoogleTest, is optional.
 cmake_minimum_required(VERSION 3.22)
 
 if(FILTER)
@@ -23,8 +23,8 @@ function(add_entry name filter)
   set(names ${names} ${entry} PARENT_SCOPE)
 endfunction()
 
-# A suite's line ends in a point, a case's begins with two blanks; comments say what a parameter is.
-# Comments may hold what lists of CMake's cannot.
+# A suite's line ends in a period, a case's begins with two spaces; comments show parameters, and
+# may contain what CMake lists cannot.
 string(REGEX REPLACE " +#[^\n]*" "" listed "${listed}")
 if(listed MATCHES "[][;]")
   message(FATAL_ERROR "${PROGRAM}: names of tests with brackets or semicolons:\n${listed}")
@@ -41,7 +41,7 @@ function(end_suite)
   set(taken ${taken} PARENT_SCOPE)
   if(count GREATER 0 AND NOT PER_CASE)
     set(filter "${suite}*")
-    # What the filter leaves out of a suite stays out.
+    # Cases of a suite that the filter excludes stay excluded.
     if(FILTER)
       list(TRANSFORM cases PREPEND "${suite}" OUTPUT_VARIABLE filter)
       list(JOIN filter ":" filter)

@@ -1,12 +1,12 @@
-# NCCL, for the CUDA module: TESSERA_NCCL_INCLUDE, TESSERA_NCCL_LIBRARY and `nccl_version`, that of the
-# header. Looked for in `cuda_root`, in Python's wheel (TESSERA_SITE_PACKAGES) and in the system.
+# NCCL, for the CUDA module: TESSERA_NCCL_INCLUDE, TESSERA_NCCL_LIBRARY and `nccl_version`, the
+# header's version. Searches `cuda_root`, Python's wheel (TESSERA_SITE_PACKAGES) and the system.
 include(${CMAKE_CURRENT_LIST_DIR}/one_root.cmake)
-# The wheel has no libnccl.so, and lies where no linker looks.
+# The wheel has no libnccl.so, and is in no folder that a linker searches.
 set(nccl_wheels "${TESSERA_SITE_PACKAGES}")
 list(TRANSFORM nccl_wheels APPEND /nvidia/nccl)
 tessera_find_in_one_root(NCCL HEADER nccl.h NAMES nccl libnccl.so.2 ROOTS ${cuda_root} ${nccl_wheels})
 
-# The first whose header declares what arenas are registered with.
+# The first version whose header declares the functions that register arenas.
 set(nccl_needed 2.19)
 set(nccl_version "")
 if(TESSERA_NCCL_INCLUDE)

@@ -1,6 +1,6 @@
-# Finds a library together with its header: those of two installations may be of two versions.
+# Finds a library together with its header: two installations may have two versions.
 
-# The installation that `folder`, of headers or of libraries, belongs to: /usr of /usr/include and of
+# The installation that `folder`, of headers or of libraries, belongs to: /usr for /usr/include and
 # /usr/lib/x86_64-linux-gnu.
 function(tessera_root_of folder result)
   get_filename_component(root "${folder}" REALPATH)
@@ -10,9 +10,10 @@ function(tessera_root_of folder result)
 endfunction()
 
 # Finds HEADER and a library called one of NAMES, as the cache variables TESSERA_<what>_INCLUDE and
-# TESSERA_<what>_LIBRARY: in the first installation that has both, of those that the user prefers
-# (CMAKE_PREFIX_PATH), of ROOTS and of the system. What is set already stays, and the other is looked
-# for beside it first. Where no installation has both, each is taken from wherever it is.
+# TESSERA_<what>_LIBRARY, in the first installation that has both. It searches the installations
+# that the user prefers (CMAKE_PREFIX_PATH), then ROOTS, then the system. A variable that is already
+# set stays, and the other is first searched beside it. If no installation has both, each is taken
+# from wherever it is found.
 function(tessera_find_in_one_root what)
   cmake_parse_arguments(arg "" "HEADER" "NAMES;ROOTS" ${ARGN})
   set(include TESSERA_${what}_INCLUDE)
@@ -48,14 +49,15 @@ function(tessera_find_in_one_root what)
   if(${include})
     tessera_root_of(${${include}} beside)
   endif()
-  # Names by folder: else every folder of the system is looked through for the first name before any
-  # is for the second, which is the only one in a wheel.
+  # Tries all names in each folder: otherwise every folder of the system would be searched for the
+  # first name before any is for the second, the only name that a wheel has.
   find_library(${library} NAMES ${arg_NAMES} NAMES_PER_DIR HINTS ${beside} ${arg_ROOTS}
     PATH_SUFFIXES ${library_folders})
   mark_as_advanced(${include} ${library})
 endfunction()
 
-# Says so where the headers in `folder` and `library` are of two installations; `how` to mend it.
+# Warns if the headers in `folder` and `library` come from two installations; `how` says how to fix
+# it.
 function(tessera_warn_of_two_roots name folder library how)
   get_filename_component(library_folder ${library} DIRECTORY)
   tessera_root_of(${folder} root_of_headers)

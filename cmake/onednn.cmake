@@ -1,5 +1,6 @@
-# oneDNN, as the target tessera_onednn: sets TESSERA_HAS_ONEDNN and TESSERA_ONEDNN_LIBRARIES. Looked
-# for by its files: Debian's CMake package asks for OpenCL's headers too, which nothing here needs.
+# oneDNN, as the target tessera_onednn: sets TESSERA_HAS_ONEDNN and TESSERA_ONEDNN_LIBRARIES.
+# Searches for its files: Debian's CMake package also requires OpenCL's headers, which nothing here
+# needs.
 set(TESSERA_HAS_ONEDNN OFF)
 if(TESSERA_ONEDNN STREQUAL "OFF")
   return()
@@ -16,7 +17,7 @@ if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
 elseif(NOT TESSERA_ONEDNN_INCLUDE OR NOT TESSERA_ONEDNN_LIBRARY)
   set(onednn_problem "oneDNN was not found; install it (Debian and Ubuntu: libdnnl-dev)")
 else()
-  # Threads are the streams' own: oneDNN's OpenMP, which Debian's is built with, is told to use one.
+  # Threads are the streams' own: the OpenMP that Debian's oneDNN is built with is limited to one.
   set(CMAKE_REQUIRED_INCLUDES ${TESSERA_ONEDNN_INCLUDE})
   set(CMAKE_REQUIRED_LIBRARIES ${TESSERA_ONEDNN_LIBRARY})
   check_cxx_source_compiles("

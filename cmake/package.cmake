@@ -1,11 +1,11 @@
-# Packages of Debian, by CPack (docs/install.md): the preset `debian`, target `package`. Files come in
-# the groups of cmake/component.cmake, one package each.
+# Debian packages, made by CPack (docs/install.md): the preset `debian`, target `package`. There is
+# one package for each group of files in cmake/component.cmake.
 set(TESSERA_MAINTAINER "Tessera authors <tessera@packages.example>" CACHE STRING
   "Maintainer of the packages, with an address")
 set(revision 1)
 set(version ${PROJECT_VERSION}-${revision})
 
-# A package of Debian of the files of `group`: DESCRIPTION is a line and then paragraphs.
+# A Debian package with the files of `group`: DESCRIPTION is a line and then paragraphs.
 set(CPACK_COMPONENTS_ALL "")
 macro(tessera_debian_package group name)
   cmake_parse_arguments(arg "" "SECTION;DESCRIPTION" "DEPENDS;RECOMMENDS" ${ARGN})
@@ -36,7 +36,8 @@ set(library libtessera${TESSERA_SOVERSION})
 tessera_debian_package(libraries ${library} SECTION libs
   DESCRIPTION "sharded training of neural networks - shared library\n${about}")
 set(needed "${library} (= ${version})")
-# Linked statically, a program needs what the library was linked to: of the packages that have it.
+# A statically linked program needs the libraries that the library was linked to: the package with
+# the static library depends on them.
 set(needs_for_static "")
 foreach(file IN LISTS tessera_links)
   execute_process(COMMAND dpkg-query --search ${file} OUTPUT_VARIABLE owner ERROR_QUIET)

@@ -7,7 +7,7 @@ foreach(root "$ENV{VIRTUAL_ENV}" "$ENV{CONDA_PREFIX}")
     list(APPEND TESSERA_SITE_PACKAGES ${found})
   endif()
 endforeach()
-# Not kept: which Python is meant may change. Python3_EXECUTABLE names another than the path's first.
+# Not cached: the chosen Python may change. Python3_EXECUTABLE names another one than PATH's first.
 if(Python3_EXECUTABLE)
   set(python ${Python3_EXECUTABLE})
 else()

@@ -1,8 +1,8 @@
 # Makes a module load the libraries that it was linked to (decision 16).
 
-# The file that a program linked to `library` is to load, called as the program asks for it; empty if
-# the program does not load it, but has a copy. Where there is no such file, the variable that
-# `problem_name` names says why, unless it has something to say already.
+# The file that a program linked to `library` will load, under the name that the program requests;
+# empty if the program has a copy instead of loading it. If there is no such file, the variable
+# named by `problem_name` says why, unless it already names a problem.
 function(tessera_loaded_file library result problem_name)
   if(library MATCHES "\\.a$")
     set(${result} "" PARENT_SCOPE)
@@ -28,8 +28,8 @@ not be loaded from there" PARENT_SCOPE)
   endif()
 endfunction()
 
-# The first folder of one of `files` in which none of them finds another file of its name; empty if
-# there is none.
+# The first folder of `files` in which none of the files would find a different file of its name;
+# empty if there is none.
 function(tessera_first_folder files result)
   set(${result} "" PARENT_SCOPE)
   foreach(file IN LISTS files)
@@ -50,9 +50,9 @@ function(tessera_first_folder files result)
   endforeach()
 endfunction()
 
-# The folders of `files`, in an order in which each is the first of its name that is found. Where there
-# is no such order, the variable that `problem_name` names says why, unless it has something to say
-# already.
+# The folders of `files`, in an order in which each file is the first one found under its name. If
+# there is no such order, the variable named by `problem_name` says why, unless it already names a
+# problem.
 function(tessera_run_path files result problem_name)
   set(${result} "" PARENT_SCOPE)
   set(folders "")
@@ -80,10 +80,10 @@ other's names, so that one of those would be loaded; configure with libraries of
   set(${result} "${folders}" PARENT_SCOPE)
 endfunction()
 
-# Lets `target`, built or installed, load what lies in these folders (tessera_run_path), whatever else
-# of the same names is on the machine. It has its final run path from the start: one that is to be replaced when
-# it is installed is padded with empty entries, which name the current folder. LD_LIBRARY_PATH goes
-# before it.
+# Makes `target`, built or installed, load the libraries in these folders (tessera_run_path),
+# whatever else of the same names is on the machine. The target has its final run path from the
+# start: a run path that is replaced on installation would be padded with empty entries, which name
+# the current folder. LD_LIBRARY_PATH takes precedence.
 function(tessera_load_from target)
   set_target_properties(${target} PROPERTIES
     BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${ARGN}" INSTALL_RPATH_USE_LINK_PATH ON)

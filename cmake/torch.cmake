@@ -3,10 +3,10 @@ set(TESSERA_HAS_TORCH OFF)
 if(TESSERA_TORCH STREQUAL "OFF")
   return()
 endif()
-# Not in builds with a sanitizer. libtorch's library is compiled without the thread sanitizer: what it
-# orders by locks and atomics of its own (reference counts, autograd's queues, pools of threads) would
-# be reported as races of the code around it. The address sanitizer's build is made by clang, which
-# Debian's libtorch does not suit (below): tests/torch compiles the adapter for it in the release build.
+# Not in builds with a sanitizer. libtorch's library is compiled without the thread sanitizer, which
+# would report races in the code around what libtorch orders by its own locks and atomics (reference
+# counts, autograd's queues, thread pools). The address sanitizer's build uses clang, which cannot
+# compile Debian's libtorch (below): tests/torch compiles the adapter for it in the release build.
 if(TESSERA_SANITIZE)
   return()
 endif()
@@ -14,7 +14,8 @@ endif()
 include(${PROJECT_SOURCE_DIR}/cmake/libtorch.cmake)
 tessera_find_libtorch("" torch_problem)
 if(NOT torch_problem AND CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND TESSERA_LIBTORCH_VERSION VERSION_LESS 2)
-  # A std::vector of c10::IValue is used before that class is complete: since C++20 an error to clang.
+  # A std::vector of c10::IValue is used before that class is complete: since C++20 clang rejects
+  # it.
   set(torch_problem "clang does not compile the headers of libtorch ${TESSERA_LIBTORCH_VERSION} as C++20; \
 compile with GCC, or name the folder of a newer libtorch with -DTESSERA_TORCH_ROOT")
 endif()
@@ -46,13 +47,13 @@ set_target_properties(tessera_torch PROPERTIES EXPORT_NAME torch)
 target_include_directories(tessera_torch PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
 target_link_libraries(tessera_torch PUBLIC tessera tessera::libtorch
   PRIVATE $<BUILD_INTERFACE:tessera_options>)
-if(TESSERA_TORCH_HAS_CUDA)  # libtorch's headers of its CUDA part need the toolkit's
+if(TESSERA_TORCH_HAS_CUDA)  # the headers of libtorch's CUDA part need the toolkit's
   target_include_directories(tessera_torch SYSTEM PRIVATE ${TESSERA_CUDA_RUNTIME_INCLUDE})
 endif()
-# libtorch's headers are most of what a source takes to compile.
+# libtorch's headers take most of the time that a source needs to compile.
 tessera_compile_together(tessera_torch MOST 6)
 
-# Where it is used, libtorch is found again.
+# A project that uses the component finds libtorch again.
 tessera_install_component(torch TARGETS tessera_torch GROUP torch DEPENDENCIES
   "include(\${CMAKE_CURRENT_LIST_DIR}/tessera-libtorch.cmake)"
   "tessera_find_libtorch(\"${TESSERA_LIBTORCH_VERSION}\" tessera_torch_problem)"

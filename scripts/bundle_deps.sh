@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Fills a folder with what Tessera is built and tested with, from the installed packages of Debian or
-# Ubuntu, so that it can be built where there is neither a network nor packages:
+# Copies the installed packages of Debian or Ubuntu that Tessera is built and tested with into a
+# folder, so that it can be built on a machine without a network and without packages:
 #
 #   scripts/bundle_deps.sh [options] [FOLDER]        default: third_party/bundle
 #   cmake -S . -B build -DTESSERA_BUNDLE=FOLDER      on the other machine, x86-64 too
 #
-#   --cudnn-frontend FOLDER   the folder of cudnn_frontend.h too, which no package has: include/ of
+#   --cudnn-frontend FOLDER   also copies the folder of cudnn_frontend.h, which no package has: include/ of
 #             Python's nvidia-cudnn-frontend, or of its sources (default: what
 #             scripts/install_deps.sh has fetched, if it has)
 #   --check   Afterwards builds the library, the command, a test and the benchmarks against the bundle
@@ -13,7 +13,7 @@
 #             nvcc and cuDNN are, compiles what uses cuDNN's frontend too.
 #
 # Headers (Eigen, fmt, nlohmann-json, CLI11, xxHash, Google Benchmark), sources (GoogleTest) and one
-# library (Google Benchmark). Not MPI and oneDNN: a build does without them.
+# library (Google Benchmark). Not MPI and oneDNN, which a build does not need.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -39,8 +39,9 @@ need() {
     exit 1
   fi
 }
-# Lists what the headers under a folder include in quotes and what is not there: a line "HEADER NAME"
-# each, HEADER relative to the folder. The compiler looks beside the header, then in the folder.
+# Lists the quoted includes of the headers under a folder that do not exist, one line "HEADER NAME"
+# each, with HEADER relative to the folder. The compiler looks beside the header, then in the
+# folder.
 missing_includes() {
   local header name
   find "$1" -type f -printf './%P\0' |
@@ -52,8 +53,8 @@ missing_includes() {
     done
 }
 
-# Copies cuDNN's frontend from folder $1 into the empty folder $2: what is called after it, and what
-# that includes in quotes. Folder $1 may hold other things, as cuDNN's own headers.
+# Copies cuDNN's frontend from folder $1 into the empty folder $2: the files named after it, and
+# their quoted includes. Folder $1 may hold other things, such as cuDNN's own headers.
 copy_frontend() {
   local header name path missing copied=yes
   cp -r "$1"/cudnn_frontend* "$2/"
@@ -110,7 +111,7 @@ for part in googletest googlemock; do
   mkdir "$filled/src/googletest/$part"
   cp -r "/usr/src/googletest/$part"/{include,src} "$filled/src/googletest/$part/"
 done
-# The licences go with what they are of.
+# Copies the licences of all these packages.
 for package in libeigen3-dev libfmt-dev nlohmann-json3-dev libcli11-dev libxxhash-dev \
   libbenchmark-dev googletest; do
   mkdir -p "$filled/licenses/$package"
@@ -139,8 +140,8 @@ scripts/without_packages.sh cmake -S . -B "$scratch" -DTESSERA_BUNDLE="$(realpat
   -DCMAKE_BUILD_TYPE=Release -DTESSERA_MPI=OFF -DTESSERA_ONEDNN=OFF -DTESSERA_CUDA=$cuda \
   -DTESSERA_EMULATED_CUDA=OFF -DTESSERA_BUILD_BENCH=ON | tee "$scratch/log"
 
-# What uses the frontend, compiled on its own: the module would take minutes. The command, as JSON
-# has it, is unescaped.
+# Compiles one file that uses the frontend: the whole module would take minutes. Its command in the
+# JSON file has to be unescaped.
 frontend_user=kernels/attention/cuda/attention_cudnn.cpp
 command=$(sed -nE "s| -o [^ ]*||;s|^ *\"command\": \"(.*$frontend_user)\",?$|\1|p" \
   "$scratch/compile_commands.json" | sed -E 's/\\(.)/\1/g')

@@ -5,9 +5,9 @@
 # -Wlto-type-mismatch as errors. Neither code nor programs are made.
 #
 #   scripts/check_odr.sh [FOLDER]              build there (default: build/odr)
-#   scripts/check_odr.sh --objects OBJECT...   compare these objects, which -flto has compiled
+#   scripts/check_odr.sh --objects OBJECT...   compare these objects, compiled with -flto
 #
-# CXX names the compiler (default: g++; GCC only). Without CUDA: its module is a program of its own.
+# CXX names the compiler (default: g++; GCC only). Without CUDA: its module is a separate program.
 set -euo pipefail
 
 case "${1:-}" in
@@ -44,8 +44,8 @@ launcher=()
 if [[ -z ${CCACHE_DISABLE:-} ]] && command -v ccache >/dev/null; then
   launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 fi
-# -O0: quick, and definitions are compared all the same. Each source on its own, or there would be
-# nothing to compare.
+# -O0 is quick, and definitions are compared all the same. Each source is compiled separately;
+# otherwise there would be nothing to compare.
 cmake -S . -B "$folder" -G Ninja -DCMAKE_CXX_COMPILER="$cxx" "${launcher[@]}" \
   -DCMAKE_BUILD_TYPE=Odr -DCMAKE_CXX_FLAGS_ODR="-O0 -flto -fno-fat-lto-objects" \
   -DTESSERA_TOGETHER=OFF \

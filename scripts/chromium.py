@@ -27,7 +27,7 @@ class Browser:
     """One page of a browser. Use it in a `with` statement: the browser ends with it."""
 
     def __init__(self, seconds=30):
-        self.seconds = seconds  # that an answer may take
+        self.seconds = seconds  # limit for an answer
         self.events = []
         self.number = 0
         self.buffer = b""
@@ -38,7 +38,7 @@ class Browser:
         self.read_end, from_browser = os.pipe()
 
         def three_and_four():
-            # Both may be among the descriptors that are moved.
+            # Either may be among the descriptors that are moved.
             first, second = os.dup(to_browser), os.dup(from_browser)
             os.dup2(first, 3)
             os.dup2(second, 4)

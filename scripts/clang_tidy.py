@@ -27,8 +27,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
 DIAGNOSTIC = re.compile(r"^(/[^:]+):(\d+):(\d+): (\w+(?: \w+)?): (.*)$")
 CHECKS = re.compile(r" \[([\w.,-]+)\]$")
 
-# Options that change neither what is parsed nor what is found: sources that differ in them alone share
-# a batch.
+# Options that change neither what is parsed nor what is found: sources that differ only in them
+# share a batch.
 IRRELEVANT = re.compile(r"-(MM?D|g\d?|O\w|fPI[CE]|W.*)")
 
 Source = collections.namedtuple("Source", "path options")
@@ -144,7 +144,7 @@ class Runner:
             cwd=self.arguments.build, capture_output=True, text=True)
         if done.returncode == 0:
             return set(), ""
-        # An error is in one of the sources, or in a header behind "In file included from" lines.
+        # An error names one of the sources, or a header after "In file included from" lines.
         by_path = {str(source.path): index for index, source in enumerate(sources)}
         bad = set()
         inside = None
@@ -236,7 +236,7 @@ def copy_configurations(root, folder):
 
 def batches_of(root, sources, size):
     """Sources of equal options. A macro that one source alone is given is given to all of its batch."""
-    groups = collections.defaultdict(list)  # configuration, options but macros -> [(macros, sources)]
+    groups = collections.defaultdict(list)  # configuration, options without macros -> [(macros, sources)]
     for source in sources:
         macros = macros_of(source)
         options = tuple(option for option in source.options if not option.startswith("-D"))

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # The demonstration: builds the tessera command, trains a small GPT on real text, four ranks in one
-# process, under every strategy, and shows what each costs in time and memory; then trains on until
+# process, under every strategy, and shows the time and memory of each; then continues training until
 # the loss has clearly fallen.
 #
 #   scripts/demo.sh [--data PATH] [OPTION...]
 #
 #   --data PATH   train on this file or folder of text instead of the texts of Debian's `fortunes`
-#   OPTION...     handed on to both `tessera compare` and `tessera train`, in place of the
+#   OPTION...     passed to both `tessera compare` and `tessera train`, replacing the
 #                 demonstration's own values, for instance --hidden 256 --heads 8, --ranks 2 or
 #                 --batch 8; see `tessera train --help`
 #
@@ -47,7 +47,7 @@ given() {
   return 1
 }
 
-# The demonstration's own options, NAME VALUE ..., without those that the user gave.
+# The demonstration's own options, NAME VALUE ..., except those that the user gave.
 defaults() {
   chosen=()
   while (($# > 0)); do

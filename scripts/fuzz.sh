@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
 # Long runs of the targets of tests/fuzz, by libFuzzer under the address and undefined-behaviour
-# sanitizers. Prints how many inputs each target ran and what was found; the status is 1 if anything
-# was, 2 if it cannot run.
+# sanitizers. Prints how many inputs each target ran and what it found. The status is 1 if it found
+# anything, 2 if it cannot run.
 #
 #   scripts/fuzz.sh [TARGET...] [--seconds S | --runs N]
 #
 #   TARGET       as in tests/fuzz/TARGET_fuzz.cpp; none: all of them
-#   --seconds S  so long for each target (default: 60)
-#   --runs N     so many inputs for each target
-#   --seed N     of the random numbers (default: another one every time)
-#   --corpus DIR where inputs that lead further are kept from run to run, a folder for each target
+#   --seconds S  seconds for each target (default: 60)
+#   --runs N     inputs for each target
+#   --seed N     seed of the random numbers (default: a new one every time)
+#   --corpus DIR keeps inputs that reach new code from run to run, in a folder for each target
 #                (default: tessera-fuzz in XDG_CACHE_HOME, or in ~/.cache); what is found is written
 #                to DIR/found
-#   --build DIR  the build to take (default: build/asan, which is configured if it is not there, and
-#                brought up to date); --no-build takes it as it is
-#   --minimize   before, leaves of each corpus only what it needs
+#   --build DIR  the build to use (default: build/asan, which is configured if it does not exist, and
+#                brought up to date); --no-build uses it unchanged
+#   --minimize   first reduces each corpus to the inputs that it needs
 #
-# A found input is run once more by
+# This runs a found input again:
 #   build/asan/tests/fuzz/fuzz_TARGET INPUT
-# and, once it is mended, kept as a seed: tests/fuzz/corpus/TARGET/found-WHAT.
+# Once the fault is fixed, keep the input as a seed: tests/fuzz/corpus/TARGET/found-WHAT.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

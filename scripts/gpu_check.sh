@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks and measures this machine's GPU: builds for it, runs every CUDA test on it, measures kernels
-# and training beside their limits and beside PyTorch, judges what they have to reach, and writes one
-# page of Markdown, and its figures as JSON.
+# Checks and measures this machine's GPU: builds for it, runs every CUDA test on it, compares
+# kernels and training with their limits and with PyTorch, judges them by bars, and writes one page
+# of Markdown and its figures as JSON.
 #
 #   scripts/gpu_check.sh [options] [PART...]        default: all parts, in this order
 #
@@ -20,32 +20,32 @@
 #   sanitize 400   compute-sanitizer on the tests of kernels
 #
 #   --part PART       the same as PART
-#   --seconds N       no more than that for all parts of this call
-#   --resume          leaves out the parts, and the commands of a part, that have been done for this
-#                     build; so repeating the same call finishes all parts
+#   --seconds N       at most N seconds for all parts of this call
+#   --resume          skips the parts, and the commands of a part, that are done for this build;
+#                     so repeating the same call finishes all parts
 #   --compare FILE    an older gpu.json: says what got faster or slower since, and changes no status
-#   --noise PERCENT   by which speeds and times may differ and count as the same (default 3)
-#   --out FOLDER      of the page, gpu.md, and of its figures, gpu.json (default: that of --work)
-#   --work FOLDER     of the build, of logs and of what is kept of each part (default build/gpu_check)
-#   --build FOLDER    a finished build, of which part `build` compiles nothing; with the CUDA trainer as
-#                     FOLDER/cuda_trainer, built as docs/cuda-trainer.md says, or that is not measured
-#   --bundle FOLDER   what scripts/bundle_deps.sh filled (default third_party/bundle, if it is there)
-#   --commit TEXT     what the page says of the sources, where git cannot say it
-#   --emulated        against the emulated module of --build, at tiny sizes: shows that this works
+#   --noise PERCENT   difference up to which speeds and times count as the same (default 3)
+#   --out FOLDER      for the page, gpu.md, and its figures, gpu.json (default: that of --work)
+#   --work FOLDER     for the build, logs and results of each part (default build/gpu_check)
+#   --build FOLDER    a finished build, so that part `build` compiles nothing; the CUDA trainer must be
+#                     FOLDER/cuda_trainer, built as docs/cuda-trainer.md says, or is not measured
+#   --bundle FOLDER   the folder that scripts/bundle_deps.sh filled (default third_party/bundle, if it exists)
+#   --commit TEXT     name of the sources on the page, if git cannot tell it
+#   --emulated        runs against the emulated module of --build, at tiny sizes: shows that this works
 #
-# The seconds are estimates for 16 cores and a large card, and more than half an hour together: on a
-# machine that is lent for no longer, name the parts, and leave `sanitize` to another call. A part gets
-# PART_SECONDS (580). Parts can be run by several calls: each replaces its own section of the page, also
-# of one that another machine has written. PYTHON names a Python with PyTorch.
+# The seconds are estimates for 16 cores and a large card, and add up to more than half an hour: on
+# a machine that is lent for less, name the parts, and leave `sanitize` to another call. A part gets
+# PART_SECONDS (580). Several calls may run different parts: each replaces its own section of the
+# page, even one that another machine wrote. PYTHON names a Python with PyTorch.
 #
-# Needed are CUDA 12.4 or newer, CMake, a C++ compiler, NCCL (also Python's wheel of it), and Python for
-# the figures as JSON and --compare, with PyTorch for the comparisons with it. It needs no network, installs nothing, and reads the card's clocks
-# but changes no setting.
+# Needs CUDA 12.4 or newer, CMake, a C++ compiler, NCCL (Python's wheel will do), Python for the
+# figures as JSON and for --compare, and PyTorch to compare with it. It needs no network, installs
+# nothing, and reads the card's clocks but changes no setting.
 #
-# Every bar is printed as "met", "NOT met", "not measured" (and why), or "refused" by NCCL; what has no
-# bar is "measured". The status is 0: all is well; 1: a command or a test failed; 2: wrong usage; 3:
-# nothing failed, but a bar was not met; 4: neither, but there was no time for all. The speeds of
-# an emulated device are printed and have no part in the status.
+# Every bar is printed as "met", "NOT met", "not measured" (and why), or "refused" by NCCL; a figure
+# without a bar is "measured". Status 0: all is well; 1: a command or a test failed; 2: wrong usage;
+# 3: nothing failed, but a bar was not met; 4: neither, but time ran out. The speeds of an emulated
+# device are printed and do not affect the status.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -102,7 +102,7 @@ if [[ -n $compare ]]; then
 elif [[ -n $noise ]]; then
   usage "--noise is for --compare"
 fi
-# What is there already keeps the parts that are not run.
+# An existing document keeps the parts that this call does not run.
 if [[ -n $python && -e $out/gpu.json ]] && ! "$python" -S scripts/gpu_check/figures.py check "$out/gpu.json"; then
   usage "$out/gpu.json would be replaced: move it away, or name another folder by --out"
 fi
@@ -115,7 +115,7 @@ build=${given_build:-$work/build}
 if [[ -d $build ]]; then build=$(realpath "$build"); fi
 if [[ -n $bundle ]]; then bundle=$(realpath "$bundle"); fi
 export PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
-# Named, the module must be of use: tests do not skip, and what chooses by it tests CUDA.
+# A named module must be usable: tests then do not skip, and tests that look for a module use CUDA.
 export TESSERA_CUDA_MODULE=$build/lib/libtessera_cuda.so
 if [[ $emulated == yes ]]; then export TESSERA_CUDA_MODULE=$build/lib/libtessera_cuda_emulated.so; fi
 call_ends=$((SECONDS + ${seconds:-1000000}))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what Tessera is built and tested with, and what is named as arguments besides, from the
-# packages of Debian or Ubuntu. Does nothing, and needs no rights, if all is there.
+# Installs the packages of Debian or Ubuntu that Tessera is built and tested with, and those named as
+# arguments. Does nothing, and needs no rights, if all are installed.
 #
 #   scripts/install_deps.sh [--tests | --site] [PACKAGE...]
 #
@@ -16,9 +16,9 @@
 #             --site installs.
 set -euo pipefail
 
-# Where there is CUDA's compiler, cuDNN's frontend is fetched too, which is headers alone and no
-# package of a distribution: from Python's index, by pip, into third_party/cudnn-frontend. Without it
-# attention is compiled with kernels of our own; so nothing fails if it cannot be had.
+# If CUDA's compiler is installed, this also fetches cuDNN's frontend, a header-only library that no
+# distribution packages: from Python's index, by pip, into third_party/cudnn-frontend. Without it
+# attention is compiled with our own kernels, so nothing fails if it is not available.
 tests=no site=no
 case "${1:-}" in
   --tests) tests=yes ;;
@@ -46,21 +46,21 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   exit 1
 fi
 
-# Installed where the distribution has them.
+# Installed if the distribution has them.
 optional=()
 if [[ $tests == yes ]]; then
   optional=(ccache mold clang-19 clang-tidy-19 clang-format-19 libclang-rt-19-dev shellcheck python3
     python3-numpy pkg-config dpkg-dev file chromium libtorch-dev libopenblas-dev "${site_packages[@]}")
 fi
 
-# Whether apt, with the lists that it has, would install $1 itself (Ubuntu's Chromium is a snap).
+# Whether apt, with its current lists, would install $1 itself (Ubuntu's Chromium is a snap).
 is_package() {
   local candidate
   candidate=$(apt-cache policy "$1" 2>/dev/null | sed -n 's/^ *Candidate: //p')
   [[ -n $candidate && $candidate != "(none)" && $candidate != *snap* ]]
 }
 
-# The version that the tests have seen.
+# The version that the tests have run with.
 frontend_version=1.32.0
 fetch_frontend() {
   local folder scratch
@@ -68,7 +68,7 @@ fetch_frontend() {
   if [[ -e $folder/include/cudnn_frontend.h ]]; then return; fi
   command -v nvcc >/dev/null || [[ -x /usr/local/cuda/bin/nvcc ]] || return 0
   scratch=$(mktemp -d)
-  # Whatever Python is here: of the wheel only its headers are used.
+  # Any Python will do: only the wheel's headers are used.
   if timeout 120 python3 -m pip download --quiet --disable-pip-version-check --no-deps \
       --only-binary :all: --platform manylinux_2_28_x86_64 --implementation cp \
       --python-version 3.11 --dest "$scratch" "nvidia-cudnn-frontend==$frontend_version" \
@@ -86,7 +86,7 @@ if [[ $site == no ]]; then
   fetch_frontend
 fi
 
-# The version that the tests have seen.
+# The version that the tests have run with.
 safetensors_version=0.8.0
 fetch_safetensors() {
   local folder log
@@ -141,7 +141,7 @@ if ((EUID != 0)); then
 fi
 
 echo "installing: ${missing[*]} ${wanted[*]}"
-# Another apt may be at work, as on a machine that has just started.
+# Another apt may be running, as on a machine that has just started.
 apt_options=(-qq -o DPkg::Lock::Timeout=300)
 "${as_root[@]}" apt-get "${apt_options[@]}" update
 for package in "${wanted[@]}"; do

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: scripts/kernel_facts.sh [--kernels PATTERN] FILE...
 #
-# What the machine code of CUDA kernels says without being run: a row for each kernel of the given
-# objects or modules and for each GPU that it was compiled for. PATTERN is an extended regular
+# Facts about CUDA kernels from their machine code, without running them: a row for each kernel of the
+# given objects or modules and for each GPU that it was compiled for. PATTERN is an extended regular
 # expression for the names. "Spilled" counts instructions that touch local memory; loads and stores
 # are those of global memory, counted by their width in bytes: "16 x 6, 2 x 3".
 #

@@ -2,21 +2,21 @@
 # The gates: clang-format over every C, C++ and CUDA file, shellcheck over every script, clang-tidy over
 # the sources of a change. The status is 1 if one of them finds something, 2 if it cannot run.
 #
-#   scripts/lint.sh              clang-tidy looks at what differs from the merge base with origin/main
+#   scripts/lint.sh              clang-tidy reads what differs from the merge base with origin/main
 #                                or main, uncommitted files included; on main itself, from the last
 #                                commit but one
 #   scripts/lint.sh --base REV   at what differs from the merge base with REV
 #   scripts/lint.sh --all        at every source
 #   scripts/lint.sh --fix        formats the files first
 #
-# clang-tidy sees a changed header through one source that includes it, and reads up to 16 such
-# sources. The folder build/lint is configured for it, with clang and without nvcc; nothing is built
-# there.
+# clang-tidy reads a changed header through one source that includes it, and reads up to 16 such
+# sources. This configures the folder build/lint for it, with clang and without nvcc, and builds
+# nothing.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# The one version of clang's tools: others format and find differently.
+# The one supported version of clang's tools: other versions format and find differently.
 llvm=19
 
 all=no fix=no base=''
@@ -51,8 +51,8 @@ if ((${#missing[@]} > 0)); then
 fi
 
 failed=()
-# gate NAME WHAT COMMAND...: runs it, and prints one line with WHAT, which the command may set, and
-# the seconds if it succeeds.
+# gate NAME WHAT COMMAND...: runs COMMAND. If it succeeds, prints one line with WHAT, which the
+# command may set, and the seconds.
 gate() {
   local name=$1 what=$2 began=$SECONDS
   shift 2
@@ -64,7 +64,7 @@ gate() {
   fi
 }
 
-# files PATTERN...: of the repository and of what may come into it, but not what is gone.
+# files PATTERN...: files of the repository and untracked ones, without deleted ones.
 files() {
   local file
   git ls-files --cached --others --exclude-standard -- "$@" ':!third_party' | sort -u |
@@ -83,8 +83,8 @@ check_format() {
 if [[ $fix == yes ]]; then format -i; fi
 gate clang-format "${#code[@]} files" check_format
 
-# A script says in its first line what runs it. Pieces without such a line are checked with the script
-# that sources them, which knows their variables.
+# A script's first line names its interpreter. A file without such a line is checked together with
+# the script that sources it, which knows its variables.
 scripts=() pieces=()
 while IFS= read -r file; do
   line=''
@@ -107,8 +107,8 @@ check_scripts() {
 }
 gate shellcheck "$((${#scripts[@]} + ${#pieces[@]})) files" check_scripts
 
-# Sets $base to the commit that the change is compared with, and $compared to its description. In a
-# shallow clone there may be none: then only what is not committed counts.
+# Sets $base to the commit that the change is compared with, and $compared to its description. A
+# shallow clone may not have such a commit: then only uncommitted changes count.
 find_base() {
   local name head merge_base
   head=$(git rev-parse HEAD)

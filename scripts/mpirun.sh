@@ -1,17 +1,16 @@
 #!/usr/bin/env bash
-# mpirun for one machine as it may be found: started by root, in a container, with more ranks than
-# processors.
+# mpirun for any single machine: also as root, in a container, and with more ranks than processors.
 #
 #   scripts/mpirun.sh -n 4 build/release/tools/tessera train --strategy zero3 ...
 #
-# All arguments are mpirun's. MPIEXEC names another mpirun than the one in PATH. What is set here
-# concerns Open MPI; MPICH needs none of it.
+# All arguments go to mpirun. MPIEXEC names another mpirun than that in PATH. The settings below are
+# for Open MPI; MPICH needs none of them.
 set -euo pipefail
 
 if ((EUID == 0)); then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
-# Ranks may share processors: start more than there are, bind none, and yield while waiting.
+# Ranks may share processors: allow more ranks than processors, bind none, and yield while waiting.
 export OMPI_MCA_rmaps_base_oversubscribe=${OMPI_MCA_rmaps_base_oversubscribe:-1}
 export OMPI_MCA_hwloc_base_binding_policy=${OMPI_MCA_hwloc_base_binding_policy:-none}
 export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}

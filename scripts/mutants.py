@@ -21,12 +21,12 @@ import subprocess
 import sys
 import time
 
-LIMIT_S = 120.0  # of all tests of one mutant
+LIMIT_S = 120.0  # for all tests of one mutant
 KINDS = ("operator", "constant", "condition", "event", "order")
 
-# Sources that tests of the CPU do not compile or do not run.
+# Sources that CPU tests do not compile or do not run.
 ELSEWHERE = re.compile(r"cuda|nccl|/mpi/|/no_|_no_|avx512")
-# Statements without behaviour at run time, and checks of the library's own bugs.
+# Statements without behaviour at run time, and checks for the library's own bugs.
 SKIPPED_LINE = re.compile(r"^\s*#|static_assert|TESSERA_ASSERT|^\s*(template|using|namespace|friend)\b")
 
 OPERATORS = {
@@ -98,7 +98,7 @@ def conditions(code):
 def events(code):
     for found in EVENT.finditer(code):
         if "trace::" in found.group():
-            continue  # a line of the recorder's
+            continue  # a line that calls the recorder
         before = code[:found.start()].rstrip()
         if before == "" or before[-1] in "{};)":
             yield found.start(), found.end(), ";" if before.endswith(")") or before == "" else ""
@@ -245,7 +245,7 @@ def draw(args):
     while len(drawn) < args.count:
         kind = kinds[len(drawn) % len(kinds)]
         having = [layer for layer in layers if pools.get((kind, layer))]
-        # Larger layers are drawn from more often, small ones too.
+        # Larger layers are drawn from more often, but small ones too.
         layer = min(having, key=lambda name: (drawn_of_layer[name] + 1) / size_of[name] ** 0.5)
         pool = pools[kind, layer]
         fresh = [site for site in pool if site["file"] not in used_files]
@@ -398,7 +398,7 @@ def run(args):
     for mutant in mutants:
         result, tail = run_one(build, mutant, results["unmutated_s"], args.jobs, args.limit)
         kept = results["mutants"].get(str(mutant["id"]), {})
-        results["mutants"][str(mutant["id"])] = kept | result  # a reason stays
+        results["mutants"][str(mutant["id"])] = kept | result  # keeps a recorded reason
         print(f"{mutant['id']:2} {result['verdict']:9} {result['by']:60} {result['seconds']:6} s  "
               f"{mutant['file']}:{mutant['line']}", flush=True)
         if args.verbose:
@@ -417,7 +417,7 @@ def run_one(build, mutant, unmutated_s, jobs, limit_s):
         ran = run_tests(build, names, limit_s)
     last = ran[-1]
     by = "" if last["verdict"] == "passed" else f"{last['program']}: {last['case']} ({last['verdict']})"
-    # Programs end before it that pass: a hang is judged by those that ran.
+    # Programs that ran before the hanging one passed: the limit judges a hang by those that ran.
     verdict = judge(last["verdict"], sum(unmutated_s[run["program"]] for run in ran), limit_s)
     return {"verdict": verdict, "by": by, "seconds": round(sum(r["seconds"] for r in ran), 1)}, last["tail"]
 

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Starts a job of N processes on this machine, joined by NCCL, as torchrun would. With fewer GPUs
-# than processes they share them: NCCL refuses that for processes of one host, so each is given a
-# host name of its own (NCCL_HOSTID), and data goes through sockets of the loopback. That shows that
-# a job of several ranks works; its times mean nothing.
+# than processes they share them: NCCL refuses that for processes of one host, so each gets its own
+# host name (NCCL_HOSTID), and data goes through loopback sockets. That shows that a job of several
+# ranks works; its times mean nothing.
 #
 #   scripts/nccl_one_gpu.sh -n N [-g] [-p FILE] PROGRAM [ARGUMENT...]
 #
-# With -g each process takes the GPU of its rank, and all are of one host: data goes as between GPUs
-# of this machine, and times count. -p writes a line "RANK PROCESS" for each of them into FILE. The status is 0, or that of the first
-# process that failed; then the others have GRACE_S (1) seconds to leave by themselves. MASTER_PORT
-# is chosen if it is not set, and so is the job's secret (TESSERA_JOB_SECRET).
+# With -g each process takes the GPU of its rank, and all have one host name: data goes directly
+# between this machine's GPUs, and times count. -p writes a line "RANK PROCESS" for each process to
+# FILE. The status is 0, or that of the first process that failed; the others then have GRACE_S (1)
+# seconds to exit. MASTER_PORT and the job's secret (TESSERA_JOB_SECRET) are chosen if they are not
+# set.
 set -u
 
 if [[ ${1-} != -n || ! ${2-} =~ ^[1-9][0-9]*$ || $# -lt 3 ]]; then
@@ -46,7 +47,7 @@ export TESSERA_JOB_SECRET
 export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME-lo}
 host=${NCCL_HOSTID-one-gpu}
 
-# The shell itself says nothing of processes that are killed.
+# Keeps the shell from reporting processes that are killed.
 exec 4<&0 5>&2 2> /dev/null
 declare -A processes=()
 for ((rank = 0; rank < ranks; rank++)); do
@@ -65,7 +66,7 @@ end_all() {
 }
 trap 'end_all KILL; exit 143' TERM INT
 
-# A process that has ended is there, as a zombie, until it is waited for.
+# A process that has ended remains as a zombie until it is waited for.
 has_ended() {
   local line
   read -r line < "/proc/$1/stat" || return 0

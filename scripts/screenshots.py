@@ -25,14 +25,14 @@ RUNS = {
                       "--steps", "4"],
 }
 MARGIN = 12
-# Each picture: the report, the headings of the parts of it that the picture shows, and its width.
+# Each picture: the report, the headings of the parts that it shows, and its width.
 PICTURES = {
     "report.png": ("comparison.html", ["Peak of the fullest rank", "Memory of each rank", "One step"], 1100),
     "memory.png": ("comparison.html", ["Memory of each rank", "Model state against theory"], 1100),
     "mesh.png": ("pipeline.html", ["The mesh"], 760),
     "schedule.png": ("pipeline.html", ["The pipeline"], 1100),
 }
-# Hides the other parts, and says where those that stay begin and end.
+# Hides the other parts, and returns where the remaining parts begin and end.
 SHOWN = """(titles => {
   const parts = [...document.querySelectorAll('main > *')];
   const title = part => part.querySelector('h2')?.firstChild?.textContent.trim();
@@ -49,7 +49,7 @@ SHOWN = """(titles => {
 def main():
     command, scratch, images = str(Path(sys.argv[1]).resolve()), Path(sys.argv[2]).resolve(), Path(sys.argv[3]).resolve()
     scratch.mkdir(parents=True, exist_ok=True)
-    # A report shows its command: with names that are short, and the same everywhere.
+    # A report shows its command: use names that are short, and the same everywhere.
     if not (scratch / "docs").exists():
         (scratch / "docs").symlink_to(ROOT / "docs")
     for report, arguments in RUNS.items():

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes the pictures of docs/images anew: runs a comparison and a pipeline, and takes pictures of their
+# Makes the pictures of docs/images: runs a comparison and a pipeline, and takes pictures of their
 # reports in a headless Chromium.
 #
 #   scripts/screenshots.sh [COMMAND]
 #
-# COMMAND is tessera; default: build/release/tools/tessera, which has to be built before.
+# COMMAND is tessera; default: build/release/tools/tessera, which must be built first.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

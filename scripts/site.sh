@@ -33,7 +33,7 @@ case "${1:-}" in
     ;;
 esac
 
-# Debian's Python has Debian's packages; another one that comes first in PATH may lack them.
+# Debian's packages belong to Debian's Python; another Python first in PATH may lack them.
 python=python3
 if [[ -x /usr/bin/python3 ]]; then python=/usr/bin/python3; fi
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every test: the gates of scripts/lint.sh, the release build, then the thread and the address +
-# undefined-behaviour sanitizers. Prints at its end what took how long, and keeps it in
+# undefined-behaviour sanitizers. At its end it prints how long everything took, and stores it in
 # build/test_times.json.
 #
 #   scripts/test.sh           all of it
@@ -13,7 +13,7 @@
 # many tests wait).
 # TESSERA_WERROR=ON makes warnings errors. It is off by default, since other compilers warn of other
 # things.
-# TESSERA_CUDA_ARCHITECTURES is as CMake's option, which keeps it in the folder of the build.
+# TESSERA_CUDA_ARCHITECTURES is CMake's option, which the build folder's cache keeps.
 # CCACHE_DISABLE=1 compiles without ccache.
 set -euo pipefail
 
@@ -40,7 +40,7 @@ began=$(date +%s)
 failed=()
 summary=()
 
-# phase NAME COMMAND...: runs it and notes its seconds.
+# phase NAME COMMAND...: runs COMMAND and records its seconds.
 phase() {
   local name=$1 start status=0
   shift
@@ -52,7 +52,7 @@ phase() {
 
 phase "packages" scripts/install_deps.sh --tests
 
-# What is compiled is kept across clones: paths below the project's root count as relative.
+# The compiler cache is shared by clones: paths below the project's root count as relative.
 launcher=''
 if [[ -z ${CCACHE_DISABLE:-} ]] && command -v ccache >/dev/null; then
   launcher=ccache
@@ -60,7 +60,7 @@ if [[ -z ${CCACHE_DISABLE:-} ]] && command -v ccache >/dev/null; then
   export CCACHE_BASEDIR CCACHE_NOHASHDIR=1 CCACHE_STATSLOG=$PWD/build/ccache.log
   rm -f "$CCACHE_STATSLOG"
 fi
-# GCC takes mold from version 12.1 on.
+# GCC supports mold from version 12.1 on.
 linker=''
 if echo 'int main() {}' | "${CXX:-c++}" -x c++ -fuse-ld=mold -o /dev/null - 2>/dev/null; then
   linker=-fuse-ld=mold
@@ -75,7 +75,8 @@ if [[ -z $clang ]]; then
   echo "no clang 19 here: the sanitizers' builds are made with the machine's own compiler"
 fi
 
-# CMake forgets every setting of a folder whose compiler changes: such a folder is configured anew.
+# CMake forgets every setting of a folder when its compiler changes: such a folder is configured
+# again.
 forget_other_compiler() {
   local cache=build/$1/CMakeCache.txt kept
   if [[ -z $2 || ! -f $cache ]]; then return; fi
@@ -89,7 +90,7 @@ configure() {
     benchmarks=ON  # they are only compiled, once
   else
     compiler=$clang
-    # Under instrumentation GCC takes variables of its own library for uninitialised.
+    # In instrumented code GCC takes its own library's variables for uninitialised.
     if [[ -z $clang ]]; then werror=OFF; fi
   fi
   forget_other_compiler "$preset" "$compiler"
@@ -104,8 +105,8 @@ configure() {
   fi
 }
 
-# Tests of the files themselves (what includes what, what must not compile) say the same in every
-# build: once is enough.
+# Tests of the files themselves (what includes what, what must not compile) give the same result in
+# every build: they run once.
 run_tests() {
   local preset=$1 selection=()
   if [[ $preset != release ]]; then selection=(--label-exclude once); fi
@@ -113,7 +114,7 @@ run_tests() {
     --no-tests=error --output-junit tests.xml --test-output-size-passed 1000000 "${selection[@]}" 2>&1 | tee "build/$preset/ctest.log"
 }
 
-# Where the distribution has no clang 19, as Ubuntu 22.04, only CI insists on the gates.
+# On a distribution without clang 19, such as Ubuntu 22.04, only CI requires the gates.
 gates() {
   local status=0
   scripts/lint.sh || status=$?

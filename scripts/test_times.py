@@ -26,7 +26,7 @@ def compiled(folder, since):
         return seconds
     for line in log.read_text().splitlines()[1:]:
         fields = line.split("\t")
-        if len(fields) != 5:  # Ninja was ended while it wrote
+        if len(fields) != 5:  # Ninja was stopped while writing
             continue
         begin, end, written, output, _ = fields
         # Times are milliseconds; `written` is the output's own time, in nanoseconds.
@@ -48,11 +48,11 @@ class Entry:
                       for case, ms in re.findall(r"\[       OK \] (\S+) \((\d+) ms\)", output)]
         # GoogleTest prints the reason between the case's line and this one.
         self.skipped = re.findall(r"Skipped\n(.*?)\n+\[  SKIPPED \] (\S+) \(", output, re.DOTALL)
-        # A case that ends its process with status 0 takes the cases after it along.
+        # A case that ends its process with status 0 also ends the cases after it.
         self.cut_short = ("[==========] Running " in output
                           and "test output was removed since it exceeds" not in output
                           and not re.search(r"\[=+\] \d+ tests? from .* ran\. \(", output))
-        # What prints no cases is one itself.
+        # A test that prints no cases counts as one case.
         if not self.cases and not self.skipped:
             self.cases = [(self.name, self.seconds)]
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs a command where the packages that scripts/bundle_deps.sh copies seem not to be installed: in a
-# mount namespace of its own, in which their headers, sources, libraries and CMake files are empty.
+# Runs a command as if the packages that scripts/bundle_deps.sh copies were not installed: in a new
+# mount namespace, in which their headers, sources, libraries and CMake files are empty.
 #
 #   scripts/without_packages.sh COMMAND...
 #

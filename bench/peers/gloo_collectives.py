@@ -31,7 +31,7 @@ def make_collectives(elems, ranks):
 
 def time_rounds(run, rounds):
     seconds = []
-    for round_index in range(rounds + 1):  # the first wakes the memory
+    for round_index in range(rounds + 1):  # the first round touches the memory
         dist.barrier()
         begin = time.perf_counter()
         run()

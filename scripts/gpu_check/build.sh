@@ -32,7 +32,7 @@ compile() {
   options+=("-DTESSERA_CUDA_ARCHITECTURES=$arch-real")
   if [[ -n $bundle ]]; then options+=("-DTESSERA_BUNDLE=$bundle"); fi
   if command -v ninja >/dev/null; then options+=(-G Ninja); fi
-  # Whose wheels of NCCL and cuDNN CMake looks for.
+  # CMake looks for the NCCL and cuDNN wheels of this Python.
   if [[ -n $python ]]; then options+=("-DPython3_EXECUTABLE=$python"); fi
   keep 20 cmake -S . -B "$build" "${options[@]}" || return 1
   keep 12 cmake --build "$build" --parallel "$(nproc)" --target tessera_command tessera_cuda \
@@ -42,7 +42,8 @@ compile() {
   compile_trainer "$arch"
 }
 
-# The CUDA trainer of the examples, as a project of a user's own. What fails counts, and stops nothing.
+# The CUDA trainer of the examples, built as a user's own project. A failure counts but stops
+# nothing.
 compile_trainer() {
   local nvcc options=(-DCMAKE_BUILD_TYPE=Release "-DCMAKE_CUDA_ARCHITECTURES=$1-real")
   nvcc=$(sed -n 's/^TESSERA_NVCC:FILEPATH=//p' "$build/CMakeCache.txt")

@@ -1,5 +1,5 @@
-# Part checkpoint of scripts/gpu_check.sh: runs that are resumed on the device beside uninterrupted
-# ones, and what an asynchronous save costs the step beside it.
+# Part checkpoint of scripts/gpu_check.sh: compares runs that are resumed on the device with
+# uninterrupted ones, and measures what an asynchronous save costs a concurrent step.
 
 part_checkpoint() {
   local strategy model data shape shape_words top steps batch=4
@@ -20,7 +20,7 @@ saving() {
   words=("$build/tools/tessera" train --device cuda "${data[@]}" "${model[@]}" --precision bf16
     --batch "$batch" --ranks 4 --strategy "$1" --lr-schedule constant --checkpoint "$work/$2" --steps "$3" "${@:4}")
   allowed=3 makes=("$(printf '%s/%s/step-%08d/manifest.json' "$work" "$2" "$3")")
-  # What an earlier call has left would be an earlier run's.
+  # Files of an earlier call would count as an earlier run.
   [[ " ${*:4} " == *" --resume "* ]] || is_done "${words[@]}" || rm -rf "${work:?}/$2"
   keep 5 "${words[@]}" || status=$?
   allowed='' makes=()
@@ -46,7 +46,7 @@ resumed_bits() {
   esac
 }
 
-# Steps are timed on the device. A save begins behind every fifth, and is beside the next.
+# Steps are timed on the device. A save starts after every fifth step and runs during the next.
 asynchronous_cost() {
   local strategy status figures=() log_of plain_seconds beside
   for strategy in zero3 ddp; do

@@ -15,7 +15,7 @@ sys.dont_write_bytecode = True  # the folder is the repository's
 
 import figures  # noqa: E402
 
-# By unit: what more of it is, what less of it is, and whether it is exact.
+# By unit: the words for more and for less of it, and whether it is exact.
 UNITS = {
     "GB/s": ("faster", "slower", False),
     "TFLOP/s": ("faster", "slower", False),

@@ -23,7 +23,7 @@ FORMAT = "tessera gpu_check"
 VERSION = 1
 VERDICTS = ("met", "NOT met", "measured", "not measured", "refused")
 MOST_BYTES = 16 * 2**20
-MOST = 1e300  # of a number: what is beyond cannot be divided
+MOST = 1e300  # larger numbers cannot be divided
 
 
 class Wrong(Exception):

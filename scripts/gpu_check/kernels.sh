@@ -31,7 +31,7 @@ bench_group() {
   if ((status == 0)); then bench_figures "$1"; fi
 }
 
-# The fastest of the algorithms that cuBLASLt offers, for `tessera train --products`.
+# Records the fastest of the algorithms that cuBLASLt offers, for `tessera train --products`.
 choose_products() {
   local status=0
   makes=("$out/products.json")
@@ -40,8 +40,8 @@ choose_products() {
   if ((status == 0)); then bench_figures choices; fi
 }
 
-# The rows of the table in $log. Products and collectives have their size in their name, the others
-# that of the line above the table.
+# The rows of the table in $log. Products and collectives have their size in their name; for the
+# others it is in the line above the table.
 bench_figures() {
   local name ours limit of_limit sizes shape
   declare -A bar_of=(["AdamW, fp32 gradients"]=adamw_fp32 ["AdamW, bf16 gradients"]=adamw_bf16)
@@ -54,7 +54,7 @@ bench_figures() {
   done < <(awk -F ' *[|] *' -v OFS='\t' '$3 ~ /^[0-9.]+ ((GB|TFLOP)\/s|ms|us)$/ { print $2, $3, $4, $5 }' "$log")
 }
 
-# shape_of GROUP NAME LINE: the size of a row; the whole line where it is another than is known here.
+# shape_of GROUP NAME LINE: the size of a row; the whole line if its form is not known here.
 shape_of() {
   local products='([0-9]+ x [0-9]+ x [0-9]+)$' collectives='([0-9]+ ranks, [0-9]+ bytes each)$'
   local all='^([0-9]+ parameters), (.*), (vocab [0-9]+);'
@@ -73,7 +73,7 @@ shape_of() {
   fi
 }
 
-# beside_copy BAR ROW: judges a row of the group that has just been run.
+# beside_copy BAR ROW: judges a row of the last group that ran.
 beside_copy() {
   if ((status != 0)); then
     judge "$1" "not measured" "$(reason_of "$status")" "$shown"
@@ -82,7 +82,8 @@ beside_copy() {
   fi
 }
 
-# cell NAME COLUMN LOG: of the first row of the table whose first cell is NAME, 1 being that cell.
+# cell NAME COLUMN LOG: a cell of the first row of the table whose first cell is NAME; COLUMN counts
+# from 1.
 cell() {
   awk -F ' *[|] *' -v name="$1" -v column="$2" '$2 == name { print $(column + 1); exit }' "$3"
 }
@@ -123,7 +124,7 @@ slowest_mover() {
   at_least moving "${least%% *}" 0.80 "${least:-no figure}" "$shown"
 }
 
-# A product that has no plain one beside it is judged by none.
+# A product without a plain one beside it is not judged.
 slowest_product() {
   local least count name
   if ((status != 0)); then

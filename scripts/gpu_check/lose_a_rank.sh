@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Kills a rank of a job of processes on one GPU in the middle of its work, and looks at how the others
-# leave: by themselves (the launcher gives them half a minute), within 10 s, each with an error that
-# names the rank that was lost.
+# Kills a rank of a job of processes on one GPU in the middle of its work, and checks how the others
+# end: without being killed (the launcher gives them half a minute), within 10 s, each with an error
+# that names the lost rank.
 #
 #   scripts/gpu_check/lose_a_rank.sh RANKS VICTIM COMMAND...
 #
-# COMMAND prints a line "step ..." once it is at work, and would go on for long. The status is 3 if the
-# others did not leave so, 1 if there was nobody to kill.
+# COMMAND prints a line "step ..." once it is working, and would run for long. The status is 3 if the
+# others did not end so, 1 if there was no rank to kill.
 set -u
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 
@@ -35,7 +35,7 @@ kill -0 "$process" 2>/dev/null || wrong 1 "rank $victim had ended before it coul
 
 begin=$(date +%s%N)
 kill -KILL "$process" || wrong 1 "rank $victim could not be killed"
-ends=$((SECONDS + 40))  # more than the launcher gives them
+ends=$((SECONDS + 40))  # longer than the launcher waits
 while kill -0 "$job" 2>/dev/null && ((SECONDS < ends)); do sleep 0.02; done
 took=$((($(date +%s%N) - begin) / 1000000))
 kill "$job" 2>/dev/null

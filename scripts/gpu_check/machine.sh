@@ -1,11 +1,12 @@
-# What scripts/gpu_check.sh, which sources this, says of the machine and its card.
+# The description of the machine and its card. scripts/gpu_check.sh sources this file.
 
 has_card() { [[ $emulated == no ]] && command -v nvidia-smi >/dev/null; }
 
-# card FIELD...: of the first card, as nvidia-smi says it; "unknown" if it does not know the field.
+# card FIELD...: fields of the first card, from nvidia-smi; "unknown" for a field that it does not
+# know.
 card() { nvidia-smi --query-gpu="$1" --format=csv,noheader -i 0 2>/dev/null | head -n 1 || echo "unknown"; }
 
-# What holds the clocks down, in words, of nvidia-smi's mask of reasons.
+# The reasons for reduced clocks, in words, from nvidia-smi's mask.
 throttle_reasons() {
   local mask=$1 words=() i
   local names=("idle" "application clocks" "software power cap" "hardware slowdown" "sync boost"
@@ -17,7 +18,7 @@ throttle_reasons() {
   if ((${#words[@]} == 0)); then echo "nothing"; else (IFS=+; echo "${words[*]}"); fi
 }
 
-# One line of what the card does now; nothing where there is none to ask.
+# One line on the card's current state; empty if it cannot be read.
 clocks() {
   local fields=clocks.sm,clocks.mem,power.draw,temperature.gpu values sm memory power heat mask
   has_card || return 0
@@ -27,7 +28,7 @@ clocks() {
   echo "SM $sm, memory $memory, $power, $heat C, held by $(throttle_reasons "$mask")"
 }
 
-# As nvcc wants it: 90.
+# The compute capability as nvcc wants it: 90.
 architecture() {
   local capability=
   if has_card; then capability=$(card compute_cap); fi
@@ -49,7 +50,7 @@ END
   echo "${capability/./}"
 }
 
-# Git's name of the sources; what was given where there is no git or no repository.
+# Git's name of the sources, or the given name if there is no git or no repository.
 commit_name() {
   local name=
   if [[ -n $commit ]]; then

@@ -44,7 +44,7 @@ def without(status):
 
 def main():
     prefix, ranks, torch, shape = sys.argv[1:]
-    model = os.path.basename(prefix).removeprefix("memory-")  # as its bar is called: large, xl
+    model = os.path.basename(prefix).removeprefix("memory-")  # as in its bar's name: large, xl
     planned = planned_peaks(json.load(open(f"{prefix}-plan.json")))
     other = f"{mib(int(torch))} MiB" if torch.isdigit() else torch
     results, figures, rows = [], [], []

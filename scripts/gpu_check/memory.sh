@@ -1,5 +1,5 @@
-# Part memory of scripts/gpu_check.sh: what each strategy was planned to hold, what it held, and what
-# PyTorch's DDP held of the same shapes.
+# Part memory of scripts/gpu_check.sh: for each strategy the planned and the measured memory, and
+# that of PyTorch's DDP for the same shapes.
 
 strategies=(dp ddp zero1 zero2 zero3 hybrid)
 
@@ -29,8 +29,8 @@ part_memory() {
   judge_memory
 }
 
-# model_memory NAME RANKS OPTION...: each strategy by itself, since not all may fit. Hybrid in two
-# groups.
+# model_memory NAME RANKS OPTION...: runs each strategy separately, since not all may fit. Hybrid
+# uses two groups.
 model_memory() {
   local name=$1 ranks=$2 strategy status torch_bytes='' groups
   shift 2
@@ -58,7 +58,8 @@ model_memory() {
   if [[ -f $work/memory-$name.rows ]]; then cat "$work/memory-$name.rows" >>"$rows_file"; fi
 }
 
-# The same shapes in PyTorch's DDP, a job of one process: bytes, or why there are none.
+# The memory of the same shapes in PyTorch's DDP, in a job of one process: bytes, or why there are
+# none.
 torch_memory() {
   local status=0
   torch_bytes=$no_torch
@@ -71,11 +72,11 @@ torch_memory() {
   if ((status != 0)) || [[ -z $torch_bytes ]]; then torch_bytes=$(reason_of "$status"); fi
 }
 
-# By what memory.py found: lines "planned same N", "planned differs TEXT", "unattributed BYTES".
+# Judges what memory.py found: lines "planned same N", "planned differs TEXT", "unattributed BYTES".
 judge_memory() {
   local name results=$work/memory.results differs most same explained fit
   cat "$work"/memory-*.results >"$results" 2>/dev/null || true
-  # Only memory takes a run from those that have to be judged.
+  # Only a run that ran out of memory is exempt from judgement.
   fit=$((2 * ${#strategies[@]} - $(cat "$work"/memory-*.statuses | grep -c ' 3$' || true)))
   same=$(grep -c '^planned same' "$results" || true)
   explained=$(grep -c '^unattributed ' "$results" || true)

@@ -1,4 +1,4 @@
-# Part multi of scripts/gpu_check.sh: ranks that are processes, each with a GPU of its own.
+# Part multi of scripts/gpu_check.sh: ranks are processes, each with its own GPU.
 
 part_multi() {
   timed=yes
@@ -31,7 +31,7 @@ part_multi() {
   switched windows "--nccl-windows" "--windows"
 }
 
-# As many as take part; of the emulated device as many as the double is asked for.
+# The number of GPUs that take part; for the emulated device the number that the double is set to.
 gpu_count() {
   if [[ $emulated == yes ]]; then
     echo "${TESSERA_EMULATED_CUDA_DEVICES:-1}"
@@ -42,8 +42,8 @@ gpu_count() {
   fi
 }
 
-# bandwidth_of BAR NAME [OPTION...]: figures of the benchmark's table, NAME behind theirs; sets $status
-# and $widest, the bus bandwidth of the largest all_gather.
+# bandwidth_of BAR NAME [OPTION...]: runs the benchmark and records its table's figures, with NAME
+# appended to their names; sets $status and $widest, the bus bandwidth of the largest all_gather.
 widest=''
 bandwidth_of() {
   local name=$2 small=() operation shape bus call
@@ -66,7 +66,7 @@ bandwidth_of() {
   fi
 }
 
-# step_of NAME STRATEGY [OPTION...]: a run; sets $speed, s a step, and $peak.
+# step_of NAME STRATEGY [OPTION...]: runs it; sets $speed, in seconds per step, and $peak.
 step_of() {
   local status=0 steps_log=$work/multi-$1.jsonl
   speed='' peak=''
@@ -101,7 +101,7 @@ sharded_steps() {
   judge sharded measured "$told" "$shown"
 }
 
-# Of one more run of zero3, which is traced.
+# From one more run of zero3, with a trace.
 hidden_gathers() {
   local status=0 trace=$work/multi-trace.json share=''
   makes=("$trace")
@@ -123,7 +123,8 @@ hidden_gathers() {
   fi
 }
 
-# switched BAR OPTION BENCHMARKS: with the option of train, and of the benchmark, beside without.
+# switched BAR OPTION BENCHMARKS: compares runs with and without the option of train, and of the
+# benchmark.
 switched() {
   local status=0 job_words="$shape_words, batch $batch each" with
   if [[ -z $base ]]; then

@@ -1,4 +1,4 @@
-# Part nccl of scripts/gpu_check.sh: jobs of processes over the NCCL of this machine.
+# Part nccl of scripts/gpu_check.sh: jobs of processes that use this machine's NCCL.
 
 part_nccl() {
   bar one "NCCL, a job of one process: training, what every communicator must do, parity of strategies"
@@ -24,8 +24,8 @@ part_nccl() {
   unset NCCL_MULTI_RANK_GPU_ENABLE
 }
 
-# passes COMMAND...: runs what has to end well; notes in $bad that it did not, in $late that there was
-# no time for it.
+# passes COMMAND...: runs a command that must succeed. Records a failure in $bad, and a lack of time
+# for it in $late.
 passes() {
   local status=0
   keep 8 "$@" || status=$?
@@ -36,7 +36,7 @@ passes() {
   fi
 }
 
-# verdict ID FIGURE COMMAND: of the commands since $bad was emptied.
+# verdict ID FIGURE COMMAND: judges the commands since $bad was emptied.
 verdict() {
   if [[ -n $bad ]]; then
     judge "$1" "NOT met" "$bad"
@@ -61,7 +61,7 @@ suites_of_size() {
 conformance() { if [[ $emulated == yes ]]; then echo '*Conformance.AnEmptyBatch*'; else echo '*Conformance*'; fi; }
 parity() { if [[ $emulated == yes ]]; then echo 'NcclWorld*'; else echo '*'; fi; }
 
-# Whether NCCL takes two processes on one card: as of two hosts, or where its newer versions allow it.
+# Whether NCCL accepts two processes on one card: as two hosts, or directly in newer versions.
 joins_several() {
   local status=0 probe=(env NCCL_DEBUG=WARN "$launch" -n 2 "$failing" succeed 60000)
   allowed=any
@@ -90,7 +90,7 @@ joins_several() {
   return 1
 }
 
-# What NCCL says where it does not take two ranks on one card.
+# NCCL's message when it refuses two ranks on one card.
 is_refusal() {
   { grep -m 1 -iE 'duplicate gpu|same (cuda )?device|multiple ranks.*(gpu|device)' "$log" || true; } |
     sed 's/^.*NCCL WARN *//' | plain

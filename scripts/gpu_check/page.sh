@@ -1,17 +1,17 @@
-# The page of scripts/gpu_check.sh, which sources this: sections, verdicts, what is in the end
-# printed and given as the status. figures.py writes the same as data, gpu.json.
+# The page of scripts/gpu_check.sh, which sources this file: sections, verdicts, the final lines and
+# the status. figures.py writes the same as data, gpu.json.
 
-# Paths as they are in any checkout.
+# Paths that are the same in any checkout.
 plain() {
   local edits=(-e "s|$work|WORK|g" -e "s|$build|BUILD|g" -e "s|$PWD/||g" -e "s|$PWD|.|g")
   if [[ ${HOME:-/} == /?* ]]; then edits+=(-e "s|$HOME/|~/|g"); fi
   sed "${edits[@]}"
 }
 
-# note TEXT: a paragraph of the part's section.
+# note TEXT: adds a paragraph to the part's section.
 note() { printf '%s\n\n' "$*" | plain | tee -a "$section"; }
 
-# fails WHAT: counts a command or a test that failed, and says so.
+# fails WHAT: counts and reports a command or a test that failed.
 failed=0
 fails() {
   failed=$((failed + 1))
@@ -20,7 +20,7 @@ fails() {
 
 # --- Verdicts -------------------------------------------------------------------------------------
 
-# bar ID TEXT: what the part has to say something about, in the order of these calls.
+# bar ID TEXT: announces a bar that the part must judge; the table keeps the order of these calls.
 declare -A bar_text=() bar_row=()
 bar_ids=()
 bar() {
@@ -38,20 +38,20 @@ judge() {
   printf '%s: %s: %s\n' "$2" "${bar_text[$1]}" "$3"
 }
 
-# row FIELD...: a row for figures.py.
+# row FIELD...: adds a row for figures.py.
 row() {
   printf '%s\t' "${@//[$'\t\n']/ }" >>"$rows_file"
   printf '\n' >>"$rows_file"
 }
 
-# figure NAME SHAPE VALUE UNIT [BAR]: a number that was measured, at the size SHAPE; BAR is the id of
-# the bar that judges it. What is no number is left out.
+# figure NAME SHAPE VALUE UNIT [BAR]: records a measured number, at the size SHAPE; BAR is the id of
+# the bar that judges it. A VALUE that is not a number is ignored.
 figure() {
   if is_number "$3"; then row figure "$1" "$2" "$3" "$4" "${5:-}"; fi
 }
 is_number() { [[ $1 =~ ^[0-9]+(\.[0-9]*)?(e[+-]?[0-9]+)?$ ]]; }
 
-# quotient A B: nothing where there is none.
+# quotient A B: A / B, or nothing if it is undefined.
 quotient() {
   if is_number "$1" && is_number "$2"; then
     awk -v a="$1" -v b="$2" 'BEGIN { if (b > 0) printf "%.4g", a / b }'
@@ -59,7 +59,7 @@ quotient() {
 }
 
 # at_least ID FIGURE LEAST TEXT [COMMAND], at_most ID FIGURE MOST TEXT [COMMAND]: judge a figure of
-# speed; none is not measured.
+# speed; a missing figure is "not measured".
 at_least() { judge_figure "$1" "$2" "$2" "$3" "${@:4}"; }
 at_most() { judge_figure "$1" "$2" "$3" "$2" "${@:4}"; }
 # judge_figure ID FIGURE MORE LESS TEXT [COMMAND]: met if MORE is at least LESS.
@@ -75,7 +75,7 @@ judge_figure() {
   fi
 }
 
-# Table of this part's bars, as the section has it.
+# The table of this part's bars for its section.
 verdicts() {
   local id
   ((${#bar_ids[@]} > 0)) || return 0
@@ -86,7 +86,7 @@ verdicts() {
   echo
 }
 
-# verdict_rows VERDICT: those of all parts' sections.
+# verdict_rows VERDICT: the rows with this verdict in all parts' sections.
 verdict_rows() { grep -h "^| $1 |" "$work"/parts/*.md || true; }
 
 # --- The page -------------------------------------------------------------------------------------
@@ -106,7 +106,8 @@ title() {
   esac
 }
 
-# Sections that this folder of work does not have are those of the page, of whatever machine.
+# Sections of parts that this work folder does not have stay as they are in the page, from any
+# machine.
 import_page() {
   local each taken=()
   [[ -f $out/gpu.md ]] || return 0
@@ -145,8 +146,8 @@ write_page() {
 
 figures_py() { "$python" -S scripts/gpu_check/figures.py "$@"; }
 
-# write_figures DATE COMMIT RESULT: writes the figures of the current part, and gpu.json with those of
-# all parts.
+# write_figures DATE COMMIT RESULT: writes the figures of the current part, and gpu.json with the
+# figures of all parts.
 document_written=no
 write_figures() {
   [[ -n $python ]] || return 0
@@ -156,7 +157,7 @@ write_figures() {
   rm "$rows_file"
 }
 
-# Where no part was run.
+# If no part was run.
 write_document() {
   [[ -z $python || $document_written == yes ]] ||
     figures_py join "$work/parts" "$out/gpu.json" "${all_parts[@]}"
@@ -170,7 +171,7 @@ compare_figures() {
   printf '\n%s\n' "$comparison"
 }
 
-# Says what has come of it, and exits with the status.
+# Prints the result, and exits with the status.
 finish() {
   local verdict status=0
   write_document

@@ -1,5 +1,6 @@
-# Part predictions of scripts/gpu_check.sh: what docs/benchmarks/gpu.md predicts, in minutes: figures of
-# the run before the changes beside those of now, and options switched on and off.
+# Part predictions of scripts/gpu_check.sh: checks the predictions of docs/benchmarks/gpu.md in
+# minutes. It compares figures of the run before the changes with current ones, and switches options
+# on and off.
 
 part_predictions() {
   timed=yes
@@ -37,7 +38,7 @@ old_figure() {
 }
 old_device() { sed -n 's/.*"device": "\([^,"]*\).*/\1/p' "$old" | head -n 1; }
 
-# The rows of the table in $log that the older run has too.
+# The rows of the table in $log that the older run also has.
 beside_old_run() {
   local name now unit older sizes
   sizes=$(grep -m 1 '^[0-9]* parameters, ' "$log" || true)
@@ -75,7 +76,7 @@ plain_step() {
   fi
 }
 
-# Options by which a prediction can be switched; what this build does not have is said.
+# Options that switch a prediction; reports options that this build does not have.
 prediction_options=("--graph" "--recompute block" "--recompute gelu" "--recompute layer-norm"
   "--master-weights remainder" "--dropout 0.1")
 switched_steps() {
@@ -102,7 +103,7 @@ switched_steps() {
   fi
 }
 
-# has_option WORDS HELP: the option, and its value where it is a word.
+# has_option WORDS HELP: whether the help has the option, and its value if that is a word.
 has_option() {
   local name=${1%% *} value=${1#* }
   grep -qE -- "^ *$name( |\$)" <<<"$2" || return 1

@@ -1,14 +1,14 @@
-# Parts and the commands in them, for scripts/gpu_check.sh, which sources this.
+# Parts and their commands. scripts/gpu_check.sh sources this file.
 
-# Of the part at work: its name, its section, the rows of its figures, the number of its commands, and
-# when it must end. Of all: commands and tests that failed, bars that were not met, commands that there
-# was no time for.
+# Of the current part: its name, its section, the rows of its figures, the number of its commands,
+# and its deadline. Of all parts: failed commands and tests, bars that were not met, and commands
+# that there was no time for.
 part='' section='' rows_file='' commands=0 deadline=0 cut=0 all_failed=0 missed=0 unfinished=0
 
-# Seconds that the help gives for a part.
+# The seconds that the help lists for a part.
 estimate() { sed -n "s/^#   $1 *\\([0-9][0-9]*\\)   .*/\\1/p" scripts/gpu_check.sh; }
 
-# estimates PART...: each, and their sum.
+# estimates PART...: the estimate of each part, and their sum.
 estimates() {
   local each sum=0
   for each in "$@"; do
@@ -18,7 +18,7 @@ estimates() {
   echo "all of them $sum"
 }
 
-# not_built WHAT: what to do about it. Part build compiles nothing where a build was named.
+# not_built WHAT: says what to do about it. Part build compiles nothing if a build was given.
 not_built() {
   if [[ -n $given_build ]]; then
     echo "$1 is not in the build that --build names: build it there, or leave --build out"
@@ -29,11 +29,11 @@ not_built() {
 
 seconds_left() { echo $((deadline - SECONDS)); }
 
-# What the results of a part hold for.
+# What the results of a part depend on.
 fingerprint() { { cksum "$build/tools/tessera" "$TESSERA_CUDA_MODULE" 2>/dev/null || true; } | cksum; }
 
-# is_done COMMAND...: whether it has ended before as it may, and what it $makes is still there. Sets
-# $done_before to the file that says with which status; its log is beside it.
+# is_done COMMAND...: whether an earlier call ran it to an acceptable end, and what it $makes still
+# exists. Sets $done_before to the file with its status; its log is beside that file.
 done_before=''
 is_done() {
   local file
@@ -44,22 +44,23 @@ is_done() {
   for file in "${makes[@]}"; do [[ -f $file ]] || return 1; done
 }
 
-# no_time WHAT: counts what the deadline kept from running, to its end or at all.
+# no_time WHAT: counts a command that the deadline stopped or kept from running.
 no_time() {
   cut=$((cut + 1))
   note "No time was left for this, or for the end of it: \`$1\`"
 }
 
-# keep LINES COMMAND...: runs it, shows what it prints, and keeps the last LINES of that in the page;
-# as Markdown where LINES is "table". Gives its status, which counts as a failure if it is not 0 and
-# $allowed (statuses, or "any") has it not. $log is then what it printed, empty if there was no time
-# for it, and $shown the command as the page has it; $makes are the files that it writes, which are of
-# no other command. $cap, if set, is how many seconds it may take. The status is 124 if it took more,
-# or there was no time for it. With $timed=yes what the card's clocks do is read before and after it.
+# keep LINES COMMAND...: runs COMMAND, shows its output, and keeps the last LINES of it in the page,
+# as Markdown if LINES is "table". Returns its status, which counts as a failure if it is neither 0
+# nor in $allowed (statuses, or "any"). Afterwards $log is its output, empty if there was no time
+# for it, and $shown is the command as the page shows it. $makes lists the files that only this
+# command writes. $cap, if set, limits its seconds. The status is 124 if it took longer, or if there
+# was no time for it. With $timed=yes the card's clocks are read before and after it.
 allowed='' cap='' timed=no log='' shown='' makes=()
 may_end_with() { (($1 == 0)) || [[ $allowed == any || " $allowed " == *" $1 "* ]]; }
 
-# ran_out STATUS SECONDS LIMIT: whether `timeout` has ended it; the kernel, short of memory, may too.
+# ran_out STATUS SECONDS LIMIT: whether `timeout` ended it; the kernel may also have, for lack of
+# memory.
 ran_out() { (($1 == 124 || ($1 == 137 && $2 >= $3))); }
 
 keep() {
@@ -75,7 +76,7 @@ keep() {
     log=$done_before.log
     printf '(done before) $ %s\n' "$shown"
   else
-    # What an earlier call has left is no figure of this one.
+    # Output of an earlier call must not count as a figure of this one.
     rm -f "$log.clocks" "$done_before" "$done_before".* "${makes[@]}"
     : >"$log"
     if ((left < 5)); then
@@ -102,14 +103,15 @@ keep() {
   return "$status"
 }
 
-# done_with STATUS MARK: so it is not run again by a call that resumes. The log comes last.
+# done_with STATUS MARK: records it, so that a resuming call does not run it again. The log is
+# written last.
 done_with() {
   echo "$1" >"$2"
   if [[ -f $log.clocks ]]; then cp "$log.clocks" "$2.log.clocks"; fi
   cp "$log" "$2.log"
 }
 
-# A command and what it printed, as the page has it.
+# A command and its output, for the page.
 page_of() {
   local lines=$1 status=$2
   printf '```\n$ %s\n' "$shown"
@@ -128,7 +130,7 @@ page_of() {
   printf '\n'
 }
 
-# Why there is no figure of a command that ended with `status`.
+# Why a command that ended with `status` gave no figure.
 reason_of() {
   case "$1" in
     0) echo "it printed none" ;;
@@ -143,7 +145,7 @@ median() { sort -g | awk '{ v[NR] = $1 } END { if (NR) print (v[int((NR + 1) / 2
 torch_device=cuda
 if [[ $emulated == yes ]]; then torch_device=cpu; fi
 
-# Whether Python has a PyTorch with the attention that is compared. $no_torch says why not.
+# Whether Python has a PyTorch with the attention to compare with. $no_torch says why not.
 no_torch="no python3 with PyTorch 2"
 has_torch() {
   [[ -n $python ]] && "$python" -c 'from torch.nn.functional import scaled_dot_product_attention' 2>/dev/null
@@ -194,7 +196,7 @@ finish_part() {
     echo "error: the figures of $part were not written as JSON"
     all_failed=$((all_failed + 1))
   fi
-  # Of a build that has just been made; what is not done will be run again.
+  # The fingerprint includes a build that this part has just made. Unfinished commands run again.
   fingerprint >"$work/done/$part/of"
   if ((failed + cut == 0)); then : >"$work/done/$part/all"; fi
   all_failed=$((all_failed + failed)) unfinished=$((unfinished + cut))
@@ -202,7 +204,7 @@ finish_part() {
   write_page
 }
 
-# Bars that this part's section says were not met.
+# The bars that this part's section reports as not met.
 count_again() {
   missed=$((missed + $(grep -c '^| NOT met |' "$work/parts/$part.md" || true)))
 }

@@ -1,5 +1,5 @@
-# Part sanitize of scripts/gpu_check.sh: the four tools of compute-sanitizer on the tests of kernels,
-# each with a time of its own.
+# Part sanitize of scripts/gpu_check.sh: runs the four tools of compute-sanitizer on the tests of
+# kernels, each with its own time limit.
 
 part_sanitize() {
   local tool command tools=(memcheck racecheck initcheck synccheck) left=0 status
@@ -8,7 +8,7 @@ part_sanitize() {
     for tool in "${tools[@]}"; do judge "$tool" "not measured" "no compute-sanitizer, or no device for it"; done
     return
   fi
-  # Racecheck sees shared memory alone: the kernels that sum in it.
+  # Racecheck checks only shared memory, so it runs the kernels that sum in it.
   local sums='*SquaredNorm*/cuda:*LayerNorm*/cuda:*CrossEntropy*/cuda:*Bias*/cuda:*Attention*/cuda:*Embedding*/cuda'
   local kernels='*/cuda'
   declare -A filters=([memcheck]="$kernels" [racecheck]="$sums" [initcheck]="$kernels" [synccheck]="$sums")
@@ -28,15 +28,15 @@ part_sanitize() {
   cap=''
 }
 
-# Sets $command. Sequences that are long, for what only the bits show, are hours under a tool; products
-# are cuBLASLt's.
+# Sets $command. It excludes tests of long sequences, which check bits and would take hours under a
+# tool, and products, which are cuBLASLt's.
 tool_command() {
   command=(compute-sanitizer --tool "$1" --error-exitcode 9 --print-limit 20 "$build/tests/test_kernels"
     --gtest_brief=1 --gtest_filter="${filters[$1]}-*LongSequence*:*MatMul*")
 }
 
-# A tool that refuses the device has found nothing, and counted no errors; the programs' own lines may
-# speak of what is not supported, too.
+# A tool that refuses the device has found nothing and counted no errors; the programs' own output
+# may mention unsupported things too.
 judge_tool() {
   local refusal summary
   refusal=$(grep -m 1 -iE '^=+ .*(not supported|unable to find)' "$log" || true)

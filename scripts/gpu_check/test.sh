@@ -1,5 +1,5 @@
-# Part test of scripts/gpu_check.sh: every CUDA test, each suite a process of its own, so that one
-# that crashes takes no other along; and two comparisons that have figures.
+# Part test of scripts/gpu_check.sh: every CUDA test, each suite in its own process, so that a crash
+# ends only one suite; and two comparisons with figures.
 
 part_test() {
   bar kernels "every CUDA kernel against its reference, at odd sizes, misaligned, poisoned"
@@ -12,7 +12,7 @@ part_test() {
   bar bits "losses of all strategies bit-identical, of hybrid in two groups to 1e-5, 'local' on one device, N = 1, 2, 4, 8"
   : >"$work/skipped"
   printf '| suite | passed | skipped | failed | s |\n|---|---|---|---|---|\n' >"$work/suites"
-  # Of the command one at a time: its ledgers look at what the device has free.
+  # The command's suites run one at a time: its ledgers read the device's free memory.
   program_tests kernels test_kernels 4 '*/cuda'
   program_tests device cuda/test_cuda 4
   program_tests comm cuda/test_cuda_comm 1
@@ -30,7 +30,7 @@ part_test() {
   every_strategy
 }
 
-# examples/cuda_trainer.cu. Its own kernels, cuBLAS and Thrust have no double.
+# examples/cuda_trainer.cu. There are no doubles of its own kernels, cuBLAS and Thrust.
 own_trainer() {
   local status=0 apart program=$build/cuda_trainer/cuda_trainer
   if [[ $emulated == yes ]]; then
@@ -55,11 +55,11 @@ own_trainer() {
   fi
 }
 
-# suites_of PROGRAM CASES: suites with such cases, one a line.
+# suites_of PROGRAM CASES: the suites with such cases, one per line.
 suites_of() { "$1" --gtest_list_tests --gtest_filter="$2" 2>/dev/null | sed -n 's/^\([^ #]*\)\..*/\1/p'; }
 
-# program_tests BAR PROGRAM JOBS [CASES]: its suites, so many at a time, and what they say of the bar.
-# CASES: of each suite, as googletest's filters have it; all.
+# program_tests BAR PROGRAM JOBS [CASES]: runs the program's suites, JOBS at a time, and judges the
+# bar. CASES selects cases of each suite, as a GoogleTest filter; default: all.
 program_tests() {
   local id=$1 program=$build/tests/$2 jobs=$3 cases=${4:-*} suite suites running=0 rows
   if [[ ! -x $program ]]; then
@@ -88,7 +88,8 @@ program_tests() {
   judge_suites "$id" "$2" "$rows"
 }
 
-# Suite, passed, skipped, failed, seconds and status of a suite, in a file: of its own process.
+# Runs a suite in its own process, and writes suite, passed, skipped, failed, seconds and status to
+# a file.
 run_suite() {
   local program=$1 suite=$2 cases=$3 status=0 begin=$SECONDS left filter limit=${SUITE_SECONDS:-300}
   local log=$work/logs/test-${program##*/}-${suite//\//-}.log done_before
@@ -115,15 +116,15 @@ run_suite() {
   if [[ $status == 0 ]]; then cp "$log.row" "$done_before"; fi
 }
 
-# The first case of a filter is enough to see that this works.
+# With the emulated module the first case of a filter is enough to see that this works.
 first_test() {
   "$1" --gtest_list_tests --gtest_filter="$2" | awk '!/^ / { suite = $1 } /^ / && !n++ { print suite $1 }'
 }
 
-# Lines of tests that have ended so; the summary below them has no times.
+# Lines of tests with this result; the summary below them has no times.
 ended() { grep -cE "^\[ +$1 +\] .* \([0-9]+ ms\)$" "$2" || true; }
 
-# judge_suites BAR PROGRAM ROWS: their rows of the table, and the bar.
+# judge_suites BAR PROGRAM ROWS: writes the suites' rows of the table, and judges the bar.
 judge_suites() {
   local suite passed skipped wrong seconds status all=0 without=0 bad=0 late=0 log
   while read -r suite passed skipped wrong seconds status; do
@@ -219,7 +220,7 @@ every_strategy() {
   fi
 }
 
-# Whether a comparison says so; $apart becomes the most that hybrid's losses differ by.
+# Whether a comparison reports this; sets $apart to the largest difference of hybrid's losses.
 strategies_agree() {
   local within
   within=$(sed -n 's/^losses: bit-identical under 5 strategies.*; hybrid,.* within \([^ ]*\) of .*/\1/p' "$log")

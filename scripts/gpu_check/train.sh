@@ -1,6 +1,6 @@
-# Part train of scripts/gpu_check.sh: GPT-2 124M on one rank beside PyTorch, and on four that share
-# the card; what a step of gpt2-large costs where the host updates, or keeps the state alone, and what
-# gpt2-xl holds with less kept.
+# Part train of scripts/gpu_check.sh: GPT-2 124M on one rank, compared with PyTorch, and on four
+# ranks that share the card; the cost of a step of gpt2-large whose update or state is on the host;
+# and the memory of gpt2-xl when less is kept.
 
 part_train() {
   timed=yes
@@ -36,7 +36,7 @@ part_train() {
   compare_kept
 }
 
-# The model as options of the command, its data, and the same as options of torch_gpt.py.
+# The model as options of the command, its data, and the model as options of torch_gpt.py.
 gpt2_model() {
   if [[ $emulated == yes ]]; then
     top=2 steps=4
@@ -50,7 +50,7 @@ gpt2_model() {
   shape_words=$(in_words "${shape[@]}")
 }
 
-# in_words OPTION VALUE...: as figures have a shape: layers 12, hidden 768.
+# in_words OPTION VALUE...: the options as a figure's shape: layers 12, hidden 768.
 in_words() {
   local words
   words=$(printf ', %s %s' "$@")
@@ -58,7 +58,8 @@ in_words() {
   echo "${words//--/}"
 }
 
-# Random tokens, a file of uint16: a text's bytes are of 256 kinds only, which is easier for caches.
+# Random tokens in a file of uint16: the bytes of a text have only 256 values, which is easier for
+# caches.
 write_tokens() {
   local file=$work/tokens.bin
   [[ ! -s $file ]] || return 0
@@ -71,8 +72,8 @@ array.array('H', (random.randrange(50257) for _ in range(2_000_000))).tofile(ope
   fi
 }
 
-# ours_at BATCH STEPS [OPTION...], theirs_at BATCH STEPS: a run, its tokens/s in $speed. Status 3: it
-# does not fit.
+# ours_at BATCH STEPS [OPTION...], theirs_at BATCH STEPS: run it, with tokens/s in $speed. Status 3:
+# it does not fit.
 ours_at() {
   local status=0 steps_log=$work/single-$1-$2${3-}.jsonl
   makes=("$steps_log")
@@ -97,8 +98,8 @@ field() { sed -n "s/.*\"$1\":\\([0-9.e+-]*\\).*/\\1/p" "$2" | tail -n "$((($(wc 
 
 last_peaks() { sed -n 's/.*"peak_bytes":\(\[[^]]*\]\).*/\1/p' "$1" | head -n 1; }
 
-# largest_batch NAME RUN: sets NAME to the largest batch up to $top that fits: $top itself, or what
-# halving the numbers below it comes to. $problem says why there is none; only memory makes it
+# largest_batch NAME RUN: sets NAME to the largest batch up to $top that fits: $top itself, or the
+# result of halving it and bisecting. $problem says why there is none; only lack of memory makes it
 # smaller.
 largest_batch() {
   local -n largest=$1
@@ -124,8 +125,8 @@ largest_batch() {
   ((fits > 0))
 }
 
-# Both at the batch that fits both, and each at its own where that is larger. The verdicts read these
-# speeds by name: ours_same, ours_own, theirs_same, theirs_own.
+# Runs both at the batch that fits both, and each at its own batch if that is larger. The verdicts
+# read these speeds by name: ours_same, ours_own, theirs_same, theirs_own.
 # shellcheck disable=SC2034
 at_batches() {
   measure_ours "$common"
@@ -146,14 +147,14 @@ at_batches() {
 |---|---|---|---|$rows"
 }
 
-# measure NAME BATCH RUN [OPTION...]: a row of the table; $speed is empty if there is none.
+# measure NAME BATCH RUN [OPTION...]: adds a row to the table; $speed is empty if there is none.
 measure() {
   speed='' peak=''
   "$3" "$2" "$steps" "${@:4}" || true
   rows+="
 | $1 | $2 | ${speed:-none} | ${peak:-not told} |"
   figure "GPT-2 on one rank, $1" "$shape_words, batch $2" "$speed" tokens/s
-  # PyTorch's allocator takes more or less from run to run.
+  # PyTorch's allocator takes varying amounts from run to run.
   if [[ $1 == PyTorch ]]; then
     figure "GPT-2 on one rank, $1, peak" "$shape_words, batch $2" "${peak:+$((peak / 1048576))}" MiB
   else
@@ -161,15 +162,15 @@ measure() {
   fi
 }
 
-# most_of [BYTES,...]: of the ranks' peaks, or of one number.
+# most_of [BYTES,...]: the maximum of the ranks' peaks, or a single number.
 most_of() { tr -d '[]' <<<"$1" | tr ',' '\n' | sort -n | tail -n 1; }
 
-# The faster of the step as it is and the step as one graph. Beside them, where part kernels has
-# recorded algorithms for products, the step with those.
+# Runs the plain step and the step as one graph, and takes the faster; also the step with recorded
+# product algorithms, if part kernels has recorded them.
 measure_ours() {
   local plain_speed
   if [[ -s $out/products.json ]]; then
-    allowed=2  # it may be another card's
+    allowed=2  # the algorithms may be another card's
     measure "tessera, recorded products" "$1" ours_at --products "$out/products.json"
     allowed=''
   fi
@@ -204,7 +205,7 @@ judge_speeds() {
   done
 }
 
-# zero3 and hybrid beside ddp, 4 ranks that share the card.
+# Compares zero3 and hybrid with ddp, on 4 ranks that share the card.
 compare_sharded() {
   local strategy status=0 figures=() steps_log groups
   for strategy in ddp zero3 hybrid; do
@@ -228,8 +229,8 @@ compare_sharded() {
   judge zero3 measured "batch $1 each; ${figures[0]}; ${figures[1]}; ${figures[2]}" "$shown"
 }
 
-# A step where the host's cores update, and one where the device brings the state from the host,
-# beside one where all is on the device.
+# Compares a step that the host's cores update, and a step for which the device fetches the state
+# from the host, with a step that has everything on the device.
 compare_offload() {
   local offload status=0 batch=8 large=(--model gpt2-large) words="gpt2-large, batch 8" steps_log host
   declare -A seconds=()
@@ -258,7 +259,8 @@ compare_offload() {
     "${times:-no} times: ${seconds[optimizer]:-no} s, without ${seconds[none]:-no} s$host" "$shown"
 }
 
-# What a step keeps less, and what that costs, beside PyTorch: each with remainders of masters.
+# The memory that a step saves by keeping less, and the cost, compared with PyTorch; all with
+# remainders of masters.
 compare_kept() {
   local option key status=0 batch=8 xl=(--model gpt2-xl) words="gpt2-xl, batch 8" steps_log least='' least_shown=''
   local shape=(--layers 48 --hidden 1600 --heads 25 --seq 1024 --vocab 50257) options=()

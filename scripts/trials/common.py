@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-LIMIT_S = 120.0  # of one run: beyond it hangs
+LIMIT_S = 120.0  # for one run: a longer one hangs
 WORDS = ["the ", "tile ", "of ", "a ", "mosaic ", "is ", "set\n"]
 
 

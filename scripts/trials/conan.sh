@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the Conan package from this checkout, static and shared, runs its test_package each time, and
-# prints seconds and bytes. Fetches Conan 2 from Python's index, and keeps all else in build/conan.
+# prints seconds and bytes. Fetches Conan 2 from Python's index, and keeps everything in build/conan.
 #
 #   scripts/trials/conan.sh [KIND...]    of static, shared; both if none is given
 set -euo pipefail

@@ -90,8 +90,8 @@ def main():
             lines_of(folder / "c.log", torn_end=True)
             ranks = draws.choice((2, 2, 1, 3))
             same = same and ranks == 2
-        # A run that was killed after its last step has been saved leaves nothing to save, and with it
-        # what it was removing: the next save does that.
+        # A run that is killed after its last step was saved has nothing left to save, so it leaves
+        # behind what it was removing: the next save removes that.
         ended = any_step and steps_in(folder / "c")[-1].name.endswith(f"{STEPS:08}")
         last = trial.run(arguments(folder, "c", ranks, *often, *(["--resume"] if any_step else [])))
         last.require_status(0)

@@ -14,7 +14,7 @@ import time
 from common import Trial
 
 KILLS = 4  # in one folder
-LONGEST_S = 0.15  # of a process that saves
+LONGEST_S = 0.15  # for a process that saves
 
 
 def main():

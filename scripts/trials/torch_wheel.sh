@@ -26,11 +26,11 @@ install "torch$version"
 torch=$(echo "$folder"/venv/lib/python3*/site-packages/torch)
 sed -n "s/^__version__ = '\(.*\)'/torch \1/p" "$torch/version.py"
 
-# missing LIBRARY: what the loader does not find for it.
+# missing LIBRARY: prints the libraries that the loader does not find for it.
 missing() {
   ldd "$torch/lib/$1" | sed -n 's/^[[:space:]]*\(lib[^ ]*\) => not found$/\1/p' | sort -u
 }
-# Wheels of NVIDIA that have a library, where the loader finds it by the rpath of torch's.
+# NVIDIA's wheels that contain a library, at the place where the rpath of torch's finds it.
 for library in $(missing libtorch_cpu.so); do
   case $library in
     libcudart.so.*) wheel=nvidia-cuda-runtime ;;
@@ -47,7 +47,7 @@ if [[ -n $(missing libtorch_cpu.so) ]]; then
   exit 1
 fi
 
-# build TARGET ARGUMENT...: configures with these arguments and builds TARGET.
+# build TARGET ARGUMENT...: configures with these arguments, then builds TARGET.
 build() {
   local target=$1
   shift

@@ -79,7 +79,7 @@ def main():
             text = write_text(folder / "text", 500, draws)
             end = trial.run(["train", *SIZES, "--init", path, "--data", text, "--steps", 1,
                              "--ranks", draws.randint(1, 2)])
-        # 1: weights that are not finite give a gradient that is not.
+        # 1: weights that are not finite give a non-finite gradient.
         end.require_status(0, 1, 2)
         return "read" if end.status == 0 else "refused"
 
