@@ -1,6 +1,6 @@
-"""A headless Chromium that is told what to do through a pipe, with nothing but Python.
+"""Controls a headless Chromium through a pipe, with only Python's standard library.
 
-As `chromium.py --missing` it prints why there is no browser to use, or nothing.
+`chromium.py --missing` prints why there is no browser to use, or nothing.
 """
 
 import base64
@@ -138,7 +138,7 @@ class Browser:
                   mobile=False)
 
     def value(self, expression):
-        """The value of a JavaScript expression in the page, or of the promise that it is."""
+        """The value of a JavaScript expression in the page, or of the promise that it returns."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         if "exceptionDetails" in result:
             raise OSError(f"{expression}: {result['exceptionDetails']['text']}")

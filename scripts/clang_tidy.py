@@ -136,7 +136,7 @@ class Runner:
         return batch
 
     def colliding(self, batch, sources):
-        """Indices of the sources that do not compile behind those before them, and the errors."""
+        """Indices of the sources that do not compile after the sources before them, and the errors."""
         first = sources[0]
         done = subprocess.run(
             [self.arguments.compiler, *first.options, "-w", "-fsyntax-only", "-ferror-limit=0",
@@ -189,7 +189,7 @@ class Runner:
         return later
 
     def collect(self, done, batch):
-        """Keeps each finding once: a header's comes from every batch that includes it."""
+        """Keeps each finding once: every batch that includes a header reports the header's findings."""
         key = None
         lines = []
         diagnostics = 0
@@ -213,7 +213,7 @@ class Runner:
 
 
 def macros_of(source):
-    """The macros of its options with their values; one without is 1, as compilers have it."""
+    """The macros that the options define, with their values; the default is 1, as in compilers."""
     options = [option[2:] for option in source.options if option.startswith("-D")]
     return dict((option if "=" in option else option + "=1").split("=", 1) for option in options)
 
@@ -225,7 +225,7 @@ def configuration_of(root, source):
 
 
 def copy_configurations(root, folder):
-    """So that clang-tidy finds the .clang-tidy of a batch as it finds that of its sources."""
+    """Lets clang-tidy find the .clang-tidy of a batch as it finds that of the batch's sources."""
     listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard",
                              "*.clang-tidy"], cwd=root, check=True, capture_output=True, text=True)
     for file in listed.stdout.split():
@@ -235,7 +235,7 @@ def copy_configurations(root, folder):
 
 
 def batches_of(root, sources, size):
-    """Sources of equal options. A macro that one source alone is given is given to all of its batch."""
+    """Sources with equal options. A macro that only one source defines is defined for its whole batch."""
     groups = collections.defaultdict(list)  # configuration, options without macros -> [(macros, sources)]
     for source in sources:
         macros = macros_of(source)

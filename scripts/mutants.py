@@ -55,7 +55,7 @@ def code_of(text):
 
 
 def closing(code, at):
-    """The index of what closes the parenthesis at `at`, or -1."""
+    """The index of the parenthesis that closes the one at `at`, or -1."""
     depth = 0
     for index in range(at, len(code)):
         depth += {"(": 1, ")": -1}.get(code[index], 0)
@@ -154,7 +154,7 @@ def library_files(root):
 
 
 class Build:
-    """A configured build folder and the sources that it is of."""
+    """A configured build folder and its sources."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder).resolve()
@@ -274,7 +274,7 @@ def places(text, line):
 
 
 def locate(root, mutant):
-    """The file and the span of the mutant's line, also where it has moved."""
+    """The file and the span of the mutant's line, even if it has moved."""
     path = mutant["file"]
     if (root / path).exists():
         text = (root / path).read_text()
@@ -289,7 +289,7 @@ def locate(root, mutant):
 
 
 class applied:
-    """Within it the source has the fault."""
+    """Inside this context the source has the fault."""
 
     def __init__(self, root, mutant):
         found = locate(root, mutant)
@@ -310,7 +310,7 @@ class applied:
 # ---- run
 
 def run_program(program, limit_s, arguments=()):
-    """How a test program ends: verdict, the case that it ended in, its seconds, its last words."""
+    """How a test program ends: verdict, the case it ended in, its seconds, its last output."""
     began = time.monotonic()
     process = subprocess.Popen([program, "--gtest_fail_fast", "--gtest_color=no", *arguments],
                                cwd=program.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -371,7 +371,7 @@ def calibrate(build, names, jobs):
 
 
 def judge(ended, unmutated_s, limit_s):
-    """Whether the tests found it. A hang is found only where the tests without a mutant take less
+    """Whether the tests found it. A hang counts only if the tests without a mutant take less
     than half of the limit."""
     if ended == "passed":
         return "survived"
@@ -423,7 +423,7 @@ def run_one(build, mutant, unmutated_s, jobs, limit_s):
 
 
 def compare(args):
-    """Which mutants were found before and are not after."""
+    """The mutants that were found before and are not found after."""
     before, after = (json.loads(pathlib.Path(p).read_text())["mutants"] for p in (args.before, args.after))
     missed = [n for n, r in before.items()
               if r["verdict"] == "found" and after.get(n, {}).get("verdict") != "found"]

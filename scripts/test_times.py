@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Prints what took how long in a run of scripts/test.sh, and keeps it as JSON.
+"""Prints how long the parts of a run of scripts/test.sh took, and stores it as JSON.
 
     scripts/test_times.py BUILD_FOLDER... --phases FILE --json FILE
 
 Each BUILD_FOLDER holds Ninja's log (.ninja_log) and ctest's results (tests.xml). FILE of --phases has
-a line a phase: its name, a tab, its seconds. Only what ran after --since (seconds since 1970, as date
-+%s prints) counts as compiled in this run. Ends with 1 where a program of tests ended, by whatever
-status, before its last case.
+one line per phase: its name, a tab, its seconds. Only what ran after --since (seconds since 1970, as date
++%s prints) counts as compiled in this run. The status is 1 if a test program ended before its last
+case, whatever its status.
 """
 import argparse
 import json

@@ -3,9 +3,9 @@
 
   gloo_collectives.py [--ranks 2] [--bytes 67108864] [--rounds 10]
 
-Prints one JSON object a collective with the seconds of each round on rank 0 (from the moment all
-ranks have met to the moment the last has its data). PyTorch offers no reduce-scatter over Gloo: it
-is left out.
+Prints one JSON object per collective with the seconds of each round on rank 0 (from the moment all
+ranks have met to the moment the last has its data). PyTorch has no reduce-scatter over Gloo, so
+this does not time one.
 """
 
 import argparse

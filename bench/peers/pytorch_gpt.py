@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Steps of the GPT of docs/benchmarks/cpu.md in PyTorch: fp32, AdamW, one thread a rank.
+"""Steps of the GPT of docs/benchmarks/cpu.md in PyTorch: fp32, AdamW, one thread per rank.
 
   pytorch_gpt.py single | ddp | zero1 [--ranks 2] [--steps 10]
 
@@ -54,7 +54,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """As GPT-2: learned positions, norms before, head tied to the token embedding."""
+    """Like GPT-2: learned positions, pre-norm, head tied to the token embedding."""
 
     def __init__(self):
         super().__init__()

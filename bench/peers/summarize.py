@@ -2,8 +2,8 @@
 """Medians and ratios of what bench/run_peers.sh has collected.
 
 A round holds one run of each program. A time is the median of a run; a ratio is formed within a
-round, since what disturbs one program of a round tends to disturb the next, and the median over the
-rounds is shown.
+round, since a disturbance of one program of a round often affects the next. Shown is the median over
+the rounds.
 """
 
 import argparse

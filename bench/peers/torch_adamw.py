@@ -3,8 +3,8 @@
 
   torch_adamw.py [--device cuda|cpu] [--parameters N] [--rounds R]
 
-Times a copy of the same bytes in turn: fp32 parameter, gradient and moments are 28 bytes an
-element. Prints a table of Markdown.
+Times a copy of the same bytes in turn: fp32 parameter, gradient and moments are 28 bytes per
+element. Prints a Markdown table.
 """
 
 import argparse
@@ -17,7 +17,7 @@ BYTES = 28  # parameter and both moments read and written, gradient read
 
 
 def timed(device, run, repeats):
-    """Seconds a run, by the device's own events where it has them."""
+    """Seconds per run, from the device's events if it has them."""
     if device == "cuda":
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()

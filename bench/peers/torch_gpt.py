@@ -7,7 +7,7 @@
 fp32 parameters under bf16 autocast, flash attention (scaled_dot_product_attention), AdamW (fused
 on CUDA), clipping at 1: what a PyTorch user would write. --ddp wraps the model in
 DistributedDataParallel, in a job of one process, for the memory that its buckets take. Prints one
-JSON object: the median tokens a second of the later half of the steps, and the most bytes that the
+JSON object: the median tokens per second of the later half of the steps, and the most bytes that the
 allocator held and reserved. The exit status is 3 if the device's memory does not suffice.
 """
 
@@ -50,7 +50,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Learned positions, norms before, head tied to the token embedding."""
+    """Learned positions, pre-norm, head tied to the token embedding."""
 
     def __init__(self, args):
         super().__init__()
@@ -126,7 +126,7 @@ def train(args):
 
 
 def out_of_memory(error):
-    """Whether that is what it comes from: a compiler's errors may wrap it."""
+    """Whether lack of memory is the cause: a compiler's errors may wrap it."""
     while error is not None:
         if isinstance(error, torch.cuda.OutOfMemoryError):
             return True

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What got faster or slower between two documents of scripts/gpu_check.sh (gpu.json).
+"""Compares two documents of scripts/gpu_check.sh (gpu.json).
 
   compare.py [--noise PERCENT] OLD NEW
 
@@ -97,7 +97,7 @@ class Comparison:
             self.of_shapes(name, old.get(key, {}), new.get(key, {}))
 
     def differences(self, name, old, new):
-        """Of what a part was measured with; each is told once for all parts that share it."""
+        """Differences in what parts were measured with, each named once for all parts that share it."""
         for key in dict.fromkeys(["commit", *old["machine"], *new["machine"]]):
             if key == "clocks at the start":
                 continue
@@ -116,7 +116,7 @@ class Comparison:
                 self.verdicts.append((before["verdict"], bar["verdict"], f"{name}: {bar['bar']}"))
 
     def of_shapes(self, part, old, new):
-        """Figures of one name: those of one size are compared, what is left has another or no peer."""
+        """Figures of one name: compares those of one size; the rest have another size or no counterpart."""
         for shape in old:
             if shape in new:
                 self.rows.append((moved(old[shape], new[shape], self.noise), part, old[shape], new[shape]))

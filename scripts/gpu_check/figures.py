@@ -4,9 +4,9 @@
   figures.py check FILE
       whether FILE is such a document; else an error and status 2
   figures.py join FOLDER FILE NAME...
-      writes FILE, the document of those of the parts that FOLDER has
+      writes FILE, the document of the named parts that FOLDER has
   figures.py take FOLDER FILE NAME...
-      writes into FOLDER those of the parts that FILE has
+      writes into FOLDER the named parts that FILE has
   figures.py part NAME DATE COMMIT RESULT MACHINE FOLDER FILE NAME...
       writes the part NAME into FOLDER from rows on standard input, and joins as above; MACHINE is a file
       with the table of the machine. Rows have fields that end with a tab:
@@ -34,7 +34,7 @@ class Wrong(Exception):
 
 
 def contents(path):
-    """Its text; only that of a regular file, since others may block or have no end."""
+    """The file's text. It must be a regular file: others may block or be endless."""
     try:
         about = os.stat(path)
         if not stat.S_ISREG(about.st_mode):
@@ -154,7 +154,7 @@ def printable(text):
 
 
 def machine_of(table):
-    """The rows of a table of Markdown with two columns."""
+    """The rows of a Markdown table with two columns."""
     rows = {}
     for line in table.splitlines():
         cells = line.strip().removeprefix("| ").removesuffix(" |").split(" | ", 1)
@@ -189,7 +189,7 @@ def document_of(parts):
 
 
 def text_of(value, level=0):
-    """As JSON, a bar or a figure a line."""
+    """As JSON, one line per bar or figure."""
     inner = value.values() if isinstance(value, dict) else value
     if not any(isinstance(each, (dict, list)) for each in inner):
         return json.dumps(value, ensure_ascii=False)
@@ -202,7 +202,7 @@ def text_of(value, level=0):
 
 
 def write(path, value):
-    """Whole, or not at all."""
+    """Writes the whole file or nothing."""
     with open(f"{path}.partial", "w", encoding="utf-8") as file:
         file.write(f"{text_of(value)}\n")
     os.replace(f"{path}.partial", path)

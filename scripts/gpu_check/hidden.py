@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What part of a run's gathers was hidden behind computation.
+"""Computes the fraction of a run's gathers that computation hid.
 
   hidden.py TRACE
 
-TRACE is what `tessera train --trace` writes. Of rank 0's last step, from the end of the passes before
-it: the time in which a gather and a forward or backward pass run, divided by the time in which a
-gather runs. Prints the number, or why there is none, with status 1.
+TRACE is what `tessera train --trace` writes. In rank 0's last step, counted from the end
+of the passes before it, this divides the time in which both a gather and a forward or backward pass
+run by the time in which a gather runs. Prints the number, or with status 1 why there is none.
 """
 
 import json
@@ -13,7 +13,7 @@ import sys
 
 
 def union(spans):
-    """Disjoint spans that cover the same."""
+    """Disjoint spans that cover the same times."""
     joined = []
     for begin, end in sorted(spans):
         if joined and begin <= joined[-1][1]:

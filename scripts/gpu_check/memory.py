@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""What scripts/gpu_check.sh, part memory, says of a model.
+"""Reports the memory of a model for scripts/gpu_check.sh, part memory.
 
   memory.py PREFIX RANKS PYTORCH SHAPE
 
 PREFIX-plan.json is the plan of all strategies, PREFIX-STRATEGY.json the comparison of one,
 PREFIX.statuses its exit status, and PYTORCH the bytes of PyTorch's DDP or why there are none. Prints
-a table of Markdown; PREFIX.results gets what the bars need, PREFIX.rows the figures, of the size SHAPE.
+a Markdown table; writes what the bars need to PREFIX.results, and the figures of size SHAPE to
+PREFIX.rows.
 """
 
 import json
@@ -32,7 +33,7 @@ def planned_peaks(plan):
 
 
 def measured(path):
-    """Peaks of every rank, and what no row of a device's ledger explains at most."""
+    """Peaks of every rank, and the largest amount that no row of a device's ledger explains."""
     (strategy,) = json.load(open(path))["strategies"]
     rows = [device["rows"]["unattributed"] for device in strategy["devices"]]
     return [rank["peak_bytes"] for rank in strategy["ranks"]], max(map(abs, rows), default=None)

@@ -1,4 +1,4 @@
-"""What the trials share: the command, how it may end, and the report."""
+"""Shared by the trials: the command, how it may end, and the report."""
 import argparse
 import json
 import pathlib
@@ -15,7 +15,7 @@ WORDS = ["the ", "tile ", "of ", "a ", "mosaic ", "is ", "set\n"]
 
 
 class Failed(Exception):
-    """A run that did what none may."""
+    """A run that misbehaved."""
 
 
 class Trial:
@@ -90,7 +90,7 @@ class End:
             raise Failed(f"{what}\n{self}")
 
     def require_status(self, *allowed):
-        """One of these, and a plain word of what was wrong where it is not 0."""
+        """Requires one of these statuses, and a plain error message unless it is 0."""
         self.require(self.status in allowed, f"not one of the statuses {allowed}")
         if self.status in (0, 1, 2, 3, 4):
             told = [line for line in self.err.splitlines() if line.startswith("error: ")]
@@ -98,7 +98,7 @@ class End:
 
 
 def write_text(path, size, draws):
-    """Something to learn, of `size` bytes."""
+    """A text to learn, of `size` bytes."""
     text = "".join(draws.choice(WORDS) for _ in range(size // 2))
     path.write_bytes(text.encode()[:size])
     return path

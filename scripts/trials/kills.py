@@ -3,9 +3,9 @@
 
   scripts/trials/kills.py --command build/release/tools/tessera --count 40 --seed 1
 
-Ends a run that saves all the time by a signal at a random moment, verifies what it has left, resumes
-it on a random number of ranks, now and then kills it once more, and compares the end with a run that
-was left alone: steps, losses, and on the same ranks every byte of the last checkpoint.
+Ends a run that saves all the time by a signal at a random moment, verifies the files it left, resumes
+it on a random number of ranks, sometimes kills it again, and compares the end with an uninterrupted
+run: steps, losses, and on the same ranks every byte of the last checkpoint.
 """
 import json
 import signal
@@ -55,7 +55,7 @@ def main():
                 "--checkpoint", folder / name, *more]
 
     def killed(draws, words, seconds):
-        """Ends the command by a signal within `seconds`; whether that has killed it at once."""
+        """Ends the command by a signal within `seconds`. Returns whether that killed it at once."""
         process = subprocess.Popen(trial.words(words), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         time.sleep(draws.uniform(0, seconds))

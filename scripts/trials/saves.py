@@ -21,7 +21,7 @@ def main():
     trial = Trial(__doc__, 100)
 
     def killed_save(draws, folder):
-        """The newest step that the process has said to be committed; 0 for none."""
+        """The newest step that the process reported as committed; 0 for none."""
         process = subprocess.Popen(trial.words(["save", folder]), stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         time.sleep(draws.uniform(0, LONGEST_S))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Damaged files of weights: each is read or refused in a line, and none crashes or hangs a run.
+"""Damaged weight files: each is read or refused in one line, and none crashes or hangs a run.
 
   scripts/trials/weights.py --command build/release/tools/tessera --count 3000 --seed 1
 
