@@ -70,6 +70,6 @@ tessera_warn_of_two_roots(cuDNN ${TESSERA_CUDNN_INCLUDE} ${TESSERA_CUDNN_LIBRARY
 set(TESSERA_HAS_CUDNN ON)
 set(TESSERA_CUDNN_INCLUDES ${TESSERA_CUDNN_FRONTEND_INCLUDE} ${TESSERA_CUDNN_INCLUDE})
 set(TESSERA_CUDNN_LIBRARIES ${TESSERA_CUDNN_LIBRARY})
-if(CUDA_nvrtc_LIBRARY)  # newer frontends name it, for engines of their own
+if(CUDA_nvrtc_LIBRARY)  # newer frontends refer to it, for their own engines
   list(APPEND TESSERA_CUDNN_LIBRARIES ${CUDA_nvrtc_LIBRARY})  # its target links the driver too
 endif()

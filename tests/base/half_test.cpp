@@ -20,7 +20,7 @@ struct Format {
 constexpr Format kBf16{7, 127};
 constexpr Format kFp16{10, 15};
 
-// What 16 bits stand for, from the definition of the formats and in double.
+// The value of 16 bits, from the definition of the formats, in double.
 double value_of(std::uint16_t bits, Format format) {
   const int exponent_mask = (1 << (15 - format.mantissa_bits)) - 1;
   const int exponent = (bits >> format.mantissa_bits) & exponent_mask;

@@ -39,7 +39,7 @@ class Opened {
 class OffloadBeside : public ::testing::Test {
  protected:
   void SetUp() override {
-    // A driver may have one thread for functions of the host: no update is to stand in its way.
+    // A driver may have one thread for host functions: no update may block it.
     const bool cuda = rank_device() == DeviceKind::cuda;
     if (cuda && Emulation::there()) { emulation_.emplace().set_callbacks(1); }
   }
@@ -65,7 +65,7 @@ class OffloadBeside : public ::testing::Test {
     OffloadStack stack{world, strategy, rule};
     stack.forward(kNothing);
     stack.backward(kNothing);
-    world.compute_stream().wait();  // a device tells of its spans later
+    world.compute_stream().wait();  // a device reports its spans later
     world.recorder()->clear();
     stack.model().step();
     stack.forward([&](int i) {
@@ -110,7 +110,7 @@ TEST_F(OffloadBeside, AUnitWaitsForItsOwnParametersAlone) {
           EXPECT_NE(found, records.end()) << what;
           return found == records.end() ? trace::Record{} : *found;
         };
-        // A GPU tells times to half a microsecond.
+        // A GPU's clock has a resolution of half a microsecond.
         EXPECT_GE(find(trace::Kind::compute, "forward").begin_ns + 5'000,
                   find(trace::Kind::copy, "reload").end_ns);
       },

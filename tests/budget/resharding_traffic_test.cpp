@@ -106,7 +106,7 @@ TEST_P(ReshardingTraffic, MemoryIsOneRingAndASlotForEachOtherUnit) {
   EXPECT_EQ(held({.prefetch = 2, .prefetch_backward = 0}), units[0] + 3 * largest);
   EXPECT_EQ(held({.reshard = Reshard::after_backward}), all);
   EXPECT_EQ(held({.persist_elems = 1 << 20}), all);
-  // The head's bias has a slot of its own, and no longer shares the ring.
+  // The head's bias has its own slot, and no longer shares the ring.
   EXPECT_EQ(held({.persist_elems = 13}), units[0] + units[4] + 2 * largest);
 }
 

@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-/// Four blocks whose passes do what a test says.
+/// Four blocks whose passes a test defines.
 class UnitStack {
  public:
   UnitStack(World& world, const ModelOptions& options, const Optimizer& optimizer = AdamW{},

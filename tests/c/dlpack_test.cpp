@@ -1,4 +1,4 @@
-// DLPack views: what they show, how long they hold a scope, and what outlives the model.
+// DLPack views: their contents, how long they hold a scope, and that they outlive the model.
 #include "tessera/dlpack.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a C program can do wrong is refused with a text, and the model goes on.
+// Mistakes of a C program are refused with a text, and the model still works.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -39,7 +39,7 @@ struct Place {
   }
 };
 
-/// A mistake: the call, and what it says.
+/// A mistake: the call, and its message.
 struct Mistake {
   const char* name;
   tessera_status (*make)(const Place& at);

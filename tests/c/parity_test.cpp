@@ -20,7 +20,7 @@ constexpr std::int64_t kColumns = 11;
 
 using Weights = std::map<std::string, std::vector<float>>;
 
-/// What both trainers are told.
+/// The settings of both trainers.
 struct Course {
   const char* name;
   int ranks;

@@ -13,7 +13,7 @@
 namespace tessera::c_test {
 namespace {
 
-/// How the callback of rank 1 fails, and what the run says of it.
+/// How the callback of rank 1 fails, and the run's message.
 struct Failure {
   const char* name;
   tessera_status (*fail)(tessera_world* world, const Line& line);

@@ -139,7 +139,7 @@ TEST(CheckpointAnywhere, AMeshResumesFromAnother) {
                            {});
 }
 
-// A rank that cannot write is told by all, and none waits for it.
+// All ranks report a rank that cannot write, and none waits for it.
 TEST(CheckpointAnywhere, AFailureIsThrownOnEveryRank) {
   comm_kinds().front().run(rank_counts({3}).front(),
                            [](World& world) {

@@ -169,7 +169,7 @@ TEST(Checkpointer, AFailureInTheBackgroundIsThrownLaterAndBlocksNoSave) {
     trainer.step();
     checkpointer.after_step({});  // begins, and fails
     world.barrier();
-    checkpointer.save({});  // fails likewise; the one before is not told here
+    checkpointer.save({});  // also fails; does not report the failure before
     EXPECT_THAT(message_of<Error>([&] { checkpointer.finish(); }), HasSubstr("run"));
     EXPECT_THAT(message_of<Error>([&] { checkpointer.finish(); }), HasSubstr("run"));
     world.barrier();
@@ -256,7 +256,7 @@ TEST(Saver, ThrowsOnAllRanksIfTheFolderCannotBeMade) {
   EXPECT_EQ(told, 4);
 }
 
-// A program is told, on every rank, that DIR/model.safetensors is not what was saved last.
+// Every rank learns that DIR/model.safetensors is not the newest save.
 TEST(Save, WarnsIfTheRunsFolderHasDifferentWeights) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "run");

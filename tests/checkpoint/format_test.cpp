@@ -260,7 +260,7 @@ TEST(Manifest, ValuesThatAreNotTextAreRefusedWhenItIsWritten) {
               HasSubstr("not UTF-8"));
 }
 
-// The text with the checksum that belongs to it: what a hostile author would write.
+// The text with a matching checksum, as a hostile author would write it.
 std::string sealed(std::string text) {
   text.erase(text.rfind("\"checksum\""));
   return text + manifest_seal(text);
@@ -344,7 +344,7 @@ TEST(Manifest, TensorsThatOverlapOrLieBeyondTheirFileAreRefused) {
               AllOf(HasSubstr("'scale'"), HasSubstr("ends at byte")));
 }
 
-// The text was cut, or is something else: never anything but FormatError.
+// The text was cut or replaced: the only error is FormatError.
 TEST(Manifest, ATextThatEndsAnywhereIsRefused) {
   const std::vector<test::StateTensor> tensors = small_state();
   const std::string good =

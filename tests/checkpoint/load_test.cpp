@@ -1,4 +1,4 @@
-// What a load refuses, and in which words; weights alone; what a trainer keeps beside its model.
+// What a load refuses, and its messages; weights alone; a trainer's own values beside its model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// Every rank is told in the same words.
+/// Every rank gets the same message.
 template <class Exception>
 std::string refusal(const ToyJob& job, const std::filesystem::path& path,
                     const LoadOptions& options = {}) {
@@ -141,7 +141,7 @@ class WaitingSource final : public LoadSource {
   std::latch open_{1};
 };
 
-// While one rank's disk keeps it waiting, it has to meet the others.
+// While one rank waits for its disk, it must meet the others.
 TEST(ShareLoader, ReturnsInTimeAndResumesAtItsPosition) {
   const TemporaryFolder folder;
   const ToyJob job = ToyJob{}.on(1).under(Strategy::ddp);
@@ -404,7 +404,7 @@ TEST(Save, ProvenanceSaysWhoWroteIt) {
   });
 }
 
-// A scale that moves goes on; a fixed one, and none, are the model's own.
+// A dynamic scale continues; a fixed one, or none, is the model's own.
 TEST(LossScaleAfterALoad, IsTheModelsUnlessBothAreDynamic) {
   const auto with = [](LossScaleMode mode, float initial) {
     ToyJob job;

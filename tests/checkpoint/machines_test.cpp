@@ -44,7 +44,7 @@ class FilesOf final : public ForwardingFiles {
   std::string name_;
 };
 
-/// What a rank of machine `machine` saves with, whose disk is a folder of its own.
+/// The files of a rank on machine `machine`, whose disk is a separate folder.
 Saver::Options on_machine(const fs::path& disks, int machine, SaveMode mode) {
   return {.folder = disks / name_of(machine),
           .save = {.shard_bytes = 9'000},
@@ -52,7 +52,7 @@ Saver::Options on_machine(const fs::path& disks, int machine, SaveMode mode) {
           .keep = Retention{.last = 1}};
 }
 
-/// What the ranks' disks hold comes to one folder.
+/// Copies the contents of the ranks' disks to one folder.
 void gather_parts(const fs::path& disks, const fs::path& to) {
   fs::create_directories(to);
   for (const fs::directory_entry& disk : fs::directory_iterator{disks}) {

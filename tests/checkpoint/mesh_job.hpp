@@ -74,7 +74,7 @@ class MeshTrainer {
     for (int i = 0; i < count; ++i) { step(); }
   }
 
-  /// *Collective.* The loss of the weights as they are, the same on all ranks.
+  /// *Collective.* The loss of the current weights, the same on all ranks.
   double loss() {
     double sum = 0.0;
     model_.export_state(StateTensor::parameters,

@@ -1,4 +1,4 @@
-// A checkpoint does not depend on the mesh that wrote it, and any mesh goes on from it.
+// A checkpoint does not depend on the mesh that wrote it, and a run on any mesh continues from it.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(All, MeshFormats, testing::ValuesIn(formats()),
 TEST_P(MeshFormats, OneStateHasTheSameBytesOnEveryMeshAndResumesOnAnyMesh) {
   const TemporaryFolder folder;
   const MeshJob job = GetParam().second.on(kSavedOn);
-  const bool rounds = GetParam().first != "fp32";  // what is added in another order
+  const bool rounds = GetParam().first != "fp32";  // rounding of sums in another order
   const double near = rounds ? 1e-3 : 1e-5;
   std::filesystem::path saved;
   WholeState state;

@@ -28,7 +28,7 @@ class PowerCuts final : public ForwardingFiles {
     nothing,    ///< flushed contents under flushed names
     names,      ///< all names; contents as they were flushed
     contents,   ///< all contents; names as they were flushed
-    last_name,  ///< of each folder the last change alone; contents as they were flushed
+    last_name,  ///< only each folder's last change of a name; contents as they were flushed
     some        ///< drawn for each change of a name, and for each file; contents may be zeros
   };
 
@@ -37,7 +37,7 @@ class PowerCuts final : public ForwardingFiles {
   /// Called after each call.
   std::function<void()> cut;
 
-  /// Builds what a cut leaves at this moment in the folder `to`, which is empty.
+  /// Builds the files that a power cut now would leave, in the empty folder `to`.
   void leave(const std::filesystem::path& to, Unflushed unflushed, std::uint32_t seed) const {
     std::mt19937 draws{seed};
     leave(*disk_, to, unflushed, draws);

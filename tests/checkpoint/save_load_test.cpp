@@ -1,4 +1,4 @@
-// A checkpoint does not depend on the job that wrote it, and any job goes on from it.
+// A checkpoint does not depend on the job that wrote it, and any job continues from it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -157,7 +157,7 @@ TEST(Resume, ContinuesWithOffloadedState) {
   }
 }
 
-/// A model whose tensors are larger than what is read and written at once, at odd places in files.
+/// A model whose tensors exceed the size of one read or write, at odd offsets in files.
 void run_large(int ranks, const std::function<void(World&, ShardedModel&)>& body) {
   run_ranks(ranks, [&](World& world) {
     ShardedModel model{world, {.strategy = Strategy::zero3, .compute = DType::bf16}};
@@ -207,7 +207,7 @@ TEST(Conversion, MastersBecomeRemaindersAndBackToTheBit) {
   EXPECT_EQ(difference(first, load_and_save(masters.on(2), halves, folder / "back")), "");
 }
 
-// Every weight is an fp32 value then: what the bf16 job rounds is what its masters were.
+// Every weight is then an fp32 value: the bf16 job rounds its masters' values.
 TEST(Conversion, TheMastersOfABf16ModelAreTheWeightsOfAnFp32Model) {
   const TemporaryFolder folder;
   const ToyJob bf16 = state_formats()[1].second.under(Strategy::zero3);

@@ -16,7 +16,7 @@ namespace tessera::test {
 
 /// The system's files until call number `stop`: it, and every call after it, ends as `end` says
 /// (throws, or kills the process). The call itself has had no effect by then, half of it, or all.
-/// Nothing is flushed: what a killed process has written stays.
+/// Flushes nothing: what a killed process wrote stays.
 class StoppingFiles final : public ForwardingFiles {
  public:
   enum class Effect { none, half, whole };

@@ -46,7 +46,7 @@ void save(CheckpointStore& store, FileSystem& files, std::int64_t step) {
   store.retain(kKeep);
 }
 
-/// What has to hold in `folder` at any time once steps 1 and 2 are there.
+/// What must hold in `folder` at any time once steps 1 and 2 exist.
 void check_folder(const fs::path& folder) {
   const NewestCheckpoint newest = newest_checkpoint(folder);
   EXPECT_GE(newest.step, 2);
@@ -61,7 +61,7 @@ void check_folder(const fs::path& folder) {
   EXPECT_EQ(SafetensorsReader{folder / "model.safetensors"}.entries().size(), 2U);
 }
 
-/// Runs in a process of its own, which it returns the end of.
+/// Runs in a separate process; returns how it ended.
 int end_of(const std::function<void()>& body) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -99,7 +99,7 @@ class StoppedSave : public testing::TestWithParam<std::int64_t> {
     return files.calls();
   }
 
-  /// The next save ends well, and leaves nothing but what is kept.
+  /// The next save succeeds, and leaves only the checkpoints to keep.
   void check_next_save(CheckpointStore& store, FileSystem& files) {
     check_folder(run_);
     const std::int64_t newest = newest_checkpoint(run_).step;

@@ -1,4 +1,4 @@
-// Saves over a disk that loses what was not flushed, cut off after each call.
+// Saves to a disk that loses what was not flushed, cut off after each call.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -30,7 +30,7 @@ constexpr Retention kKeep{.last = 2};
 // A sanitizer looks at the code, and needs no more than some of the cuts.
 constexpr std::uint32_t kCutsApart = TESSERA_SANITIZED ? 11 : 1;
 
-/// How weights come to stand in the folder of the run.
+/// How weights get into the run's folder.
 enum class Weights { linked, copied, in_several_files };
 
 /// Looks at the folder of a run after each call, as each kind of cut leaves it.

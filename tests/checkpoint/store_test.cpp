@@ -183,7 +183,7 @@ TEST_F(Store, RemovesNothingWhileTheNewestIsDamaged) {
   EXPECT_EQ(steps(), (Steps{1, 2, 3}));
 }
 
-/// Begins a save in a process of its own, which lives until `body` ends and is killed then.
+/// Starts a save in a separate process, which lives until `body` ends and is then killed.
 void beside_a_save(const fs::path& run, const std::function<void()>& body) {
   int begun[2]{};
   ASSERT_EQ(::pipe(begun), 0);
@@ -275,7 +275,7 @@ TEST_F(Store, AFileThatCannotGrowEndsASaveAlone) {
   EXPECT_EQ(names_in(run_), (Names{"model.safetensors", "step-00000001", "step-00000003"}));
 }
 
-/// A superuser may write everywhere: nobody stands in while this lives.
+/// A superuser may write everywhere: while this lives, the process runs as the user nobody.
 class AsAnotherUser {
  public:
   explicit AsAnotherUser(const fs::path& own) : changed_{::geteuid() == 0} {

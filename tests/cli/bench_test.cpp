@@ -1,4 +1,4 @@
-// tessera bench: what it measures, what stands in its JSON, what it refuses.
+// tessera bench: what it measures, its JSON, and what it refuses.
 #include <set>
 
 #include "cli/command.hpp"

@@ -41,7 +41,7 @@ inline void write_file(const std::filesystem::path& path, const std::string& byt
   std::ofstream{path, std::ios::binary} << bytes;
 }
 
-/// Tests that run the real command in a folder of their own.
+/// Tests that run the real command in a temporary folder.
 class CommandTest : public testing::Test {
  protected:
   CommandTest() {

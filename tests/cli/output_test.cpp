@@ -1,4 +1,4 @@
-// Files that the command writes: whole or not at all, its own, and never through what is there.
+// Files that the command writes: whole or not at all, and only its own.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 

@@ -92,7 +92,7 @@ TEST(PlanSearch, OverSeveralMicroBatchesHybridComesBeforeWhatReducesEachOfThem) 
 }
 
 TEST(PlanSearch, OffloadsTheOptimizerWhereNothingElseFits) {
-  // One mesh alone: the model stays whole.
+  // Only one mesh: the model stays whole.
   std::vector<const char*> words = {"--ranks",     "2", "--batch", "2",       "--recompute", "none",
                                     "--head-rows", "0", "--mesh",  "shard=2", "--budget"};
   const auto found = [&](const std::string& budget, const std::vector<const char*>& more = {}) {

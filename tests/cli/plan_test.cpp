@@ -158,7 +158,7 @@ TEST_F(Plan, OfALargeModelTakesLittleTimeAndMemory) {
                "--seq", "4096", "--batch", TESSERA_SANITIZED ? "250" : "250000", "--accumulate",
                "1000000", "--ranks", "1024"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  if (!TESSERA_SANITIZED) {  // of the program as it is used: else it is much slower, and larger
+  if (!TESSERA_SANITIZED) {  // instrumented, the program is much slower and larger
     EXPECT_LT(outcome.processor_seconds, 2.0);
     EXPECT_LT(outcome.most_kib, 200'000);
   }

@@ -376,7 +376,7 @@ TEST_F(Refusal, OverwritingWhatTheRunReads) {
   EXPECT_EQ(read_file(path("text.txt")), text(20'000));
 }
 
-// A second run would train on what the first has written.
+// A second run would train on the first run's output.
 TEST_F(Refusal, WritingIntoAFolderThatTheRunReads) {
   const std::string folder = path("texts");
   std::filesystem::create_directory(folder);

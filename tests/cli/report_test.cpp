@@ -1,4 +1,4 @@
-// --report and --trace: files that hold what was run.
+// --report and --trace: files with the recorded run.
 #include <algorithm>
 #include <set>
 #include <utility>

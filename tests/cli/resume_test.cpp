@@ -1,4 +1,4 @@
-// Runs that are interrupted and go on from their checkpoints.
+// Runs that are interrupted and continue from their checkpoints.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::string step_name(int step) {
 
 class Resume : public CommandTest {
  protected:
-  /// The arguments of a small run, with `more` in place of what it has of the same names.
+  /// The arguments of a small run, in which `more` replaces those of the same names.
   [[nodiscard]] Words training(const Words& more) const {
     Words all = small("train");
     for (std::size_t i = 1; i < all.size();) {
@@ -227,9 +227,10 @@ TEST_F(Resume, ARunWithLargerStepsContinuesAfterTheWindowsTaken) {
   const Outcome outcome = trained({"--steps", "6", "--checkpoint", path("a"), "--lr-schedule",
                                    "constant", "--resume", "--batch", "3"});
   EXPECT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_EQ(outcome.err,
-            "note: a step now takes 9 windows instead of 6; the next step takes windows 36 to 44 of "
-            "epoch 0, the first whole batch after the 30 already used\n");
+  EXPECT_EQ(
+      outcome.err,
+      "note: a step now takes 9 windows instead of 6; the next step takes windows 36 to 44 of "
+      "epoch 0, the first whole batch after the 30 already used\n");
 }
 
 TEST_F(Resume, KeepsTheNewestAndEveryMth) {
@@ -306,7 +307,7 @@ TEST_F(Resume, SavesAtTheGivenMinutes) {
   EXPECT_EQ(saved("3"), (std::set{step_name(8)}));
 }
 
-// Masters are fp32 in both: at fp16 a run goes on with weights that are rounded again.
+// Masters are fp32 in both: in fp16 a run continues with newly rounded weights.
 TEST_F(Resume, PrecisionChangesIfItIsTyped) {
   const Words all = {"--checkpoint", path("a"), "--lr-schedule",
                      "constant",     "--log",   path("a.log")};
@@ -371,9 +372,9 @@ TEST_F(Resume, ADamagedCheckpointIsNamedAndNeverUsed) {
   refused(resumed, {oldest, "tensor '", "no earlier checkpoint that is whole"});
   EXPECT_EQ(names_in("a"), names);
   EXPECT_EQ(log("a.log").size(), 6U) << "the steps that are there";
-  flip_a_bit(oldest);  // as it was
+  flip_a_bit(oldest);  // undoes the damage
 
-  // Damaged ones are set aside under names that are free; what is no checkpoint stays.
+  // Damaged checkpoints are renamed to free names; other files stay.
   fs::create_directories(newest + ".damaged");
   fs::create_directories(path("a/step-12"));
   fs::create_symlink(path("a/step-12"), path("a/" + step_name(9)));
@@ -405,7 +406,7 @@ TEST_F(Resume, ItsWeightsStartRunsAndGenerateText) {
     all.insert(losses("log"));
   }
   EXPECT_EQ(all.size(), 1U);
-  // A run's folder stands for its newest checkpoint, be that several files.
+  // A run's folder means its newest checkpoint, even if that has several files.
   train({"--steps", "4", "--checkpoint", path("b"), "--resume", "--shard-size", "10KiB"});
   EXPECT_FALSE(fs::exists(path("b/model.safetensors")));
   write_file(path("b/model.safetensors"),
@@ -459,7 +460,7 @@ TEST_F(Resume, ReportsWhatCouldNotBeWritten) {
                                   " does not hold the newest weights"));
 }
 
-/// So many tokens that nobody reads.
+/// A number of tokens that nobody reads.
 class Zeros final : public TokenSource {
  public:
   explicit Zeros(std::int64_t size) : size_{size} {}

@@ -32,10 +32,10 @@ inline bool wait_until(const std::function<bool()>& reached) {
   return true;
 }
 
-/// The command, under way. Ended by SIGKILL with the test, if it has not ended by itself.
+/// A running command. The destructor kills it with SIGKILL unless it has ended.
 class RunningCommand {
  public:
-  /// `words` are a program and its arguments; what it says goes to files beginning with `said`.
+  /// `words` are a program and its arguments; its output goes to files beginning with `said`.
   RunningCommand(std::vector<std::string> words, const std::string& said)
       : out_{said + ".out"}, err_{said + ".err"} {
     std::vector<char*> raw;
@@ -93,7 +93,7 @@ class RunningCommand {
   int status_ = 0;
 };
 
-/// A pipe with a name, for --log: what is written to it can be followed, and held up.
+/// A named pipe for --log: the test can read what is written, and stop the writer.
 class NamedPipe {
  public:
   explicit NamedPipe(std::string path) : path_{std::move(path)} {
@@ -116,7 +116,7 @@ class NamedPipe {
     while (::write(writer, block.data(), block.size()) > 0) {}
     ::close(writer);
   }
-  /// Reads until there are so many lines.
+  /// Reads until there are `count` lines.
   [[nodiscard]] bool read_lines(std::size_t count) {
     return wait_until([&] {
       read_some();
@@ -132,7 +132,7 @@ class NamedPipe {
       text_.append(buffer.data(), static_cast<std::size_t>(got));
     }
   }
-  /// Reads to the end of what is written.
+  /// Reads to the end of the output.
   void read_to_end() {
     EXPECT_TRUE(wait_until([this] { return !read_some(); }));
   }

@@ -1,4 +1,4 @@
-// tessera scale: what it finds is the largest that fits, and what it measures is what it planned.
+// tessera scale: it finds the largest model that fits, and a run holds what was planned.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The support table: the page is what the command prints.
+// The support table: the page is the command's output.
 #include <gmock/gmock.h>
 
 #include "cli/command.hpp"

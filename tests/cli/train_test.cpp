@@ -329,7 +329,8 @@ TEST_F(Train, InitialWeightsRoundTripToTheBit) {
 
   const auto fresh = losses(logged(small("train", {"--steps", "3"})));
   const std::string file = path("initial/model.safetensors");
-  // Another seed: the weights must come from the file. The order of the samples does not.
+  // With another seed the weights can only come from the file; without shuffling the order is the
+  // same.
   const auto loaded = losses(
       logged(small("train", {"--steps", "3", "--init", file, "--no-shuffle", "--seed", "5"})));
   const auto plain = losses(logged(small("train", {"--steps", "3", "--no-shuffle"})));

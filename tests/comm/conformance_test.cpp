@@ -295,7 +295,7 @@ TEST_P(Conformance, QueuedBatchesRunInOrder) {
   });
 }
 
-// A rank's stream goes on behind a batch when no other rank reads its memory any more.
+// A rank's stream passes a batch only when no other rank reads its memory any more.
 TEST_P(Conformance, WritesAfterABatchComeAfterEveryRanksReads) {
   run([](World& world) {
     constexpr std::int64_t kElems = 1 << 15;

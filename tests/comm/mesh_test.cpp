@@ -97,7 +97,7 @@ TEST(Mesh, OfAnotherNumberOfRanksIsRefused) {
   }
 }
 
-// It can ask nobody: the mesh says all.
+// There are no other ranks to ask: the mesh has all the answers.
 TEST(Mesh, ASimulatedRankKnowsItsSubMeshes) {
   constexpr int kRanks = 1 << 20;
   const SimulatedRank rank{

@@ -154,8 +154,8 @@ void fail_after_rank_3(const Text& text) {
   run_ranks(4, [&](World& world) {
     if (world.rank() == 3) { throw FormatError{text(3)}; }
     try {
-      world.barrier();            // ends when rank 3 has failed and the others have been told
-    } catch (const CommError&) {  // an echo: the rank fails by itself all the same
+      world.barrier();            // ends when rank 3 has failed and the others know
+    } catch (const CommError&) {  // an echo: the rank also fails on its own
     }
     throw FormatError{text(world.rank())};
   });
@@ -306,7 +306,7 @@ TEST(Launcher, KnowsTheVariablesOfEachLauncher) {
   EXPECT_EQ(found_text({{"PMI_SIZE", "3"}, {"PMI_RANK", "0"}}), "PMI_SIZE: 0 of 3");
   EXPECT_EQ(found_text({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "3"}}), "SLURM_NTASKS: 3 of 4");
   EXPECT_EQ(found_text({{"WORLD_SIZE", "5"}, {"RANK", "4"}}), "WORLD_SIZE: 4 of 5");
-  // An allocation's shell, or a variable of somebody else's: no process of a job.
+  // A variable of an allocation's shell or of other software: not a process of a job.
   EXPECT_EQ(found_text({{"SLURM_NTASKS", "4"}}), "none");
   EXPECT_EQ(found_text({{"WORLD_SIZE", "5"}}), "none");
   // mpirun inside a batch job: the inner launcher counts.

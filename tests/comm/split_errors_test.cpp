@@ -141,7 +141,7 @@ TEST_P(SplitErrors, DifferentBatchesInOneGroupEndAllGroups) {
       } else {
         EXPECT_THROW(world.barrier(), CommError);
       }
-      // Also where a rank would have nobody to wait for.
+      // Also if a rank would not have to wait.
       EXPECT_THROW(complete(world, alone, Batch{"y"}.all_reduce(data.view())), CommError);
     });
   });

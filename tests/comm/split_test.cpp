@@ -1,4 +1,4 @@
-// Groups of ranks: what a communicator that was split from another must do, of every kind.
+// Groups of ranks: what a communicator made by a split must do, for every kind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -100,7 +100,7 @@ TEST_P(SplitConformance, EveryOperationStaysInItsGroup) {
   });
 }
 
-// Longer than what a backend sends or adds at a time.
+// Longer than a backend sends or adds at a time.
 TEST_P(SplitConformance, LongTensorsArriveWhole) {
   run([](World& world) {
     const Rule pairs = rules()[2];
@@ -180,7 +180,7 @@ TEST_P(SplitConformance, ShardAndReplicaGroupsWorkAtTheSameTime) {
               rank_tensor(DType::fp32, n, world.rank(), test::Values::random, 100 + step));
           wholes.emplace_back(DType::fp32, n * std::ssize(members));
         }
-        Batch all{"all buffers"};  // one set of copies, where the device has memory of its own
+        Batch all{"all buffers"};  // one set of copies if the device has separate memory
         for (std::uint32_t step = 0; step < kSteps; ++step) {
           all.all_gather(parts[step].view(), wholes[step].view());
           all.all_reduce(gradients[step].view());
@@ -209,7 +209,7 @@ TEST_P(SplitConformance, ShardAndReplicaGroupsWorkAtTheSameTime) {
       options);
 }
 
-// A group's batches are counted apart from those of other groups and of the whole.
+// A group's batches are counted separately from those of other groups and of the whole.
 TEST_P(SplitConformance, OneGroupMayBeBusierThanAnother) {
   run([](World& world) {
     const Channel whole = world.gather_channel();
@@ -365,7 +365,7 @@ TEST_P(SplitConformance, DisagreementIsRefusedOnAllAndTheWholeStaysUsable) {
   });
 }
 
-// On every rank, also on those that did not split: what they were given is no text.
+// On every rank, including those that did not split: they got an invalid text.
 TEST_P(SplitConformance, ASplitAgainstAnotherCallIsRefusedOnAllAndTheWholeStaysUsable) {
   run([](World& world) {
     const Channel whole = world.gather_channel();
@@ -392,7 +392,7 @@ TEST_P(SplitConformance, ASplitAgainstAnotherCallIsRefusedOnAllAndTheWholeStaysU
   });
 }
 
-// Its address may be another's once it has ended, and what the world keeps would outlive it.
+// Its address may be reused once it has ended, and the world's reference would outlive it.
 TEST_P(SplitConformance, TheWorldNeverSplitsAUsersCommunicator) {
   run([](World& world) {
     const Channel whole = world.reduce_channel();
@@ -417,7 +417,7 @@ TEST_P(SplitConformance, GroupsContinueAfterRanksOfOtherGroupsEnd) {
         world.split(world.gather_channel(), [](int rank) { return rank < 2 ? 0 : 1; }, "first two");
     if (world.rank() >= 2 || world.size() < 3) { return; }
     const auto begin = std::chrono::steady_clock::now();
-    for (bool more = true; more;) {  // past what is looked at before a rank is taken for ended
+    for (bool more = true; more;) {  // longer than it takes to consider a rank ended
       expect_usable(world, group);
       const bool early = std::chrono::steady_clock::now() - begin < std::chrono::milliseconds{400};
       more = !group.communicator.exchange(early ? "more" : "").front().empty();
@@ -444,7 +444,7 @@ TEST_P(SplitConformance, TooManySplitsAreRefusedOnAllRanks) {
   });
 }
 
-// It can ask nobody: the rule says all.
+// There are no other ranks to ask: the rule has all the answers.
 TEST(SimulatedSplit, ASimulatedRankKnowsItsGroup) {
   constexpr int kRanks = 1 << 20;
   WorldOptions options;

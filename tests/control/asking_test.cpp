@@ -1,4 +1,4 @@
-// What a rank makes of it where the others come, fail or differ while it asks who is late.
+// A rank that asks who is late, while the others arrive, fail or differ.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// How the ranks of a job fail together, whatever carries what they tell each other.
+// How the ranks of a job fail together, over any control plane.
 #include "comm/control/control_plane.hpp"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// Keeps what it is to tell, and hears what a test says.
+/// Keeps the messages to send, and receives those of a test.
 class Recorded final : public ControlPlane {
  public:
   explicit Recorded(int rank) : ControlPlane{rank, 4, 1s} {}

@@ -8,7 +8,7 @@
 namespace tessera::control_text_test {
 namespace {
 
-/// Ranks of the job are ten times what they are here.
+/// Ranks of the job are ten times the ranks here.
 int tenfold(int rank) {
   return 10 * rank;
 }

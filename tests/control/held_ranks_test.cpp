@@ -1,4 +1,4 @@
-// Ranks that are held up as they submit a batch are not blamed for calls that they do not come to.
+// Ranks that are held up while they submit a batch are not blamed for the calls that they miss.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-// Rank 0 is within a batch of its pair, which rank 1 does not come to; ranks 2 and 3 wait for it.
+// Rank 0 is in a batch of its pair that rank 1 does not reach; ranks 2 and 3 wait for it.
 TEST(HeldRanks, TextsNameTheRankThatHoldsThemUp) {
   Meeting meeting{4};
   const std::string code = code_of(Batch{"x"}.all_reduce({nullptr, 1, DType::fp32}));

@@ -1,4 +1,4 @@
-// What launchers' variables say of where and as what a process joins its job.
+// How launchers' variables tell a process where, and as which rank, it joins its job.
 #include "world/job_place.hpp"
 
 #include <gmock/gmock.h>

@@ -39,7 +39,7 @@ bool set_loopback(bool up) {
   return done;
 }
 
-/// The status of a process that finds what is wrong, which it prints; 0: nothing.
+/// The status of a process that checks and prints what is wrong; 0: nothing.
 int lose_the_network() {
   if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0 || !set_loopback(true)) { return kNoNameSpace; }
   Meeting meeting{2, 60s};
@@ -49,7 +49,7 @@ int lose_the_network() {
     ++met;
     (void)control.exchange(CallKind::setup, {});
   });
-  meeting.start(1, [&](TcpControlPlane& control) {  // which goes on saying what it issues
+  meeting.start(1, [&](TcpControlPlane& control) {  // it continues to report its calls
     (void)control.exchange(CallKind::setup, {});
     ++met;
     for (;;) {
@@ -90,7 +90,7 @@ int option(const Socket& socket, int level, int name) {
   return value;
 }
 
-// Also where no name space can be had.
+// Also without a network namespace.
 TEST(LostMachine, BothEndsTellTheSystemToStopWaiting) {
   const HostPort place{"127.0.0.1", free_port()};
   const Socket listener = listen_at(place);

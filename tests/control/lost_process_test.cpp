@@ -46,7 +46,7 @@ class Processes {
     }
   }
   void signal(int rank, int signal) { ::kill(ids_[static_cast<std::size_t>(rank)], signal); }
-  /// The exit status, negative for a signal; and what was said.
+  /// The exit status, negative for a signal; and the output.
   std::pair<int, std::string> end_of(int rank) {
     const auto at = static_cast<std::size_t>(rank);
     if (ids_[at] <= 0) { return {0, ""}; }

@@ -19,7 +19,7 @@
 
 namespace tessera::test {
 
-/// A port of the loopback that nobody uses at the moment.
+/// A free port of the loopback.
 inline int free_port() {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -44,7 +44,7 @@ inline JobPlace place_of(int rank, int size, int port) {
   return place;
 }
 
-/// Connects to the loopback as anybody may; -1 if nobody listens.
+/// Connects to the loopback like any process; -1 if there is no listener.
 inline int connect_as_stranger(int port, int attempts = 500) {
   const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -61,7 +61,7 @@ inline int connect_as_stranger(int port, int attempts = 500) {
   return -1;
 }
 
-/// Ranks of a job that are threads, each with a connection of its own.
+/// Ranks of a job that are threads, each with its own connection.
 class Meeting {
  public:
   using Body = std::function<void(TcpControlPlane&)>;

@@ -1,4 +1,4 @@
-// Batches of collectives that differ, or that a rank does not come to.
+// Batches of collectives that differ, or that a rank does not reach.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -70,7 +70,7 @@ TEST(TcpBatches, ABatchThatDoesNotEndIsExplained) {
           HasSubstr("the call: rank 0 waited 70 ms for ranks 1, 2, which called it and then "
                     "moved no data"));
     }
-    (void)control.exchange(CallKind::setup, {});  // till then nobody ends its run
+    (void)control.exchange(CallKind::setup, {});  // until then no rank ends its run
     EXPECT_FALSE(control.ended_without(CallKind::gather_batch, 0));
     if (control.rank() == 2) {
       EXPECT_THROW(end_run(control), CommError);
@@ -78,7 +78,7 @@ TEST(TcpBatches, ABatchThatDoesNotEndIsExplained) {
     }
     while (!control.ended_without(CallKind::gather_batch, 1)) { std::this_thread::sleep_for(1ms); }
     EXPECT_EQ(control.ended_without(CallKind::gather_batch, 1), 2);
-    (void)control.exchange(CallKind::reduce_text, {});  // nor does it come to this
+    (void)control.exchange(CallKind::reduce_text, {});  // not reached either
   });
 }
 

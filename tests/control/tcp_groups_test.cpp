@@ -1,4 +1,4 @@
-// Texts and batches of groups of ranks, and members that do not come to them.
+// Texts and batches of groups of ranks, and members that do not reach them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Connections that are not of the job are turned away, and the job goes on.
+// Connections that do not belong to the job are rejected, and the job continues.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -269,7 +269,7 @@ TEST_F(CudaDeviceTest, OneWrongByteFailsTheCheckAndEndsTheStream) {
   EXPECT_EQ(thrown<ContractError>([&] { other.get().rethrow(); }), "the second fault");
   EXPECT_EQ(thrown<ContractError>([&] { device().fill(array.data(), 0, 1, other.get()); }),
             "the second fault");
-  EXPECT_EQ(array.read(), values);  // this bench's stream goes on
+  EXPECT_EQ(array.read(), values);  // this bench's stream still works
 }
 
 TEST_F(CudaDeviceTest, TakesAnyNumberOfChecks) {

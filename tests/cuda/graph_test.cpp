@@ -1,4 +1,4 @@
-// Captured work does what it does uncaptured: WorkGraph of include/tessera/device/device.hpp.
+// Captured work has the same results as uncaptured work: WorkGraph of tessera/device/device.hpp.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -169,7 +169,7 @@ TEST_F(CudaGraphTest, EarlierEventsAreSatisfiedInside) {
     stream().wait_for(event(0));
     stream().wait_for(event(1));  // never recorded
     add(0, 1, stream());
-    event(0).wait();  // the host may wait for what is no work of the graph
+    event(0).wait();  // the host may wait for an event outside the graph
   });
   EXPECT_EQ(array(0).read(), all(2.0F));
 }
@@ -204,7 +204,7 @@ TEST_F(CudaGraphTest, EventsFromInsideCanBeAwaitedInTheNextGraph) {
   run([&] {
     stream().wait_for(event(0));
     add(0, 0, stream());
-    stream().record(event(0));  // and recorded anew
+    stream().record(event(0));  // and recorded again
     side().wait_for(event(0));
     add(0, 1, side());
   });

@@ -139,7 +139,7 @@ TEST_F(CudaHostStreamTest, WaitsForTheMarkRecordedAtThatTime) {
   Gate after{other.get()};
   other.get().record(event());
   before.open();
-  host().wait();  // though `other` has not come to where the event is now
+  host().wait();  // though `other` has not reached the event's new place
 }
 
 TEST_F(CudaHostStreamTest, TheDeviceWaitsForItAndNoThreadForTheDevice) {
@@ -165,7 +165,7 @@ TEST_F(CudaHostStreamTest, ThreadsCanWaitForItsEvents) {
   std::latch opened{1};
   host().call([&] { opened.wait(); });
   side().record(event());
-  event().wait();  // it now stands for the device's work alone
+  event().wait();  // it now marks only the device's work
   host().record(event());
   opened.count_down();
   event().wait();

@@ -129,7 +129,7 @@ TEST_P(CudaParity, AnOffloadedOptimizerChangesNoBit) {
   }
 }
 
-// Large enough for each thread to have a part of its own.
+// Large enough for each thread to have a part.
 TEST_P(CudaParity, HostThreadsChangeNoBit) {
   GPTRun run = on_cuda();
   run.steps = 2;

@@ -94,7 +94,7 @@ TEST_F(CudaStreamTest, WaitsForTheMarkRecordedAtThatTime) {
   Gate gate{side()};
   side().record(event());
   fill(4, stream());
-  EXPECT_EQ(value(), 4);  // though `side` has not come to where the event is now
+  EXPECT_EQ(value(), 4);  // though `side` has not reached the event's new place
 }
 
 TEST_F(CudaStreamTest, RecordingAgainMovesTheMark) {

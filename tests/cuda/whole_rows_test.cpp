@@ -1,4 +1,4 @@
-// What the head's products are of, whatever the vocabulary, and what the room for that changes.
+// The rows of the head's products for any vocabulary, and the effect of the room for them.
 #include <gtest/gtest.h>
 
 #include <algorithm>

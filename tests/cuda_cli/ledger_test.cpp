@@ -1,4 +1,4 @@
-// What a run holds on a device, line by line, is what the device says.
+// A run's ledger of a device, line by line, agrees with the device.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

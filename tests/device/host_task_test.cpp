@@ -46,7 +46,7 @@ TEST(HostTask, MovesAndDestroysItsCapturesOnce) {
     EXPECT_EQ(held.use_count(), 2);
     HostTask moved = std::move(task);
     EXPECT_EQ(held.use_count(), 2);
-    EXPECT_FALSE(static_cast<bool>(task));  // NOLINT(bugprone-use-after-move): what is tested
+    EXPECT_FALSE(static_cast<bool>(task));  // NOLINT(bugprone-use-after-move): the tested behaviour
     moved();
     HostTask assigned = [] {};
     assigned = std::move(moved);

@@ -249,7 +249,7 @@ TEST_F(CpuStreams, DestroyingAStreamFinishesItsWork) {
   opener.join();
 }
 
-// Marks that cross in both directions for many rounds: each side adds to what the other left.
+// Marks cross in both directions for many rounds: each side adds to the other's result.
 TEST_F(CpuStreams, TwoWorkersHandAValueBackAndForth) {
   const OwnedEvent back = device->make_event();
   long value = 0;

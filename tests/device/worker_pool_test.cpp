@@ -129,7 +129,7 @@ TEST(WorkerPool, ALoopInsideALoopRunsOnItsOwnThread) {
     const std::thread::id here = std::this_thread::get_id();
     parallel_for(machine.compute(), 100, 1, [&](const Chunk& chunk) {
       EXPECT_EQ(std::this_thread::get_id(), here);
-      EXPECT_EQ(chunk.size(), 100);  // nobody else was to take a part
+      EXPECT_EQ(chunk.size(), 100);  // no other thread may take a part
       inner += static_cast<int>(chunk.size());
     });
   });
@@ -145,7 +145,7 @@ TEST(WorkerPool, ASideStreamHasItsOwnThreadUntilItBorrowsOthers) {
   EXPECT_EQ(threads_of(side.get()), 2);
 }
 
-// Two streams may be lent the same threads: one of them then has to do without.
+// Two streams may share the same threads: one of them must then do without.
 TEST(WorkerPool, TwoStreamsAtOnceBothFinish) {
   const Machine machine{3};
   const OwnedStream side = machine.device->make_side_stream("side");

@@ -1,4 +1,4 @@
-// Threads of a block: barriers, calls of warps, and what becomes of kernels that get them wrong.
+// Threads of a block: barriers, warp calls, and kernels that use them wrongly.
 #include <set>
 
 #include "device/cuda/cuda_dynamic_shared.cuh"

@@ -31,7 +31,7 @@ class DynamicShared {
 
  private:
   std::size_t bytes_;
-  std::byte* pages_ = nullptr;  ///< between two that nobody may touch
+  std::byte* pages_ = nullptr;  ///< between two inaccessible pages
   std::size_t page_bytes_ = 0;
   std::byte* data_ = nullptr;
 };

@@ -59,7 +59,8 @@ namespace emulated_cuda {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
-constexpr std::size_t kStackBytes = std::size_t{256} << 10U;  // touched only as far as it is used
+constexpr std::size_t kStackBytes = std::size_t{256}
+                                    << 10U;  // the system provides only the pages that are touched
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 
 namespace emulated_cuda {
 
-/// Where one of several stacks on a thread of the system stands while another runs.
+/// The saved position of one of several stacks on a system thread while another runs.
 struct Context {
   void* stack_pointer = nullptr;
   const void* stack_bottom = nullptr;  // for the address sanitizer

@@ -11,7 +11,7 @@
 
 namespace emulated_cuda {
 
-/// Tasks and what each has to wait for. `empty` stands where streams meet.
+/// Tasks and their dependencies. An `empty` task joins streams.
 struct Graph {
   enum class Kind : std::uint8_t { empty, kernel, copy, fill, host, library, record };
   struct Node {

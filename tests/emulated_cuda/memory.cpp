@@ -56,7 +56,7 @@ class Arena {
     open(made);
     next_ = made.end() + kPage;
     used_ += counted;
-    // At the end of its pages, so that what follows is a page that nobody may touch.
+    // Placed at the end of its pages, so that an inaccessible page follows.
     std::byte* const data = made.end() - rounded(bytes, kAlignment);
     const ScopedAccess access{ScopedAccess::kAll};
     std::memset(made.pages, kAround, made.page_bytes);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr unsigned kAllLanes = 0xFFFFFFFF;
 
-/// What a lane brings to a product, and what is left with it.
+/// A lane's input to a product, and its part of the result.
 struct Product {
   float* c;
   const std::uint32_t* a;

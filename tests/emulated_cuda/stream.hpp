@@ -97,7 +97,7 @@ void invalidate(CUstream_st& stream);
 void add_handle(const void* handle);
 [[nodiscard]] bool remove_handle(const void* handle);
 
-/// Returns when all streams of the device have run what they have.
+/// Returns when all streams of the device are idle.
 void wait_for_device(int device);
 
 }  // namespace emulated_cuda

@@ -19,7 +19,7 @@ class SharedArrays {
  public:
   explicit SharedArrays(const void* kernel);
 
-  /// Fills them with 0xFF: what a block finds in shared memory is undefined.
+  /// Fills them with 0xFF: the initial contents of shared memory are undefined.
   void poison() const;
 
  private:

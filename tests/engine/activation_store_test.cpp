@@ -213,7 +213,7 @@ TEST(ActivationStore, CallsOutOfOrderAreRefused) {
     store.save(0);
     EXPECT_THAT(refused([&] { store.save(0); }), HasSubstr("already saved"));
     store.close(0);
-    // Without a save it is gone, and what was saved before too.
+    // Without another save it is gone, and so are earlier saves.
     (void)store.open(0);
     store.close(0);
     EXPECT_THAT(refused([&] { (void)store.read(0); }), HasSubstr("was never saved"));

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-/// What rank 0 is told if rank 2 has other lines from `at` on, `count` of `most` in all.
+/// Rank 0's message if rank 2's lines differ from `at` on, `count` of `most` in total.
 std::string difference(std::size_t most, std::size_t at, std::size_t count) {
   return test::refusal<ContractError>(3, [&](World& world) {
     const bool other = world.rank() == 2;

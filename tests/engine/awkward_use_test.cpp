@@ -29,7 +29,8 @@ std::string failure(int ranks, const std::function<void(World&)>& body,
   return {};
 }
 
-/// Both kinds of compute stream: a worker shows what the caller's thread would order by itself.
+/// Both kinds of compute stream: a worker does not order work implicitly, as the caller's thread
+/// does.
 class OnBothStreams : public ::testing::TestWithParam<ComputeStream> {
  protected:
   static WorldOptions world_options() {
@@ -56,7 +57,7 @@ void pass(ShardedModel& model, std::initializer_list<Unit> units, float gradient
   }
 }
 
-/// A backward scope that ends when it is told to.
+/// A backward scope that ends on request.
 struct Held {
   Held(ShardedModel& model, Unit unit) : scope{model.backward(unit)} {}
   BackwardScope scope;
@@ -262,7 +263,7 @@ TEST(Refusals, ShapesWhoseBytesOverflowAreRefused) {
           << elems;
     }
   }
-  // Each unit is fine by itself.
+  // Each unit is valid alone.
   EXPECT_THAT(failure(1,
                       [&](World& world) {
                         ShardedModel model{world};

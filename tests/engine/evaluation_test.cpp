@@ -29,7 +29,7 @@ std::string refusal(const Call& call) {
   return {};
 }
 
-/// An evaluation that ends when it is told to.
+/// An evaluation that ends on request.
 struct Held {
   explicit Held(ShardedModel& model) : evaluation{model.evaluate()} {}
   Evaluation evaluation;
@@ -333,7 +333,7 @@ TEST(Evaluation, ItsMemoryIsReportedAsItsOwnPhase) {
   });
 }
 
-// A worker's stream shows events that the caller's thread would order by itself.
+// A worker's stream needs events that the caller's thread makes superfluous.
 TEST(Evaluation, OnAStreamOfItsOwnItReadsWhatTheLastStepHasWritten) {
   for (const Strategy strategy : all_strategies()) {
     for (const std::uint64_t seed : {1U, 2U}) {

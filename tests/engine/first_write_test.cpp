@@ -1,4 +1,4 @@
-// GradientInit::first_write: the first kernel of a gradient overwrites it, and nobody sees more.
+// GradientInit::first_write: the first kernel of a gradient overwrites it; nothing reads it before.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -157,7 +157,7 @@ TEST(FirstWriteTraffic, ShrinksByTheBytesWrittenFirst) {
   EXPECT_EQ(filled_bytes(GradientInit::first_write), 4 * 64);
 }
 
-/// What a backward scope of a unit whose gradients are written first makes of `body(scope)`.
+/// The message with which a backward scope of a first_write unit refuses `body(scope)`.
 std::string refusal(const std::function<void(BackwardScope&)>& body) {
   std::string what;
   run_ranks(1, [&](World& world) {

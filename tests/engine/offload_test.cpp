@@ -130,7 +130,7 @@ std::vector<float> masters_of(Offload offload, int units) {
   return all;
 }
 
-// One byte less than it takes: whichever allocation is refused, what came before it is given back.
+// One byte too few: whichever allocation is refused, the earlier ones are released.
 TEST(Offload, AnOptimizerThatRunsOutOfMemoryLeavesNothingBehind) {
   for (const Offload offload : {Offload::none, Offload::optimizer, Offload::state}) {
     std::size_t taken = 0;

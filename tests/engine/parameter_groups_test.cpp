@@ -1,4 +1,4 @@
-// Parameters with a rate and a decay of their own.
+// Parameters with their own rate and decay.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

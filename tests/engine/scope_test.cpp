@@ -22,7 +22,7 @@ struct Outcome {
   StepReport report;
 };
 
-/// Calls `work` on a thread of its own, and waits for it.
+/// Calls `work` on a new thread, and waits for it.
 template <class Work>
 void elsewhere(const Work& work) {
   std::thread thread{work};

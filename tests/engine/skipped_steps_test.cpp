@@ -63,7 +63,7 @@ class Trainer {
 constexpr int kRanks = 3;
 using NumbersOf = std::function<Numbers(int rank, int step, int micro_batch)>;
 
-/// Steps until NumericError, at most 10: what it says, on every rank the same.
+/// Steps until NumericError, at most 10: its message, which is the same on every rank.
 std::string stop(const ModelOptions& options, const NumbersOf& numbers_of,
                  float parameter_of_b = 1.0F) {
   std::array<std::string, kRanks> texts;
@@ -227,7 +227,7 @@ TEST(StopOfAJob, SaysThatTheOriginWasNotLookedForIfTheOptimizerCameLate) {
   });
 }
 
-// A pointer that nobody could read shows that nobody does.
+// The pointer is unreadable, which shows that nothing reads it.
 TEST(Watch, ChecksNothingUnlessTheNextSkippedStepIsTheLast) {
   run_ranks(2, [](World& world) {
     ShardedModel model{world, {.max_skips = 4}};

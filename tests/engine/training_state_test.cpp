@@ -175,7 +175,7 @@ class TrainingStates : public ::testing::TestWithParam<Case> {};
 INSTANTIATE_TEST_SUITE_P(Cases, TrainingStates, ::testing::ValuesIn(cases()),
                          [](const auto& tested) { return std::string{tested.param.name}; });
 
-/// A run of five steps and what it was after three.
+/// A run of five steps, and its state after three.
 struct Course {
   WholeState third;
   WholeState fifth;

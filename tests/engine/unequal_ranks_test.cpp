@@ -43,7 +43,7 @@ class Trainer {
     model_.optimize_with(SGD{.lr = 0.25F, .momentum = 0.5F});
   }
 
-  /// Each rank is given what it has left, and all of them end after the same step.
+  /// Each rank gets its remaining number of steps, and all end after the same step.
   Outcome train(const std::vector<std::vector<int>>& samples) {
     Outcome outcome;
     World& world = world_;

@@ -1,4 +1,4 @@
-// A rank of a model on a mesh is lost: every rank is told of it with its place in the mesh.
+// A rank of a model on a mesh is lost: every rank learns of it, with its place in the mesh.
 #include <gtest/gtest.h>
 
 #include <mutex>
@@ -11,8 +11,8 @@ namespace tessera::mesh_failure_test {
 namespace {
 
 struct Told {
-  std::string by_run;                 ///< what the job ends with
-  std::vector<std::string> to_peers;  ///< what the other ranks' calls throw
+  std::string by_run;                 ///< the error of the job
+  std::vector<std::string> to_peers;  ///< the errors of the other ranks' calls
 };
 
 Told lose_rank_3(const std::vector<MeshDim>& mesh) {

@@ -21,7 +21,7 @@ constexpr int kRanks = 4;
 constexpr int kSteps = 20;
 constexpr std::int64_t kPartElems = 20'000;
 
-/// Where the failing rank throws, drawn anew for each round.
+/// Where the failing rank throws, drawn again for each round.
 struct Moment {
   int rank;
   int step;

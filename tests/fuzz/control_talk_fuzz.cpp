@@ -62,7 +62,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::Input input{data, size};
   bool telling = false;
   JobTalk talk{fuzz::kRanks, [&](const std::vector<int>& ranks, const Frame& frame) {
-                 // What a rank cannot read must not be taken for what the speaker said wrong.
+                 // A rank's failure to read must not count as the speaker's mistake.
                  telling = true;
                  fuzz::check_told(ranks, frame);
                  telling = false;

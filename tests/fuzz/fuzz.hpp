@@ -59,7 +59,7 @@ class Input {
 
   [[nodiscard]] bool empty() const noexcept { return rest_.empty(); }
   [[nodiscard]] std::uint8_t byte() noexcept;
-  /// A byte for its length, and so many bytes or what is there.
+  /// A byte for its length, then that many bytes, or those that are left.
   [[nodiscard]] std::string_view text() noexcept;
   [[nodiscard]] std::string_view rest() noexcept { return std::exchange(rest_, {}); }
 

@@ -26,7 +26,7 @@ void check_places(const SafetensorsEntries& entries, std::uint64_t begin, std::u
   holds(begin == end, "the tensors fill the file");
 }
 
-// What the writer makes of the same names and shapes reads as them.
+// The writer's header for the same names and shapes reads back as them.
 void check_round_trip(const SafetensorsEntries& entries) {
   std::vector<HeaderTensor> declared;
   std::uint64_t bytes = 0;

@@ -80,7 +80,7 @@ class BackendTest : public ::testing::TestWithParam<DeviceKind> {
   std::unique_ptr<DeviceBench> bench_;
 };
 
-/// Base of fixtures of what is a CPU's alone.
+/// Base of fixtures of CPU-only tests.
 class CpuTest : public ::testing::Test {
  protected:
   [[nodiscard]] DeviceBench& bench() { return bench_; }

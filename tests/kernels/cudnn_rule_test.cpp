@@ -58,7 +58,7 @@ TEST(CudnnRule, TakesAsManyHeadsAtATimeAsTheLentWorkspaceHolds) {
   EXPECT_EQ(cudnn_whole_workspace_bytes(kGpt2, DType::fp32), 0U);
 }
 
-// Kernels of ours are what they would fall to.
+// Otherwise our own kernels would compute them.
 TEST(CudnnRule, LongSequencesAreTakenAHeadAtATime) {
   constexpr std::size_t slack = 1U << 20U;
   for (const std::int64_t seq : {8068, 16'384, 32'640}) {

@@ -26,7 +26,7 @@ TEST(EmbeddingReference, ByHand) {
 struct Shape {
   std::int64_t batch, seq, hidden, vocab;
 };
-// Tokens that come often, once and never; rows that are whole packs and not, of one warp and more.
+// Tokens that occur often, once and never; rows of whole packs and others; one warp and more.
 // The last have runs of equal tokens: one warp's worth, one more, and hundreds.
 constexpr Shape kShapes[] = {{0, 3, 8, 5},       {1, 1, 1, 1},    {2, 3, 7, 4},    {2, 3, 45, 4},
                              {3, 9, 37, 11},     {2, 100, 64, 3}, {5, 33, 8, 40},  {1, 70, 264, 1},

@@ -104,7 +104,7 @@ struct Sizes {
   double scaled = 0.0;   ///< mean |dnormal * normal|
 };
 
-/// How far a backend's results may be from the reference's, beside the rounding of what is stored.
+/// The largest difference from the reference, besides the rounding of stored values.
 class Bounds {
  public:
   Bounds(const Problem& problem, DType other) : problem_{problem}, other_{other} {

@@ -1,4 +1,4 @@
-// The codes of 8-bit moments, by themselves.
+// The codes of 8-bit moments, without an optimizer.
 #include "kernels/update/moment_code.hpp"
 
 #include <type_traits>

@@ -1,4 +1,4 @@
-// The file of recorded algorithms: what is written is read, and nothing else.
+// The file of recorded algorithms: the reader accepts exactly what the writer writes.
 #include "kernels/matmul/product_choices.hpp"
 
 #include <gmock/gmock.h>

@@ -73,7 +73,7 @@ TEST_P(QuantisedUpdateKernels, ALongRunHasTheReferencesBits) {
   expect_reference(rules_of_moments().front(), layout, updates_to(1), start_of(layout.elems, 1));
 }
 
-// The property ZeRO stands on, for every cut between blocks.
+// The property that ZeRO relies on, for every cut between blocks.
 TEST_P(QuantisedUpdateKernels, NoCutBetweenBlocksChangesABit) {
   for (const Rule& rule : rules_of_moments()) {
     for (const std::vector<std::int64_t>& cuts :

@@ -120,7 +120,7 @@ TEST_P(RMSNormKernels, BackwardIsCloseToFloat64) {
     Problem expected{dtype, other, size};
     OnDevice actual{bench(), dtype, other, expected};
     table().rms_norm_backward(actual.backward(), stream());
-    std::vector<double> sizes(expected.dweight.size());  // of what is summed up in a column
+    std::vector<double> sizes(expected.dweight.size());  // of the terms of a column's sum
     for (std::size_t i = 0; i < expected.x.size(); ++i) {
       const std::size_t n = sizes.size();
       sizes[i % n] +=

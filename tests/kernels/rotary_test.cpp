@@ -32,7 +32,7 @@ constexpr Shape kShapes[] = {{0, 3, 2, 8, 0},    {1, 1, 1, 2, 0},   {2, 5, 3, 6,
                              {2, 3, 4, 16, 0},   {2, 7, 2, 32, 96}, {3, 2, 4, 16, 71},
                              {1, 40, 6, 64, 576}};
 
-/// A shape's values with gaps of their own, and its tables.
+/// A shape's values, with gaps, and its tables.
 struct Problem {
   Shape shape;
   Floats x, cosines, sines;
@@ -89,7 +89,7 @@ TEST_P(RotaryKernels, BackwardUndoesForward) {
   EXPECT_LE(largest_difference(x.read(), problem.x), 2e-6);
 }
 
-// The product of a query and a key depends on how far apart they are alone.
+// The product of a query and a key depends only on their distance.
 TEST_P(RotaryKernels, ProductsDependOnTheDistanceAlone) {
   Problem problem{{1, 30, 1, 16, 0}};
   for (std::size_t t = 1; t < 30; ++t) {

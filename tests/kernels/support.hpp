@@ -52,7 +52,7 @@ inline Floats without_gaps(const Floats& all, std::int64_t columns, std::int64_t
   return rows;
 }
 
-/// Equality that tells -0 from 0 and knows equal NaNs.
+/// Equality that distinguishes -0 from 0, and treats NaNs as equal.
 inline std::vector<std::uint32_t> bits_of(std::span<const float> values) {
   std::vector<std::uint32_t> bits;
   bits.reserve(values.size());

@@ -141,7 +141,8 @@ TEST_P(UpdateKernels, ALongRunHasTheReferencesBits) {
   }
 }
 
-// The property ZeRO stands on, for stochastic rounding too: it follows the element, not the shard.
+// The property that ZeRO relies on, with stochastic rounding too: it follows the element, not the
+// shard.
 TEST_P(UpdateKernels, ShardsGiveTheSameBitsAsTheWhole) {
   const auto expect_same = [&](const Rule& rule, const Layout& layout, const Start& start,
                                const std::vector<std::int64_t>& cuts) {
@@ -362,7 +363,7 @@ TEST_P(UpdateKernels, ASixteenBitGradientCountsAsItsValueInFp32) {
   }
 }
 
-/// What a rule makes of a run on so many threads of a CPU.
+/// The result of a rule on a run with this number of CPU threads.
 Outcome on_threads(int threads, const Rule& rule, const Layout& layout) {
   DeviceBench bench{make_cpu_device({.threads = threads})};
   return outcome_of(bench, layout, Start{layout.elems}, rule.moments, {at_update(3)},

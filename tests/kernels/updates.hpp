@@ -65,7 +65,7 @@ struct Layout {
   bool remainder = false;          ///< of the masters, with bf16 parameters
   bool quantised = false;          ///< moments, which are zero at first
   std::int64_t offset = 0;         ///< of all arrays but quantised moments
-  std::int64_t gradient_skew = 0;  ///< of the gradient, besides
+  std::int64_t gradient_skew = 0;  ///< additional, for the gradient
   std::int64_t first_in_parameter = 0;
 };
 

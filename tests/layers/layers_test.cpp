@@ -1,4 +1,4 @@
-// The layers of the design hold: what includes what, and what stands in one place only.
+// Checks the layers of the design: what includes what, and what may be in one place only.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,7 +47,7 @@ std::string quoted_include(const SourceLine& line) {
 /// What is wrong with an include of `line`; empty if nothing is.
 std::string fault_of(const SourceLine& line) {
   const std::string target = quoted_include(line);
-  if (target.find('/') == std::string::npos) { return ""; }  // of its own folder
+  if (target.find('/') == std::string::npos) { return ""; }  // from its own folder
   const auto from = height(layer_of(line.file));
   const auto to = height(layer_of(target));
   if (!from) { return "is in no layer of the table"; }
@@ -107,7 +107,7 @@ bool includes_private(const SourceLine& line) {
       line.file.rfind("src/" + layer + "/", 0) == 0 && target.rfind(layer + "/", 0) == 0;
   const bool of_tools = layer == "tools" &&
                         (target.rfind("tools/", 0) == 0 || target.rfind("bench/support/", 0) == 0);
-  // `tessera checkpoint` takes apart what the library writes.
+  // `tessera checkpoint` reads what the library writes.
   const bool of_format = line.file.rfind("tools/checkpoint/", 0) == 0 &&
                          (target.rfind("checkpoint/", 0) == 0 || target == "base/shown.hpp" ||
                           target == "kernels/support/master_parts.hpp");
@@ -249,7 +249,7 @@ TEST(Layers, CudaNcclAndMpiStandInFilesNamedAfterThem) {
   }
 }
 
-// Its rules stand there once: what fails a job asks its rank's control plane.
+// Its rules are only there: code that fails a job calls its rank's control plane.
 TEST(Layers, TheFailureOfAJobIsKeptInTheControlPlane) {
   const std::set<std::string> files = files_with(R"(comm/control/(failure_state|wait_graph)\.hpp)");
   EXPECT_GE(files.size(), 5U);

@@ -75,7 +75,7 @@ TEST_F(Buffers, MoveWithoutBeingCountedTwice) {
   Buffer second = std::move(first);
   EXPECT_EQ(second.data(), data);
   EXPECT_EQ(second.name(), "weights");
-  EXPECT_EQ(first.data(), nullptr);  // NOLINT(bugprone-use-after-move): what is tested
+  EXPECT_EQ(first.data(), nullptr);  // NOLINT(bugprone-use-after-move): the tested behaviour
   EXPECT_EQ(first.bytes(), 0U);
   EXPECT_EQ(live(Category::parameters), 256U);
   EXPECT_EQ(tracker.report().allocations, 1U);

@@ -543,7 +543,7 @@ TEST(LateReaders, AreNamedWhereTheirNaNAppears) {
   }
 }
 
-// These are no mistakes: what they need is kept.
+// These are not mistakes: everything they need is still there.
 TEST(Survivors, ABufferOutlivesItsWorld) {
   std::optional<Buffer> kept;
   std::optional<Buffer> host;

@@ -1,4 +1,4 @@
-// The tessera command as a job of processes: what it gives, who speaks, how it ends.
+// The tessera command as a job of processes: its results, who prints, and how it ends.
 #include "cli/command.hpp"
 
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ class MpiCommand : public CommandTest {
     EXPECT_LT(Clock::now() - begin, kSeconds);
     return {status, job.output(), ""};
   }
-  /// ... and does not succeed; `parts` are in what it says, and only one process has said it.
+  /// ... and fails; its output contains `parts`, printed by only one process.
   static void refused(int ranks, const Words& arguments, int status, const Words& parts) {
     SCOPED_TRACE(::testing::PrintToString(arguments));
     const Outcome outcome = job(ranks, arguments);
@@ -359,7 +359,7 @@ Words saying_who(const Words& command) {
   return words;
 }
 
-/// The number that stands in `said` where `pattern` has a group; 0 if there is none.
+/// The number in `said` at the group of `pattern`; 0 if there is none.
 int number_in(const std::string& said, const std::string& pattern) {
   std::smatch match;
   const bool found = std::regex_search(said, match, std::regex{pattern});
@@ -399,7 +399,7 @@ TEST_F(MpiCommand, AKilledProcessEndsTheJobWithinSeconds) {
   EXPECT_NE(job.signal_and_wait(1, SIGKILL, std::chrono::seconds{5}), 0);
 }
 
-// The others wait for it, or for each other: one says so, and names nobody else.
+// The others wait for it, or for each other: one reports that, and names no other rank.
 TEST_F(MpiCommand, OnlyAStoppedProcessIsReportedAndOnce) {
   for (const std::string strategy : {"ddp", "zero3"}) {
     SCOPED_TRACE(strategy);

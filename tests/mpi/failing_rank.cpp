@@ -181,7 +181,7 @@ void run_long_graphs(World& world) {
   reduce.stream.wait();
 }
 
-/// What makes a graph fails on all ranks, which go on.
+/// An exception in a step that becomes a graph fails on all ranks, which then continue.
 void throw_within_a_graph(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -206,7 +206,7 @@ void throw_within_a_graph(World& world) {
   }
 }
 
-/// Works until somebody kills or stops a rank whose process number is printed here.
+/// Works until a rank, whose process number is printed here, is killed or stopped.
 void work_on(World& world) {
   work(world, 1 << 30, [&](int step) {
     if (step == 3) { say_process(world); }
@@ -266,7 +266,7 @@ class PairsModel {
     for (const Unit unit : units_) { const auto scope = model_.forward(unit); }
   }
   void backward() {
-    for (std::size_t i = units_.size(); i-- > 0;) {  // gradients stay as they are made: 0
+    for (std::size_t i = units_.size(); i-- > 0;) {  // gradients keep their initial value: 0
       const auto scope = model_.backward(units_[i]);
     }
   }
@@ -297,7 +297,7 @@ std::function<void(World&)> on_a_mesh(std::function<void(World&)> way) {
   };
 }
 
-/// Both ranks of a pair fail, with reductions under way that the other pair does not come to.
+/// Both ranks of a pair fail, with reductions in flight that the other pair does not reach.
 void throw_as_a_pair(World& world) {
   PairsModel model{world};
   model.forward();
@@ -384,7 +384,7 @@ void differ_in_a_group(World& world) {
   world.barrier();
 }
 
-/// A group that is used, ended and made anew.
+/// A group that is used, ended and created again.
 void split_once(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -409,7 +409,7 @@ void leave_a_group_in_a_graph(World& world) {
   reduce.stream.wait();
 }
 
-/// A group that goes with a batch under way that a rank never comes to.
+/// A group that ends with a batch in flight that a rank never reaches.
 void leave_a_group_alone(World& world) {
   Elements data{world, 4};
   const Channel reduce = world.reduce_channel();
@@ -433,13 +433,13 @@ void go_on_after_withdrawal(World& world) {
   group.communicator.withdraw();
   try {
     group.stream.wait();
-  } catch (const CommError&) {  // as it should; but then it goes on
+  } catch (const CommError&) {  // as expected; but then the rank continues
   }
   const Channel gather = world.gather_channel();
   gather.communicator.submit(Batch{"y"}.all_reduce(data.view()), gather.stream);
 }
 
-/// All make a communicator of a group that they have, but for a rank that takes what it has.
+/// All ranks but one split the communicator; that one asks the world for a group that exists.
 void split_what_one_has(World& world) {
   const Channel reduce = world.reduce_channel();
   const GroupOf together = [](int) { return 0; };
@@ -477,7 +477,7 @@ void abort_within_a_split(World& world) {
   split_once(world);
 }
 
-/// The rank fails with batches submitted that no other rank will ever come to.
+/// The rank fails with submitted batches that no other rank will ever reach.
 void throw_alone_in_front(World& world) {
   Elements data{world, 4};
   Elements other{world, 4};

@@ -1,4 +1,4 @@
-// What mpirun has to be.
+// What Tessera requires of mpirun.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

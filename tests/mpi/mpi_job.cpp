@@ -51,7 +51,8 @@ MpiJob::MpiJob(int ranks, const std::vector<std::string>& command)
     ::dup2(to, STDOUT_FILENO);
     ::dup2(to, STDERR_FILENO);
     ::setenv("MPIEXEC", test::kMpiexec, 1);
-    ::setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI keeps what it starts with
+    ::setenv("ASAN_OPTIONS", "detect_leaks=0",
+             1);  // MPI does not free what it allocates at its start
     ::execv(arguments[0], arguments.data());
     ::_exit(127);
   }

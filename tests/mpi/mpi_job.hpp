@@ -17,7 +17,7 @@ class MpiJob {
   MpiJob& operator=(const MpiJob&) = delete;
   ~MpiJob();
 
-  /// Reads until the job has said `text` so many times. False if it ends before.
+  /// Reads until the job has printed `text` `times` times. False if it ends before.
   [[nodiscard]] bool wait_for(const std::string& text, int times);
   /// Ends the standard input of rank 0, which until then has nothing to read.
   void end_input() noexcept;

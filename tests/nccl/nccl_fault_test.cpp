@@ -1,4 +1,4 @@
-// What only NCCL's jobs lose: its own faults, and ranks that nobody ends for them.
+// Faults of NCCL jobs only: NCCL's own, and ranks that no launcher ends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ class NcclFault : public ::testing::Test {
   }
 };
 
-// The launcher here ends nobody: all leave by themselves, and say whom they have lost.
+// This launcher ends no process: all leave on their own, and name the rank that they lost.
 TEST_F(NcclFault, TheSurvivorsOfAKilledRankEndWithinSecondsAndNameIt) {
   std::mt19937 random{20};
   ::setenv("GRACE_S", "30", 1);
@@ -307,7 +307,7 @@ TEST_F(NcclFault, DifferentBatchesOfAGroupAreNamedByTheJobsRanks) {
                         "issued all_reduce of 4 fp32 (sum)"));
 }
 
-// Wherever they stand in a step: kernels of several communicators may wait for the lost one.
+// Anywhere in a step: kernels of several communicators may wait for the lost rank.
 TEST_F(NcclFault, AKilledRankOfAMeshIsNamedWithItsCoordinates) {
   const std::string output = end_of_the_others(command("mesh-work", 60'000, {}), 4);
   EXPECT_THAT(output, HasSubstr("rank 1 (pipe 0, shard 1) (")) << output;

@@ -49,7 +49,8 @@ class NcclOptionsTest : public ::testing::Test {
     options.nccl = nccl;
     return options;
   }
-  /// An arena that is there where the ranks meet, and once more used there; what is said of it.
+  /// An arena that exists when the ranks meet, and is used afterwards; returns how it was
+  /// communicated.
   static std::string with_an_arena(const WorldOptions& options) {
     std::string text;
     run(

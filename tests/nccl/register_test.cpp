@@ -1,4 +1,4 @@
-// What NCCL is told of the ranks' arenas, by the double's account of it. Run by a launcher.
+// How NCCL learns of the ranks' arenas, recorded by the double. Run by a launcher.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -90,7 +90,7 @@ class NcclRegister : public ::testing::Test {
   }
   static std::string said(World& world) { return use_of(world.device())->communicated; }
 
-  /// An arena that is used before and after the ranks agree on it; what is said of it then.
+  /// An arena that is used before and after the ranks agree on it; returns how it was communicated.
   static std::string with_an_arena() {
     std::string text;
     run_ranks([&](World& world) {
@@ -216,7 +216,7 @@ TEST_F(NcclRegister, NcclsMemoryForGroupsIsCountedWhileTheyLive) {
   constexpr std::size_t kTaken = 3U << 20U;
   const Variable takes{"TESSERA_EMULATED_NCCL_COMM_BYTES", std::to_string(kTaken)};
   run_ranks([](World& world) {
-    // Ranks that share the device also see what the others allocate.
+    // Ranks that share the device also see the others' allocations.
     const auto held = [&] { return world.memory().report().live[Category::communicator]; };
     const std::size_t whole = held();
     EXPECT_GE(whole, 2 * kTaken);

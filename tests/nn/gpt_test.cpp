@@ -1,4 +1,4 @@
-// What a GPT declares, how it starts, and what it refuses.
+// A GPT's units, its initial values, and its refusals.
 #include "tessera/nn/gpt.hpp"
 
 #include <gmock/gmock.h>

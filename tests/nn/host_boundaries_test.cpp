@@ -29,7 +29,7 @@ TEST(HostBoundaries, ChangeNoBitUnderAnyStrategy) {
   }
 }
 
-// Copies that come late, slots that are poisoned, a compute stream that nobody waits for.
+// Late copies, poisoned slots, and a compute stream that nothing waits for.
 TEST(HostBoundaries, ChangeNoBitHoweverLate) {
   CourseOptions options{.config = kDeep, .model = {.strategy = Strategy::zero3}, .ranks = 2};
   const test::Course expected = train_course(options);

@@ -69,7 +69,7 @@ inline Tensors without_prefix(const Tensors& tensors, std::size_t length) {
   return result;
 }
 
-/// For a layer to overwrite: what is there before must not matter.
+/// For a layer to overwrite: the previous contents must not matter.
 inline std::vector<float> room(std::int64_t elems) {
   return std::vector<float>(static_cast<std::size_t>(elems), std::nanf(""));
 }

@@ -235,7 +235,7 @@ TEST_P(OwnLayers, MemoryIsPlannedToTheByte) {
       options());
 }
 
-// The rank that only counts computes nothing, and logs what a real one computes.
+// The rank that only counts computes nothing, and logs the work of a real one.
 TEST(OwnLayersLog, HoldsTheKernelsOfARealRank) {
   WorldOptions options;
   options.log_work = true;

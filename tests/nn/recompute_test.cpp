@@ -72,7 +72,7 @@ TEST_P(RecomputeIn, ChangesNoBitUnderAnyStrategy) {
   }
 }
 
-// A head in chunks is close to the whole one, and has bits of its own, the same everywhere.
+// A chunked head is close to the whole one, with different bits that are the same everywhere.
 TEST_P(RecomputeIn, ChangesNoBitOfAHeadInChunksUnderAnyStrategy) {
   CourseOptions options{.model = {.compute = GetParam(), .accumulate = 2}, .ranks = 2};
   options.model.accumulate_mode = AccumulateMode::every;

@@ -1,4 +1,4 @@
-// Text that depends on the weights, the prompt and the sampler alone.
+// Text that depends only on the weights, the prompt and the sampler.
 #include "tessera/nn/sample.hpp"
 
 #include "nn/gpt_course.hpp"

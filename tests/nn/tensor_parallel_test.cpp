@@ -78,7 +78,7 @@ TEST(TensorParallelLayers, EqualOneRankToRoundingInBf16) {
   }
 }
 
-// Rows are multiplied and added each by itself: 8 and 13 of them.
+// Each row is multiplied and added independently: 8 and 13 of them.
 TEST(TensorParallelLayers, SlicesOfRowsChangeNoBit) {
   for (const bool sequence_parallel : {false, true}) {
     const TensorCase one{2, {sequence_parallel, 1}};

@@ -88,7 +88,7 @@ TEST(InFlightUnits, StayGatheredUntilTheirLastUse) {
   }
 }
 
-/// Two steps of three micro-batches, at most two of them in flight, with activations of its own.
+/// Two steps of three micro-batches, at most two of them in flight, each with its own activations.
 void train_in_flight(World& world, const ModelOptions& options) {
   ShardedModel model{world, options};
   std::vector<Unit> units{model.add_unit("table", {{"w", {301}}}, {.kind = UnitKind::root})};

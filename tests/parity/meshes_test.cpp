@@ -44,7 +44,7 @@ void expect_planned(const MeshRun& run, const MeshOutcome& outcome) {
   }
 }
 
-/// Relative to the numbers of one rank: what the order of sums changes in fp32.
+/// Relative to the numbers of one rank: the effect of the order of sums in fp32.
 struct Tolerance {
   double gradient = 1e-6;
   double norm = 1e-6;
@@ -124,7 +124,7 @@ void expect_as_one_rank(const MeshRun& run, Tolerance within = {}) {
   expect_planned(run, outcome);
 }
 
-/// `draws` is how many of the losses stray by themselves.
+/// `draws` is the number of losses that stray by chance.
 void expect_as_one_rank_in_bf16(const MeshRun& run, std::size_t draws) {
   SCOPED_TRACE(text_of(run));
   const MeshOutcome outcome = train_on(run);
@@ -189,7 +189,7 @@ TEST(TenMeshes, GiveTheLossesOfOneRankForFiftySteps) {
 }
 
 // A step's error stays in AdamW's first moment for 1 / (1 - 0.9) = 10 steps, and in the parameters:
-// of ten losses one strays by itself.
+// Of ten losses, one strays by chance.
 TEST(TenMeshes, GiveTheLossesOfOneRankForFiftyStepsInBf16) {
   for (const auto& mesh : kTenMeshes) {
     MeshRun run = fifty_steps_on(mesh);

@@ -123,7 +123,7 @@ TEST_P(Parity, BucketSizeChangesNoBit) {
   }
 }
 
-// Without delays a buffer reused too early is rarely seen: poison what is freed, shake the clock.
+// Without delays an early reuse of a buffer rarely shows: poison freed memory and add delays.
 TEST_P(Parity, PoisonedSlotsAndDelayedCollectivesChangeNoBit) {
   for (const int accumulate : {1, 2}) {
     ToyRun run;

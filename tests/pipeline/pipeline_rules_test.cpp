@@ -25,7 +25,7 @@ Mesh along_pipe(World& world) {
   return {world, {{"pipe", world.size()}}};
 }
 
-// Copies of a pipeline, each with its own data: the ranks of one differ along `pipe` alone.
+// Copies of a pipeline, each with its own data: the ranks of a copy differ only along `pipe`.
 TEST(Pipeline, RunsOnEveryMeshThatHasPipe) {
   const Schedule schedule = interleaved(2, 2, 4);
   const auto expected = stack_on_one_rank(schedule, kSteps, DeviceKind::cpu, /*data_ranks=*/2);

@@ -22,7 +22,7 @@ Mesh along_pipe(World& world) {
 
 class PipelineOnRanks : public test::OnRanks {
  protected:
-  /// A process compares what it has made itself.
+  /// A process compares its own results.
   static void expect_one_ranks_bits(const Schedule& schedule, const WorldOptions& options = {}) {
     StackOutcome outcome;
     run([&](World& world) { test::run_stack(along_pipe(world), schedule, kSteps, outcome); },

@@ -1,4 +1,4 @@
-// Schedules are complete, end, and hold what they say; those that are not are refused by name.
+// Schedules are complete, end, and hold what they state; invalid ones are refused by name.
 #include "tessera/pipeline/schedule.hpp"
 
 #include <gmock/gmock.h>
@@ -78,7 +78,7 @@ TEST(PipelineSchedule, ZeroBubbleLeavesAThirdOfTheBubbleInTheMemoryOfOneForwardO
   });
 }
 
-/// A schedule of 2 ranks and 2 micro-batches that somebody has written, and what is wrong with it.
+/// A hand-written schedule of 2 ranks and 2 micro-batches, and its fault.
 struct Mistake {
   const char* says;
   std::function<void(Schedule&)> make;
@@ -146,7 +146,7 @@ TEST(PipelineSchedule, RefusesSizesBelowOne) {
   EXPECT_THROW(static_cast<void>(zero_bubble(-1, 4)), ConfigError);
 }
 
-/// Whether the graph of what waits for what has no cycle, by taking away what waits for nothing.
+/// Whether the graph of dependencies has no cycle, by removing actions without dependencies.
 bool ends(const Schedule& schedule) {
   using Node = std::tuple<int, int, int>;  // stage, micro-batch; 0 forward, 1 backward
   const auto node = [](const Action& a) {
@@ -176,7 +176,7 @@ bool ends(const Schedule& schedule) {
   return waits.empty();
 }
 
-// Schedules that somebody has shuffled: each is refused if and only if its graph has a cycle.
+// Shuffled schedules: each is refused if and only if its graph has a cycle.
 TEST(PipelineSchedule, RefusesExactlyTheOrdersThatNeverEnd) {
   std::mt19937 random{20};
   int refused = 0;

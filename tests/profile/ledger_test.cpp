@@ -1,4 +1,4 @@
-// What a process holds, line by line, is what the system says that it does.
+// A process's ledger, line by line, agrees with the system.
 #include "tessera/profile/ledger.hpp"
 
 #include <gmock/gmock.h>

@@ -50,7 +50,7 @@ TEST(KernelSeconds, UseTheSampleOfTheSameSizesOrInterpolate) {
   EXPECT_DOUBLE_EQ(kernel_seconds(product(4), machine).alone, 8.0);
   EXPECT_DOUBLE_EQ(kernel_seconds(product(4), machine).shared, 12.0);
   EXPECT_DOUBLE_EQ(kernel_seconds(product(16), machine).shared, 128.0);
-  // Half way of two that take 2 and 8 times what the roofline says: 4 times.
+  // Halfway between two that take 2 and 8 times the roofline's time: 4 times.
   EXPECT_NEAR(kernel_seconds(product(8), machine).alone, 32.0, 1e-9);
   EXPECT_DOUBLE_EQ(kernel_seconds({.name = "other", .flops = 4}, machine).alone, 4.0);
 }
@@ -77,7 +77,7 @@ TEST(CollectiveSeconds, OfARingAreItsStepsAndItsBytes) {
   // One of the five ranks is alone on its node, and has one link.
   EXPECT_DOUBLE_EQ(collective_seconds({"all_gather", 80}, ranks(5), machine).moving, 80 * 4.0 / 5);
   EXPECT_EQ(across.level, 1);
-  // One rank of each of three nodes: its own link alone.
+  // One rank on each of three nodes: only its own link.
   const auto copies = collective_seconds({"all_gather", 90}, ranks(3, 4), machine);
   EXPECT_DOUBLE_EQ(copies.latency, 10 + 2 * 3.0);
   EXPECT_DOUBLE_EQ(copies.moving, 90 * 2.0 / 3);

@@ -1,4 +1,4 @@
-// The simulator on logs of ranks along pipe: what it says of a schedule is what playing it says.
+// The simulator on logs of ranks along pipe agrees with playing the schedule.
 #include <gtest/gtest.h>
 
 #include <algorithm>

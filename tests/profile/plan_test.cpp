@@ -1,4 +1,4 @@
-// What is planned is what is held, to the byte.
+// Ranks hold what was planned, to the byte.
 #include "tessera/profile/plan.hpp"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// What a rank that only counts logs is what a real one computes, and as much as the formulas say.
+// A rank that only counts logs the work of a real one, and as much as the formulas give.
 #include "tessera/trace/work_log.hpp"
 
 #include <gtest/gtest.h>
@@ -94,7 +94,7 @@ TEST(WorkLog, OfAGptHasSixFlopsAWeightAndTokenAndAttention) {
 }
 
 /// A rule of a user's own, whose weights the library rounds.
-// Counted by hand: what each kernel reads and writes, and its operations.
+// Counted by hand: the bytes that each kernel reads and writes, and its operations.
 TEST(WorkLog, BytesAndOperationsOfAKernelAreThoseOfItsArrays) {
   struct Case {
     const char* name;

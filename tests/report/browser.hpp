@@ -18,7 +18,8 @@ inline std::string text_of_file(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>{file}, {}};
 }
 
-/// What a page came to be: its elements after its scripts have run, and what the browser reported.
+/// The result of loading a page: its elements after its scripts have run, and the browser's
+/// messages.
 struct Loaded {
   std::string dom;      ///< all of it, the scripts' source too
   std::string drawn;    ///< the element that the scripts fill

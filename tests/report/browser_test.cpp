@@ -77,7 +77,7 @@ std::map<std::string, std::map<std::string, Cell>> cells(const std::string& dom,
   return found;
 }
 
-/// What the table must show of a rank: every number but those of categories that nobody uses.
+/// What the table must show for a rank: every number except those of unused categories.
 std::map<std::string, std::size_t> numbers_of(const Json& rank) {
   std::map<std::string, std::size_t> numbers;
   numbers["peak_bytes"] = rank["peak_bytes"];

@@ -80,7 +80,7 @@ void expect_pieces_cover_each_parameter_in_order(const SegmentLayout& segment, i
 
 void expect_padding_is_the_complement(const SegmentLayout& segment) {
   std::vector<std::int64_t> owners = owners_from_placements(segment);
-  std::int64_t end = -1;  // ranges are apart: as few as there can be
+  std::int64_t end = -1;  // ranges are separate: as few as possible
   for (const Range& range : segment.padding()) {
     ASSERT_GT(range.elems, 0);
     ASSERT_GT(range.first, end);

@@ -14,7 +14,7 @@ extern const char* const kCommand;
 extern const char* const kLauncher;
 /// mpiexec; empty where kLauncher needs none.
 extern const char* const kMpiexec;
-/// The program that fails in the way that it is told (tests/mpi/failing_rank.cpp).
+/// The program that fails in the requested way (tests/mpi/failing_rank.cpp).
 extern const char* const kFailingRank;
 /// The library that NVTX takes for a profiler.
 extern const char* const kNvtxRecorder;

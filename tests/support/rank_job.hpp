@@ -42,7 +42,7 @@ inline const std::vector<CommKind>& comm_kinds() {
   return kinds;
 }
 
-/// Numbers of ranks to try: `wanted`, or what the job that this process belongs to has.
+/// Numbers of ranks to try: `wanted`, or the size of the job that this process belongs to.
 inline std::vector<int> rank_counts(std::vector<int> wanted) {
   const auto job = launched_job(rank_device());
   return job ? std::vector<int>{job->size} : wanted;
@@ -84,7 +84,7 @@ inline void complete(World& world, const Channel& channel, Batch batch) {
   copies.bring_back();
 }
 
-/// Declared after a rank's buffers: they outlive what was submitted, also when the rank throws.
+/// Declared after a rank's buffers: they outlive submitted work, even if the rank throws.
 class QuiesceAtExit {
  public:
   explicit QuiesceAtExit(World& world) noexcept : world_{world} {}

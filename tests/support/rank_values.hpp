@@ -61,7 +61,7 @@ inline HostTensor in_rank_order(const std::vector<HostTensor>& by_rank, ReduceOp
   return result;
 }
 
-/// Elements [first, first + count) as a tensor of their own.
+/// Elements [first, first + count) as a separate tensor.
 inline HostTensor slice(const HostTensor& whole, std::int64_t first, std::int64_t count) {
   HostTensor part{whole.dtype(), count};
   for (std::int64_t i = 0; i < count; ++i) { part.set(i, whole.at(first + i)); }

@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-/// A communicator that keeps what it is given and moves nothing: for tests of who submits what.
+/// A communicator that records its batches and moves nothing: for tests of who submits what.
 /// Its peers agree with it in everything.
 class RecordingCommunicator final : public Communicator {
  public:

@@ -12,7 +12,7 @@
 
 namespace tessera::test {
 
-/// A folder of its own for one test, removed with everything in it.
+/// A temporary folder for one test, removed with everything in it.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

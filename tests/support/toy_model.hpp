@@ -27,7 +27,7 @@ struct ToyConfig {
   int blocks = 3;
   int batch = 3;  ///< tokens a rank and micro-batch
   bool tied_head = true;
-  bool head_bias = true;  ///< of a head that is a unit of its own
+  bool head_bias = true;  ///< of a head that is a separate unit
   bool declared_order = false;
   std::optional<DType> small_dtype = {};  ///< of biases and scales, if not the model's
   std::int64_t room = 0;                  ///< of the table
@@ -41,7 +41,7 @@ class ToyModel {
   /// One micro-batch; returns this rank's mean loss. `global_row` numbers its first token in the
   /// whole job's data, so that any cut into ranks and micro-batches sees the same tokens.
   double forward_backward(std::int64_t global_row, int rows);
-  /// The forward part alone: a pass of an evaluation.
+  /// Only the forward part: a pass of an evaluation.
   double forward(std::int64_t global_row, int rows);
   /// The parts of micro-batch `micro_batch`, where several are in flight.
   double forward_in_flight(int micro_batch, std::int64_t global_row, int rows);
@@ -94,7 +94,7 @@ struct Spoilt {
   int micro_batch = 0;
 };
 
-/// A training run of the toy on `ranks` in-process ranks and what came of it.
+/// A training run of the toy on `ranks` in-process ranks, and its results.
 struct ToyRun {
   ToyConfig toy = {};
   ModelOptions options = {};
@@ -124,13 +124,13 @@ struct ToyOutcome {
 
 [[nodiscard]] ToyOutcome run_toy(const ToyRun& run);
 
-/// How ranks come to run a body: run_ranks, or run in a job of processes.
+/// How ranks run a body: by run_ranks, or by run in a job of processes.
 using StartRanks =
     std::function<void(int, const std::function<void(World&)>&, const WorldOptions&)>;
 /// The same; only rank 0's process gets the outcome.
 [[nodiscard]] ToyOutcome run_toy(const ToyRun& run, const StartRanks& start);
 
-/// The names of what differs between two outcomes to the bit; empty if nothing does.
+/// The names of results of two outcomes that differ in a bit; empty if none do.
 [[nodiscard]] std::string difference(const ToyOutcome& a, const ToyOutcome& b);
 
 /// Every parameter, or the averaged gradients, of a model by full name.

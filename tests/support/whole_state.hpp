@@ -22,12 +22,12 @@ struct WholeState {
   std::vector<std::string> order;         ///< in which all ranks list them
   engine::StateCounters counters;
 
-  /// A rank tells which tensors there are, and the counters.
+  /// Adds a rank's list of tensors and its counters.
   void declare(const engine::TrainingState& state);
-  /// A rank brings a piece.
+  /// Adds a rank's piece.
   void take(const engine::TrainingState& state, const engine::StatePiece& piece,
             const std::byte* from);
-  /// The tensors with an element that not exactly one rank has brought.
+  /// The tensors with an element that no rank, or more than one, has added.
   [[nodiscard]] std::string not_partitioned() const;
 };
 

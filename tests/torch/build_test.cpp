@@ -1,4 +1,4 @@
-// The header of the component compiles with what a program of libtorch's includes.
+// The component's header compiles together with the headers of a libtorch program.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

@@ -49,7 +49,7 @@ struct Trainer {
   at::Tensor x;
 };
 
-// The same units as a program declares that has kernels of its own.
+// The same units, as a program with its own kernels declares them.
 CategoryBytes planned(Strategy strategy, int rank) {
   const auto body = [&](World& world) {
     ShardedModel model{world, {.strategy = strategy}};

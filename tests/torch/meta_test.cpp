@@ -21,7 +21,7 @@ namespace plain_nets {
 
 namespace nn = ::torch::nn;
 
-/// Layers with buffers and attention in units, and parameters of its own.
+/// Layers with buffers and attention in units, and parameters outside of them.
 struct MetaNetImpl : nn::Module {
   nn::Embedding tokens{nullptr};
   nn::Sequential layers;

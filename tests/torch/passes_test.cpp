@@ -402,7 +402,7 @@ TEST(TorchUnits, OwnTheirParametersAndTheRootOwnsSharedOnes) {
 struct Mistake {
   std::string name;
   std::string says;
-  // Returns what was thrown on rank 0 of a sharded module that has made a step.
+  // Returns rank 0's exception from a sharded module that has made a step.
   std::function<void(shards::Sharded<NetImpl>&, NetImpl&, const Tensor& x)> make;
   std::vector<Strategy> under = {Strategy::ddp, Strategy::zero3};
 };
@@ -535,7 +535,7 @@ TEST_P(TorchMistakes, AreRefusedByName) {
 INSTANTIATE_TEST_SUITE_P(All, TorchMistakes, ::testing::ValuesIn(mistakes()),
                          [](const auto& test) { return test.param.name; });
 
-// A refusal leaves the module as it was: its values, its gradients' places and its graphs.
+// A refusal leaves the module unchanged: its values, its gradients' places and its graphs.
 TEST(TorchShard, RefusesModulesByNameAndLeavesThemTheirValues) {
   struct Refused {
     std::string says;

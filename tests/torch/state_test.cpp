@@ -228,7 +228,7 @@ TEST(TorchCheckpoint, IsWrittenWhileTrainingGoesOnWithTheBuffersOfItsStep) {
     saves.finish();
     if (world.rank() == 0) { std::tie(saved, state) = std::tuple{saves.newest(), mine}; }
   });
-  // Read as another program does: what is shared is there once, integers are integers.
+  // Read like another program: shared tensors exist once, integers are integers.
   SafetensorsReader weights{saved};
   SafetensorsReader extras{saved / "extras.safetensors"};
   EXPECT_EQ(weights.entries().size() + extras.entries().size(), state.size() - 2);

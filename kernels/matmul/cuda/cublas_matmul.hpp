@@ -21,7 +21,7 @@ namespace tessera::kernels::cuda {
 ///   bias      with C of the dtype of A and B, the bias too, at a multiple of 16 bytes
 ///   GELU      with all of one dtype of 16 bits, n a multiple of 8, `pre_gelu` at a multiple of 16
 ///             bytes; how exact cuBLASLt's is in fp32 is not documented
-///   residual  always: it may be rounded twice, as it is by kernels of their own
+///   residual  always: it may be rounded twice, as it is by separate kernels
 ///   sums      of columns, wherever C may be added to: cuBLASLt writes them in C's dtype, fp32
 [[nodiscard]] bool is_one_call(const MatMul& product) noexcept;
 

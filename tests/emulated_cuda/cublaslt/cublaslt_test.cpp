@@ -1,4 +1,4 @@
-// The double of cuBLASLt: what it computes, and what it refuses as the library does.
+// The double of cuBLASLt: its products, and that it refuses what the library refuses.
 #include <cublasLt.h>
 
 #include <random>

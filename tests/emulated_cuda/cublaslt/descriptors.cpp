@@ -61,7 +61,7 @@ cublasStatus_t set(LtPreference& preference, cublasLtMatmulPreferenceAttributes_
   }
 }
 
-/// Changes one attribute of what is stored in `opaque`.
+/// Changes one attribute of the descriptor in `opaque`.
 template <class T, class Opaque, class Attribute>
 cublasStatus_t change(Opaque* opaque, Attribute attribute, const void* from, size_t bytes) {
   T value;

@@ -39,7 +39,7 @@ struct LtPreference {
   std::uint32_t d_alignment = 256;
 };
 
-/// How a product is summed, and what it needs for that.
+/// How a product is summed, and the memory that this takes.
 struct LtAlgorithm {
   static constexpr std::uint64_t kMark = 0x416c676f7269;
   std::uint32_t a_alignment = 0;

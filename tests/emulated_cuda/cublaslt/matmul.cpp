@@ -18,7 +18,7 @@
 namespace emulated_cuda {
 namespace {
 
-/// A product as it is to be computed: D (m x n) = alpha op(A) op(B) + beta C, all column-major.
+/// The product to compute: D (m x n) = alpha op(A) op(B) + beta C, all column-major.
 struct Problem {
   LtOperation operation;
   LtLayout a;
@@ -75,7 +75,7 @@ cublasStatus_t read(Problem& p, cublasLtMatmulDesc_t operation, cublasLtMatrixLa
   return fits ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/// The library's table for sums in fp32, and what it says of bias and aux.
+/// The library's table for sums in fp32, and its rules for bias and aux.
 bool is_supported(const Problem& p) {
   const cudaDataType_t factor = p.a.type;
   const bool factors = factor == CUDA_R_32F || factor == CUDA_R_16BF || factor == CUDA_R_16F;
@@ -312,7 +312,7 @@ void run(const Call& call) {
   }
 }
 
-/// Whether everything lies as the algorithm was told that it would.
+/// Whether all alignments are those that the algorithm was selected for.
 bool is_aligned(const Call& call) {
   const LtAlgorithm& need = call.algorithm;
   const auto lies = [](const void* data, std::uint32_t alignment) {

@@ -10,7 +10,7 @@ namespace emulated_cuda {
 /// What the double of cuDNN is, as tests have set it.
 struct CudnnSettings {
   std::size_t version = 91501;
-  std::size_t more_workspace_bytes = 0;  ///< a head, beyond what is expected
+  std::size_t more_workspace_bytes = 0;  ///< per head, beyond the expected size
 };
 [[nodiscard]] CudnnSettings& cudnn_settings();
 

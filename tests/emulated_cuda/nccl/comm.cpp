@@ -162,7 +162,7 @@ ncclResult_t Comm::split_off(const SplitAsk& ask, ncclComm_t* made) {
   if (line_.send(&kSplits, sizeof kSplits, goes_on) != Line::End::done ||
       line_.send(&ask, sizeof ask, goes_on) != Line::End::done ||
       line_.receive(&answer, sizeof answer, goes_on) != Line::End::done) {
-    // As with a call, nothing tells NCCL that a peer is gone.
+    // As for a call: nothing tells NCCL that a peer is gone.
     if (!faults_.notices_loss) { wait_for_abort(); }
     return ncclRemoteError;
   }

@@ -59,7 +59,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   Comm(const Comm&) = delete;
   Comm& operator=(const Comm&) = delete;
 
-  /// Connects on a thread of its own.
+  /// Connects on a separate thread.
   void start(const std::string& name);
   /// Splits, on a thread of its own, and is in progress until then: `made` gets a handle at the
   /// end, unless the rank is in no group.
@@ -75,7 +75,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   [[nodiscard]] ncclResult_t enqueue(std::vector<Work> works, cudaStream_t stream);
 
   [[nodiscard]] ncclResult_t state();
-  /// Work that waits for peers goes on without them.
+  /// Work that waits for peers continues without them.
   void end() noexcept { aborted_ = true; }
   /// The same; does not return where a test asks for that.
   void abort() noexcept;
@@ -109,7 +109,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   const Faults faults_;
   std::atomic<bool> aborted_ = false;
   std::atomic<ncclResult_t> state_ = ncclInProgress;
-  std::atomic<int> launching_ = 0;  // so many questions are still answered with "in progress"
+  std::atomic<int> launching_ = 0;  // number of questions still to be answered with "in progress"
   std::shared_ptr<std::atomic<int>> in_graphs_ = std::make_shared<std::atomic<int>>(0);
   std::atomic<int> under_way_ = 0;  // groups outside of graphs
   std::atomic<int> running_ = 0;    // groups on the device, those of graphs too
@@ -124,7 +124,7 @@ class Comm : public std::enable_shared_from_this<Comm> {
   std::set<std::uint64_t> passed_;  // of graphs that went without a launch
 };
 
-/// What a handle stands for.
+/// The state behind a handle.
 [[nodiscard]] std::shared_ptr<Comm> comm_of(ncclComm_t handle);
 [[nodiscard]] ncclComm_t make_handle(std::shared_ptr<Comm> comm);
 

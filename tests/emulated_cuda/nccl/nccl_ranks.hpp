@@ -23,7 +23,7 @@ inline ncclResult_t state_of(ncclComm_t comm) {
   return result;
 }
 
-/// What becomes of what `comm` has in progress.
+/// The outcome of the operation that `comm` has in progress.
 inline ncclResult_t settle(ncclComm_t comm) {
   ncclResult_t result = ncclInProgress;
   while (result == ncclInProgress) {

@@ -112,7 +112,7 @@ ncclResult_t ncclMemAlloc(void** data, size_t bytes) {
   return ncclSuccess;
 }
 
-// Waits for nothing: what is enqueued finds the memory gone.
+// Does not wait: work that is still enqueued finds the memory gone.
 ncclResult_t ncclMemFree(void* data) {
   {
     const std::scoped_lock lock{all().mutex};

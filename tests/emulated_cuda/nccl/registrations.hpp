@@ -21,7 +21,7 @@ class Comm;
 void count_call(bool registered, std::size_t bytes);
 /// The communicator is destroyed: nothing may be registered with it any more.
 void check_none_registered(const Comm* comm);
-/// It is aborted: what was registered is not any more.
+/// After an abort nothing is registered any more.
 void forget_registered(const Comm* comm);
 
 }  // namespace emulated_nccl

@@ -39,7 +39,7 @@ class Root {
  private:
   [[nodiscard]] int ranks() const { return static_cast<int>(lines_.size()); }
 
-  /// True once all ranks are here and may go on.
+  /// True once all ranks are here and may proceed.
   bool meet() {
     std::map<std::string, int> gpus;
     ncclResult_t verdict = ncclSuccess;

@@ -1,4 +1,4 @@
-// Fits y = w x on four ranks with the parameters sharded. Ends with 0 if w came near.
+// Fits y = w x on four ranks with the parameters sharded. Returns 0 if w is close.
 #include <atomic>
 #include <cmath>
 #include <cstdio>
