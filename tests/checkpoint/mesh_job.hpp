@@ -44,7 +44,7 @@ struct MeshJob {
 };
 
 /// A rank of the job. The loss is half the squared distance of the weights from a target, and each
-/// sample adds a slope of its own. A unit of a pipeline has its place among as many as there are.
+/// sample adds its own slope. In a pipeline a unit has its place in the job's list of units.
 class MeshTrainer {
  public:
   MeshTrainer(World& world, const MeshJob& job)

@@ -261,8 +261,8 @@ TEST_F(Train, PlainLinesHaveNoControlCharacters) {
 }
 
 TEST_F(Train, WithoutShuffleSamplesFollowTheData) {
-  // Two samples to a step, 20,000 bytes: the first step sees the beginning alone. A file that
-  // shares it gives the same first loss, whatever follows.
+  // Two samples per step, 20,000 bytes: the first step reads only the beginning. Another file with
+  // the same beginning gives the same first loss.
   write_file(folder() / "other.txt", text(20'000).substr(0, 97) + std::string(5'000, 'z'));
   const std::vector<std::string> sizes = {
       "--steps", "1",     "--no-shuffle", "--layers", "1", "--hidden", "16", "--heads",

@@ -57,8 +57,8 @@ TEST_P(CommStreams, BatchesOnDifferentStreamsOvertakeEachOther) {
   });
 }
 
-// Ranks may come to two batches in different orders, and both then run at once: what has been
-// submitted first on one rank belongs to what has been submitted first on the others.
+// Ranks may reach two batches in different orders, and both then run at once: the first batch
+// submitted on one rank belongs to the first submitted on the others.
 TEST_P(CommStreams, BatchesMatchInSubmissionOrderWhicheverRunsFirst) {
   run([](World& world) {
     HostTensor first{DType::fp32, 4, 1.0};

@@ -1,5 +1,5 @@
-// A peer that breaks the protocol is told so, and not mistaken for a process that is
-// gone.
+// A peer that breaks the protocol gets an error that says so, and does not count as a process that
+// is gone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

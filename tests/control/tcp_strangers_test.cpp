@@ -91,8 +91,8 @@ TEST(TcpStrangers, StrangersAtThePortAreRejected) {
   for (const int socket : strangers) { ::close(socket); }
 }
 
-/// Connections that somebody makes as fast as it goes and never gives up, silent or begun with a
-/// letter; for each that is closed at the other end there is a new one.
+/// Connections of a stranger that never gives up, made as fast as possible, silent or starting with
+/// a letter; it replaces each one that the other end closes.
 class Flood {
  public:
   explicit Flood(int port) : thread_{[this, port] { run(port); }} {}

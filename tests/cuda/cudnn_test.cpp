@@ -1,5 +1,5 @@
-// How attention comes to cuDNN, over the module that has its double. What it computes there is
-// tested as everywhere: tests/kernels/attention_test.cpp.
+// How attention reaches cuDNN, over the module with its double. Other tests check its results:
+// tests/kernels/attention_test.cpp.
 #include <gmock/gmock.h>
 
 #include "cuda/emulation.hpp"

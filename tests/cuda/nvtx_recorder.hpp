@@ -5,8 +5,8 @@
 
 namespace tessera::test {
 
-/// Stands where a profiler would: NVTX, in whatever module is loaded, hands it every range. Keeps
-/// those of the calling thread while it lives.
+/// Replaces a profiler: NVTX, in any loaded module, passes every range to it. Records the ranges of
+/// the calling thread while it lives.
 class NvtxRecorder {
  public:
   NvtxRecorder();

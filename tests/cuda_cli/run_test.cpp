@@ -147,7 +147,7 @@ TEST_F(CudaRun, TheLogHasEveryStepInOrderAsOnTheCpu) {
   }
 }
 
-// The host is ahead of the device by as much as a stream holds: what the log tells is the device's
+// The host is ahead of the device by as much as a stream holds, but the log reports the device's
 // time. Each of a step's tasks is delayed, so that all steps take about as long.
 TEST_F(CudaRun, NoStepIsReportedShorterThanItWas) {
   if (!machine_is_emulated()) { GTEST_SKIP() << "tasks of a real device cannot be delayed"; }

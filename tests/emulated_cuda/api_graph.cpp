@@ -48,7 +48,7 @@ cudaError_t end(CUstream_st& stream, cudaGraph_t* graph) {
   return cudaSuccess;
 }
 
-/// The graph for one launch, whose events stand for this launch's moments from now on. Call with
+/// The graph for one launch; from now on its events mark this launch's moments. Call with
 /// capture_mutex() held.
 std::shared_ptr<const Graph> with_moments(const std::shared_ptr<const Graph>& graph) {
   const auto records = [](const Graph::Node& node) { return node.kind == Graph::Kind::record; };

@@ -13,8 +13,8 @@ namespace emulated_cuda {
 /// False: it would be more than the device has.
 [[nodiscard]] bool allow_shared(const void* kernel, int device, std::size_t bytes);
 
-/// The shared memory that a launch gives the blocks of the grid that the calling thread runs. It
-/// ends where a page ends that nobody may touch.
+/// The shared memory that a launch gives the grid's blocks on the calling thread. It ends just
+/// before an inaccessible page.
 class DynamicShared {
  public:
   explicit DynamicShared(std::size_t bytes);

@@ -32,8 +32,8 @@ class Fiber {
   Context context_;
 };
 
-/// Runs on at `to`; returns when something switches back to `from`. Swapping contexts with the C
-/// library's swapcontext would cost a system call each time, for signals that nobody masks.
+/// Switches to `to`; returns when something switches back to `from`. The C library's swapcontext
+/// would make a system call each time, for signal masks that do not change.
 void switch_context(Context& from, Context& to);
 /// The first thing that a fiber's body does.
 void enter_context(Context& left);

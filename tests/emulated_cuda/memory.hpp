@@ -6,12 +6,11 @@
 
 namespace emulated_cuda {
 
-/// Memory of a device: pages of their own between pages that nobody may touch, and addresses that
-/// are never used again, so that accesses beyond an allocation's end and after its end are found.
-/// Fresh memory is full of 0xFF.
+/// Memory of a device. Each allocation has its own pages between inaccessible ones, at addresses
+/// that are never reused, so that accesses beyond an allocation's end and after its release are
+/// found. Fresh memory is full of 0xFF.
 ///
-/// Threads: any.
-/// `unit`: what of the device's memory it takes is a multiple of that.
+/// Threads: any. `unit`: allocations take multiples of it from the device's memory.
 [[nodiscard]] void* allocate_device(int device, std::size_t bytes,
                                     std::size_t unit = 512);  // null: it is full
 /// False if `data` is no allocation's start. Ends the process if something was written around it.

@@ -33,8 +33,8 @@ std::vector<ShardPlace> places(const MeshShape& mesh) {
   return all;
 }
 
-/// Expects that the ranks along `shard` divide the segment, whatever other ranks there are, and
-/// that the ranks along the other dimensions own the same.
+/// Expects the ranks along `shard` to divide the segment, whatever other ranks there are, and the
+/// ranks along the other dimensions to own the same part.
 void expect_partition(const MeshShape& mesh, const SegmentLayout& segment) {
   const std::vector<ShardPlace> all = places(mesh);
   const MeshGroups shards = mesh.along({"shard"});

@@ -10,8 +10,8 @@
 #include "tessera/nn/shard.hpp"
 #include "tessera/world/run.hpp"
 
-// After so many skipped steps in a row the run stops and says where the first value that is not
-// finite arose.
+// After a limit of consecutive skipped steps the run stops, and reports where the first non-finite
+// value arose.
 namespace tessera::test::skipped_steps_test {
 namespace {
 

@@ -1,5 +1,5 @@
-// The training state as logical tensors: each element is one rank's, and whatever ranks and
-// strategy wrote it, another model goes on from it as if nothing had been between.
+// The training state as logical tensors: each element belongs to one rank, and a model on other
+// ranks or with another strategy continues from it as if nothing had happened.
 #include "engine/model/training_state.hpp"
 
 #include <gmock/gmock.h>

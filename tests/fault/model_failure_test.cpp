@@ -1,5 +1,5 @@
 // A rank is lost at each point of a training program, while its peers' gathers and reductions are
-// on their way. The cause is reported, soon, and (under address sanitizer) nobody reads what went.
+// in flight. The cause is reported soon, and (under address sanitizer) nothing reads freed memory.
 #include <gtest/gtest.h>
 
 #include <algorithm>

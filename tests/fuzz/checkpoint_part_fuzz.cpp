@@ -1,6 +1,6 @@
-// part.json: what one machine holds of a checkpoint, read, written and read again. The first byte
-// says whether the text is taken as it is, or made of what stands before the manifest and, behind a
-// zero byte, a manifest that is given the checksum that belongs to it.
+// part.json: one machine's part of a checkpoint, read, written and read again. The first byte
+// selects whether the input is the text itself, or the text before the manifest and, after a zero
+// byte, a manifest, to which the target adds the matching checksum.
 #include <string>
 
 #include "checkpoint/json_string.hpp"

@@ -1,5 +1,5 @@
-// What the payloads of frames say, and what processes of MPI tell each other of a failure. The
-// first byte is which of them.
+// The payloads of frames, and the messages with which MPI processes report a failure to each other.
+// The first byte selects which.
 #include <string>
 
 #include "comm/control/failure_message.hpp"

@@ -1,5 +1,5 @@
-// What four ranks say to the coordinator once they are in, and what it then tells them: whatever
-// one of them says, the others can read what they are told.
+// Messages of four ranks to the coordinator after they have joined, and its answers: whatever one
+// rank sends, the others can read their answers.
 #include <algorithm>
 #include <array>
 #include <chrono>

@@ -10,9 +10,9 @@
 
 #include "tessera/base/error.hpp"
 
-/// What a target defines: one input, one call. An input that is refused as the parser's contract
-/// says is nothing special; any other exception, a broken property (`holds`) and whatever a
-/// sanitizer sees end the process, which is a finding.
+/// A target defines this function: one input, one call. Refusing an input as the parser's contract
+/// says is normal; any other exception, a broken property (`holds`) or a sanitizer's report ends
+/// the process, which is a finding.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
 namespace tessera::fuzz {

@@ -21,7 +21,7 @@
 #include <sanitizer/asan_interface.h>  // its macros are nothing in other builds
 #endif
 
-// A device under test, of either backend, and arrays on it. CUDA is whatever module
+// A device under test, of either backend, and arrays on it. CUDA is the module that
 // TESSERA_CUDA_MODULE names: the emulated one, or the real one on a machine with a GPU.
 namespace tessera::test {
 

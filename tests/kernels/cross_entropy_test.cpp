@@ -108,8 +108,8 @@ TEST_P(CrossEntropyKernels, AreWithinTheirBounds) {
   }
 }
 
-// Each row meets its own target, wherever it stands, also where rows go over the workspace in
-// pieces. A CPU adds the losses in the rows' order.
+// Each row meets its own target at any place, even if rows pass through the workspace in pieces. A
+// CPU adds the losses in the rows' order.
 TEST_P(CrossEntropyKernels, ManyRowsGiveTheBitsOfEachAlone) {
   const double slack = on_cuda() ? 1e-12 : 0.0;
   for (const DType dtype : kValueDTypes) {

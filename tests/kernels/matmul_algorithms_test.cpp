@@ -29,8 +29,8 @@ constexpr DType kFp32 = DType::fp32, kBf16 = DType::bf16, kFp16 = DType::fp16;
 struct Dtypes {
   DType a, b, c;
 };
-// What a trainer multiplies: activations and weights, gradients in fp32 or as they are; and pairs
-// of two kinds, as a weight in fp32 makes them.
+// The products of a trainer: activations and weights, gradients in fp32 or in the same dtype; and
+// pairs of two dtypes, such as with an fp32 weight.
 constexpr Dtypes kDtypes[] = {{kFp32, kFp32, kFp32}, {kBf16, kBf16, kFp32}, {kBf16, kBf16, kBf16},
                               {kFp16, kFp16, kFp32}, {kFp16, kFp16, kFp16}, {kBf16, kFp32, kBf16},
                               {kFp32, kBf16, kFp32}, {kFp32, kFp32, kFp16}, {kFp16, kBf16, kFp16}};

@@ -27,8 +27,8 @@ TEST(SquaredNormReference, AddsInTheDocumentedOrder) {
   EXPECT_EQ(reference_norm(x.data(), 48), std::ldexp(1.0, 54) + 15 * 4);
 }
 
-// 64 blocks of one 1 each come to 64, which counts beside 2^54; one by one they would be lost, as
-// the 63 are that share a span with the large one.
+// 64 blocks of one 1 each add up to 64, which counts beside 2^54; one by one they would be lost,
+// like the 63 in the large one's span.
 TEST(SquaredNormReference, AddsSpansOfBlocks) {
   Floats x(3 * 64 * 4096, 0.0F);
   for (std::size_t block = 0; block < std::size_t{3} * 64; ++block) {

@@ -167,8 +167,7 @@ TEST_P(UpdateKernels, ShardsGiveTheSameBitsAsTheWhole) {
   }
 }
 
-// Runs that take three kernels of CUDA, each with numbers of its own, and more than one launch
-// takes.
+// Runs that take three CUDA kernels, each with its own numbers, and more than fit into one launch.
 TEST_P(UpdateKernels, EveryRunOfATableUsesItsOwnNumbers) {
   const std::vector<Layout> layouts = {
       {.elems = 1500, .gradient = DType::bf16, .parameter = DType::bf16},

@@ -230,9 +230,9 @@ TEST(Layers, ResidentMemoryIsReadInOnePlace) {
             (std::set<std::string>{"src/base/resident.cpp", "src/profile/ledger.cpp"}));
 }
 
-// Whole (AtomicFile), or as part of a checkpoint, or a lock, or a log: nobody opens what stands
-// there for writing. `bench` writes a plain file beside a save, and `train` renames a damaged
-// checkpoint.
+// Files are written whole (AtomicFile), or as part of a checkpoint, a lock or a log: no code opens
+// an existing file for writing. `bench` writes a plain file beside a save, and `train` renames a
+// damaged checkpoint.
 TEST(Layers, FilesAreMadeInFewPlaces) {
   EXPECT_EQ(files_with(R"(\bO_CREAT\b|\bofstream\b|::rename(at)?\s*\(|fopen\([^;]*"[wa])"),
             (std::set<std::string>{"bench/support/checkpoints.cpp", "src/base/atomic_file.cpp",
@@ -274,8 +274,8 @@ TEST(Layers, NothingFromTheEngineUpAsksForABackend) {
     const auto from = height(layer_of(line.file));
     if (!from || *from < *height("engine")) { continue; }
     EXPECT_FALSE(std::regex_search(line.text, conditional)) << line.where();
-    // The command and the C interface read the user's word for a device, and settle what goes with
-    // it. A user's own CUDA kernels need a CUDA device. libtorch has names of its own for devices.
+    // The command and the C interface parse the user's name of a device, and set what depends on
+    // it. A user's own CUDA kernels need a CUDA device. libtorch has its own names for devices.
     const std::string layer = layer_of(line.file);
     if (layer == "tools" || layer == "c" || layer == "torch" || line.file.ends_with(".cu")) {
       continue;

@@ -1,5 +1,5 @@
-// The ledger of a process of its own closes: categories, the process's baseline and MPI's start are
-// nearly all that the system says is resident. Run under mpirun.
+// The ledger of a separate process is complete: categories, the process's baseline and MPI's start
+// add up to nearly all resident memory that the system reports. Run under mpirun.
 #include "tessera/profile/ledger.hpp"
 
 #include <gtest/gtest.h>

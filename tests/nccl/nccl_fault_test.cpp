@@ -83,8 +83,8 @@ TEST_F(NcclFault, TheSurvivorsOfAKilledRankEndWithinSecondsAndNameIt) {
   ::unsetenv("GRACE_S");
 }
 
-/// Kills rank 1 of a job at what `way` says, which the launcher does not end, `after` all have told
-/// their process numbers.
+/// Kills rank 1 of a job in the way that `way` says, `after` all have printed their process
+/// numbers. The launcher does not end the job.
 std::string end_of_the_others(const std::vector<std::string>& command, int ranks = kRanks,
                               std::chrono::milliseconds after = {}) {
   ::setenv("GRACE_S", "30", 1);

@@ -1,6 +1,6 @@
 // Training as a job of processes that NCCL joins, run by a launcher: every strategy, graphs, and
-// ranks that are threads. Its double adds in rank order, and so does anyone who adds two numbers:
-// the same bits. NCCL itself adds more than two in an order of its own: the same losses.
+// ranks that are threads. The double adds in rank order, and two numbers have only one sum, so both
+// give the same bits. NCCL itself adds more than two in another order: the same losses.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -9,8 +9,8 @@ namespace {
 
 using test::Tensors;
 
-// Relative to a tensor's norm: a gradient passes through some 8 sums a layer, each wrong by about
-// sqrt(products) 6e-8, in directions of their own.
+// Relative to a tensor's norm: a gradient passes through some 8 sums per layer, each with an error
+// of about sqrt(products) 6e-8, in independent directions.
 constexpr double kTolerance = 5e-6;
 
 struct Problem {

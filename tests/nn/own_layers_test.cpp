@@ -1,5 +1,5 @@
-// A block of one's own, made of the public kernels by installed headers alone (examples/), on every
-// backend: its gradients, and its training under every way of holding the model.
+// A custom block, made of the public kernels with installed headers only (examples/), on every
+// backend: its gradients, and its training under every strategy.
 #include <map>
 
 #include "examples/llama_model.hpp"

@@ -1,5 +1,5 @@
-// Shard groups of every size: as zero3 within one group, as ddp in groups of one, and between them
-// the same to the bit whatever does not change the order of sums.
+// Shard groups of every size: one group equals zero3, groups of one equal ddp, and sizes between
+// give the same bits wherever the order of sums does not change.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

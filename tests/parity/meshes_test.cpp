@@ -71,16 +71,17 @@ void expect_as_one_rank(const MeshRun& run, const MeshOutcome& outcome, Toleranc
   EXPECT_NEAR(outcome.evaluated[0], evaluated[0], within.loss * evaluated[0]);
 }
 
-/// How many times farther from one rank's bf16 run a mesh's may be than that run is from fp32.
+/// How many times farther a mesh's bf16 run may be from one rank's bf16 run than that run is from
+/// fp32.
 ///
 /// One rank's roundings to bf16 (unit roundoff 2^-8) make an error e = sum of s_i d_i, with
-/// independent d_i of mean zero (Higham and Mary, 2019). Its mean square is what the test measures,
-/// against fp32. A product cut by rows rounds its T parts and their fp32 sum instead of the sum
-/// alone; the parts' mean squares add up to about the sum's, so that the mesh has at most twice the
-/// mean square for every rounding of one rank. All others are one rank's: sums over micro-batches
-/// and data ranks are fp32, and a stage sends bf16 as it is. The difference of the two runs has at
-/// most the mean square of both, 1 + 2. Either norm is one draw, of `draws` numbers: their ratio
-/// strays by 1 / sqrt(draws), of which three are allowed.
+/// independent d_i of mean zero (Higham and Mary, 2019). The test measures its mean square against
+/// fp32. A product cut by rows rounds its T parts and their fp32 sum instead of only the sum; the
+/// parts' mean squares add up to about the sum's, so the mesh has at most twice one rank's mean
+/// square for every rounding. All other roundings equal one rank's: sums over micro-batches and
+/// data ranks are fp32, and a stage sends bf16 unchanged. The difference of the two runs has at
+/// most the mean square of both, 1 + 2. Each norm is one draw, of `draws` numbers: their ratio
+/// strays by 1 / sqrt(draws), and three times that is allowed.
 double most_times_rounding(std::size_t draws) {
   return std::sqrt(3.0) * (1.0 + 3.0 / std::sqrt(static_cast<double>(draws)));
 }

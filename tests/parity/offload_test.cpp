@@ -1,6 +1,5 @@
-// The update on the host, from memory of the host, and that of the device, from memory of the host,
-// give the bits that the device's gives: under every strategy, in every precision, whatever they
-// are combined with.
+// The update on the host, and the update on the device from the host's memory, give the bits of the
+// plain update on the device: under every strategy, in every precision, in any combination.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 #include "tessera/world/run.hpp"
 
 // Low precision learns what fp32 learns, on text that people wrote: this project's LICENSE, which
-// stays as it is.
+// does not change.
 namespace tessera::test::real_text_test {
 namespace {
 
@@ -40,8 +40,8 @@ double final_loss(const ModelOptions& options, MomentFormat moments = MomentForm
   return std::accumulate(last.begin(), last.end(), 0.0) / static_cast<double>(last.size());
 }
 
-// At this rate the losses differ by a thousandth, for other seeds too; at three times the rate runs
-// part ways and come to differ by a hundredth, of which low precision is not the reason.
+// At this rate the losses differ by a thousandth, for other seeds too. At three times the rate runs
+// diverge from each other and differ by a hundredth, but not because of low precision.
 TEST(RealText, LossesOfFewBitsAreWithinOnePercentOfFp32After300Steps) {
 #if TESSERA_SANITIZED
   GTEST_SKIP() << "a comparison of losses, which takes minutes under a sanitizer";

@@ -10,8 +10,8 @@
 #include "support/toy_model.hpp"
 #include "tessera/world/run.hpp"
 
-// A gradient that is not finite on one rank: every rank refuses the step, under every strategy, and
-// training goes on with the same bits.
+// A gradient that is not finite on one rank: every rank skips the step, under every strategy, and
+// training continues with the same bits.
 namespace tessera::test::skipped_steps_test {
 namespace {
 

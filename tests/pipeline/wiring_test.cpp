@@ -57,9 +57,9 @@ TEST(PipelineWiring, HoldsWhatComesBeforeItIsNeeded) {
   EXPECT_EQ(wiring.links.front().to_buffers, 5);
 }
 
-// Rank 0 goes on to micro-batch 1 only when it has a gradient that rank 1 makes after the outputs
-// of all micro-batches: of those 2 have been asked for, and 3 wait. With 2 buffers both ranks would
-// wait for ever.
+// Rank 0 starts micro-batch 1 only when it has a gradient that rank 1 computes after the outputs of
+// all micro-batches. Of those outputs 2 are requested, and 3 wait. With 2 buffers both ranks would
+// wait forever.
 TEST(PipelineWiring, GivesTheSenderAsManyBuffersAsItNeedsToGoOn) {
   const auto all = [](Work work, int stage, int first, std::vector<Action>& actions) {
     for (int m = first; m < 5; ++m) { actions.push_back({work, stage, m}); }

@@ -4,8 +4,8 @@
 
 namespace tessera::test {
 
-/// Whether the CUDA module that tests are told to use is one for GPUs, not the emulated one:
-/// libraries are then what they are, and take the time that they take.
+/// Whether the CUDA module under test is one for GPUs, not the emulated one: libraries are then the
+/// real ones, with their real times.
 [[nodiscard]] inline bool on_a_gpu() {
   const auto module = environment("TESSERA_CUDA_MODULE");
   return module && module->find("emulated") == std::string::npos;

@@ -18,7 +18,7 @@ struct PlannedJob {
 };
 
 /// Three shapes of GPT, and a hand-written trainer with a root unit, a tied table, frozen and
-/// odd-sized parameters and memory of its own.
+/// odd-sized parameters, and its own memory.
 [[nodiscard]] std::vector<PlannedJob> planned_jobs();
 
 /// Every strategy (hybrid in two groups, where they are even), without accumulation and with both

@@ -48,8 +48,8 @@ inline std::vector<int> rank_counts(std::vector<int> wanted) {
   return job ? std::vector<int>{job->size} : wanted;
 }
 
-/// NCCL itself adds as it likes, and its double in the order that it is told; everything else, and
-/// the double if nothing is said, in rank order.
+/// The order of sums: NCCL itself chooses one, its double uses the given order; everything else,
+/// and the double by default, adds in rank order.
 inline SumOrder sum_order() {
   const bool as_nccl_likes = on_a_gpu() || environment("TESSERA_EMULATED_NCCL_SUMS");
   return as_nccl_likes && launched_job(rank_device()) ? SumOrder::any : SumOrder::ranks;
@@ -71,8 +71,8 @@ class OnRanks : public testing::TestWithParam<RankJob> {
   }
 };
 
-/// Submits one batch of host memory over `channel` and waits for it. On a device that has memory of
-/// its own the batch is of copies there, which then come back.
+/// Submits one batch of host memory over `channel` and waits for it. On a device with separate
+/// memory the batch uses copies there, which are then copied back.
 inline void complete(World& world, const Channel& channel, Batch batch) {
   if (!world.device().memory()) {
     channel.communicator.submit(std::move(batch), channel.stream);

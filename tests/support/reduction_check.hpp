@@ -9,9 +9,8 @@
 
 namespace tessera::test {
 
-/// What sums of a communicator are held to: the bits of a sum in rank order; or, where a library
-/// adds in an order and a precision of its own, what any order of additions in the tensor's dtype
-/// gives.
+/// What a communicator's sums must equal: the bits of a sum in rank order, or, if a library chooses
+/// order and precision, the result of any order of additions in the tensor's dtype.
 enum class SumOrder : std::uint8_t { ranks, any };
 
 /// Half the distance of 1 to the next number, and the largest number.

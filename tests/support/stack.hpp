@@ -54,9 +54,9 @@ class PlainWeights final : public StackWeights {
   std::map<int, Stage> stages_;
 };
 
-/// One rank's stages of y = gelu(x W) under the loss |y|^2 / 2 of the last one's output. It
-/// remembers by slot, and only what the backward passes need: a slot or a boundary that somebody
-/// else writes too early gives other bits.
+/// One rank's stages of y = gelu(x W), with the loss |y|^2 / 2 of the last output. It keeps, by
+/// slot, only what the backward passes need: writing a slot or a boundary too early changes the
+/// bits.
 class Stack {
  public:
   static constexpr pipeline::Boundary kBoundary{.elems = 3 * StackWeights::kWidth,

@@ -61,8 +61,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
 
   /// Connects on a separate thread.
   void start(const std::string& name);
-  /// Splits, on a thread of its own, and is in progress until then: `made` gets a handle at the
-  /// end, unless the rank is in no group.
+  /// Splits on a separate thread, and is in progress until then: `made` gets a handle at the end,
+  /// unless the rank is in no group.
   void split(const SplitAsk& ask, ncclComm_t* made);
   /// Announces a window to the peers when idle, on its own thread. It is in progress until all
   /// ranks have reached it; then `there` is called.
@@ -70,8 +70,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// Its own thread has ended: nothing is written to what a split has been given any more, and
   /// nothing is enqueued any more.
   void wait_for_own_thread() const;
-  /// Enqueues a group of calls on `stream`. The first group connects to the peers before that, on a
-  /// thread of its own, and is in progress until all ranks have come.
+  /// Enqueues a group of calls on `stream`. The first group first connects to the peers, on a
+  /// separate thread, and is in progress until all ranks have arrived.
   [[nodiscard]] ncclResult_t enqueue(std::vector<Work> works, cudaStream_t stream);
 
   [[nodiscard]] ncclResult_t state();
@@ -82,8 +82,8 @@ class Comm : public std::enable_shared_from_this<Comm> {
   /// Waits until no graph holds its work any more, as NCCL does at the end of a communicator. Ends
   /// the process where that takes too long: NCCL would wait for ever.
   void wait_for_graphs() const;
-  /// Waits until no other communicator on the device has work that has begun and was not aborted,
-  /// as NCCL does where it frees memory. Ends the process likewise.
+  /// Waits until no other communicator on the device has started work that was not aborted, as NCCL
+  /// does when it frees memory. Like wait_for_graphs, ends the process if that takes too long.
   void wait_for_device() const;
   /// Whether groups that it was given, outside of graphs, have not ended yet.
   [[nodiscard]] bool busy() const noexcept { return under_way_ > 0 && !aborted_; }

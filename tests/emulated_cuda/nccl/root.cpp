@@ -64,8 +64,8 @@ class Root {
     return verdict == ncclSuccess;
   }
 
-  /// One group of calls of all ranks. False if a rank is gone, or the ranks differ: then nobody is
-  /// given anything, as when kernels wait for each other.
+  /// One group of calls of all ranks. False if a rank is gone or the ranks differ: then no rank
+  /// gets anything, as with kernels that wait for each other.
   bool group() {
     std::vector<Part> parts(lines_.size());
     for (std::size_t rank = 0; rank < lines_.size(); ++rank) {
@@ -143,7 +143,7 @@ class Root {
     });
   }
 
-  /// Ranks of a colour are a communicator of their own, in the order of their keys. False if one is
+  /// The ranks of a colour form a communicator, in the order of their keys. False if a rank is
   /// gone.
   [[nodiscard]] bool split(const std::vector<Part>& parts) {
     std::map<int, std::vector<std::pair<int, std::size_t>>> groups;  // by colour: keys and ranks
