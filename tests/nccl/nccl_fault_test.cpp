@@ -258,7 +258,7 @@ TEST_F(NcclFault, RefusesALibraryThatIsTooOld) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const End end = end_of("succeed", 60'000, {"TESSERA_EMULATED_NCCL_VERSION=21304"});
   EXPECT_EQ(end.status, 2);
-  EXPECT_THAT(end.output, AllOf(HasSubstr("NCCL 2.13.4 is too old: needed is 2.14.0 or later; "
+  EXPECT_THAT(end.output, AllOf(HasSubstr("NCCL 2.13.4 is too old: 2.14.0 or later is needed; "
                                           "loaded was /"),
                                 HasSubstr("; the CUDA module was built with 2.")));
 }
@@ -420,8 +420,9 @@ TEST_F(NcclFault, ALibraryThatCannotSplitSaysSo) {
   if (test::on_a_gpu()) { GTEST_SKIP() << kDoubleOnly; }
   const End end = end_of("split", 60'000, {"TESSERA_EMULATED_NCCL_VERSION=21703"});
   EXPECT_EQ(end.status, 2);
-  EXPECT_THAT(end.output, HasSubstr("split \"all\": NCCL 2.17.3 is too old: needed is 2.18.1 or "
-                                    "later; loaded was /"));
+  EXPECT_THAT(
+      end.output,
+      HasSubstr("split \"all\": NCCL 2.17.3 is too old: 2.18.1 or later is needed; loaded was /"));
 }
 
 TEST_F(NcclFault, RanksThatShareAGpuAreNamed) {
