@@ -36,7 +36,7 @@ enum class Purpose : std::uint8_t {
 struct ModelOptions {
   // The five that matter first.
 
-  /// Which part of the parameters, gradients and optimizer state each rank keeps: see Strategy.
+  /// The parts of the parameters, gradients and optimizer state that each rank keeps: see Strategy.
   Strategy strategy = Strategy::ddp;
   /// The number of neighbouring ranks that share one copy of the model state under hybrid without a
   /// mesh. It divides the number of ranks. 0: the ranks of one machine, which must be as many on
@@ -51,8 +51,8 @@ struct ModelOptions {
   /// The number of micro-batches in a step, 1 or more. A micro-batch is one forward and one
   /// backward of the whole model; the step averages over all of them.
   int accumulate = 1;
-  /// Which mistakes of the trainer the model looks for while it trains: see Checks. Use `memory`
-  /// while a trainer is written; off costs nothing.
+  /// How thoroughly the model checks its trainer for mistakes: see Checks. `memory` is meant for
+  /// writing a trainer; `off` costs nothing.
   Checks checks = Checks::off;
 
   // What the model is for.
@@ -123,22 +123,21 @@ struct ModelOptions {
   /// The same number for the first bucket of a backward pass, which is smaller so that
   /// communication begins early.
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
-  /// The number of blocks, from 2 to 1024, whose gradients can be on their way back at once, each
-  /// in a slot as large as the largest block's. 2 suffice where a micro-batch uses each block once.
-  /// A declared order adds what it needs. It is ignored where gradients are added in place.
+  /// The number of slots for the gradients of blocks, from 2 to 1024, each as large as the largest
+  /// block's. 2 suffice if a micro-batch uses each block once. A declared order adds the slots that
+  /// it needs. It is ignored where gradients are added in place.
   int gradient_slots = 2;
 
   // Memory.
 
-  /// What lies in host memory instead of the device's. `optimizer` moves the fp32 weights that are
-  /// updated, the optimizer's state and the update itself there; the device keeps what computation
-  /// needs. Reduced gradients are copied to the host during backward. `state` keeps the masters (or
-  /// remainders) of 16-bit parameters and the optimizer's state there between updates; the device
-  /// updates, and has a ring of three pieces of them meanwhile. Either way `step` enqueues the
-  /// update, which runs unit by unit during the next forward pass; the first use of a unit waits
-  /// for its update (docs/offload.md says which is faster where). ConfigError from `materialize` if
-  /// nothing is trained, and from `optimize_with` if the optimizer leaves nothing to take off the
-  /// device.
+  /// The state that is kept in host memory instead of device memory. `optimizer` moves the fp32
+  /// weights that are updated, the optimizer's state and the update itself to the host. Reduced
+  /// gradients are copied to the host during backward. `state` keeps the master weights (or
+  /// remainders) of 16-bit parameters and the optimizer's state on the host between updates; the
+  /// device updates them in pieces, three of which it holds at a time. Either way `step` enqueues
+  /// the update, which runs unit by unit during the next forward pass, and the first use of a unit
+  /// waits for its update. docs/offload.md says which is faster. ConfigError from `materialize` if
+  /// nothing is trained, and from `optimize_with` if the optimizer has no state to move.
   Offload offload = Offload::none;
   /// The fraction, from 0 to below 1, of the elements that the optimizer updates whose state stays
   /// on the device in spite of `offload`. Whole units stay, the last declared first; ConfigError
