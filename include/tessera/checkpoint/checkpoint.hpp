@@ -143,7 +143,8 @@ struct NewestCheckpoint {
   std::vector<std::filesystem::path> damaged_paths = {};  ///< their folders, in the same order
 };
 /// Returns the newest checkpoint in `folder` whose manifest and files agree. `load` compares
-/// checksums; this call does not. Throws Error that lists the folder's contents if there is none.
+/// checksums; this call does not. Throws ConfigError that lists the folder's contents if it has no
+/// whole checkpoint, and FormatError with the damage if all are damaged.
 [[nodiscard]] NewestCheckpoint newest_checkpoint(const std::filesystem::path& folder);
 
 }  // namespace tessera

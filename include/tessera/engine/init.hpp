@@ -15,6 +15,7 @@ namespace tessera {
 using Initializer =
     std::function<void(const ParameterInfo& parameter, std::int64_t first, std::span<float> out)>;
 
+/// Initializers for ShardedModel::materialize.
 namespace init {
 
 /// Writes elements [first, first + out.size()) of parameter `id`, drawn from N(0, stddev^2), to

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+/// Records of what a rank does, and the log of its work that plans use.
 namespace tessera::trace {
 
 /// What a rank is doing.
