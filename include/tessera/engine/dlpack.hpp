@@ -15,7 +15,7 @@ namespace tessera {
 ///
 /// Time:    the values are ready on the scope's stream and valid until the scope ends. DLPack has
 ///          no means to say so: drop the view before the scope ends.
-/// Memory:  the view copies nothing. It keeps `keep` alive until its deleter is called, and nothing
+/// Memory:  the view copies nothing. Until its deleter is called it keeps `keep` alive, and nothing
 ///          else.
 /// Errors:  ContractError if the scope has ended, and on a rank that only counts.
 ///

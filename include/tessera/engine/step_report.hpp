@@ -19,8 +19,7 @@ struct StepReport {
   std::int64_t skipped_in_a_row = 0;  ///< The steps skipped in a row, up to this one.
 };
 
-/// The bytes that this rank keeps between steps, without slots. The table of Strategy shows what
-/// they consist of.
+/// The bytes that this rank keeps between steps, without slots: the entries of Strategy's table.
 struct ModelStateBytes {
   std::size_t parameters = 0;  ///< Bytes of parameters on the device.
   std::size_t gradients = 0;   ///< Bytes of gradients on the device.

@@ -15,7 +15,7 @@ enum class UnitKind : std::uint8_t {
          ///< micro-batch or pass to its last.
 };
 
-/// What the gradients of a unit hold when a backward scope opens.
+/// The contents of a unit's gradients when a backward scope opens.
 enum class GradientInit : std::uint8_t {
   zeroed,    ///< Zeros or the sum so far: kernels add to them.
   unzeroed,  ///< Undefined values: the trainer overwrites every element. ConfigError where

@@ -28,7 +28,7 @@ using Optimizer = std::variant<AdamW, Adam, SGD, Lion, CustomOptimizer>;
 /// Returns a text such as "AdamW lr 0.0003 beta1 0.9 beta2 0.95 eps 1e-08 weight_decay 0.1".
 [[nodiscard]] std::string describe(const Optimizer& optimizer);
 
-/// Throws ContractError that names the value if one is not finite or out of its range (lr >= 0,
+/// Throws ContractError that names the value if one is not finite or out of range (lr >= 0,
 /// 0 <= beta < 1, eps > 0, weight_decay >= 0, 0 <= momentum < 1), or if a CustomOptimizer lacks a
 /// name or a function or has too many states.
 void validate(const Optimizer& optimizer);

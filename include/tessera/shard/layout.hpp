@@ -105,6 +105,7 @@ struct Piece {
 /// legal, including N > elems (some shards are then padding only) and elems == 0.
 class SegmentLayout {
  public:
+  /// Makes the layout of `elems` elements with parameters at `placements`, cut for `ranks` ranks.
   /// Throws ContractError unless the alignment is a multiple of kAlignElems up to 2^30, ranks >= 1,
   /// and the placements are aligned, ascending and inside [0, elems).
   SegmentLayout(SegmentDTypes dtypes, bool trainable, std::vector<Placement> placements,

@@ -19,8 +19,8 @@
 
 namespace tessera {
 
-/// Memory that a rank's process held when the rank's run began, as the system counts it (0 where
-/// the system does not say). It is no part of what the run counts.
+/// Memory that a rank's process held when the rank's run began, as the system counts it; 0 if the
+/// system does not report it. The run's own accounts do not include it.
 struct ProcessStart {
   int ranks = 0;                  ///< Ranks of this run in this process; 0 for a simulated rank.
   std::size_t context_bytes = 0;  ///< Resident bytes when the run began, less `mpi_bytes`.
