@@ -34,8 +34,8 @@ class Scope {
   Scope(const Scope&) = delete;
   Scope& operator=(const Scope&) = delete;
 
-  /// Returns the parameter called `name`. Throws ContractError if the scope has ended, and one that
-  /// lists the unit's parameters if none has that name.
+  /// Returns the parameter called `name`. Throws ContractError if the scope has ended, or if no
+  /// parameter has that name; it then lists the unit's parameters.
   [[nodiscard]] ConstTensor operator[](std::string_view name) const;
   /// Returns the stream on which the parameters are ready and kernels must run.
   [[nodiscard]] Stream stream() const;
@@ -54,8 +54,8 @@ class Scope {
   Scope(std::shared_ptr<engine::Model> model, Unit unit, engine::UseKind kind,
         int micro_batch) noexcept;
   Scope(Scope&& other) noexcept;
-  /// Ends this scope if it is open. `other` is open by then: where slots are few, call close()
-  /// before `other` is opened.
+  /// Ends this scope if it is open, and takes over the use of `other`, which is open too: if slots
+  /// are few, call close() before `other` is opened.
   Scope& operator=(Scope&& other) noexcept;
   ~Scope();
   /// Throws ContractError if the scope is not open or the world has ended.

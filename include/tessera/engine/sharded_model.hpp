@@ -28,7 +28,7 @@ class TrainingState;
 }
 
 /// A model whose parameters, gradients and optimizer state are distributed over the ranks of a
-/// World as its strategy says. The trainer does the computation; the model hands out pointers.
+/// World by a strategy. The trainer does the computation; the model hands out pointers.
 ///
 ///   declared --materialize--> ready --optimize_with--> trainable
 ///   trainable: (forward scopes, backward scopes) x accumulate, then step(), again and again
@@ -50,8 +50,8 @@ class TrainingState;
 ///          made on the rank's own thread.
 class ShardedModel {
  public:
-  /// Declares a model without units. Throws what `validate` throws for these options in a job of
-  /// this size.
+  /// Declares a model without units. Throws ConfigError as `validate` does for these options in a
+  /// job of this size.
   explicit ShardedModel(World& world, const ModelOptions& options = {});
   /// Ends the model, within the rank's body and after all of its scopes and Evaluations. It never
   /// throws. If one of them is still open, the end of the rank's body throws a ContractError that
@@ -75,9 +75,8 @@ class ShardedModel {
 
   /// *Collective.* Lays out, allocates and initialises the parameters. Each rank asks `initial`
   /// only for the elements that it keeps. If `initial` throws or memory runs out, the model stays
-  /// declared.
-  /// Throws ConfigError for options that do not fit the units, and ContractError if ranks declare
-  /// different models.
+  /// declared. Throws ConfigError for options that do not fit the units, and ContractError if ranks
+  /// declare different models.
   void materialize(const Initializer& initial);
 
   /// *Collective.* Allocates and zeroes the optimizer's state for the elements that this rank
@@ -156,14 +155,15 @@ class ShardedModel {
   /// since the model was made or loaded from a checkpoint.
   [[nodiscard]] StepReport report() const;
   /// Returns the report of the step before the last, without waiting for the last, so that the
-  /// device stays busy. Throws ContractError if fewer than two steps have been made since then.
+  /// device stays busy. Throws ContractError if fewer than two steps have been made since the model
+  /// was made or loaded from a checkpoint.
   [[nodiscard]] StepReport previous_report() const;
 
   /// Returns the number of steps made, including skipped steps and the steps before the checkpoint
   /// that the model was loaded from.
   [[nodiscard]] std::int64_t steps() const noexcept;
 
-  /// *Collective.* Calls `sink` on every rank, in order of registration, with each whole parameter
+  /// *Collective.* Calls `sink` on every rank, in order of declaration, with each whole parameter
   /// or gradient in host memory (valid during the call), widened to fp32. Tied parameters come
   /// once, with their owner. Units are gathered one at a time. On a mesh with `tensor` or `pipe`
   /// the ranks' parts are assembled too, one tensor at a time in device memory. Throws
