@@ -74,9 +74,9 @@ class Batch {
   /// Makes an empty batch. `label` names its purpose in errors and traces: "gather h.0".
   explicit Batch(std::string label) : label_{std::move(label)} {}
 
-  /// Concatenates every rank's `shard` into `full`, in rank order. `full.elems == shard.elems *
-  /// size`, the same on all ranks. `shard` may be this rank's own part of `full` (in place); any
-  /// other overlap is refused.
+  /// Concatenates every rank's `shard` into `full`, in rank order. On all ranks
+  /// `full.elems == shard.elems * size`. `shard` may be this rank's own part of `full` (in place);
+  /// any other overlap is refused.
   Batch& all_gather(ConstView shard, View full);
 
   /// Reduces `full` over the ranks. With n = shard.elems and full.elems == n * size, rank r keeps

@@ -50,8 +50,8 @@ class DistributedSampler {
   [[nodiscard]] std::int64_t epoch() const noexcept { return epoch_; }
   /// Returns the number of steps in an epoch.
   [[nodiscard]] std::int64_t steps_per_epoch() const noexcept { return steps_; }
-  /// Returns the windows of this rank in micro-batch `micro` of step `step` of the epoch, both from
-  /// 0. Throws ContractError if there is no such step or micro-batch.
+  /// Returns this rank's windows in micro-batch `micro` of step `step` of the epoch, both counted
+  /// from 0. Throws ContractError if there is no such step or micro-batch.
   [[nodiscard]] std::vector<std::int64_t> windows(std::int64_t step, int micro) const;
 
  private:

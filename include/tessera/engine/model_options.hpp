@@ -114,9 +114,8 @@ struct ModelOptions {
 
   // Reduction of gradients.
 
-  /// When the gradients of several micro-batches are reduced: see AccumulateMode. It is
-  /// ignored if `accumulate` is 1. The modes add in different orders, so that results differ by
-  /// rounding.
+  /// When the gradients of several micro-batches are reduced: see AccumulateMode. It is ignored if
+  /// `accumulate` is 1. The modes add in different orders, so that results differ by rounding.
   AccumulateMode accumulate_mode = AccumulateMode::automatic;
   /// Under ddp, finished units are all-reduced together once they have this many bytes of
   /// gradients; at least 1. Other strategies ignore it.

@@ -31,8 +31,8 @@ class CrossEntropy {
   [[nodiscard]] std::int64_t statistics_elems(std::int64_t rows) const noexcept;
 
   /// Adds mean / micro_batches to *loss, which the caller zeroes at the beginning of a step, and
-  /// overwrites logits [rows, classes] with their gradient. targets [rows] lie in [0, classes)
-  /// of all ranks together. The gradient, not the loss, is multiplied by *loss_scale (null: 1): see
+  /// overwrites logits [rows, classes] with their gradient. targets [rows] lie in [0, classes) of
+  /// all ranks together. The gradient, not the loss, is multiplied by *loss_scale (null: 1): see
   /// ShardedModel::loss_scale. All arrays are in device memory.
   void forward(Values logits, const std::int32_t* targets, double* loss, std::int64_t rows,
                const float* loss_scale = nullptr, float* statistics = nullptr) const;

@@ -209,8 +209,7 @@ class GPT {
   [[nodiscard]] ConstView gathered_logits() const noexcept;
 
   /// Returns the bytes that `reserve(batch)` allocates on rank `world.rank()` for a model with
-  /// these options.
-  /// Throws ConfigError as the constructor and `reserve` do.
+  /// these options. Throws ConfigError as the constructor and `reserve` do.
   [[nodiscard]] static GPTBytes bytes_needed(const GPTConfig& config, const GPTOptions& options,
                                              std::int64_t batch, World& world,
                                              const ModelOptions& model = {});

@@ -37,8 +37,8 @@ class Recompute {
   /// Recomputes the output of GELU in layers that are not recomputed whole. It saves 4 * hidden
   /// values per row and layer, and costs one pass over them in backward.
   [[nodiscard]] static Recompute gelu();
-  /// Recomputes the outputs of both layer norms in layers that are not recomputed whole. It saves 2
-  /// * hidden values per row and layer, and costs one more forward of the norms.
+  /// Recomputes the outputs of both layer norms in layers that are not recomputed whole. It saves
+  /// 2 * hidden values per row and layer, and costs one more forward of the norms.
   [[nodiscard]] static Recompute layer_norm();
 
   /// Recomputes what `a` or `b` recomputes. Throws ContractError if both choose whole layers.

@@ -22,8 +22,8 @@ namespace tessera {
 ///   piece.part->for_each_run({piece.first, std::ssize(piece.weights)},
 ///                            [&](const Range& whole, std::int64_t at) { ... });
 ///
-/// calls back for each run of the piece that is contiguous in the whole parameter too: weight `at -
-/// piece.first` is element `whole.first` of the parameter.
+/// calls back for each run of the piece that is contiguous in the whole parameter too. Weight
+/// `at - piece.first` is element `whole.first` of the parameter.
 ///
 /// Time:    all arrays are in device memory and ready on `stream`. On a CPU the update function is
 ///          called when the stream reaches it, so plain loops are enough.

@@ -126,8 +126,8 @@ class SegmentLayout {
   [[nodiscard]] std::int64_t shard_elems() const noexcept { return shard_elems_; }
   /// Returns the number of elements of all shards together.
   [[nodiscard]] std::int64_t padded_elems() const noexcept { return shard_elems_ * ranks_; }
-  /// Returns the part of the segment that `rank` owns: [rank * shard_elems, (rank + 1) *
-  /// shard_elems).
+  /// Returns the part of the segment that `rank` owns, which begins at rank * shard_elems and has
+  /// shard_elems elements.
   [[nodiscard]] Range shard(int rank) const noexcept;
   /// Returns the pieces of parameters among the elements `owned`, in order. Padding belongs to no
   /// piece.
