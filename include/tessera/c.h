@@ -127,7 +127,11 @@ const char* tessera_category_name(tessera_category category);
 /* One rank's view of the job. It ends when the rank's callback returns. */
 typedef struct tessera_world tessera_world;
 
-/* How ranks are set up (tessera/world/world_options.hpp). */
+/* The priority of the streams of gathers and reductions, on CUDA. */
+enum { TESSERA_PRIORITY_USUAL = 0, TESSERA_PRIORITY_HIGH = 1 };
+
+/* How ranks are set up (tessera/world/world_options.hpp, which says what each member means and its
+ * range). Flags are 0 or 1. */
 typedef struct tessera_world_options {
   size_t size;
   tessera_device device;
@@ -138,6 +142,14 @@ typedef struct tessera_world_options {
   uint64_t budget_bytes; /* the most that a rank may hold; 0: no limit */
   int32_t deterministic; /* 1: NCCL has a fixed order of sums too */
   int32_t reserved;
+  const char* products; /* the path of recorded algorithms of cuBLASLt, on CUDA; NULL: none */
+  uint64_t attention_workspace_bytes; /* the most that cuDNN's attention takes for itself */
+  int32_t nondeterministic_attention; /* flag: cuDNN adds its gradients in any order */
+  int32_t channel_priority;           /* TESSERA_PRIORITY_... */
+  int32_t nccl_min_ctas;              /* 1 to 64; 0: NCCL's choice */
+  int32_t nccl_max_ctas;
+  int32_t nccl_windows; /* flag: arenas are symmetric windows */
+  int32_t reserved_flag;
 } tessera_world_options;
 tessera_status tessera_world_options_init(tessera_world_options* options, size_t size);
 

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "c/errors.hpp"
+#include "tessera/c.h"
 
 namespace tessera::c {
 
@@ -16,6 +17,10 @@ namespace tessera::c {
 /// program brings at least that. Members are added behind it.
 template <class Struct>
 inline constexpr std::size_t kFirstSize = sizeof(Struct);
+
+template <>
+inline constexpr std::size_t kFirstSize<tessera_world_options> =
+    offsetof(tessera_world_options, products);
 
 /// Refuses the size of a struct that this library cannot have been meant by.
 template <class Struct>
