@@ -57,8 +57,8 @@ struct GPT::State {
   EndUnits ends;
   std::vector<Unit> blocks;  // by layer, of all stages
   std::optional<GPTLayers> layers;
-  std::optional<Channel> along_pipe;  // for evaluations, if there is a pipeline ...
-  OwnedEvent stage_sent;
+  std::optional<Channel> along_pipe;  // for evaluations, if there is a pipeline
+  OwnedEvent stage_sent;              // orders its batches
 
   // Set by `reserve`.
   BatchShape shape;

@@ -336,7 +336,7 @@ void WorldFactory::make_streams(World::State& state) {
   state.compute_stream.get().state()->compute_with(
       {&state.kernels, state.options.threads,
        state.options.nondeterministic_attention ? SumOrder::any : SumOrder::fixed,
-       state.products ? &*state.products : nullptr});
+       state.options.attention_workspace_bytes, state.products ? &*state.products : nullptr});
   const auto make_channel = [&](const char* name) {
     return state.device->make_channel_stream(fmt::format("{} r{}", name, state.rank),
                                              state.options.channel_priority);

@@ -8,6 +8,8 @@
 #include "kernels/attention/attention.hpp"
 #include "kernels/attention/cudnn_rule.hpp"
 #include "kernels/values.hpp"
+#include "support/mesh_run.hpp"
+#include "support/planned_jobs.hpp"
 #include "tessera/base/error.hpp"
 #include "tessera/device/device_use.hpp"
 #include "tessera/kernels/attention.hpp"
@@ -190,6 +192,24 @@ TEST_F(CudnnTest, BackwardTakesAsFewPiecesAsTheWorkspaceThatIsLentAllows) {
     EXPECT_EQ(attend(kShape, Passes::both, *alone, lent), whole);
     EXPECT_EQ(executions(), 2U + pieces) << lent << ": forward takes two";
   }
+}
+
+// With a workspace of one head a GPT's backward borrows the logits, and takes all heads at once.
+TEST_F(CudnnTest, AGptThatLendsItsLogitsHoldsWhatWasPlannedAndChangesNoBit) {
+  MeshRun run{.config = {.layers = 2, .hidden = 16, .heads = 2, .vocab = 4096, .seq = 128},
+              .options = {.compute = DType::bf16},
+              .world = {.device = DeviceKind::cuda},
+              .steps = 2,
+              .batch = 2};
+  const MeshOutcome whole = train_on(run);
+  const std::uint64_t pieces = executions();
+  EXPECT_GT(pieces, 0U);
+  run.world.attention_workspace_bytes = 0;
+  const MeshOutcome lent = train_on(run);
+  EXPECT_EQ(executions(), pieces);
+  EXPECT_EQ(difference(whole.seen, lent.seen), "");
+  EXPECT_EQ(difference(planned_on(run, 0), lent.memory[0]), "");
+  EXPECT_LT(lent.memory[0].live[Category::workspace], whole.memory[0].live[Category::workspace]);
 }
 
 TEST_F(CudnnTest, ItsDeviceMemoryIsCountedAsALibrarys) {

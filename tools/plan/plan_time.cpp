@@ -237,8 +237,8 @@ struct TimedRank {
 };
 
 /// Under dp rank 0 does more than the others, and along pipe each place does something else. Along
-/// tensor all wait for the one with the largest part, which is the last. Under all else a rank does
-/// as much as any.
+/// tensor all wait for the one with the largest part, which is the last (docs/plan-time.md). Under
+/// all else a rank does as much as any.
 std::vector<TimedRank> timed_ranks(const Settings& settings, Strategy strategy) {
   if (strategy == Strategy::dp && settings.ranks > 1) { return {{0, 1}, {1, settings.ranks - 1}}; }
   if (settings.mesh.empty()) { return {{0, settings.ranks}}; }
