@@ -360,6 +360,7 @@ TEST(Layers, KoreanReadmeHasTheCommandsNumbersAndHeadingsOfTheEnglishOne) {
 TEST(Layers, SnippetsOfTheDocumentsArePiecesOfCompiledPrograms) {
   EXPECT_GT(check_snippets("docs/memory-ledger.md", {"examples/memory_ledger.cpp"}), 8);
   EXPECT_GT(check_snippets("docs/planning.md", {"examples/hand_written_mlp.cpp"}), 2);
+  EXPECT_GT(check_snippets("docs/schedules.md", {"examples/pipeline_bubbles.cpp"}), 6);
   EXPECT_GT(check_snippets("docs/recipes.md",
                            {"examples/recipes.cpp", "tests/engine/unequal_ranks_test.cpp"}),
             50);

@@ -136,9 +136,9 @@ struct ModelOptions {
   /// remainders) of 16-bit parameters and the optimizer's state there between updates; the device
   /// updates, and has a ring of three pieces of them meanwhile. Either way `step` enqueues the
   /// update, which runs unit by unit during the next forward pass; the first use of a unit waits
-  /// for its update (docs/offload.md says which is faster where). ConfigError from `materialize` if
-  /// nothing is trained, and from `optimize_with` if the optimizer leaves nothing to take off the
-  /// device.
+  /// for its update (docs/offload-speed.md says which is faster where). ConfigError from
+  /// `materialize` if nothing is trained, and from `optimize_with` if the optimizer leaves nothing
+  /// to take off the device.
   Offload offload = Offload::none;
   /// The fraction, from 0 to below 1, of the elements that the optimizer updates whose state stays
   /// on the device in spite of `offload`. Whole units stay, the last declared first; ConfigError
