@@ -41,7 +41,7 @@ struct RankGroup {
 /// Threads: one thread at a time, except `abort`, which any thread may call.
 class Communicator {
  public:
-  /// Ends this rank's part of the group, without waiting for other ranks.
+  /// Destroys this rank's end of the communicator; `split` describes batches still in progress.
   virtual ~Communicator() = default;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;

@@ -38,12 +38,12 @@ enum class StreamPriority : std::uint8_t {
 
 /// Deletes a stream's state, whose type only the backends know.
 struct StreamDeleter {
-  /// Deletes `state`, which may be null.
+  /// Deletes `state`: finishes, or after an error skips, the stream's work first.
   void operator()(StreamState* state) const noexcept;
 };
 /// Deletes an event's state, whose type only the backends know.
 struct EventDeleter {
-  /// Deletes `state`, which may be null.
+  /// Deletes `state`.
   void operator()(EventState* state) const noexcept;
 };
 

@@ -9,21 +9,21 @@ namespace tessera::kernels {
 
 /// Arguments of rms_norm_forward. x and y have one dtype; weight may have another.
 struct RMSNormForward {
-  ConstValues x;       ///< [rows, columns]
-  ConstValues weight;  ///< [columns]
-  Values y;            ///< [rows, columns], overwritten
-  float* inverse_rms;  ///< [rows], 1 / sqrt(mean(x^2) + eps), overwritten: kept for backward
-  std::int64_t rows;
-  std::int64_t columns;
-  float eps = 1e-5F;  ///< at least 0; Llama 2 and 3 take 1e-5, Llama 1 takes 1e-6
+  ConstValues x;         ///< [rows, columns]
+  ConstValues weight;    ///< [columns]
+  Values y;              ///< [rows, columns], overwritten
+  float* inverse_rms;    ///< [rows], 1 / sqrt(mean(x^2) + eps), overwritten: kept for backward
+  std::int64_t rows;     ///< number of rows
+  std::int64_t columns;  ///< elements of a row
+  float eps = 1e-5F;     ///< at least 0; Llama 2 and 3 use 1e-5, Llama 1 uses 1e-6
 };
 
 /// Computes y = x * inverse_rms * weight, row by row (Zhang and Sennrich 2019).
 ///
-/// Bits:   a row's sums are formed in an order that depends on its length and the dtypes alone,
-///         another one on each backend.
+/// Bits:   a row's sums are formed in a backend's own order, which depends on the row's length and
+///         the dtypes only.
 /// Errors: ContractError for a negative size or eps, rows without columns, a null or fp64 array, or
-///         an x and y of two dtypes.
+///         an x and y of different dtypes.
 void rms_norm_forward(const RMSNormForward& args, Stream stream);
 
 /// Arguments of rms_norm_backward. x, dy and dx have one dtype.
@@ -32,17 +32,17 @@ struct RMSNormBackward {
   ConstValues weight;        ///< [columns], as in forward
   const float* inverse_rms;  ///< [rows], from forward
   ConstValues dy;            ///< [rows, columns]
-  Values dx;                 ///< [rows, columns], added to: the residual's gradient is there
+  Values dx;                 ///< [rows, columns], added to: it holds the residual's gradient
   Values dweight;            ///< [columns], added to; null: frozen, not computed
-  std::int64_t rows;
-  std::int64_t columns;
+  std::int64_t rows;         ///< number of rows
+  std::int64_t columns;      ///< elements of a row
 };
 
 /// Adds the gradients of rms_norm_forward: with n = x * inverse_rms and dn = dy * weight,
 ///
 ///   dx += inverse_rms * (dn - n * mean(dn * n))        dweight += sum over rows of dy * n
 ///
-/// Bits:   dx as forward; dweight is a sum over rows, as that of layer_norm_backward.
+/// Bits:   dx as in forward; dweight is summed over rows as by layer_norm_backward.
 /// Memory: CUDA uses the stream's workspace.
 /// Errors: those of rms_norm_forward.
 void rms_norm_backward(const RMSNormBackward& args, Stream stream);

@@ -4,10 +4,10 @@
 
 namespace tessera::kernels {
 
-/// What a kernel does with what its result's memory holds before.
+/// How a kernel writes its result to memory.
 enum class Write : std::uint8_t {
-  overwrite,  ///< the old values are not read
-  add,        ///< the result is added to them
+  overwrite,  ///< replaces the old values without reading them
+  add,        ///< adds to the old values
 };
 
 }  // namespace tessera::kernels

@@ -11,26 +11,27 @@ namespace tessera {
 
 /// The least and the greatest of a number of bytes over the ranks.
 struct Skew {
-  std::size_t least_bytes = 0;
-  int least_rank = 0;  ///< the first rank that has the least
-  std::size_t most_bytes = 0;
-  int most_rank = 0;  ///< the first rank that has the most
+  std::size_t least_bytes = 0;  ///< the least over the ranks
+  int least_rank = 0;           ///< the first rank with the least
+  std::size_t most_bytes = 0;   ///< the greatest over the ranks
+  int most_rank = 0;            ///< the first rank with the greatest
 
   friend bool operator==(const Skew&, const Skew&) = default;
 };
 
-/// What every rank of a job holds and has held.
+/// The memory of every rank of a job, now and at its peak.
 struct JobMemory {
   std::vector<MemoryReport> ranks;           ///< by rank
   std::vector<std::size_t> host_peak_bytes;  ///< by rank: the peak of World::host_memory()
 
-  /// The skew of the bytes that are live.
+  /// Returns the skew of the live bytes.
   [[nodiscard]] Skew live() const;
-  /// The skew of MemoryReport::peak_bytes.
+  /// Returns the skew of MemoryReport::peak_bytes.
   [[nodiscard]] Skew peak() const;
-  /// The skew of MemoryReport::most_in_use_bytes.
+  /// Returns the skew of MemoryReport::most_in_use_bytes.
   [[nodiscard]] Skew most_in_use() const;
-  /// A table for people, at most 100 columns wide; neighbouring ranks that are alike share a line.
+  /// Returns a table for people, at most 100 columns wide. Neighbouring ranks with equal values
+  /// share a line.
   [[nodiscard]] std::string text() const;
 };
 

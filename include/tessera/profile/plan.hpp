@@ -10,38 +10,39 @@
 
 namespace tessera {
 
-/// The job that `plan` is asked about.
+/// The job that `plan` simulates.
 struct PlanOptions {
-  int ranks = 1;            ///< ranks of the job
-  Backend backend = {};     ///< the device and the communicator that they would use
+  int ranks = 1;            ///< the number of ranks
+  Backend backend = {};     ///< the device and the communicator of the ranks
   WorldOptions world = {};  ///< the options of every rank's World
-  /// How the body arranges the ranks, if along `pipe` or `tensor`: ranks at different places along
+  /// The mesh that the body uses, if it has `pipe` or `tensor`: ranks at different places along
   /// these hold different parts of a model. Empty: no such dimension.
   std::vector<MeshDim> mesh = {};
 };
 
-/// Ranks that hold the same.
+/// The memory of a group of ranks that hold the same bytes.
 struct PlannedRank {
-  int rank = 0;   ///< the first of them
-  int count = 1;  ///< how many they are
-  /// All of them, in ascending order. Without a mesh they are neighbours.
+  int rank = 0;   ///< the first of the ranks
+  int count = 1;  ///< the number of the ranks
+  /// All ranks of the group, in ascending order. Without a mesh they are neighbours.
   std::vector<int> ranks = {};
-  MemoryReport memory;              ///< of each at the end of `body`, with the peaks over all of it
-  std::size_t host_peak_bytes = 0;  ///< the peak of each one's host pool
+  MemoryReport memory;              ///< each rank's memory at the end of `body`, with its peaks
+  std::size_t host_peak_bytes = 0;  ///< the peak of each rank's host pool
 };
 
-/// Counts what each rank of a job would hold. It runs `body` on the meta device (simulate_rank),
-/// once as rank 0 and once for all other ranks, which the strategies do not tell apart; of a mesh,
-/// once for each place along `pipe` and `tensor`, and for rank 0. Ranks that hold the same at all
-/// places along `tensor`, or at neighbouring places, are one PlannedRank, and so are those of
-/// neighbouring places along `pipe`. There is no second model of memory: it counts what the engine,
-/// the optimizer, the communicators and `body` itself ask for. A body that declares, materialises,
-/// optimises and makes one step has asked for all that it will ever ask for. What is in use may
-/// rise once more in the second step: the first gathers without prefetch unless the order of units
-/// was declared.
+/// Counts the memory that each rank of a job would hold. It runs `body` on the meta device
+/// (simulate_rank): once as rank 0 and once for all other ranks, which hold the same under every
+/// strategy; on a mesh, as rank 0 and once for each place along `pipe` and `tensor`. Neighbouring
+/// places whose ranks hold the same are one PlannedRank.
 ///
-/// Errors: what `body` throws; OutOfMemory if `options.world.budget_bytes` does not suffice;
-///         ConfigError as simulate_rank, as MeshShape, and for a mesh of another number of ranks.
+/// No second model of memory is involved: the plan counts what the engine, the optimizer, the
+/// communicators and `body` itself allocate. A body that declares, materializes, calls
+/// optimize_with and makes one step has allocated everything. The memory in use may still rise in
+/// the second step, since the first gathers without prefetch unless the order of units was
+/// declared.
+///
+/// Errors: what `body` throws. OutOfMemory if `options.world.budget_bytes` does not suffice.
+///         ConfigError as simulate_rank and MeshShape, and for a mesh of another number of ranks.
 [[nodiscard]] std::vector<PlannedRank> plan(const PlanOptions& options,
                                             const std::function<void(World&)>& body);
 

@@ -21,68 +21,68 @@ namespace tessera {
 /// 128 bytes in 16-bit dtypes.
 inline constexpr std::int64_t kAlignElems = 64;
 
-/// The owner of a tied parameter, in a unit that was declared before. Both names stand for one
+/// The owner of a tied parameter, in a unit that was declared before. Alias and owner are one
 /// tensor with one gradient.
 struct TiedTo {
   std::string unit;       ///< the name of the owning unit
   std::string parameter;  ///< the name of the parameter within it
 };
 
-/// What ranks along the mesh's dimension `tensor` add to the gradient of a parameter that they all
+/// How ranks along the mesh's dimension `tensor` compute the gradient of a parameter that they all
 /// have whole.
 enum class TensorGradient : std::uint8_t {
-  equal,  ///< Each adds the whole gradient, with the same bits.
-  part,   ///< Each adds a part, such as that of its slice of a sequence. `step` adds the parts.
+  equal,  ///< Each rank computes the whole gradient, with the same bits.
+  part,   ///< Each rank computes a part, such as its slice of a sequence. `step` adds the parts.
 };
 
 /// One parameter as its author declares it.
 struct ParameterSpec {
   std::string name;                    ///< unique in its unit
-  Shape shape;                         ///< the whole's extents, whatever part a rank has of it
+  Shape shape;                         ///< extents of the whole parameter, also if it is cut
   bool trainable = true;               ///< false: frozen, without gradient or optimizer state
   std::optional<DType> dtype = {};     ///< compute dtype of this parameter, if not the model's
-  std::optional<TiedTo> tied_to = {};  ///< an alias: the owner, of equal shape and cut, decides
+  std::optional<TiedTo> tied_to = {};  ///< makes it an alias; the owner has equal shape and cut
   /// The least number of elements that the parameter's place holds, for kernels that read or write
-  /// beyond its end, for instance whole rows of a product. What exceeds the shape holds zeros: the
-  /// trainer may write zeros there, into parameters and gradients, and nothing else. Room is
-  /// counted in every buffer, but in no number of parameters, export, file or initialiser. An alias
-  /// has its owner's room. Of a parameter that is cut, which must be along dimension 0, the last
-  /// rank's part has what lies beyond the whole.
+  /// beyond its end, for instance whole rows of a product. Elements beyond the shape are zero; the
+  /// trainer may write only zeros there, in parameters and in gradients. Room takes memory in every
+  /// buffer, but parameter counts, exports, files and initialisers leave it out. An alias has its
+  /// owner's room. A parameter with room may be cut along dimension 0 only; the last rank's part
+  /// then has the room.
   std::int64_t room = 0;
   /// How the mesh's dimension `tensor` cuts the parameter. Empty: every rank along it has all of
-  /// it. Scopes hand out the rank's part; initial values, checkpoints, exports and rules of the
-  /// optimizer see the whole. Without such a dimension it has no effect.
+  /// it. Scopes hand out the rank's part; initial values, checkpoints, exports and optimizers see
+  /// the whole parameter. Without such a dimension it has no effect.
   std::optional<TensorCut> cut = {};
-  /// What the ranks along `tensor` add to the gradient of a parameter that all of them have.
+  /// How ranks along `tensor` compute the gradient of a parameter that all of them have whole.
   TensorGradient tensor_gradient = TensorGradient::equal;
 };
 
 /// The dtypes of one segment and its companion buffers.
 struct SegmentDTypes {
-  DType parameter = DType::fp32;  ///< what kernels compute with
-  DType gradient = DType::fp32;   ///< what backward adds into
-  DType reduce = DType::fp32;     ///< what gradients travel in
-  DType master = DType::fp32;     ///< what the optimizer updates
+  DType parameter = DType::fp32;  ///< of the parameters that kernels read
+  DType gradient = DType::fp32;   ///< of the gradients that backward adds to
+  DType reduce = DType::fp32;     ///< of gradients while they are reduced
+  DType master = DType::fp32;     ///< of the values that the optimizer updates
 
   friend bool operator==(const SegmentDTypes&, const SegmentDTypes&) = default;
 };
 
-/// What ranks along the mesh's dimension `tensor` have of a segment. Without that dimension it is
+/// How ranks along the mesh's dimension `tensor` share a segment. Without that dimension it is
 /// `own`.
 enum class TensorKind : std::uint8_t {
-  own,     ///< Each has elements that no other has.
-  copies,  ///< Each has the same elements, and gradients with the same bits.
-  parts,   ///< Each has the same elements, and a part of their gradients.
+  own,     ///< Each rank has elements that no other rank has.
+  copies,  ///< All ranks have the same elements, and gradients with the same bits.
+  parts,   ///< All ranks have the same elements, and each a part of their gradients.
 };
 
-/// Where one parameter lies in its segment.
+/// The place of one parameter in its segment.
 struct Placement {
   std::size_t parameter = 0;  ///< index in the unit's list of specs
   std::int64_t first = 0;     ///< first element in the segment, a multiple of the alignment
   std::int64_t elems = 0;     ///< the elements of the parameter's part
-  std::int64_t room = 0;      ///< ParameterSpec::room, as far as it is this part's
+  std::int64_t room = 0;      ///< this part's share of ParameterSpec::room
 
-  /// Returns the end of the place: no other parameter lies in [first, end()).
+  /// Returns the end of the place: no other parameter has elements in [first, end()).
   [[nodiscard]] std::int64_t end() const noexcept { return first + (room > elems ? room : elems); }
 };
 
@@ -90,13 +90,13 @@ struct Placement {
 struct Piece {
   std::size_t parameter = 0;            ///< index in the unit's list of specs
   std::int64_t first_in_parameter = 0;  ///< first element in the parameter's part
-  std::int64_t first_in_shard = 0;      ///< first among the elements that the rank owns, end to end
+  std::int64_t first_in_shard = 0;      ///< index of the first among the elements the rank owns
   std::int64_t elems = 0;               ///< length of the run
 };
 
-/// One flat parameter: parameters of equal dtypes, trainability and TensorKind, laid end to end in
-/// the order of declaration, and padded so that N equal shards cover it. Of parameters that are cut
-/// along `tensor` it holds this rank's parts.
+/// One flat parameter: parameters of equal dtypes, trainability and TensorKind, end to end in the
+/// order of declaration, and padded so that N equal shards cover it. It holds this rank's parts of
+/// parameters that are cut along `tensor`.
 ///
 ///   shard_elems  = round_up(ceil(elems / N), align)
 ///   padded_elems = shard_elems * N
@@ -115,9 +115,9 @@ class SegmentLayout {
   [[nodiscard]] const SegmentDTypes& dtypes() const noexcept { return dtypes_; }
   /// Returns whether the segment's parameters are trained.
   [[nodiscard]] bool trainable() const noexcept { return trainable_; }
-  /// Returns what ranks along `tensor` have of it.
+  /// Returns how ranks along `tensor` share the segment.
   [[nodiscard]] TensorKind tensor() const noexcept { return tensor_; }
-  /// Returns where each parameter lies, in ascending order.
+  /// Returns the places of the parameters, in ascending order.
   [[nodiscard]] std::span<const Placement> placements() const noexcept { return placements_; }
   /// Returns the number of elements, without the padding at the end.
   [[nodiscard]] std::int64_t elems() const noexcept { return elems_; }
@@ -149,15 +149,15 @@ class SegmentLayout {
 
 /// The dtypes and the alignment of a unit's layout.
 struct LayoutOptions {
-  DType compute = DType::fp32;             ///< of parameters, unless one chooses its own
+  DType compute = DType::fp32;             ///< of parameters without ParameterSpec::dtype
   DType gradient = DType::fp32;            ///< of gradients
-  DType reduce = DType::fp32;              ///< what gradients travel in
+  DType reduce = DType::fp32;              ///< of gradients while they are reduced
   std::int64_t align_elems = kAlignElems;  ///< a multiple of kAlignElems
-  TensorRank tensor = {};                  ///< whose parts of cut parameters are laid out
+  TensorRank tensor = {};                  ///< the rank whose parts of cut parameters are laid out
 };
 
-/// How one unit's own parameters are laid out and cut: a list of segments. The layout is the same
-/// for every strategy at a given number of ranks and place along `tensor`. It is pure arithmetic.
+/// The layout of one unit's parameters: a list of segments. It is the same for every strategy at a
+/// given number of ranks and place along `tensor`. It is pure arithmetic.
 class UnitLayout {
  public:
   /// Returns the layout of `specs`. Segments come in the order in which their (dtypes, trainable,
@@ -185,18 +185,19 @@ class UnitLayout {
   /// Returns the index of the parameter called `name`, or nothing if there is none.
   [[nodiscard]] std::optional<std::size_t> find(std::string_view name) const noexcept;
 
-  /// Returns what this rank has of parameter `index`. Throws ContractError if there is no such
+  /// Returns this rank's part of parameter `index`. Throws ContractError if there is no such
   /// parameter.
   [[nodiscard]] const TensorPart& part(std::size_t index) const;
-  /// Returns the number of elements that are laid out, without padding. Without a cut it is what
-  /// papers call the number of parameters.
+  /// Returns the number of elements of this rank's parts, without padding. Without a cut it is the
+  /// number of parameters in the usual sense.
   [[nodiscard]] std::int64_t parameter_elems() const noexcept;
-  /// Returns the number of distinct elements of the whole unit, whatever part a rank has of it.
+  /// Returns the number of distinct elements of the whole unit, over all ranks' parts.
   [[nodiscard]] std::int64_t whole_elems() const noexcept;
-  /// Returns the same parameters with no place for them: what a rank has of a unit that is not its.
+  /// Returns a layout of the same parameters without segments, for a rank that does not have the
+  /// unit.
   [[nodiscard]] UnitLayout without_segments() const;
-  /// Returns one line per entry, the same on every rank that declared the same unit, whatever its
-  /// place along `tensor`. The engine compares it across ranks.
+  /// Returns the layout as text, one line per entry. It is the same on every rank that declared the
+  /// same unit, at any place along `tensor`. The engine compares it across ranks.
   [[nodiscard]] std::string describe() const;
 
  private:

@@ -13,7 +13,7 @@ struct ParameterInfo {
   std::string name;       ///< the name within the unit
   Shape shape;            ///< the whole parameter's shape
   bool trainable = true;  ///< false: frozen
-  std::uint32_t id = 0;   ///< the place in the order of registration, from 0, aliases left out
+  std::uint32_t id = 0;   ///< the index in the order of declaration, from 0, without aliases
 
   /// Returns "unit.name".
   [[nodiscard]] std::string full_name() const { return unit + "." + name; }

@@ -20,10 +20,10 @@ struct Range {
 /// arithmetic.
 ///
 /// The ranges ascend, none is empty, and no two of them touch: equal elements make equal lists. A
-/// shard of a segment is one range. A cut along another dimension needs no other type: some columns
-/// of a row-major matrix are one range for each row.
+/// shard of a segment is one range; some columns of a row-major matrix are one range for each row.
 class Ranges {
  public:
+  /// An empty list.
   Ranges() = default;
   /// Makes a list of one range, or of none if the range is empty. It is implicit, so that a range
   /// can stand for a list. Throws ContractError if the range begins below 0 or has fewer than 0
@@ -33,8 +33,9 @@ class Ranges {
   /// touch become one. Throws ContractError unless they ascend and do not overlap.
   explicit Ranges(const std::vector<Range>& ranges);
 
-  /// Iterators over the ranges.
+  /// Returns an iterator to the first range.
   [[nodiscard]] auto begin() const noexcept { return ranges_.begin(); }
+  /// Returns the end of the iteration over the ranges.
   [[nodiscard]] auto end() const noexcept { return ranges_.end(); }
   /// Returns whether the list has no elements.
   [[nodiscard]] bool empty() const noexcept { return ranges_.empty(); }

@@ -19,10 +19,10 @@ enum class Phase : std::uint8_t {
 /// The number of phases.
 inline constexpr std::size_t kPhases = 5;
 
-/// "setup", "forward", "backward", "update", "evaluation".
+/// Returns "setup", "forward", "backward", "update" or "evaluation".
 [[nodiscard]] std::string_view to_string(Phase phase) noexcept;
 
-/// Where in its program a rank is. The engine sets it, and records carry it.
+/// The place of a rank in its program. The engine sets it, and records carry it.
 struct Moment {
   Phase phase = Phase::setup;  ///< what the rank is doing
   std::string unit;            ///< the unit of the scope, or empty

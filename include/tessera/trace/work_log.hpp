@@ -11,13 +11,13 @@
 
 namespace tessera::trace {
 
-/// What a kernel, copy or fill does, as far as its time depends on it.
+/// The work of a kernel, copy or fill, as far as its time depends on it.
 struct KernelWork {
-  std::string name;           ///< tells apart variants that run at different rates
-  DType dtype = DType::fp32;  ///< of the factors that it multiplies
+  std::string name;           ///< the kernel; variants that run at different rates have own names
+  DType dtype = DType::fp32;  ///< type of the factors that it multiplies
   double flops = 0;           ///< floating-point operations
-  double bytes = 0;           ///< read and written, each array once
-  /// The sizes that its rate depends on: rows and columns, or the m, n and k of a product.
+  double bytes = 0;           ///< bytes read and written, each array counted once
+  /// The sizes that the rate depends on: rows and columns, or the m, n and k of a product.
   std::array<std::int64_t, 3> sizes{};
 
   friend bool operator==(const KernelWork&, const KernelWork&) = default;
@@ -25,24 +25,24 @@ struct KernelWork {
 
 /// One entry of a batch of collectives.
 struct CollectiveWork {
-  std::string name;  ///< "all_gather", ...
-  double bytes = 0;  ///< of the whole tensor
+  std::string name;  ///< the operation: "all_gather", ...
+  double bytes = 0;  ///< bytes of the whole tensor
 
   friend bool operator==(const CollectiveWork&, const CollectiveWork&) = default;
 };
 
-/// A batch, on one of the rank's communicators.
+/// A batch of collectives on one of the rank's communicators.
 struct BatchWork {
-  std::string label;      ///< Batch::label
-  std::size_t group = 0;  ///< the communicator: an index into WorkLog::groups()
-  std::vector<CollectiveWork> entries;
+  std::string label;                    ///< Batch::label
+  std::size_t group = 0;                ///< the communicator: an index into WorkLog::groups()
+  std::vector<CollectiveWork> entries;  ///< the operations, in the order of the batch
 
   friend bool operator==(const BatchWork&, const BatchWork&) = default;
 };
 
-/// One thing that was enqueued.
+/// One entry of a WorkLog.
 struct WorkEntry {
-  /// What was enqueued, and what `index` is an index of.
+  /// What was enqueued, and the list that `index` refers to.
   enum class Kind : std::uint8_t {
     kernel,     ///< kernels()[index] runs on `stream`
     batch,      ///< batches()[index] runs on `stream`
@@ -51,17 +51,17 @@ struct WorkEntry {
     host_wait,  ///< the enqueuing thread waits until mark `index` is reached
     step,       ///< a step ends when the compute stream reaches this entry
   };
-  Kind kind{};
+  Kind kind{};            ///< what was enqueued
   int stream = 0;         ///< index into streams()
-  std::size_t index = 0;  ///< as `kind` says
+  std::size_t index = 0;  ///< index into the list of `kind`
   int phase = 0;          ///< index into phases()
-  double seconds = 0;     ///< how long a kernel took, where it ran and was timed; else 0
+  double seconds = 0;     ///< measured time of a kernel; 0 if it was not timed
 
   friend bool operator==(const WorkEntry&, const WorkEntry&) = default;
 };
 
-/// What one rank enqueues on its streams, in the order in which it does so. The time of a step can
-/// be worked out from it (profile/step_time.hpp). Plain data. Threads: one.
+/// Everything that one rank enqueues on its streams, in order. step_time computes the time of a
+/// step from it. It is plain data, for one thread at a time.
 class WorkLog {
  public:
   /// Adds a stream and returns its number. The compute stream is added first.
@@ -70,9 +70,9 @@ class WorkLog {
   /// number.
   std::size_t add_group(std::vector<int> members);
 
-  /// Makes what is logged from now on belong to this phase ("forward", ...).
+  /// Sets the phase ("forward", ...) of all entries from now on.
   void enter(std::string_view phase);
-  /// Logs a kernel, copy or fill on `stream`, and how long it took if it was timed.
+  /// Logs a kernel, copy or fill on `stream`, with its measured time, or 0 if it was not timed.
   void kernel(int stream, KernelWork work, double seconds = 0);
   /// Logs a batch of collectives on `stream`.
   void batch(int stream, BatchWork work);
@@ -85,19 +85,19 @@ class WorkLog {
   /// Logs the end of a step, on the compute stream.
   void end_step();
 
-  /// The names of all streams, by number.
+  /// Returns the names of all streams, by number.
   [[nodiscard]] const std::vector<std::string>& streams() const noexcept { return streams_; }
-  /// The members of all communicators, by number.
+  /// Returns the members of all communicators, by number.
   [[nodiscard]] const std::vector<std::vector<int>>& groups() const noexcept { return groups_; }
-  /// All phases that were entered, after "" for what comes before the first.
+  /// Returns all phases. The first is "", for entries before the first call of `enter`.
   [[nodiscard]] const std::vector<std::string>& phases() const noexcept { return phases_; }
-  /// Everything that was enqueued, in order.
+  /// Returns all entries, in order.
   [[nodiscard]] const std::vector<WorkEntry>& entries() const noexcept { return entries_; }
-  /// All kernels, copies and fills, in order.
+  /// Returns all kernels, copies and fills, in order.
   [[nodiscard]] const std::vector<KernelWork>& kernels() const noexcept { return kernels_; }
-  /// All batches, in order.
+  /// Returns all batches, in order.
   [[nodiscard]] const std::vector<BatchWork>& batches() const noexcept { return batches_; }
-  /// The number of marks.
+  /// Returns the number of marks.
   [[nodiscard]] std::size_t marks() const noexcept { return marks_; }
 
  private:

@@ -19,7 +19,7 @@ class SubMesh {
   [[nodiscard]] int size() const noexcept { return groups_.size(); }
   /// Returns this rank's place among them, from 0 to size() - 1.
   [[nodiscard]] int index() const noexcept { return groups_.index_of(world_->rank()); }
-  /// Returns the ranks, as the job counts them, in ascending order.
+  /// Returns the ranks' numbers in the job, in ascending order.
   [[nodiscard]] std::vector<int> ranks() const { return groups_.members(world_->rank()); }
 
   /// *Collective over all ranks of the World.* Returns a channel of these ranks: a communicator
@@ -27,11 +27,12 @@ class SubMesh {
   /// returns the same one to every mesh that asks for the same ranks. If these are all ranks, it is
   /// the World's own channel. Errors call it "shard gather". Throws as World::split.
   [[nodiscard]] Channel gather() const { return split(world_->gather_channel(), "gather"); }
-  /// Returns the same for World::reduce_channel. Errors call it "shard reduce".
+  /// *Collective over all ranks of the World.* Returns a channel of these ranks that is split off
+  /// World::reduce_channel, as `gather` does. Errors call it "shard reduce".
   [[nodiscard]] Channel reduce() const { return split(world_->reduce_channel(), "reduce"); }
   /// *Collective over all ranks of the World.* Returns a channel of these ranks with a stream of
-  /// its own, for what neither gathers nor reductions may hold up: see World::split_beside. Errors
-  /// call it "shard `purpose`".
+  /// its own, so that its batches wait neither for gathers nor for reductions: see
+  /// World::split_beside. Errors call it "shard `purpose`".
   [[nodiscard]] Channel beside(std::string_view purpose) const;
 
  private:
@@ -44,8 +45,8 @@ class SubMesh {
 };
 
 /// The ranks of a World, arranged along named dimensions (see MeshShape). Every rank makes it with
-/// the same dimensions. A Mesh borrows the World and owns no communicator, so that it costs nothing
-/// to make again.
+/// the same dimensions. A Mesh borrows the World and owns no communicator, so that making another
+/// one is cheap.
 ///
 ///   Mesh mesh{world, {{"replicate", 2}, {"shard", 4}}};
 ///   const Channel shards = mesh.along("shard").reduce();

@@ -8,8 +8,8 @@ namespace tessera {
 
 /// One dimension of a mesh: its name, and the number of ranks along it.
 struct MeshDim {
-  std::string name;
-  int size = 1;
+  std::string name;  ///< "replicate", "shard", "tensor" or "pipe"
+  int size = 1;      ///< the number of ranks along it, 1 or more
 
   friend bool operator==(const MeshDim&, const MeshDim&) = default;
 };
@@ -74,9 +74,9 @@ class MeshShape {
   /// Returns the number of ranks that compute with different data: those along `replicate` and
   /// `shard`. Gradients and losses are averaged over them.
   [[nodiscard]] int data_ranks() const;
-  /// Returns the place of `rank` among them, from 0 to data_ranks() - 1. Ranks that differ along
-  /// `tensor` and `pipe` alone have the same place; otherwise places ascend with ranks. Throws
-  /// ContractError if the mesh has no such rank.
+  /// Returns the place of `rank` among the data ranks, from 0 to data_ranks() - 1. Ranks that
+  /// differ only along `tensor` and `pipe` have the same place; otherwise places ascend with ranks.
+  /// Throws ContractError if the mesh has no such rank.
   [[nodiscard]] int data_index(int rank) const;
   /// Returns the number of ranks along `name`, or 1 if the mesh does not name it. Throws
   /// ConfigError for a name that is not in the table.

@@ -7,12 +7,12 @@ namespace tessera {
 
 class World;
 
-/// Returns how many bytes this rank's memory has sent to each rank of the job since the run began,
-/// by rank. They are counted where the data moves, in all of the job's communicators and those
-/// split off them. What a rank moves within its own memory does not count. The result includes
-/// every batch whose stream this rank has waited for, and may include parts of later ones. Unlike
-/// `sent_bytes`, which is a formula, it shows the way that the data takes: with `local` every rank
-/// reduces a piece, so that a `reduce` passes between all ranks before it reaches its root.
+/// Returns, by rank, the bytes that this rank has sent to each rank of the job since the run began.
+/// They are counted where the data moves, in all of the job's communicators and those split off
+/// them. Copies within a rank's own memory do not count. The result includes every batch whose
+/// stream this rank has waited for, and may include parts of later ones. `sent_bytes` is a formula;
+/// this function shows the actual path of the data: with `local` every rank reduces a piece, so
+/// that a `reduce` moves data between all ranks before it reaches its root.
 ///
 /// Only `local` counts traffic. With `mpi`, `nccl` and `simulated` the result is empty.
 ///

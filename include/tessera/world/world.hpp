@@ -36,6 +36,7 @@ struct ProcessStart {
 /// Threads: the rank's own, except where said and within the scopes and steps of a ShardedModel.
 class World {
  public:
+  /// Ends the rank's streams and communicators; `run_ranks` and `run` do that at the run's end.
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;
@@ -55,28 +56,27 @@ class World {
   [[nodiscard]] Device& device() noexcept;
   /// Returns the stream on which the caller's kernels and the optimizer run.
   [[nodiscard]] Stream compute_stream() const noexcept;
-  /// Returns the channel of all ranks over which parameters are gathered. It is separate from that
-  /// of gradients, so that a gather never queues behind a reduction.
+  /// Returns the channel of all ranks over which parameters are gathered. Gradients have another
+  /// channel, so that a gather never queues behind a reduction.
   [[nodiscard]] Channel gather_channel() noexcept;
   /// Returns the channel of all ranks over which gradients are reduced.
   [[nodiscard]] Channel reduce_channel() noexcept;
   /// *Collective.* Returns the channel of this rank's group: a communicator split off
-  /// `whole.communicator` (one of the channels above, or one that this has split off), on
-  /// `whole.stream`. Communicator::split describes groups, `name` and errors. The World keeps the
-  /// communicator, and returns the same one when the same is asked for again.
+  /// `whole.communicator`, on `whole.stream`. `whole` is the gather or reduce channel, or a result
+  /// of this call. Communicator::split describes groups, `name` and errors. The World keeps the
+  /// communicator, and returns it again for the same arguments.
   ///
   /// Errors: ContractError for a communicator that is not the World's, since it may end before the
   ///         World, and for a new one within run_as_graph. Otherwise as Communicator::split.
   [[nodiscard]] Channel split(const Channel& whole, const GroupOf& group_of,
                               const std::string& name);
-  /// *Collective.* Returns a channel like `split(gather_channel(), ...)`, with a stream of its own:
-  /// its batches wait neither for gathers nor for reductions, and hold neither up. The World keeps
-  /// it, and returns the same one when the same groups and `name` are asked for again. Errors: as
-  /// `split`.
+  /// *Collective.* Returns a channel like `split(gather_channel(), ...)`, but with a stream of its
+  /// own: its batches neither wait for gathers and reductions nor delay them. The World keeps it,
+  /// and returns it again for the same groups and `name`. Errors: as `split`.
   [[nodiscard]] Channel split_beside(const GroupOf& group_of, const std::string& name);
-  /// Runs `work`, such as passes and a step, and captures what it enqueues on the rank's streams.
-  /// The capture is launched as one CUDA graph: the results are the same, with less time between
-  /// kernels. `work` must have been run before, so that it makes nothing anew. See WorkGraph.
+  /// Runs `work`, such as passes and a step, and launches what it enqueues on the rank's streams as
+  /// one CUDA graph. The results are the same, with less time between kernels. `work` must have run
+  /// once before, so that it allocates nothing now. See WorkGraph.
   ///
   /// Errors: ConfigError on a CPU, and if several ranks are threads that share memory, since one
   ///         graph would hold work of another rank. Otherwise as WorkGraph::run.
@@ -95,23 +95,23 @@ class World {
   [[nodiscard]] Buffer allocate(Category category, std::size_t bytes, std::string name,
                                 BufferUse use = BufferUse::whole);
 
-  /// Returns the account of the rank's host pool: host memory for what has been moved off the
-  /// device. It is counted apart from device memory and not held to the budget. On a CPU device
-  /// both are the same kind of memory.
+  /// Returns the account of the rank's host pool: host memory for state that is moved off the
+  /// device. It is counted separately from device memory, and the budget does not limit it. On a
+  /// CPU device both are the same kind of memory.
   [[nodiscard]] MemoryTracker& host_memory() noexcept;
   /// Allocates memory in the host pool.
   [[nodiscard]] Buffer allocate_host(Category category, std::size_t bytes, std::string name);
   /// Returns the number of threads, including the caller, with which the host updates an offloaded
   /// optimizer.
   [[nodiscard]] int host_threads() const noexcept;
-  /// Runs `work`, which computes on the device: on the CPU with plain loops, on CUDA by launching
+  /// Runs `work`, which computes on the device: on a CPU with plain loops, on CUDA by launching
   /// kernels on `compute_stream()`. A simulated rank skips it.
   template <class Work>
   void compute(Work&& work) {
     if (computes()) { std::forward<Work>(work)(); }
   }
-  /// Runs `work`, which `does` describes. A simulated rank skips it and writes the description into
-  /// the log, if there is one, so that the time of a step can be planned.
+  /// Runs `work`, which computes on the device as `does` describes. A simulated rank skips it and
+  /// writes the description to its log, if there is one, so that the time of a step can be planned.
   template <class Work>
   void compute(const trace::KernelWork& does, Work&& work) {
     if (computes()) {
@@ -128,17 +128,17 @@ class World {
   /// *Collective.* Returns every rank's `text`, by rank. Blocks.
   [[nodiscard]] std::vector<std::string> exchange(const std::string& text);
 
-  /// Tells every rank that this one cannot go on. Pending and later calls on every rank throw
+  /// Ends the job because this rank cannot go on. Pending and later calls on every rank throw
   /// CommError with `reason`. Any thread may call it.
   void abort(std::string_view reason) noexcept;
 
-  /// Waits until nothing that this rank has enqueued on its streams can touch memory any more, on
+  /// Waits until no work that this rank has enqueued on its streams can access memory any more, on
   /// this rank or on a peer. The owner of communicated buffers calls it in its destructor, before
   /// it frees them. Errors of the streams stay in the streams.
   ///
-  /// While an exception unwinds the rank's thread, batches that have not begun are withdrawn first,
-  /// which ends the channels: a rank that fails waits for no peer. Otherwise the call waits for
-  /// them, by the deadline at the latest. It can be called again.
+  /// While an exception unwinds the rank's thread, the call first withdraws batches that have not
+  /// begun, which ends the channels: a rank that fails does not wait for its peers. Otherwise it
+  /// waits for those batches, until the deadline at most. It can be called again.
   void quiesce() noexcept;
 
  private:

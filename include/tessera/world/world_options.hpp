@@ -13,7 +13,7 @@
 
 namespace tessera {
 
-/// Where a CPU rank's compute stream runs what is enqueued on it.
+/// The thread on which a CPU rank's compute stream runs its work.
 enum class ComputeStream : std::uint8_t {
   caller,  ///< Work runs at once on the thread that enqueues it, in order with the caller's loops.
   worker,  ///< Work runs later on a thread of the stream's own, as on a GPU. A trainer must enqueue
@@ -37,19 +37,19 @@ struct WorldOptions {
   /// Whether the rank logs what it enqueues (World::work_log): kernels with their seconds on a CPU,
   /// everything in a simulation.
   bool log_work = false;
-  /// What overwrites a slot when it is released. Tests use it to find late readers and writers.
+  /// How a slot is overwritten when it is released. Tests use it to find late readers and writers.
   SlotPoison poison = SlotPoison::off;
   /// Random delays around collectives and copies. Tests use them to find races. If not given, there
   /// are none.
   std::optional<DelayInjection> delays = {};
-  /// Where a CPU rank's compute stream runs. On CUDA it must keep the default, since the device has
-  /// streams of its own.
+  /// The thread on which a CPU rank's compute stream runs its work. On CUDA it must keep the
+  /// default, since the device has streams of its own.
   ComputeStream compute_stream = ComputeStream::caller;
-  /// Where the ranks' tensors lie and their kernels run: cpu or cuda.
+  /// The kind of device on which the ranks keep tensors and compute: cpu or cuda.
   DeviceKind device = DeviceKind::cpu;
-  /// The CUDA device of a rank, as CUDA numbers those that the process may see. If it is not given,
-  /// ranks that are threads take the devices in turn, and a process takes that of its local rank.
-  /// It needs `device` cuda.
+  /// The CUDA device of a rank, by its number among the devices visible to the process. If it is
+  /// not given, ranks that are threads take the devices in turn, and a process takes the device of
+  /// its local rank. It needs `device` cuda.
   std::optional<int> cuda_ordinal = {};
   /// Compute threads per rank on the CPU, including the caller (1 to 256). They speed up the
   /// library's kernels and sleep between them; loops in World::compute stay on one thread. On a
@@ -59,19 +59,18 @@ struct WorldOptions {
   /// rank's equal part of the cores that it and the other ranks of the machine may use. On a CPU it
   /// must be 0: `threads` counts there.
   int host_threads = 0;
-  /// The bytes that a rank may hold at most: the library's memory and what the caller has
+  /// The most bytes that a rank may hold: the library's memory, and memory that the caller has
   /// registered or taken with World::allocate. An allocation beyond it throws OutOfMemory that
-  /// lists what is held. If not given, there is no limit.
+  /// lists the memory held. If not given, there is no limit.
   std::optional<std::size_t> budget_bytes = {};
   /// Makes NCCL deterministic too, by forcing the ring algorithm: every run of the job on the same
   /// machines then has the same bits. Everything else is deterministic anyway. ConfigError if the
   /// environment (NCCL_ALGO, NCCL_TUNER_PLUGIN) asks NCCL for an algorithm without a fixed order.
   bool deterministic = false;
-  /// The path of a file in which tessera_cuda_bench --choose has recorded the fastest of cuBLASLt's
-  /// algorithms for products of some sizes, on this kind of device and with this version of
-  /// cuBLASLt: ConfigError for another. All ranks must bring the same choices, which is checked
-  /// when a model is materialized. Empty: cuBLASLt's heuristic chooses, as it does for other
-  /// products.
+  /// The path of a file in which tessera_cuda_bench --choose has recorded cuBLASLt's fastest
+  /// algorithms for products of some sizes. ConfigError if the file is for another kind of device
+  /// or another version of cuBLASLt. All ranks must use the same choices, which is checked when a
+  /// model is materialized. Empty: cuBLASLt's heuristic chooses, as it does for all other products.
   std::string products = {};
   /// The priority, relative to the compute stream, of the streams that gathers and reductions run
   /// on. With `high`, the thread blocks of a collective are placed before those of kernels that
