@@ -247,6 +247,8 @@ class Site:
         """Debian's furo asks for a style sheet by the path of a web server, and imports its script as a
         module, which no browser does from a file."""
         static = self.html / "_static"
+        # Sphinx copies it only where a page has changed too.
+        shutil.copy2(ROOT / "docs/site/static/style.css", static)
         sheet = static / "styles/furo.css"
         text = sheet.read_text(encoding="utf-8")
         wanted = re.search(r"@import url\((/javascript/[^)]+)\);", text)
