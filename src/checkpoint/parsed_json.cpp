@@ -12,15 +12,15 @@ namespace tessera {
 
 nlohmann::json parse_json(const std::string& path, std::string_view text, const char* what,
                           std::size_t text_begins_at) {
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // keys of the objects that are open
   const auto refuse_repeated = [&](int, nlohmann::json::parse_event_t event,
                                    nlohmann::json& parsed) {
     if (event == nlohmann::json::parse_event_t::object_start) { keys.emplace_back(); }
     if (event == nlohmann::json::parse_event_t::object_end) { keys.pop_back(); }
     if (event == nlohmann::json::parse_event_t::key &&
         !keys.back().insert(parsed.get<std::string>()).second) {
-      throw FormatError(
-          fmt::format("{}: {} has '{}' twice", path, what, shown(parsed.get<std::string>())));
+      throw FormatError(fmt::format("{}: {} has the key '{}' twice", path, what,
+                                    shown(parsed.get<std::string>())));
     }
     return true;
   };

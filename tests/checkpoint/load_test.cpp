@@ -335,7 +335,7 @@ TEST(Load, BringsBackIntegersAndTruthValuesAsWhatTheyAre) {
     extras.buffers[1].values.dtype = "U8";
     EXPECT_THAT(
         message_of<ConfigError>([&] { (void)load(trainer.model(), saved, extras); }),
-        HasSubstr("buffer 'mask' is BOOL [5, 1] in the checkpoint, U8 [5, 1] in the program"));
+        HasSubstr("buffer 'mask' is BOOL [5, 1] in the checkpoint, but U8 [5, 1] in the program"));
   });
 }
 

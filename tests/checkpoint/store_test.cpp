@@ -256,8 +256,9 @@ TEST_F(Store, WhatCannotBeWrittenIsNamedAndWhatIsThereStays) {
   EXPECT_TRUE(fs::is_symlink(run_));
   fs::remove(run_);
   folder_.write("a/run/step-00000001/notes", "a user's");
-  EXPECT_THAT(refusal_of_a_save(1), AllOf(HasSubstr((run_ / "step-00000001").string()),
-                                          HasSubstr("no checkpoint"), HasSubstr("remove it")));
+  EXPECT_THAT(refusal_of_a_save(1),
+              AllOf(HasSubstr((run_ / "step-00000001").string()), HasSubstr("is not a checkpoint"),
+                    HasSubstr("remove it")));
   EXPECT_EQ(text_of(run_ / "step-00000001/notes"), "a user's");
   EXPECT_EQ(names_in(run_), Names{"step-00000001"});
 }

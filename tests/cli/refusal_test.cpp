@@ -289,7 +289,7 @@ TEST_F(Refusal, PlansThatCannotBe) {
     plan({"--params", text},
          {"--params: ", std::string{"'"} + text + "'", "from 1 to 1125899906842624"});
   }
-  plan({"--params", "1125899906842624", "--ranks", "1000"}, {"more than 2^50 elements"});
+  plan({"--params", "1125899906842624", "--ranks", "1000"}, {"above 2^50 elements"});
   for (const char* text : {"0", "-4", "1048577", "many"}) {
     plan({"--ranks", text}, {"--ranks: ", text, "from 1 to 1048576"});
   }

@@ -191,7 +191,7 @@ TEST(RunRanks, ARankThatEndsWithoutACollectiveItsPeersMakeIsNamedAtOnce) {
         if (!never) { world.barrier(); }
       });
     } catch (const CommError& error) { text = error.what(); }
-    EXPECT_NE(text.find("rank 1, which has ended"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank 1, whose program has ended"), std::string::npos) << text;
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds{60});
   }
 }

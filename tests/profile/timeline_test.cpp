@@ -197,7 +197,7 @@ TEST(Timeline, ThinnedItKeepsTheLongestSpans) {
 TEST(Timeline, FewPointsAreLeftAsTheyAre) {
   const StepTimeline timeline = step_timeline(two_steps(), 1);
   EXPECT_EQ(thinned(timeline, 5), timeline);
-  EXPECT_THAT(refusal([&] { (void)thinned(timeline, 3); }), HasSubstr("4 points or more"));
+  EXPECT_THAT(refusal([&] { (void)thinned(timeline, 3); }), HasSubstr("at least 4 points"));
 }
 
 TEST(Timeline, JsonIsTheReportsElement) {
