@@ -68,7 +68,7 @@ class StreamState {
   [[nodiscard]] virtual void* native() noexcept = 0;
   /// Ends the stream with `error`, as if the last enqueued work had thrown it: for failures on the
   /// host during enqueuing. Streams whose tasks run on the host end by themselves.
-  // NOLINTNEXTLINE(performance-unnecessary-value-param): what overrides this keeps the error
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep the error
   virtual void end_with(std::exception_ptr /*error*/) noexcept {}
   /// Lent by the stream's owner, who owns the memory; empty on devices whose kernels need none.
   [[nodiscard]] const StreamWorkspace& workspace() const noexcept { return workspace_; }

@@ -74,7 +74,8 @@ TEST_F(Refusal, DevicesThatCannotBe) {
   train_refused({"--graph"}, {"--graph: only a CUDA device"});
   refused(small("compare", {"--graph"}), {"--graph: only a CUDA device"});
   train_refused({"--deterministic", "--nondeterministic-attention"},
-                {"--nondeterministic-attention gives up the same bits", "--deterministic insists"});
+                {"--nondeterministic-attention cannot be combined with --deterministic",
+                 "--deterministic insists"});
 }
 
 TEST_F(Refusal, ACudaDeviceWithoutAModule) {

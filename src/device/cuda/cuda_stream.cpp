@@ -104,7 +104,7 @@ CudaStream::~CudaStream() {
   try {
     use_device(ordinal_);
     times_.tell(*clock_, *capture_);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): of a dead device, or without memory: times alone
+  } catch (...) {  // NOLINT(bugprone-empty-catch): dead device, or no memory: only times are lost
   }
 }
 
